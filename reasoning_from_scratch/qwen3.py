@@ -1,0 +1,334 @@
+"""Qwen3, one model: batched, cached, padding-aware, for every dense size.
+
+token ids (B, T) -> embeddings -> n blocks of (attention, feed-forward) -> norm -> logits (B, T, V)
+"""
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+def _dense_config(emb_dim, n_heads, n_layers, hidden_dim, tie_embeddings=False):
+    """What the dense Qwen3 sizes share, and the five numbers in which they differ."""
+    return {
+        "vocab_size": 151_936,
+        "context_length": 40_960,
+        "emb_dim": emb_dim,
+        "n_heads": n_heads,
+        "n_layers": n_layers,
+        "hidden_dim": hidden_dim,
+        "head_dim": 128,
+        "qk_norm": True,
+        "n_kv_groups": 8,
+        "rope_base": 1_000_000.0,
+        "dtype": torch.bfloat16,
+        "tie_embeddings": tie_embeddings,
+    }
+
+
+# The published .pth files hold a head of their own, so 0.6B is untied here;
+# a Hugging Face folder of the same model says in its config.json that it is tied.
+QWEN_CONFIG_06_B = _dense_config(1024, 16, 28, 3072)
+QWEN_CONFIG_1_7_B = _dense_config(2048, 16, 28, 6144, tie_embeddings=True)
+QWEN_CONFIG_4_B = _dense_config(2560, 32, 36, 9728, tie_embeddings=True)
+QWEN_CONFIG_8_B = _dense_config(4096, 32, 36, 12288)
+QWEN_CONFIG_14_B = _dense_config(5120, 40, 40, 17408)
+QWEN_CONFIG_32_B = _dense_config(5120, 64, 64, 25600)
+
+
+class RMSNorm(nn.Module):
+    def __init__(self, emb_dim, eps=1e-6, bias=False, qwen3_compatible=True, dtype=None):
+        super().__init__()
+        self.eps = eps
+        self.qwen3_compatible = qwen3_compatible
+        self.scale = nn.Parameter(torch.ones(emb_dim, dtype=dtype))
+        self.shift = nn.Parameter(torch.zeros(emb_dim, dtype=dtype)) if bias else None
+
+    def forward(self, x):
+        # Squares of bfloat16 lose too many digits: Qwen3 normalizes in float32.
+        dtype = torch.float32 if self.qwen3_compatible else x.dtype
+        out = F.rms_norm(x.to(dtype), self.scale.shape, self.scale.to(dtype), self.eps)
+        if self.shift is not None:
+            out = out + self.shift.to(dtype)
+        return out.to(x.dtype)
+
+
+def _norm(cfg, width):
+    return RMSNorm(width, dtype=cfg["dtype"])
+
+
+def _rope_angles(positions, head_dim, theta_base):
+    """Position p turns the i-th pair of features by p / theta^(2i / head_dim)."""
+    exponents = torch.arange(0, head_dim, 2, device=positions.device).float() / head_dim
+    angles = positions[..., None].float() / theta_base**exponents  # (..., T, head_dim / 2)
+    return torch.cat([angles, angles], dim=-1)  # (..., T, head_dim)
+
+
+def compute_rope_params(head_dim, theta_base=10_000, context_length=4096, dtype=torch.float32):
+    """Tables of cos and sin for positions 0 .. context_length - 1, each (T, head_dim)."""
+    angles = _rope_angles(torch.arange(context_length), head_dim, theta_base)
+    return angles.cos().to(dtype), angles.sin().to(dtype)
+
+
+def apply_rope(x, cos, sin, offset=0):
+    """Rotate x (B, heads, T, head_dim). Tables (T', head_dim) are read from `offset` on;
+    tables that already have a row per token, (B, 1, T, head_dim), are used as they are."""
+    if cos.dim() == 2:
+        cos, sin = (table[offset : offset + x.shape[-2]] for table in (cos, sin))
+    first, second = x.chunk(2, dim=-1)
+    turned = torch.cat([-second, first], dim=-1)
+    return x * cos.to(x.dtype) + turned * sin.to(x.dtype)
+
+
+class KVCache:
+    """Keys and values of every layer, preallocated and written in place.
+
+    Row b keeps its real tokens in slots 0 .. lengths[b] - 1, so a token's slot is its
+    position; padding is never stored. That lets rows of different lengths share a batch,
+    and lets the sampler drop, share and refill rows by copying them.
+    """
+
+    def __init__(self, n_layers, max_length=None):
+        self.n_layers = n_layers
+        self.max_length = max_length
+        self.reset()
+
+    def reset(self):
+        self._keys = [None] * self.n_layers  # each (B, kv groups, capacity, head_dim)
+        self._values = [None] * self.n_layers
+        self.lengths = None  # (B,) long: real tokens per row
+        self.width = 0  # max(lengths), known on the host without asking the GPU
+        self.uniform = True  # all rows have `width` tokens
+
+    def get(self, layer):
+        """The filled part of a layer as (keys, values), or None."""
+        if self._keys[layer] is None:
+            return None
+        return self._keys[layer][:, :, : self.width], self._values[layer][:, :, : self.width]
+
+    def update(self, layer, value):
+        """Replace a layer by a (keys, values) pair whose rows all have the same length."""
+        self._keys[layer], self._values[layer] = value
+        batch, _, self.width, _ = value[0].shape
+        self.lengths = torch.full((batch,), self.width, device=value[0].device)
+        self.uniform = True
+
+    def get_all(self):
+        return [self.get(layer) for layer in range(self.n_layers)]
+
+    def append(self, layer, keys, values, slots):
+        """Write the new keys and values (B, kv groups, T, head_dim) into their slots."""
+        self._reserve(layer, keys, slots.width)
+        if slots.index is None:  # all rows write the same slots: one copy
+            start = slots.width - keys.shape[2]
+            self._keys[layer][:, :, start : slots.width] = keys
+            self._values[layer][:, :, start : slots.width] = values
+        else:
+            rows, tokens, targets = slots.index
+            self._keys[layer][rows, :, targets] = keys[rows, :, tokens]
+            self._values[layer][rows, :, targets] = values[rows, :, tokens]
+        return self._keys[layer][:, :, : slots.width], self._values[layer][:, :, : slots.width]
+
+    def _reserve(self, layer, like, width):
+        old = self._keys[layer]
+        if old is not None and old.shape[2] >= width:
+            return
+        capacity = max(width, self.max_length or 2 * width)
+        shape = (like.shape[0], like.shape[1], capacity, like.shape[3])
+        for store in (self._keys, self._values):
+            # Zeros, because a masked slot still takes part in 0 * value: NaN would spread.
+            fresh = like.new_zeros(shape)
+            if old is not None:
+                fresh[:, :, : store[layer].shape[2]] = store[layer]
+            store[layer] = fresh
+
+    def take(self, rows):
+        """A new cache of these rows; a row named twice is copied (one prefill, many samples)."""
+        new = KVCache(self.n_layers, self.max_length)
+        new._keys = [keys.index_select(0, rows) for keys in self._keys]
+        new._values = [values.index_select(0, rows) for values in self._values]
+        new._set_lengths(self.lengths.index_select(0, rows), self.uniform)
+        return new
+
+    def put(self, rows, other):
+        """Overwrite these rows by the rows of `other`: a waiting prompt takes a free row."""
+        for layer in range(self.n_layers):
+            self._reserve(layer, self._keys[layer], other.width)
+            keys, values = other.get(layer)
+            self._keys[layer][rows, :, : other.width] = keys
+            self._values[layer][rows, :, : other.width] = values
+        self._set_lengths(self.lengths.index_copy(0, rows, other.lengths), uniform=False)
+
+    def _set_lengths(self, lengths, uniform):
+        self.lengths = lengths
+        self.width = int(lengths.max()) if len(lengths) else 0
+        self.uniform = uniform
+
+
+class Slots(NamedTuple):
+    """Where a forward pass writes in the cache."""
+
+    width: int  # filled slots afterwards
+    index: tuple | None  # (rows, tokens, slots) of the real tokens; None: the last T slots of all
+
+
+class AttentionPlan(NamedTuple):
+    """What all layers of one forward pass share."""
+
+    cos: Tensor  # (B or 1, 1, T, head_dim)
+    sin: Tensor
+    mask: Tensor | None  # (B or 1, 1, T, S) True where a query may look; None: no limit
+    causal: bool  # token t sees tokens up to t, and no mask is needed to say so
+    slots: Slots | None
+
+
+def _real_token_positions(attention_mask):
+    return (attention_mask.long().cumsum(dim=1) - 1).clamp(min=0)  # (B, T)
+
+
+def _plan_without_cache(in_idx, attention_mask):
+    """Positions (B or 1, T), mask, whether plain causal attention will do, no slots."""
+    steps = torch.arange(in_idx.shape[1], device=in_idx.device)
+    if attention_mask is None:
+        return steps[None], None, True, None
+    causal = steps[:, None] >= steps  # (T, T)
+    itself = torch.eye(len(steps), dtype=torch.bool, device=in_idx.device)
+    # A padding token may look at itself, because a softmax over nothing is NaN.
+    mask = (causal & attention_mask.bool()[:, None, :]) | itself  # (B, T, T)
+    return _real_token_positions(attention_mask), mask[:, None], False, None
+
+
+def _plan_with_cache(in_idx, cache, attention_mask):
+    batch, length = in_idx.shape
+    device = in_idx.device
+    if cache.lengths is None:
+        cache.lengths = torch.zeros(batch, dtype=torch.long, device=device)
+    steps = torch.arange(length, device=device)
+    if attention_mask is None and cache.uniform:
+        positions = (cache.width + steps)[None]  # (1, T)
+        slots, new_tokens = Slots(cache.width + length, None), length
+    elif attention_mask is None:
+        positions = cache.lengths[:, None] + steps  # (B, T)
+        rows = torch.arange(batch, device=device)[:, None]
+        slots, new_tokens = Slots(cache.width + length, (rows, steps[None], positions)), length
+    else:
+        positions = cache.lengths[:, None] + _real_token_positions(attention_mask)  # (B, T)
+        rows, tokens = attention_mask.bool().nonzero(as_tuple=True)
+        new_tokens = attention_mask.long().sum(dim=1)  # (B,)
+        width = int((cache.lengths + new_tokens).max())
+        slots = Slots(width, (rows, tokens, positions[rows, tokens]))
+    causal = cache.width == 0 and slots.index is None
+    mask = None
+    if slots.index is not None or (length > 1 and not causal):
+        slot_ids = torch.arange(slots.width, device=device)
+        mask = (slot_ids <= positions[:, :, None])[:, None]  # (B or 1, 1, T, S)
+    cache.lengths = cache.lengths + new_tokens
+    cache.uniform = slots.index is None
+    cache.width = slots.width
+    return positions, mask, causal, slots
+
+
+def _attend(queries, keys, values, mask, causal):
+    """Scaled dot-product attention in which several query heads share one key head."""
+    batch, heads, length, head_dim = queries.shape
+    groups = keys.shape[1]
+    if length > 1:
+        return F.scaled_dot_product_attention(
+            queries, keys, values, attn_mask=mask, is_causal=causal, enable_gqa=heads != groups
+        )
+    # One new token: the heads of a group become the rows of one small matrix product.
+    folded = queries.reshape(batch, groups, heads // groups, head_dim)
+    return F.scaled_dot_product_attention(folded, keys, values, attn_mask=mask).reshape(
+        batch, heads, 1, head_dim
+    )
+
+
+class GroupedQueryAttention(nn.Module):
+    def __init__(self, cfg):
+        super().__init__()
+        self.head_dim = cfg["head_dim"]
+        width, kv_width = cfg["n_heads"] * self.head_dim, cfg["n_kv_groups"] * self.head_dim
+        linear = {"bias": False, "dtype": cfg["dtype"]}
+        self.W_query = nn.Linear(cfg["emb_dim"], width, **linear)
+        self.W_key = nn.Linear(cfg["emb_dim"], kv_width, **linear)
+        self.W_value = nn.Linear(cfg["emb_dim"], kv_width, **linear)
+        self.out_proj = nn.Linear(width, cfg["emb_dim"], **linear)
+        norms = [_norm(cfg, self.head_dim) if cfg["qk_norm"] else nn.Identity() for _ in "qk"]
+        self.q_norm, self.k_norm = norms
+
+    def _heads(self, x):
+        return x.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)  # (B, heads, T, head_dim)
+
+    def forward(self, x, plan, cache=None, layer=0):
+        queries = apply_rope(self.q_norm(self._heads(self.W_query(x))), plan.cos, plan.sin)
+        keys = apply_rope(self.k_norm(self._heads(self.W_key(x))), plan.cos, plan.sin)
+        values = self._heads(self.W_value(x))
+        if cache is not None:
+            keys, values = cache.append(layer, keys, values, plan.slots)
+        attended = _attend(queries, keys, values, plan.mask, plan.causal)
+        return self.out_proj(attended.transpose(1, 2).flatten(2))
+
+
+class FeedForward(nn.Module):
+    def __init__(self, cfg):
+        super().__init__()
+        linear = {"bias": False, "dtype": cfg["dtype"]}
+        self.fc1 = nn.Linear(cfg["emb_dim"], cfg["hidden_dim"], **linear)  # gate
+        self.fc2 = nn.Linear(cfg["emb_dim"], cfg["hidden_dim"], **linear)  # up
+        self.fc3 = nn.Linear(cfg["hidden_dim"], cfg["emb_dim"], **linear)  # down
+
+    def forward(self, x):
+        return self.fc3(F.silu(self.fc1(x)) * self.fc2(x))
+
+
+class TransformerBlock(nn.Module):
+    def __init__(self, cfg):
+        super().__init__()
+        self.att = GroupedQueryAttention(cfg)
+        self.ff = FeedForward(cfg)
+        self.norm1 = _norm(cfg, cfg["emb_dim"])
+        self.norm2 = _norm(cfg, cfg["emb_dim"])
+
+    def forward(self, x, plan, cache=None, layer=0):
+        x = x + self.att(self.norm1(x), plan, cache, layer)
+        return x + self.ff(self.norm2(x))
+
+
+class Qwen3Model(nn.Module):
+    def __init__(self, cfg):
+        super().__init__()
+        self.tok_emb = nn.Embedding(cfg["vocab_size"], cfg["emb_dim"], dtype=cfg["dtype"])
+        self.trf_blocks = nn.ModuleList(TransformerBlock(cfg) for _ in range(cfg["n_layers"]))
+        self.final_norm = _norm(cfg, cfg["emb_dim"])
+        head = {"bias": False, "dtype": cfg["dtype"]}
+        self.out_head = nn.Linear(cfg["emb_dim"], cfg["vocab_size"], **head)
+        if cfg.get("tie_embeddings", False):
+            self.out_head.weight = self.tok_emb.weight
+        self.cfg = cfg
+
+    def hidden_states(self, in_idx, cache=None, attention_mask=None):
+        """Final hidden states (B, T, D). The head is left to the caller, who may need it at
+        few positions only: over a vocabulary of 151,936 it costs more than several blocks.
+
+        `attention_mask` (B, T) marks real tokens; None means that all are. Without a cache a
+        right-padded batch needs no mask: no real token ever looks at the padding after it.
+        """
+        if cache is None:
+            positions, mask, causal, slots = _plan_without_cache(in_idx, attention_mask)
+        else:
+            positions, mask, causal, slots = _plan_with_cache(in_idx, cache, attention_mask)
+        angles = _rope_angles(positions, self.cfg["head_dim"], self.cfg["rope_base"])[:, None]
+        x = self.tok_emb(in_idx)  # (B, T, D)
+        cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+        plan = AttentionPlan(cos, sin, mask, causal, slots)
+        for layer, block in enumerate(self.trf_blocks):
+            x = block(x, plan, cache, layer)
+        return self.final_norm(x)
+
+    def forward(self, in_idx, cache=None, attention_mask=None):
+        return self.out_head(self.hidden_states(in_idx, cache, attention_mask))  # (B, T, V)
+
+    def reset_kv_cache(self):
+        """Nothing to do: positions live in the cache. Kept for code that calls it."""
