@@ -1,0 +1,95 @@
+"""The `rfs` command: a table of sub-commands, each imported only when it is called."""
+
+import difflib
+import importlib
+import inspect
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import is_dataclass
+from typing import get_type_hints
+
+from reasoning_from_scratch import __version__
+from reasoning_from_scratch.errors import UserError
+
+# name -> (one line of help, "module:function"). The function takes one dataclass, or typed keyword
+# arguments; tyro turns either into flags. `rfs --help` reads only this table, so it never waits
+# for torch. A test imports every row.
+COMMANDS: dict[str, tuple[str, str]] = {}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command and returns its exit code; a user's mistake is one line, not a traceback."""
+    argv = list(sys.argv[1:] if argv is None else argv)
+    if not argv or argv[0] in ("-h", "--help", "help"):
+        print(overview())
+        return 0
+    if argv[0] == "--version":
+        print(__version__)
+        return 0
+    name, rest = argv[0], argv[1:]
+    try:
+        code = run_command(name, rest)
+        sys.stdout.flush()  # so that a closed pipe shows up here and not at interpreter exit
+        return code
+    except UserError as error:
+        print(f"rfs {name}: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(f"rfs {name}: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # `rfs ... | head` closed our output; Python would complain again when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+
+
+def overview() -> str:
+    """What `rfs --help` prints."""
+    width = max(map(len, COMMANDS), default=0)
+    rows = [f"  {name:<{width}}  {text}" for name, (text, _) in COMMANDS.items()]
+    lines = ["usage: rfs COMMAND [OPTIONS]", "", "commands:", *rows, ""]
+    return "\n".join([*lines, "rfs COMMAND --help lists the options of one command."])
+
+
+def run_command(name: str, args: Sequence[str]) -> int:
+    """Parses `args` for command `name` and calls it; an int that it returns is the exit code."""
+    if name not in COMMANDS:
+        raise UserError(unknown_command(name))
+    import tyro
+
+    help_line, target = COMMANDS[name]
+    function = load_function(target)
+    dataclass = single_dataclass(function)
+    options = {"args": list(args), "prog": f"rfs {name}", "description": help_line}
+    if dataclass is not None:
+        result = function(tyro.cli(dataclass, **options))
+    else:
+        result = tyro.cli(function, **options)
+    return result if isinstance(result, int) else 0
+
+
+def unknown_command(name: str) -> str:
+    """A sentence with the nearest command, if there is one near."""
+    near = difflib.get_close_matches(name, COMMANDS, n=1)
+    hint = f"did you mean `rfs {near[0]}`?" if near else "`rfs --help` lists the commands"
+    return f"no such command; {hint}"
+
+
+def load_function(target: str) -> Callable:
+    """The function behind "module:function", a module of this package."""
+    module, function = target.split(":")
+    return getattr(importlib.import_module(f"reasoning_from_scratch.{module}"), function)
+
+
+def single_dataclass(function: Callable) -> type | None:
+    """The dataclass that is the function's only parameter, or None."""
+    names = list(inspect.signature(function).parameters)
+    if len(names) != 1:
+        return None
+    annotation = get_type_hints(function).get(names[0])
+    return annotation if is_dataclass(annotation) else None
+
+
+if __name__ == "__main__":
+    sys.exit(main())
