@@ -1,0 +1,54 @@
+"""Fixtures that several test files share."""
+
+from pathlib import Path
+
+import pytest
+from tokenizers import (
+    AddedToken,
+    Regex,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    trainers,
+)
+
+# The special tokens that Qwen3's tokenizer.json marks so, in its order; the last two are
+# "added" there but not "special", which is why Qwen3 shows them in its output.
+QWEN3_SPECIAL_TOKENS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+QWEN3_ADDED_TOKENS = ["<think>", "</think>"]
+
+# Qwen3 splits text in this way before merging bytes: digits one by one.
+QWEN3_SPLIT = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+
+
+def build_tokenizer(vocab_size: int = 320) -> Tokenizer:
+    """A small byte-level BPE of the same make as Qwen3's: NFC, the same split, single digits."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.normalizer = normalizers.NFC()
+    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    split = pre_tokenizers.Split(pattern=Regex(QWEN3_SPLIT), behavior="isolated")
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, byte_level])
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    corpus = ["Question:\nWhat is 12 + 30?\n\nAnswer:", "The answer is \\boxed{42}."] * 8
+    tokenizer.train_from_iterator(corpus, trainer)
+    tokenizer.add_special_tokens([AddedToken(t, normalized=False) for t in QWEN3_SPECIAL_TOKENS])
+    tokenizer.add_tokens([AddedToken(t, normalized=False) for t in QWEN3_ADDED_TOKENS])
+    return tokenizer
+
+
+@pytest.fixture(scope="session")
+def tiny_tokenizer_file(tmp_path_factory) -> Path:
+    """A tokenizer.json of a few hundred entries with Qwen3's special tokens."""
+    path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
+    build_tokenizer().save(str(path))
+    return path

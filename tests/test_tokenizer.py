@@ -1,0 +1,118 @@
+"""Qwen3Tokenizer: round trips, special tokens, end of text, the chat template."""
+
+import shutil
+import unicodedata
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, models
+
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.tokenizer import Qwen3Tokenizer
+
+SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<think>", "</think>"]
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tiny_tokenizer_file):
+    return Qwen3Tokenizer(tiny_tokenizer_file)
+
+
+@settings(max_examples=300, deadline=None)
+@given(text=st.text())
+def test_any_text_survives_a_round_trip(tokenizer, text):
+    # Qwen3's tokenizer composes characters (NFC) first, and loses nothing else.
+    assert tokenizer.decode(tokenizer.encode(text)) == unicodedata.normalize("NFC", text)
+
+
+@settings(max_examples=200, deadline=None)
+@given(text=st.lists(st.sampled_from(SPECIAL) | st.text(alphabet="ab 1\n<|>/")).map("".join))
+def test_special_tokens_survive_among_text(tokenizer, text):
+    ids = tokenizer.encode(text)
+    assert tokenizer.decode(ids) == text
+    special_ids = {tokenizer._tok.token_to_id(token) for token in SPECIAL}
+    assert sum(i in special_ids for i in ids) == sum(text.count(token) for token in SPECIAL)
+
+
+@pytest.mark.parametrize("token", SPECIAL)
+@pytest.mark.parametrize("chat", [False, True])
+def test_a_special_token_alone_is_one_id_whatever_the_template(tiny_tokenizer_file, token, chat):
+    tokenizer = Qwen3Tokenizer(tiny_tokenizer_file, apply_chat_template=chat)
+    assert tokenizer.encode(token) == [tokenizer._tok.token_to_id(token)]
+
+
+def test_digits_are_single_tokens(tokenizer):
+    assert len(tokenizer.encode("2026")) == 4
+
+
+@pytest.mark.parametrize("name, expected", [
+    ("tokenizer-base.json", "<|endoftext|>"),
+    ("tokenizer-reasoning.json", "<|im_end|>"),
+    ("tokenizer-reasoning-from-base.json", "<|im_end|>"),
+    ("tokenizer.json", "<|im_end|>"),
+])
+def test_end_of_text_follows_the_file_name(tiny_tokenizer_file, tmp_path, name, expected):
+    path = shutil.copy(tiny_tokenizer_file, tmp_path / name)
+    tokenizer = Qwen3Tokenizer(path)
+    assert tokenizer.decode([tokenizer.eos_token_id]) == expected
+    assert tokenizer.decode([tokenizer.pad_token_id]) == "<|endoftext|>"
+
+
+def test_the_folder_name_does_not_choose_the_end_of_text(tiny_tokenizer_file, tmp_path):
+    (tmp_path / "base").mkdir()
+    path = shutil.copy(tiny_tokenizer_file, tmp_path / "base" / "tokenizer.json")
+    assert Qwen3Tokenizer(path).eos_token == "<|im_end|>"
+    assert Qwen3Tokenizer(path, eos_token="<|endoftext|>").eos_token == "<|endoftext|>"
+
+
+USER = "<|im_start|>user\nWhat is 1 + 1?<|im_end|>\n"
+
+
+@pytest.mark.parametrize("options, expected", [
+    ({}, USER),
+    ({"add_generation_prompt": True, "add_thinking": True}, USER + "<|im_start|>assistant\n"),
+    (
+        {"add_generation_prompt": True},
+        USER + "<|im_start|>assistant\n<think>\n\n</think>\n\n",
+    ),
+])
+def test_chat_template_is_the_documented_string(tiny_tokenizer_file, options, expected):
+    tokenizer = Qwen3Tokenizer(tiny_tokenizer_file, apply_chat_template=True, **options)
+    ids = tokenizer.encode("What is 1 + 1?")
+    assert tokenizer.decode(ids) == expected
+    assert ids[0] == tokenizer._tok.token_to_id("<|im_start|>")
+
+
+def test_chat_wrapped_overrides_the_constructor(tiny_tokenizer_file):
+    plain = Qwen3Tokenizer(tiny_tokenizer_file)
+    chat = Qwen3Tokenizer(tiny_tokenizer_file, apply_chat_template=True)
+    assert chat.encode("hi", chat_wrapped=False) == plain.encode("hi")
+    assert plain.encode("hi", chat_wrapped=True) == chat.encode("hi")
+    assert plain.decode(plain.encode("hi")) == "hi"
+
+
+def test_chat_prompt_keeps_a_special_token_inside_the_prompt(tiny_tokenizer_file):
+    tokenizer = Qwen3Tokenizer(tiny_tokenizer_file, apply_chat_template=True)
+    assert tokenizer.decode(tokenizer.encode("a <think> b")).count("<think>") == 1
+
+
+def test_missing_file_is_one_line(tmp_path):
+    with pytest.raises(UserError, match="there is no tokenizer file .*nothing.json") as info:
+        Qwen3Tokenizer(tmp_path / "nothing.json")
+    assert "\n" not in str(info.value)
+
+
+@pytest.mark.parametrize("content", ["{}", "<html></html>", ""])
+def test_wrong_file_is_one_line(tmp_path, content):
+    path = tmp_path / "tokenizer.json"
+    path.write_text(content)
+    with pytest.raises(UserError, match="is not a tokenizer") as info:
+        Qwen3Tokenizer(path)
+    assert "\n" not in str(info.value)
+
+
+def test_tokenizer_of_another_model_is_named(tmp_path):
+    Tokenizer(models.BPE()).save(str(tmp_path / "tokenizer.json"))
+    with pytest.raises(UserError, match=r"no token <\|im_end\|>"):
+        Qwen3Tokenizer(tmp_path / "tokenizer.json")
