@@ -1,0 +1,173 @@
+"""What was sampled at one step: a page for people, a tree and lines for machines."""
+
+import os
+import re
+import shutil
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from .logtree import logtree
+from .pages import render
+from .safe_text import json_line, shorten, write_whole
+from .summaries import is_right, summary_lines
+from .tokens import SHADES, Shader, ShadedText
+
+SHOWN_CHARACTERS = 20_000  # of a problem or prompt on a page
+
+
+def write_iteration(
+    folder: str | Path,
+    split: str,
+    iteration: int,
+    groups: list,
+    tokenizer: Any,
+    num_groups_to_log: int = 4,
+) -> None:
+    """Write the page, the logtree and the summaries of one step's groups.
+
+    split is "train" or "eval/<name>"; the first num_groups_to_log groups are written in full.
+    """
+    folder = Path(folder)
+    flat, nested = file_stems(split, iteration)
+    shown = groups[:num_groups_to_log]
+    title = f"{split}, step {iteration}"
+    now = datetime.now(timezone.utc).isoformat()
+    tree = logtree(title, now, str(folder / f"{flat}.html"), shown, tokenizer)
+    lines = summary_lines(split, iteration, groups)
+    contents = {
+        "_rollout_summaries.jsonl": "".join([line + "\n" for line in lines]),
+        "_logtree.json": json_line(tree),
+        ".html": iteration_page(folder, split, iteration, groups, len(shown), tokenizer),
+    }
+    (folder / nested).parent.mkdir(parents=True, exist_ok=True)
+    for ending, text in contents.items():
+        write_whole(folder / f"{flat}{ending}", text)
+        _link(folder / f"{flat}{ending}", folder / f"{nested}{ending}")
+
+
+def file_stems(split: str, iteration: int) -> tuple[str, str]:
+    """Where the files of a step are: side by side, and the same in a folder per step."""
+    step = f"iteration_{iteration:06d}"
+    if split == "train":
+        return f"train_{step}", f"{step}/train"
+    name = safe_name(split.removeprefix("eval/"))
+    return f"eval_{name}_{step}", f"{step}/eval_{name}"
+
+
+def safe_name(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_.-]+", "_", name).strip("._") or "unnamed"
+
+
+def _link(source: Path, target: Path) -> None:
+    """A second name for the same file; a copy where the file system has no links."""
+    target.unlink(missing_ok=True)
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
+
+
+@dataclass
+class _ShownRollout:
+    number: int
+    right: bool | None
+    rollout: Any
+    parts: list[tuple[str, float]]
+    push: str  # what the update does to this answer
+    shaded: ShadedText | None
+    text: str
+
+
+@dataclass
+class _GroupMark:
+    number: int
+    right: int
+    size: int
+    mean: float
+    kind: str  # "good", "bad" or "mixed"
+
+
+def iteration_page(
+    folder: Path, split: str, iteration: int, groups: list, num_shown: int, tokenizer: Any
+) -> str:
+    previous = f"{file_stems(split, iteration - 1)[0]}.html"
+    shader = Shader(tokenizer)
+    training = split == "train"
+    return render(
+        "iteration.html",
+        script="iteration.js",
+        run=Path(folder).resolve().name,
+        split=split,
+        training=training,
+        iteration=iteration,
+        previous=previous if (Path(folder) / previous).exists() else "",
+        tiles=_tiles(groups),
+        marks=[_mark(number, group) for number, group in enumerate(groups)],
+        groups=[_shown_group(group, shader, training) for group in groups[:num_shown]],
+        shades=SHADES,
+        stem=file_stems(split, iteration)[0],
+    )
+
+
+def _shown_group(group, shader: Shader, training: bool) -> dict:
+    prompt = shader.texts._decode(list(group.rollouts[0].prompt_ids)) if group.rollouts else ""
+    return {
+        "problem": group.problem,
+        "text": shorten(group.problem.problem, SHOWN_CHARACTERS),
+        "prompt": shorten(prompt, SHOWN_CHARACTERS),
+        "rollouts": [
+            _shown_rollout(number, rollout, shader, training)
+            for number, rollout in enumerate(group.rollouts)
+        ],
+    }
+
+
+def _shown_rollout(number: int, rollout, shader: Shader, training: bool) -> _ShownRollout:
+    shaded = None
+    if len(rollout.logprobs) == len(rollout.response_ids) > 0:
+        shaded = shader.shade(rollout.response_ids, rollout.logprobs, rollout.entropies)
+    return _ShownRollout(
+        number,
+        is_right(rollout),
+        rollout,
+        list(rollout.rewards.items()),
+        _push(rollout.advantage) if training else "",
+        shaded,
+        "" if shaded else shorten(rollout.text, SHOWN_CHARACTERS),
+    )
+
+
+def _push(advantage: float) -> str:
+    if advantage > 0:
+        return "↑ made more likely"
+    return "↓ made less likely" if advantage < 0 else "no push"
+
+
+def _mark(number: int, group) -> _GroupMark:
+    rewards = [rollout.reward for rollout in group.rollouts]
+    mean = sum(rewards) / len(rewards) if rewards else 0.0
+    uniform = "good" if mean >= 0.5 else "bad"
+    kind = "mixed" if len(set(rewards)) > 1 else uniform
+    right = sum(1 for rollout in group.rollouts if is_right(rollout))
+    return _GroupMark(number, right, len(rewards), mean, kind)
+
+
+def _tiles(groups: list) -> list[tuple[str, str]]:
+    rollouts = [rollout for group in groups for rollout in group.rollouts]
+    if not rollouts:
+        return [("rollouts", "0")]
+    count = len(rollouts)
+    verdicts = [is_right(rollout) for rollout in rollouts]
+    mixed = sum(len({rollout.reward for rollout in group.rollouts}) > 1 for group in groups)
+    tiles = [("rollouts", f"{count:,}"), ("problems", f"{len(groups):,}")]
+    if None not in verdicts:
+        tiles.append(("right", f"{sum(verdicts) / count:.0%}"))
+    tiles.append(("mean reward", f"{sum(r.reward for r in rollouts) / count:.3f}"))
+    length = sum(len(r.response_ids) for r in rollouts) / count
+    tiles.append(("tokens per answer", f"{length:.1f}"))
+    tiles.append(("cut off", f"{sum(not r.finished for r in rollouts) / count:.0%}"))
+    if count > len(groups):
+        tiles.append(("groups with signal", f"{mixed} of {len(groups)}"))
+    return tiles

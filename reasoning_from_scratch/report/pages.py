@@ -1,0 +1,55 @@
+"""The pages' frame: templates that escape everything, and a policy that lets only our script run."""
+
+import base64
+import functools
+import hashlib
+from importlib.resources import files
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from .safe_text import visible
+
+
+def _show(value):
+    """Runs on every value a template prints, before it is escaped."""
+    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+@functools.cache
+def _environment() -> Environment:
+    return Environment(
+        loader=PackageLoader("reasoning_from_scratch.report"),
+        autoescape=True,
+        finalize=_show,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+@functools.cache
+def _asset(name: str) -> str:
+    return (files("reasoning_from_scratch.report") / "templates" / name).read_text("utf-8")
+
+
+def content_policy(script: str, live: bool) -> str:
+    """Nothing is loaded from anywhere, and no script runs but the one with this hash."""
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    connect = "'self'" if live else "'none'"
+    return (
+        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; "
+        f"connect-src {connect}; img-src data:; base-uri 'none'; form-action 'none'"
+    )
+
+
+def render(template: str, script: str, live: bool = False, **values) -> str:
+    """A self-contained page: style and script are written into it."""
+    code = _asset(script)
+    return _environment().get_template(template).render(
+        style=Markup(_asset("style.css")),
+        script=Markup(code),
+        policy=content_policy(code, live),
+        live=live,
+        **values,
+    )

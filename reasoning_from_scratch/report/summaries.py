@@ -1,0 +1,61 @@
+"""One line per rollout, in the keys that viewers of such files read."""
+
+from collections.abc import Iterator
+
+from .safe_text import json_line
+
+
+def is_right(rollout) -> bool | None:
+    """None where no part of the reward says whether the answer is correct."""
+    correct = rollout.rewards.get("correct")
+    return None if correct is None else correct >= 0.5
+
+
+def stop_reason(rollout) -> str:
+    return "stop" if rollout.finished else "length"
+
+
+def summary_lines(split: str, iteration: int, groups: list) -> Iterator[str]:
+    for group_idx, group in enumerate(groups):
+        for traj_idx, rollout in enumerate(group.rollouts):
+            yield json_line(_summary(split, iteration, group_idx, traj_idx, rollout))
+
+
+def _summary(split: str, iteration: int, group_idx: int, traj_idx: int, rollout) -> dict:
+    return {
+        "schema_version": 1,
+        "split": split,
+        "iteration": iteration,
+        "group_idx": group_idx,
+        "traj_idx": traj_idx,
+        "tags": [rollout.problem.type] if rollout.problem.type else [],
+        "sampling_client_step": rollout.policy_version,
+        "total_reward": rollout.reward,
+        "final_reward": 0.0,  # everything is paid in the one step
+        "trajectory_metrics": {
+            "logprob_mean": _mean(rollout.logprobs),
+            "entropy_mean": _mean(rollout.entropies),
+        },
+        "steps": [_only_step(rollout)],
+        "final_ob_len": 0,
+        "problem_id": rollout.problem.id,
+        "advantage": rollout.advantage,
+        "stop_reason": stop_reason(rollout),
+        "text": rollout.text,
+    }
+
+
+def _only_step(rollout) -> dict:
+    return {
+        "step_idx": 0,
+        "ob_len": len(rollout.prompt_ids),
+        "ac_len": len(rollout.response_ids),
+        "reward": rollout.reward,
+        "episode_done": True,
+        "metrics": dict(rollout.rewards),
+        "logs": {"problem": rollout.problem.problem, "answer": rollout.problem.answer},
+    }
+
+
+def _mean(values) -> float | None:
+    return sum(values) / len(values) if len(values) else None

@@ -1,0 +1,98 @@
+"""The text of a rollout, token by token, shaded by how likely each token was."""
+
+import bisect
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup, escape
+
+from .safe_text import visible
+
+SHADES = (0.9, 0.7, 0.5, 0.2, 0.05, 0.01)  # a token of lower probability gets the next darker shade
+_BOUNDS = (0.1054, 0.3567, 0.6931, 1.6094, 2.9957, 4.6052)  # minus the logarithms of SHADES
+SHOWN_TOKENS = 4000  # of one rollout on a page; all of it is in the summaries
+
+
+@dataclass
+class ShadedText:
+    html: Markup  # one <i> per token
+    logprobs: str  # numbers for the script, parted by spaces, in the order of the tokens
+    entropies: str
+    left_out: int  # tokens between the first and the last part shown
+
+
+class TokenTexts:
+    """Decodes single tokens; a character that takes several tokens appears at its last one."""
+
+    def __init__(self, tokenizer):
+        self._decode = tokenizer.decode
+        self._known: dict[int, str] = {}
+
+    def one(self, token_id: int) -> str:
+        text = self._known.get(token_id)
+        if text is None:
+            text = self._known[token_id] = self._decode([token_id])
+        return text
+
+    def each(self, ids: Sequence[int]) -> list[str]:
+        texts: list[str] = []
+        open_ids: list[int] = []  # tokens that hold only a part of a character so far
+        for token_id in ids:
+            text = self.one(token_id)
+            if "\ufffd" not in text:
+                if open_ids:
+                    texts[-1] = self._decode(open_ids)
+                    open_ids = []
+                texts.append(text)
+                continue
+            open_ids.append(token_id)
+            joined = self._decode(open_ids)
+            done = "\ufffd" not in joined or len(open_ids) == 4  # UTF-8 takes 4 bytes at most
+            texts.append(joined if done else "")
+            open_ids = [] if done else open_ids
+        if open_ids:
+            texts[-1] = self._decode(open_ids)
+        return texts
+
+
+class Shader:
+    """Writes the tokens of many rollouts; each different token is escaped once per shade."""
+
+    def __init__(self, tokenizer):
+        self.texts = TokenTexts(tokenizer)
+        self._spans: dict[tuple[str, int], str] = {}
+
+    def shade(self, ids: Sequence[int], logprobs: Sequence[float], entropies) -> ShadedText:
+        head = ids if len(ids) <= SHOWN_TOKENS else ids[: SHOWN_TOKENS * 3 // 4]
+        tail = ids[len(ids) - SHOWN_TOKENS // 4 :] if len(ids) > SHOWN_TOKENS else ids[:0]
+        left_out = len(ids) - len(head) - len(tail)
+        html = self._write(head, logprobs)
+        if left_out:
+            html += f'<b class="gap">{left_out:,} tokens left out</b>'
+            html += self._write(tail, logprobs[len(ids) - len(tail) :])
+        return ShadedText(
+            Markup(html),
+            _numbers(logprobs, len(head), len(tail)),
+            _numbers(entropies, len(head), len(tail)),
+            left_out,
+        )
+
+    def _write(self, ids: Sequence[int], logprobs: Sequence[float]) -> str:
+        spans, parts = self._spans, []
+        for text, logprob in zip(self.texts.each(ids), logprobs):  # noqa: B905 (logprobs go on)
+            key = (text, bisect.bisect_left(_BOUNDS, -logprob))
+            span = spans.get(key)
+            if span is None:
+                span = spans[key] = _span(*key)
+            parts.append(span)
+        return "".join(parts)
+
+
+def _span(text: str, shade: int) -> str:
+    opening = f"<i class=s{shade}>" if shade else "<i>"
+    return f"{opening}{escape(visible(text))}</i>"
+
+
+def _numbers(values: Sequence[float], head: int, tail: int) -> str:
+    kept = [*values[:head], *values[len(values) - tail :]]
+    return " ".join(["%.3f" % value for value in kept])
