@@ -1,0 +1,67 @@
+"""Advantages: how much better a rollout did than the others of its group.
+
+A group is the G rollouts of one problem. Its own rewards are the baseline, so no
+value network is needed. When all rewards of a group are equal there is nothing to
+prefer: every kind gives zeros there, exactly, not numbers that are merely small.
+"""
+
+import torch
+from torch import Tensor
+
+EPSILON = 1e-4  # keeps a nearly uniform group from blowing up its tiny differences
+
+
+def is_uniform(rewards: Tensor) -> bool:
+    """True if all rewards of the group are the same number."""
+    return bool((rewards == rewards[0]).all())
+
+
+def mean_centered(rewards: Tensor) -> Tensor:
+    """r - mean(r)."""
+    if is_uniform(rewards):  # the mean of three times 0.1 is not 0.1 in floating point
+        return torch.zeros_like(rewards)
+    return rewards - rewards.mean()
+
+
+def zscore(rewards: Tensor, epsilon: float = EPSILON) -> Tensor:
+    """(r - mean(r)) / (std(r) + epsilon), with the sample standard deviation (G - 1)."""
+    if is_uniform(rewards):
+        return torch.zeros_like(rewards)
+    return (rewards - rewards.mean()) / (rewards.std() + epsilon)
+
+
+def leave_one_out(rewards: Tensor) -> Tensor:
+    """r minus the mean of the *other* rewards, which makes the baseline independent of r."""
+    num_rollouts = rewards.numel()
+    return mean_centered(rewards) * (num_rollouts / (num_rollouts - 1))
+
+
+KINDS = {"zscore": zscore, "mean": mean_centered, "leave-one-out": leave_one_out}
+
+
+def advantages(rewards: Tensor, kind: str = "zscore") -> Tensor:
+    """Advantages (G,) of one group's rewards (G,)."""
+    if kind not in KINDS:
+        raise ValueError(f"unknown advantage {kind!r}; choose one of {', '.join(KINDS)}")
+    if rewards.dim() != 1 or rewards.numel() < 2:
+        raise ValueError(
+            f"an advantage compares at least 2 rollouts of one problem, got {tuple(rewards.shape)}"
+        )
+    return KINDS[kind](rewards)
+
+
+def per_part_advantages(parts: dict[str, Tensor], weights: dict[str, float]) -> Tensor:
+    """GDPO: z-score each reward part (G,) by itself, then add the weighted z-scores.
+
+    A sum of parts z-scored as a whole gives (1 right, 0 format) and (0 right, 1 format)
+    the same advantage; part by part, the rare part speaks louder than the common one.
+    Follow it with `normalize_batch` over all groups of the step.
+    """
+    return sum(weight * advantages(parts[name], "zscore") for name, weight in weights.items())
+
+
+def normalize_batch(step_advantages: Tensor) -> Tensor:
+    """GDPO's last stage: advantages (B,) of the whole step to mean 0 and standard deviation 1."""
+    if step_advantages.numel() < 2:
+        return torch.zeros_like(step_advantages)
+    return zscore(step_advantages)

@@ -1,0 +1,289 @@
+"""The policy loss: objective x aggregate x KL x filters, each a small pure function.
+
+All tensors are (B, T), one row per rollout; `mask` is 1 on sampled tokens. `old_logprobs`
+are those that the sampler wrote down. An objective gives a value per token, to be maximized.
+`aggregate` turns values into one number with a denominator that belongs to the whole step,
+so the losses of micro-batches add up to the loss of the big batch, however it was split.
+
+`settings` is any object with the fields of TrainConfig that are read here: objective,
+clip_low, clip_high, dro_beta, aggregate, kl, kl_coef, kl_importance_weighted,
+truncate_importance, sequence_mask_threshold.
+"""
+
+import torch
+from torch import Tensor
+
+# --- objectives: (B, T) values, to be maximized ---
+
+
+def reinforce(logprobs: Tensor, advantages: Tensor) -> Tensor:
+    """A * log p. Right only if the samples come from the present policy."""
+    return advantages * logprobs
+
+
+def importance_sampling(ratio: Tensor, advantages: Tensor) -> Tensor:
+    """r * A, the ratio r = p / p_old undoing that an older policy did the sampling."""
+    return ratio * advantages
+
+
+def ppo(ratio: Tensor, advantages: Tensor, clip_low: float, clip_high: float) -> Tensor:
+    """min(r * A, clip(r) * A), for either sign of A: the pessimistic one of two estimates.
+
+    At A < 0 that is the smaller value too: a token already pushed below clip_low is left
+    alone, and one that has become more likely (r > clip_high) is still pushed down.
+    """
+    return torch.minimum(ratio * advantages, ratio.clamp(clip_low, clip_high) * advantages)
+
+
+def cispo(
+    logprobs: Tensor, ratio: Tensor, advantages: Tensor, clip_low: float, clip_high: float
+) -> Tensor:
+    """clip(r) * A * log p, the clipped ratio a mere weight: no token loses its gradient."""
+    return ratio.detach().clamp(clip_low, clip_high) * advantages * logprobs
+
+
+def dro(logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, beta: float) -> Tensor:
+    """A * log p - beta / 2 * (log p - log p_old)^2: drifting costs its square, no ratio."""
+    return advantages * logprobs - 0.5 * beta * (logprobs - old_logprobs) ** 2
+
+
+def sequence_ratio(log_ratio: Tensor, mask: Tensor) -> Tensor:
+    """GSPO's ratio, one per rollout: exp of the mean token log ratio, shown on every token."""
+    mean = (log_ratio * mask).sum(-1, keepdim=True) / mask.sum(-1, keepdim=True).clamp(min=1)
+    return mean.exp().expand_as(log_ratio)
+
+
+def objective_values(
+    settings, logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, mask: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Values, ratios and "this token is clipped", each (B, T), of the objective in settings."""
+    kind, low, high = settings.objective, settings.clip_low, settings.clip_high
+    log_ratio = logprobs - old_logprobs
+    ratio = sequence_ratio(log_ratio, mask) if kind == "gspo" else log_ratio.exp()
+    clipped = torch.zeros_like(mask)
+    if kind == "reinforce":
+        values = reinforce(logprobs, advantages)
+    elif kind == "importance_sampling":
+        values = importance_sampling(ratio, advantages)
+    elif kind in ("ppo", "gspo"):
+        values = ppo(ratio, advantages, low, high)
+        clipped = ((ratio > high) & (advantages > 0)) | ((ratio < low) & (advantages < 0))
+    elif kind == "cispo":
+        values = cispo(logprobs, ratio, advantages, low, high)
+        clipped = (ratio < low) | (ratio > high)
+    elif kind == "dro":
+        values = dro(logprobs, old_logprobs, advantages, settings.dro_beta)
+    else:
+        raise ValueError(f"unknown objective {kind!r}; choose one of {', '.join(OBJECTIVES)}")
+    return values, ratio.detach(), clipped & mask
+
+
+OBJECTIVES = ("reinforce", "importance_sampling", "ppo", "cispo", "dro", "gspo")
+
+# --- one reducer, with a denominator that has a name ---
+
+AGGREGATES = ("sum", "constant", "sequence", "token")
+
+
+def step_denominator(
+    kind: str, num_sequences: int, num_tokens: int, length_constant: int = 1
+) -> float:
+    """The divisor for `aggregate`, from counts over the WHOLE step (all micro-batches, all ranks).
+
+    sum: 1. constant: sequences x length_constant, the same for short and long rollouts.
+    sequence: the number of sequences. token: the number of sampled tokens.
+    """
+    table = {
+        "sum": 1,
+        "constant": num_sequences * length_constant,
+        "sequence": num_sequences,
+        "token": num_tokens,
+    }
+    if kind not in table:
+        raise ValueError(f"unknown aggregate {kind!r}; choose one of {', '.join(AGGREGATES)}")
+    return float(max(table[kind], 1))
+
+
+def aggregate(values: Tensor, mask: Tensor, kind: str, denominator: float) -> Tensor:
+    """Values (B, T) on the mask -> one number. "sequence" takes each rollout's own mean first."""
+    if kind not in AGGREGATES:
+        raise ValueError(f"unknown aggregate {kind!r}; choose one of {', '.join(AGGREGATES)}")
+    sums = torch.where(mask.bool(), values, 0.0).sum(-1)  # (B,)
+    if kind == "sequence":
+        sums = sums / mask.sum(-1).clamp(min=1)
+    return sums.sum() / denominator
+
+
+# --- KL to a reference policy ---
+
+K1_IN_LOSS = (
+    "k1 = log p - log p_ref cannot be a loss: its gradient does not contain the reference at "
+    "all, and is zero on average; use kl='k2' or 'k3', or kl='reward' (k1 in the reward)"
+)
+
+
+def kl_estimate(kind: str, logprobs: Tensor, ref_logprobs: Tensor) -> Tensor:
+    """Per-token estimate (B, T) of KL(p || ref) from samples of p: k1, k2 or k3.
+
+    k1 = log p - log ref;  k2 = k1^2 / 2;  k3 = ref/p - 1 - log(ref/p).
+    """
+    log_ratio = ref_logprobs - logprobs
+    if kind == "k1":
+        return -log_ratio
+    if kind == "k2":
+        return 0.5 * log_ratio**2
+    if kind == "k3":
+        return torch.expm1(log_ratio) - log_ratio
+    raise ValueError(f"unknown KL estimator {kind!r}; choose k1, k2 or k3")
+
+
+def kl_loss_values(
+    kind: str, logprobs: Tensor, old_logprobs: Tensor, ref_logprobs: Tensor, weighted: bool
+) -> Tensor:
+    """The KL term of the loss, (B, T). `weighted` multiplies by p / p_old, gradient included.
+
+    Weighting makes the gradient of k3 that of KL(p || ref), also for samples of an older p.
+    Without it the gradient of k3 on policy is that of KL(ref || p).
+    """
+    if kind == "k1":
+        raise ValueError(K1_IN_LOSS)
+    values = kl_estimate(kind, logprobs, ref_logprobs)
+    return values * (logprobs - old_logprobs).exp() if weighted else values
+
+
+def kl_advantages(
+    old_logprobs: Tensor, ref_logprobs: Tensor, mask: Tensor, kl_coef: float
+) -> Tensor:
+    """kl='reward': what to ADD to the advantages (G,) of one group; its inputs are (G, T).
+
+    Each rollout pays kl_coef * sum of k1, compared with the other rollouts of its group.
+    It comes after the normalization of rewards, which would blow the payment up to size 1
+    wherever all answers are right.
+    """
+    k1 = torch.where(mask.bool(), kl_estimate("k1", old_logprobs, ref_logprobs), 0.0)
+    payment = -kl_coef * k1.sum(-1)  # (G,)
+    group = payment.numel()
+    return (payment - payment.mean()) * (group / (group - 1))
+
+
+# --- filters for samples of another policy ---
+
+
+def truncated_importance_weights(
+    start_logprobs: Tensor, sampler_logprobs: Tensor, cap: float
+) -> Tensor:
+    """min(p_start / p_sampler, cap): repairs the sampler's differences, without huge weights."""
+    return (start_logprobs - sampler_logprobs).exp().clamp(max=cap).detach()
+
+
+def off_policy_sequence_mask(
+    logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, mask: Tensor, threshold: float
+) -> Tensor:
+    """False on all tokens of a rollout with A < 0 whose mean log(p_old / p) is over threshold.
+
+    What the policy has already left behind teaches little by being pushed further away.
+    """
+    drift = (old_logprobs - logprobs.detach()) * mask
+    drift = drift.sum(-1, keepdim=True) / mask.sum(-1, keepdim=True).clamp(min=1)  # (B, 1)
+    return ~((advantages < 0) & (drift > threshold))
+
+
+# --- all of it together ---
+
+
+def policy_loss(
+    logprobs: Tensor,
+    old_logprobs: Tensor,
+    advantages: Tensor,
+    mask: Tensor,
+    settings,
+    denominator: float,
+    ref_logprobs: Tensor | None = None,
+    start_logprobs: Tensor | None = None,
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Loss of one micro-batch, to be minimized, and sums for `summarize`. The call is
+
+        denominator = step_denominator(config.aggregate, sequences_in_step, tokens_in_step,
+                                       config.length_constant or config.max_new_tokens)
+        for batch in micro_batches:
+            logprobs, _ = token_logprobs(...)             # (B, T), with gradient
+            loss, sums = policy_loss(logprobs, batch.old_logprobs, batch.advantages, batch.mask,
+                                     config, denominator, ref_logprobs=batch.ref_logprobs)
+            loss.backward()
+            all_sums.append(sums)
+        metrics = summarize(all_sums)
+
+    advantages is (B,), or (B, T). ref_logprobs is needed for kl k2 and k3 (kl='reward' is paid
+    through kl_advantages, before). start_logprobs matters only with truncate_importance: the
+    trainer's own log-probabilities when the step began; None means those of this very call,
+    which is right as long as each rollout is used for one update.
+    """
+    mask = mask.bool()
+    # Only sampled tokens may be read: where() also stops NaN and gradients elsewhere.
+    logprobs, old_logprobs = (torch.where(mask, x, 0.0) for x in (logprobs, old_logprobs))
+    if advantages.dim() == 1:
+        advantages = advantages[:, None]
+    advantages = advantages.expand_as(logprobs)
+    base_logprobs, weight = old_logprobs, torch.ones_like(old_logprobs)
+    if settings.truncate_importance:
+        start = logprobs if start_logprobs is None else torch.where(mask, start_logprobs, 0.0)
+        base_logprobs = start.detach()
+        weight = truncated_importance_weights(start, old_logprobs, settings.truncate_importance)
+    if settings.sequence_mask_threshold:
+        weight = weight * off_policy_sequence_mask(
+            logprobs, old_logprobs, advantages, mask, settings.sequence_mask_threshold
+        )
+    values, ratio, clipped = objective_values(settings, logprobs, base_logprobs, advantages, mask)
+    pg_loss = -aggregate(values * weight, mask, settings.aggregate, denominator)
+    kl_loss, sums = _kl_part(settings, logprobs, old_logprobs, ref_logprobs, mask, denominator)
+    loss = pg_loss + kl_loss
+    log_ratio = (logprobs - old_logprobs).detach()
+    sums |= {
+        "tokens": mask.sum(),
+        "loss": loss.detach(),
+        "pg_loss": pg_loss.detach(),
+        "kl_loss": kl_loss.detach(),
+        "clipped": clipped.sum(),
+        "ratio": torch.where(mask, ratio, 0.0).sum(),
+        "ratio_max": torch.where(mask, ratio, 0.0).max(),
+        "weight": torch.where(mask, weight, 0.0).sum(),
+        "v1": -log_ratio.sum(),
+        "v2": 0.5 * (log_ratio**2).sum(),
+    }
+    return loss, sums
+
+
+def _kl_part(settings, logprobs, old_logprobs, ref_logprobs, mask, denominator):
+    """The KL term of the loss (0 if there is none), and the sum of k3 for the metrics."""
+    if ref_logprobs is None:
+        if settings.kl not in ("none", "reward"):
+            raise ValueError(f"kl={settings.kl!r} in the loss needs ref_logprobs")
+        return logprobs.new_zeros(()), {}
+    ref_logprobs = torch.where(mask, ref_logprobs, 0.0)
+    sums = {"kl_ref": kl_estimate("k3", logprobs, ref_logprobs).detach().sum()}
+    if settings.kl in ("none", "reward"):
+        return logprobs.new_zeros(()), sums
+    values = kl_loss_values(
+        settings.kl, logprobs, old_logprobs, ref_logprobs, settings.kl_importance_weighted
+    )
+    return settings.kl_coef * aggregate(values, mask, settings.aggregate, denominator), sums
+
+
+def summarize(all_sums: list[dict[str, Tensor]]) -> dict[str, float]:
+    """Micro-batches' sums -> the step's figures: losses added up, the rest mean over tokens."""
+    tokens = max(sum(float(sums["tokens"]) for sums in all_sums), 1.0)
+    names_of_sums = [name for name in all_sums[0] if name != "tokens"]
+    total = {
+        name: sum(float(sums[name]) for sums in all_sums) for name in names_of_sums
+    }
+    result = {name: total.pop(name) for name in ("loss", "pg_loss", "kl_loss")}
+    result["ratio_max"] = max(float(sums["ratio_max"]) for sums in all_sums)
+    del total["ratio_max"]
+    names = {
+        "clipped": "clip_frac",
+        "ratio": "ratio_mean",
+        "weight": "importance_weight_mean",
+        "v1": "kl_sample_train_v1",
+        "v2": "kl_sample_train_v2",
+    }
+    return result | {names.get(name, name): value / tokens for name, value in total.items()}

@@ -1,0 +1,189 @@
+"""Algorithms as rows: what each changes of TrainConfig's defaults, and where it comes from.
+
+The defaults are plain GRPO: z-scored advantages, clipped ratio 0.8 to 1.2, mean over each
+rollout's tokens, no KL, temperature 1. Clip bounds are absolute ratios everywhere.
+A paper's "epsilon 0.2" is clip_low 0.8, clip_high 1.2.
+"""
+
+import difflib
+import textwrap
+from dataclasses import dataclass
+
+from .errors import UserError
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One row: TrainConfig fields that differ, one line about the idea, and its source."""
+
+    changes: dict[str, object]
+    about: str
+    paper: str
+
+
+GRPO_PAPER = (
+    "DeepSeekMath: Pushing the Limits of Mathematical Reasoning in Open Language Models, "
+    "2024, arXiv:2402.03300"
+)
+TINKER = "Tinker cookbook, rl_basic and its documented losses, Thinking Machines Lab, 2025"
+
+RECIPES = {
+    "grpo": Recipe(
+        {},
+        "the defaults: a group's own rewards are the baseline, the ratio is clipped",
+        GRPO_PAPER + " (without its KL term)",
+    ),
+    "grpo_kl": Recipe(
+        {"kl": "k3", "kl_coef": 0.04},
+        "GRPO with the paper's KL term in the loss, which holds the model to its start",
+        GRPO_PAPER,
+    ),
+    "ch06": Recipe(
+        {
+            "objective": "reinforce",
+            "aggregate": "constant",
+            "length_constant": 1,
+            "temperature": 0.8,
+            "top_p": 0.9,
+            "logprob_temperature": 1.0,
+        },
+        "the book's first GRPO: summed log-probabilities, no KL; it samples more narrowly "
+        "(0.8, 0.9) than the policy whose log-probabilities it trains, so its gradient is biased",
+        "this book, chapter 6; after " + GRPO_PAPER,
+    ),
+    "format_reward": Recipe(
+        {"reward_parts": ("correct=1", "format=1")},
+        "pays for the form too, also where the answer is wrong: a way to be paid for nothing",
+        "this book, chapter 7; after DeepSeek-R1: Incentivizing Reasoning Capability in LLMs via "
+        "Reinforcement Learning, 2025, arXiv:2501.12948",
+    ),
+    "format_if_correct": Recipe(
+        {"reward_parts": ("correct=1", "format=1"), "conditional_format": True},
+        "pays for the form only where the answer is right; compare with format_reward",
+        "this book, chapter 7",
+    ),
+    "dr_grpo": Recipe(
+        {"advantage": "mean", "aggregate": "constant"},
+        "no division by the group's spread, none by the rollout's length: both are biases",
+        "Understanding R1-Zero-Like Training: A Critical Perspective, 2025, arXiv:2503.20783",
+    ),
+    "dapo": Recipe(
+        {
+            "clip_high": 1.28,
+            "aggregate": "token",
+            "drop_uniform_groups": True,
+            "active_sampling": True,
+            "overlong_penalty": 16,
+        },
+        "clips higher above, counts every token alike, samples until all groups have signal, "
+        "and makes the length limit felt (its last fifth in the paper)",
+        "DAPO: An Open-Source LLM Reinforcement Learning System at Scale, 2025, arXiv:2503.14476",
+    ),
+    "gspo": Recipe(
+        {"objective": "gspo", "clip_low": 1 - 3e-4, "clip_high": 1 + 4e-4},
+        "one ratio per rollout, the geometric mean of its tokens' ratios, in a narrow range",
+        "Group Sequence Policy Optimization, 2025, arXiv:2507.18071",
+    ),
+    "cispo": Recipe(
+        {"objective": "cispo", "aggregate": "token", "clip_low": 0.0, "clip_high": 4.0},
+        "the clipped ratio only weighs: rare tokens that matter keep their gradient",
+        "MiniMax-M1: Scaling Test-Time Compute Efficiently with Lightning Attention, 2025, "
+        "arXiv:2506.13585 (bounds as Tinker documents them)",
+    ),
+    "dro": Recipe(
+        {"advantage": "mean", "objective": "dro", "aggregate": "sum", "dro_beta": 0.05},
+        "no ratio: a quadratic price on drifting away from the sampler, fit for old samples",
+        "Offline Regularised Reinforcement Learning for Large Language Models Alignment, 2024, "
+        "arXiv:2405.19107 (token by token, as Tinker documents it)",
+    ),
+    "rloo": Recipe(
+        {
+            "advantage": "leave-one-out",
+            "objective": "reinforce",
+            "aggregate": "constant",
+            "length_constant": 1,
+            "kl": "reward",
+            "kl_coef": 0.03,
+        },
+        "REINFORCE on whole answers, each against the mean of the others, KL paid as reward",
+        "Back to Basics: Revisiting REINFORCE Style Optimization for Learning from Human Feedback "
+        "in LLMs, 2024, arXiv:2402.14740",
+    ),
+    "reinforce": Recipe(
+        {"advantage": "mean", "objective": "reinforce", "aggregate": "token"},
+        "on policy, no ratio and no clip: rewards minus their mean, tokens counted alike",
+        "nanochat, scripts/chat_rl.py, 2025; after Simple Statistical Gradient-Following "
+        "Algorithms for Connectionist Reinforcement Learning, 1992",
+    ),
+    "importance_sampling": Recipe(
+        {
+            "advantage": "mean",
+            "objective": "importance_sampling",
+            "aggregate": "sum",
+            "reward_parts": ("correct=1", "unformatted=-0.1"),
+        },
+        "ratio times advantage, summed, nothing clipped; a missing form costs 0.1",
+        TINKER,
+    ),
+    "olmo3": Recipe(
+        {
+            "advantage": "mean",
+            "aggregate": "token",
+            "clip_high": 1.272,
+            "drop_uniform_groups": True,
+            "active_sampling": True,
+            "truncate_importance": 2.0,
+        },
+        "DAPO's filters without its length penalty, Dr. GRPO's advantage, and weights (at most "
+        "2) that repair what sampler and trainer compute differently",
+        "Olmo 3, 2025, arXiv:2512.13961",
+    ),
+    "deepseek_v32": Recipe(
+        {
+            "advantage": "mean",
+            "kl": "k3",
+            "kl_coef": 0.001,
+            "kl_importance_weighted": True,
+            "sequence_mask_threshold": 0.5,
+            "top_p": 0.95,
+            "keep_sampling_mask": True,
+        },
+        "unbiased KL, bad rollouts that the policy has left behind masked, and top-p's choice of "
+        "tokens kept for training (the paper names no values; these are ours)",
+        "DeepSeek-V3.2: Pushing the Frontier of Open Large Language Models, 2025, "
+        "arXiv:2512.02556",
+    ),
+    "gdpo": Recipe(
+        {"reward_parts": ("correct=1", "format=1"), "advantage_per_part": True},
+        "each reward part z-scored by itself, added, then z-scored over the whole step",
+        "GDPO: Group reward-Decoupled Normalization Policy Optimization for Multi-reward RL "
+        "Optimization, 2026, arXiv:2601.05242",
+    ),
+}
+
+
+def get_recipe(name: str) -> Recipe:
+    """The row of that name; a wrong name is answered with the nearest right one."""
+    if name in RECIPES:
+        return RECIPES[name]
+    near = difflib.get_close_matches(name.lower().replace("-", "_"), RECIPES, n=1, cutoff=0.4)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    raise UserError(f"unknown recipe {name!r}; {hint}Known: {', '.join(RECIPES)}")
+
+
+def recipe_table(width: int = 96) -> str:
+    """All rows as text: name, what changes, the idea, the source."""
+    lines = []
+    for name, recipe in RECIPES.items():
+        changes = "  ".join(f"{field}={_shown(value)}" for field, value in recipe.changes.items())
+        lines.append(name)
+        for text in (changes or "(nothing)", recipe.about, recipe.paper):
+            lines += textwrap.wrap(
+                text, width, initial_indent="    ", subsequent_indent="      ",
+                break_long_words=False, break_on_hyphens=False,
+            )
+    return "\n".join(lines)
+
+
+def _shown(value: object) -> str:
+    return "+".join(value) if isinstance(value, tuple) else f"{value}"

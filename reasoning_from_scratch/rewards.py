@@ -1,0 +1,108 @@
+"""Rewards that a program can check: is the answer right, and does it keep its form?
+
+Each part is 0 or 1. The reward of a rollout is their weighted sum. A part can be paid
+for nothing (a box with nonsense in it keeps its form), so `conditional` pays every other
+part only where the answer is right.
+"""
+
+from collections.abc import Sequence
+
+from .errors import UserError
+from .grading import get_last_boxed, grade_answer, parses
+
+THINK_TOKEN_ID = 151667      # <think>
+END_THINK_TOKEN_ID = 151668  # </think>
+
+PARTS = {
+    "correct": "the last \\boxed{} holds the right answer",
+    "format": "the answer ended by itself and its last \\boxed{} can be read",
+    "unformatted": "1 - format: with a negative weight, a missing form costs",
+    "think": "one <think>...</think> with text in it, and an answer after it",
+}
+
+
+def correctness(text: str, answer: str) -> float:
+    """1.0 if the last \\boxed{} holds the right answer; text outside of boxes counts nothing."""
+    boxed = get_last_boxed(text)
+    if boxed is None or not boxed.strip():
+        return 0.0
+    return float(grade_answer(boxed, answer))
+
+
+def box_format(text: str, finished: bool) -> float:
+    """1.0 if the model stopped by itself and its last \\boxed{} can be read as an answer."""
+    boxed = get_last_boxed(text)
+    return float(finished and boxed is not None and bool(boxed.strip()) and parses(boxed))
+
+
+def think_format(
+    response_ids: Sequence[int],
+    start_id: int = THINK_TOKEN_ID,
+    end_id: int = END_THINK_TOKEN_ID,
+) -> float:
+    """1.0 for exactly one <think>, then text, exactly one </think>, then an answer.
+
+    It looks at token ids: the letters "<think>" typed out are other tokens and don't count.
+    """
+    ids = list(response_ids)
+    if ids.count(start_id) != 1 or ids.count(end_id) != 1:
+        return 0.0
+    start, end = ids.index(start_id), ids.index(end_id)
+    return float(start + 1 < end < len(ids) - 1)
+
+
+def score_parts(
+    text: str,
+    answer: str,
+    finished: bool,
+    response_ids: Sequence[int] = (),
+    names: Sequence[str] = (),
+) -> dict[str, float]:
+    """Reward parts of one rollout: always correct and format, others where named."""
+    form = box_format(text, finished)
+    parts = {"correct": correctness(text, answer), "format": form}
+    if "unformatted" in names:
+        parts["unformatted"] = 1.0 - form
+    if "think" in names:
+        parts["think"] = think_format(response_ids)
+    return parts
+
+
+def conditional_parts(parts: dict[str, float]) -> dict[str, float]:
+    """The same parts, every other one set to 0 where the answer is wrong."""
+    return {name: value * parts["correct"] for name, value in parts.items()}
+
+
+def total_reward(
+    parts: dict[str, float], weights: dict[str, float], conditional: bool = False
+) -> float:
+    """The weighted sum. {"correct": 1, "unformatted": -0.1} is 1[correct] + 0.1 (1[format] - 1)."""
+    if conditional:
+        parts = conditional_parts(parts)
+    return sum(weight * parts[name] for name, weight in weights.items())
+
+
+def overlong_penalty(length: int, max_new_tokens: int, cushion: int) -> float:
+    """DAPO's soft penalty: 0, but over the last `cushion` tokens it falls linearly to -1.
+
+    A cut-off answer then does not look just like a wrong one: the model feels the limit coming.
+    """
+    if cushion <= 0:
+        return 0.0
+    return max(-1.0, min(0.0, (max_new_tokens - cushion - length) / cushion))
+
+
+def parse_weights(reward_parts: Sequence[str]) -> dict[str, float]:
+    """("correct=1", "format=0.1") -> {"correct": 1.0, "format": 0.1}."""
+    weights = {}
+    for text in reward_parts:
+        name, _, number = text.partition("=")
+        if name not in PARTS:
+            raise UserError(f"unknown reward part {name!r}; choose from {', '.join(PARTS)}")
+        try:
+            weights[name] = float(number)
+        except ValueError:
+            raise UserError(f"reward part {text!r}: write NAME=WEIGHT, as in correct=1") from None
+    if not weights:
+        raise UserError("no reward part: at least correct=1 is needed")
+    return weights
