@@ -220,70 +220,71 @@ def policy_loss(
     """
     mask = mask.bool()
     # Only sampled tokens may be read: where() also stops NaN and gradients elsewhere.
-    logprobs, old_logprobs = (torch.where(mask, x, 0.0) for x in (logprobs, old_logprobs))
+    logprobs, old_logprobs = torch.where(mask, logprobs, 0.0), torch.where(mask, old_logprobs, 0.0)
     if advantages.dim() == 1:
         advantages = advantages[:, None]
     advantages = advantages.expand_as(logprobs)
-    base_logprobs, weight = old_logprobs, torch.ones_like(old_logprobs)
+    base, weight = _base_and_weight(
+        settings, logprobs, old_logprobs, start_logprobs, advantages, mask
+    )
+    values, ratio, clipped = objective_values(settings, logprobs, base, advantages, mask)
+    pg_loss = -aggregate(values * weight, mask, settings.aggregate, denominator)
+    kl_loss, kl_ref = _kl_part(settings, logprobs, old_logprobs, ref_logprobs, mask, denominator)
+    sums = _token_sums(logprobs.detach() - old_logprobs, ratio, clipped, weight, kl_ref, mask)
+    losses = {"loss": pg_loss + kl_loss, "pg_loss": pg_loss, "kl_loss": kl_loss}
+    return losses["loss"], sums | {name: value.detach() for name, value in losses.items()}
+
+
+def _base_and_weight(settings, logprobs, old_logprobs, start_logprobs, advantages, mask):
+    """What the ratio is taken against, and each token's weight from the filters, both (B, T)."""
+    base, weight = old_logprobs, torch.ones_like(old_logprobs)
     if settings.truncate_importance:
-        start = logprobs if start_logprobs is None else torch.where(mask, start_logprobs, 0.0)
-        base_logprobs = start.detach()
-        weight = truncated_importance_weights(start, old_logprobs, settings.truncate_importance)
+        base = logprobs if start_logprobs is None else torch.where(mask, start_logprobs, 0.0)
+        base = base.detach()
+        weight = truncated_importance_weights(base, old_logprobs, settings.truncate_importance)
     if settings.sequence_mask_threshold:
         weight = weight * off_policy_sequence_mask(
             logprobs, old_logprobs, advantages, mask, settings.sequence_mask_threshold
         )
-    values, ratio, clipped = objective_values(settings, logprobs, base_logprobs, advantages, mask)
-    pg_loss = -aggregate(values * weight, mask, settings.aggregate, denominator)
-    kl_loss, sums = _kl_part(settings, logprobs, old_logprobs, ref_logprobs, mask, denominator)
-    loss = pg_loss + kl_loss
-    log_ratio = (logprobs - old_logprobs).detach()
-    sums |= {
-        "tokens": mask.sum(),
-        "loss": loss.detach(),
-        "pg_loss": pg_loss.detach(),
-        "kl_loss": kl_loss.detach(),
-        "clipped": clipped.sum(),
-        "ratio": torch.where(mask, ratio, 0.0).sum(),
-        "ratio_max": torch.where(mask, ratio, 0.0).max(),
-        "weight": torch.where(mask, weight, 0.0).sum(),
-        "v1": -log_ratio.sum(),
-        "v2": 0.5 * (log_ratio**2).sum(),
-    }
-    return loss, sums
+    return base, weight
 
 
 def _kl_part(settings, logprobs, old_logprobs, ref_logprobs, mask, denominator):
-    """The KL term of the loss (0 if there is none), and the sum of k3 for the metrics."""
+    """The KL term of the loss (0 if there is none), and k3 per token (B, T) for the metrics."""
+    in_loss = settings.kl not in ("none", "reward")
     if ref_logprobs is None:
-        if settings.kl not in ("none", "reward"):
+        if in_loss:
             raise ValueError(f"kl={settings.kl!r} in the loss needs ref_logprobs")
-        return logprobs.new_zeros(()), {}
+        return logprobs.new_zeros(()), None
     ref_logprobs = torch.where(mask, ref_logprobs, 0.0)
-    sums = {"kl_ref": kl_estimate("k3", logprobs, ref_logprobs).detach().sum()}
-    if settings.kl in ("none", "reward"):
-        return logprobs.new_zeros(()), sums
+    kl_ref = kl_estimate("k3", logprobs.detach(), ref_logprobs)
+    if not in_loss:
+        return logprobs.new_zeros(()), kl_ref
     values = kl_loss_values(
         settings.kl, logprobs, old_logprobs, ref_logprobs, settings.kl_importance_weighted
     )
-    return settings.kl_coef * aggregate(values, mask, settings.aggregate, denominator), sums
+    return settings.kl_coef * aggregate(values, mask, settings.aggregate, denominator), kl_ref
+
+
+def _token_sums(log_ratio, ratio, clipped, weight, kl_ref, mask) -> dict[str, Tensor]:
+    """Sums over this micro-batch's sampled tokens; `summarize` divides those of all of them."""
+    per_token = {
+        "clip_frac": clipped.float(),
+        "ratio_mean": ratio,
+        "importance_weight_mean": weight,
+        "kl_sample_train_v1": -log_ratio,
+        "kl_sample_train_v2": 0.5 * log_ratio**2,
+    }
+    if kl_ref is not None:
+        per_token["kl_ref"] = kl_ref
+    sums = {name: torch.where(mask, values, 0.0).sum() for name, values in per_token.items()}
+    return sums | {"tokens": mask.sum(), "ratio_max": torch.where(mask, ratio, 0.0).max()}
 
 
 def summarize(all_sums: list[dict[str, Tensor]]) -> dict[str, float]:
     """Micro-batches' sums -> the step's figures: losses added up, the rest mean over tokens."""
-    tokens = max(sum(float(sums["tokens"]) for sums in all_sums), 1.0)
-    names_of_sums = [name for name in all_sums[0] if name != "tokens"]
-    total = {
-        name: sum(float(sums[name]) for sums in all_sums) for name in names_of_sums
-    }
-    result = {name: total.pop(name) for name in ("loss", "pg_loss", "kl_loss")}
-    result["ratio_max"] = max(float(sums["ratio_max"]) for sums in all_sums)
-    del total["ratio_max"]
-    names = {
-        "clipped": "clip_frac",
-        "ratio": "ratio_mean",
-        "weight": "importance_weight_mean",
-        "v1": "kl_sample_train_v1",
-        "v2": "kl_sample_train_v2",
-    }
-    return result | {names.get(name, name): value / tokens for name, value in total.items()}
+    total = {name: sum(float(sums[name]) for sums in all_sums) for name in all_sums[0]}
+    tokens = max(total.pop("tokens"), 1.0)
+    total["ratio_max"] = max(float(sums["ratio_max"]) for sums in all_sums)
+    as_they_are = ("loss", "pg_loss", "kl_loss", "ratio_max")
+    return {name: v if name in as_they_are else v / tokens for name, v in total.items()}

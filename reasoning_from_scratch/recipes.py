@@ -52,13 +52,13 @@ RECIPES = {
         "this book, chapter 6; after " + GRPO_PAPER,
     ),
     "format_reward": Recipe(
-        {"reward_parts": ("correct=1", "format=1")},
+        {"reward_parts": {"correct": 1.0, "format": 1.0}},
         "pays for the form too, also where the answer is wrong: a way to be paid for nothing",
         "this book, chapter 7; after DeepSeek-R1: Incentivizing Reasoning Capability in LLMs via "
         "Reinforcement Learning, 2025, arXiv:2501.12948",
     ),
     "format_if_correct": Recipe(
-        {"reward_parts": ("correct=1", "format=1"), "conditional_format": True},
+        {"reward_parts": {"correct": 1.0, "format": 1.0}, "conditional_format": True},
         "pays for the form only where the answer is right; compare with format_reward",
         "this book, chapter 7",
     ),
@@ -71,7 +71,6 @@ RECIPES = {
         {
             "clip_high": 1.28,
             "aggregate": "token",
-            "drop_uniform_groups": True,
             "active_sampling": True,
             "overlong_penalty": 16,
         },
@@ -120,7 +119,7 @@ RECIPES = {
             "advantage": "mean",
             "objective": "importance_sampling",
             "aggregate": "sum",
-            "reward_parts": ("correct=1", "unformatted=-0.1"),
+            "reward_parts": {"correct": 1.0, "unformatted": -0.1},
         },
         "ratio times advantage, summed, nothing clipped; a missing form costs 0.1",
         TINKER,
@@ -130,7 +129,6 @@ RECIPES = {
             "advantage": "mean",
             "aggregate": "token",
             "clip_high": 1.272,
-            "drop_uniform_groups": True,
             "active_sampling": True,
             "truncate_importance": 2.0,
         },
@@ -154,7 +152,7 @@ RECIPES = {
         "arXiv:2512.02556",
     ),
     "gdpo": Recipe(
-        {"reward_parts": ("correct=1", "format=1"), "advantage_per_part": True},
+        {"reward_parts": {"correct": 1.0, "format": 1.0}, "advantage_per_part": True},
         "each reward part z-scored by itself, added, then z-scored over the whole step",
         "GDPO: Group reward-Decoupled Normalization Policy Optimization for Multi-reward RL "
         "Optimization, 2026, arXiv:2601.05242",
@@ -186,4 +184,6 @@ def recipe_table(width: int = 96) -> str:
 
 
 def _shown(value: object) -> str:
-    return "+".join(value) if isinstance(value, tuple) else f"{value}"
+    if isinstance(value, dict):  # reward parts
+        return ",".join(f"{part}={weight:g}" for part, weight in value.items())
+    return str(value)
