@@ -135,7 +135,8 @@ class KVCache:
         old = self._keys[layer]
         if old is not None and old.shape[2] >= width:
             return
-        capacity = max(width, self.max_length or 2 * width)
+        # Doubling: a limit of thousands of tokens costs nothing until answers get that long.
+        capacity = max(width, min(2 * width, self.max_length or 2 * width))
         shape = (like.shape[0], like.shape[1], capacity, like.shape[3])
         for store in (self._keys, self._values):
             # Zeros, because a masked slot still takes part in 0 * value: NaN would spread.
@@ -159,7 +160,18 @@ class KVCache:
             keys, values = other.get(layer)
             self._keys[layer][rows, :, : other.width] = keys
             self._values[layer][rows, :, : other.width] = values
-        self._set_lengths(self.lengths.index_copy(0, rows, other.lengths), uniform=False)
+        uniform = self.uniform and other.uniform and self.width == other.width
+        self._set_lengths(self.lengths.index_copy(0, rows, other.lengths), uniform)
+
+    def shrink(self, count):
+        """Keep the first `count` rows only; nothing is copied."""
+        self._keys = [keys[:count] for keys in self._keys]
+        self._values = [values[:count] for values in self._values]
+        self._set_lengths(self.lengths[:count], self.uniform)
+
+    def forget_last(self):
+        """Drop the last token of each row, to have it read again."""
+        self._set_lengths(self.lengths - 1, self.uniform)
 
     def _set_lengths(self, lengths, uniform):
         self.lengths = lengths

@@ -1,0 +1,308 @@
+"""Sampling: many prompts, several rollouts each, in one batch that is kept full.
+
+Each prompt runs through the model once and its cache is shared by its rollouts; a rollout
+that ends gives its row to one that waits. What is drawn depends on (seed, step, problem,
+rollout, position) alone, never on what else is in the batch.
+"""
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from .distribution import (
+    Draw,
+    policy_distribution,
+    sample_next_token,
+    stream_key,
+    top_p_filter,
+    uniform,
+    uniform_at,
+)
+from .errors import UserError
+from .qwen3 import KVCache
+
+__all__ = [
+    "Sample",
+    "generate",
+    "policy_distribution",
+    "sample_next_token",
+    "stream",
+    "top_p_filter",
+    "uniform",
+]
+
+PREFILL_TOKENS = 16_384  # at most this many prompt tokens, padding included, in one pass
+NOT_FINITE = "the model's logits are not finite: its weights are damaged or it has diverged"
+BURST = 8  # on a GPU, look at the tokens only every so many steps
+
+
+@dataclass
+class Sample:
+    """One rollout as it was drawn."""
+
+    ids: list[int] = field(default_factory=list)  # the stop token included
+    logprobs: list[float] = field(default_factory=list)
+    entropies: list[float] = field(default_factory=list)
+    finished: bool = False  # ended by itself, with a stop token
+    stop_reason: str = ""  # "stop", or "length": the limit was reached
+    kept: list[list[int]] | None = None  # per token, what top-p and top-k left; []: all
+
+
+@dataclass
+class _Row:
+    prompt: int
+    key: int
+    next_token: int  # what the model reads next: a row starts with its prompt's last token
+    sample: Sample
+
+
+class _Queue:
+    """Rows that wait. Prompts are prefilled in order, some ahead of their use."""
+
+    def __init__(self, model, prompts, rows, max_prompts, max_length):
+        self.model, self.prompts = model, prompts
+        self.waiting = deque(rows)
+        self.max_prompts, self.max_length = max_prompts, max_length
+        self.place = {}  # prompt -> its row in self.cache
+
+    def take(self, count: int) -> tuple[list[_Row], Tensor]:
+        """At most `count` rows, and where their prompts lie in self.cache."""
+        if self.waiting[0].prompt not in self.place:
+            self._prefill()
+        rows = []
+        while self.waiting and len(rows) < count and self.waiting[0].prompt in self.place:
+            rows.append(self.waiting.popleft())
+        return rows, torch.tensor([self.place[row.prompt] for row in rows])
+
+    def _next_prompts(self) -> list[int]:
+        chosen, longest = [], 0
+        for prompt in range(self.waiting[0].prompt, len(self.prompts)):
+            longest = max(longest, len(self.prompts[prompt]))
+            full = len(chosen) == self.max_prompts or longest * (len(chosen) + 1) > PREFILL_TOKENS
+            if chosen and full:
+                break
+            chosen.append(prompt)
+        return chosen
+
+    def _prefill(self):
+        chosen = self._next_prompts()
+        device = self.model.tok_emb.weight.device
+        lengths = torch.tensor([len(self.prompts[i]) for i in chosen])
+        width = int(lengths.max())
+        ids = torch.zeros(len(chosen), width, dtype=torch.long)  # (B, T)
+        for row, i in enumerate(chosen):
+            ids[row, : len(self.prompts[i])] = torch.tensor(self.prompts[i])
+        mask = torch.arange(width) < lengths[:, None]
+        self.cache = KVCache(self.model.cfg["n_layers"], self.max_length)
+        self.model.hidden_states(
+            ids.to(device), cache=self.cache, attention_mask=None if mask.all() else mask.to(device)
+        )
+        self.cache.forget_last()  # each sample reads the last prompt token itself
+        self.place = {prompt: row for row, prompt in enumerate(chosen)}
+        self.max_prompts = max(1, self.max_prompts // 4)  # the first call filled a whole batch
+
+
+class _Batch:
+    """The rows that are being decoded; row i of the cache belongs to rows[i]."""
+
+    def __init__(self, model, n_rows, max_new_tokens, stop_ids, policy):
+        self.model, self.policy = model, policy
+        self.max_new_tokens, self.stop_ids = max_new_tokens, frozenset(stop_ids)
+        self.device = model.tok_emb.weight.device
+        self.rows: list[_Row | None] = [None] * n_rows
+        self.cache = None
+
+    def _index(self, numbers) -> Tensor:
+        return torch.tensor(numbers, device=self.device)
+
+    def fill(self, queue: _Queue) -> bool:
+        """Rows that have ended go to waiting ones, or leave the batch. False if none is left."""
+        free = [i for i, row in enumerate(self.rows) if row is None]
+        if not free:
+            return bool(self.rows)
+        while free and queue.waiting:
+            rows, place = queue.take(len(free))
+            if self.cache is None:
+                place = F.pad(place, (0, len(free) - len(place)))  # all rows exist from now on
+                self.cache = queue.cache.take(place.to(self.device))
+            else:
+                taken = queue.cache.take(place.to(self.device))
+                self.cache.put(self._index(free[: len(rows)]), taken)
+            for i, row in zip(free, rows, strict=False):
+                self.rows[i] = row
+            free = free[len(rows):]
+        self._close_gaps(free)
+        if self.rows:
+            self.tokens = self._index([row.next_token for row in self.rows])
+            self.keys = self._index([[row.key] for row in self.rows])
+            self.positions = self._index([[len(row.sample.ids)] for row in self.rows])
+        return bool(self.rows)
+
+    def _close_gaps(self, free: list[int]) -> None:
+        if not free:
+            return
+        keep = len(self.rows) - len(free)
+        holes = [i for i in free if i < keep]
+        movers = [i for i in range(keep, len(self.rows)) if self.rows[i] is not None]
+        if holes:
+            self.cache.put(self._index(holes), self.cache.take(self._index(movers)))
+        for hole, mover in zip(holes, movers, strict=True):
+            self.rows[hole] = self.rows[mover]
+        self.rows = self.rows[:keep]
+        self.cache.shrink(keep)
+
+    def decode(self) -> list[Draw]:
+        """One token per row, or on a GPU a few, so that it need not wait for us each time."""
+        burst = 1
+        if self.device.type != "cpu":
+            longest = max(len(row.sample.ids) for row in self.rows)
+            burst = min(BURST, self.max_new_tokens - longest)
+        steps = torch.arange(burst, device=self.device)
+        u = uniform_at(self.keys, self.positions + steps)  # (B, burst)
+        self.positions = self.positions + burst
+        draws = []
+        for i in range(burst):
+            logits = self.model(self.tokens[:, None], cache=self.cache)[:, -1]  # (B, V)
+            draws.append(sample_next_token(logits, u[:, i], *self.policy))
+            self.tokens = draws[-1].tokens
+        return draws
+
+    def record(self, draws: list[Draw]) -> list[_Row]:
+        """Append the draws to their samples; the rows that ended with them."""
+        columns = [torch.stack(values).tolist() for values in list(zip(*draws, strict=True))[:3]]
+        ended = []
+        for draw, *lists in zip(draws, *columns, strict=True):
+            for i, values in enumerate(zip(*lists, strict=True)):
+                if self.rows[i] is not None and self._append(self.rows[i], i, draw, *values):
+                    ended.append(self.rows[i])
+                    self.rows[i] = None
+        return ended
+
+    def _append(self, row: _Row, i: int, draw: Draw, token, logprob, entropy) -> bool:
+        """True if the sample ends here."""
+        sample = row.sample
+        if not math.isfinite(logprob):
+            where = f"prompt {row.prompt}, after {len(sample.ids)} sampled tokens"
+            raise UserError(f"{NOT_FINITE} ({where})")
+        sample.ids.append(token)
+        sample.logprobs.append(logprob)
+        sample.entropies.append(entropy)
+        if sample.kept is not None:
+            sample.kept.append(_kept_ids(draw, i))
+        row.next_token = token
+        if token in self.stop_ids:
+            sample.finished, sample.stop_reason = True, "stop"
+        elif len(sample.ids) == self.max_new_tokens:
+            sample.stop_reason = "length"
+        return bool(sample.stop_reason)
+
+
+def _kept_ids(draw: Draw, i: int) -> list[int]:
+    if draw.weights is None:
+        return []
+    kept = draw.weights[i].nonzero()[:, 0]
+    return (kept if draw.ids is None else draw.ids[i, kept]).tolist()
+
+
+def _check(model, prompts, num_samples, max_new_tokens, temperature, top_p, top_k, streams):
+    for name, value, good in (
+        ("num_samples", num_samples, num_samples >= 1),
+        ("max_new_tokens", max_new_tokens, max_new_tokens >= 1),
+        ("temperature", temperature, 0 <= temperature < math.inf),
+        ("top_p", top_p, 0 < top_p <= 1),
+        ("top_k", top_k, top_k >= 0),
+    ):
+        if not good:
+            raise UserError(f"{name}={value} is out of range")
+    if streams is not None and len(streams) != len(prompts):
+        raise UserError(f"{len(streams)} random streams for {len(prompts)} prompts")
+    vocabulary = model.cfg["vocab_size"]
+    for i, prompt in enumerate(prompts):
+        if not prompt:
+            raise UserError(f"prompt {i} has no tokens; there is nothing to continue")
+        if max(prompt) >= vocabulary or min(prompt) < 0:
+            raise UserError(
+                f"prompt {i} has a token outside of the model's vocabulary of {vocabulary}; "
+                "its tokenizer belongs to another model"
+            )
+
+
+@torch.no_grad()
+def generate(
+    model,
+    prompts: list[list[int]],
+    num_samples: int = 1,
+    *,
+    max_new_tokens: int,
+    temperature: float = 1.0,
+    top_p: float = 1.0,
+    top_k: int = 0,
+    seed: int = 0,
+    streams: list[tuple[int, int]] | None = None,
+    stop_ids: set[int],
+    max_rows: int = 64,
+    on_group: Callable[[int, list[Sample]], None] | None = None,
+    first_sample: int = 0,
+    keep_sets: bool = False,
+) -> list[list[Sample]]:
+    """`num_samples` rollouts for each prompt; temperature 0 is greedy.
+
+    At most `max_rows` rollouts are decoded at a time. `streams` names the random stream of
+    each prompt as (step, problem), by default (0, its index); `first_sample` numbers its first
+    rollout, so that further samples can be drawn later. `on_group(prompt index, samples)` is
+    called as soon as all samples of a prompt have ended. `keep_sets` records for each token
+    the tokens that top-p and top-k left over.
+    """
+    _check(model, prompts, num_samples, max_new_tokens, temperature, top_p, top_k, streams)
+    rows, groups = [], []
+    for i, (step, problem) in enumerate(streams or [(0, i) for i in range(len(prompts))]):
+        groups.append([Sample(kept=[] if keep_sets else None) for _ in range(num_samples)])
+        for rollout, sample in enumerate(groups[i], first_sample):
+            key = stream_key(seed, step, problem, rollout)
+            rows.append(_Row(i, key, prompts[i][-1], sample))
+    max_length = max(map(len, prompts), default=0) + max_new_tokens
+    n_rows = min(max(1, max_rows), len(rows))
+    queue = _Queue(model, prompts, rows, math.ceil(n_rows / num_samples), max_length)
+    batch = _Batch(model, n_rows, max_new_tokens, stop_ids, (temperature, top_p, top_k))
+    unfinished = [num_samples] * len(prompts)
+    while batch.fill(queue):
+        for row in batch.record(batch.decode()):
+            unfinished[row.prompt] -= 1
+            if on_group and not unfinished[row.prompt]:
+                on_group(row.prompt, groups[row.prompt])
+    return groups
+
+
+@torch.no_grad()
+def stream(
+    model,
+    prompt: list[int],
+    *,
+    max_new_tokens: int,
+    temperature: float = 1.0,
+    top_p: float = 1.0,
+    top_k: int = 0,
+    seed: int = 0,
+    stop_ids: set[int],
+) -> Iterator[int]:
+    """The tokens of one rollout as they are drawn, the stop token left out: the same tokens
+    as generate(model, [prompt], ...) gives."""
+    _check(model, [prompt], 1, max_new_tokens, temperature, top_p, top_k, None)
+    device = model.tok_emb.weight.device
+    u = uniform(seed, 0, 0, 0, torch.arange(max_new_tokens)).to(device)
+    cache = KVCache(model.cfg["n_layers"], len(prompt) + max_new_tokens)
+    hidden = model.hidden_states(torch.tensor([prompt], device=device), cache=cache)
+    logits = model.out_head(hidden[:, -1])
+    for position in range(max_new_tokens):
+        draw = sample_next_token(logits, u[position:position + 1], temperature, top_p, top_k)
+        if not draw.logprobs.isfinite().item():
+            raise UserError(f"{NOT_FINITE} (after {position} sampled tokens)")
+        if draw.tokens.item() in stop_ids:
+            return
+        yield draw.tokens.item()
+        logits = model(draw.tokens[:, None], cache=cache)[:, -1]
