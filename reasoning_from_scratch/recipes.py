@@ -9,7 +9,7 @@ import difflib
 import textwrap
 from dataclasses import dataclass
 
-from .errors import UserError
+from reasoning_from_scratch.errors import UserError
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ part only where the answer is right.
 
 from collections.abc import Sequence
 
-from .errors import UserError
-from .grading import get_last_boxed, grade_answer, parses
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.grading import get_last_boxed, grade_answer, parses
 
 THINK_TOKEN_ID = 151667      # <think>
 END_THINK_TOKEN_ID = 151668  # </think>

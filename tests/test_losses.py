@@ -1,0 +1,364 @@
+"""The policy loss on numbers that can be checked by hand."""
+
+import itertools
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from reasoning_from_scratch.losses import (
+    AGGREGATES,
+    OBJECTIVES,
+    aggregate,
+    kl_advantages,
+    off_policy_sequence_mask,
+    policy_loss,
+    ppo,
+    step_denominator,
+    summarize,
+    truncated_importance_weights,
+)
+
+
+def settings(**changes):
+    defaults = dict(
+        objective="ppo", aggregate="sequence", clip_low=0.8, clip_high=1.2, dro_beta=0.05,
+        kl="none", kl_coef=0.0, kl_importance_weighted=False,
+        truncate_importance=0.0, sequence_mask_threshold=0.0,
+    )  # fmt: skip
+    return SimpleNamespace(**{**defaults, **changes})
+
+
+def gradient_at_ratio(objective, ratio, advantage, **changes):
+    """d loss / d log p for one token at this ratio, and whether it counts as clipped."""
+    old = torch.tensor([[-2.0]], dtype=torch.float64)
+    logprobs = (old + math.log(ratio)).requires_grad_()
+    loss, sums = policy_loss(
+        logprobs, old, torch.tensor([advantage], dtype=torch.float64), torch.ones(1, 1),
+        settings(objective=objective, **changes), 1.0,
+    )  # fmt: skip
+    loss.backward()
+    return float(logprobs.grad), bool(sums["clip_frac"])
+
+
+# --- clip truth table: sign of A x where the ratio is ---
+
+CLIPPED = {  # (A, ratio): is the gradient zero?
+    (1.0, 0.5): False,   # too rare and good: comes back
+    (1.0, 1.0): False,
+    (1.0, 1.5): True,    # already more likely: enough
+    (-1.0, 0.5): True,   # already less likely: enough (code that takes the max gets this wrong)
+    (-1.0, 1.0): False,
+    (-1.0, 1.5): False,  # bad and more likely: pushed down
+    (0.0, 0.5): False,
+    (0.0, 1.5): False,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("objective", ["ppo", "gspo"])
+@pytest.mark.parametrize("advantage, ratio", CLIPPED)
+def test_clip_truth_table(objective, advantage, ratio):
+    gradient, clipped = gradient_at_ratio(objective, ratio, advantage)
+    assert clipped == CLIPPED[advantage, ratio]
+    expected = 0.0 if clipped else -advantage * ratio
+    assert gradient == pytest.approx(expected, abs=1e-12)
+
+
+@given(st.floats(0.01, 10), st.floats(-5, 5))
+def test_ppo_is_the_pessimist_of_the_two_estimates(ratio, advantage):
+    r, a = torch.tensor(ratio), torch.tensor(advantage)
+    value = ppo(r, a, 0.8, 1.2)
+    assert value <= r * a and value <= r.clamp(0.8, 1.2) * a
+    assert value == r * a or value == r.clamp(0.8, 1.2) * a
+
+
+def test_clip_higher_moves_only_the_upper_bound():
+    dapo = {"clip_low": 0.8, "clip_high": 1.28}
+    assert gradient_at_ratio("ppo", 1.25, 1.0)[1]
+    assert not gradient_at_ratio("ppo", 1.25, 1.0, **dapo)[1]
+    assert gradient_at_ratio("ppo", 1.29, 1.0, **dapo)[1]
+    assert gradient_at_ratio("ppo", 0.79, -1.0, **dapo)[1]
+
+
+def test_cispo_differs_from_ppo_exactly_where_the_ratio_is_outside():
+    """Inside the bounds: the same gradient. Outside: the bound's weight, and never zero."""
+    for ratio, advantage in itertools.product((0.5, 0.79, 0.81, 1.0, 1.19, 1.21, 1.5), (-1.0, 1.0)):
+        from_ppo, _ = gradient_at_ratio("ppo", ratio, advantage)
+        from_cispo, clipped = gradient_at_ratio("cispo", ratio, advantage)
+        assert clipped == (not 0.8 <= ratio <= 1.2)
+        assert (from_cispo == pytest.approx(from_ppo)) == (not clipped)
+        assert from_cispo == pytest.approx(-min(max(ratio, 0.8), 1.2) * advantage)
+
+
+def test_documented_thresholds_are_absolute_ratios():
+    assert gradient_at_ratio("cispo", 5.0, 1.0, clip_low=0.0, clip_high=4.0)[0] == pytest.approx(-4)
+    assert gradient_at_ratio("cispo", 3.0, 1.0, clip_low=0.0, clip_high=4.0)[0] == pytest.approx(-3)
+    # dro: A - beta x log ratio
+    gradient, _ = gradient_at_ratio("dro", math.e, 2.0, dro_beta=0.05)
+    assert gradient == pytest.approx(-(2.0 - 0.05))
+
+
+def test_gspo_clips_whole_rollouts_by_their_mean_log_ratio():
+    """One token far up, one far down: token clipping would act, the geometric mean is 1."""
+    old = torch.full((1, 2), -1.0)
+    logprobs = torch.tensor([[-0.5, -1.5]], requires_grad=True)
+    config = settings(objective="gspo", clip_low=1 - 3e-4, clip_high=1 + 4e-4)
+    loss, sums = policy_loss(logprobs, old, torch.ones(1), torch.ones(1, 2), config, 1.0)
+    loss.backward()
+    assert loss.item() == pytest.approx(-1.0)
+    assert sums["clip_frac"] == 0
+    torch.testing.assert_close(logprobs.grad, torch.tensor([[-0.5, -0.5]]))
+    logprobs = torch.tensor([[-0.99, -1.0]], requires_grad=True)  # mean ratio 1.005: clipped
+    loss, sums = policy_loss(logprobs, old, torch.ones(1), torch.ones(1, 2), config, 1.0)
+    loss.backward()
+    assert sums["clip_frac"] == 2 and float(logprobs.grad.abs().max()) == 0
+
+
+# --- ratio 1 ---
+
+
+@pytest.mark.parametrize("kind", AGGREGATES)
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_at_ratio_1_the_gradient_is_reinforces_for_every_aggregate(objective, kind):
+    batch = random_batch(0)
+    gradients = [
+        loss_and_gradient(batch, settings(objective=name, aggregate=kind), on_policy=True)[1]
+        for name in ("reinforce", objective)
+    ]
+    assert float(gradients[0].abs().max()) > 0
+    torch.testing.assert_close(gradients[0], gradients[1], rtol=1e-12, atol=0)
+
+
+# --- aggregates by hand ---
+
+VALUES = torch.tensor([[1.0, 2.0, 99.0], [3.0, 5.0, 7.0]])
+MASK = torch.tensor([[1, 1, 0], [1, 1, 1]])
+
+
+@pytest.mark.parametrize("kind, expected", [
+    ("sum", 18.0),
+    ("constant", 18 / (2 * 4)),          # 2 sequences x constant 4
+    ("sequence", (1.5 + 5.0) / 2),
+    ("token", 18 / 5),
+])  # fmt: skip
+def test_aggregates_by_hand(kind, expected):
+    denominator = step_denominator(kind, num_sequences=2, num_tokens=5, length_constant=4)
+    assert float(aggregate(VALUES, MASK, kind, denominator)) == pytest.approx(expected)
+
+
+def test_an_empty_answer_counts_as_a_sequence_and_adds_nothing():
+    mask = torch.tensor([[0, 0, 0], [1, 1, 1]])
+    denominator = step_denominator("sequence", 2, 3)
+    assert float(aggregate(VALUES, mask, "sequence", denominator)) == pytest.approx(2.5)
+
+
+def test_unknown_names_are_named():
+    with pytest.raises(ValueError, match="unknown aggregate 'mean'"):
+        step_denominator("mean", 1, 1)
+    with pytest.raises(ValueError, match="unknown aggregate 'mean'"):
+        aggregate(VALUES, MASK, "mean", 1.0)
+    with pytest.raises(ValueError, match="unknown objective 'pppo'"):
+        loss_and_gradient(random_batch(0), settings(objective="pppo"))
+
+
+# --- batches ---
+
+
+def random_batch(seed, rows=6, width=7):
+    """Random float64 rollouts: prompts of different lengths, then answers, then padding."""
+    generator = torch.Generator().manual_seed(seed)
+    starts = torch.randint(0, 3, (rows,), generator=generator)
+    ends = torch.randint(3, width + 1, (rows,), generator=generator)
+    place = torch.arange(width)
+    draw = lambda: -3 * torch.rand(rows, width, generator=generator, dtype=torch.float64)  # noqa: E731
+    return SimpleNamespace(
+        logprobs=draw(), old=draw(), ref=draw(), start=draw(),
+        mask=(place >= starts[:, None]) & (place < ends[:, None]),
+        advantages=torch.randn(rows, generator=generator, dtype=torch.float64),
+    )  # fmt: skip
+
+
+def batch_denominator(batch, config):
+    return step_denominator(config.aggregate, len(batch.mask), int(batch.mask.sum()), 10)
+
+
+def loss_and_gradient(batch, config, parts=None, on_policy=False):
+    """Loss, gradient with respect to logprobs and figures, the batch taken in parts of rows."""
+    logprobs = batch.logprobs.clone().requires_grad_()
+    old = batch.logprobs if on_policy else batch.old
+    denominator = batch_denominator(batch, config)
+    total, all_sums = 0.0, []
+    for rows in parts or [list(range(len(logprobs)))]:
+        width = max(1, int(batch.mask[rows].nonzero()[:, 1].max()) + 1)  # cut to its longest
+        cut = (rows, slice(0, width))
+        loss, sums = policy_loss(
+            logprobs[cut], old[cut], batch.advantages[rows], batch.mask[cut], config,
+            denominator, ref_logprobs=batch.ref[cut], start_logprobs=batch.start[cut],
+        )  # fmt: skip
+        loss.backward()
+        total += float(loss.detach())
+        all_sums.append(sums)
+    return total, logprobs.grad, summarize(all_sums)
+
+
+@pytest.mark.parametrize("kind", AGGREGATES)
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@hypothesis_settings(max_examples=8, deadline=None)
+@given(order=st.permutations(range(6)), cuts=st.sets(st.integers(1, 5)))
+def test_micro_batches_add_up_to_the_big_batch(objective, kind, order, cuts):
+    batch = random_batch(1)
+    config = settings(
+        objective=objective, aggregate=kind, kl="k3", kl_coef=0.1,
+        truncate_importance=2.0, sequence_mask_threshold=0.2,
+    )  # fmt: skip
+    edges = [0, *sorted(cuts), 6]
+    parts = [order[a:b] for a, b in itertools.pairwise(edges)]
+    loss, gradient, figures = loss_and_gradient(batch, config)
+    loss_in_parts, gradient_in_parts, figures_in_parts = loss_and_gradient(batch, config, parts)
+    assert loss_in_parts == pytest.approx(loss, rel=1e-12)
+    torch.testing.assert_close(gradient_in_parts, gradient, rtol=1e-12, atol=1e-15)
+    assert figures_in_parts == pytest.approx(figures, rel=1e-6)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_what_is_not_sampled_is_not_read(objective):
+    """Prompt and padding may hold anything, NaN too: no gradient there, the same loss."""
+    config = settings(objective=objective, kl="k2", kl_coef=0.1, sequence_mask_threshold=0.1)
+    batch, other = random_batch(2), random_batch(2)
+    for tensor in (other.logprobs, other.old, other.ref, other.start):
+        tensor[~other.mask] = float("nan")
+    loss, gradient, figures = loss_and_gradient(batch, config)
+    loss_with_junk, gradient_with_junk, figures_with_junk = loss_and_gradient(other, config)
+    assert loss_with_junk == loss and figures_with_junk == figures
+    assert float(gradient_with_junk[~batch.mask].abs().max()) == 0
+    torch.testing.assert_close(gradient_with_junk, gradient, rtol=0, atol=0)
+
+
+def test_dro_has_no_gradient_on_the_prompt_even_where_it_drifted():
+    logprobs = torch.tensor([[-1.0, -1.0]], requires_grad=True)
+    old = torch.tensor([[0.0, -1.5]])  # as some APIs pad: 0 on the prompt
+    loss, _ = policy_loss(
+        logprobs, old, torch.tensor([0.0]), torch.tensor([[0, 1]]),
+        settings(objective="dro", aggregate="sum", dro_beta=1.0), 1.0,
+    )  # fmt: skip
+    loss.backward()
+    assert logprobs.grad.tolist() == [[0.0, 0.5]]
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_zero_advantages_have_exactly_no_gradient_on_policy(objective):
+    batch = random_batch(3)
+    batch.advantages = torch.zeros_like(batch.advantages)
+    loss, gradient, _ = loss_and_gradient(batch, settings(objective=objective), on_policy=True)
+    assert loss == 0 and float(gradient.abs().max()) == 0
+
+
+def test_advantages_may_be_given_per_token():
+    batch = random_batch(4)
+    loss = loss_and_gradient(batch, settings())[0]
+    batch.advantages = batch.advantages[:, None].expand(6, 7).contiguous()
+    logprobs = batch.logprobs
+    again, _ = policy_loss(
+        logprobs, batch.old, batch.advantages, batch.mask, settings(), 6.0
+    )
+    assert float(again) == pytest.approx(loss, rel=1e-12)
+
+
+# --- KL as settings ---
+
+
+def test_kl_in_the_loss_without_reference_is_an_error():
+    batch = random_batch(0)
+    with pytest.raises(ValueError, match="needs ref_logprobs"):
+        policy_loss(
+            batch.logprobs, batch.old, batch.advantages, batch.mask,
+            settings(kl="k3", kl_coef=0.1), 1.0,
+        )  # fmt: skip
+
+
+def test_kl_in_the_reward_leaves_the_loss_alone_and_is_still_reported():
+    batch = random_batch(0)
+    plain = loss_and_gradient(batch, settings())
+    paid = loss_and_gradient(batch, settings(kl="reward", kl_coef=0.5))
+    assert paid[0] == plain[0] and paid[2]["kl_ref"] > 0
+
+
+def test_kl_advantages_by_hand_and_zero_sum():
+    old, ref = torch.tensor([[-1.0, -1.0], [-2.0, 0.0]]), torch.tensor([[-2.0, -3.0], [-2.0, 9.0]])
+    mask = torch.tensor([[1, 1], [1, 0]])  # k1 sums: 1 + 2 = 3, and 0
+    result = kl_advantages(old, ref, mask, kl_coef=0.1)
+    torch.testing.assert_close(result, torch.tensor([-0.3, 0.3]))
+
+
+# --- filters ---
+
+
+def test_truncated_weights_cap_only_above():
+    weights = truncated_importance_weights(
+        torch.tensor([-1.0, -1.0, -1.0], requires_grad=True), torch.tensor([-1.0, -4.0, -0.5]), 2.0
+    )
+    torch.testing.assert_close(weights, torch.tensor([1.0, 2.0, math.exp(-0.5)]))
+    assert not weights.requires_grad
+
+
+def test_with_truncation_the_ratio_starts_at_the_trainers_own_policy():
+    """Sampler at -3, trainer began at -2 and is now at -1: weight min(e, cap), ratio e."""
+    logprobs = torch.tensor([[-1.0]], requires_grad=True)
+    config = settings(objective="importance_sampling", truncate_importance=2.0)
+    loss, sums = policy_loss(
+        logprobs, torch.tensor([[-3.0]]), torch.ones(1), torch.ones(1, 1), config, 1.0,
+        start_logprobs=torch.tensor([[-2.0]]),
+    )  # fmt: skip
+    assert loss.item() == pytest.approx(-2.0 * math.e)
+    assert float(sums["importance_weight_mean"]) == 2.0
+    loss, sums = policy_loss(
+        logprobs, torch.tensor([[-3.0]]), torch.ones(1), torch.ones(1, 1), config, 1.0
+    )
+    assert loss.item() == pytest.approx(-2.0) and float(sums["ratio_mean"]) == 1.0
+
+
+def test_sequence_mask_drops_only_bad_rollouts_that_were_left_behind():
+    old = torch.zeros(4, 2)
+    new = torch.tensor([[-1.0, -2.0], [-1.0, -2.0], [-0.1, -0.2], [5.0, 5.0]])
+    advantages = torch.tensor([[-1.0], [1.0], [-1.0], [-1.0]]).expand(4, 2)
+    keep = off_policy_sequence_mask(new, old, advantages, torch.ones(4, 2), threshold=1.0)
+    assert keep.all(-1).tolist() == [False, True, True, True]
+    assert keep.any(-1).tolist() == [False, True, True, True]
+
+
+def test_sequence_mask_takes_the_mean_over_sampled_tokens_only():
+    new, old = torch.tensor([[-9.0, -2.0]]), torch.zeros(1, 2)
+    keep = off_policy_sequence_mask(new, old, -torch.ones(1, 2), torch.tensor([[0, 1]]), 3.0)
+    assert keep.all()
+
+
+def test_a_masked_rollout_keeps_its_kl_and_its_place_in_the_denominator():
+    logprobs = torch.tensor([[-2.0], [-1.0]], requires_grad=True)
+    config = settings(sequence_mask_threshold=0.5, kl="k2", kl_coef=1.0)
+    loss, _ = policy_loss(
+        logprobs, torch.tensor([[-1.0], [-1.0]]), torch.tensor([-1.0, -1.0]), torch.ones(2, 1),
+        config, 2.0, ref_logprobs=torch.tensor([[-1.0], [-1.0]]),
+    )  # fmt: skip
+    assert loss.item() == pytest.approx((0.5 + 1.0) / 2)  # k2 of row 0, policy part of row 1
+
+
+# --- figures ---
+
+
+def test_figures_by_hand():
+    old = torch.tensor([[-1.0, -1.0], [-1.0, 7.0]])
+    new = old + torch.tensor([[0.5, 0.0], [-0.5, 3.0]])
+    _, sums = policy_loss(
+        new, old, torch.tensor([1.0, 1.0]), torch.tensor([[1, 1], [1, 0]]), settings(), 2.0
+    )
+    figures = summarize([sums])
+    assert figures["clip_frac"] == pytest.approx(1 / 3)  # the token at +0.5
+    assert figures["ratio_max"] == pytest.approx(math.exp(0.5))
+    assert figures["ratio_mean"] == pytest.approx((math.exp(0.5) + 1 + math.exp(-0.5)) / 3)
+    assert figures["kl_sample_train_v1"] == pytest.approx(0.0, abs=1e-7)
+    assert figures["kl_sample_train_v2"] == pytest.approx(0.5 * (0.25 + 0.25) / 3)
+    assert figures["loss"] == figures["pg_loss"] and figures["kl_loss"] == 0
