@@ -3,6 +3,7 @@
 token ids (B, T) -> embeddings -> n blocks of (attention, feed-forward) -> norm -> logits (B, T, V)
 """
 
+from importlib import import_module
 from typing import NamedTuple
 
 import torch
@@ -344,3 +345,19 @@ class Qwen3Model(nn.Module):
 
     def reset_kv_cache(self):
         """Nothing to do: positions live in the cache. Kept for code that calls it."""
+
+
+# Names that readers import from here. They live further down, so they are looked up late:
+# imports go one way.
+_ELSEWHERE = {
+    "Qwen3Tokenizer": "tokenizer",
+    "download_qwen3_small": "downloads",
+    "download_qwen3_grpo_checkpoints": "downloads",
+    "load_hf_weights_into_qwen": "weights",
+}
+
+
+def __getattr__(name):
+    if name not in _ELSEWHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"reasoning_from_scratch.{_ELSEWHERE[name]}"), name)

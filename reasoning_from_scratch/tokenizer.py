@@ -27,8 +27,7 @@ class Qwen3Tokenizer:
         self.apply_chat_template = apply_chat_template
         self.add_generation_prompt = add_generation_prompt
         self.add_thinking = add_thinking
-        self.eos_token = eos_token or _eos_token_by_file_name(path.name)
-        self.eos_token_id = self._id_of(self.eos_token, path)
+        self.eos_token_id = self._id_of(eos_token or _eos_token_by_file_name(path.name), path)
         self.pad_token_id = self._id_of(END_OF_TEXT, path)
 
     def _id_of(self, token: str, path: Path) -> int:
@@ -36,6 +35,10 @@ class Qwen3Tokenizer:
         if token_id is None:
             raise UserError(f"{path} has no token {token}: expected the tokenizer of a Qwen3 model")
         return token_id
+
+    @property
+    def eos_token(self) -> str:
+        return self._tok.id_to_token(self.eos_token_id)
 
     @property
     def vocab_size(self) -> int:

@@ -46,12 +46,15 @@ def test_digits_are_single_tokens(tokenizer):
     assert len(tokenizer.encode("2026")) == 4
 
 
-@pytest.mark.parametrize("name, expected", [
-    ("tokenizer-base.json", "<|endoftext|>"),
-    ("tokenizer-reasoning.json", "<|im_end|>"),
-    ("tokenizer-reasoning-from-base.json", "<|im_end|>"),
-    ("tokenizer.json", "<|im_end|>"),
-])
+@pytest.mark.parametrize(
+    "name, expected",
+    [
+        ("tokenizer-base.json", "<|endoftext|>"),
+        ("tokenizer-reasoning.json", "<|im_end|>"),
+        ("tokenizer-reasoning-from-base.json", "<|im_end|>"),
+        ("tokenizer.json", "<|im_end|>"),
+    ],
+)
 def test_end_of_text_follows_the_file_name(tiny_tokenizer_file, tmp_path, name, expected):
     path = shutil.copy(tiny_tokenizer_file, tmp_path / name)
     tokenizer = Qwen3Tokenizer(path)
@@ -69,14 +72,17 @@ def test_the_folder_name_does_not_choose_the_end_of_text(tiny_tokenizer_file, tm
 USER = "<|im_start|>user\nWhat is 1 + 1?<|im_end|>\n"
 
 
-@pytest.mark.parametrize("options, expected", [
-    ({}, USER),
-    ({"add_generation_prompt": True, "add_thinking": True}, USER + "<|im_start|>assistant\n"),
-    (
-        {"add_generation_prompt": True},
-        USER + "<|im_start|>assistant\n<think>\n\n</think>\n\n",
-    ),
-])
+@pytest.mark.parametrize(
+    "options, expected",
+    [
+        ({}, USER),
+        ({"add_generation_prompt": True, "add_thinking": True}, USER + "<|im_start|>assistant\n"),
+        (
+            {"add_generation_prompt": True},
+            USER + "<|im_start|>assistant\n<think>\n\n</think>\n\n",
+        ),
+    ],
+)
 def test_chat_template_is_the_documented_string(tiny_tokenizer_file, options, expected):
     tokenizer = Qwen3Tokenizer(tiny_tokenizer_file, apply_chat_template=True, **options)
     ids = tokenizer.encode("What is 1 + 1?")
