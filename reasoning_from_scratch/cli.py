@@ -1,6 +1,5 @@
 """The `rfs` command: a table of sub-commands, each imported only when it is called."""
 
-import difflib
 import importlib
 import inspect
 import os
@@ -10,12 +9,14 @@ from dataclasses import is_dataclass
 from typing import get_type_hints
 
 from reasoning_from_scratch import __version__
-from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.errors import UserError, unknown_name
 
 # name -> (one line of help, "module:function"). The function takes one dataclass, or typed keyword
 # arguments; tyro turns either into flags. `rfs --help` reads only this table, so it never waits
 # for torch. A test imports every row.
-COMMANDS: dict[str, tuple[str, str]] = {}
+COMMANDS: dict[str, tuple[str, str]] = {
+    "doctor": ("Look at this machine: what works, what does not, what to do.", "doctor:doctor"),
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -55,7 +56,7 @@ def overview() -> str:
 def run_command(name: str, args: Sequence[str]) -> int:
     """Parses `args` for command `name` and calls it; an int that it returns is the exit code."""
     if name not in COMMANDS:
-        raise UserError(unknown_command(name))
+        raise unknown_name("command", name, COMMANDS)
     import tyro
 
     help_line, target = COMMANDS[name]
@@ -67,13 +68,6 @@ def run_command(name: str, args: Sequence[str]) -> int:
     else:
         result = tyro.cli(function, **options)
     return result if isinstance(result, int) else 0
-
-
-def unknown_command(name: str) -> str:
-    """A sentence with the nearest command, if there is one near."""
-    near = difflib.get_close_matches(name, COMMANDS, n=1)
-    hint = f"did you mean `rfs {near[0]}`?" if near else "`rfs --help` lists the commands"
-    return f"no such command; {hint}"
 
 
 def load_function(target: str) -> Callable:

@@ -1,0 +1,135 @@
+"""`rfs doctor`: each trap is named in words, with what to do; no check needs a network."""
+
+import pytest
+import requests
+import torch
+
+from reasoning_from_scratch import doctor
+from reasoning_from_scratch.doctor import DoctorOptions, Finding
+
+
+def test_runs_on_this_machine_without_network(capsys):
+    code = doctor.doctor(DoctorOptions(network=False))
+    out = capsys.readouterr().out
+    for topic in ("versions", "device", "dtype", "memory", "disk", "compiler"):
+        assert f" {topic} " in out
+    assert torch.__version__ in out
+    assert code == int("problem " in out.split("\n\n")[0])
+
+
+def test_a_problem_sets_the_exit_code(monkeypatch, capsys):
+    bad = Finding("device", "problem", "an odd GPU", "do this")
+    monkeypatch.setattr(doctor, "check_device", lambda: [bad])
+    assert doctor.doctor(DoctorOptions(network=False)) == 1
+    out = capsys.readouterr().out
+    assert "problem  device    an odd GPU\n" in out and "-> do this" in out
+    assert "1 problem" in out
+
+
+@pytest.mark.parametrize(
+    "cuda_build, words", [(None, "install a CUDA build"), ("12.8", "update the NVIDIA driver")]
+)
+def test_a_gpu_that_torch_cannot_use_is_a_problem(monkeypatch, cuda_build, words):
+    monkeypatch.setattr(doctor, "accelerator", lambda: "cpu")
+    monkeypatch.setattr(doctor, "nvidia_driver", lambda: True)
+    monkeypatch.setattr(torch.version, "cuda", cuda_build)
+    (finding,) = doctor.check_device()
+    assert finding.state == "problem" and words in finding.advice
+
+
+@pytest.mark.parametrize(
+    "capability, known, expected",
+    [
+        ((9, 0), ["sm_80", "sm_90"], True),
+        ((8, 6), ["sm_80", "sm_90"], True),  # same major version, built for an earlier minor
+        ((8, 0), ["sm_86"], False),
+        ((12, 0), ["sm_80", "sm_90"], False),  # a new GPU with an old build
+        ((12, 0), ["sm_90", "compute_90"], True),  # its sources are compiled at run time
+        ((6, 1), ["sm_75", "compute_90"], False),
+        ((9, 0), ["sm_90a", "sm_100"], True),
+    ],
+)
+def test_kernels_for_a_gpu(capability, known, expected):
+    assert doctor.covered(*capability, [arch.rstrip("af") for arch in known]) is expected
+
+
+def test_parity_is_exact_on_the_cpu_and_sees_wrong_results(monkeypatch):
+    assert doctor.parity_gap("cpu") == 0.0
+    right = doctor.parity_outputs
+
+    def wrong(ids, device):
+        outputs = right(ids, "cpu")
+        return outputs if device == "cpu" else [outputs[0], outputs[1], outputs[2] * 1.1]
+
+    monkeypatch.setattr(doctor, "parity_outputs", wrong)
+    monkeypatch.setattr(doctor, "accelerator", lambda: "mps")
+    assert doctor.parity_gap("mps") == pytest.approx(0.1, rel=1e-3)
+    (finding,) = doctor.check_parity()
+    assert finding.state == "problem" and "--device cpu" in finding.advice
+
+
+def test_parity_survives_a_device_that_fails(monkeypatch):
+    def fails(ids, device):
+        raise RuntimeError("MPS does not support this\ndetails")
+
+    monkeypatch.setattr(doctor, "parity_outputs", fails)
+    monkeypatch.setattr(doctor, "accelerator", lambda: "mps")
+    (finding,) = doctor.check_parity()
+    assert "does not support this" in finding.found and "details" not in finding.found
+
+
+def test_parity_counts_nan_as_wrong(monkeypatch):
+    nan = [torch.full((2,), torch.nan)] * 3
+    monkeypatch.setattr(doctor, "parity_outputs", lambda ids, device: nan)
+    assert doctor.parity_gap("mps") == float("inf")
+
+
+def test_parity_leaves_the_global_random_state_alone():
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    doctor.parity_gap("cpu")
+    assert torch.equal(torch.rand(3), expected)
+
+
+@pytest.mark.parametrize("seconds, state", [((1.0, 1.0), "ok"), ((4.0, 1.0), "note")])
+def test_slow_bfloat16_is_noted(monkeypatch, seconds, state):
+    monkeypatch.setattr(doctor, "accelerator", lambda: "cpu")
+    speeds = dict(zip((torch.bfloat16, torch.float32), seconds, strict=True))
+    monkeypatch.setattr(doctor, "matmul_seconds", lambda dtype, device: speeds[dtype])
+    (finding,) = doctor.check_dtype()
+    assert finding.state == state
+    assert ("float32" in finding.advice) == (state == "note")
+
+
+@pytest.mark.parametrize(
+    "error, words",
+    [
+        (requests.exceptions.ConnectionError(), "HTTPS_PROXY"),
+        (requests.exceptions.ConnectTimeout(), "HF_ENDPOINT"),
+        (requests.exceptions.SSLError(), "REQUESTS_CA_BUNDLE"),
+    ],
+)
+def test_an_unreachable_host_is_a_note_with_advice(error, words):
+    def head(url, timeout):
+        assert timeout <= 3
+        raise error
+
+    finding = doctor.reach("models", "https://example.invalid", head)
+    assert finding.state == "note" and words in finding.advice
+
+
+def test_a_host_that_answers_is_ok():
+    assert doctor.reach("models", "https://x", lambda url, timeout: None).state == "ok"
+
+
+@pytest.mark.parametrize("gib", [0.5, 2, 8, 64])
+def test_what_fits_grows_with_memory(gib):
+    text = doctor.what_fits(gib * doctor.GIB, "cuda")
+    assert ("0.6B" in text) == (gib >= 1)
+    assert ("enough to train 0.6B" in text) == (gib >= 12)
+
+
+def test_available_memory_is_plausible():
+    memory = doctor.available_memory()
+    assert memory is None or 2**26 < memory < 2**46

@@ -1,0 +1,159 @@
+"""The shape of the package: imports go one way, nothing is defined twice, nothing grows too big."""
+
+import ast
+import statistics
+import sys
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "reasoning_from_scratch"
+
+# A module imports only what stands before it.
+ORDER = """
+    errors qwen3 tokenizer device downloads weights tiny_families tiny
+    problems prompts sampling grading rewards advantages logprobs losses
+    rollouts async_rollouts ray_rollouts answer_file evaluation preflight
+    config recipes run_folder report plots parallel trainer
+    tiny_pretrain doctor chat cli
+    ch02 ch03 ch04 ch05 ch06 ch07
+""".split()
+CHAPTERS = {name for name in ORDER if name.startswith("ch0")}
+TORCH_ONLY = {"advantages", "logprobs", "losses"}
+
+MAX_FILE, MAX_FUNCTION, MAX_MEDIAN = 320, 50, 15
+# What may be bigger, how big, and why. An entry that is no longer needed fails the test.
+BIGGER_FILES: dict[str, tuple[int, str]] = {}
+BIGGER_FUNCTIONS: dict[str, tuple[int, str]] = {}
+
+FILES = sorted(path for path in PACKAGE.rglob("*.py"))
+
+
+def module_of(path: Path) -> str:
+    """The top-level module or sub-package of a file."""
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def label(path: Path) -> str:
+    return path.relative_to(PACKAGE).as_posix()
+
+
+def imports(path: Path) -> set[str]:
+    """Full dotted names of all imports of a file, those inside functions included."""
+    package = ("reasoning_from_scratch", *path.relative_to(PACKAGE).parts[:-1])
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = ".".join(package[: len(package) - node.level + 1]) + "." if node.level else ""
+            base += node.module or ""
+            names |= {f"{base.rstrip('.')}.{alias.name}" for alias in node.names}
+    return names
+
+
+def ours(path: Path) -> set[str]:
+    """The modules of this package that a file imports."""
+    parts = [name.split(".") for name in imports(path)]
+    inner = {p[1] for p in parts if p[0] == "reasoning_from_scratch" and len(p) > 1}
+    return {name for name in inner if (PACKAGE / name).exists() or f"{name}.py" in TOP_LEVEL}
+
+
+TOP_LEVEL = {path.name for path in PACKAGE.glob("*.py")}
+
+
+def functions(path: Path) -> list[tuple[str, int]]:
+    """(name, lines) of every function of a file, methods and inner functions included."""
+    found = []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            found.append((f"{label(path)}:{node.name}", node.end_lineno - node.lineno + 1))
+    return found
+
+
+@pytest.mark.parametrize("path", FILES, ids=label)
+def test_imports_go_one_way(path):
+    module = module_of(path)
+    if module == "__init__":
+        assert not ours(path), "importing the package must import none of its modules"
+        return
+    assert module in ORDER, f"put {module} where it belongs in ORDER"
+    upward = {name for name in ours(path) if ORDER.index(name) > ORDER.index(module)}
+    assert not upward, f"{label(path)} imports {sorted(upward)}, which come later"
+
+
+@pytest.mark.parametrize("path", FILES, ids=label)
+def test_the_engine_never_imports_a_chapter(path):
+    if module_of(path) not in CHAPTERS:
+        assert not ours(path) & CHAPTERS
+
+
+@pytest.mark.parametrize("name", sorted(TORCH_ONLY))
+def test_the_mathematics_needs_only_torch(name):
+    path = PACKAGE / f"{name}.py"
+    outside = {full.split(".")[0] for full in imports(path)} - set(sys.stdlib_module_names)
+    assert outside <= {"torch", "reasoning_from_scratch"}
+    assert ours(path) <= TORCH_ONLY
+
+
+def test_no_name_is_defined_twice():
+    places: dict[str, list[str]] = {}
+    for path in FILES:
+        if module_of(path) in CHAPTERS:
+            continue
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+                places.setdefault(node.name, []).append(label(path))
+    twice = {name: where for name, where in places.items() if len(where) > 1}
+    assert not twice
+
+
+@pytest.mark.parametrize("path", FILES, ids=label)
+def test_no_file_is_too_long(path):
+    lines = len(path.read_text(encoding="utf-8").splitlines())
+    limit, _ = BIGGER_FILES.get(label(path), (MAX_FILE, ""))
+    assert lines <= limit
+    if label(path) in BIGGER_FILES:
+        assert lines > MAX_FILE, "no longer an exception; remove it from BIGGER_FILES"
+
+
+def test_no_function_is_too_long():
+    sizes = [size for path in FILES for size in functions(path)]
+    long = {name: lines for name, lines in sizes if lines > MAX_FUNCTION}
+    assert {n: m for n, m in long.items() if m > BIGGER_FUNCTIONS.get(n, (0, ""))[0]} == {}
+    assert set(BIGGER_FUNCTIONS) <= set(long), "no longer an exception; remove it"
+
+
+def test_the_median_function_is_short():
+    sizes = [lines for path in FILES for _, lines in functions(path)]
+    assert statistics.median(sizes) < MAX_MEDIAN
+
+
+def test_the_tree_has_no_leftovers():
+    names = {path.stem for path in FILES}
+    assert not names & {"utils", "helpers", "common", "misc"}
+    assert not [name for name in names if name.endswith(("_v2", "_old", "_new", "_copy"))]
+
+
+def test_import_arrows_are_seen():
+    """The checks above can fail: imports of all spellings are found."""
+    trainer = PACKAGE / "grading" / "imaginary.py"
+    source = "from ..trainer import train\nimport reasoning_from_scratch.ch06\n"
+    source += "def f():\n    from reasoning_from_scratch import losses\n    from . import parser\n"
+    found = imports(Imaginary(trainer, source))
+    assert found == {
+        "reasoning_from_scratch.trainer.train",
+        "reasoning_from_scratch.ch06",
+        "reasoning_from_scratch.losses",
+        "reasoning_from_scratch.grading.parser",
+    }
+
+
+class Imaginary:
+    """A path whose text is given."""
+
+    def __init__(self, path: Path, source: str):
+        self.relative_to, self.source = path.relative_to, source
+
+    def read_text(self, encoding: str) -> str:
+        return self.source
