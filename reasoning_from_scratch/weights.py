@@ -8,6 +8,9 @@ import torch
 from torch import Tensor
 
 from reasoning_from_scratch import qwen3
+from reasoning_from_scratch.downloads import download_qwen3_small
+from reasoning_from_scratch.errors import UserError, unknown_name
+from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.tensor_files import (
     NAMES,
     config_from_hf,
@@ -18,9 +21,6 @@ from reasoning_from_scratch.tensor_files import (
     to_hf_names,
     to_our_names,
 )
-from reasoning_from_scratch.downloads import download_qwen3_small
-from reasoning_from_scratch.errors import UserError, unknown_name
-from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.tokenizer import END_OF_TEXT, END_OF_TURN, Qwen3Tokenizer
 from reasoning_from_scratch.transfers import replacing
 
