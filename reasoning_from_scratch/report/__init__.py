@@ -1,5 +1,12 @@
-"""What a run wrote, as pages for people and as files for machines."""
+"""What a run wrote, as pages for people and as files for machines.
+
+write_iteration(folder, split, iteration, groups, tokenizer)   after each step and evaluation
+record_probes(folder, step, model, tokenizer, problems)        whenever the report is rewritten
+write_run_report(folder)                                       report.html, from the files alone
+"""
 
 from .iteration import write_iteration
+from .probes import record_probes
+from .run_report import write_run_report
 
-__all__ = ["write_iteration"]
+__all__ = ["record_probes", "write_iteration", "write_run_report"]

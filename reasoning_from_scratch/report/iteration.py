@@ -12,7 +12,7 @@ from .logtree import logtree
 from .pages import render
 from .safe_text import json_line, shorten, write_whole
 from .summaries import is_right, summary_lines
-from .tokens import SHADES, Shader, ShadedText
+from .tokens import SHADES, ShadedText, Shader
 
 SHOWN_CHARACTERS = 20_000  # of a problem or prompt on a page
 
@@ -27,20 +27,19 @@ def write_iteration(
 ) -> None:
     """Write the page, the logtree and the summaries of one step's groups.
 
-    split is "train" or "eval/<name>"; the first num_groups_to_log groups are written in full.
+    split is "train" or "eval/<name>"; the first num_groups_to_log groups are written in full, with
+    0 there are only summaries.
     """
     folder = Path(folder)
     flat, nested = file_stems(split, iteration)
     shown = groups[:num_groups_to_log]
-    title = f"{split}, step {iteration}"
-    now = datetime.now(timezone.utc).isoformat()
-    tree = logtree(title, now, str(folder / f"{flat}.html"), shown, tokenizer)
     lines = summary_lines(split, iteration, groups)
-    contents = {
-        "_rollout_summaries.jsonl": "".join([line + "\n" for line in lines]),
-        "_logtree.json": json_line(tree),
-        ".html": iteration_page(folder, split, iteration, groups, len(shown), tokenizer),
-    }
+    contents = {"_rollout_summaries.jsonl": "".join([line + "\n" for line in lines])}
+    if num_groups_to_log > 0:
+        title, now = f"{split}, step {iteration}", datetime.now(timezone.utc).isoformat()
+        tree = logtree(title, now, str(folder / f"{flat}.html"), shown, tokenizer)
+        contents["_logtree.json"] = json_line(tree)
+        contents[".html"] = iteration_page(folder, split, iteration, groups, len(shown), tokenizer)
     (folder / nested).parent.mkdir(parents=True, exist_ok=True)
     for ending, text in contents.items():
         write_whole(folder / f"{flat}{ending}", text)
@@ -132,11 +131,16 @@ def _shown_rollout(number: int, rollout, shader: Shader, training: bool) -> _Sho
         number,
         is_right(rollout),
         rollout,
-        list(rollout.rewards.items()),
+        _parts(rollout),
         _push(rollout.advantage) if training else "",
         shaded,
         "" if shaded else shorten(rollout.text, SHOWN_CHARACTERS),
     )
+
+
+def _parts(rollout) -> list[tuple[str, float]]:
+    penalty = getattr(rollout, "kl_penalty", 0.0)
+    return [*rollout.rewards.items(), *([("KL penalty", penalty)] if penalty else [])]
 
 
 def _push(advantage: float) -> str:

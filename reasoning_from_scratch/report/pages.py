@@ -1,4 +1,4 @@
-"""The pages' frame: templates that escape everything, and a policy that lets only our script run."""
+"""The pages' frame: templates that escape everything; no script but ours may run."""
 
 import base64
 import functools
@@ -8,7 +8,7 @@ from importlib.resources import files
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from .safe_text import visible
+from .safe_text import shorten, visible
 
 
 def _show(value):
@@ -18,7 +18,7 @@ def _show(value):
 
 @functools.cache
 def _environment() -> Environment:
-    return Environment(
+    environment = Environment(
         loader=PackageLoader("reasoning_from_scratch.report"),
         autoescape=True,
         finalize=_show,
@@ -26,6 +26,8 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters |= {"shorten": shorten, "token_name": token_name}
+    return environment
 
 
 @functools.cache
@@ -43,13 +45,21 @@ def content_policy(script: str, live: bool) -> str:
     )
 
 
-def render(template: str, script: str, live: bool = False, **values) -> str:
-    """A self-contained page: style and script are written into it."""
+def token_name(text: str) -> str:
+    """A token on its own, with its spaces and line ends visible."""
+    return text.replace(" ", "␣").replace("\n", "↵").replace("\t", "⇥")
+
+
+def render(template: str, script: str, version: str = "", **values) -> str:
+    """A self-contained page: style and script are written into it.
+
+    version: of a page that a server on this machine keeps up to date.
+    """
     code = _asset(script)
     return _environment().get_template(template).render(
         style=Markup(_asset("style.css")),
         script=Markup(code),
-        policy=content_policy(code, live),
-        live=live,
+        policy=content_policy(code, live=bool(version)),
+        version=version,
         **values,
     )

@@ -31,7 +31,8 @@ def shorten(text: str, limit: int) -> str:
     if len(text) <= limit:
         return text
     head, tail = limit * 3 // 4, limit // 4
-    return f"{text[:head]}\n[... {len(text) - head - tail:,} characters left out ...]\n{text[-tail:]}"
+    gap = f"[... {len(text) - head - tail:,} characters left out ...]"
+    return f"{text[:head]}\n{gap}\n{text[-tail:]}"
 
 
 def json_line(value: Any, indent: int | None = None) -> str:

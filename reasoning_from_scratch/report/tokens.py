@@ -95,4 +95,4 @@ def _span(text: str, shade: int) -> str:
 
 def _numbers(values: Sequence[float], head: int, tail: int) -> str:
     kept = [*values[:head], *values[len(values) - tail :]]
-    return " ".join(["%.3f" % value for value in kept])
+    return " ".join([f"{value:.3f}" for value in kept])

@@ -1,0 +1,135 @@
+"""What a run learned, problem by problem, from the answers at its evaluations."""
+
+from dataclasses import dataclass
+
+from reasoning_from_scratch.evaluation import wilson_interval
+
+from .run_files import Answer, RunFiles, evenly
+
+SHOWN_PROBLEMS = 8
+SHOWN_STEPS = 6
+SHOWN_TEXT = 4000
+
+
+@dataclass
+class EvalRow:
+    name: str
+    step: int
+    problems: int
+    accuracy: float
+    low: float
+    high: float
+    length: float
+    cut_off: float
+
+
+@dataclass
+class Moment:
+    """The answers to one problem at one evaluation."""
+
+    step: int
+    share: float  # of right ones
+    boxed: str  # of the first
+    text: str
+    samples: int
+
+
+@dataclass
+class Story:
+    """One problem over the evaluations."""
+
+    problem_id: str
+    problem: str
+    truth: str
+    moments: list[Moment]
+
+    @property
+    def gain(self) -> float:
+        return self.moments[-1].share - self.moments[0].share
+
+    @property
+    def ever(self) -> float:
+        return max(moment.share for moment in self.moments)
+
+
+@dataclass
+class Learned:
+    name: str
+    steps: list[int]
+    improved: list[Story]
+    failing: list[Story]
+    counts: list[tuple[str, str, int]]  # class, label, problems
+
+
+def eval_rows(run: RunFiles) -> list[EvalRow]:
+    rows = []
+    for name, by_step in run.evals.items():
+        rows += [_eval_row(name, step, answers) for step, answers in by_step.items() if answers]
+    return sorted(rows, key=lambda row: (row.step, row.name))
+
+
+def _eval_row(name: str, step: int, answers: list[Answer]) -> EvalRow:
+    problems, count = len({answer.problem_id for answer in answers}), len(answers)
+    accuracy = sum(answer.right for answer in answers) / count
+    low, high = wilson_interval(accuracy * problems, problems)
+    length = sum(answer.length for answer in answers) / count
+    cut_off = sum(not answer.finished for answer in answers) / count
+    return EvalRow(name, step, problems, accuracy, low, high, length, cut_off)
+
+
+def learned(run: RunFiles, name: str) -> Learned | None:
+    """None before the second evaluation."""
+    by_step = {step: answers for step, answers in run.evals[name].items() if answers}
+    if len(by_step) < 2:
+        return None
+    steps = list(by_step)
+    stories = _stories(by_step)
+    improved = sorted(stories, key=lambda s: (-s.gain, s.moments[0].share))
+    failing = [story for story in stories if story.moments[-1].share < 0.5]
+    failing.sort(key=lambda s: (s.moments[-1].share, s.ever))
+    return Learned(
+        name,
+        evenly(steps, SHOWN_STEPS),
+        [story for story in improved if story.gain > 0][:SHOWN_PROBLEMS],
+        failing[:SHOWN_PROBLEMS],
+        _counts(stories),
+    )
+
+
+def _stories(by_step: dict[int, list[Answer]]) -> list[Story]:
+    """Of the problems that every shown evaluation asked."""
+    steps = evenly(list(by_step), SHOWN_STEPS)
+    grouped = []
+    for step in steps:
+        groups: dict[str, list[Answer]] = {}
+        for answer in by_step[step]:
+            groups.setdefault(answer.problem_id, []).append(answer)
+        grouped.append(groups)
+    stories = []
+    for problem_id, (first, *_) in grouped[0].items():
+        if all(problem_id in groups for groups in grouped):
+            moments = [
+                _moment(step, groups[problem_id])
+                for step, groups in zip(steps, grouped, strict=True)
+            ]
+            stories.append(Story(problem_id, first.problem, first.truth, moments))
+    return stories
+
+
+def _moment(step: int, answers: list[Answer]) -> Moment:
+    share = sum(answer.right for answer in answers) / len(answers)
+    return Moment(step, share, answers[0].boxed, answers[0].text, len(answers))
+
+
+def _counts(stories: list[Story]) -> list[tuple[str, str, int]]:
+    """First against last evaluation; a problem counts as solved from half of its answers on."""
+    kinds = {
+        (True, True): ("good", "✓ right both times"),
+        (False, True): ("learned", "↑ learned"),
+        (True, False): ("lost", "↓ lost"),
+        (False, False): ("bad", "✗ wrong both times"),
+    }
+    counts = dict.fromkeys(kinds, 0)
+    for story in stories:
+        counts[story.moments[0].share >= 0.5, story.moments[-1].share >= 0.5] += 1
+    return [(*kinds[key], count) for key, count in counts.items() if count]

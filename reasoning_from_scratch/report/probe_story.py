@@ -1,0 +1,70 @@
+"""The probes of a run as the slider shows them, and the change that says most."""
+
+from dataclasses import dataclass
+
+from .run_files import evenly
+from .safe_text import shorten, visible
+
+SLIDER_STEPS = 60  # positions of the slider; more make the page heavy and show no more
+SHOWN_ANSWER = 3000  # characters
+
+
+@dataclass
+class Change:
+    """How the probability of one beginning of the answer moved, averaged over the probes."""
+
+    token: str
+    first: float
+    last: float
+    first_step: int
+    last_step: int
+
+
+def slider_data(probes: list[dict]) -> dict | None:
+    """What the page's script reads; problems are those of the last record."""
+    probes = evenly(probes, SLIDER_STEPS)
+    if not probes:
+        return None
+    by_step = [{probe["problem_id"]: probe for probe in row["probes"]} for row in probes]
+    problems = [
+        {
+            "problem": visible(shorten(probe["problem"], SHOWN_ANSWER)),
+            "answer": visible(shorten(probe["answer"], SHOWN_ANSWER)),
+            "at": [_at(known.get(probe["problem_id"])) for known in by_step],
+        }
+        for probe in probes[-1]["probes"]
+    ]
+    return {"steps": [row["step"] for row in probes], "problems": problems}
+
+
+def _at(probe: dict | None) -> dict | None:
+    if probe is None:
+        return None
+    return {
+        "text": visible(shorten(probe["text"], SHOWN_ANSWER)),
+        "correct": probe["correct"],
+        "finished": probe["finished"],
+        "tokens": [visible(token) for token in probe["tokens"]],
+        "top": [[[visible(token), p or 0.0] for token, p in place] for place in probe["top"]],
+    }
+
+
+def biggest_change(probes: list[dict]) -> Change | None:
+    """The first token whose probability rose most between the first and the last record."""
+    if len(probes) < 2:
+        return None
+    first, last = (_first_tokens(row["probes"]) for row in (probes[0], probes[-1]))
+    if not last:
+        return None
+    token = max(last, key=lambda token: last[token] - first.get(token, 0.0))
+    before = first.get(token, 0.0)
+    return Change(token, before, last[token], probes[0]["step"], probes[-1]["step"])
+
+
+def _first_tokens(probes: list[dict]) -> dict[str, float]:
+    """Mean probability of each way to begin; a token outside of the kept ones counts as 0."""
+    mean: dict[str, float] = {}
+    for probe in probes:
+        for token, p in probe["top"][0] if probe["top"] else []:
+            mean[token] = mean.get(token, 0.0) + (p or 0.0) / len(probes)
+    return mean

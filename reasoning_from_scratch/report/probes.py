@@ -1,0 +1,76 @@
+"""A few fixed problems, answered again and again during training: what would it say now?"""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from reasoning_from_scratch.prompts import render_prompt
+from reasoning_from_scratch.rewards import correctness
+from reasoning_from_scratch.sampling import generate
+
+from .safe_text import json_line
+from .tokens import TokenTexts
+
+PROBES_FILE = "probes.jsonl"
+TOP = 6  # most likely tokens kept at each position
+POSITIONS = 64  # tokens of the answer whose distributions are kept; the answer itself is kept whole
+
+
+def record_probes(
+    folder: str | Path,
+    step: int,
+    model: Any,
+    tokenizer: Any,
+    problems: list,
+    max_new_tokens: int = 64,
+) -> None:
+    """Append one line: the greedy answers to `problems` and what else each token could have been.
+
+    step counts the updates that the weights have seen.
+    """
+    prompts = [tokenizer.encode(render_prompt(problem.problem)) for problem in problems]
+    drawn = generate(
+        model,
+        prompts,
+        max_new_tokens=max_new_tokens,
+        temperature=0.0,
+        stop_ids={tokenizer.eos_token_id},
+    )
+    probes = [
+        _probe(model, tokenizer, problem, prompt, samples[0])
+        for problem, prompt, samples in zip(problems, prompts, drawn, strict=True)
+    ]
+    line = json_line({"step": step, "probes": probes})
+    with open(Path(folder) / PROBES_FILE, "a", encoding="utf-8") as file:
+        file.write(line + "\n")
+
+
+def _probe(model, tokenizer, problem, prompt: list[int], sample) -> dict:
+    texts = TokenTexts(tokenizer)
+    text = tokenizer.decode(sample.ids[:-1] if sample.finished else sample.ids)
+    probabilities, ids = next_token_distributions(model, prompt, sample.ids[:POSITIONS])
+    rows = zip(ids.tolist(), probabilities.tolist(), strict=True)
+    top = [
+        [[texts.one(token), round(p, 4)] for token, p in zip(*row, strict=True)] for row in rows
+    ]
+    return {
+        "problem_id": problem.id,
+        "problem": problem.problem,
+        "answer": problem.answer,
+        "text": text,
+        "correct": correctness(text, problem.answer) >= 0.5,
+        "finished": sample.finished,
+        "tokens": texts.each(sample.ids[:POSITIONS]),
+        "top": top,
+    }
+
+
+@torch.no_grad()
+def next_token_distributions(model, prompt: list[int], response: list[int]):
+    """Probabilities and ids, (T, TOP) each, of the likeliest tokens at each place of response."""
+    device = model.tok_emb.weight.device
+    ids = torch.tensor([prompt + response[:-1]], device=device)  # (1, T)
+    hidden = model.hidden_states(ids)[0, len(prompt) - 1 :]  # (T, D)
+    probabilities = model.out_head(hidden).float().softmax(dim=-1)  # (T, V)
+    return probabilities.topk(min(TOP, probabilities.shape[-1]), dim=-1)

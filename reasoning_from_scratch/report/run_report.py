@@ -1,0 +1,149 @@
+"""report.html: a run on one page, from its files alone."""
+
+from pathlib import Path
+from typing import Any
+
+from .curves import Chart, make_charts
+from .learned import SHOWN_TEXT, EvalRow, eval_rows, learned
+from .pages import render
+from .probe_story import biggest_change, slider_data
+from .run_files import RunFiles, evenly, last_train_rollouts, read_run
+from .safe_text import shorten, write_whole
+
+RECENT_STEPS = 5  # the best and the worst rollouts are picked from these
+PICKED = 3
+LISTED_STEPS = 400
+HEADLINES = (
+    ("reward", "env/all/reward/total", ".3f"),
+    ("right in training", "env/all/correct", ".1%"),
+    ("tokens per answer", "env/all/ac_tokens_per_turn", ".1f"),
+    ("entropy", "optim/entropy", ".3f"),
+)
+SPANS = ("sampling", "reward", "train", "eval", "save", "report")
+
+
+def write_run_report(folder: str | Path) -> Path:
+    """Write report.html into the run's folder and return its path."""
+    path = Path(folder) / "report.html"
+    write_whole(path, run_page(folder))
+    return path
+
+
+def run_page(folder: str | Path, version: str = "") -> str:
+    """The page as text; one with a version asks its server whether there is a newer one."""
+    run = read_run(folder)
+    charts, rows = make_charts(run), eval_rows(run)
+    stories = [learned(run, name) for name in run.evals]
+    return render(
+        "run.html",
+        script="run.js",
+        version=version,
+        run=run,
+        title=_title(run),
+        state=_state(run),
+        tiles=_run_tiles(run, rows),
+        change=biggest_change(run.probes),
+        data={"charts": _chart_data(charts), "probes": slider_data(run.probes)},
+        charts=charts,
+        evals=rows,
+        learned=[story for story in stories if story],
+        picked=_pick(last_train_rollouts(run, RECENT_STEPS)),
+        times=_times(run.metrics),
+        config=_flat(run.config),
+        steps=_listed_steps(run),
+        text_limit=SHOWN_TEXT,
+    )
+
+
+def _title(run: RunFiles) -> str:
+    recipe, model = run.config.get("recipe"), run.config.get("model")
+    return f"{recipe} on {model}" if recipe and model else run.name
+
+
+def _state(run: RunFiles) -> str:
+    if not run.metrics:
+        return "no step finished yet"
+    last = run.metrics[-1]
+    total = run.config.get("steps")
+    done = f"{last['step'] + 1:,}" + (f" of {total:,}" if isinstance(total, int) else "") + " steps"
+    finished = any(row.get("final") for row in run.checkpoints)
+    return f"{done}, {'finished' if finished else 'not finished'}"
+
+
+def _run_tiles(run: RunFiles, evals: list[EvalRow]) -> list[tuple[str, str, str]]:
+    """Name, value now, and what it was."""
+    tiles = []
+    for name in run.evals:
+        of_name = [row for row in evals if row.name == name]
+        if of_name:
+            was = f"from {of_name[0].accuracy:.1%}" if len(of_name) > 1 else ""
+            tiles.append((f"accuracy, {name}", f"{of_name[-1].accuracy:.1%}", was))
+    for name, key, form in HEADLINES:
+        values = [row[key] for row in run.metrics if row.get(key) is not None]
+        if values:
+            few = min(5, len(values))  # one step's mean is noisy
+            first, last = sum(values[:few]) / few, sum(values[-few:]) / few
+            tiles.append((name, format(last, form), f"from {format(first, form)}"))
+    seconds = sum(row.get("time/total") or 0.0 for row in run.metrics)
+    if seconds:
+        tiles.append(("time", _duration(seconds), f"{seconds / len(run.metrics):.2f} s a step"))
+    return tiles
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    minutes, hours = seconds / 60, seconds / 3600
+    return f"{minutes:.1f} min" if minutes < 60 else f"{hours:.1f} h"
+
+
+def _chart_data(charts: list[Chart]) -> list[list[dict]]:
+    return [[vars(line) | {"values": _rounded(line.values)} for line in c.lines] for c in charts]
+
+
+def _rounded(values: list[float]) -> list[float]:
+    """As many digits as the reading shows."""
+    return [float(f"{value:.5g}") for value in values]
+
+
+def _pick(rows: list[dict]) -> list[tuple[str, list[dict]]]:
+    """Best and worst of the last steps; among equal rewards those that move the model most."""
+    order = sorted(rows, key=lambda row: (row["total_reward"], row["advantage"]))
+    worst, best = _of_different_problems(order), _of_different_problems(order[::-1])
+    return [("Best", best), ("Worst", worst)] if rows else []
+
+
+def _of_different_problems(rows: list[dict]) -> list[dict]:
+    first: dict[str, dict] = {}
+    for row in rows:
+        first.setdefault(row["problem_id"], row)
+    return list(first.values())[:PICKED]
+
+
+def _times(rows: list[dict]) -> list[tuple[str, float]]:
+    """The share of each stage in the time of the run."""
+    sums = {name: sum(row.get(f"time/{name}") or 0.0 for row in rows) for name in SPANS}
+    total = sum(row.get("time/total") or 0.0 for row in rows) or sum(sums.values())
+    shares = [(name, value / total) for name, value in sums.items() if value]
+    rest = 1.0 - sum(share for _, share in shares)
+    return [*shares, ("other", rest)] if shares and rest > 0.005 else shares
+
+
+def _flat(config: dict, prefix: str = "") -> list[tuple[str, Any]]:
+    rows = []
+    for key, value in config.items():
+        if isinstance(value, dict) and value:
+            rows += _flat(value, f"{prefix}{key}.")
+        else:
+            rows.append((f"{prefix}{key}", "" if value is None else shorten(str(value), 500)))
+    return rows
+
+
+def _listed_steps(run: RunFiles) -> list[tuple[int, list[tuple[str, str]]]]:
+    """Step, and its pages as (label, file)."""
+    steps = evenly(list(run.pages.items()), LISTED_STEPS)
+    return [(step, [(_page_label(name), name) for name in names]) for step, names in steps]
+
+
+def _page_label(name: str) -> str:
+    return "" if name.startswith("train_") else name.removeprefix("eval_").split("_iteration_")[0]
