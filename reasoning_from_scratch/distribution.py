@@ -159,7 +159,7 @@ def _pick(weights: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
     return index, (target - mass.gather(-1, index) + own) / own
 
 
-def _draw(weights: Tensor, u: Tensor, block: int = 512) -> Tensor:
+def _draw_index(weights: Tensor, u: Tensor, block: int = 512) -> Tensor:
     """One index per row, (B, 1). Wide rows first choose a block of entries, then an entry:
     a running sum over 150,000 entries is slow and loses digits."""
     if weights.shape[1] <= 8 * block:
@@ -184,10 +184,10 @@ def sample_next_token(
     if temperature == 0:
         tokens = logits.argmax(-1, keepdim=True)
     elif top_p >= 1.0 and not top_k:
-        tokens = _draw(probs, u[:, None])
+        tokens = _draw_index(probs, u[:, None])
     else:
         weights, ids = _cut(probs, top_p, top_k)
-        index = _draw(weights, u[:, None])
+        index = _draw_index(weights, u[:, None])
         tokens = index if ids is None else ids.gather(-1, index)
     own = probs.gather(-1, tokens)[:, 0].log()
     # -sum p log p, where log p = scaled - normalizer; clamped because 0 * -inf is not 0.

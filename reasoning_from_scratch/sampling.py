@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .distribution import (
+from reasoning_from_scratch.distribution import (
     Draw,
     policy_distribution,
     sample_next_token,
@@ -23,8 +23,8 @@ from .distribution import (
     uniform,
     uniform_at,
 )
-from .errors import UserError
-from .qwen3 import KVCache
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.qwen3 import KVCache
 
 __all__ = [
     "Sample",
@@ -209,7 +209,7 @@ def _kept_ids(draw: Draw, i: int) -> list[int]:
     return (kept if draw.ids is None else draw.ids[i, kept]).tolist()
 
 
-def _check(model, prompts, num_samples, max_new_tokens, temperature, top_p, top_k, streams):
+def _check_request(model, prompts, num_samples, max_new_tokens, temperature, top_p, top_k, streams):
     for name, value, good in (
         ("num_samples", num_samples, num_samples >= 1),
         ("max_new_tokens", max_new_tokens, max_new_tokens >= 1),
@@ -258,7 +258,7 @@ def generate(
     called as soon as all samples of a prompt have ended. `keep_sets` records for each token
     the tokens that top-p and top-k left over.
     """
-    _check(model, prompts, num_samples, max_new_tokens, temperature, top_p, top_k, streams)
+    _check_request(model, prompts, num_samples, max_new_tokens, temperature, top_p, top_k, streams)
     rows, groups = [], []
     for i, (step, problem) in enumerate(streams or [(0, i) for i in range(len(prompts))]):
         groups.append([Sample(kept=[] if keep_sets else None) for _ in range(num_samples)])
@@ -292,7 +292,7 @@ def stream(
 ) -> Iterator[int]:
     """The tokens of one rollout as they are drawn, the stop token left out: the same tokens
     as generate(model, [prompt], ...) gives."""
-    _check(model, [prompt], 1, max_new_tokens, temperature, top_p, top_k, None)
+    _check_request(model, [prompt], 1, max_new_tokens, temperature, top_p, top_k, None)
     device = model.tok_emb.weight.device
     u = uniform(seed, 0, 0, 0, torch.arange(max_new_tokens)).to(device)
     cache = KVCache(model.cfg["n_layers"], len(prompt) + max_new_tokens)

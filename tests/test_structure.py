@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).parents[1] / "reasoning_from_scratch"
 # A module imports only what stands before it.
 ORDER = """
     errors qwen3 tokenizer device downloads weights tiny_families tiny
-    problems prompts sampling grading rewards advantages logprobs losses
+    problems prompts distribution sampling grading rewards advantages logprobs losses
     rollouts async_rollouts ray_rollouts answer_file evaluation preflight
     config recipes run_folder report plots parallel trainer
     tiny_pretrain doctor chat cli
