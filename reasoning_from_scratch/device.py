@@ -1,0 +1,110 @@
+"""Which processor to use, what number format it likes, and whether it computes correctly."""
+
+import torch
+
+from reasoning_from_scratch.errors import UserError, unknown_name
+from reasoning_from_scratch.qwen3 import KVCache, Qwen3Model
+
+TITLES = {
+    "cuda": "NVIDIA CUDA GPU",
+    "mps": "Apple Silicon GPU (MPS)",
+    "xpu": "Intel GPU (XPU)",
+    "cpu": "CPU",
+}
+
+
+def is_available(kind: str) -> bool:
+    if kind == "mps":
+        return torch.backends.mps.is_available()
+    return kind == "cpu" or getattr(torch, kind).is_available()
+
+
+def get_device(enable_tensor_cores: bool = True) -> torch.device:
+    """The best device here; prints which. Tensor cores speed up float32 and round it a little."""
+    device = resolve_device("auto")
+    print(f"Using {TITLES[device.type]}")
+    if enable_tensor_cores and device.type == "cuda":
+        torch.set_float32_matmul_precision("high")
+    return device
+
+
+def resolve_device(name: str | torch.device = "auto") -> torch.device:
+    """A device by name, such as "cuda:1", checked to be here; "auto" is the best one."""
+    if str(name) == "auto":
+        return torch.device(next(kind for kind in TITLES if is_available(kind)))
+    kind, _, index = str(name).partition(":")
+    if kind not in TITLES:
+        raise unknown_name("device", str(name), ["auto", *TITLES])
+    if not is_available(kind):
+        here = ", ".join(other for other in TITLES if is_available(other))
+        raise UserError(f"device {name} is not available; here are: {here} (`rfs doctor` says why)")
+    count = torch.cuda.device_count() if kind == "cuda" else 1
+    if index and not (index.isdigit() and int(index) < count):
+        raise UserError(f"device {name} does not exist: expected {kind}:0 to {kind}:{count - 1}")
+    return torch.device(str(name))
+
+
+def default_dtype(device: torch.device) -> torch.dtype:
+    """bfloat16 where it is fast and sound; not on CPUs (slow) or MPS (missing on older macOS)."""
+    if device.type == "cuda" and torch.cuda.is_bf16_supported():
+        return torch.bfloat16
+    return torch.bfloat16 if device.type == "xpu" else torch.float32
+
+
+def trusted_device(name: str | torch.device = "auto") -> torch.device:
+    """The device, or the CPU and a sentence where the device computes something else.
+
+    MPS has returned wrong numbers in several releases of PyTorch, without an error; training on
+    it then fails in ways that look like bad luck. The check costs less than a second.
+    """
+    device = resolve_device(name)
+    if device.type in ("cpu", "cuda"):
+        return device
+    problem = parity_problem(device)
+    if problem is None:
+        return device
+    print(f"{TITLES[device.type]} disagrees with the CPU on a small model ({problem}): using CPU.")
+    return torch.device("cpu")
+
+
+def parity_problem(device: torch.device, tolerance: float = 2e-3) -> str | None:
+    """What differs between `device` and the CPU on a small batch, or None."""
+    wanted = small_batch_results(torch.device("cpu"))
+    try:
+        found = small_batch_results(device)
+    except (RuntimeError, TypeError, NotImplementedError) as error:
+        return str(error).splitlines()[0]
+    for name, expected in wanted.items():
+        # NaN compares false with everything, so ask for small and not for large.
+        difference = (found[name] - expected).abs().max() / expected.abs().max()
+        if not difference <= tolerance:
+            return f"{name} differ by {difference:.1%}"
+    return None
+
+
+def small_batch_results(device: torch.device) -> dict[str, torch.Tensor]:
+    """Logits, cached logits and gradients of a seeded small model on a left-padded batch."""
+    model = _small_model().to(device)
+    ids = torch.arange(24).view(3, 8).to(device)  # (B, T)
+    mask = (torch.arange(8) >= torch.tensor([[0], [3], [6]])).to(device)  # (B, T)
+    cache = KVCache(n_layers=2)
+    with torch.no_grad():
+        model(ids, cache=cache, attention_mask=mask)
+        cached = model(ids[:, :1], cache=cache)  # (B, 1, V)
+    logits = model(ids, attention_mask=mask)  # (B, T, V)
+    targets = ids.roll(-1, dims=1)[..., None]  # (B, T, 1)
+    (logits.log_softmax(dim=-1).gather(-1, targets).squeeze(-1) * mask).mean().backward()
+    gradients = {f"gradients of {n}": p.grad for n, p in model.named_parameters()}
+    results = {"logits": logits.detach() * mask[..., None], "cached logits": cached, **gradients}
+    return {name: tensor.float().cpu() for name, tensor in results.items()}
+
+
+def _small_model() -> Qwen3Model:
+    sizes = {"vocab_size": 32, "context_length": 64, "emb_dim": 32, "hidden_dim": 64}
+    heads = {"n_heads": 4, "n_kv_groups": 2, "head_dim": 16, "n_layers": 2, "qk_norm": True}
+    model = Qwen3Model({**sizes, **heads, "rope_base": 1e4, "dtype": torch.float32})
+    generator = torch.Generator().manual_seed(1)  # on the CPU: the same weights on every device
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.2)
+    return model
