@@ -104,12 +104,18 @@ def config_from_state(state: Mapping[str, Tensor], origin: str | Path = "the fil
     except (KeyError, ValueError, IndexError, ZeroDivisionError):
         found = ", ".join(list(shape)[:3]) or "nothing"
         raise UserError(f"{origin}: expected the names of a Qwen3 model, found {found}") from None
-    tied = {"tie_embeddings": "out_head.weight" not in shape}
+    tied = {"tie_embeddings": _head_is_tied(state)}
     for known in _known_configs():
         if by_shape.items() <= known.items():
             return known | tied
     rest = {key: qwen3.QWEN_CONFIG_06_B[key] for key in ("context_length", "qk_norm", "rope_base")}
     return by_shape | rest | tied | {"dtype": state["tok_emb.weight"].dtype}
+
+
+def _head_is_tied(state: Mapping[str, Tensor]) -> bool:
+    """A tied model's safetensors file has no head; its .pth has one tensor under two names."""
+    head = state.get("out_head.weight")
+    return head is None or head.data_ptr() == state["tok_emb.weight"].data_ptr()
 
 
 def _known_configs() -> list[dict]:
@@ -254,7 +260,10 @@ def save_model(model: torch.nn.Module, path: str | Path) -> Path:
 
 def _plain_state(model: torch.nn.Module) -> dict[str, Tensor]:
     state = to_our_names(model.state_dict())  # also strips the prefixes of wrapped models
-    return {name: tensor.detach().cpu() for name, tensor in state.items()}
+    state = {name: tensor.detach().cpu() for name, tensor in state.items()}
+    if model.cfg.get("tie_embeddings", False):  # from a GPU they come as two copies
+        state["out_head.weight"] = state["tok_emb.weight"]
+    return state
 
 
 # The same strings as Qwen3Tokenizer.wrap_chat, in the template language of transformers.
