@@ -14,19 +14,18 @@ from pathlib import Path
 import requests
 import torch
 
-from reasoning_from_scratch.qwen3 import KVCache, Qwen3Model
+from reasoning_from_scratch.device import (
+    TITLES,
+    is_available,
+    parity_problem,
+    resolve_device,
+)
 
 GIB = 2**30
 HOSTS = {
     "models": os.environ.get("HF_ENDPOINT", "https://huggingface.co"),
     "data sets": "https://raw.githubusercontent.com",
 }
-# Small enough for a second, wide enough that every kind of kernel runs.
-PARITY_CONFIG = {
-    "vocab_size": 97, "context_length": 64, "emb_dim": 64, "n_heads": 4, "n_layers": 2,
-    "hidden_dim": 96, "head_dim": 16, "qk_norm": True, "n_kv_groups": 2, "rope_base": 10_000.0,
-    "dtype": torch.float32,
-}  # fmt: skip
 
 
 @dataclass
@@ -65,13 +64,6 @@ def doctor(options: DoctorOptions) -> int:
     return int(problems > 0)
 
 
-def accelerator() -> str:
-    """The device that would be used: "cuda", "mps" or "cpu"."""
-    if torch.cuda.is_available():
-        return "cuda"
-    return "mps" if torch.backends.mps.is_available() else "cpu"
-
-
 # --- the checks; each returns findings ---
 
 
@@ -86,10 +78,11 @@ def check_versions() -> list[Finding]:
 
 def check_device() -> list[Finding]:
     """Which device is used; a GPU that the torch build cannot use is the usual trap."""
-    if accelerator() == "cuda":
+    kind = resolve_device().type
+    if kind == "cuda":
         return [gpu_finding(index) for index in range(torch.cuda.device_count())]
-    if accelerator() == "mps":
-        return [Finding("device", "ok", "Apple GPU (mps)")]
+    if kind != "cpu":
+        return [Finding("device", "ok", TITLES[kind])]
     found = f"CPU, {torch.get_num_threads()} threads"
     if not nvidia_driver():
         return [Finding("device", "ok", f"{found}; enough for the tiny model, slow for 0.6B")]
@@ -138,52 +131,21 @@ def covered(major: int, minor: int, known: list[str]) -> bool:
 
 
 def check_parity() -> list[Finding]:
-    """A small batch on the device and on the CPU must give the same logits and gradients."""
-    device = accelerator()
-    if device == "cpu":
+    """A small model must compute the same on the device and on the CPU."""
+    device = resolve_device()
+    if device.type == "cpu":
         return []
-    try:
-        gap = parity_gap(device)
-    except (RuntimeError, NotImplementedError, TypeError) as error:
-        found = f"a small model does not run on {device}: {str(error).splitlines()[0]}"
-        return [Finding("parity", "problem", found, "use --device cpu, or another torch version")]
-    if gap < 2e-3:
-        return [Finding("parity", "ok", f"{device} computes what the CPU computes ({gap:.1e})")]
-    found = f"{device} computes something else than the CPU (difference {gap:.1e})"
+    problem = parity_problem(device)
+    if problem is None:
+        return [Finding("parity", "ok", f"{device} computes what the CPU computes")]
+    found = f"{device} does not compute what the CPU computes: {problem}"
     return [Finding("parity", "problem", found, "use --device cpu, or another torch version")]
-
-
-def parity_gap(device: str) -> float:
-    """The largest relative difference to the CPU in logits, cached logits and gradients."""
-    ids = torch.randint(0, 97, (3, 12), generator=torch.Generator().manual_seed(1))  # (B, T)
-    expected = parity_outputs(ids, "cpu")
-    got = [value.cpu() for value in parity_outputs(ids, device)]
-    if not all(value.isfinite().all() for value in got):
-        return float("inf")
-    pairs = zip(expected, got, strict=True)
-    return max(((a - b).abs().max() / a.abs().max()).item() for a, b in pairs)
-
-
-def parity_outputs(ids: torch.Tensor, device: str) -> list[torch.Tensor]:
-    """Logits in one pass, logits of the last token through the cache, one gradient."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        model = Qwen3Model(PARITY_CONFIG).to(device)
-    ids = ids.to(device)
-    logits = model(ids)  # (B, T, V)
-    logits.logsumexp(dim=-1).mean().backward()
-    gradient = model.trf_blocks[0].att.W_key.weight.grad
-    with torch.no_grad():
-        cache = KVCache(PARITY_CONFIG["n_layers"])
-        model(ids[:, :-1], cache=cache)
-        last = model(ids[:, -1:], cache=cache)
-    return [logits.detach(), last, gradient]
 
 
 def check_dtype() -> list[Finding]:
     """Whether bfloat16 helps here or hurts."""
-    device = accelerator()
-    if device == "cuda":
+    device = resolve_device()
+    if device.type == "cuda":
         if torch.cuda.is_bf16_supported(including_emulation=False):
             return [Finding("dtype", "ok", "bfloat16 in hardware")]
         advice = "use --dtype float32 (slower, but right)"
@@ -191,7 +153,7 @@ def check_dtype() -> list[Finding]:
     try:
         slower = matmul_seconds(torch.bfloat16, device) / matmul_seconds(torch.float32, device)
     except (RuntimeError, TypeError):
-        found = f"{device} has no bfloat16"
+        found = f"{TITLES[device.type]} has no bfloat16"
         return [Finding("dtype", "note", found, "use --dtype float32 (double the memory)")]
     if slower < 1.5:
         return [Finding("dtype", "ok", f"bfloat16 works, {1 / slower:.1f} times float32's speed")]
@@ -199,7 +161,7 @@ def check_dtype() -> list[Finding]:
     return [Finding("dtype", "note", found, "use --dtype float32 if the memory allows it")]
 
 
-def matmul_seconds(dtype: torch.dtype, device: str) -> float:
+def matmul_seconds(dtype: torch.dtype, device: torch.device) -> float:
     """The best of three products of 512 x 512 matrices."""
     matrix = torch.ones(512, 512, dtype=dtype, device=device)
     times = []
@@ -215,9 +177,9 @@ def check_memory() -> list[Finding]:
     findings = []
     free = available_memory()
     if free is not None:
-        fits = what_fits(free, "cpu") if accelerator() != "cuda" else ""
+        fits = "" if is_available("cuda") else what_fits(free, "cpu")
         findings.append(Finding("memory", "ok", f"{free / GIB:.1f} GiB available", fits))
-    if accelerator() == "cuda":
+    if is_available("cuda"):
         free, total = torch.cuda.mem_get_info()
         found = f"GPU: {free / GIB:.1f} of {total / GIB:.1f} GiB free"
         taken = free < total / 2
