@@ -1,0 +1,42 @@
+"""Clock: where the time of a step goes."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class Clock:
+    """Collects named spans: `with clock("sampling"): ...`, then `clock.take()` at the end."""
+
+    def __init__(self) -> None:
+        self.spans: list[tuple[str, float, float]] = []  # name, start, end
+        self.started = time.perf_counter()
+
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.spans.append((name, start, time.perf_counter()))
+
+    def seconds(self, name: str) -> float:
+        """Time spent so far in all spans of that name."""
+        return sum(end - start for span, start, end in self.spans if span == name)
+
+    def take(self) -> tuple[dict[str, float], list[dict]]:
+        """Seconds per name with the total, and the spans as timing_spans.jsonl wants them."""
+        totals = {f"time/{name}": self.seconds(name) for name in {span[0] for span in self.spans}}
+        totals["time/total"] = time.perf_counter() - self.started
+        first = min((start for _, start, _ in self.spans), default=0.0)
+        rows = [
+            {
+                "name": name,
+                "duration": end - start,
+                "wall_start": start - first,
+                "wall_end": end - first,
+            }
+            for name, start, end in self.spans
+        ]
+        self.spans, self.started = [], time.perf_counter()
+        return totals, rows

@@ -1,0 +1,285 @@
+"""TrainConfig: one field, one line of help."""
+
+import dataclasses
+import difflib
+import json
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from tyro.constructors import PrimitiveConstructorSpec
+
+from reasoning_from_scratch.errors import UserError
+
+Advantage = Literal["zscore", "mean", "leave-one-out"]
+Objective = Literal["reinforce", "importance_sampling", "ppo", "cispo", "dro", "gspo"]
+Aggregate = Literal["sum", "constant", "sequence", "token"]
+KL = Literal["none", "reward", "k2", "k3"]
+Schedule = Literal["constant", "linear", "cosine"]
+
+
+def parse_parts(words: list[str]) -> dict[str, float]:
+    from reasoning_from_scratch.rewards import parse_weights  # late: it loads the grader
+
+    return parse_weights(words)
+
+
+# On the command line: --reward-parts correct=1 format=0.5
+RewardParts = Annotated[
+    dict[str, float],
+    PrimitiveConstructorSpec(
+        nargs="*",
+        metavar="PART=WEIGHT",
+        instance_from_str=parse_parts,
+        is_instance=lambda value: isinstance(value, dict),
+        str_from_instance=lambda parts: [f"{name}={weight:g}" for name, weight in parts.items()],
+    ),
+]
+
+# What suits a model when a field is left at None. "tiny" is any of the shipped tiny models.
+PRESETS: dict[str, dict[str, Any]] = {
+    "tiny": {"problems": "tiny", "eval_problems": "tiny-test", "max_new_tokens": 64, "lr": 5e-5},
+    "qwen3": {"problems": "math-train", "eval_problems": "math-500", "max_new_tokens": 512,
+              "lr": 1e-6},
+}  # fmt: skip
+
+
+@dataclass
+class TrainConfig:
+    """Every choice of a training run."""
+
+    # -- what is trained, on what
+    model: str = "tiny-base"
+    """Model to start from: tiny-base, base, reasoning, a folder or a file."""
+    recipe: str = "grpo"
+    """Row of `rfs recipes`; flags given beside it win over the row."""
+    problems: str | None = None
+    """Problem set to train on (default: tiny, or math-train for larger models)."""
+    data_path: str | None = None
+    """File to read the training problems from, instead of a download."""
+    problem_limit: int | None = None
+    """Use only the first so many training problems (default: all)."""
+    steps: int = 100
+    """Training steps."""
+    problems_per_step: int = 8
+    """Problems sampled at each step."""
+    rollouts: int = 8
+    """Rollouts per problem: the size of a group."""
+    seed: int = 0
+    """Seed of the problem order and of every rollout."""
+
+    # -- sampling
+    max_new_tokens: int | None = None
+    """Longest answer in tokens (default: 64 for the tiny model, else 512)."""
+    temperature: float = 1.0
+    """Sampling temperature; 1 samples the policy itself."""
+    logprob_temperature: float | None = None
+    """Temperature of the log-probabilities that are trained (default: --temperature)."""
+    top_p: float = 1.0
+    """Sample from the smallest set of tokens with this much mass; 1 keeps all."""
+    top_k: int = 0
+    """Sample from this many most likely tokens; 0 keeps all."""
+    sample_rows: int = 64
+    """Rollouts sampled side by side; lower it when sampling runs out of memory."""
+
+    # -- the algorithm; a recipe is a choice of these
+    advantage: Advantage = "zscore"
+    """How the rewards of a group become advantages."""
+    advantage_per_part: bool = False
+    """Advantages of each reward part on its own, then summed (gdpo)."""
+    objective: Objective = "ppo"
+    """The function of ratio and advantage that is maximised."""
+    aggregate: Aggregate = "sequence"
+    """What token terms are summed to and divided by: 1, a constant, sequences or tokens."""
+    length_constant: float | None = None
+    """Tokens per rollout in the denominator of aggregate=constant (default: max-new-tokens)."""
+    clip_low: float = 0.8
+    """Lower bound of the ratio."""
+    clip_high: float = 1.2
+    """Upper bound of the ratio."""
+    dro_beta: float = 0.05
+    """Strength of the squared log-ratio in the dro objective."""
+    kl: KL = "none"
+    """Where a KL penalty towards the starting model goes: nowhere, reward, loss as k2 or k3."""
+    kl_coef: float = 0.0
+    """Weight of the KL penalty."""
+    kl_importance_weighted: bool = False
+    """Multiply the KL term by the ratio, for rollouts of an older policy."""
+    drop_uniform_groups: bool = True
+    """Groups whose rewards are all equal cost no forward pass."""
+    active_sampling: bool = False
+    """Sample further problems until problems-per-step groups have a signal."""
+    truncate_importance: float | None = None
+    """Upper bound of the weight for the gap between sampler and trainer (default: no weight)."""
+    sequence_mask_threshold: float | None = None
+    """Leave out rollouts with negative advantage that drifted further than this from the policy."""
+    keep_sampling_mask: bool = False
+    """Renormalise the trainer's distribution over the tokens that top-p and top-k kept."""
+    reward_parts: RewardParts = field(default_factory=lambda: {"correct": 1.0})
+    """Reward parts and their weights, e.g. correct=1 format=0.5."""
+    conditional_format: bool = False
+    """Pay for format only where the answer is correct."""
+    overlong_penalty: int = 0
+    """Soft penalty over so many last tokens before the length limit; 0 = none."""
+    epochs: int = 1
+    """Passes over the rollouts of a step."""
+    num_substeps: int = 1
+    """Optimizer steps per pass; each takes an equal share of the groups."""
+
+    # -- the optimizer
+    lr: float | None = None
+    """Learning rate (default: 5e-5 for the tiny model, else 1e-6)."""
+    lr_schedule: Schedule = "constant"
+    """Shape of the learning rate after the warm-up."""
+    warmup_steps: int = 0
+    """Steps over which the learning rate rises to its value."""
+    weight_decay: float = 0.0
+    """Decoupled weight decay of AdamW, on matrices only."""
+    beta1: float = 0.9
+    """Decay of AdamW's mean of gradients."""
+    beta2: float = 0.95
+    """Decay of AdamW's mean of squared gradients."""
+    grad_clip: float = 1.0
+    """Largest norm of the gradient; 0 = no clipping."""
+    low_precision_updates: Literal["master", "stochastic"] = "master"
+    """For bfloat16 models: keep float32 master weights, or round updates stochastically."""
+
+    # -- memory and speed
+    micro_batch_tokens: int = 8192
+    """Tokens of one forward and backward pass, padding included."""
+    gradient_checkpointing: bool = False
+    """Recompute each block in the backward pass: less memory, about a third more time."""
+    memory_budget: str | None = None
+    """E.g. 8GB: try the longest shape first, then choose micro-batch and checkpointing to fit."""
+    compile: bool = False
+    """Compile the training pass with torch.compile."""
+    device: str = "auto"
+    """cpu, cuda, mps, or auto."""
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Number format of the weights; auto: float32 on CPU and MPS, bfloat16 on CUDA."""
+
+    # -- evaluation, saving, reports
+    eval_every: int = 0
+    """Evaluate before every so many steps and at the end; 0 = never."""
+    eval_problems: str | None = None
+    """Problem set to evaluate on (default: tiny-test, or math-500 for larger models)."""
+    eval_limit: int = 100
+    """Problems per evaluation."""
+    eval_samples: int = 1
+    """Answers per problem at evaluation: 1 is greedy, more are sampled and give pass@k."""
+    save_every: int = 0
+    """Save weights and optimizer after every so many steps; the last step is always saved."""
+    rolling_every: int = 0
+    """Save after every so many steps, keeping only the newest of these saves."""
+    keep_last: int = 0
+    """Keep only so many of the --save-every saves; 0 = all."""
+    report_every: int = 0
+    """Rewrite report.html after every so many steps; 0 = only at the end."""
+    num_groups_to_log: int = 4
+    """Groups written in full to each step's page; 0 = no pages."""
+    log_path: str | None = None
+    """Run folder (default: runs/RECIPE-MODEL-TIME)."""
+    resume: str | None = None
+    """Continue the run in this folder."""
+    overwrite: bool = False
+    """Delete a run that is already in the folder."""
+    preflight: bool = True
+    """Before the first step, look briefly whether these problems can teach this model."""
+    stop_on_alarm: bool = False
+    """End the run (after a save) when a health alarm goes off."""
+    wandb: str | None = None
+    """Also log to this Weights & Biases project (extra: wandb)."""
+
+    def check(self) -> None:
+        """Raise a UserError for the first value that cannot work."""
+        check_sizes(self)
+        check_choices(self)
+
+
+def preset(model: str) -> dict[str, Any]:
+    """The values that suit `model`; a folder tells by its name or by its configuration."""
+    name = Path(model).name
+    if name.startswith("tiny"):
+        return PRESETS["tiny"]
+    config_file = Path(model) / "config.json"
+    if config_file.is_file() and json.loads(config_file.read_text()).get("vocab_size", 0) < 10_000:
+        return PRESETS["tiny"]
+    return PRESETS["qwen3"]
+
+
+def resolved(config: TrainConfig) -> TrainConfig:
+    """A checked copy in which every value that was left to the model's preset is filled in."""
+    values = preset(config.model)
+    config = replaced(config, **{k: v for k, v in values.items() if getattr(config, k) is None})
+    config.check()
+    if config.length_constant is None:
+        config = replaced(config, length_constant=float(config.max_new_tokens))
+    return config
+
+
+def replaced(config: TrainConfig, **changes: Any) -> TrainConfig:
+    """A copy with some fields changed; an unknown field is an error that names the nearest."""
+    names = [f.name for f in dataclasses.fields(TrainConfig)]
+    for name in changes:
+        if name not in names:
+            raise UserError(f"TrainConfig has no field {name!r}{did_you_mean(name, names)}")
+    return dataclasses.replace(config, **changes)
+
+
+def did_you_mean(word: str, known: list[str]) -> str:
+    """A half sentence with the nearest known word, or all of them when none is near."""
+    near = difflib.get_close_matches(word, known, n=1)
+    return f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(sorted(known))}"
+
+
+# name -> smallest allowed value (None in the field is left alone)
+SMALLEST = {
+    "steps": 1, "problems_per_step": 1, "rollouts": 2, "max_new_tokens": 1, "top_k": 0,
+    "sample_rows": 1, "epochs": 1, "num_substeps": 1, "lr": 0, "warmup_steps": 0,
+    "weight_decay": 0, "grad_clip": 0, "micro_batch_tokens": 1, "eval_every": 0, "eval_limit": 1, "eval_samples": 1,
+    "save_every": 0, "rolling_every": 0, "keep_last": 0, "report_every": 0, "clip_low": 0,
+    "clip_high": 0, "kl_coef": 0, "dro_beta": 0, "num_groups_to_log": 0, "problem_limit": 1,
+    "overlong_penalty": 0,
+}  # fmt: skip
+
+
+def check_sizes(config: TrainConfig) -> None:
+    for name, smallest in SMALLEST.items():
+        value = getattr(config, name)
+        if value is None:
+            continue
+        if not math.isfinite(value) or value < smallest:
+            why = " (advantages compare rollouts of one problem)" if name == "rollouts" else ""
+            raise UserError(f"{flag(name)} is {value}, but must be at least {smallest}{why}")
+    if not 0 < config.temperature < math.inf:
+        raise UserError(f"--temperature is {config.temperature}, but training samples: set it > 0")
+    if not 0 < config.top_p <= 1:
+        raise UserError(f"--top-p is {config.top_p}, but must be above 0 and at most 1")
+
+
+def check_choices(config: TrainConfig) -> None:
+    if config.problems_per_step % config.num_substeps:
+        raise UserError(
+            f"--problems-per-step {config.problems_per_step} does not divide into "
+            f"--num-substeps {config.num_substeps} equal parts; change one of them"
+        )
+    if config.kl != "none" and config.kl_coef == 0:
+        raise UserError(f"--kl {config.kl} without --kl-coef has no effect; set it, e.g. 0.01")
+    if config.keep_sampling_mask and config.top_p == 1 and config.top_k == 0:
+        raise UserError("--keep-sampling-mask needs --top-p below 1 or --top-k above 0")
+
+
+def flag(name: str) -> str:
+    """The command-line spelling of a field."""
+    return "--" + name.replace("_", "-")
+
+
+def to_json(config: TrainConfig) -> dict[str, Any]:
+    return dataclasses.asdict(config)
+
+
+def from_json(values: dict[str, Any]) -> TrainConfig:
+    """The configuration of a saved run; keys that are not fields (versions, ...) are ignored."""
+    names = {f.name for f in dataclasses.fields(TrainConfig)}
+    return TrainConfig(**{key: value for key, value in values.items() if key in names})

@@ -1,0 +1,87 @@
+"""What a step's metrics are: pure functions from groups to numbers, with run_outputs' names."""
+
+from collections.abc import Sequence
+from statistics import fmean, pstdev
+
+from reasoning_from_scratch.rollouts import Group, Rollout
+
+# Names under which Tinker's documentation plots the same numbers; people's cells use both.
+SHORT_NAMES = {
+    "entropy": "optim/entropy",
+    "ac_tokens_per_turn": "env/all/ac_tokens_per_turn",
+    "kl_sample_train_v1": "optim/kl_sample_train_v1",
+    "kl_sample_train_v2": "optim/kl_sample_train_v2",
+    "reward/total": "env/all/reward/total",
+}
+
+# The book's columns, and where their numbers come from.
+CSV_COLUMNS = {
+    "step": "step",
+    "total_steps": "total_steps",
+    "loss": "optim/loss",
+    "kl_loss": "optim/kl_loss",
+    "policy_ratio": "optim/ratio_mean",
+    "reward_avg": "env/all/reward/total",
+    "format_reward_avg": "env/all/format",
+    "tokens_per_sec": "perf/sample_tokens_per_sec",
+    "avg_response_len": "env/all/ac_tokens_per_turn",
+    "adv_avg": "advantage/mean",
+    "adv_std": "advantage/std",
+    "entropy_avg": "optim/token_entropy",
+    "eval_acc": "eval_acc",
+}
+
+
+def rollout_metrics(groups: Sequence[Group]) -> dict[str, float]:
+    """env/all/*: over all sampled groups, before any filter."""
+    rollouts = [rollout for group in groups for rollout in group.rollouts]
+    answer_tokens = sum(len(rollout.response_ids) for rollout in rollouts)
+    prompt_tokens = sum(len(rollout.prompt_ids) for rollout in rollouts)
+    metrics = {"env/all/reward/total": fmean(rollout.reward for rollout in rollouts)}
+    for part in rollouts[0].rewards:
+        metrics[f"env/all/{part}"] = fmean(rollout.rewards[part] for rollout in rollouts)
+    metrics |= {
+        "env/all/cutoff_share": fmean(not rollout.finished for rollout in rollouts),
+        "env/all/ac_tokens_per_turn": answer_tokens / len(rollouts),
+        "env/all/ob_tokens_per_turn": prompt_tokens / len(rollouts),
+        "env/all/turns_per_episode": 1.0,
+        "env/all/total_episodes": len(rollouts),
+        "env/all/total_turns": len(rollouts),
+        "env/all/total_ac_tokens": answer_tokens,
+        "env/all/total_ob_tokens": prompt_tokens,
+    }
+    return metrics | group_shares(groups) | sampler_metrics(rollouts)
+
+
+def group_shares(groups: Sequence[Group]) -> dict[str, float]:
+    """Mixed: rewards not all equal. Else good if at least 0.5, else bad."""
+    uniform = [group.rewards[0] for group in groups if group.uniform]
+    good = sum(reward >= 0.5 for reward in uniform)
+    shares = {"mixed": len(groups) - len(uniform), "all_good": good, "all_bad": len(uniform) - good}
+    return {f"env/all/by_group/frac_{name}": n / len(groups) for name, n in shares.items()}
+
+
+def sampler_metrics(rollouts: Sequence[Rollout]) -> dict[str, float]:
+    """Entropy twice: from the drawn tokens' log-probabilities, and exactly per position."""
+    tokens = max(1, sum(len(rollout.logprobs) for rollout in rollouts))
+    return {
+        "optim/entropy": -sum(sum(rollout.logprobs) for rollout in rollouts) / tokens,
+        "optim/token_entropy": sum(sum(rollout.entropies) for rollout in rollouts) / tokens,
+    }
+
+
+def advantage_metrics(groups: Sequence[Group]) -> dict[str, float]:
+    values = [rollout.advantage for group in groups for rollout in group.rollouts] or [0.0]
+    return {"advantage/mean": fmean(values), "advantage/std": pstdev(values)}
+
+
+def with_short_names(metrics: dict[str, float]) -> dict[str, float]:
+    known = {short: long for short, long in SHORT_NAMES.items() if long in metrics}
+    return metrics | {short: metrics[long] for short, long in known.items()}
+
+
+def csv_row(metrics: dict[str, float], total_steps: int) -> list[str]:
+    """The metrics line as a row of the book's CSV: empty where something was not measured."""
+    values = metrics | {"total_steps": total_steps}
+    numbers = [values.get(key) for key in CSV_COLUMNS.values()]
+    return ["" if number is None else repr(number) for number in numbers]

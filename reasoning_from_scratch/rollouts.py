@@ -1,0 +1,255 @@
+"""Rollout, Group, Batch, and the iterator that the trainer loops over."""
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, fields
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from reasoning_from_scratch.clock import Clock
+from reasoning_from_scratch.problems import Problem
+from reasoning_from_scratch.prompts import render_prompt
+from reasoning_from_scratch.rewards import (
+    overlong_penalty,
+    score_parts,
+    total_reward,
+)
+from reasoning_from_scratch.sampling import Sample, generate
+
+# Active sampling gives up after so many rounds: a set without a signal must not loop for ever.
+ACTIVE_SAMPLING_ROUNDS = 4
+
+
+@dataclass
+class Rollout:
+    """One sampled answer to one problem, and what became of it."""
+
+    problem: Problem
+    prompt_ids: list[int]
+    response_ids: list[int]  # the stop token included
+    logprobs: list[float]  # of each response token, under the distribution it was drawn from
+    entropies: list[float]  # of that distribution
+    text: str
+    finished: bool  # False: cut off at the length limit
+    kept: list[list[int]] | None = None  # per token, what top-p and top-k left over; []: all
+    rewards: dict[str, float] = field(default_factory=dict)
+    reward: float = 0.0
+    advantage: float = 0.0
+    policy_version: int = 0  # updates the weights had seen when sampling began
+    place: tuple[int, int] = (0, 0)  # problem within the step, rollout within the group
+
+    @property
+    def stop_reason(self) -> str:
+        return "stop" if self.finished else "length"
+
+    def __len__(self) -> int:
+        return len(self.prompt_ids) + len(self.response_ids)
+
+
+@dataclass
+class Group:
+    """The rollouts of one problem."""
+
+    problem: Problem
+    rollouts: list[Rollout]
+
+    @property
+    def rewards(self) -> list[float]:
+        return [rollout.reward for rollout in self.rollouts]
+
+    @property
+    def uniform(self) -> bool:
+        """All rewards equal: no rollout is better than another, there is nothing to learn."""
+        return min(self.rewards) == max(self.rewards)
+
+    @property
+    def live(self) -> bool:
+        """Some rollout has an advantage, so the group has a gradient."""
+        return any(rollout.advantage != 0 for rollout in self.rollouts)
+
+
+@dataclass
+class Batch:
+    """Rollouts as tensors, right-padded. Masks come from lengths, never from token values."""
+
+    token_ids: Tensor  # (B, T) prompt, then response, then padding
+    mask: Tensor  # (B, T) 1 = sampled token
+    old_logprobs: Tensor  # (B, T) the sampler's record; 0 where the mask is 0
+    advantages: Tensor  # (B,)
+    lengths: Tensor  # (B,) real tokens
+    ref_logprobs: Tensor | None = None  # (B, T) of the reference model
+    start_logprobs: Tensor | None = None  # (B, T) of the trainer before its first update
+    kept: list[list[list[int]]] | None = None  # per row and sampled token, what top-p left over
+
+    def __len__(self) -> int:
+        return len(self.token_ids)
+
+    def rows(self, index: list[int]) -> "Batch":
+        """Some rows, cut to the longest of them."""
+        longest = int(self.lengths[index].max())
+        picked = {}
+        for item in fields(self):
+            value = getattr(self, item.name)
+            if isinstance(value, list):
+                value = [value[row] for row in index]
+            elif value is not None:
+                value = value[index] if value.dim() == 1 else value[index, :longest]
+            picked[item.name] = value
+        return Batch(**picked)
+
+
+def make_batch(rollouts: Sequence[Rollout], device: torch.device | str = "cpu") -> Batch:
+    """Pad rollouts on the right into one Batch. Padding is token 0; nothing ever reads it."""
+    shape = (len(rollouts), max(map(len, rollouts)))
+    token_ids = torch.zeros(shape, dtype=torch.long)  # (B, T)
+    mask = torch.zeros(shape)  # (B, T)
+    old_logprobs = torch.zeros(shape)  # (B, T)
+    for row, rollout in enumerate(rollouts):
+        start, end = len(rollout.prompt_ids), len(rollout)
+        token_ids[row, :end] = torch.tensor(rollout.prompt_ids + rollout.response_ids)
+        mask[row, start:end] = 1
+        old_logprobs[row, start:end] = torch.tensor(rollout.logprobs)
+    advantages = torch.tensor([rollout.advantage for rollout in rollouts])  # (B,)
+    lengths = torch.tensor([len(rollout) for rollout in rollouts])  # (B,)
+    tensors = (token_ids, mask, old_logprobs, advantages, lengths)
+    recorded = all(rollout.kept is not None for rollout in rollouts)
+    kept = [rollout.kept for rollout in rollouts] if recorded else None
+    return Batch(*(tensor.to(device) for tensor in tensors), kept=kept)
+
+
+def micro_batches(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
+    """Row numbers in parts of at most `max_tokens` tokens, padding included.
+
+    Longest first: neighbours have similar lengths, so little is padded, and a shape that does
+    not fit into memory fails at once. A single row over the budget is a part of its own.
+    """
+    order = sorted(range(len(lengths)), key=lambda row: (-lengths[row], row))
+    parts: list[list[int]] = []
+    for row in order:
+        if parts and (len(parts[-1]) + 1) * lengths[parts[-1][0]] <= max_tokens:
+            parts[-1].append(row)
+        else:
+            parts.append([row])
+    return parts
+
+
+@lru_cache(maxsize=2)
+def epoch_order(seed: int, epoch: int, size: int) -> list[int]:
+    order = list(range(size))
+    random.Random(f"problems {seed} {epoch}").shuffle(order)
+    return order
+
+
+def problem_index(seed: int, position: int, size: int) -> int:
+    """The problem at a position of the endless sequence: each pass is a fresh permutation."""
+    epoch, place = divmod(position, size)
+    return epoch_order(seed, epoch, size)[place]
+
+
+def step_problems(problems: Sequence[Problem], config, step: int, round: int = 0) -> list[Problem]:
+    """The problems of a step, a pure function of (seed, step): resuming needs no state.
+
+    Active sampling asks for further rounds; those follow a sequence of their own, so that a
+    step which needs more problems does not shift the problems of the steps after it.
+    """
+    seed = config.seed if round == 0 else f"{config.seed} round {round}"
+    first = step * config.problems_per_step
+    positions = range(first, first + config.problems_per_step)
+    return [problems[problem_index(seed, position, len(problems))] for position in positions]
+
+
+def sample_groups(
+    model, tokenizer, problems: Sequence[Problem], config, step: int, first_place: int = 0
+) -> list[Group]:
+    """Stage 1: sample a group of rollouts for each problem, without gradient."""
+    prompts = [tokenizer.encode(render_prompt(problem.problem)) for problem in problems]
+    places = range(first_place, first_place + len(problems))
+    samples = generate(
+        model,
+        prompts,
+        config.rollouts,
+        max_new_tokens=config.max_new_tokens,
+        temperature=config.temperature,
+        top_p=config.top_p,
+        top_k=config.top_k,
+        seed=config.seed,
+        streams=[(step, place) for place in places],
+        stop_ids={tokenizer.eos_token_id},
+        max_rows=config.sample_rows,
+        keep_sets=config.keep_sampling_mask,
+    )
+    return [
+        as_group(tokenizer, problem, prompt, drawn, step, place)
+        for problem, prompt, drawn, place in zip(problems, prompts, samples, places, strict=True)
+    ]
+
+
+def as_group(
+    tokenizer, problem: Problem, prompt: list[int], samples: list[Sample], step: int, place: int
+) -> Group:
+    rollouts = []
+    for number, sample in enumerate(samples):
+        text_ids = sample.ids[:-1] if sample.finished else sample.ids  # text without stop token
+        rollouts.append(
+            Rollout(
+                problem=problem,
+                prompt_ids=prompt,
+                response_ids=sample.ids,
+                logprobs=sample.logprobs,
+                entropies=sample.entropies,
+                text=tokenizer.decode(text_ids),
+                finished=sample.finished,
+                kept=sample.kept,
+                policy_version=step,
+                place=(place, number),
+            )
+        )
+    return Group(problem, rollouts)
+
+
+def reward_groups(groups: Sequence[Group], config) -> None:
+    """Stage 2: judge every rollout. Reward and advantage are different fields."""
+    weights = config.reward_parts
+    for group in groups:
+        for rollout in group.rollouts:
+            rollout.rewards = score_parts(
+                rollout.text,
+                rollout.problem.answer,
+                rollout.finished,
+                rollout.response_ids,
+                tuple(weights),
+            )
+            rollout.reward = total_reward(rollout.rewards, weights, config.conditional_format)
+            if config.overlong_penalty:
+                late = overlong_penalty(
+                    len(rollout.response_ids), config.max_new_tokens, config.overlong_penalty
+                )
+                rollout.rewards["overlong"] = late
+                rollout.reward += late
+
+
+def on_policy_rollouts(
+    model, tokenizer, problems: Sequence[Problem], config, first_step: int = 0,
+    clock: Clock | None = None,
+) -> Iterator[list[Group]]:  # fmt: skip
+    """The groups of one step after another, always sampled by the model as it is now.
+
+    The trainer sees no more than this iterator: streaming, asynchronous and many-machine
+    sampling are other functions that yield the same.
+    """
+    clock = clock or Clock()
+    for step in range(first_step, config.steps):
+        groups: list[Group] = []
+        rounds = ACTIVE_SAMPLING_ROUNDS if config.active_sampling else 1
+        for round in range(rounds):
+            chosen = step_problems(problems, config, step, round)
+            with clock("sampling"):
+                fresh = sample_groups(model, tokenizer, chosen, config, step, len(groups))
+            with clock("reward"):
+                reward_groups(fresh, config)
+            groups += fresh
+            if sum(not group.uniform for group in groups) >= config.problems_per_step:
+                break
+        yield groups

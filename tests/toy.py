@@ -1,0 +1,57 @@
+"""A world for tests of the trainer: 40 tokens, a model of two small layers, digits as answers."""
+
+import torch
+from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
+from tokenizers.decoders import Fuse
+
+from reasoning_from_scratch.config import TrainConfig
+from reasoning_from_scratch.problems import Problem
+from reasoning_from_scratch.qwen3 import Qwen3Model
+from reasoning_from_scratch.tokenizer import Qwen3Tokenizer
+
+BOXES = [f"\\boxed{{{digit}}}" for digit in range(4)]
+TOY_CONFIG = {
+    "vocab_size": 40, "context_length": 512, "emb_dim": 32, "n_heads": 4, "n_layers": 2,
+    "hidden_dim": 64, "head_dim": 8, "qk_norm": True, "n_kv_groups": 2, "rope_base": 10_000.0,
+    "dtype": torch.float32, "tie_embeddings": False,
+}  # fmt: skip
+
+
+def toy_tokenizer(folder) -> Qwen3Tokenizer:
+    """Letters and the four possible answers, each one token."""
+    words = ["?", *"abcdefghijklmnopqrstuvwxyz "]
+    inner = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="?"))
+    inner.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    inner.decoder = Fuse()
+    inner.add_tokens([AddedToken(box, normalized=False) for box in BOXES])
+    inner.add_special_tokens(["<|endoftext|>", "<|im_start|>", "<|im_end|>"])
+    path = folder / "tokenizer-base.json"
+    inner.save(str(path))
+    return Qwen3Tokenizer(path)
+
+
+def toy_model(seed: int = 0, **changes) -> Qwen3Model:
+    torch.manual_seed(seed)
+    return Qwen3Model(TOY_CONFIG | changes)
+
+
+def toy_problems(count: int = 16) -> list[Problem]:
+    return [Problem(f"toy/{i}", "abcd"[i % 4] * 3, str(i % 4)) for i in range(count)]
+
+
+def toy_config(folder, **changes) -> TrainConfig:
+    values = dict(
+        model="tiny-toy", steps=4, problems_per_step=4, rollouts=8, max_new_tokens=4, lr=1e-3,
+        device="cpu", preflight=False, num_groups_to_log=1, log_path=str(folder),
+    )  # fmt: skip
+    return TrainConfig(**(values | changes))
+
+
+def toy_world(folder, **changes) -> dict:
+    """What `train` may be given instead of loading it."""
+    return {
+        "model": toy_model(**changes),
+        "tokenizer": toy_tokenizer(folder),
+        "problems": toy_problems(),
+        "eval_problems": toy_problems(8),
+    }
