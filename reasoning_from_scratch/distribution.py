@@ -14,6 +14,7 @@ from torch import Tensor
 # --- one uniform number per token, from a counter and not from a generator with a state ---
 
 GOLDEN = -0x61C8864680B583EB  # 2^64 / golden ratio, as a signed 64-bit integer
+SMALLEST_U = 2.0**-23
 
 
 def _unsigned_shift(x: Tensor, bits: int) -> Tensor:
@@ -41,12 +42,13 @@ def stream_key(seed: int, step: int, problem: int, rollout: int) -> int:
 
 def uniform_at(keys: Tensor, positions: Tensor) -> Tensor:
     bits = _mix(keys + (positions + 1) * GOLDEN)
-    # 23 bits, so that u * total < total holds in float32 and the last token cannot be passed.
-    return _unsigned_shift(bits, 41).float() * 2.0**-23
+    # The middles of 2^22 equal parts: never 0, which would draw the first token however
+    # unlikely it is, and so far below 1 that u * total < total in float32.
+    return _unsigned_shift(bits, 42).float() * 2.0**-22 + SMALLEST_U
 
 
 def uniform(seed: int, step: int, problem: int, rollout: int, position) -> Tensor:
-    """Numbers in [0, 1) for one rollout's tokens; `position` is an int or a tensor of them."""
+    """Numbers in (0, 1) for one rollout's tokens; `position` is an int or a tensor of them."""
     key = _int64(stream_key(seed, step, problem, rollout))
     return uniform_at(key, torch.as_tensor(position, dtype=torch.long))
 
@@ -167,7 +169,8 @@ def _draw_index(weights: Tensor, u: Tensor, block: int = 512) -> Tensor:
     blocks = F.pad(weights, (0, -weights.shape[1] % block)).unflatten(-1, (-1, block))
     chosen, rest = _pick(blocks.sum(-1), u)
     inner = blocks[torch.arange(len(blocks), device=chosen.device), chosen[:, 0]]  # (B, block)
-    return chosen * block + _pick(inner, rest.clamp(0, 1 - 2.0**-23))[0]
+    index = chosen * block + _pick(inner, rest.clamp(SMALLEST_U, 1 - SMALLEST_U))[0]
+    return index.clamp_(max=weights.shape[1] - 1)  # NaN weights lead into the padding
 
 
 def sample_next_token(

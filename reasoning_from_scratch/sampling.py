@@ -38,7 +38,8 @@ __all__ = [
 
 PREFILL_TOKENS = 16_384  # at most this many prompt tokens, padding included, in one pass
 NOT_FINITE = "the model's logits are not finite: its weights are damaged or it has diverged"
-BURST = 8  # on a GPU, look at the tokens only every so many steps
+BURST = {"cpu": 1}  # decoding steps between two looks at the tokens, by device; else 8:
+# a look makes a GPU wait, and costs at most 7 tokens of a rollout that has ended
 
 
 @dataclass
@@ -158,10 +159,8 @@ class _Batch:
 
     def decode(self) -> list[Draw]:
         """One token per row, or on a GPU a few, so that it need not wait for us each time."""
-        burst = 1
-        if self.device.type != "cpu":
-            longest = max(len(row.sample.ids) for row in self.rows)
-            burst = min(BURST, self.max_new_tokens - longest)
+        longest = max(len(row.sample.ids) for row in self.rows)
+        burst = min(BURST.get(self.device.type, 8), self.max_new_tokens - longest)
         steps = torch.arange(burst, device=self.device)
         u = uniform_at(self.keys, self.positions + steps)  # (B, burst)
         self.positions = self.positions + burst

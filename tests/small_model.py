@@ -1,0 +1,28 @@
+"""A random Qwen3 of a few thousand weights whose next tokens are far from evenly likely."""
+
+import torch
+
+from reasoning_from_scratch.qwen3 import Qwen3Model
+
+
+def small_model(vocab_size=13, seed=0, sharpness=6.0, n_layers=2):
+    config = {
+        "vocab_size": vocab_size,
+        "context_length": 256,
+        "emb_dim": 24,
+        "n_heads": 4,
+        "n_layers": n_layers,
+        "hidden_dim": 32,
+        "head_dim": 8,
+        "qk_norm": True,
+        "n_kv_groups": 2,
+        "rope_base": 10_000.0,
+        "dtype": torch.float32,
+    }
+    # A generator of its own, so that no test depends on which ran before it.
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = Qwen3Model(config)
+    with torch.no_grad():
+        model.out_head.weight *= sharpness
+    return model.eval()
