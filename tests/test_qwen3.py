@@ -1,0 +1,354 @@
+"""Our Qwen3 against transformers' Qwen3ForCausalLM with the same random weights."""
+
+import pytest
+import torch
+import transformers
+
+from reasoning_from_scratch.qwen3 import (
+    QWEN_CONFIG_06_B,
+    QWEN_CONFIG_1_7_B,
+    QWEN_CONFIG_4_B,
+    QWEN_CONFIG_8_B,
+    QWEN_CONFIG_14_B,
+    QWEN_CONFIG_32_B,
+    KVCache,
+    Qwen3Model,
+    RMSNorm,
+    apply_rope,
+    compute_rope_params,
+    load_hf_weights_into_qwen,
+)
+
+# name: emb_dim, n_heads, n_kv_groups, head_dim, n_layers, hidden_dim, vocab_size, rope_base, tied
+GEOMETRIES = {
+    "one kv group, tied": (32, 4, 1, 8, 2, 64, 61, 1e6, True),
+    "one kv group, untied, wide heads": (32, 4, 1, 16, 2, 48, 61, 1e4, False),
+    "two kv groups, tied": (48, 6, 2, 16, 3, 80, 97, 1e6, True),
+    "two kv groups, untied": (32, 2, 2, 16, 2, 96, 50, 1e6, False),
+    "eight kv groups, as 0.6B": (64, 16, 8, 16, 2, 96, 128, 1e6, True),
+    "eight kv groups, heads narrower": (64, 8, 8, 4, 3, 64, 33, 1e4, False),
+    "three kv groups, one layer": (30, 9, 3, 10, 1, 50, 20, 5e5, False),
+    "deep": (32, 4, 2, 8, 8, 64, 64, 1e6, True),
+}
+B, T = 3, 11
+LENGTHS = torch.tensor([11, 4, 1])
+
+
+def our_config(emb_dim, n_heads, groups, head_dim, n_layers, hidden_dim, vocab, rope_base, tied):
+    return {
+        "vocab_size": vocab,
+        "context_length": 64,
+        "emb_dim": emb_dim,
+        "n_heads": n_heads,
+        "n_layers": n_layers,
+        "hidden_dim": hidden_dim,
+        "head_dim": head_dim,
+        "qk_norm": True,
+        "n_kv_groups": groups,
+        "rope_base": rope_base,
+        "dtype": torch.float32,
+        "tie_embeddings": tied,
+    }
+
+
+def hf_config(cfg):
+    return transformers.Qwen3Config(
+        vocab_size=cfg["vocab_size"],
+        max_position_embeddings=cfg["context_length"],
+        hidden_size=cfg["emb_dim"],
+        num_attention_heads=cfg["n_heads"],
+        num_hidden_layers=cfg["n_layers"],
+        intermediate_size=cfg["hidden_dim"],
+        head_dim=cfg["head_dim"],
+        num_key_value_heads=cfg["n_kv_groups"],
+        tie_word_embeddings=cfg["tie_embeddings"],
+        rope_parameters={"rope_type": "default", "rope_theta": cfg["rope_base"]},
+        rope_theta=cfg["rope_base"],  # transformers 4
+        attn_implementation="eager",
+    )
+
+
+def make_pair(name, dtype=torch.float32):
+    """Ours and theirs. Weights large enough that attention is far from uniform, and norms that
+    are not all ones, so that a forgotten scale or a wrong angle shows."""
+    cfg = our_config(*GEOMETRIES[name]) | {"dtype": dtype}
+    torch.manual_seed(7)
+    theirs = transformers.Qwen3ForCausalLM(hf_config(cfg)).eval()
+    with torch.no_grad():
+        for parameter in theirs.parameters():
+            noise = torch.randn_like(parameter)
+            parameter.copy_(1 + 0.3 * noise if parameter.dim() == 1 else 0.25 * noise)
+    theirs = theirs.to(dtype)
+    ours = Qwen3Model(cfg).eval()
+    load_hf_weights_into_qwen(ours, cfg, theirs.state_dict())
+    return ours, theirs
+
+
+@pytest.fixture(scope="module", params=GEOMETRIES)
+def pair(request):
+    return make_pair(request.param)
+
+
+def random_ids(model, batch=B, length=T):
+    generator = torch.Generator().manual_seed(3)
+    return torch.randint(0, model.cfg["vocab_size"], (batch, length), generator=generator)
+
+
+def padding_mask(side, lengths=LENGTHS, length=T):
+    steps = torch.arange(length)
+    if side == "left":
+        return steps >= length - lengths[:, None]  # (B, T)
+    return steps < lengths[:, None]
+
+
+def their_logits(theirs, ids, mask=None):
+    with torch.no_grad():
+        if mask is None:
+            return theirs(ids).logits
+        positions = (mask.long().cumsum(dim=1) - 1).clamp(min=0)
+        return theirs(ids, attention_mask=mask.long(), position_ids=positions).logits
+
+
+def assert_close(ours, theirs):
+    assert ours.shape == theirs.shape
+    assert theirs.abs().max() > 1  # otherwise 1e-4 would say little
+    assert (ours - theirs).abs().max() < 1e-4
+
+
+@torch.no_grad()
+def test_full_forward(pair):
+    ours, theirs = pair
+    ids = random_ids(ours)
+    assert_close(ours(ids), their_logits(theirs, ids))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_padded_batch(pair, side):
+    ours, theirs = pair
+    ids, mask = random_ids(ours), padding_mask(side)
+    logits = ours(ids, attention_mask=mask)
+    assert torch.isfinite(logits).all()
+    assert_close(logits[mask], their_logits(theirs, ids, mask)[mask])
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_what_stands_at_padding_does_not_matter(pair, side):
+    ours, _ = pair
+    ids, mask = random_ids(ours), padding_mask(side)
+    other = torch.where(mask, ids, (ids + 1) % ours.cfg["vocab_size"])
+    same = ours(ids, attention_mask=mask)[mask], ours(other, attention_mask=mask)[mask]
+    assert torch.equal(*same)
+
+
+@torch.no_grad()
+def test_right_padding_needs_no_mask(pair):
+    ours, theirs = pair
+    ids, mask = random_ids(ours), padding_mask("right")
+    assert_close(ours(ids)[mask], their_logits(theirs, ids, mask)[mask])
+
+
+@torch.no_grad()
+def test_an_integer_mask_is_a_mask(pair):
+    ours, _ = pair
+    ids, mask = random_ids(ours), padding_mask("left")
+    assert torch.equal(ours(ids, attention_mask=mask.long()), ours(ids, attention_mask=mask))
+
+
+@torch.no_grad()
+def test_cached_decoding_token_by_token(pair):
+    ours, theirs = pair
+    ids = random_ids(ours)
+    cache = KVCache(ours.cfg["n_layers"])
+    steps = [ours(ids[:, t : t + 1], cache=cache) for t in range(T)]
+    assert_close(torch.cat(steps, dim=1), their_logits(theirs, ids))
+    assert cache.lengths.tolist() == [T] * B
+
+
+@torch.no_grad()
+def test_prefill_in_pieces(pair):
+    ours, theirs = pair
+    ids = random_ids(ours)
+    cache = KVCache(ours.cfg["n_layers"], max_length=T)
+    pieces = [ours(piece, cache=cache) for piece in ids.split([5, 1, 3, 2], dim=1)]
+    assert_close(torch.cat(pieces, dim=1), their_logits(theirs, ids))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("max_length", [None, T + 5])
+def test_ragged_prefill_then_decoding_equals_one_by_one(pair, side, max_length):
+    ours, theirs = pair
+    ids, mask = random_ids(ours), padding_mask(side)
+    answer = random_ids(ours, length=5).flip(0)
+    cache = KVCache(ours.cfg["n_layers"], max_length)
+    prefill = ours(ids, cache=cache, attention_mask=mask)
+    steps = torch.cat([ours(answer[:, t : t + 1], cache=cache) for t in range(5)], dim=1)
+    assert cache.lengths.tolist() == (LENGTHS + 5).tolist()
+    for row in range(B):
+        prompt = ids[row][mask[row]]
+        alone = their_logits(theirs, torch.cat([prompt, answer[row]])[None])[0]
+        batched = torch.cat([prefill[row][mask[row]], steps[row]])
+        assert_close(batched, alone)
+
+
+@torch.no_grad()
+def test_hidden_states_are_the_logits_without_the_head(pair):
+    ours, theirs = pair
+    ids, mask = random_ids(ours), padding_mask("left")
+    hidden = ours.hidden_states(ids, attention_mask=mask)
+    assert hidden.shape == (B, T, ours.cfg["emb_dim"])
+    assert torch.equal(ours.out_head(hidden), ours(ids, attention_mask=mask))
+    positions = (mask.long().cumsum(dim=1) - 1).clamp(min=0)
+    expected = theirs.model(ids, attention_mask=mask.long(), position_ids=positions)
+    assert_close(hidden[mask], expected.last_hidden_state[mask])
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_gradients(pair, side):
+    ours, theirs = pair
+    ids, mask = random_ids(ours), padding_mask(side)
+    targets = ids.roll(-1, dims=1)[..., None]
+    positions = (mask.long().cumsum(dim=1) - 1).clamp(min=0)
+    all_logits = (
+        ours(ids, attention_mask=mask),
+        theirs(ids, attention_mask=mask.long(), position_ids=positions).logits,
+    )
+    for model, logits in zip(pair, all_logits, strict=True):
+        model.zero_grad()
+        picked = logits.log_softmax(dim=-1).gather(-1, targets).squeeze(-1)
+        (picked * mask).sum().backward()
+    found = Qwen3Model(ours.cfg)  # carries their gradients to our names
+    gradients = {name: p.grad for name, p in theirs.named_parameters()}
+    load_hf_weights_into_qwen(found, ours.cfg, gradients)
+    for name, expected in found.named_parameters():
+        gradient = ours.get_parameter(name).grad
+        assert torch.isfinite(gradient).all()
+        torch.testing.assert_close(gradient, expected.data, rtol=1e-3, atol=2e-4, msg=name)
+
+
+def assert_no_worse(our_error, their_error):
+    """Over 48 batches the ratio of means was 0.72 to 1.03, that of the largest 0.3 to 2.6."""
+    assert our_error.mean() <= 1.15 * their_error.mean()
+    assert our_error.max() <= 4 * their_error.max()
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", GEOMETRIES)
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_bfloat16_within_its_rounding(name, side):
+    """Against float32 with the same (rounded) weights we must err no more than transformers."""
+    ours, theirs = make_pair(name, torch.bfloat16)
+    ids, mask = random_ids(ours), padding_mask(side)
+    exact = their_logits(theirs.float(), ids, mask)[mask]
+    their_error = (their_logits(theirs.bfloat16(), ids, mask)[mask].float() - exact).abs()
+    plain = ours(ids, attention_mask=mask)
+    cache = KVCache(ours.cfg["n_layers"])
+    cached = ours(ids, cache=cache, attention_mask=mask)
+    for logits in (plain, cached):
+        assert logits.dtype == torch.bfloat16
+        assert_no_worse((logits[mask].float() - exact).abs(), their_error)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", GEOMETRIES)
+def test_bfloat16_decoding_within_its_rounding(name):
+    ours, theirs = make_pair(name, torch.bfloat16)
+    ids = random_ids(ours)
+    cache = KVCache(ours.cfg["n_layers"])
+    steps = torch.cat([ours(ids[:, t : t + 1], cache=cache) for t in range(T)], dim=1)
+    exact = their_logits(theirs.float(), ids)
+    their_error = (their_logits(theirs.bfloat16(), ids).float() - exact).abs()
+    assert_no_worse((steps.float() - exact).abs(), their_error)
+
+
+def test_a_tied_head_has_no_weight_of_its_own():
+    tied, _ = make_pair("two kv groups, tied")
+    untied, _ = make_pair("two kv groups, untied")
+    assert tied.out_head.weight is tied.tok_emb.weight
+    assert untied.out_head.weight is not untied.tok_emb.weight
+    assert not QWEN_CONFIG_06_B.get("tie_embeddings")  # the published .pth files are not tied
+
+
+def test_state_dict_has_exactly_the_published_names():
+    with torch.device("meta"):
+        model = Qwen3Model(QWEN_CONFIG_06_B)
+    block = [
+        *(f"att.{name}.weight" for name in ("W_query", "W_key", "W_value", "out_proj")),
+        *("att.q_norm.scale", "att.k_norm.scale"),
+        *(f"ff.{name}.weight" for name in ("fc1", "fc2", "fc3")),
+        *("norm1.scale", "norm2.scale"),
+    ]
+    names = {f"trf_blocks.{n}.{name}" for n in range(28) for name in block}
+    names |= {"tok_emb.weight", "final_norm.scale", "out_head.weight"}
+    state = model.state_dict()
+    assert set(state) == names
+    assert {tensor.dtype for tensor in state.values()} == {torch.bfloat16}
+    assert state["trf_blocks.27.att.W_key.weight"].shape == (8 * 128, 1024)
+    assert sum(tensor.numel() for tensor in state.values()) == 751_632_384
+    for part in ("(tok_emb): Embedding(151936, 1024)", "(W_query)", "(q_norm)", "(fc3)"):
+        assert part in repr(model)
+
+
+@pytest.mark.parametrize(
+    "cfg, parameters",
+    [
+        # From the published model cards: 0.6B is 0.44B without embeddings, and so on.
+        (QWEN_CONFIG_06_B, 0.44e9),
+        (QWEN_CONFIG_1_7_B, 1.4e9),
+        (QWEN_CONFIG_4_B, 3.6e9),
+        (QWEN_CONFIG_8_B, 6.95e9),
+        (QWEN_CONFIG_14_B, 13.2e9),
+        (QWEN_CONFIG_32_B, 31.2e9),
+    ],
+)
+def test_configs_have_the_published_sizes(cfg, parameters):
+    with torch.device("meta"):
+        model = Qwen3Model(cfg)
+    found = sum(p.numel() for n, p in model.named_parameters() if "tok_emb" not in n)
+    if not cfg["tie_embeddings"]:
+        found -= model.out_head.weight.numel()
+    assert found == pytest.approx(parameters, rel=0.02)
+
+
+def test_rms_norm_is_computed_in_float32():
+    norm = RMSNorm(16, dtype=torch.bfloat16)
+    x = (torch.randn(4, 16, generator=torch.Generator().manual_seed(0)) * 50).bfloat16()
+    exact = x.double() / (x.double().pow(2).mean(dim=-1, keepdim=True) + 1e-6).sqrt()
+    assert norm(x).dtype == torch.bfloat16
+    assert torch.equal(norm(x), exact.bfloat16())
+
+
+def test_rms_norm_options():
+    norm = RMSNorm(8, eps=0.5, bias=True)
+    with torch.no_grad():
+        norm.scale.copy_(torch.arange(8.0))
+        norm.shift.fill_(2.0)
+    x = torch.full((1, 8), 0.5)
+    expected = torch.arange(8.0) * 0.5 / (0.25 + 0.5) ** 0.5 + 2
+    torch.testing.assert_close(norm(x)[0], expected)
+
+
+def test_rope_tables_and_rotation():
+    cos, sin = compute_rope_params(head_dim=4, theta_base=100, context_length=7)
+    assert cos.shape == sin.shape == (7, 4) and cos.dtype == torch.float32
+    # Pair i of (0, 1) is features (i, i + 2); at position p it turns by p / 100^(i / 2).
+    x = torch.tensor([1.0, 2.0, 3.0, 4.0]).expand(1, 1, 3, 4)
+    rotated = apply_rope(x, cos, sin, offset=4)
+    for step in range(3):
+        for pair in (0, 1):
+            angle = torch.tensor((4 + step) / 10.0**pair)
+            first, second = x[0, 0, step, pair], x[0, 0, step, pair + 2]
+            expected = first * angle.cos() - second * angle.sin()
+            torch.testing.assert_close(rotated[0, 0, step, pair], expected)
+            expected = second * angle.cos() + first * angle.sin()
+            torch.testing.assert_close(rotated[0, 0, step, pair + 2], expected)
+
+
+def test_rope_keeps_long_positions_apart():
+    """Angles in bfloat16 would be the same for positions 4,000 and 4,001."""
+    cos, sin = compute_rope_params(128, 1e6, 40_960)
+    exact = torch.arange(40_960).double()[:, None] / 1e6 ** (torch.arange(64).double() / 64)
+    assert (cos[:, :64] - exact.cos()).abs().max() < 0.01
+    assert (sin[:, 64:] - exact.sin()).abs().max() < 0.01
