@@ -11,21 +11,16 @@ from torch import Tensor
 EPSILON = 1e-4  # keeps a nearly uniform group from blowing up its tiny differences
 
 
-def is_uniform(rewards: Tensor) -> bool:
-    """True if all rewards of the group are the same number."""
-    return bool((rewards == rewards[0]).all())
-
-
 def mean_centered(rewards: Tensor) -> Tensor:
     """r - mean(r)."""
-    if is_uniform(rewards):  # the mean of three times 0.1 is not 0.1 in floating point
-        return torch.zeros_like(rewards)
+    if torch.all(rewards == rewards[0]):
+        return torch.zeros_like(rewards)  # the mean of three times 0.1 may not be 0.1
     return rewards - rewards.mean()
 
 
 def zscore(rewards: Tensor, epsilon: float = EPSILON) -> Tensor:
-    """(r - mean(r)) / (std(r) + epsilon), with the sample standard deviation (G - 1)."""
-    if is_uniform(rewards):
+    """(r - mean(r)) / (std(r) + epsilon), with G - 1 in the standard deviation."""
+    if torch.all(rewards == rewards[0]):
         return torch.zeros_like(rewards)
     return (rewards - rewards.mean()) / (rewards.std() + epsilon)
 

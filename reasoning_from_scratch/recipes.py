@@ -5,11 +5,10 @@ rollout's tokens, no KL, temperature 1. Clip bounds are absolute ratios everywhe
 A paper's "epsilon 0.2" is clip_low 0.8, clip_high 1.2.
 """
 
-import difflib
 import textwrap
 from dataclasses import dataclass
 
-from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.errors import unknown_name
 
 
 @dataclass(frozen=True)
@@ -161,12 +160,11 @@ RECIPES = {
 
 
 def get_recipe(name: str) -> Recipe:
-    """The row of that name; a wrong name is answered with the nearest right one."""
-    if name in RECIPES:
-        return RECIPES[name]
-    near = difflib.get_close_matches(name.lower().replace("-", "_"), RECIPES, n=1, cutoff=0.4)
-    hint = f"did you mean {near[0]!r}? " if near else ""
-    raise UserError(f"unknown recipe {name!r}; {hint}Known: {', '.join(RECIPES)}")
+    """The row of that name, "Dr-GRPO" for "dr_grpo" too; else an error with the nearest one."""
+    plain = name.lower().replace("-", "_")
+    if plain not in RECIPES:
+        raise unknown_name("recipe", name, RECIPES)
+    return RECIPES[plain]
 
 
 def recipe_table(width: int = 96) -> str:

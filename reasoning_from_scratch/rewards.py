@@ -5,12 +5,13 @@ for nothing (a box with nonsense in it keeps its form), so `conditional` pays ev
 part only where the answer is right.
 """
 
+import math
 from collections.abc import Sequence
 
-from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.errors import UserError, unknown_name
 from reasoning_from_scratch.grading import get_last_boxed, grade_answer, parses
 
-THINK_TOKEN_ID = 151667      # <think>
+THINK_TOKEN_ID = 151667  # <think>
 END_THINK_TOKEN_ID = 151668  # </think>
 
 PARTS = {
@@ -94,15 +95,19 @@ def overlong_penalty(length: int, max_new_tokens: int, cushion: int) -> float:
 
 def parse_weights(reward_parts: Sequence[str]) -> dict[str, float]:
     """("correct=1", "format=0.1") -> {"correct": 1.0, "format": 0.1}."""
-    weights = {}
-    for text in reward_parts:
-        name, _, number = text.partition("=")
-        if name not in PARTS:
-            raise UserError(f"unknown reward part {name!r}; choose from {', '.join(PARTS)}")
-        try:
-            weights[name] = float(number)
-        except ValueError:
-            raise UserError(f"reward part {text!r}: write NAME=WEIGHT, as in correct=1") from None
-    if not weights:
+    if not reward_parts:
         raise UserError("no reward part: at least correct=1 is needed")
-    return weights
+    return dict(_parse_weight(text) for text in reward_parts)
+
+
+def _parse_weight(text: str) -> tuple[str, float]:
+    name, _, number = text.partition("=")
+    if name not in PARTS:
+        raise unknown_name("reward part", name, PARTS)
+    try:
+        weight = float(number)
+    except ValueError:
+        weight = math.nan
+    if not math.isfinite(weight):
+        raise UserError(f"reward part {text!r}: write NAME=WEIGHT, as in correct=1")
+    return name, weight

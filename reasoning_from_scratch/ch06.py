@@ -1,0 +1,210 @@
+"""Chapter 6, training a reasoner with GRPO: one problem, one rollout at a time, in plain view.
+
+6.4 the training problems · 6.5 sampling a rollout · 6.6 its reward · 6.7 its advantage
+6.8 its log-probability · 6.9 the loss of a group · 6.10 the training loop
+
+The engine (rollouts.py, trainer.py) does the same in batches; tests compare the two.
+"""
+
+import csv
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+
+from reasoning_from_scratch.advantages import zscore  # 6.7
+from reasoning_from_scratch.ch03 import extract_final_candidate, grade_answer, render_prompt
+from reasoning_from_scratch.ch04 import scale_logits_by_temperature, top_p_filter
+from reasoning_from_scratch.problems import load_math_train  # noqa: F401  6.4
+from reasoning_from_scratch.qwen3 import KVCache
+from reasoning_from_scratch.transfers import replacing
+
+# 6.5 Sampling a rollout
+
+
+@torch.no_grad()
+def sample_response(model, tokenizer, prompt, device,
+                    max_new_tokens=512, temperature=0.8, top_p=0.9):
+    """One rollout: all token ids (T,), prompt length, text of the answer.
+
+    The end-of-text token is kept: when to stop is learned, too.
+    """
+    prompt_ids = tokenizer.encode(prompt)
+    cache = KVCache(n_layers=model.cfg["n_layers"])
+    model.reset_kv_cache()
+    next_ids = torch.tensor([prompt_ids], device=device)  # (1, T)
+    answer_ids = []
+    while len(answer_ids) < max_new_tokens:
+        logits = model(next_ids, cache=cache)[:, -1].float()  # (1, V)
+        logits = scale_logits_by_temperature(logits, temperature)
+        probas = top_p_filter(torch.softmax(logits, dim=-1), top_p)
+        # Drawn on the CPU, so that a seed means the same on every device.
+        next_ids = torch.multinomial(probas.cpu(), num_samples=1).to(device)
+        answer_ids.append(next_ids.item())
+        if answer_ids[-1] == tokenizer.eos_token_id:
+            break
+    token_ids = torch.tensor(prompt_ids + answer_ids, device=device)
+    return token_ids, len(prompt_ids), tokenizer.decode(answer_ids)
+
+
+# 6.6 Its reward
+
+
+def reward_rlvr(answer_text, ground_truth):
+    """1.0 for the right answer inside \\boxed{}, else 0.0."""
+    answer = extract_final_candidate(answer_text, fallback=None)
+    if not answer:
+        return 0.0
+    return float(grade_answer(answer, ground_truth))
+
+
+# 6.8 Its log-probability
+
+
+def sequence_logprob(model, token_ids, prompt_len):
+    """The sum of log-probabilities over the answer's tokens."""
+    logits = model(token_ids.unsqueeze(0)).squeeze(0).float()  # (T, V)
+    logprobs = torch.log_softmax(logits, dim=-1)
+    targets = token_ids[1:].unsqueeze(-1)  # position t predicts token t + 1
+    selected = logprobs[:-1].gather(-1, targets).squeeze(-1)  # (T - 1,)
+    return selected[prompt_len - 1 :].sum()
+
+
+# 6.9 The loss of a group
+
+
+@contextmanager
+def evaluation_mode(model):
+    """No dropout inside the block; afterwards the model is as before."""
+    was_training = getattr(model, "training", False)
+    if was_training:
+        model.eval()
+    try:
+        yield
+    finally:
+        if was_training:
+            model.train()
+
+
+def compute_grpo_loss(model, tokenizer, example, device, num_rollouts=2,
+                      max_new_tokens=256, temperature=0.8, top_p=0.9):
+    """Stages 2 to 6 for the rollouts of one problem."""
+    if num_rollouts < 2:
+        raise ValueError("num_rollouts must be at least 2")
+    prompt = render_prompt(example["problem"])
+    logprobs, samples = [], []
+    with evaluation_mode(model):
+        for _ in range(num_rollouts):
+            token_ids, prompt_len, text = sample_response(
+                model, tokenizer, prompt, device,
+                max_new_tokens, temperature, top_p,
+            )
+            samples.append({
+                "text": text, "gen_len": len(token_ids) - prompt_len,
+                "reward": reward_rlvr(text, example["answer"]),
+            })
+            logprobs.append(sequence_logprob(model, token_ids, prompt_len))
+    rewards = torch.tensor([sample["reward"] for sample in samples])
+    advantages = zscore(rewards)
+    loss = -(advantages.to(device) * torch.stack(logprobs)).mean()
+    return {"loss": loss.item(), "pg_loss": loss.item(),
+            "rewards": rewards.tolist(), "samples": samples,
+            "advantages": advantages.tolist(), "loss_tensor": loss}
+
+
+# 6.10 The training loop
+
+
+def train_rlvr_grpo(
+    model,
+    tokenizer,
+    math_data,
+    device,
+    steps=None,
+    num_rollouts=2,
+    max_new_tokens=256,
+    temperature=0.8,
+    top_p=0.9,
+    lr=1e-5,
+    checkpoint_every=50,
+    checkpoint_dir=".",
+    csv_log_path=None,
+):
+    """One problem, one group, one update per step. Ctrl-C saves, returns."""
+    steps = len(math_data) if steps is None else steps
+    optimizer = torch.optim.AdamW(model.parameters(), lr=lr)
+    step = 0
+    try:
+        for step in range(1, steps + 1):
+            example = math_data[(step - 1) % len(math_data)]
+            stats = compute_grpo_loss(
+                model, tokenizer, example, device,
+                num_rollouts, max_new_tokens, temperature, top_p,
+            )
+            update_weights(model, optimizer, stats)
+            log_step(stats, step, steps, csv_log_path)
+            if checkpoint_every and step % checkpoint_every == 0:
+                path = save_checkpoint(model, checkpoint_dir, step)
+                print(f"Saved {path}")
+    except KeyboardInterrupt:
+        path = save_checkpoint(model, checkpoint_dir, step, "interrupt")
+        print(f"\nInterrupted. Saved {path}")
+    return model
+
+
+def update_weights(model, optimizer, stats):
+    """One optimizer step; none if all rewards were equal.
+
+    The gradient is zero then, but AdamW would go on with earlier ones.
+    """
+    if not any(stats["advantages"]):
+        return
+    optimizer.zero_grad()
+    stats["loss_tensor"].backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm=1.0)
+    optimizer.step()
+
+
+def log_step(stats, step, steps, csv_log_path=None):
+    """One line for the reader, one for the CSV file."""
+    reward_avg = sum(stats["rewards"]) / len(stats["rewards"])
+    lengths = [sample["gen_len"] for sample in stats["samples"]]
+    avg_response_len = sum(lengths) / len(lengths)
+    print(
+        f"[Step {step}/{steps}] loss={stats['loss']:.4f} "
+        f"reward_avg={reward_avg:.3f} avg_resp_len={avg_response_len:.1f}"
+    )
+    if csv_log_path:
+        append_csv_metrics(
+            csv_log_path, step, steps, stats["loss"],
+            reward_avg, avg_response_len,
+        )
+
+
+def save_checkpoint(model, checkpoint_dir, step, suffix=""):
+    """Saves the weights; a crash in between leaves no half file."""
+    name = f"qwen3-0.6B-rlvr-grpo-step{step:05d}"
+    path = Path(checkpoint_dir) / f"{name}{'-' * bool(suffix)}{suffix}.pth"
+    with replacing(path) as temporary:
+        torch.save(model.state_dict(), temporary)
+    return path
+
+
+def append_csv_metrics(
+    csv_log_path, step_idx, total_steps, loss, reward_avg, avg_response_len
+):
+    """Appends one row; a new file gets its header first."""
+    path = Path(csv_log_path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    is_new = not path.exists() or path.stat().st_size == 0
+    numbers = {
+        "loss": loss,
+        "reward_avg": reward_avg,
+        "avg_response_len": avg_response_len,
+    }
+    with open(path, "a", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        if is_new:
+            writer.writerow(["step", "total_steps", *numbers])
+        cells = [f"{number:.6f}" for number in numbers.values()]
+        writer.writerow([step_idx, total_steps, *cells])
