@@ -56,7 +56,8 @@ def file_stems(split: str, iteration: int) -> tuple[str, str]:
 
 
 def safe_name(name: str) -> str:
-    return re.sub(r"[^A-Za-z0-9_.-]+", "_", name).strip("._") or "unnamed"
+    """A file name has at most 255 characters; 100 leave room for what else stands in it."""
+    return re.sub(r"[^A-Za-z0-9_.-]+", "_", name)[:100].strip("._") or "unnamed"
 
 
 def _link(source: Path, target: Path) -> None:
@@ -91,7 +92,7 @@ class _GroupMark:
 def iteration_page(
     folder: Path, split: str, iteration: int, groups: list, num_shown: int, tokenizer: Any
 ) -> str:
-    previous = f"{file_stems(split, iteration - 1)[0]}.html"
+    previous = f"{file_stems(split, max(iteration - 1, 0))[0]}.html"
     shader = Shader(tokenizer)
     training = split == "train"
     return render(
@@ -101,7 +102,7 @@ def iteration_page(
         split=split,
         training=training,
         iteration=iteration,
-        previous=previous if (Path(folder) / previous).exists() else "",
+        previous=previous if iteration and (Path(folder) / previous).exists() else "",
         tiles=_tiles(groups),
         marks=[_mark(number, group) for number, group in enumerate(groups)],
         groups=[_shown_group(group, shader, training) for group in groups[:num_shown]],

@@ -44,9 +44,13 @@ def _at(probe: dict | None) -> dict | None:
         "text": visible(shorten(probe["text"], SHOWN_ANSWER)),
         "correct": probe["correct"],
         "finished": probe["finished"],
-        "tokens": [visible(token) for token in probe["tokens"]],
-        "top": [[[visible(token), p or 0.0] for token, p in place] for place in probe["top"]],
+        "tokens": [_token(token) for token in probe["tokens"]],
+        "top": [[[_token(token), p or 0.0] for token, p in place] for place in probe["top"]],
     }
+
+
+def _token(text: str) -> str:
+    return visible(shorten(text, 60))
 
 
 def biggest_change(probes: list[dict]) -> Change | None:

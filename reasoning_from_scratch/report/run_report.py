@@ -47,7 +47,7 @@ def run_page(folder: str | Path, version: str = "") -> str:
         charts=charts,
         evals=rows,
         learned=[story for story in stories if story],
-        picked=_pick(last_train_rollouts(run, RECENT_STEPS)),
+        picked=_best_and_worst(last_train_rollouts(run, RECENT_STEPS)),
         times=_times(run.metrics),
         config=_flat(run.config),
         steps=_listed_steps(run),
@@ -57,7 +57,7 @@ def run_page(folder: str | Path, version: str = "") -> str:
 
 def _title(run: RunFiles) -> str:
     recipe, model = run.config.get("recipe"), run.config.get("model")
-    return f"{recipe} on {model}" if recipe and model else run.name
+    return shorten(f"{recipe} on {model}", 100) if recipe and model else run.name
 
 
 def _state(run: RunFiles) -> str:
@@ -106,8 +106,9 @@ def _rounded(values: list[float]) -> list[float]:
     return [float(f"{value:.5g}") for value in values]
 
 
-def _pick(rows: list[dict]) -> list[tuple[str, list[dict]]]:
+def _best_and_worst(rows: list[dict]) -> list[tuple[str, list[dict]]]:
     """Best and worst of the last steps; among equal rewards those that move the model most."""
+    rows = [row for row in rows if None not in (row["total_reward"], row["advantage"])]  # NaN
     order = sorted(rows, key=lambda row: (row["total_reward"], row["advantage"]))
     worst, best = _of_different_problems(order), _of_different_problems(order[::-1])
     return [("Best", best), ("Worst", worst)] if rows else []
@@ -135,7 +136,7 @@ def _flat(config: dict, prefix: str = "") -> list[tuple[str, Any]]:
         if isinstance(value, dict) and value:
             rows += _flat(value, f"{prefix}{key}.")
         else:
-            rows.append((f"{prefix}{key}", "" if value is None else shorten(str(value), 500)))
+            rows.append((shorten(f"{prefix}{key}", 100), "" if value is None else shorten(str(value), 500)))
     return rows
 
 
