@@ -1,0 +1,338 @@
+"""generate: a rollout depends on its prompt and its stream, and on nothing else."""
+
+import math
+import random
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from small_model import small_model
+
+from reasoning_from_scratch import sampling
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.qwen3 import KVCache
+from reasoning_from_scratch.sampling import generate, policy_distribution, stream
+
+VOCAB = 13
+MODEL = small_model(VOCAB)
+PROMPTS = [[1, 2, 3], [4], [5, 6, 7, 8, 9, 10], [11, 12], [0, 0, 3], [3, 1, 4, 1, 5, 9, 2, 6, 5]]
+STOP = {7, 12}
+CUTS = [(1.0, 1.0, 0), (0.8, 0.9, 0), (1.3, 1.0, 4), (0.9, 0.7, 6)]  # temperature, top_p, top_k
+
+
+def ids(groups):
+    return [[sample.ids for sample in group] for group in groups]
+
+
+def draw(prompts, num_samples=1, max_new_tokens=12, stop_ids=frozenset(STOP), **settings):
+    return generate(MODEL, prompts, num_samples, max_new_tokens=max_new_tokens,
+                    stop_ids=set(stop_ids), **settings)  # fmt: skip
+
+
+@torch.no_grad()
+def plain_greedy(prompt, max_new_tokens=12):
+    """No batch, no cache: the whole text through the model for every token."""
+    new = []
+    while len(new) < max_new_tokens and not (new and new[-1] in STOP):
+        new.append(MODEL(torch.tensor([prompt + new]))[0, -1].argmax().item())
+    return new
+
+
+def test_batched_is_plain():
+    assert ids(draw(PROMPTS, temperature=0.0)) == [[plain_greedy(p)] for p in PROMPTS]
+
+
+@torch.no_grad()
+def test_a_sampled_rollout_is_plain_too():
+    """One by one, without a cache: the uniform number picks from the policy's own sums."""
+    for number, prompt in enumerate(PROMPTS):
+        (sample,) = draw([prompt], temperature=0.8, top_p=0.9, seed=5, streams=[(2, number)])[0]
+        text = list(prompt)
+        for position, token in enumerate(sample.ids):
+            logits = MODEL(torch.tensor([text]))[:, -1]
+            cumulative = policy_distribution(logits, 0.8, 0.9)[0].exp().cumsum(-1)
+            u = sampling.uniform(5, 2, number, 0, position)
+            assert token == torch.searchsorted(cumulative, u, right=True)
+            text.append(token)
+
+
+@pytest.mark.parametrize("temperature, top_p, top_k", CUTS)
+def test_refilled_is_not_refilled(temperature, top_p, top_k):
+    policy = dict(temperature=temperature, top_p=top_p, top_k=top_k)
+    whole = draw(PROMPTS, 5, **policy)
+    assert 1 < len({len(sample.ids) for group in whole for sample in group})
+    for max_rows in (1, 2, 3, 7, 29, 30):
+        assert ids(draw(PROMPTS, 5, max_rows=max_rows, **policy)) == ids(whole)
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(0, 2**32), st.integers(1, 9), st.integers(1, 4), st.sampled_from(CUTS))
+def test_any_company_in_any_order(shuffle, max_rows, num_samples, policy):
+    """Random batches of random prompts in random order: always the rollouts drawn alone."""
+    rng = random.Random(shuffle)
+    chosen = rng.sample(range(len(PROMPTS)), rng.randint(1, len(PROMPTS)))
+    limit = rng.randint(1, 14)
+    temperature, top_p, top_k = policy
+    policy = dict(temperature=temperature, top_p=top_p, top_k=top_k, max_new_tokens=limit)
+    together = draw([PROMPTS[i] for i in chosen], num_samples, max_rows=max_rows,
+                    streams=[(3, i) for i in chosen], **policy)  # fmt: skip
+    for i, group in zip(chosen, together, strict=True):
+        for number, sample in enumerate(group):
+            (alone,) = draw([PROMPTS[i]], streams=[(3, i)], first_sample=number, **policy)[0]
+            assert sample.ids == alone.ids
+            assert sample.stop_reason == alone.stop_reason
+            torch.testing.assert_close(sample.logprobs, alone.logprobs, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("temperature, top_p, top_k", CUTS)
+@torch.no_grad()
+def test_recorded_logprobs_are_those_of_a_fresh_forward_pass(temperature, top_p, top_k):
+    groups = draw(PROMPTS, 4, temperature=temperature, top_p=top_p, top_k=top_k, max_rows=5)
+    for prompt, group in zip(PROMPTS, groups, strict=True):
+        for sample in group:
+            logits = MODEL(torch.tensor([prompt + sample.ids]))[0, len(prompt) - 1:-1]
+            policy = policy_distribution(logits, temperature, top_p, top_k)
+            own = policy.gather(-1, torch.tensor(sample.ids)[:, None])[:, 0]
+            torch.testing.assert_close(torch.tensor(sample.logprobs), own, atol=1e-5, rtol=0)
+            full = policy_distribution(logits, temperature)
+            entropies = -(full.exp() * full).sum(-1)
+            recorded = torch.tensor(sample.entropies)
+            torch.testing.assert_close(recorded, entropies, atol=1e-4, rtol=0)
+
+
+def test_why_a_rollout_stopped():
+    samples = [s for group in draw(PROMPTS, 40) for s in group]
+    assert {s.stop_reason for s in samples} == {"stop", "length"}
+    for s in samples:
+        assert s.finished == (s.stop_reason == "stop") == (s.ids[-1] in STOP)
+        assert not STOP & set(s.ids[:-1])
+        assert len(s.ids) == 12 or s.finished
+        assert len(s.ids) == len(s.logprobs) == len(s.entropies)
+
+
+def test_a_stop_token_at_the_very_limit_is_a_stop():
+    group = draw(PROMPTS[:1], 30, max_new_tokens=40)[0]
+    lengths = {len(sample.ids) for sample in group if sample.finished}
+    assert len(lengths) > 5
+    for limit in lengths:
+        cut = draw(PROMPTS[:1], 30, max_new_tokens=limit)[0]
+        for sample, whole in zip(cut, group, strict=True):
+            assert sample.ids == whole.ids[:limit]
+            stopped = whole.finished and len(whole.ids) <= limit
+            assert sample.stop_reason == ("stop" if stopped else "length")
+
+
+def test_end_of_text_equal_to_padding():
+    """Prompts are padded with token 0; as a stop id or inside a prompt it is a token like any."""
+    groups = draw([[0, 0, 0], [0], [3, 0, 2, 0, 1]], 6, stop_ids={0}, max_rows=4)
+    for prompt, group in zip([[0, 0, 0], [0], [3, 0, 2, 0, 1]], groups, strict=True):
+        for number, sample in enumerate(group):
+            alone = draw([prompt], stop_ids={0}, streams=[(0, groups.index(group))],
+                         first_sample=number)[0][0]  # fmt: skip
+            assert alone.ids == sample.ids
+    assert any(s.ids[-1] == 0 for group in groups for s in group)
+    assert all(0 not in s.ids[:-1] for group in groups for s in group)
+
+
+def test_end_of_text_inside_a_prompt_stops_nothing():
+    for prompt in ([7, 1, 2], [1, 7, 2], [1, 2, 7], [12]):
+        assert ids(draw([prompt], temperature=0.0)) == [[plain_greedy(prompt)]]
+
+
+def test_no_stop_ids_means_all_the_way():
+    assert {len(s.ids) for g in draw(PROMPTS, 3, stop_ids=()) for s in g} == {12}
+
+
+def test_first_sample_continues_a_group():
+    five = ids(draw(PROMPTS, 5))
+    two, three = ids(draw(PROMPTS, 2)), ids(draw(PROMPTS, 3, first_sample=2))
+    assert five == [a + b for a, b in zip(two, three, strict=True)]
+
+
+def test_streams_are_by_seed_step_and_problem():
+    prompts = [PROMPTS[0]] * 4
+    same = ids(draw(prompts, streams=[(1, 1)] * 4))
+    assert same == [same[0]] * 4
+    others = ids(draw(prompts, streams=[(1, 1), (1, 2), (2, 1), (0, 0)], max_new_tokens=40))
+    assert len({tuple(group[0]) for group in others}) == 4
+    assert ids(draw(prompts, 3, seed=1)) != ids(draw(prompts, 3, seed=2))
+    assert ids(draw(prompts, 3)) == ids(draw(prompts, 3, streams=[(0, i) for i in range(4)]))
+
+
+@pytest.mark.parametrize("max_rows", [1, 4, 64])
+def test_each_group_is_announced_once_when_it_is_complete(max_rows):
+    calls = []
+
+    def on_group(prompt, samples):
+        assert all(s.stop_reason for s in samples)
+        calls.append((prompt, [s.ids for s in samples]))
+
+    groups = draw(PROMPTS, 3, max_rows=max_rows, on_group=on_group)
+    assert sorted(calls) == list(enumerate(ids(groups)))
+    assert max_rows > 1 or [prompt for prompt, _ in calls] == list(range(len(PROMPTS)))
+
+
+def test_the_sets_that_were_sampled_from_can_be_kept():
+    groups = draw(PROMPTS, 3, temperature=0.9, top_p=0.7, top_k=6, keep_sets=True, max_rows=4)
+    cut = 0
+    with torch.no_grad():
+        for prompt, group in zip(PROMPTS, groups, strict=True):
+            for s in group:
+                logits = MODEL(torch.tensor([prompt + s.ids]))[0, len(prompt) - 1:-1]
+                policy = policy_distribution(logits, 0.9, 0.7, 6)
+                assert s.kept == [row.isfinite().nonzero()[:, 0].tolist() for row in policy]
+                cut += sum(len(kept) < VOCAB for kept in s.kept)
+    assert cut
+    assert draw(PROMPTS)[0][0].kept is None
+    assert set(map(tuple, draw(PROMPTS, keep_sets=True)[0][0].kept)) == {()}
+
+
+class Spy:
+    """Stands before a model and counts what passes through it."""
+
+    def __init__(self, model):
+        self.model, self.cfg, self.tok_emb = model, model.cfg, model.tok_emb
+        self.prefilled, self.steps = [], []
+
+    def hidden_states(self, in_idx, cache=None, attention_mask=None):
+        self.prefilled.append(in_idx.shape if attention_mask is None else attention_mask.sum(-1))
+        return self.model.hidden_states(in_idx, cache, attention_mask)
+
+    def __call__(self, in_idx, cache=None):
+        self.steps.append(len(in_idx))
+        return self.model(in_idx, cache=cache)
+
+
+@pytest.mark.parametrize("max_rows", [3, 8, 64])
+def test_each_prompt_is_prefilled_once_and_no_row_is_idle(max_rows):
+    spy = Spy(MODEL)
+    groups = generate(spy, PROMPTS, 4, max_new_tokens=12, stop_ids=STOP, max_rows=max_rows)
+    lengths = [n for shape in spy.prefilled
+               for n in ([shape[1]] * shape[0] if isinstance(shape, torch.Size) else shape)]
+    assert [int(n) for n in lengths] == [len(p) for p in PROMPTS]
+    assert max(spy.steps) == min(max_rows, 24)
+    assert sum(spy.steps) == sum(len(s.ids) for group in groups for s in group)
+
+
+def test_a_small_prefill_budget_changes_nothing(monkeypatch):
+    whole = ids(draw(PROMPTS, 3))
+    monkeypatch.setattr(sampling, "PREFILL_TOKENS", 7)
+    assert ids(draw(PROMPTS, 3)) == whole
+    assert ids(draw(PROMPTS, 3, max_rows=4)) == whole
+
+
+@pytest.mark.parametrize("max_rows", [2, 7, 64])
+def test_looking_every_few_steps_changes_nothing(monkeypatch, max_rows):
+    """As on a GPU: what rows write after they ended is dropped."""
+    options = dict(max_new_tokens=21, max_rows=max_rows, top_p=0.9, keep_sets=True)
+
+    def drawn():
+        groups = draw(PROMPTS, 3, **options)
+        return [(s.ids, s.kept, s.stop_reason, len(s.logprobs)) for g in groups for s in g]
+
+    every_step = drawn()
+    monkeypatch.setitem(sampling.BURST, "cpu", 8)
+    assert drawn() == every_step
+
+
+def test_stream_gives_what_generate_gives():
+    for policy in (dict(temperature=0.0), dict(temperature=0.8, top_p=0.9), dict(top_k=3)):
+        for prompt in PROMPTS:
+            options = dict(max_new_tokens=15, stop_ids=STOP, seed=4, **policy)
+            (sample,) = generate(MODEL, [prompt], **options)[0]
+            shown = sample.ids[:-1] if sample.finished else sample.ids
+            assert list(stream(MODEL, prompt, **options)) == shown
+
+
+def test_damaged_weights_are_named():
+    model = small_model(VOCAB)
+    with torch.no_grad():
+        model.out_head.weight[4, 0] = math.nan
+    for policy in (dict(temperature=0.0), dict(), dict(top_p=0.9), dict(top_k=2)):
+        options = dict(max_new_tokens=3, stop_ids=STOP, **policy)
+        with pytest.raises(UserError, match="not finite.*prompt 0, after 0 sampled"):
+            generate(model, PROMPTS, **options)
+        with pytest.raises(UserError, match="not finite"):
+            list(stream(model, PROMPTS[0], **options))
+
+
+@pytest.mark.parametrize(
+    "prompts, options, message",
+    [
+        ([[1], []], {}, "prompt 1 has no tokens"),
+        ([[1, VOCAB]], {}, "tokenizer belongs to another model"),
+        ([[-1]], {}, "outside of the model's vocabulary"),
+        ([[1]], {"temperature": -0.1}, "temperature=-0.1"),
+        ([[1]], {"temperature": math.nan}, "temperature=nan"),
+        ([[1]], {"top_p": 0.0}, "top_p=0.0"),
+        ([[1]], {"top_p": 1.1}, "top_p=1.1"),
+        ([[1]], {"top_k": -1}, "top_k=-1"),
+        ([[1]], {"num_samples": 0}, "num_samples=0"),
+        ([[1]], {"max_new_tokens": 0}, "max_new_tokens=0"),
+        ([[1]], {"streams": []}, "0 random streams for 1 prompts"),
+    ],
+)
+def test_requests_that_make_no_sense(prompts, options, message):
+    with pytest.raises(UserError, match=message):
+        draw(prompts, **options)
+
+
+def test_nothing_to_do():
+    assert draw([]) == []
+
+
+def test_sampling_leaves_no_gradients_and_no_mode_behind():
+    MODEL.train()
+    draw(PROMPTS)
+    assert MODEL.training and all(p.grad is None for p in MODEL.parameters())
+    MODEL.eval()
+
+
+# --- the distribution over whole answers ---
+
+
+@torch.no_grad()
+def exact_pairs(model, prompt, temperature, top_p, top_k):
+    """The probability of each pair of first tokens, by enumeration."""
+    first = policy_distribution(model(torch.tensor([prompt]))[0, -1], temperature, top_p, top_k)
+    texts = torch.tensor([[*prompt, token] for token in range(len(first))])
+    second = policy_distribution(model(texts)[:, -1], temperature, top_p, top_k)
+    return (first[:, None] + second).exp().flatten()  # (V * V,)
+
+
+def chi_squared_deviations(counts, probabilities):
+    """How many standard deviations chi-squared lies from its mean, over cells not too rare."""
+    expected = probabilities * counts.sum()
+    assert (counts[probabilities == 0] == 0).all()
+    common = expected >= 5
+    cells = torch.cat([counts[common], counts[~common].sum()[None]]).double()
+    expected = torch.cat([expected[common], expected[~common].sum()[None]]).double()
+    chi_squared = ((cells - expected) ** 2 / expected.clamp(min=1e-9)).sum().item()
+    freedom = len(cells) - 1
+    return (chi_squared - freedom) / math.sqrt(2 * freedom)
+
+
+@pytest.mark.parametrize("temperature, top_p, top_k", CUTS)
+def test_batched_samples_have_the_exact_distribution(temperature, top_p, top_k):
+    model, prompt = small_model(5, sharpness=3.0, n_layers=1), [1, 2]
+    exact = exact_pairs(model, prompt, temperature, top_p, top_k)
+    assert abs(exact.sum() - 1) < 1e-5
+    (group,) = generate(model, [prompt], 6000, max_new_tokens=2, temperature=temperature,
+                        top_p=top_p, top_k=top_k, stop_ids=set(), max_rows=2000)  # fmt: skip
+    pairs = torch.tensor([s.ids for s in group])
+    counts = torch.bincount(pairs[:, 0] * 5 + pairs[:, 1], minlength=25)
+    assert abs(chi_squared_deviations(counts, exact)) < 3.5
+    wrong = exact_pairs(model, prompt, temperature * 1.3, top_p, top_k)
+    assert top_k == 6 or chi_squared_deviations(counts, wrong) > 5  # the test can fail
+
+
+def test_a_shared_cache_is_not_written_by_its_takers():
+    """Rows named twice are copies: what one sample appends, its sister must not see."""
+    cache = KVCache(MODEL.cfg["n_layers"])
+    with torch.no_grad():
+        MODEL(torch.tensor([[1, 2, 3]]), cache=cache)
+        twins = cache.take(torch.tensor([0, 0]))
+        both = MODEL(torch.tensor([[4], [5]]), cache=twins)
+        again = MODEL(torch.tensor([[4]]), cache=cache)
+    torch.testing.assert_close(both[:1], again)
