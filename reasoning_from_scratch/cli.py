@@ -12,9 +12,16 @@ from reasoning_from_scratch import __version__
 from reasoning_from_scratch.errors import UserError, unknown_name
 
 # name -> (one line of help, "module:function"). The function takes one dataclass, or typed keyword
-# arguments; tyro turns either into flags. `rfs --help` reads only this table, so it never waits
-# for torch. A test imports every row.
+# arguments, which tyro turns into flags, or `argv`, the flags themselves. `rfs --help` reads only
+# this table, so it never waits for torch. A test imports every row.
 COMMANDS: dict[str, tuple[str, str]] = {
+    "train": ("Train a model with a recipe, or resume a run.", "train_command:train_command"),
+    "recipes": ("List the recipes: what each changes, and its paper.",
+                "train_command:recipes_command"),
+    "report": ("Show a run on one page; --serve follows it.", "report.serve:report_command"),
+    "evaluate": ("Measure a model's accuracy on a problem set.", "evaluation:evaluate_command"),
+    "chat": ("Talk to a model.", "chat:chat"),
+    "preflight": ("Can training work with this model and these problems?", "preflight:preflight"),
     "doctor": ("Look at this machine: what works, what does not, what to do.", "doctor:doctor"),
 }
 
@@ -61,6 +68,9 @@ def run_command(name: str, args: Sequence[str]) -> int:
 
     help_line, target = COMMANDS[name]
     function = load_function(target)
+    if list(inspect.signature(function).parameters) == ["argv"]:
+        result = function(list(args))  # reads its flags itself
+        return result if isinstance(result, int) else 0
     dataclass = single_dataclass(function)
     options = {"args": list(args), "prog": f"rfs {name}", "description": help_line}
     if dataclass is not None:

@@ -136,7 +136,8 @@ def _flat(config: dict, prefix: str = "") -> list[tuple[str, Any]]:
         if isinstance(value, dict) and value:
             rows += _flat(value, f"{prefix}{key}.")
         else:
-            rows.append((shorten(f"{prefix}{key}", 100), "" if value is None else shorten(str(value), 500)))
+            shown = "" if value is None else shorten(str(value), 500)
+            rows.append((shorten(f"{prefix}{key}", 100), shown))
     return rows
 
 
