@@ -22,7 +22,7 @@ from reasoning_from_scratch.errors import UserError
 TIMEOUT = (10, 30)  # seconds to connect; seconds without a byte
 TRIES = 3  # in a row that bring nothing new
 PAUSE = 1.0  # seconds before the second try, doubled for the third
-CHUNK = 1 << 16
+CHUNK = 1 << 14  # bytes; what a break can lose
 
 
 class SourceFailed(Exception):
