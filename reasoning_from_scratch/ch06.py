@@ -106,7 +106,7 @@ def compute_grpo_loss(model, tokenizer, example, device, num_rollouts=2,
             logprobs.append(sequence_logprob(model, token_ids, prompt_len))
     rewards = torch.tensor([sample["reward"] for sample in samples])
     advantages = zscore(rewards)
-    loss = -(advantages.to(device) * torch.stack(logprobs)).mean()
+    loss = (-advantages.to(device) * torch.stack(logprobs)).mean()
     return {"loss": loss.item(), "pg_loss": loss.item(),
             "rewards": rewards.tolist(), "samples": samples,
             "advantages": advantages.tolist(), "loss_tensor": loss}

@@ -89,7 +89,7 @@ RECIPES = {
         "arXiv:2506.13585 (bounds as Tinker documents them)",
     ),
     "dro": Recipe(
-        {"advantage": "mean", "objective": "dro", "aggregate": "sum", "dro_beta": 0.05},
+        {"advantage": "mean", "objective": "dro", "aggregate": "sum"},
         "no ratio: a quadratic price on drifting away from the sampler, fit for old samples",
         "Offline Regularised Reinforcement Learning for Large Language Models Alignment, 2024, "
         "arXiv:2405.19107 (token by token, as Tinker documents it)",

@@ -73,7 +73,7 @@ def test_what_some_rows_say():
     assert changes.deepseek_v32["kl_importance_weighted"] and changes.gdpo["advantage_per_part"]
 
 
-@pytest.mark.parametrize("typed, meant", [("gpro", "grpo"), ("dapoo", "dapo"), ("olmo", "olmo3")])
+@pytest.mark.parametrize("typed, meant", [("grp", "grpo"), ("dapoo", "dapo"), ("olmo", "olmo3")])
 def test_an_unknown_name_is_answered_with_the_nearest(typed, meant):
     with pytest.raises(UserError, match=f"unknown recipe '{typed}': did you mean '{meant}'"):
         get_recipe(typed)
