@@ -19,8 +19,8 @@ from report_groups import ByteTokenizer, make_rollout
 
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.report import write_iteration, write_run_report
-from reasoning_from_scratch.report.safe_text import visible
 from reasoning_from_scratch.rollouts import Group
+from reasoning_from_scratch.safe_text import visible
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 CHROMIUM = next(filter(None, map(shutil.which, BROWSERS)), "")

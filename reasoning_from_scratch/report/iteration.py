@@ -8,9 +8,10 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from reasoning_from_scratch.safe_text import json_line, shorten, write_whole
+
 from .logtree import logtree
 from .pages import render
-from .safe_text import json_line, shorten, write_whole
 from .summaries import is_right, summary_lines
 from .tokens import SHADES, ShadedText, Shader
 

@@ -8,7 +8,7 @@ from importlib.resources import files
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from .safe_text import shorten, visible
+from reasoning_from_scratch.safe_text import shorten, visible
 
 
 def _show(value):

@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 
+from reasoning_from_scratch.safe_text import shorten, visible
+
 from .run_files import evenly
-from .safe_text import shorten, visible
 
 SLIDER_STEPS = 60  # positions of the slider; more make the page heavy and show no more
 SHOWN_ANSWER = 3000  # characters

@@ -7,9 +7,9 @@ import torch
 
 from reasoning_from_scratch.prompts import render_prompt
 from reasoning_from_scratch.rewards import correctness
+from reasoning_from_scratch.safe_text import json_line
 from reasoning_from_scratch.sampling import generate
 
-from .safe_text import json_line
 from .tokens import TokenTexts
 
 PROBES_FILE = "probes.jsonl"

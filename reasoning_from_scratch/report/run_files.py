@@ -8,9 +8,9 @@ from typing import Any
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.grading import get_last_boxed
+from reasoning_from_scratch.safe_text import read_json_lines, shorten
 
 from .probes import PROBES_FILE
-from .safe_text import read_json_lines, shorten
 
 _EVAL_FILE = re.compile(r"eval_(.+)_iteration_(\d{6,})_rollout_summaries\.jsonl")
 _PAGE = re.compile(r"(train|eval_.+)_iteration_(\d{6,})\.html")

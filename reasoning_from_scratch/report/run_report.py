@@ -3,12 +3,13 @@
 from pathlib import Path
 from typing import Any
 
+from reasoning_from_scratch.safe_text import shorten, write_whole
+
 from .curves import Chart, make_charts
 from .learned import SHOWN_TEXT, EvalRow, eval_rows, learned
 from .pages import render
 from .probe_story import biggest_change, slider_data
 from .run_files import RunFiles, evenly, last_train_rollouts, read_run
-from .safe_text import shorten, write_whole
 
 RECENT_STEPS = 5  # the best and the worst rollouts are picked from these
 PICKED = 3

@@ -10,9 +10,9 @@ from urllib.parse import unquote, urlsplit
 import tyro
 
 from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.safe_text import visible
 
 from .run_report import run_page, write_run_report
-from .safe_text import visible
 
 LOOPBACK = "127.0.0.1"
 # The kinds of files that a run folder shows; text is sent as text, so that nothing in it runs.
