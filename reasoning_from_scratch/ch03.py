@@ -1,0 +1,124 @@
+"""Chapter 3, evaluating a reasoning model: ask, find the answer, compare it, count.
+
+3.2 loading · 3.3 generating as a text · 3.4 to 3.6 from a text to a verdict · 3.7 the prompt
+3.8 MATH-500
+"""
+
+import json
+import time
+from pathlib import Path
+
+import torch
+
+from reasoning_from_scratch.ch02 import generate_text_basic_stream_cache
+from reasoning_from_scratch.grading import (  # noqa: F401  3.4 to 3.6
+    equality_check,
+    extract_final_candidate,
+    get_last_boxed,
+    grade_answer,
+    normalize_text,
+    run_demos_table,
+    split_into_parts,
+    sympy_parser,
+)
+from reasoning_from_scratch.problems import load_math500_test  # noqa: F401  3.8
+from reasoning_from_scratch.prompts import render_prompt  # noqa: F401  3.7
+from reasoning_from_scratch.weights import (  # noqa: F401  3.2
+    load_model_and_tokenizer,
+    load_tokenizer_only,
+)
+
+# 3.3 Generating as a text
+
+
+def generate_text_stream_concat(model, tokenizer, prompt, device, max_new_tokens, verbose=False):
+    """The model's greedy answer as one string; `verbose` prints it while it is written."""
+    token_ids = torch.tensor([tokenizer.encode(prompt)], device=device)  # (1, T)
+    generated = []
+    for token in generate_text_basic_stream_cache(
+        model=model,
+        token_ids=token_ids,
+        max_new_tokens=max_new_tokens,
+        eos_token_id=tokenizer.eos_token_id,
+    ):
+        generated.append(token.item())
+        if verbose:
+            print(tokenizer.decode([token.item()]), end="", flush=True)
+    if verbose:
+        print()
+    # Decoded together, since one character may be spread over several tokens.
+    return tokenizer.decode(generated)
+
+
+# 3.7 The prompt
+
+
+def mini_eval_demo(model, tokenizer, device):
+    """One question from prompt to verdict."""
+    problem, answer = "Compute 1/2 + 1/6.", "2/3"
+    prompt = render_prompt(problem)
+    text = generate_text_stream_concat(model, tokenizer, prompt, device, max_new_tokens=64)
+    extracted = extract_final_candidate(text)
+    print(f"Question:      {problem}")
+    print(f"Model's text:  {text!r}")
+    print(f"Its answer:    {extracted}")
+    print(f"Right answer:  {answer}")
+    print(f"Graded:        {'correct' if grade_answer(extracted, answer) else 'wrong'}")
+
+
+# 3.8 MATH-500
+
+
+def eta_progress_message(processed, total, start_time, show_eta=False, label="Progress"):
+    """How far a loop is, and with `show_eta` how long the rest takes at the speed so far."""
+    message = f"{label}: {processed}/{total}"
+    if not show_eta or processed <= 0:
+        return message
+    per_item = (time.time() - start_time) / processed
+    minutes, seconds = divmod(round(per_item * max(total - processed, 0)), 60)
+    hours, minutes = divmod(minutes, 60)
+    eta = f"{seconds}s"
+    if hours or minutes:
+        eta = f"{minutes}m {seconds:02d}s"
+    if hours:
+        eta = f"{hours}h {minutes:02d}m {seconds:02d}s"
+    return f"{message} | ETA: {eta}"
+
+
+def evaluate_math500_stream(
+    model, tokenizer, device, math_data, out_path=None, max_new_tokens=512, verbose=False
+):
+    """Answers one problem after another, greedily -> (correct, total, accuracy).
+
+    Each problem's JSON line is in the file before the next problem begins. The batched and
+    resumable way to the same numbers is `rfs evaluate`.
+    """
+    if out_path is None:
+        out_path = f"math500-{str(device).replace(':', '-')}.jsonl"
+    correct, total, start_time = 0, len(math_data), time.time()
+    with open(out_path, "w", encoding="utf-8") as file:
+        for index, row in enumerate(math_data, start=1):
+            prompt = render_prompt(row["problem"])
+            text = generate_text_stream_concat(
+                model, tokenizer, prompt, device, max_new_tokens, verbose
+            )
+            extracted = extract_final_candidate(text)
+            is_correct = grade_answer(extracted, row["answer"])
+            correct += is_correct
+            record = {
+                "index": index,
+                "problem": row["problem"],
+                "gtruth_answer": row["answer"],
+                "generated_text": text,
+                "extracted": extracted,
+                "correct": bool(is_correct),
+            }
+            file.write(json.dumps(record) + "\n")
+            file.flush()
+            end = "\n" if verbose else "\r"
+            print(eta_progress_message(index, total, start_time, True, "MATH-500"), end=end)
+    accuracy = correct / total if total else 0.0
+    print(f"\nAccuracy: {accuracy:.1%} ({correct}/{total})")
+    print(f"Total time: {(time.time() - start_time) / 60:.1f} min")
+    print(f"Lines written to: {Path(out_path)}")
+    return correct, total, accuracy

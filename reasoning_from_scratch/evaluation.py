@@ -1,0 +1,224 @@
+"""Accuracy of a model on a set of problems: pass@k, majority vote, a line per answer, a card."""
+
+import hashlib
+import json
+import platform
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from tqdm import tqdm
+
+from reasoning_from_scratch import __version__
+from reasoning_from_scratch.answer_file import AnswerFile, card_path
+from reasoning_from_scratch.device import default_dtype, trusted_device
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.grading import (
+    GRADER_VERSION,
+    extract_final_candidate,
+    grade_answer,
+    parses,
+)
+from reasoning_from_scratch.problems import Problem, load_problems
+from reasoning_from_scratch.prompts import render_prompt
+from reasoning_from_scratch.sampling import Sample, generate
+from reasoning_from_scratch.scores import EvalResult, pass_at_k, score_rows, wilson_interval
+from reasoning_from_scratch.weights import load_model_and_tokenizer
+
+__all__ = ["EvalResult", "evaluate", "open_model", "pass_at_k", "wilson_interval"]
+
+
+def evaluate(
+    model,
+    tokenizer,
+    problems: Sequence[Problem],
+    *,
+    max_new_tokens: int,
+    num_samples: int = 1,
+    temperature: float = 0.0,
+    top_p: float = 1.0,
+    top_k: int = 0,
+    seed: int = 0,
+    out_path: str | Path | None = None,
+    max_rows: int = 64,
+    prompt_fn: Callable[[str], str] = render_prompt,
+    fallback: str | None = None,
+    progress: bool = False,
+    name: str = "",
+) -> EvalResult:
+    """Answers every problem `num_samples` times and grades the answers.
+
+    With `out_path`, each problem's lines are on disk as soon as it is answered, and a second call
+    with the same settings goes on where the first was killed. Only what is boxed is graded,
+    unless `fallback` (see extract_final_candidate) says what else to read.
+    """
+    check_problems(problems)
+    limits = dict(max_new_tokens=max_new_tokens, num_samples=num_samples,
+                  temperature=temperature, top_p=top_p, top_k=top_k, seed=seed)  # fmt: skip
+    settings = limits | describe(model, tokenizer, problems, prompt_fn, fallback)
+    file = AnswerFile(out_path, settings, num_samples)
+    todo = [index for index in range(len(problems)) if index not in file.groups]
+    bar = tqdm(total=len(problems), initial=len(problems) - len(todo), disable=not progress,
+               desc=name or "evaluating", unit="problem", file=sys.stderr)  # fmt: skip
+
+    def on_group(position: int, samples: list[Sample]) -> None:
+        index = todo[position]
+        file.add(index, answer_rows(index, problems[index], samples, tokenizer, fallback))
+        bar.update()
+
+    prompts = [tokenizer.encode(prompt_fn(problems[index].problem)) for index in todo]
+    streams = [(0, index) for index in todo]  # the same answers, whatever is left to do
+    start = time.perf_counter()
+    with bar:
+        drawn = generate(model, prompts, **limits, streams=streams, on_group=on_group,
+                         stop_ids={tokenizer.eos_token_id}, max_rows=max_rows)  # fmt: skip
+    seconds = time.perf_counter() - start
+    tokens = sum(len(sample.ids) for group in drawn for sample in group)
+    earlier = (file.read_card().get("result") or {}).get("tokens_per_sec", 0.0)
+    result = score_rows(file.rows(), num_samples, tokens / seconds if todo else earlier)
+    file.finish({"name": name, "result": result.scores(), "measured_on": measured_on(model)})
+    return result
+
+
+def check_problems(problems: Sequence[Problem]) -> None:
+    """Refuses to measure what cannot be measured."""
+    if not problems:
+        raise UserError("there are no problems to evaluate; check --problems and --limit")
+    for problem in problems:
+        if not parses(problem.answer):
+            raise UserError(f"the grader cannot read the answer {problem.answer[:60]!r} of problem"
+                            f" {problem.id}; correct it, or leave the problem out")  # fmt: skip
+
+
+def describe(model, tokenizer, problems, prompt_fn, fallback) -> dict[str, Any]:
+    """The part of the card that says what was asked of what, so that scores can be compared."""
+    # As the model reads it: a tokenizer may wrap it in a chat template.
+    prompt = tokenizer.decode(tokenizer.encode(prompt_fn("{problem}")))
+    asked = [[problem.problem, problem.answer] for problem in problems]
+    return {
+        "weights": weights_hash(model),
+        "problems": len(problems),
+        "problems_hash": short_hash(json.dumps(asked).encode()),
+        "prompt": prompt,
+        "prompt_hash": short_hash(prompt.encode()),
+        "stop_id": tokenizer.eos_token_id,
+        "answer_read_from": "the last box" if fallback is None else f"the last box, {fallback}",
+        "grader_version": GRADER_VERSION,
+    }
+
+
+def weights_hash(model) -> str:
+    """Tells models apart by a few weights of each tensor: cheap, and any training changes it."""
+    state = sorted(model.state_dict().items()) if hasattr(model, "state_dict") else []
+    parts = [f"{name}{value.flatten()[:16].tolist()}" for name, value in state]
+    return short_hash("".join(parts).encode())
+
+
+def short_hash(content: bytes) -> str:
+    """Twelve hexadecimal digits are enough to tell things apart."""
+    return hashlib.sha256(content).hexdigest()[:12]
+
+
+def measured_on(model) -> dict[str, str]:
+    """When, with which versions and on what."""
+    weight = next(iter(model.parameters()), None) if hasattr(model, "parameters") else None
+    return {
+        "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "package": __version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "device": str(weight.device) if weight is not None else "",
+        "dtype": str(weight.dtype) if weight is not None else "",
+    }
+
+
+def answer_rows(
+    index: int, problem: Problem, samples: list[Sample], tokenizer, fallback: str | None
+) -> list[dict]:
+    """One dict per sampled answer, in the order in which it is written."""
+    rows = []
+    for number, sample in enumerate(samples):
+        text = tokenizer.decode(sample.ids[:-1] if sample.finished else sample.ids)
+        extracted = extract_final_candidate(text, fallback=fallback)
+        rows.append({
+            "index": index + 1,  # counted from 1, as in chapter 3
+            "sample": number,
+            "problem": problem.problem,
+            "gtruth_answer": problem.answer,
+            "generated_text": text,
+            "extracted": extracted,
+            "correct": bool(extracted) and grade_answer(extracted, problem.answer),
+            "parsed": bool(extracted) and parses(extracted),
+            "tokens": len(sample.ids),
+            "stopped": sample.finished,  # False: cut off at the limit
+        })  # fmt: skip
+    return rows
+
+
+# --- the command ---
+
+
+@dataclass
+class EvaluateOptions:
+    """Options of `rfs evaluate`."""
+
+    model: str = "tiny"
+    """tiny, tiny-grpo, base, reasoning, a folder or a file."""
+    problems: str = "tiny-test"
+    """tiny-test, tiny-longer, math-500, gsm8k-test, ... or a .json or .jsonl file."""
+    data_path: str | None = None
+    """File to read the problems from, instead of a download."""
+    limit: int | None = None
+    """Use only the first so many problems (default: all)."""
+    samples: int = 1
+    """Answers per problem; with k of them, pass@1 to pass@k and the majority vote are measured."""
+    max_new_tokens: int = 512
+    """Longest answer in tokens."""
+    temperature: float = 0.0
+    """Sampling temperature; 0 always takes the most probable token."""
+    top_p: float = 1.0
+    """Sample from the smallest set of tokens with this much mass; 1 keeps all."""
+    top_k: int = 0
+    """Sample from this many most likely tokens; 0 keeps all."""
+    seed: int = 0
+    """Seed of the answers."""
+    fallback: Literal["none", "number_only", "number_then_full"] = "none"
+    """What is read where nothing is boxed; the book's scores use number_then_full."""
+    out_path: Path | None = None
+    """File for a JSON line per answer, with a card beside it; a killed run goes on where it was."""
+    max_rows: int = 64
+    """Answers sampled side by side; lower it when memory runs out."""
+    device: str = "auto"
+    """cpu, cuda, mps, or auto."""
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Number format of the weights; auto: float32 on CPU and MPS, bfloat16 on CUDA."""
+
+
+def evaluate_command(options: EvaluateOptions) -> None:
+    """Prints the scores; the progress bar goes to stderr."""
+    if options.samples > 1 and options.temperature == 0:
+        raise UserError("--samples above 1 needs --temperature above 0: greedy answers are equal")
+    problems = load_problems(options.problems, options.data_path, options.limit)
+    model, tokenizer = open_model(options.model, options.device, options.dtype)
+    result = evaluate(
+        model, tokenizer, problems, max_new_tokens=options.max_new_tokens,
+        num_samples=options.samples, temperature=options.temperature, top_p=options.top_p,
+        top_k=options.top_k, seed=options.seed, out_path=options.out_path,
+        max_rows=options.max_rows, progress=True, name=f"{options.model} on {options.problems}",
+        fallback=None if options.fallback == "none" else options.fallback,
+    )  # fmt: skip
+    print(f"{options.model} on {options.problems}, {len(problems)} problems")
+    print(result.report())
+    if options.out_path is not None:
+        print(f"answers: {options.out_path}, card: {card_path(options.out_path)}")
+
+
+def open_model(name: str, device: str, dtype: str):
+    """Model and tokenizer on a device that computes correctly, in the format that suits it."""
+    place = trusted_device(device)
+    number_format = default_dtype(place) if dtype == "auto" else getattr(torch, dtype)
+    return load_model_and_tokenizer(name, place, dtype=number_format)

@@ -1,0 +1,116 @@
+"""From graded answers to scores: accuracy with its interval, pass@k, majority vote."""
+
+import math
+from dataclasses import dataclass, fields
+from typing import Any
+
+from reasoning_from_scratch.grading import grade_answer
+
+
+@dataclass
+class EvalResult:
+    """What an evaluation measured; `rows` holds one dict per answer, by problem, then sample."""
+
+    accuracy: float
+    interval: tuple[float, float]  # 95 %, Wilson
+    pass_at: dict[int, float]
+    majority: float
+    mean_length: float
+    cutoff_share: float
+    parse_rate: float
+    tokens_per_sec: float
+    rows: list[dict]
+
+    def scores(self) -> dict[str, Any]:
+        """Everything but the rows."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "rows"}
+
+    def report(self) -> str:
+        """The scores for people, one per line."""
+        low, high = self.interval
+        rows = {"accuracy": f"{self.accuracy:.1%}  (95 % interval {low:.1%} to {high:.1%})"}
+        samples = max(self.pass_at)
+        if samples > 1:
+            powers = {2**i for i in range(1, samples.bit_length())} | {samples}
+            rows |= {f"pass@{k}": f"{self.pass_at[k]:.1%}" for k in sorted(powers) if k <= samples}
+            rows["majority vote"] = f"{self.majority:.1%}"
+        rows["mean length"] = f"{self.mean_length:.1f} tokens"
+        rows["cut off"] = f"{self.cutoff_share:.1%}"
+        rows["answers parsed"] = f"{self.parse_rate:.1%}"
+        rows["speed"] = f"{self.tokens_per_sec:,.0f} tokens/s"
+        return "\n".join(f"  {name:<16}{value}" for name, value in rows.items())
+
+
+def pass_at_k(n: int, c: int, k: int) -> float:
+    """The chance that k of n answers, drawn without replacement, hold one of the c right ones.
+
+    Unbiased for pass@k, unlike 1 - (1 - c/n)^k (Chen et al. 2021, arXiv:2107.03374).
+    """
+    if not (0 <= c <= n and 1 <= k <= n):
+        raise ValueError(f"pass@k needs 0 <= c <= n and 1 <= k <= n, not n={n}, c={c}, k={k}")
+    return 1.0 - math.comb(n - c, k) / math.comb(n, k)
+
+
+def wilson_interval(correct: float, total: int, z: float = 1.959964) -> tuple[float, float]:
+    """Wilson's score interval for a share; z = 1.96 gives 95 %. Sane at 0 and at 1."""
+    share = correct / total
+    middle = share + z**2 / (2 * total)
+    half = z * math.sqrt(share * (1 - share) / total + z**2 / (4 * total**2))
+    scale = 1 + z**2 / total
+    return max(0.0, (middle - half) / scale), min(1.0, (middle + half) / scale)
+
+
+def majority_share(rows: list[dict]) -> float:
+    """1 if the most frequent answer of one problem is right, 0 if not.
+
+    Equal answers in different spelling vote together; what cannot be parsed does not vote; a tie
+    is broken by lot, so its value is the share of right ones among the tied answers.
+    """
+    ballots: list[tuple[dict, int]] = []
+    for row in filter(lambda row: row["parsed"], rows):
+        for place, (leader, votes) in enumerate(ballots):
+            if votes_for(row, leader):
+                ballots[place] = (leader, votes + 1)
+                break
+        else:
+            ballots.append((row, 1))
+    most = max((votes for _, votes in ballots), default=0)
+    winners = [leader["correct"] for leader, votes in ballots if votes == most]
+    return sum(winners) / len(winners) if winners else 0.0
+
+
+def votes_for(row: dict, other: dict) -> bool:
+    """Whether two answers to one problem are equal."""
+    if row["correct"] != other["correct"]:
+        return False
+    return row["extracted"] == other["extracted"] or grade_answer(
+        row["extracted"], other["extracted"]
+    )
+
+
+def mean(rows: list[dict], key: str) -> float:
+    """The mean of one column."""
+    return sum(row[key] for row in rows) / len(rows)
+
+
+def score_rows(rows: list[dict], num_samples: int, tokens_per_sec: float) -> EvalResult:
+    """All figures of an evaluation from its rows (num_samples rows per problem, in order)."""
+    groups = [rows[i : i + num_samples] for i in range(0, len(rows), num_samples)]
+    right = [sum(row["correct"] for row in group) for group in groups]
+    accuracy = mean(rows, "correct")
+    pass_at = {
+        k: sum(pass_at_k(num_samples, c, k) for c in right) / len(groups)
+        for k in range(1, num_samples + 1)
+    }
+    return EvalResult(
+        accuracy=accuracy,
+        # Several answers to one problem are not independent: the problems are what we have n of.
+        interval=wilson_interval(accuracy * len(groups), len(groups)),
+        pass_at=pass_at,
+        majority=sum(map(majority_share, groups)) / len(groups),
+        mean_length=mean(rows, "tokens"),
+        cutoff_share=1.0 - mean(rows, "stopped"),
+        parse_rate=mean(rows, "parsed"),
+        tokens_per_sec=tokens_per_sec,
+        rows=rows,
+    )
