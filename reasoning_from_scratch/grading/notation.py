@@ -1,0 +1,214 @@
+"""The grammar's second half: functions, fractions, roots, brackets, matrices."""
+
+from fractions import Fraction
+
+from .grammar import ACCENTS, CLOSING, ONE, Parser, number
+from .lexer import Token
+from .limits import Unparsed
+
+INVERSE = {"sin": "arcsin", "cos": "arccos", "tan": "arctan", "cot": "arccot", "sec": "arcsec",
+           "csc": "arccsc"}  # fmt: skip
+MATRICES = set("matrix pmatrix bmatrix Bmatrix smallmatrix array vmatrix".split())
+NUMBER_SETS = {"R": "reals", "Z": "integers", "N": "naturals", "Q": "rationals", "C": "complexes"}
+
+
+class Notation(Parser):
+    # functions
+
+    def function(self, name: str) -> tuple:
+        base, power = None, None
+        while self.sees("_", "^"):
+            if self.accept("_"):
+                base = self.braces() if self.sees("{") else self.short_argument()
+            else:
+                self.expect("^")
+                power = self.exponent()
+        args = self.function_arguments()
+        if power == ("neg", ONE) and name in INVERSE:
+            name, power = INVERSE[name], None
+        value = ("fn", name, *args) if base is None else ("fn", name, *args, base)
+        if power is None and self.sees("^") and args:
+            power = self.exponent() if self.accept("^") else None
+        return value if power is None else ("pow", value, power)
+
+    def function_arguments(self) -> list[tuple]:
+        if self.sees("("):
+            self.take()
+            return self.arguments(")")
+        if self.accept("["):
+            return self.arguments("]")
+        if self.accept("{"):
+            return self.arguments("}")
+        factors = [self.factor()]
+        while self.starts_factor() and self.token.kind in ("num", "sym", "const", "cmd"):
+            if self.token.kind == "num":
+                raise Unparsed
+            factors.append(self.factor())
+        return [self.joined(factors)]
+
+    # \frac, \sqrt and other commands with arguments
+
+    def structure(self, name: str) -> tuple:
+        if name == "frac":
+            return ("div", self.short_argument(), self.short_argument())
+        if name == "binom":
+            return ("fn", "binom", self.short_argument(), self.short_argument())
+        if name == "sqrt":
+            return self.root()
+        if name in ("angle", "triangle"):
+            return ("sym", name + self.point_names())
+        if name == "mathbb":
+            return self.number_set()
+        if name in ACCENTS:
+            return self.accented(name)
+        raise Unparsed
+
+    def short_argument(self) -> tuple:
+        """{...} or what LaTeX takes without braces: one digit, one letter, one command."""
+        if self.sees("{"):
+            return self.braces()
+        token = self.token
+        if token.kind == "num" and len(token.value) > 1 and token.value.isdigit():
+            self.tokens[self.at] = Token("num", token.value[1:])
+            return number(token.value[0])
+        if token.kind == "op" and token.value not in ("(", "|(", "|", "S{"):
+            raise Unparsed
+        return self.primary()
+
+    def root(self) -> tuple:
+        degree = ("num", Fraction(2))
+        if self.accept("["):
+            degree = self.expression()
+            self.expect("]")
+        if self.sees("{"):
+            return ("root", self.braces(), degree)
+        return ("root", self.primary(), degree)
+
+    def point_names(self) -> str:
+        """The ABC of \\angle ABC."""
+        start = self.at
+        braced = self.accept("{")
+        while self.token.kind in ("sym", "num") and self.at - start < 8:
+            self.take()
+        if braced:
+            self.expect("}")
+        return "".join(token.value for token in self.tokens[start : self.at])
+
+    def number_set(self) -> tuple:
+        braced = self.accept("{")
+        name = self.take().value
+        if braced:
+            self.expect("}")
+        if name not in NUMBER_SETS:
+            raise Unparsed
+        return ("const", NUMBER_SETS[name])
+
+    def accented(self, name: str) -> tuple:
+        """\\overline{AB} is a segment, 0.\\overline{3} a number, \\bar{z} a conjugate."""
+        start = self.at
+        inner = self.short_argument()
+        tokens = [t for t in self.tokens[start : self.at] if t.value not in ("{", "}")]
+        if len(tokens) == 1 and tokens[0].kind == "num" and name in ("overline", "bar", "dot"):
+            raise Unparsed  # a repeating decimal is put together before parsing
+        if len(tokens) > 1 and all(t.kind in ("sym", "const") for t in tokens):
+            return ("sym", "".join(t.value for t in tokens))
+        if name == "vec" and inner[0] == "sym":
+            return inner
+        return ("fn", "@" + ("bar" if name == "overline" else name), inner)
+
+    # brackets
+
+    def bracketed(self, opening: str) -> tuple:
+        if opening in ("|", "|("):
+            return self.absolute(opening)
+        if opening == "||":
+            inner = self.expression()
+            self.expect("||")
+            return ("fn", "@norm", inner)
+        if opening in ("⌊", "⌈"):
+            inner = self.expression()
+            self.expect(CLOSING[opening])
+            return ("fn", "floor" if opening == "⌊" else "ceil", inner)
+        if opening == "S{":
+            return self.set_braces()
+        if opening == "{":
+            self.at -= 1
+            return self.braces()
+        if opening in ("(", "[", "<("):
+            return self.round_or_square(opening)
+        raise Unparsed
+
+    def absolute(self, opening: str) -> tuple:
+        self.bars += 1
+        inner = self.expression()
+        self.bars -= 1
+        self.expect("|)" if opening == "|(" else "|")
+        return ("fn", "abs", inner)
+
+    def braces(self) -> tuple:
+        """A group. With a comma inside it is a set whose backslashes were forgotten."""
+        self.expect("{")
+        self.enter()
+        bars, self.bars = self.bars, 0
+        if self.accept("}"):
+            value = ONE  # {}^2 and the like
+        else:
+            value = self.over(self.element())
+            items = [value]
+            while self.accept(","):
+                items.append(self.element())
+            self.expect("}")
+            value = value if len(items) == 1 else ("set", *items)
+        self.bars = bars
+        self.depth -= 1
+        return value
+
+    def over(self, value: tuple) -> tuple:
+        if self.accept("over"):
+            return ("div", value, self.expression())
+        if self.accept("choose"):
+            return ("fn", "binom", value, self.expression())
+        return value
+
+    def round_or_square(self, opening: str) -> tuple:
+        self.enter()
+        bars, self.bars = self.bars, 0
+        items = [self.over(self.element())]
+        while self.accept(",", ";"):
+            items.append(self.element())
+        if self.token.value not in (")", "]", ">)"):
+            raise Unparsed
+        closing = self.take().value
+        self.bars = bars
+        self.depth -= 1
+        if len(items) == 1 and (opening, closing) in (("(", ")"), ("[", "]")):
+            nested = opening == "[" and items[0][0] == "tuple"
+            return ("tuple", "[", "]", *items) if nested else items[0]
+        return ("tuple", opening, closing, *items)
+
+    def element(self) -> tuple:
+        """What may stand between commas in brackets; statements.py allows more than this."""
+        return self.expression()
+
+    def set_braces(self) -> tuple:
+        raise NotImplementedError
+
+    # matrices
+
+    def matrix(self, name: str) -> tuple:
+        if name not in MATRICES:
+            raise Unparsed
+        self.enter()
+        rows, row = [], []
+        while self.token.kind != "end":
+            if self.accept("\\\\"):
+                rows, row = [*rows, tuple(row)], []
+            elif not self.accept("&"):
+                row.append(self.expression())
+        if self.take().value != name:
+            raise Unparsed
+        self.depth -= 1
+        rows = [*rows, tuple(row)] if row else rows
+        if not rows or len({len(r) for r in rows}) != 1 or not rows[0]:
+            raise Unparsed
+        return ("matrix", *rows) if name != "vmatrix" else ("fn", "det", ("matrix", *rows))

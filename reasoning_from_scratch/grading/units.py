@@ -1,0 +1,79 @@
+"""Units and other words beside a number."""
+
+from .limits import Unparsed
+from .words import CHANGES_MEANING, ORDINAL_ENDINGS, SCALES, UNITS, number_from_words, singular
+
+POWERS = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
+AFTER = {"squared": 2, "cubed": 3}
+REMARKS = {"is", "are", "answer", "total", "exactly", "only", "result", "final", "value", "ans"}
+
+
+def unit_name(word: str) -> str | None:
+    return UNITS.get(word) or UNITS.get(word.lower())
+
+
+def add_unit_words(text: str, units: dict, sign: int) -> tuple[str | None, int]:
+    """Adds the units of "square inches" or "miles per hour" to `units` (name -> exponent).
+
+    Returns the last unit, which a superscript may follow, and what "million" multiplies by.
+    """
+    power, last, scale, others = 1, None, 1, []
+    for word in text.replace("/", " per ").split():
+        lower = word.lower()
+        name = unit_name(word)
+        if lower in SCALES and not units and not others:
+            scale *= SCALES[lower]
+        elif lower in POWERS:
+            power = POWERS[lower]
+        elif lower in AFTER and last:
+            units[last] *= AFTER[lower]
+        elif lower in ("per", "a", "an") and (units or others):
+            sign = -1
+        elif name and not others:
+            units[name] = units.get(name, 0) + sign * power
+            last, power = name, 1
+        elif lower not in ORDINAL_ENDINGS:
+            others.append(lower)
+    add_noun(others, units)
+    return last, scale
+
+
+def add_noun(words: list[str], units: dict) -> None:
+    """One or two other words name what is counted; more are a remark."""
+    if any(word in CHANGES_MEANING for word in words):
+        raise Unparsed
+    if words and len(words) <= 3 and not any(word in REMARKS for word in words) and not units:
+        units[f"noun {singular(words[-1])}"] = 1
+
+
+def split_label(words: str) -> None:
+    """A label before a number is dropped, unless it changes what the number says."""
+    if any(word in CHANGES_MEANING for word in words.lower().split()):
+        raise Unparsed
+
+
+def number_prefix(text: str) -> tuple[int | None, str]:
+    """ "five apples" -> (5, "apples"); (None, text) where no number in words comes first."""
+    words = text.split()
+    for count in range(min(len(words), 8), 0, -1):
+        value = number_from_words(" ".join(words[:count]))
+        if value is not None and words[count - 1].lower() != "and":
+            return value, " ".join(words[count:])
+    return None, text
+
+
+def units_agree(a: tuple, b: tuple) -> bool:
+    """Whether two units can be the same: equal, one missing, or one a kind of the other."""
+    left, right = dict(a), dict(b)
+    if not left or not right or left == right:
+        return True
+    temperatures = {"celsius", "fahrenheit"}
+    for one, other in ((left, right), (right, left)):
+        if set(one) == {"degree"} and set(other) & temperatures:
+            return True
+        if set(one) == {"unit"} and len(other) == 1:
+            ((name, power),) = other.items()
+            return not name.startswith("noun") and power == one["unit"]
+        if all(name.startswith("noun") for name in one) and set(other) <= {"percent", "dollar"}:
+            return True
+    return False
