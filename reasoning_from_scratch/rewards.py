@@ -32,8 +32,7 @@ def correctness(text: str, answer: str) -> float:
 
 def box_format(text: str, finished: bool) -> float:
     """1.0 if the model stopped by itself and its last \\boxed{} can be read as an answer."""
-    boxed = get_last_boxed(text)
-    return float(finished and boxed is not None and bool(boxed.strip()) and parses(boxed))
+    return float(finished and parses(text))
 
 
 def think_format(
