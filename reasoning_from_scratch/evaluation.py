@@ -19,9 +19,9 @@ from reasoning_from_scratch.device import default_dtype, trusted_device
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.grading import (
     GRADER_VERSION,
+    check_truth,
     extract_final_candidate,
-    grade_answer,
-    parses,
+    judge,
 )
 from reasoning_from_scratch.problems import Problem, load_problems
 from reasoning_from_scratch.prompts import render_prompt
@@ -89,9 +89,10 @@ def check_problems(problems: Sequence[Problem]) -> None:
     if not problems:
         raise UserError("there are no problems to evaluate; check --problems and --limit")
     for problem in problems:
-        if not parses(problem.answer):
-            raise UserError(f"the grader cannot read the answer {problem.answer[:60]!r} of problem"
-                            f" {problem.id}; correct it, or leave the problem out")  # fmt: skip
+        try:
+            check_truth(problem.answer)
+        except UserError as error:
+            raise UserError(f"problem {problem.id}: {error}") from None
 
 
 def describe(model, tokenizer, problems, prompt_fn, fallback) -> dict[str, Any]:
@@ -144,6 +145,7 @@ def answer_rows(
     for number, sample in enumerate(samples):
         text = tokenizer.decode(sample.ids[:-1] if sample.finished else sample.ids)
         extracted = extract_final_candidate(text, fallback=fallback)
+        verdict = judge(extracted, problem.answer) if extracted else "unparsed"
         rows.append({
             "index": index + 1,  # counted from 1, as in chapter 3
             "sample": number,
@@ -151,8 +153,8 @@ def answer_rows(
             "gtruth_answer": problem.answer,
             "generated_text": text,
             "extracted": extracted,
-            "correct": bool(extracted) and grade_answer(extracted, problem.answer),
-            "parsed": bool(extracted) and parses(extracted),
+            "correct": verdict == "correct",
+            "parsed": verdict in ("correct", "wrong"),
             "tokens": len(sample.ids),
             "stopped": sample.finished,  # False: cut off at the limit
         })  # fmt: skip
