@@ -78,7 +78,7 @@ def _nucleus(probs: Tensor, top_p: float, top_k: int) -> Tensor:
     cut = ordered.gather(-1, last)
     above, equal = probs > cut, probs == cut
     room = last + 1 - above.sum(-1, keepdim=True)
-    return above | (equal & (equal.cumsum(-1) <= room))
+    return above | (equal & (equal.cumsum(-1, dtype=torch.int32) <= room))
 
 
 def _cut(probs: Tensor, top_p: float, top_k: int) -> tuple[Tensor, Tensor | None]:
@@ -161,16 +161,19 @@ def _pick(weights: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
     return index, (target - mass.gather(-1, index) + own) / own
 
 
-def _draw_index(weights: Tensor, u: Tensor, block: int = 512) -> Tensor:
+def _draw_index(weights: Tensor, u: Tensor, block: int = 128) -> Tensor:
     """One index per row, (B, 1). Wide rows first choose a block of entries, then an entry:
     a running sum over 150,000 entries is slow and loses digits."""
-    if weights.shape[1] <= 8 * block:
+    count = weights.shape[1]
+    if count <= 8 * block:
         return _pick(weights, u)[0]
-    blocks = F.pad(weights, (0, -weights.shape[1] % block)).unflatten(-1, (-1, block))
+    if count % block:  # Qwen3's 151,936 tokens need no copy
+        weights = F.pad(weights, (0, -count % block))
+    blocks = weights.unflatten(-1, (-1, block))
     chosen, rest = _pick(blocks.sum(-1), u)
     inner = blocks[torch.arange(len(blocks), device=chosen.device), chosen[:, 0]]  # (B, block)
     index = chosen * block + _pick(inner, rest.clamp(SMALLEST_U, 1 - SMALLEST_U))[0]
-    return index.clamp_(max=weights.shape[1] - 1)  # NaN weights lead into the padding
+    return index.clamp_(max=count - 1)  # NaN weights lead into the padding
 
 
 def sample_next_token(
