@@ -33,15 +33,14 @@ NAMES = {
     "out_head.weight": "lm_head.weight",
 }
 HF_NAMES = {theirs: ours for ours, theirs in NAMES.items()}
-WRAPPERS = ("_orig_mod.", "module.")  # what torch.compile and DistributedDataParallel put before
+WRAPPERS = re.compile(r"^((_orig_mod|module)\.)+")  # of torch.compile, DistributedDataParallel
 
 
 def _rename(state: Mapping[str, Tensor], table: Mapping[str, str]) -> dict[str, Tensor]:
     """Translate every name that the table knows; leave the others for check_state to report."""
     renamed = {}
     for name, tensor in state.items():
-        for wrapper in WRAPPERS:
-            name = name.removeprefix(wrapper)
+        name = WRAPPERS.sub("", name)
         layer = re.search(r"\.(\d+)\.", name)
         general = name.replace(layer[0], ".{}.", 1) if layer else name
         renamed[table.get(general, general).format(layer and layer[1])] = tensor
@@ -92,7 +91,7 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
     try:
         return load_file(path)
     except SafetensorError as error:
-        raise UserError(f"{path} is not a whole safetensors file: {error}") from None
+        raise UserError(f"{path} is damaged, cut off or not a safetensors file") from error
 
 
 def _read_pth(path: Path) -> dict[str, Tensor]:
@@ -101,15 +100,12 @@ def _read_pth(path: Path) -> dict[str, Tensor]:
         state = torch.load(
             path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path)
         )
-    except pickle.UnpicklingError as error:
-        if "global" in str(error).lower():
+    except Exception as error:  # an unpickler that reads another kind of file raises anything
+        if isinstance(error, pickle.UnpicklingError) and "global" in str(error).lower():
             raise UserError(
                 f"refused {path}: it is a pickle that would run code, expected tensors only"
             ) from None
-        raise UserError(f"{path} is damaged or not a PyTorch file") from None
-    except (RuntimeError, EOFError, ValueError, KeyError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise UserError(f"{path} is damaged or not a PyTorch file: {reason}") from None
+        raise UserError(f"{path} is damaged, cut off or not a PyTorch file") from error
     is_state = isinstance(state, dict) and all(isinstance(v, Tensor) for v in state.values())
     if not is_state:
         raise UserError(f"{path} holds {_kind(state)}, expected a state dict of tensors")

@@ -78,10 +78,17 @@ def make_pair(name, dtype=torch.float32):
         for parameter in theirs.parameters():
             noise = torch.randn_like(parameter)
             parameter.copy_(1 + 0.3 * noise if parameter.dim() == 1 else 0.25 * noise)
-    theirs = theirs.to(dtype)
+    cast(theirs, dtype)
     ours = Qwen3Model(cfg).eval()
     load_hf_weights_into_qwen(ours, cfg, theirs.state_dict())
     return ours, theirs
+
+
+def cast(model, dtype):
+    """Like model.to(dtype), which would also round transformers' table of rotary frequencies."""
+    for parameter in model.parameters():
+        parameter.data = parameter.data.to(dtype)
+    return model
 
 
 @pytest.fixture(scope="module", params=GEOMETRIES)
@@ -229,7 +236,7 @@ def test_gradients(pair, side):
 
 
 def assert_no_worse(our_error, their_error):
-    """Over 48 batches the ratio of means was 0.72 to 1.03, that of the largest 0.3 to 2.6."""
+    """Over 48 batches the ratio of means was 0.72 to 1.01, that of the largest 0.3 to 1.9."""
     assert our_error.mean() <= 1.15 * their_error.mean()
     assert our_error.max() <= 4 * their_error.max()
 
@@ -241,8 +248,10 @@ def test_bfloat16_within_its_rounding(name, side):
     """Against float32 with the same (rounded) weights we must err no more than transformers."""
     ours, theirs = make_pair(name, torch.bfloat16)
     ids, mask = random_ids(ours), padding_mask(side)
-    exact = their_logits(theirs.float(), ids, mask)[mask]
-    their_error = (their_logits(theirs.bfloat16(), ids, mask)[mask].float() - exact).abs()
+    exact = their_logits(cast(theirs, torch.float32), ids, mask)[mask]
+    their_error = (
+        their_logits(cast(theirs, torch.bfloat16), ids, mask)[mask].float() - exact
+    ).abs()
     plain = ours(ids, attention_mask=mask)
     cache = KVCache(ours.cfg["n_layers"])
     cached = ours(ids, cache=cache, attention_mask=mask)
@@ -258,8 +267,8 @@ def test_bfloat16_decoding_within_its_rounding(name):
     ids = random_ids(ours)
     cache = KVCache(ours.cfg["n_layers"])
     steps = torch.cat([ours(ids[:, t : t + 1], cache=cache) for t in range(T)], dim=1)
-    exact = their_logits(theirs.float(), ids)
-    their_error = (their_logits(theirs.bfloat16(), ids).float() - exact).abs()
+    exact = their_logits(cast(theirs, torch.float32), ids)
+    their_error = (their_logits(cast(theirs, torch.bfloat16), ids).float() - exact).abs()
     assert_no_worse((steps.float() - exact).abs(), their_error)
 
 
