@@ -107,6 +107,7 @@ def iteration_page(
         tiles=_tiles(groups),
         marks=[_mark(number, group) for number, group in enumerate(groups)],
         groups=[_shown_group(group, shader, training) for group in groups[:num_shown]],
+        single=all(len(group.rollouts) == 1 for group in groups),
         shades=SHADES,
         stem=file_stems(split, iteration)[0],
     )

@@ -8,6 +8,7 @@ from .run_files import evenly
 
 SLIDER_STEPS = 60  # positions of the slider; more make the page heavy and show no more
 SHOWN_ANSWER = 3000  # characters
+SHOWN_TRUTH = 300
 
 
 @dataclass
@@ -30,7 +31,7 @@ def slider_data(probes: list[dict]) -> dict | None:
     problems = [
         {
             "problem": visible(shorten(probe["problem"], SHOWN_ANSWER)),
-            "answer": visible(shorten(probe["answer"], SHOWN_ANSWER)),
+            "answer": visible(shorten(probe["answer"], SHOWN_TRUTH)),
             "at": [_at(known.get(probe["problem_id"])) for known in by_step],
         }
         for probe in probes[-1]["probes"]

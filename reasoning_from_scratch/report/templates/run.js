@@ -131,7 +131,7 @@ function drawRiver() {
     if (base[widest] - low[widest] < 0.15 || !probes.steps.length) return;
     const anchor = placeX(widest) < W / 3 ? "start" : placeX(widest) > (2 * W) / 3 ? "end" : "middle";
     const x = placeX(widest) + { start: 10, middle: 0, end: -10 }[anchor];
-    names.push(svg("text", { class: "within", x, y: placeY((base[widest] + low[widest]) / 2) + 4, "text-anchor": anchor }, label(token)));
+    names.push(svg("text", { class: "within", x, y: placeY((base[widest] + low[widest]) / 2) + 4, "text-anchor": anchor }, label(token).slice(0, 24)));
   });
   picture.append(...names);
   for (const p of [0, 0.5, 1]) picture.append(svg("text", { x: L - 6, y: placeY(p) + 4, "text-anchor": "end" }, 100 * p + " %"));
