@@ -1,0 +1,214 @@
+"""The plain, one-rollout generators: right by themselves, and the same as the batched sampler."""
+
+import matplotlib
+import pytest
+import torch
+from small_model import small_model
+from test_sampling_generate import chi_squared_deviations, exact_pairs
+
+from reasoning_from_scratch import ch02, ch04
+from reasoning_from_scratch.sampling import generate
+
+matplotlib.use("Agg")
+
+MODEL = small_model(13)
+PROMPT = [5, 6, 7, 8]
+BASIC = [ch02.generate_text_basic, ch02.generate_text_basic_cache]
+STREAMS = [ch02.generate_text_basic_stream, ch02.generate_text_basic_stream_cache]
+
+
+class Counter:
+    """A stand-in: predicts the successor of the last token, whatever came before."""
+
+    cfg = {"n_layers": 1}
+
+    def __init__(self):
+        self.seen, self.resets = [], 0
+
+    def reset_kv_cache(self):
+        self.resets += 1
+
+    def __call__(self, token_ids, cache=None):
+        self.seen.append(token_ids.shape[1])
+        return torch.nn.functional.one_hot((token_ids + 1) % 10, 10).float() * 9
+
+
+class Letters:
+    """A stand-in: token 0 is a, 1 is b, and so on; j ends the text."""
+
+    eos_token_id = 9
+
+    def encode(self, text):
+        return ["abcdefghij".index(letter) for letter in text]
+
+    def decode(self, ids):
+        return "".join("abcdefghij"[i] for i in ids)
+
+
+@pytest.mark.parametrize("generate_text", BASIC)
+def test_new_tokens_without_prompt_and_end(generate_text):
+    prompt = torch.tensor([[3, 4]])
+    assert generate_text(Counter(), prompt, 3).tolist() == [[5, 6, 7]]
+    assert generate_text(Counter(), prompt, 30, eos_token_id=9).tolist() == [[5, 6, 7, 8]]
+    assert generate_text(Counter(), prompt, 3, eos_token_id=5).shape == (1, 0)
+    assert generate_text(Counter(), prompt, 0).shape == (1, 0)
+
+
+@pytest.mark.parametrize("stream", STREAMS)
+def test_streams_yield_one_by_one(stream):
+    tokens = list(stream(Counter(), torch.tensor([[3]]), 9, eos_token_id=6))
+    assert [t.shape for t in tokens] == [(1, 1)] * 2
+    assert torch.cat(tokens, dim=1).tolist() == [[4, 5]]
+
+
+def test_with_a_cache_each_token_is_read_once():
+    plain, cached = Counter(), Counter()
+    ch02.generate_text_basic(plain, torch.tensor([[1, 2, 3]]), 4)
+    ch02.generate_text_basic_cache(cached, torch.tensor([[1, 2, 3]]), 4)
+    assert plain.seen == [3, 4, 5, 6]
+    assert cached.seen == [3, 1, 1, 1] and cached.resets == 1
+
+
+@pytest.mark.parametrize("generate_text", BASIC)
+def test_plain_and_batched_are_the_same_greedy_tokens(generate_text):
+    for stop in range(13):
+        new = generate_text(MODEL, torch.tensor([PROMPT]), 12, eos_token_id=stop)[0].tolist()
+        options = dict(max_new_tokens=12, temperature=0.0, stop_ids={stop})
+        (sample,) = generate(MODEL, [PROMPT], **options)[0]
+        assert new == (sample.ids[:-1] if sample.finished else sample.ids)
+
+
+def test_generation_needs_no_gradient_and_leaves_its_mode_alone():
+    """Not inference mode either: its tensors could not be trained on later."""
+    tokens = ch02.generate_text_basic_cache(MODEL, torch.tensor([PROMPT]), 2)
+    logits = MODEL(tokens)
+    assert logits.requires_grad
+    logits.sum().backward()
+    MODEL.zero_grad(set_to_none=True)
+    stream = ch02.generate_text_basic_stream(MODEL, torch.tensor([PROMPT]), 2)
+    next(stream)
+    assert torch.is_grad_enabled()
+
+
+def test_stats(capsys):
+    ch02.generate_stats(torch.tensor([[0, 1, 2]]), Letters(), start_time=1.0, end_time=2.5)
+    assert capsys.readouterr().out == "Time: 1.50 sec\n2 tokens/sec\n\nabc\n"
+    ch02.generate_stats(torch.tensor([[0]]), Letters(), start_time=1.0, end_time=1.0)
+
+
+# --- chapter 4 ---
+
+
+def test_text_from_any_generator(capsys):
+    text = ch04.generate_text_stream_concat_flex(Counter(), Letters(), "abc", "cpu", 20)
+    assert text == "defghi" and capsys.readouterr().out == ""
+    sampled = dict(generate_func=ch04.generate_text_top_p_stream_cache, temperature=0.5, top_p=0.5)
+    text = ch04.generate_text_stream_concat_flex(
+        Counter(), Letters(), "abc", "cpu", 3, verbose=True, **sampled
+    )
+    assert text == "def" and capsys.readouterr().out == "def\n"
+
+
+def test_temperature_must_be_positive():
+    logits = torch.tensor([[1.0, 2.0]])
+    assert ch04.scale_logits_by_temperature(logits, 0.5).tolist() == [[2.0, 4.0]]
+    for temperature in (0, -1.0):
+        with pytest.raises(ValueError, match="temperature"):
+            ch04.scale_logits_by_temperature(logits, temperature)
+
+
+@pytest.mark.parametrize("temperature", [0.0, None])
+def test_temperature_zero_is_greedy(temperature):
+    prompt = torch.tensor([PROMPT])
+    greedy = ch02.generate_text_basic(MODEL, prompt, 12, eos_token_id=12)
+    for stream in (ch04.generate_text_temp_stream_cache, ch04.generate_text_top_p_stream_cache):
+        tokens = list(stream(MODEL, prompt, 12, 12, temperature=temperature))
+        assert torch.equal(torch.cat(tokens, dim=1), greedy)
+    default = list(ch04.generate_text_top_p_stream_cache(MODEL, prompt, 12, 12))
+    assert torch.equal(torch.cat(default, dim=1), greedy)
+
+
+@pytest.mark.parametrize("top_p", [None, 0.8])
+def test_plain_samples_have_the_exact_distribution(top_p):
+    """The same law that test_sampling_generate.py holds the batched sampler to."""
+    model, prompt = small_model(5, sharpness=3.0, n_layers=1), [1, 2]
+    exact = exact_pairs(model, prompt, 0.9, top_p or 1.0, 0)
+    stream, extra = ch04.generate_text_temp_stream_cache, {}
+    if top_p:
+        stream, extra = ch04.generate_text_top_p_stream_cache, {"top_p": top_p}
+    torch.manual_seed(0)
+    counts = torch.zeros(25)
+    for _ in range(700):
+        first, second = stream(model, torch.tensor([prompt]), 2, temperature=0.9, **extra)
+        counts[first.item() * 5 + second.item()] += 1
+    assert abs(chi_squared_deviations(counts, exact)) < 3.5
+
+
+def test_count_samples(capsys):
+    torch.manual_seed(0)
+    ch04.count_samples(torch.tensor([[0.0, 1.0, 0.0]]), num_samples=50)
+    ch04.count_samples(torch.tensor([0.0, 1.0]), num_samples=5, tokenizer=Letters())
+    assert capsys.readouterr().out == "50x 1\n5x 'b'\n"
+
+
+def test_plots_show_what_they_were_given():
+    import matplotlib.pyplot as plt
+
+    logits = torch.arange(20.0)[None]
+    ch04.plot_scores_bar(logits, start=5, end=12, ylabel="Score")
+    axes = plt.gca()
+    assert [bar.get_height() for bar in axes.patches][:7] == list(range(5, 12))
+    assert axes.get_ylabel() == "Score" and axes.texts[0].get_text() == "token 11"
+    plt.close("all")
+    ch04.plot_logits_with_temperature(logits, start=5, end=12, T1=0.5, T2=5.0)
+    heights = {line.get_label(): line.get_ydata()[0] for line in plt.gca().lines}
+    assert heights == {"temperature 1.0": 5, "temperature 0.5": 10, "temperature 5.0": 1}
+    plt.close("all")
+
+
+def answers(monkeypatch, texts):
+    queue = iter(texts)
+    monkeypatch.setattr(ch04, "generate_text_stream_concat_flex", lambda *a, **k: next(queue))
+
+
+def test_the_most_frequent_answer_wins(monkeypatch, capsys):
+    texts = ["\\boxed{4}", "it is \\boxed{5}", "\\boxed{4}"]
+    answers(monkeypatch, texts)
+    vote = ch04.self_consistency_vote(None, None, "?", "cpu", num_samples=3)
+    assert vote == {
+        "full_answers": texts,
+        "short_answers": ["4", "5", "4"],
+        "counts": {"4": 2, "5": 1},
+        "groups": {"4": [0, 2], "5": [1]},
+        "majority_winners": ["4"],
+        "final_answer": "4",
+    }
+    assert len(capsys.readouterr().out.splitlines()) == 3
+
+
+def test_a_tie_has_no_final_answer(monkeypatch):
+    answers(monkeypatch, ["\\boxed{4}", "\\boxed{5}"])
+    vote = ch04.self_consistency_vote(None, None, "?", "cpu", num_samples=2, show_progress=False)
+    assert vote["majority_winners"] == ["4", "5"] and vote["final_answer"] is None
+    vote = ch04.self_consistency_vote(None, None, "?", "cpu", num_samples=0)
+    assert vote["majority_winners"] == [] and vote["final_answer"] is None
+
+
+def test_a_vote_can_be_repeated():
+    class Digits(Letters):
+        eos_token_id = None
+
+        def encode(self, text):
+            return [int(c) for c in text]
+
+        def decode(self, ids):
+            return " ".join(map(str, ids))
+
+    options = dict(num_samples=4, max_new_tokens=4, show_progress=False)
+    first, again, other = (
+        ch04.self_consistency_vote(MODEL, Digits(), "123", "cpu", seed=seed, **options)
+        for seed in (1, 1, 2)
+    )
+    assert first == again
+    assert first["full_answers"] != other["full_answers"]
+    assert len(set(first["full_answers"])) > 1

@@ -1,0 +1,34 @@
+"""The prompt is one exact string; its variants are built from it."""
+
+from reasoning_from_scratch.problems import Problem
+from reasoning_from_scratch.prompts import few_shot_prompt, render_chat_prompt, render_prompt
+
+EXACT = (
+    "You are a helpful math assistant.\nAnswer the question and write the final result on a "
+    "new line as:\n\\boxed{ANSWER}\n\nQuestion:\nWhat is 2+2?\n\nAnswer:"
+)
+
+
+def test_the_string_the_published_checkpoints_know():
+    assert render_prompt("What is 2+2?") == EXACT
+    assert render_prompt(prompt="{x}\n\\n").count("Question:\n{x}\n\\n\n\nAnswer:") == 1
+
+
+def test_examples_come_first_and_end_with_a_box():
+    examples = [
+        Problem("a", "1+1?", "2", solution="One and one is 2."),
+        Problem("b", "1+2?", "3", solution="It is \\boxed{3}."),
+        Problem("c", "1+3?", "4"),
+    ]
+    text = few_shot_prompt(examples)("What is 2+2?")
+    assert text.endswith(EXACT)
+    answers = [part.split("\n\n\n")[0] for part in text.split("Answer:")[1:4]]
+    assert answers == ["\nOne and one is 2.\n\\boxed{2}", "\nIt is \\boxed{3}.", "\n\\boxed{4}"]
+    assert few_shot_prompt([])("What is 2+2?") == EXACT
+
+
+def test_variants_combine():
+    render = few_shot_prompt([Problem("a", "1+1?", "2")], render_chat_prompt)
+    assert render("x").count("\\boxed{ANSWER}") == 2
+    assert render("x").endswith(render_chat_prompt("x"))
+    assert render_chat_prompt("x").startswith("x\n\n")
