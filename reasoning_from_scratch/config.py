@@ -237,7 +237,8 @@ def did_you_mean(word: str, known: list[str]) -> str:
 SMALLEST = {
     "steps": 1, "problems_per_step": 1, "rollouts": 2, "max_new_tokens": 1, "top_k": 0,
     "sample_rows": 1, "epochs": 1, "num_substeps": 1, "lr": 0, "warmup_steps": 0,
-    "weight_decay": 0, "grad_clip": 0, "micro_batch_tokens": 1, "eval_every": 0, "eval_limit": 1, "eval_samples": 1,
+    "weight_decay": 0, "grad_clip": 0, "micro_batch_tokens": 1, "eval_every": 0, "eval_limit": 1,
+    "eval_samples": 1,
     "save_every": 0, "rolling_every": 0, "keep_last": 0, "report_every": 0, "clip_low": 0,
     "clip_high": 0, "kl_coef": 0, "dro_beta": 0, "num_groups_to_log": 0, "problem_limit": 1,
     "overlong_penalty": 0,

@@ -72,7 +72,7 @@ def entropy_rise(rows: Rows) -> Alarm | None:
         return None
     saw = f"entropy has risen from {start:.2f} to {now:.2f} nats per token"
     return Alarm("entropy_rise", saw, "lr is too high, or many updates per rollout; the text "
-                 "dissolves into noise: go back to the best checkpoint with a lower lr")  # fmt: skip
+                 "dissolves into noise: go back to the best save with a lower lr")  # fmt: skip
 
 
 def length_limit(rows: Rows) -> Alarm | None:

@@ -10,6 +10,7 @@ import platform
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
@@ -19,11 +20,18 @@ from reasoning_from_scratch.config import TrainConfig, from_json, to_json
 from reasoning_from_scratch.disk import write_whole
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.metrics import CSV_COLUMNS, csv_row
+from reasoning_from_scratch.rollouts import Group
 
 log = logging.getLogger("reasoning_from_scratch")
 
 # A folder with one of these has a run in it.
 TRACES = ("config.json", "metrics.jsonl", "checkpoints.jsonl")
+# What else a run writes: --overwrite deletes this and nothing more.
+WRITTEN = (
+    "metrics.csv", "logs.log", "code.diff", "timing_spans.jsonl", "probes.jsonl", "report.html",
+    "train_iteration_*", "eval_*_iteration_*", "iteration_*", "checkpoints", "curves.png",
+    "nonfinite_step_*", "wandb_id",
+)  # fmt: skip
 
 
 class RunFolder:
@@ -61,16 +69,9 @@ class RunFolder:
         except OSError as error:
             raise UserError(f"cannot write to {self.path}: {error.strerror}") from None
 
-    def reopen(self) -> None:
-        if not (self.path / "config.json").is_file():
-            raise UserError(f"{self.path} has no config.json, so there is no run to resume in it")
-        self.open_log()
-
     def clear(self) -> None:
         """Delete what a run writes, and nothing else that may lie in the folder."""
-        for pattern in (*TRACES, "metrics.csv", "logs.log", "code.diff", "timing_spans.jsonl",
-                        "report.html", "*.png", "train_iteration_*", "eval_*_iteration_*",
-                        "iteration_*", "checkpoints", "nonfinite_step_*", "wandb_id"):  # fmt: skip
+        for pattern in (*TRACES, *WRITTEN):
             for path in self.path.glob(pattern):
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
 
@@ -91,6 +92,8 @@ class RunFolder:
 
     def read_config(self) -> TrainConfig:
         """The configuration as last resumed: the first one with all later changes applied."""
+        if not (self.path / "config.json").is_file():
+            raise UserError(f"{self.path} has no config.json, so there is no run to resume in it")
         try:
             values = json.loads((self.path / "config.json").read_text(encoding="utf-8"))
         except ValueError:
@@ -111,13 +114,18 @@ class RunFolder:
 
     # -- metrics
 
+    def read_metrics(self, total_steps: int, before: float = math.inf) -> None:
+        self.total_steps = total_steps
+        rows = read_lines(self.path / "metrics.jsonl")
+        self.rows = [row for row in rows if row["step"] < before]
+
     def rewind(self, step: int, total_steps: int) -> None:
         """Drop the lines of `step` and later, which will be run again, and torn lines."""
-        self.total_steps = total_steps
-        self.rows = [row for row in read_lines(self.path / "metrics.jsonl") if row["step"] < step]
-        spans = [r for r in read_lines(self.path / "timing_spans.jsonl") if r["step"] < step]
+        self.read_metrics(total_steps, step)
         write_whole(self.path / "metrics.jsonl", as_lines(self.rows))
-        write_whole(self.path / "timing_spans.jsonl", as_lines(spans))
+        for name in ("timing_spans.jsonl", "probes.jsonl"):
+            kept = [row for row in read_lines(self.path / name) if row["step"] < step]
+            write_whole(self.path / name, as_lines(kept))
         table = [list(CSV_COLUMNS), *(csv_row(row, total_steps) for row in self.rows)]
         write_whole(self.path / "metrics.csv", as_csv(table))
 
@@ -137,6 +145,15 @@ class RunFolder:
         append(self.path / "metrics.csv", as_csv([csv_row(clean, self.total_steps)]))
         timing = {"step": row["step"], "spans": spans}
         append(self.path / "timing_spans.jsonl", as_lines([timing]))
+
+
+    def write_for_repro(self, step: int, groups: Sequence[Group]) -> Path:
+        """The rollouts whose loss or gradient was not finite, to look at and to run again."""
+        path = self.path / f"nonfinite_step_{step:06d}.jsonl"
+        names = ("prompt_ids", "response_ids", "logprobs", "advantage", "reward", "text")
+        rollouts = [rollout for group in groups for rollout in group.rollouts]
+        path.write_text(as_lines([{n: getattr(r, n) for n in names} for r in rollouts]))
+        return path
 
 
 def finite(row: dict) -> tuple[dict, list[str]]:

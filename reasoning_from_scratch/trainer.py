@@ -24,7 +24,7 @@ from reasoning_from_scratch.rollouts import (
     micro_batches,
     on_policy_rollouts,
 )
-from reasoning_from_scratch.training_run import start_run
+from reasoning_from_scratch.run_start import start_run
 
 
 @dataclass
@@ -52,17 +52,20 @@ def train(config: TrainConfig, **given) -> TrainResult:
         try:
             for step, groups in enumerate(rollouts, run.first_step):
                 metrics = rollout_metrics(groups) | run.evaluate_if_due(step)
-                run.report_rollouts("train", step, groups)
+                # 3. Advantage: how much better than the other answers to this problem.
+                sampled, groups = groups, chosen_groups(groups, config)
+                set_advantages(groups, config)
+                run.report_rollouts("train", step, sampled)
+                run.refresh_report_if_due(step)
                 with interrupts.held():
                     with run.clock("train"):
-                        # 3. Advantage: how much better than the other answers to this problem.
-                        groups = chosen_groups(groups, config)
-                        set_advantages(groups, config)
                         # 4. Batch.  5. Update.
                         lr = learning_rate(config, step)
                         updated = update_policy(
                             run.model, run.optimizer, groups, config, lr, run.reference
                         )
+                    if updated["optim/nonfinite"]:
+                        run.report_nonfinite(step, groups)
                     stopped = run.finish_step(step, metrics | advantage_metrics(groups) | updated)
                 if stopped:
                     break
@@ -184,7 +187,8 @@ def add_kl_to_advantages(batch: Batch, sizes: list[int], kl_coef: float) -> None
 
 def batch_logprobs(model: nn.Module, batch: Batch, config: TrainConfig) -> Tensor:
     """Log-probabilities (B, T) of the sampled tokens, each at its own position; 0 elsewhere."""
-    hidden = model.hidden_states(batch.token_ids[:, :-1])  # (B, T - 1, D); t predicts t + 1
+    hidden_states = getattr(model, "training_pass", model.hidden_states)  # compiled, if asked for
+    hidden = hidden_states(batch.token_ids[:, :-1])  # (B, T - 1, D); t predicts t + 1
     kept = None
     if batch.kept is not None:
         kept = pack_kept(list(chain.from_iterable(batch.kept)))

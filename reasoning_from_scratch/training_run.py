@@ -1,31 +1,27 @@
-"""TrainingRun: all that a run holds while it runs, how it starts, resumes and ends."""
+"""TrainingRun: all that a run holds while it runs, and what is done beside the updates."""
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
-from pathlib import Path
 from statistics import fmean
 
-import torch
 from torch import nn
 
-from reasoning_from_scratch.checkpoints import Checkpoints, load_trainer_state
+from reasoning_from_scratch.checkpoints import Checkpoints
 from reasoning_from_scratch.clock import Clock
-from reasoning_from_scratch.config import TrainConfig, replaced, resolved
-from reasoning_from_scratch.device import default_dtype, trusted_device
+from reasoning_from_scratch.config import TrainConfig, replaced
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation import pass_at_k
 from reasoning_from_scratch.health import new_alarms
 from reasoning_from_scratch.metrics import with_short_names
 from reasoning_from_scratch.optim import AdamW
-from reasoning_from_scratch.problems import Problem, load_problems
-from reasoning_from_scratch.progress import Progress, show_log
-from reasoning_from_scratch.report import write_iteration
+from reasoning_from_scratch.problems import Problem
+from reasoning_from_scratch.progress import Progress
+from reasoning_from_scratch.report import record_probes, write_iteration, write_run_report
 from reasoning_from_scratch.rollouts import Group, reward_groups, sample_groups
 from reasoning_from_scratch.run_folder import RunFolder, close_logs, log
-from reasoning_from_scratch.weights import load_model_and_tokenizer, load_weights, save_hf_folder
+from reasoning_from_scratch.tracker import Tracker
 
+PROBE_PROBLEMS = 4  # problems whose answers are followed through the whole run
 NONFINITE_LIMIT = 5  # so many steps in a row without a finite gradient end the run
 
 
@@ -42,17 +38,24 @@ class TrainingRun:
     reference: nn.Module | None
     folder: RunFolder
     checkpoints: Checkpoints
-    first_step: int
-    progress: Progress
+    first_step: int = 0
+    progress: Progress = field(default_factory=lambda: Progress(0, quiet=True))
+    tracker: Tracker = field(default_factory=Tracker)
     clock: Clock = field(default_factory=Clock)
     done: int = 0  # steps whose update is in the weights
 
     def __enter__(self) -> "TrainingRun":
         return self
 
-    def __exit__(self, *exception: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self.progress.close()
+        self.tracker.finish()
+        if isinstance(error, UserError):
+            log.error("%s", error)
         close_logs()
+        if isinstance(error, OSError):
+            why = f"{error.strerror or error}; what was saved is whole"
+            raise UserError(f"{self.folder.path}: {why}: --resume {self.folder.path}") from error
 
     # -- evaluation
 
@@ -85,6 +88,19 @@ class TrainingRun:
                 num_groups_to_log=self.config.num_groups_to_log,
             )  # fmt: skip
 
+    def refresh_report_if_due(self, step: int) -> None:
+        """report.html from the files, and what the model answers to the probe problems now."""
+        every = self.config.report_every
+        ends = step in (self.first_step, self.config.steps)
+        if not ends and not (every and step % every == 0):
+            return
+        with self.clock("report"):
+            probes = (self.eval_problems or self.problems)[:PROBE_PROBLEMS]
+            record_probes(self.folder.path, step, self.model, self.tokenizer, probes,
+                          self.config.max_new_tokens)  # fmt: skip
+            if step > self.first_step:
+                write_run_report(self.folder.path)
+
     # -- the end of a step
 
     def finish_step(self, step: int, metrics: dict[str, float]) -> str:
@@ -102,9 +118,11 @@ class TrainingRun:
         }
         self.folder.write_metrics(row | times | self.speeds(row, times), spans)
         self.progress.show(self.folder.rows[-1])
+        self.tracker.log(self.folder.rows[-1])
         stopped = self.look_after()
         if last:
             self.save(self.done, final=True)
+            self.refresh_report_if_due(self.done)
         elif config.save_every and self.done % config.save_every == 0:
             self.save(self.done)
         elif stopped or (config.rolling_every and self.done % config.rolling_every == 0):
@@ -119,14 +137,17 @@ class TrainingRun:
             for name, t in seconds.items()
         }
 
+    def report_nonfinite(self, step: int, groups: Sequence[Group]) -> None:
+        path = self.folder.write_for_repro(step, groups)
+        log.warning("step %d: loss or gradient was not finite, so no update; its rollouts are in "
+                    "%s", step, path)  # fmt: skip
+
     def look_after(self) -> str:
         """Say what looks wrong; the reason to end the run now, or ""."""
         rows = self.folder.rows
         found = new_alarms(rows)
         for alarm in found:
             log.warning("step %d: %s", rows[-1]["step"], alarm)
-        if rows[-1]["optim/nonfinite"]:
-            log.warning("step %d: loss or gradient was not finite; no update", rows[-1]["step"])
         recent = rows[-NONFINITE_LIMIT:]
         if len(recent) == NONFINITE_LIMIT and all(row["optim/nonfinite"] for row in recent):
             return (f"loss or gradient was not finite in {NONFINITE_LIMIT} steps in a row; the "
@@ -163,91 +184,3 @@ def eval_metrics(name: str, groups: Sequence[Group]) -> dict[str, float]:
     for k in (k for k in (1, 2, 4, 8, 16, 32, 64) if k <= samples and samples > 1):
         metrics[f"{name}/pass@{k}"] = fmean(pass_at_k(samples, c, k) for c in right)
     return metrics | {"eval_acc": metrics[f"{name}/env/all/correct"]}
-
-
-# ---- starting and resuming
-
-
-def start_run(
-    config: TrainConfig,
-    model: nn.Module | None = None,
-    tokenizer: object | None = None,
-    problems: Sequence[Problem] | None = None,
-    eval_problems: Sequence[Problem] | None = None,
-    quiet: bool = False,
-) -> TrainingRun:
-    """Load what `config` names, unless it is given, and open its run folder."""
-    config = resolved(config)
-    if not quiet:
-        show_log()
-    if config.resume:
-        config = replaced(config, log_path=config.resume)
-    elif config.log_path is None:
-        config = replaced(config, log_path=default_folder(config))
-    folder = RunFolder(config.log_path)
-    if not config.resume:
-        folder.refuse_used(config.overwrite)  # before minutes of loading
-    if model is None:
-        device = trusted_device(config.device)
-        dtype = default_dtype(device) if config.dtype == "auto" else getattr(torch, config.dtype)
-        model, tokenizer = load_model_and_tokenizer(config.model, device, dtype=dtype)
-    problems = problems or load_problems(config.problems, config.data_path, config.problem_limit)
-    if config.eval_every and not eval_problems:
-        eval_problems = load_problems(config.eval_problems, limit=config.eval_limit)
-    run = TrainingRun(
-        config=config,
-        model=model,
-        tokenizer=tokenizer,
-        problems=problems,
-        eval_problems=eval_problems or [],
-        reference=frozen_copy(model) if config.kl != "none" else None,
-        optimizer=AdamW(
-            model, config.beta1, config.beta2, config.weight_decay,
-            config.low_precision_updates, config.seed,
-        ),
-        folder=folder,
-        checkpoints=Checkpoints(folder.path, lambda path: save_hf_folder(model, tokenizer, path)),
-        first_step=0,
-        progress=None,
-    )  # fmt: skip
-    open_folder(run)
-    run.progress = Progress(config.steps, run.first_step, quiet=quiet)
-    return run
-
-
-def open_folder(run: TrainingRun) -> None:
-    """A fresh run folder; or, resuming, everything as it was after the newest whole save."""
-    config = run.config
-    if not config.resume:
-        run.folder.create(config)
-        return
-    run.folder.reopen()
-    line = run.checkpoints.newest_whole()
-    if line is not None:
-        place = run.checkpoints.place(line)
-        load_weights(run.model, place)
-        tensors, state = load_trainer_state(place)
-        run.optimizer.load_state_dict(tensors, state["updates"])
-        run.first_step = run.done = line["batch"]
-    if run.first_step >= config.steps:
-        raise UserError(f"{config.resume} has already run its {config.steps} steps; to go on, "
-                        "give a larger --steps")  # fmt: skip
-    run.folder.note_resume(config, run.first_step)
-    run.folder.rewind(run.first_step, config.steps)
-    run.checkpoints.rewind(run.first_step)
-    log.info("resuming %s at step %d of %d", config.resume, run.first_step, config.steps)
-
-
-def resumed_config(path: str | Path, **changes: object) -> TrainConfig:
-    """The configuration with which `train` continues the run in `path`."""
-    saved = RunFolder(path).read_config()
-    return replaced(saved, resume=str(path), overwrite=False, **changes)
-
-
-def default_folder(config: TrainConfig) -> str:
-    stamp = datetime.now().strftime("%Y-%m-%d-%H%M%S")
-    return f"runs/{config.recipe}-{Path(config.model).name}-{stamp}"
-
-
-def frozen_copy(model: nn.Module) -> nn.Module:
-    return copy.deepcopy(model).requires_grad_(False).eval()

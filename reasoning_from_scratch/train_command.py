@@ -1,0 +1,47 @@
+"""`rfs train`: flags over recipe over defaults; or, resuming, flags over what the run had."""
+
+import tyro
+
+from reasoning_from_scratch.config import TrainConfig
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.run_start import configure, resumed_config
+
+
+def train_command(argv: list[str]) -> int:
+    """Reads the flags itself, because the defaults depend on --recipe and --resume."""
+    config = parse_flags(argv)
+    from reasoning_from_scratch.trainer import train
+
+    result = train(config)
+    if result.stopped:
+        print(result.stopped)
+        return 130 if result.stopped.startswith("interrupted") else 1
+    print(f"done: {result.folder} holds the weights, metrics.csv and report.html")
+    return 0
+
+
+def parse_flags(argv: list[str]) -> TrainConfig:
+    resume, recipe = last_value("--resume", argv), last_value("--recipe", argv)
+    if resume and recipe:
+        raise UserError("--resume keeps the run's recipe; leave out --recipe")
+    default = resumed_config(resume) if resume else configure(recipe or TrainConfig.recipe)
+    about = "Train a model with verifiable rewards. `rfs recipes` lists the recipes."
+    return tyro.cli(TrainConfig, args=argv, default=default, prog="rfs train", description=about)
+
+
+def last_value(name: str, argv: list[str]) -> str | None:
+    """The value of a flag, written as --flag VALUE or --flag=VALUE."""
+    value = None
+    for word, following in zip(argv, [*argv[1:], ""], strict=True):
+        if word == name:
+            value = following
+        elif word.startswith(f"{name}="):
+            value = word.removeprefix(f"{name}=")
+    return value
+
+
+def recipes_command() -> None:
+    """Prints what each recipe changes, and its paper."""
+    from reasoning_from_scratch.recipes import recipe_table
+
+    print(recipe_table())

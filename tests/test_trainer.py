@@ -1,0 +1,253 @@
+"""The trainer's numbers: same answer two ways, no signal no step, bad numbers no update."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from toy import toy_config, toy_model, toy_problems, toy_world
+
+from reasoning_from_scratch.config import replaced, resolved
+from reasoning_from_scratch.losses import policy_loss
+from reasoning_from_scratch.optim import AdamW
+from reasoning_from_scratch.recipes import RECIPES
+from reasoning_from_scratch.rollouts import Group, make_batch, reward_groups, sample_groups
+from reasoning_from_scratch.run_start import configure
+from reasoning_from_scratch.trainer import (
+    accumulate_gradient,
+    batch_logprobs,
+    chosen_groups,
+    frozen_logprobs,
+    prepared_part,
+    set_advantages,
+    substep_shares,
+    train,
+    update_policy,
+)
+
+
+@pytest.fixture
+def world(tmp_path):
+    return toy_world(tmp_path)
+
+
+def sampled(world, config, step=0) -> list[Group]:
+    groups = sample_groups(world["model"], world["tokenizer"], toy_problems(8), config, step)
+    reward_groups(groups, config)
+    for number, group in enumerate(groups):  # random models are rarely right: pay for letters
+        for rollout in group.rollouts:
+            rollout.reward = float(len(set(rollout.response_ids)) % 3) * (number % 4 != 3)
+    set_advantages(groups, config)
+    return groups
+
+
+def gradients(model) -> torch.Tensor:
+    return torch.cat([p.grad.flatten() for p in model.parameters()])
+
+
+def fresh_optimizer(model) -> AdamW:
+    return AdamW(model)
+
+
+# ---- the same gradient, however the step is split
+
+
+@pytest.mark.parametrize("aggregate", ["sum", "constant", "sequence", "token"])
+@pytest.mark.parametrize("tokens", [1, 400, 1500])
+def test_micro_batches_give_the_gradient_of_one_batch(world, tmp_path, aggregate, tokens):
+    config = resolved(toy_config(tmp_path, aggregate=aggregate, kl="k3", kl_coef=0.1))
+    model, reference = world["model"], toy_model(seed=1)
+    groups = sampled(world, config)
+    part = prepared_part(model, reference, groups, config, torch.device("cpu"))
+    found = []
+    for budget in (10**9, tokens):
+        model.zero_grad()
+        accumulate_gradient(model, part, replaced(config, micro_batch_tokens=budget))
+        found.append(gradients(model))
+    whole, split = found
+    assert whole.norm() > 0
+    assert (whole - split).norm() <= 1e-6 * whole.norm()
+
+
+def test_dropping_uniform_groups_changes_nothing_but_the_time(world, tmp_path):
+    config = resolved(toy_config(tmp_path))
+    groups = sampled(world, config)
+    assert 0 < sum(group.live for group in groups) < len(groups)
+    found = []
+    for drop in (True, False):
+        world["model"].zero_grad()
+        asked = replaced(config, drop_uniform_groups=drop)
+        part = prepared_part(world["model"], None, groups, asked, torch.device("cpu"))
+        assert len(part.batch) == 8 * sum(group.live or not drop for group in groups)
+        accumulate_gradient(world["model"], part, asked)
+        found.append(gradients(world["model"]))
+    torch.testing.assert_close(found[0], found[1], rtol=1e-5, atol=1e-7)
+
+
+def test_order_of_rollouts_does_not_matter(world, tmp_path):
+    config = resolved(toy_config(tmp_path))
+    groups = sampled(world, config)
+    found = []
+    for order in (groups, groups[::-1]):
+        world["model"].zero_grad()
+        part = prepared_part(world["model"], None, order, config, torch.device("cpu"))
+        accumulate_gradient(world["model"], part, config)
+        found.append(gradients(world["model"]))
+    assert (found[0] - found[1]).norm() <= 1e-6 * found[0].norm()
+
+
+def test_padding_is_never_read(world, tmp_path):
+    config = resolved(toy_config(tmp_path))
+    groups = sampled(world, config)
+    part = prepared_part(world["model"], None, groups, config, torch.device("cpu"))
+    before = batch_logprobs(world["model"], part.batch, config)
+    width = part.batch.token_ids.shape[1]
+    padding = torch.arange(width) >= part.batch.lengths[:, None]  # (B, T)
+    noisy = replace(part.batch, token_ids=part.batch.token_ids.masked_fill(padding, 39))
+    assert torch.equal(before, batch_logprobs(world["model"], noisy, config))
+
+
+# ---- sampler and trainer
+
+
+@pytest.mark.parametrize("changes", [
+    {}, {"temperature": 0.7},
+    {"top_p": 0.8, "keep_sampling_mask": True},
+    {"top_k": 5, "temperature": 1.3, "keep_sampling_mask": True},
+])  # fmt: skip
+def test_trainer_computes_the_log_probabilities_that_the_sampler_recorded(
+    world, tmp_path, changes
+):
+    config = resolved(toy_config(tmp_path, **changes))
+    groups = sampled(world, config)
+    batch = make_batch([r for group in groups for r in group.rollouts])
+    found = frozen_logprobs(world["model"], batch, config)
+    torch.testing.assert_close(found, batch.old_logprobs, rtol=0, atol=2e-6)
+
+
+def test_gap_between_sampler_and_trainer_is_logged_and_tiny(world, tmp_path):
+    config = resolved(toy_config(tmp_path))
+    groups = sampled(world, config)
+    metrics = update_policy(
+        world["model"], fresh_optimizer(world["model"]), groups, config, lr=1e-3
+    )
+    assert abs(metrics["optim/kl_sample_train_v1"]) < 1e-6
+    assert metrics["optim/kl_sample_train_v2"] < 1e-6
+    assert metrics["optim/ratio_mean"] == pytest.approx(1, abs=1e-5)
+    assert metrics["optim/updates"] == 1
+
+
+# ---- when there is nothing to learn, or nothing finite
+
+
+def test_without_a_signal_nothing_moves(world, tmp_path):
+    """Momentum included: a first update fills it, a step of uniform groups must not use it."""
+    config, model = resolved(toy_config(tmp_path)), world["model"]
+    optimizer = fresh_optimizer(model)
+    update_policy(model, optimizer, sampled(world, config), config, lr=1e-2)
+    before = [p.clone() for p in model.parameters()]
+    groups = sampled(world, config)
+    for group in groups:
+        for rollout in group.rollouts:
+            rollout.reward = 0.1
+    set_advantages(groups, config)
+    metrics = update_policy(model, optimizer, groups, config, lr=1e-2)
+    assert metrics["optim/updates"] == 0 and metrics["optim/kl_sample_train_v1"] is None
+    assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+
+
+def test_non_finite_loss_skips_the_update(world, tmp_path):
+    config, model = resolved(toy_config(tmp_path)), world["model"]
+    groups = sampled(world, config)
+    live = next(group for group in groups if group.live)
+    live.rollouts[0].logprobs[0] = -math.inf
+    live.rollouts[0].advantage = -1.0
+    before = [p.clone() for p in model.parameters()]
+    metrics = update_policy(model, fresh_optimizer(model), groups, config, lr=1e-2)
+    assert metrics["optim/nonfinite"] == 1 and metrics["optim/updates"] == 0
+    assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+    assert all(p.grad is None for p in model.parameters())
+
+
+def test_several_non_finite_steps_end_the_run(world, tmp_path, monkeypatch):
+    def broken(*given, **named):
+        loss, sums = policy_loss(*given, **named)
+        return loss * math.nan, sums | {"loss": loss.detach() * math.nan}
+
+    monkeypatch.setattr("reasoning_from_scratch.trainer.policy_loss", broken)
+    monkeypatch.setattr(
+        "reasoning_from_scratch.rollouts.total_reward", lambda parts, *_: next(rewards)
+    )
+    rewards = iter([0.0, 1.0] * 10_000)
+    before = [p.clone() for p in world["model"].parameters()]
+    result = train(toy_config(tmp_path / "run", steps=20, preflight=False), quiet=True, **world)
+    assert len(result.rows) == 5 and "not finite" in result.stopped
+    assert all(torch.equal(a, b) for a, b in zip(before, result.model.parameters(), strict=True))
+    assert len(list((tmp_path / "run").glob("nonfinite_step_*"))) == 5
+    assert '"optim/loss": null' in (tmp_path / "run" / "metrics.jsonl").read_text()
+
+
+# ---- sub-steps, epochs, active sampling
+
+
+def test_substeps_split_whole_groups():
+    assert substep_shares(list("abcdef"), 3) == [["a", "b"], ["c", "d"], ["e", "f"]]
+    assert substep_shares(list("abc"), 2) == [["a", "b"], ["c"]]
+    assert substep_shares([], 2) == []
+
+
+def test_epochs_and_substeps_take_their_steps(world, tmp_path):
+    config = resolved(toy_config(tmp_path, epochs=3, num_substeps=2, problems_per_step=8))
+    optimizer = fresh_optimizer(world["model"])
+    metrics = update_policy(world["model"], optimizer, sampled(world, config), config, lr=1e-2)
+    assert metrics["optim/updates"] == optimizer.updates == 6
+    assert metrics["optim/ratio_max"] > 1.001  # later passes see a moved policy
+    assert metrics["optim/kl_sample_train_v2"] < 1e-6  # the first pass does not
+
+
+def test_active_sampling_trains_on_the_first_live_groups(world, tmp_path):
+    config = resolved(toy_config(tmp_path, active_sampling=True, problems_per_step=3))
+    groups = sampled(world, config)
+    chosen = chosen_groups(groups, config)
+    assert len(chosen) == 3 and all(group.live for group in chosen)
+    assert [groups.index(group) for group in chosen] == sorted(map(groups.index, chosen))
+
+
+@pytest.mark.parametrize("recipe", sorted(RECIPES))
+def test_every_recipe_trains(recipe, world, tmp_path):
+    values = vars(toy_config(tmp_path / "run", steps=2))
+    defaults = vars(toy_config(tmp_path / "run")).keys() - RECIPES[recipe].changes.keys()
+    asked = {name: values[name] for name in
+             ("model", "steps", "problems_per_step", "rollouts", "max_new_tokens", "lr", "device",
+              "preflight", "log_path") if name in defaults}  # fmt: skip
+    result = train(configure(recipe, **asked), quiet=True, **world)
+    assert len(result.rows) == 2 and not result.stopped
+
+
+def test_reward_rises(world, tmp_path):
+    """The whole loop learns: from one in ten right to most."""
+    config = toy_config(tmp_path / "run", steps=20, lr=2e-2, problems_per_step=1, rollouts=32,
+                        max_new_tokens=2, advantage="mean", num_groups_to_log=0)  # fmt: skip
+    world["problems"] = toy_problems(4)[:1]
+    rows = train(config, quiet=True, **world).rows
+    assert rows[0]["env/all/correct"] < 0.3
+    assert rows[-1]["env/all/correct"] > 0.8
+
+
+def test_bfloat16_models_train(world, tmp_path):
+    world["model"] = toy_model(dtype=torch.bfloat16)
+    for updates in ("master", "stochastic"):
+        config = toy_config(tmp_path / updates, low_precision_updates=updates, lr=1e-2)
+        result = train(config, quiet=True, **world)
+        assert result.model.out_head.weight.dtype == torch.bfloat16
+        assert result.rows[-1]["optim/nonfinite"] == 0
+
+
+def test_checkpointing_and_compilation_change_no_number(world, tmp_path):
+    rows = []
+    for name, changes in {"plain": {}, "frugal": {"gradient_checkpointing": True}}.items():
+        world["model"] = toy_model()
+        rows.append(train(toy_config(tmp_path / name, **changes), quiet=True, **world).rows)
+    for plain, frugal in zip(*rows, strict=True):
+        assert plain["optim/loss"] == frugal["optim/loss"]
+        assert plain["optim/grad_norm"] == frugal["optim/grad_norm"]
