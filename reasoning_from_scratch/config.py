@@ -174,8 +174,8 @@ class TrainConfig:
     """Save after every so many steps, keeping only the newest of these saves."""
     keep_last: int = 0
     """Keep only so many of the --save-every saves; 0 = all."""
-    report_every: int = 0
-    """Rewrite report.html after every so many steps; 0 = only at the end."""
+    report_every: int = 10
+    """Ask the probe problems and rewrite report.html every so many steps; 0 = only at the end."""
     num_groups_to_log: int = 4
     """Groups written in full to each step's page; 0 = no pages."""
     log_path: str | None = None
