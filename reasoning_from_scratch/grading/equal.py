@@ -31,6 +31,9 @@ class Comparison:
         words = [x.tree[0] == "words" for x in (a, b)]
         if all(words):
             return a.tree == b.tree
+        for base, other in ((a, b), (b, a)):
+            if base.tree[0] == "base" and other.phrase == base.tree[1].lower():
+                return True
         if any(words):
             return self.word_and_letters(*((a, b) if words[0] else (b, a)))
         if a.tree == b.tree:
@@ -78,10 +81,10 @@ class Comparison:
         return (hour_of_day(a), a[2]) == (hour_of_day(b), b[2])
 
     def clock_ratio(self, clock: tuple, ratio: tuple) -> bool:
-        return clock[3] is None and self.ratio_ratio(as_ratio(clock), ratio)
+        return clock[3] is None and clock[2] >= 10 and self.ratio_ratio(as_ratio(clock), ratio)
 
     def clock_value(self, clock: tuple, value: tuple) -> bool:
-        return clock[3] is None and self.ratio_value(as_ratio(clock), value)
+        return clock[3] is None and clock[2] >= 10 and self.ratio_value(as_ratio(clock), value)
 
     def ratio_ratio(self, a: tuple, b: tuple) -> bool:
         """3:4 and 6:8: proportional."""
@@ -99,12 +102,16 @@ class Comparison:
     def base_value(self, base: tuple, value: tuple) -> bool:
         """The digits without their base. Base ten is the number itself."""
         tree = value[1]
-        if not base[1].isdigit() or tree[0] != "num":
+        if not base[1].isdigit() or tree[0] != "num" or value[2]:
             return False
         return tree[1] == int(base[1])
 
     def infinite_infinite(self, a: tuple, b: tuple) -> bool:
         return a[1] == b[1]
+
+    def words_value(self, words: tuple, value: tuple) -> bool:
+        """The letter of a choice, once as text."""
+        return value[1][0] in ("sym", "const") and value[1][1].lower() == words[1]
 
     # lists, tuples, matrices
 

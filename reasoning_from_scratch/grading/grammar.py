@@ -10,8 +10,9 @@ A tree is a nested tuple whose first element names it:
 
 from fractions import Fraction
 
-from .lexer import Token
+from .lexer import CURRENCY, Token
 from .limits import MAX_DEPTH, TooBig, Unparsed
+from .words import number_from_words
 
 END = Token("end", "")
 ZERO, ONE = ("num", Fraction(0)), ("num", Fraction(1))
@@ -23,6 +24,7 @@ SIGNED = {
     "±": lambda term: ("pm", term),
     "∓": lambda term: ("mp", term),
 }
+UNIT_COMMANDS = {"pmod", "mod", "bmod", *CURRENCY.values()}
 ACCENTS = set("bar dot vec hat widehat overrightarrow underline tilde overline".split())
 
 
@@ -126,10 +128,16 @@ class Parser:
         if token.kind == "sym":
             return not self.union_sign()
         if token.kind == "cmd":
-            return token.value not in ("pmod", "mod", "bmod")
+            return not self.unit_command()
         if token.kind != "op" or (token.value == "|" and self.bars):
             return False
         return token.value in STARTS
+
+    def unit_command(self) -> bool:
+        """Currency after the number, \\pmod{7}, \\frac{\\text{m}}{\\text{s}}."""
+        name = self.token.value
+        fraction_of_units = name == "frac" and self.peek(2).kind == "text"
+        return name in UNIT_COMMANDS or fraction_of_units
 
     def union_sign(self) -> bool:
         """The U of (0,1)U(2,3): between two brackets that belong to intervals."""
@@ -145,7 +153,7 @@ class Parser:
         start = self.at
         whole = number(self.take().value)[1]
         fraction = None
-        if self.token == ("cmd", "frac", self.token.gap):
+        if self.token.kind == "cmd" and self.token.value == "frac":
             fraction = self.plain_fraction()
         elif self.token.kind == "num" and self.token.gap and self.peek().value == "/":
             top, bottom = self.token.value, self.peek(2).value
@@ -155,12 +163,12 @@ class Parser:
         if fraction is None or self.sees("^", "!"):
             self.at = start
             return None
-        return ("num", whole + fraction[1][1] / fraction[2][1])
+        return self.postfix(("num", whole + fraction[1][1] / fraction[2][1]))
 
     def plain_fraction(self) -> tuple | None:
         """A proper fraction of two whole numbers, or None."""
-        fraction = self.factor()
-        parts = fraction[1:] if fraction[0] == "div" else ()
+        fraction = self.structure(self.take().value)
+        parts = fraction[1:]
         if len(parts) != 2 or any(p[0] != "num" or p[1].denominator != 1 for p in parts):
             return None
         return fraction if 0 < parts[0][1] < parts[1][1] else None
@@ -176,14 +184,13 @@ class Parser:
         return value
 
     def raised(self, value: tuple) -> tuple:
-        while self.accept("^"):
-            if value[0] == "pow":
-                raise Unparsed  # a^b^c without braces is not LaTeX; plain a**b**c is read below
-            exponent = self.exponent()
-            if exponent == "ordinal":
-                continue
+        self.expect("^")
+        exponent = self.exponent()
+        if exponent != "ordinal":
             value = ("pow", value, exponent) if exponent != ("sym", "T") else transpose(value)
-            value = self.postfix(value)
+        value = self.postfix(value)
+        if self.sees("^"):
+            raise Unparsed  # x^2^3 with braces round the 2: no reading is the usual one
         return value
 
     def exponent(self) -> tuple | str:
@@ -239,18 +246,23 @@ class Parser:
         self.expect("_")
         start = self.at
         if value[0] == "num":
-            digits = self.tokens[self.at - 2].value
-            return ("base", digits, self.base())
+            return ("base", self.digits_before(start - 2), self.base())
         if value[0] != "sym":
             raise Unparsed
         self.braces() if self.sees("{") else self.primary()
         name = "".join(t.value for t in self.tokens[start : self.at] if t.value not in "{}")
         return ("sym", f"{value[1]}_{name}")
 
+    def digits_before(self, at: int) -> str:
+        """101 of 101_2 and of (101)_2."""
+        if self.tokens[at].value == ")" and self.tokens[at - 2].value == "(":
+            at -= 1
+        if self.tokens[at].kind != "num":
+            raise Unparsed
+        return self.tokens[at].value
+
     def base(self) -> int:
         """The base in 101_2, 101_{10}, 101_{(2)}, 101_{\\text{two}}."""
-        from .words import number_from_words
-
         opened = [self.take().value for _ in range(2) if self.sees("{", "(")]
         token = self.take()
         value = int(token.value) if token.kind == "num" and token.value.isdigit() else None

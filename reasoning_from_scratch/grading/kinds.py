@@ -214,7 +214,8 @@ class Kinds:
         names = [thing[1] for thing in flat if thing[0] == "named"]
         if len(flat) > 1 and len(set(names)) == len(flat):
             return ("assign", *((thing[1], thing[2]) for thing in flat))
-        return flat[0] if len(flat) == 1 else ("items", braces, *flat)
+        nested = braces and flat[0][0] == "items"
+        return flat[0] if len(flat) == 1 and not nested else ("items", braces, *flat)
 
     def bracketed(self, tree: tuple) -> tuple:
         _, opening, closing, *items = tree
@@ -286,6 +287,8 @@ class Kinds:
 
     def relation(self, ops: tuple, sides: tuple) -> tuple:
         if ops[-1] == "≈" and len(ops) >= 1 and set(ops[:-1]) <= {"="}:
+            if not self.near(sides[-2], sides[-1]):
+                return FALSE
             ops, sides = self.without_approximation(ops, sides)
             if not ops:
                 return self.settle(sides[0])
@@ -296,6 +299,15 @@ class Kinds:
         if set(ops) <= set(FLIPPED):
             return self.inequalities(ops, sides)
         raise Unparsed
+
+    def near(self, left: tuple, right: tuple) -> bool:
+        """Whether one can be the other, rounded: closer than 1 in 20."""
+        if name_of(left) is not None:
+            return True
+        distance = ("fn", "abs", ("add", self.plain(left), ("neg", self.plain(right))))
+        limit = ("div", ("fn", "abs", self.plain(left)), ("num", Fraction(20)))
+        top, bottom = self.values.form(("add", limit, ("neg", distance)))
+        return (self.values.sign(top) or 0) * (self.values.sign(bottom) or 0) > 0
 
     def without_approximation(self, ops: tuple, sides: tuple) -> tuple[tuple, tuple]:
         """\\sqrt{2} ≈ 1.41 says \\sqrt{2}; x ≈ 1.41 says x = 1.41."""

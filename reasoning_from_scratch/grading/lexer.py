@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from .characters import to_ascii
 from .limits import MAX_CHARS, MAX_TOKENS, TooBig, Unparsed
-from .words import BARE_UNITS, ORDINAL_ENDINGS, looks_like_word
+from .words import AFTER_VALUES, ORDINAL_ENDINGS, looks_like_word
 
 
 class Token(NamedTuple):
@@ -26,10 +26,10 @@ GREEK = set(
 )
 SYMBOLS = {name: name for name in GREEK} | {
     "varphi": "phi", "varepsilon": "epsilon", "vartheta": "theta", "varrho": "rho",
-    "varsigma": "sigma", "ell": "l", "imath": "i", "jmath": "j", "ldots": "...", "dots": "...",
+    "varsigma": "sigma", "ell": "l", "jmath": "j", "ldots": "...", "dots": "...",
     "cdots": "...", "dotsc": "...", "dotsb": "...", "hbar": "hbar", "aleph": "aleph",
 }  # fmt: skip
-CONSTANTS = {"pi": "pi", "infty": "inf", "emptyset": "empty", "varnothing": "empty"}
+CONSTANTS = {"pi": "pi", "imath": "i", "infty": "inf", "emptyset": "empty", "varnothing": "empty"}
 OPERATORS = {
     "cdot": "*", "times": "*", "ast": "*", "div": "/", "pm": "±", "mp": "∓", "cup": "∪",
     "cap": "∩", "setminus": "∖", "backslash": "∖", "in": "∈", "lbrace": "S{", "rbrace": "S}",
@@ -53,7 +53,7 @@ STRUCTURES = {
 CURRENCY = {"$": "dollar", "euro": "euro", "pounds": "gbp", "yen": "yen", "rupee": "rupee"}
 TEXT_COMMANDS = set(
     """text mbox textbf textrm textit texttt textsf hbox textnormal mathrm operatorname mathsf
-    emph textup""".split()
+    emph textup textsuperscript""".split()
 )
 FONTS = set("mathbf mathit boldsymbol mathcal bm mathfrak mathscr pmb rm bf it boxed fbox".split())
 IGNORED = set(
@@ -71,6 +71,10 @@ GROUP = re.compile(
     r"(?P<digits>[0-9]{3})(?![0-9])"
 )
 EXPONENT = re.compile(r"[eE]([+-]?[0-9]{1,6})(?![0-9A-Za-z.])")
+HALF_OF_DAY = re.compile(r"([ap])\.?\s?m\b\.?", re.IGNORECASE)
+BASE_BEGINS = re.compile(
+    r"\s?_\s?(?:\{\s?)?(?:\(?[0-9]|\\(?:text|mathrm|mbox)\{|(?:two|three|eight|twelve|sixteen)\b)"
+)
 BASE_DIGITS = re.compile(r"[0-9A-Z]*[0-9][0-9A-Z]*(?=\s?_)")
 COMMAND = re.compile(r"\\([A-Za-z]+|[^A-Za-z])\*?", re.DOTALL)
 LETTERS = re.compile(r"[A-Za-z]+")
@@ -123,7 +127,7 @@ class Lexer:
     def base_digits(self) -> str | None:
         """A3 in A3_{16}: digits and capitals, up to a subscript that begins with a digit."""
         match = BASE_DIGITS.match(self.text, self.position)
-        if match and re.match(r"\s?_\s?(?:\{\s?)?\(?[0-9]", self.text[match.end() :][:9]):
+        if match and BASE_BEGINS.match(self.text, match.end()):
             return match.group()
         return None
 
@@ -195,6 +199,10 @@ class Lexer:
         if match and self.last("num"):
             self.position += 1
             return self.add("op", "*")
+        half = HALF_OF_DAY.match(self.text, self.position)
+        if half and self.last("num"):
+            self.position = half.end()
+            return self.word(half[1].lower() + "m")
         run = LETTERS.match(self.text, self.position).group()
         self.position += len(run)
         self.letter_run(run)
@@ -208,7 +216,7 @@ class Lexer:
             self.add("op", run)
         elif run in ORDINAL_ENDINGS and (self.last("num") or in_exponent):
             self.add("text", run)
-        elif run in BARE_UNITS and after_value:
+        elif run in AFTER_VALUES and after_value:
             self.word(run)
         elif run in FUNCTIONS or run in CONSTANTS or run in GREEK or run in ("sqrt", "oo"):
             self.named(run)
@@ -351,7 +359,7 @@ def tokenize(text: str) -> list[Token]:
     """The tokens of an answer; caps on its length come before any other work."""
     if len(text) > MAX_CHARS:
         raise TooBig
-    text = to_ascii(text)
+    text = to_ascii(text).replace("{:}", ":")
     if text.replace(r"\$", "").count("$") % 2 == 0:
         text = re.sub(r"(?<!\\)\$", " ", text)
     if len(text) > 2 * MAX_CHARS:

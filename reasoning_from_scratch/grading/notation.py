@@ -69,8 +69,9 @@ class Notation(Parser):
             return self.braces()
         token = self.token
         if token.kind == "num" and len(token.value) > 1 and token.value.isdigit():
-            self.tokens[self.at] = Token("num", token.value[1:])
-            return number(token.value[0])
+            first, rest = Token("num", token.value[0]), Token("num", token.value[1:])
+            self.tokens[self.at : self.at + 1] = [first, rest]
+            return number(self.take().value)
         if token.kind == "op" and token.value not in ("(", "|(", "|", "S{"):
             raise Unparsed
         return self.primary()

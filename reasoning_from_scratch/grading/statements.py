@@ -16,7 +16,7 @@ from .limits import MAX_CHARS, TooBig, Unparsed
 from .notation import Notation
 from .repeating import spell_out_repeating
 from .units import add_unit_words, number_prefix, split_label
-from .words import MEANINGS, UNITS, number_from_words, phrase_key
+from .words import MEANINGS, UNITS, phrase_key
 
 RELATIONS = ("=", "<", ">", "≤", "≥", "≠", "≈", "∈", "≡")
 SEPARATORS = (",", ";", "and", "or", "\\\\", "⇒")
@@ -26,10 +26,12 @@ SEPARATOR_KINDS = {"or": "either", "and": "both"}
 
 class Answer(NamedTuple):
     tree: tuple
-    phrase: str | None  # the letters of the answer where it consists of nothing else
+    phrase: str | None  # the letters and digits of an answer that has nothing else
 
 
 class Statements(Notation):
+    colon_ends = False
+
     def answer(self) -> tuple:
         """The whole text: one statement, or several between commas, "and" and "or"."""
         items, separators = [], set()
@@ -78,6 +80,9 @@ class Statements(Notation):
         following = self.peek()
         if following.kind == "op" and following.value in RELATIONS:
             return None  # \text{Area} = 5 names what is equal
+        if self.token.value.lower() in ("minus", "negative") and following.kind == "num":
+            self.tokens[self.at] = Token("op", "-")
+            return None
         text = self.take().value
         if self.token is END or self.sees(*SEPARATORS, ")", "S}", "}", ">)", "]"):
             return meaning_of(text)
@@ -100,7 +105,7 @@ class Statements(Notation):
             elif self.union_sign():
                 self.take()
                 value = ("union", value, self.quantity())
-            elif self.sees(":"):
+            elif self.sees(":") and not self.colon_ends:
                 value = self.ratio(value)
             else:
                 return value
@@ -144,11 +149,28 @@ class Statements(Notation):
             return self.with_units(value, {token.value: 1})
         self.at = start
         value = self.expression()
-        if self.token.kind == "text" and value[0] == "num" and value[1] <= 24:
+        special = self.after_number(start) if value[0] == "num" else None
+        return special or self.with_units(value, {})
+
+    def after_number(self, start: int) -> tuple | None:
+        """3 p.m. and 101 base 2."""
+        digits = self.tokens[start].value
+        if self.at != start + 1 or not digits.isdigit():
+            return None
+        if len(digits) <= 2 and int(digits) <= 24:
             half = self.half_of_day()
             if half:
-                return ("clock", int(value[1]), 0, half)
-        return self.with_units(value, {})
+                return ("clock", int(digits), 0, half)
+        opened = self.sees("(") and self.peek().value == "base"
+        if opened:
+            self.take()
+        if self.token.value.lower() != "base":
+            return None
+        self.take()
+        base = ("base", digits, self.base())
+        if opened:
+            self.expect(")")
+        return base
 
     def with_units(self, value: tuple, units: dict) -> tuple:
         units = dict(units)
@@ -159,6 +181,8 @@ class Statements(Notation):
                 units["percent"] = 1
             elif self.token.kind == "cmd" and self.token.value in CURRENCY.values():
                 units[self.take().value] = 1
+            elif self.token.kind == "cmd" and self.token.value == "frac":
+                self.fraction_of_units(units)
             elif self.token.kind == "cmd" and self.token.value in ("pmod", "mod", "bmod"):
                 self.take()
                 units[f"mod {self.short_argument()}"] = 1
@@ -173,6 +197,15 @@ class Statements(Notation):
         if scale != 1:
             value = ("mul", value, ("num", Fraction(scale)))
         return ("qty", value, tuple(sorted(units.items()))) if units else value
+
+    def fraction_of_units(self, units: dict) -> None:
+        self.take()
+        for sign in (1, -1):
+            self.expect("{")
+            if self.token.kind != "text":
+                raise Unparsed
+            self.unit_text(units, sign)
+            self.expect("}")
 
     def unit_follows(self) -> bool:
         token = self.peek()
@@ -206,9 +239,11 @@ class Statements(Notation):
         if self.accept("S}"):
             return ("const", "empty")
         self.enter()
-        self.bars += 1  # so that a bar ends the element: {x | x > 0}
+        self.bars += 1  # so that a bar or colon ends the element: {x | x > 0}
+        colon_ends, self.colon_ends = self.colon_ends, True
         items = [self.statement()]
         self.bars -= 1
+        self.colon_ends = colon_ends
         builder = bool(self.accept("mid", "|", ":"))
         if builder:
             items = [self.statement()]
@@ -224,6 +259,9 @@ class Statements(Notation):
 def meaning_of(text: str) -> tuple:
     """What words say: an object of mathematics, a number, else the words themselves."""
     key = phrase_key(text)
+    option = re.fullmatch(r"(?:option|choice|answer) ([a-z])", key)
+    if option:
+        return ("words", option[1])
     if key in MEANINGS:
         return Statements(tokenize(MEANINGS[key])).answer()
     value, rest = number_prefix(text)
@@ -251,8 +289,7 @@ def as_phrase(text: str, tokens: list[Token]) -> tuple:
     key = phrase_of(text)
     if key is None or not any(t.kind == "text" and len(t.value) > 1 for t in tokens):
         raise Unparsed
-    value = number_from_words(key)
-    return ("num", Fraction(value)) if value is not None else ("words", key)
+    return meaning_of(key)
 
 
 def parse(text: str) -> Answer:
@@ -267,5 +304,5 @@ def parse(text: str) -> Answer:
     except Unparsed:
         tree = as_phrase(text, tokens)
     plain = COMMANDS.sub(" ", text)
-    only_letters = all(c.isalpha() or c in " .,;:()-'" for c in plain)
+    only_letters = all(c.isalnum() or c in " .,;:()-'" for c in plain)
     return Answer(tree, phrase_of(text) if only_letters else None)

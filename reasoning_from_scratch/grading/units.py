@@ -35,6 +35,8 @@ def add_unit_words(text: str, units: dict, sign: int) -> tuple[str | None, int]:
         elif lower not in ORDINAL_ENDINGS:
             others.append(lower)
     add_noun(others, units)
+    if "celsius" in units or "fahrenheit" in units:
+        units.pop("degree", None)
     return last, scale
 
 

@@ -77,6 +77,7 @@ UNITS = {
 }
 # Plain letters count as a unit only under these names: 5cm is one, 5m is a product.
 BARE_UNITS = {name for name in UNITS if len(name) >= 2} - {"rad", "mol"}
+AFTER_VALUES = BARE_UNITS | {"sq", "cu", "per"}
 
 SHORT_WORDS = set(
     """yes no odd even all none red blue one two six ten tie both half only true right left up down
@@ -175,7 +176,7 @@ def number_from_words(phrase: str) -> int | None:
 def phrase_key(phrase: str) -> str:
     """The form in which two phrases are compared: no case, punctuation, hyphens or article."""
     words = re.findall(r"[^\W_]+", phrase.lower().replace("'", ""))
-    while len(words) > 1 and words[0] in ("a", "an", "the"):
+    while len(words) > 1 and len(words[1]) > 1 and words[0] in ("a", "an", "the"):
         words = words[1:]
     key = " ".join(words)
     return SYNONYMS.get(key, key)
