@@ -136,19 +136,17 @@ def load_model_and_tokenizer(
     *,
     dtype: torch.dtype | None = None,
 ) -> tuple[Qwen3Model, Qwen3Tokenizer]:
-    """ "tiny" (= "tiny-base"), "tiny-reasoning", "tiny-grpo", "base", "reasoning", or a path.
+    """A name of MODEL_NAMES ("tiny" is "tiny-base"), a folder, or a .pth or .safetensors file.
 
     `local_dir` is where the files of Qwen3-0.6B are, or are downloaded to. `dtype` None keeps
     that of the file.
     """
     path = _weights_path(which_model, local_dir)
-    state = load_state(path)
-    has_config = path.is_dir()
-    cfg = (
-        config_from_hf(read_json(path / "config.json"), path / "config.json")
-        if has_config
-        else (config_from_state(state, path))
-    )
+    state = load_state(path)  # by our names, still in the file
+    if path.is_dir():
+        cfg = config_from_hf(read_json(path / "config.json"), path / "config.json")
+    else:
+        cfg = config_from_state(state, path)
     model = build_model(cfg, state, path, dtype)
     tokenizer = _tokenizer_for(path, model.cfg, local_dir)
     model.to(device)

@@ -289,7 +289,9 @@ def test_a_loaded_model_can_be_trained_and_saved_over_its_own_file(tmp_path, tok
 
 def test_dtype_and_compile_options(tmp_path, tokenizer, monkeypatch):
     compiled = []
-    monkeypatch.setattr(Qwen3Model, "compile", compiled.append)  # the compiler takes a minute
+    monkeypatch.setattr(
+        Qwen3Model, "compile", lambda self: compiled.append(self)
+    )  # the compiler takes a minute
     tokenizer._tok.save(str(tmp_path / "tokenizer.json"))
     path = save_model(make_model(), tmp_path / "model.pth")
     model, _ = load_model_and_tokenizer(path, "cpu", True, dtype=torch.bfloat16)
