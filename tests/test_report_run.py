@@ -108,8 +108,9 @@ def test_smoothing_keeps_a_line_a_line_and_averages_noise():
 
 
 @pytest.mark.parametrize(
-    "value, label", [(0, "0"), (1234.5, "1.2k"), (5000, "5k"), (45678, "46k"), (0.25, "0.25"),
-                     (1.5, "1.5"), (120, "120"), (0.00012, "1.2e-04"), (-2, "-2")],
+    "value, label",
+    [(0, "0"), (1234.5, "1.2k"), (5000, "5k"), (45678, "46k"), (15e6, "15M"), (0.25, "0.25"),
+     (1.5, "1.5"), (120, "120"), (0.00012, "1.2e-04"), (-2, "-2")],
 )  # fmt: skip
 def test_numbers_are_short(value, label):
     assert short(value) == label
@@ -135,6 +136,18 @@ def test_the_evaluation_table(run):
     ]  # fmt: skip
     assert (rows[1].low, rows[1].high) == wilson_interval(2, 4)
     assert rows[0].length == 10 and rows[0].cut_off == 0
+
+
+def test_pass_at_k_counts_problems_with_any_right_answer(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    groups = make_groups(count=3, size=4)  # rollouts 0 and 2 are right
+    for rollout in groups[0].rollouts:
+        rollout.rewards["correct"] = 0.0
+    write_iteration(tmp_path, "eval/many", 0, groups, ByteTokenizer())
+    (row,) = eval_rows(read_run(tmp_path))
+    assert (row.samples, row.problems) == (4, 3)
+    assert (row.accuracy, row.solved) == pytest.approx((4 / 12, 2 / 3))
+    assert "@4: 66.7 %" in write_run_report(tmp_path).read_text("utf-8")
 
 
 def test_what_was_learned_lost_and_still_fails(run):

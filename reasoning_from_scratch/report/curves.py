@@ -89,6 +89,8 @@ def _in_words(line: Line) -> str:
 def short(value: float) -> str:
     """A number as a label: 1234 -> 1.2k, 0.00012 -> 1.2e-04."""
     size = abs(value)
+    if size >= 1_000_000:
+        return f"{value / 1e6:.1f}".removesuffix(".0") + "M"
     if size >= 10_000:
         return f"{value / 1000:.0f}k"
     if size >= 1000:

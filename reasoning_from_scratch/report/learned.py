@@ -16,7 +16,9 @@ class EvalRow:
     name: str
     step: int
     problems: int
+    samples: int  # answers per problem
     accuracy: float
+    solved: float  # share of problems with at least one right answer: pass@samples
     low: float
     high: float
     length: float
@@ -69,12 +71,23 @@ def eval_rows(run: RunFiles) -> list[EvalRow]:
 
 
 def _eval_row(name: str, step: int, answers: list[Answer]) -> EvalRow:
-    problems, count = len({answer.problem_id for answer in answers}), len(answers)
+    count = len(answers)
+    problems = len({answer.problem_id for answer in answers})
+    solved = len({answer.problem_id for answer in answers if answer.right})
     accuracy = sum(answer.right for answer in answers) / count
     low, high = wilson_interval(accuracy * problems, problems)
-    length = sum(answer.length for answer in answers) / count
-    cut_off = sum(not answer.finished for answer in answers) / count
-    return EvalRow(name, step, problems, accuracy, low, high, length, cut_off)
+    return EvalRow(
+        name=name,
+        step=step,
+        problems=problems,
+        samples=count // problems,
+        accuracy=accuracy,
+        solved=solved / problems,
+        low=low,
+        high=high,
+        length=sum(answer.length for answer in answers) / count,
+        cut_off=sum(not answer.finished for answer in answers) / count,
+    )
 
 
 def learned(run: RunFiles, name: str) -> Learned | None:

@@ -56,7 +56,7 @@ def _token(text: str) -> str:
 
 
 def biggest_change(probes: list[dict]) -> Change | None:
-    """The first token whose probability rose most between the first and the last record."""
+    """The first token whose probability rose most, if any rose."""
     if len(probes) < 2:
         return None
     first, last = (_first_tokens(row["probes"]) for row in (probes[0], probes[-1]))
@@ -64,6 +64,8 @@ def biggest_change(probes: list[dict]) -> Change | None:
         return None
     token = max(last, key=lambda token: last[token] - first.get(token, 0.0))
     before = first.get(token, 0.0)
+    if last[token] - before < 0.01:
+        return None
     return Change(token, before, last[token], probes[0]["step"], probes[-1]["step"])
 
 
