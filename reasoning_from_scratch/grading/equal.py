@@ -39,9 +39,15 @@ class Comparison:
         if a.tree == b.tree:
             return True
         try:
-            return self.same(self.kinds.settle(a.tree), self.kinds.settle(b.tree))
+            return self.same(self.settled(a.tree), self.settled(b.tree))
         except (Undefined, NotReal):
             return False
+
+    def settled(self, tree: tuple) -> tuple:
+        """{5} is 5."""
+        thing = self.kinds.settle(tree)
+        single = thing[0] == "items" and thing[1] and len(thing) == 3 and thing[2][0] == "value"
+        return thing[2] if single else thing
 
     def word_and_letters(self, word: Answer, other: Answer) -> bool:
         """\\text{AB} and plain AB. One letter must have the same case."""

@@ -131,6 +131,8 @@ class Parser:
             return not self.unit_command()
         if token.kind != "op" or (token.value == "|" and self.bars):
             return False
+        if token.value == "(" and self.peek().kind == "text":
+            return False  # a remark: 101 (base 2)
         return token.value in STARTS
 
     def unit_command(self) -> bool:
@@ -266,7 +268,9 @@ class Parser:
         opened = [self.take().value for _ in range(2) if self.sees("{", "(")]
         token = self.take()
         value = int(token.value) if token.kind == "num" and token.value.isdigit() else None
-        if token.kind == "text":
+        if token.kind == "text" and token.value == "base" and self.token.kind == "num":
+            value = int(number(self.take().value)[1])
+        elif token.kind == "text":
             value = number_from_words(token.value.removeprefix("base "))
         for bracket in reversed(opened):
             self.expect(CLOSING[bracket])

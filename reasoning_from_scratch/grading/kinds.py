@@ -16,6 +16,7 @@ FALSE = ("false",)
 FLIPPED = {"<": ">", ">": "<", "≤": "≥", "≥": "≤", "≠": "≠"}
 LISTS = ("list", "both", "either", "set")
 SCALARS = set("num sym const add mul div neg pow root pm mp deg fn".split())
+SETS = ("set", "tuple", "union")
 AS_THEY_ARE = {"words", "clock", "base"}
 
 
@@ -144,6 +145,8 @@ class Kinds:
             return ("set of", tree[1])
         if contains(tree, {"matrix"}):
             return self.scaled_matrix(tree)
+        if tree[0] == "add" and len(tree) == 3 and tree[2][0] == "neg" and tree[2][1][0] in SETS:
+            return self.combined(("minus", tree[1], tree[2][1]))
         if contains(tree, {"deg"}, outside_functions=True):
             tree, units = self.degrees(tree, units)
         signed = with_signs(tree)
@@ -214,8 +217,7 @@ class Kinds:
         names = [thing[1] for thing in flat if thing[0] == "named"]
         if len(flat) > 1 and len(set(names)) == len(flat):
             return ("assign", *((thing[1], thing[2]) for thing in flat))
-        nested = braces and flat[0][0] == "items"
-        return flat[0] if len(flat) == 1 and not nested else ("items", braces, *flat)
+        return flat[0] if len(flat) == 1 and not braces else ("items", braces, *flat)
 
     def bracketed(self, tree: tuple) -> tuple:
         _, opening, closing, *items = tree
@@ -245,11 +247,9 @@ class Kinds:
             if thing[0] == "tuple" and len(thing) == 5 and thing[1] in "([" and thing[2] in ")]":
                 low, high = (self.place(end) for end in thing[3:])
                 return self.regions.interval(low, thing[1] == "[", high, thing[2] == "]")
-            if thing[0] == "items":
+            if thing[0] == "items" and thing[1]:
                 points = [self.regions.point(self.place(one)) for one in thing[2:]]
                 return self.regions.union(*points)
-            if thing[0] == "value":
-                return self.regions.point(self.place(thing))
         except (Undefined, Unparsed):
             pass
         return None

@@ -24,6 +24,7 @@ GREEK = set(
     """alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi rho sigma tau
     upsilon phi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega""".split()
 )
+INFINITY = {"oo", "inf", "infinity", "Infinity", "infty"}
 SYMBOLS = {name: name for name in GREEK} | {
     "varphi": "phi", "varepsilon": "epsilon", "vartheta": "theta", "varrho": "rho",
     "varsigma": "sigma", "ell": "l", "jmath": "j", "ldots": "...", "dots": "...",
@@ -66,16 +67,17 @@ WITH_ARGUMENT = {"hspace", "vspace", "phantom", "hphantom", "label", "tag", "col
 
 NUMBER = re.compile(r"[0-9]+(?:\.(?![.])[0-9]*)?|\.[0-9]+")
 GROUP = re.compile(
-    r"(?:(?P<sure>\{,\}\s*|,\\!\s*|\\[,;:!]\s*,\s*|\\[,: ]|(?<=[0-9])\\!)"
+    r"(?:(?P<sure>\{,\}\s*|,\\!\s*|\\[,;:!]\s*,\s*|\\[,:; ]|(?<=[0-9])\\!)"
     r"|(?P<maybe>,)|(?P<blank> ))"
     r"(?P<digits>[0-9]{3})(?![0-9])"
 )
 EXPONENT = re.compile(r"[eE]([+-]?[0-9]{1,6})(?![0-9A-Za-z.])")
 HALF_OF_DAY = re.compile(r"([ap])\.?\s?m\b\.?", re.IGNORECASE)
 BASE_BEGINS = re.compile(
-    r"\s?_\s?(?:\{\s?)?(?:\(?[0-9]|\\(?:text|mathrm|mbox)\{|(?:two|three|eight|twelve|sixteen)\b)"
+    r"\)?\s?_\s?(?:\{\s?)?(?:\(?[0-9]|\\(?:text|mathrm|mbox)\{|(?:two|three|eight|twelve|sixteen)\b)"
 )
-BASE_DIGITS = re.compile(r"[0-9A-Z]*[0-9][0-9A-Z]*(?=\s?_)")
+ROW_SPACE = re.compile(r"\s*\[-?[0-9.]{1,6}\s?[a-z]{2}\]")
+BASE_DIGITS = re.compile(r"[0-9A-Z]*[0-9][0-9A-Z]*(?=\)?\s?_)")
 COMMAND = re.compile(r"\\([A-Za-z]+|[^A-Za-z])\*?", re.DOTALL)
 LETTERS = re.compile(r"[A-Za-z]+")
 DEGREE = re.compile(r"\^\s*(?:\\(?:circ|degree)(?![A-Za-z])|\{\s*\\(?:circ|degree)\s*\})")
@@ -218,7 +220,9 @@ class Lexer:
             self.add("text", run)
         elif run in AFTER_VALUES and after_value:
             self.word(run)
-        elif run in FUNCTIONS or run in CONSTANTS or run in GREEK or run in ("sqrt", "oo"):
+        elif run in INFINITY and not self.last("text"):
+            self.add("const", "inf")
+        elif run in FUNCTIONS or run in CONSTANTS or run in GREEK or run == "sqrt":
             self.named(run)
         elif looks_like_word(run) or (self.last("text") and (len(run) > 1 or run == "a")):
             self.word(run)
@@ -228,8 +232,8 @@ class Lexer:
     def named(self, run: str) -> None:
         if run in FUNCTIONS:
             self.add("fn", FUNCTIONS[run])
-        elif run in CONSTANTS or run == "oo":
-            self.add("const", CONSTANTS.get(run, "inf"))
+        elif run in CONSTANTS:
+            self.add("const", CONSTANTS[run])
         elif run == "sqrt":
             self.add("cmd", "sqrt")
         else:
@@ -295,6 +299,8 @@ class Lexer:
     def plain_command(self, name: str) -> None:
         if name in OPERATORS:
             value = OPERATORS[name]
+            space = ROW_SPACE.match(self.text, self.position) if value == "\\\\" else None
+            self.position = space.end() if space else self.position
             self.brackets += (value in ("S{", "<(")) - (value in ("S}", ">)"))
             self.add("op", value)
         elif name in CURRENCY:

@@ -15,7 +15,7 @@ from .lexer import CURRENCY, Token, tokenize
 from .limits import MAX_CHARS, TooBig, Unparsed
 from .notation import Notation
 from .repeating import spell_out_repeating
-from .units import add_unit_words, number_prefix, split_label
+from .units import add_unit_words, check_label, number_prefix
 from .words import MEANINGS, UNITS, phrase_key
 
 RELATIONS = ("=", "<", ">", "≤", "≥", "≠", "≈", "∈", "≡")
@@ -78,6 +78,8 @@ class Statements(Notation):
     def words(self) -> tuple | None:
         """A word answer, a number in words, or a label that is dropped (then None)."""
         following = self.peek()
+        if self.token.value in ("USD", "EUR") and following.kind == "num":
+            return None
         if following.kind == "op" and following.value in RELATIONS:
             return None  # \text{Area} = 5 names what is equal
         if self.token.value.lower() in ("minus", "negative") and following.kind == "num":
@@ -91,8 +93,7 @@ class Statements(Notation):
         value, rest = number_prefix(text)
         if value is not None:
             raise Unparsed
-        split_label(rest)
-        self.accept(":")
+        check_label(rest, bool(self.accept(":")))
         return None
 
     # sets of reals, ratios
@@ -105,17 +106,23 @@ class Statements(Notation):
             elif self.union_sign():
                 self.take()
                 value = ("union", value, self.quantity())
-            elif self.sees(":") and not self.colon_ends:
+            elif self.ratio_sign():
                 value = self.ratio(value)
             else:
                 return value
 
+    def ratio_sign(self) -> bool:
+        if self.token.kind == "text":
+            return self.token.value == "to"
+        return self.sees(":") and not self.colon_ends
+
     def ratio(self, first: tuple) -> tuple:
-        clock = self.clock()
+        clock = self.clock() if self.sees(":") else None
         if clock is not None:
             return clock
         items = [first]
-        while self.accept(":"):
+        while self.ratio_sign():
+            self.take()
             items.append(self.expression())
         return ("ratio", *items)
 
@@ -148,6 +155,9 @@ class Statements(Notation):
             value = ("neg", self.expression()) if negative else self.expression()
             return self.with_units(value, {token.value: 1})
         self.at = start
+        if token.kind == "text" and token.value in ("USD", "EUR") and not negative:
+            self.take()
+            return self.with_units(self.expression(), {UNITS[token.value]: 1})
         value = self.expression()
         special = self.after_number(start) if value[0] == "num" else None
         return special or self.with_units(value, {})
@@ -186,7 +196,11 @@ class Statements(Notation):
             elif self.token.kind == "cmd" and self.token.value in ("pmod", "mod", "bmod"):
                 self.take()
                 units[f"mod {self.short_argument()}"] = 1
-            elif self.token.kind == "text":
+            elif self.sees("(") and self.peek().kind == "text":
+                self.take()
+                scale *= self.unit_text(units, sign)
+                self.expect(")")
+            elif self.token.kind == "text" and self.token.value != "to":
                 scale *= self.unit_text(units, sign)
             elif units and self.sees("/", "*") and self.unit_follows():
                 sign = -1 if self.take().value == "/" else 1

@@ -1,9 +1,18 @@
 """Units and other words beside a number."""
 
 from .limits import Unparsed
-from .words import CHANGES_MEANING, ORDINAL_ENDINGS, SCALES, UNITS, number_from_words, singular
+from .words import (
+    BEFORE_VALUES,
+    CHANGES_MEANING,
+    ORDINAL_ENDINGS,
+    SCALES,
+    UNITS,
+    number_from_words,
+    singular,
+)
 
 POWERS = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
+COMPOUND = {"mph": {"mile": 1, "hour": -1}, "kph": {"km": 1, "hour": -1}}
 AFTER = {"squared": 2, "cubed": 3}
 REMARKS = {"is", "are", "answer", "total", "exactly", "only", "result", "final", "value", "ans"}
 
@@ -30,7 +39,8 @@ def add_unit_words(text: str, units: dict, sign: int) -> tuple[str | None, int]:
         elif lower in ("per", "a", "an") and (units or others):
             sign = -1
         elif name and not others:
-            units[name] = units.get(name, 0) + sign * power
+            for part, exponent in COMPOUND.get(name, {name: 1}).items():
+                units[part] = units.get(part, 0) + sign * power * exponent
             last, power = name, 1
         elif lower not in ORDINAL_ENDINGS:
             others.append(lower)
@@ -48,9 +58,12 @@ def add_noun(words: list[str], units: dict) -> None:
         units[f"noun {singular(words[-1])}"] = 1
 
 
-def split_label(words: str) -> None:
-    """A label before a number is dropped, unless it changes what the number says."""
-    if any(word in CHANGES_MEANING for word in words.lower().split()):
+def check_label(label: str, colon: bool) -> None:
+    """Refuses words before a number, unless they only lead up to it: "the answer is"."""
+    words = label.lower().split()
+    if any(word in CHANGES_MEANING for word in words):
+        raise Unparsed
+    if not colon and words[-1] not in BEFORE_VALUES:
         raise Unparsed
 
 

@@ -83,7 +83,7 @@ SHORT_WORDS = set(
     """yes no odd even all none red blue one two six ten tie both half only true right left up down
     acute obtuse north south east west cat dog sun mon tue wed thu fri sat day may jan feb mar apr
     jun jul aug sep oct nov dec male am pm not any cube cone kite rhombus sphere max dne never
-    always""".split()
+    always to""".split()
 )
 # What a phrase means where it means a mathematical object; on the right: our notation.
 MEANINGS = {
@@ -138,6 +138,9 @@ CHANGES_MEANING = set(
     from than times dozen half minus plus negative mod modulo where for neither either but wrong
     incorrect isn't never maybe perhaps possibly squared cubed into""".split()
 )
+# A label is dropped where it ends with one of these: "the answer is", "there are".
+BEFORE_VALUES = set("is are equals be answer ans get gives equal have has was total".split())
+ORDINAL = re.compile(r"([0-9])(?:st|nd|rd|th)\b")
 LETTERS_IN_ORDER = "abcdefghijklmnopqrstuvwxyz"
 
 
@@ -175,9 +178,12 @@ def number_from_words(phrase: str) -> int | None:
 
 def phrase_key(phrase: str) -> str:
     """The form in which two phrases are compared: no case, punctuation, hyphens or article."""
-    words = re.findall(r"[^\W_]+", phrase.lower().replace("'", ""))
+    plain = ORDINAL.sub(r"\1", phrase.lower().replace("'", ""))
+    words = re.findall(r"[^\W_]+", plain)
     while len(words) > 1 and len(words[1]) > 1 and words[0] in ("a", "an", "the"):
         words = words[1:]
+    if any(word in MONTHS for word in words):
+        words = sorted(words)  # March 14 and 14 March
     key = " ".join(words)
     return SYNONYMS.get(key, key)
 
