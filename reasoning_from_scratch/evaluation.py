@@ -49,6 +49,7 @@ def evaluate(
     fallback: str | None = None,
     progress: bool = False,
     name: str = "",
+    model_name: str = "",
 ) -> EvalResult:
     """Answers every problem `num_samples` times and grades the answers.
 
@@ -57,8 +58,8 @@ def evaluate(
     unless `fallback` (see extract_final_candidate) says what else to read.
     """
     check_problems(problems)
-    limits = dict(max_new_tokens=max_new_tokens, num_samples=num_samples,
-                  temperature=temperature, top_p=top_p, top_k=top_k, seed=seed)  # fmt: skip
+    limits = {"max_new_tokens": max_new_tokens, "num_samples": num_samples, "seed": seed}
+    limits |= {"temperature": temperature, "top_p": top_p, "top_k": top_k}
     settings = limits | describe(model, tokenizer, problems, prompt_fn, fallback)
     file = AnswerFile(out_path, settings, num_samples)
     todo = [index for index in range(len(problems)) if index not in file.groups]
@@ -76,12 +77,18 @@ def evaluate(
     with bar:
         drawn = generate(model, prompts, **limits, streams=streams, on_group=on_group,
                          stop_ids={tokenizer.eos_token_id}, max_rows=max_rows)  # fmt: skip
-    seconds = time.perf_counter() - start
-    tokens = sum(len(sample.ids) for group in drawn for sample in group)
-    earlier = (file.read_card().get("result") or {}).get("tokens_per_sec", 0.0)
-    result = score_rows(file.rows(), num_samples, tokens / seconds if todo else earlier)
-    file.finish({"name": name, "result": result.scores(), "measured_on": measured_on(model)})
+    speed = sampling_speed(drawn, time.perf_counter() - start, file)
+    result = score_rows(file.rows(), num_samples, speed)
+    file.finish({"name": name, "model": model_name, "result": result.scores(),
+                 "measured_on": measured_on(model)})  # fmt: skip
     return result
+
+
+def sampling_speed(drawn: list[list[Sample]], seconds: float, file: AnswerFile) -> float:
+    """Tokens per second; what the card says if there was nothing left to sample."""
+    if not drawn:
+        return (file.read_card().get("result") or {}).get("tokens_per_sec", 0.0)
+    return sum(len(sample.ids) for group in drawn for sample in group) / seconds
 
 
 def check_problems(problems: Sequence[Problem]) -> None:
@@ -202,21 +209,33 @@ class EvaluateOptions:
 
 def evaluate_command(options: EvaluateOptions) -> None:
     """Prints the scores; the progress bar goes to stderr."""
+    if options.samples < 1:
+        raise UserError(f"--samples is {options.samples}, but must be at least 1")
     if options.samples > 1 and options.temperature == 0:
         raise UserError("--samples above 1 needs --temperature above 0: greedy answers are equal")
     problems = load_problems(options.problems, options.data_path, options.limit)
     model, tokenizer = open_model(options.model, options.device, options.dtype)
-    result = evaluate(
-        model, tokenizer, problems, max_new_tokens=options.max_new_tokens,
-        num_samples=options.samples, temperature=options.temperature, top_p=options.top_p,
-        top_k=options.top_k, seed=options.seed, out_path=options.out_path,
-        max_rows=options.max_rows, progress=True, name=f"{options.model} on {options.problems}",
-        fallback=None if options.fallback == "none" else options.fallback,
-    )  # fmt: skip
     print(f"{options.model} on {options.problems}, {len(problems)} problems")
+    try:
+        result = evaluate_with(options, model, tokenizer, problems)
+    except KeyboardInterrupt:
+        if options.out_path is not None:
+            print("the same command goes on where it was", file=sys.stderr)
+        raise
     print(result.report())
     if options.out_path is not None:
         print(f"answers: {options.out_path}, card: {card_path(options.out_path)}")
+
+
+def evaluate_with(options: EvaluateOptions, model, tokenizer, problems) -> EvalResult:
+    """`evaluate` as the options say."""
+    return evaluate(
+        model, tokenizer, problems, max_new_tokens=options.max_new_tokens,
+        num_samples=options.samples, temperature=options.temperature, top_p=options.top_p,
+        top_k=options.top_k, seed=options.seed, out_path=options.out_path,
+        max_rows=options.max_rows, progress=True, name=options.problems, model_name=options.model,
+        fallback=None if options.fallback == "none" else options.fallback,
+    )  # fmt: skip
 
 
 def open_model(name: str, device: str, dtype: str):

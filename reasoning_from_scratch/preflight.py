@@ -192,7 +192,7 @@ def cost_table(model, summary: Preflight, length: int, options: "PreflightOption
     return (
         f"one step of {rollouts}, at most {length} tokens each\n"
         f"  {'time':<20}{sampling:.1f} s sampling + up to {training:.1f} s training\n"
-        f"  {'memory':<20}{peak:.1f} GiB measured + {optimizer:.1f} GiB for the optimizer"
+        f"  {'memory':<20}{peak:.2f} GiB measured + {optimizer:.2f} GiB for the optimizer"
     )
 
 

@@ -15,6 +15,7 @@ import torch
 
 from reasoning_from_scratch import evaluation, scores
 from reasoning_from_scratch.answer_file import AnswerFile, card_path
+from reasoning_from_scratch.cli import main
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation import evaluate, pass_at_k, wilson_interval
 from reasoning_from_scratch.problems import Problem
@@ -322,7 +323,7 @@ def test_a_real_kill(tmp_path):
         time.sleep(0.005)
     child.kill()
     assert child.wait() != 0
-    assert 4 < len(path.read_bytes().splitlines()) < 200
+    assert 4 < len(path.read_bytes().splitlines()) < 100
     assert json.loads(card_path(path).read_text())["result"] is None
 
     resumed = slow_evaluation(path)
@@ -332,7 +333,7 @@ def test_a_real_kill(tmp_path):
 
 
 def slow_evaluation(path):
-    problems = [Problem(f"p{i}", f"{i}?", str(i)) for i in range(200)]
+    problems = [Problem(f"p{i}", f"{i}?", str(i)) for i in range(100)]
     return evaluate(random_model(), PieceTokenizer(), problems, out_path=path, temperature=1.0,
                     max_new_tokens=60, max_rows=2)  # fmt: skip
 
@@ -383,7 +384,9 @@ def test_a_damaged_line_is_named(script, tmp_path):
         run(path)
 
 
-@pytest.mark.parametrize("problems, words", [([], "no problems"), (None, "problem odd.*cannot be read")])
+@pytest.mark.parametrize(
+    "problems, words", [([], "no problems"), (None, "problem odd.*cannot be read")]
+)
 def test_what_cannot_be_measured_is_refused(script, problems, words):
     if problems is None:
         problems = [Problem("odd", "What?", "\\frac{{{")]
@@ -397,6 +400,52 @@ def test_odd_text_survives_the_file(tmp_path):
     file.add(0, [{"index": 1, "sample": 0, "generated_text": text}])
     again = AnswerFile(tmp_path / "a.jsonl", {"seed": 0}, 1)
     assert again.rows() == file.rows()
+
+
+# --- the command ---
+
+
+@pytest.fixture
+def command(script, monkeypatch, tmp_path):
+    monkeypatch.setattr(evaluation, "open_model", lambda *names: (None, LetterTokenizer()))
+    monkeypatch.setattr(evaluation, "load_problems", lambda *names: PROBLEMS)
+    return ["evaluate", "--samples", "3", "--temperature", "1", "--out-path", f"{tmp_path}/a.jsonl"]
+
+
+def test_the_command_prints_scores_and_where_the_answers_are(command, capsys, tmp_path):
+    assert main([*command, "--model", "tiny-grpo", "--problems", "tiny-longer"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out.startswith("tiny-grpo on tiny-longer, 12 problems\n  accuracy ")
+    assert "a.card.json" in captured.out
+    assert "12/12" in captured.err  # the progress bar, with the time left
+    card = json.loads((tmp_path / "a.card.json").read_text())
+    assert (card["model"], card["name"]) == ("tiny-grpo", "tiny-longer")
+
+
+def test_an_interrupted_command_says_how_to_go_on(command, capsys, monkeypatch):
+    def interrupted(*args, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(evaluation, "generate", interrupted)
+    assert main(command) == 130
+    assert "same command goes on" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "flags, words",
+    [
+        (["--samples", "2"], "--samples above 1 needs --temperature"),
+        (["--samples", "0"], "--samples is 0"),
+        (["--model", "tniy"], "did you mean 'tiny'"),
+        (["--problems", "tiny-tset"], "did you mean 'tiny-test'"),
+        (["--device", "gpu"], "unknown device 'gpu'"),
+        (["--data-path", "absent.jsonl"], "no file absent.jsonl"),
+    ],
+)
+def test_mistakes_on_the_command_line_are_one_line(flags, words, capsys):
+    assert main(["evaluate", *flags]) == 2
+    captured = capsys.readouterr()
+    assert words in captured.err and captured.err.count("\n") == 1 and captured.out == ""
 
 
 if __name__ == "__main__":  # the process that test_a_real_kill kills
