@@ -1,8 +1,7 @@
-"""Text that a model wrote, made safe to show and to store, and files that are whole or absent."""
+"""Text that a model wrote, made safe to show and to store."""
 
 import json
 import math
-import os
 import re
 from pathlib import Path
 from typing import Any
@@ -68,10 +67,3 @@ def read_json_lines(path: Path) -> list[dict]:
             if isinstance(row, dict):
                 rows.append(row)
     return rows
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write beside, then rename: a reader never sees half a file."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    beside.write_text(text, encoding="utf-8", newline="\n")
-    os.replace(beside, path)

@@ -81,6 +81,16 @@ def test_a_run_that_has_only_begun_has_a_report(tmp_path):
     assert "no step finished yet" in write_run_report(tmp_path).read_text("utf-8")
 
 
+def test_a_run_of_another_program_has_a_report_of_its_curves(run):
+    for path in run.glob("*_summaries.jsonl"):
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        for row in rows:
+            del row["text"], row["problem_id"], row["advantage"], row["stop_reason"]
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    html = write_run_report(run).read_text("utf-8")
+    assert "Gradient norm" in html and "Most improved" not in html
+
+
 @pytest.mark.parametrize("size, limit", [(3, 5), (5, 5), (100, 6), (7, 2)])
 def test_evenly_keeps_both_ends(size, limit):
     kept = evenly(list(range(size)), limit)

@@ -8,10 +8,10 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from reasoning_from_scratch.safe_text import json_line, shorten, write_whole
+from reasoning_from_scratch.safe_text import json_line, shorten
 
 from .logtree import logtree
-from .pages import render
+from .pages import render, write_unsynced
 from .summaries import is_right, summary_lines
 from .tokens import SHADES, ShadedText, Shader
 
@@ -43,7 +43,7 @@ def write_iteration(
         contents[".html"] = iteration_page(folder, split, iteration, groups, len(shown), tokenizer)
     (folder / nested).parent.mkdir(parents=True, exist_ok=True)
     for ending, text in contents.items():
-        write_whole(folder / f"{flat}{ending}", text)
+        write_unsynced(folder / f"{flat}{ending}", text)
         _link(folder / f"{flat}{ending}", folder / f"{nested}{ending}")
 
 

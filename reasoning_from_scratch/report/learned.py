@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from reasoning_from_scratch.evaluation import wilson_interval
 
-from .run_files import Answer, RunFiles, evenly
+from .run_files import EvalAnswer, RunFiles, evenly
 
 SHOWN_PROBLEMS = 8
 SHOWN_STEPS = 6
@@ -70,7 +70,7 @@ def eval_rows(run: RunFiles) -> list[EvalRow]:
     return sorted(rows, key=lambda row: (row.step, row.name))
 
 
-def _eval_row(name: str, step: int, answers: list[Answer]) -> EvalRow:
+def _eval_row(name: str, step: int, answers: list[EvalAnswer]) -> EvalRow:
     count = len(answers)
     problems = len({answer.problem_id for answer in answers})
     solved = len({answer.problem_id for answer in answers if answer.right})
@@ -109,12 +109,12 @@ def learned(run: RunFiles, name: str) -> Learned | None:
     )
 
 
-def _stories(by_step: dict[int, list[Answer]]) -> list[Story]:
+def _stories(by_step: dict[int, list[EvalAnswer]]) -> list[Story]:
     """Of the problems that every shown evaluation asked."""
     steps = evenly(list(by_step), SHOWN_STEPS)
     grouped = []
     for step in steps:
-        groups: dict[str, list[Answer]] = {}
+        groups: dict[str, list[EvalAnswer]] = {}
         for answer in by_step[step]:
             groups.setdefault(answer.problem_id, []).append(answer)
         grouped.append(groups)
@@ -129,7 +129,7 @@ def _stories(by_step: dict[int, list[Answer]]) -> list[Story]:
     return stories
 
 
-def _moment(step: int, answers: list[Answer]) -> Moment:
+def _moment(step: int, answers: list[EvalAnswer]) -> Moment:
     share = sum(answer.right for answer in answers) / len(answers)
     return Moment(step, share, answers[0].boxed, answers[0].text, len(answers))
 

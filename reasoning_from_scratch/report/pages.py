@@ -3,7 +3,9 @@
 import base64
 import functools
 import hashlib
+import os
 from importlib.resources import files
+from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -63,3 +65,14 @@ def render(template: str, script: str, version: str = "", **values) -> str:
         version=version,
         **values,
     )
+
+
+def write_unsynced(path: Path, text: str) -> None:
+    """Write beside, then rename: a reader never sees half a file.
+
+    Unlike disk.write_whole it does not wait for the disk. Waiting would cost more than all else
+    that is done for a report, and what a power cut takes is written again with its step.
+    """
+    beside = path.with_name(f".{path.name[:200]}.partial")
+    beside.write_text(text, encoding="utf-8", newline="\n")
+    os.replace(beside, path)

@@ -21,7 +21,7 @@ LISTED_FILES = (
 
 
 @dataclass(frozen=True)
-class Answer:
+class EvalAnswer:
     """One answer to one problem at one evaluation."""
 
     problem_id: str
@@ -41,7 +41,7 @@ class RunFiles:
     metrics: list[dict]  # one per step, in order
     probes: list[dict]  # one per reported step, in order
     checkpoints: list[dict]
-    evals: dict[str, dict[int, list[Answer]]]  # name -> step -> answers
+    evals: dict[str, dict[int, list[EvalAnswer]]]  # name -> step -> answers
     pages: dict[int, list[str]]  # step -> page files
     files: list[str]
 
@@ -80,19 +80,24 @@ def _by_step(rows: list[dict]) -> list[dict]:
     return [latest[step] for step in sorted(latest)]
 
 
-def _read_evals(folder: Path) -> dict[str, dict[int, list[Answer]]]:
-    evals: dict[str, dict[int, list[Answer]]] = {}
+def _read_evals(folder: Path) -> dict[str, dict[int, list[EvalAnswer]]]:
+    evals: dict[str, dict[int, list[EvalAnswer]]] = {}
     for path in sorted(folder.glob("eval_*_rollout_summaries.jsonl")):
         match = _EVAL_FILE.fullmatch(path.name)
         if match:
-            answers = [_answer(row) for row in read_json_lines(path)]
+            answers = [_answer(row) for row in _read_rollouts(path)]
             evals.setdefault(match[1], {})[int(match[2])] = answers
     return {name: dict(sorted(steps.items())) for name, steps in sorted(evals.items())}
 
 
-def _answer(row: dict) -> Answer:
+def _read_rollouts(path: Path) -> list[dict]:
+    """Without those of other programs, which have the same keys but no text to show."""
+    return [row for row in read_json_lines(path) if "text" in row and "problem_id" in row]
+
+
+def _answer(row: dict) -> EvalAnswer:
     step, text = row["steps"][0], row["text"]
-    return Answer(
+    return EvalAnswer(
         problem_id=row["problem_id"],
         problem=step["logs"]["problem"],
         truth=step["logs"]["answer"],
@@ -116,7 +121,7 @@ def _find_pages(folder: Path) -> dict[int, list[str]]:
 def last_train_rollouts(run: RunFiles, steps: int) -> list[dict]:
     """The summaries of the last few training steps."""
     paths = sorted(run.folder.glob("train_iteration_*_rollout_summaries.jsonl"))[-steps:]
-    return [row for path in paths for row in read_json_lines(path)]
+    return [row for path in paths for row in _read_rollouts(path)]
 
 
 def evenly(items: list, limit: int) -> list:

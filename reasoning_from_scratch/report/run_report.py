@@ -3,11 +3,11 @@
 from pathlib import Path
 from typing import Any
 
-from reasoning_from_scratch.safe_text import shorten, write_whole
+from reasoning_from_scratch.safe_text import shorten
 
 from .curves import Chart, make_charts
 from .learned import SHOWN_TEXT, EvalRow, eval_rows, learned
-from .pages import render
+from .pages import render, write_unsynced
 from .probe_story import biggest_change, slider_data
 from .run_files import RunFiles, evenly, last_train_rollouts, read_run
 
@@ -26,7 +26,7 @@ SPANS = ("sampling", "reward", "train", "eval", "save", "report")
 def write_run_report(folder: str | Path) -> Path:
     """Write report.html into the run's folder and return its path."""
     path = Path(folder) / "report.html"
-    write_whole(path, run_page(folder))
+    write_unsynced(path, run_page(folder))
     return path
 
 
