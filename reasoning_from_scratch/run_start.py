@@ -12,7 +12,7 @@ from torch import nn
 from reasoning_from_scratch.checkpoints import Checkpoints, load_trainer_state
 from reasoning_from_scratch.config import TrainConfig, replaced, resolved
 from reasoning_from_scratch.device import default_dtype, trusted_device
-from reasoning_from_scratch.memory import checkpoint_blocks, fit_memory
+from reasoning_from_scratch.memory import checkpoint_blocks, fit_memory, parse_size
 from reasoning_from_scratch.optim import AdamW
 from reasoning_from_scratch.preflight import preflight_summary
 from reasoning_from_scratch.problems import Problem, load_problems
@@ -40,6 +40,8 @@ def start_run(
     folder = RunFolder(config.log_path)
     if not config.resume:
         folder.refuse_used(config.overwrite)  # before minutes of loading
+    if config.memory_budget:
+        parse_size(config.memory_budget)  # likewise
     if model is None:
         device = trusted_device(config.device)
         dtype = default_dtype(device) if config.dtype == "auto" else getattr(torch, config.dtype)

@@ -1,0 +1,179 @@
+"""`rfs compare`: recipes with equal budget, data and seeds, as one table and one picture."""
+
+import csv
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, stdev
+
+from matplotlib.figure import Figure
+
+from reasoning_from_scratch.config import TrainConfig, from_json
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.recipes import get_recipe
+from reasoning_from_scratch.run_start import configure, resumed_config
+from reasoning_from_scratch.trainer import train
+
+
+@dataclass
+class CompareOptions:
+    """Options of `rfs compare`; what is None is as in `rfs train`."""
+
+    recipes: tuple[str, ...] = ("grpo", "dr_grpo", "dapo")
+    """Rows of `rfs recipes`."""
+    seeds: int = 3
+    """Runs per recipe, with seeds 0, 1, ..."""
+    model: str = "tiny-base"
+    """Model that all start from."""
+    steps: int = 60
+    """Training steps of each run."""
+    problems_per_step: int = 8
+    """Problems sampled at each step."""
+    rollouts: int = 8
+    """Rollouts per problem."""
+    max_new_tokens: int | None = None
+    """Longest answer in tokens."""
+    lr: float | None = None
+    """Learning rate of all recipes."""
+    eval_every: int = 10
+    """Evaluate before every so many steps and at the end."""
+    eval_limit: int = 200
+    """Problems per evaluation."""
+    out: str = "runs/compare"
+    """Folder of the runs, the table and the picture; runs that are done are not run again."""
+
+
+@dataclass
+class Row:
+    """One recipe in the table."""
+
+    recipe: str
+    accuracy: float
+    error: float  # standard error over seeds; nan for one seed
+    start: float
+    tokens: float  # sampled per run
+    minutes: float  # per run
+
+
+def compare_command(options: CompareOptions) -> None:
+    """Trains every recipe with every seed, then writes and prints the table."""
+    check_options(options)
+    curves = {recipe: [run_one(options, recipe, seed) for seed in range(options.seeds)]
+              for recipe in options.recipes}  # fmt: skip
+    rows = [table_row(recipe, runs) for recipe, runs in curves.items()]
+    out = Path(options.out)
+    write_csv(out / "compare.csv", rows)
+    table = markdown(rows, options)
+    (out / "compare.md").write_text(table, encoding="utf-8")
+    plot_bands(curves, out / "compare.png")
+    print(f"{table}\n{out / 'compare.md'}, compare.csv, compare.png")
+
+
+def check_options(options: CompareOptions) -> None:
+    if options.seeds < 1:
+        raise UserError(f"--seeds is {options.seeds}, but must be at least 1")
+    if len(set(options.recipes)) < len(options.recipes) or not options.recipes:
+        raise UserError("--recipes needs one or more names, each once")
+    for recipe in options.recipes:
+        get_recipe(recipe)
+
+
+def run_one(options: CompareOptions, recipe: str, seed: int) -> list[dict]:
+    """The metrics of one run, which may have been done or begun by an earlier call."""
+    folder = Path(options.out) / f"{recipe}-seed{seed}"
+    names = ("model", "steps", "problems_per_step", "rollouts", "max_new_tokens", "lr",
+             "eval_every", "eval_limit")  # fmt: skip
+    chosen = {name: getattr(options, name) for name in names}
+    # A recipe's own learning rate would make it another budget, so the option rules for all.
+    config = configure(recipe, **chosen, seed=seed, log_path=str(folder),
+                       num_groups_to_log=0, preflight=False)  # fmt: skip
+    if (folder / "config.json").exists():
+        refuse_other_settings(folder, config)
+        config = resumed_config(folder)
+    print(f"{recipe}, seed {seed}", flush=True)
+    result = train(config, quiet=True)
+    if result.stopped:
+        raise UserError(f"{folder}: {result.stopped}")
+    return result.rows
+
+
+def refuse_other_settings(folder: Path, config: TrainConfig) -> None:
+    """Runs of another budget must not slip into the table."""
+    earlier = from_json(json.loads((folder / "config.json").read_text(encoding="utf-8")))
+    for name in ("model", "steps", "problems_per_step", "rollouts", "eval_limit", "eval_every"):
+        before, now = getattr(earlier, name), getattr(config, name)
+        if before != now:
+            raise UserError(f"{folder} was run with {name} {before}, not {now}; give another --out")
+
+
+def table_row(recipe: str, runs: Sequence[list[dict]]) -> Row:
+    final = [rows[-1]["eval_acc"] for rows in runs]
+    return Row(
+        recipe=recipe,
+        accuracy=fmean(final),
+        error=stdev(final) / math.sqrt(len(final)) if len(final) > 1 else math.nan,
+        start=fmean(rows[0]["eval_acc"] for rows in runs),
+        tokens=fmean(sum(row["env/all/total_ac_tokens"] for row in rows) for rows in runs),
+        minutes=fmean(sum(row["time/total"] for row in rows) for rows in runs) / 60,
+    )
+
+
+def markdown(rows: Sequence[Row], options: CompareOptions) -> str:
+    """The table, best recipe first, under a line that says what was equal."""
+    about = (
+        f"{options.model}: {options.steps} steps x {options.problems_per_step} problems x "
+        f"{options.rollouts} rollouts, seeds 0 to {options.seeds - 1}; greedy accuracy of the "
+        f"last weights on {options.eval_limit} held-out problems, mean and standard error."
+    )
+    head = ["| recipe | accuracy | s.e. | before | sampled tokens | minutes |",
+            "|---|---|---|---|---|---|"]  # fmt: skip
+    ordered = sorted(rows, key=lambda row: -row.accuracy)
+    lines = [
+        f"| {row.recipe} | {row.accuracy:.1%} | {percent(row.error)} | {row.start:.1%} "
+        f"| {row.tokens:,.0f} | {row.minutes:.1f} |"
+        for row in ordered
+    ]
+    return "\n".join([about, "", *head, *lines, ""])
+
+
+def percent(share: float) -> str:
+    return "-" if math.isnan(share) else f"{share:.1%}"
+
+
+def write_csv(path: Path, rows: Sequence[Row]) -> None:
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        table = csv.DictWriter(file, list(vars(rows[0])))
+        table.writeheader()
+        table.writerows(vars(row) for row in rows)
+
+
+def plot_bands(curves: dict[str, Sequence[list[dict]]], path: Path) -> None:
+    """Held-out accuracy and reward by step: mean over seeds, with a band of one standard error."""
+    figure = Figure(figsize=(11, 4.2), layout="constrained")
+    titles = {"held-out accuracy": "eval_acc", "reward": "env/all/reward/total"}
+    for panel, (title, key) in zip(figure.subplots(1, 2), titles.items(), strict=True):
+        panel.set(title=title, xlabel="step")
+        panel.grid(alpha=0.3)
+        for recipe, runs in curves.items():
+            steps, low, mean, high = band(runs, key)
+            (line,) = panel.plot(steps, mean, label=recipe)
+            panel.fill_between(steps, low, high, color=line.get_color(), alpha=0.2, linewidth=0)
+    figure.legend(*panel.get_legend_handles_labels(), loc="outside lower center", ncols=6)
+    figure.savefig(path, dpi=110)
+
+
+def band(runs: Sequence[list[dict]], key: str) -> tuple[list[int], list, list, list]:
+    """Steps, and mean minus error, mean, mean plus error over runs, where all have a value."""
+    steps, low, means, high = [], [], [], []
+    for rows in zip(*runs, strict=False):
+        values = [row[key] for row in rows if row.get(key) is not None]
+        if len(values) < len(runs):
+            continue
+        error = stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0
+        steps.append(rows[0]["step"])
+        means.append(fmean(values))
+        low.append(means[-1] - error)
+        high.append(means[-1] + error)
+    return steps, low, means, high

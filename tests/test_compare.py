@@ -1,0 +1,105 @@
+"""Comparing recipes: equal budgets, a table whose numbers can be checked, runs that are kept."""
+
+import csv
+import math
+
+import pytest
+from toy import toy_model, toy_problems, toy_tokenizer
+
+from reasoning_from_scratch.compare import (
+    CompareOptions,
+    Row,
+    band,
+    compare_command,
+    markdown,
+    table_row,
+)
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.plots import PlotOptions, plot_command, smoothed
+
+
+@pytest.fixture
+def toy_everywhere(tmp_path, monkeypatch):
+    """`train` loads the toy world instead of the tiny model."""
+    start = "reasoning_from_scratch.run_start"
+    monkeypatch.setattr(
+        f"{start}.load_model_and_tokenizer", lambda *_, **__: (toy_model(), toy_tokenizer(tmp_path))
+    )
+    monkeypatch.setattr(f"{start}.load_problems", lambda *_, **__: toy_problems(8))
+
+
+def options(tmp_path, **changes):
+    values = dict(recipes=("grpo", "dr_grpo"), seeds=2, steps=3, problems_per_step=2, rollouts=4,
+                  max_new_tokens=2, eval_every=2, out=str(tmp_path / "out"))  # fmt: skip
+    return CompareOptions(**(values | changes))
+
+
+def test_two_recipes_two_seeds(toy_everywhere, tmp_path, capsys):
+    compare_command(options(tmp_path))
+    out = tmp_path / "out"
+    assert {p.name for p in out.iterdir() if p.is_dir()} == {
+        "grpo-seed0", "grpo-seed1", "dr_grpo-seed0", "dr_grpo-seed1"
+    }  # fmt: skip
+    with open(out / "compare.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["recipe"] for row in rows] == ["grpo", "dr_grpo"]
+    assert float(rows[0]["start"]) == float(rows[1]["start"])  # the same model and problems
+    assert "seeds 0 to 1" in (out / "compare.md").read_text()
+    assert (out / "compare.png").read_bytes().startswith(b"\x89PNG")
+    times = {path: path.stat().st_mtime_ns for path in out.glob("*/metrics.jsonl")}
+    compare_command(options(tmp_path))  # nothing is run again
+    assert times == {path: path.stat().st_mtime_ns for path in out.glob("*/metrics.jsonl")}
+    with pytest.raises(UserError, match="was run with steps 3, not 4; give another --out"):
+        compare_command(options(tmp_path, steps=4))
+
+
+def test_two_runs_of_one_seed_are_equal(toy_everywhere, tmp_path):
+    """Equal data: what differs between recipes is the recipe."""
+    from reasoning_from_scratch.compare import run_one
+
+    first = run_one(options(tmp_path), "grpo", 1)
+    second = run_one(options(tmp_path, out=str(tmp_path / "again")), "grpo", 1)
+    assert [r["env/all/reward/total"] for r in first] == [r["env/all/reward/total"] for r in second]
+
+
+def test_bad_requests():
+    with pytest.raises(UserError, match="unknown recipe"):
+        compare_command(CompareOptions(recipes=("nope",)))
+    with pytest.raises(UserError, match="--seeds"):
+        compare_command(CompareOptions(seeds=0))
+    with pytest.raises(UserError, match="each once"):
+        compare_command(CompareOptions(recipes=("grpo", "grpo")))
+
+
+def run(*accuracies):
+    return [{"step": i, "eval_acc": a, "env/all/total_ac_tokens": 100, "time/total": 30}
+            for i, a in enumerate(accuracies)]  # fmt: skip
+
+
+def test_table_by_hand():
+    row = table_row("grpo", [run(0.1, 0.4), run(0.3, 0.8)])
+    assert row.accuracy == pytest.approx(0.6) and row.start == pytest.approx(0.2)
+    assert row.error == pytest.approx(0.2)  # stdev 0.2 * sqrt(2), over sqrt(2)
+    assert (row.tokens, row.minutes) == (200, 1)
+    text = markdown([Row("a", 0.5, math.nan, 0.1, 10, 1), row], CompareOptions())
+    assert text.index("| grpo | 60.0% | 20.0% |") < text.index("| a | 50.0% | - |")
+
+
+def test_band_by_hand():
+    steps, low, mean, high = band([run(0.1, None, 0.5), run(0.3, 0.2, 0.5)], "eval_acc")
+    assert steps == [0, 2] and mean == pytest.approx([0.2, 0.5])
+    assert low == pytest.approx([0.1, 0.5]) and high == pytest.approx([0.3, 0.5])
+
+
+def test_plot(toy_everywhere, tmp_path, capsys):
+    compare_command(options(tmp_path, seeds=1))
+    runs = [str(tmp_path / "out" / name) for name in ("grpo-seed0", "dr_grpo-seed0")]
+    plot_command(PlotOptions(runs, out=str(tmp_path / "curves.png")))
+    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(UserError, match="give a run folder"):
+        plot_command(PlotOptions([str(tmp_path)]))
+
+
+def test_smoothing_looks_only_back():
+    assert smoothed([1.0, 3.0]) == [1.0, 2.0]
+    assert smoothed([0.0] * 20 + [9.0])[-2:] == [0.0, 1.0]

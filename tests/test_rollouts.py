@@ -1,0 +1,171 @@
+"""Rollouts, groups, batches and the order of problems."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from toy import toy_config, toy_problems, toy_world
+
+from reasoning_from_scratch.config import replaced, resolved
+from reasoning_from_scratch.problems import Problem
+from reasoning_from_scratch.rollouts import (
+    ACTIVE_SAMPLING_ROUNDS,
+    Group,
+    Rollout,
+    make_batch,
+    micro_batches,
+    on_policy_rollouts,
+    problem_index,
+    reward_groups,
+    sample_groups,
+    step_problems,
+)
+
+PROBLEM = Problem("p", "1 + 1", "2")
+
+
+def rollout(prompt, response, reward=0.0, advantage=0.0, text="", finished=True, kept=None):
+    return Rollout(PROBLEM, prompt, response, [-0.5] * len(response), [0.1] * len(response), text,
+                   finished, kept=kept, reward=reward, advantage=advantage)  # fmt: skip
+
+
+# ---- batches
+
+
+def test_batch_by_hand():
+    batch = make_batch([rollout([5, 6], [7], advantage=1.0), rollout([8], [9, 0, 4])])
+    assert batch.token_ids.tolist() == [[5, 6, 7, 0], [8, 9, 0, 4]]
+    assert batch.mask.tolist() == [[0, 0, 1, 0], [0, 1, 1, 1]]  # token 0 counts where sampled
+    assert batch.old_logprobs.tolist() == [[0, 0, -0.5, 0], [0, -0.5, -0.5, -0.5]]
+    assert batch.advantages.tolist() == [1, 0] and batch.lengths.tolist() == [3, 4]
+    first = batch.rows([0])
+    assert first.token_ids.tolist() == [[5, 6, 7]] and first.advantages.tolist() == [1]
+    assert batch.kept is None and batch.ref_logprobs is None
+
+
+def test_end_of_text_inside_the_prompt_and_as_padding_makes_no_difference():
+    """Masks come from lengths: the same with any token in place of another."""
+    plain = make_batch([rollout([1, 2], [3, 4]), rollout([1], [3])])
+    same = make_batch([rollout([0, 0], [0, 0]), rollout([0], [0])])
+    assert torch.equal(plain.mask, same.mask)
+
+
+def test_kept_sets_follow_their_rows():
+    rows = [rollout([1], [2, 3], kept=[[2, 9], [3]]), rollout([1], [4], kept=[[]])]
+    assert make_batch(rows).rows([1, 0]).kept == [[[]], [[2, 9], [3]]]
+    rows[1].kept = None
+    assert make_batch(rows).kept is None
+
+
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=40), st.integers(1, 200))
+def test_micro_batches_are_a_partition_within_the_budget(lengths, budget):
+    parts = micro_batches(lengths, budget)
+    assert sorted(row for part in parts for row in part) == list(range(len(lengths)))
+    for part in parts:
+        assert len(part) * max(lengths[row] for row in part) <= budget or len(part) == 1
+    order = [lengths[row] for part in parts for row in part]
+    assert order == sorted(lengths, reverse=True)
+
+
+# ---- the order of problems
+
+
+def test_each_pass_visits_every_problem_once_in_a_new_order():
+    passes = [[problem_index(3, epoch * 10 + i, 10) for i in range(10)] for epoch in range(3)]
+    assert all(sorted(order) == list(range(10)) for order in passes)
+    assert len({tuple(order) for order in passes}) == 3
+    assert passes[0] != [problem_index(4, i, 10) for i in range(10)]
+
+
+def test_problems_of_a_step_need_no_history(tmp_path):
+    problems = toy_problems(10)
+    config = resolved(toy_config(tmp_path, problems_per_step=4))
+    walked = [step_problems(problems, config, step) for step in range(8)]
+    assert step_problems(problems, config, 7) == walked[7]
+    first_pass = [p.id for step in walked for p in step][:10]
+    assert sorted(first_pass) == sorted(p.id for p in problems)
+    again = step_problems(problems, config, 0, 1)
+    assert again != walked[0] and again == step_problems(problems, config, 0, 1)
+
+
+# ---- sampling and reward
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    return toy_world(tmp_path_factory.mktemp("toy"))
+
+
+def key(group: Group):
+    return [(r.place, r.response_ids, r.logprobs) for r in group.rollouts]
+
+
+def test_a_rollout_depends_on_seed_step_and_place_alone(world, tmp_path):
+    config = resolved(toy_config(tmp_path))
+    model, tokenizer = world["model"], world["tokenizer"]
+    problems = toy_problems(4)
+    whole = sample_groups(model, tokenizer, problems, config, 5)
+    alone = sample_groups(model, tokenizer, problems[2:3], config, 5, first_place=2)
+    few_rows = sample_groups(model, tokenizer, problems, replaced(config, sample_rows=3), 5)
+    ids = [[r.response_ids for r in group.rollouts] for group in whole]
+    assert ids[2] == [r.response_ids for r in alone[0].rollouts]
+    assert ids == [[r.response_ids for r in group.rollouts] for group in few_rows]
+    other_step = sample_groups(model, tokenizer, problems, config, 6)
+    assert ids != [[r.response_ids for r in group.rollouts] for group in other_step]
+
+
+def test_rollouts_carry_their_record(world, tmp_path):
+    config = resolved(toy_config(tmp_path, rollouts=4))
+    stop = world["tokenizer"].eos_token_id
+    for group in sample_groups(world["model"], world["tokenizer"], toy_problems(3), config, 2):
+        for number, item in enumerate(group.rollouts):
+            assert item.policy_version == 2 and item.place[1] == number
+            assert len(item.logprobs) == len(item.entropies) == len(item.response_ids) <= 4
+            assert item.finished == (item.response_ids[-1] == stop)
+            assert item.stop_reason == ("stop" if item.finished else "length")
+            assert "<|endoftext|>" not in item.text or not item.finished
+
+
+def test_rewards_and_penalties(tmp_path):
+    right = rollout([1], [2, 3], text="\\boxed{2}")
+    late = rollout([1], [2] * 9, text="\\boxed{2}", finished=False)
+    wrong = rollout([1], [2], text="\\boxed{3}")
+    config = resolved(toy_config(tmp_path, max_new_tokens=10, overlong_penalty=4,
+                                 reward_parts={"correct": 1.0, "format": 0.5}))  # fmt: skip
+    reward_groups([Group(PROBLEM, [right, late, wrong])], config)
+    assert right.rewards == {"correct": 1, "format": 1, "overlong": 0}
+    assert [right.reward, late.reward, wrong.reward] == [1.5, 1 - 0.75, 0.5]
+    reward_groups([Group(PROBLEM, [wrong])], replaced(config, conditional_format=True))
+    assert wrong.reward == 0 and wrong.advantage == 0
+
+
+def test_uniform_and_live():
+    group = Group(PROBLEM, [rollout([1], [2], reward=r) for r in (0.1, 0.1, 0.1)])
+    assert group.uniform and not group.live
+    group.rollouts[0].reward, group.rollouts[0].advantage = 0.2, 1.0
+    assert not group.uniform and group.live
+
+
+# ---- the iterator
+
+
+def test_iterator_yields_the_steps_that_are_left(world, tmp_path):
+    config = resolved(toy_config(tmp_path, steps=3))
+    given = world["model"], world["tokenizer"], world["problems"], config
+    whole = list(on_policy_rollouts(*given))
+    rest = list(on_policy_rollouts(*given, first_step=1))
+    assert len(whole) == 3 and len(rest) == 2
+    assert [key(g) for g in whole[2]] == [key(g) for g in rest[1]]
+
+
+def test_active_sampling_asks_for_more_and_gives_up(world, tmp_path, monkeypatch):
+    config = resolved(toy_config(tmp_path, steps=1, active_sampling=True, problems_per_step=2))
+    given = world["model"], world["tokenizer"], world["problems"], config
+    monkeypatch.setattr("reasoning_from_scratch.rollouts.total_reward", lambda *_: 0.0)
+    (groups,) = on_policy_rollouts(*given)
+    assert len(groups) == ACTIVE_SAMPLING_ROUNDS * 2
+    assert [group.rollouts[0].place[0] for group in groups] == list(range(8))
+    rewards = iter([0.0] * 16 + [0.0, 1.0] * 50)
+    monkeypatch.setattr("reasoning_from_scratch.rollouts.total_reward", lambda *_: next(rewards))
+    (groups,) = on_policy_rollouts(*given)
+    assert len(groups) == 4 and sum(not group.uniform for group in groups) == 2
