@@ -81,6 +81,16 @@ def test_bfloat16_is_no_further_from_float64_than_plain_autograd():
         assert error < 0.01 and error < 1.5 * (other.double() - truth).norm() / truth.norm()
 
 
+def test_bfloat16_chunks_are_added_up_in_float32():
+    """1,000 equal contributions: a bfloat16 sum would stop growing at 256 times the first."""
+    hidden = torch.ones(1, 1000, D, dtype=torch.bfloat16)
+    head = torch.zeros(V, D, dtype=torch.bfloat16, requires_grad=True)
+    targets = torch.zeros(1, 1000, dtype=torch.long)
+    token_logprobs(hidden, head, targets, torch.ones(1, 1000), chunk=1)[0].sum().backward()
+    expected = torch.full((D,), 1000 * (1 - 1 / V), dtype=torch.bfloat16)
+    torch.testing.assert_close(head.grad[0], expected, rtol=0.01, atol=0)
+
+
 def test_a_frozen_head_gets_no_gradient_and_hidden_still_does():
     hidden, head, targets, mask = problem(torch.float64)
     logprobs, _ = token_logprobs(hidden, head.detach(), targets, mask)

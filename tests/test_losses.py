@@ -351,14 +351,15 @@ def test_a_masked_rollout_keeps_its_kl_and_its_place_in_the_denominator():
 
 def test_figures_by_hand():
     old = torch.tensor([[-1.0, -1.0], [-1.0, 7.0]])
-    new = old + torch.tensor([[0.5, 0.0], [-0.5, 3.0]])
+    new = old + torch.tensor([[0.5, 0.0], [-0.2, 3.0]])
     _, sums = policy_loss(
         new, old, torch.tensor([1.0, 1.0]), torch.tensor([[1, 1], [1, 0]]), settings(), 2.0
     )
     figures = summarize([sums])
     assert figures["clip_frac"] == pytest.approx(1 / 3)  # the token at +0.5
     assert figures["ratio_max"] == pytest.approx(math.exp(0.5))
-    assert figures["ratio_mean"] == pytest.approx((math.exp(0.5) + 1 + math.exp(-0.5)) / 3)
-    assert figures["kl_sample_train_v1"] == pytest.approx(0.0, abs=1e-7)
-    assert figures["kl_sample_train_v2"] == pytest.approx(0.5 * (0.25 + 0.25) / 3)
+    assert figures["ratio_mean"] == pytest.approx((math.exp(0.5) + 1 + math.exp(-0.2)) / 3)
+    # log of sampler over trainer, so minus what was added
+    assert figures["kl_sample_train_v1"] == pytest.approx(-(0.5 + 0.0 - 0.2) / 3)
+    assert figures["kl_sample_train_v2"] == pytest.approx(0.5 * (0.25 + 0.04) / 3)
     assert figures["loss"] == figures["pg_loss"] and figures["kl_loss"] == 0
