@@ -23,14 +23,21 @@ class AnswerFile:
         if self.path is None:
             return
         self.card_path = card_path(self.path)
-        if self.path.exists():
+        try:
+            self.open_or_resume(num_samples)
+        except OSError as error:
+            raise UserError(f"cannot write {self.path}: {error.strerror}; choose another"
+                            " --out-path") from None  # fmt: skip
+
+    def open_or_resume(self, num_samples: int) -> None:
+        """Takes over what is there, then leaves whole lines and a card on the disk."""
+        if self.path.exists() and self.path.stat().st_size > 0:
             self.check_settings()
             self.groups = whole_groups(read_rows(self.path), num_samples)
         else:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self.card_path.unlink(missing_ok=True)
-        # The card goes first: lines without one are not ours, and are never overwritten.
-        self.write_card(self.read_card() or {"settings": settings, "result": None})
+            # The card goes first: lines without one are not ours, and are never overwritten.
+            self.write_card({"settings": self.settings, "result": None})
         write_whole(self.path, to_lines(self.rows()))
 
     def check_settings(self) -> None:

@@ -106,9 +106,11 @@ def describe(model, tokenizer, problems, prompt_fn, fallback) -> dict[str, Any]:
     """The part of the card that says what was asked of what, so that scores can be compared."""
     # As the model reads it: a tokenizer may wrap it in a chat template.
     prompt = tokenizer.decode(tokenizer.encode(prompt_fn("{problem}")))
+    weights = tensors(model)
     asked = [[problem.problem, problem.answer] for problem in problems]
     return {
-        "weights": weights_hash(model),
+        "weights": weights_hash(weights),
+        "dtype": str(weights[0][1].dtype) if weights else "",
         "problems": len(problems),
         "problems_hash": short_hash(json.dumps(asked).encode()),
         "prompt": prompt,
@@ -119,10 +121,14 @@ def describe(model, tokenizer, problems, prompt_fn, fallback) -> dict[str, Any]:
     }
 
 
-def weights_hash(model) -> str:
+def tensors(model) -> list[tuple[str, torch.Tensor]]:
+    """The weights by name; none for a stand-in."""
+    return sorted(model.state_dict().items()) if hasattr(model, "state_dict") else []
+
+
+def weights_hash(weights: list[tuple[str, torch.Tensor]]) -> str:
     """Tells models apart by a few weights of each tensor: cheap, and any training changes it."""
-    state = sorted(model.state_dict().items()) if hasattr(model, "state_dict") else []
-    parts = [f"{name}{value.flatten()[:16].tolist()}" for name, value in state]
+    parts = [f"{name}{value.flatten()[:16].tolist()}" for name, value in weights]
     return short_hash("".join(parts).encode())
 
 
@@ -132,15 +138,14 @@ def short_hash(content: bytes) -> str:
 
 
 def measured_on(model) -> dict[str, str]:
-    """When, with which versions and on what."""
-    weight = next(iter(model.parameters()), None) if hasattr(model, "parameters") else None
+    """When, with which versions and where."""
+    weights = tensors(model)
     return {
         "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "package": __version__,
         "torch": torch.__version__,
         "python": platform.python_version(),
-        "device": str(weight.device) if weight is not None else "",
-        "dtype": str(weight.dtype) if weight is not None else "",
+        "device": str(weights[0][1].device) if weights else "",
     }
 
 

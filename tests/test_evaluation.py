@@ -366,12 +366,43 @@ def test_other_weights_are_other_settings(tmp_path):
         evaluate(random_model(1), PieceTokenizer(), PROBLEMS[:2], **options)
 
 
+def test_the_card_of_a_real_model_says_what_it_is(tmp_path):
+    path = tmp_path / "a.jsonl"
+    evaluate(random_model(), PieceTokenizer(), PROBLEMS[:2], max_new_tokens=2, out_path=path)
+    card = json.loads(card_path(path).read_text())
+    assert card["settings"]["dtype"] == "torch.float32"
+    assert card["measured_on"]["device"] == "cpu"
+    with pytest.raises(UserError, match="dtype.*bfloat16"):
+        half = random_model().to(torch.bfloat16)
+        evaluate(half, PieceTokenizer(), PROBLEMS[:2], max_new_tokens=2, out_path=path)
+
+
 def test_a_file_that_is_not_ours_is_left_alone(script, tmp_path):
     path = tmp_path / "notes.jsonl"
     path.write_text("my notes\n")
     with pytest.raises(UserError, match="not ours"):
         run(path)
     assert path.read_text() == "my notes\n"
+
+
+def test_a_mistake_before_the_first_answer_leaves_no_trap(monkeypatch, tmp_path):
+    path = tmp_path / "a.jsonl"
+
+    def refuse(*args, **options):
+        raise UserError("temperature=-1 is out of range")
+
+    monkeypatch.setattr(evaluation, "generate", refuse)
+    with pytest.raises(UserError, match="out of range"):
+        run(path, temperature=-1)
+    monkeypatch.setattr(evaluation, "generate", scripted)
+    assert run(path).rows == lines(path)
+
+
+def test_a_place_that_cannot_be_written_is_named(script, tmp_path):
+    (tmp_path / "file").write_text("not a folder")
+    for path in (tmp_path / "file" / "a.jsonl", tmp_path):
+        with pytest.raises(UserError, match="--out-path"):
+            run(path)
 
 
 def test_a_damaged_line_is_named(script, tmp_path):

@@ -14,12 +14,14 @@ ORDER = """
     errors safe_text transfers disk clock
     qwen3 tokenizer device downloads tensor_files weights
     tiny_numbers tiny_stories tiny tiny_tokenizer
-    problems prompts distribution sampling grading rewards advantages logprobs losses optim
+    problems prompts distribution sampling grading rewards advantages logprobs losses
+    optim muon
     rollouts async_rollouts ray_rollouts
     scores answer_file evaluation
-    config recipes metrics run_folder checkpoints health progress tracker report plots
-    memory preflight parallel interrupts training_run run_start trainer train_command
-    tiny_pretrain doctor chat notebook cli
+    config recipes metrics metrics_table run_folder checkpoints health progress tracker report
+    plots memory preflight parallel interrupts training_run run_start trainer
+    train_command compare quickstart
+    tiny_pretrain tiny_report doctor chat notebook cli
     ch02 ch03 ch04 ch05 ch06 ch07
 """.split()
 CHAPTERS = {name for name in ORDER if name.startswith("ch0")}
@@ -27,7 +29,13 @@ TORCH_ONLY = {"advantages", "logprobs", "losses"}
 
 MAX_FILE, MAX_FUNCTION, MAX_MEDIAN = 320, 50, 15
 # What may be bigger, how big, and why. An entry that is no longer needed fails the test.
-BIGGER_FILES: dict[str, tuple[int, str]] = {}
+BIGGER_FILES: dict[str, tuple[int, str]] = {
+    "qwen3.py": (370, "the whole model is one file, to be read without another beside it"),
+    "grading/lexer.py": (380, "one pass over the text; its parts share the position"),
+    "grading/grammar.py": (350, "one recursive descent; its rules call each other"),
+    "grading/statements.py": (330, "the same descent, one level up"),
+    "grading/kinds.py": (410, "one case per kind of answer; they convert into each other"),
+}
 BIGGER_FUNCTIONS: dict[str, tuple[int, str]] = {}
 
 FILES = sorted(path for path in PACKAGE.rglob("*.py"))
@@ -161,3 +169,16 @@ class Imaginary:
 
     def read_text(self, encoding: str) -> str:
         return self.source
+
+
+def size_report() -> str:
+    """The biggest files and functions and the medians: python tests/test_structure.py"""
+    files = sorted(((len(p.read_text().splitlines()), label(p)) for p in FILES), reverse=True)
+    sizes = sorted(((lines, n) for p in FILES for n, lines in functions(p)), reverse=True)
+    head = f"{len(files)} files, median {statistics.median(n for n, _ in files):.0f} lines; "
+    head += f"{len(sizes)} functions, median {statistics.median(n for n, _ in sizes):.0f} lines"
+    return "\n".join([head, *(f"{n:>5} {name}" for n, name in files[:10] + sizes[:10])])
+
+
+if __name__ == "__main__":
+    print(size_report())
