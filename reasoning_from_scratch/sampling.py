@@ -99,11 +99,12 @@ class _Queue:
         for row, i in enumerate(chosen):
             ids[row, : len(self.prompts[i])] = torch.tensor(self.prompts[i])
         mask = torch.arange(width) < lengths[:, None]
-        self.cache = KVCache(self.model.cfg["n_layers"], self.max_length)
+        self.cache = KVCache(self.model.cfg["n_layers"], width)
         self.model.hidden_states(
             ids.to(device), cache=self.cache, attention_mask=None if mask.all() else mask.to(device)
         )
         self.cache.forget_last()  # each sample reads the last prompt token itself
+        self.cache.max_length = self.max_length  # only the copies that samples take will grow
         self.place = {prompt: row for row, prompt in enumerate(chosen)}
         self.max_prompts = max(1, self.max_prompts // 4)  # the first call filled a whole batch
 
@@ -137,6 +138,8 @@ class _Batch:
             for i, row in zip(free, rows, strict=False):
                 self.rows[i] = row
             free = free[len(rows):]
+        if not queue.waiting:
+            queue.cache = None
         self._close_gaps(free)
         if self.rows:
             self.tokens = self._index([row.next_token for row in self.rows])
