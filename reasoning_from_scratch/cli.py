@@ -24,6 +24,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "report": ("Show a run on one page; --serve follows it.", "report.serve:report_command"),
     "evaluate": ("Measure a model's accuracy on a problem set.", "evaluation:evaluate_command"),
     "chat": ("Talk to a model.", "chat:chat"),
+    "tiny-pretrain": ("Train the shipped tiny models from nothing, as they were trained.",
+                      "tiny_pretrain:tiny_pretrain"),
+    "tiny-report": ("Print what a tiny model can do, and what it does of its own accord.",
+                    "tiny_report:tiny_report"),
     "preflight": ("Can training work with this model and these problems?", "preflight:preflight"),
     "doctor": ("Look at this machine: what works, what does not, what to do.", "doctor:doctor"),
 }
