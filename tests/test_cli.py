@@ -55,9 +55,12 @@ def run_rfs(*args, **kwargs):
 def test_help_lists_every_command_quickly_and_without_torch():
     code = "import sys; from reasoning_from_scratch.cli import main; main(['--help']); "
     code += "print('heavy:', sorted({'torch', 'tyro', 'sympy'} & set(sys.modules)))"
-    start = time.perf_counter()
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout
-    assert time.perf_counter() - start < 1.0
+    seconds = []
+    for _ in range(3):  # the best of three: other programs may be running
+        start = time.perf_counter()
+        out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout
+        seconds.append(time.perf_counter() - start)
+    assert min(seconds) < 1.0
     assert "heavy: []" in out
     for name, (text, _) in cli.COMMANDS.items():
         assert f"  {name} " in out and text in out
