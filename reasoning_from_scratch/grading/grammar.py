@@ -284,7 +284,9 @@ class Parser:
         self.enter()
         token = self.take()
         if token.kind == "num":
-            value = number(token.value) if not self.sees("_") else ("num", Fraction(0))
+            # digits of a base are only looked at when the base has been read
+            in_base = self.sees("_") or (self.sees(")") and self.peek().value == "_")
+            value = ZERO if in_base else number(token.value)
         elif token.kind == "sym":
             value = self.symbol(token)
         elif token.kind == "const":

@@ -4,7 +4,8 @@ import re
 from typing import NamedTuple
 
 from .characters import to_ascii
-from .limits import MAX_CHARS, MAX_TOKENS, TooBig, Unparsed
+from .extract import closing_brace
+from .limits import MAX_CHARS, MAX_DEPTH, MAX_TOKENS, TooBig, Unparsed
 from .words import AFTER_VALUES, ORDINAL_ENDINGS, looks_like_word
 
 
@@ -77,7 +78,7 @@ BASE_BEGINS = re.compile(
     r"\)?\s?_\s?(?:\{\s?)?(?:\(?[0-9]|\\(?:text|mathrm|mbox)\{|(?:two|three|eight|twelve|sixteen)\b)"
 )
 ROW_SPACE = re.compile(r"\s*\[-?[0-9.]{1,6}\s?[a-z]{2}\]")
-BASE_DIGITS = re.compile(r"[0-9A-Z]*[0-9][0-9A-Z]*(?=\)?\s?_)")
+BASE_DIGITS = re.compile(r"[0-9A-Z]{1,60}")
 COMMAND = re.compile(r"\\([A-Za-z]+|[^A-Za-z])\*?", re.DOTALL)
 LETTERS = re.compile(r"[A-Za-z]+")
 DEGREE = re.compile(r"\^\s*(?:\\(?:circ|degree)(?![A-Za-z])|\{\s*\\(?:circ|degree)\s*\})")
@@ -94,6 +95,7 @@ class Lexer:
         self.position = 0
         self.tokens: list[Token] = []
         self.gap = False
+        self.spliced = 0  # how many \\text commands had mathematics in them
         self.brackets = 0  # commas inside brackets never group digits
 
     def add(self, kind: str, value: str) -> None:
@@ -129,9 +131,9 @@ class Lexer:
     def base_digits(self) -> str | None:
         """A3 in A3_{16}: digits and capitals, up to a subscript that begins with a digit."""
         match = BASE_DIGITS.match(self.text, self.position)
-        if match and BASE_BEGINS.match(self.text, match.end()):
-            return match.group()
-        return None
+        if match is None or not BASE_BEGINS.match(self.text, match.end()):
+            return None
+        return match.group() if any(c.isdigit() for c in match.group()) else None
 
     def number(self) -> None:
         base_digits = self.base_digits()
@@ -218,7 +220,7 @@ class Lexer:
             self.add("op", run)
         elif run in ORDINAL_ENDINGS and (self.last("num") or in_exponent):
             self.add("text", run)
-        elif run in AFTER_VALUES and after_value:
+        elif (run in AFTER_VALUES and after_value) or run in ("USD", "EUR"):
             self.word(run)
         elif run in INFINITY and not self.last("text"):
             self.add("const", "inf")
@@ -321,17 +323,18 @@ class Lexer:
         start = self.text.find("{", self.position)
         if start < 0 or self.text[self.position : start].strip():
             raise Unparsed
-        depth = 0
-        for end in range(start, len(self.text)):
-            depth += (self.text[end] == "{") - (self.text[end] == "}")
-            if depth == 0:
-                self.position = end + 1
-                return self.text[start + 1 : end]
-        raise Unparsed
+        end = closing_brace(self.text, start)
+        if end < 0:
+            raise Unparsed
+        self.position = end + 1
+        return self.text[start + 1 : end]
 
     def text_command(self) -> None:
         content = self.argument()
         if self.splices(content):
+            self.spliced += 1
+            if self.spliced > MAX_DEPTH:
+                raise TooBig
             # mathematics inside \text: read on as if the command were not there
             self.text = f" {content} {self.text[self.position :]}"
             self.position = 0

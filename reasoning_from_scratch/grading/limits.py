@@ -11,7 +11,7 @@ MAX_TOKENS = 1_200
 MAX_DEPTH = 40  # brackets, fractions and roots inside one another
 MAX_BITS = 12_000  # of any integer that we compute
 MAX_TERMS = 600  # of any sum that we expand
-MAX_WORK = 40_000  # units of about a microsecond each
+MAX_WORK = 20_000  # units of about a microsecond each
 
 
 class Unparsed(Exception):

@@ -172,8 +172,8 @@ class Numeric:
             for number, exponent in monomial:
                 self.work.spend(self.cost)
                 value = self.atom(ring, number)
-                if isinstance(exponent, int):
-                    product *= value**exponent
+                if exponent.denominator == 1:
+                    product *= value ** int(exponent)
                 else:
                     product *= self.atom_root(value, exponent)
             total += product

@@ -16,6 +16,7 @@ from .limits import MAX_BITS, MAX_TERMS, TooBig, Undefined, Work
 
 Monomial = tuple
 Polynomial = dict
+ONE = Fraction(1)
 TRIAL_DIVISORS = [n for n in range(2, 1_000) if all(n % d for d in range(2, int(n**0.5) + 1))]
 
 
@@ -73,12 +74,15 @@ class Ring:
         self.work = work
         self.atoms: list[tuple] = []
         self.numbers: dict[tuple, int] = {}
+        self.reducible: set[int] = set()  # atoms whose powers do not all stay as they are
 
     def atom(self, *description) -> int:
         number = self.numbers.get(description)
         if number is None:
             number = self.numbers[description] = len(self.atoms)
             self.atoms.append(description)
+            if description[0] in ("prime", "i", "root"):
+                self.reducible.add(number)
         return number
 
     def generator(self, *description, exponent: Fraction | int = 1) -> Polynomial:
@@ -105,18 +109,20 @@ class Ring:
         return {m: self.work.number(c * factor) for m, c in p.items()} if factor else {}
 
     def multiply(self, p: Polynomial, q: Polynomial) -> Polynomial:
-        self.work.spend(1 + len(p) * len(q))
+        self.work.spend(4 + 6 * len(p) * len(q))
         total: Polynomial = {}
         pending = []
         for m1, c1 in p.items():
             for m2, c2 in q.items():
                 factor, monomial, bases = self.merge(m1, m2)
-                value = self.work.number(c1 * c2 * factor)
+                value = c1 * c2 if factor is ONE else c1 * c2 * factor
                 if bases:
                     pending.append(({monomial: value}, bases))
+                elif monomial in total:
+                    total[monomial] += value
                 else:
-                    total[monomial] = total.get(monomial, 0) + value
-        total = {m: c for m, c in total.items() if c}
+                    total[monomial] = value
+        total = {m: self.work.number(c) for m, c in total.items() if c}
         for term, bases in pending:
             for base, exponent in bases:
                 term = self.multiply(term, self.power(base, exponent))
@@ -129,10 +135,17 @@ class Ring:
         """The product of two monomials: a rational factor, a monomial, and polynomials to a
         whole power where a root came to be whole."""
         if not m1 or not m2:
-            return Fraction(1), m1 or m2, []
+            return ONE, m1 or m2, ()
         exponents = dict(m1)
         for number, exponent in m2:
             exponents[number] = exponents.get(number, 0) + exponent
+        if self.reducible.isdisjoint(exponents):
+            return ONE, tuple(sorted(x for x in exponents.items() if x[1])), ()
+        return self.reduced(exponents)
+
+    def reduced(self, exponents: dict) -> tuple[Fraction, Monomial, list]:
+        """Takes whole powers out of primes, of i and of roots."""
+        self.work.spend(4 + 6 * len(exponents))
         factor, bases, kept = Fraction(1), [], []
         for number, exponent in exponents.items():
             kind = self.atoms[number][0]
@@ -148,7 +161,7 @@ class Ring:
                 bases.append((dict(self.atoms[number][1]), whole))
                 exponent -= whole
             if exponent:
-                kept.append((number, simple(Fraction(exponent))))
+                kept.append((number, exponent))
         return factor, tuple(sorted(kept)), bases
 
     def power(self, p: Polynomial, n: int) -> Polynomial:

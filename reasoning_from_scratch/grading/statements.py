@@ -61,7 +61,7 @@ class Statements(Notation):
 
     def definition(self) -> tuple | None:
         """h(x) of h(x) = ..., which elsewhere is a product; \\text{Area} of \\text{Area} = ..."""
-        if self.token.kind == "text":
+        if self.token.kind == "text" and self.peek().value in RELATIONS:
             return ("sym", f'"{phrase_key(self.take().value)}"')
         if self.token.kind != "sym" or self.peek().value not in ("(", "'"):
             return None

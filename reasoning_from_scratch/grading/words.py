@@ -83,7 +83,8 @@ SHORT_WORDS = set(
     """yes no odd even all none red blue one two six ten tie both half only true right left up down
     acute obtuse north south east west cat dog sun mon tue wed thu fri sat day may jan feb mar apr
     jun jul aug sep oct nov dec male am pm not any cube cone kite rhombus sphere max dne never
-    always to""".split()
+    always to way ways cats hats bags cars jars maps pads bars cans pans man men girl boy kids legs
+    dogs pens rats bats rays laps pals tags""".split()
 )
 # What a phrase means where it means a mathematical object; on the right: our notation.
 MEANINGS = {
