@@ -26,7 +26,9 @@ def show_log() -> None:
 
 def interactive() -> bool:
     """True in a terminal and in a notebook, where a bar can be redrawn."""
-    return sys.stderr.isatty() or "ipykernel" in sys.modules
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython else None
+    return sys.stderr.isatty() or hasattr(shell, "kernel")
 
 
 class Progress:

@@ -63,7 +63,7 @@ def quickstart(options: QuickstartOptions) -> int:
     print()
     after = measure(result.model, result.tokenizer, config)
     curves = plot_runs([result.folder], result.folder / "curves.png")
-    print(f"\n{comparison(before, after)}\n\n{two_answers(before, after)}")
+    print(f"\n{before_and_after(before, after)}\n\n{two_answers(before, after)}")
     print(f"\nTraining took {trained:.0f} s, everything {time.monotonic() - start:.0f} s.")
     print(f"curves: {curves}\nreport: {result.folder / 'report.html'}\n")
     print(next_commands(result.folder))
@@ -79,7 +79,7 @@ def measure(model, tokenizer, config: TrainConfig) -> dict[str, EvalResult]:
     }  # fmt: skip
 
 
-def comparison(before: dict[str, EvalResult], after: dict[str, EvalResult]) -> str:
+def before_and_after(before: dict[str, EvalResult], after: dict[str, EvalResult]) -> str:
     """The small table."""
     lines = [f"{'':<34}{'before':>9}{'after':>9}"]
     for name, title in TEST_SETS.items():

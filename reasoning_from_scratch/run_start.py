@@ -20,7 +20,7 @@ from reasoning_from_scratch.progress import Progress, show_log
 from reasoning_from_scratch.prompts import render_prompt
 from reasoning_from_scratch.recipes import get_recipe
 from reasoning_from_scratch.run_folder import RunFolder, log
-from reasoning_from_scratch.tracker import Tracker
+from reasoning_from_scratch.tracker import Tracker, import_wandb
 from reasoning_from_scratch.training_run import TrainingRun
 from reasoning_from_scratch.weights import load_model_and_tokenizer, load_weights, save_hf_folder
 
@@ -42,6 +42,8 @@ def start_run(
         folder.refuse_used(config.overwrite)  # before minutes of loading
     if config.memory_budget:
         parse_size(config.memory_budget)  # likewise
+    if config.wandb:
+        import_wandb()
     if model is None:
         device = trusted_device(config.device)
         dtype = default_dtype(device) if config.dtype == "auto" else getattr(torch, config.dtype)

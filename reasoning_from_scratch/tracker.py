@@ -16,10 +16,7 @@ class Tracker:
     def start(cls, config, folder) -> "Tracker":
         if not config.wandb:
             return cls()
-        try:
-            import wandb
-        except ImportError:
-            raise UserError("--wandb needs the extra: uv sync --extra wandb") from None
+        wandb = import_wandb()
         known = folder.path / ID_FILE
         identity = known.read_text() if known.exists() else None
         run = wandb.init(
@@ -40,3 +37,11 @@ class Tracker:
     def finish(self) -> None:
         if self.run is not None:
             self.run.finish()
+
+
+def import_wandb():
+    try:
+        import wandb
+    except ImportError:
+        raise UserError("--wandb needs the extra: uv sync --extra wandb") from None
+    return wandb

@@ -7,6 +7,7 @@ import pytest
 import torch
 from toy import toy_config, toy_model, toy_problems, toy_world
 
+from reasoning_from_scratch import ch06
 from reasoning_from_scratch.config import replaced, resolved
 from reasoning_from_scratch.losses import policy_loss
 from reasoning_from_scratch.optim import AdamW
@@ -135,6 +136,28 @@ def test_gap_between_sampler_and_trainer_is_logged_and_tiny(world, tmp_path):
     assert metrics["optim/kl_sample_train_v2"] < 1e-6
     assert metrics["optim/ratio_mean"] == pytest.approx(1, abs=1e-5)
     assert metrics["optim/updates"] == 1
+
+
+def test_the_engine_computes_what_chapter_6_computes(world, tmp_path, monkeypatch):
+    """compute_grpo_loss, one rollout at a time, and the engine's batch: loss and gradient."""
+    config = resolved(configure("ch06", model="tiny", max_new_tokens=4, log_path=str(tmp_path)))
+    (group,) = groups = sampled(world, config)[:1]
+    drawn = iter([(torch.tensor(r.prompt_ids + r.response_ids), len(r.prompt_ids), r.text)
+                  for r in group.rollouts])  # fmt: skip
+    rewards = iter(group.rewards)
+    monkeypatch.setattr(ch06, "sample_response", lambda *_: next(drawn))
+    monkeypatch.setattr(ch06, "reward_rlvr", lambda *_: next(rewards))
+    example = {"problem": group.problem.problem, "answer": group.problem.answer}
+    model, tokenizer = world["model"], world["tokenizer"]
+    plain = ch06.compute_grpo_loss(model, tokenizer, example, "cpu", num_rollouts=8)
+    plain["loss_tensor"].backward()
+    expected = gradients(world["model"])
+    world["model"].zero_grad()
+    part = prepared_part(world["model"], None, groups, config, torch.device("cpu"))
+    sums = accumulate_gradient(world["model"], part, config)
+    assert part.batch.advantages.tolist() == pytest.approx(plain["advantages"], abs=1e-6)
+    assert sum(float(s["loss"]) for s in sums) == pytest.approx(plain["loss"], rel=1e-5)
+    assert (gradients(world["model"]) - expected).norm() <= 1e-5 * expected.norm()
 
 
 # ---- when there is nothing to learn, or nothing finite
