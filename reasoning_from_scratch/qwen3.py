@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from reasoning_from_scratch.kv_cache import Slots
+from reasoning_from_scratch.kv_cache import KVCache, Slots  # noqa: F401  readers import it from here
 
 
 def _dense_config(emb_dim, n_heads, n_layers, hidden_dim, tie_embeddings=False):
