@@ -40,7 +40,8 @@ BIG = r"""
 \frac{1}{\infty} ;; zoo ;; nan ;; oo ;; -oo ;; oo-oo ;; NaN ;; inf ;; 1/(1-1) ;; \infty/\infty
 \frac{1}{\sqrt2-\sqrt2} ;; \frac{1}{\sqrt{3+2\sqrt2}-1-\sqrt2} ;; \prod_{k=1}^{10^9}k
 \sum_{n=1}^{\infty}\frac1{n^2} ;; \sum_{k=1}^{10^{12}}k ;; \int_0^\infty e^{-x^2}dx ;; 3^{20000}
-\lim_{x\to0}\frac{\sin x}{x} ;; factorial(10**9) ;; isprime(2^{9999}-1) ;; \lfloor 10^{5000}/7\rfloor
+\lim_{x\to0}\frac{\sin x}{x} ;; factorial(10**9) ;; isprime(2^{9999}-1)
+\lfloor 10^{5000}/7\rfloor
 \lfloor\pi\cdot10^{4000}\rfloor ;; ((((2^2)^2^2)^2)^2)^2 ;; 7^{4000}-7^{3999} ;; 10^{3000}+1
 (((((((((x+1)^2+1)^2+1)^2+1)^2+1)^2+1)^2+1)^2+1)^2+1)^2 ;; \frac{10^{3000}+1}{10^{3000}-1}
 (x+1)^{400} ;; (x+1)^{400}-(x-1)^{400} ;; (\sqrt2+\sqrt3+\sqrt5+\sqrt7+\sqrt{11}+\sqrt{13})^{12}
@@ -50,15 +51,21 @@ BIG = r"""
 \sqrt[17]{2}+\sqrt[19]{3}+\sqrt[23]{5} ;; \frac{\pi^{500}}{e^{500}} ;; x^{y^{z^{x^{y^{z}}}}}
 """
 BROKEN = r"""
-\ ;; \\ ;; { ;; } ;; {} ;; {{}} ;; $ ;; $$ ;; () ;; [] ;; (,) ;; (1,) ;; (,1) ;; 1,,2 ;; , ;; . ;; ..
+\ ;; \\ ;; { ;; } ;; {} ;; {{}} ;; $ ;; $$ ;; () ;; [] ;; (,) ;; (1,) ;; (,1) ;; 1,,2 ;; ,
+. ;; ..
 - ;; + ;; ^ ;; _ ;; = ;; < ;; 1< ;; =1 ;; x= ;; \frac ;; \frac1 ;; \frac{1} ;; \frac{}{} ;; \sqrt
 \sqrt{} ;; \sqrt[]{2} ;; \text ;; \text{ ;; \text{} ;; \boxed ;; \boxed{ ;; \boxed{} ;; \begin
 \boxed{\boxed{ ;; \begin{ ;; \begin{pmatrix} ;; \end{pmatrix} ;; \begin{a}\end{a} ;; \left ;; \left(
-| ;; || ;; ||| ;; ! ;; 5!!!!!! ;; ° ;; % ;; \% ;; & ;; \binom ;; \binom{a} ;; x_ ;; x^ ;; x__1 ;; x^^2
-1e ;; 1e+ ;; 1.2.3 ;; 1..2 ;; .1. ;; 0x10 ;; 1_000 ;; _2 ;; 1_ ;; 1_1 ;; 1_{} ;; 1_{100} ;; \log ;; f(
-\overline ;; \sin ;; \sin^ ;; \pm ;; \cup ;; 1\cup2 ;; \infty\infty ;; (\infty,\infty) ;; (1,1) ;; (2,1]
-x<x ;; x<1<x ;; 1<2 ;; 2<1 ;; x=x ;; x\in x ;; 0=0 ;; 0=1 ;; 1/0=1/0 ;; or or ;; 1 or ;; None ;; null
-\ud800 ;; &#x35; ;; "5" ;; 5//2 ;; 5%2 ;; 5&3 ;; 5@3 ;; ((5) ;; (5)) ;; {5 ;; \{5 ;; 5\} ;; [5) ;; (5]
+| ;; || ;; ||| ;; ! ;; 5!!!!!! ;; ° ;; % ;; \% ;; & ;; \binom ;; \binom{a} ;; x_ ;; x^ ;; x__1
+x^^2
+1e ;; 1e+ ;; 1.2.3 ;; 1..2 ;; .1. ;; 0x10 ;; 1_000 ;; _2 ;; 1_ ;; 1_1 ;; 1_{} ;; 1_{100}
+\log ;; f(
+\overline ;; \sin ;; \sin^ ;; \pm ;; \cup ;; 1\cup2 ;; \infty\infty ;; (\infty,\infty)
+(1,1) ;; (2,1]
+x<x ;; x<1<x ;; 1<2 ;; 2<1 ;; x=x ;; x\in x ;; 0=0 ;; 0=1 ;; 1/0=1/0 ;; or or ;; 1 or ;; None
+null
+\ud800 ;; &#x35; ;; "5" ;; 5//2 ;; 5%2 ;; 5&3 ;; 5@3 ;; ((5) ;; (5)) ;; {5 ;; \{5 ;; 5\}
+[5) ;; (5]
 """
 ODD = [
     "",
@@ -97,12 +104,12 @@ LONG = [
     "0." + "0" * 3_500 + "1",
 ]
 CASES = (
-    [case for block in (CODE, BIG, BROKEN) for line in block.split("\n") for case in line.split(" ;; ")]
+    [case for line in (CODE + BIG + BROKEN).split("\n") for case in line.split(" ;; ")]
     + ODD
     + LONG
     + [a * n + "1" + b * n for a, b in BRACKETS for n in (30, 300, 100_000)]
     + [unit * (size // len(unit)) for unit in REPEATED for size in (1_100, 3_900, 1_000_000)]
-)  # fmt: skip
+)
 TRUTHS = ["5", r"\sqrt{2}+\pi", "x^2+1", "(1,2)", r"\text{even}"]
 
 
