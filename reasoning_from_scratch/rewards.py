@@ -57,6 +57,7 @@ def score_parts(
     finished: bool,
     response_ids: Sequence[int] = (),
     names: Sequence[str] = (),
+    think_ids: tuple[int, int] = (THINK_TOKEN_ID, END_THINK_TOKEN_ID),
 ) -> dict[str, float]:
     """Reward parts of one rollout: always correct and format, others where named."""
     form = box_format(text, finished)
@@ -64,7 +65,7 @@ def score_parts(
     if "unformatted" in names:
         parts["unformatted"] = 1.0 - form
     if "think" in names:
-        parts["think"] = think_format(response_ids)
+        parts["think"] = think_format(response_ids, *think_ids)
     return parts
 
 

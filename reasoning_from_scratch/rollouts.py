@@ -163,7 +163,7 @@ def step_problems(problems: Sequence[Problem], config, step: int, round: int = 0
 def sample_groups(
     model, tokenizer, problems: Sequence[Problem], config, step: int, first_place: int = 0
 ) -> list[Group]:
-    """Stage 1: sample a group of rollouts for each problem, without gradient."""
+    """Stages 1 and 2: sample a group of rollouts for each problem, without gradient."""
     prompts = [tokenizer.encode(render_prompt(problem.problem)) for problem in problems]
     places = range(first_place, first_place + len(problems))
     samples = generate(
@@ -209,9 +209,15 @@ def as_group(
     return Group(problem, rollouts)
 
 
-def reward_groups(groups: Sequence[Group], config) -> None:
-    """Stage 2: judge every rollout. Reward and advantage are different fields."""
+def think_token_ids(tokenizer) -> tuple[int, int]:
+    """Each vocabulary has ids of its own for <think> and </think>; both are single tokens."""
+    return tokenizer.encode("<think>")[-1], tokenizer.encode("</think>")[-1]
+
+
+def reward_groups(groups: Sequence[Group], config, tokenizer) -> None:
+    """Stage 3: judge every rollout. Reward and advantage are different fields."""
     weights = config.reward_parts
+    think_ids = think_token_ids(tokenizer) if "think" in weights else ()
     for group in groups:
         for rollout in group.rollouts:
             rollout.rewards = score_parts(
@@ -220,6 +226,7 @@ def reward_groups(groups: Sequence[Group], config) -> None:
                 rollout.finished,
                 rollout.response_ids,
                 tuple(weights),
+                think_ids,
             )
             rollout.reward = total_reward(rollout.rewards, weights, config.conditional_format)
             if config.overlong_penalty:
@@ -248,7 +255,7 @@ def on_policy_rollouts(
             with clock("sampling"):
                 fresh = sample_groups(model, tokenizer, chosen, config, step, len(groups))
             with clock("reward"):
-                reward_groups(fresh, config)
+                reward_groups(fresh, config, tokenizer)
             groups += fresh
             if sum(not group.uniform for group in groups) >= config.problems_per_step:
                 break

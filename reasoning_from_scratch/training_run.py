@@ -72,7 +72,7 @@ class TrainingRun:
             if config.eval_samples == 1:
                 asked = replaced(asked, temperature=0.0)  # greedy
             groups = sample_groups(self.model, self.tokenizer, self.eval_problems, asked, 0)
-            reward_groups(groups, config)
+            reward_groups(groups, config, self.tokenizer)
         self.report_rollouts(f"eval/{config.eval_problems}", step, groups)
         metrics = eval_metrics(config.eval_problems, groups)
         best = self.checkpoints.best()

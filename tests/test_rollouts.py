@@ -132,10 +132,10 @@ def test_rewards_and_penalties(tmp_path):
     wrong = rollout([1], [2], text="\\boxed{3}")
     config = resolved(toy_config(tmp_path, max_new_tokens=10, overlong_penalty=4,
                                  reward_parts={"correct": 1.0, "format": 0.5}))  # fmt: skip
-    reward_groups([Group(PROBLEM, [right, late, wrong])], config)
+    reward_groups([Group(PROBLEM, [right, late, wrong])], config, None)
     assert right.rewards == {"correct": 1, "format": 1, "overlong": 0}
     assert [right.reward, late.reward, wrong.reward] == [1.5, 1 - 0.75, 0.5]
-    reward_groups([Group(PROBLEM, [wrong])], replaced(config, conditional_format=True))
+    reward_groups([Group(PROBLEM, [wrong])], replaced(config, conditional_format=True), None)
     assert wrong.reward == 0 and wrong.advantage == 0
 
 
@@ -169,3 +169,15 @@ def test_active_sampling_asks_for_more_and_gives_up(world, tmp_path, monkeypatch
     monkeypatch.setattr("reasoning_from_scratch.rollouts.total_reward", lambda *_: next(rewards))
     (groups,) = on_policy_rollouts(*given)
     assert len(groups) == 4 and sum(not group.uniform for group in groups) == 2
+
+
+def test_the_think_part_asks_the_tokenizer_for_its_ids(tmp_path):
+    class Tokenizer:
+        def encode(self, text):
+            return {"<think>": [7], "</think>": [8]}[text]
+
+    thought = rollout([1], [7, 2, 8, 3], text="\\boxed{2}")
+    typed_out = rollout([1], [2, 2, 3, 3], text="<think>x</think>\\boxed{2}")
+    config = resolved(toy_config(tmp_path, reward_parts={"correct": 1.0, "think": 0.5}))
+    reward_groups([Group(PROBLEM, [thought, typed_out])], config, Tokenizer())
+    assert [thought.reward, typed_out.reward] == [1.5, 1.0]

@@ -34,7 +34,7 @@ def world(tmp_path):
 
 def sampled(world, config, step=0) -> list[Group]:
     groups = sample_groups(world["model"], world["tokenizer"], toy_problems(8), config, step)
-    reward_groups(groups, config)
+    reward_groups(groups, config, world["tokenizer"])
     for number, group in enumerate(groups):  # random models are rarely right: pay for letters
         for rollout in group.rollouts:
             rollout.reward = float(len(set(rollout.response_ids)) % 3) * (number % 4 != 3)
