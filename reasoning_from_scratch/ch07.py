@@ -1,7 +1,7 @@
 """Chapter 7, making GRPO better: watch more than the reward, and pay for the form.
 
-7.3 tracking: advantages, entropy, curves · 7.6 a format reward
-(7.4 the clipped ratio and 7.5 the KL term are in losses.py.)
+7.1 what to watch: advantages, entropy, curves · 7.4 a format reward
+(7.2 the clipped ratio and 7.3 the KL term are in losses.py.)
 """
 
 import csv
@@ -13,7 +13,7 @@ from reasoning_from_scratch.advantages import zscore
 from reasoning_from_scratch.downloads import download_from_github  # noqa: F401
 from reasoning_from_scratch.rewards import END_THINK_TOKEN_ID, THINK_TOKEN_ID  # noqa: F401
 
-# 7.3 Tracking
+# 7.1 What to watch
 
 
 def compute_advantage_stats(rewards_list):
@@ -77,7 +77,7 @@ def plot_grpo_metrics(csv_path, columns, save_as=None):
     plt.show()
 
 
-# 7.6 A format reward
+# 7.4 A format reward
 
 
 def reward_format(token_ids, prompt_len, start_think_id=THINK_TOKEN_ID,
