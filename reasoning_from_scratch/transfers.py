@@ -218,7 +218,7 @@ def _write_body(response: requests.Response, part: Path, start: int, total: int 
         file.flush()
         os.fsync(file.fileno())
         size = file.tell()
-    if total is not None and size != total:
+    if total is not None and size != total:  # urllib3 notices by itself only since version 2
         raise Interrupted(f"the connection ended after {size} of {total} bytes")
 
 

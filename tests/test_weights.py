@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from reasoning_from_scratch import weights
@@ -242,6 +243,8 @@ def test_saved_files_have_the_published_names(tmp_path):
     assert set(state) == set(model.state_dict()) and "out_head.weight" in state
     save_model(make_model(tied=False), tmp_path / "model.safetensors")
     assert set(load_file(tmp_path / "model.safetensors")) == set(model.state_dict())
+    with safe_open(tmp_path / "model.safetensors", "pt") as file:
+        assert file.metadata() == {"format": "pt"}  # transformers 4 does not load it without
 
 
 def test_a_tied_model_is_stored_once(tmp_path):
