@@ -22,11 +22,16 @@ class Algebraic(Ring):
         if not p:
             return True
         kinds = self.kinds(p)
-        if kinds <= EXACT:
+        if kinds <= EXACT or (kinds <= EXACT | {"fn"} and self.uninterpreted(p)):
             return False
         if not kinds <= EXACT | ALGEBRAIC or not self.roots_are_constant(p):
             return None
         return all(self.is_zero_number(part) for part in self.by_symbols(p).values())
+
+    def uninterpreted(self, p: Polynomial) -> bool:
+        """Whether every function in p is an unknown one, as f in f(x)."""
+        atoms = [self.atoms[number] for monomial in p for number, _ in monomial]
+        return all(atom[1].startswith("@") for atom in atoms if atom[0] == "fn")
 
     def is_zero_constant(self, p: Polynomial) -> bool:
         """Whether a divisor is certainly zero."""

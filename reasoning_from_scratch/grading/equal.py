@@ -4,11 +4,12 @@ from fractions import Fraction
 
 from .expressions import Expressions
 from .kinds import Kinds, symbols
-from .limits import Undefined, Work
+from .limits import Undefined, Unparsed, Work
 from .numeric import NotReal
 from .statements import Answer
-from .units import units_agree
+from .units import units_agree, with_letter_unit
 
+SINGLE = ("value", "tuple", "named")
 MAX_PAIRS = 2_500  # elements of one list times elements of the other
 
 
@@ -24,7 +25,7 @@ class Comparison:
         """Two expressions; an undefined one equals nothing."""
         try:
             return self.expressions.equal(a, b)
-        except (Undefined, NotReal):
+        except (Undefined, NotReal, Unparsed):
             return False
 
     def answers(self, a: Answer, b: Answer) -> bool:
@@ -40,13 +41,13 @@ class Comparison:
             return True
         try:
             return self.same(self.settled(a.tree), self.settled(b.tree))
-        except (Undefined, NotReal):
+        except (Undefined, NotReal, Unparsed):
             return False
 
     def settled(self, tree: tuple) -> tuple:
-        """{5} is 5."""
+        """{5} is 5, {(1, 2)} is (1, 2)."""
         thing = self.kinds.settle(tree)
-        single = thing[0] == "items" and thing[1] and len(thing) == 3 and thing[2][0] == "value"
+        single = thing[0] == "items" and thing[1] and len(thing) == 3 and thing[2][0] in SINGLE
         return thing[2] if single else thing
 
     def word_and_letters(self, word: Answer, other: Answer) -> bool:
@@ -73,6 +74,11 @@ class Comparison:
     # scalars
 
     def value_value(self, a: tuple, b: tuple) -> bool:
+        for plain, other in ((a, b), (b, a)):
+            if other[2] and not plain[2]:
+                plain = with_letter_unit(plain, other[2])
+                if plain[2]:
+                    return self.equal(plain[1], other[1])
         return units_agree(a[2], b[2]) and self.equal(a[1], b[1])
 
     def clock_clock(self, a: tuple, b: tuple) -> bool:
@@ -143,7 +149,9 @@ class Comparison:
         return True
 
     def pieces_pieces(self, a: tuple, b: tuple) -> bool:
-        return len(a) == len(b) and self.matches(a[1:], b[1:])
+        if a[1] == "minus" or a[1] != b[1]:
+            return a == b
+        return len(a) == len(b) and self.matches(a[2:], b[2:])
 
     def tuple_tuple(self, a: tuple, b: tuple) -> bool:
         if len(a) != len(b) or not same_brackets(a[1:3], b[1:3]):
@@ -206,7 +214,8 @@ class Comparison:
 
     def equation_equation(self, a: tuple, b: tuple) -> bool:
         """The same solutions for the same reason: the differences of their sides are multiples."""
-        return self.expressions.proportional(difference(*a[1:]), difference(*b[1:])) is not None
+        left, right = difference(*a[1:]), difference(*b[1:])
+        return self.expressions.proportional(left, right, equation=True) is not None
 
     def inequality_inequality(self, a: tuple, b: tuple) -> bool:
         factor = self.expressions.proportional(difference(*a[2:]), difference(*b[2:]))

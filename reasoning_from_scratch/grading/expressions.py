@@ -65,10 +65,15 @@ class Expressions:
         scale = numeric.largest
         return difference <= scale * numeric.two_to(-bits // 2 - bits // 4)
 
-    def proportional(self, a: tuple, b: tuple) -> int | None:
-        """The sign of k where a = k b for a real constant k other than zero, else None."""
-        (p, d), (q, e) = self.values.form(a), self.values.form(b)
+    def proportional(self, a: tuple, b: tuple, equation: bool = False) -> int | None:
+        """The sign of k where a = k b for a real constant k other than zero, else None.
+
+        In an equation a and b may first be multiplied by the letters they are divided by.
+        """
         values = self.values
+        (p, d), (q, e) = values.form(a), values.form(b)
+        if equation:
+            p, q = values.without_negative_powers(p), values.without_negative_powers(q)
         if not p or not q:
             return None
         left, right = values.by_symbols(p), values.by_symbols(q)

@@ -1,7 +1,7 @@
 """From the tree of an answer to its kind, in a form in which two of a kind can be compared.
 
 ("value", tree, units) ("infinite", sign) ("items", braces, *things) ("assign", *(name, thing))
-("tuple", open, close, *things) ("region", cuts) ("pieces", *things) ("named", name, thing)
+("tuple", open, close, *things) ("region", cuts) ("pieces", op, *things) ("named", name, thing)
 ("equation", a, b) ("inequality", op, a, b) ("matrix", *rows) ("base", digits, base)
 ("words", key) ("clock", hour, minute, half) ("ratio", *trees) ("set of", name) ("false",)
 """
@@ -95,6 +95,8 @@ def name_of(tree: tuple) -> str | None:
         if parts[0] == "m" and len(parts) == 2 and parts[1].startswith("angle"):
             return parts[1]
         return "".join(parts) if all(len(p) == 1 and p.isupper() for p in parts) else None
+    if tree[0] == "div" and all(p[0] == "mul" and p[1] == ("sym", "d") for p in tree[1:]):
+        return f"d{tree[1][2][1]}/d{tree[2][2][1]}"
     if tree[0] == "tuple" and all(item[0] == "sym" for item in tree[3:]):
         return "(" + ",".join(item[1] for item in tree[3:]) + ")"
     return None
@@ -189,7 +191,16 @@ class Kinds:
             region = self.joined_regions(tree[0], things)
             if region is not None:
                 return region
+            if tree[0] == "either" and self.one_value(things):
+                return things[0]
         return self.unordered(things, tree[0] == "set")
+
+    def one_value(self, things: list[tuple]) -> bool:
+        """3/5 or 0.6: the same value, said twice."""
+        values = [thing[2] if thing[0] == "named" else thing for thing in things]
+        if any(value[0] != "value" or value[2] for value in values):
+            return False
+        return all(self.equal(values[0][1], value[1]) for value in values[1:])
 
     def joined_regions(self, kind: str, things: list[tuple]) -> tuple | None:
         """x < 2 or x > 3; x > 1 and x < 3. A comma means "and" unless nothing is left of it."""
@@ -269,14 +280,18 @@ class Kinds:
         parts = [self.settle(part) for part in tree[1:]]
         cuts = [self.region_of(part) for part in parts]
         if None in cuts:
-            if tree[0] != "union":
-                raise Unparsed
-            return ("pieces", *(p for x in parts for p in (x[1:] if x[0] == "pieces" else (x,))))
+            return self.pieces(tree[0], parts)
         if tree[0] == "union":
             return ("region", self.regions.union(*cuts))
         if tree[0] == "minus":
             cuts[1] = self.regions.complement(cuts[1])
         return ("region", self.regions.meet(*cuts))
+
+    def pieces(self, op: str, parts: list[tuple]) -> tuple:
+        if op != "minus":
+            nested = [p[2:] if p[:2] == ("pieces", op) else (p,) for p in parts]
+            parts = [piece for group in nested for piece in group]
+        return ("pieces", op, *parts)
 
     def built(self, conditions: tuple) -> tuple:
         thing = self.items(("both", *conditions)) if len(conditions) > 1 else None
@@ -368,6 +383,9 @@ class Kinds:
         if op in (">", "≥"):
             op, left, right = FLIPPED[op], right, left
         names = symbols(left) | symbols(right)
+        for size, limit in ((left, right), (right, left)):
+            if size[:2] == ("fn", "abs") and len(names) == 1 and not symbols(limit) and op != "≠":
+                return self.absolute(op, size[2], limit, size is left)
         infinite = contains(left, {"const"}) and (
             self.scalar(left)[0] == "infinite" or self.scalar(right)[0] == "infinite"
         )
@@ -378,6 +396,18 @@ class Kinds:
         if len(names) == 1 and (infinite or self.scalar(right)[0] == "infinite"):
             return ("named", names.pop(), ("region", LINE))
         return ("inequality", op, left, right)
+
+    def absolute(self, op: str, inner: tuple, limit: tuple, inside: bool) -> tuple:
+        """|u| < c is -c < u < c; c < |u| is u < -c or c < u."""
+        low, high = ("neg", limit), limit
+        if inside:
+            links = [self.inequality(op, low, inner), self.inequality(op, inner, high)]
+        else:
+            links = [self.inequality(op, inner, low), self.inequality(op, high, inner)]
+        joined = self.joined_regions("both" if inside else "either", links)
+        if joined is None:
+            raise Unparsed
+        return joined
 
     def linear(self, op: str, left: tuple, right: tuple, name: str) -> tuple | None:
         """The solutions of a x + b < 0."""

@@ -43,13 +43,13 @@ OPERATORS = {
     "%": "%", "degree": "°", "prime": "'", "\\": "\\\\", "&": "&", "colon": ":", "over": "over",
     "choose": "choose", "land": "and", "lor": "or", "wedge": "and", "vee": "or", "iff": "⇒",
     "Rightarrow": "⇒", "implies": "⇒", "to": "⇒", "newline": "\\\\", "lbrack": "[", "rbrack": "]",
-    "bullet": "*",
+    "bullet": "*", "minus": "-", "plus": "+", "cr": "\\\\", "deg": "°",
 }  # fmt: skip
 STRUCTURES = {
     name: name
     for name in """frac sqrt binom overline bar dot vec hat angle triangle widehat pmod bmod mod
     underline overrightarrow stackrel underbrace mathbb tilde""".split()
-} | {"dfrac": "frac", "tfrac": "frac", "cfrac": "frac", "dbinom": "binom", "tbinom": "binom",
+} | {"dfrac": "frac", "tfrac": "frac", "cfrac": "frac", "sfrac": "frac", "nicefrac": "frac", "dbinom": "binom", "tbinom": "binom",
      "measuredangle": "angle", "overparen": "overarc", "widetilde": "tilde",
      "root": "sqrt"}  # fmt: skip
 CURRENCY = {"$": "dollar", "euro": "euro", "pounds": "gbp", "yen": "yen", "rupee": "rupee"}
@@ -57,14 +57,14 @@ TEXT_COMMANDS = set(
     """text mbox textbf textrm textit texttt textsf hbox textnormal mathrm operatorname mathsf
     emph textup textsuperscript""".split()
 )
-FONTS = set("mathbf mathit boldsymbol mathcal bm mathfrak mathscr pmb rm bf it boxed fbox".split())
+FONTS = set("mathbf mathit boldsymbol mathcal bm underline mathfrak mathscr pmb rm bf it boxed fbox".split())
 IGNORED = set(
     """left right big Big bigg Bigg bigl bigr Bigl Bigr biggl biggr Biggl Biggr displaystyle
     textstyle scriptstyle limits nolimits quad qquad hfill thinspace medspace thickspace enspace
     middle protect strut mathstrut normalsize large Large small""".split()
 ) | set(",!;: >/")
 BLANKS = set(", ;:>") | {"quad", "qquad", "thinspace", "enspace"}
-WITH_ARGUMENT = {"hspace", "vspace", "phantom", "hphantom", "label", "tag", "color", "mspace"}
+WITH_ARGUMENT = {"hspace", "vspace", "phantom", "hphantom", "textcolor", "label", "tag", "color", "mspace"}
 
 NUMBER = re.compile(r"[0-9]+(?:\.(?![.])[0-9]*)?|\.[0-9]+")
 GROUP = re.compile(
@@ -189,6 +189,9 @@ class Lexer:
         if pair in TWO_SIGNS:
             self.position += 2
             return self.add("op", TWO_SIGNS[pair])
+        if self.text.startswith("{,}", self.position):
+            self.position += 3
+            return self.add("op", ",")
         if char == "$":
             self.position += 1
             return self.add("cmd", "dollar")
@@ -212,7 +215,7 @@ class Lexer:
         self.letter_run(run)
 
     def letter_run(self, run: str) -> None:
-        after_value = self.last("num") or self.last("op", ")", "}", "°", "S}") or self.last("text")
+        after_value = self.last("num") or self.last("const", "pi") or self.last("op", ")", "}", "°", "S}") or self.last("text")
         in_exponent = self.last("op", "^") or (
             self.last("op", "{") and len(self.tokens) > 1 and self.tokens[-2].value == "^"
         )
@@ -269,6 +272,8 @@ class Lexer:
         name, self.position = match.group(1), match.end()
         if match.group().endswith("*") and not name.isalpha():
             self.position -= 1
+        if name == "not":
+            return self.negated()
         if name in IGNORED:
             self.ignored(name)
         elif name in TEXT_COMMANDS:
@@ -285,6 +290,13 @@ class Lexer:
             self.gap = True  # the marks of math mode
         else:
             self.plain_command(name)
+
+    def negated(self) -> None:
+        sign = re.compile(r"\s*=").match(self.text, self.position)
+        if sign is None:
+            raise Unparsed
+        self.position = sign.end()
+        self.add("op", "≠")
 
     def ignored(self, name: str) -> None:
         if name in BLANKS:
@@ -330,6 +342,8 @@ class Lexer:
         return self.text[start + 1 : end]
 
     def text_command(self) -> None:
+        if not self.text[self.position :].lstrip().startswith("{"):
+            return  # \\text 5
         content = self.argument()
         if self.splices(content):
             self.spliced += 1
@@ -373,4 +387,7 @@ def tokenize(text: str) -> list[Token]:
         text = re.sub(r"(?<!\\)\$", " ", text)
     if len(text) > 2 * MAX_CHARS:
         raise TooBig
-    return Lexer(text.strip()).run()
+    text = text.strip()
+    while len(text) > 2 and text[0] == text[-1] and text[0] in "*\"`":
+        text = text[1:-1].strip()
+    return Lexer(re.sub(r"(?<!\\)\\$", "", text.strip())).run()

@@ -9,6 +9,7 @@ from .limits import Unparsed
 INVERSE = {"sin": "arcsin", "cos": "arccos", "tan": "arctan", "cot": "arccot", "sec": "arcsec",
            "csc": "arccsc"}  # fmt: skip
 MATRICES = set("matrix pmatrix bmatrix Bmatrix smallmatrix array vmatrix".split())
+SYSTEMS = set("aligned align align* gathered cases split equation equation* gather".split())
 NUMBER_SETS = {"R": "reals", "Z": "integers", "N": "naturals", "Q": "rationals", "C": "complexes"}
 
 
@@ -56,7 +57,10 @@ class Notation(Parser):
         if name == "sqrt":
             return self.root()
         if name in ("angle", "triangle"):
-            return ("sym", name + self.point_names())
+            points = self.point_names()
+            if name == "triangle":
+                return ("sym", name + "".join(sorted(points)))
+            return ("sym", name + min(points, points[::-1]))
         if name == "mathbb":
             return self.number_set()
         if name in ACCENTS:
@@ -112,7 +116,7 @@ class Notation(Parser):
         if len(tokens) == 1 and tokens[0].kind == "num" and name in ("overline", "bar", "dot"):
             raise Unparsed  # a repeating decimal is put together before parsing
         if len(tokens) > 1 and all(t.kind in ("sym", "const") for t in tokens):
-            return ("sym", "".join(t.value for t in tokens))
+            return inner  # the segment AB
         if name == "vec" and inner[0] == "sym":
             return inner
         return ("fn", "@" + ("bar" if name == "overline" else name), inner)
@@ -196,7 +200,33 @@ class Notation(Parser):
 
     # matrices
 
+    def is_system(self) -> bool:
+        """An array with relations in it."""
+        end = next((i for i in range(self.at, len(self.tokens)) if self.tokens[i].kind == "end"), 0)
+        return any(t.kind == "op" and t.value in "=<>≤≥" for t in self.tokens[self.at : end])
+
+    def system(self, name: str) -> tuple:
+        """Lines of equations; in cases, pairs of a value and its condition."""
+        self.enter()
+        rows, row = [], []
+        while self.token.kind not in ("end", ""):
+            if self.accept("\\\\"):
+                rows, row = [*rows, row], []
+            elif self.token.kind == "text" and self.token.value.lower() in ("if", "for", "when"):
+                self.take()
+            elif not self.accept("&", ","):
+                row.append(self.element())
+        if self.take().value != name:
+            raise Unparsed
+        self.depth -= 1
+        trees = [r[0] if len(r) == 1 else ("tuple", "(", ")", *r) for r in [*rows, row] if r]
+        if not trees:
+            raise Unparsed
+        return trees[0] if len(trees) == 1 else ("list", *trees)
+
     def matrix(self, name: str) -> tuple:
+        if name in SYSTEMS or (name == "array" and self.is_system()):
+            return self.system(name)
         if name not in MATRICES:
             raise Unparsed
         self.enter()

@@ -99,7 +99,7 @@ class Numeric:
         q = rational(exponent)
         if q is not None and q.denominator == 1:
             self.refuse_huge(base, q)
-            if not base and q < 0:
+            if not base and q <= 0:
                 raise Undefined
             return base ** int(q)
         if q is not None and q.denominator % 2 and real(base) and base.real < 0:

@@ -200,6 +200,15 @@ class Ring:
         factor, monomial, _ = self.merge(((number, simple(exponent)),), ((number, 0),))
         return {monomial: factor}
 
+    def without_negative_powers(self, p: Polynomial) -> Polynomial:
+        """y - 6/x becomes x y - 6."""
+        lowest: dict[int, Fraction] = {}
+        for monomial in p:
+            for number, exponent in monomial:
+                lowest[number] = min(exponent, lowest.get(number, 0))
+        factor = tuple(sorted((n, -e) for n, e in lowest.items() if e < 0))
+        return self.multiply(p, {factor: ONE}) if factor else p
+
     def kinds(self, p: Polynomial) -> set[str]:
         return {self.atoms[number][0] for monomial in p for number, _ in monomial}
 

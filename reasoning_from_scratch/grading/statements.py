@@ -15,12 +15,14 @@ from .lexer import CURRENCY, Token, tokenize
 from .limits import MAX_CHARS, TooBig, Unparsed
 from .notation import Notation
 from .repeating import spell_out_repeating
-from .units import add_unit_words, check_label, number_prefix
-from .words import MEANINGS, UNITS, phrase_key
+from .units import add_unit_words, check_label, number_prefix, smaller_unit
+from .words import MEANINGS, ORDINAL_WORDS, UNITS, number_from_words, phrase_key
 
 RELATIONS = ("=", "<", ">", "≤", "≥", "≠", "≈", "∈", "≡")
 SEPARATORS = (",", ";", "and", "or", "\\\\", "⇒")
 
+INVERSE_OR_INDEX = {"'", "^", "_", "{", "}", "-", "1", "2", "3", "n"}
+HALVES = {"am": "am", "pm": "pm", "noon": "pm", "midnight": "am"}
 SEPARATOR_KINDS = {"or": "either", "and": "both"}
 
 
@@ -49,6 +51,7 @@ class Statements(Notation):
         return items[0] if len(items) == 1 else (kind, *items)
 
     def statement(self) -> tuple:
+        self.accept("=")
         if self.token.kind == "text":
             words = self.words()
             if words is not None:
@@ -63,13 +66,17 @@ class Statements(Notation):
         """h(x) of h(x) = ..., which elsewhere is a product; \\text{Area} of \\text{Area} = ..."""
         if self.token.kind == "text" and self.peek().value in RELATIONS:
             return ("sym", f'"{phrase_key(self.take().value)}"')
-        if self.token.kind != "sym" or self.peek().value not in ("(", "'"):
+        if self.token.kind != "sym" or self.peek().value not in ("(", "'", "^", "_"):
             return None
         end = self.at + 1
+        while end < len(self.tokens) and self.tokens[end].value in INVERSE_OR_INDEX:
+            end += 1
+        if end >= len(self.tokens) or self.tokens[end].value != "(":
+            return None
         while end < len(self.tokens) and self.tokens[end].value != ")":
             end += 1
         after = self.tokens[end + 1] if end + 1 < len(self.tokens) else END
-        if after.value != "=" or end - self.at > 8:
+        if after.value != "=" or end - self.at > 12:
             return None
         name = "".join(token.value for token in self.tokens[self.at : end + 1])
         self.at = end + 1
@@ -140,8 +147,10 @@ class Statements(Notation):
         return ("clock", int(hour.value), int(minute.value), half)
 
     def half_of_day(self) -> str | None:
-        if self.token.kind == "text" and self.token.value.lower() in ("am", "pm"):
-            return self.take().value.lower()
+        if self.token.kind == "text":
+            half = HALVES.get(self.token.value.lower())
+            self.at += half is not None
+            return half
         return None
 
     # quantities
@@ -160,7 +169,23 @@ class Statements(Notation):
             return self.with_units(self.expression(), {UNITS[token.value]: 1})
         value = self.expression()
         special = self.after_number(start) if value[0] == "num" else None
-        return special or self.with_units(value, {})
+        return special or self.compound(self.with_units(value, {}))
+
+    def compound(self, first: tuple) -> tuple:
+        """3 hours and 15 minutes, in the smaller unit."""
+        while first[0] == "qty" and len(first[2]) == 1:
+            joint = int(self.sees("and", ","))
+            number_token, unit = self.peek(joint), self.peek(joint + 1)
+            size = smaller_unit(first[2][0], unit.value) if unit.kind == "text" else None
+            if number_token.kind != "num" or size is None:
+                break
+            self.at += joint
+            second = self.with_units(number(self.take().value), {})
+            if second[0] != "qty" or len(second[2]) != 1:
+                raise Unparsed
+            larger = ("mul", ("num", Fraction(size)), first[1])
+            first = ("qty", ("add", larger, second[1]), second[2])
+        return first
 
     def after_number(self, start: int) -> tuple | None:
         """3 p.m. and 101 base 2."""
@@ -252,6 +277,10 @@ class Statements(Notation):
     def set_braces(self) -> tuple:
         if self.accept("S}"):
             return ("const", "empty")
+        if self.token.kind == "begin":
+            value = self.primary()
+            self.accept("S}")
+            return value
         self.enter()
         self.bars += 1  # so that a bar or colon ends the element: {x | x > 0}
         colon_ends, self.colon_ends = self.colon_ends, True
@@ -273,6 +302,11 @@ class Statements(Notation):
 def meaning_of(text: str) -> tuple:
     """What words say: an object of mathematics, a number, else the words themselves."""
     key = phrase_key(text)
+    sign, _, amount = key.partition(" ")
+    if sign in ("minus", "negative") and number_from_words(amount) is not None:
+        return ("num", Fraction(-number_from_words(amount)))
+    if key in ORDINAL_WORDS:
+        return ("num", Fraction(ORDINAL_WORDS[key]))
     option = re.fullmatch(r"(?:option|choice|answer) ([a-z])", key)
     if option:
         return ("words", option[1])

@@ -13,6 +13,11 @@ from .words import (
 
 POWERS = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
 COMPOUND = {"mph": {"mile": 1, "hour": -1}, "kph": {"km": 1, "hour": -1}}
+SMALLER = {
+    ("week", "day"): 7, ("day", "hour"): 24, ("hour", "minute"): 60, ("minute", "second"): 60,
+    ("yard", "foot"): 3, ("foot", "inch"): 12, ("lb", "oz"): 16, ("km", "m"): 1_000,
+    ("m", "cm"): 100, ("dollar", "cent"): 100, ("year", "month"): 12,
+}  # fmt: skip
 AFTER = {"squared": 2, "cubed": 3}
 REMARKS = {"is", "are", "answer", "total", "exactly", "only", "result", "final", "value", "ans"}
 
@@ -30,7 +35,7 @@ def add_unit_words(text: str, units: dict, sign: int) -> tuple[str | None, int]:
     for word in text.replace("/", " per ").split():
         lower = word.lower()
         name = unit_name(word)
-        if lower in SCALES and not units and not others:
+        if lower in SCALES and last is None and not others:
             scale *= SCALES[lower]
         elif lower in POWERS:
             power = POWERS[lower]
@@ -48,6 +53,11 @@ def add_unit_words(text: str, units: dict, sign: int) -> tuple[str | None, int]:
     if "celsius" in units or "fahrenheit" in units:
         units.pop("degree", None)
     return last, scale
+
+
+def smaller_unit(unit: tuple[str, int], word: str) -> int | None:
+    """60 for hours and minutes: how many of the second make one of the first."""
+    return SMALLER.get((unit[0], unit_name(word))) if unit[1] == 1 else None
 
 
 def add_noun(words: list[str], units: dict) -> None:
@@ -75,6 +85,18 @@ def number_prefix(text: str) -> tuple[int | None, str]:
         if value is not None and words[count - 1].lower() != "and":
             return value, " ".join(words[count:])
     return None, text
+
+
+def with_letter_unit(value: tuple, units: tuple) -> tuple:
+    """5 m beside 5 metres: the letter m of the product is that unit."""
+    tree = value[1]
+    last = tree[-1] if tree[0] == "mul" else tree
+    letter, power = last, 1
+    if last[0] == "pow" and last[2][0] == "num":
+        letter, power = last[1], last[2][1]
+    if tree[0] != "mul" or letter[0] != "sym" or ((UNITS.get(letter[1]), power),) != units:
+        return value
+    return ("value", ("mul", *tree[1:-1]) if len(tree) > 3 else tree[1], units)
 
 
 def units_agree(a: tuple, b: tuple) -> bool:

@@ -77,6 +77,8 @@ class Values(Functions):
         q = self.as_rational(exponent)
         if q is None:
             return self.symbolic_power(base, exponent)
+        if q <= 0 and not base[0]:
+            raise Undefined
         if q.denominator != 1:
             base = self.root(base, q.denominator)
         return self.whole_power(base, q.numerator)

@@ -14,6 +14,7 @@ GRADER_VERSION = "1"
 PLAIN_NUMBER = re.compile(r"-?[0-9]{1,40}(?:\.[0-9]{1,40})?", re.ASCII)
 LABELLED = re.compile(r"(?:\(([A-Ja-j])\)|([A-Ja-j])(?:[.)]|:(?=\s)))\s*(\S.*)?", re.DOTALL)
 BARE_CHOICE = re.compile(r"\(?([A-J])[).]?")
+SEPARATOR = re.compile(r"[,;/&+*^=<>-]|and\b|or\b|\\(?:cdot|times|pm|cup)")
 STYLES = re.compile(r"\\(?:text|textbf|textrm|mathrm|mathbf|textit|boldsymbol)(?![A-Za-z])|[{}$~]")
 
 
@@ -74,10 +75,12 @@ def by_label(labelled: str, other: str) -> bool:
     if match is None:
         return False
     letter, rest = match[1] or match[2], match[3]
+    if rest and SEPARATOR.match(rest):
+        return False  # (A), (B) are two choices
     bare = BARE_CHOICE.fullmatch(STYLES.sub("", other).strip())
     if bare:
         return letter == bare[1]
-    return False if rest is None else grade_rest(rest, labelled, other)
+    return rest is not None and grade_rest(rest, labelled, other)
 
 
 def grade_rest(rest: str, labelled: str, other: str) -> bool:

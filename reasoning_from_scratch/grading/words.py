@@ -10,6 +10,12 @@ TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
 NUMBER_WORDS = {word: n for n, word in enumerate(SMALL)} | {
     word: 10 * (n + 2) for n, word in enumerate(TENS)
 }
+ORDINAL_WORDS = {
+    word: n + 1
+    for n, word in enumerate(
+        "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth".split()
+    )
+}
 SCALES = {"hundred": 100, "thousand": 1_000, "million": 10**6, "billion": 10**9, "trillion": 10**12}
 ORDINAL_ENDINGS = {"st", "nd", "rd", "th"}
 
@@ -104,6 +110,9 @@ MEANINGS = {
     "the set of all real numbers": r"\mathbb{R}",
     "set of all real numbers": r"\mathbb{R}",
     "all real values": r"\mathbb{R}",
+    "all integers": r"\mathbb{Z}",
+    "the integers": r"\mathbb{Z}",
+    "integers": r"\mathbb{Z}",
     "half": r"\frac{1}{2}",
     "one half": r"\frac{1}{2}",
     "one third": r"\frac{1}{3}",
@@ -142,6 +151,7 @@ CHANGES_MEANING = set(
 # A label is dropped where it ends with one of these: "the answer is", "there are".
 BEFORE_VALUES = set("is are equals be answer ans get gives equal have has was total".split())
 ORDINAL = re.compile(r"([0-9])(?:st|nd|rd|th)\b")
+ROMAN = set("ii iii iv vi vii viii ix II III IV VI VII VIII IX".split())
 LETTERS_IN_ORDER = "abcdefghijklmnopqrstuvwxyz"
 
 
@@ -149,7 +159,7 @@ def looks_like_word(run: str) -> bool:
     """Whether plain letters are one word. Products of variables are short, or have no vowel that
     one finds in words, or follow the alphabet."""
     lower = run.lower()
-    if lower in SHORT_WORDS or lower in SYNONYMS or lower in NUMBER_WORDS:
+    if run in ROMAN or lower in SHORT_WORDS or lower in SYNONYMS or lower in NUMBER_WORDS:
         return True
     if len(run) < 3 or lower in LETTERS_IN_ORDER:
         return False
@@ -181,7 +191,7 @@ def phrase_key(phrase: str) -> str:
     """The form in which two phrases are compared: no case, punctuation, hyphens or article."""
     plain = ORDINAL.sub(r"\1", phrase.lower().replace("'", ""))
     words = re.findall(r"[^\W_]+", plain)
-    while len(words) > 1 and len(words[1]) > 1 and words[0] in ("a", "an", "the"):
+    while len(words) > 1 and len(words[1]) > 1 and words[0] in ("a", "an", "the", "on"):
         words = words[1:]
     if any(word in MONTHS for word in words):
         words = sorted(words)  # March 14 and 14 March
