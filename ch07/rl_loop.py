@@ -1,0 +1,149 @@
+"""The whole of GRPO on one page: read it from top to bottom, then change it.
+
+    python ch07/rl_loop.py                 # the tiny model, on a CPU, in two minutes
+    python ch07/rl_loop.py --model base    # Qwen3-0.6B on grade-school problems, on a GPU
+
+The package lends the model, the sampler and the grader. Everything that makes it reinforcement
+learning stands here. What the library's trainer adds: checkpoints that resume, reports, KL,
+clipping, several updates per batch, memory limits.
+"""
+
+import json
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+import tyro
+
+from reasoning_from_scratch.device import trusted_device
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.evaluation import evaluate
+from reasoning_from_scratch.problems import Problem, load_problems
+from reasoning_from_scratch.prompts import render_prompt
+from reasoning_from_scratch.rewards import correctness
+from reasoning_from_scratch.sampling import Sample, generate
+from reasoning_from_scratch.weights import load_model_and_tokenizer
+
+
+@dataclass
+class Config:
+    model: str = "tiny"
+    """tiny, base (Qwen3-0.6B), reasoning, a folder or a file."""
+    problems: str | None = None
+    """Problem set to learn from (default: tiny, or gsm8k for larger models)."""
+    test_problems: str | None = None
+    """Problem set to measure on (default: tiny-test, or gsm8k-test)."""
+    steps: int = 60
+    groups_per_batch: int = 8
+    """Problems per step."""
+    group_size: int = 8
+    """Rollouts per problem."""
+    learning_rate: float | None = None
+    """Step size of AdamW (default: 5e-5, or 1e-6 for larger models)."""
+    max_tokens: int | None = None
+    """Longest answer (default: 128, or 512)."""
+    test_limit: int = 100
+    seed: int = 0
+    log_path: Path = Path("runs/rl_loop")
+    """Folder for metrics.jsonl; one that is there is written over."""
+
+
+TINY = {"problems": "tiny", "test_problems": "tiny-test", "learning_rate": 5e-5, "max_tokens": 128}
+LARGE = {"problems": "gsm8k", "test_problems": "gsm8k-test", "learning_rate": 1e-6,
+         "max_tokens": 512}  # fmt: skip
+
+
+def main(config: Config) -> None:
+    for name, value in (TINY if Path(config.model).name.startswith("tiny") else LARGE).items():
+        if getattr(config, name) is None:
+            setattr(config, name, value)
+    # float32 on every device: in bfloat16 a weight of 0.02 does not feel an update of 1e-6.
+    device = trusted_device("auto")
+    model, tokenizer = load_model_and_tokenizer(config.model, device, dtype=torch.float32)
+    optimizer = torch.optim.AdamW(model.parameters(), config.learning_rate, weight_decay=0.0)
+    problems = load_problems(config.problems)
+    config.log_path.mkdir(parents=True, exist_ok=True)
+    measure(model, tokenizer, config)
+    with open(config.log_path / "metrics.jsonl", "w") as log:
+        for step in range(config.steps):
+            metrics = train_step(model, tokenizer, optimizer, problems, config, step)
+            log.write(json.dumps(metrics) + "\n")
+            log.flush()
+            print("  ".join(f"{k} {v:.3g}" for k, v in metrics.items()), flush=True)
+    measure(model, tokenizer, config)
+
+
+def train_step(model, tokenizer, optimizer, problems: list[Problem], config, step: int) -> dict:
+    start = time.perf_counter()
+    # 1. Problems, and several rollouts for each.
+    first = step * config.groups_per_batch
+    batch = [problems[i % len(problems)] for i in range(first, first + config.groups_per_batch)]
+    prompts = [tokenizer.encode(render_prompt(problem.problem)) for problem in batch]
+    groups = generate(
+        model, prompts, config.group_size, max_new_tokens=config.max_tokens, seed=config.seed,
+        streams=[(step, i) for i in range(len(batch))], stop_ids={tokenizer.eos_token_id},
+    )  # fmt: skip
+    # 2. Reward: 1 for the right answer in a box, else 0.
+    rewards = torch.tensor(
+        [[correctness(tokenizer.decode(sample.ids), problem.answer) for sample in group]
+         for problem, group in zip(batch, groups, strict=True)]
+    )  # (N, G)  fmt: skip
+    # 3. Advantage: better or worse than the other rollouts of the same problem.
+    advantages = rewards - rewards.mean(dim=1, keepdim=True)  # (N, G)
+    # 4. Loss and gradient, a group at a time. All right or all wrong: nothing to learn from.
+    live = [i for i in range(len(groups)) if advantages[i].any()]
+    losses = [backward(model, prompts[i], groups[i], advantages[i]) for i in live]
+    # 5. One step on their sum. Without any gradient none: momentum would move the weights.
+    if live:
+        optimizer.step()
+        optimizer.zero_grad()
+    samples = [sample for group in groups for sample in group]
+    return {
+        "step": step,
+        "reward/total": rewards.mean().item(),
+        "live_groups": len(live) / len(groups),
+        "ac_tokens_per_turn": sum(len(sample.ids) for sample in samples) / len(samples),
+        "loss": sum(losses),
+        "time/total": time.perf_counter() - start,
+    }
+
+
+def backward(model, prompt: list[int], group: list[Sample], advantages: torch.Tensor) -> float:
+    """Add the gradient of one group's importance-weighted loss, - sum of ratio x advantage."""
+    device = model.tok_emb.weight.device
+    answers = torch.nn.utils.rnn.pad_sequence(
+        [torch.tensor(sample.ids) for sample in group], batch_first=True
+    ).to(device)  # (G, T)
+    old_logprobs = torch.nn.utils.rnn.pad_sequence(
+        [torch.tensor(sample.logprobs) for sample in group], batch_first=True
+    ).to(device)  # (G, T)
+    lengths = torch.tensor([len(sample.ids) for sample in group], device=device)
+    mask = torch.arange(answers.shape[1], device=device) < lengths[:, None]  # (G, T)
+    prompts = torch.tensor([prompt] * len(group), device=device)  # (G, P)
+    # The token at position t is predicted at t - 1, so the first from the prompt's last.
+    hidden = model.hidden_states(torch.cat([prompts, answers[:, :-1]], dim=1))
+    logits = model.out_head(hidden[:, len(prompt) - 1 :])  # (G, T, V)
+    logprobs = -F.cross_entropy(logits.transpose(1, 2), answers, reduction="none")  # (G, T)
+    # What the sampler wrote down is what the model still thinks: the ratio is 1, its gradient
+    # that of log p. It starts to matter where samples are older than the weights.
+    ratio = (logprobs - old_logprobs).exp()
+    loss = -(ratio * advantages.to(device)[:, None] * mask).sum()
+    loss.backward()
+    return loss.item()
+
+
+def measure(model, tokenizer, config: Config) -> None:
+    test = load_problems(config.test_problems, limit=config.test_limit)
+    result = evaluate(model, tokenizer, test, max_new_tokens=config.max_tokens)
+    print(f"{config.test_problems}: {result.accuracy:.1%} of {len(test)} right, greedily; "
+          f"{result.mean_length:.0f} tokens per answer", flush=True)  # fmt: skip
+
+
+if __name__ == "__main__":
+    try:
+        main(tyro.cli(Config))
+    except UserError as error:
+        sys.exit(f"rl_loop: {error}")
