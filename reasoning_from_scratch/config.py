@@ -3,13 +3,13 @@
 import dataclasses
 import difflib
 import json
-import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from tyro.constructors import PrimitiveConstructorSpec
 
+from reasoning_from_scratch.config_checks import check_choices, check_sizes
 from reasoning_from_scratch.errors import UserError
 
 Advantage = Literal["zscore", "mean", "leave-one-out"]
@@ -39,9 +39,15 @@ RewardParts = Annotated[
 
 # What suits a model when a field is left at None. "tiny" is any of the shipped tiny models.
 PRESETS: dict[str, dict[str, Any]] = {
-    "tiny": {"problems": "tiny", "eval_problems": "tiny-test", "max_new_tokens": 64, "lr": 5e-5},
+    "tiny": {"problems": "tiny", "eval_problems": "tiny-test", "max_new_tokens": 128, "lr": 5e-5},
     "qwen3": {"problems": "math-train", "eval_problems": "math-500", "max_new_tokens": 512,
               "lr": 1e-6},
+}  # fmt: skip
+
+# --smoke: at most this much of everything.
+SMOKE = {
+    "steps": 2, "problems_per_step": 2, "num_substeps": 1, "rollouts": 4, "max_new_tokens": 128,
+    "epochs": 1, "eval_limit": 8, "problem_limit": 64,
 }  # fmt: skip
 
 
@@ -62,6 +68,8 @@ class TrainConfig:
     """Use only the first so many training problems (default: all)."""
     steps: int = 100
     """Training steps."""
+    smoke: bool = False
+    """Two small steps only, to see within two minutes that everything works here."""
     problems_per_step: int = 8
     """Problems sampled at each step."""
     rollouts: int = 8
@@ -71,7 +79,7 @@ class TrainConfig:
 
     # -- sampling
     max_new_tokens: int | None = None
-    """Longest answer in tokens (default: 64 for the tiny model, else 512)."""
+    """Longest answer in tokens (default: 128 for the tiny model, else 512)."""
     temperature: float = 1.0
     """Sampling temperature; 1 samples the policy itself."""
     logprob_temperature: float | None = None
@@ -213,6 +221,8 @@ def resolved(config: TrainConfig) -> TrainConfig:
     values = preset(config.model)
     config = replaced(config, **{k: v for k, v in values.items() if getattr(config, k) is None})
     config.check()
+    if config.smoke:
+        config = replaced(config, **{k: min(v, getattr(config, k) or v) for k, v in SMOKE.items()})
     if config.length_constant is None:
         config = replaced(config, length_constant=float(config.max_new_tokens))
     return config
@@ -231,49 +241,6 @@ def did_you_mean(word: str, known: list[str]) -> str:
     """A half sentence with the nearest known word, or all of them when none is near."""
     near = difflib.get_close_matches(word, known, n=1)
     return f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(sorted(known))}"
-
-
-# name -> smallest allowed value (None in the field is left alone)
-SMALLEST = {
-    "steps": 1, "problems_per_step": 1, "rollouts": 2, "max_new_tokens": 1, "top_k": 0,
-    "sample_rows": 1, "epochs": 1, "num_substeps": 1, "lr": 0, "warmup_steps": 0,
-    "weight_decay": 0, "grad_clip": 0, "micro_batch_tokens": 1, "eval_every": 0, "eval_limit": 1,
-    "eval_samples": 1,
-    "save_every": 0, "rolling_every": 0, "keep_last": 0, "report_every": 0, "clip_low": 0,
-    "clip_high": 0, "kl_coef": 0, "dro_beta": 0, "num_groups_to_log": 0, "problem_limit": 1,
-    "overlong_penalty": 0,
-}  # fmt: skip
-
-
-def check_sizes(config: TrainConfig) -> None:
-    for name, smallest in SMALLEST.items():
-        value = getattr(config, name)
-        if value is None:
-            continue
-        if not math.isfinite(value) or value < smallest:
-            why = " (advantages compare rollouts of one problem)" if name == "rollouts" else ""
-            raise UserError(f"{flag(name)} is {value}, but must be at least {smallest}{why}")
-    if not 0 < config.temperature < math.inf:
-        raise UserError(f"--temperature is {config.temperature}, but training samples: set it > 0")
-    if not 0 < config.top_p <= 1:
-        raise UserError(f"--top-p is {config.top_p}, but must be above 0 and at most 1")
-
-
-def check_choices(config: TrainConfig) -> None:
-    if config.problems_per_step % config.num_substeps:
-        raise UserError(
-            f"--problems-per-step {config.problems_per_step} does not divide into "
-            f"--num-substeps {config.num_substeps} equal parts; change one of them"
-        )
-    if config.kl != "none" and config.kl_coef == 0:
-        raise UserError(f"--kl {config.kl} without --kl-coef has no effect; set it, e.g. 0.01")
-    if config.keep_sampling_mask and config.top_p == 1 and config.top_k == 0:
-        raise UserError("--keep-sampling-mask needs --top-p below 1 or --top-k above 0")
-
-
-def flag(name: str) -> str:
-    """The command-line spelling of a field."""
-    return "--" + name.replace("_", "-")
 
 
 def to_json(config: TrainConfig) -> dict[str, Any]:

@@ -69,6 +69,12 @@ def test_preset_fills_only_what_was_left_open():
     assert large.length_constant == 512
 
 
+def test_smoke_makes_everything_small_and_nothing_larger():
+    config = resolved(TrainConfig(model="base", smoke=True, steps=500, rollouts=2))
+    assert (config.steps, config.rollouts, config.max_new_tokens) == (2, 2, 128)
+    assert config.problem_limit == 64 and config.problems_per_step == 2
+
+
 def test_json_round_trip():
     config = configure("gdpo", steps=7, seed=3)
     assert from_json(json.loads(json.dumps(to_json(config)))) == config

@@ -266,7 +266,7 @@ def test_bfloat16_models_train(world, tmp_path):
         assert result.rows[-1]["optim/nonfinite"] == 0
 
 
-def test_checkpointing_and_compilation_change_no_number(world, tmp_path):
+def test_gradient_checkpointing_changes_no_number(world, tmp_path):
     rows = []
     for name, changes in {"plain": {}, "frugal": {"gradient_checkpointing": True}}.items():
         world["model"] = toy_model()
