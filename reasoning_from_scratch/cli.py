@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import is_dataclass
+from pathlib import Path
 from typing import get_type_hints
 
 from reasoning_from_scratch import __version__
@@ -43,15 +44,31 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(__version__)
         return 0
     name, rest = argv[0], argv[1:]
+    return guarded(f"rfs {name}", lambda: run_command(name, rest))
+
+
+def run_script(function: Callable) -> int:
+    """The same for a script beside a chapter, whose flags are spelled with underscores."""
+    import tyro
+
+    options, name = single_dataclass(function), Path(sys.argv[0]).name
+    about = inspect.getdoc(inspect.getmodule(function))
+    looks = {"prog": name, "description": about, "use_underscores": True}
+    pairs_off = (tyro.conf.FlagCreatePairsOff,)
+    return guarded(name, lambda: function(tyro.cli(options, config=pairs_off, **looks)) or 0)
+
+
+def guarded(name: str, call: Callable[[], int]) -> int:
+    """The exit code of a command, also where the user made a mistake or had enough."""
     try:
-        code = run_command(name, rest)
+        code = call()
         sys.stdout.flush()  # so that a closed pipe shows up here and not at interpreter exit
         return code
     except UserError as error:
-        print(f"rfs {name}: {error}", file=sys.stderr)
+        print(f"{name}: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print(f"rfs {name}: interrupted", file=sys.stderr)
+        print(f"{name}: interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:
         # `rfs ... | head` closed our output; Python would complain again when it flushes at exit.

@@ -30,6 +30,9 @@ GRPO_FOLDERS = {
 }
 NO_KL_STEPS = (50, 100, 500, 1000, 1500, 3000, 5000, 9000)
 OTHER_STEPS = tuple(range(50, 501, 50))
+GRPO_CHECKPOINTS = {  # kind -> steps that are published
+    kind: NO_KL_STEPS if kind == "no_kl" else OTHER_STEPS for kind in GRPO_FOLDERS
+}
 
 
 def _hub_endpoint() -> str:
@@ -80,7 +83,7 @@ def download_qwen3_grpo_checkpoints(
     """A published GRPO checkpoint of Qwen3-0.6B, under the folder name of its kind."""
     if grpo_type not in GRPO_FOLDERS:
         raise unknown_name("grpo_type", grpo_type, GRPO_FOLDERS)
-    steps = NO_KL_STEPS if grpo_type == "no_kl" else OTHER_STEPS
+    steps = GRPO_CHECKPOINTS[grpo_type]
     if not str(step).isdigit() or int(step) not in steps:
         known = ", ".join(map(str, steps))
         raise UserError(f"{grpo_type} has no checkpoint of step {step}; published are {known}")

@@ -1,0 +1,39 @@
+"""Curves of a training run: columns of its metrics.csv, with a moving average.
+
+    uv run ch06/plot_metrics.py runs/first
+
+A window opens where there is a screen; the picture is saved in any case.
+"""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+
+from reasoning_from_scratch.cli import run_script
+from reasoning_from_scratch.errors import UserError
+
+
+@dataclass
+class Options:
+    metrics: tyro.conf.Positional[Path]
+    """A run folder, or the CSV file that `train_rlvr_grpo` wrote."""
+    columns: tuple[str, ...] = ("reward_avg", "avg_response_len", "entropy_avg", "eval_acc")
+    """Up to four columns; one that was not measured leaves its place empty."""
+    save_as: Path = Path("metrics.png")
+    """Picture to write."""
+
+
+def main(options: Options) -> None:
+    from reasoning_from_scratch.ch07 import plot_grpo_metrics
+
+    path = options.metrics / "metrics.csv" if options.metrics.is_dir() else options.metrics
+    if not path.is_file():
+        raise UserError(f"there is no {path}; give a run folder or a metrics.csv")
+    plot_grpo_metrics(path, options.columns, options.save_as)
+    print(options.save_as)
+
+
+if __name__ == "__main__":
+    sys.exit(run_script(main))

@@ -1,0 +1,11 @@
+"""Several recipes, several seeds, one table and one picture: the same as `rfs compare`.
+
+    uv run ch07/compare_recipes.py --recipes grpo dr_grpo dapo --seeds 3
+"""
+
+import sys
+
+from reasoning_from_scratch.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main(["compare", *sys.argv[1:]]))

@@ -1,0 +1,53 @@
+"""Download a GRPO checkpoint of Qwen3-0.6B that the book's author published, and ask it something.
+
+    uv run ch07/use_checkpoint.py --grpo_type no_kl --step 50 --question "What is 12 * 13 - 5?"
+"""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from reasoning_from_scratch.cli import run_script
+
+
+@dataclass
+class Options:
+    list: bool = False
+    """Only list what is published."""
+    grpo_type: str = "no_kl"
+    """Which run: no_kl, tracking, clip_ratio, kl or format_reward."""
+    step: int = 50
+    """After how many training steps."""
+    question: str = "Half of a number plus 7 is 20. What is the number?"
+    """What to ask."""
+    max_new_tokens: int = 1024
+    """Longest answer in tokens."""
+    device: str = "auto"
+    """cpu, cuda, mps, or auto."""
+    out_dir: Path = Path(__file__).resolve().parents[1] / "checkpoints"
+    """Folder for the download, 1.5 GB; what is there already is used."""
+
+
+def main(options: Options) -> None:
+    from reasoning_from_scratch import downloads
+    from reasoning_from_scratch.chat import ChatOptions, Conversation, say
+    from reasoning_from_scratch.device import default_dtype, trusted_device
+    from reasoning_from_scratch.weights import load_model_and_tokenizer
+
+    if options.list:
+        for kind, steps in downloads.GRPO_CHECKPOINTS.items():
+            print(f"{kind:<15}steps {', '.join(map(str, steps))}")
+        return
+    path = downloads.download_qwen3_grpo_checkpoints(
+        options.grpo_type, options.step, options.out_dir
+    )
+    device = trusted_device(options.device)
+    model, tokenizer = load_model_and_tokenizer(
+        path, device, local_dir=options.out_dir, dtype=default_dtype(device)
+    )
+    asked = ChatOptions(template="math", max_new_tokens=options.max_new_tokens)
+    say(Conversation(model, tokenizer, asked).answer(options.question))
+
+
+if __name__ == "__main__":
+    sys.exit(run_script(main))
