@@ -19,7 +19,7 @@ def mean_centered(rewards: Tensor) -> Tensor:
 
 
 def zscore(rewards: Tensor, epsilon: float = EPSILON) -> Tensor:
-    """(r - mean(r)) / (std(r) + epsilon), with G - 1 in the standard deviation."""
+    """(r - mean(r)) / (std(r) + epsilon); std has G - 1 below its sum."""
     if torch.all(rewards == rewards[0]):
         return torch.zeros_like(rewards)
     return (rewards - rewards.mean()) / (rewards.std() + epsilon)

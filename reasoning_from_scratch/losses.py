@@ -26,13 +26,17 @@ def importance_sampling(ratio: Tensor, advantages: Tensor) -> Tensor:
     return ratio * advantages
 
 
-def ppo(ratio: Tensor, advantages: Tensor, clip_low: float, clip_high: float) -> Tensor:
-    """min(r * A, clip(r) * A), for either sign of A: the pessimistic one of two estimates.
+def ppo(
+    ratio: Tensor, advantages: Tensor, clip_low: float, clip_high: float
+) -> Tensor:
+    """min(r * A, clip(r) * A), for either sign of A: the lower of two estimates.
 
-    At A < 0 that is the smaller value too: a token already pushed below clip_low is left
-    alone, and one that has become more likely (r > clip_high) is still pushed down.
+    At A < 0 that is the smaller value too: a token already pushed below
+    clip_low is left alone, and one that has become more likely
+    (r > clip_high) is still pushed down.
     """
-    return torch.minimum(ratio * advantages, ratio.clamp(clip_low, clip_high) * advantages)
+    clipped = ratio.clamp(clip_low, clip_high)
+    return torch.minimum(ratio * advantages, clipped * advantages)
 
 
 def cispo(
