@@ -3,10 +3,11 @@
 from fractions import Fraction
 
 from .expressions import Expressions
-from .kinds import Kinds, symbols
+from .kinds import Kinds
 from .limits import Undefined, Unparsed, Work
 from .numeric import NotReal
 from .statements import Answer
+from .trees import symbols
 from .units import units_agree, with_letter_unit
 
 SINGLE = ("value", "tuple", "named")
@@ -106,6 +107,9 @@ class Comparison:
         return all(self.equal(("mul", a[1], y), ("mul", x, b[1])) for x, y in pairs)
 
     def ratio_value(self, ratio: tuple, value: tuple) -> bool:
+        """3:4 and 3/4; a whole number is no ratio."""
+        if value[1][0] == "num" and value[1][1].denominator == 1:
+            return False
         return len(ratio) == 3 and not value[2] and self.equal(("div", *ratio[1:]), value[1])
 
     def base_base(self, a: tuple, b: tuple) -> bool:

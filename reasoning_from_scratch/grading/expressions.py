@@ -3,9 +3,9 @@ arithmetic cannot decide is accepted only where it agrees in hundreds of digits 
 
 from fractions import Fraction
 
-from .kinds import symbols
 from .limits import TooBig, Undefined, Work
 from .numeric import NotReal, Numeric
+from .trees import symbols
 from .values import Values
 
 POINTS = (  # irregular, of both signs, small and large

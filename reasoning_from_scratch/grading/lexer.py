@@ -1,84 +1,30 @@
 """Text to tokens, in one pass from left to right."""
 
 import re
-from typing import NamedTuple
 
 from .characters import to_ascii
+from .commands import (
+    BLANKS,
+    CONSTANTS,
+    CURRENCY,
+    FONTS,
+    FUNCTIONS,
+    GREEK,
+    IGNORED,
+    INFINITY,
+    OPERATORS,
+    STRUCTURES,
+    SYMBOLS,
+    TEXT_COMMANDS,
+    WITH_ARGUMENT,
+)
 from .extract import closing_brace
-from .limits import MAX_CHARS, MAX_DEPTH, MAX_TOKENS, TooBig, Unparsed
+from .limits import MAX_CHARS, MAX_DEPTH, TooBig, Unparsed
+from .numerals import Numerals, Token
 from .words import AFTER_VALUES, ORDINAL_ENDINGS, looks_like_word
 
-
-class Token(NamedTuple):
-    kind: str  # num, sym, const, fn, text, cmd, op, begin, end
-    value: str
-    gap: bool = False  # a blank stands before it
-
-
-FUNCTIONS = {
-    name: name
-    for name in """sin cos tan cot sec csc sinh cosh tanh arcsin arccos arctan ln log exp gcd lcm
-    max min floor ceil abs det arccot arcsec arccsc""".split()
-} | {"lg": "log", "asin": "arcsin", "acos": "arccos", "atan": "arctan", "ceiling": "ceil",
-     "cosec": "csc", "sign": "sgn", "sgn": "sgn"}  # fmt: skip
-GREEK = set(
-    """alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi rho sigma tau
-    upsilon phi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega""".split()
-)
-INFINITY = {"oo", "inf", "infinity", "Infinity", "infty"}
-SYMBOLS = {name: name for name in GREEK} | {
-    "varphi": "phi", "varepsilon": "epsilon", "vartheta": "theta", "varrho": "rho",
-    "varsigma": "sigma", "ell": "l", "jmath": "j", "ldots": "...", "dots": "...",
-    "cdots": "...", "dotsc": "...", "dotsb": "...", "hbar": "hbar", "aleph": "aleph",
-}  # fmt: skip
-CONSTANTS = {"pi": "pi", "imath": "i", "infty": "inf", "emptyset": "empty", "varnothing": "empty"}
-OPERATORS = {
-    "cdot": "*", "times": "*", "ast": "*", "div": "/", "pm": "±", "mp": "∓", "cup": "∪",
-    "cap": "∩", "setminus": "∖", "backslash": "∖", "in": "∈", "lbrace": "S{", "rbrace": "S}",
-    "{": "S{", "}": "S}", "langle": "<(", "rangle": ">)", "lfloor": "⌊", "rfloor": "⌋",
-    "lceil": "⌈", "rceil": "⌉", "le": "≤", "leq": "≤", "leqslant": "≤", "ge": "≥", "geq": "≥",
-    "geqslant": "≥", "lt": "<", "gt": ">", "ne": "≠", "neq": "≠", "approx": "≈", "sim": "≈",
-    "simeq": "≈", "cong": "≈", "doteq": "≈", "equiv": "≡", "mid": "mid", "vert": "|",
-    "lvert": "|(", "rvert": "|)", "Vert": "||", "|": "||", "lVert": "||", "rVert": "||",
-    "%": "%", "degree": "°", "prime": "'", "\\": "\\\\", "&": "&", "colon": ":", "over": "over",
-    "choose": "choose", "land": "and", "lor": "or", "wedge": "and", "vee": "or", "iff": "⇒",
-    "Rightarrow": "⇒", "implies": "⇒", "to": "⇒", "newline": "\\\\", "lbrack": "[", "rbrack": "]",
-    "bullet": "*", "minus": "-", "plus": "+", "cr": "\\\\", "deg": "°",
-}  # fmt: skip
-STRUCTURES = {
-    name: name
-    for name in """frac sqrt binom overline bar dot vec hat angle triangle widehat pmod bmod mod
-    underline overrightarrow stackrel underbrace mathbb tilde""".split()
-} | {"dfrac": "frac", "tfrac": "frac", "cfrac": "frac", "sfrac": "frac", "nicefrac": "frac", "dbinom": "binom", "tbinom": "binom",
-     "measuredangle": "angle", "overparen": "overarc", "widetilde": "tilde",
-     "root": "sqrt"}  # fmt: skip
-CURRENCY = {"$": "dollar", "euro": "euro", "pounds": "gbp", "yen": "yen", "rupee": "rupee"}
-TEXT_COMMANDS = set(
-    """text mbox textbf textrm textit texttt textsf hbox textnormal mathrm operatorname mathsf
-    emph textup textsuperscript""".split()
-)
-FONTS = set("mathbf mathit boldsymbol mathcal bm underline mathfrak mathscr pmb rm bf it boxed fbox".split())
-IGNORED = set(
-    """left right big Big bigg Bigg bigl bigr Bigl Bigr biggl biggr Biggl Biggr displaystyle
-    textstyle scriptstyle limits nolimits quad qquad hfill thinspace medspace thickspace enspace
-    middle protect strut mathstrut normalsize large Large small""".split()
-) | set(",!;: >/")
-BLANKS = set(", ;:>") | {"quad", "qquad", "thinspace", "enspace"}
-WITH_ARGUMENT = {"hspace", "vspace", "phantom", "hphantom", "textcolor", "label", "tag", "color", "mspace"}
-
-NUMBER = re.compile(r"[0-9]+(?:\.(?![.])[0-9]*)?|\.[0-9]+")
-GROUP = re.compile(
-    r"(?:(?P<sure>\{,\}\s*|,\\!\s*|\\[,;:!]\s*,\s*|\\[,:; ]|(?<=[0-9])\\!)"
-    r"|(?P<maybe>,)|(?P<blank> ))"
-    r"(?P<digits>[0-9]{3})(?![0-9])"
-)
-EXPONENT = re.compile(r"[eE]([+-]?[0-9]{1,6})(?![0-9A-Za-z.])")
 HALF_OF_DAY = re.compile(r"([ap])\.?\s?m\b\.?", re.IGNORECASE)
-BASE_BEGINS = re.compile(
-    r"\)?\s?_\s?(?:\{\s?)?(?:\(?[0-9]|\\(?:text|mathrm|mbox)\{|(?:two|three|eight|twelve|sixteen)\b)"
-)
 ROW_SPACE = re.compile(r"\s*\[-?[0-9.]{1,6}\s?[a-z]{2}\]")
-BASE_DIGITS = re.compile(r"[0-9A-Z]{1,60}")
 COMMAND = re.compile(r"\\([A-Za-z]+|[^A-Za-z])\*?", re.DOTALL)
 LETTERS = re.compile(r"[A-Za-z]+")
 DEGREE = re.compile(r"\^\s*(?:\\(?:circ|degree)(?![A-Za-z])|\{\s*\\(?:circ|degree)\s*\})")
@@ -89,27 +35,7 @@ ONE_SIGN = set("+-*/^_()[]{}|,;:!=<>'&%")
 WORD_OR_SIGN = re.compile(r"[A-Za-z][A-Za-z'’.-]*|[^A-Za-z\s]")
 
 
-class Lexer:
-    def __init__(self, text: str):
-        self.text = text
-        self.position = 0
-        self.tokens: list[Token] = []
-        self.gap = False
-        self.spliced = 0  # how many \\text commands had mathematics in them
-        self.brackets = 0  # commas inside brackets never group digits
-
-    def add(self, kind: str, value: str) -> None:
-        if len(self.tokens) >= MAX_TOKENS:
-            raise TooBig
-        self.tokens.append(Token(kind, value, self.gap))
-        self.gap = False
-
-    def last(self, kind: str, *values: str) -> bool:
-        """Whether the token before this place is of that kind (and value)."""
-        if not self.tokens or self.tokens[-1].kind != kind:
-            return False
-        return not values or self.tokens[-1].value in values
-
+class Lexer(Numerals):
     def run(self) -> list[Token]:
         while self.position < len(self.text):
             self.step(self.text[self.position])
@@ -127,55 +53,6 @@ class Lexer:
             self.letters()
         else:
             self.sign(char)
-
-    def base_digits(self) -> str | None:
-        """A3 in A3_{16}: digits and capitals, up to a subscript that begins with a digit."""
-        match = BASE_DIGITS.match(self.text, self.position)
-        if match is None or not BASE_BEGINS.match(self.text, match.end()):
-            return None
-        return match.group() if any(c.isdigit() for c in match.group()) else None
-
-    def number(self) -> None:
-        base_digits = self.base_digits()
-        match = NUMBER.match(self.text, self.position)
-        if base_digits and (match is None or len(base_digits) > match.end() - self.position):
-            self.position += len(base_digits)
-            return self.add("num", base_digits)
-        if match is None:
-            return self.dots()
-        digits, self.position = match.group(), match.end()
-        if "." not in digits and len(digits) <= 3 and digits[0] != "0":
-            digits += self.digit_groups()
-            decimals = re.compile(r"\.[0-9]+").match(self.text, self.position)
-            if decimals and "." not in digits:
-                digits, self.position = digits + decimals.group(), decimals.end()
-        exponent = EXPONENT.match(self.text, self.position)
-        if exponent:
-            digits, self.position = f"{digits}e{exponent.group(1)}", exponent.end()
-        self.add("num", digits)
-
-    def digit_groups(self) -> str:
-        """The ,220 of 2,220 in any of its spellings; nothing unless every group has 3 digits."""
-        digits, end = "", self.position
-        while match := GROUP.match(self.text, end):
-            if match["maybe"] and self.brackets:
-                break
-            digits, end = digits + match["digits"], match.end()
-            if match["blank"] and (self.brackets or self.text[end : end + 1] in ("/", "\\")):
-                return ""
-        if re.compile(r",[0-9]").match(self.text, end):
-            return ""  # 100,200,30 is a list
-        self.position = end
-        return digits
-
-    def dots(self) -> None:
-        if self.text.startswith("...", self.position):
-            self.position += 3
-            self.add("sym", "...")
-        elif self.text[self.position + 1 :].strip(" .$\\)]}") == "" or self.last("text"):
-            self.position += 1  # the full stop of a sentence
-        else:
-            raise Unparsed
 
     def sign(self, char: str) -> None:
         for pattern, value in ((DEGREE, "°"), (PRIMES, "'")) if char == "^" else ():
@@ -215,7 +92,12 @@ class Lexer:
         self.letter_run(run)
 
     def letter_run(self, run: str) -> None:
-        after_value = self.last("num") or self.last("const", "pi") or self.last("op", ")", "}", "°", "S}") or self.last("text")
+        after_value = (
+            self.last("num")
+            or self.last("const", "pi")
+            or self.last("op", ")", "}", "°", "S}")
+            or self.last("text")
+        )
         in_exponent = self.last("op", "^") or (
             self.last("op", "{") and len(self.tokens) > 1 and self.tokens[-2].value == "^"
         )
@@ -388,6 +270,6 @@ def tokenize(text: str) -> list[Token]:
     if len(text) > 2 * MAX_CHARS:
         raise TooBig
     text = text.strip()
-    while len(text) > 2 and text[0] == text[-1] and text[0] in "*\"`":
+    while len(text) > 2 and text[0] == text[-1] and text[0] in '*"`':
         text = text[1:-1].strip()
     return Lexer(re.sub(r"(?<!\\)\\$", "", text.strip())).run()

@@ -5,6 +5,7 @@ from fractions import Fraction
 from .grammar import ACCENTS, CLOSING, ONE, Parser, number
 from .lexer import Token
 from .limits import Unparsed
+from .words import number_from_words
 
 INVERSE = {"sin": "arcsin", "cos": "arccos", "tan": "arctan", "cot": "arccot", "sec": "arcsec",
            "csc": "arccsc"}  # fmt: skip
@@ -14,6 +15,42 @@ NUMBER_SETS = {"R": "reals", "Z": "integers", "N": "naturals", "Q": "rationals",
 
 
 class Notation(Parser):
+    # subscripts
+
+    def subscript(self, value: tuple) -> tuple:
+        self.expect("_")
+        start = self.at
+        if value[0] == "num":
+            return ("base", self.digits_before(start - 2), self.base())
+        if value[0] != "sym":
+            raise Unparsed
+        self.braces() if self.sees("{") else self.primary()
+        name = "".join(t.value for t in self.tokens[start : self.at] if t.value not in "{}")
+        return ("sym", f"{value[1]}_{name}")
+
+    def digits_before(self, at: int) -> str:
+        """101 of 101_2 and of (101)_2."""
+        if self.tokens[at].value == ")" and self.tokens[at - 2].value == "(":
+            at -= 1
+        if self.tokens[at].kind != "num":
+            raise Unparsed
+        return self.tokens[at].value
+
+    def base(self) -> int:
+        """The base in 101_2, 101_{10}, 101_{(2)}, 101_{\\text{two}}."""
+        opened = [self.take().value for _ in range(2) if self.sees("{", "(")]
+        token = self.take()
+        value = int(token.value) if token.kind == "num" and token.value.isdigit() else None
+        if token.kind == "text" and token.value == "base" and self.token.kind == "num":
+            value = int(number(self.take().value)[1])
+        elif token.kind == "text":
+            value = number_from_words(token.value.removeprefix("base "))
+        for bracket in reversed(opened):
+            self.expect(CLOSING[bracket])
+        if value is None or not 2 <= value <= 60:
+            raise Unparsed
+        return value
+
     # functions
 
     def function(self, name: str) -> tuple:
