@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from tyro.conf import arg
 from tyro.constructors import PrimitiveConstructorSpec
 
 from reasoning_from_scratch.config_checks import check_choices, check_sizes
@@ -17,6 +18,7 @@ Objective = Literal["reinforce", "importance_sampling", "ppo", "cispo", "dro", "
 Aggregate = Literal["sum", "constant", "sequence", "token"]
 KL = Literal["none", "reward", "k2", "k3"]
 Schedule = Literal["constant", "linear", "cosine"]
+LossFn = Literal["importance_sampling", "ppo", "cispo", "dro"]
 
 
 def parse_parts(words: list[str]) -> dict[str, float]:
@@ -56,12 +58,18 @@ class TrainConfig:
     """Every choice of a training run."""
 
     # -- what is trained, on what
-    model: str = "tiny-base"
+    model: Annotated[str, arg(aliases=["--model-name"])] = "tiny-base"
     """Model to start from: tiny-base, base, reasoning, a folder or a file."""
+    load_checkpoint_path: str | None = None
+    """Take the weights of this checkpoint or run, and nothing else; --resume takes everything."""
     recipe: str = "grpo"
     """Row of `rfs recipes`; flags given beside it win over the row."""
+    loss_fn: LossFn | None = None
+    """Loss as Tinker documents it: objective, summed, with its bounds; wins over the recipe."""
     problems: str | None = None
-    """Problem set to train on (default: tiny, or math-train for larger models)."""
+    """Problem set to train on (default: tiny, or math-train), or FILE.py:FUNCTION of your own."""
+    reward: str | None = None
+    """Your own verifier, FILE.py:FUNCTION, in place of the grader."""
     data_path: str | None = None
     """File to read the training problems from, instead of a download."""
     problem_limit: int | None = None
@@ -70,15 +78,15 @@ class TrainConfig:
     """Training steps."""
     smoke: bool = False
     """Two small steps only, to see within two minutes that everything works here."""
-    problems_per_step: int = 8
+    problems_per_step: Annotated[int, arg(aliases=["--groups-per-batch"])] = 8
     """Problems sampled at each step."""
-    rollouts: int = 8
+    rollouts: Annotated[int, arg(aliases=["--group-size"])] = 8
     """Rollouts per problem: the size of a group."""
     seed: int = 0
     """Seed of the problem order and of every rollout."""
 
     # -- sampling
-    max_new_tokens: int | None = None
+    max_new_tokens: Annotated[int | None, arg(aliases=["--max-tokens"])] = None
     """Longest answer in tokens (default: 128 for the tiny model, else 512)."""
     temperature: float = 1.0
     """Sampling temperature; 1 samples the policy itself."""
@@ -110,11 +118,11 @@ class TrainConfig:
     """Strength of the squared log-ratio in the dro objective."""
     kl: KL = "none"
     """Where a KL penalty towards the starting model goes: nowhere, reward, loss as k2 or k3."""
-    kl_coef: float = 0.0
+    kl_coef: Annotated[float, arg(aliases=["--kl-penalty-coef"])] = 0.0
     """Weight of the KL penalty."""
     kl_importance_weighted: bool = False
     """Multiply the KL term by the ratio, for rollouts of an older policy."""
-    drop_uniform_groups: bool = True
+    drop_uniform_groups: Annotated[bool, arg(aliases=["--remove-constant-reward-groups"])] = True
     """Groups whose rewards are all equal cost no forward pass."""
     active_sampling: bool = False
     """Sample further problems until problems-per-step groups have a signal."""
@@ -134,10 +142,26 @@ class TrainConfig:
     """Passes over the rollouts of a step."""
     num_substeps: int = 1
     """Optimizer steps per pass; each takes an equal share of the groups."""
+    num_minibatches: int = 1
+    """Stream in so many parts: each is trained on while the others are still sampled."""
+    compute_post_kl: bool = False
+    """Measure how far each update moved the policy (kl_pre_post_v1, v2): one more forward pass."""
 
     # -- the optimizer
-    lr: float | None = None
-    """Learning rate (default: 5e-5 for the tiny model, else 1e-6)."""
+    lr: Annotated[float | None, arg(aliases=["--learning-rate"])] = None
+    """Learning rate (default: 5e-5 for the tiny model, else 1e-6; ten times that for LoRA)."""
+    optimizer: Literal["adamw", "muon"] = "adamw"
+    """muon: Muon for the matrices of the blocks, AdamW for the rest; lr multiplies their rates."""
+    matrix_lr: float = 0.02
+    """Rate of the blocks' matrices, with muon."""
+    embedding_lr: float = 0.2
+    """Rate of the embedding, with muon."""
+    unembedding_lr: float = 0.004
+    """Rate of the head and the norms, with muon."""
+    lora_rank: int = 0
+    """Train low-rank additions to the blocks' matrices instead of the weights; 0 = all weights."""
+    lora_alpha: float = 32.0
+    """The additions are scaled by lora-alpha / lora-rank."""
     lr_schedule: Schedule = "constant"
     """Shape of the learning rate after the warm-up."""
     warmup_steps: int = 0

@@ -5,7 +5,9 @@ hardly ever shows. The tiny model learns its arithmetic in a fraction of AdamW's
 """
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+
+from reasoning_from_scratch.optim import AdamW
 
 # A quintic that drives singular values towards 1 in few rounds, at the price of leaving them
 # anywhere between 0.7 and 1.2 (Jordan's coefficients).
@@ -39,3 +41,55 @@ class Muon(torch.optim.Optimizer):
                 # A tall matrix maps few inputs to many outputs: the same change per output.
                 scale = max(1.0, weight.shape[0] / weight.shape[1]) ** 0.5
                 weight.add_(update, alpha=-group["lr"] * scale)
+
+
+# Torch's own where it has one (2.9 and later); they differ in the name of the running mean.
+TORCH_HAS_MUON = hasattr(torch.optim, "Muon")
+
+
+class MuonAdamW(AdamW):
+    """Muon for the matrices of the blocks, AdamW for embedding, head and norms.
+
+    Each kind has its own rate, which the `lr` of a step multiplies. Master weights, rounding and
+    saved state are AdamW's.
+    """
+
+    def __init__(
+        self, model: nn.Module, matrix_lr: float, embedding_lr: float, unembedding_lr: float,
+        **others,
+    ) -> None:  # fmt: skip
+        super().__init__(model, **others)
+        self.rates = {"matrix": matrix_lr, "embedding": embedding_lr, "head": unembedding_lr}
+        self.muons: dict[str, torch.optim.Optimizer] = {}
+        for name, parameter in self.named:
+            if kind_of(name, parameter) == "matrix":
+                del self.state[f"{name}.square"]
+                self.muons[name] = self._muon_of(f"{name}.mean", parameter)
+
+    def _muon_of(self, mean: str, parameter: nn.Parameter) -> torch.optim.Optimizer:
+        """A Muon of one float32 matrix, whose running mean is ours, so that it is saved with it."""
+        leaf = nn.Parameter(torch.empty(0, 0))  # each update lends it the weights
+        self.state[mean] = torch.zeros_like(parameter, dtype=torch.float32)
+        if TORCH_HAS_MUON:
+            muon = torch.optim.Muon([leaf], lr=1.0, weight_decay=0.0, momentum=0.95)
+        else:
+            muon = Muon([leaf], lr=1.0, momentum=0.95)
+        muon.state[leaf]["momentum_buffer" if TORCH_HAS_MUON else "mean"] = self.state[mean]
+        return muon
+
+    def _updated(self, name: str, weight: Tensor, grad: Tensor, lr: float) -> Tensor:
+        lr = lr * self.rates[kind_of(name, weight)]
+        if name not in self.muons:
+            return super()._updated(name, weight, grad, lr)
+        (group,) = self.muons[name].param_groups
+        (leaf,) = group["params"]
+        leaf.data, leaf.grad, group["lr"] = weight, grad, lr
+        self.muons[name].step()  # in place
+        leaf.grad = None
+        return leaf.data
+
+
+def kind_of(name: str, parameter: Tensor) -> str:
+    if name.startswith("tok_emb"):
+        return "embedding"
+    return "matrix" if parameter.dim() == 2 and not name.startswith("out_head") else "head"

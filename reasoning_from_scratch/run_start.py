@@ -13,6 +13,7 @@ from reasoning_from_scratch.checkpoints import Checkpoints, load_trainer_state
 from reasoning_from_scratch.config import TrainConfig, replaced, resolved
 from reasoning_from_scratch.device import default_dtype, trusted_device
 from reasoning_from_scratch.memory import checkpoint_blocks, fit_memory, parse_size
+from reasoning_from_scratch.muon import MuonAdamW
 from reasoning_from_scratch.optim import AdamW
 from reasoning_from_scratch.preflight import preflight_summary
 from reasoning_from_scratch.problems import Problem, load_problems
@@ -51,15 +52,13 @@ def start_run(
     problems = problems or load_problems(config.problems, config.data_path, config.problem_limit)
     if config.eval_every and not eval_problems:
         eval_problems = load_problems(config.eval_problems, limit=config.eval_limit)
-    optimizer = AdamW(model, config.beta1, config.beta2, config.weight_decay,
-                      config.low_precision_updates, config.seed)  # fmt: skip
     run = TrainingRun(
         config=config,
         model=model,
         tokenizer=tokenizer,
         problems=problems,
         eval_problems=eval_problems or [],
-        optimizer=optimizer,
+        optimizer=make_optimizer(model, config),
         reference=frozen_copy(model) if config.kl != "none" else None,
         folder=folder,
         checkpoints=Checkpoints(folder.path, lambda path: save_hf_folder(model, tokenizer, path)),
@@ -69,6 +68,15 @@ def start_run(
     run.tracker = Tracker.start(config, folder)
     run.progress = Progress(config.steps, run.first_step, quiet=quiet)
     return run
+
+
+def make_optimizer(model: nn.Module, config: TrainConfig) -> AdamW:
+    names = ("beta1", "beta2", "weight_decay", "low_precision_updates", "seed")
+    common = {name: getattr(config, name) for name in names}
+    if config.optimizer == "adamw":
+        return AdamW(model, **common)
+    rates = (config.matrix_lr, config.embedding_lr, config.unembedding_lr)
+    return MuonAdamW(model, *rates, **common)
 
 
 def with_folder(config: TrainConfig) -> TrainConfig:

@@ -14,13 +14,13 @@ ORDER = """
     errors safe_text transfers disk clock
     kv_cache qwen3 tokenizer device downloads tensor_files weights
     tiny_numbers tiny_stories tiny tiny_tokenizer
-    grading problems prompts distribution sampling rewards advantages logprobs losses
-    optim muon
+    grading own_task problems prompts distribution sampling rewards advantages logprobs losses
+    optim muon lora
     rollouts async_rollouts ray_rollouts
     scores answer_file evaluation
-    config recipes metrics metrics_table run_folder checkpoints health progress tracker report
+    config_checks config recipes metrics metrics_table run_folder checkpoints health progress tracker report
     plots memory preflight parallel interrupts training_run run_start trainer
-    train_command compare quickstart
+    train_command compare quickstart chat_rl
     tiny_pretrain tiny_report doctor chat notebook cli
     ch02 ch03 ch04 ch05 ch06 ch07
 """.split()

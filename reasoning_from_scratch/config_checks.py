@@ -1,0 +1,47 @@
+"""What the values of a TrainConfig must be like, each violation told in one line."""
+
+import math
+
+from reasoning_from_scratch.errors import UserError
+
+# name -> smallest allowed value (None in the field is left alone)
+SMALLEST = {
+    "steps": 1, "problems_per_step": 1, "rollouts": 2, "max_new_tokens": 1, "top_k": 0,
+    "sample_rows": 1, "epochs": 1, "num_substeps": 1, "lr": 0, "warmup_steps": 0,
+    "weight_decay": 0, "grad_clip": 0, "micro_batch_tokens": 1, "eval_every": 0, "eval_limit": 1,
+    "eval_samples": 1,
+    "save_every": 0, "rolling_every": 0, "keep_last": 0, "report_every": 0, "clip_low": 0,
+    "clip_high": 0, "kl_coef": 0, "dro_beta": 0, "num_groups_to_log": 0, "problem_limit": 1,
+    "overlong_penalty": 0,
+}  # fmt: skip
+
+
+def check_sizes(config) -> None:
+    for name, smallest in SMALLEST.items():
+        value = getattr(config, name)
+        if value is None:
+            continue
+        if not math.isfinite(value) or value < smallest:
+            why = " (advantages compare rollouts of one problem)" if name == "rollouts" else ""
+            raise UserError(f"{flag(name)} is {value}, but must be at least {smallest}{why}")
+    if not 0 < config.temperature < math.inf:
+        raise UserError(f"--temperature is {config.temperature}, but training samples: set it > 0")
+    if not 0 < config.top_p <= 1:
+        raise UserError(f"--top-p is {config.top_p}, but must be above 0 and at most 1")
+
+
+def check_choices(config) -> None:
+    if config.problems_per_step % config.num_substeps:
+        raise UserError(
+            f"--problems-per-step {config.problems_per_step} does not divide into "
+            f"--num-substeps {config.num_substeps} equal parts; change one of them"
+        )
+    if config.kl != "none" and config.kl_coef == 0:
+        raise UserError(f"--kl {config.kl} without --kl-coef has no effect; set it, e.g. 0.01")
+    if config.keep_sampling_mask and config.top_p == 1 and config.top_k == 0:
+        raise UserError("--keep-sampling-mask needs --top-p below 1 or --top-k above 0")
+
+
+def flag(name: str) -> str:
+    """The command-line spelling of a field."""
+    return "--" + name.replace("_", "-")
