@@ -27,7 +27,7 @@ def _spell(match: re.Match) -> str:
 
 def shorten(text: str, limit: int) -> str:
     """The beginning and the end of a long text, and how much is missing between them."""
-    if len(text) <= limit:
+    if len(text) <= limit + 50:  # about as long as the words that would stand for the rest
         return text
     head, tail = limit * 3 // 4, limit // 4
     gap = f"[... {len(text) - head - tail:,} characters left out ...]"

@@ -276,7 +276,7 @@ def test_writing_a_step_costs_less_than_a_twentieth_of_a_second(tmp_path):
     groups = make_groups(count=8, size=8)  # a step of the tiny model: about 40 tokens per answer
     best = float("inf")
     for step in range(5):
-        start = time.perf_counter()
+        start = time.process_time()  # on a busy machine the clock on the wall says little
         write_iteration(tmp_path, "train", step, groups, ByteTokenizer())
-        best = min(best, time.perf_counter() - start)
+        best = min(best, time.process_time() - start)
     assert best < 0.05

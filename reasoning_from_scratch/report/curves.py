@@ -112,13 +112,13 @@ def ticks(low: float, high: float, wanted: int = 4) -> list[float]:
 
 
 def smooth(values: list[float]) -> list[float]:
-    """A centered mean over a tenth of the points, fewer at the ends."""
+    """The mean of a tenth of the points around each."""
     sums = list(itertools.accumulate(values, initial=0.0))
     reach = len(values) // 20
     calm = []
     for i in range(len(values)):
-        around = min(reach, i, len(values) - 1 - i)
-        calm.append((sums[i + around + 1] - sums[i - around]) / (2 * around + 1))
+        first, last = max(0, i - reach), min(len(values), i + reach + 1)
+        calm.append((sums[last] - sums[first]) / (last - first))
     return calm
 
 

@@ -28,7 +28,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"shorten": shorten, "token_name": token_name}
+    environment.filters |= {"shorten": shorten, "token_name": token_name, "percent": percent}
     return environment
 
 
@@ -50,6 +50,10 @@ def content_policy(script: str, live: bool) -> str:
 def token_name(text: str) -> str:
     """A token on its own, with its spaces and line ends visible."""
     return text.replace(" ", "␣").replace("\n", "↵").replace("\t", "⇥")
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.1f}".removesuffix(".0") + " %"
 
 
 def render(template: str, script: str, version: str = "", **values) -> str:

@@ -9,6 +9,7 @@ from .run_files import evenly
 SLIDER_STEPS = 60  # positions of the slider; more make the page heavy and show no more
 SHOWN_ANSWER = 3000  # characters
 SHOWN_TRUTH = 300
+LEAST = 0.0005  # a probability that is not shown as 0.0 %
 
 
 @dataclass
@@ -16,6 +17,7 @@ class Change:
     """How the probability of one beginning of the answer moved, averaged over the probes."""
 
     token: str
+    example: str  # first line of an answer that begins so
     first: float
     last: float
     first_step: int
@@ -47,7 +49,9 @@ def _at(probe: dict | None) -> dict | None:
         "correct": probe["correct"],
         "finished": probe["finished"],
         "tokens": [_token(token) for token in probe["tokens"]],
-        "top": [[[_token(token), p or 0.0] for token, p in place] for place in probe["top"]],
+        "top": [
+            [[_token(token), p] for token, p in place if p and p >= LEAST] for place in probe["top"]
+        ],
     }
 
 
@@ -66,7 +70,9 @@ def biggest_change(probes: list[dict]) -> Change | None:
     before = first.get(token, 0.0)
     if last[token] - before < 0.01:
         return None
-    return Change(token, before, last[token], probes[0]["step"], probes[-1]["step"])
+    said = [probe["text"] for probe in probes[-1]["probes"] if probe["tokens"][:1] == [token]]
+    example = shorten(said[0].strip().split("\n")[0], 60) if said else ""
+    return Change(token, example, before, last[token], probes[0]["step"], probes[-1]["step"])
 
 
 def _first_tokens(probes: list[dict]) -> dict[str, float]:

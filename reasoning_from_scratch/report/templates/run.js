@@ -108,6 +108,13 @@ function placeX(i) {
 }
 const placeY = (p) => T + (H - T - B) * (1 - p);
 
+// A first token says little by itself ("␣"): show how an answer went on that began with it.
+function beginning(token) {
+  const at = probes.problems[state.problem].at.find((one) => one && one.tokens[0] === token);
+  const line = at ? at.text.split("\n")[0] : token;
+  return label(line.length > 16 ? line.slice(0, 15) + "…" : line) || label(token);
+}
+
 function drawRiver() {
   W = byId("river").clientWidth || W;
   const records = probes.problems[state.problem].at.map((at) => new Map(at && at.top.length ? at.top[0] : []));
@@ -128,10 +135,15 @@ function drawRiver() {
     const down = low.map((p, i) => `${placeX(i).toFixed(1)} ${placeY(p).toFixed(1)}`).reverse();
     picture.append(svg("path", { class: "area a" + number, d: "M" + [...up, ...down].join("L") + "Z" }));
     const widest = records.reduce((best, record, i) => ((record.get(token) || 0) > (records[best].get(token) || 0) ? i : best), 0);
-    if (base[widest] - low[widest] < 0.15 || !probes.steps.length) return;
+    const text = beginning(token), middle = (base[widest] + low[widest]) / 2;
     const anchor = placeX(widest) < W / 3 ? "start" : placeX(widest) > (2 * W) / 3 ? "end" : "middle";
     const x = placeX(widest) + { start: 10, middle: 0, end: -10 }[anchor];
-    names.push(svg("text", { class: "within", x, y: placeY((base[widest] + low[widest]) / 2) + 4, "text-anchor": anchor }, label(token).slice(0, 24)));
+    const from = x - { start: 0, middle: 4, end: 8 }[anchor] * text.length;
+    // A name stands in its area only where all of it fits.
+    const fits = records.every((_, i) => placeX(i) < from - 20 || placeX(i) > from + 8 * text.length + 20
+      || (low[i] < middle - 0.06 && middle + 0.06 < base[i]));
+    if (!fits || base[widest] - low[widest] < 0.15) return;
+    names.push(svg("text", { class: "within", x, y: placeY(middle) + 4, "text-anchor": anchor }, text));
   });
   picture.append(...names);
   for (const p of [0, 0.5, 1]) picture.append(svg("text", { x: L - 6, y: placeY(p) + 4, "text-anchor": "end" }, 100 * p + " %"));
@@ -141,7 +153,7 @@ function drawRiver() {
   });
   picture.append(svg("line", { class: "cursor on", y1: T, y2: H - B }));
   const keys = make("p", { className: "keys" });
-  tokens.forEach((token, number) => keys.append(make("span", { className: "key k" + number, textContent: label(token) })));
+  tokens.forEach((token, number) => keys.append(make("span", { className: "key k" + number, textContent: beginning(token) })));
   keys.append(make("span", { className: "key others", textContent: "others" }));
   byId("river").replaceChildren(picture, keys);
   picture.addEventListener("pointerdown", (event) => pickStep(event, picture));
