@@ -7,12 +7,13 @@ more precisely than that, "looks like zero" is a proof.
 """
 
 from fractions import Fraction
-from math import lcm
+from math import gcd, lcm, prod
 
-from .limits import MAX_BITS, TooBig
+from .limits import MAX_BITS
 from .ring import Polynomial, Ring
 
 EXACT = {"prime", "sym", "const", "i"}  # independent atoms: a sum of them is zero only if empty
+COSINES = -1  # stands for all cosines together
 ALGEBRAIC = {"prime", "i", "root", "2cos"}
 
 
@@ -26,7 +27,8 @@ class Algebraic(Ring):
             return False
         if not kinds <= EXACT | ALGEBRAIC or not self.roots_are_constant(p):
             return None
-        return all(self.is_zero_number(part) for part in self.by_symbols(p).values())
+        verdicts = [self.is_zero_number(part) for part in self.by_symbols(p).values()]
+        return False if False in verdicts else (None if None in verdicts else True)
 
     def uninterpreted(self, p: Polynomial) -> bool:
         """Whether every function in p is an unknown one, as f in f(x)."""
@@ -53,20 +55,15 @@ class Algebraic(Ring):
             parts.setdefault(free, {})[rest] = coefficient
         return parts
 
-    def is_zero_number(self, p: Polynomial) -> bool:
+    def is_zero_number(self, p: Polynomial) -> bool | None:
         if self.kinds(p) <= EXACT:
             return not p
         whole = self.scale(p, 1 / self.content(p))
-        bits, degrees = self.size_bits(whole), self.degrees(whole)
-        conjugates = 1
-        for degree in degrees.values():
-            conjugates *= degree
-        needed = (conjugates - 1) * bits + 16
-        if self.looks_like_zero(whole, 60, bits):
-            if needed > MAX_BITS:
-                raise TooBig
-            return self.looks_like_zero(whole, needed, bits)
-        return False
+        bits = self.size_bits(whole)
+        if not self.looks_like_zero(whole, 60, bits):
+            return False
+        needed = (self.conjugates(whole) - 1) * bits + 16
+        return self.looks_like_zero(whole, needed, bits) if needed <= MAX_BITS // 4 else None
 
     def looks_like_zero(self, p: Polynomial, needed: int, bits: int) -> bool:
         """|p| < 2^-needed, computed with enough digits more."""
@@ -93,6 +90,12 @@ class Algebraic(Ring):
         size = atom[1].bit_length() if atom[0] == "prime" else self.size_bits(dict(atom[1]))
         return (exponent * size).__ceil__()
 
+    def conjugates(self, p: Polynomial) -> int:
+        """At most so many: the product of the degrees of all radicals, cosines counted once."""
+        degrees = self.degrees(p)
+        turns = degrees.pop(COSINES, 1)
+        return prod(degrees.values()) * sum(gcd(k, turns) == 1 for k in range(1, turns + 1))
+
     def degrees(self, p: Polynomial) -> dict[int, int]:
         """For each radical in p, however deep: how many values it could take."""
         found: dict[int, int] = {}
@@ -102,7 +105,8 @@ class Algebraic(Ring):
             if atom[0] == "i":
                 degree = 2
             elif atom[0] == "2cos":
-                degree = atom[1].denominator * 2
+                # all of them lie in the field of one root of unity
+                number, degree = COSINES, atom[1].denominator * 2
             elif atom[0] == "root":
                 for inner, count in self.degrees(dict(atom[1])).items():
                     found[inner] = lcm(found.get(inner, 1), count)

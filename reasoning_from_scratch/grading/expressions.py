@@ -10,10 +10,11 @@ from .values import Values
 
 POINTS = (  # irregular, of both signs, small and large
     (3, 7), (19, 11), (-5, 13), (131, 17), (-47, 19), (29, 31), (-211, 23), (7, 37), (83, 41),
-    (-13, 53), (449, 43), (2, 59), (-97, 61), (37, 71), (5, 67), (-1, 73),
+    (-13, 53), (449, 43), (2, 59), (-97, 61), (37, 71), (5, 67), (-1, 73), (1_009, 53),
+    (67, 3), (211, 5), (-389, 19), (613, 29), (907, 31), (-53, 3), (709, 79),
 )  # fmt: skip
-ENOUGH = 4  # points at which both sides are real
-CONSTANT_BITS, POINT_BITS = 1_000, 400
+ENOUGH = 5  # points at which both sides are real
+CONSTANT_BITS, POINT_BITS = 1_000, 300
 
 
 class Expressions:
@@ -54,9 +55,11 @@ class Expressions:
                 if not self.agree(a, b, point, POINT_BITS):
                     return False
                 agreeing += 1
+                if agreeing == ENOUGH:
+                    return True
             except (NotReal, Undefined):
                 continue
-        return agreeing >= ENOUGH
+        return False
 
     def agree(self, a: tuple, b: tuple, point: dict | None, bits: int) -> bool:
         """Equal up to rounding in the largest number that occurs."""

@@ -154,14 +154,15 @@ class Numeric:
         return value if name == "ln" and len(values) == 1 else value / self.mp.log(base)
 
     def gamma_function(self, name: str, values: list):
-        if any(abs(v) > 1_000 or not real(v) or v.real < 0 for v in values):
+        if any(abs(v) > 1_000 or not real(v) for v in values):
             raise Undefined
         self.work.spend(100 * self.cost)
-        if name == "fact" and len(values) == 1:
-            return self.mp.gamma(values[0] + 1)
-        if len(values) != 2:
+        if len(values) != (1 if name == "fact" else 2):
             raise Unparsed
-        return self.mp.binomial(*values)
+        try:
+            return self.mp.binomial(*values) if name == "binom" else self.mp.gamma(values[0] + 1)
+        except ValueError:
+            raise Undefined from None
 
     # polynomials
 

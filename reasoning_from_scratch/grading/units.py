@@ -47,7 +47,7 @@ def add_unit_words(text: str, units: dict, sign: int) -> tuple[str | None, int]:
             for part, exponent in COMPOUND.get(name, {name: 1}).items():
                 units[part] = units.get(part, 0) + sign * power * exponent
             last, power = name, 1
-        elif lower not in ORDINAL_ENDINGS:
+        elif lower not in ORDINAL_ENDINGS and (others or lower not in ("of", "a", "an")):
             others.append(lower)
     add_noun(others, units)
     if "celsius" in units or "fahrenheit" in units:
