@@ -4,7 +4,7 @@ arithmetic cannot decide is accepted only where it agrees in hundreds of digits 
 from fractions import Fraction
 
 from .limits import TooBig, Undefined, Work
-from .numeric import NotReal, Numeric
+from .numeric import HUGE, NotReal, Numeric, rational
 from .trees import symbols
 from .values import Values
 
@@ -15,6 +15,35 @@ POINTS = (  # irregular, of both signs, small and large
 )  # fmt: skip
 ENOUGH = 5  # points at which both sides are real
 CONSTANT_BITS, POINT_BITS = 1_000, 300
+
+
+def longest_number(tree: tuple) -> int:
+    """Bits of the longest number in a tree, 10^{-80} included: comparing needs more than these."""
+    longest, stack = 0, [tree]
+    while stack:
+        node = stack.pop()
+        if node[0] == "num":
+            longest = max(longest, bits_of(node))
+        elif node[0] == "pow":
+            longest = max(longest, bits_of(node[1]) * abs(int(rational(node[2]) or 0)))
+        stack += [part for part in node[1:] if isinstance(part, tuple)]
+    return longest
+
+
+def contains_step(tree: tuple) -> bool:
+    """Whether floor or ceil occurs."""
+    stack = [tree]
+    while stack:
+        node = stack.pop()
+        if node[0] == "fn" and node[1] in ("floor", "ceil"):
+            return True
+        stack += [part for part in node[1:] if isinstance(part, tuple)]
+    return False
+
+
+def bits_of(tree: tuple) -> int:
+    value = rational(tree) or Fraction(0)
+    return max(value.numerator.bit_length(), value.denominator.bit_length())
 
 
 class Expressions:
@@ -43,8 +72,13 @@ class Expressions:
 
     def at_points(self, a: tuple, b: tuple) -> bool:
         names = sorted(symbols(a) | symbols(b))
+        longest = 4 * max(longest_number(a), longest_number(b))
+        if longest > HUGE:
+            raise TooBig
         if not names:
-            return self.agree(a, b, None, CONSTANT_BITS)
+            return self.agree(a, b, None, CONSTANT_BITS + longest)
+        if any(contains_step(tree) for tree in (a, b)):
+            return False  # steps agree at any number of points and differ between them
         agreeing = 0
         for shift in range(len(POINTS)):
             point = {
@@ -52,7 +86,7 @@ class Expressions:
                 for i, name in enumerate(names)
             }
             try:
-                if not self.agree(a, b, point, POINT_BITS):
+                if not self.agree(a, b, point, POINT_BITS + longest):
                     return False
                 agreeing += 1
                 if agreeing == ENOUGH:

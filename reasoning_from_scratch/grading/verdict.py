@@ -75,7 +75,7 @@ def by_label(labelled: str, other: str) -> bool:
     if match is None:
         return False
     letter, rest = match[1] or match[2], match[3]
-    if rest and SEPARATOR.match(rest):
+    if rest and (SEPARATOR.match(rest) or BARE_CHOICE.fullmatch(rest)):
         return False  # (A), (B) are two choices
     bare = BARE_CHOICE.fullmatch(STYLES.sub("", other).strip())
     if bare:

@@ -141,17 +141,20 @@ SYNONYMS = {
 MONTHS = (
     "january february march april may june july august september october november december".split()
 )
+DAYS = "monday tuesday wednesday thursday friday saturday sunday".split()
 # A leading or trailing remark with one of these changes what the number says.
 CHANGES_MEANING = set(
     """not no nor except without if when unless or and more less greater fewer smaller larger least
     most over under above below about around approximately approx nearly almost roughly between to
     from than times dozen half minus plus negative mod modulo where for neither either but wrong
-    incorrect isn't never maybe perhaps possibly squared cubed into""".split()
+    incorrect tenths hundredths thousandths halves thirds fourths fifths factorial isn't
+    never maybe perhaps possibly squared cubed into""".split()
 )
 # A label is dropped where it ends with one of these: "the answer is", "there are".
 BEFORE_VALUES = set("is are equals be answer ans get gives equal have has was total".split())
 ORDINAL = re.compile(r"([0-9])(?:st|nd|rd|th)\b")
 ROMAN = set("ii iii iv vi vii viii ix II III IV VI VII VIII IX".split())
+CHANGES_MEANING |= set(DAYS) | set(MONTHS) | set(NUMBER_WORDS)
 LETTERS_IN_ORDER = "abcdefghijklmnopqrstuvwxyz"
 
 
