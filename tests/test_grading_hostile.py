@@ -174,7 +174,7 @@ def test_sympy_objects_stay_small():
 def test_memory():
     tracemalloc.start()
     try:
-        for case in CASES:
+        for case in CASES[::2] + LONG:
             tracemalloc.reset_peak()
             before = tracemalloc.get_traced_memory()[0]
             judge(case, r"\sqrt{2}+x")
