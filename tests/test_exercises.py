@@ -1,0 +1,154 @@
+"""Exercises: stubs that fail, checks that notice a mistake, solutions with the same checks."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+NOTEBOOKS = sorted(ROOT.glob("ch0*/ch0*.ipynb"))
+RUN_BY_PYTEST = [path for path in NOTEBOOKS if not path.stem.endswith("_exercises")]
+
+# For each exercise a solution that one could hand in, and that is wrong.
+MISTAKES = {
+    "6-1": "def probabilities(logits, temperature):\n"
+           "    weights = [math.exp((x - max(logits)) * temperature) for x in logits]\n"
+           "    return [weight / sum(weights) for weight in weights]",
+    "6-2": "def sampled_mask(token_ids, prompt_lengths, lengths):\n"
+           "    after = torch.arange(token_ids.shape[1]) >= torch.tensor(prompt_lengths)[:, None]\n"
+           "    return (after & (token_ids != 0)).int()",
+    "6-3": "def kind_reward(text, truth):\n"
+           "    return float(truth in text)",
+    "6-4": "def two_advantages(right, size):\n"
+           "    if right in (0, size):\n"
+           "        return 0.0, 0.0\n"
+           "    mean = right / size\n"
+           "    spread = math.sqrt(mean * (1 - mean))\n"
+           "    return (1 - mean) / spread, -mean / spread",
+    "6-5": "def compared_with_others(rewards):\n"
+           "    return [reward - sum(rewards) / len(rewards) for reward in rewards]",
+    "6-6": "def batch_logprobs(model, token_ids, mask):\n"
+           "    logprobs = torch.log_softmax(model(token_ids[:, :-1]), dim=-1)\n"
+           "    chosen = logprobs.gather(-1, token_ids[:, 1:, None])[..., 0]\n"
+           "    return (chosen * mask[:, :-1]).sum(dim=-1)",
+    "6-7": "def measured_gradient(f, x, step=1e-4):\n"
+           "    moves = step * torch.eye(len(x), dtype=x.dtype)\n"
+           "    return torch.stack([(f(x + move) - f(x)) / step for move in moves])",
+    "6-8": "def adam_moves(gradients, lr=0.1, beta1=0.9, beta2=0.999):\n"
+           "    return [-lr * (g > 0) + lr * (g < 0) for g in gradients]",
+    "6-9": "def counted_pass_at_k(n, c, k):\n"
+           "    return 1 - (1 - c / n) ** k",
+    "6-10": "def share_with_signal(success, size):\n"
+            "    return 1 - (1 - success) ** size",
+    "7-1": "def entropy_after_cut(probas, top_p):\n"
+           "    kept = [p for p in probas if p > 1 - top_p]\n"
+           "    return -sum(p / sum(kept) * math.log(p / sum(kept)) for p in kept)",
+    "7-2": "def gradient_flows(ratio, advantage, low=0.8, high=1.2):\n"
+           "    return low < ratio < high",
+    "7-3": "def k2_gradient(policy, reference):\n"
+           "    return policy * (policy / reference).log()",
+    "7-4": "def form_advantages(correct, formatted, conditional):\n"
+           "    rewards = [r + f for r, f in zip(correct, formatted)]\n"
+           "    return [reward - sum(rewards) / len(rewards) for reward in rewards]",
+    "7-5": "def token_weights(kind, lengths, constant):\n"
+           "    return [1 / (len(lengths) * length) for length in lengths]",
+    "7-6": "def rollout_ratio(logprobs, old_logprobs):\n"
+           "    pairs = zip(logprobs, old_logprobs)\n"
+           "    return sum(math.exp(new - old) for new, old in pairs) / len(logprobs)",
+    "7-7": "def ppo_gradient(ratio, advantage):\n"
+           "    return ratio * advantage if 0.8 < ratio < 1.2 else 0.0",
+    "7-8": "def capped_weights(policy, sampler, cap):\n"
+           "    return [min(q / p, cap) for p, q in zip(policy, sampler)]",
+    "7-9": "def my_changes():\n"
+           "    return {'advantage': 'mean', 'aggregate': 'constant'}",
+}  # fmt: skip
+
+
+def cells(path):
+    """id -> cell, with the source as one string."""
+    notebook = json.loads(path.read_text(encoding="utf-8"))
+    return {cell["id"]: cell | {"source": "".join(cell["source"])} for cell in notebook["cells"]}
+
+
+def pair(number):
+    """The cells of the exercises and of the solutions of a chapter."""
+    chapter = f"ch0{number.split('-')[0]}"
+    folder = ROOT / chapter
+    return [cells(folder / f"{chapter}_{kind}.ipynb") for kind in ("exercises", "solutions")]
+
+
+def run(*sources):
+    """Cells run one after the other in a fresh namespace, without a kernel."""
+    names = {}
+    for source in sources:
+        exec(compile(source, "<cell>", "exec"), names)
+
+
+@pytest.mark.parametrize("number", MISTAKES)
+def test_both_notebooks_ask_and_check_the_same(number):
+    exercises, solutions = pair(number)
+    same = ("setup-text", "setup", f"exercise-{number}", f"exercise-{number}-check")
+    for name in same:
+        assert exercises[name]["source"] == solutions[name]["source"]
+    assert f"exercise-{number}-why" in solutions
+    title = exercises[f"exercise-{number}"]["source"].split(":")[0]
+    assert title == f"## Exercise {number.replace('-', '.')}"
+
+
+@pytest.mark.parametrize("number", MISTAKES)
+def test_the_stub_fails(number):
+    exercises, _ = pair(number)
+    stub, check = (exercises[f"exercise-{number}-{kind}"]["source"] for kind in ("stub", "check"))
+    with pytest.raises(NotImplementedError):
+        run(exercises["setup"]["source"], stub, check)
+
+
+@pytest.mark.parametrize("number, mistake", MISTAKES.items())
+def test_a_mistake_is_noticed(number, mistake):
+    _, solutions = pair(number)
+    right, check = (
+        solutions[f"exercise-{number}-{kind}"]["source"] for kind in ("solution", "check")
+    )
+    with pytest.raises(AssertionError):
+        run(solutions["setup"]["source"], right, mistake, check)
+
+
+@pytest.mark.parametrize("chapter", ["6", "7"])
+def test_six_to_ten_each_and_nothing_else(chapter):
+    exercises, solutions = pair(chapter)
+    numbers = [number for number in MISTAKES if number.startswith(chapter)]
+    assert 6 <= len(numbers) <= 10
+    intro = ["intro", "setup-text", "setup"]
+    ends = ["", "-stub", "-check"]
+    assert list(exercises) == intro + [f"exercise-{n}{end}" for n in numbers for end in ends]
+    ends = ["", "-solution", "-check", "-why"]
+    assert list(solutions) == intro + [f"exercise-{n}{end}" for n in numbers for end in ends]
+    assert not any(cell.get("outputs") for cell in exercises.values())
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_cells_are_small(path):
+    for name, cell in cells(path).items():
+        if cell["cell_type"] == "code":
+            lines = cell["source"].split("\n")
+            assert len(lines) <= 25, name
+            assert max(map(len, lines)) <= 76, name
+
+
+@pytest.mark.parametrize("path", RUN_BY_PYTEST, ids=lambda path: path.stem)
+def test_outputs_are_committed(path):
+    """nbval compares nothing in a cell that has not been run, and says so nowhere."""
+    code = [cell for cell in cells(path).values() if cell["cell_type"] == "code"]
+    assert [cell["execution_count"] for cell in code] == list(range(1, len(code) + 1))
+    outputs = [output for cell in code for output in cell["outputs"]]
+    assert not any(output["output_type"] == "error" for output in outputs)
+
+
+def test_pytest_runs_the_notebooks_from_any_folder_but_not_the_exercises():
+    command = [sys.executable, "-m", "pytest", "--collect-only", ROOT / "ch06", ROOT / "ch07"]
+    found = subprocess.run(command, cwd=ROOT / "ch06", capture_output=True, text=True, timeout=300)
+    assert found.returncode == 0, found.stdout + found.stderr
+    collected = {path.name for path in NOTEBOOKS if f"{path.name}::Cell 0" in found.stdout}
+    assert collected == {path.name for path in RUN_BY_PYTEST}
