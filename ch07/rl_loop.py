@@ -16,10 +16,9 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-import tyro
 
+from reasoning_from_scratch.cli import run_script
 from reasoning_from_scratch.device import trusted_device
-from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation import evaluate
 from reasoning_from_scratch.problems import Problem, load_problems
 from reasoning_from_scratch.prompts import render_prompt
@@ -143,7 +142,4 @@ def measure(model, tokenizer, config: Config) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main(tyro.cli(Config))
-    except UserError as error:
-        sys.exit(f"rl_loop: {error}")
+    sys.exit(run_script(main))

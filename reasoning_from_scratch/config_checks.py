@@ -36,6 +36,11 @@ def check_choices(config) -> None:
             f"--problems-per-step {config.problems_per_step} does not divide into "
             f"--num-substeps {config.num_substeps} equal parts; change one of them"
         )
+    if config.loss_fn and config.loss_fn != config.objective:
+        raise UserError(
+            f"--loss-fn {config.loss_fn} is {config.loss_fn} summed, but the objective is "
+            f"{config.objective}; leave one of them out (in Python: configure(..., loss_fn=...))"
+        )
     if config.kl != "none" and config.kl_coef == 0:
         raise UserError(f"--kl {config.kl} without --kl-coef has no effect; set it, e.g. 0.01")
     if config.keep_sampling_mask and config.top_p == 1 and config.top_k == 0:

@@ -159,6 +159,24 @@ RECIPES = {
 }
 
 
+# Tinker's losses as its documentation has them: token terms summed, bounds on the ratio itself.
+LOSS_FNS: dict[str, dict[str, object]] = {
+    "importance_sampling": {},
+    "ppo": {"clip_low": 0.8, "clip_high": 1.2},
+    "cispo": {"clip_low": 0.0, "clip_high": 4.0},
+    "dro": {"dro_beta": 0.05},
+}
+
+
+def loss_fn_changes(name: str | None) -> dict[str, object]:
+    """The fields that loss_fn stands for."""
+    if name is None:
+        return {}
+    if name not in LOSS_FNS:
+        raise unknown_name("loss_fn", name, LOSS_FNS)
+    return {"loss_fn": name, "objective": name, "aggregate": "sum", **LOSS_FNS[name]}
+
+
 def get_recipe(name: str) -> Recipe:
     """The row of that name, "Dr-GRPO" for "dr_grpo" too; else an error with the nearest one."""
     plain = name.lower().replace("-", "_")

@@ -19,7 +19,7 @@ from reasoning_from_scratch.preflight import preflight_summary
 from reasoning_from_scratch.problems import Problem, load_problems
 from reasoning_from_scratch.progress import Progress, show_log
 from reasoning_from_scratch.prompts import render_prompt
-from reasoning_from_scratch.recipes import get_recipe
+from reasoning_from_scratch.recipes import get_recipe, loss_fn_changes
 from reasoning_from_scratch.run_folder import RunFolder, log
 from reasoning_from_scratch.tracker import Tracker, import_wandb
 from reasoning_from_scratch.training_run import TrainingRun
@@ -141,8 +141,9 @@ def look_ahead(run: TrainingRun) -> None:
 
 
 def configure(recipe: str = "grpo", **changes: object) -> TrainConfig:
-    """The defaults, then what the recipe changes, then what you change."""
-    return replaced(TrainConfig(recipe=recipe), **{**get_recipe(recipe).changes, **changes})
+    """The defaults, then what the recipe changes, then loss_fn, then what you change."""
+    loss = loss_fn_changes(changes.get("loss_fn"))
+    return replaced(TrainConfig(recipe=recipe), **{**get_recipe(recipe).changes, **loss, **changes})
 
 
 def resumed_config(path: str | Path, **changes: object) -> TrainConfig:

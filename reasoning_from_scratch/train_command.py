@@ -22,9 +22,13 @@ def train_command(argv: list[str]) -> int:
 
 def parse_flags(argv: list[str]) -> TrainConfig:
     resume, recipe = last_value("--resume", argv), last_value("--recipe", argv)
+    loss_fn = last_value("--loss-fn", argv)
     if resume and recipe:
         raise UserError("--resume keeps the run's recipe; leave out --recipe")
-    default = resumed_config(resume) if resume else configure(recipe or TrainConfig.recipe)
+    if resume:
+        default = resumed_config(resume)
+    else:
+        default = configure(recipe or TrainConfig.recipe, loss_fn=loss_fn)
     about = "Train a model with verifiable rewards. `rfs recipes` lists the recipes."
     return tyro.cli(TrainConfig, args=argv, default=default, prog="rfs train", description=about)
 

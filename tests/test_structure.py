@@ -20,8 +20,8 @@ ORDER = """
     scores answer_file evaluation
     config_checks config recipes metrics metrics_table run_folder checkpoints health progress tracker report
     plots memory preflight parallel interrupts training_run run_start trainer
-    train_command compare quickstart chat_rl
-    tiny_pretrain tiny_report doctor chat notebook cli
+    train_command compare quickstart
+    tiny_pretrain tiny_report doctor chat notebook cli chat_rl
     ch02 ch03 ch04 ch05 ch06 ch07
 """.split()
 CHAPTERS = {name for name in ORDER if name.startswith("ch0")}
