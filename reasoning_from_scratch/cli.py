@@ -30,6 +30,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "tiny-report": ("Print what a tiny model can do, and what it does of its own accord.",
                     "tiny_report:tiny_report"),
     "preflight": ("Can training work with this model and these problems?", "preflight:preflight"),
+    "grading-report": ("Measure the answer grader on labelled pairs and data sets.",
+                       "grading.figures:grading_report"),
     "doctor": ("Look at this machine: what works, what does not, what to do.", "doctor:doctor"),
 }
 
