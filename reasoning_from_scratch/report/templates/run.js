@@ -111,7 +111,7 @@ const placeY = (p) => T + (H - T - B) * (1 - p);
 // A first token says little by itself ("␣"): show how an answer went on that began with it.
 function beginning(token) {
   const at = probes.problems[state.problem].at.find((one) => one && one.tokens[0] === token);
-  const line = at ? at.text.split("\n")[0] : token;
+  const line = at ? at.text.match(/^\s*[^\n]*/)[0] : token;
   return label(line.length > 16 ? line.slice(0, 15) + "…" : line) || label(token);
 }
 
