@@ -28,7 +28,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"shorten": shorten, "token_name": token_name, "percent": percent}
+    environment.filters |= {"shorten": shorten, "token_name": token_name, "percent": as_percent}
     return environment
 
 
@@ -52,7 +52,7 @@ def token_name(text: str) -> str:
     return text.replace(" ", "␣").replace("\n", "↵").replace("\t", "⇥")
 
 
-def percent(share: float) -> str:
+def as_percent(share: float) -> str:
     return f"{100 * share:.1f}".removesuffix(".0") + " %"
 
 
