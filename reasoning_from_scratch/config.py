@@ -12,6 +12,7 @@ from tyro.constructors import PrimitiveConstructorSpec
 
 from reasoning_from_scratch.config_checks import check_choices, check_sizes
 from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.own_task import is_own
 
 Advantage = Literal["zscore", "mean", "leave-one-out"]
 Objective = Literal["reinforce", "importance_sampling", "ppo", "cispo", "dro", "gspo"]
@@ -243,6 +244,8 @@ def preset(model: str) -> dict[str, Any]:
 def resolved(config: TrainConfig) -> TrainConfig:
     """A checked copy in which every value that was left to the model's preset is filled in."""
     values = preset(config.model)
+    if is_own(config.problems):  # held-out problems of another task would measure nothing
+        values = values | {"eval_problems": config.problems.rpartition(":")[0] + ":test_problems"}
     config = replaced(config, **{k: v for k, v in values.items() if getattr(config, k) is None})
     config.check()
     if config.smoke:

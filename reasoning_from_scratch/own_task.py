@@ -3,7 +3,8 @@
     rfs train --problems my_task.py:problems --reward my_task.py:reward
 
 A verifier that raises, answers something else than a number or takes too long is reported with
-its problem and the answer, counts as 0, and the run goes on.
+its problem and the answer, counts as 0, and the run goes on. The file itself is your program:
+nothing keeps it from what a program may do.
 """
 
 import importlib.util
@@ -89,6 +90,12 @@ class Verifier:
                 "the reward function %s, so this rollout gets 0. Problem %s: %s Answer: %s%s",
                 visible(why), problem.id, shown(problem.problem), shown(text), last,
             )  # fmt: skip
+
+
+@lru_cache(maxsize=16)
+def own_verifier(name: str) -> Verifier:
+    """The verifier that --reward names; the same one for a whole run, so that it can count."""
+    return Verifier(own_function(name))
 
 
 def shown(text: str) -> str:

@@ -4,17 +4,20 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from reasoning_from_scratch.downloads import DATA_SETS, download_data
 from reasoning_from_scratch.errors import UserError, unknown_name
+from reasoning_from_scratch.own_task import is_own, own_function
 from reasoning_from_scratch.tiny import tiny_problem
 
 TINY_SETS = {"tiny": ("train", 12_000), "tiny-test": ("test", 500), "tiny-longer": ("longer", 500)}
 PROBLEM_SETS = (*TINY_SETS, *DATA_SETS)
 MAX_LINE = 1_000_000  # bytes; the longest solution of MATH has 7,000
 MAX_FILE = 1_000_000_000
+OWN_SIZE = 12_000  # problems taken from a generator that may never end
 
 _CALCULATOR = re.compile(r"<<[^<>]{0,200}>>")  # GSM8K marks its sums for a calculator
 _NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)(/\d+)?")
@@ -34,7 +37,7 @@ def load_problems(
     name: str, data_path: str | Path | None = None, limit: int | None = None
 ) -> list[Problem]:
     """The problem set `name`: one of PROBLEM_SETS, or a .json or .jsonl file in the schema of
-    MATH (problem, answer) or GSM8K (question, answer after ####).
+    MATH (problem, answer) or GSM8K (question, answer after ####), or FILE.py:FUNCTION.
 
     `data_path` is a file to read instead of a download. `limit` takes the first so many.
     """
@@ -44,7 +47,26 @@ def load_problems(
         split, size = TINY_SETS[name]
         rows = (tiny_problem(split, index) for index in range(min(size, limit or size)))
         return [math_problem(row, "") for row in rows]
+    if data_path is None and is_own(name):
+        return own_problems(name, min(limit or OWN_SIZE, OWN_SIZE))
     return read_problems(_path_of(name, data_path), limit)
+
+
+def own_problems(name: str, limit: int) -> list[Problem]:
+    """What the function of FILE.py:FUNCTION yields: problems, or rows as files have them."""
+    problems: list[Problem] = []
+    try:
+        for row in islice(own_function(name)(), limit):
+            number = f"{Path(name.rpartition(':')[0]).stem}/{len(problems)}"
+            problems.append(row if isinstance(row, Problem) else _as_problem(row, number))
+    except UserError:
+        raise
+    except Exception as error:  # of the reader's code, which may raise anything
+        why = f"{type(error).__name__}: {error}"
+        raise UserError(f"{name}, problem {len(problems)}: {why}") from error
+    if not problems:
+        raise UserError(f"{name} yields no problems")
+    return problems
 
 
 def _path_of(name: str, data_path: str | Path | None) -> Path:

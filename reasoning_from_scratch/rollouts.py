@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from reasoning_from_scratch.clock import Clock
+from reasoning_from_scratch.own_task import own_verifier
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.prompts import render_prompt
 from reasoning_from_scratch.rewards import (
@@ -228,6 +229,9 @@ def reward_groups(groups: Sequence[Group], config, tokenizer) -> None:
                 tuple(weights),
                 think_ids,
             )
+            if config.reward:
+                correct, failed = own_verifier(config.reward)(rollout.text, rollout.problem)
+                rollout.rewards |= {"correct": correct, "reward_failed": float(failed)}
             rollout.reward = total_reward(rollout.rewards, weights, config.conditional_format)
             if config.overlong_penalty:
                 late = overlong_penalty(

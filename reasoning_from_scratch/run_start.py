@@ -15,6 +15,7 @@ from reasoning_from_scratch.device import default_dtype, trusted_device
 from reasoning_from_scratch.memory import checkpoint_blocks, fit_memory, parse_size
 from reasoning_from_scratch.muon import MuonAdamW
 from reasoning_from_scratch.optim import AdamW
+from reasoning_from_scratch.own_task import own_verifier
 from reasoning_from_scratch.preflight import preflight_summary
 from reasoning_from_scratch.problems import Problem, load_problems
 from reasoning_from_scratch.progress import Progress, show_log
@@ -49,6 +50,8 @@ def start_run(
         device = trusted_device(config.device)
         dtype = default_dtype(device) if config.dtype == "auto" else getattr(torch, config.dtype)
         model, tokenizer = load_model_and_tokenizer(config.model, device, dtype=dtype)
+    if config.reward:
+        own_verifier(config.reward)  # before minutes of loading
     problems = problems or load_problems(config.problems, config.data_path, config.problem_limit)
     if config.eval_every and not eval_problems:
         eval_problems = load_problems(config.eval_problems, limit=config.eval_limit)
@@ -116,7 +119,8 @@ def open_folder(run: TrainingRun) -> None:
 def prepare_model(run: TrainingRun) -> None:
     """Preflight, memory budget, checkpointing, compilation: what happens before step 1."""
     config, model = run.config, run.model
-    if config.preflight and run.first_step == 0:
+    # The preflight judges answers with the grader; a verifier of one's own shows in step 1.
+    if config.preflight and run.first_step == 0 and not config.reward:
         look_ahead(run)
     if config.memory_budget:
         prompts = (run.tokenizer.encode(render_prompt(p.problem)) for p in run.problems)

@@ -6,6 +6,7 @@ arithmetic of ring.py and values.py. No string is ever evaluated as code, and li
 work of every judgment.
 """
 
+from .arithmetic import arithmetic
 from .extract import extract_final_candidate, get_last_boxed
 from .plain import equality_check, normalize_text, run_demos_table, split_into_parts
 from .symbolic import sympy_parser
@@ -13,6 +14,7 @@ from .verdict import GRADER_VERSION, check_truth, grade_answer, judge, parses
 
 __all__ = [
     "GRADER_VERSION",
+    "arithmetic",
     "check_truth",
     "equality_check",
     "extract_final_candidate",
