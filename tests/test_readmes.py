@@ -1,0 +1,180 @@
+"""Every command that a README shows works: run with small sizes, in the order of the page."""
+
+import functools
+import io
+import re
+import runpy
+import shlex
+import sys
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import pytest
+
+from reasoning_from_scratch import cli, quickstart
+from reasoning_from_scratch.config import resolved
+from reasoning_from_scratch.problems import load_problems
+
+ROOT = Path(__file__).resolve().parents[1]
+READMES = ("README.md", "ch06/README.md", "ch07/README.md", "checkpoints/README.md")
+LANGUAGES = {"bash", "text", "python"}  # of fenced blocks; other ones could hide a command
+
+TRAIN = "--steps 1 --problems-per-step 2 --rollouts 2 --max-new-tokens 8 --eval-limit 2 "
+TRAIN += "--num-groups-to-log 1 --device cpu"
+COMPARE = "--steps 1 --seeds 1 --problems-per-step 2 --rollouts 2 --max-new-tokens 8 "
+COMPARE += "--eval-limit 2 --eval-every 1"
+
+# What is added to a command so that it takes a second or two.
+SMALL = {
+    "rfs --help": "",
+    "rfs quickstart": "",  # has no sizes; see place
+    "rfs train": TRAIN,
+    "rfs train --resume": "--steps 2",
+    "rfs train --help": "",
+    "rfs recipes": "",
+    "rfs compare": COMPARE,
+    "rfs plot": "",
+    "rfs report": "",
+    "rfs evaluate": "--limit 2 --max-new-tokens 8",
+    "rfs chat": "",  # nobody speaks to it, so it ends
+    "rfs preflight": "--num-problems 2 --rollouts 2 --max-new-tokens 8",
+    "rfs doctor": "--no-network",
+    "rfs tiny-report": "--limit 2 --samples 1",
+    "ch06/train_grpo.py": TRAIN,
+    "ch06/plot_metrics.py": "",
+    "ch06/evaluate_math500.py": "--dataset_size 2 --max_new_tokens 8 --device cpu",
+    "ch07/train_recipe.py": TRAIN,
+    "ch07/train_recipe.py --list": "",
+    "ch07/compare_recipes.py": COMPARE,
+    "ch07/use_checkpoint.py --list": "",
+    "ch07/rl_loop.py": "--steps 1 --groups_per_batch 2 --group_size 2 --max_tokens 8 "
+                       "--test_limit 2",
+    "ch07/rl_basic.py": "--steps 1 --groups_per_batch 2 --group_size 2 --max_tokens 8",
+    "ch07/chat_rl.py": "--problem_limit 2 --examples_per_step 2 --num_samples 2 "
+                       "--max_new_tokens 8 --eval_examples 2 --device_batch_size 2",
+}  # fmt: skip
+
+# Only their flags are checked: they download, or take hours, or never end.
+FLAGS_ONLY = re.compile(
+    r"--(model|which_model) (base|reasoning)\b|\.pth\b|use_checkpoint\.py(?! --list)"
+    r"|(math-500|math-train|gsm8k\S*)\b|--serve\b|rfs tiny-pretrain"
+)
+NOT_RUN = {"python -m pip install uv": "no test installs", "pytest": "this is it"}
+
+
+def readme_commands(text):
+    """The commands of bash blocks, and those in a sentence, without `uv run`."""
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```", text, flags=re.M | re.S)
+    assert {language for language, _ in blocks} <= LANGUAGES
+    for found in re.finditer(r"^```bash\n(.*?)^```|`(uv run [^`]+)`", text, flags=re.M | re.S):
+        whole = (found.group(1) or found.group(2)).replace("\\\n", " ")
+        for line in whole.splitlines():
+            line = shlex.join(shlex.split(line, comments=True)).replace(" '&&' ", "\n")
+            yield from (command.removeprefix("uv run ") for command in line.splitlines())
+
+
+def small_flags(command):
+    """The entry of the table that fits best."""
+    fitting = [start for start in SMALL if f"{command} ".startswith(f"{start} ")]
+    if not fitting:
+        pytest.fail(f"{command!r} has no entry in SMALL, FLAGS_ONLY or NOT_RUN")
+    return SMALL[max(fitting, key=len)].split()
+
+
+def run_here(command):
+    """The exit code, without a new Python and another minute of imports."""
+    program, *args = shlex.split(command)
+    try:
+        if program == "rfs":
+            return cli.main(args)
+        sys.argv = [program, *args]
+        runpy.run_path(program, run_name="__main__")
+    except SystemExit as end:
+        return end.code
+    finally:
+        plt.close("all")
+
+
+def only_parsed(function):
+    """The same signature, and nothing behind it; of `rfs train` also the values are checked."""
+    if function.__name__ == "train_command":
+        from reasoning_from_scratch.train_command import parse_flags
+
+        return lambda argv: resolved(parse_flags(argv)) and None
+    return functools.wraps(function)(lambda *_, **__: None)
+
+
+def parse_here(command):
+    """The exit code of a command that goes no further than its flags."""
+    load_function, run_script = cli.load_function, cli.run_script
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cli, "load_function", lambda target: only_parsed(load_function(target)))
+        patch.setattr(cli, "run_script", lambda function: run_script(only_parsed(function)))
+        return run_here(command)
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """A folder with all that a clone has, in which runs may be left behind."""
+    for path in ROOT.iterdir():
+        if path.name != "runs" and not path.name.startswith("."):
+            (tmp_path / path.name).symlink_to(path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    monkeypatch.setattr(sys, "argv", sys.argv)
+    sizes = {"steps": 1, "problems_per_step": 2, "rollouts": 2, "max_new_tokens": 8}
+    monkeypatch.setattr(quickstart, "SETTINGS", quickstart.SETTINGS | sizes | {"eval_limit": 2})
+    monkeypatch.setattr(quickstart, "load_problems", functools.partial(load_problems, limit=2))
+    return tmp_path
+
+
+def works(command, place):
+    """The exit code of one command of a README, or 0 where there is nothing to run."""
+    if "FOLDER" in command:
+        run = min(place.glob("runs/*/checkpoints.jsonl")).parent
+        command = command.replace("FOLDER", str(run.relative_to(place)))
+    command = re.sub(r"checkpoints/\d{6}\b", "checkpoints/000001", command)  # SMALL has one step
+    if command in NOT_RUN:
+        return 0
+    if command.startswith("jupyter lab "):
+        return int(not (ROOT / command.split()[-1]).is_file())
+    if FLAGS_ONLY.search(command):
+        return parse_here(command)
+    return run_here(shlex.join([*shlex.split(command), *small_flags(command)]))
+
+
+@pytest.mark.parametrize("readme", READMES)
+def test_every_command_works(readme, place):
+    commands = list(readme_commands((ROOT / readme).read_text(encoding="utf-8")))
+    assert commands
+    for command in commands:
+        assert works(command, place) == 0, command
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "rfs train --stepz 50",
+        "rfs train --model base --stepz 50",
+        "rfs train --model base --rollouts 1",
+        "rfs evaluate --model bose",
+        "ch06/evaluate_math500.py --which_model base --dataset-sise 3",
+        "ch06/plot_metrics.py runs/none",
+        "ch07/use_checkpoint.py --step none",
+        "jupyter lab ch06/none.ipynb",
+    ],
+)
+def test_a_wrong_command_is_noticed(command, place, capsys):
+    assert works(command, place)
+
+
+def test_a_command_without_an_entry_is_noticed(place):
+    with pytest.raises(pytest.fail.Exception, match="has no entry"):
+        works("rfs nonsense", place)
+
+
+def test_commands_are_found():
+    text = "```bash\na b \\\n  c  # why\nuv run d && uv run e\n```\nand `uv run f g`, not `h`\n"
+    assert list(readme_commands(text)) == ["a b c", "d", "e", "f g"]
+    with pytest.raises(AssertionError):
+        list(readme_commands("```sh\nrm x\n```\n"))

@@ -1,0 +1,142 @@
+"""The chapters' scripts: from any folder, with --help, without logic of their own."""
+
+import json
+import re
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from small_model import small_model
+
+from reasoning_from_scratch import downloads
+from reasoning_from_scratch.problems import load_problems
+from reasoning_from_scratch.weights import load_model_and_tokenizer, save_model
+
+ROOT = Path(__file__).resolve().parents[1]
+SCRIPTS = ("ch06/train_grpo.py", "ch06/evaluate_math500.py", "ch06/plot_metrics.py",
+           "ch07/train_recipe.py", "ch07/compare_recipes.py", "ch07/use_checkpoint.py")  # fmt: skip
+EVALUATE_FLAGS = {
+    "--device", "--which_model", "--dataset_size", "--max_new_tokens", "--batch_size",
+    "--checkpoint_path", "--compile", "--verbose", "--show_eta", "--out_path",
+}  # fmt: skip
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch, capsys):
+    """Runs a script in this process, in a folder that is not the repository: (code, out, err)."""
+    monkeypatch.chdir(tmp_path)
+
+    def run_script(script, *args):
+        monkeypatch.setattr(sys, "argv", [str(ROOT / script), *map(str, args)])
+        with pytest.raises(SystemExit) as end:
+            runpy.run_path(str(ROOT / script), run_name="__main__")
+        return end.value.code, *capsys.readouterr()
+
+    return run_script
+
+
+def test_starts_in_a_python_of_its_own(tmp_path):
+    """Once for real; the other tests save the time."""
+    command = [sys.executable, ROOT / "ch07/use_checkpoint.py", "--list"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and "9000" in done.stdout, done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_help_and_a_wrong_flag(script, run):
+    code, out, _ = run(script, "--help")
+    assert code == 0 and "--" in out
+    code, _, err = run(script, "runs/first", "--no-such-flag")
+    assert code == 2 and "no-such-flag" in err
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_is_thin(script):
+    source = (ROOT / script).read_text(encoding="utf-8")
+    assert len(source.splitlines()) < 80
+    assert source.count("def ") <= 1
+
+
+def test_evaluate_has_exactly_these_flags(run):
+    _, out, _ = run("ch06/evaluate_math500.py", "--help")
+    assert set(re.findall(r"^\W (--\w+)", out, flags=re.M)) == EVALUATE_FLAGS
+
+
+def test_evaluate_the_tiny_model_and_a_checkpoint(run, tmp_path):
+    sizes = ["--dataset_size", 3, "--max_new_tokens", 32, "--device", "cpu"]
+    code, out, _ = run("ch06/evaluate_math500.py", *sizes, "--verbose")
+    assert code == 0
+    assert "accuracy" in out and "mean length" in out and re.search(r"time +\d+\.\d s", out)
+    lines = [json.loads(line) for line in open(tmp_path / "runs" / "tiny-test-tiny.jsonl")]
+    test_set = load_problems("tiny-test", limit=3)
+    assert [row["problem"] for row in lines] == [problem.problem for problem in test_set]
+    assert all(row["generated_text"].strip() in out for row in lines)
+
+    model, _ = load_model_and_tokenizer("tiny")
+    for weight in model.parameters():
+        weight.data.zero_()  # every token is equally likely, so the answer is token 0, repeated
+    path = save_model(model, tmp_path / "zeros.pth")
+    code, out, _ = run("ch06/evaluate_math500.py", *sizes, "--checkpoint_path", path,
+                       "--out_path", "zeros.jsonl")  # fmt: skip
+    assert code == 0 and "zeros" in out
+    zeros = [json.loads(line) for line in open(tmp_path / "zeros.jsonl")]
+    assert [row["generated_text"] for row in zeros] != [row["generated_text"] for row in lines]
+    assert len({row["generated_text"] for row in zeros}) == 1
+
+
+def test_evaluate_refuses_another_models_checkpoint(run, tmp_path):
+    path = save_model(small_model(), tmp_path / "other.pth")
+    code, _, err = run("ch06/evaluate_math500.py", "--checkpoint_path", path, "--device", "cpu")
+    assert code == 2
+    assert err.startswith("evaluate_math500.py: ") and "holds another model" in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("argument", ["metrics.csv", "."])
+def test_plot_a_file_or_a_run_folder(run, tmp_path, argument):
+    (tmp_path / "metrics.csv").write_text("step,reward_avg,eval_acc\n1,0.5,\n2,0.75,0.5\n")
+    code, out, _ = run("ch06/plot_metrics.py", argument, "--save_as", "curves.png")
+    assert code == 0 and out.strip() == "curves.png"
+    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_plot_without_a_file_is_one_line(run):
+    code, _, err = run("ch06/plot_metrics.py", "nowhere")
+    assert code == 2 and err == "plot_metrics.py: there is no nowhere; give a run folder or a " \
+                                "metrics.csv\n"  # fmt: skip
+
+
+def test_recipes_are_listed(run):
+    code, out, _ = run("ch07/train_recipe.py", "--list")
+    assert code == 0 and "dr_grpo" in out and "arXiv:2503.20783" in out
+
+
+def test_every_published_checkpoint_is_listed(run):
+    code, out, _ = run("ch07/use_checkpoint.py", "--list")
+    assert code == 0
+    listed = {line.split()[0]: re.findall(r"\d+", line.split("steps")[1])
+              for line in out.splitlines()}  # fmt: skip
+    assert listed == {k: list(map(str, v)) for k, v in downloads.GRPO_CHECKPOINTS.items()}
+
+
+def test_a_checkpoint_is_asked(run, tmp_path, monkeypatch):
+    """The tiny model stands in for what would be downloaded."""
+    asked = []
+
+    def download(grpo_type, step, out_dir):
+        asked.append((grpo_type, step, out_dir))
+        return save_model(load_model_and_tokenizer("tiny")[0], tmp_path / "step00100.pth")
+
+    monkeypatch.setattr(downloads, "download_qwen3_grpo_checkpoints", download)
+    code, out, _ = run("ch07/use_checkpoint.py", "--grpo_type", "kl", "--step", 100, "--question",
+                       "What is 7 * 8 + 4?", "--max_new_tokens", 48, "--device", "cpu")  # fmt: skip
+    assert code == 0 and asked == [("kl", 100, ROOT / "checkpoints")]
+    assert "boxed" in out
+
+
+def test_an_unpublished_step_is_one_line(run):
+    code, _, err = run("ch07/use_checkpoint.py", "--step", 75)
+    assert code == 2 and "no_kl has no checkpoint of step 75" in err and err.count("\n") == 1
