@@ -12,6 +12,7 @@ from tyro.constructors import PrimitiveConstructorSpec
 
 from reasoning_from_scratch.config_checks import check_choices, check_sizes
 from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.optim import lora_learning_rate
 from reasoning_from_scratch.own_task import is_own
 
 Advantage = Literal["zscore", "mean", "leave-one-out"]
@@ -246,6 +247,8 @@ def resolved(config: TrainConfig) -> TrainConfig:
     values = preset(config.model)
     if is_own(config.problems):  # held-out problems of another task would measure nothing
         values = values | {"eval_problems": config.problems.rpartition(":")[0] + ":test_problems"}
+    if config.lora_rank:
+        values = values | {"lr": lora_learning_rate(values["lr"])}
     config = replaced(config, **{k: v for k, v in values.items() if getattr(config, k) is None})
     config.check()
     if config.smoke:

@@ -12,7 +12,8 @@ SMALLEST = {
     "eval_samples": 1,
     "save_every": 0, "rolling_every": 0, "keep_last": 0, "report_every": 0, "clip_low": 0,
     "clip_high": 0, "kl_coef": 0, "dro_beta": 0, "num_groups_to_log": 0, "problem_limit": 1,
-    "overlong_penalty": 0,
+    "overlong_penalty": 0, "num_minibatches": 1, "lora_rank": 0, "lora_alpha": 0, "matrix_lr": 0,
+    "embedding_lr": 0, "unembedding_lr": 0,
 }  # fmt: skip
 
 

@@ -30,7 +30,7 @@ TRACES = ("config.json", "metrics.jsonl", "checkpoints.jsonl")
 WRITTEN = (
     "metrics.csv", "logs.log", "code.diff", "timing_spans.jsonl", "probes.jsonl", "report.html",
     "train_iteration_*", "eval_*_iteration_*", "iteration_*", "checkpoints", "curves.png",
-    "nonfinite_step_*", "wandb_id",
+    "nonfinite_step_*", "wandb_id", "adapter",
 )  # fmt: skip
 
 

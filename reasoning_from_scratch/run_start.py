@@ -12,6 +12,8 @@ from torch import nn
 from reasoning_from_scratch.checkpoints import Checkpoints, load_trainer_state
 from reasoning_from_scratch.config import TrainConfig, replaced, resolved
 from reasoning_from_scratch.device import default_dtype, trusted_device
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.lora import add_lora, load_lora, merged, save_peft
 from reasoning_from_scratch.memory import checkpoint_blocks, fit_memory, parse_size
 from reasoning_from_scratch.muon import MuonAdamW
 from reasoning_from_scratch.optim import AdamW
@@ -42,6 +44,8 @@ def start_run(
     folder = RunFolder(config.log_path)
     if not config.resume:
         folder.refuse_used(config.overwrite)  # before minutes of loading
+    if config.reward:
+        own_verifier(config.reward)
     if config.memory_budget:
         parse_size(config.memory_budget)  # likewise
     if config.wandb:
@@ -50,8 +54,10 @@ def start_run(
         device = trusted_device(config.device)
         dtype = default_dtype(device) if config.dtype == "auto" else getattr(torch, config.dtype)
         model, tokenizer = load_model_and_tokenizer(config.model, device, dtype=dtype)
-    if config.reward:
-        own_verifier(config.reward)  # before minutes of loading
+    if config.load_checkpoint_path:
+        load_weights(model, checkpoint_weights(config.load_checkpoint_path))
+    if config.lora_rank:
+        add_lora(model, config.lora_rank, config.lora_alpha, config.seed)
     problems = problems or load_problems(config.problems, config.data_path, config.problem_limit)
     if config.eval_every and not eval_problems:
         eval_problems = load_problems(config.eval_problems, limit=config.eval_limit)
@@ -64,7 +70,7 @@ def start_run(
         optimizer=make_optimizer(model, config),
         reference=frozen_copy(model) if config.kl != "none" else None,
         folder=folder,
-        checkpoints=Checkpoints(folder.path, lambda path: save_hf_folder(model, tokenizer, path)),
+        checkpoints=Checkpoints(folder.path, lambda path: save_weights(run, path)),
     )
     open_folder(run)
     prepare_model(run)
@@ -80,6 +86,26 @@ def make_optimizer(model: nn.Module, config: TrainConfig) -> AdamW:
         return AdamW(model, **common)
     rates = (config.matrix_lr, config.embedding_lr, config.unembedding_lr)
     return MuonAdamW(model, *rates, **common)
+
+
+def checkpoint_weights(path: str | Path) -> Path:
+    """The weights at a path: a model's own folder or file, or the newest save of a run."""
+    path = Path(path)
+    if not (path / "checkpoints.jsonl").is_file():
+        return path
+    saves = Checkpoints(path, save_weights=lambda folder: None)
+    if not saves.lines:
+        raise UserError(f"{path} is a run that has saved nothing yet; there are no weights in it")
+    return saves.place(saves.lines[-1])
+
+
+def save_weights(run: TrainingRun, path: Path) -> None:
+    """Weights that anything loads: LoRA merged into them, and by itself in adapter/."""
+    if run.config.lora_rank:
+        save_peft(run.model, run.folder.path / "adapter", run.config.model)
+        save_hf_folder(merged(run.model), run.tokenizer, path)
+    else:
+        save_hf_folder(run.model, run.tokenizer, path)
 
 
 def with_folder(config: TrainConfig) -> TrainConfig:
@@ -102,8 +128,11 @@ def open_folder(run: TrainingRun) -> None:
     line = run.checkpoints.newest_whole()
     if line is not None:
         place = run.checkpoints.place(line)
-        load_weights(run.model, place)
         tensors, state = load_trainer_state(place)
+        if config.lora_rank:  # the weights themselves never changed
+            load_lora(run.model, tensors)
+        else:
+            load_weights(run.model, place)
         run.optimizer.load_state_dict(tensors, state["updates"])
         run.first_step = run.done = line["batch"]
     if run.first_step >= config.steps:

@@ -12,6 +12,7 @@ from reasoning_from_scratch.config import TrainConfig, replaced
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation import pass_at_k
 from reasoning_from_scratch.health import new_alarms
+from reasoning_from_scratch.lora import lora_state
 from reasoning_from_scratch.metrics import with_short_names
 from reasoning_from_scratch.optim import AdamW
 from reasoning_from_scratch.problems import Problem
@@ -160,7 +161,7 @@ class TrainingRun:
 
     def save(self, batch: int, with_state: bool = True, **extras: object) -> None:
         with self.clock("save"):
-            optimizer = self.optimizer.state_dict() if with_state else None
+            optimizer = self.optimizer.state_dict() | lora_state(self.model) if with_state else None
             state = {"batch": batch, "updates": self.optimizer.updates}
             self.folder.sync()
             self.checkpoints.save(batch, optimizer, state, **extras)
