@@ -20,7 +20,7 @@ READMES = ("README.md", "ch06/README.md", "ch07/README.md", "checkpoints/README.
 LANGUAGES = {"bash", "text", "python"}  # of fenced blocks; other ones could hide a command
 
 TRAIN = "--steps 1 --problems-per-step 2 --rollouts 2 --max-new-tokens 8 --eval-limit 2 "
-TRAIN += "--num-groups-to-log 1 --device cpu"
+TRAIN += "--num-groups-to-log 1 --no-preflight --device cpu"
 COMPARE = "--steps 1 --seeds 1 --problems-per-step 2 --rollouts 2 --max-new-tokens 8 "
 COMPARE += "--eval-limit 2 --eval-every 1"
 
@@ -37,7 +37,7 @@ SMALL = {
     "rfs report": "",
     "rfs evaluate": "--limit 2 --max-new-tokens 8",
     "rfs chat": "",  # nobody speaks to it, so it ends
-    "rfs preflight": "--num-problems 2 --rollouts 2 --max-new-tokens 8",
+    "rfs preflight": "--num-problems 8 --rollouts 8",  # fewer cannot tell, and it says so: code 1
     "rfs doctor": "--no-network",
     "rfs tiny-report": "--limit 2 --samples 1",
     "ch06/train_grpo.py": TRAIN,
