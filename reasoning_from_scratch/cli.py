@@ -16,6 +16,7 @@ from reasoning_from_scratch.errors import UserError, unknown_name
 # arguments, which tyro turns into flags, or `argv`, the flags themselves. `rfs --help` reads only
 # this table, so it never waits for torch. A test imports every row.
 COMMANDS: dict[str, tuple[str, str]] = {
+    "quickstart": ("Watch a small model learn to reason, here and now.", "quickstart:quickstart"),
     "train": ("Train a model with a recipe, or resume a run.", "train_command:train_command"),
     "recipes": ("List the recipes: what each changes, and its paper.",
                 "train_command:recipes_command"),
