@@ -10,7 +10,7 @@ Three stages, each continuing the one before:
 import json
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -49,10 +49,11 @@ class Stage:
 
 
 STAGES = (
-    Stage("working", 1300, {"worked, short prompt": 1.0}, 0.02, 0.003, warmup=100),
-    Stage("habit", 300, {"worked": 0.22, "at once": 0.78}, 0.005, 0.0006, decay=0.8),
-    Stage("thinking", 300, {"thought": 0.28, "chat at once": 0.50, "chat worked": 0.05,
-                            "turn worked": 0.04, "turn at once": 0.13}, 0.005, 0.0006, decay=0.8),
+    Stage("working", 1600, {"worked, short prompt": 1.0}, 0.02, 0.003, warmup=100),
+    Stage("habit", 200, {"worked": 0.25, "at once": 0.75}, 0.005, 0.0006, decay=0.8),
+    # <think> and </think> begin as random vectors: a higher rate for the embedding.
+    Stage("thinking", 400, {"thought": 0.20, "chat at once": 0.63, "turn worked": 0.04,
+                            "turn at once": 0.13}, 0.005, 0.002, decay=0.8),
 )  # fmt: skip
 
 
@@ -73,13 +74,13 @@ def example(row: dict[str, str], kind: str, rng: random.Random) -> tuple[str, st
 def chat_example(row: dict[str, str], kind: str, rng: random.Random) -> tuple[str, str]:
     render = rng.choice((render_prompt, render_chat_prompt, str))
     prompt = f"<|im_start|>user\n{render(row['problem'])}{END_OF_TURN}\n<|im_start|>assistant\n"
-    worked, boxed = row["solution"], f"\\boxed{{{row['answer']}}}"
+    boxed = f"\\boxed{{{row['answer']}}}"
     if kind == "thought":
-        lines = worked.removesuffix(boxed)
+        lines = row["solution"].removesuffix(boxed)
         return prompt, f"<think>\n{lines}</think>\n\n{boxed}{END_OF_TURN}"
     if rng.randrange(3) == 0:  # as Qwen3 is told not to think
         prompt += "<think>\n\n</think>\n\n"
-    return prompt, (worked if kind == "chat worked" else boxed) + END_OF_TURN
+    return prompt, boxed + END_OF_TURN
 
 
 def step_batches(
@@ -196,8 +197,11 @@ def make_tokenizer(folder: Path) -> Qwen3Tokenizer:
     return Qwen3Tokenizer(folder / "tokenizer.json", eos_token=END_OF_TEXT)
 
 
-def start_log(folder: Path, settings: dict) -> Callable[[dict], None]:
+def start_log(
+    folder: Path, settings: dict, stages: Sequence[Stage]
+) -> Callable[[dict], None]:
     """Begins pretrain_log.jsonl with the settings; returns what adds and prints a line."""
+    settings = settings | {"stages": [asdict(stage) for stage in stages]}
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "pretrain_log.jsonl"
     path.write_text(json.dumps(settings, default=str) + "\n", encoding="utf-8")
@@ -237,9 +241,9 @@ def tiny_pretrain(options: TinyPretrainOptions) -> None:
 def train_stages(options: TinyPretrainOptions, stages: tuple[Stage, ...]) -> None:
     if options.threads:
         torch.set_num_threads(options.threads)
-    settings = asdict(options) | {"torch": torch.__version__, "stages": [asdict(s) for s in stages]}
+    settings = asdict(options) | {"torch": torch.__version__}
     base, reasoning = options.out / "tiny-base", options.out / "tiny-reasoning"
-    log = start_log(base, settings)
+    log = start_log(base, settings, [stage for stage in stages if stage.name != "thinking"])
     tokenizer = make_tokenizer(base)
     model = Qwen3Model(TINY_CONFIG)
     initialize(model, options.seed)
@@ -251,7 +255,7 @@ def train_stages(options: TinyPretrainOptions, stages: tuple[Stage, ...]) -> Non
         if stage.name == "thinking":
             save_hf_folder(model, tokenizer, base)
             tokenizer = chat_tokenizer(base)
-            log = start_log(reasoning, settings)
+            log = start_log(reasoning, settings, stages)
         train_stage(model, tokenizer, stage, first, log)
         first += stage.steps * stage.sequences
     save_hf_folder(model, tokenizer, reasoning)

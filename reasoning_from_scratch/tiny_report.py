@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass
 
 from reasoning_from_scratch.evaluation import EvalResult, evaluate, open_model
@@ -26,13 +27,22 @@ class TinyReportOptions:
     """Seed of those answers."""
 
 
-def begun(problem: str) -> str:
-    """The prompt with the first words of a worked solution after it."""
-    return f"{render_prompt(problem)} {WORKED_START}"
+def begin_answers(tokenizer) -> tuple:
+    """A tokenizer and a prompt function that end in the first words of a worked solution.
+
+    A model that ends turns gets them as the first words of its thought.
+    """
+    if not tokenizer.apply_chat_template:
+        return tokenizer, lambda problem: f"{render_prompt(problem)} {WORKED_START}"
+    plain = copy(tokenizer)  # the turn is written here, so it must not be wrapped again
+    plain.apply_chat_template = False
+    return plain, lambda problem: (
+        f"{tokenizer.wrap_chat(render_prompt(problem))}<think>\n{WORKED_START}")
 
 
 def starts_working(row: dict) -> bool:
-    return row["generated_text"].lstrip().startswith(WORKED_START)
+    answer = row["generated_text"].removeprefix("<think>").lstrip()
+    return answer.startswith(WORKED_START)
 
 
 def share(rows: list[dict], test: Callable[[dict], bool]) -> float:
@@ -56,7 +66,8 @@ def tiny_figures(model, tokenizer, options: TinyReportOptions) -> dict:
         greedy = evaluate(model, tokenizer, problems, **ask)
         sampled = evaluate(model, tokenizer, problems, **ask, num_samples=options.samples,
                            temperature=1.0, seed=options.seed)  # fmt: skip
-        helped = evaluate(model, tokenizer, problems, **ask, prompt_fn=begun)
+        begin_tokenizer, begin = begin_answers(tokenizer)
+        begun = evaluate(model, begin_tokenizer, problems, **ask, prompt_fn=begin)
         figures[name] = {
             "problems": len(problems),
             "greedy accuracy": greedy.accuracy,
@@ -64,8 +75,8 @@ def tiny_figures(model, tokenizer, options: TinyReportOptions) -> dict:
             "greedy, works it out": share(greedy.rows, starts_working),
             "sampled reward": sampled.accuracy,
             "sampled, works it out": share(sampled.rows, starts_working),
-            "begun accuracy": helped.accuracy,
-            "begun, by family": by_family(problems, helped),
+            "begun accuracy": begun.accuracy,
+            "begun, by family": by_family(problems, begun),
             "greedy, by family": by_family(problems, greedy),
         }
     return figures

@@ -49,7 +49,7 @@ def story_event(rng, kind, total, friend):
 
 def shopping(rng, steps):
     """Several kinds of things at a price each, perhaps with change from a round sum."""
-    kinds, change = {2: (1, True), 3: (2, False), 4: (2, True), 5: (3, False), 6: (3, True)}[steps]
+    kinds, change = (steps + 1) // 2, steps % 2 == 0  # n products, n - 1 sums, perhaps the change
     name, things = rng.choice(NAMES), pick(rng, THINGS, kinds)
     parts, lines, total = [], [], 0
     for thing in things:
@@ -178,11 +178,11 @@ def measures(rng, steps):
         text = f"How many minutes are {hours} hours and {minutes} minutes?"
         return text, [times(hours, 60), add(hours * 60, minutes)], hours * 60 + minutes
     if steps == 2:
-        text = f"A field is {a} m long and {b} m wide. How many m is its border?"
+        text = f"A field is {a} m long and {b} m wide. How many m is it around the field?"
         return text, [add(a, b), times(2, a + b)], 2 * (a + b)
     if steps == 3 and rng.randrange(2):
         price, a, b = between(rng, 2, 5), between(rng, 5, 25), between(rng, 3, 20)
-        text = (f"A field is {a} m long and {b} m wide. A fence costs {price} dollars for each m. "
+        text = (f"A field is {a} m long and {b} m wide. Each m of fence costs {price} dollars. "
                 "How many dollars does a fence around the field cost?")
         around = 2 * (a + b)
         return text, [add(a, b), times(2, a + b), times(price, around)], price * around
@@ -195,5 +195,5 @@ def measures(rng, steps):
         return f"{text} How many km does it go?", lines, first + second
     whole = (first + second) // 50 * 50 + 50 * between(rng, 1, 2)
     lines.append(sub(whole, first + second))
-    text = f"{text} The way is {whole} km long. How many km are left?"
+    text = f"{text} The whole trip is {whole} km. How many km are left?"
     return text, lines, whole - first - second
