@@ -82,7 +82,8 @@ class RunFolder:
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
         log.addHandler(handler)
         log.setLevel(logging.INFO)
-        record = logging.LogRecord(log.name, logging.INFO, "", 0, " ".join(sys.argv), None, None)
+        command = " ".join([Path(sys.argv[0]).name, *sys.argv[1:]])
+        record = logging.LogRecord(log.name, logging.INFO, "", 0, command, None, None)
         handler.handle(record)
 
     # -- the configuration

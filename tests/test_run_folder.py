@@ -7,6 +7,7 @@ import logging
 import math
 import os
 import sys
+from pathlib import Path
 
 import pytest
 from toy import toy_config, toy_world
@@ -84,7 +85,8 @@ def test_the_other_files(run):
     config = json.loads((run.folder / "config.json").read_text())
     assert config["steps"] == 6 and config["versions"]["torch"]
     assert (run.folder / "code.diff").exists() and (run.folder / "report.html").exists()
-    assert " ".join(sys.argv) in (run.folder / "logs.log").read_text().splitlines()[0]
+    command = " ".join([Path(sys.argv[0]).name, *sys.argv[1:]])
+    assert (run.folder / "logs.log").read_text().splitlines()[0].endswith(f"INFO {command}")
     for row in read_lines(run.folder / "timing_spans.jsonl"):
         assert min(span["wall_start"] for span in row["spans"]) == 0
         assert {"sampling", "reward", "train"} <= {span["name"] for span in row["spans"]}
