@@ -58,9 +58,9 @@ def no_signal(rows: Rows) -> Alarm | None:
 
 def entropy_collapse(rows: Rows) -> Alarm | None:
     now = windowed(rows, "optim/token_entropy")
-    if now is None or now > COLLAPSED_ENTROPY or windowed(rows, "env/all/correct", 0) > 0.95:
+    if now is None or now > COLLAPSED_ENTROPY or windowed(rows, "env/all/correct", 0) > 0.8:
         return None
-    saw = f"entropy has fallen to {now:.4f} nats per token while answers are still wrong"
+    saw = f"entropy has fallen to {now:.4f} nats per token while many answers are wrong"
     return Alarm("entropy_collapse", saw, "lr is too high, or clip-high too low; every rollout "
                  "of a group now says the same")  # fmt: skip
 

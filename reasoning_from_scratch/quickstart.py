@@ -16,11 +16,11 @@ from reasoning_from_scratch.weights import load_model_and_tokenizer
 # Found by experiment; benchmarks/README.md has the record of what was tried.
 SETTINGS = {
     "model": "tiny-base",
-    "steps": 100,
+    "steps": 60,
     "problems_per_step": 8,
     "rollouts": 8,
     "lr": 5e-5,
-    "eval_every": 25,
+    "eval_every": 10,
     "eval_limit": 100,
     "device": "cpu",
     "dtype": "float32",
@@ -51,7 +51,7 @@ def quickstart(options: QuickstartOptions) -> int:
     """Evaluates tiny-base, trains it with GRPO, evaluates again, and shows what changed."""
     config = quickstart_config(options.seed, options.log_path)
     start = time.monotonic()
-    print("A model of 2 million parameters that knows worked solutions, but mostly just guesses.")
+    print("A model of 2.2 million parameters that knows worked solutions, but mostly just guesses.")
     before = measure(*load_model_and_tokenizer(config.model))
     sizes = f"{config.steps} steps of {config.problems_per_step} problems x {config.rollouts}"
     print(f"\nGRPO: {sizes} rollouts. Reward: 1 for a right answer in a box, else 0.")
