@@ -21,8 +21,11 @@ class Clock:
             self.spans.append((name, start, time.perf_counter()))
 
     def seconds(self, name: str) -> float:
-        """Time spent so far in all spans of that name."""
-        return sum(end - start for span, start, end in self.spans if span == name)
+        """Time spent so far in all spans of that name, without what ran inside them."""
+        own = [(start, end) for span, start, end in self.spans if span == name]
+        inside = [end - start for span, start, end in self.spans if span != name
+                  and any(first <= start and end <= last for first, last in own)]  # fmt: skip
+        return sum(end - start for start, end in own) - sum(inside)
 
     def take(self) -> tuple[dict[str, float], list[dict]]:
         """Seconds per name with the total, and the spans as timing_spans.jsonl wants them."""

@@ -37,6 +37,7 @@ def check_choices(config) -> None:
             f"--problems-per-step {config.problems_per_step} does not divide into "
             f"--num-substeps {config.num_substeps} equal parts; change one of them"
         )
+    check_streaming(config)
     if config.loss_fn and config.loss_fn != config.objective:
         raise UserError(
             f"--loss-fn {config.loss_fn} is {config.loss_fn} summed, but the objective is "
@@ -46,6 +47,24 @@ def check_choices(config) -> None:
         raise UserError(f"--kl {config.kl} without --kl-coef has no effect; set it, e.g. 0.01")
     if config.keep_sampling_mask and config.top_p == 1 and config.top_k == 0:
         raise UserError("--keep-sampling-mask needs --top-p below 1 or --top-k above 0")
+
+
+def check_streaming(config) -> None:
+    """What a step that is trained on while it is sampled cannot be."""
+    parts = config.num_minibatches
+    if parts == 1:
+        return
+    if config.problems_per_step % parts:
+        raise UserError(
+            f"--problems-per-step {config.problems_per_step} does not divide into "
+            f"--num-minibatches {parts} equal parts; change one of them"
+        )
+    if config.num_substeps > 1 or config.epochs > 1:
+        raise UserError("--num-minibatches updates once per step, when all rollouts are in: leave "
+                        "--num-substeps and --epochs at 1")  # fmt: skip
+    if config.advantage_per_part or config.active_sampling:
+        raise UserError("--num-minibatches needs advantages that a group has by itself: leave out "
+                        "--advantage-per-part and --active-sampling")  # fmt: skip
 
 
 def flag(name: str) -> str:

@@ -1,7 +1,7 @@
 """Rollout, Group, Batch, and the iterator that the trainer loops over."""
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
 
@@ -162,12 +162,23 @@ def step_problems(problems: Sequence[Problem], config, step: int, round: int = 0
 
 
 def sample_groups(
-    model, tokenizer, problems: Sequence[Problem], config, step: int, first_place: int = 0
-) -> list[Group]:
-    """Stages 1 and 2: sample a group of rollouts for each problem, without gradient."""
+    model, tokenizer, problems: Sequence[Problem], config, step: int, first_place: int = 0,
+    on_group: Callable[[Group], None] | None = None,
+) -> list[Group]:  # fmt: skip
+    """Stages 1 and 2: sample a group of rollouts for each problem, without gradient.
+
+    `on_group` gets each group as soon as its last rollout has ended.
+    """
+    groups: dict[int, Group] = {}
     prompts = [tokenizer.encode(render_prompt(problem.problem)) for problem in problems]
     places = range(first_place, first_place + len(problems))
-    samples = generate(
+
+    def finished(i: int, drawn: list[Sample]) -> None:
+        groups[i] = as_group(tokenizer, problems[i], prompts[i], drawn, step, places[i])
+        if on_group:
+            on_group(groups[i])
+
+    generate(
         model,
         prompts,
         config.rollouts,
@@ -180,11 +191,9 @@ def sample_groups(
         stop_ids={tokenizer.eos_token_id},
         max_rows=config.sample_rows,
         keep_sets=config.keep_sampling_mask,
+        on_group=finished,
     )
-    return [
-        as_group(tokenizer, problem, prompt, drawn, step, place)
-        for problem, prompt, drawn, place in zip(problems, prompts, samples, places, strict=True)
-    ]
+    return [groups[i] for i in range(len(problems))]
 
 
 def as_group(
@@ -243,24 +252,31 @@ def reward_groups(groups: Sequence[Group], config, tokenizer) -> None:
 
 def on_policy_rollouts(
     model, tokenizer, problems: Sequence[Problem], config, first_step: int = 0,
-    clock: Clock | None = None,
+    clock: Clock | None = None, on_group: Callable[[Group], None] | None = None,
 ) -> Iterator[list[Group]]:  # fmt: skip
     """The groups of one step after another, always sampled by the model as it is now.
+    `on_group` gets each one, with its rewards, while others may still be sampled.
 
     The trainer sees no more than this iterator: streaming, asynchronous and many-machine
     sampling are other functions that yield the same.
     """
     clock = clock or Clock()
+
+    def rewarded(group: Group) -> None:
+        with clock("reward"):
+            reward_groups([group], config, tokenizer)
+        if on_group:
+            on_group(group)
+
     for step in range(first_step, config.steps):
         groups: list[Group] = []
         rounds = ACTIVE_SAMPLING_ROUNDS if config.active_sampling else 1
         for round in range(rounds):
             chosen = step_problems(problems, config, step, round)
             with clock("sampling"):
-                fresh = sample_groups(model, tokenizer, chosen, config, step, len(groups))
-            with clock("reward"):
-                reward_groups(fresh, config, tokenizer)
-            groups += fresh
+                groups += sample_groups(
+                    model, tokenizer, chosen, config, step, len(groups), rewarded
+                )
             if sum(not group.uniform for group in groups) >= config.problems_per_step:
                 break
         yield groups

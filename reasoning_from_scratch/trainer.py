@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
@@ -25,6 +25,8 @@ from reasoning_from_scratch.rollouts import (
     on_policy_rollouts,
 )
 from reasoning_from_scratch.run_start import start_run
+from reasoning_from_scratch.streaming import Stream
+from reasoning_from_scratch.training_run import TrainingRun
 
 
 @dataclass
@@ -44,11 +46,13 @@ def train(config: TrainConfig, **given) -> TrainResult:
     run = start_run(config, **given)
     config, step = run.config, run.first_step
     stopped = ""
+    stream = stream_of(run) if config.num_minibatches > 1 else None
     with Interrupts() as interrupts, run:
         # 1. Sample, without gradient.  2. Reward.  (Both in the iterator.)
         rollouts = on_policy_rollouts(
-            run.model, run.tokenizer, run.problems, config, run.first_step, run.clock
-        )
+            run.model, run.tokenizer, run.problems, config, run.first_step, run.clock,
+            on_group=stream.add if stream else None,
+        )  # fmt: skip
         try:
             for step, groups in enumerate(rollouts, run.first_step):
                 metrics = rollout_metrics(groups) | run.evaluate_if_due(step)
@@ -62,7 +66,7 @@ def train(config: TrainConfig, **given) -> TrainResult:
                         # 4. Batch.  5. Update.
                         lr = learning_rate(config, step)
                         updated = update_policy(
-                            run.model, run.optimizer, groups, config, lr, run.reference
+                            run.model, run.optimizer, groups, config, lr, run.reference, stream
                         )
                     if updated["optim/nonfinite"]:
                         run.report_nonfinite(step, groups)
@@ -111,26 +115,58 @@ def update_policy(
     config: TrainConfig,
     lr: float,
     reference: nn.Module | None = None,
+    stream: Stream | None = None,
 ) -> dict[str, float]:
     """Stages 4 and 5: every optimizer step on the groups of one step.
 
     A part without a live group takes no optimizer step at all: with a zero gradient, momentum
-    would still move the weights.
+    would still move the weights. With a stream, the gradient is there already.
     """
     device = next(model.parameters()).device
-    shares = substep_shares(groups, config.num_substeps)
-    parts = [prepared_part(model, reference, share, config, device) for share in shares]
     record = UpdateRecord(lr)
-    for part in parts * config.epochs:  # inner epochs re-use the rollouts
-        if part is None:
+    if stream:
+        gradients = iter([stream.finish(optimizer, whole_denominator(groups, config))])
+    else:
+        shares = substep_shares(groups, config.num_substeps)
+        parts = [prepared_part(model, reference, share, config, device) for share in shares]
+        # Inner epochs re-use the rollouts.
+        gradients = (accumulate_gradient(model, part, config) for part in parts * config.epochs)
+    for sums in gradients:
+        if not sums:
             continue
-        sums = accumulate_gradient(model, part, config)
         grad_norm = optimizer.clip_gradient(config.grad_clip)
         record.add(sums, grad_norm)
         if record.is_finite():
             optimizer.step(lr)
         optimizer.zero_grad()
-    return record.metrics()
+    post_kl = kl_pre_post(model, groups, config) if config.compute_post_kl else {}
+    return record.metrics() | post_kl
+
+
+def stream_of(run: TrainingRun) -> Stream:
+    """Trains on the groups of a step in num_minibatches parts, while the rest is sampled."""
+    config, device = run.config, next(run.model.parameters()).device
+
+    def backward(groups: list[Group]) -> list[dict[str, Tensor]]:
+        with run.clock("train"):
+            set_advantages(groups, config)
+            part = prepared_part(run.model, run.reference, groups, config, device)
+            return accumulate_gradient(run.model, part and replace(part, denominator=1.0), config)
+
+    return Stream(config.problems_per_step // config.num_minibatches, backward)
+
+
+def kl_pre_post(
+    model: nn.Module, groups: Sequence[Group], config: TrainConfig
+) -> dict[str, float]:
+    """How far the step moved the policy, on its own rollouts: from the sampler's record."""
+    rollouts = [rollout for group in groups if group.live for rollout in group.rollouts]
+    if not rollouts:
+        return {}
+    batch = make_batch(rollouts, next(model.parameters()).device)
+    moved = (batch.old_logprobs - frozen_logprobs(model, batch, config))[batch.mask.bool()]  # (N,)
+    return {"kl_pre_post_v1": float(moved.mean()),
+            "kl_pre_post_v2": float(0.5 * moved.square().mean())}  # fmt: skip
 
 
 def substep_shares(groups: Sequence[Group], num_substeps: int) -> list[Sequence[Group]]:
@@ -159,11 +195,7 @@ def prepared_part(
     The denominator counts every sampled rollout, also those of groups that are dropped for
     having no gradient: dropping them saves time and changes nothing else.
     """
-    rollouts = list(chain.from_iterable(group.rollouts for group in groups))
-    tokens = sum(len(rollout.response_ids) for rollout in rollouts)
-    denominator = step_denominator(
-        config.aggregate, len(rollouts), tokens, config.length_constant or config.max_new_tokens
-    )
+    denominator = whole_denominator(groups, config)
     if config.drop_uniform_groups:
         groups = [group for group in groups if group.live]
     if not groups or not (config.kl in ("k2", "k3") or any(group.live for group in groups)):
@@ -176,6 +208,13 @@ def prepared_part(
     if config.truncate_importance and config.epochs * config.num_substeps > 1:
         batch.start_logprobs = frozen_logprobs(model, batch, config)
     return Part(batch, denominator)
+
+
+def whole_denominator(groups: Sequence[Group], config: TrainConfig) -> float:
+    rollouts = list(chain.from_iterable(group.rollouts for group in groups))
+    tokens = sum(len(rollout.response_ids) for rollout in rollouts)
+    length = config.length_constant or config.max_new_tokens
+    return step_denominator(config.aggregate, len(rollouts), tokens, length)
 
 
 def add_kl_to_advantages(batch: Batch, sizes: list[int], kl_coef: float) -> None:
@@ -214,10 +253,13 @@ def frozen_logprobs(model: nn.Module, batch: Batch, config: TrainConfig) -> Tens
 
 
 def accumulate_gradient(
-    model: nn.Module, part: Part, config: TrainConfig
+    model: nn.Module, part: Part | None, config: TrainConfig
 ) -> list[dict[str, Tensor]]:
-    """Forward and backward, a micro-batch at a time; the gradients add up to the big batch's."""
-    all_sums = []
+    """Forward and backward, a micro-batch at a time; the gradients add up to the big batch's.
+    The sums of each; none if there is nothing with a gradient."""
+    all_sums: list[dict[str, Tensor]] = []
+    if part is None:
+        return all_sums
     for index in micro_batches(part.batch.lengths.tolist(), config.micro_batch_tokens):
         batch = part.batch.rows(index)
         loss, sums = policy_loss(

@@ -19,7 +19,7 @@ ORDER = """
     rollouts async_rollouts ray_rollouts
     scores answer_file evaluation
     config_checks config recipes metrics metrics_table run_folder checkpoints health progress tracker report
-    plots memory preflight parallel interrupts training_run run_start trainer
+    plots memory preflight parallel interrupts training_run run_start streaming trainer
     train_command compare quickstart
     tiny_pretrain tiny_report doctor chat notebook cli chat_rl
     ch02 ch03 ch04 ch05 ch06 ch07
