@@ -10,7 +10,7 @@ What it does, and what a preset changes: reasoning_from_scratch/chat_rl.py.
 
 import sys
 
-from reasoning_from_scratch.chat_rl import main
+from reasoning_from_scratch.chat_rl import chat_rl_command
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(chat_rl_command())

@@ -218,7 +218,7 @@ def refuse_many_ranks() -> None:
         raise UserError(f"{ranks} processes: they arrive with parallel.py; start just one")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def chat_rl_command(argv: Sequence[str] | None = None) -> int:
     import tyro
 
     options = tyro.cli(ChatRLOptions, args=argv, prog="chat_rl", description=__doc__)
@@ -226,4 +226,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(chat_rl_command())
