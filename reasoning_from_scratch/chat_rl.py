@@ -39,10 +39,10 @@ PRESETS: dict[str, dict[str, Any]] = {
     # A minute or two on one CPU core: fewer problems and rollouts, float32. Its embeddings are
     # small numbers, so an update of 0.01 would wipe them out.
     "tiny": {
-        "problems": "tiny", "eval_problems": "tiny-test", "problem_limit": 480,
+        "problems": "tiny", "eval_problems": "tiny-test", "problem_limit": 400,
         "dtype": "float32", "examples_per_step": 8, "num_samples": 8, "max_new_tokens": 128,
         "embedding_lr": 0.002, "unembedding_lr": 0.002, "matrix_lr": 0.02,
-        "eval_every": 30, "eval_examples": 100,
+        "eval_every": 25, "eval_examples": 50,
     },
     # Qwen3's weights are of size 0.02 and well trained: rates of the size that GRPO uses for it.
     "qwen3": {
@@ -71,7 +71,7 @@ class ChatRLOptions:
     num_epochs: int = 1
     """Passes over the training problems."""
     problem_limit: int | None = None
-    """Use only the first so many training problems (nanochat: all; tiny: 480)."""
+    """Use only the first so many training problems (nanochat: all; tiny: 400)."""
     device_batch_size: int = 8
     """No forward pass has more rows than this; also the largest k of pass@k."""
     examples_per_step: int | None = None
@@ -95,9 +95,9 @@ class ChatRLOptions:
     init_lr_frac: float = 0.05
     """Where the ramp down to zero begins, as a fraction of the rates."""
     eval_every: int | None = None
-    """Measure pass@k before every so many steps (nanochat: 60; tiny: 30)."""
+    """Measure pass@k before every so many steps (nanochat: 60; tiny: 25)."""
     eval_examples: int | None = None
-    """Problems per measurement (nanochat: 400; tiny: 100)."""
+    """Problems per measurement (nanochat: 400; tiny: 50)."""
     save_every: int | None = None
     """Save after every so many steps (nanochat: 60)."""
 
