@@ -13,6 +13,8 @@ METRICS = [
     Metric("env/all/reward/total", "mean reward of all sampled rollouts", "rises"),
     Metric("env/all/<part>", "mean of one reward part; `correct` is the share of right answers, "
            "`format` of answers that end by themselves with a readable box", "rises"),
+    Metric("env/all/reward_failed", "with --reward: share of calls of your verifier that raised, "
+           "took too long or returned no number", "0; logs.log tells the first ones"),
     Metric("<eval>/env/all/correct", "held-out accuracy, greedy unless --eval-samples > 1; "
            "`eval_acc` is the same number", "rises with the reward; falling alone: the reward is "
            "gamed"),
@@ -44,6 +46,8 @@ METRICS = [
            "with top-p and no kept mask"),
     Metric("kl_policy_base", "mean k3 = ref/p - 1 - log(ref/p), an estimate of KL(p || start)",
            "grows from 0; 0.1 and more: far from the start"),
+    Metric("kl_pre_post_v1, kl_pre_post_v2", "with --compute-post-kl: v1 and v2 between sampler "
+           "and the policy after the update", "steady; a jump: too large an update"),
     Metric("optim/kl_loss", "kl_coef times the KL term in the loss", "small beside the reward"),
     Metric("optim/ratio_mean, ratio_max", "p_new / q over sampled tokens, all passes",
            "1 and 1 with a single pass; max below 10 with more"),
