@@ -18,7 +18,8 @@ ORDER = """
     optim muon lora
     rollouts async_rollouts ray_rollouts
     scores answer_file evaluation
-    config_checks config recipes metrics metrics_table run_folder checkpoints health progress tracker report
+    config_checks config recipes metrics metrics_table
+    run_folder checkpoints health progress tracker report
     plots memory preflight parallel interrupts training_run run_start streaming trainer
     train_command compare quickstart
     tiny_pretrain tiny_report doctor chat notebook cli chat_rl
