@@ -29,7 +29,7 @@ def importance_sampling(ratio: Tensor, advantages: Tensor) -> Tensor:
 def ppo(
     ratio: Tensor, advantages: Tensor, clip_low: float, clip_high: float
 ) -> Tensor:
-    """min(r * A, clip(r) * A), for either sign of A: the lower of two estimates.
+    """min(r * A, clip(r) * A), for either sign of A: the lower estimate.
 
     At A < 0 that is the smaller value too: a token already pushed below
     clip_low is left alone, and one that has become more likely
