@@ -12,7 +12,7 @@ def problems(seed=0):
     """Training problems, one after another; it may go on for ever."""
     rng = random.Random(seed)
     while True:
-        a, b, c = (rng.randint(2, 30) for _ in range(3))
+        a, b, c = rng.randint(2, 60), rng.randint(2, 9), rng.randint(2, 40)
         yield {"problem": f"Compute {a} + {b} * {c}.", "answer": str(a + b * c)}
 
 
