@@ -8,6 +8,9 @@ from tqdm.auto import tqdm
 
 from reasoning_from_scratch.run_folder import log
 
+# Short, so that the numbers to watch fit into 80 columns.
+BAR = "{n_fmt}/{total_fmt} {bar:6} {remaining} left{postfix}"
+
 
 class ConsoleHandler(logging.Handler):
     """Shows log messages above a running progress bar instead of through it."""
@@ -40,7 +43,7 @@ class Progress:
         self.started = time.monotonic()
         self.bar = None
         if interactive() and not quiet:
-            self.bar = tqdm(total=total, initial=first, desc=name, unit="step")
+            self.bar = tqdm(total=total, initial=first, desc=name, unit="step", bar_format=BAR)
 
     def show(self, row: dict) -> None:
         if self.quiet:
@@ -60,9 +63,10 @@ class Progress:
 
 def summary(row: dict) -> str:
     """One line of the numbers to watch. The loss is not among them: it says little in RL."""
+    reward, correct = row["env/all/reward/total"], row.get("env/all/correct")
     words = {
-        "reward": row["env/all/reward/total"],
-        "correct": row.get("env/all/correct"),
+        "reward": reward,
+        "correct": None if correct == reward else correct,  # where that is all that is paid
         "tokens": row["env/all/ac_tokens_per_turn"],
         "live": row["env/all/by_group/frac_mixed"],
         "eval": row.get("eval_acc"),
