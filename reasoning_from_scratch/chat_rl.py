@@ -41,7 +41,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "tiny": {
         "problems": "tiny", "eval_problems": "tiny-test", "problem_limit": 400,
         "dtype": "float32", "examples_per_step": 8, "num_samples": 8, "max_new_tokens": 128,
-        "embedding_lr": 0.002, "unembedding_lr": 0.002, "matrix_lr": 0.02,
+        "embedding_lr": 0.004, "unembedding_lr": 0.002, "matrix_lr": 0.04,
         "eval_every": 25, "eval_examples": 50,
     },
     # Qwen3's weights are of size 0.02 and well trained: rates of the size that GRPO uses for it.
@@ -85,11 +85,11 @@ class ChatRLOptions:
     top_k: int = 50
     """Sample from this many most likely tokens; 0 keeps all."""
     embedding_lr: float | None = None
-    """Rate of AdamW for the embedding (nanochat: 0.2; tiny: 0.002; Qwen3: 2e-5)."""
+    """Rate of AdamW for the embedding (nanochat: 0.2; tiny: 0.004; Qwen3: 2e-5)."""
     unembedding_lr: float | None = None
     """Rate of AdamW for the head and the norms (nanochat: 0.004; tiny: 0.002; Qwen3: 2e-5)."""
     matrix_lr: float | None = None
-    """Rate of Muon for the matrices (nanochat and tiny: 0.02; Qwen3: 4e-4)."""
+    """Rate of Muon for the matrices (nanochat: 0.02; tiny: 0.04; Qwen3: 4e-4)."""
     weight_decay: float = 0.0
     """Weight decay of AdamW."""
     init_lr_frac: float = 0.05
