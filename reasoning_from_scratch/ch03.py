@@ -34,13 +34,19 @@ from reasoning_from_scratch.weights import (  # noqa: F401  3.2
 def generate_text_stream_concat(model, tokenizer, prompt, device, max_new_tokens, verbose=False):
     """The model's greedy answer as one string; `verbose` prints it while it is written."""
     token_ids = torch.tensor([tokenizer.encode(prompt)], device=device)  # (1, T)
-    generated = []
-    for token in generate_text_basic_stream_cache(
+    tokens = generate_text_basic_stream_cache(
         model=model,
         token_ids=token_ids,
         max_new_tokens=max_new_tokens,
         eos_token_id=tokenizer.eos_token_id,
-    ):
+    )
+    return text_of_stream(tokens, tokenizer, verbose)
+
+
+def text_of_stream(tokens, tokenizer, verbose=False):
+    """The text of a stream of (1, 1) tokens; `verbose` prints each as it comes."""
+    generated = []
+    for token in tokens:
         generated.append(token.item())
         if verbose:
             print(tokenizer.decode([token.item()]), end="", flush=True)

@@ -8,6 +8,7 @@ from collections import Counter
 import torch
 
 from reasoning_from_scratch.ch02 import generate_text_basic_stream_cache
+from reasoning_from_scratch.ch03 import text_of_stream
 from reasoning_from_scratch.distribution import top_p_filter
 from reasoning_from_scratch.grading import extract_final_candidate
 from reasoning_from_scratch.qwen3 import KVCache
@@ -29,20 +30,14 @@ def generate_text_stream_concat_flex(
     if generate_func is None:
         generate_func = generate_text_basic_stream_cache
     token_ids = torch.tensor([tokenizer.encode(prompt)], device=device)  # (1, T)
-    generated = []
-    for token in generate_func(
+    tokens = generate_func(
         model=model,
         token_ids=token_ids,
         max_new_tokens=max_new_tokens,
         eos_token_id=tokenizer.eos_token_id,
         **generate_kwargs,
-    ):
-        generated.append(token.item())
-        if verbose:
-            print(tokenizer.decode([token.item()]), end="", flush=True)
-    if verbose:
-        print()
-    return tokenizer.decode(generated)
+    )
+    return text_of_stream(tokens, tokenizer, verbose)
 
 
 # 4.4 Temperature

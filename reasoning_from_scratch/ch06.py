@@ -95,18 +95,18 @@ def compute_grpo_loss(model, tokenizer, example, device, num_rollouts=2,
     logprobs, samples = [], []
     with evaluation_mode(model):
         for _ in range(num_rollouts):
-            token_ids, prompt_len, text = sample_response(
+            token_ids, prompt_len, text = sample_response(  # 2 rollouts
                 model, tokenizer, prompt, device,
                 max_new_tokens, temperature, top_p,
             )
-            samples.append({
-                "text": text, "gen_len": len(token_ids) - prompt_len,
-                "reward": reward_rlvr(text, example["answer"]),
-            })
-            logprobs.append(sequence_logprob(model, token_ids, prompt_len))
+            reward = reward_rlvr(text, example["answer"])  # 3 rewards
+            samples.append({"text": text, "reward": reward,
+                            "gen_len": len(token_ids) - prompt_len})
+            logprobs.append(  # 5 log-probabilities
+                sequence_logprob(model, token_ids, prompt_len))
     rewards = torch.tensor([sample["reward"] for sample in samples])
-    advantages = zscore(rewards)
-    loss = (-advantages.to(device) * torch.stack(logprobs)).mean()
+    advantages = zscore(rewards)  # 4 advantages
+    loss = (-advantages.to(device) * torch.stack(logprobs)).mean()  # 6 loss
     return {"loss": loss.item(), "pg_loss": loss.item(),
             "rewards": rewards.tolist(), "samples": samples,
             "advantages": advantages.tolist(), "loss_tensor": loss}
@@ -136,12 +136,12 @@ def train_rlvr_grpo(
     step = 0
     try:
         for step in range(1, steps + 1):
-            example = math_data[(step - 1) % len(math_data)]
-            stats = compute_grpo_loss(
+            example = math_data[(step - 1) % len(math_data)]  # 1 problems
+            stats = compute_grpo_loss(  # 2 to 6
                 model, tokenizer, example, device,
                 num_rollouts, max_new_tokens, temperature, top_p,
             )
-            update_weights(model, optimizer, stats)
+            update_weights(model, optimizer, stats)  # 7 update
             log_step(stats, step, steps, csv_log_path)
             if checkpoint_every and step % checkpoint_every == 0:
                 path = save_checkpoint(model, checkpoint_dir, step)

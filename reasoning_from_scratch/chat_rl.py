@@ -7,7 +7,6 @@ reasoning_from_scratch.chat_rl`, `python ch07/chat_rl.py`, or either under torch
 """
 
 import importlib.util
-import os
 import re
 import sys
 from collections.abc import Sequence
@@ -22,6 +21,7 @@ from reasoning_from_scratch.config import TrainConfig, preset
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.problems import Problem, load_problems
 from reasoning_from_scratch.run_start import configure
+from reasoning_from_scratch.train_command import told_end
 
 PROMPT_TOKENS = 256  # of a long problem; with it, rows of a forward pass become tokens
 MODEL_FOLDERS = ("checkpoints", "runs")
@@ -104,7 +104,6 @@ class ChatRLOptions:
 
 def chat_rl(options: ChatRLOptions) -> int:
     """Trains, and prints pass@k for every k at each evaluation."""
-    refuse_many_ranks()
     model = tagged_model(options.model_tag, options.model_step) or options.model
     values = filled_in(options, model)
     problems = load_problems(values["problems"], limit=values["problem_limit"])
@@ -112,13 +111,11 @@ def chat_rl(options: ChatRLOptions) -> int:
     from reasoning_from_scratch.trainer import train
 
     result = train(config, problems=problems)
-    for line in pass_at_lines(result.rows, config.eval_problems):
-        print(line)
-    if result.stopped:
-        print(result.stopped)
-        return 130 if result.stopped.startswith("interrupted") else 1
-    print(f"done: {result.folder}; go on from it with --model-tag {result.folder.name}")
-    return 0
+    if result.writes:
+        for line in pass_at_lines(result.rows, config.eval_problems):
+            print(line)
+    done = f"done: {result.folder}; go on from it with --model-tag {result.folder.name}"
+    return told_end(result, done)
 
 
 def filled_in(options: ChatRLOptions, model: str) -> dict[str, Any]:
@@ -209,13 +206,6 @@ def chosen_step(folder: Path, steps: dict[int, Any], step: int | None) -> int:
         known = ", ".join(map(str, sorted(steps)))
         raise UserError(f"{folder} has no step {step}; it has {known}")
     return step
-
-
-def refuse_many_ranks() -> None:
-    """torchrun sets WORLD_SIZE; training on several ranks is parallel.py's."""
-    ranks = int(os.environ.get("WORLD_SIZE", "1"))
-    if ranks > 1 and importlib.util.find_spec("reasoning_from_scratch.parallel") is None:
-        raise UserError(f"{ranks} processes: they arrive with parallel.py; start just one")
 
 
 def chat_rl_command(argv: Sequence[str] | None = None) -> int:

@@ -2,12 +2,14 @@
 
 Every file of a save is written under a temporary name, then renamed, and only when all are on the
 disk does checkpoints.jsonl get its line. So a line speaks of files that are whole; whatever a
-kill leaves behind is in no line and is swept away by the next start.
+kill leaves behind is in no line and is swept away by the next start. Each save also holds its
+line, so that a damaged checkpoints.jsonl costs no save.
 """
 
 import json
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from safetensors.torch import load_file
@@ -15,7 +17,7 @@ from torch import Tensor
 
 from reasoning_from_scratch.disk import fingerprint, sync_folder, write_whole
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.run_folder import as_lines, log, read_lines
+from reasoning_from_scratch.run_folder import as_lines, log, read_values, scan_lines
 from reasoning_from_scratch.tensor_files import save_state
 
 OPTIMIZER_FILE = "optimizer.safetensors"
@@ -30,7 +32,9 @@ class Checkpoints:
         self.index = run / "checkpoints.jsonl"
         self.folder = run / "checkpoints"
         self.save_weights = save_weights
-        self.lines = read_lines(self.index)
+        rows, bad = scan_lines(self.index)
+        self.lines = [row for row in rows if is_line(row)]
+        self.damaged = bool(bad) or len(self.lines) < len(rows) or not self.index.exists()
 
     # -- saving
 
@@ -43,22 +47,36 @@ class Checkpoints:
         at the same batch only adds to the first.
         """
         line = self.line_of(batch) or {"name": f"{batch:06d}", "batch": batch, "files": {}}
+        if "state_path" in line:
+            extras.pop("rolling", None)  # a save that was to be kept stays one
         target = self.place(line)
         try:
-            target.mkdir(parents=True, exist_ok=True)
+            self.folder.mkdir(exist_ok=True)
+            target.mkdir(exist_ok=True)
             if "sampler_path" not in line:
                 self.save_weights(target)
                 line["sampler_path"] = str(target)
+            line |= extras | ({"name": "final"} if extras.get("final") else {})
             if optimizer is not None and "state_path" not in line:
                 save_state(optimizer, target / OPTIMIZER_FILE)
-                write_whole(target / STATE_FILE, json.dumps(state))
+                copy = {key: line[key] for key in line if not key.endswith("_path")}
+                copy |= {"files": fingerprints(target)}
+                write_whole(target / STATE_FILE, json.dumps(state | {"line": copy}))
                 line["state_path"] = str(target)
             sync_folder(target)
-            line["files"] = {path.name: fingerprint(path) for path in sorted(target.iterdir())}
-            line |= extras | ({"name": "final"} if extras.get("final") else {})
+            sync_folder(self.folder)
+            line["files"] = fingerprints(target)
             self.write_index([old for old in self.lines if old["batch"] != batch] + [line])
         except OSError as error:
+            self.make_room(target, self.line_of(batch))
             raise UserError(self.failure(batch, error)) from error
+
+    def make_room(self, target: Path, known: dict | None) -> None:
+        """What a failed save has written so far is of no use, and the disk may be full."""
+        for path in target.glob("*"):
+            if known is None or path.name not in known["files"]:
+                with suppress(OSError):
+                    path.unlink()
 
     def place(self, line: dict) -> Path:
         return self.folder / f"{line['batch']:06d}"
@@ -122,6 +140,7 @@ class Checkpoints:
 
     def newest_whole(self) -> dict | None:
         """The last line with a state whose files are as written; None if nothing was ever saved."""
+        self.find_unlisted()
         saves = [line for line in self.lines if "state_path" in line]
         for line in reversed(saves):
             broken = self.broken_file(line)
@@ -132,27 +151,63 @@ class Checkpoints:
             raise UserError(f"all saves in {self.run} are damaged; start again with --overwrite")
         return None
 
+    def find_unlisted(self) -> None:
+        """Saves say themselves what they are: a line that is lost, or was not reached, counts.
+
+        Where the index is whole, older saves without a line were being deleted, and stay out.
+        """
+        listed = [line["batch"] for line in self.lines if "state_path" in line]
+        oldest = 0 if self.damaged else max(listed, default=0)
+        for path in sorted(self.folder.glob(f"*/{STATE_FILE}")):
+            line = read_values(path).get("line", {})
+            batch = line.get("batch", -1)
+            if batch < oldest or batch in listed or path.parent.name != f"{batch:06d}":
+                continue
+            places = dict.fromkeys(("sampler_path", "state_path"), str(path.parent))
+            line |= places | {"files": line["files"] | {STATE_FILE: fingerprint(path)}}
+            self.lines = [old for old in self.lines if old["batch"] != batch] + [line]
+            log.warning("save %s has no line in checkpoints.jsonl; it counts if it is whole",
+                        line["name"])  # fmt: skip
+        self.lines.sort(key=lambda line: line["batch"])
+
     def broken_file(self, line: dict) -> str | None:
         for name, mark in line["files"].items():
-            path = self.place(line) / name
-            if not path.is_file() or fingerprint(path) != mark:
+            try:
+                if fingerprint(self.place(line) / name) != mark:
+                    return name
+            except OSError:  # missing, or a disk that cannot read it any more
                 return name
         return None
 
     def rewind(self, batch: int) -> None:
-        """Forget saves of later steps, sweep up what dead runs left, reopen a finished run."""
+        """Forget saves of later steps, reopen a finished run, sweep up what dead runs left."""
         kept = [line for line in self.lines if line["batch"] <= batch]
         for line in kept:
             if line.pop("final", False):
                 line["name"] = f"{line['batch']:06d}"
         self.write_index(kept)
-        files = {self.place(line) / name for line in kept for name in line["files"]}
-        for path in self.folder.glob("*/*"):
-            if path not in files:
-                path.unlink()
-        for folder in self.folder.glob("*"):
-            if not any(folder.iterdir()):
-                folder.rmdir()
+        self.sweep_up()
+
+    def sweep_up(self) -> None:
+        """Delete the saves that are in no line: half-written or half-deleted when a run died."""
+        listed = {self.place(line): line["files"] for line in self.lines}
+        newest = max((line["batch"] for line in self.lines), default=-1)
+        for folder in (path for path in self.folder.glob("*") if path.name.isdecimal()):
+            if folder not in listed and (not self.damaged or int(folder.name) > newest):
+                shutil.rmtree(folder, ignore_errors=True)
+            for name in (OPTIMIZER_FILE, STATE_FILE):
+                if name not in listed.get(folder, {}):
+                    (folder / name).unlink(missing_ok=True)
+
+
+def is_line(row: dict) -> bool:
+    """Has it what every line has? Else it was damaged."""
+    kinds = {"name": str, "batch": int, "files": dict}
+    return all(isinstance(row.get(key), kind) for key, kind in kinds.items())
+
+
+def fingerprints(folder: Path) -> dict[str, list[int]]:
+    return {path.name: fingerprint(path) for path in sorted(folder.iterdir()) if path.is_file()}
 
 
 def first_keys(line: dict) -> dict:

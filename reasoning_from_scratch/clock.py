@@ -10,6 +10,7 @@ class Clock:
 
     def __init__(self) -> None:
         self.spans: list[tuple[str, float, float]] = []  # name, start, end
+        self.others: list[tuple[str, float, float]] = []  # spans of another thread
         self.started = time.perf_counter()
 
     @contextmanager
@@ -19,6 +20,10 @@ class Clock:
             yield
         finally:
             self.spans.append((name, start, time.perf_counter()))
+
+    def beside(self, name: str, start: float, end: float) -> None:
+        """What another thread did meanwhile: shown, but no part of this thread's time."""
+        self.others.append((name, start, end))
 
     def seconds(self, name: str) -> float:
         """Time spent so far in all spans of that name, without what ran inside them."""
@@ -30,8 +35,11 @@ class Clock:
     def take(self) -> tuple[dict[str, float], list[dict]]:
         """Seconds per name with the total, and the spans as timing_spans.jsonl wants them."""
         totals = {f"time/{name}": self.seconds(name) for name in {span[0] for span in self.spans}}
+        for name, start, end in self.others:
+            totals[f"time/{name}"] = totals.get(f"time/{name}", 0.0) + end - start
         totals["time/total"] = time.perf_counter() - self.started
-        first = min((start for _, start, _ in self.spans), default=0.0)
+        spans = self.spans + self.others
+        first = min((start for _, start, _ in spans), default=0.0)
         rows = [
             {
                 "name": name,
@@ -39,7 +47,7 @@ class Clock:
                 "wall_start": start - first,
                 "wall_end": end - first,
             }
-            for name, start, end in self.spans
+            for name, start, end in spans
         ]
-        self.spans, self.started = [], time.perf_counter()
+        self.spans, self.others, self.started = [], [], time.perf_counter()
         return totals, rows

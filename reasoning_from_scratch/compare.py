@@ -50,9 +50,13 @@ class Row:
     """One recipe in the table."""
 
     recipe: str
-    accuracy: float
+    accuracy: float  # greedy, of the last weights
     error: float  # standard error over seeds; nan for one seed
-    start: float
+    sampled: float  # right answers among the rollouts of the last third of the steps
+    sampled_error: float
+    gain: float  # that share minus the first recipe's, seed by seed
+    gain_error: float
+    start: float  # greedy, before the first step
     tokens: float  # sampled per run
     minutes: float  # per run
 
@@ -62,7 +66,8 @@ def compare_command(options: CompareOptions) -> None:
     check_options(options)
     curves = {recipe: [run_one(options, recipe, seed) for seed in range(options.seeds)]
               for recipe in options.recipes}  # fmt: skip
-    rows = [table_row(recipe, runs) for recipe, runs in curves.items()]
+    first = curves[options.recipes[0]]
+    rows = [table_row(recipe, runs, first) for recipe, runs in curves.items()]
     out = Path(options.out)
     write_csv(out / "compare.csv", rows)
     table = markdown(rows, options)
@@ -108,34 +113,69 @@ def refuse_other_settings(folder: Path, config: TrainConfig) -> None:
             raise UserError(f"{folder} was run with {name} {before}, not {now}; give another --out")
 
 
-def table_row(recipe: str, runs: Sequence[list[dict]]) -> Row:
+def table_row(recipe: str, runs: Sequence[list[dict]], first: Sequence[list[dict]]) -> Row:
+    """`first` are the runs of the first recipe, with the same seeds."""
     final = [rows[-1]["eval_acc"] for rows in runs]
+    # Greedy accuracy stops telling recipes apart once each problem's likeliest answer is right.
+    late = [late_share(rows) for rows in runs]
+    # A seed fixes the problems, so what they do to both recipes cancels in the difference.
+    gains = [share - late_share(rows) for share, rows in zip(late, first, strict=True)]
     return Row(
         recipe=recipe,
         accuracy=fmean(final),
-        error=stdev(final) / math.sqrt(len(final)) if len(final) > 1 else math.nan,
+        error=standard_error(final),
+        sampled=fmean(late),
+        sampled_error=standard_error(late),
+        gain=fmean(gains),
+        gain_error=standard_error(gains),
         start=fmean(rows[0]["eval_acc"] for rows in runs),
         tokens=fmean(sum(row["env/all/total_ac_tokens"] for row in rows) for rows in runs),
         minutes=fmean(sum(row["time/total"] for row in rows) for rows in runs) / 60,
     )
 
 
+def late_share(rows: Sequence[dict]) -> float:
+    """Right answers among the rollouts of the last third of the steps, at least of one."""
+    return fmean(row["env/all/correct"] for row in rows[-max(1, len(rows) // 3) :])
+
+
+def standard_error(values: Sequence[float]) -> float:
+    """Of the mean; nan for a single value, which says nothing about its own spread."""
+    return stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.nan
+
+
 def markdown(rows: Sequence[Row], options: CompareOptions) -> str:
-    """The table, best recipe first, under a line that says what was equal."""
+    """The table, best recipe first, under lines that say what was equal and what is shown."""
+    first = rows[0].recipe
     about = (
         f"{options.model}: {options.steps} steps x {options.problems_per_step} problems x "
-        f"{options.rollouts} rollouts, seeds 0 to {options.seeds - 1}; greedy accuracy of the "
-        f"last weights on {options.eval_limit} held-out problems, mean and standard error."
+        f"{options.rollouts} rollouts, seeds 0 to {options.seeds - 1}. greedy: accuracy on "
+        f"{options.eval_limit} held-out problems at the end (before: at the start). rollouts: "
+        f"right answers among those of the last third of the steps. vs {first}: the difference "
+        "of rollouts, seed by seed. s.e.: standard error over seeds of the column before it. "
+        "tokens: sampled in all, per run."
     )
-    head = ["| recipe | accuracy | s.e. | before | sampled tokens | minutes |",
-            "|---|---|---|---|---|---|"]  # fmt: skip
-    ordered = sorted(rows, key=lambda row: -row.accuracy)
-    lines = [
-        f"| {row.recipe} | {row.accuracy:.1%} | {percent(row.error)} | {row.start:.1%} "
-        f"| {row.tokens:,.0f} | {row.minutes:.1f} |"
-        for row in ordered
-    ]
-    return "\n".join([about, "", *head, *lines, ""])
+    lines = [["recipe", "greedy", "s.e.", "rollouts", "s.e.", f"vs {first}", "s.e.", "before",
+              "tokens", "minutes"]]  # fmt: skip
+    for row in sorted(rows, key=lambda row: (row.accuracy, row.sampled), reverse=True):
+        shares = [row.accuracy, row.error, row.sampled, row.sampled_error, row.gain,
+                  row.gain_error, row.start]  # fmt: skip
+        lines.append([row.recipe, *map(percent, shares), f"{row.tokens:,.0f}",
+                      f"{row.minutes:.1f}"])  # fmt: skip
+    return "\n".join([about, "", *aligned(lines), ""])
+
+
+def aligned(lines: Sequence[Sequence[str]]) -> list[str]:
+    """A Markdown table, padded so that it can be read as plain text too."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
+    return [
+        "| " + " | ".join(
+            cell.ljust(width) if i == 0 else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ) + " |"
+        for line in (lines[0], rule, *lines[1:])
+    ]  # fmt: skip
 
 
 def percent(share: float) -> str:
@@ -146,7 +186,8 @@ def write_csv(path: Path, rows: Sequence[Row]) -> None:
     with open(path, "w", newline="", encoding="utf-8") as file:
         table = csv.DictWriter(file, list(vars(rows[0])))
         table.writeheader()
-        table.writerows(vars(row) for row in rows)
+        for row in rows:
+            table.writerow({k: round(v, 5) if k != "recipe" else v for k, v in vars(row).items()})
 
 
 def plot_bands(curves: dict[str, Sequence[list[dict]]], path: Path) -> None:
@@ -171,7 +212,7 @@ def band(runs: Sequence[list[dict]], key: str) -> tuple[list[int], list, list, l
         values = [row[key] for row in rows if row.get(key) is not None]
         if len(values) < len(runs):
             continue
-        error = stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0
+        error = standard_error(values) if len(values) > 1 else 0.0
         steps.append(rows[0]["step"])
         means.append(fmean(values))
         low.append(means[-1] - error)

@@ -5,12 +5,12 @@ import difflib
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_type_hints
 
 from tyro.conf import arg
 from tyro.constructors import PrimitiveConstructorSpec
 
-from reasoning_from_scratch.config_checks import check_choices, check_sizes
+from reasoning_from_scratch.config_checks import check_choices, check_sizes, fits
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.optim import lora_learning_rate
 from reasoning_from_scratch.own_task import is_own
@@ -76,6 +76,8 @@ class TrainConfig:
     """File to read the training problems from, instead of a download."""
     problem_limit: int | None = None
     """Use only the first so many training problems (default: all)."""
+    few_shot: int = 0
+    """Show so many solved problems, the first of the set, before each question."""
     steps: int = 100
     """Training steps."""
     smoke: bool = False
@@ -146,6 +148,14 @@ class TrainConfig:
     """Optimizer steps per pass; each takes an equal share of the groups."""
     num_minibatches: int = 1
     """Stream in so many parts: each is trained on while the others are still sampled."""
+    max_steps_off_policy: int = 0
+    """Updates that a sampler beside the trainer may lag; 0 = take turns, repeatable to the bit."""
+    sampler: Literal["local", "ray"] = "local"
+    """Who samples: this process, or actors of Ray, here or on many machines (extra: ray)."""
+    num_samplers: int = 2
+    """Ray actors; each holds the model and samples a part of every step."""
+    ray_address: str | None = None
+    """HOST:PORT of a running Ray cluster (default: start a Ray on this machine)."""
     compute_post_kl: bool = False
     """Measure how far each update moved the policy (kl_pre_post_v1, v2): one more forward pass."""
 
@@ -186,6 +196,8 @@ class TrainConfig:
     """Recompute each block in the backward pass: less memory, about a third more time."""
     memory_budget: str | None = None
     """E.g. 8GB: try the longest shape first, then choose micro-batch and checkpointing to fit."""
+    shard: Literal["none", "fsdp"] = "none"
+    """Under torchrun: fsdp keeps a slice of weights, gradients and optimizer on each rank."""
     compile: bool = False
     """Compile the training pass with torch.compile."""
     device: str = "auto"
@@ -277,7 +289,12 @@ def to_json(config: TrainConfig) -> dict[str, Any]:
     return dataclasses.asdict(config)
 
 
-def from_json(values: dict[str, Any]) -> TrainConfig:
+def from_json(values: dict[str, Any], origin: Path | str = "config.json") -> TrainConfig:
     """The configuration of a saved run; keys that are not fields (versions, ...) are ignored."""
-    names = {f.name for f in dataclasses.fields(TrainConfig)}
-    return TrainConfig(**{key: value for key, value in values.items() if key in names})
+    kinds = get_type_hints(TrainConfig)
+    known = {key: value for key, value in values.items() if key in kinds}
+    for key, value in known.items():
+        if not fits(value, kinds[key]):
+            raise UserError(f"{origin}: this version knows no {key} {value!r}; use the version "
+                            "that wrote it, or put the value right")  # fmt: skip
+    return TrainConfig(**known)

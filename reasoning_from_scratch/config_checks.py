@@ -1,6 +1,8 @@
 """What the values of a TrainConfig must be like, each violation told in one line."""
 
 import math
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin
 
 from reasoning_from_scratch.errors import UserError
 
@@ -9,11 +11,11 @@ SMALLEST = {
     "steps": 1, "problems_per_step": 1, "rollouts": 2, "max_new_tokens": 1, "top_k": 0,
     "sample_rows": 1, "epochs": 1, "num_substeps": 1, "lr": 0, "warmup_steps": 0,
     "weight_decay": 0, "grad_clip": 0, "micro_batch_tokens": 1, "eval_every": 0, "eval_limit": 1,
-    "eval_samples": 1,
+    "eval_samples": 1, "max_steps_off_policy": 0,
     "save_every": 0, "rolling_every": 0, "keep_last": 0, "report_every": 0, "clip_low": 0,
     "clip_high": 0, "kl_coef": 0, "dro_beta": 0, "num_groups_to_log": 0, "problem_limit": 1,
     "overlong_penalty": 0, "num_minibatches": 1, "lora_rank": 0, "lora_alpha": 0, "matrix_lr": 0,
-    "embedding_lr": 0, "unembedding_lr": 0,
+    "embedding_lr": 0, "unembedding_lr": 0, "few_shot": 0, "num_samplers": 1,
 }  # fmt: skip
 
 
@@ -38,6 +40,12 @@ def check_choices(config) -> None:
             f"--num-substeps {config.num_substeps} equal parts; change one of them"
         )
     check_streaming(config)
+    check_sharding(config)
+    if config.memory_budget and config.max_steps_off_policy and config.sampler == "local":
+        raise UserError("--memory-budget tries sampling and training one at a time, and with "
+                        "--max-steps-off-policy both happen at once: leave one out")  # fmt: skip
+    if config.ray_address and config.sampler != "ray":
+        raise UserError("--ray-address is where --sampler ray samples; add that, or leave it out")
     if config.loss_fn and config.loss_fn != config.objective:
         raise UserError(
             f"--loss-fn {config.loss_fn} is {config.loss_fn} summed, but the objective is "
@@ -47,6 +55,20 @@ def check_choices(config) -> None:
         raise UserError(f"--kl {config.kl} without --kl-coef has no effect; set it, e.g. 0.01")
     if config.keep_sampling_mask and config.top_p == 1 and config.top_k == 0:
         raise UserError("--keep-sampling-mask needs --top-p below 1 or --top-k above 0")
+
+
+def check_sharding(config) -> None:
+    """What cannot be done with slices of the weights, or by ranks that must keep in step."""
+    refused = {
+        "--optimizer muon": config.optimizer == "muon",  # it needs whole matrices
+        "--num-minibatches": config.num_minibatches > 1,
+        "--max-steps-off-policy": config.max_steps_off_policy > 0 and config.sampler == "local",
+        "--memory-budget": config.memory_budget,
+        "--compile": config.compile,
+    }
+    for words, used in refused.items():
+        if config.shard == "fsdp" and used:
+            raise UserError(f"--shard fsdp and {words} do not go together; leave one of them out")
 
 
 def check_streaming(config) -> None:
@@ -65,8 +87,22 @@ def check_streaming(config) -> None:
     if config.advantage_per_part or config.active_sampling:
         raise UserError("--num-minibatches needs advantages that a group has by itself: leave out "
                         "--advantage-per-part and --active-sampling")  # fmt: skip
+    if config.max_steps_off_policy:
+        raise UserError("--num-minibatches trains on a step while it is sampled, and "
+                        "--max-steps-off-policy samples later ones: leave one out")  # fmt: skip
 
 
 def flag(name: str) -> str:
     """The command-line spelling of a field."""
     return "--" + name.replace("_", "-")
+
+
+def fits(value: Any, kind: Any) -> bool:
+    """Is it a value of that type? For the types that fields have."""
+    if get_origin(kind) in (Union, UnionType):
+        return any(fits(value, option) for option in get_args(kind))
+    if get_origin(kind) is Literal:
+        return value in get_args(kind)
+    if kind in (int, float):
+        return type(value) in (int, kind)
+    return isinstance(value, get_origin(kind) or kind)

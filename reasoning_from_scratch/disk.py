@@ -2,6 +2,7 @@
 
 import os
 import zlib
+from contextlib import suppress
 from pathlib import Path
 
 from reasoning_from_scratch.transfers import replacing
@@ -35,3 +36,11 @@ def fingerprint(path: Path) -> list[int]:
         while block := file.read(2**22):
             crc = zlib.crc32(block, crc)
     return [path.stat().st_size, crc]
+
+
+def sweep(folder: Path) -> None:
+    """Delete what dead processes were writing: .NAME.PID.tmp and .NAME.PID.partial."""
+    for pattern in (".*.tmp", ".*.partial"):
+        for path in list(folder.rglob(pattern)):
+            with suppress(OSError):
+                path.unlink()

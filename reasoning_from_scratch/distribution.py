@@ -81,6 +81,35 @@ def _nucleus(probs: Tensor, top_p: float, top_k: int) -> Tensor:
     return above | (equal & (equal.cumsum(-1, dtype=torch.int32) <= room))
 
 
+BUCKETS = 0x3F80 + 1  # what the upper 16 bits of a float32 from 0 to 1 can be
+
+
+def _cut_row(row: np.ndarray, top_p: np.float32, out: np.ndarray) -> None:
+    """`row * _nucleus(row)` of one wide row on a CPU, into `out`, without sorting the row: its
+    entries go into buckets by their upper bits, and only the bucket with the cut is sorted."""
+    buckets = (row.view(np.int32) >> 16).clip(0, BUCKETS - 1)  # of NaN: somewhere
+    mass = np.bincount(buckets, row, BUCKETS)[::-1].cumsum()  # float64, from the top
+    place = min(int(mass.astype(np.float32).searchsorted(top_p)), BUCKETS - 1)
+    inside = np.sort(row[buckets == BUCKETS - 1 - place])[::-1]
+    running = inside.cumsum(dtype=np.float64) + (mass[place - 1] if place else 0.0)
+    last = min(int(running.astype(np.float32).searchsorted(top_p)), len(inside) - 1)
+    cut = inside[last] if len(inside) else np.float32(0)
+    np.multiply(row, row >= cut, out=out)
+    too_many = np.count_nonzero(inside[last + 1:] == cut)
+    if too_many:  # among equals the lower index stays
+        out[np.flatnonzero(row == cut)[-too_many:]] = 0
+
+
+def _cut_wide(probs: Tensor, top_p: float, top_k: int) -> Tensor:
+    """`probs * _nucleus(probs)` of rows too wide to sort at each token."""
+    if top_k or probs.device.type != "cpu" or probs.dtype != torch.float32:
+        return probs * _nucleus(probs, top_p, top_k)
+    weights = torch.empty_like(probs)
+    for row, out in zip(probs.numpy(), weights.numpy(), strict=True):
+        _cut_row(row, np.float32(top_p), out)
+    return weights
+
+
 def _cut(probs: Tensor, top_p: float, top_k: int) -> tuple[Tensor, Tensor | None]:
     """Weights that are 0 where top-p and top-k cut, and the token ids they belong to
     (ascending; None: weights are over the whole vocabulary)."""
@@ -95,9 +124,10 @@ def _cut(probs: Tensor, top_p: float, top_k: int) -> tuple[Tensor, Tensor | None
     inside = torch.where(kept, values, 2.0).amin(-1) > values.amin(-1)  # (B,)
     if inside.all():
         return values * kept, ids
+    if not inside.any():
+        return _cut_wide(probs, top_p, top_k), None
     weights = torch.zeros_like(probs).scatter_(-1, ids, values * kept)
-    rest = probs[~inside]
-    weights[~inside] = rest * _nucleus(rest, top_p, top_k)
+    weights[~inside] = _cut_wide(probs[~inside], top_p, top_k)
     return weights, None
 
 

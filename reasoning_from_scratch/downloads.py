@@ -168,7 +168,14 @@ def _finish_rows(data: DataSet, part: Path) -> None:
     """All rows with all fields, or ValueError. A JSONL mirror of a JSON file becomes JSON."""
     text = part.read_text(encoding="utf-8")
     is_list = text.lstrip().startswith("[")
-    rows = json.loads(text) if is_list else [json.loads(line) for line in text.split("\n") if line]
+    try:
+        lines = [text] if is_list else filter(str.strip, text.split("\n"))
+        parsed = [json.loads(line) for line in lines]
+    except RecursionError:
+        raise ValueError("not a data set: JSON that is too deep") from None
+    rows = parsed[0] if is_list else parsed
+    if not all(isinstance(row, dict) for row in rows):
+        raise ValueError("not a data set: expected objects with fields")
     if len(rows) != data.rows:
         raise ValueError(f"expected {data.rows} problems, found {len(rows)}")
     missing = {name for row in rows for name in data.fields if name not in row}

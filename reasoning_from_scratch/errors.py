@@ -3,9 +3,19 @@
 import difflib
 from collections.abc import Iterable
 
+from reasoning_from_scratch.safe_text import one_line
+
+LONGEST = 2_000  # characters
+
 
 class UserError(Exception):
-    """One line that says what was wrong and what to do; shown without a traceback."""
+    """One line that says what was wrong and what to do; shown without a traceback.
+
+    It may quote a file, and a file may hold anything: what would act on a terminal is spelled out.
+    """
+
+    def __str__(self) -> str:
+        return one_line(super().__str__(), LONGEST)
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> UserError:

@@ -24,7 +24,7 @@ from reasoning_from_scratch.grading import (
     judge,
 )
 from reasoning_from_scratch.problems import Problem, load_problems
-from reasoning_from_scratch.prompts import render_prompt
+from reasoning_from_scratch.prompts import problem_prompt, render_prompt
 from reasoning_from_scratch.sampling import Sample, generate
 from reasoning_from_scratch.scores import EvalResult, pass_at_k, score_rows, wilson_interval
 from reasoning_from_scratch.weights import load_model_and_tokenizer
@@ -71,7 +71,7 @@ def evaluate(
         file.add(index, answer_rows(index, problems[index], samples, tokenizer, fallback))
         bar.update()
 
-    prompts = [tokenizer.encode(prompt_fn(problems[index].problem)) for index in todo]
+    prompts = [tokenizer.encode(problem_prompt(problems[index], prompt_fn)) for index in todo]
     streams = [(0, index) for index in todo]  # the same answers, whatever is left to do
     start = time.perf_counter()
     with bar:
@@ -107,7 +107,7 @@ def describe(model, tokenizer, problems, prompt_fn, fallback) -> dict[str, Any]:
     # As the model reads it: a tokenizer may wrap it in a chat template.
     prompt = tokenizer.decode(tokenizer.encode(prompt_fn("{problem}")))
     weights = tensors(model)
-    asked = [[problem.problem, problem.answer] for problem in problems]
+    asked = [[problem.prefix + problem.problem, problem.answer] for problem in problems]
     return {
         "weights": weights_hash(weights),
         "dtype": str(weights[0][1].dtype) if weights else "",

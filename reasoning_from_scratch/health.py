@@ -86,8 +86,9 @@ def length_limit(rows: Rows) -> Alarm | None:
 
 def reward_without_accuracy(rows: Rows) -> Alarm | None:
     """Reward rises while held-out accuracy falls: the reward is being gamed or memorized."""
-    measured = [row for row in rows if row.get("eval_acc") is not None]
-    if len(measured) < 2 or rows[-1].get("eval_acc") is None:
+    names = ("eval_acc", "env/all/reward/total")  # a reward that was no number is null
+    measured = [row for row in rows if None not in map(row.get, names)]
+    if len(measured) < 2 or measured[-1] is not rows[-1]:
         return None
     best = max(measured, key=lambda row: row["eval_acc"])
     gained = rows[-1]["env/all/reward/total"] - best["env/all/reward/total"]
@@ -102,7 +103,7 @@ def reward_without_accuracy(rows: Rows) -> Alarm | None:
 
 def sampler_gap(rows: Rows) -> Alarm | None:
     gap = rows[-1].get("optim/kl_sample_train_v2")
-    lag = rows[-1].get("sampling_client/lag_max", 0)
+    lag = rows[-1].get("training_client/step", 0) - rows[-1].get("sampling_client/step_min", 0)
     if gap is None or gap < SAMPLER_GAP or lag:
         return None
     saw = f"sampler and trainer disagree on log-probabilities (v2 = {gap:.4f})"

@@ -9,7 +9,8 @@ class Slots(NamedTuple):
     """Where a forward pass writes in the cache."""
 
     width: int  # filled slots afterwards
-    index: tuple | None  # (rows, tokens, slots) of the real tokens; None: the last T slots of all
+    # (rows, tokens, slots) of the real tokens; tokens None: all; None: the last T slots of all rows
+    index: tuple | None
 
 
 class KVCache:
@@ -57,8 +58,9 @@ class KVCache:
             self._values[layer][:, :, start : slots.width] = values
         else:
             rows, tokens, targets = slots.index
-            self._keys[layer][rows, :, targets] = keys[rows, :, tokens]
-            self._values[layer][rows, :, targets] = values[rows, :, tokens]
+            for store, new in ((self._keys, keys), (self._values, values)):
+                new = new.transpose(1, 2) if tokens is None else new[rows, :, tokens]
+                store[layer][rows, :, targets] = new
         return self._keys[layer][:, :, : slots.width], self._values[layer][:, :, : slots.width]
 
     def _reserve(self, layer, like, width):

@@ -2,8 +2,8 @@
 
 A batch of B x T tokens over a vocabulary of V has B * T * V logits: 8 answers of 1,024
 tokens of Qwen3 are 5 GB in float32, and autograd would keep several such tensors. So the
-last matrix product is taken here, a chunk of positions at a time, only where the mask has
-a sampled token, and once more in the backward pass instead of being remembered.
+last matrix product is taken here, only where the mask has a sampled token, for a block of
+the vocabulary at a time, and once more in the backward pass instead of being remembered.
 """
 
 from typing import NamedTuple
@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-CHUNK_ELEMENTS = 2**25  # logits per chunk: 128 MiB in float32, whatever the vocabulary
+CHUNK_ELEMENTS = 2**23  # logits at a time: 32 MiB in float32, whatever the vocabulary
+SMALLEST_BLOCK = 1024  # tokens of the vocabulary; thinner matrix products are slow
 
 
 class Kept(NamedTuple):
@@ -51,75 +52,100 @@ def token_logprobs(
             hidden, model.out_head.weight, token_ids[:, 1:], mask[:, 1:], temperature)
 
     The distribution is softmax(logits / temperature), over the tokens in `kept` if given.
-    Gradients reach hidden and head_weight (V, D) through logprobs; entropy has none.
+    Gradients reach hidden and head_weight (V, D) through logprobs; entropy has none. `chunk` is
+    how many tokens of the vocabulary are looked at together (default: what CHUNK_ELEMENTS allows).
     """
     mask = mask.bool()
-    chunk = chunk or max(1, CHUNK_ELEMENTS // head_weight.shape[0])
+    rows = hidden[mask]  # (N, D)
+    chunk = chunk or max(SMALLEST_BLOCK, CHUNK_ELEMENTS // max(1, len(rows)))
     if kept is not None:
         kept = Kept(kept.ids.to(hidden.device), kept.counts.to(hidden.device))
-    rows = hidden[mask]  # (N, D)
-    values, entropies = _ChunkedLogprobs.apply(
+    values, entropies = _BlockwiseLogprobs.apply(
         rows, head_weight, targets[mask], temperature, kept, chunk
     )
     zeros = values.new_zeros(mask.shape)  # (B, T)
     return zeros.masked_scatter(mask, values), zeros.masked_scatter(mask, entropies)
 
 
-class _ChunkedLogprobs(torch.autograd.Function):
+class _BlockwiseLogprobs(torch.autograd.Function):
     """rows (N, D), head (V, D), targets (N,) -> log-probabilities (N,), entropies (N,)."""
 
     @staticmethod
     def forward(ctx, rows, head, targets, temperature, kept, chunk):
-        ctx.save_for_backward(rows, head, targets)
+        # Of e^(logit - largest), over the blocks so far: its sum and that of (logit - largest) e^.
+        largest = rows.new_full((len(rows), 1), -torch.inf, dtype=_wide(rows.dtype))  # (N, 1)
+        total, weighted = torch.zeros_like(largest), torch.zeros_like(largest)
+        own = torch.zeros_like(largest)  # the targets' logits
+        for block in _blocks(len(head), chunk):
+            logits = _scaled_logits(rows, head, temperature, kept, block)  # (N, C)
+            at, inside = _targets_in(targets, block)
+            own += logits.gather(-1, at) * inside
+            before, largest = largest, torch.maximum(largest, logits.amax(-1, keepdim=True))
+            down = (before - largest).clamp_(min=LOWEST)
+            weighted = down.exp() * (weighted + total * down)
+            total = total * down.exp()
+            logits.sub_(largest)
+            parts = logits.exp()
+            total += parts.sum(-1, keepdim=True)
+            weighted += torch.linalg.vecdot(parts, logits)[:, None]
+        normalizer = largest + total.log()  # (N, 1)
+        ctx.save_for_backward(rows, head, targets, normalizer)
         ctx.settings = temperature, kept, chunk
-        values = rows.new_empty(len(rows), dtype=_wide(rows.dtype))  # (N,)
-        entropies = torch.empty_like(values)
-        for part in _chunks(len(rows), chunk):
-            logits = _scaled_logits(rows[part], head, temperature, kept, part)  # (C, V)
-            logprobs = logits - logits.logsumexp(-1, keepdim=True)
-            values[part] = logprobs.gather(-1, targets[part, None])[:, 0]
-            entropies[part] = torch.special.entr(logprobs.exp_()).sum(-1)
+        entropies = (total.log() - weighted / total)[:, 0]
         ctx.mark_non_differentiable(entropies)
-        return values, entropies
+        return (own - normalizer)[:, 0], entropies
 
     @staticmethod
     @once_differentiable
     def backward(ctx, grad_values, _grad_entropies):
-        rows, head, targets = ctx.saved_tensors
+        rows, head, targets, normalizer = ctx.saved_tensors
         temperature, kept, chunk = ctx.settings
-        grad_rows = torch.empty_like(rows) if ctx.needs_input_grad[0] else None
-        # Chunks are added up in float32: in bfloat16 the later ones would round away.
-        grad_head = (
-            torch.zeros_like(head, dtype=_wide(head.dtype)) if ctx.needs_input_grad[1] else None
-        )
-        for part in _chunks(len(rows), chunk):
-            logits = _scaled_logits(rows[part], head, temperature, kept, part)
+        # Blocks are added up in float32: in bfloat16 the later ones would round away.
+        grad_rows = torch.zeros_like(rows, dtype=_wide(rows.dtype))
+        grad_head = torch.empty_like(head) if ctx.needs_input_grad[1] else None
+        scale = grad_values[:, None] / temperature  # (N, 1)
+        for block in _blocks(len(head), chunk):
+            logits = _scaled_logits(rows, head, temperature, kept, block)  # (N, C)
             # d log p[target] / d logits = (one-hot(target) - p) / temperature
-            grad = torch.softmax(logits, -1).neg_()
-            grad.scatter_add_(-1, targets[part, None], torch.ones_like(grad[:, :1]))
-            grad.mul_(grad_values[part, None] / temperature)
+            grad = logits.sub_(normalizer).exp_().mul_(-scale)
+            at, inside = _targets_in(targets, block)
+            grad.scatter_add_(-1, at, scale * inside)
             grad = grad.to(rows.dtype)
-            if grad_rows is not None:
-                grad_rows[part] = grad @ head
+            grad_rows += grad @ head[block]
             if grad_head is not None:
-                grad_head += grad.T @ rows[part]
-        return grad_rows, None if grad_head is None else grad_head.to(head.dtype), *[None] * 4
+                grad_head[block] = grad.T @ rows
+        return grad_rows.to(rows.dtype), grad_head, *[None] * 4
 
 
-def _scaled_logits(rows, head, temperature, kept, part) -> Tensor:
-    """Logits (C, V) of one chunk over the temperature; -inf for tokens that were cut."""
-    logits = (rows @ head.T).to(_wide(rows.dtype)) / temperature
+LOWEST = -1e30  # instead of -inf, which turns into NaN where it meets 0
+
+
+def _scaled_logits(rows, head, temperature, kept, block) -> Tensor:
+    """Logits (N, C) of a block of the vocabulary over the temperature; LOWEST where cut."""
+    logits = (rows @ head[block].T).to(_wide(rows.dtype))
+    if temperature != 1:
+        logits.div_(temperature)
     if kept is not None:
-        counts = kept.counts[part]
-        start = int(kept.counts[: part.start].sum())
-        ids = kept.ids[start : start + int(counts.sum())]
-        cut = (counts > 0)[:, None].repeat(1, logits.shape[1])  # (C, V)
-        cut[torch.arange(len(counts), device=ids.device).repeat_interleave(counts), ids] = False
-        logits.masked_fill_(cut, float("-inf"))
+        logits.masked_fill_(_cut_mask(kept, block), LOWEST)
     return logits
 
 
-def _chunks(total: int, size: int) -> list[slice]:
+def _cut_mask(kept: Kept, block: slice) -> Tensor:
+    """Which tokens of the block were cut, (N, C)."""
+    numbers = torch.arange(len(kept.counts), device=kept.ids.device)
+    here = (kept.ids >= block.start) & (kept.ids < block.stop)
+    cut = (kept.counts > 0)[:, None].repeat(1, block.stop - block.start)
+    cut[numbers.repeat_interleave(kept.counts)[here], kept.ids[here] - block.start] = False
+    return cut
+
+
+def _targets_in(targets: Tensor, block: slice) -> tuple[Tensor, Tensor]:
+    """Where the targets lie in the block, and which do, both (N, 1)."""
+    inside = (targets >= block.start) & (targets < block.stop)
+    return ((targets - block.start) * inside)[:, None], inside[:, None]
+
+
+def _blocks(total: int, size: int) -> list[slice]:
     return [slice(start, min(start + size, total)) for start in range(0, total, size)]
 
 

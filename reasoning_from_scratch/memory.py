@@ -15,6 +15,7 @@ from reasoning_from_scratch.optim import AdamW
 from reasoning_from_scratch.run_folder import log
 
 UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+TRIED_TOKENS = 128
 CACHE_COPIES = 2  # the sampler's cache, and the prompts that wait
 
 
@@ -67,10 +68,12 @@ def resident_bytes(model: nn.Module, optimizer: AdamW, copies: int) -> int:
 def activation_bytes(model: nn.Module, longest: int) -> int:
     """What one rollout of the longest shape keeps for its backward pass: tried out, once.
 
-    On a GPU the allocator's peak is read; elsewhere the tensors that autograd saves are added up.
+    On a GPU the allocator's peak is read; elsewhere the tensors that autograd saves are added up,
+    of a few tokens, because they grow with the tokens and the trial must keep to the budget too.
     """
     device = next(model.parameters()).device
-    token_ids = torch.zeros(1, longest, dtype=torch.long, device=device)  # (1, T)
+    tried = longest if device.type == "cuda" else min(longest, TRIED_TOKENS)
+    token_ids = torch.zeros(1, tried, dtype=torch.long, device=device)  # (1, T)
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
         before = torch.cuda.memory_allocated(device)
@@ -87,7 +90,7 @@ def activation_bytes(model: nn.Module, longest: int) -> int:
         peak = torch.cuda.max_memory_allocated(device) - before - logit_bytes(model, longest)
         weights = sum(p.numel() * p.element_size() for p in model.parameters())
         return max(peak - weights, counted())
-    return counted()
+    return counted() * longest // tried
 
 
 @contextmanager
@@ -115,7 +118,7 @@ def checkpointed_bytes(model: nn.Module, longest: int, plain: int) -> int:
 
 
 def logit_bytes(model: nn.Module, longest: int) -> int:
-    """The chunk of logits and its gradient, in float32."""
+    """The logits of one block of the vocabulary and their gradient, in float32."""
     return 2 * 4 * min(CHUNK_ELEMENTS, longest * model.cfg["vocab_size"])
 
 

@@ -1,7 +1,8 @@
 """What a step's metrics are: pure functions from groups to numbers, with run_outputs' names."""
 
+import math
 from collections.abc import Sequence
-from statistics import fmean, pstdev
+from statistics import fmean
 
 from reasoning_from_scratch.rollouts import Group, Rollout
 
@@ -70,9 +71,24 @@ def sampler_metrics(rollouts: Sequence[Rollout]) -> dict[str, float]:
     }
 
 
+def lag_metrics(groups: Sequence[Group], step: int, config) -> dict[str, float]:
+    """How old the policy was that sampled, in updates; nothing where no lag is allowed."""
+    if not config.max_steps_off_policy:
+        return {}
+    versions = [rollout.policy_version for group in groups for rollout in group.rollouts]
+    return {
+        "sampling_client/step_min": min(versions),
+        "sampling_client/step_mean": fmean(versions),
+        "sampling_client/step_max": max(versions),
+        "training_client/step": step,
+    }
+
+
 def advantage_metrics(groups: Sequence[Group]) -> dict[str, float]:
     values = [rollout.advantage for group in groups for rollout in group.rollouts] or [0.0]
-    return {"advantage/mean": fmean(values), "advantage/std": pstdev(values)}
+    mean = fmean(values)  # by hand: statistics.pstdev fails on NaN, which is to be written as null
+    std = math.sqrt(fmean((value - mean) ** 2 for value in values))
+    return {"advantage/mean": mean, "advantage/std": std}
 
 
 def with_short_names(metrics: dict[str, float]) -> dict[str, float]:

@@ -57,8 +57,16 @@ METRICS = [
            "had a signal"),
     Metric("optim/nonfinite", "optimizer steps left out because loss or gradient was not finite",
            "0"),
+    Metric("sampling_client/step_min, step_mean, step_max", "with --max-steps-off-policy: updates "
+           "that the weights had seen which sampled the step's rollouts", "training_client/step "
+           "minus step_min is the lag: at most --max-steps-off-policy"),
+    Metric("training_client/step", "updates that the weights have seen which are trained",
+           "-"),
     Metric("time/<stage>, time/total", "seconds for sampling, reward, train, eval, save, report",
            "sampling and train dominate"),
+    Metric("time/sampler", "with --max-steps-off-policy: seconds that the sampler took, beside the "
+           "trainer; `time/sampling` is what the trainer waited for it", "waiting much shorter "
+           "than this: sampling hides behind training"),
     Metric("perf/sample_tokens_per_sec, perf/train_tokens_per_sec", "answer tokens per second of "
            "sampling, and of the whole update", "steady"),
     Metric("progress/batch, progress/done_frac", "the step, from 0; share of steps done", "-"),

@@ -77,10 +77,16 @@ class MuonAdamW(AdamW):
         muon.state[leaf]["momentum_buffer" if TORCH_HAS_MUON else "mean"] = self.state[mean]
         return muon
 
-    def _updated(self, name: str, weight: Tensor, grad: Tensor, lr: float) -> Tensor:
+    def _slices(self, name: str, parameter: Tensor) -> list[slice]:
+        whole = [slice(0, len(parameter))]  # no part of a matrix can be made orthogonal alone
+        return whole if name in self.muons else super()._slices(name, parameter)
+
+    def _updated(
+        self, name: str, rows: slice, weight: Tensor, grad: Tensor, lr: float
+    ) -> Tensor:
         lr = lr * self.rates[kind_of(name, weight)]
         if name not in self.muons:
-            return super()._updated(name, weight, grad, lr)
+            return super()._updated(name, rows, weight, grad, lr)
         (group,) = self.muons[name].param_groups
         (leaf,) = group["params"]
         leaf.data, leaf.grad, group["lr"] = weight, grad, lr

@@ -5,6 +5,8 @@ import inspect
 import math
 from collections.abc import Callable, Sequence
 
+from reasoning_from_scratch.safe_text import visible
+
 
 def show_source(function: Callable) -> None:
     """Display the source of a function or class that is too long for a cell."""
@@ -24,7 +26,7 @@ def tokens_html(tokenizer, token_ids: Sequence[int], logprobs: Sequence[float]) 
     """One <span> per token, everything that the model wrote escaped."""
     spans = []
     for token_id, logprob in zip(token_ids, logprobs, strict=True):
-        text = tokenizer.decode([token_id])
+        text = visible(tokenizer.decode([token_id]))
         shown = html.escape(text).replace("\n", "↵<br>")
         probability = math.exp(logprob)
         style = f"background: rgba(217, 119, 6, {0.75 * (1 - probability):.2f})"

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 EPSILON = 1e-8
+SLICE = 2**18  # weights that are updated together: 1 MB of each of their numbers
 LORA_FACTOR = 10.0  # LoRA Without Regret, Thinking Machines Lab, 2025
 
 
@@ -73,33 +74,45 @@ class AdamW:
 
     @torch.no_grad()
     def step(self, lr: float) -> None:
+        """One update. Large matrices are taken a few rows at a time: what is computed in between
+        stays in the processor's cache, and needs no memory to speak of."""
         self.updates += 1
         for index, (name, parameter) in enumerate(self.named):
             if parameter.grad is None:
                 continue
-            old = self.state.get(f"{name}.master", parameter)
-            new = self._updated(name, old.float(), parameter.grad.float(), lr)
-            if f"{name}.master" in self.state:
-                self.state[f"{name}.master"].copy_(new)
-            elif parameter.dtype != torch.float32:
-                new = stochastic_round(new, self._noise_seed(index))
-            parameter.copy_(new)
+            for rows in self._slices(name, parameter):
+                self._step_rows(name, parameter, rows, lr, self._noise_seed(index, rows.start))
 
-    def _updated(self, name: str, weight: Tensor, grad: Tensor, lr: float) -> Tensor:
+    def _slices(self, name: str, parameter: Tensor) -> list[slice]:
+        size = max(1, SLICE * len(parameter) // max(1, parameter.numel()))
+        return [slice(start, start + size) for start in range(0, len(parameter), size)]
+
+    def _step_rows(self, name: str, parameter: Tensor, rows: slice, lr: float, seed: int) -> None:
+        weight, master = parameter[rows], self.state.get(f"{name}.master")
+        old = weight if master is None else master[rows]
+        new = self._updated(name, rows, old.float(), parameter.grad[rows].float(), lr)
+        if master is not None:
+            old.copy_(new)
+        elif parameter.dtype != torch.float32:
+            new = stochastic_round(new, seed)
+        weight.copy_(new)
+
+    def _updated(
+        self, name: str, rows: slice, weight: Tensor, grad: Tensor, lr: float
+    ) -> Tensor:
         beta1, beta2 = self.betas
-        mean, square = self.state[f"{name}.mean"], self.state[f"{name}.square"]
+        mean, square = self.state[f"{name}.mean"][rows], self.state[f"{name}.square"][rows]
         mean.lerp_(grad.to(mean.dtype), 1 - beta1)
         square.mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
         # Both averages start at zero; dividing by 1 - beta^t takes that out again.
         root = (square / (1 - beta2**self.updates)).sqrt_().add_(EPSILON)
         decay = lr * self.weight_decay if weight.dim() > 1 else 0.0
-        return (weight * (1 - decay)).addcdiv_(
-            mean.float(), root, value=-lr / (1 - beta1**self.updates)
-        )
+        old = weight * (1 - decay) if decay else weight
+        return old.addcdiv(mean.float(), root, value=-lr / (1 - beta1**self.updates))
 
-    def _noise_seed(self, index: int) -> int:
-        """A function of seed, update and parameter, so that a resumed run rounds the same way."""
-        return hash((self.seed, self.updates, index)) % 2**63
+    def _noise_seed(self, index: int, row: int) -> int:
+        """A function of seed, update, parameter and row, so that a resumed run rounds alike."""
+        return hash((self.seed, self.updates, index, row)) % 2**63
 
     def state_dict(self) -> dict[str, Tensor]:
         return dict(self.state)
@@ -118,8 +131,8 @@ def stochastic_round(values: Tensor, seed: int) -> Tensor:
     upper half carries into it exactly as often as the lower half is large.
     """
     generator = torch.Generator(values.device).manual_seed(seed)
-    noise = torch.randint(
-        0, 2**16, values.shape, generator=generator, device=values.device, dtype=torch.int32
-    )
+    draws = torch.empty(-(-values.numel() // 4), dtype=torch.int64, device=values.device)
+    draws.random_(-(2**63), None, generator=generator)  # each is good for four numbers of 16 bits
+    noise = draws.view(torch.int16)[: values.numel()].view(values.shape).int() & 0xFFFF
     bits = values.contiguous().view(torch.int32) + noise
     return (bits & ~0xFFFF).view(torch.float32).to(torch.bfloat16)

@@ -9,7 +9,6 @@ nothing keeps it from what a program may do.
 
 import importlib.util
 import logging
-import math
 import signal
 import threading
 from collections.abc import Callable
@@ -17,9 +16,10 @@ from functools import lru_cache
 from pathlib import Path
 
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.safe_text import visible
+from reasoning_from_scratch.safe_text import one_line, visible
 
 REWARD_SECONDS = 5.0  # for one call of a verifier
+LARGEST_REWARD = 1e18  # the square of a larger one is no number in float32
 REPORTED = 10  # failures told in full; the rest shows in env/all/reward_failed
 SHOWN = 300  # characters of a problem or answer in such a report
 
@@ -82,13 +82,18 @@ class Verifier:
         self.report(why, text, problem)
         return 0.0, True
 
+    def value(self, text: str, problem) -> float:
+        """The reward alone."""
+        return self(text, problem)[0]
+
     def report(self, why: str, text: str, problem) -> None:
         self.failures += 1
         if self.failures <= REPORTED:
             last = "; further failures are only counted" if self.failures == REPORTED else ""
             log.warning(
                 "the reward function %s, so this rollout gets 0. Problem %s: %s Answer: %s%s",
-                visible(why), problem.id, shown(problem.problem), shown(text), last,
+                one_line(why, SHOWN), one_line(problem.id, SHOWN), shown(problem.problem),
+                shown(text), last,
             )  # fmt: skip
 
 
@@ -108,21 +113,21 @@ def is_number(value: object) -> bool:
     if isinstance(value, str | bytes):
         return False
     try:
-        return math.isfinite(float(value))
+        return abs(float(value)) <= LARGEST_REWARD
     except (TypeError, ValueError, OverflowError, RuntimeError):
         return False
 
 
 def with_limit(seconds: float, function: Callable, *arguments):
-    """Call the function; TooSlow after `seconds`, where that can be done.
+    """Call the function; TooSlow after `seconds`.
 
     A timer signal stops Python code, and C code that looks for signals (regular expressions,
-    arithmetic with huge integers). It cannot stop C code that never looks, and there are no
-    timer signals on Windows or outside of the main thread: there the call runs to its end.
+    arithmetic with huge integers). It cannot stop C code that never looks. On Windows and
+    outside of the main thread there are no timer signals.
     """
     here = threading.current_thread() is threading.main_thread()
     if not (here and hasattr(signal, "setitimer")):
-        return function(*arguments)
+        return with_patience(seconds, function, *arguments)
     previous = signal.signal(signal.SIGALRM, stop)
     # Again and again: a bare `except:` in the function may swallow the first one.
     signal.setitimer(signal.ITIMER_REAL, seconds, seconds)
@@ -131,6 +136,28 @@ def with_limit(seconds: float, function: Callable, *arguments):
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, previous)
+
+
+def with_patience(seconds: float, function: Callable, *arguments):
+    """The same without a signal: a call that takes too long goes on in a thread that is left
+    behind, since nothing ends a thread from outside. It costs time, but nobody waits for it."""
+    ended = []
+
+    def call() -> None:
+        try:
+            ended.append((function(*arguments), None))
+        except BaseException as error:  # raised below, where the caller can see it
+            ended.append((None, error))
+
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if not ended:
+        raise TooSlow
+    value, error = ended[0]
+    if error is not None:
+        raise error
+    return value
 
 
 def stop(*_: object) -> None:

@@ -18,7 +18,7 @@ from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation import EvalResult, evaluate, open_model
 from reasoning_from_scratch.logprobs import token_logprobs
 from reasoning_from_scratch.problems import Problem, load_problems
-from reasoning_from_scratch.prompts import render_prompt
+from reasoning_from_scratch.prompts import problem_prompt
 from reasoning_from_scratch.safe_text import visible
 
 GIB = 2**30
@@ -247,7 +247,7 @@ def preflight(options: PreflightOptions) -> int:
         top_p=options.top_p, top_k=options.top_k, max_rows=options.max_rows, progress=True,
     )  # fmt: skip
     print(summary.table())
-    longest = max(len(tokenizer.encode(render_prompt(p.problem))) for p in problems[:200]) + limit
+    longest = max(len(tokenizer.encode(problem_prompt(p))) for p in problems[:200]) + limit
     print(cost_table(model, summary, longest, options))
     if not summary.can_work:
         print(f"\nan answer:\n{visible(summary.example[-600:])}")

@@ -16,6 +16,7 @@ from reasoning_from_scratch.tiny import tiny_problem
 TINY_SETS = {"tiny": ("train", 12_000), "tiny-test": ("test", 500), "tiny-longer": ("longer", 500)}
 PROBLEM_SETS = (*TINY_SETS, *DATA_SETS)
 MAX_LINE = 1_000_000  # bytes; the longest solution of MATH has 7,000
+MAX_LIST = 100_000_000  # bytes of a file that is one list; MATH's 12,000 problems have 12,000,000
 MAX_FILE = 1_000_000_000
 OWN_SIZE = 12_000  # problems taken from a generator that may never end
 
@@ -31,6 +32,7 @@ class Problem:
     level: str = ""
     type: str = ""
     solution: str = ""
+    prefix: str = ""  # solved problems that the model is shown before this one
 
 
 def load_problems(
@@ -58,6 +60,8 @@ def own_problems(name: str, limit: int) -> list[Problem]:
     try:
         for row in islice(own_function(name)(), limit):
             number = f"{Path(name.rpartition(':')[0]).stem}/{len(problems)}"
+            if isinstance(row, Problem):
+                _text(vars(row), "problem")
             problems.append(row if isinstance(row, Problem) else _as_problem(row, number))
     except UserError:
         raise
@@ -107,8 +111,7 @@ def _rows(path: Path) -> Iterator[tuple[str, object]]:
         start = file.read(4096).removeprefix(b"\xef\xbb\xbf").lstrip()
         file.seek(0)
         if start.startswith(b"["):
-            values = _parse(file.read(), path, 1)
-            yield from ((f"entry {n}", value) for n, value in enumerate(values, 1))
+            yield from _entries(file.read(MAX_LIST + 1), path)
             return
         number = 0
         while line := file.readline(MAX_LINE + 1):
@@ -117,6 +120,18 @@ def _rows(path: Path) -> Iterator[tuple[str, object]]:
                 raise UserError(f"{path}, line {number}: longer than {MAX_LINE:,} bytes")
             if line.strip():
                 yield f"line {number}", _parse(line, path, number)
+
+
+def _entries(data: bytes, path: Path) -> Iterator[tuple[str, object]]:
+    """The entries of a JSON list, which has to be read as a whole."""
+    if len(data) > MAX_LIST:
+        raise UserError(
+            f"{path} is a list over {MAX_LIST // 10**6} MB; save it as .jsonl, a problem per line"
+        )
+    # A problem has text; a list of empty lists would grow to 30 times its size in memory.
+    if data.count(b"[") + data.count(b"{") > 100 + len(data) // 8:
+        raise UserError(f"{path}, line 1: JSON that is too deep or too large")
+    yield from ((f"entry {n}", value) for n, value in enumerate(_parse(data, path, 1), 1))
 
 
 def _parse(data: bytes, path: Path, first_line: int):
@@ -180,6 +195,8 @@ def _text(row: dict, name: str, optional: bool = False) -> str:
     if not isinstance(value, str) or not (value.strip() or optional):
         found = f"it is {json.dumps(value)[:40]}" if name in row else "it is missing"
         raise ValueError(f"the field {name!r} must be text; {found}")
+    if len(value) > MAX_LINE:
+        raise ValueError(f"the field {name!r} has more than {MAX_LINE:,} characters")
     try:
         value.encode()
     except UnicodeEncodeError:

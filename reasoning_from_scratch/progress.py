@@ -1,12 +1,14 @@
 """Progress for people: a bar in a terminal or notebook, else one line per step."""
 
 import logging
+import os
 import sys
 import time
 
 from tqdm.auto import tqdm
 
 from reasoning_from_scratch.run_folder import log
+from reasoning_from_scratch.safe_text import visible
 
 # Short, so that the numbers to watch fit into 80 columns.
 BAR = "{n_fmt}/{total_fmt} {bar:6} {remaining} left{postfix}"
@@ -16,7 +18,22 @@ class ConsoleHandler(logging.Handler):
     """Shows log messages above a running progress bar instead of through it."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        tqdm.write(record.getMessage(), file=sys.stderr)
+        try:
+            # A message may quote what a model or a data set says.
+            tqdm.write(visible(record.getMessage()), file=sys.stderr)
+        except OSError:
+            mute_console()
+
+
+def mute_console() -> None:
+    """The terminal is closed, or `| head` has seen enough: the run goes on, logs.log has all."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            os.dup2(nowhere, stream.fileno())
+        except (OSError, ValueError, AttributeError):
+            pass  # not a file: a notebook's, or a test's
+    os.close(nowhere)
 
 
 def show_log() -> None:
@@ -48,6 +65,12 @@ class Progress:
     def show(self, row: dict) -> None:
         if self.quiet:
             return
+        try:
+            self.write(row)
+        except OSError:
+            mute_console()
+
+    def write(self, row: dict) -> None:
         if self.bar is not None:
             self.bar.set_postfix_str(summary(row), refresh=False)
             self.bar.update(1)

@@ -1,7 +1,9 @@
 """What the model is shown: one fixed string around each problem, and its variants."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
+from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.problems import Problem
 
 
@@ -26,12 +28,33 @@ def few_shot_prompt(
     examples: Iterable[Problem], render: Callable[[str], str] = render_prompt
 ) -> Callable[[str], str]:
     """A prompt function that shows solved problems before the one that is asked."""
-    solved = [f"{render(example.problem)}\n{solution_text(example)}" for example in examples]
+    prefix = few_shot_prefix(examples, render)
+    return lambda problem: prefix + render(problem)
 
-    def render_with_examples(problem: str) -> str:
-        return "\n\n\n".join([*solved, render(problem)])
 
-    return render_with_examples
+def few_shot_prefix(
+    examples: Iterable[Problem], render: Callable[[str], str] = render_prompt
+) -> str:
+    """Solved problems, each as the model is asked and as it should answer."""
+    return "".join(f"{render(e.problem)}\n{solution_text(e)}\n\n\n" for e in examples)
+
+
+def problem_prompt(problem: Problem, render: Callable[[str], str] = render_prompt) -> str:
+    """What the model is shown for a problem: solved ones first, if it has some."""
+    return problem.prefix + render(problem.problem)
+
+
+def show_examples(
+    count: int, problems: Sequence[Problem], eval_problems: Sequence[Problem]
+) -> tuple[list[Problem], list[Problem]]:
+    """Both sets with the first `count` training problems, solved, before each question.
+    Those are not trained on."""
+    if count >= len(problems):
+        raise UserError(f"--few-shot {count} leaves none of {len(problems)} problems to train on")
+    prefix = few_shot_prefix(problems[:count])
+    shown = [replace(problem, prefix=prefix) for problem in (*problems[count:], *eval_problems)]
+    split = len(problems) - count
+    return shown[:split], shown[split:]
 
 
 def solution_text(problem: Problem) -> str:

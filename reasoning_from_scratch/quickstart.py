@@ -10,6 +10,7 @@ from reasoning_from_scratch.evaluation import EvalResult, evaluate
 from reasoning_from_scratch.plots import plot_runs
 from reasoning_from_scratch.problems import load_problems
 from reasoning_from_scratch.run_start import configure
+from reasoning_from_scratch.safe_text import visible
 from reasoning_from_scratch.trainer import train
 from reasoning_from_scratch.weights import load_model_and_tokenizer
 
@@ -100,8 +101,8 @@ def two_answers(before: dict[str, EvalResult], after: dict[str, EvalResult]) -> 
     if not learned:
         return "No problem that was answered wrong before is answered right now."
     then, now = learned[0]
-    return (f"Problem: {then['problem']}\nbefore: {then['generated_text'].strip()}\n"
-            f"after:  {now['generated_text'].strip()}")  # fmt: skip
+    return visible(f"Problem: {then['problem']}\nbefore: {then['generated_text'].strip()}\n"
+                   f"after:  {now['generated_text'].strip()}")  # fmt: skip
 
 
 def next_commands(folder: Path) -> str:

@@ -85,6 +85,17 @@ def apply_rope(x, cos, sin, offset=0):
     return x * cos.to(x.dtype) + turned * sin.to(x.dtype)
 
 
+class Layout(NamedTuple):
+    """Where the tokens of a batch lie that are stored once each and without padding, (1, N).
+
+    Only attention sees rows: a prompt that several rollouts share costs everything else once.
+    """
+
+    positions: Tensor  # (1, N) of each token in its row
+    rows: list[Tensor]  # each (b, T): which token stands where, 0 for padding; short rows apart
+    back: Tensor  # (N,) a place, counted through all of `rows`, at which each token stands
+
+
 class AttentionPlan(NamedTuple):
     """What all layers of one forward pass share."""
 
@@ -93,6 +104,7 @@ class AttentionPlan(NamedTuple):
     mask: Tensor | None  # (B or 1, 1, T, S) True where a query may look; None: no limit
     causal: bool  # token t sees tokens up to t, and no mask is needed to say so
     slots: Slots | None
+    layout: Layout | None = None
 
 
 def _real_token_positions(attention_mask):
@@ -123,7 +135,7 @@ def _plan_with_cache(in_idx, cache, attention_mask):
     elif attention_mask is None:
         positions = cache.lengths[:, None] + steps  # (B, T)
         rows = torch.arange(batch, device=device)[:, None]
-        slots, new_tokens = Slots(cache.width + length, (rows, steps[None], positions)), length
+        slots, new_tokens = Slots(cache.width + length, (rows, None, positions)), length
     else:
         positions = cache.lengths[:, None] + _real_token_positions(attention_mask)  # (B, T)
         rows, tokens = attention_mask.bool().nonzero(as_tuple=True)
@@ -139,6 +151,18 @@ def _plan_with_cache(in_idx, cache, attention_mask):
     cache.uniform = slots.index is None
     cache.width = slots.width
     return positions, mask, causal, slots
+
+
+def _attend_in_rows(layout, *heads):
+    """Queries, keys and values (1, heads, N, head_dim) -> what they find (1, N, D)."""
+    # An embedding is the gather whose backward pass, a sum over rollouts, is fast on a CPU.
+    tables = [x[0].transpose(0, 1).flatten(1) for x in heads]  # (N, heads * head_dim)
+    attended = []
+    for rows in layout.rows:
+        taken = [F.embedding(rows, table) for table in tables]  # (b, T, heads * head_dim)
+        taken = [x.unflatten(-1, (-1, heads[0].shape[-1])).transpose(1, 2) for x in taken]
+        attended.append(_attend(*taken, None, True).transpose(1, 2).flatten(2).flatten(0, 1))
+    return F.embedding(layout.back[None], torch.cat(attended))
 
 
 def _attend(queries, keys, values, mask, causal):
@@ -178,6 +202,8 @@ class GroupedQueryAttention(nn.Module):
         values = self._heads(self.W_value(x))
         if cache is not None:
             keys, values = cache.append(layer, keys, values, plan.slots)
+        if plan.layout is not None:
+            return self.out_proj(_attend_in_rows(plan.layout, queries, keys, values))
         attended = _attend(queries, keys, values, plan.mask, plan.causal)
         return self.out_proj(attended.transpose(1, 2).flatten(2))
 
@@ -219,21 +245,24 @@ class Qwen3Model(nn.Module):
             self.out_head.weight = self.tok_emb.weight
         self.cfg = cfg
 
-    def hidden_states(self, in_idx, cache=None, attention_mask=None):
+    def hidden_states(self, in_idx, cache=None, attention_mask=None, layout=None):
         """Final hidden states (B, T, D). The head is left to the caller, who may need it at
         few positions only: over a vocabulary of 151,936 it costs more than several blocks.
 
         `attention_mask` (B, T) marks real tokens; None means that all are. Without a cache a
         right-padded batch needs no mask: no real token ever looks at the padding after it.
+        With a layout, `in_idx` and the result are (1, N) and (1, N, D).
         """
-        if cache is None:
+        if layout is not None:
+            positions, mask, causal, slots = layout.positions, None, True, None
+        elif cache is None:
             positions, mask, causal, slots = _plan_without_cache(in_idx, attention_mask)
         else:
             positions, mask, causal, slots = _plan_with_cache(in_idx, cache, attention_mask)
         angles = _rope_angles(positions, self.cfg["head_dim"], self.cfg["rope_base"])[:, None]
         x = self.tok_emb(in_idx)  # (B, T, D)
         cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
-        plan = AttentionPlan(cos, sin, mask, causal, slots)
+        plan = AttentionPlan(cos, sin, mask, causal, slots, layout)
         for layer, block in enumerate(self.trf_blocks):
             x = block(x, plan, cache, layer)
         return self.final_norm(x)

@@ -3,7 +3,7 @@
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import torch
 from torch import Tensor
@@ -11,7 +11,7 @@ from torch import Tensor
 from reasoning_from_scratch.clock import Clock
 from reasoning_from_scratch.own_task import own_verifier
 from reasoning_from_scratch.problems import Problem
-from reasoning_from_scratch.prompts import render_prompt
+from reasoning_from_scratch.prompts import problem_prompt
 from reasoning_from_scratch.rewards import (
     overlong_penalty,
     score_parts,
@@ -162,19 +162,23 @@ def step_problems(problems: Sequence[Problem], config, step: int, round: int = 0
 
 
 def sample_groups(
-    model, tokenizer, problems: Sequence[Problem], config, step: int, first_place: int = 0,
-    on_group: Callable[[Group], None] | None = None,
+    model, tokenizer, problems: Sequence[Problem], config, step: int,
+    places: Sequence[int] | None = None, on_group: Callable[[Group], None] | None = None,
+    version: int | None = None,
 ) -> list[Group]:  # fmt: skip
-    """Stages 1 and 2: sample a group of rollouts for each problem, without gradient.
+    """Stage 2: sample a group of rollouts for each problem, without gradient.
 
+    `places` are the problems' places within the step (default: 0, 1, ...): together with `step`
+    they choose the random streams, whoever samples. `version` is the policy's (default: `step`).
     `on_group` gets each group as soon as its last rollout has ended.
     """
     groups: dict[int, Group] = {}
-    prompts = [tokenizer.encode(render_prompt(problem.problem)) for problem in problems]
-    places = range(first_place, first_place + len(problems))
+    prompts = [tokenizer.encode(problem_prompt(problem)) for problem in problems]
+    places = range(len(problems)) if places is None else places
+    version = step if version is None else version
 
     def finished(i: int, drawn: list[Sample]) -> None:
-        groups[i] = as_group(tokenizer, problems[i], prompts[i], drawn, step, places[i])
+        groups[i] = as_group(tokenizer, problems[i], prompts[i], drawn, version, places[i])
         if on_group:
             on_group(groups[i])
 
@@ -197,7 +201,7 @@ def sample_groups(
 
 
 def as_group(
-    tokenizer, problem: Problem, prompt: list[int], samples: list[Sample], step: int, place: int
+    tokenizer, problem: Problem, prompt: list[int], samples: list[Sample], version: int, place: int
 ) -> Group:
     rollouts = []
     for number, sample in enumerate(samples):
@@ -212,7 +216,7 @@ def as_group(
                 text=tokenizer.decode(text_ids),
                 finished=sample.finished,
                 kept=sample.kept,
-                policy_version=step,
+                policy_version=version,
                 place=(place, number),
             )
         )
@@ -250,17 +254,24 @@ def reward_groups(groups: Sequence[Group], config, tokenizer) -> None:
                 rollout.reward += late
 
 
-def on_policy_rollouts(
-    model, tokenizer, problems: Sequence[Problem], config, first_step: int = 0,
-    clock: Clock | None = None, on_group: Callable[[Group], None] | None = None,
-) -> Iterator[list[Group]]:  # fmt: skip
-    """The groups of one step after another, always sampled by the model as it is now.
-    `on_group` gets each one, with its rewards, while others may still be sampled.
+Together = Callable[[Callable[[], list[Group]]], list[Group]]
 
-    The trainer sees no more than this iterator: streaming, asynchronous and many-machine
-    sampling are other functions that yield the same.
+
+def alone(sample: Callable[[], list[Group]]) -> list[Group]:
+    """On a single rank, what it samples is all there is."""
+    return sample()
+
+
+def sample_step(
+    model, tokenizer, problems: Sequence[Problem], config, step: int, clock: Clock,
+    on_group: Callable[[Group], None] | None = None, version: int | None = None,
+    own: Callable[[Sequence[int]], Sequence[int]] = list, together: Together = alone,
+) -> list[Group]:  # fmt: skip
+    """Stages 1 to 3 of one step: its problems, their rollouts, the rewards.
+
+    `on_group` gets each group, with its rewards, while others may still be sampled. On several
+    ranks, `own` chooses the places that are sampled here, and `together` gathers all groups.
     """
-    clock = clock or Clock()
 
     def rewarded(group: Group) -> None:
         with clock("reward"):
@@ -268,15 +279,31 @@ def on_policy_rollouts(
         if on_group:
             on_group(group)
 
+    groups: list[Group] = []
+    rounds = ACTIVE_SAMPLING_ROUNDS if config.active_sampling else 1
+    for round in range(rounds):
+        chosen = dict(enumerate(step_problems(problems, config, step, round), len(groups)))
+        places = own(list(chosen))
+        sample = partial(sample_groups, model, tokenizer, [chosen[place] for place in places],
+                         config, step, places, rewarded, version)  # fmt: skip
+        with clock("sampling"):
+            groups += together(sample)
+        if sum(not group.uniform for group in groups) >= config.problems_per_step:
+            break
+    return groups
+
+
+def on_policy_rollouts(
+    model, tokenizer, problems: Sequence[Problem], config, first_step: int = 0,
+    clock: Clock | None = None, on_group: Callable[[Group], None] | None = None,
+    own: Callable[[Sequence[int]], Sequence[int]] = list, together: Together = alone,
+) -> Iterator[list[Group]]:  # fmt: skip
+    """The groups of one step after another, always sampled by the model as it is now.
+
+    The trainer sees no more than this iterator: streaming, asynchronous and many-machine
+    sampling are other functions that yield the same.
+    """
+    clock = clock or Clock()
     for step in range(first_step, config.steps):
-        groups: list[Group] = []
-        rounds = ACTIVE_SAMPLING_ROUNDS if config.active_sampling else 1
-        for round in range(rounds):
-            chosen = step_problems(problems, config, step, round)
-            with clock("sampling"):
-                groups += sample_groups(
-                    model, tokenizer, chosen, config, step, len(groups), rewarded
-                )
-            if sum(not group.uniform for group in groups) >= config.problems_per_step:
-                break
-        yield groups
+        yield sample_step(model, tokenizer, problems, config, step, clock, on_group,
+                          own=own, together=together)  # fmt: skip

@@ -10,28 +10,38 @@ import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 
 import torch
 
 from reasoning_from_scratch.config import TrainConfig, from_json, to_json
-from reasoning_from_scratch.disk import write_whole
+from reasoning_from_scratch.disk import sweep, write_whole
 from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.folder_lock import FolderLock
 from reasoning_from_scratch.metrics import CSV_COLUMNS, csv_row
 from reasoning_from_scratch.rollouts import Group
+from reasoning_from_scratch.safe_text import json_line, visible
 
 log = logging.getLogger("reasoning_from_scratch")
 
-# A folder with one of these has a run in it.
-TRACES = ("config.json", "metrics.jsonl", "checkpoints.jsonl")
+# A folder with one of these has a run in it. They are deleted last, config.json after all others.
+TRACES = ("metrics.jsonl", "checkpoints.jsonl", "config.json")
 # What else a run writes: --overwrite deletes this and nothing more.
 WRITTEN = (
     "metrics.csv", "logs.log", "code.diff", "timing_spans.jsonl", "probes.jsonl", "report.html",
     "train_iteration_*", "eval_*_iteration_*", "iteration_*", "checkpoints", "curves.png",
     "nonfinite_step_*", "wandb_id", "adapter",
 )  # fmt: skip
+# What alarms and progress read in every metrics line; one without it was damaged.
+NEEDED = {
+    "step", "env/all/reward/total", "env/all/ac_tokens_per_turn", "env/all/cutoff_share",
+    "env/all/by_group/frac_mixed", "env/all/by_group/frac_all_good", "optim/nonfinite",
+}  # fmt: skip
+# What differs between a run and the same run somewhere else, or resumed.
+PLACES = ("log_path", "resume", "overwrite")
 
 
 class RunFolder:
@@ -41,6 +51,7 @@ class RunFolder:
         self.path = Path(path)
         self.rows: list[dict] = []  # the metrics lines so far
         self.total_steps = 0
+        self.lock = FolderLock(self.path)
 
     # -- start
 
@@ -58,27 +69,37 @@ class RunFolder:
     def create(self, config: TrainConfig) -> None:
         """The files of a fresh run."""
         self.refuse_used(config.overwrite)
-        try:
+        with plainly(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+            self.lock.take()
             if self.used():
                 self.clear()
-            self.path.mkdir(parents=True, exist_ok=True)
+            sweep(self.path)
             self.open_log()
-            (self.path / "code.diff").write_text(code_diff(), encoding="utf-8")
+            write_whole(self.path / "code.diff", code_diff())
             self.write_config(to_json(config) | {"versions": versions()})
             self.rewind(0, config.steps)
-        except OSError as error:
-            raise UserError(f"cannot write to {self.path}: {error.strerror}") from None
+
+    def reopen(self) -> None:
+        """A run goes on here: nobody else writes it, and what a dead process left half is gone."""
+        self.lock.take()
+        sweep(self.path)
+        self.open_log()
+
+    def close(self) -> None:
+        close_logs()
+        self.lock.free()
 
     def clear(self) -> None:
         """Delete what a run writes, and nothing else that may lie in the folder."""
-        for pattern in (*TRACES, *WRITTEN):
+        for pattern in (*WRITTEN, *TRACES):
             for path in self.path.glob(pattern):
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
 
     def open_log(self) -> None:
         """Send what is logged to logs.log too, beginning with the command."""
         close_logs()
-        handler = logging.FileHandler(self.path / "logs.log", encoding="utf-8")
+        handler = LogFile(self.path / "logs.log", encoding="utf-8")
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
         log.addHandler(handler)
         log.setLevel(logging.INFO)
@@ -93,21 +114,31 @@ class RunFolder:
 
     def read_config(self) -> TrainConfig:
         """The configuration as last resumed: the first one with all later changes applied."""
-        if not (self.path / "config.json").is_file():
-            raise UserError(f"{self.path} has no config.json, so there is no run to resume in it")
-        try:
-            values = json.loads((self.path / "config.json").read_text(encoding="utf-8"))
-        except ValueError:
-            raise UserError(f"{self.path / 'config.json'} is damaged: it is not JSON") from None
+        return from_json(self.config_values(), self.path / "config.json")
+
+    def config_values(self) -> dict:
+        path = self.path / "config.json"
+        values = read_values(path)
+        if "steps" not in values:
+            saves = sorted(self.path.glob("checkpoints/*/trainer_state.json"), reverse=True)
+            found = (read_values(save).get("config") for save in saves)
+            values = next((config for config in found if config), {})
+            if not values:
+                raise UserError(f"{path} is damaged: it is not JSON" if path.is_file() else
+                                f"{self.path} has no config.json, so there is no run to resume in it")  # noqa: E501
+            log.warning("config.json is damaged or missing; the newest save has a copy of it")
         for change in values.get("resumed", []):
             values |= change["changed"]
-        return from_json(values)
+        return values
 
     def note_resume(self, config: TrainConfig, step: int) -> None:
         """Keep the first configuration; append what this resumption changes."""
         before, after = to_json(self.read_config()), to_json(config)
         changed = {key: after[key] for key in after if after[key] != before[key]}
-        values = json.loads((self.path / "config.json").read_text(encoding="utf-8"))
+        values = read_values(self.path / "config.json") or self.config_values()
+        unknown = sorted(set(values) - set(after) - {"versions", "resumed"})
+        if unknown:
+            log.warning("config.json: this version knows no %s; left out", ", ".join(unknown))
         values.setdefault("resumed", []).append(
             {"step": step, "changed": changed, "versions": versions()}
         )
@@ -117,27 +148,31 @@ class RunFolder:
 
     def read_metrics(self, total_steps: int, before: float = math.inf) -> None:
         self.total_steps = total_steps
-        rows = read_lines(self.path / "metrics.jsonl")
-        self.rows = [row for row in rows if row["step"] < before]
+        self.rows = steps_before(self.path / "metrics.jsonl", before, NEEDED)
 
     def rewind(self, step: int, total_steps: int) -> None:
         """Drop the lines of `step` and later, which will be run again, and torn lines."""
         self.read_metrics(total_steps, step)
+        lost = sorted(set(range(step)) - {row["step"] for row in self.rows})
+        if lost:
+            log.warning("metrics.jsonl: the lines of steps %s are lost, the saved weights are not",
+                        spelled(lost))  # fmt: skip
         write_whole(self.path / "metrics.jsonl", as_lines(self.rows))
         for name in ("timing_spans.jsonl", "probes.jsonl"):
-            kept = [row for row in read_lines(self.path / name) if row["step"] < step]
-            write_whole(self.path / name, as_lines(kept))
+            write_whole(self.path / name, as_lines(steps_before(self.path / name, step, {"step"})))
         table = [list(CSV_COLUMNS), *(csv_row(row, total_steps) for row in self.rows)]
         write_whole(self.path / "metrics.csv", as_csv(table))
 
     def sync(self) -> None:
         """Make the lines so far durable: a save must not outlive the metrics of its steps."""
+        self.lock.check()
         for name in ("metrics.jsonl", "metrics.csv", "timing_spans.jsonl"):
             with open(self.path / name, "rb") as file:
                 os.fsync(file.fileno())
 
     def write_metrics(self, row: dict, spans: list[dict]) -> None:
         """Append one step to metrics.jsonl, metrics.csv and timing_spans.jsonl."""
+        self.lock.check()
         clean, bad = finite(row)
         if bad:
             log.info("step %s: not finite, written as null: %s", row["step"], ", ".join(bad))
@@ -147,13 +182,13 @@ class RunFolder:
         timing = {"step": row["step"], "spans": spans}
         append(self.path / "timing_spans.jsonl", as_lines([timing]))
 
-
     def write_for_repro(self, step: int, groups: Sequence[Group]) -> Path:
         """The rollouts whose loss or gradient was not finite, to look at and to run again."""
         path = self.path / f"nonfinite_step_{step:06d}.jsonl"
         names = ("prompt_ids", "response_ids", "logprobs", "advantage", "reward", "text")
         rollouts = [rollout for group in groups for rollout in group.rollouts]
-        path.write_text(as_lines([{n: getattr(r, n) for n in names} for r in rollouts]))
+        lines = [json_line({n: getattr(r, n) for n in names}) for r in rollouts]  # NaN as null
+        path.write_text("".join(line + "\n" for line in lines))
         return path
 
 
@@ -178,16 +213,69 @@ def append(path: Path, text: str) -> None:
         file.write(text)
 
 
-def read_lines(path: Path) -> list[dict]:
-    """The whole lines of a JSONL file. A line torn by a crash ends the file."""
+def scan_lines(path: Path) -> tuple[list[dict], list[int]]:
+    """The lines of a JSONL file, and the numbers of those that are torn or damaged."""
     rows: list[dict] = []
+    bad: list[int] = []
     if path.exists():
-        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
+        for number, line in enumerate(lines, 1):
             try:
-                rows.append(json.loads(line))
-            except ValueError:
-                break
-    return rows
+                rows += [finite(dict(json.loads(line)))[0]] if line else []
+            except (ValueError, TypeError):
+                bad.append(number)
+    return rows, bad
+
+
+def read_lines(path: Path) -> list[dict]:
+    """The whole lines of a JSONL file."""
+    return scan_lines(path)[0]
+
+
+def steps_before(path: Path, step: float, needed: set[str]) -> list[dict]:
+    """One line per step, in order; of a step that was written twice, the later one."""
+    rows, bad = scan_lines(path)
+    whole = [row for row in rows if needed <= set(row) and isinstance(row["step"], int)]
+    if bad or len(whole) < len(rows):
+        log.warning("%s: %d torn or damaged lines left out", path.name,
+                    len(bad) + len(rows) - len(whole))  # fmt: skip
+    latest = {row["step"]: row for row in whole if row["step"] < step}
+    return [latest[number] for number in sorted(latest)]
+
+
+def spelled(steps: list[int]) -> str:
+    return str(steps[0]) if len(steps) == 1 else f"{steps[0]} to {steps[-1]} ({len(steps)} lines)"
+
+
+def read_values(path: Path) -> dict:
+    """A JSON object; an empty one where there is none."""
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return values if isinstance(values, dict) else {}
+
+
+class LogFile(logging.FileHandler):
+    """A message that cannot be written, on a full disk, is lost without a traceback.
+
+    A message may quote what a model or a data set says: `cat logs.log` must show it, not obey it.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        return visible(super().format(record))
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        pass
+
+
+@contextmanager
+def plainly(path: Path) -> Iterator[None]:
+    """What the operating system refuses becomes one line."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"cannot write to {path}: {error.strerror or error}") from error
 
 
 def close_logs() -> None:
@@ -198,8 +286,16 @@ def close_logs() -> None:
             log.removeHandler(handler)
 
 
+def job_name() -> str | None:
+    """The torchrun that started this process: the same after it has restarted its ranks."""
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        return None
+    return f"{platform.node()} {os.getppid()} {os.environ['TORCHELASTIC_RUN_ID']}"
+
+
 def versions() -> dict[str, str | None]:
     return {
+        "job": job_name(),
         "reasoning_from_scratch": version("reasoning-from-scratch"),
         "torch": torch.__version__,
         "python": platform.python_version(),

@@ -3,6 +3,7 @@
 import copy
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 
@@ -18,12 +19,21 @@ from reasoning_from_scratch.memory import checkpoint_blocks, fit_memory, parse_s
 from reasoning_from_scratch.muon import MuonAdamW
 from reasoning_from_scratch.optim import AdamW
 from reasoning_from_scratch.own_task import own_verifier
+from reasoning_from_scratch.parallel import Ranks
 from reasoning_from_scratch.preflight import preflight_summary
+from reasoning_from_scratch.problem_checks import usable_problems
 from reasoning_from_scratch.problems import Problem, load_problems
 from reasoning_from_scratch.progress import Progress, show_log
-from reasoning_from_scratch.prompts import render_prompt
+from reasoning_from_scratch.prompts import problem_prompt, show_examples
+from reasoning_from_scratch.ray_start import connect
 from reasoning_from_scratch.recipes import get_recipe, loss_fn_changes
-from reasoning_from_scratch.run_folder import RunFolder, log
+from reasoning_from_scratch.run_folder import RunFolder, job_name, log, plainly
+from reasoning_from_scratch.torchrun import (
+    agreed_config,
+    check_restartable,
+    is_restart,
+    start_ranks,
+)
 from reasoning_from_scratch.tracker import Tracker, import_wandb
 from reasoning_from_scratch.training_run import TrainingRun
 from reasoning_from_scratch.weights import load_model_and_tokenizer, load_weights, save_hf_folder
@@ -40,43 +50,96 @@ def start_run(
     """Load what `config` names, unless it is given, and open its run folder."""
     if not quiet:
         show_log()
+    check_restartable(config)
     config = with_folder(resolved(config))
+    ranks, device = start_ranks(config)
+    config = agreed_config(config, ranks)
+    log.disabled = not ranks.writes
     folder = RunFolder(config.log_path)
-    if not config.resume:
-        folder.refuse_used(config.overwrite)  # before minutes of loading
-    if config.reward:
-        own_verifier(config.reward)
-    if config.memory_budget:
-        parse_size(config.memory_budget)  # likewise
-    if config.wandb:
-        import_wandb()
+    config = ranks.from_first(lambda: claimed(config, folder))  # before minutes of loading
+    check_extras(config)
     if model is None:
-        device = trusted_device(config.device)
-        dtype = default_dtype(device) if config.dtype == "auto" else getattr(torch, config.dtype)
-        model, tokenizer = load_model_and_tokenizer(config.model, device, dtype=dtype)
+        model, tokenizer = starting_model(config, device, ranks)
+    change_weights(model, config)
+    ranks.same_as_first(model.state_dict())
+    reference = frozen_copy(model) if config.kl != "none" else None
+    problems, eval_problems = both_sets(config, problems, eval_problems)
+    checkpoints = Checkpoints(folder.path, lambda path: save_weights(run, path))
+    start = ranks.from_first(lambda: open_folder(config, folder, checkpoints, model))
+    if start.save is not None:
+        ranks.same_as_first(model.state_dict())
+    run = TrainingRun(
+        config=config,
+        model=ranks.spread(model),
+        tokenizer=tokenizer,
+        problems=problems,
+        eval_problems=eval_problems,
+        optimizer=make_optimizer(ranks.trainable(model), config),
+        reference=ranks.spread(reference),
+        folder=folder,
+        checkpoints=checkpoints,
+        ranks=ranks,
+        first_step=start.step,
+        done=start.step,
+    )
+    ranks.advice = f"rfs train --resume {folder.path} goes on"
+    take_up(run, start)
+    prepare_model(run)
+    run.tracker = Tracker.start(config, folder) if ranks.writes else Tracker()
+    run.progress = Progress(config.steps, run.first_step, quiet=quiet or not ranks.writes)
+    return run
+
+
+def change_weights(model: nn.Module, config: TrainConfig) -> None:
+    """Other weights than the model's own, and LoRA's additions, where they are asked for."""
     if config.load_checkpoint_path:
         load_weights(model, checkpoint_weights(config.load_checkpoint_path))
     if config.lora_rank:
         add_lora(model, config.lora_rank, config.lora_alpha, config.seed)
+
+
+def both_sets(
+    config: TrainConfig,
+    problems: Sequence[Problem] | None,
+    eval_problems: Sequence[Problem] | None,
+) -> tuple[Sequence[Problem], Sequence[Problem]]:
+    """To train on and to evaluate on: what is given, or what the configuration names."""
     problems = problems or load_problems(config.problems, config.data_path, config.problem_limit)
     if config.eval_every and not eval_problems:
         eval_problems = load_problems(config.eval_problems, limit=config.eval_limit)
-    run = TrainingRun(
-        config=config,
-        model=model,
-        tokenizer=tokenizer,
-        problems=problems,
-        eval_problems=eval_problems or [],
-        optimizer=make_optimizer(model, config),
-        reference=frozen_copy(model) if config.kl != "none" else None,
-        folder=folder,
-        checkpoints=Checkpoints(folder.path, lambda path: save_weights(run, path)),
-    )
-    open_folder(run)
-    prepare_model(run)
-    run.tracker = Tracker.start(config, folder)
-    run.progress = Progress(config.steps, run.first_step, quiet=quiet)
-    return run
+    if config.few_shot:
+        return show_examples(config.few_shot, problems, eval_problems or [])
+    return problems, eval_problems or []
+
+
+def claimed(config: TrainConfig, folder: RunFolder) -> TrainConfig:
+    """Refuse a folder with a run in it, unless torchrun has restarted us and the run is ours."""
+    if config.sampler == "ray":  # where it cannot be reached, nothing is begun
+        connect(config.ray_address)
+    if config.resume:
+        return config
+    if is_restart() and folder.used() and folder.config_values()["versions"]["job"] == job_name():
+        return replaced(config, resume=config.log_path, overwrite=False)
+    folder.refuse_used(config.overwrite)
+    return config
+
+
+def check_extras(config: TrainConfig) -> None:
+    """What would otherwise fail after minutes of loading."""
+    if config.reward:
+        own_verifier(config.reward)
+    if config.memory_budget:
+        parse_size(config.memory_budget)
+    if config.wandb:
+        import_wandb()
+
+
+def starting_model(
+    config: TrainConfig, device: str, ranks: Ranks
+) -> tuple[nn.Module, object]:
+    place = trusted_device(device)
+    dtype = default_dtype(place) if config.dtype == "auto" else getattr(torch, config.dtype)
+    return load_model_and_tokenizer(config.model, ranks.loading_device(place), dtype=dtype)
 
 
 def make_optimizer(model: nn.Module, config: TrainConfig) -> AdamW:
@@ -102,10 +165,10 @@ def checkpoint_weights(path: str | Path) -> Path:
 def save_weights(run: TrainingRun, path: Path) -> None:
     """Weights that anything loads: LoRA merged into them, and by itself in adapter/."""
     if run.config.lora_rank:
-        save_peft(run.model, run.folder.path / "adapter", run.config.model)
-        save_hf_folder(merged(run.model), run.tokenizer, path)
+        save_peft(run.whole_model, run.folder.path / "adapter", run.config.model)
+        save_hf_folder(merged(run.whole_model), run.tokenizer, path)
     else:
-        save_hf_folder(run.model, run.tokenizer, path)
+        save_hf_folder(run.whole_model, run.tokenizer, path)
 
 
 def with_folder(config: TrainConfig) -> TrainConfig:
@@ -118,41 +181,75 @@ def with_folder(config: TrainConfig) -> TrainConfig:
     return replaced(config, log_path=f"runs/{config.recipe}-{Path(config.model).name}-{stamp}")
 
 
-def open_folder(run: TrainingRun) -> None:
-    """A fresh run folder; or, resuming, everything as it was after the newest whole save."""
-    config = run.config
-    if not config.resume:
-        run.folder.create(config)
-        return
-    run.folder.open_log()
-    line = run.checkpoints.newest_whole()
-    if line is not None:
-        place = run.checkpoints.place(line)
-        tensors, state = load_trainer_state(place)
-        if config.lora_rank:  # the weights themselves never changed
-            load_lora(run.model, tensors)
+@dataclass
+class Start:
+    """Where a run begins: at its newest whole save, if there is one."""
+
+    step: int = 0
+    updates: int = 0
+    save: Path | None = None
+    rows: list[dict] = field(default_factory=list)  # the metrics lines so far
+
+
+def open_folder(
+    config: TrainConfig, folder: RunFolder, checkpoints: Checkpoints, model: nn.Module
+) -> Start:
+    """A fresh run folder; or, resuming, folder and weights as after the newest whole save."""
+    with plainly(folder.path):
+        if not config.resume:
+            folder.create(config)
+            return Start()
+        folder.reopen()
+        start = saved_start(checkpoints, config, model)
+        if start.step >= config.steps:
+            folder.read_metrics(config.steps)
+            checkpoints.sweep_up()
+            log.info("%s has run its %d steps; a larger --steps goes on",
+                     config.resume, config.steps)  # fmt: skip
         else:
-            load_weights(run.model, place)
-        run.optimizer.load_state_dict(tensors, state["updates"])
-        run.first_step = run.done = line["batch"]
-    if run.first_step >= config.steps:
-        run.folder.read_metrics(config.steps)
-        log.info("%s has run its %d steps; a larger --steps goes on", config.resume, config.steps)
-        return
-    run.folder.note_resume(config, run.first_step)
-    run.folder.rewind(run.first_step, config.steps)
-    run.checkpoints.rewind(run.first_step)
-    log.info("resuming %s at step %d of %d", config.resume, run.first_step, config.steps)
+            folder.note_resume(config, start.step)
+            folder.rewind(start.step, config.steps)
+            checkpoints.rewind(start.step)
+            log.info("resuming %s at step %d of %d", config.resume, start.step, config.steps)
+        return replace(start, rows=folder.rows)
+
+
+def saved_start(checkpoints: Checkpoints, config: TrainConfig, model: nn.Module) -> Start:
+    line = checkpoints.newest_whole()
+    if line is None:
+        return Start()
+    place = checkpoints.place(line)
+    tensors, state = load_trainer_state(place)
+    if config.lora_rank:  # the weights themselves never changed
+        load_lora(model, tensors)
+    else:
+        load_weights(model, place)
+    return Start(line["batch"], state["updates"], place)
+
+
+def take_up(run: TrainingRun, start: Start) -> None:
+    """Optimizer state and metrics, which rank 0 has read, on every rank."""
+    run.folder.rows = start.rows
+    if start.save is not None:
+        tensors = load_trainer_state(start.save)[0] if run.ranks.writes else {}
+        run.ranks.load_state(run.optimizer, tensors, start.updates)
 
 
 def prepare_model(run: TrainingRun) -> None:
     """Preflight, memory budget, checkpointing, compilation: what happens before step 1."""
     config, model = run.config, run.model
+    check = {"tokenizer": run.tokenizer, "context_length": model.cfg["context_length"],
+             "graded": not config.reward}  # fmt: skip
+    run.problems = usable_problems(run.problems, **check)
+    if run.eval_problems:
+        run.eval_problems = usable_problems(run.eval_problems, **check)
     # The preflight judges answers with the grader; a verifier of one's own shows in step 1.
     if config.preflight and run.first_step == 0 and not config.reward:
-        look_ahead(run)
+        with run.ranks.whole(model):
+            if run.ranks.writes:
+                look_ahead(run)
     if config.memory_budget:
-        prompts = (run.tokenizer.encode(render_prompt(p.problem)) for p in run.problems)
+        prompts = (run.tokenizer.encode(problem_prompt(p)) for p in run.problems)
         longest = max(map(len, prompts)) + config.max_new_tokens
         run.config = config = fit_memory(model, run.optimizer, config, longest)
     if config.gradient_checkpointing:

@@ -25,6 +25,12 @@ def _spell(match: re.Match) -> str:
     return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
 
 
+def one_line(text: str, limit: int) -> str:
+    """`visible` text without line breaks, and not much longer than the limit."""
+    text = shorten(visible(shorten(text, limit)), limit)  # spelled out it may be 4 times as long
+    return text.replace("\n", " ").replace("\t", " ")
+
+
 def shorten(text: str, limit: int) -> str:
     """The beginning and the end of a long text, and how much is missing between them."""
     if len(text) <= limit + 50:  # about as long as the words that would stand for the rest

@@ -24,6 +24,7 @@ from reasoning_from_scratch.distribution import (
     uniform_at,
 )
 from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.packing import packed_for_decoding
 from reasoning_from_scratch.qwen3 import KVCache
 
 __all__ = [
@@ -40,6 +41,10 @@ PREFILL_TOKENS = 16_384  # at most this many prompt tokens, padding included, in
 NOT_FINITE = "the model's logits are not finite: its weights are damaged or it has diverged"
 BURST = {"cpu": 1}  # decoding steps between two looks at the tokens, by device; else 8:
 # a look makes a GPU wait, and costs at most 7 tokens of a rollout that has ended
+
+
+class NotFinite(UserError):
+    """The model's logits are no numbers any more."""
 
 
 @dataclass
@@ -190,7 +195,7 @@ class _Batch:
         sample = row.sample
         if not math.isfinite(logprob):
             where = f"prompt {row.prompt}, after {len(sample.ids)} sampled tokens"
-            raise UserError(f"{NOT_FINITE} ({where})")
+            raise NotFinite(f"{NOT_FINITE} ({where})")
         sample.ids.append(token)
         sample.logprobs.append(logprob)
         sample.entropies.append(entropy)
@@ -223,10 +228,11 @@ def _check_request(model, prompts, num_samples, max_new_tokens, temperature, top
             raise UserError(f"{name}={value} is out of range")
     if streams is not None and len(streams) != len(prompts):
         raise UserError(f"{len(streams)} random streams for {len(prompts)} prompts")
-    vocabulary = model.cfg["vocab_size"]
+    vocabulary, context = model.cfg["vocab_size"], model.cfg.get("context_length", math.inf)
     for i, prompt in enumerate(prompts):
-        if not prompt:
-            raise UserError(f"prompt {i} has no tokens; there is nothing to continue")
+        if not 0 < len(prompt) <= context:
+            why = "there is nothing to continue" if not prompt else f"the model reads {context}"
+            raise UserError(f"prompt {i} has {len(prompt) or 'no'} tokens; {why}")
         if max(prompt) >= vocabulary or min(prompt) < 0:
             raise UserError(
                 f"prompt {i} has a token outside of the model's vocabulary of {vocabulary}; "
@@ -270,7 +276,8 @@ def generate(
     max_length = max(map(len, prompts), default=0) + max_new_tokens
     n_rows = min(max(1, max_rows), len(rows))
     queue = _Queue(model, prompts, rows, math.ceil(n_rows / num_samples), max_length)
-    batch = _Batch(model, n_rows, max_new_tokens, stop_ids, (temperature, top_p, top_k))
+    decoder = packed_for_decoding(model, n_rows, max_new_tokens)
+    batch = _Batch(decoder, n_rows, max_new_tokens, stop_ids, (temperature, top_p, top_k))
     unfinished = [num_samples] * len(prompts)
     while batch.fill(queue):
         for row in batch.record(batch.decode()):
@@ -303,7 +310,7 @@ def stream(
     for position in range(max_new_tokens):
         draw = sample_next_token(logits, u[position:position + 1], temperature, top_p, top_k)
         if not draw.logprobs.isfinite().item():
-            raise UserError(f"{NOT_FINITE} (after {position} sampled tokens)")
+            raise NotFinite(f"{NOT_FINITE} (after {position} sampled tokens)")
         if draw.tokens.item() in stop_ids:
             return
         yield draw.tokens.item()

@@ -1,7 +1,6 @@
 """Tensors and configurations in files: our names and Hugging Face's, .pth and safetensors."""
 
 import json
-import pickle
 import re
 import zipfile
 from collections.abc import Mapping
@@ -13,6 +12,14 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.file_checks import (
+    FLOATS,
+    Damaged,
+    Refused,
+    check_pth,
+    check_safetensors,
+    check_tensors,
+)
 from reasoning_from_scratch.transfers import replacing
 
 # Our name -> Hugging Face's; {} is the number of the layer.
@@ -33,6 +40,18 @@ NAMES = {
     "out_head.weight": "lm_head.weight",
 }
 HF_NAMES = {theirs: ours for ours, theirs in NAMES.items()}
+# The same for the sizes in a configuration.
+SIZES = {
+    "vocab_size": "vocab_size",
+    "context_length": "max_position_embeddings",
+    "emb_dim": "hidden_size",
+    "n_heads": "num_attention_heads",
+    "n_layers": "num_hidden_layers",
+    "hidden_dim": "intermediate_size",
+    "n_kv_groups": "num_key_value_heads",
+}
+MAX_SIZE, MAX_LAYERS = 10_000_000, 1_000  # Qwen3-32B: 151,936 and 64
+SHARD = re.compile(r"[\w-][\w.-]{0,200}", re.ASCII)  # a file beside its index, never elsewhere
 WRAPPERS = re.compile(r"^((_orig_mod|module)\.)+")  # of torch.compile, DistributedDataParallel
 
 
@@ -80,36 +99,57 @@ def _read_folder(folder: Path) -> dict[str, Tensor]:
     if not index.exists():
         return _read_safetensors(folder / "model.safetensors")
     state = {}
-    for shard in sorted(set(read_json(index)["weight_map"].values())):
+    for shard in _shards(index):
         state |= _read_safetensors(folder / shard)
     return state
+
+
+def _shards(index: Path) -> list[str]:
+    names = read_json(index).get("weight_map")
+    names = list(names.values()) if isinstance(names, dict) else [None]
+    if not all(isinstance(name, str) and SHARD.fullmatch(name) for name in names):
+        raise UserError(f"{index}: expected a weight_map of names of files beside it")
+    return sorted(set(names))
 
 
 def _read_safetensors(path: Path) -> dict[str, Tensor]:
     if not path.is_file():
         raise UserError(f"{path.parent} is incomplete: expected a file {path.name}, found none")
     try:
+        check_safetensors(path)
         return load_file(path)
+    except Damaged as error:
+        raise UserError(f"{path} is damaged, cut off or not a safetensors file: {error}") from None
     except SafetensorError as error:
         raise UserError(f"{path} is damaged, cut off or not a safetensors file") from error
 
 
 def _read_pth(path: Path) -> dict[str, Tensor]:
     try:
+        check_pth(path)
         # Only files in the zip format can be mapped; PyTorch has written them since 1.6.
         state = torch.load(
             path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path)
         )
+        if is_state(state):
+            check_tensors(state, path)
+    except Refused as error:
+        raise UserError(
+            f"refused {path}: it is a pickle that would {error}, expected tensors only"
+        ) from None
+    except Damaged as error:
+        raise UserError(f"{path} is damaged, cut off or not a PyTorch file: {error}") from None
     except Exception as error:  # an unpickler that reads another kind of file raises anything
-        if isinstance(error, pickle.UnpicklingError) and "global" in str(error).lower():
-            raise UserError(
-                f"refused {path}: it is a pickle that would run code, expected tensors only"
-            ) from None
         raise UserError(f"{path} is damaged, cut off or not a PyTorch file") from error
-    is_state = isinstance(state, dict) and all(isinstance(v, Tensor) for v in state.values())
-    if not is_state:
+    if not is_state(state):
         raise UserError(f"{path} holds {_kind(state)}, expected a state dict of tensors")
     return state
+
+
+def is_state(found: object) -> bool:
+    return isinstance(found, dict) and all(
+        isinstance(name, str) and isinstance(value, Tensor) for name, value in found.items()
+    )
 
 
 def _kind(found: object) -> str:
@@ -120,11 +160,14 @@ def _kind(found: object) -> str:
 
 def read_json(path: Path) -> dict:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UserError(f"{path.parent} is not a model folder: it has no {path.name}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is not JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise UserError(f"{path} is not a JSON object with fields")
+    return found
 
 
 def save_state(state: Mapping[str, Tensor], path: str | Path) -> None:
@@ -145,8 +188,8 @@ def save_state(state: Mapping[str, Tensor], path: str | Path) -> None:
 
 def config_from_hf(hf: Mapping, origin: str | Path = "config.json") -> dict:
     """Our configuration for Hugging Face's; what our model cannot compute is refused."""
-    rope = hf.get("rope_parameters") or {}  # transformers 5; before: rope_theta, rope_scaling
-    scaling = hf.get("rope_scaling") or {}
+    rope = _fields(hf, "rope_parameters")  # transformers 5; before: rope_theta, rope_scaling
+    scaling = _fields(hf, "rope_scaling")
     needed = {
         "model_type": ("qwen3", hf.get("model_type")),
         "hidden_act": ("silu", hf.get("hidden_act", "silu")),
@@ -159,23 +202,43 @@ def config_from_hf(hf: Mapping, origin: str | Path = "config.json") -> dict:
     for key, (expected, found) in needed.items():
         if found != expected:
             raise UserError(f"{origin}: expected {key} {expected}, found {found}")
-    try:
-        return {
-            "vocab_size": hf["vocab_size"],
-            "context_length": hf["max_position_embeddings"],
-            "emb_dim": hf["hidden_size"],
-            "n_heads": hf["num_attention_heads"],
-            "n_layers": hf["num_hidden_layers"],
-            "hidden_dim": hf["intermediate_size"],
-            "head_dim": hf.get("head_dim", 128),  # the default of Qwen3Config
-            "qk_norm": True,
-            "n_kv_groups": hf["num_key_value_heads"],
-            "rope_base": float(hf.get("rope_theta") or rope["rope_theta"]),
-            "dtype": getattr(torch, hf.get("dtype") or hf.get("torch_dtype") or "float32"),
-            "tie_embeddings": hf.get("tie_word_embeddings", False),
-        }
-    except KeyError as error:
-        raise UserError(f"{origin} has no {error.args[0]}") from None
+    theta = hf.get("rope_theta") or rope.get("rope_theta")
+    return {key: _size(hf, theirs, origin) for key, theirs in SIZES.items()} | {
+        "head_dim": _size({"head_dim": 128} | dict(hf), "head_dim", origin),  # Qwen3Config's
+        "qk_norm": True,
+        "rope_base": float(_number(theta, "rope_theta", origin)),
+        "dtype": _dtype(hf.get("dtype") or hf.get("torch_dtype") or "float32", origin),
+        "tie_embeddings": bool(hf.get("tie_word_embeddings", False)),
+    }
+
+
+def _fields(hf: Mapping, name: str) -> dict:
+    found = hf.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def _size(hf: Mapping, name: str, origin: str | Path) -> int:
+    if type(_number(hf.get(name), name, origin)) is not int:
+        raise UserError(f"{origin}: expected a whole number as {name}, found {hf[name]}")
+    largest = MAX_LAYERS if name == "num_hidden_layers" else MAX_SIZE
+    if hf[name] > largest:
+        raise UserError(f"{origin}: expected {name} up to {largest:,}, found {hf[name]}")
+    return hf[name]
+
+
+def _number(value: object, name: str, origin: str | Path) -> int | float:
+    if value is None:
+        raise UserError(f"{origin} has no {name}")
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1e18:
+        raise UserError(f"{origin}: expected a number above 0 as {name}, found {value}")
+    return value
+
+
+def _dtype(name: object, origin: str | Path) -> torch.dtype:
+    known = {str(dtype).removeprefix("torch."): dtype for dtype in FLOATS.values()}
+    if name not in list(known):
+        raise UserError(f"{origin}: expected dtype {' or '.join(known)}, found {name}")
+    return known[name]
 
 
 def config_to_hf(cfg: Mapping, eos_token_id: int, pad_token_id: int) -> dict:

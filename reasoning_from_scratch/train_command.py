@@ -10,13 +10,18 @@ from reasoning_from_scratch.run_start import configure, resumed_config
 def train_command(argv: list[str]) -> int:
     """Reads the flags itself, because the defaults depend on --recipe and --resume."""
     config = parse_flags(argv)
-    from reasoning_from_scratch.trainer import train
+    from reasoning_from_scratch.trainer import train  # late: --help needs no torch
 
     result = train(config)
+    return told_end(result, f"done: {result.folder} holds the weights, metrics.csv and report.html")
+
+
+def told_end(result, done: str) -> int:
+    """Rank 0 says how the run ended; the exit code of a command."""
+    if result.writes:
+        print(result.stopped or done)
     if result.stopped:
-        print(result.stopped)
         return 130 if result.stopped.startswith("interrupted") else 1
-    print(f"done: {result.folder} holds the weights, metrics.csv and report.html")
     return 0
 
 

@@ -1,5 +1,6 @@
 """TrainingRun: all that a run holds while it runs, and what is done beside the updates."""
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
@@ -8,21 +9,29 @@ from torch import nn
 
 from reasoning_from_scratch.checkpoints import Checkpoints
 from reasoning_from_scratch.clock import Clock
-from reasoning_from_scratch.config import TrainConfig, replaced
+from reasoning_from_scratch.config import TrainConfig, replaced, to_json
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation import pass_at_k
 from reasoning_from_scratch.health import new_alarms
 from reasoning_from_scratch.lora import lora_state
 from reasoning_from_scratch.metrics import with_short_names
 from reasoning_from_scratch.optim import AdamW
+from reasoning_from_scratch.own_task import own_verifier
+from reasoning_from_scratch.parallel import Ranks
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.progress import Progress
-from reasoning_from_scratch.report import record_probes, write_iteration, write_run_report
+from reasoning_from_scratch.report import (
+    grader,
+    record_probes,
+    write_iteration,
+    write_run_report,
+)
 from reasoning_from_scratch.rollouts import Group, reward_groups, sample_groups
-from reasoning_from_scratch.run_folder import RunFolder, close_logs, log
+from reasoning_from_scratch.run_folder import PLACES, RunFolder, finite, log, read_lines
 from reasoning_from_scratch.tracker import Tracker
 
 PROBE_PROBLEMS = 4  # problems whose answers are followed through the whole run
+PAGE_REST = 20  # so many times as long as report.html took to write, it is left alone
 NONFINITE_LIMIT = 5  # so many steps in a row without a finite gradient end the run
 
 
@@ -39,21 +48,33 @@ class TrainingRun:
     reference: nn.Module | None
     folder: RunFolder
     checkpoints: Checkpoints
+    ranks: Ranks = field(default_factory=Ranks)
     first_step: int = 0
     progress: Progress = field(default_factory=lambda: Progress(0, quiet=True))
     tracker: Tracker = field(default_factory=Tracker)
     clock: Clock = field(default_factory=Clock)
+    whole_model: nn.Module | None = None  # while it is being saved
     done: int = 0  # steps whose update is in the weights
+    page_end: float = 0.0  # when report.html was written last, and how long that took
+    page_seconds: float = 0.0
+    settled: int = -1  # optimizer steps in the finished training steps; -1 while one finishes
 
     def __enter__(self) -> "TrainingRun":
+        self.settled = self.optimizer.updates
+        if self.done >= self.config.steps:
+            self.complete_report()
         return self
+
+    def unchanged(self) -> bool:
+        """True until the step that runs now has changed the weights: it can still be given up."""
+        return self.optimizer.updates == self.settled
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self.progress.close()
         self.tracker.finish()
         if isinstance(error, UserError):
             log.error("%s", error)
-        close_logs()
+        self.folder.close()
         if isinstance(error, OSError):
             why = f"{error.strerror or error}; what was saved is whole"
             raise UserError(f"{self.folder.path}: {why}: --resume {self.folder.path}") from error
@@ -72,17 +93,27 @@ class TrainingRun:
             asked = replaced(config, rollouts=config.eval_samples, keep_sampling_mask=False)
             if config.eval_samples == 1:
                 asked = replaced(asked, temperature=0.0)  # greedy
-            groups = sample_groups(self.model, self.tokenizer, self.eval_problems, asked, 0)
-            reward_groups(groups, config, self.tokenizer)
+            groups = self.ranks.together(lambda: self.answered(asked))
         self.report_rollouts(f"eval/{config.eval_problems}", step, groups)
         metrics = eval_metrics(config.eval_problems, groups)
         best = self.checkpoints.best()
-        if best is None or metrics["eval_acc"] > best["eval_acc"]:
+        if self.ranks.agreed(best is None or metrics["eval_acc"] > best["eval_acc"]):
             self.save(step, best=True, eval_acc=metrics["eval_acc"], with_state=False)
         return metrics
 
+    def answered(self, asked: TrainConfig) -> list[Group]:
+        """This rank's share of the held-out problems, answered and graded."""
+        places = self.ranks.own(range(len(self.eval_problems)))
+        problems = [self.eval_problems[place] for place in places]
+        groups = sample_groups(self.model, self.tokenizer, problems, asked, 0, places)
+        reward_groups(groups, self.config, self.tokenizer)
+        return groups
+
     def report_rollouts(self, split: str, step: int, groups: Sequence[Group]) -> None:
         """All rollouts of a step for people and machines, before any group is dropped."""
+        if not self.ranks.writes:
+            return
+        self.folder.lock.check()
         with self.clock("report"):
             write_iteration(
                 self.folder.path, split, step, groups, self.tokenizer,
@@ -93,20 +124,41 @@ class TrainingRun:
         """report.html from the files, and what the model answers to the probe problems now."""
         every = self.config.report_every
         ends = step in (self.first_step, self.config.steps)
-        if not ends and not (every and step % every == 0):
-            return
-        with self.clock("report"):
+        if ends or (every and step % every == 0):
+            self.refresh_report(step)
+
+    def complete_report(self) -> None:
+        """Of a run that was killed between its last save and its last page."""
+        probes = read_lines(self.folder.path / "probes.jsonl")
+        if self.ranks.agreed(self.done not in [row.get("step") for row in probes]):
+            self.first_step = 0
+            self.refresh_report(self.done)
+
+    def refresh_report(self, step: int) -> None:
+        with self.clock("report"), self.ranks.whole(self.model):
+            if not self.ranks.writes:
+                return
             probes = (self.eval_problems or self.problems)[:PROBE_PROBLEMS]
+            own = self.config.reward
             record_probes(self.folder.path, step, self.model, self.tokenizer, probes,
-                          self.config.max_new_tokens)  # fmt: skip
+                          self.config.max_new_tokens,
+                          own_verifier(own).value if own else grader)  # fmt: skip
             if step > self.first_step:
-                write_run_report(self.folder.path)
+                self.write_page(last=step == self.config.steps)
+
+    def write_page(self, last: bool) -> None:
+        """report.html is read from all files so far: the longer that takes, the rarer it is."""
+        before = time.monotonic()
+        if last or before - self.page_end > PAGE_REST * self.page_seconds:
+            write_run_report(self.folder.path)
+            self.page_end = time.monotonic()
+            self.page_seconds = self.page_end - before
 
     # -- the end of a step
 
     def finish_step(self, step: int, metrics: dict[str, float]) -> str:
         """Metrics, saves, alarms. The answer says why the run must end now; "" if it goes on."""
-        config, self.done = self.config, step + 1
+        config, self.done, self.settled = self.config, step + 1, -1
         last = self.done == config.steps
         if last and config.eval_every:
             metrics |= self.evaluate(self.done)
@@ -117,10 +169,8 @@ class TrainingRun:
             "progress/done_frac": self.done / config.steps,
             **with_short_names(metrics),
         }
-        self.folder.write_metrics(row | times | self.speeds(row, times), spans)
-        self.progress.show(self.folder.rows[-1])
-        self.tracker.log(self.folder.rows[-1])
-        stopped = self.look_after()
+        self.record(row | times | self.speeds(row, times), spans)
+        stopped = self.ranks.agreed(self.look_after())
         if last:
             self.save(self.done, final=True)
             self.refresh_report_if_due(self.done)
@@ -128,11 +178,21 @@ class TrainingRun:
             self.save(self.done)
         elif stopped or (config.rolling_every and self.done % config.rolling_every == 0):
             self.save(self.done, rolling=True)
+        self.settled = self.optimizer.updates
         return stopped
+
+    def record(self, row: dict, spans: list[dict]) -> None:
+        if not self.ranks.writes:
+            self.folder.rows.append(finite(row)[0])  # alarms look at the steps so far
+            return
+        self.folder.write_metrics(row, spans)
+        self.progress.show(self.folder.rows[-1])
+        self.tracker.log(self.folder.rows[-1])
 
     def speeds(self, row: dict, times: dict[str, float]) -> dict[str, float | None]:
         tokens = row["env/all/total_ac_tokens"]
-        seconds = {"sample": times.get("time/sampling", 0)}
+        # With a sampler beside the trainer, time/sampling is only what the trainer waited.
+        seconds = {"sample": times.get("time/sampler", times.get("time/sampling", 0))}
         # A step without an update took no time to train, which is no speed.
         seconds["train"] = times.get("time/train", 0) if row["optim/updates"] else 0
         return {
@@ -141,6 +201,8 @@ class TrainingRun:
         }
 
     def report_nonfinite(self, step: int, groups: Sequence[Group]) -> None:
+        if not self.ranks.writes:
+            return
         path = self.folder.write_for_repro(step, groups)
         log.warning("step %d: loss or gradient was not finite, so no update; its rollouts are in "
                     "%s", step, path)  # fmt: skip
@@ -159,20 +221,49 @@ class TrainingRun:
 
     # -- saving
 
-    def save(self, batch: int, with_state: bool = True, **extras: object) -> None:
+    def save(
+        self, batch: int, with_state: bool = True, prune: bool = True, **extras: object
+    ) -> None:
         with self.clock("save"):
-            optimizer = self.optimizer.state_dict() | lora_state(self.model) if with_state else None
-            state = {"batch": batch, "updates": self.optimizer.updates}
+            self.whole_model = self.ranks.whole_model(self.model)
+            optimizer = self.ranks.whole_state(self.optimizer) if with_state else None
+            if not self.ranks.writes:
+                return
+            if with_state:
+                optimizer |= lora_state(self.whole_model)
+            config = {k: v for k, v in to_json(self.config).items() if k not in PLACES}
+            state = {"batch": batch, "updates": self.optimizer.updates, "config": config}
             self.folder.sync()
             self.checkpoints.save(batch, optimizer, state, **extras)
-            self.checkpoints.prune(self.config.keep_last)
+            if prune:
+                self.checkpoints.prune(self.config.keep_last)
+            self.whole_model = None
 
     def save_interrupted(self) -> str:
-        """After Ctrl-C: the weights after the last whole step."""
+        """After a signal: the weights after the last whole step. "" if that was the last one."""
+        self.optimizer.zero_grad()  # of a step that was given up
+        if self.done == self.config.steps:
+            return ""
         self.save(self.done, rolling=True)
         sentence = (f"interrupted after {self.done} of {self.config.steps} steps; saved. "
                     f"Continue with: rfs train --resume {self.folder.path}")  # fmt: skip
         log.info(sentence)
+        return sentence
+
+    def stop_diverged(self, error: UserError) -> str:
+        """The sampler met logits that are no numbers. A save beside the earlier ones: if the
+        weights are to blame, resuming goes back to those."""
+        if self.ranks.size > 1:  # a save needs all ranks, and the others are still sampling
+            raise error
+        self.optimizer.zero_grad()
+        before = [line for line in self.checkpoints.lines if "state_path" in line]
+        self.save(self.done, prune=False, rolling=True)
+        sentence = (f"stopped after {self.done} of {self.config.steps} steps, saved: {error}. "
+                    f"Try --resume {self.folder.path} with a lower --lr")  # fmt: skip
+        if before:
+            last = self.checkpoints.folder / f"{self.done:06d}"
+            sentence += f"; if it stops here again, delete {last} to resume from the save before"
+        log.error(sentence)
         return sentence
 
 
@@ -185,6 +276,6 @@ def eval_metrics(name: str, groups: Sequence[Group]) -> dict[str, float]:
     samples = len(groups[0].rollouts)
     # A verifier of your own may also pay in part: right is what earns everything.
     right = [sum(r.rewards["correct"] >= 1 for r in group.rollouts) for group in groups]
-    for k in (k for k in (*range(1, 17), 32, 64) if k <= samples and samples > 1):
+    for k in (k for k in (*range(1, 17), 32, 64) if k <= samples):
         metrics[f"{name}/pass@{k}"] = fmean(pass_at_k(samples, c, k) for c in right)
     return metrics | {"eval_acc": metrics[f"{name}/env/all/correct"]}

@@ -7,10 +7,12 @@ the name `.NAME.part` and gets its own name only when length, hash and content h
 import hashlib
 import json
 import os
+import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 
 import requests
@@ -23,6 +25,8 @@ TIMEOUT = (10, 30)  # seconds to connect; seconds without a byte
 TRIES = 3  # in a row that bring nothing new
 PAUSE = 1.0  # seconds before the second try, doubled for the third
 CHUNK = 1 << 14  # bytes; what a break can lose
+MOST_WITHOUT_LENGTH = 200_000_000  # bytes; the largest such file, a data set, has 10,000,000
+WEB_PAGES = (b"<!doctype html", b"<html", b"<head", b"<script", b"<meta")
 
 
 class SourceFailed(Exception):
@@ -60,6 +64,11 @@ def replacing(path: str | Path) -> Iterator[Path]:
         with open(temporary, "rb+") as file:
             os.fsync(file.fileno())
         os.replace(temporary, path)
+    except Exception as error:
+        number = re.search(r"\(os error (\d+)\)", str(error))
+        if number and not isinstance(error, OSError):  # a full disk, told by a library in Rust
+            raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from error
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -144,10 +153,12 @@ def _transfer(url: str, part: Path, expected: Expected) -> None:
     try:
         with requests.get(url, headers=headers, stream=True, timeout=TIMEOUT) as response:
             start = _check_response(response, part, start)
+            chunks = _chunks_of_a_file(response)
+            total = _total_length(response, start, expected)
+            # Only now is it known to be the file: a login page must not cost the bytes so far.
             if start == 0:
                 _note_source(url, part, expected.sha256 or _strong_etag(response))
-            total = _total_length(response, start, expected)
-            _write_body(response, part, start, total)
+            _write_body(chunks, part, start, total)
     except (requests.RequestException, ConnectionError) as error:
         raise Interrupted(_network_reason(error)) from error
 
@@ -186,6 +197,8 @@ def _check_response(response: requests.Response, part: Path, start: int) -> int:
         raise Interrupted("the server rejects the range")
     if status >= 500 or status in (408, 429):
         raise Interrupted(f"the server answers {status}")
+    if status == 407:
+        raise SourceFailed(_proxy_reason(status))
     if status not in (200, 206):
         raise SourceFailed(f"the server answers {status}")
     if status == 200:
@@ -197,8 +210,8 @@ def _check_response(response: requests.Response, part: Path, start: int) -> int:
 
 
 def _total_length(response: requests.Response, start: int, expected: Expected) -> int | None:
-    length = response.headers.get("Content-Length")
-    if length is not None:
+    length = response.headers.get("Content-Length", "")
+    if length.isdecimal():
         total = start + int(length)
         if expected.size is not None and total != expected.size:
             raise SourceFailed(f"expected {expected.size} bytes, the server has {total}")
@@ -208,14 +221,14 @@ def _total_length(response: requests.Response, start: int, expected: Expected) -
     return expected.size
 
 
-def _write_body(response: requests.Response, part: Path, start: int, total: int | None) -> None:
+def _write_body(chunks: Iterable[bytes], part: Path, start: int, total: int | None) -> None:
     bar = tqdm(
         total=total, initial=start, desc=part.name[1:-5], unit="B", unit_scale=True, leave=False
     )
     with open(part, "ab" if start else "wb") as file, bar:
-        for chunk in response.iter_content(CHUNK):
-            if file.tell() == 0:
-                _refuse_web_page(response, chunk)
+        for chunk in chunks:
+            if total is None and file.tell() > MOST_WITHOUT_LENGTH:
+                raise SourceFailed("the server says no length and sends without end")
             file.write(chunk)
             bar.update(len(chunk))
         file.flush()
@@ -225,12 +238,18 @@ def _write_body(response: requests.Response, part: Path, start: int, total: int 
         raise Interrupted(f"the connection ended after {size} of {total} bytes")
 
 
-def _refuse_web_page(response: requests.Response, first_chunk: bytes) -> None:
-    """Hotels and companies answer any request with a login page, status 200."""
+def _chunks_of_a_file(response: requests.Response) -> Iterator[bytes]:
+    """The body, unless it is a web page: hotels and companies answer any request with a login
+    page, status 200."""
+    chunks = response.iter_content(CHUNK)
+    first = next(chunks, b"")
+    if not first and response.headers.get("Content-Length") != "0":
+        raise Interrupted("the server sent nothing")
     says_so = response.headers.get("Content-Type", "").startswith("text/html")
-    looks_so = first_chunk.lstrip()[:14].lower().startswith((b"<!doctype html", b"<html"))
+    looks_so = first.lstrip(b"\xef\xbb\xbf \t\r\n")[:14].lower().startswith(WEB_PAGES)
     if says_so or looks_so:
         raise SourceFailed("a web page came instead of the file (a login page or proxy?)")
+    return chain([first], chunks)
 
 
 def _network_reason(error: Exception) -> str:
@@ -238,6 +257,9 @@ def _network_reason(error: Exception) -> str:
     text = str(error)
     if "timed out" in text.lower():
         return f"no answer for {TIMEOUT[1]} seconds"
+    if isinstance(error, requests.exceptions.ProxyError):
+        status = re.search(r"Tunnel connection failed: (\d+)", text)
+        return _proxy_reason(status[1]) if status else "no connection to the proxy"
     if isinstance(error, requests.exceptions.SSLError):
         return "the secure connection failed (a proxy or antivirus that inspects traffic?)"
     if isinstance(error, requests.exceptions.ChunkedEncodingError):
@@ -245,6 +267,11 @@ def _network_reason(error: Exception) -> str:
     if isinstance(error, requests.ConnectionError):
         return "no connection (offline, refused or blocked)"
     return f"{type(error).__name__}: {text}".splitlines()[0]
+
+
+def _proxy_reason(status: str | int) -> str:
+    wants = ": it wants a name and a password, HTTPS_PROXY=http://NAME:PASSWORD@HOST:PORT"
+    return f"the proxy answers {status}" + (wants if str(status) == "407" else "")
 
 
 def _verify(part: Path, expected: Expected) -> None:

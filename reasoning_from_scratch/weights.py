@@ -40,11 +40,12 @@ def build_model(
 
     `dtype` None keeps the file's. Nothing is allocated: a model of 0.6B opens in no memory.
     """
-    dtype = dtype or state["tok_emb.weight"].dtype
+    embedding = state.get("tok_emb.weight", torch.empty(0))  # without one check_state says so
+    dtype = dtype or embedding.dtype
     with torch.device("meta"):
         model = Qwen3Model({**cfg, "dtype": dtype})
     if tied := model.cfg.get("tie_embeddings", False):
-        state = {**state, "out_head.weight": state["tok_emb.weight"]}
+        state = {**state, "out_head.weight": embedding}
     check_state(state, model, origin)
     model.load_state_dict({name: t.to(dtype) for name, t in state.items()}, assign=True)
     if tied:
@@ -96,7 +97,7 @@ def config_from_state(state: Mapping[str, Tensor], origin: str | Path = "the fil
             "vocab_size": vocab_size,
             "emb_dim": emb_dim,
             "n_heads": shape["trf_blocks.0.att.W_query.weight"][0] // head_dim,
-            "n_layers": 1 + max(int(n.split(".")[1]) for n in shape if n.startswith("trf_blocks")),
+            "n_layers": len({n.split(".")[1] for n in shape if n.startswith("trf_blocks.")}),
             "hidden_dim": shape["trf_blocks.0.ff.fc1.weight"][0],
             "head_dim": head_dim,
             "n_kv_groups": shape["trf_blocks.0.att.W_key.weight"][0] // head_dim,
@@ -229,13 +230,19 @@ def _qwen3_tokenizer(kind: str, local_dir: str | Path) -> Qwen3Tokenizer:
 
 def _folder_tokenizer(folder: Path) -> Qwen3Tokenizer:
     eos = read_json(folder / "config.json").get("eos_token_id")
-    return _open_tokenizer(folder / "tokenizer.json", eos[0] if isinstance(eos, list) else eos)
+    eos = eos[0] if isinstance(eos, list) and eos else eos
+    return _open_tokenizer(folder / "tokenizer.json", eos)
 
 
 def _open_tokenizer(path: Path, eos_token_id: int | None = None) -> Qwen3Tokenizer:
     """A model that ends turns was trained on the chat template, so it gets its prompts in it."""
     tokenizer = Qwen3Tokenizer(path)
     if eos_token_id is not None:
+        if eos_token_id not in range(tokenizer.vocab_size):
+            raise UserError(
+                f"{path.parent / 'config.json'}: expected eos_token_id below "
+                f"{tokenizer.vocab_size}, the size of the tokenizer, found {eos_token_id}"
+            )
         tokenizer.eos_token_id = eos_token_id
     chat = tokenizer.eos_token == END_OF_TURN
     tokenizer.apply_chat_template = chat

@@ -58,6 +58,7 @@ def serving(content=b""):
 def respond(handler, status, body, length=None, **headers):
     """`length` None: that of the body; -1: not said, the connection's end is the file's."""
     handler.send_response(status)
+    handler.send_header("Connection", "close")  # said, so that no client asks again over it
     if length != -1:
         handler.send_header("Content-Length", str(len(body) if length is None else length))
     for name, value in headers.items():

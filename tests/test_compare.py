@@ -1,16 +1,15 @@
 """Comparing recipes: equal budgets, a table whose numbers can be checked, runs that are kept."""
 
 import csv
-import math
 
 import pytest
 from toy import toy_model, toy_problems, toy_tokenizer
 
 from reasoning_from_scratch.compare import (
     CompareOptions,
-    Row,
     band,
     compare_command,
+    late_share,
     markdown,
     table_row,
 )
@@ -44,6 +43,7 @@ def test_two_recipes_two_seeds(toy_everywhere, tmp_path, capsys):
         rows = list(csv.DictReader(file))
     assert [row["recipe"] for row in rows] == ["grpo", "dr_grpo"]
     assert float(rows[0]["start"]) == float(rows[1]["start"])  # the same model and problems
+    assert float(rows[0]["gain"]) == 0 == float(rows[0]["gain_error"])  # compared with itself
     assert "seeds 0 to 1" in (out / "compare.md").read_text()
     assert (out / "compare.png").read_bytes().startswith(b"\x89PNG")
     times = {path: path.stat().st_mtime_ns for path in out.glob("*/metrics.jsonl")}
@@ -71,18 +71,45 @@ def test_bad_requests():
         compare_command(CompareOptions(recipes=("grpo", "grpo")))
 
 
-def run(*accuracies):
-    return [{"step": i, "eval_acc": a, "env/all/total_ac_tokens": 100, "time/total": 30}
-            for i, a in enumerate(accuracies)]  # fmt: skip
+def run(*accuracies, correct=0.5):
+    return [{"step": i, "eval_acc": a, "env/all/correct": correct, "time/total": 30,
+             "env/all/total_ac_tokens": 100} for i, a in enumerate(accuracies)]  # fmt: skip
+
+
+def cells(text, recipe):
+    """The cells of a recipe's line in the Markdown table."""
+    (line,) = [line for line in text.splitlines() if line.startswith(f"| {recipe} ")]
+    return [cell.strip() for cell in line.strip("|").split("|")]
 
 
 def test_table_by_hand():
-    row = table_row("grpo", [run(0.1, 0.4), run(0.3, 0.8)])
+    runs = [run(0.1, 0.4), run(0.3, 0.8, correct=0.7)]
+    row = table_row("dapo", runs, [run(0.1, 0.4, correct=0.3), run(0.3, 0.8, correct=0.4)])
     assert row.accuracy == pytest.approx(0.6) and row.start == pytest.approx(0.2)
     assert row.error == pytest.approx(0.2)  # stdev 0.2 * sqrt(2), over sqrt(2)
+    assert row.sampled == pytest.approx(0.6) and row.sampled_error == pytest.approx(0.1)
+    assert row.gain == pytest.approx(0.25) and row.gain_error == pytest.approx(0.05)  # .2, .3
     assert (row.tokens, row.minutes) == (200, 1)
-    text = markdown([Row("a", 0.5, math.nan, 0.1, 10, 1), row], CompareOptions())
-    assert text.index("| grpo | 60.0% | 20.0% |") < text.index("| a | 50.0% | - |")
+    alone = table_row("grpo", [run(0.1, 0.4)], [run(0.1, 0.4)])
+    text = markdown([alone, row], CompareOptions())
+    assert text.index("| dapo") < text.index("| grpo") and "vs grpo" in text  # best first
+    assert cells(text, "dapo") == ["dapo", "60.0%", "20.0%", "60.0%", "10.0%", "25.0%", "5.0%",
+                                   "20.0%", "200", "1.0"]  # fmt: skip
+    assert cells(text, "grpo")[:7] == ["grpo", "40.0%", "-", "50.0%", "-", "0.0%", "-"]
+    assert len({len(line) for line in text.splitlines() if line.startswith("|")}) == 1
+
+
+def test_equal_greedy_accuracy_is_ordered_by_the_rollouts():
+    first = [run(0.1, 0.97, correct=0.6)]
+    rows = [table_row("a", first, first), table_row("b", [run(0.1, 0.97, correct=0.7)], first)]
+    text = markdown(rows, CompareOptions())
+    assert text.index("| b ") < text.index("| a ")
+
+
+def test_rollouts_count_in_the_last_third_of_the_steps_only():
+    steps = [row | {"env/all/correct": i / 10} for i, row in enumerate(run(*[0.5] * 7))]
+    assert late_share(steps) == pytest.approx(0.55)  # of 7 steps the last 2
+    assert late_share(steps[:2]) == pytest.approx(0.1)  # at least one
 
 
 def test_band_by_hand():

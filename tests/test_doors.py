@@ -22,18 +22,14 @@ from reasoning_from_scratch.chat_rl import (
 )
 from reasoning_from_scratch.config import resolved
 from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.gradients import accumulate_gradient, prepared_part
 from reasoning_from_scratch.recipes import LOSS_FNS, RECIPES
 from reasoning_from_scratch.rollouts import reward_groups, sample_groups
 from reasoning_from_scratch.run_folder import read_lines
 from reasoning_from_scratch.run_start import configure
 from reasoning_from_scratch.sampling import Sample
 from reasoning_from_scratch.train_command import parse_flags
-from reasoning_from_scratch.trainer import (
-    accumulate_gradient,
-    prepared_part,
-    set_advantages,
-    train,
-)
+from reasoning_from_scratch.trainer import set_advantages, train
 
 CHAPTER = Path(__file__).parents[1] / "ch07"
 SMALL = ["--groups_per_batch", "2", "--group_size", "3", "--max_tokens", "6", "--steps", "2"]
@@ -221,14 +217,6 @@ def test_tags_find_models_runs_and_files(tmp_path, monkeypatch):
                             (None, 1, "needs --model-tag")):  # fmt: skip
         with pytest.raises(UserError, match=says):
             tagged_model(tag, step)
-
-
-def test_several_ranks_wait_for_their_module(monkeypatch, capsys):
-    if chat_rl.importlib.util.find_spec("reasoning_from_scratch.parallel") is not None:
-        pytest.skip("parallel.py is here, so several ranks are its business")
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    assert chat_rl_command([]) == 2
-    assert "2 processes: they arrive with parallel.py" in capsys.readouterr().err
 
 
 def test_torchrun_and_python_m_start_it():

@@ -55,7 +55,8 @@ def test_single_steps(name, last):
 
 
 def test_lag_explains_a_gap():
-    last = {"optim/kl_sample_train_v2": 0.5, "sampling_client/lag_max": 2}
+    last = {"optim/kl_sample_train_v2": 0.5, "sampling_client/step_min": 7,
+            "training_client/step": 9}  # fmt: skip
     assert alarms(history(last=last)) == []
 
 

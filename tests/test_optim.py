@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from reasoning_from_scratch import optim
 from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.optim import AdamW, learning_rate, stochastic_round
 
@@ -102,3 +103,29 @@ def test_schedules():
     config.lr_schedule = "cosine"
     assert learning_rate(config, 6) == pytest.approx(0.5)
     assert learning_rate(config, 2) == 1.0 and 0 < learning_rate(config, 9) < 0.05
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_slices_change_nothing(dtype, monkeypatch):
+    updated = []
+    for size in (2**18, 10, 1):  # all rows of the matrix at once, two, one
+        monkeypatch.setattr(optim, "SLICE", size)
+        torch.manual_seed(0)
+        model = torch.nn.Linear(5, 7, dtype=dtype)
+        optimizer = AdamW(model, weight_decay=0.1)
+        for _ in range(3):
+            for parameter in model.parameters():
+                parameter.grad = torch.randn_like(parameter)
+            optimizer.step(1e-2)
+        updated.append([*model.parameters(), *optimizer.state.values()])
+    for others in updated[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(updated[0], others, strict=True))
+
+
+def test_a_rank_may_hold_no_row_of_a_weight():
+    model = torch.nn.Linear(5, 7)
+    model.weight = torch.nn.Parameter(torch.empty(0, 5))
+    optimizer = AdamW(model)
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    optimizer.step(1e-2)

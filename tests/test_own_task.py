@@ -1,5 +1,6 @@
 """Problems and verifiers of the reader's own: what they may be, and what they cannot break."""
 
+import json
 import logging
 import math
 import signal
@@ -166,12 +167,25 @@ def test_the_timer_leaves_nothing_behind():
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
 
 
-def test_outside_of_the_main_thread_there_is_no_limit_but_no_error():
+def outside_of_the_main_thread(call):
     found = []
-    thread = threading.Thread(target=lambda: found.append(with_limit(0.01, time.sleep, 0.05)))
+    thread = threading.Thread(target=lambda: found.append(call()))
     thread.start()
     thread.join()
-    assert found == [None]
+    return found[0]
+
+
+def test_outside_of_the_main_thread_a_slow_verifier_is_left_behind():
+    def refused() -> bool:
+        with pytest.raises(TooSlow):
+            with_limit(0.05, time.sleep, 2)
+        return True
+
+    start = time.monotonic()
+    assert outside_of_the_main_thread(refused) and time.monotonic() - start < 1.5
+    assert outside_of_the_main_thread(lambda: with_limit(5.0, lambda: 3)) == 3
+    failing = Verifier(lambda text, problem: 1 / 0)
+    assert outside_of_the_main_thread(lambda: failing("a", PROBLEM)) == (0.0, True)
 
 
 # ---- in a run
@@ -190,6 +204,14 @@ def reward(text, problem):
     assert all(row["env/all/reward/total"] == row["env/all/correct"] > 0 for row in rows)
     log = (tmp_path / "run" / "logs.log").read_text()
     assert "raised ValueError: no q, please" in log and "toy/" in log
+
+
+def test_the_probes_of_a_report_are_judged_by_your_verifier_too(tmp_path):
+    path = write(tmp_path, "def reward(text, problem):\n    return 1.0\n")
+    config = toy_config(tmp_path / "run", steps=1, reward=f"{path}:reward")
+    train(config, quiet=True, **toy_world(tmp_path))
+    lines = [json.loads(line) for line in open(tmp_path / "run" / "probes.jsonl")]
+    assert all(probe["correct"] for line in lines for probe in line["probes"])
 
 
 def test_a_missing_verifier_ends_the_run_before_it_begins(tmp_path):

@@ -1,7 +1,16 @@
 """The prompt is one exact string; its variants are built from it."""
 
+import pytest
+
+from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.problems import Problem
-from reasoning_from_scratch.prompts import few_shot_prompt, render_chat_prompt, render_prompt
+from reasoning_from_scratch.prompts import (
+    few_shot_prompt,
+    problem_prompt,
+    render_chat_prompt,
+    render_prompt,
+    show_examples,
+)
 
 EXACT = (
     "You are a helpful math assistant.\nAnswer the question and write the final result on a "
@@ -32,3 +41,13 @@ def test_variants_combine():
     assert render("x").count("\\boxed{ANSWER}") == 2
     assert render("x").endswith(render_chat_prompt("x"))
     assert render_chat_prompt("x").startswith("x\n\n")
+
+
+def test_examples_of_a_run_are_shown_and_not_trained_on():
+    problems = [Problem(str(i), f"{i}+1?", str(i + 1)) for i in range(4)]
+    train, test = show_examples(2, problems, [Problem("t", "5+5?", "10")])
+    assert [p.id for p in train] == ["2", "3"] and [p.id for p in test] == ["t"]
+    assert problem_prompt(test[0]) == few_shot_prompt(problems[:2])("5+5?")
+    assert problem_prompt(problems[0]) == render_prompt("0+1?")
+    with pytest.raises(UserError, match="--few-shot 4 leaves none of 4 problems"):
+        show_examples(4, problems, [])

@@ -16,7 +16,8 @@ from reasoning_from_scratch.config import resolved
 from reasoning_from_scratch.problems import load_problems
 
 ROOT = Path(__file__).resolve().parents[1]
-READMES = ("README.md", "ch06/README.md", "ch07/README.md", "checkpoints/README.md")
+READMES = ("README.md", "ch06/README.md", "ch07/README.md", "checkpoints/README.md",
+           "docs/scaling.md")
 LANGUAGES = {"bash", "text", "python"}  # of fenced blocks; other ones could hide a command
 
 TRAIN = "--steps 1 --problems-per-step 2 --rollouts 2 --max-new-tokens 8 --eval-limit 2 "
@@ -59,8 +60,16 @@ SMALL = {
 FLAGS_ONLY = re.compile(
     r"--(model|which_model) (base|reasoning)\b|\.pth\b|use_checkpoint\.py(?! --list)"
     r"|(math-500|math-train|gsm8k\S*)\b|--serve\b|rfs tiny-pretrain"
+    r"|--sampler ray\b"  # tests/test_ray.py
 )
-NOT_RUN = {"python -m pip install uv": "no test installs", "pytest": "this is it"}
+NOT_RUN = {
+    "python -m pip install uv": "no test installs",
+    "pip install 'reasoning-from-scratch[ray]'": "likewise",
+    "pytest": "this is it",
+    "ray start --head --port 6379": "a cluster of several machines",
+    "ray start --address 10.0.0.1:6379": "likewise",
+    "benchmarks/scaling.py --measure": "minutes; what it does is in tests/test_scaling.py",
+}
 
 
 def readme_commands(text):
@@ -134,6 +143,8 @@ def works(command, place):
     if "FOLDER" in command:
         run = min(place.glob("runs/*/checkpoints.jsonl")).parent
         command = command.replace("FOLDER", str(run.relative_to(place)))
+    # Ranks are for tests/test_parallel.py; here each rank's own command is looked at.
+    command = re.sub(r"^torchrun .*-m reasoning_from_scratch.cli ", "rfs ", command)
     command = re.sub(r"checkpoints/\d{6}\b", "checkpoints/000001", command)  # SMALL has one step
     if command in NOT_RUN:
         return 0

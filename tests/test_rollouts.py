@@ -105,7 +105,7 @@ def test_a_rollout_depends_on_seed_step_and_place_alone(world, tmp_path):
     model, tokenizer = world["model"], world["tokenizer"]
     problems = toy_problems(4)
     whole = sample_groups(model, tokenizer, problems, config, 5)
-    alone = sample_groups(model, tokenizer, problems[2:3], config, 5, first_place=2)
+    alone = sample_groups(model, tokenizer, problems[2:3], config, 5, places=[2])
     few_rows = sample_groups(model, tokenizer, problems, replaced(config, sample_rows=3), 5)
     ids = [[r.response_ids for r in group.rollouts] for group in whole]
     assert ids[2] == [r.response_ids for r in alone[0].rollouts]

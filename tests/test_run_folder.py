@@ -15,7 +15,7 @@ from toy import toy_config, toy_world
 from reasoning_from_scratch.checkpoints import Checkpoints
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.metrics import CSV_COLUMNS
-from reasoning_from_scratch.run_folder import RunFolder, finite, read_lines
+from reasoning_from_scratch.run_folder import NEEDED, RunFolder, finite, read_lines
 from reasoning_from_scratch.run_start import resumed_config
 from reasoning_from_scratch.trainer import train
 from reasoning_from_scratch.weights import load_model_and_tokenizer, load_state
@@ -230,9 +230,16 @@ def test_best_weights_are_those_that_were_evaluated(run):
     assert set(load_state(lines[-1]["sampler_path"])) == set(run.model.state_dict())
 
 
-def test_torn_lines_end_a_file(tmp_path):
-    (tmp_path / "metrics.jsonl").write_text('{"step": 0}\n{"step": 1}\n{"st')
+def test_torn_lines_are_left_out(tmp_path, caplog):
+    whole = [dict.fromkeys(NEEDED, 0.0) | {"step": step} for step in range(4)]
+    lines = [json.dumps(row) for row in whole]
+    lines[1] = lines[1][:40]
+    lines[2] = lines[2].replace("env/", "emv/")
+    (tmp_path / "metrics.jsonl").write_text("\n".join([*lines, '{"st']))
     folder = RunFolder(tmp_path)
-    folder.rewind(5, 10)
-    assert folder.rows == [{"step": 0}, {"step": 1}]
-    assert (tmp_path / "metrics.jsonl").read_text() == '{"step": 0}\n{"step": 1}\n'
+    logging.getLogger("reasoning_from_scratch").propagate = True
+    folder.rewind(4, 10)
+    assert folder.rows == [whole[0], whole[3]]
+    assert read_lines(tmp_path / "metrics.jsonl") == folder.rows
+    assert "metrics.jsonl: 3 torn or damaged lines left out" in caplog.text
+    assert "the lines of steps 1 to 2 (2 lines) are lost" in caplog.text

@@ -122,6 +122,20 @@ def test_the_shortcut_gives_the_same_as_sorting_all(monkeypatch, top_p, top_k):
         assert torch.equal(distribution._spread(probs, top_p, top_k), slow)
 
 
+@pytest.mark.parametrize("top_p", [1e-6, 0.3, 0.9, 0.999, 0.9999999])
+def test_cutting_by_buckets_gives_the_same_as_sorting_all(top_p):
+    probs = adversarial_rows(6000)
+    slow = probs * distribution._nucleus(probs, top_p, 0)
+    assert torch.equal(distribution._cut_wide(probs, top_p, 0), slow)
+
+
+def test_cutting_by_buckets_lets_nan_through():
+    """The caller looks at the log-probability and says what is wrong."""
+    probs = torch.full((2, 5000), torch.nan)
+    probs[1] = -probs[1]
+    assert not distribution._cut_wide(probs, 0.9, 0).isfinite().any()
+
+
 def test_the_shortcut_is_taken():
     """Or the test above compares sorting with sorting."""
     peaked = adversarial_rows(6000)[1:2]

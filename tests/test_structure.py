@@ -11,16 +11,18 @@ PACKAGE = Path(__file__).parents[1] / "reasoning_from_scratch"
 
 # A module imports only what stands before it.
 ORDER = """
-    errors safe_text transfers disk clock
-    kv_cache qwen3 tokenizer device downloads tensor_files weights
+    safe_text errors transfers disk folder_lock clock
+    kv_cache qwen3 tokenizer device downloads file_checks tensor_files weights
     tiny_numbers tiny_stories tiny tiny_tokenizer
-    grading own_task problems prompts distribution sampling rewards advantages logprobs losses
+    grading own_task problems prompts problem_checks distribution packing sampling
+    rewards advantages logprobs losses
     optim muon lora
-    rollouts async_rollouts ray_rollouts
+    rollouts shared_prompts async_rollouts ray_start ray_sampler ray_rollouts
     scores answer_file evaluation
     config_checks config recipes metrics metrics_table
     run_folder checkpoints health progress tracker report
-    plots memory preflight parallel interrupts training_run run_start streaming trainer
+    plots memory preflight interrupts parallel sharding torchrun training_run run_start
+    streaming gradients trainer
     train_command compare quickstart
     tiny_pretrain tiny_report doctor chat notebook cli chat_rl
     ch02 ch03 ch04 ch05 ch06 ch07

@@ -9,17 +9,19 @@ from toy import toy_config, toy_model, toy_problems, toy_world
 
 from reasoning_from_scratch import ch06
 from reasoning_from_scratch.config import replaced, resolved
+from reasoning_from_scratch.gradients import (
+    accumulate_gradient,
+    batch_logprobs,
+    frozen_logprobs,
+    prepared_part,
+)
 from reasoning_from_scratch.losses import policy_loss
 from reasoning_from_scratch.optim import AdamW
 from reasoning_from_scratch.recipes import RECIPES
 from reasoning_from_scratch.rollouts import Group, make_batch, reward_groups, sample_groups
 from reasoning_from_scratch.run_start import configure
 from reasoning_from_scratch.trainer import (
-    accumulate_gradient,
-    batch_logprobs,
     chosen_groups,
-    frozen_logprobs,
-    prepared_part,
     set_advantages,
     substep_shares,
     train,
@@ -197,7 +199,7 @@ def test_several_non_finite_steps_end_the_run(world, tmp_path, monkeypatch):
         loss, sums = policy_loss(*given, **named)
         return loss * math.nan, sums | {"loss": loss.detach() * math.nan}
 
-    monkeypatch.setattr("reasoning_from_scratch.trainer.policy_loss", broken)
+    monkeypatch.setattr("reasoning_from_scratch.gradients.policy_loss", broken)
     monkeypatch.setattr(
         "reasoning_from_scratch.rollouts.total_reward", lambda parts, *_: next(rewards)
     )
@@ -274,3 +276,16 @@ def test_gradient_checkpointing_changes_no_number(world, tmp_path):
     for plain, frugal in zip(*rows, strict=True):
         assert plain["optim/loss"] == frugal["optim/loss"]
         assert plain["optim/grad_norm"] == frugal["optim/grad_norm"]
+
+
+def test_solved_problems_before_each_question(tmp_path, world):
+    """In training and in evaluation alike, and never trained on themselves."""
+    config = toy_config(tmp_path / "run", steps=2, few_shot=2, eval_every=1, problems_per_step=2)
+    world = world | {"problems": toy_problems(4), "eval_problems": toy_problems(1)}
+    train(config, quiet=True, **world)
+    for name in ("train_iteration_000001", "eval_tiny-test_iteration_000001"):
+        lines = (tmp_path / f"run/{name}_logtree.json").read_text()
+        first, second = lines.index("boxed{0}"), lines.index("boxed{1}")  # the toy answers
+        assert lines.index("aaa") < first < lines.index("bbb") < second
+    rows = (tmp_path / "run/train_iteration_000001_rollout_summaries.jsonl").read_text()
+    assert "toy/2" in rows and "toy/3" in rows and "toy/0" not in rows

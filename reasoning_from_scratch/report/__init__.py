@@ -6,7 +6,7 @@ write_run_report(folder)                                       report.html, from
 """
 
 from .iteration import write_iteration
-from .probes import record_probes
+from .probes import grader, record_probes
 from .run_report import write_run_report
 
-__all__ = ["record_probes", "write_iteration", "write_run_report"]
+__all__ = ["grader", "record_probes", "write_iteration", "write_run_report"]

@@ -77,6 +77,10 @@ def write_unsynced(path: Path, text: str) -> None:
     Unlike disk.write_whole it does not wait for the disk. Waiting would cost more than all else
     that is done for a report, and what a power cut takes is written again with its step.
     """
-    beside = path.with_name(f".{path.name[:200]}.partial")
-    beside.write_text(text, encoding="utf-8", newline="\n")
-    os.replace(beside, path)
+    # The run and `rfs report` may write the same page at the same time.
+    beside = path.with_name(f".{path.name[:200]}.{os.getpid()}.partial")
+    try:
+        beside.write_text(text, encoding="utf-8", newline="\n")
+        os.replace(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)  # half of it, where the disk is full

@@ -1,11 +1,13 @@
 """A few fixed problems, answered again and again during training: what would it say now?"""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from reasoning_from_scratch.prompts import render_prompt
+from reasoning_from_scratch.problems import Problem
+from reasoning_from_scratch.prompts import problem_prompt
 from reasoning_from_scratch.rewards import correctness
 from reasoning_from_scratch.safe_text import json_line
 from reasoning_from_scratch.sampling import generate
@@ -17,6 +19,10 @@ TOP = 6  # most likely tokens kept at each position
 POSITIONS = 64  # tokens of the answer whose distributions are kept; the answer itself is kept whole
 
 
+def grader(text: str, problem: Problem) -> float:
+    return correctness(text, problem.answer)
+
+
 def record_probes(
     folder: str | Path,
     step: int,
@@ -24,12 +30,13 @@ def record_probes(
     tokenizer: Any,
     problems: list,
     max_new_tokens: int = 64,
+    judge: Callable[[str, Problem], float] = grader,
 ) -> None:
     """Append one line: the greedy answers to `problems` and what else each token could have been.
 
-    step counts the updates that the weights have seen.
+    step counts the updates that the weights have seen; `judge` says what an answer is worth.
     """
-    prompts = [tokenizer.encode(render_prompt(problem.problem)) for problem in problems]
+    prompts = [tokenizer.encode(problem_prompt(problem)) for problem in problems]
     drawn = generate(
         model,
         prompts,
@@ -38,7 +45,7 @@ def record_probes(
         stop_ids={tokenizer.eos_token_id},
     )
     probes = [
-        _probe(model, tokenizer, problem, prompt, samples[0])
+        _probe(model, tokenizer, problem, prompt, samples[0], judge)
         for problem, prompt, samples in zip(problems, prompts, drawn, strict=True)
     ]
     line = json_line({"step": step, "probes": probes})
@@ -46,7 +53,7 @@ def record_probes(
         file.write(line + "\n")
 
 
-def _probe(model, tokenizer, problem, prompt: list[int], sample) -> dict:
+def _probe(model, tokenizer, problem, prompt: list[int], sample, judge) -> dict:
     texts = TokenTexts(tokenizer)
     text = tokenizer.decode(sample.ids[:-1] if sample.finished else sample.ids)
     probabilities, ids = next_token_distributions(model, prompt, sample.ids[:POSITIONS])
@@ -59,7 +66,7 @@ def _probe(model, tokenizer, problem, prompt: list[int], sample) -> dict:
         "problem": problem.problem,
         "answer": problem.answer,
         "text": text,
-        "correct": correctness(text, problem.answer) >= 0.5,
+        "correct": judge(text, problem) >= 0.5,
         "finished": sample.finished,
         "tokens": texts.each(sample.ids[:POSITIONS]),
         "top": top,

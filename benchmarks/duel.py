@@ -1,0 +1,148 @@
+"""Two sides in turn on the same work: what a row of the table is made of."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from statistics import median
+
+import torch
+from torch import Tensor
+
+from reasoning_from_scratch.qwen3 import QWEN_CONFIG_06_B, Qwen3Model
+from reasoning_from_scratch.rollouts import Group, Rollout
+
+# As Hugging Face publishes Qwen3-0.6B: head and embedding are one matrix.
+QWEN3_06B = QWEN_CONFIG_06_B | {"tie_embeddings": True}
+
+
+@dataclass(frozen=True)
+class Work:
+    """How much of everything; the figures that count are those of the defaults."""
+
+    cfg: dict
+    layers: int = 28  # of the sampling rows
+    train_layers: int = 8  # of the training row, where two models and their optimizers must fit
+    rollouts: int = 8
+    prompt: int = 60
+    new_tokens: int = 128
+    longest: int = 1024  # of the memory row
+    grown: int = 2048  # of the curve
+    problems: int = 64  # of the evaluation row
+    rounds: int = 3
+    steps: int = 8  # of the tiny model's training
+    quickstart: tuple[str, ...] = ("quickstart",)
+
+
+FULL = Work(QWEN3_06B)
+TOY = Work(
+    QWEN3_06B | {"vocab_size": 2048, "emb_dim": 64, "hidden_dim": 128, "head_dim": 16},
+    layers=2, train_layers=2, rollouts=4, prompt=6, new_tokens=8, longest=32, grown=32,
+    problems=4, rounds=1, steps=1, quickstart=("recipes",),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Result:
+    """A line of the table."""
+
+    what: str
+    ours: str
+    peer: str = ""
+    ratio: float | None = None
+    target: str = ""
+    met: bool | None = None
+
+    def cells(self) -> list[str]:
+        ratio = "" if self.ratio is None else f"{self.ratio:.2f}"
+        met = {True: "yes", False: "no", None: ""}[self.met]
+        return [self.what, self.ours, self.peer, ratio, self.target, met]
+
+
+def faster(what: str, ours: float, peer: float, peer_name: str, least: float) -> Result:
+    """Seconds against seconds: how many times as fast we are."""
+    ratio = peer / ours
+    return Result(
+        what, seconds(ours), f"{peer_name}: {seconds(peer)}", ratio, f">= {least:g}x",
+        ratio >= least,
+    )  # fmt: skip
+
+
+def seconds(value: float) -> str:
+    return f"{value:.1f} s" if value >= 10 else f"{value:.3g} s" if value >= 1 else (
+        f"{value * 1000:.3g} ms")  # fmt: skip
+
+
+def timed(call: Callable[[], object]) -> float:
+    synchronize()
+    start = time.perf_counter()
+    call()
+    synchronize()
+    return time.perf_counter() - start
+
+
+def synchronize() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def in_turn(
+    sides: dict[str, Callable[[], object]], rounds: int, warm: bool = True
+) -> dict[str, float]:
+    """Median seconds of each side. The sides alternate, so that a busy minute hits all alike."""
+    for call in sides.values() if warm else ():
+        call()
+    times: dict[str, list[float]] = {name: [] for name in sides}
+    for _ in range(rounds):
+        for name, call in sides.items():
+            times[name].append(timed(call))
+    return {name: median(values) for name, values in times.items()}
+
+
+def random_model(cfg: dict, layers: int, device: str = "cpu") -> Qwen3Model:
+    """Qwen3 of that geometry with seeded random weights, made without a second copy of them."""
+    with torch.device("meta"):
+        model = Qwen3Model(cfg | {"n_layers": layers})
+    model = model.to_empty(device=device)
+    if cfg["tie_embeddings"]:
+        model.out_head.weight = model.tok_emb.weight
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(0, 0.02) if parameter.dim() > 1 else parameter.fill_(1)
+    return model.eval()
+
+
+def prompt_of(work: Work) -> list[int]:
+    return list(range(100, 100 + work.prompt))
+
+
+def random_group(work: Work, length: int) -> Group:
+    """Rollouts of random tokens, with advantages that differ."""
+    generator = torch.Generator().manual_seed(1)
+    shape = (work.rollouts, length)
+    tokens = torch.randint(work.cfg["vocab_size"], shape, generator=generator)  # (B, T)
+    return as_group(work, tokens.tolist(), [[-12.0] * length] * work.rollouts)
+
+
+def as_group(work: Work, tokens: Iterable[list[int]], logprobs: Iterable[list[float]]) -> Group:
+    rollouts = [
+        Rollout(None, prompt_of(work), ids, values, [0.0] * len(ids), "", False,
+                reward=float(i % 2), advantage=1.0 if i % 2 else -1.0)
+        for i, (ids, values) in enumerate(zip(tokens, logprobs, strict=True))
+    ]  # fmt: skip
+    return Group(None, rollouts)
+
+
+def matrices(model: Qwen3Model) -> list[Tensor]:
+    """The matrix of every product of one decoding step."""
+    return [part.weight for part in model.modules() if isinstance(part, torch.nn.Linear)]
+
+
+def run_python(*arguments: str) -> subprocess.CompletedProcess:
+    """A fresh Python, as many threads as here."""
+    environment = os.environ | {"OMP_NUM_THREADS": str(torch.get_num_threads())}
+    return subprocess.run([sys.executable, *arguments], env=environment, text=True,
+                          capture_output=True, check=True)  # fmt: skip

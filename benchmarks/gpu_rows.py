@@ -1,0 +1,100 @@
+"""Rows that need a CUDA GPU: shares of its memory bandwidth and of its peak arithmetic."""
+
+import time
+
+import peers
+import torch
+from duel import (
+    Result,
+    Work,
+    in_turn,
+    matrices,
+    prompt_of,
+    random_group,
+    random_model,
+    seconds,
+    timed,
+)
+
+from reasoning_from_scratch.optim import AdamW
+from reasoning_from_scratch.sampling import generate
+from reasoning_from_scratch.trainer import update_policy
+
+BATCHES = (1, 8, 64, 256)
+SKIPPED = "left out: torch.cuda is not available here"
+
+
+def gpu_sampling(work: Work) -> list[Result]:
+    """Sampling for batches of 1 to 256 against transformers."""
+    if not torch.cuda.is_available():
+        return [Result("sampling on a GPU, batches of 1 to 256", SKIPPED)]
+    model = random_model(work.cfg, work.layers, "cuda")
+    peer = peers.hf_model(model) if peers.have("transformers") else None
+    bandwidth = measured_bandwidth()
+    return [line for batch in BATCHES for line in one_batch(work, model, peer, batch, bandwidth)]
+
+
+def one_batch(work: Work, model, peer, batch: int, bandwidth: float) -> list[Result]:
+    prompt, count = prompt_of(work), work.new_tokens
+    sides = {"ours": lambda: generate(model, [prompt], batch, max_new_tokens=count, top_p=0.9,
+                                      stop_ids=set(), max_rows=batch)}  # fmt: skip
+    if peer is not None:
+        sides["peer"] = lambda: peers.hf_generate(peer, prompt, batch, count, 0.9, "dynamic")
+    times = in_turn(sides, work.rounds)
+    title, lines = f"sampling on the GPU, batch {batch}", []
+    speed = f"{batch * count / times['ours']:,.0f} tokens/s"
+    if peer is not None:
+        ratio = times["peer"] / times["ours"]
+        least = 5 if batch == 64 else None
+        lines.append(Result(title, speed, f"transformers: {seconds(times['peer'])}", ratio,
+                            f">= {least}x" if least else "", ratio >= least if least else None))
+    share = bytes_read(work, model, batch) * count / times["ours"] / bandwidth
+    least = 0.5 if batch == 8 else None
+    return lines + [Result(title, speed, f"of {bandwidth / 1e9:,.0f} GB/s copied", share,
+                           f">= {least}" if least else "", share >= least if least else None)]
+
+
+def bytes_read(work: Work, model, batch: int) -> float:
+    """Of one decoding step: every weight once, and the keys and values of half the answer."""
+    weights = sum(w.numel() * w.element_size() for w in matrices(model))
+    cfg = model.cfg
+    per_token = 2 * cfg["n_layers"] * cfg["n_kv_groups"] * cfg["head_dim"] * 2
+    return weights + batch * per_token * (work.prompt + work.new_tokens / 2)
+
+
+def measured_bandwidth() -> float:
+    """Bytes per second of a large copy, which reads and writes."""
+    source = torch.empty(2**30, dtype=torch.uint8, device="cuda")
+    target = torch.empty_like(source)
+    copy = lambda: [target.copy_(source) for _ in range(20)]  # noqa: E731
+    copy()
+    return 2 * 20 * source.numel() / timed(copy)
+
+
+def gpu_training(work: Work) -> list[Result]:
+    """The training part's share of what large matrix products reach."""
+    if not torch.cuda.is_available():
+        return [Result("training step on a GPU", SKIPPED)]
+    from qwen_rows import train_config
+
+    model = random_model(work.cfg, work.layers, "cuda")
+    group, config = random_group(work, work.longest), train_config(work, work.longest)
+    optimizer = AdamW(model, low_precision_updates="stochastic")
+    times = in_turn({"ours": lambda: update_policy(model, optimizer, [group], config, 1e-6)},
+                    work.rounds)  # fmt: skip
+    parameters = sum(w.numel() for w in matrices(model))
+    tokens = work.rollouts * (work.prompt + work.longest)
+    share = 6 * parameters * tokens / times["ours"] / peak_flops()
+    return [Result("training step on the GPU", seconds(times["ours"]),
+                   "6 x weights x tokens, of a large product's FLOP/s", share)]  # fmt: skip
+
+
+def peak_flops() -> float:
+    matrix = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
+    matrix @ matrix
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    for _ in range(10):
+        matrix @ matrix
+    torch.cuda.synchronize()
+    return 10 * 2 * 8192**3 / (time.perf_counter() - start)

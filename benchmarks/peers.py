@@ -1,0 +1,135 @@
+"""The peers: transformers' generate and trl's GRPOTrainer, on our weights and our rollouts.
+
+Neither is a dependency of the project; `benchmarks/run.py --help` says how to have them.
+"""
+
+import contextlib
+import io
+import os
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from statistics import median
+
+import torch
+
+from reasoning_from_scratch.grading import extract_final_candidate, judge
+from reasoning_from_scratch.problems import Problem
+from reasoning_from_scratch.prompts import render_prompt
+from reasoning_from_scratch.qwen3 import Qwen3Model
+from reasoning_from_scratch.rollouts import Group
+from reasoning_from_scratch.tensor_files import to_hf_names
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+
+
+def have(*names: str) -> bool:
+    return all(find_spec(name) for name in names)
+
+
+def hf_model(model: Qwen3Model):
+    """transformers' Qwen3 with the same weights."""
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    cfg = model.cfg
+    config = Qwen3Config(
+        vocab_size=cfg["vocab_size"], hidden_size=cfg["emb_dim"],
+        intermediate_size=cfg["hidden_dim"], num_hidden_layers=cfg["n_layers"],
+        num_attention_heads=cfg["n_heads"], num_key_value_heads=cfg["n_kv_groups"],
+        head_dim=cfg["head_dim"], max_position_embeddings=cfg["context_length"],
+        rope_parameters={"rope_type": "default", "rope_theta": cfg["rope_base"]},
+        tie_word_embeddings=cfg["tie_embeddings"], pad_token_id=0, eos_token_id=None,
+    )  # fmt: skip
+    peer = Qwen3ForCausalLM._from_config(config, dtype=cfg["dtype"]).to(model.tok_emb.weight.device)
+    peer.load_state_dict(to_hf_names(model.state_dict()), strict=not cfg["tie_embeddings"])
+    return peer.eval()
+
+
+@torch.no_grad()
+def hf_generate(peer, prompt: list[int], rollouts: int, new_tokens: int, top_p: float, cache: str):
+    """Exactly `new_tokens` tokens for each rollout."""
+    ids = torch.tensor([prompt], device=peer.device)  # (1, T)
+    return peer.generate(
+        ids, attention_mask=torch.ones_like(ids), do_sample=True, temperature=1.0, top_p=top_p,
+        top_k=0, num_return_sequences=rollouts, max_new_tokens=new_tokens,
+        min_new_tokens=new_tokens, cache_implementation=None if cache == "dynamic" else cache,
+    )  # fmt: skip
+
+
+@contextlib.contextmanager
+def quiet():
+    """trl prints its metrics at the end, transformers a bar while it loads."""
+    nothing = io.StringIO()
+    with contextlib.redirect_stdout(nothing), contextlib.redirect_stderr(nothing):
+        yield
+
+
+def grpo_steps(
+    peer, tokenizer, rows: list[dict], ours: Callable[[int], None], steps: int, settings: dict,
+    fixed: dict | None = None,
+) -> tuple[float, float]:  # fmt: skip
+    """Median seconds of our step and of trl's, in turn: ours runs before each of trl's begins.
+    With `fixed`, trl trains on these tensors instead of sampling."""
+    from datasets import Dataset
+    from transformers import TrainerCallback
+    from trl import GRPOConfig, GRPOTrainer
+
+    times: dict[str, list[float]] = {"ours": [], "trl": []}
+
+    class InTurn(TrainerCallback):
+        def on_step_begin(self, args, state, control, **_):
+            start = time.perf_counter()
+            ours(state.global_step)
+            self.start = time.perf_counter()
+            times["ours"].append(self.start - start)
+
+        def on_step_end(self, *_, **__):
+            times["trl"].append(time.perf_counter() - self.start)
+
+    class OnFixedRollouts(GRPOTrainer):
+        def _generate_and_score_completions(self, inputs):
+            return fixed
+
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(), quiet():
+        warnings.simplefilter("ignore")
+        arguments = GRPOConfig(
+            output_dir=folder, max_steps=steps + 1, use_cpu=peer.device.type == "cpu", bf16=False,
+            gradient_checkpointing=False, logging_strategy="no", save_strategy="no", report_to=[],
+            disable_tqdm=True, beta=0.0, loss_type="grpo", temperature=1.0, top_p=1.0, top_k=0,
+            learning_rate=1e-6, lr_scheduler_type="constant", adam_beta2=0.95, max_grad_norm=1.0,
+            shuffle_dataset=False, **settings,
+        )  # fmt: skip
+        trainer = (OnFixedRollouts if fixed else GRPOTrainer)(
+            peer, correct, arguments, train_dataset=Dataset.from_list(rows),
+            processing_class=tokenizer, callbacks=[InTurn()],
+        )  # fmt: skip
+        trainer.train()
+    return median(times["ours"][1:]), median(times["trl"][1:])  # the first step warms up
+
+
+def correct(completions: list[str], answer: list[str], **_) -> list[float]:
+    """Our own grader as trl's reward function."""
+    found = [extract_final_candidate(text, fallback=None) for text in completions]
+    return [float(bool(text) and judge(text, truth) == "correct")
+            for text, truth in zip(found, answer, strict=True)]  # fmt: skip
+
+
+def prompt_rows(problems: Sequence[Problem]) -> list[dict]:
+    return [{"prompt": render_prompt(p.problem), "answer": p.answer} for p in problems]
+
+
+def trl_batch(group: Group) -> dict:
+    """The rollouts of one group, all of the same length, as GRPOTrainer prepares them."""
+    prompts = torch.tensor([rollout.prompt_ids for rollout in group.rollouts])  # (B, P)
+    answers = torch.tensor([rollout.response_ids for rollout in group.rollouts])  # (B, T)
+    return {
+        "prompt_ids": prompts,
+        "prompt_mask": torch.ones_like(prompts),
+        "completion_ids": answers,
+        "completion_mask": torch.ones_like(answers),
+        "advantages": torch.tensor([rollout.advantage for rollout in group.rollouts]),
+        "num_items_in_batch": torch.tensor(answers.numel()),
+    }

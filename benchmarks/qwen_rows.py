@@ -1,0 +1,227 @@
+"""Rows at Qwen3-0.6B's geometry: sampling, the training part of a step, memory, long answers."""
+
+import gc
+import json
+from dataclasses import asdict, replace
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+
+import peers
+import torch
+from duel import (
+    Result,
+    Work,
+    as_group,
+    faster,
+    in_turn,
+    matrices,
+    prompt_of,
+    random_group,
+    random_model,
+    run_python,
+    seconds,
+)
+
+from reasoning_from_scratch import ch06
+from reasoning_from_scratch.config import TrainConfig
+from reasoning_from_scratch.memory import checkpoint_blocks, fit_memory
+from reasoning_from_scratch.optim import AdamW
+from reasoning_from_scratch.sampling import generate
+from reasoning_from_scratch.trainer import update_policy
+
+FIGURE = Path(__file__).parent / "cost_per_token.png"
+BUDGET = 8e9
+
+
+class NoText:
+    """Stands in for a tokenizer: ch06.sample_response takes text, this work has only tokens."""
+
+    eos_token_id = -1
+
+    def __init__(self, prompt):
+        self.prompt = prompt
+
+    def encode(self, _text):
+        return self.prompt
+
+    def decode(self, _ids):
+        return ""
+
+
+def sampling(work: Work) -> list[Result]:
+    """Tokens per second with top-p 0.9 against three sides."""
+    model, prompt = random_model(work.cfg, work.layers), prompt_of(work)
+    peer = peers.hf_model(model) if peers.have("transformers") else None
+    # One rollout at a time costs the same for each, and so do steps of bare products: these two
+    # sides do an eighth, and their time is taken times eight.
+    few, rows = work.new_tokens // 8, work.rollouts
+
+    def sides(tokens: int) -> dict:
+        calls = {
+            "ours": lambda: generate(model, [prompt], rows, max_new_tokens=tokens, top_p=0.9,
+                                     stop_ids=set()),
+            "products": lambda: products(model, rows, few),
+            "plain": lambda: ch06.sample_response(model, NoText(prompt), "", "cpu", few, 1.0, 0.9),
+        }  # fmt: skip
+        for cache in ("dynamic", "static") if peer else ():
+            calls[cache] = lambda cache=cache: peers.hf_generate(peer, prompt, rows, tokens, 0.9,
+                                                                 cache)  # fmt: skip
+        return calls
+
+    best = min(("dynamic", "static"), key=in_turn(sides(few), 1).get) if peer else None
+    chosen = {name: call for name, call in sides(work.new_tokens).items()
+              if name in ("ours", "products", "plain", best)}  # fmt: skip
+    times = in_turn(chosen, work.rounds, warm=False)
+    ours, alone, bare = times["ours"], 8 * rows * times["plain"], 8 * times["products"]
+    title = f"(b) sampling, {work.layers} layers, {rows} x {work.new_tokens} tokens"
+    results = [
+        faster(title, ours, alone, "plain chapter 6", 8),
+        Result(title, seconds(ours), f"its bare products: {seconds(bare)}", bare / ours,
+               ">= 0.75", bare >= 0.75 * ours),
+    ]  # fmt: skip
+    if best:
+        name = f"transformers, {best} cache"
+        results.insert(0, faster(title, ours, times[best], name, 2.5))
+    return results
+
+
+@torch.no_grad()
+def products(model, rows: int, steps: int) -> None:
+    """The matrix products of `steps` decoding steps and nothing else."""
+    weights = matrices(model)
+    inputs = {w.shape[1]: torch.randn(rows, w.shape[1]).to(w.dtype) for w in weights}
+    for _ in range(steps):
+        for weight in weights:
+            inputs[weight.shape[1]] @ weight.T
+
+
+def training(work: Work) -> list[Result]:
+    """Forward, backward, update on rollouts that are there already."""
+    layers = work.train_layers
+    model = random_model(work.cfg, layers)
+    group = random_group(work, work.new_tokens)
+    config = train_config(work, work.new_tokens)
+    optimizer = AdamW(model, low_precision_updates=config.low_precision_updates)
+
+    def ours(_step: int = 0) -> None:
+        update_policy(model, optimizer, [group], config, 1e-6)
+
+    title = f"(b) training part, {layers} layers, {work.rollouts} x ({work.prompt} + "
+    title += f"{work.new_tokens}) tokens"
+    if not peers.have("transformers", "trl"):
+        return [Result(title, seconds(in_turn({"ours": ours}, work.rounds)["ours"]))]
+    from transformers import AutoTokenizer
+
+    folder = str(Path(__file__).parents[1] / "checkpoints" / "tiny-base")
+    settings = {"per_device_train_batch_size": work.rollouts, "num_generations": work.rollouts,
+                "max_completion_length": work.new_tokens}  # fmt: skip
+    mine, theirs = peers.grpo_steps(
+        peers.hf_model(model), AutoTokenizer.from_pretrained(folder),
+        [{"prompt": "", "answer": ""}] * work.rollouts, ours, work.rounds, settings,
+        fixed=peers.trl_batch(group),
+    )  # fmt: skip
+    return [faster(title, mine, theirs, "trl", 2)]
+
+
+def train_config(work: Work, length: int) -> TrainConfig:
+    return TrainConfig(
+        max_new_tokens=length, rollouts=work.rollouts, problems_per_step=1, top_p=1.0,
+        length_constant=float(length), low_precision_updates="stochastic",
+    )  # fmt: skip
+
+
+def memory(work: Work) -> list[Result]:
+    """Peak of a process that does one whole step, Python and torch included."""
+    found = run_python(__file__, json.dumps(asdict(work), default=str))
+    answer = json.loads(found.stdout.splitlines()[-1])
+    title = f"peak memory of a step, {work.layers} layers, {work.rollouts} x {work.longest} tokens"
+    ours = f"{answer['peak'] / 1e9:.2f} GB ({answer['seconds']:.0f} s)"
+    return [Result(title, ours, "the book's script: 30.5 GB", 30.5e9 / answer["peak"], "<= 8 GB",
+                   answer["peak"] <= BUDGET)]  # fmt: skip
+
+
+def one_step(work: Work) -> dict[str, float]:
+    """Sample and update once, as the trainer does under a budget; the process's peak."""
+    start = perf_counter()
+    model = random_model(work.cfg, work.layers)
+    config = replace(train_config(work, work.longest), memory_budget="7.5GB")
+    optimizer = AdamW(model, low_precision_updates="stochastic")
+    config = fit_memory(model, optimizer, config, work.prompt + work.longest)
+    if config.gradient_checkpointing:
+        checkpoint_blocks(model)
+    samples = generate(model, [prompt_of(work)], work.rollouts, max_new_tokens=work.longest,
+                       stop_ids=set(), max_rows=config.sample_rows)[0]  # fmt: skip
+    group = as_group(work, [s.ids for s in samples], [s.logprobs for s in samples])
+    gc.collect()
+    metrics = update_policy(model, optimizer, [group], config, 1e-6)
+    assert metrics["optim/updates"] == 1
+    return {"peak": peak_memory(), "seconds": perf_counter() - start}
+
+
+def peak_memory() -> int:
+    """Largest resident set so far. ru_maxrss would count the parent's before exec as well."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        lines = status.read_text().splitlines()
+        return 1024 * int(next(line.split()[1] for line in lines if line.startswith("VmHWM")))
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # bytes on a Mac
+
+
+def growth(work: Work) -> list[Result]:
+    """Cost of a token as the answer grows, and what reading keys and values once would cost.
+
+    A seventh of the depth and of the vocabulary, so that blocks and head keep their shares.
+    """
+    layers = max(1, work.layers // 7)
+    model = random_model(work.cfg | {"vocab_size": work.cfg["vocab_size"] // 7}, layers)
+    ticks: list[float] = []
+    hook = model.register_forward_hook(lambda *_: ticks.append(perf_counter()))
+    generate(model, [prompt_of(work)], work.rollouts, max_new_tokens=work.grown, stop_ids=set())
+    hook.remove()
+    costs = [after - before for before, after in pairwise(ticks)]
+    lengths = [2**k for k in range(4, 20) if 2**k <= work.grown]
+    window = min(32, work.grown // 4)
+    measured = [median(costs[max(0, length - window):length]) for length in lengths]
+    weights = sum(w.numel() * w.element_size() for w in matrices(model))
+    per_token = 2 * layers * work.cfg["n_kv_groups"] * work.cfg["head_dim"] * 2 * work.rollouts
+    reads = [weights + per_token * (work.prompt + length) for length in lengths]
+    first = lengths.index(min(64, lengths[-1]))
+    expected = [measured[first] * read / reads[first] for read in reads]
+    if work.grown >= 1024:
+        draw_growth(lengths, measured, expected)
+    ratio, allowed = measured[-1] / measured[first], expected[-1] / expected[first]
+    return [Result(
+        f"cost per token at {lengths[-1]} against {lengths[first]} tokens, {layers} layers",
+        f"{seconds(measured[first])} -> {seconds(measured[-1])}", "bytes read: weights, keys, "
+        f"values x {allowed:.2f}", ratio, f"<= {allowed:.2f}x", ratio <= allowed,
+    )]  # fmt: skip
+
+
+def draw_growth(lengths, measured, expected) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
+    axes.plot(lengths, [1e3 * value for value in measured], "o-", label="measured")
+    axes.plot(lengths, [1e3 * value for value in expected], "--",
+              label="bytes of weights, keys and values")  # fmt: skip
+    axes.set(xlabel="tokens of the answer", ylabel="ms per decoding step of 8 rollouts", ylim=0)
+    axes.set_title("What a token costs as the answer grows")
+    axes.legend()
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(FIGURE, dpi=110)
+    plt.close(figure)
+
+
+if __name__ == "__main__":  # the process of the memory row
+    import sys
+
+    values = json.loads(sys.argv[1])
+    values["cfg"]["dtype"] = torch.bfloat16
+    print(json.dumps(one_step(Work(**values))))

@@ -1,0 +1,101 @@
+"""Measures speed and memory, side by side with peers, and prints the table of README.md.
+
+In a clone of the repository, with peers that are no dependency of the project:
+
+    uv run --with transformers --with trl benchmarks/run.py
+
+Without peers, their rows show our side only. `--only NAME ...` runs some rows, `--list` names
+them. Grading is measured on data/math500_test.json where that file is there.
+"""
+
+import argparse
+import platform
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import gpu_rows  # noqa: E402
+import peers  # noqa: E402
+import qwen_rows  # noqa: E402
+import start_rows  # noqa: E402
+import tiny_rows  # noqa: E402
+from duel import FULL, TOY, Result, Work  # noqa: E402
+
+ROWS: dict[str, Callable[[Work], list[Result]]] = {
+    "sampling": qwen_rows.sampling,
+    "training": qwen_rows.training,
+    "grpo-step": tiny_rows.grpo_step,
+    "quickstart": tiny_rows.quickstart,
+    "memory": qwen_rows.memory,
+    "evaluation": tiny_rows.evaluation,
+    "growth": qwen_rows.growth,
+    "grading": start_rows.grading,
+    "start": start_rows.start,
+    "gpu-sampling": gpu_rows.gpu_sampling,
+    "gpu-training": gpu_rows.gpu_training,
+}
+HEADS = ["what", "ours", "peer", "ratio", "target", "met"]
+
+
+def main(argv: list[str] | None = None) -> int:
+    options = parser().parse_args(argv)
+    if options.list:
+        print("\n".join(f"{name:<14}{first_line(row)}" for name, row in ROWS.items()))
+        return 0
+    torch.set_num_threads(options.threads)
+    missing = [name for name in ("transformers", "trl") if not peers.have(name)]
+    if missing:
+        print(f"not installed: {', '.join(missing)}; their side is left out. Both come with: "
+              "uv run --with transformers --with trl benchmarks/run.py")  # fmt: skip
+    print(machine(), end="\n\n", flush=True)
+    work = TOY if options.toy else FULL
+    print(table_line(HEADS) + "\n" + table_line(["---"] * len(HEADS)), flush=True)
+    for name in options.only or ROWS:
+        for result in ROWS[name](work):
+            print(table_line(result.cells()), flush=True)
+    return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    result = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    result.add_argument("--only", nargs="+", choices=ROWS, metavar="NAME", help="only these rows")
+    result.add_argument("--list", action="store_true", help="name the rows")
+    result.add_argument("--threads", type=int, default=torch.get_num_threads(),
+                        help="torch threads, of both sides (default: %(default)s)")  # fmt: skip
+    result.add_argument("--toy", action="store_true",
+                        help="everything very small, to see that it runs; no figure counts")
+    return result
+
+
+def first_line(row: Callable) -> str:
+    return (row.__doc__ or "").splitlines()[0]
+
+
+def table_line(cells: list[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def machine() -> str:
+    """What the figures were measured on."""
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
+    versions = [f"{name} {version(name)}" for name in ("torch", "transformers", "trl")
+                if peers.have(name)]  # fmt: skip
+    return (f"{time.strftime('%Y-%m-%d')}, {torch.get_num_threads()} threads, "
+            f"{platform.machine()}, {gpu}; {', '.join(versions)}")  # fmt: skip
+
+
+def version(name: str) -> str:
+    from importlib.metadata import version as installed
+
+    return installed(name)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

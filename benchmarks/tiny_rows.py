@@ -1,0 +1,127 @@
+"""Rows on the shipped tiny model: a GRPO step, the quickstart, evaluation."""
+
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import peers
+import torch
+from duel import Result, Work, faster, in_turn, run_python, seconds
+
+from reasoning_from_scratch.config import TrainConfig, resolved
+from reasoning_from_scratch.distribution import sample_next_token, uniform
+from reasoning_from_scratch.evaluation import evaluate
+from reasoning_from_scratch.optim import AdamW
+from reasoning_from_scratch.problems import load_problems
+from reasoning_from_scratch.prompts import render_prompt
+from reasoning_from_scratch.qwen3 import KVCache
+from reasoning_from_scratch.rollouts import reward_groups, sample_groups
+from reasoning_from_scratch.sampling import Sample, generate
+from reasoning_from_scratch.trainer import set_advantages, update_policy
+from reasoning_from_scratch.weights import load_model_and_tokenizer, shipped_checkpoint
+
+ROWS = 8  # answers side by side against fixed batches: fewer than problems, so refilling matters
+
+
+def grpo_step(work: Work) -> list[Result]:
+    """64 rollouts of at most 64 tokens, rewards, advantages, one update; no group is dropped."""
+    model, tokenizer = load_model_and_tokenizer("tiny-base")
+    problems = load_problems("tiny", limit=8 * (work.steps + 1))
+    config = resolved(TrainConfig(max_new_tokens=64, drop_uniform_groups=False))
+    optimizer = AdamW(model)
+
+    def ours(step: int = 0) -> None:
+        groups = sample_groups(model, tokenizer, problems[8 * step:8 * step + 8], config, step)
+        reward_groups(groups, config, tokenizer)
+        set_advantages(groups, config)
+        update_policy(model, optimizer, groups, config, 1e-6)
+
+    title = "(a) a whole GRPO step of the tiny model"
+    if not peers.have("transformers", "trl"):
+        return [Result(title, seconds(in_turn({"ours": ours}, work.steps)["ours"]))]
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    folder = str(shipped_checkpoint("tiny-base"))
+    with peers.quiet():
+        peer = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    settings = {"per_device_train_batch_size": 64, "num_generations": 8,
+                "max_completion_length": 64}  # fmt: skip
+    mine, theirs = peers.grpo_steps(
+        peer, AutoTokenizer.from_pretrained(folder), peers.prompt_rows(problems), ours,
+        work.steps, settings,
+    )  # fmt: skip
+    return [faster(title, mine, theirs, "trl", 4)]
+
+
+def quickstart(work: Work) -> list[Result]:
+    """From the start of the process to the final table."""
+    with TemporaryDirectory() as folder:
+        flags = ["--log-path", str(Path(folder) / "run")] * (work.quickstart == ("quickstart",))
+        start = time.perf_counter()
+        run_python("-m", "reasoning_from_scratch.cli", *work.quickstart, *flags)
+        took = time.perf_counter() - start
+    return [Result("(a) quickstart, process start to final table", seconds(took),
+                   target="<= 180 s", met=took <= 180)]  # fmt: skip
+
+
+def evaluation(work: Work) -> list[Result]:
+    """Sampled answers of tiny-base: three in four are a guess, the others are worked out."""
+    model, tokenizer = load_model_and_tokenizer("tiny-base")
+    half = work.problems // 2
+    problems = load_problems("tiny-test", limit=half) + load_problems("tiny-longer", limit=half)
+    prompts = [tokenizer.encode(render_prompt(problem.problem)) for problem in problems]
+    limit, stop_ids = 160, {tokenizer.eos_token_id}
+    found = {}
+
+    def refilled(rows: int):
+        found[f"refilled {rows}"] = generate(model, prompts, max_new_tokens=limit, temperature=1.0,
+                                             stop_ids=stop_ids, max_rows=rows)  # fmt: skip
+
+    def fixed():
+        found["fixed"] = fixed_batches(model, prompts, limit, stop_ids, ROWS)
+
+    def alone():
+        found["alone"] = fixed_batches(model, prompts, limit, stop_ids, 1)
+
+    times = in_turn({"few": lambda: refilled(ROWS), "all": lambda: refilled(64), "fixed": fixed,
+                     "alone": alone}, work.rounds)  # fmt: skip
+    ids = {name: [group[0].ids for group in groups] for name, groups in found.items()}
+    assert all(other == ids["alone"] for other in ids.values()), "the sides must do the same work"
+    lengths = sorted(map(len, ids["alone"]))
+    title = f"(c) evaluation, {len(problems)} answers of {lengths[0]} to {lengths[-1]} tokens"
+    result = evaluate(model, tokenizer, problems, max_new_tokens=limit, temperature=1.0)
+    assert [row["tokens"] for row in result.rows] == [len(x) for x in ids["alone"]]
+    return [
+        faster(f"{title}, {ROWS} rows", times["few"], times["fixed"], "fixed batches", 2),
+        faster(f"{title}, 64 rows", times["all"], times["alone"], "one by one", 6),
+    ]
+
+
+@torch.no_grad()
+def fixed_batches(model, prompts, limit: int, stop_ids: set[int], size: int) -> list[list[Sample]]:
+    """Batches that run until their last answer has ended: the same tokens, nothing refilled."""
+    groups = []
+    for start in range(0, len(prompts), size):
+        batch = prompts[start:start + size]
+        lengths = torch.tensor([len(prompt) for prompt in batch])
+        ids = torch.zeros(len(batch), int(lengths.max()), dtype=torch.long)  # (B, T)
+        for row, prompt in enumerate(batch):
+            ids[row, : len(prompt)] = torch.tensor(prompt)
+        mask = torch.arange(ids.shape[1]) < lengths[:, None]
+        cache = KVCache(model.cfg["n_layers"], ids.shape[1] + limit)
+        hidden = model.hidden_states(ids, cache=cache, attention_mask=mask)
+        logits = model.out_head(hidden[torch.arange(len(batch)), lengths - 1])  # (B, V)
+        numbers = [uniform(0, 0, start + row, 0, torch.arange(limit)) for row in range(len(batch))]
+        u = torch.stack(numbers)  # (B, limit)
+        samples = [Sample() for _ in batch]
+        for position in range(limit):
+            tokens = sample_next_token(logits, u[:, position]).tokens
+            for sample, token in zip(samples, tokens.tolist(), strict=True):
+                if not sample.finished:
+                    sample.ids.append(token)
+                    sample.finished = token in stop_ids
+            if all(sample.finished for sample in samples):
+                break
+            logits = model(tokens[:, None], cache=cache)[:, -1]
+        groups += [[sample] for sample in samples]
+    return groups

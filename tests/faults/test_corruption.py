@@ -1,0 +1,215 @@
+"""Files of a run that were cut off or changed: the newest whole state counts, and it is told."""
+
+import json
+import logging
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+from toy import toy_world
+
+from faults import kill_loop
+from faults.whole import kind_of, lines, timeless
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.run_folder import RunFolder
+from reasoning_from_scratch.run_start import resumed_config
+from reasoning_from_scratch.trainer import train
+
+CRASHED_AT = 7
+# What the log says about a damaged file; other files are written anew, or are pages to look at.
+TOLD = {
+    "config.json": "config.json is damaged",
+    "metrics.jsonl": "metrics.jsonl: ",
+    "checkpoints.jsonl": "checkpoints.jsonl",
+    "probes.jsonl": "probes.jsonl: ",
+    "timing_spans.jsonl": "timing_spans.jsonl: ",
+}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """The undisturbed run, and one that crashed in its eighth step."""
+    folder = tmp_path_factory.mktemp("runs")
+    kill_loop.start_or_resume(folder / "plain", folder)
+    write = RunFolder.write_metrics
+
+    def crashing(self, row, spans):
+        if row["step"] == CRASHED_AT:
+            raise RuntimeError("crash")
+        write(self, row, spans)
+
+    RunFolder.write_metrics = crashing
+    try:
+        with pytest.raises(RuntimeError):
+            kill_loop.start_or_resume(folder / "plain0", folder)
+    finally:
+        RunFolder.write_metrics = write
+    return folder
+
+
+def resumed(runs: Path, copy: Path, caplog) -> str:
+    """Run the damaged copy to its end, which must be that of the undisturbed run; what was said."""
+    caplog.clear()
+    logging.getLogger("reasoning_from_scratch").propagate = True
+    train(resumed_config(copy), quiet=True, **toy_world(copy.parent))
+    for name in ("model.safetensors", "optimizer.safetensors"):
+        ends = [run / "checkpoints" / "000010" / name for run in (copy, runs / "plain")]
+        assert ends[0].read_bytes() == ends[1].read_bytes()
+    rows, whole = (timeless(lines(run / "metrics.jsonl")) for run in (copy, runs / "plain"))
+    assert [row for row in whole if row["step"] >= CRASHED_AT] == rows[-3:]
+    assert all(row in whole for row in rows)
+    assert len(rows) == len(whole) or "are lost, the saved weights are not" in caplog.text
+    return caplog.text
+
+
+def damaged_copy(runs: Path, copy: Path, name: Path, change) -> None:
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(runs / "plain0", copy)
+    path = copy / name
+    data = path.read_bytes()
+    path.unlink()  # it may have a second name
+    path.write_bytes(change(data))
+
+
+def cut(chance: random.Random):
+    return lambda data: data[: chance.randrange(len(data))] if data else data
+
+
+def flipped(chance: random.Random):
+    def change(data: bytes) -> bytes:
+        place = chance.randrange(len(data))
+        return data[:place] + bytes([data[place] ^ 1 << chance.randrange(8)]) + data[place + 1 :]
+
+    return change
+
+
+def files_of(run: Path) -> list[Path]:
+    return sorted(path.relative_to(run) for path in run.rglob("*") if path.is_file())
+
+
+def one_of_each_kind(run: Path) -> list[Path]:
+    newest = {(path.parent.name if path.parent.name.isdigit() else "", kind_of(path)): path
+              for path in files_of(run)}  # fmt: skip
+    kinds = {(folder != "", kind): path for (folder, kind), path in sorted(newest.items())}
+    return list(kinds.values())
+
+
+def check_damage(runs, tmp_path, name, change, caplog) -> None:
+    copy = tmp_path / "plain0"
+    damaged_copy(runs, copy, name, change)
+    broken = (copy / name).read_bytes() != (runs / "plain0" / name).read_bytes()
+    said = resumed(runs, copy, caplog)
+    if name.parts[:2] == ("checkpoints", "000007") and broken:
+        assert f"skipping save 000007: {name.name} is missing or damaged" in said
+        assert "at step 6 of 10" in said
+    elif "checkpoints" not in name.parts[:1]:
+        assert f"at step {CRASHED_AT} of 10" in said
+    ends_in_a_line = (runs / "plain0" / name).read_bytes()[:1] == b"{" and broken
+    if name.name in TOLD and ends_in_a_line and name.parts == (name.name,):
+        assert TOLD[name.name] in said or name.name in ("probes.jsonl", "timing_spans.jsonl")
+
+
+def test_each_file_cut_off_at_a_random_place(runs, tmp_path, caplog):
+    chance = random.Random(0)
+    names = one_of_each_kind(runs / "plain0")
+    assert {"config.json", "metrics.jsonl", "checkpoints.jsonl"} <= {str(name) for name in names}
+    assert len(names) > 20
+    for name in names:
+        check_damage(runs, tmp_path, name, cut(chance), caplog)
+
+
+@pytest.mark.soak
+def test_every_file_cut_off_at_five_places(runs, tmp_path, caplog):
+    chance = random.Random(1)
+    for name in files_of(runs / "plain0") * 5:
+        check_damage(runs, tmp_path, name, cut(chance), caplog)
+
+
+def test_a_flipped_bit_in_each_file_of_a_save(runs, tmp_path, caplog):
+    check_flips(runs, tmp_path, caplog, 1)
+
+
+@pytest.mark.soak
+def test_many_flipped_bits(runs, tmp_path, caplog):
+    check_flips(runs, tmp_path, caplog, 20)
+
+
+def check_flips(runs, tmp_path, caplog, times: int) -> None:
+    chance = random.Random(2)
+    names = [name for name in files_of(runs / "plain0") if "000007" in name.parts and
+             name.parts[0] == "checkpoints"]  # fmt: skip
+    assert len(names) == 7
+    for name in names * times:
+        check_damage(runs, tmp_path, name, flipped(chance), caplog)
+
+
+@pytest.mark.soak
+def test_flipped_bits_in_the_lines(runs, tmp_path, caplog):
+    """No flip may lead to a traceback; what it says where it cannot go on is one line."""
+    chance = random.Random(3)
+    names = ("config.json", "metrics.jsonl", "checkpoints.jsonl", "probes.jsonl")
+    for number in range(120):
+        name = Path(names[number % len(names)])
+        damaged_copy(runs, tmp_path / "plain0", name, flipped(chance))
+        try:
+            asked = resumed_config(tmp_path / "plain0")
+            train(asked, quiet=True, **toy_world(tmp_path))
+        except UserError as error:
+            assert "\n" not in str(error)
+
+
+def test_all_saves_but_one_are_damaged(runs, tmp_path, caplog):
+    copy = tmp_path / "plain0"
+    shutil.copytree(runs / "plain0", copy)
+    for batch in ("000006", "000007"):
+        (copy / "checkpoints" / batch / "model.safetensors").write_bytes(b"nothing")
+    said = resumed(runs, copy, caplog)
+    assert "skipping save 000007" in said and "skipping save 000006" in said
+    assert "at step 4 of 10" in said
+
+
+def test_the_list_of_saves_is_gone(runs, tmp_path, caplog):
+    copy = tmp_path / "plain0"
+    shutil.copytree(runs / "plain0", copy)
+    (copy / "checkpoints.jsonl").unlink()
+    said = resumed(runs, copy, caplog)
+    assert "save 000007 has no line in checkpoints.jsonl" in said and "at step 7 of 10" in said
+
+
+def test_a_metrics_line_cut_in_half(runs, tmp_path, caplog):
+    """The other lines stay; that one is told."""
+    copy = tmp_path / "plain0"
+    shutil.copytree(runs / "plain0", copy)
+    rows = (copy / "metrics.jsonl").read_text().splitlines()
+    rows[3] = rows[3][: len(rows[3]) // 2]
+    (copy / "metrics.jsonl").write_text("\n".join(rows) + "\n")
+    said = resumed(runs, copy, caplog)
+    assert "metrics.jsonl: 1 torn or damaged lines left out" in said
+    assert "the lines of steps 3 are lost" in said
+    assert [row["step"] for row in lines(copy / "metrics.jsonl")] == [0, 1, 2, *range(4, 10)]
+
+
+# ---- a configuration from another version
+
+
+def test_a_key_of_a_newer_version_is_told_and_left_out(runs, tmp_path, caplog):
+    copy = tmp_path / "plain0"
+    shutil.copytree(runs / "plain0", copy)
+    values = json.loads((copy / "config.json").read_text()) | {"quantum": True}
+    (copy / "config.json").write_text(json.dumps(values))
+    assert "this version knows no quantum; left out" in resumed(runs, copy, caplog)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("objective", "ppo9"), ("steps", "ten"), ("lr", [1]), ("save_every", 2.5)]
+)
+def test_a_value_of_a_newer_version_is_refused(runs, tmp_path, key, value):
+    """Without it the run would be another one."""
+    copy = tmp_path / "plain0"
+    shutil.copytree(runs / "plain0", copy)
+    values = json.loads((copy / "config.json").read_text()) | {key: value}
+    (copy / "config.json").write_text(json.dumps(values))
+    with pytest.raises(UserError, match=f"this version knows no {key}") as caught:
+        resumed_config(copy)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,271 @@
+"""Full disks, read-only folders, vanished folders, two processes in one folder."""
+
+import errno
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from toy import toy_world
+
+from faults import kill_loop
+from faults.whole import check_whole, kind_of, lines, same_runs
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.folder_lock import LOCK_FILE, OWNER_FILE, FolderLock
+from reasoning_from_scratch.run_folder import RunFolder
+from reasoning_from_scratch.run_start import resumed_config
+from reasoning_from_scratch.trainer import train
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("undisturbed")
+    kill_loop.start_or_resume(folder / "plain", folder)
+    return folder / "plain"
+
+
+def one_line(error: BaseException) -> str:
+    text = str(error)
+    assert "\n" not in text and len(text) < 400
+    return text
+
+
+# ---- a full disk at each kind of write
+
+
+class Refuse:
+    """Refuses to open, rename or link files of a folder; which one is counted per kind of file.
+
+    Python reports each of these to audit hooks first, so no write is forgotten. A hook cannot be
+    taken away again; without a folder it does nothing.
+    """
+
+    def __init__(self) -> None:
+        self.folder, self.seen, self.at, self.refused = "", {}, None, False
+        sys.addaudithook(self.on_event)
+
+    def on_event(self, event: str, given: tuple) -> None:
+        if not self.folder or event not in ("open", "os.rename", "os.link", "os.mkdir"):
+            return
+        path = str(given[1] if event in ("os.rename", "os.link") else given[0])
+        writes = event != "open" or (given[2] or 0) & (os.O_WRONLY | os.O_RDWR)
+        if path.startswith(self.folder) and writes:
+            key = (event, kind_of(Path(path)))
+            self.seen[key] = self.seen.get(key, 0) + 1
+            if (key, self.seen[key]) == self.at:
+                self.refused = True
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+
+    def start(self, folder: Path, at: tuple | None) -> None:
+        self.folder, self.seen, self.at, self.refused = str(folder), {}, at, False
+
+
+REFUSE = Refuse()
+
+
+def run_until_refused(folder: Path, scratch: Path, at: tuple | None) -> None:
+    asked = kill_loop.config(folder, steps=4)
+    REFUSE.start(folder, at)
+    try:
+        train(asked, quiet=True, **kill_loop.world(scratch))
+    except UserError as error:
+        assert "No space left on device" in one_line(error)
+    finally:
+        REFUSE.folder = ""
+
+
+def test_a_full_disk_at_each_kind_of_write(tmp_path):
+    """The first and the third of each kind: one line, and then the run goes on to the same end."""
+    run = tmp_path / "plain0"
+    asked = kill_loop.config(run, steps=4)
+    run_until_refused(run, tmp_path, None)
+    kinds, undisturbed = dict(REFUSE.seen), run.rename(tmp_path / "undisturbed")
+    assert len(kinds) > 25
+    tried = 0
+    for number, (key, count) in enumerate(kinds.items()):
+        at = (key, 1 + number % 2 * min(2, count - 1))
+        shutil.rmtree(run, ignore_errors=True)
+        run_until_refused(run, tmp_path, at)
+        assert REFUSE.refused
+        tried += 1
+        if key == ("os.mkdir", "plain0"):
+            assert not run.exists()
+        elif number % 4 == 0 or key[0] == "os.rename":  # all resume; these to the end
+            again = resumed_config(run) if (run / "config.json").exists() else asked
+            train(again, quiet=True, **kill_loop.world(tmp_path))
+            same_runs(run, undisturbed)
+    assert tried == len(kinds)
+
+
+# ---- files that end in the middle, because that was all the room there was
+# (and see test_kill.py: out_of_room)
+
+
+IN_TMPFS = """
+mkdir -p $1/small && mount -t tmpfs -o size=$2 small $1/small || exit 77
+cd $1/small
+OMP_NUM_THREADS=1 $3 $4/kill_loop.py --one $1/small/plain0 $1 > $1/said 2>&1
+code=$?
+cp -a $1/small/plain0 $1/plain0
+exit $code
+"""
+
+
+@pytest.mark.parametrize("size", ["600k", pytest.param("300k", marks=pytest.mark.soak),
+                                  pytest.param("900k", marks=pytest.mark.soak)])
+def test_a_file_system_that_is_really_full(size, tmp_path, undisturbed):
+    if not shutil.which("unshare"):
+        pytest.skip("no unshare: cannot mount a small file system")
+    done = subprocess.run(
+        ["unshare", "-rm", "sh", "-c", IN_TMPFS, "sh", str(tmp_path), size, sys.executable,
+         str(HERE)], capture_output=True, timeout=600,
+        env=os.environ | {"PYTHONPATH": str(HERE.parents[1])},
+    )  # fmt: skip
+    if done.returncode in (1, 77) and not (tmp_path / "said").exists():
+        pytest.skip("may not mount a small file system here")
+    said = (tmp_path / "said").read_text()
+    assert done.returncode == 2 and "No space left" in said and "Traceback" not in said
+    kill_loop.start_or_resume(tmp_path / "plain0", tmp_path)
+    same_runs(tmp_path / "plain0", undisturbed)
+
+
+# ---- read-only, gone, taken
+
+
+def test_read_only_folders(tmp_path):
+    """Fresh or resumed; as somebody who is not root, because root may write everywhere."""
+    run = tmp_path / "plain0"
+    train(kill_loop.config(run, steps=2), quiet=True, **toy_world(tmp_path))
+    (tmp_path / "empty").mkdir()
+    code = f"""
+import os, sys
+sys.path[:0] = [{str(HERE)!r}, {str(HERE.parent)!r}]
+import kill_loop
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.run_start import resumed_config
+from reasoning_from_scratch.trainer import train
+from pathlib import Path
+scratch = Path({str(tmp_path / "scratch")!r})
+world = kill_loop.world(scratch)
+asked = [kill_loop.config(Path({str(tmp_path / "empty")!r})), kill_loop.config(
+    Path({str(tmp_path / "empty" / "new")!r})), resumed_config({str(run)!r}, steps=4)]
+if os.getuid() == 0:
+    os.setgid(65534); os.setuid(65534)
+for config in asked:
+    try:
+        train(config, quiet=True, **world)
+    except UserError as error:
+        print(error)
+"""
+    (tmp_path / "scratch").mkdir()
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    folders = [run, tmp_path / "empty", *(path for path in run.rglob("*") if path.is_dir())]
+    for path in [*before, *folders]:
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    for path in [tmp_path, *tmp_path.parents][:3]:
+        path.chmod(path.stat().st_mode | 0o055)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
+                          env=os.environ | {"PYTHONPATH": str(HERE.parents[1])})  # fmt: skip
+    for path in folders:
+        path.chmod(0o755)
+    said = done.stdout.splitlines()
+    assert len(said) == 3 and all("cannot write to" in line for line in said), done.stderr
+    assert {path: path.read_bytes() for path in before} == before
+
+
+def after_step(step: int, do, monkeypatch) -> None:
+    """Call `do` when that step's metrics are written."""
+    write = RunFolder.write_metrics
+
+    def writing(self, row, spans):
+        write(self, row, spans)
+        if row["step"] == step:
+            do()
+
+    monkeypatch.setattr(RunFolder, "write_metrics", writing)
+
+
+def test_a_folder_that_is_deleted_ends_the_run(tmp_path, monkeypatch):
+    run = tmp_path / "plain0"
+    after_step(4, lambda: shutil.rmtree(run), monkeypatch)
+    with pytest.raises(UserError, match="was deleted or renamed while") as caught:
+        kill_loop.start_or_resume(run, tmp_path)
+    one_line(caught.value)
+    assert not run.exists()  # nothing is begun anew in its place
+
+
+def test_a_folder_that_is_renamed_goes_on_under_its_new_name(tmp_path, undisturbed, monkeypatch):
+    run, moved = tmp_path / "plain0", tmp_path / "moved"
+    after_step(4, lambda: run.rename(moved), monkeypatch)
+    with pytest.raises(UserError, match="--resume with its new name"):
+        kill_loop.start_or_resume(run, tmp_path)
+    monkeypatch.undo()
+    train(resumed_config(moved), quiet=True, **toy_world(tmp_path))
+    same_runs(moved, undisturbed)
+
+
+def test_a_folder_that_another_run_has_taken_ends_the_first(tmp_path, monkeypatch):
+    """rm -r, and another run in the same place: their lines must not mix."""
+    run = tmp_path / "plain0"
+    other = json.dumps({"pid": 4711, "host": "elsewhere", "since": "now"})
+    after_step(4, lambda: (run / OWNER_FILE).write_text(other), monkeypatch)
+    with pytest.raises(UserError, match="process 4711 on elsewhere writes another run"):
+        kill_loop.start_or_resume(run, tmp_path)
+    assert len(lines(run / "metrics.jsonl")) == 5
+
+
+HOLD = "import sys, time; from pathlib import Path; " \
+       "from reasoning_from_scratch.folder_lock import FolderLock; " \
+       "FolderLock(Path(sys.argv[1])).take(); print('held', flush=True); time.sleep(600)"
+
+
+def test_a_second_process_is_told_who_writes(tmp_path):
+    run = tmp_path / "plain0"
+    train(kill_loop.config(run, steps=2), quiet=True, **toy_world(tmp_path))
+    holder = subprocess.Popen([sys.executable, "-c", HOLD, str(run)], stdout=subprocess.PIPE,
+                              env=os.environ | {"PYTHONPATH": str(HERE.parents[1])})  # fmt: skip
+    holder.stdout.readline()
+    overwriting = kill_loop.config(run, overwrite=True)
+    for config in (resumed_config(run, steps=4), overwriting):
+        with pytest.raises(UserError, match=f"is being written by process {holder.pid} on"):
+            train(config, quiet=True, **toy_world(tmp_path))
+    assert len(lines(run / "metrics.jsonl")) == 2
+    holder.kill()
+    holder.communicate()
+    assert (run / OWNER_FILE).exists()  # a dead process bars nobody
+    train(resumed_config(run, steps=4), quiet=True, **toy_world(tmp_path))
+    check_whole(run)
+
+
+def test_a_dead_owner_is_passed_over_where_locks_do_not_work(tmp_path, monkeypatch):
+    """Where a lock is only a file, it outlives its process."""
+    lock = FolderLock(tmp_path)
+
+    def unsupported(timeout):
+        raise NotImplementedError
+
+    monkeypatch.setattr(lock.lock, "acquire", unsupported)
+    ended = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"],
+                           capture_output=True, text=True)  # fmt: skip
+    owner = {"pid": int(ended.stdout), "host": os.uname().nodename, "since": "then"}
+    (tmp_path / OWNER_FILE).write_text(json.dumps(owner))
+    lock.take()
+    lock.free()
+    (tmp_path / OWNER_FILE).write_text(json.dumps(owner | {"pid": os.getppid()}))
+    with pytest.raises(UserError, match=f"process {os.getppid()} on"):
+        lock.take()
+
+
+def test_a_cell_that_was_interrupted_does_not_bar_the_next_one(tmp_path):
+    """The same process may begin again, though its first run was never closed."""
+    first = RunFolder(tmp_path / "run")
+    first.create(kill_loop.config(tmp_path / "run"))
+    second = RunFolder(tmp_path / "run")
+    second.create(kill_loop.config(tmp_path / "run", overwrite=True))
+    second.close()
+    assert not (tmp_path / "run" / LOCK_FILE).exists()

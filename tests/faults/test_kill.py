@@ -1,0 +1,150 @@
+"""A run that is killed, ended or hung up on goes on to the end of the undisturbed one."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from toy import toy_world
+
+from faults import kill_loop
+from faults.whole import check_whole, lines, same_runs
+from reasoning_from_scratch.run_folder import RunFolder
+from reasoning_from_scratch.run_start import resumed_config
+from reasoning_from_scratch.trainer import train
+
+HERE = Path(__file__).parent
+ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(HERE.parents[1])}
+
+
+def looped(folder: Path, seed: int, **times: int) -> dict[str, dict]:
+    """Let kill_loop end runs so many times in each way; all must equal the undisturbed one."""
+    asked = [f"{how}:{count}" for how, count in times.items()]
+    loop = subprocess.run(
+        [sys.executable, str(HERE / "kill_loop.py"), str(folder), str(seed), *asked],
+        env=ENVIRONMENT, capture_output=True, text=True, timeout=120 + 10 * sum(times.values()),
+    )  # fmt: skip
+    assert loop.returncode == 0, loop.stderr[-3000:]
+    found = json.loads(loop.stdout.splitlines()[-1])
+    for how, result in found.items():
+        assert sum(result["codes"].values()) == times[how]
+        assert result["slowest"] < 10
+        for kind, count in result["runs"].items():
+            for number in range(count + 1):
+                same_runs(folder / how / f"{kind}{number}", folder / kind)
+    return found
+
+
+def test_ended_runs_go_on_as_the_undisturbed_one(tmp_path):
+    looped(tmp_path, 1, kill=10, term=5, interrupt=3, interrupt_twice=3, hangup=3,
+           out_of_room=6)  # fmt: skip
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    ("how", "times"),
+    [("kill", 100), ("term", 50), ("interrupt", 25), ("interrupt_twice", 25), ("hangup", 25),
+     ("out_of_room", 25)],
+)
+def test_hundreds_of_ends(how, times, tmp_path):
+    found = looped(tmp_path, 2, **{how: times})[how]
+    print(f"\n{how}: {found}")
+    listening = sum(count for code, count in found["codes"].items() if int(code) > 0)
+    assert how == "kill" or listening > times / 3
+
+
+# ---- the console
+
+
+def test_a_closed_pipe_does_not_end_a_run(tmp_path):
+    """rfs train | head -1"""
+    code = "import sys, pathlib, kill_loop; p = pathlib.Path(sys.argv[1]); " \
+           "kill_loop.start_or_resume(p / 'plain0', p, quiet=False)"
+    path = os.pathsep.join([str(HERE.parents[1]), str(HERE)])
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path)], env=ENVIRONMENT | {"PYTHONPATH": path},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    ) as run:  # fmt: skip
+        run.stdout.readline()
+        run.stdout.close()
+        run.stderr.close()
+        assert run.wait(timeout=60) == 0
+    assert len(lines(tmp_path / "plain0" / "metrics.jsonl")) == kill_loop.STEPS
+
+
+def test_nohup_is_respected(tmp_path):
+    """A run that was told to outlive its terminal does."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        hang_up_at(2, tmp_path / "plain0", tmp_path)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert len(lines(tmp_path / "plain0" / "metrics.jsonl")) == kill_loop.STEPS
+
+
+def hang_up_at(step: int, folder: Path, scratch: Path) -> None:
+    write = RunFolder.write_metrics
+
+    def hung_up(self, row, spans):
+        write(self, row, spans)
+        if row["step"] == step:
+            os.kill(os.getpid(), signal.SIGHUP)
+
+    RunFolder.write_metrics = hung_up
+    try:
+        kill_loop.start_or_resume(folder, scratch)
+    finally:
+        RunFolder.write_metrics = write
+
+
+# ---- what a dead run leaves behind
+
+
+def test_the_next_start_sweeps_up(tmp_path):
+    """Temporary files of a dead process go; what people put there stays."""
+    run = tmp_path / "plain0"
+    asked = kill_loop.config(run, steps=4)
+    train(asked, quiet=True, **toy_world(tmp_path))
+    left = [".metrics.jsonl.77.tmp", ".report.html.77.partial", "iteration_000001/.x.html.partial",
+            "checkpoints/000002/.model.safetensors.77.tmp", "checkpoints/000009/model.safetensors"]
+    mine = ["notes.txt", "checkpoints/.DS_Store", "checkpoints/000002/notes.txt", "mine/a.tmp"]
+    for name in left + mine:
+        (run / name).parent.mkdir(exist_ok=True)
+        (run / name).write_text("half")
+    train(resumed_config(run, steps=6), quiet=True, **toy_world(tmp_path))
+    assert not [name for name in left if (run / name).exists()]
+    assert not [name for name in mine if not (run / name).exists()]
+
+
+def test_a_save_to_keep_stays_one_when_the_run_is_interrupted_right_after(tmp_path, monkeypatch):
+    run = tmp_path / "run"
+    asked = kill_loop.config(run, rolling_every=0, save_every=4, steps=10, keep_last=0)
+    sample, calls = sys.modules["reasoning_from_scratch.rollouts"].sample_groups, []
+
+    def interrupted(*given, **named):
+        calls.append(1)
+        if len(calls) == 5:
+            os.kill(os.getpid(), signal.SIGINT)
+        return sample(*given, **named)
+
+    monkeypatch.setattr("reasoning_from_scratch.rollouts.sample_groups", interrupted)
+    assert train(asked, quiet=True, **toy_world(tmp_path)).stopped
+    monkeypatch.undo()
+    train(resumed_config(run), quiet=True, **toy_world(tmp_path))
+    saves = [x["batch"] for x in lines(run / "checkpoints.jsonl") if "state_path" in x]
+    assert saves == [4, 8, 10]
+
+
+def test_killed_between_the_last_save_and_the_last_page(tmp_path, monkeypatch):
+    run, refresh = tmp_path / "run", "reasoning_from_scratch.training_run.record_probes"
+    monkeypatch.setattr(refresh, lambda folder, step, *rest: 1 / (10 - step))
+    with pytest.raises(ZeroDivisionError):
+        train(kill_loop.config(run, report_every=0), quiet=True, **toy_world(tmp_path))
+    monkeypatch.undo()
+    assert lines(run / "checkpoints.jsonl")[-1]["final"] and not (run / "report.html").exists()
+    train(resumed_config(run), quiet=True, **toy_world(tmp_path))
+    assert (run / "report.html").exists()
+    check_whole(run)

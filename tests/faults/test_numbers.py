@@ -1,0 +1,373 @@
+"""Numbers that are none, too large or missing: weights stay finite, people get one line."""
+
+import json
+import math
+
+import pytest
+import torch
+from toy import toy_config, toy_model, toy_problems, toy_tokenizer, toy_world
+
+from reasoning_from_scratch import gradients, rollouts, trainer, training_run
+from reasoning_from_scratch.advantages import KINDS, advantages
+from reasoning_from_scratch.config import resolved
+from reasoning_from_scratch.distribution import sample_next_token, top_p_filter
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.evaluation import evaluate
+from reasoning_from_scratch.problems import Problem
+from reasoning_from_scratch.recipes import RECIPES
+from reasoning_from_scratch.rewards import score_parts
+from reasoning_from_scratch.rollouts import Group, Rollout, make_batch
+from reasoning_from_scratch.run_folder import read_lines
+from reasoning_from_scratch.run_start import configure, resumed_config
+from reasoning_from_scratch.sampling import NotFinite, generate
+from reasoning_from_scratch.trainer import set_advantages, train, update_policy
+
+BAD = [math.nan, math.inf, -math.inf]
+
+
+def weights(model) -> torch.Tensor:
+    return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
+def pay_for_letters(monkeypatch, pay=lambda value: value):
+    """A random model is rarely right; so that there is a gradient, its answers are paid by lot."""
+    count = iter(range(10**9))
+    monkeypatch.setattr(rollouts, "total_reward", lambda *_: pay(float(next(count) % 3)))
+
+
+def log_of(folder) -> str:
+    return (folder / "logs.log").read_text()
+
+
+# ---- logits
+
+
+@pytest.mark.parametrize("bad", BAD)
+@pytest.mark.parametrize("policy", [(1.0, 1.0, 0), (0.7, 0.9, 0), (1.0, 1.0, 5), (0.0, 1.0, 0)])
+def test_rows_of_bad_logits_are_told_from_good_ones(bad, policy):
+    logits = torch.randn(6, 50, generator=torch.Generator().manual_seed(0))
+    u = torch.full((6,), 0.5)
+    good = sample_next_token(logits, u, *policy)
+    logits[1, 3], logits[4] = bad, bad
+    draw = sample_next_token(logits, u, *policy)
+    finite = draw.logprobs.isfinite()
+    assert not finite[4]
+    assert finite[1] == (bad == -math.inf)  # a token of no probability is one that is never drawn
+    for row in (0, 2, 3, 5):
+        assert draw.tokens[row] == good.tokens[row] and draw.logprobs[row] == good.logprobs[row]
+
+
+@pytest.mark.parametrize("size", [5, 3_000])
+@pytest.mark.parametrize("top_p", [1e-45, 0.1, 0.999999])
+def test_top_p_always_leaves_something_to_draw(size, top_p):
+    """However steep, flat or tiny the probabilities are, their kept sum is never 0."""
+    rows = [torch.zeros(size), torch.linspace(-1e4, 1e4, size), torch.full((size,), -1e38),
+            torch.cat([torch.full((size - 1,), -math.inf), torch.zeros(1)])]  # fmt: skip
+    draw = sample_next_token(torch.stack(rows), torch.full((4,), 1 - 2**-23), 1.0, top_p)
+    assert draw.logprobs.isfinite().all() and (draw.weights.sum(-1) > 0).all()
+    assert draw.tokens[3] == size - 1
+
+
+def test_a_row_without_any_mass_is_no_distribution():
+    """Only logits that are no numbers lead there; what is then said of it is not finite either."""
+    filtered = top_p_filter(torch.tensor([[0.5, 0.5], [0.0, 0.0]]), 0.9)
+    assert filtered[0].tolist() == [0.5, 0.5] and not filtered[1].isfinite().any()
+    for bad in BAD:
+        draw = sample_next_token(torch.full((1, 4), bad), torch.tensor([0.5]), 1.0, 0.9)
+        assert not draw.logprobs.isfinite().any()
+
+
+def spoil(model, row: int, when, bad: float = math.nan):
+    """From `when` on, a row of what the model says is not finite."""
+    forward = model.forward
+
+    def spoiled(*given, **named):
+        logits = forward(*given, **named)
+        if when() and len(logits) > row:
+            logits = logits.clone()
+            logits[row] = bad
+        return logits
+
+    model.forward = spoiled
+
+
+def steps_done(folder, count: int):
+    return lambda: len(read_lines(folder / "metrics.jsonl")) >= count
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_the_sampler_refuses_and_says_which(bad):
+    model = toy_model()
+    calls = iter(range(10))
+    spoil(model, 1, when=lambda: next(calls) >= 2, bad=bad)
+    with pytest.raises(NotFinite, match=r"not finite.*\(prompt 0, after 2 sampled tokens\)"):
+        generate(model, [[1, 2]], 4, max_new_tokens=8, stop_ids={39})
+
+
+def test_a_run_whose_sampler_meets_nan_stops_with_a_save(tmp_path, monkeypatch):
+    pay_for_letters(monkeypatch)
+    world, folder = toy_world(tmp_path), tmp_path / "run"
+    spoil(world["model"], 3, when=steps_done(folder, 3))
+    config = toy_config(folder, steps=8, save_every=2, eval_every=0)
+    result = train(config, quiet=True, **world)
+    assert len(result.rows) == 3 and weights(result.model).isfinite().all()
+    assert "stopped after 3 of 8 steps, saved: the model's logits are not finite" in result.stopped
+    assert "\n" not in result.stopped and result.stopped in log_of(folder)
+    saves = [line["batch"] for line in read_lines(folder / "checkpoints.jsonl")]
+    assert saves == [2, 3]  # nothing before it was given up for the new one
+    rest = train(resumed_config(folder), quiet=True, **toy_world(tmp_path))
+    assert [row["step"] for row in rest.rows] == list(range(8)) and not rest.stopped
+
+
+def test_if_the_weights_are_to_blame_the_save_before_is_still_there(tmp_path, monkeypatch):
+    pay_for_letters(monkeypatch)
+    folder = tmp_path / "run"
+    world = toy_world(tmp_path)
+    spoil(world["model"], 3, when=steps_done(folder, 3))
+    train(toy_config(folder, steps=8, rolling_every=2), quiet=True, **world)
+    again = toy_world(tmp_path)
+    spoil(again["model"], 3, when=steps_done(folder, 3))
+    result = train(resumed_config(folder), quiet=True, **again)
+    assert "if it stops here again, delete" in result.stopped
+    for path in (folder / "checkpoints" / "000003").iterdir():
+        path.unlink()
+    rest = train(resumed_config(folder, lr=1e-5), quiet=True, **toy_world(tmp_path))
+    assert len(rest.rows) == 8 and "resuming" in log_of(folder) and "at step 2" in log_of(folder)
+
+
+# ---- rewards and advantages
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+@pytest.mark.parametrize("bad", BAD)
+def test_a_reward_that_is_no_number_gives_no_advantage_that_is_one(kind, bad):
+    """It must not pass for a good or bad answer: the update is then left out, and told."""
+    for rewards in ([bad] * 4, [bad, 0.0, 1.0, 1.0]):
+        values = advantages(torch.tensor(rewards), kind)
+        assert not values.isfinite().all() or (values == 0).all()
+
+
+def test_all_rewards_nan(tmp_path, monkeypatch):
+    pay_for_letters(monkeypatch, pay=lambda _: math.nan)
+    world, folder = toy_world(tmp_path), tmp_path / "run"
+    before = weights(world["model"])
+    result = train(toy_config(folder, steps=20, eval_every=2), quiet=True, **world)
+    assert torch.equal(weights(result.model), before)
+    assert "not finite in 5 steps in a row" in result.stopped and len(result.rows) == 5
+    assert result.rows[-1]["env/all/reward/total"] is None
+    found = read_lines(folder / "nonfinite_step_000000.jsonl")
+    assert len(found) == 32 and found[0]["reward"] is None and found[0]["text"]
+    assert read_lines(folder / "checkpoints.jsonl")[-1]["batch"] == 5
+    json.loads((folder / "metrics.jsonl").read_text().splitlines()[0], parse_constant=pytest.fail)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, 1e300, 1e39])
+def test_one_bad_reward_costs_one_step(tmp_path, monkeypatch, bad):
+    count = iter(range(10**9))
+    monkeypatch.setattr(
+        rollouts, "total_reward", lambda *_: bad if (n := next(count)) == 40 else float(n % 3)
+    )
+    config = toy_config(tmp_path / "run", steps=4, num_groups_to_log=0)
+    result = train(config, quiet=True, **toy_world(tmp_path))
+    assert len(result.rows) == 4 and not result.stopped
+    assert [row["optim/nonfinite"] for row in result.rows] == [0, 1, 0, 0]
+    assert weights(result.model).isfinite().all()
+    assert log_of(tmp_path / "run").count("loss or gradient was not finite, so no update") == 1
+
+
+HUGE = """
+def reward(text, problem):
+    return {value}
+"""
+
+
+@pytest.mark.parametrize("value", ["1e300", "-1e39", "10**400", "float('nan')", "1e18 * 2"])
+def test_a_verifier_that_pays_what_no_float32_holds(tmp_path, value):
+    task = tmp_path / "task.py"
+    task.write_text(HUGE.format(value=value))
+    config = toy_config(tmp_path / "run", steps=1, reward=f"{task}:reward")
+    result = train(config, quiet=True, **toy_world(tmp_path))
+    assert result.rows[0]["env/all/reward_failed"] == 1 and result.rows[0]["optim/nonfinite"] == 0
+    assert "which is not a finite number" in log_of(tmp_path / "run")
+
+
+# ---- losses, rates
+
+
+def test_a_loss_spike_of_a_million(tmp_path, monkeypatch):
+    pay_for_letters(monkeypatch)
+    steps, original = iter(range(10**9)), gradients.policy_loss
+
+    def spiked(*given, **named):
+        loss, sums = original(*given, **named)
+        factor = 1e6 if next(steps) == 12 else 1.0
+        return loss * factor, sums | {"loss": sums["loss"] * factor}
+
+    monkeypatch.setattr(gradients, "policy_loss", spiked)
+    config = toy_config(tmp_path / "run", steps=14, micro_batch_tokens=10**6, report_every=0)
+    result = train(config, quiet=True, **toy_world(tmp_path))
+    norms = [row["optim/grad_norm"] for row in result.rows]
+    assert norms[12] > 1e4 * max(norms[:12]) and len(result.rows) == 14 and not result.stopped
+    assert weights(result.model).isfinite().all()
+    assert max(norms[13:]) < 1e3  # clipped: the spike moved the weights no more than a usual step
+    assert log_of(tmp_path / "run").count("ALARM gradient_spike") == 1
+
+
+@pytest.mark.parametrize("recipe", sorted(RECIPES))
+def test_a_learning_rate_of_10(tmp_path, monkeypatch, recipe):
+    """Nothing is learned, but nothing breaks: finite weights, and a run that ends."""
+    pay_for_letters(monkeypatch)
+    changes = dict(steps=6, problems_per_step=4, rollouts=4, max_new_tokens=4, lr=10.0,
+                   device="cpu", preflight=False, num_groups_to_log=0, model="tiny-toy",
+                   warmup_steps=0, log_path=str(tmp_path / "run"))  # fmt: skip
+    result = train(configure(recipe, **changes), quiet=True, **toy_world(tmp_path))
+    assert weights(result.model).isfinite().all()
+    assert len(result.rows) == 6 or "not finite" in result.stopped
+    assert read_lines(tmp_path / "run" / "checkpoints.jsonl")[-1]["batch"] == len(result.rows)
+
+
+def test_bad_advantages_and_logprobs_never_reach_the_weights(tmp_path):
+    """Every place where a number of a rollout enters the loss, in every recipe."""
+    config = resolved(toy_config(tmp_path))
+    for name in ("logprobs", "advantage"):
+        for bad in BAD:
+            model = toy_model()
+            optimizer = trainer.AdamW(model)
+            group = drawn_group(["a", "bb", "ccc", "d"])
+            set_advantages([group], config)
+            if name == "logprobs":
+                group.rollouts[0].logprobs[0] = bad
+            else:
+                group.rollouts[0].advantage = bad
+            before = weights(model)
+            update_policy(model, optimizer, [group], config, 1e-2)
+            assert weights(model).isfinite().all()
+            assert all(state.isfinite().all() for state in optimizer.state.values())
+            if bad != math.inf or name == "advantage":  # a ratio of exp(-inf) = 0 is a number
+                assert torch.equal(weights(model), before)
+
+
+# ---- answers
+
+
+def drawn_group(answers: list[str], eos: int = 37) -> Group:
+    problem = Problem("p", "abc", "1")
+    rollouts = []
+    for number, text in enumerate(answers):
+        ids = [1 + ord(letter) - ord("a") for letter in text] + [eos] * (number % 2)
+        rollouts.append(Rollout(problem, [1, 2], ids, [-1.0] * len(ids), [0.5] * len(ids), text,
+                                bool(number % 2), rewards={"correct": 0.0, "format": 0.0},
+                                reward=float(number)))  # fmt: skip
+    return Group(problem, rollouts)
+
+
+@pytest.mark.parametrize("recipe", sorted(RECIPES))
+def test_empty_answers_and_those_of_only_end_of_text(tmp_path, recipe):
+    """Empty, only end of text, and a real one in one group: finite in every recipe."""
+    changes = dict(log_path=str(tmp_path), device="cpu", max_new_tokens=4)
+    config = resolved(configure(recipe, model="tiny", **changes))
+    model, reference = toy_model(), toy_model(seed=1)
+    group = drawn_group(["", "", "ab", "c"])
+    assert [len(r.response_ids) for r in group.rollouts] == [0, 1, 2, 2]
+    for rollout in group.rollouts:
+        rollout.kept = [[] for _ in rollout.response_ids] if config.keep_sampling_mask else None
+    set_advantages([group], config)
+    optimizer = trainer.AdamW(model)
+    found = update_policy(model, optimizer, [group], config, 1e-3, reference)
+    assert found["optim/updates"] >= (not config.advantage_per_part)  # its parts are all equal
+    assert found["optim/nonfinite"] == 0 and weights(model).isfinite().all()
+    batch = make_batch(group.rollouts)
+    assert batch.mask.sum(-1).tolist() == [0, 1, 2, 2]
+
+
+def test_nothing_but_empty_answers(tmp_path):
+    """No sampled token at all: the loss is 0 and has no gradient, nothing is divided by 0."""
+    config, model = resolved(toy_config(tmp_path)), toy_model()
+    group = drawn_group(["", "", "", ""])
+    for rollout in group.rollouts:
+        rollout.response_ids, rollout.logprobs, rollout.entropies = [], [], []
+    set_advantages([group], config)
+    before = weights(model)
+    found = update_policy(model, trainer.AdamW(model), [group], config, 1e-3)
+    assert found["optim/loss"] == 0 and found["optim/nonfinite"] == 0
+    assert torch.equal(weights(model), before)
+
+
+@pytest.mark.parametrize("text", ["", " ", "\n", "\\boxed{}", "\\boxed{ }"])
+def test_empty_answers_earn_nothing(text):
+    for truth in ("0", "1", "\\text{none}"):
+        assert score_parts(text, truth, finished=True) == {"correct": 0.0, "format": 0.0}
+
+
+def test_a_model_that_only_ends(tmp_path):
+    """Its first token is always end of text: a run of such answers goes through to its end."""
+    world = toy_world(tmp_path)
+    eos = world["tokenizer"].eos_token_id
+    forward = world["model"].forward
+
+    def silent(*given, **named):
+        logits = torch.full_like(forward(*given, **named), -50.0)
+        logits[..., eos] = 50.0
+        return logits
+
+    world["model"].forward = silent
+    config = toy_config(tmp_path / "run", steps=3, eval_every=1, num_groups_to_log=4)
+    result = train(config, quiet=True, **world)
+    assert len(result.rows) == 3 and not result.stopped
+    assert result.rows[-1]["env/all/ac_tokens_per_turn"] == 1
+    assert result.rows[-1]["optim/updates"] == 0 and result.rows[-1]["eval_acc"] == 0
+    assert (tmp_path / "run" / "report.html").exists()
+
+
+# ---- problems
+
+
+def test_prompts_longer_than_the_context_are_left_out(tmp_path):
+    problems = toy_problems(6) + [Problem(f"long/{n}", "a" * 600 * n, "1") for n in (1, 2)]
+    world = toy_world(tmp_path) | {"problems": problems}
+    train(toy_config(tmp_path / "run", steps=3), quiet=True, **world)
+    assert "left out 2 of 8 problems, which have a prompt that is longer than the model's " \
+        "context of 512 tokens, such as 'long/1'" in log_of(tmp_path / "run")  # fmt: skip
+    shown = "".join(p.read_text() for p in (tmp_path / "run").glob("*_rollout_summaries.jsonl"))
+    assert "long/" not in shown and "toy/" in shown
+
+
+def test_only_prompts_longer_than_the_context(tmp_path):
+    world = toy_world(tmp_path) | {"problems": [Problem("long", "a" * 600, "1")]}
+    with pytest.raises(UserError, match="every problem has a prompt that is longer than the model"):
+        train(toy_config(tmp_path / "run"), quiet=True, **world)
+
+
+def test_a_prompt_longer_than_the_context_elsewhere(tmp_path):
+    model, tokenizer = toy_model(), toy_tokenizer(tmp_path)
+    with pytest.raises(UserError, match="prompt 1 has 513 tokens; the model reads 512"):
+        generate(model, [[1] * 512, [1] * 513], max_new_tokens=1, stop_ids={0})
+    with pytest.raises(UserError, match="the model reads 512"):
+        evaluate(model, tokenizer, [Problem("p", "a" * 600, "1")], max_new_tokens=2)
+
+
+@pytest.mark.parametrize("answer", ["", " ", "\\frac{", "x" * 5_000, "\ud800"])
+def test_problems_with_no_answer(tmp_path, answer):
+    without = [Problem("none/1", "abc", answer), Problem("none/2", "abd", answer)]
+    world = toy_world(tmp_path)
+    result = train(toy_config(tmp_path / "run", steps=2), quiet=True,
+                   **world | {"problems": toy_problems(6) + without})  # fmt: skip
+    assert len(result.rows) == 2
+    assert "left out 2 of 8 problems, which have no answer that the grader can read" in log_of(
+        tmp_path / "run"
+    )
+    with pytest.raises(UserError, match="every problem has no answer that the grader can read"):
+        train(toy_config(tmp_path / "none"), quiet=True, **world | {"problems": without})
+
+
+def test_a_verifier_of_ones_own_needs_no_answer(tmp_path):
+    task = tmp_path / "task.py"
+    task.write_text("def reward(text, problem):\n    return len(text) % 3\n")
+    world = toy_world(tmp_path) | {"problems": [Problem("p", "abc", "")]}
+    world["eval_problems"] = world["problems"]
+    config = toy_config(tmp_path / "run", steps=1, problems_per_step=1, reward=f"{task}:reward")
+    assert len(train(config, quiet=True, **world).rows) == 1
+
+
+def test_constants():
+    assert training_run.NONFINITE_LIMIT == 5  # the tests above count on it

@@ -1,0 +1,253 @@
+"""What must hold for any input, tried on many: extraction, normalization, top-p, advantages,
+aggregation, padding and masks.
+
+The ordinary form tries the same inputs every time; -m soak tries 100 times as many, new ones.
+More properties stand with their modules: tests/test_grading_rewrites.py, test_sampling_*.py,
+test_advantages.py, test_losses.py, test_rollouts.py.
+"""
+
+import math
+from statistics import fmean
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from reasoning_from_scratch.advantages import KINDS, advantages, normalize_batch
+from reasoning_from_scratch.distribution import policy_distribution, sample_next_token, top_p_filter
+from reasoning_from_scratch.grading import (
+    extract_final_candidate,
+    get_last_boxed,
+    judge,
+    normalize_text,
+    parses,
+)
+from reasoning_from_scratch.losses import AGGREGATES, aggregate, step_denominator
+from reasoning_from_scratch.problems import Problem
+from reasoning_from_scratch.rollouts import Rollout, make_batch, micro_batches
+from reasoning_from_scratch.safe_text import json_line, one_line, visible
+
+QUIET = {"deadline": None, "database": None, "suppress_health_check": list(HealthCheck)}
+
+
+def tried(*given_strategies, examples: int = 25, **named_strategies):
+    """A property as two tests: some inputs that stay the same, and for the soak many new ones."""
+
+    def decorate(check):
+        @pytest.mark.parametrize("soak", [False, pytest.param(True, marks=pytest.mark.soak)])
+        def test(soak):
+            count = 100 * examples if soak else examples
+            setting = settings(max_examples=count, derandomize=not soak, **QUIET)
+            setting(given(*given_strategies, **named_strategies)(check))()
+
+        test.__name__, test.__doc__ = check.__name__, check.__doc__
+        return test
+
+    return decorate
+
+
+any_text = st.text(alphabet=st.characters(blacklist_categories=()), max_size=60)
+pieces = st.sampled_from([
+    r"\boxed{", r"\fbox{", "}", "{", r"\}", r"\boxed 5", "$", r"\frac{1}{2}", "12", "-3.5", "1,000",
+    " ", "\n", r"\text{cm}", "x^2", "^", "answer", "\\", "\u202e", "\x00", "½", "\ud800",
+])  # fmt: skip
+mixed_text = st.one_of(any_text, st.lists(pieces, max_size=12).map("".join))
+whole_answers = st.text("0123456789abcxyz+-*/=.,() ", min_size=1, max_size=20).filter(str.strip)
+
+# ---- extraction
+
+
+@tried(mixed_text, whole_answers, mixed_text.filter(lambda text: "boxed" not in text))
+def test_the_last_box_is_found_whatever_stands_around_it(before, answer, after):
+    after = after.replace("fbox", "")
+    assert get_last_boxed(f"{before}\n\\boxed{{{answer}}}{after}") == answer.strip()
+
+
+@tried(mixed_text, st.sampled_from(["number_then_full", "number_only", None]))
+def test_what_is_extracted_stands_in_the_text(text, fallback):
+    found = extract_final_candidate(text, fallback=fallback)
+    assert found in text
+    assert extract_final_candidate(text, fallback=fallback) == found
+    if fallback is None and get_last_boxed(text.strip()) is None:
+        assert found == ""
+
+
+@tried(mixed_text, mixed_text)
+def test_a_verdict_is_one_of_four_and_never_an_error(text, truth):
+    assert judge(text, truth) in ("correct", "wrong", "unparsed", "too big")
+    assert parses(text) in (True, False)
+
+
+@tried(whole_answers)
+def test_an_answer_equals_itself_in_a_box(answer):
+    assert judge(f"\\boxed{{{answer}}}", answer) in ("correct", "unparsed")
+
+
+# ---- normalization
+
+
+@tried(mixed_text)
+def test_a_normalized_text_is_plain(text):
+    """It is for showing: one line, no braces, single spaces, and the same for equal spellings."""
+    found = normalize_text(text)
+    assert not {"{", "}", "\n", "  "} & set(found) and found == found.strip()
+    assert normalize_text(f" {{{text}}} ") == found or "\\" in text or text != text.strip()
+
+
+@tried(st.integers(-(10**9), 10**9), st.sampled_from(["", " ", "$", "\n"]))
+def test_a_number_keeps_its_value_under_normalization(number, around):
+    assert normalize_text(f"{around}{number}{around}") == str(number)
+
+
+@tried(any_text)
+def test_text_that_is_shown_is_harmless(text):
+    assert visible(visible(text)) == visible(text)
+    assert one_line(text, 50).replace(" ", "").isprintable() or not text.isprintable()
+    assert json_line({"text": text, text: [math.nan]}).isascii()
+    assert "\n" not in one_line(text, 50) and len(one_line(text * 9, 50)) < 250
+
+
+# ---- top-p
+
+logit_rows = st.lists(st.floats(-1e4, 1e4, width=32), min_size=2, max_size=30)
+
+
+@tried(logit_rows, st.floats(0.01, 1.0), st.integers(0, 31), st.floats(0.1, 10.0))
+def test_the_filtered_distribution_is_one(logits, top_p, top_k, temperature):
+    logits = torch.tensor([logits])
+    logprobs = policy_distribution(logits, temperature, top_p, top_k)[0]
+    kept = logprobs > -math.inf
+    assert float(logprobs.exp().sum()) == pytest.approx(1, abs=1e-5)
+    assert 1 <= int(kept.sum()) <= (top_k or logits.shape[1])
+    order = (logits[0] / temperature).softmax(-1)
+    assert float(order[kept].min()) >= float(order[~kept].max() if (~kept).any() else 0)
+    assert kept[logits[0].argmax()] or order.max() == order[kept].max()
+
+
+@tried(logit_rows, st.floats(0.01, 1.0), st.integers(0, 31), st.integers(1, 2**23 - 1))
+def test_what_is_drawn_was_kept_and_its_probability_is_told(logits, top_p, top_k, u):
+    logits = torch.tensor([logits])
+    draw = sample_next_token(logits, torch.tensor([u * 2.0**-23]), 1.0, top_p, top_k)
+    expected = policy_distribution(logits, 1.0, top_p, top_k)[0, draw.tokens[0]]
+    assert expected > -math.inf
+    torch.testing.assert_close(draw.logprobs[0], expected, rtol=1e-4, atol=1e-4)
+
+
+@tried(logit_rows, st.floats(0.01, 0.98), st.floats(0.001, 0.01))
+def test_a_larger_top_p_keeps_no_less(logits, top_p, more):
+    probas = torch.tensor([logits]).softmax(-1)
+    assert ((top_p_filter(probas, top_p + more) > 0) >= (top_p_filter(probas, top_p) > 0)).all()
+
+
+# ---- advantages
+
+group_rewards = st.lists(st.floats(-1e6, 1e6, width=32), min_size=2, max_size=16)
+
+
+@tried(group_rewards, st.sampled_from(sorted(KINDS)), st.randoms(use_true_random=False))
+def test_advantages_go_with_their_rollouts_and_sum_to_zero(rewards, kind, chance):
+    rewards = torch.tensor(rewards, dtype=torch.float64)
+    found = advantages(rewards, kind)
+    order = list(range(len(rewards)))
+    chance.shuffle(order)
+    size = float(found.abs().max()) + 1e-9
+    assert float((advantages(rewards[order], kind) - found[order]).abs().max()) <= 1e-6 * size
+    assert abs(float(found.sum())) <= 1e-6 * size * len(rewards)
+    assert found.isfinite().all()
+
+
+@tried(st.lists(st.floats(-1e3, 1e3, width=32), min_size=2, max_size=30))
+def test_a_normalized_step_has_mean_0_and_spread_1(values):
+    found = normalize_batch(torch.tensor(values, dtype=torch.float64))
+    assert float(found.mean()) == pytest.approx(0, abs=1e-6)
+    assert float(found.std()) <= 1 + 1e-9
+
+
+# ---- aggregation
+
+bad_numbers = st.sampled_from([math.nan, math.inf, 1e30])
+shapes = st.lists(st.integers(0, 7), min_size=1, max_size=8)
+
+
+def masked_values(lengths: list[int], seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    values = torch.randn(len(lengths), 9, generator=generator, dtype=torch.float64)
+    mask = (torch.arange(9) < torch.tensor(lengths)[:, None]).double()
+    return values, mask
+
+
+@tried(shapes, st.sampled_from(AGGREGATES), st.integers(0, 10**6), st.integers(1, 7))
+def test_parts_of_a_step_add_up_to_the_step(lengths, kind, seed, cut):
+    values, mask = masked_values(lengths, seed)
+    denominator = step_denominator(kind, len(lengths), sum(lengths), 7)
+    whole = aggregate(values, mask, kind, denominator)
+    parts = [aggregate(values[part], mask[part], kind, denominator)
+             for part in (slice(0, cut), slice(cut, None)) if len(values[part])]  # fmt: skip
+    torch.testing.assert_close(sum(parts), whole)
+
+
+@tried(shapes, st.sampled_from(AGGREGATES), st.integers(0, 10**6), bad_numbers)
+def test_nothing_outside_of_the_mask_counts(lengths, kind, seed, noise):
+    values, mask = masked_values(lengths, seed)
+    noisy = torch.where(mask.bool(), values, noise)
+    wider = torch.nn.functional.pad(noisy, (0, 5), value=noise)
+    expected = aggregate(values, mask, kind, 3.0)
+    assert torch.equal(aggregate(noisy, mask, kind, 3.0), expected)
+    wider_mask = torch.nn.functional.pad(mask, (0, 5))
+    torch.testing.assert_close(aggregate(wider, wider_mask, kind, 3.0), expected)
+
+
+@tried(shapes, st.integers(0, 10**6))
+def test_aggregates_by_their_definition(lengths, seed):
+    values, mask = masked_values(lengths, seed)
+    rows = [values[i, :n].tolist() for i, n in enumerate(lengths)]
+    total, tokens = sum(map(sum, rows)), sum(lengths)
+    expected = {"sum": total, "constant": total / (len(rows) * 7),
+                "token": total / max(tokens, 1),
+                "sequence": fmean(sum(row) / max(len(row), 1) for row in rows)}  # fmt: skip
+    for kind, number in expected.items():
+        denominator = step_denominator(kind, len(rows), tokens, 7)
+        assert float(aggregate(values, mask, kind, denominator)) == pytest.approx(number, abs=1e-9)
+
+
+# ---- padding and masks
+
+token_lists = st.lists(st.integers(0, 40), max_size=12)
+drawn = st.lists(st.tuples(token_lists.filter(len), token_lists, st.floats(-3, 3, width=32)),
+                 min_size=1, max_size=8)  # fmt: skip
+
+
+def as_rollout(prompt, response, advantage) -> Rollout:
+    logprobs = [-0.1 * (i + 1) for i in range(len(response))]
+    return Rollout(Problem("p", "p", "1"), prompt, response, logprobs, [0.5] * len(response), "",
+                   True, advantage=advantage)  # fmt: skip
+
+
+@tried(drawn)
+def test_a_batch_holds_each_rollout_and_nothing_else(items):
+    rollouts = [as_rollout(*item) for item in items]
+    batch = make_batch(rollouts)
+    for row, rollout in enumerate(rollouts):
+        start, end = len(rollout.prompt_ids), len(rollout)
+        assert batch.token_ids[row, :end].tolist() == rollout.prompt_ids + rollout.response_ids
+        assert batch.mask[row].nonzero()[:, 0].tolist() == list(range(start, end))
+        torch.testing.assert_close(batch.old_logprobs[row, start:end].tolist(), rollout.logprobs,
+                                   rtol=1e-6, atol=1e-6)  # fmt: skip
+        outside = batch.mask[row] == 0
+        assert (batch.old_logprobs[row, outside] == 0).all()
+        assert (batch.token_ids[row, end:] == 0).all() and batch.lengths[row] == end
+    assert batch.mask.sum() == sum(len(rollout.response_ids) for rollout in rollouts)
+
+
+@tried(drawn, st.integers(1, 60))
+def test_micro_batches_hold_the_same_rows(items, budget):
+    rollouts = [as_rollout(*item) for item in items]
+    batch = make_batch(rollouts)
+    seen = []
+    for index in micro_batches(batch.lengths.tolist(), budget):
+        part, alone = batch.rows(index), make_batch([rollouts[row] for row in index])
+        assert torch.equal(part.token_ids, alone.token_ids) and torch.equal(part.mask, alone.mask)
+        assert torch.equal(part.old_logprobs, alone.old_logprobs)
+        seen += index
+    assert sorted(seen) == list(range(len(rollouts)))

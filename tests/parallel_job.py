@@ -1,0 +1,83 @@
+"""What each rank of a test does; torchrun starts it. Usage: parallel_job.py SCRATCH JOBS.json
+
+JOBS is a list of runs of the toy world: {"name": ..., "resume": bool, "config": {...}, ...}.
+Rank 0 writes NAME.json beside the run folder: all tokens that were sampled, on all ranks.
+"""
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import torch
+from toy import toy_config, toy_world
+
+from reasoning_from_scratch import rollouts, trainer
+from reasoning_from_scratch.cli import guarded
+from reasoning_from_scratch.config import TrainConfig
+from reasoning_from_scratch.run_start import resumed_config
+
+
+def letters(groups, config, tokenizer) -> None:
+    """A reward that random models have in most groups, and in some not."""
+    for group in groups:
+        for rollout in group.rollouts:
+            many = float(len(set(rollout.response_ids)) % 2) * (rollout.place[0] != 1)
+            rollout.rewards = {"correct": many, "format": float(rollout.finished)}
+            rollout.reward = many
+
+
+def job_config(folder: Path, **changes) -> TrainConfig:
+    values = {"steps": 10, "problems_per_step": 5, "rollouts": 4, "weight_decay": 0.1,
+              "report_every": 0, "num_groups_to_log": 0, "micro_batch_tokens": 32}  # fmt: skip
+    return toy_config(folder, **(values | changes))
+
+
+def run_job(job: dict, scratch: Path) -> None:
+    folder, sampled = scratch / job["name"], []
+
+    def noting(groups):
+        sampled.append([rollout.response_ids for group in groups for rollout in group.rollouts])
+        disturb(job.get("disturb", {}), len(sampled), scratch)
+        return rollout_metrics(groups)
+
+    changes = dict(job.get("config", {}))
+    if os.environ.get("RANK") == "1":
+        changes |= job.get("rank 1", {})
+    resume = job.get("resume")
+    asked = resumed_config(folder, **changes) if resume else job_config(folder, **changes)
+    rollout_metrics, trainer.rollout_metrics = trainer.rollout_metrics, noting
+    try:
+        result = trainer.train(asked, quiet=True, **toy_world(scratch))
+    finally:
+        trainer.rollout_metrics = rollout_metrics
+    if result.writes:
+        told = {"sampled": sampled, "stopped": result.stopped, "rows": len(result.rows)}
+        Path(f"{folder}.json").write_text(json.dumps(told))
+
+
+def disturb(when: dict, step: int, scratch: Path) -> None:
+    """{"kill": [3, 5]}: rank 1 dies in its third step, and after a restart in its fifth."""
+    if os.environ.get("RANK") != "1":
+        return
+    attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+    if when.get("kill", [])[attempt : attempt + 1] == [step]:
+        (scratch / "died").write_text(str(time.time()))
+        os.kill(os.getpid(), signal.SIGKILL)
+    if when.get("interrupt") == step:
+        os.kill(os.getppid(), signal.SIGINT)  # torchrun passes it on to all
+
+
+def main() -> int:
+    torch.set_num_threads(1)
+    rollouts.reward_groups = letters
+    scratch = Path(sys.argv[1])
+    for job in json.loads(Path(sys.argv[2]).read_text()):
+        run_job(job, scratch)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(guarded("job", main))

@@ -1,0 +1,60 @@
+"""benchmarks/run.py at toy size: every row runs, and none needs the peers."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).resolve().parents[1] / "benchmarks"
+sys.path.insert(0, str(FOLDER))
+
+import duel  # noqa: E402
+import peers  # noqa: E402
+import run  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def no_peers(monkeypatch):
+    monkeypatch.setattr(peers, "have", lambda *names: False)
+
+
+def lines_of(capsys, *names):
+    assert run.main(["--toy", "--threads", "1", "--only", *names]) == 0
+    return capsys.readouterr().out.splitlines()
+
+
+# "start" and "quickstart" start Pythons, test_cli.py and test_quickstart.py have those.
+@pytest.mark.parametrize(
+    "name", [name for name in run.ROWS if name not in ("start", "quickstart", "memory")]
+)
+def test_a_row_runs_at_toy_size(name, capsys):
+    lines = lines_of(capsys, name)
+    assert "not installed: transformers, trl" in lines[0]
+    rows = [line for line in lines if line.startswith("| ")][2:]
+    assert rows and all(line.count("|") == 7 for line in rows)
+
+
+def test_the_memory_row_counts_a_whole_step():
+    import qwen_rows
+
+    found = qwen_rows.one_step(duel.TOY)
+    assert found["peak"] > 1e8  # more than Python and torch take by themselves
+
+
+def test_a_target_is_met_or_not():
+    assert duel.faster("x", 1.0, 2.5, "peer", 2.5).met
+    result = duel.faster("x", 1.0, 2.4, "peer", 2.5)
+    assert result.cells() == ["x", "1 s", "peer: 2.4 s", "2.40", ">= 2.5x", "no"]
+
+
+def test_sides_alternate():
+    calls = []
+    sides = {"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}
+    duel.in_turn(sides, rounds=2)
+    assert calls == ["a", "b"] * 3  # the first of each warms up
+
+
+def test_an_unknown_row_is_refused(capsys):
+    with pytest.raises(SystemExit):
+        run.main(["--only", "nonsense"])
+    assert "invalid choice" in capsys.readouterr().err
