@@ -39,6 +39,8 @@ class Options:
     """Problems per step."""
     group_size: int = 8
     """Rollouts per problem."""
+    few_shot: int = 0
+    """Show so many solved problems before each question."""
     learning_rate: float | None = None
     max_tokens: int | None = None
     """Longest answer."""
@@ -68,7 +70,7 @@ def main(options: Options) -> None:
         "importance_sampling", loss_fn=options.loss_fn,
         model=options.model, problems=options.problems, steps=options.steps,
         problems_per_step=options.groups_per_batch, rollouts=options.group_size,
-        lr=options.learning_rate, max_new_tokens=options.max_tokens,
+        lr=options.learning_rate, max_new_tokens=options.max_tokens, few_shot=options.few_shot,
         num_substeps=options.num_substeps, num_minibatches=options.num_minibatches,
         drop_uniform_groups=options.remove_constant_reward_groups,
         kl="reward" if options.kl_penalty_coef else "none", kl_coef=options.kl_penalty_coef,
@@ -78,6 +80,8 @@ def main(options: Options) -> None:
         log_path=options.log_path, overwrite=options.overwrite,
     )  # fmt: skip
     result = train(config)
+    if not result.writes:  # under torchrun rank 0 speaks
+        return
     print(f"\n{'':<32}{'first step':>12}{'last step':>12}")
     first, last = result.rows[0], result.rows[-1]
     tests = [name for name in last if name.endswith("/env/all/correct") and name[:3] != "env"]

@@ -77,7 +77,7 @@ def main(config: Config) -> None:
 
 def train_step(model, tokenizer, optimizer, problems: list[Problem], config, step: int) -> dict:
     start = time.perf_counter()
-    # 1. Problems, and several rollouts for each.
+    # 1. Problems.  2. Rollouts: several answers to each.
     first = step * config.groups_per_batch
     batch = [problems[i % len(problems)] for i in range(first, first + config.groups_per_batch)]
     prompts = [tokenizer.encode(render_prompt(problem.problem)) for problem in batch]
@@ -85,17 +85,18 @@ def train_step(model, tokenizer, optimizer, problems: list[Problem], config, ste
         model, prompts, config.group_size, max_new_tokens=config.max_tokens, seed=config.seed,
         streams=[(step, i) for i in range(len(batch))], stop_ids={tokenizer.eos_token_id},
     )  # fmt: skip
-    # 2. Reward: 1 for the right answer in a box, else 0.
+    # 3. Rewards: 1 for the right answer in a box, else 0.
     rewards = torch.tensor(
         [[correctness(tokenizer.decode(sample.ids), problem.answer) for sample in group]
          for problem, group in zip(batch, groups, strict=True)]
     )  # (N, G)  fmt: skip
-    # 3. Advantage: better or worse than the other rollouts of the same problem.
+    # 4. Advantages: better or worse than the other rollouts of the same problem.
     advantages = rewards - rewards.mean(dim=1, keepdim=True)  # (N, G)
-    # 4. Loss and gradient, a group at a time. All right or all wrong: nothing to learn from.
+    # 5. Log-probabilities.  6. Loss and its gradient, a group at a time.
+    # All right or all wrong: nothing to learn from.
     live = [i for i in range(len(groups)) if advantages[i].any()]
     losses = [backward(model, prompts[i], groups[i], advantages[i]) for i in live]
-    # 5. One step on their sum. Without any gradient none: momentum would move the weights.
+    # 7. One step on their sum. Without any gradient none: momentum would move the weights.
     if live:
         optimizer.step()
         optimizer.zero_grad()
