@@ -166,6 +166,8 @@ class Samplers:
                 result = self.ray.get(task)
             except (errors.RayActorError, errors.ObjectLostError) as error:
                 self.lost(sampler, chunk, error)
+            except errors.ActorUnschedulableError as error:
+                raise UserError(f"Ray cannot start a sampler: {last_line(error)}") from None
             except errors.RayTaskError as error:  # what happened would happen to others too
                 raise (error.cause if isinstance(error.cause, UserError) else error) from None
             else:

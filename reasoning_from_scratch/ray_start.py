@@ -16,8 +16,9 @@ MISSING = '--sampler ray needs the extra: pip install "reasoning-from-scratch[ra
 REACHING = 5.0  # seconds for a connection to be made
 ANSWERING = 30.0  # seconds for Ray to answer; asked in vain, its own client takes minutes
 TRIES = 3  # on a busy machine the parts of a local Ray may not find each other in their 15 s
-QUIET = {
+SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",  # nothing is reported to anyone
+    "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",  # else each sampler installs all anew under `uv run`
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # else a page of warning on machines without GPU
 }
 
@@ -28,7 +29,7 @@ def connect(address: str | None) -> ModuleType:
         raise UserError(MISSING)
     if "ray" in sys.modules and sys.modules["ray"].is_initialized():
         return sys.modules["ray"]
-    for name, value in QUIET.items():
+    for name, value in SETTINGS.items():
         os.environ.setdefault(name, value)
     if address:
         ask(address)

@@ -4,7 +4,10 @@ import os
 import random
 import signal
 import socket
+import subprocess
+import sys
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -30,10 +33,15 @@ def reward(text, problem):
 """
 
 
+def needs_ray():
+    if not find_spec("ray"):
+        pytest.skip("the extra `ray` is not installed")
+
+
 @pytest.fixture(scope="module")
 def ray():
     """One local Ray for all tests here: it takes seconds to start."""
-    pytest.importorskip("ray", reason="the extra is not installed")
+    needs_ray()
     module = ray_start.connect(None)
     yield module
     module.shutdown()
@@ -73,7 +81,7 @@ def assert_same_run(one, other):
     ("127.0.0.1:listener", "no Ray answers at .* gave no answer in 3 s"),
 ])  # fmt: skip
 def test_a_wrong_address_is_one_line_in_bounded_time(monkeypatch, tmp_path, address, says):
-    pytest.importorskip("ray", reason="the extra is not installed")
+    needs_ray()
     monkeypatch.setattr(ray_start, "ANSWERING", 3.0)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = address.replace("listener", str(listener.getsockname()[1]))
@@ -93,6 +101,19 @@ def test_a_missing_extra_is_one_line(monkeypatch, tmp_path, capsys):
 def test_an_address_without_ray_is_refused(tmp_path):
     with pytest.raises(UserError, match="--sampler ray"):
         resolved(replaced(toy_config(tmp_path), ray_address="127.0.0.1:6379"))
+
+
+def test_uv_run_gives_samplers_this_environment(tmp_path):
+    """Left alone, Ray would build a new one for each: gigabytes from a registry, or a failure."""
+    needs_ray()
+    code = ("from reasoning_from_scratch.ray_start import connect\nray = connect(None)\n"
+            "given = ray.get_runtime_context().runtime_env\nassert not given, given")
+    (tmp_path / "uv").symlink_to("/bin/sh")  # a shell that runs the script `run`, named as uv is
+    (tmp_path / "run").write_text(f"{sys.executable} -c '{code}'\nexit $?\n")
+    environment = {k: v for k, v in os.environ.items() if k not in ray_start.SETTINGS}
+    done = subprocess.run([tmp_path / "uv", "run"], cwd=tmp_path, env=environment,
+                          capture_output=True, text=True)  # fmt: skip
+    assert done.returncode == 0, done.stderr
 
 
 # ---- the same run
