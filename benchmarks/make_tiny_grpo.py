@@ -12,10 +12,10 @@ import shutil
 from pathlib import Path
 
 from reasoning_from_scratch.disk import write_whole
+from reasoning_from_scratch.json_files import as_lines, read_lines
 from reasoning_from_scratch.plots import plot_runs
 from reasoning_from_scratch.quickstart import QuickstartOptions, quickstart
 from reasoning_from_scratch.report import write_run_report
-from reasoning_from_scratch.run_folder import as_lines, read_lines
 
 TARGET = Path("checkpoints/tiny-grpo")
 ONCE = ("config.json", "metrics.jsonl", "metrics.csv", "logs.log", "code.diff", "probes.jsonl",

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from scaling import Machine, Model, Work, device_seconds
 
-from reasoning_from_scratch.run_folder import read_lines
+from reasoning_from_scratch.json_files import read_lines
 
 STEPS, PROBLEMS, ROLLOUTS = 20, 12, 8
 FLAGS = f"""--model tiny-base --steps {STEPS} --rollouts {ROLLOUTS} --lr 0 --device cpu --top-p 1

@@ -1,12 +1,12 @@
 """The files of an evaluation: a JSON line per answer and a card; both survive being killed."""
 
 import json
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from reasoning_from_scratch.disk import write_whole
 from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.json_files import as_lines, read_values
 
 
 class AnswerFile:
@@ -38,7 +38,7 @@ class AnswerFile:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             # The card goes first: lines without one are not ours, and are never overwritten.
             self.write_card({"settings": self.settings, "result": None})
-        write_whole(self.path, to_lines(self.rows()))
+        write_whole(self.path, as_lines(self.rows()))
 
     def check_settings(self) -> None:
         """Refuses to mix answers that were made in different ways."""
@@ -63,19 +63,17 @@ class AnswerFile:
         self.groups[index] = rows
         if self.path is not None:
             with open(self.path, "ab") as file:  # one write: a kill leaves at most one half line
-                file.write(to_lines(rows).encode())
+                file.write(as_lines(rows).encode())
 
     def finish(self, card: dict[str, Any]) -> None:
         """Puts the lines into their final order and completes the card."""
         if self.path is not None:
-            write_whole(self.path, to_lines(self.rows()))
+            write_whole(self.path, as_lines(self.rows()))
             self.write_card({"settings": self.settings} | card)
 
     def read_card(self) -> dict[str, Any]:
         """The card on disk, {} if there is none."""
-        if self.path is None or not self.card_path.exists():
-            return {}
-        return json.loads(self.card_path.read_text(encoding="utf-8"))
+        return read_values(self.card_path) if self.path else {}
 
     def write_card(self, card: dict[str, Any]) -> None:
         """Replaces the card."""
@@ -85,11 +83,6 @@ class AnswerFile:
 def card_path(path: Path) -> Path:
     """Where the card of a file of answers is: beside it."""
     return path.with_suffix(".card.json")
-
-
-def to_lines(rows: Iterable[dict]) -> str:
-    """One line per row. ASCII, because a model may write anything, line separators included."""
-    return "".join(json.dumps(row) + "\n" for row in rows)
 
 
 def read_rows(path: Path) -> list[dict]:

@@ -17,7 +17,8 @@ from torch import Tensor
 
 from reasoning_from_scratch.disk import fingerprint, sync_folder, write_whole
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.run_folder import as_lines, log, read_values, scan_lines
+from reasoning_from_scratch.json_files import as_lines, read_values, scan_lines
+from reasoning_from_scratch.run_folder import log
 from reasoning_from_scratch.tensor_files import save_state
 
 OPTIMIZER_FILE = "optimizer.safetensors"

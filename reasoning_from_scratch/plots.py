@@ -8,7 +8,7 @@ import tyro
 from matplotlib.figure import Figure
 
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.run_folder import read_lines
+from reasoning_from_scratch.json_files import read_lines
 
 CURVES = {
     "reward": "env/all/reward/total",

@@ -6,22 +6,19 @@ import json
 import logging
 import math
 import os
-import platform
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from importlib.metadata import version
 from pathlib import Path
-
-import torch
 
 from reasoning_from_scratch.config import TrainConfig, from_json, to_json
 from reasoning_from_scratch.disk import sweep, write_whole
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.folder_lock import FolderLock
+from reasoning_from_scratch.json_files import append, as_lines, finite, read_values, scan_lines
 from reasoning_from_scratch.metrics import CSV_COLUMNS, csv_row
+from reasoning_from_scratch.provenance import code_diff, versions
 from reasoning_from_scratch.rollouts import Group
 from reasoning_from_scratch.safe_text import json_line, visible
 
@@ -192,44 +189,10 @@ class RunFolder:
         return path
 
 
-def finite(row: dict) -> tuple[dict, list[str]]:
-    """The row with null for what is not finite, and the names of those. JSON has no NaN."""
-    bad = [k for k, v in row.items() if isinstance(v, float) and not math.isfinite(v)]
-    return {key: None if key in bad else value for key, value in row.items()}, bad
-
-
-def as_lines(rows: list[dict]) -> str:
-    return "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows)
-
-
 def as_csv(rows: list[list[str]]) -> str:
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
     return text.getvalue()
-
-
-def append(path: Path, text: str) -> None:
-    with open(path, "a", encoding="utf-8") as file:
-        file.write(text)
-
-
-def scan_lines(path: Path) -> tuple[list[dict], list[int]]:
-    """The lines of a JSONL file, and the numbers of those that are torn or damaged."""
-    rows: list[dict] = []
-    bad: list[int] = []
-    if path.exists():
-        lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
-        for number, line in enumerate(lines, 1):
-            try:
-                rows += [finite(dict(json.loads(line)))[0]] if line else []
-            except (ValueError, TypeError):
-                bad.append(number)
-    return rows, bad
-
-
-def read_lines(path: Path) -> list[dict]:
-    """The whole lines of a JSONL file."""
-    return scan_lines(path)[0]
 
 
 def steps_before(path: Path, step: float, needed: set[str]) -> list[dict]:
@@ -245,15 +208,6 @@ def steps_before(path: Path, step: float, needed: set[str]) -> list[dict]:
 
 def spelled(steps: list[int]) -> str:
     return str(steps[0]) if len(steps) == 1 else f"{steps[0]} to {steps[-1]} ({len(steps)} lines)"
-
-
-def read_values(path: Path) -> dict:
-    """A JSON object; an empty one where there is none."""
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return values if isinstance(values, dict) else {}
 
 
 class LogFile(logging.FileHandler):
@@ -284,37 +238,3 @@ def close_logs() -> None:
         if isinstance(handler, logging.FileHandler):
             handler.close()
             log.removeHandler(handler)
-
-
-def job_name() -> str | None:
-    """The torchrun that started this process: the same after it has restarted its ranks."""
-    if "TORCHELASTIC_RUN_ID" not in os.environ:
-        return None
-    return f"{platform.node()} {os.getppid()} {os.environ['TORCHELASTIC_RUN_ID']}"
-
-
-def versions() -> dict[str, str | None]:
-    return {
-        "job": job_name(),
-        "reasoning_from_scratch": version("reasoning-from-scratch"),
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        "git": git("rev-parse", "HEAD"),
-        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs",
-    }
-
-
-def code_diff() -> str:
-    """`git diff HEAD` of the user's repository."""
-    diff = git("diff", "HEAD")
-    return "(not started inside a git repository with a commit)\n" if diff is None else diff
-
-
-def git(*words: str) -> str | None:
-    try:
-        done = subprocess.run(
-            ["git", *words], capture_output=True, text=True, timeout=20, errors="replace"
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout.strip() if done.returncode == 0 else None

@@ -25,9 +25,10 @@ from reasoning_from_scratch.problem_checks import usable_problems
 from reasoning_from_scratch.problems import Problem, load_problems
 from reasoning_from_scratch.progress import Progress, show_log
 from reasoning_from_scratch.prompts import problem_prompt, show_examples
+from reasoning_from_scratch.provenance import job_name
 from reasoning_from_scratch.ray_start import connect
 from reasoning_from_scratch.recipes import get_recipe, loss_fn_changes
-from reasoning_from_scratch.run_folder import RunFolder, job_name, log, plainly
+from reasoning_from_scratch.run_folder import RunFolder, log, plainly
 from reasoning_from_scratch.torchrun import (
     agreed_config,
     check_restartable,

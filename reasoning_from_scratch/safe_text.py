@@ -3,7 +3,6 @@
 import json
 import math
 import re
-from pathlib import Path
 from typing import Any
 
 # What would act on a page or a terminal instead of being seen: control codes other than newline and
@@ -57,19 +56,3 @@ def _storable(value: Any) -> Any:
     if value is None or isinstance(value, (bool, int)):
         return value
     return _storable(value.item())  # a number that is still a tensor or a NumPy scalar
-
-
-def read_json_lines(path: Path) -> list[dict]:
-    """The whole lines of a file that may still be growing; a line that is cut short is skipped."""
-    if not path.exists():
-        return []
-    rows = []
-    with open(path, encoding="utf-8", errors="replace") as file:
-        for line in file:
-            try:
-                row = json.loads(line)
-            except ValueError:
-                continue
-            if isinstance(row, dict):
-                rows.append(row)
-    return rows

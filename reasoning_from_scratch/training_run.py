@@ -13,6 +13,7 @@ from reasoning_from_scratch.config import TrainConfig, replaced, to_json
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation import pass_at_k
 from reasoning_from_scratch.health import new_alarms
+from reasoning_from_scratch.json_files import finite, read_lines
 from reasoning_from_scratch.lora import lora_state
 from reasoning_from_scratch.metrics import with_short_names
 from reasoning_from_scratch.optim import AdamW
@@ -27,7 +28,7 @@ from reasoning_from_scratch.report import (
     write_run_report,
 )
 from reasoning_from_scratch.rollouts import Group, reward_groups, sample_groups
-from reasoning_from_scratch.run_folder import PLACES, RunFolder, finite, log, read_lines
+from reasoning_from_scratch.run_folder import PLACES, RunFolder, log
 from reasoning_from_scratch.tracker import Tracker
 
 PROBE_PROBLEMS = 4  # problems whose answers are followed through the whole run

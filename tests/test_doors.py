@@ -23,9 +23,9 @@ from reasoning_from_scratch.chat_rl import (
 from reasoning_from_scratch.config import resolved
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.gradients import accumulate_gradient, prepared_part
+from reasoning_from_scratch.json_files import read_lines
 from reasoning_from_scratch.recipes import LOSS_FNS, RECIPES
 from reasoning_from_scratch.rollouts import reward_groups, sample_groups
-from reasoning_from_scratch.run_folder import read_lines
 from reasoning_from_scratch.run_start import configure
 from reasoning_from_scratch.sampling import Sample
 from reasoning_from_scratch.train_command import parse_flags

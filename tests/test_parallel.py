@@ -26,10 +26,10 @@ from toy import toy_config
 from reasoning_from_scratch import rollouts, torchrun
 from reasoning_from_scratch.config import replaced, resolved
 from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.json_files import read_lines
 from reasoning_from_scratch.parallel import BUCKET, Ranks, buckets
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.rollouts import Rollout
-from reasoning_from_scratch.run_folder import read_lines
 from reasoning_from_scratch.run_start import claimed, configure
 from reasoning_from_scratch.torchrun import (
     agreed_config,

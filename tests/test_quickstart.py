@@ -5,8 +5,8 @@ from test_compare import toy_everywhere  # noqa: F401
 from toy import toy_model, toy_problems, toy_tokenizer
 
 from reasoning_from_scratch import quickstart as module
+from reasoning_from_scratch.json_files import read_lines
 from reasoning_from_scratch.quickstart import QuickstartOptions, quickstart
-from reasoning_from_scratch.run_folder import read_lines
 from reasoning_from_scratch.trainer import train
 from reasoning_from_scratch.weights import load_model_and_tokenizer, shipped_checkpoint
 

@@ -13,7 +13,8 @@ from toy import toy_config, toy_world
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.interrupts import Interrupts
-from reasoning_from_scratch.run_folder import RunFolder, read_lines
+from reasoning_from_scratch.json_files import read_lines
+from reasoning_from_scratch.run_folder import RunFolder
 from reasoning_from_scratch.run_start import resumed_config
 from reasoning_from_scratch.trainer import train
 

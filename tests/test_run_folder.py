@@ -14,8 +14,9 @@ from toy import toy_config, toy_world
 
 from reasoning_from_scratch.checkpoints import Checkpoints
 from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.json_files import finite, read_lines
 from reasoning_from_scratch.metrics import CSV_COLUMNS
-from reasoning_from_scratch.run_folder import NEEDED, RunFolder, finite, read_lines
+from reasoning_from_scratch.run_folder import NEEDED, RunFolder
 from reasoning_from_scratch.run_start import resumed_config
 from reasoning_from_scratch.trainer import train
 from reasoning_from_scratch.weights import load_model_and_tokenizer, load_state

@@ -9,8 +9,8 @@ from toy import toy_config, toy_world
 
 from reasoning_from_scratch import cli
 from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.json_files import read_lines
 from reasoning_from_scratch.progress import Progress, clock_time, summary
-from reasoning_from_scratch.run_folder import read_lines
 from reasoning_from_scratch.run_start import resumed_config
 from reasoning_from_scratch.trainer import train
 

@@ -1,6 +1,5 @@
 """A run folder, read: whatever is there, also while the run still writes to it."""
 
-import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +7,8 @@ from typing import Any
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.grading import get_last_boxed
-from reasoning_from_scratch.safe_text import read_json_lines, shorten
+from reasoning_from_scratch.json_files import read_lines, read_values
+from reasoning_from_scratch.safe_text import shorten
 
 from .probes import PROBES_FILE
 
@@ -56,22 +56,14 @@ def read_run(folder: str | Path) -> RunFiles:
         raise UserError(f"no run in {folder}: it has no metrics.jsonl; give a run's log_path")
     return RunFiles(
         folder=folder,
-        config=_read_config(folder / "config.json"),
-        metrics=_by_step(read_json_lines(folder / "metrics.jsonl")),
-        probes=_by_step(read_json_lines(folder / PROBES_FILE)),
-        checkpoints=read_json_lines(folder / "checkpoints.jsonl"),
+        config=read_values(folder / "config.json"),
+        metrics=_by_step(read_lines(folder / "metrics.jsonl")),
+        probes=_by_step(read_lines(folder / PROBES_FILE)),
+        checkpoints=read_lines(folder / "checkpoints.jsonl"),
         evals=_read_evals(folder),
         pages=_find_pages(folder),
         files=[name for name in LISTED_FILES if (folder / name).exists()],
     )
-
-
-def _read_config(path: Path) -> dict[str, Any]:
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}  # a run can be read without it
-    return config if isinstance(config, dict) else {}
 
 
 def _by_step(rows: list[dict]) -> list[dict]:
@@ -92,7 +84,7 @@ def _read_evals(folder: Path) -> dict[str, dict[int, list[EvalAnswer]]]:
 
 def _read_rollouts(path: Path) -> list[dict]:
     """Without those of other programs, which have the same keys but no text to show."""
-    return [row for row in read_json_lines(path) if "text" in row and "problem_id" in row]
+    return [row for row in read_lines(path) if "text" in row and "problem_id" in row]
 
 
 def _answer(row: dict) -> EvalAnswer:

@@ -13,11 +13,11 @@ from reasoning_from_scratch.config import resolved
 from reasoning_from_scratch.distribution import sample_next_token, top_p_filter
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation import evaluate
+from reasoning_from_scratch.json_files import read_lines
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.recipes import RECIPES
 from reasoning_from_scratch.rewards import score_parts
 from reasoning_from_scratch.rollouts import Group, Rollout, make_batch
-from reasoning_from_scratch.run_folder import read_lines
 from reasoning_from_scratch.run_start import configure, resumed_config
 from reasoning_from_scratch.sampling import NotFinite, generate
 from reasoning_from_scratch.trainer import set_advantages, train, update_policy

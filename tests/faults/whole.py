@@ -7,7 +7,7 @@ from pathlib import Path
 from safetensors.torch import load_file
 
 from reasoning_from_scratch.checkpoints import fingerprint
-from reasoning_from_scratch.run_folder import scan_lines
+from reasoning_from_scratch.json_files import scan_lines
 
 NOT_COMPARED = {"logs.log"}
 SAVE_KEYS = ("name", "batch", "final", "files", "best", "eval_acc")
