@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Container, Sequence
 from pathlib import Path
 from sys import intern
 
@@ -23,24 +24,41 @@ def append(path: Path, text: str) -> None:
         file.write(text)
 
 
-def scan_lines(path: Path) -> tuple[list[dict], list[int]]:
-    """The lines of a JSONL file, and the numbers of those that are torn or damaged."""
+def evenly(items: Sequence, limit: int) -> Sequence:
+    """At most limit items: the first, the last, and what lies evenly between."""
+    if len(items) <= limit:
+        return items
+    return [items[round(i * (len(items) - 1) / (limit - 1))] for i in range(limit)]
+
+
+def scan_lines(path: Path, wanted: Container[int] | None = None) -> tuple[list[dict], list[int]]:
+    """The lines of a JSONL file, or those wanted, and the numbers of torn or damaged ones."""
     rows: list[dict] = []
     bad: list[int] = []
     if not path.exists():
         return rows, bad
     with open(path, encoding="utf-8", errors="replace") as file:
-        for number, line in enumerate(file, 1):
+        for number, line in enumerate(file):
             try:
-                rows += [finite(dict(json.loads(line)))[0]] if line.strip() else []
+                if line.strip() and (wanted is None or number in wanted):
+                    rows.append(finite(dict(json.loads(line)))[0])
             except (ValueError, TypeError):
-                bad.append(number)
+                bad.append(number + 1)
     return rows, bad
 
 
 def read_lines(path: Path) -> list[dict]:
     """The whole lines of a JSONL file."""
     return scan_lines(path)[0]
+
+
+def read_evenly(path: Path, limit: int) -> list[dict]:
+    """At most so many of its lines; of a file that goes on growing memory stays bounded."""
+    if not path.exists():
+        return []
+    with open(path, "rb") as file:
+        count = sum(1 for _ in file)
+    return scan_lines(path, set(evenly(range(count), limit)))[0]
 
 
 def read_values(path: Path) -> dict:

@@ -48,9 +48,14 @@ def ray():
 
 
 @pytest.fixture
-def world(tmp_path):
+def world(tmp_path, ray, monkeypatch):
+    """A toy, and one thread for whoever computes with it: the last bits depend on how many."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 1.0})
     (tmp_path / "mine.py").write_text(REWARD)
-    return toy_world(tmp_path)
+    yield toy_world(tmp_path)
+    torch.set_num_threads(threads)
 
 
 def settings(tmp_path, name, **changes):

@@ -13,6 +13,7 @@ from report_groups import ByteTokenizer, make_groups, make_rollout
 from reasoning_from_scratch.cli import main
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation import wilson_interval
+from reasoning_from_scratch.json_files import evenly
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.prompts import render_prompt
 from reasoning_from_scratch.qwen3 import Qwen3Model
@@ -20,7 +21,7 @@ from reasoning_from_scratch.report import record_probes, write_iteration, write_
 from reasoning_from_scratch.report.curves import make_charts, short, smooth, ticks
 from reasoning_from_scratch.report.learned import eval_rows, learned
 from reasoning_from_scratch.report.probe_story import biggest_change, slider_data
-from reasoning_from_scratch.report.run_files import evenly, read_run
+from reasoning_from_scratch.report.run_files import read_run
 from reasoning_from_scratch.report.serve import make_server, run_version
 from reasoning_from_scratch.rollouts import Group
 

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 from markupsafe import Markup, escape
 
-from .run_files import RunFiles, evenly
+from reasoning_from_scratch.json_files import evenly
+
+from .run_files import RunFiles
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP_EDGE, BOTTOM = 360, 180, 46, 10, 10, 24
 POINTS = 500  # per line; more can't be told apart
@@ -73,9 +75,8 @@ def _is_number(value) -> bool:
 
 def _eval_lines(run: RunFiles) -> list[Line]:
     lines = []
-    for name, by_step in run.evals.items():
-        steps = [step for step, answers in by_step.items() if answers]
-        values = [sum(a.right for a in by_step[step]) / len(by_step[step]) for step in steps]
+    for name, evals in run.evals.items():
+        steps, values = [row.step for row in evals.rows], [row.accuracy for row in evals.rows]
         lines.append(Line(name, steps, values, dots=True))
     return lines
 

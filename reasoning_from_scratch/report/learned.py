@@ -2,27 +2,11 @@
 
 from dataclasses import dataclass
 
-from reasoning_from_scratch.evaluation import wilson_interval
-
-from .run_files import EvalAnswer, RunFiles, evenly
+from .evals import EvalAnswer, EvalRow
+from .run_files import RunFiles
 
 SHOWN_PROBLEMS = 8
-SHOWN_STEPS = 6
 SHOWN_TEXT = 4000
-
-
-@dataclass
-class EvalRow:
-    name: str
-    step: int
-    problems: int
-    samples: int  # answers per problem
-    accuracy: float
-    solved: float  # share of problems with at least one right answer: pass@samples
-    low: float
-    high: float
-    length: float
-    cut_off: float
 
 
 @dataclass
@@ -64,45 +48,22 @@ class Learned:
 
 
 def eval_rows(run: RunFiles) -> list[EvalRow]:
-    rows = []
-    for name, by_step in run.evals.items():
-        rows += [_eval_row(name, step, answers) for step, answers in by_step.items() if answers]
+    rows = [row for evals in run.evals.values() for row in evals.rows]
     return sorted(rows, key=lambda row: (row.step, row.name))
-
-
-def _eval_row(name: str, step: int, answers: list[EvalAnswer]) -> EvalRow:
-    count = len(answers)
-    problems = len({answer.problem_id for answer in answers})
-    solved = len({answer.problem_id for answer in answers if answer.right})
-    accuracy = sum(answer.right for answer in answers) / count
-    low, high = wilson_interval(accuracy * problems, problems)
-    return EvalRow(
-        name=name,
-        step=step,
-        problems=problems,
-        samples=count // problems,
-        accuracy=accuracy,
-        solved=solved / problems,
-        low=low,
-        high=high,
-        length=sum(answer.length for answer in answers) / count,
-        cut_off=sum(not answer.finished for answer in answers) / count,
-    )
 
 
 def learned(run: RunFiles, name: str) -> Learned | None:
     """None before the second evaluation."""
-    by_step = {step: answers for step, answers in run.evals[name].items() if answers}
+    by_step = run.evals[name].shown
     if len(by_step) < 2:
         return None
-    steps = list(by_step)
     stories = _stories(by_step)
     improved = sorted(stories, key=lambda s: (-s.gain, s.moments[0].share))
     failing = [story for story in stories if story.moments[-1].share < 0.5]
     failing.sort(key=lambda s: (s.moments[-1].share, s.ever))
     return Learned(
         name,
-        evenly(steps, SHOWN_STEPS),
+        list(by_step),
         [story for story in improved if story.gain > 0][:SHOWN_PROBLEMS],
         failing[:SHOWN_PROBLEMS],
         _counts(stories),
@@ -111,11 +72,10 @@ def learned(run: RunFiles, name: str) -> Learned | None:
 
 def _stories(by_step: dict[int, list[EvalAnswer]]) -> list[Story]:
     """Of the problems that every shown evaluation asked."""
-    steps = evenly(list(by_step), SHOWN_STEPS)
     grouped = []
-    for step in steps:
+    for answers in by_step.values():
         groups: dict[str, list[EvalAnswer]] = {}
-        for answer in by_step[step]:
+        for answer in answers:
             groups.setdefault(answer.problem_id, []).append(answer)
         grouped.append(groups)
     stories = []
@@ -123,7 +83,7 @@ def _stories(by_step: dict[int, list[EvalAnswer]]) -> list[Story]:
         if all(problem_id in groups for groups in grouped):
             moments = [
                 _moment(step, groups[problem_id])
-                for step, groups in zip(steps, grouped, strict=True)
+                for step, groups in zip(by_step, grouped, strict=True)
             ]
             stories.append(Story(problem_id, first.problem, first.truth, moments))
     return stories

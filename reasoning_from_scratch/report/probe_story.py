@@ -4,9 +4,6 @@ from dataclasses import dataclass
 
 from reasoning_from_scratch.safe_text import shorten, visible
 
-from .run_files import evenly
-
-SLIDER_STEPS = 60  # positions of the slider; more make the page heavy and show no more
 SHOWN_ANSWER = 3000  # characters
 SHOWN_TRUTH = 300
 LEAST = 0.0005  # a probability that is not shown as 0.0 %
@@ -26,7 +23,6 @@ class Change:
 
 def slider_data(probes: list[dict]) -> dict | None:
     """What the page's script reads; problems are those of the last record."""
-    probes = evenly(probes, SLIDER_STEPS)
     if not probes:
         return None
     by_step = [{probe["problem_id"]: probe for probe in row["probes"]} for row in probes]

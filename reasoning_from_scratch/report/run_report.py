@@ -3,13 +3,14 @@
 from pathlib import Path
 from typing import Any
 
+from reasoning_from_scratch.json_files import evenly
 from reasoning_from_scratch.safe_text import shorten
 
 from .curves import Chart, make_charts
 from .learned import SHOWN_TEXT, EvalRow, eval_rows, learned
 from .pages import render, write_unsynced
 from .probe_story import biggest_change, slider_data
-from .run_files import RunFiles, evenly, last_train_rollouts, read_run
+from .run_files import RunFiles, last_train_rollouts, read_run
 
 RECENT_STEPS = 5  # the best and the worst rollouts are picked from these
 PICKED = 3
