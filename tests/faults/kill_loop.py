@@ -200,7 +200,9 @@ ENDINGS = {
 
 def main(base: Path, seed: int, asked: dict[str, int]) -> None:
     torch.set_num_threads(1)
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # also where we run in the background
+    # Also where we run in the background, or under nohup.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     started = time.monotonic()
     for kind in KINDS:  # undisturbed, to compare with
         start_or_resume(base / kind, base)
