@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 
@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from reasoning_from_scratch.clock import Clock
+from reasoning_from_scratch.device import threads
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.rollouts import Group, Together, alone, sample_step
@@ -206,15 +207,9 @@ def beside_the_trainer(model: nn.Module) -> AbstractContextManager:
     return nullcontext()
 
 
-@contextmanager
-def shared_cores(model: nn.Module, config) -> Iterator[None]:
-    """On a CPU each gets half of the threads, or they would crowd each other out. Not at lag 0,
-    where they take turns."""
-    threads = torch.get_num_threads()
+def shared_cores(model: nn.Module, config) -> AbstractContextManager:
+    """On a CPU each gets half of the threads, also the one that starts now, or they would crowd
+    each other out. Not at lag 0, where they take turns."""
     on_cpu = next(model.parameters()).device.type == "cpu"
-    if on_cpu and config.max_steps_off_policy:
-        torch.set_num_threads(max(1, threads // 2))  # also for the thread that starts now
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
+    half = max(1, torch.get_num_threads() // 2)
+    return threads(half) if on_cpu and config.max_steps_off_policy else nullcontext()

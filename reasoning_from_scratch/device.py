@@ -1,5 +1,8 @@
 """Which processor to use, what number format it likes, and whether it computes correctly."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 
 from reasoning_from_scratch.errors import UserError, unknown_name
@@ -11,6 +14,8 @@ TITLES = {
     "xpu": "Intel GPU (XPU)",
     "cpu": "CPU",
 }
+
+NARROW = 512  # features; Qwen3-0.6B has 1,024
 
 
 def is_available(kind: str) -> bool:
@@ -42,6 +47,23 @@ def resolve_device(name: str | torch.device = "auto") -> torch.device:
     if index and not (index.isdigit() and int(index) < count):
         raise UserError(f"device {name} does not exist: expected {kind}:0 to {kind}:{count - 1}")
     return torch.device(str(name))
+
+
+def decoding_threads(model) -> int:
+    """Decoding a small model is thousands of small products. Two threads are no faster at it
+    than one, and twenty times slower where another program wants a core: they wait for each
+    other at every product."""
+    return 1 if model.cfg["emb_dim"] < NARROW else torch.get_num_threads()
+
+
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def default_dtype(device: torch.device) -> torch.dtype:
