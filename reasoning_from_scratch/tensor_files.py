@@ -62,7 +62,8 @@ def _rename(state: Mapping[str, Tensor], table: Mapping[str, str]) -> dict[str, 
         name = WRAPPERS.sub("", name)
         layer = re.search(r"\.(\d+)\.", name)
         general = name.replace(layer[0], ".{}.", 1) if layer else name
-        renamed[table.get(general, general).format(layer and layer[1])] = tensor
+        known = table.get(general)
+        renamed[known.replace("{}", layer[1]) if known and layer else known or name] = tensor
     return renamed
 
 

@@ -90,6 +90,8 @@ def test_the_table_has_every_name_once_in_both_directions():
     assert back.keys() == state.keys()
     assert all(back[name] is state[name] for name in state)
     assert to_our_names(state).keys() == state.keys()
+    for name in ("head{", "model.layers.{}.mlp.{0}", "model.layers.3.{x}"):  # left as it is
+        assert list(to_our_names({name: IDS})) == [name]
 
 
 def test_names_are_those_of_transformers():
