@@ -177,6 +177,13 @@ class Draw(NamedTuple):
     weights: Tensor | None  # (B, K) 0 where cut; None where nothing is
     ids: Tensor | None  # (B, K) tokens of the weights; None: all, in order
 
+    def kept_ids(self, row: int) -> list[int]:
+        """The tokens that top-p and top-k left; []: all."""
+        if self.weights is None:
+            return []
+        kept = self.weights[row].nonzero()[:, 0]
+        return (kept if self.ids is None else self.ids[row, kept]).tolist()
+
 
 def _pick(weights: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
     """Inverse CDF: the index (B, 1) at which the running sum passes u (B, 1) of the total,

@@ -101,7 +101,7 @@ class AttentionPlan(NamedTuple):
 
     cos: Tensor  # (B or 1, 1, T, head_dim)
     sin: Tensor
-    mask: Tensor | None  # (B or 1, 1, T, S) True where a query may look; None: no limit
+    mask: Tensor | None  # (B or 1, 1, T, S) -inf where a query may not look, else 0; None: all 0
     causal: bool  # token t sees tokens up to t, and no mask is needed to say so
     slots: Slots | None
     layout: Layout | None = None
@@ -196,10 +196,14 @@ class GroupedQueryAttention(nn.Module):
     def _heads(self, x):
         return x.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)  # (B, heads, T, head_dim)
 
-    def forward(self, x, plan, cache=None, layer=0):
+    def project(self, x, plan):
+        """Queries, keys and values (B, heads or groups, T, head_dim), turned to their positions."""
         queries = apply_rope(self.q_norm(self._heads(self.W_query(x))), plan.cos, plan.sin)
         keys = apply_rope(self.k_norm(self._heads(self.W_key(x))), plan.cos, plan.sin)
-        values = self._heads(self.W_value(x))
+        return queries, keys, self._heads(self.W_value(x))
+
+    def forward(self, x, plan, cache=None, layer=0):
+        queries, keys, values = self.project(x, plan)
         if cache is not None:
             keys, values = cache.append(layer, keys, values, plan.slots)
         if plan.layout is not None:
@@ -253,6 +257,23 @@ class Qwen3Model(nn.Module):
         right-padded batch needs no mask: no real token ever looks at the padding after it.
         With a layout, `in_idx` and the result are (1, N) and (1, N, D).
         """
+        x, plan = self._start(in_idx, cache, attention_mask, layout)
+        for layer, block in enumerate(self.trf_blocks):
+            x = block(x, plan, cache, layer)
+        return self.final_norm(x)
+
+    def fill_cache(self, in_idx, cache, attention_mask=None):
+        """Read tokens whose hidden states nobody asks for: of the last block, only keys and
+        values are needed."""
+        x, plan = self._start(in_idx, cache, attention_mask, None)
+        *blocks, last = self.trf_blocks
+        for layer, block in enumerate(blocks):
+            x = block(x, plan, cache, layer)
+        _, keys, values = last.att.project(last.norm1(x), plan)
+        cache.append(len(blocks), keys, values, plan.slots)
+
+    def _start(self, in_idx, cache, attention_mask, layout):
+        """Embeddings (B, T, D), and what all blocks share."""
         if layout is not None:
             positions, mask, causal, slots = layout.positions, None, True, None
         elif cache is None:
@@ -260,12 +281,11 @@ class Qwen3Model(nn.Module):
         else:
             positions, mask, causal, slots = _plan_with_cache(in_idx, cache, attention_mask)
         angles = _rope_angles(positions, self.cfg["head_dim"], self.cfg["rope_base"])[:, None]
-        x = self.tok_emb(in_idx)  # (B, T, D)
+        x = self.tok_emb(in_idx)
         cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
-        plan = AttentionPlan(cos, sin, mask, causal, slots, layout)
-        for layer, block in enumerate(self.trf_blocks):
-            x = block(x, plan, cache, layer)
-        return self.final_norm(x)
+        if mask is not None:  # attention would turn True and False into numbers in every layer
+            mask = torch.zeros_like(mask, dtype=x.dtype).masked_fill_(~mask, -torch.inf)
+        return x, AttentionPlan(cos, sin, mask, causal, slots, layout)
 
     def forward(self, in_idx, cache=None, attention_mask=None):
         return self.out_head(self.hidden_states(in_idx, cache, attention_mask))  # (B, T, V)

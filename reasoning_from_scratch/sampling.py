@@ -9,11 +9,14 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from os.path import commonprefix
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
+from reasoning_from_scratch.device import decoding_threads, threads
 from reasoning_from_scratch.distribution import (
     Draw,
     policy_distribution,
@@ -27,17 +30,11 @@ from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.packing import packed_for_decoding
 from reasoning_from_scratch.qwen3 import KVCache
 
-__all__ = [
-    "Sample",
-    "generate",
-    "policy_distribution",
-    "sample_next_token",
-    "stream",
-    "top_p_filter",
-    "uniform",
-]
+__all__ = ["Sample", "generate", "policy_distribution", "sample_next_token", "stream",
+           "top_p_filter", "uniform"]  # fmt: skip
 
 PREFILL_TOKENS = 16_384  # at most this many prompt tokens, padding included, in one pass
+WORTH_SHARING = 128  # a pass of its own for what all prompts begin with has to save so many tokens
 NOT_FINITE = "the model's logits are not finite: its weights are damaged or it has diverged"
 BURST = {"cpu": 1}  # decoding steps between two looks at the tokens, by device; else 8:
 # a look makes a GPU wait, and costs at most 7 tokens of a rollout that has ended
@@ -75,6 +72,7 @@ class _Queue:
         self.waiting = deque(rows)
         self.max_prompts, self.max_length = max_prompts, max_length
         self.place = {}  # prompt -> its row in self.cache
+        self.start = self._read_start()
 
     def take(self, count: int) -> tuple[list[_Row], Tensor]:
         """At most `count` rows, and where their prompts lie in self.cache."""
@@ -95,19 +93,29 @@ class _Queue:
             chosen.append(prompt)
         return chosen
 
+    def _read_start(self) -> KVCache | None:
+        """What all prompts begin with, such as the instructions of a template, is read once."""
+        length = min(len(commonprefix(self.prompts)), min(map(len, self.prompts), default=0) - 1)
+        if length * (len(self.prompts) - 1) < WORTH_SHARING:
+            return None
+        cache = KVCache(self.model.cfg["n_layers"], length)
+        ids = torch.tensor([self.prompts[0][:length]], device=self.model.tok_emb.weight.device)
+        self.model.fill_cache(ids, cache)
+        return cache
+
     def _prefill(self):
         chosen = self._next_prompts()
         device = self.model.tok_emb.weight.device
-        lengths = torch.tensor([len(self.prompts[i]) for i in chosen])
-        width = int(lengths.max())
-        ids = torch.zeros(len(chosen), width, dtype=torch.long)  # (B, T)
-        for row, i in enumerate(chosen):
-            ids[row, : len(self.prompts[i])] = torch.tensor(self.prompts[i])
+        start = self.start.width if self.start else 0
+        rest = [torch.tensor(self.prompts[i][start:]) for i in chosen]
+        ids = pad_sequence(rest, batch_first=True)  # (B, T)
+        lengths, width = torch.tensor([len(x) for x in rest]), ids.shape[1]
         mask = torch.arange(width) < lengths[:, None]
-        self.cache = KVCache(self.model.cfg["n_layers"], width)
-        self.model.hidden_states(
-            ids.to(device), cache=self.cache, attention_mask=None if mask.all() else mask.to(device)
-        )
+        self.cache = KVCache(self.model.cfg["n_layers"], start + width)
+        if self.start:
+            self.cache = self.start.take(torch.zeros(len(chosen), dtype=torch.long, device=device))
+            self.cache.max_length = start + width
+        self.model.fill_cache(ids.to(device), self.cache, None if mask.all() else mask.to(device))
         self.cache.forget_last()  # each sample reads the last prompt token itself
         self.cache.max_length = self.max_length  # only the copies that samples take will grow
         self.place = {prompt: row for row, prompt in enumerate(chosen)}
@@ -200,20 +208,13 @@ class _Batch:
         sample.logprobs.append(logprob)
         sample.entropies.append(entropy)
         if sample.kept is not None:
-            sample.kept.append(_kept_ids(draw, i))
+            sample.kept.append(draw.kept_ids(i))
         row.next_token = token
         if token in self.stop_ids:
             sample.finished, sample.stop_reason = True, "stop"
         elif len(sample.ids) == self.max_new_tokens:
             sample.stop_reason = "length"
         return bool(sample.stop_reason)
-
-
-def _kept_ids(draw: Draw, i: int) -> list[int]:
-    if draw.weights is None:
-        return []
-    kept = draw.weights[i].nonzero()[:, 0]
-    return (kept if draw.ids is None else draw.ids[i, kept]).tolist()
 
 
 def _check_request(model, prompts, num_samples, max_new_tokens, temperature, top_p, top_k, streams):
@@ -260,11 +261,10 @@ def generate(
 ) -> list[list[Sample]]:
     """`num_samples` rollouts for each prompt; temperature 0 is greedy.
 
-    At most `max_rows` rollouts are decoded at a time. `streams` names the random stream of
-    each prompt as (step, problem), by default (0, its index); `first_sample` numbers its first
-    rollout, so that further samples can be drawn later. `on_group(prompt index, samples)` is
-    called as soon as all samples of a prompt have ended. `keep_sets` records for each token
-    the tokens that top-p and top-k left over.
+    At most `max_rows` rollouts are decoded at a time. `streams` names the random stream of each
+    prompt as (step, problem), by default (0, its index); `first_sample` numbers its first rollout,
+    so that more can be drawn later. `on_group(prompt index, samples)` is called when all samples
+    of a prompt have ended. `keep_sets` records for each token those that top-p and top-k left.
     """
     _check_request(model, prompts, num_samples, max_new_tokens, temperature, top_p, top_k, streams)
     rows, groups = [], []
@@ -278,13 +278,16 @@ def generate(
     queue = _Queue(model, prompts, rows, math.ceil(n_rows / num_samples), max_length)
     decoder = packed_for_decoding(model, n_rows, max_new_tokens)
     batch = _Batch(decoder, n_rows, max_new_tokens, stop_ids, (temperature, top_p, top_k))
-    unfinished = [num_samples] * len(prompts)
-    while batch.fill(queue):
-        for row in batch.record(batch.decode()):
+    unfinished, count = [num_samples] * len(prompts), decoding_threads(model)
+    while True:
+        with threads(count):
+            if not batch.fill(queue):
+                return groups
+            ended = batch.record(batch.decode())
+        for row in ended:
             unfinished[row.prompt] -= 1
             if on_group and not unfinished[row.prompt]:
                 on_group(row.prompt, groups[row.prompt])
-    return groups
 
 
 @torch.no_grad()

@@ -212,6 +212,19 @@ def test_hidden_states_are_the_logits_without_the_head(pair):
     assert_close(hidden[mask], expected.last_hidden_state[mask])
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_filling_the_cache_is_a_pass_without_its_result(pair, side):
+    ours, _ = pair
+    ids, mask = random_ids(ours), padding_mask(side)
+    filled, passed = (KVCache(ours.cfg["n_layers"]) for _ in range(2))
+    ours.fill_cache(ids, filled, mask)
+    ours(ids, cache=passed, attention_mask=mask)
+    assert torch.equal(filled.lengths, passed.lengths)
+    for found, expected in zip(filled.get_all(), passed.get_all(), strict=True):
+        assert all(map(torch.equal, found, expected))
+
+
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_gradients(pair, side):
     ours, theirs = pair

@@ -195,9 +195,9 @@ class Spy:
         self.model, self.cfg, self.tok_emb = model, model.cfg, model.tok_emb
         self.prefilled, self.steps = [], []
 
-    def hidden_states(self, in_idx, cache=None, attention_mask=None):
+    def fill_cache(self, in_idx, cache, attention_mask=None):
         self.prefilled.append(in_idx.shape if attention_mask is None else attention_mask.sum(-1))
-        return self.model.hidden_states(in_idx, cache, attention_mask)
+        self.model.fill_cache(in_idx, cache, attention_mask)
 
     def __call__(self, in_idx, cache=None):
         self.steps.append(len(in_idx))
@@ -213,6 +213,18 @@ def test_each_prompt_is_prefilled_once_and_no_row_is_idle(max_rows):
     assert [int(n) for n in lengths] == [len(p) for p in PROMPTS]
     assert max(spy.steps) == min(max_rows, 24)
     assert sum(spy.steps) == sum(len(s.ids) for group in groups for s in group)
+
+
+def test_what_all_prompts_begin_with_is_read_once():
+    start = [i % VOCAB for i in range(3, 70)]
+    prompts = [start, start + [5, 6, 7], start + [5], start, start[:-1]]
+    spy = Spy(MODEL)
+    found = generate(spy, prompts, 2, max_new_tokens=9, stop_ids=STOP, max_rows=4)
+    lengths = [n for shape in spy.prefilled
+               for n in ([shape[1]] * shape[0] if isinstance(shape, torch.Size) else shape)]
+    assert [int(n) for n in lengths] == [65, 2, 5, 3, 2, 1]
+    alone = [draw([p], 2, max_new_tokens=9, streams=[(0, i)])[0] for i, p in enumerate(prompts)]
+    assert ids(found) == ids(alone)
 
 
 def test_a_small_prefill_budget_changes_nothing(monkeypatch):
