@@ -189,6 +189,12 @@ class Checkpoints:
         self.write_index(kept)
         self.sweep_up()
 
+    def settle(self, keep_last: int) -> None:
+        """What a run that died right after its last save had still to do."""
+        self.write_index(self.lines)
+        self.prune(keep_last)
+        self.sweep_up()
+
     def sweep_up(self) -> None:
         """Delete the saves that are in no line: half-written or half-deleted when a run died."""
         listed = {self.place(line): line["files"] for line in self.lines}

@@ -24,6 +24,17 @@ def append(path: Path, text: str) -> None:
         file.write(text)
 
 
+def has_shape(value: object, shape: object) -> bool:
+    """Whether a value has the keys and types of `shape`: {key: shape}, [shape] or a type."""
+    if isinstance(shape, dict):
+        return isinstance(value, dict) and all(
+            key in value and has_shape(value[key], inner) for key, inner in shape.items()
+        )
+    if isinstance(shape, list):
+        return isinstance(value, list) and all(has_shape(item, shape[0]) for item in value)
+    return isinstance(value, shape)
+
+
 def evenly(items: Sequence, limit: int) -> Sequence:
     """At most limit items: the first, the last, and what lies evenly between."""
     if len(items) <= limit:

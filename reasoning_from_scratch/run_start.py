@@ -204,7 +204,7 @@ def open_folder(
         start = saved_start(checkpoints, config, model)
         if start.step >= config.steps:
             folder.read_metrics(config.steps)
-            checkpoints.sweep_up()
+            checkpoints.settle(config.keep_last)
             log.info("%s has run its %d steps; a larger --steps goes on",
                      config.resume, config.steps)  # fmt: skip
         else:

@@ -5,12 +5,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reasoning_from_scratch.grading import get_last_boxed
-from reasoning_from_scratch.json_files import evenly, read_lines
+from reasoning_from_scratch.json_files import evenly, has_shape, read_lines
 from reasoning_from_scratch.safe_text import shorten
 from reasoning_from_scratch.scores import wilson_interval
 
 SHOWN_STEPS = 6  # evaluations whose answers are shown, so kept
 _EVAL_FILE = re.compile(r"eval_(.+)_iteration_(\d{6,})_rollout_summaries\.jsonl")
+
+NUMBER = (int, float, type(None))
+ROLLOUT = {
+    "problem_id": str, "text": str, "iteration": int, "total_reward": NUMBER, "advantage": NUMBER,
+    "stop_reason": str,
+    "steps": [{"logs": {"problem": str, "answer": str}, "metrics": dict, "ac_len": int}],
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -72,8 +79,8 @@ def _read_evals_of(name: str, files: list[tuple[int, Path]]) -> Evals:
 
 
 def read_rollouts(path: Path) -> list[dict]:
-    """Without those of other programs, which have the same keys but no text to show."""
-    return [row for row in read_lines(path) if "text" in row and "problem_id" in row]
+    """Without those of other programs, which have no text to show, and without damaged ones."""
+    return [row for row in read_lines(path) if has_shape(row, ROLLOUT) and row["steps"]]
 
 
 def _answer(row: dict) -> EvalAnswer:

@@ -1,12 +1,13 @@
 """A run folder, read: whatever is there, also while the run still writes to it."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.json_files import read_evenly, read_lines, read_values
+from reasoning_from_scratch.json_files import has_shape, read_evenly, read_lines, read_values
 
 from .evals import Evals, read_evals, read_rollouts
 from .probes import PROBES_FILE
@@ -17,6 +18,10 @@ LISTED_FILES = (
     "metrics.jsonl", "metrics.csv", "config.json", "checkpoints.jsonl", "logs.log",
     "timing_spans.jsonl", "probes.jsonl", "code.diff",
 )  # fmt: skip
+PROBES = {"step": int, "probes": [{
+    "problem_id": str, "problem": str, "answer": str, "text": str, "correct": bool,
+    "finished": bool, "tokens": [str], "top": [[list]],
+}]}  # fmt: skip
 
 
 @dataclass
@@ -43,7 +48,9 @@ def read_run(folder: str | Path) -> RunFiles:
         folder=folder,
         config=read_values(folder / "config.json"),
         metrics=_by_step(read_lines(folder / "metrics.jsonl")),
-        probes=_by_step(read_evenly(folder / PROBES_FILE, SHOWN_PROBES)),
+        probes=_by_step(
+            row for row in read_evenly(folder / PROBES_FILE, SHOWN_PROBES) if has_shape(row, PROBES)
+        ),
         checkpoints=read_lines(folder / "checkpoints.jsonl"),
         evals=read_evals(folder),
         pages=_find_pages(folder),
@@ -51,7 +58,7 @@ def read_run(folder: str | Path) -> RunFiles:
     )
 
 
-def _by_step(rows: list[dict]) -> list[dict]:
+def _by_step(rows: Iterable[dict]) -> list[dict]:
     """Of a step that was run again, the later line counts."""
     latest = {row["step"]: row for row in rows if isinstance(row.get("step"), int)}
     return [latest[step] for step in sorted(latest)]

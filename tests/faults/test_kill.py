@@ -12,6 +12,7 @@ from toy import toy_world
 
 from faults import kill_loop
 from faults.whole import check_whole, lines, same_runs
+from reasoning_from_scratch.checkpoints import Checkpoints
 from reasoning_from_scratch.run_folder import RunFolder
 from reasoning_from_scratch.run_start import resumed_config
 from reasoning_from_scratch.trainer import train
@@ -136,6 +137,19 @@ def test_a_save_to_keep_stays_one_when_the_run_is_interrupted_right_after(tmp_pa
     train(resumed_config(run), quiet=True, **toy_world(tmp_path))
     saves = [x["batch"] for x in lines(run / "checkpoints.jsonl") if "state_path" in x]
     assert saves == [4, 8, 10]
+
+
+def test_killed_between_the_last_save_and_its_line(tmp_path, monkeypatch):
+    run, write = tmp_path / "plain0", Checkpoints.write_index
+    monkeypatch.setattr(Checkpoints, "write_index", lambda saves, rows:
+                        1 / 0 if rows[-1]["batch"] == 10 else write(saves, rows))  # fmt: skip
+    with pytest.raises(ZeroDivisionError):
+        train(kill_loop.config(run), quiet=True, **toy_world(tmp_path))
+    monkeypatch.undo()
+    assert lines(run / "checkpoints.jsonl")[-1]["batch"] == 9
+    train(resumed_config(run), quiet=True, **toy_world(tmp_path))
+    assert [line["batch"] for line in lines(run / "checkpoints.jsonl")] == [0, 6, 8, 10]
+    check_whole(run)
 
 
 def test_killed_between_the_last_save_and_the_last_page(tmp_path, monkeypatch):
