@@ -119,7 +119,6 @@ class _Queue:
         self.cache.forget_last()  # each sample reads the last prompt token itself
         self.cache.max_length = self.max_length  # only the copies that samples take will grow
         self.place = {prompt: row for row, prompt in enumerate(chosen)}
-        self.max_prompts = max(1, self.max_prompts // 4)  # the first call filled a whole batch
 
 
 class _Batch:
