@@ -91,6 +91,8 @@ def run_command(name: str, args: Sequence[str]) -> int:
     """Parses `args` for command `name` and calls it; an int that it returns is the exit code."""
     if name not in COMMANDS:
         raise unknown_name("command", name, COMMANDS)
+    if name != "train" and os.environ.get("WORLD_SIZE", "1") != "1":
+        raise UserError(f"{name} is for one process: start it without torchrun")
     import tyro
 
     help_line, target = COMMANDS[name]

@@ -144,3 +144,13 @@ def test_closed_pipe_is_quiet():
 def test_runs_as_a_module():
     assert run_rfs("nonsense").returncode == 2
     assert run_rfs("--help").returncode == 0
+
+
+def test_only_train_is_for_several_ranks(monkeypatch, capsys):
+    """Two ranks that compare would both write the same folders."""
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert cli.main(["compare", "--help"]) == 2
+    assert "compare is for one process: start it without torchrun" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as left:
+        cli.main(["train", "--help"])
+    assert left.value.code == 0
