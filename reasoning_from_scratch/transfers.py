@@ -65,7 +65,7 @@ def replacing(path: str | Path) -> Iterator[Path]:
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except Exception as error:
-        number = re.search(r"\(os error (\d+)\)", str(error))
+        number = re.search(r"\((?:os error |Os { code: )(\d+)", str(error))
         if number and not isinstance(error, OSError):  # a full disk, told by a library in Rust
             raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from error
         raise
