@@ -278,15 +278,14 @@ def generate(
     decoder = packed_for_decoding(model, n_rows, max_new_tokens)
     batch = _Batch(decoder, n_rows, max_new_tokens, stop_ids, (temperature, top_p, top_k))
     unfinished, count = [num_samples] * len(prompts), decoding_threads(model)
-    while True:
+    while batch.fill(queue):
         with threads(count):
-            if not batch.fill(queue):
-                return groups
             ended = batch.record(batch.decode())
         for row in ended:
             unfinished[row.prompt] -= 1
             if on_group and not unfinished[row.prompt]:
                 on_group(row.prompt, groups[row.prompt])
+    return groups
 
 
 @torch.no_grad()
