@@ -1,5 +1,6 @@
 """`rfs train` as people use it: exit codes, progress, alarms, preflight, W&B, reports."""
 
+import subprocess
 import sys
 import types
 
@@ -129,3 +130,16 @@ def test_progress_in_a_terminal_is_a_bar(capsys, monkeypatch):
 def test_words():
     assert clock_time(59.9) == "0:59" and clock_time(3661) == "1:01:01"
     assert "eval" not in summary(ROW)
+
+
+def test_no_warning_from_start_to_report(tmp_path):
+    """Python makes every warning an error here, also those of what we import."""
+    run = str(tmp_path / "run")
+    small = ["--steps", "1", "--problems-per-step", "1", "--rollouts", "2", "--max-new-tokens", "8",
+             "--eval-every", "1", "--eval-limit", "2", "--no-preflight"]  # fmt: skip
+    for words in (["train", *small, "--log-path", run], ["report", run], ["plot", run],
+                  ["evaluate", "--model", "tiny-grpo", "--limit", "2"]):  # fmt: skip
+        command = [sys.executable, "-W", "error", "-m", "reasoning_from_scratch.cli", *words]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert "Warning" not in done.stdout + done.stderr
