@@ -126,10 +126,15 @@ def test_uv_run_gives_samplers_this_environment(tmp_path):
 
 @pytest.mark.parametrize("changes", [{}, {"num_minibatches": 2, "steps": 3}])
 def test_one_two_and_no_sampler_give_the_same_run(ray, world, tmp_path, changes):
+    """The same rollouts; weights within 1e-5: fewer prompts at a time round otherwise."""
     local = trained(tmp_path, "local", **changes)
     for count in (1, 2):
         far = trained(tmp_path, f"ray{count}", sampler="ray", num_samplers=count, **changes)
-        assert_same_run(local, far)
+        for key in ("reward/total", "env/all/total_ac_tokens", "optim/updates"):
+            assert [row[key] for row in local.rows] == [row[key] for row in far.rows], key
+        for a, b in zip(local.model.parameters(), far.model.parameters(), strict=True):
+            assert (a - b).abs().max() < 1e-5
+    assert any(row["optim/updates"] for row in local.rows)
 
 
 @pytest.mark.parametrize("changes", [
