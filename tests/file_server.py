@@ -5,6 +5,8 @@ import time
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from reasoning_from_scratch import transfers
+
 
 class FileServer:
     """`behaviors` is worked off request by request; the last one stays.
@@ -162,3 +164,10 @@ def login_page(handler, content):
 
 def login_page_without_type(handler, content):
     respond(handler, 200, b"\n<!DOCTYPE html><html>", Content_Type="application/octet-stream")
+
+
+def hurry(monkeypatch, seconds: float) -> None:
+    """Downloads that wait at most so long, hardly pause, and arrive in small pieces."""
+    monkeypatch.setattr(transfers, "TIMEOUT", (seconds, seconds))
+    monkeypatch.setattr(transfers, "PAUSE", 0.01)
+    monkeypatch.setattr(transfers, "CHUNK", 1000)

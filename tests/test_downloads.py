@@ -15,6 +15,7 @@ from file_server import (
     chunks_that_break,
     claims_length,
     dies_after,
+    hurry,
     login_page,
     login_page_without_type,
     range_refused,
@@ -47,9 +48,7 @@ KNOWN = Expected(size=len(CONTENT), sha256=SHA256)
 
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch):
-    monkeypatch.setattr(transfers, "TIMEOUT", (0.3, 0.3))
-    monkeypatch.setattr(transfers, "PAUSE", 0.01)
-    monkeypatch.setattr(transfers, "CHUNK", 1000)
+    hurry(monkeypatch, 0.3)
 
 
 @pytest.fixture

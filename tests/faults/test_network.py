@@ -10,7 +10,7 @@ import time
 from contextlib import contextmanager
 
 import pytest
-from file_server import answers, dies_after, login_page, ranges, respond, serving
+from file_server import answers, dies_after, hurry, login_page, ranges, respond, serving
 
 from reasoning_from_scratch import downloads, transfers
 from reasoning_from_scratch.downloads import download_data, download_from_hub
@@ -26,9 +26,7 @@ SECONDS = 10  # a fault is told within; in ordinary use the pauses between tries
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    monkeypatch.setattr(transfers, "TIMEOUT", (0.5, 0.5))
-    monkeypatch.setattr(transfers, "PAUSE", 0.01)
-    monkeypatch.setattr(transfers, "CHUNK", 1000)
+    hurry(monkeypatch, 0.5)
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
 
