@@ -68,10 +68,10 @@ def guarded(name: str, call: Callable[[], int]) -> int:
         sys.stdout.flush()  # so that a closed pipe shows up here and not at interpreter exit
         return code
     except UserError as error:
-        print(f"{name}: {error}", file=sys.stderr)
+        sys.stderr.write(f"{name}: {error}\n")  # in one piece: other ranks write there too
         return 2
     except KeyboardInterrupt:
-        print(f"{name}: interrupted", file=sys.stderr)
+        sys.stderr.write(f"{name}: interrupted\n")
         return 130
     except BrokenPipeError:
         # `rfs ... | head` closed our output; Python would complain again when it flushes at exit.

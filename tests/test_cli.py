@@ -1,5 +1,6 @@
 """The `rfs` command: its table, its exit codes, and that its help never imports torch."""
 
+import socket
 import subprocess
 import sys
 import time
@@ -98,6 +99,15 @@ def test_user_error_is_one_line_and_exit_2(table, capsys):
     captured = capsys.readouterr()
     assert captured.err == "rfs bad: no such file: x.json; check --data-path\n"
     assert captured.out == ""
+
+
+def test_a_line_is_written_in_one_piece():
+    """Two ranks of torchrun write to one terminal; their lines must not run into each other."""
+    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)  # a packet for each write
+    with here, there:
+        command = [sys.executable, "-u", "-m", "reasoning_from_scratch.cli", "nonsense"]
+        assert subprocess.run(command, stderr=there, timeout=60).returncode == 2
+        assert here.recv(1000).endswith(b"\n")
 
 
 def test_interrupt_is_one_line_and_exit_130(table, capsys):

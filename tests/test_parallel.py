@@ -139,7 +139,8 @@ def test_two_ranks_are_one(single, tmp_path):
             run_job(job | {"resume": True, "config": {"steps": 10, "shard": "none"}}, tmp_path)
         same(single, tmp_path, "plain", job["name"])
     told = re.findall("rank 1 was started with other options than rank 0: (.*)", done.stderr)
-    assert told == ["lr is 0.5 there and 0.001 on rank 0"] * 2, done.stderr[-2000:]
+    # One rank or both: torchrun may end the other before it speaks. Whoever does is not cut up.
+    assert set(told) == {"lr is 0.5 there and 0.001 on rank 0"}, done.stderr[-2000:]
     assert done.returncode == 1
 
 
