@@ -1,6 +1,5 @@
 """Rows at Qwen3-0.6B's geometry: sampling, the training part of a step, memory, long answers."""
 
-import gc
 import json
 from dataclasses import asdict, replace
 from itertools import pairwise
@@ -146,7 +145,7 @@ def one_step(work: Work) -> dict[str, float]:
     """Sample and update once, as the trainer does under a budget; the process's peak."""
     start = perf_counter()
     model = random_model(work.cfg, work.layers)
-    config = replace(train_config(work, work.longest), memory_budget="7.5GB")
+    config = replace(train_config(work, work.longest), memory_budget="8GB")
     optimizer = AdamW(model, low_precision_updates="stochastic")
     config = fit_memory(model, optimizer, config, work.prompt + work.longest)
     if config.gradient_checkpointing:
@@ -154,7 +153,6 @@ def one_step(work: Work) -> dict[str, float]:
     samples = generate(model, [prompt_of(work)], work.rollouts, max_new_tokens=work.longest,
                        stop_ids=set(), max_rows=config.sample_rows)[0]  # fmt: skip
     group = as_group(work, [s.ids for s in samples], [s.logprobs for s in samples])
-    gc.collect()
     metrics = update_policy(model, optimizer, [group], config, 1e-6)
     assert metrics["optim/updates"] == 1
     return {"peak": peak_memory(), "seconds": perf_counter() - start}

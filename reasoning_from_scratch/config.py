@@ -195,7 +195,7 @@ class TrainConfig:
     gradient_checkpointing: bool = False
     """Recompute each block in the backward pass: less memory, about a third more time."""
     memory_budget: str | None = None
-    """E.g. 8GB: try the longest shape first, then choose micro-batch and checkpointing to fit."""
+    """E.g. 14GB, for all of the process: try the longest shape, then choose what fits."""
     shard: Literal["none", "fsdp"] = "none"
     """Under torchrun: fsdp keeps a slice of weights, gradients and optimizer on each rank."""
     compile: bool = False

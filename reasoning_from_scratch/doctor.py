@@ -194,9 +194,9 @@ def what_fits(free: float, device: str) -> str:
     if free < 1 * GIB:
         return "close other programs; the tiny model needs about 1 GiB"
     if free < 4 * GIB:
-        return "enough for the tiny model; 0.6B needs about 4 GiB to answer, 12 GiB to train"
-    if free < 12 * GIB:
-        return "enough for answers by 0.6B and for training the tiny model; 0.6B trains in 12 GiB"
+        return "enough for the tiny model; 0.6B needs about 4 GiB to answer, 13 GiB to train"
+    if free < 13 * GIB:
+        return "enough for answers by 0.6B and for training the tiny model; 0.6B trains in 13 GiB"
     speed = "" if device == "cuda" else " (slowly without a GPU)"
     return f"enough to train 0.6B{speed}; --memory-budget keeps training within a limit"
 
