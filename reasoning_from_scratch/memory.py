@@ -94,7 +94,7 @@ def gradient_bytes(model: nn.Module) -> int:
 def return_freed_memory(at_once: bool) -> None:
     """Give back to the system what was freed so far; `at_once`: from now on also large blocks when
     they are freed. Otherwise the C library keeps them, and what lies between their holes: 0.9 GB
-    in a step of Qwen3-0.6B. Costs a sixth of the update's time."""
+    in a step of Qwen3-0.6B. Costs up to a third of the update's time."""
     c_library = ctypes.CDLL(None) if sys.platform == "linux" else None
     if hasattr(c_library, "malloc_trim"):  # glibc has it, musl has not
         c_library.mallopt(M_MMAP_THRESHOLD, LARGE_BLOCK if at_once else LARGEST_KEPT)
