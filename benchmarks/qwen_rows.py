@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict, replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -9,6 +10,7 @@ from time import perf_counter
 
 import peers
 import torch
+import torch.nn.functional as F
 from duel import (
     Result,
     Work,
@@ -21,12 +23,14 @@ from duel import (
     random_model,
     run_python,
     seconds,
+    timed,
 )
 
 from reasoning_from_scratch import ch06
 from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.memory import checkpoint_blocks, fit_memory
 from reasoning_from_scratch.optim import AdamW
+from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.sampling import generate
 from reasoning_from_scratch.trainer import update_policy
 
@@ -170,7 +174,8 @@ def peak_memory() -> int:
 
 
 def growth(work: Work) -> list[Result]:
-    """Cost of a token as the answer grows, and what reading keys and values once would cost.
+    """Cost of a token as the answer grows, beside two bounds: attention timed alone, and what
+    reading keys and values as fast as the weights would cost.
 
     A seventh of the depth and of the vocabulary, so that blocks and head keep their shares.
     """
@@ -184,22 +189,48 @@ def growth(work: Work) -> list[Result]:
     lengths = [2**k for k in range(4, 20) if 2**k <= work.grown]
     window = min(32, work.grown // 4)
     measured = [median(costs[max(0, length - window):length]) for length in lengths]
-    weights = sum(w.numel() * w.element_size() for w in matrices(model))
-    per_token = 2 * layers * work.cfg["n_kv_groups"] * work.cfg["head_dim"] * 2 * work.rollouts
-    reads = [weights + per_token * (work.prompt + length) for length in lengths]
     first = lengths.index(min(64, lengths[-1]))
-    expected = [measured[first] * read / reads[first] for read in reads]
+    alone = [attention_alone(work, layers, work.prompt + length) for length in lengths]
+    reads = [bytes_read(work, model, work.prompt + length) for length in lengths]
+    bounds = {
+        "attention timed alone": [measured[first] + cost - alone[first] for cost in alone],
+        "bytes of weights, keys and values": [
+            measured[first] * read / reads[first] for read in reads
+        ],
+    }
     if work.grown >= 1024:
-        draw_growth(lengths, measured, expected)
-    ratio, allowed = measured[-1] / measured[first], expected[-1] / expected[first]
-    return [Result(
-        f"cost per token at {lengths[-1]} against {lengths[first]} tokens, {layers} layers",
-        f"{seconds(measured[first])} -> {seconds(measured[-1])}", "bytes read: weights, keys, "
-        f"values x {allowed:.2f}", ratio, f"<= {allowed:.2f}x", ratio <= allowed,
-    )]  # fmt: skip
+        draw_growth(lengths, measured, bounds)
+    title = f"cost per token at {lengths[-1]} against {lengths[first]} tokens, {layers} layers"
+    ours = f"{seconds(measured[first])} -> {seconds(measured[-1])}"
+    ratio, rows = measured[-1] / measured[first], []
+    for name, bound in bounds.items():
+        allowed = bound[-1] / bound[first]
+        rows.append(Result(title, ours, f"{name} x {allowed:.2f}", ratio, f"<= {allowed:.2f}x",
+                           ratio <= allowed))  # fmt: skip
+    return rows
 
 
-def draw_growth(lengths, measured, expected) -> None:
+@torch.no_grad()
+def attention_alone(work: Work, layers: int, tokens: int) -> float:
+    """A decoding step's attention over so many tokens, in all layers, and nothing else."""
+    rows, groups, width = work.rollouts, work.cfg["n_kv_groups"], work.cfg["head_dim"]
+    numbers = partial(torch.randn, dtype=work.cfg["dtype"])
+    caches = [[numbers(rows, groups, tokens, width) for _ in "kv"] for _ in range(layers)]
+    queries = numbers(rows, groups, work.cfg["n_heads"] // groups, width)
+    return median(
+        timed(lambda: [F.scaled_dot_product_attention(queries, *cache) for cache in caches])
+        for _ in range(32)
+    )
+
+
+def bytes_read(work: Work, model: Qwen3Model, tokens: int) -> int:
+    """What a decoding step cannot do without: all weights, and each row's keys and values."""
+    weights = sum(w.numel() * w.element_size() for w in matrices(model))
+    per_token = 2 * len(model.trf_blocks) * work.cfg["n_kv_groups"] * work.cfg["head_dim"] * 2
+    return weights + per_token * work.rollouts * tokens
+
+
+def draw_growth(lengths, measured, bounds) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
@@ -207,8 +238,8 @@ def draw_growth(lengths, measured, expected) -> None:
 
     figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
     axes.plot(lengths, [1e3 * value for value in measured], "o-", label="measured")
-    axes.plot(lengths, [1e3 * value for value in expected], "--",
-              label="bytes of weights, keys and values")  # fmt: skip
+    for (name, values), style in zip(bounds.items(), (":", "--"), strict=True):
+        axes.plot(lengths, [1e3 * value for value in values], style, label=name)
     axes.set(xlabel="tokens of the answer", ylabel="ms per decoding step of 8 rollouts", ylim=0)
     axes.set_title("What a token costs as the answer grows")
     axes.legend()

@@ -1,5 +1,6 @@
 """Fixtures that several test files share."""
 
+import logging
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,13 @@ def build_tokenizer(vocab_size: int = 320) -> Tokenizer:
     tokenizer.add_special_tokens([AddedToken(t, normalized=False) for t in QWEN3_SPECIAL_TOKENS])
     tokenizer.add_tokens([AddedToken(t, normalized=False) for t in QWEN3_ADDED_TOKENS])
     return tokenizer
+
+
+@pytest.fixture(autouse=True)
+def log_is_heard():
+    """A run that shows its log on the console takes it away from pytest's caplog."""
+    yield
+    logging.getLogger("reasoning_from_scratch").propagate = True
 
 
 @pytest.fixture(scope="session")
