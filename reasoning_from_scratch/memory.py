@@ -28,7 +28,7 @@ M_MMAP_THRESHOLD = -3  # of glibc's malloc.h
 
 def parse_size(text: str) -> int:
     """ "8GB" -> 8,000,000,000."""
-    found = re.fullmatch(r"\s*([0-9.]+)\s*([a-zA-Z]*)\s*", text)
+    found = re.fullmatch(r"\s*(\d+\.?\d*)\s*([a-zA-Z]*)\s*", text, re.ASCII)
     if not found or found[2].upper() not in UNITS:
         raise UserError(f"--memory-budget {text!r} is not a size; write it as 8GB or 500MB")
     return int(float(found[1]) * UNITS[found[2].upper()])
@@ -58,8 +58,8 @@ def fit_memory(
         raise UserError(
             f"--memory-budget {config.memory_budget} is too small: one rollout of {longest} tokens "
             f"needs {gigabytes(needed)}, of which Python, weights, gradients and optimizer take "
-            f"{gigabytes(training - logits)}; lower --max-new-tokens, or use "
-            "--low-precision-updates stochastic or --lora-rank 16"
+            f"{gigabytes(training - logits)}; lower --max-new-tokens, or use --lora-rank 16, or "
+            "--dtype bfloat16 with --low-precision-updates stochastic"
         )
     return_freed_memory(at_once=checkpointing)
     tokens = min(config.micro_batch_tokens, rows * longest)

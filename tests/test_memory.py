@@ -38,7 +38,7 @@ def quick_memory():
 def test_sizes():
     assert parse_size("8GB") == 8_000_000_000 and parse_size("1.5 GiB") == 1_610_612_736
     assert parse_size("300mb") == 300_000_000
-    for wrong in ("", "8 parsecs", "GB", "-1GB"):
+    for wrong in ("", "8 parsecs", "GB", "-1GB", "1.2.3GB", ".GB", "٣GB"):
         with pytest.raises(UserError, match="is not a size"):
             parse_size(wrong)
 
