@@ -3,7 +3,7 @@
 python ch07/chat_rl.py                                  the tiny model, on a CPU
 python ch07/chat_rl.py --model base                     Qwen3-0.6B on GSM8K
 python ch07/chat_rl.py --model-tag RUN --model-step 60  go on from a step of a run
-torchrun --standalone --nproc_per_node=1 ch07/chat_rl.py
+torchrun --standalone --nproc_per_node=2 ch07/chat_rl.py -- --run=two
 
 What it does, and what a preset changes: reasoning_from_scratch/chat_rl.py.
 """

@@ -221,8 +221,9 @@ def test_tags_find_models_runs_and_files(tmp_path, monkeypatch):
 
 def test_torchrun_and_python_m_start_it():
     script = str(CHAPTER / "chat_rl.py")
-    for words in (["torch.distributed.run", "--standalone", "--nproc_per_node=1", script],
-                  ["reasoning_from_scratch.chat_rl"]):  # fmt: skip
-        done = subprocess.run([sys.executable, "-m", *words, "--help"], capture_output=True,
-                              text=True, timeout=300)  # fmt: skip
+    # Without "--", torchrun takes --run for a flag of its own.
+    torchrun = ["torch.distributed.run", "--standalone", "--nproc_per_node=1", script, "--"]
+    for words in (torchrun, ["reasoning_from_scratch.chat_rl"]):
+        done = subprocess.run([sys.executable, "-m", *words, "--run=two", "--help"],
+                              capture_output=True, text=True, timeout=300)  # fmt: skip
         assert done.returncode == 0 and "--init-lr-frac" in done.stdout, done.stderr[-2000:]
