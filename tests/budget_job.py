@@ -44,4 +44,5 @@ def main() -> None:
 
 if __name__ == "__main__":
     torch.manual_seed(0)
+    torch.set_num_threads(2)  # each thread has memory of its own
     main()
