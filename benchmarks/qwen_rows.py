@@ -225,7 +225,7 @@ def attention_alone(work: Work, layers: int, tokens: int) -> float:
 
 def bytes_read(work: Work, model: Qwen3Model, tokens: int) -> int:
     """What a decoding step cannot do without: all weights, and each row's keys and values."""
-    weights = sum(w.numel() * w.element_size() for w in matrices(model))
+    weights = sum(w.nbytes for w in matrices(model))
     per_token = 2 * len(model.trf_blocks) * work.cfg["n_kv_groups"] * work.cfg["head_dim"] * 2
     return weights + per_token * work.rollouts * tokens
 

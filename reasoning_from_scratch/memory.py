@@ -46,7 +46,8 @@ def fit_memory(
     plain = activation_bytes(model, longest)
     frugal = checkpointed_bytes(model, longest, plain)
     # Sampling has packed weights, training has gradients.
-    sampling, training = always + weight_bytes(model), always + gradient_bytes(model) + logits
+    sampling, fixed = always + weight_bytes(model), always + gradient_bytes(model)
+    training = fixed + logits
     budget = parse_size(config.memory_budget)
     roomy = (budget - PROCESS_BYTES) / HOLES + PROCESS_BYTES
     checkpointing = config.gradient_checkpointing or roomy < training + plain
@@ -58,7 +59,7 @@ def fit_memory(
         raise UserError(
             f"--memory-budget {config.memory_budget} is too small: one rollout of {longest} tokens "
             f"needs {gigabytes(needed)}, of which Python, weights, gradients and optimizer take "
-            f"{gigabytes(training - logits)}; lower --max-new-tokens, or use --lora-rank 16, or "
+            f"{gigabytes(fixed)}; lower --max-new-tokens, or use --lora-rank 16, or "
             "--dtype bfloat16 with --low-precision-updates stochastic"
         )
     return_freed_memory(at_once=checkpointing)
@@ -66,7 +67,7 @@ def fit_memory(
     log.info(
         "memory budget %s: Python, weights, gradients and optimizer take %s; micro-batches of %d "
         "tokens, gradient checkpointing %s, %d rollouts sampled at a time", config.memory_budget,
-        gigabytes(training - logits), tokens, "on" if checkpointing else "off", sample_rows,
+        gigabytes(fixed), tokens, "on" if checkpointing else "off", sample_rows,
     )  # fmt: skip
     return replaced(config, micro_batch_tokens=tokens, sample_rows=sample_rows,
                     gradient_checkpointing=checkpointing)  # fmt: skip
@@ -74,21 +75,21 @@ def fit_memory(
 
 def resident_bytes(model: nn.Module, optimizer: AdamW, copies: int) -> int:
     """What is there in sampling and in training: weights (and the reference's), optimizer."""
-    state = sum(tensor.numel() * tensor.element_size() for tensor in optimizer.state.values())
+    state = sum(tensor.nbytes for tensor in optimizer.state.values())
     return PROCESS_BYTES + copies * weight_bytes(model) + state
 
 
 def weight_bytes(model: nn.Module) -> int:
-    return sum(p.numel() * p.element_size() for p in model.parameters())
+    return sum(p.nbytes for p in model.parameters())
 
 
 def gradient_bytes(model: nn.Module) -> int:
     """All gradients, and those of head and embedding once more, before they are added to what
     the micro-batches so far gave. Tied, the two meet there: one waits for the other."""
-    trained = [p.numel() * p.element_size() for p in model.parameters() if p.requires_grad]
+    trained = sum(p.nbytes for p in model.parameters() if p.requires_grad)
     head, embedding = model.out_head.weight, model.tok_emb.weight
-    passing = head.numel() * head.element_size() * (2 if head is embedding else 1)
-    return sum(trained) + (passing if head.requires_grad else 0)
+    passing = head.nbytes * (2 if head is embedding else 1)
+    return trained + (passing if head.requires_grad else 0)
 
 
 def return_freed_memory(at_once: bool) -> None:

@@ -80,8 +80,8 @@ def test_smaller_budgets_mean_smaller_batches_then_checkpointing_then_an_error(t
 
     roomy = fit(100 * plain)
     assert roomy.micro_batch_tokens == 8192 and not roomy.gradient_checkpointing
-    medium = fit(4 * plain)
-    assert 300 <= medium.micro_batch_tokens <= 4 * 300 and not medium.gradient_checkpointing
+    medium = fit(3.9 * plain)
+    assert 300 <= medium.micro_batch_tokens < 4 * 300 and not medium.gradient_checkpointing
     assert medium.sample_rows <= 64
     tight = fit(0.9 * plain)
     assert tight.gradient_checkpointing and tight.micro_batch_tokens >= 300
