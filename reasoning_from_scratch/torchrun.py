@@ -2,7 +2,9 @@
 
 import atexit
 import os
+import time
 from datetime import timedelta
+from uuid import uuid4
 
 import torch
 import torch.distributed as dist
@@ -70,6 +72,7 @@ def join(device: str) -> None:
     backend = "nccl" if "cuda" in device else "gloo"
     try:
         store, rank, size = next(rendezvous("env://", timeout=JOINING))
+        store = meeting_place(store, rank, size)
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=WAITING)
     except (RuntimeError, ValueError) as error:
         if "EADDRINUSE" in str(error):
@@ -79,6 +82,30 @@ def join(device: str) -> None:
         raise UserError(f"the {os.environ['WORLD_SIZE']} ranks did not meet at {place} within "
                         f"{JOINING.seconds} s: {reason}") from None  # fmt: skip
     atexit.register(leave)
+
+
+def meeting_place(store: dist.Store, rank: int, size: int) -> dist.Store:
+    """A part of torchrun's store that no rank has written in before this start.
+
+    torchrun keeps its store when it restarts the ranks. Whoever came first would find the address
+    of a rank that has died there, and try it until `WAITING` is over. So rank 0 takes a new name
+    at every start and answers all who call it by that name; a dead one's name answers nobody.
+    """
+    own = uuid4().hex
+    if rank == 0:
+        store.set("rank 0", own)
+        for other in range(1, size):
+            caller = store.get(f"{own} is called by {other}").decode()
+            store.set(f"{own} answers {caller}", "")
+        return dist.PrefixStore(own, store)
+    until = time.monotonic() + JOINING.total_seconds()
+    while time.monotonic() < until:
+        first = store.get("rank 0").decode()
+        store.set(f"{first} is called by {rank}", own)
+        if store.check([f"{first} answers {own}"]):
+            return dist.PrefixStore(first, store)
+        time.sleep(0.05)
+    raise RuntimeError("rank 0 has not answered")
 
 
 def leave() -> None:

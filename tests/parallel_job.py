@@ -64,13 +64,16 @@ def disturb(when: dict, step: int, scratch: Path) -> None:
         return
     attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
     if when.get("kill", [])[attempt : attempt + 1] == [step]:
-        (scratch / "died").write_text(str(time.time()))
+        with (scratch / "died").open("a") as file:
+            print(time.time(), file=file)
         os.kill(os.getpid(), signal.SIGKILL)
     if when.get("interrupt") == step:
         os.kill(os.getppid(), signal.SIGINT)  # torchrun passes it on to all
 
 
 def main() -> int:
+    if os.environ.get("RANK") == "0" and os.environ["TORCHELASTIC_RESTART_COUNT"] == "1":
+        time.sleep(3)  # after a restart rank 1 comes first: it must not take a dead one for rank 0
     torch.set_num_threads(1)
     rollouts.reward_groups = letters
     scratch = Path(sys.argv[1])

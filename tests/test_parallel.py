@@ -13,12 +13,14 @@ import socket
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 
 import parallel_job
 import pytest
 import torch
+import torch.distributed as dist
 from parallel_job import job_config, run_job
 from safetensors.torch import load_file
 from toy import toy_config
@@ -34,6 +36,7 @@ from reasoning_from_scratch.run_start import claimed, configure
 from reasoning_from_scratch.torchrun import (
     agreed_config,
     check_restartable,
+    meeting_place,
     rank_device,
     start_ranks,
 )
@@ -163,7 +166,8 @@ def test_a_killed_rank_ends_all_and_the_run_goes_on(single, tmp_path):
     """Killed twice: torchrun restarts it once, and it goes on by itself; then --resume does."""
     job = {"name": "killed", "config": SAVES | {"rolling_every": 1}, "disturb": {"kill": [3, 2]}}
     done = torchrun_jobs(tmp_path, 2, [job], "--max-restarts=1")
-    assert done.returncode == 1 and time.time() - float((tmp_path / "died").read_text()) < 60
+    died = [float(moment) for moment in (tmp_path / "died").read_text().split()]
+    assert len(died) == 2 and done.returncode == 1 and time.time() - died[-1] < 60, done.stderr
     told = re.findall("rank 0: another rank has ended.*rfs train --resume .*/killed goes on",
                       done.stderr)  # fmt: skip
     assert len(told) >= 1, done.stderr[-3000:]
@@ -215,6 +219,32 @@ def two_ranks(monkeypatch):
         for name, value in values.items():
             monkeypatch.setenv(name, value)
         yield port
+
+
+def test_no_rank_takes_a_dead_one_for_rank_0():
+    """torchrun keeps its store across restarts; a rank that comes before rank 0 waits for it."""
+    store = dist.HashStore()
+    places = []
+    for first, second in [(0, 1), (1, 0), (1, 0)]:
+        with ThreadPoolExecutor() as ranks:
+            early = ranks.submit(meeting_place, store, first, 2)
+            time.sleep(0.2)
+            late = ranks.submit(meeting_place, store, second, 2)
+        early.result().set("address", f"{first} at {len(places)}")
+        assert late.result().get("address").decode() == f"{first} at {len(places)}"
+        places.append(late.result())
+    assert [place.get("address").decode() for place in places] == ["0 at 0", "1 at 1", "1 at 2"]
+
+
+def test_a_rank_0_that_does_not_come_is_said(two_ranks, tmp_path, monkeypatch):
+    """The store is there, as under torchrun, but who should be rank 0 is not."""
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    store.set("rank 0", "a dead one's name")
+    monkeypatch.setattr(torchrun, "JOINING", timedelta(seconds=1))
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("MASTER_PORT", str(store.port))
+    with pytest.raises(UserError, match="did not meet at .* within 1 s: rank 0 has not answered"):
+        start_ranks(toy_config(tmp_path))
 
 
 def test_a_port_in_use_is_said(two_ranks, tmp_path):
