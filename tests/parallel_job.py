@@ -68,7 +68,22 @@ def disturb(when: dict, step: int, scratch: Path) -> None:
             print(time.time(), file=file)
         os.kill(os.getpid(), signal.SIGKILL)
     if when.get("interrupt") == step:
-        os.kill(os.getppid(), signal.SIGINT)  # torchrun passes it on to all
+        interrupted_by_torchrun()
+
+
+def interrupted_by_torchrun() -> None:
+    """Ctrl-C reaches torchrun, which passes it on to all ranks; come back when it is here."""
+    handler, received = signal.getsignal(signal.SIGINT), []
+
+    def noting(*signal_and_frame) -> None:
+        received.append(signal_and_frame)
+        handler(*signal_and_frame)
+
+    signal.signal(signal.SIGINT, noting)
+    os.kill(os.getppid(), signal.SIGINT)
+    while not received:
+        time.sleep(0.01)
+    signal.signal(signal.SIGINT, handler)
 
 
 def main() -> int:
