@@ -9,7 +9,7 @@ class Slots(NamedTuple):
     """Where a forward pass writes in the cache."""
 
     width: int  # filled slots afterwards
-    # (rows, tokens, slots) of the real tokens; tokens None: all; None: the last T slots of all rows
+    # (rows, slots), each with a place per token of the pass; None: the last T slots of all rows
     index: tuple | None
 
 
@@ -50,17 +50,17 @@ class KVCache:
         return [self.get(layer) for layer in range(self.n_layers)]
 
     def append(self, layer, keys, values, slots):
-        """Write the new keys and values (B, kv groups, T, head_dim) into their slots."""
+        """Write the new keys and values (B, kv groups, T, head_dim) into their slots. With an
+        index they may also be those of all rows' real tokens, one after the other: B is 1."""
         self._reserve(layer, keys, slots.width)
         if slots.index is None:  # all rows write the same slots: one copy
             start = slots.width - keys.shape[2]
             self._keys[layer][:, :, start : slots.width] = keys
             self._values[layer][:, :, start : slots.width] = values
         else:
-            rows, tokens, targets = slots.index
+            rows, targets = slots.index
             for store, new in ((self._keys, keys), (self._values, values)):
-                new = new.transpose(1, 2) if tokens is None else new[rows, :, tokens]
-                store[layer][rows, :, targets] = new
+                store[layer][rows, :, targets] = new.transpose(1, 2)
         return self._keys[layer][:, :, : slots.width], self._values[layer][:, :, : slots.width]
 
     def _reserve(self, layer, like, width):
@@ -69,7 +69,7 @@ class KVCache:
             return
         # Doubling: a limit of thousands of tokens costs nothing until answers get that long.
         capacity = max(width, min(2 * width, self.max_length or 2 * width))
-        shape = (like.shape[0], like.shape[1], capacity, like.shape[3])
+        shape = (len(self.lengths), like.shape[1], capacity, like.shape[3])
         for store in (self._keys, self._values):
             # Zeros, because a masked slot still takes part in 0 * value: NaN would spread.
             fresh = like.new_zeros(shape)

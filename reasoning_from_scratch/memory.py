@@ -10,11 +10,11 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from reasoning_from_scratch.attention import Layout
 from reasoning_from_scratch.config import TrainConfig, replaced
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.logprobs import CHUNK_ELEMENTS, token_logprobs
 from reasoning_from_scratch.optim import AdamW
-from reasoning_from_scratch.qwen3 import Layout
 from reasoning_from_scratch.run_folder import log
 
 UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}

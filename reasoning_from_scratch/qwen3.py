@@ -4,13 +4,19 @@ token ids (B, T) -> embeddings -> n blocks of (attention, feed-forward) -> norm 
 """
 
 from importlib import import_module
-from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 
-from reasoning_from_scratch.kv_cache import KVCache, Slots  # noqa: F401  readers import it from here
+from reasoning_from_scratch.attention import (
+    AttentionPlan,
+    attend,
+    in_rows,
+    plan_with_cache,
+    plan_without_cache,
+)
+from reasoning_from_scratch.kv_cache import KVCache  # noqa: F401  readers import it from here
 
 
 def _dense_config(emb_dim, n_heads, n_layers, hidden_dim, tie_embeddings=False):
@@ -85,101 +91,6 @@ def apply_rope(x, cos, sin, offset=0):
     return x * cos.to(x.dtype) + turned * sin.to(x.dtype)
 
 
-class Layout(NamedTuple):
-    """Where the tokens of a batch lie that are stored once each and without padding, (1, N).
-
-    Only attention sees rows: a prompt that several rollouts share costs everything else once.
-    """
-
-    positions: Tensor  # (1, N) of each token in its row
-    rows: list[Tensor]  # each (b, T): which token stands where, 0 for padding; short rows apart
-    back: Tensor  # (N,) a place, counted through all of `rows`, at which each token stands
-
-
-class AttentionPlan(NamedTuple):
-    """What all layers of one forward pass share."""
-
-    cos: Tensor  # (B or 1, 1, T, head_dim)
-    sin: Tensor
-    mask: Tensor | None  # (B or 1, 1, T, S) -inf where a query may not look, else 0; None: all 0
-    causal: bool  # token t sees tokens up to t, and no mask is needed to say so
-    slots: Slots | None
-    layout: Layout | None = None
-
-
-def _real_token_positions(attention_mask):
-    return (attention_mask.long().cumsum(dim=1) - 1).clamp(min=0)  # (B, T)
-
-
-def _plan_without_cache(in_idx, attention_mask):
-    """Positions (B or 1, T), mask, whether plain causal attention will do, no slots."""
-    steps = torch.arange(in_idx.shape[1], device=in_idx.device)
-    if attention_mask is None:
-        return steps[None], None, True, None
-    causal = steps[:, None] >= steps  # (T, T)
-    itself = torch.eye(len(steps), dtype=torch.bool, device=in_idx.device)
-    # A padding token may look at itself, because a softmax over nothing is NaN.
-    mask = (causal & attention_mask.bool()[:, None, :]) | itself  # (B, T, T)
-    return _real_token_positions(attention_mask), mask[:, None], False, None
-
-
-def _plan_with_cache(in_idx, cache, attention_mask):
-    batch, length = in_idx.shape
-    device = in_idx.device
-    if cache.lengths is None:
-        cache.lengths = torch.zeros(batch, dtype=torch.long, device=device)
-    steps = torch.arange(length, device=device)
-    if attention_mask is None and cache.uniform:
-        positions = (cache.width + steps)[None]  # (1, T)
-        slots, new_tokens = Slots(cache.width + length, None), length
-    elif attention_mask is None:
-        positions = cache.lengths[:, None] + steps  # (B, T)
-        rows = torch.arange(batch, device=device)[:, None]
-        slots, new_tokens = Slots(cache.width + length, (rows, None, positions)), length
-    else:
-        positions = cache.lengths[:, None] + _real_token_positions(attention_mask)  # (B, T)
-        rows, tokens = attention_mask.bool().nonzero(as_tuple=True)
-        new_tokens = attention_mask.long().sum(dim=1)  # (B,)
-        width = int((cache.lengths + new_tokens).max())
-        slots = Slots(width, (rows, tokens, positions[rows, tokens]))
-    causal = cache.width == 0 and slots.index is None
-    mask = None
-    if slots.index is not None or (length > 1 and not causal):
-        slot_ids = torch.arange(slots.width, device=device)
-        mask = (slot_ids <= positions[:, :, None])[:, None]  # (B or 1, 1, T, S)
-    cache.lengths = cache.lengths + new_tokens
-    cache.uniform = slots.index is None
-    cache.width = slots.width
-    return positions, mask, causal, slots
-
-
-def _attend_in_rows(layout, *heads):
-    """Queries, keys and values (1, heads, N, head_dim) -> what they find (1, N, D)."""
-    # An embedding is the gather whose backward pass, a sum over rollouts, is fast on a CPU.
-    tables = [x[0].transpose(0, 1).flatten(1) for x in heads]  # (N, heads * head_dim)
-    attended = []
-    for rows in layout.rows:
-        taken = [F.embedding(rows, table) for table in tables]  # (b, T, heads * head_dim)
-        taken = [x.unflatten(-1, (-1, heads[0].shape[-1])).transpose(1, 2) for x in taken]
-        attended.append(_attend(*taken, None, True).transpose(1, 2).flatten(2).flatten(0, 1))
-    return F.embedding(layout.back[None], torch.cat(attended))
-
-
-def _attend(queries, keys, values, mask, causal):
-    """Scaled dot-product attention in which several query heads share one key head."""
-    batch, heads, length, head_dim = queries.shape
-    groups = keys.shape[1]
-    if length > 1:
-        return F.scaled_dot_product_attention(
-            queries, keys, values, attn_mask=mask, is_causal=causal, enable_gqa=heads != groups
-        )
-    # One new token: the heads of a group become the rows of one small matrix product.
-    folded = queries.reshape(batch, groups, heads // groups, head_dim)
-    return F.scaled_dot_product_attention(folded, keys, values, attn_mask=mask).reshape(
-        batch, heads, 1, head_dim
-    )
-
-
 class GroupedQueryAttention(nn.Module):
     def __init__(self, cfg):
         super().__init__()
@@ -206,10 +117,7 @@ class GroupedQueryAttention(nn.Module):
         queries, keys, values = self.project(x, plan)
         if cache is not None:
             keys, values = cache.append(layer, keys, values, plan.slots)
-        if plan.layout is not None:
-            return self.out_proj(_attend_in_rows(plan.layout, queries, keys, values))
-        attended = _attend(queries, keys, values, plan.mask, plan.causal)
-        return self.out_proj(attended.transpose(1, 2).flatten(2))
+        return self.out_proj(attend(plan, queries, keys, values))
 
 
 class FeedForward(nn.Module):
@@ -260,7 +168,8 @@ class Qwen3Model(nn.Module):
         x, plan = self._start(in_idx, cache, attention_mask, layout)
         for layer, block in enumerate(self.trf_blocks):
             x = block(x, plan, cache, layer)
-        return self.final_norm(x)
+        x = self.final_norm(x)
+        return x if plan.real is None else in_rows(x[0], plan.real, *in_idx.shape)
 
     def fill_cache(self, in_idx, cache, attention_mask=None):
         """Read tokens whose hidden states nobody asks for: of the last block, only keys and
@@ -274,18 +183,19 @@ class Qwen3Model(nn.Module):
 
     def _start(self, in_idx, cache, attention_mask, layout):
         """Embeddings (B, T, D), and what all blocks share."""
+        slots = real = None
         if layout is not None:
-            positions, mask, causal, slots = layout.positions, None, True, None
+            positions, mask, causal = layout.positions, None, True
         elif cache is None:
-            positions, mask, causal, slots = _plan_without_cache(in_idx, attention_mask)
+            positions, mask, causal = plan_without_cache(in_idx, attention_mask)
         else:
-            positions, mask, causal, slots = _plan_with_cache(in_idx, cache, attention_mask)
+            positions, mask, causal, slots, real = plan_with_cache(in_idx, cache, attention_mask)
         angles = _rope_angles(positions, self.cfg["head_dim"], self.cfg["rope_base"])[:, None]
-        x = self.tok_emb(in_idx)
+        x = self.tok_emb(in_idx if real is None else in_idx[real][None])
         cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
         if mask is not None:  # attention would turn True and False into numbers in every layer
             mask = torch.zeros_like(mask, dtype=x.dtype).masked_fill_(~mask, -torch.inf)
-        return x, AttentionPlan(cos, sin, mask, causal, slots, layout)
+        return x, AttentionPlan(cos, sin, mask, causal, slots, layout, real)
 
     def forward(self, in_idx, cache=None, attention_mask=None):
         return self.out_head(self.hidden_states(in_idx, cache, attention_mask))  # (B, T, V)

@@ -7,7 +7,7 @@ rows, 64 answers of the tiny model are 7,000 tokens; stored once each they are 1
 import torch
 from torch import Tensor
 
-from reasoning_from_scratch.qwen3 import Layout
+from reasoning_from_scratch.attention import Layout
 from reasoning_from_scratch.rollouts import Batch
 
 SHORTEST = 0.75  # attention pads rows together that are at least so long, beside the longest

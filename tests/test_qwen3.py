@@ -225,6 +225,23 @@ def test_filling_the_cache_is_a_pass_without_its_result(pair, side):
         assert all(map(torch.equal, found, expected))
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_what_goes_into_a_cache_costs_its_real_tokens_only(pair, side):
+    """Also where rows have nothing at all to read; padding gives zeros."""
+    ours, _ = pair
+    ids, mask = random_ids(ours), padding_mask(side)
+    mask[1] = False
+    cache, widths = KVCache(ours.cfg["n_layers"]), []
+    hook = ours.trf_blocks[0].ff.register_forward_hook(lambda _, x, y: widths.append(y.shape[1]))
+    hidden = ours.hidden_states(ids, cache=cache, attention_mask=mask)
+    hook.remove()
+    assert widths == [mask.sum()]
+    assert cache.lengths.tolist() == mask.sum(1).tolist()
+    assert not hidden[~mask].any()
+    assert_close(hidden[mask], ours.hidden_states(ids, attention_mask=mask)[mask])
+
+
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_gradients(pair, side):
     ours, theirs = pair
