@@ -22,6 +22,10 @@ JOINING = timedelta(minutes=2)  # for all ranks to come up
 WAITING = timedelta(hours=1)
 FSDP_ON_CPU = hasattr(torch.cpu.Stream, "record_event")  # not in torch 2.6
 
+# Whether ranks of this torchrun have met before, as rank 0 knows. Its count of restarts does not
+# say: where several machines run, only the one whose rank died counts.
+met_before = False
+
 
 def start_ranks(config: TrainConfig) -> tuple[Ranks, str]:
     """All ranks of this job, and this one's device; a single rank unless torchrun started more."""
@@ -68,10 +72,12 @@ def rank_device(name: str, local_rank: int) -> str:
 
 def join(device: str) -> None:
     """Meet the other ranks at torchrun's address."""
+    global met_before
     place = "{MASTER_ADDR}:{MASTER_PORT}".format_map(os.environ)
     backend = "nccl" if "cuda" in device else "gloo"
     try:
         store, rank, size = next(rendezvous("env://", timeout=JOINING))
+        met_before = rank == 0 and store.check(["rank 0"])
         store = meeting_place(store, rank, size)
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=WAITING)
     except (RuntimeError, ValueError) as error:
@@ -133,7 +139,7 @@ def agreed_config(config: TrainConfig, ranks: Ranks) -> TrainConfig:
 
 
 def is_restart() -> bool:
-    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+    return met_before or int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
 
 
 def check_restartable(config: TrainConfig) -> None:

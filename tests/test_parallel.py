@@ -179,6 +179,24 @@ def test_a_killed_rank_ends_all_and_the_run_goes_on(single, tmp_path):
     same(single, tmp_path, "plain", "killed")
 
 
+def test_machines_go_on_after_a_rank_of_one_has_died(single, tmp_path):
+    """Two of them: torchrun restarts the ranks of both, and counts it where the death was."""
+    job = {"name": "half", "config": SAVES | SHORT | {"rolling_every": 1}, "disturb": {"kill": [3]}}
+    (tmp_path / "jobs.json").write_text(json.dumps([job]))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        meeting = f"--rdzv_endpoint=127.0.0.1:{free.getsockname()[1]}"
+    command = [sys.executable, "-m", "torch.distributed.run", "--nnodes=2", "--rdzv_backend=c10d",
+               meeting, "--max-restarts=1", str(HERE / "parallel_job.py"), str(tmp_path),
+               str(tmp_path / "jobs.json")]  # fmt: skip
+    machines = [subprocess.Popen(command, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True)
+                for _ in range(2)]  # fmt: skip
+    told = [machine.communicate(timeout=300)[1] for machine in machines]
+    assert [machine.returncode for machine in machines] == [0, 0], told
+    assert len((tmp_path / "died").read_text().split()) == 1
+    same(single, tmp_path, "half")
+
+
 # ---- what a rank knows by itself
 
 
