@@ -223,7 +223,7 @@ class TrainConfig:
     report_every: int = 10
     """Ask the probe problems and rewrite report.html every so many steps; 0 = only at the end."""
     num_groups_to_log: int = 4
-    """Groups written in full to each step's page; 0 = no pages."""
+    """Groups written in full to each step's page, mixed ones before others; 0 = no pages."""
     log_path: str | None = None
     """Run folder (default: runs/RECIPE-MODEL-TIME)."""
     resume: str | None = None

@@ -246,6 +246,23 @@ def test_only_the_first_groups_are_written_in_full(tmp_path):
     assert len(marks) == 7  # all six groups are marked, with or without their text
 
 
+def test_groups_with_a_signal_are_written_before_others(tmp_path):
+    """In their order and with their numbers, on the page and in the tree."""
+    groups = make_groups(6)
+    for number in (0, 1, 3):
+        for rollout in groups[number].rollouts:
+            rollout.reward = 1.0
+    write_iteration(tmp_path, "train", 0, groups, ByteTokenizer(), num_groups_to_log=4)
+    html = (tmp_path / "train_iteration_000000.html").read_text("utf-8")
+    assert re.findall(r'<section class="card" id="g(\d)"', html) == ["0", "2", "4", "5"]
+    assert re.findall(r'href="#g(\d)"', html) == ["0", "2", "4", "5"]
+    assert [f"Problem {n} <" in html for n in range(6)] == [True, False, True, False, True, True]
+    tree = json.loads((tmp_path / "train_iteration_000000_logtree.json").read_text("utf-8"))
+    sections = [part for part in tree["root"]["children"] if part["tag"] == "section"]
+    assert [part["attrs"]["group_idx"] for part in sections] == ["0", "2", "4", "5"]
+    assert sections[1]["children"][3]["attrs"]["group_idx"] == "2"
+
+
 def test_no_groups_means_no_pages_but_all_summaries(tmp_path):
     write_iteration(tmp_path, "train", 0, make_groups(2), ByteTokenizer(), num_groups_to_log=0)
     assert [path.name for path in tmp_path.glob("*.*")] == [

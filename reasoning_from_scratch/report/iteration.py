@@ -28,23 +28,30 @@ def write_iteration(
 ) -> None:
     """Write the page, the logtree and the summaries of one step's groups.
 
-    split is "train" or "eval/<name>"; the first num_groups_to_log groups are written in full, with
-    0 there are only summaries.
+    split is "train" or "eval/<name>"; num_groups_to_log groups are written in full, with 0 there
+    are only summaries.
     """
     folder = Path(folder)
     flat, nested = file_stems(split, iteration)
-    shown = groups[:num_groups_to_log]
+    shown = _worth_showing(groups, num_groups_to_log)
     lines = summary_lines(split, iteration, groups)
     contents = {"_rollout_summaries.jsonl": "".join([line + "\n" for line in lines])}
     if num_groups_to_log > 0:
         title, now = f"{split}, step {iteration}", datetime.now(timezone.utc).isoformat()
         tree = logtree(title, now, str(folder / f"{flat}.html"), shown, tokenizer)
         contents["_logtree.json"] = json_line(tree)
-        contents[".html"] = iteration_page(folder, split, iteration, groups, len(shown), tokenizer)
+        contents[".html"] = iteration_page(folder, split, iteration, groups, shown, tokenizer)
     (folder / nested).parent.mkdir(parents=True, exist_ok=True)
     for ending, text in contents.items():
         write_unsynced(folder / f"{flat}{ending}", text)
         _link(folder / f"{flat}{ending}", folder / f"{nested}{ending}")
+
+
+def _worth_showing(groups: list, count: int) -> dict[int, Any]:
+    """The first groups in which the update has something to choose, then the first others."""
+    marks = [_mark(number, group) for number, group in enumerate(groups)]
+    marks.sort(key=lambda mark: (mark.kind != "mixed", mark.number))
+    return {number: groups[number] for number in sorted(mark.number for mark in marks[:count])}
 
 
 def file_stems(split: str, iteration: int) -> tuple[str, str]:
@@ -91,7 +98,7 @@ class _GroupMark:
 
 
 def iteration_page(
-    folder: Path, split: str, iteration: int, groups: list, num_shown: int, tokenizer: Any
+    folder: Path, split: str, iteration: int, groups: list, shown: dict[int, Any], tokenizer: Any
 ) -> str:
     previous = f"{file_stems(split, max(iteration - 1, 0))[0]}.html"
     shader = Shader(tokenizer)
@@ -106,7 +113,7 @@ def iteration_page(
         previous=previous if iteration and (Path(folder) / previous).exists() else "",
         tiles=_tiles(groups),
         marks=[_mark(number, group) for number, group in enumerate(groups)],
-        groups=[_shown_group(group, shader, training) for group in groups[:num_shown]],
+        shown={number: _shown_group(group, shader, training) for number, group in shown.items()},
         single=all(len(group.rollouts) == 1 for group in groups),
         shades=SHADES,
         stem=file_stems(split, iteration)[0],

@@ -1,5 +1,7 @@
 """The rollouts as a tree of nodes, for machines that walk it."""
 
+from typing import Any
+
 from .summaries import stop_reason
 
 
@@ -18,10 +20,10 @@ def conversation(role: str, content: str) -> dict:
     return node("div", node("p", f"{role}: {content}"), data=data)
 
 
-def logtree(title: str, started_at: str, path: str, groups: list, tokenizer) -> dict:
-    """Of the groups that are written in full; every rollout is in the summaries."""
+def logtree(title: str, started_at: str, path: str, groups: dict[int, Any], tokenizer) -> dict:
+    """Of the groups that are written in full, by number; every rollout is in the summaries."""
     prompts: dict[tuple, str] = {}
-    sections = [_group(index, group, tokenizer, prompts) for index, group in enumerate(groups)]
+    sections = [_group(index, group, tokenizer, prompts) for index, group in groups.items()]
     root = node("body", node("h1", title), *sections)
     return {"title": title, "started_at": started_at, "path": path, "root": root}
 
