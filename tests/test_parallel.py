@@ -69,7 +69,9 @@ def torchrun_jobs(scratch: Path, ranks: int, jobs: list[dict], *flags: str):
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone",
                f"--nproc_per_node={ranks}", *flags, str(HERE / "parallel_job.py"), str(scratch),
                str(scratch / "jobs.json")]  # fmt: skip
-    return subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=500)
+    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=500)
+    print(done.stderr)  # pytest shows it where a test fails
+    return done
 
 
 @pytest.fixture(scope="module")

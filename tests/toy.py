@@ -1,5 +1,7 @@
 """A world for tests of the trainer: 40 tokens, a model of two small layers, digits as answers."""
 
+import os
+
 import torch
 from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
 from tokenizers.decoders import Fuse
@@ -25,8 +27,9 @@ def toy_tokenizer(folder) -> Qwen3Tokenizer:
     inner.decoder = Fuse()
     inner.add_tokens([AddedToken(box, normalized=False) for box in BOXES])
     inner.add_special_tokens(["<|endoftext|>", "<|im_start|>", "<|im_end|>"])
-    path = folder / "tokenizer-base.json"
-    inner.save(str(path))
+    path, own = folder / "tokenizer-base.json", folder / f"tokenizer-{os.getpid()}.json"
+    inner.save(str(own))
+    own.replace(path)  # several ranks write it, and none may read half of it
     return Qwen3Tokenizer(path)
 
 
