@@ -63,12 +63,16 @@ VARIANTS = [
 ]  # fmt: skip
 
 
+def torchrun_command(scratch: Path, jobs: list[dict], *flags: str) -> list[str]:
+    (scratch / "jobs.json").write_text(json.dumps(jobs))
+    return [sys.executable, "-m", "torch.distributed.run", *flags, str(HERE / "parallel_job.py"),
+            str(scratch), str(scratch / "jobs.json")]  # fmt: skip
+
+
 def torchrun_jobs(scratch: Path, ranks: int, jobs: list[dict], *flags: str):
     """Run jobs on so many ranks."""
-    (scratch / "jobs.json").write_text(json.dumps(jobs))
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone",
-               f"--nproc_per_node={ranks}", *flags, str(HERE / "parallel_job.py"), str(scratch),
-               str(scratch / "jobs.json")]  # fmt: skip
+    ranks_here = ("--standalone", f"--nproc_per_node={ranks}")
+    command = torchrun_command(scratch, jobs, *ranks_here, *flags)
     done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=500)
     print(done.stderr)  # pytest shows it where a test fails
     return done
@@ -184,13 +188,11 @@ def test_a_killed_rank_ends_all_and_the_run_goes_on(single, tmp_path):
 def test_machines_go_on_after_a_rank_of_one_has_died(single, tmp_path):
     """Two of them: torchrun restarts the ranks of both, and counts it where the death was."""
     job = {"name": "half", "config": SAVES | SHORT | {"rolling_every": 1}, "disturb": {"kill": [3]}}
-    (tmp_path / "jobs.json").write_text(json.dumps([job]))
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         meeting = f"--rdzv_endpoint=127.0.0.1:{free.getsockname()[1]}"
-    command = [sys.executable, "-m", "torch.distributed.run", "--nnodes=2", "--rdzv_backend=c10d",
-               meeting, "--max-restarts=1", str(HERE / "parallel_job.py"), str(tmp_path),
-               str(tmp_path / "jobs.json")]  # fmt: skip
+    command = torchrun_command(tmp_path, [job], "--nnodes=2", "--rdzv_backend=c10d", meeting,
+                               "--max-restarts=1")  # fmt: skip
     machines = [subprocess.Popen(command, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True)
                 for _ in range(2)]  # fmt: skip
     told = [machine.communicate(timeout=300)[1] for machine in machines]

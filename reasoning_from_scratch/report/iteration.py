@@ -49,9 +49,8 @@ def write_iteration(
 
 def _worth_showing(groups: list, count: int) -> dict[int, Any]:
     """The first groups in which the update has something to choose, then the first others."""
-    marks = [_mark(number, group) for number, group in enumerate(groups)]
-    marks.sort(key=lambda mark: (mark.kind != "mixed", mark.number))
-    return {number: groups[number] for number in sorted(mark.number for mark in marks[:count])}
+    mixed_first = sorted(range(len(groups)), key=lambda number: not _mixed(groups[number]))
+    return {number: groups[number] for number in sorted(mixed_first[:count])}
 
 
 def file_stems(split: str, iteration: int) -> tuple[str, str]:
@@ -159,11 +158,16 @@ def _push(advantage: float) -> str:
     return "↓ made less likely" if advantage < 0 else "no push"
 
 
+def _mixed(group) -> bool:
+    """Its rewards differ; unlike `not group.uniform` it has an answer for a group of none."""
+    return len(set(group.rewards)) > 1
+
+
 def _mark(number: int, group) -> _GroupMark:
-    rewards = [rollout.reward for rollout in group.rollouts]
+    rewards = group.rewards
     mean = sum(rewards) / len(rewards) if rewards else 0.0
     uniform = "good" if mean >= 0.5 else "bad"
-    kind = "mixed" if len(set(rewards)) > 1 else uniform
+    kind = "mixed" if _mixed(group) else uniform
     right = sum(1 for rollout in group.rollouts if is_right(rollout))
     return _GroupMark(number, right, len(rewards), mean, kind)
 
@@ -174,7 +178,7 @@ def _tiles(groups: list) -> list[tuple[str, str]]:
         return [("rollouts", "0")]
     count = len(rollouts)
     verdicts = [is_right(rollout) for rollout in rollouts]
-    mixed = sum(len({rollout.reward for rollout in group.rollouts}) > 1 for group in groups)
+    mixed = sum(map(_mixed, groups))
     tiles = [("rollouts", f"{count:,}"), ("problems", f"{len(groups):,}")]
     if None not in verdicts:
         tiles.append(("right", f"{sum(verdicts) / count:.0%}"))
