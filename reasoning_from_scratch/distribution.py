@@ -122,9 +122,10 @@ def _cut(probs: Tensor, top_p: float, top_k: int) -> tuple[Tensor, Tensor | None
     kept = _nucleus(values, top_p, top_k)
     # The candidates suffice where the cut, ties included, falls among them.
     inside = torch.where(kept, values, 2.0).amin(-1) > values.amin(-1)  # (B,)
-    if inside.all():
+    found = int(inside.sum())  # one look at a GPU for each token: the one that sampling needs
+    if found == len(probs):
         return values * kept, ids
-    if not inside.any():
+    if not found:
         return _cut_wide(probs, top_p, top_k), None
     weights = torch.zeros_like(probs).scatter_(-1, ids, values * kept)
     weights[~inside] = _cut_wide(probs[~inside], top_p, top_k)
@@ -177,12 +178,15 @@ class Draw(NamedTuple):
     weights: Tensor | None  # (B, K) 0 where cut; None where nothing is
     ids: Tensor | None  # (B, K) tokens of the weights; None: all, in order
 
-    def kept_ids(self, row: int) -> list[int]:
-        """The tokens that top-p and top-k left; []: all."""
+    def kept_ids(self) -> list[list[int]]:
+        """Per row, the tokens that top-p and top-k left; []: all. A GPU is asked once for all."""
         if self.weights is None:
-            return []
-        kept = self.weights[row].nonzero()[:, 0]
-        return (kept if self.ids is None else self.ids[row, kept]).tolist()
+            return [[] for _ in self.tokens]
+        rows, places = self.weights.nonzero(as_tuple=True)  # (N,) of all rows together
+        kept = places if self.ids is None else self.ids[rows, places]
+        rows, kept = torch.stack([rows, kept]).cpu()
+        counts = rows.bincount(minlength=len(self.tokens))
+        return [part.tolist() for part in kept.split(counts.tolist())]
 
 
 def _pick(weights: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:

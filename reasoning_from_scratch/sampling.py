@@ -124,8 +124,8 @@ class _Queue:
 class _Batch:
     """The rows that are being decoded; row i of the cache belongs to rows[i]."""
 
-    def __init__(self, model, n_rows, max_new_tokens, stop_ids, policy):
-        self.model, self.policy = model, policy
+    def __init__(self, model, n_rows, max_new_tokens, stop_ids, policy, keep_sets):
+        self.model, self.policy, self.keep_sets = model, policy, keep_sets
         self.max_new_tokens, self.stop_ids = max_new_tokens, frozenset(stop_ids)
         self.device = model.tok_emb.weight.device
         self.rows: list[_Row | None] = [None] * n_rows
@@ -191,13 +191,14 @@ class _Batch:
         columns = [torch.stack(values).tolist() for values in list(zip(*draws, strict=True))[:3]]
         ended = []
         for draw, *lists in zip(draws, *columns, strict=True):
+            lists.append(draw.kept_ids() if self.keep_sets else [None] * len(self.rows))
             for i, values in enumerate(zip(*lists, strict=True)):
-                if self.rows[i] is not None and self._append(self.rows[i], i, draw, *values):
+                if self.rows[i] is not None and self._append(self.rows[i], *values):
                     ended.append(self.rows[i])
                     self.rows[i] = None
         return ended
 
-    def _append(self, row: _Row, i: int, draw: Draw, token, logprob, entropy) -> bool:
+    def _append(self, row: _Row, token, logprob, entropy, kept: list[int] | None) -> bool:
         """True if the sample ends here."""
         sample = row.sample
         if not math.isfinite(logprob):
@@ -206,8 +207,8 @@ class _Batch:
         sample.ids.append(token)
         sample.logprobs.append(logprob)
         sample.entropies.append(entropy)
-        if sample.kept is not None:
-            sample.kept.append(draw.kept_ids(i))
+        if kept is not None:
+            sample.kept.append(kept)
         row.next_token = token
         if token in self.stop_ids:
             sample.finished, sample.stop_reason = True, "stop"
@@ -276,7 +277,8 @@ def generate(
     n_rows = min(max(1, max_rows), len(rows))
     queue = _Queue(model, prompts, rows, math.ceil(n_rows / num_samples), max_length)
     decoder = packed_for_decoding(model, n_rows, max_new_tokens)
-    batch = _Batch(decoder, n_rows, max_new_tokens, stop_ids, (temperature, top_p, top_k))
+    policy = (temperature, top_p, top_k)
+    batch = _Batch(decoder, n_rows, max_new_tokens, stop_ids, policy, keep_sets)
     unfinished, count = [num_samples] * len(prompts), decoding_threads(model)
     while batch.fill(queue):
         with threads(count):

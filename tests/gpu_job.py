@@ -1,0 +1,117 @@
+"""The same work on the CPU and on the pretended GPU of pretend_gpu.py. Prints a JSON object:
+per piece of work what both found, and at which lines the GPU made the host wait.
+
+A process of its own, because the pretended device stays for as long as the process lives."""
+
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pretend_gpu
+import torch
+from toy import toy_config, toy_model, toy_problems, toy_tokenizer, toy_world
+
+from reasoning_from_scratch import ch02, ch04, ch06, ch07, tensor_files
+from reasoning_from_scratch.device import parity_problem
+from reasoning_from_scratch.evaluation import evaluate
+from reasoning_from_scratch.problems import Problem
+from reasoning_from_scratch.sampling import generate, stream
+from reasoning_from_scratch.trainer import train
+
+CUT = {"top_p": 0.8, "keep_sampling_mask": True}
+PROMPTS = [[5, 6, 7], [8, 9, 10, 11], [5, 6, 7, 8, 9]]
+RUNS = {
+    "plain": {"eval_every": 2, "save_every": 1, "preflight": True},
+    "cut": {**CUT, "top_k": 30, "kl": "k3", "kl_coef": 0.1, "gradient_checkpointing": True},
+    "substeps": {"num_substeps": 2, "epochs": 2, "compute_post_kl": True, "recipe": "gspo"},
+    "lora": {"lora_rank": 4, "active_sampling": True, "eval_every": 2, "eval_samples": 2},
+    "stream": {"num_minibatches": 2, "low_precision_updates": "stochastic"},
+    "async": {"max_steps_off_policy": 1, "recipe": "cispo"},
+}
+
+
+def save_from_cpu(tensors, *arguments, **options):
+    """safetensors fetches from a real GPU by itself, but looks for a real one's memory."""
+    return SAVE({name: tensor.cpu() for name, tensor in tensors.items()}, *arguments, **options)
+
+
+SAVE, tensor_files.save_file = tensor_files.save_file, save_from_cpu
+
+
+def trained(device: str, folder: Path, **changes) -> list[dict]:
+    """Metrics of three steps; the third resumes the other two."""
+    folder.mkdir()
+    rows = []
+    for steps in (2, 3):
+        world = toy_world(folder)
+        world["model"].to(device)
+        values = {"steps": steps, "log_path": str(folder / "run"), "save_every": 1, **changes}
+        values |= {"resume": values["log_path"]} if steps == 3 else {}
+        rows = train(toy_config(folder, **values), quiet=True, **world).rows
+    return rows
+
+
+def sampled(device: str, **policy) -> list:
+    """Rollouts from a vocabulary that is wide enough for candidates to be looked at first."""
+    model = toy_model(vocab_size=4096).to(device)
+    groups = generate(model, PROMPTS, 2, max_new_tokens=33, stop_ids=set(range(50)), max_rows=4,
+                      **policy)  # fmt: skip
+    return [[sample.ids, sample.logprobs, sample.kept] for group in groups for sample in group]
+
+
+def chapters(device: str, folder: Path) -> list:
+    """What readers call in the notebooks."""
+    torch.manual_seed(0)
+    model, tokenizer = toy_model().to(device), toy_tokenizer(folder)
+    ids = torch.tensor([[5, 6, 7]], device=device)
+    example = {"problem": "abc", "answer": "2"}
+    found = [ch02.generate_text_basic_cache(model, ids, 5).tolist()]
+    found += [[int(token) for token in ch04.generate_text_top_p_stream_cache(
+        model, ids, 5, temperature=0.9, top_p=0.8)]]  # fmt: skip
+    stats = ch06.compute_grpo_loss(model, tokenizer, example, device, 4, max_new_tokens=5)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    ch06.update_weights(model, optimizer, stats)
+    found += [[stats["loss"], *stats["advantages"]]]
+    found += [[float(x) for x in ch07.sequence_logprob_and_entropy(model, ids[0], 1)]]
+    found += [list(stream(model, PROMPTS[1], max_new_tokens=9, top_p=0.9, stop_ids=set()))]
+    problems = [Problem("one", "abc", "2"), *toy_problems(3)]
+    result = evaluate(model, tokenizer, problems, max_new_tokens=4, num_samples=2, temperature=1.0)
+    return [*found, [row["tokens"] for row in result.rows]]
+
+
+def mixed() -> str:
+    """What is said of a tensor that was left on the CPU."""
+    try:
+        return str(torch.ones(3, device="pretend") + torch.ones(3))
+    except RuntimeError as error:
+        return str(error)
+
+
+def both(work) -> dict:
+    """`work` here and there."""
+    here = work("cpu")
+    pretend_gpu.waits.clear()
+    there = work("pretend")
+    return {"cpu": here, "gpu": there, "waits": Counter(pretend_gpu.waits)}
+
+
+def main(folder: Path) -> None:
+    found = {}
+    for name, policy in {"all": {}, "top_p": {"top_p": 0.9}, "sets": {"top_p": 0.9, "top_k": 9,
+                         "keep_sets": True}, "greedy": {"temperature": 0.0}}.items():  # fmt: skip
+        found[f"sampled {name}"] = both(lambda device, policy=policy: sampled(device, **policy))
+    found["chapters"] = both(lambda device: chapters(device, folder))
+    for name, changes in RUNS.items():
+        found[f"trained {name}"] = both(
+            lambda device, name=name, changes=changes: trained(
+                device, folder / f"{name}-{device}", **changes
+            )
+        )
+    found["parity"] = {"cpu": None, "gpu": parity_problem(torch.device("pretend")), "waits": {}}
+    found["mixed"] = mixed()
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,85 @@
+"""On a GPU: the same results as on a CPU, nothing left on the wrong device, few waits.
+
+The GPU is pretended (see pretend_gpu.py), so this runs everywhere; what real kernels compute,
+`rfs doctor` and the device checks of test_device.py look after.
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch.utils.backend_registration as registration
+
+HERE = Path(__file__).parent
+WORK = ["sampled all", "sampled top_p", "sampled sets", "sampled greedy", "chapters",
+        "trained plain", "trained cut", "trained substeps", "trained lora", "trained stream",
+        "trained async", "parity"]  # fmt: skip
+CLOCKS = ("time", "sec", "memory", "speed")  # metrics that differ from run to run
+
+pytestmark = pytest.mark.skipif(
+    not hasattr(registration, "_setup_privateuseone_for_python_backend"),
+    reason="this torch cannot have a device that is written in Python",
+)
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("gpu")
+    job = subprocess.run([sys.executable, "-W", "ignore", HERE / "gpu_job.py", folder],
+                         capture_output=True, text=True, timeout=600)  # fmt: skip
+    assert job.returncode == 0, job.stderr[-3000:]
+    return json.loads(job.stdout.splitlines()[-1])
+
+
+def leaves(value, path=""):
+    """Path and value of everything that is no container."""
+    if isinstance(value, (dict, list)):
+        pairs = value.items() if isinstance(value, dict) else enumerate(value)
+        for key, part in pairs:
+            if not any(word in str(key) for word in CLOCKS):
+                yield from leaves(part, f"{path}/{key}")
+    else:
+        yield path, value
+
+
+@pytest.mark.parametrize("work", WORK)
+def test_results_are_those_of_the_cpu(found, work):
+    cpu, gpu = dict(leaves(found[work]["cpu"])), dict(leaves(found[work]["gpu"]))
+    assert cpu.keys() == gpu.keys()
+    for path, value in cpu.items():
+        if isinstance(value, float):
+            value = pytest.approx(value, rel=1e-4, abs=1e-6, nan_ok=True)
+        assert gpu[path] == value, path
+
+
+def test_all_work_is_looked_at(found):
+    assert {*WORK, "mixed"} == found.keys()
+    assert len(dict(leaves(found["trained plain"]["cpu"]))) > 100
+
+
+def test_a_tensor_left_on_the_cpu_is_noticed(found):
+    assert "is on the CPU" in found["mixed"]
+
+
+def waits(found, work, *places):
+    """How often the GPU made the host wait in these functions ("" for all)."""
+    return sum(n for line, n in found[work]["waits"].items() if any(p in line for p in places))
+
+
+def test_decoding_does_not_wait_for_each_token(found):
+    """Tokens, log-probabilities and entropies are fetched for 8 tokens at a time."""
+    tokens = max(len(ids) for ids, *_ in found["sampled greedy"]["cpu"])
+    assert tokens == 33
+    fetched = waits(found, "sampled greedy", "record", "listcomp")
+    assert fetched == 3 * 2 * 5  # two batches of at most 4 rows, 33 tokens in bursts of 8
+    assert waits(found, "sampled greedy", "distribution.py", "qwen3.py") == 0
+    assert waits(found, "sampled all", "distribution.py", "qwen3.py") == 0
+
+
+def test_top_p_and_its_sets_wait_once_a_token_for_all_rows(found):
+    looks = waits(found, "sampled sets", "_cut")
+    assert looks > 33
+    assert waits(found, "sampled sets", "kept_ids") == 2 * looks  # how many, and which
+    assert waits(found, "sampled top_p", "distribution.py") == waits(found, "sampled top_p", "_cut")
