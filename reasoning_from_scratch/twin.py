@@ -1,11 +1,13 @@
-"""For sampling on a CPU: the large matrices once more, in the layout that products read fastest.
+"""For sampling: a twin of the model that takes less time for a decoding step.
 
-A decoding step multiplies a few rows by every matrix of the model, so it takes as long as
-reading the weights does. oneDNN reads a packed matrix in one stream; a plain one costs it
-1.4 times as long in bfloat16 and twice as long in float32 (benchmarks/README.md).
+Such a step multiplies a few rows by every matrix, so with large matrices it takes as long as
+reading them does. On a CPU oneDNN reads a packed matrix in one stream; a plain one costs it 1.4
+times as long in bfloat16 and twice as long in float32. With small matrices, and on a GPU, it
+takes as long as starting its operations: so queries and keys share theirs (benchmarks/README.md).
 """
 
 import copy
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
@@ -30,14 +32,26 @@ class PackedLinear(nn.Module):
         return torch.ops.mkldnn._linear_pointwise(x, self.packed, None, "none", [], "")
 
 
-class PackedAttention(GroupedQueryAttention):
-    """One product for queries, keys and values; queries and keys are turned together."""
+class SideBySide(nn.Module):
+    """Layers that are not packed, with the same inputs, their outputs side by side."""
 
-    def pack(self, rows: int) -> None:
-        parts = [self._modules.pop(name).weight for name in ("W_query", "W_key", "W_value")]
-        self.counts = [len(weight) // self.head_dim for weight in parts]
-        self.W_all = PackedLinear(rows, *parts)
-        self.out_proj = PackedLinear(rows, self.out_proj.weight)
+    def __init__(self, *layers: nn.Module) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([layer(x) for layer in self.layers], dim=-1)
+
+
+class JoinedAttention(GroupedQueryAttention):
+    """Queries, keys and values come from one product if they can; queries and keys are normed
+    and turned together."""
+
+    def join(self, rows: int) -> None:
+        layers = [self._modules.pop(name) for name in ("W_query", "W_key", "W_value")]
+        self.counts = [len(layer.weight) // self.head_dim for layer in layers]
+        self.W_all = _joined(rows, layers) or SideBySide(*layers)
+        self.out_proj = _twin(self.out_proj, rows)
         norms = [self._modules.pop(name) for name in ("q_norm", "k_norm")]
         self.eps = norms[0].eps
         scales = [norm.scale.detach().float().expand(count, 1, -1)
@@ -52,25 +66,26 @@ class PackedAttention(GroupedQueryAttention):
         return *turned.split(self.counts[:2], dim=1), values
 
 
-class PackedFeedForward(FeedForward):
+class JoinedFeedForward(FeedForward):
     """One product for both halves."""
 
-    def pack(self, rows: int) -> None:
-        halves = [self._modules.pop(name).weight for name in ("fc1", "fc2")]
-        self.halves = PackedLinear(rows, *halves)
-        self.fc3 = PackedLinear(rows, self.fc3.weight)
+    def join(self, rows: int) -> None:
+        halves = [self._modules.pop(name) for name in ("fc1", "fc2")]
+        self.halves = _joined(rows, halves)
+        self.fc3 = _twin(self.fc3, rows)
 
     def forward(self, x):
         gate, up = self.halves(x).chunk(2, dim=-1)
         return self.fc3(F.silu(gate) * up)
 
 
-def packed_for_decoding(model: nn.Module, rows: int, steps: int) -> nn.Module:
-    """A twin of the model with its large matrices packed for batches of about `rows` rows;
-    everything else is shared. The model itself where packing cannot help."""
-    if steps < FEWEST_STEPS or not any(_worth_it(part) for part in model.modules()):
+def twin_for_decoding(model: nn.Module, rows: int, steps: int) -> nn.Module:
+    """A twin that decodes batches of about `rows` rows; all that it need not change is shared.
+    The model itself where it is sharded, or so few steps would not pay for the packing."""
+    if steps < FEWEST_STEPS:
         return model
-    return _twin(model, rows)
+    sharded = any(hasattr(weight, "device_mesh") for weight in model.parameters())
+    return model if sharded else _twin(model, rows)
 
 
 def _worth_it(part: nn.Module) -> bool:
@@ -78,7 +93,6 @@ def _worth_it(part: nn.Module) -> bool:
     weight = part.weight if type(part) is nn.Linear and part.bias is None else None
     return (
         weight is not None
-        and type(weight) is nn.Parameter  # a sharded one has another type
         and weight.device.type == "cpu"
         and weight.numel() >= SMALLEST
         and _can_pack(weight.dtype)
@@ -94,7 +108,10 @@ def _can_pack(dtype: torch.dtype) -> bool:
     )
 
 
-TWINS = {GroupedQueryAttention: PackedAttention, FeedForward: PackedFeedForward}
+def _joined(rows: int, layers: Sequence[nn.Module]) -> PackedLinear | None:
+    if all(map(_worth_it, layers)):
+        return PackedLinear(rows, *(layer.weight for layer in layers))
+    return None
 
 
 def _twin(part: nn.Module, rows: int) -> nn.Module:
@@ -102,16 +119,23 @@ def _twin(part: nn.Module, rows: int) -> nn.Module:
         return PackedLinear(rows, part.weight)
     twin = copy.copy(part)
     twin.__dict__.pop("forward", None)  # gradient checkpointing's, bound to the other module
-    if type(part) in TWINS and all(map(_fits, part.children())):
-        twin.__class__, twin._modules = TWINS[type(part)], dict(part._modules)
-        twin.pack(rows)
+    joined = _joined_class(part)
+    if joined:
+        twin.__class__, twin._modules = joined, dict(part._modules)
+        twin.join(rows)
     else:
         twin._modules = {name: _twin(child, rows) for name, child in part._modules.items()}
     return twin
 
 
-def _fits(child: nn.Module) -> bool:
-    """A part that the packed classes know how to join with others."""
-    return _worth_it(child) or (
-        type(child) is RMSNorm and child.qwen3_compatible and child.shift is None
-    )
+def _joined_class(part: nn.Module) -> type | None:
+    if type(part) is FeedForward and _worth_it(part.fc1) and _worth_it(part.fc2):
+        return JoinedFeedForward
+    if type(part) is GroupedQueryAttention and _fits(part.q_norm) and _fits(part.k_norm):
+        return JoinedAttention
+    return None
+
+
+def _fits(norm: nn.Module) -> bool:
+    """Has a scale, which can be joined with another's, and nothing else."""
+    return type(norm) is RMSNorm and norm.qwen3_compatible and norm.shift is None
