@@ -1,9 +1,9 @@
 """For sampling: a twin of the model that takes less time for a decoding step.
 
-Such a step multiplies a few rows by every matrix, so with large matrices it takes as long as
-reading them does. On a CPU oneDNN reads a packed matrix in one stream; a plain one costs it 1.4
-times as long in bfloat16 and twice as long in float32. With small matrices, and on a GPU, it
-takes as long as starting its operations: so queries and keys share theirs (benchmarks/README.md).
+Such a step multiplies a few rows by every matrix, so it takes as long as reading them does. On a
+CPU oneDNN reads a packed matrix in one stream; a plain one costs it 1.4 times as long in bfloat16
+and twice as long in float32. What is left is the start of each operation, on a GPU most of all:
+so products are joined, and queries and keys share theirs (benchmarks/README.md has figures).
 """
 
 import copy
@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 from reasoning_from_scratch.qwen3 import FeedForward, GroupedQueryAttention, RMSNorm, apply_rope
 
-SMALLEST = 2**19  # entries; smaller matrices stay in the processor's cache as they are
+SMALLEST = 2**15  # entries of a matrix whose packed product is faster than the plain one
+SMALLEST_FOR_ONE_ROW = 2**19  # a smaller one takes less time than oneDNN takes to start
 FEWEST_STEPS = 32  # packing costs as much as it saves in about so many decoding steps
 
 
@@ -88,13 +89,13 @@ def twin_for_decoding(model: nn.Module, rows: int, steps: int) -> nn.Module:
     return model if sharded else _twin(model, rows)
 
 
-def _worth_it(part: nn.Module) -> bool:
-    """A plain, large matrix that oneDNN can pack on this processor."""
+def _worth_it(part: nn.Module, rows: int) -> bool:
+    """A plain matrix, not too small, that oneDNN can pack on this processor."""
     weight = part.weight if type(part) is nn.Linear and part.bias is None else None
     return (
         weight is not None
         and weight.device.type == "cpu"
-        and weight.numel() >= SMALLEST
+        and weight.numel() >= (SMALLEST if rows > 1 else SMALLEST_FOR_ONE_ROW)
         and _can_pack(weight.dtype)
     )
 
@@ -109,17 +110,17 @@ def _can_pack(dtype: torch.dtype) -> bool:
 
 
 def _joined(rows: int, layers: Sequence[nn.Module]) -> PackedLinear | None:
-    if all(map(_worth_it, layers)):
+    if all(_worth_it(layer, rows) for layer in layers):
         return PackedLinear(rows, *(layer.weight for layer in layers))
     return None
 
 
 def _twin(part: nn.Module, rows: int) -> nn.Module:
-    if _worth_it(part):
+    if _worth_it(part, rows):
         return PackedLinear(rows, part.weight)
     twin = copy.copy(part)
     twin.__dict__.pop("forward", None)  # gradient checkpointing's, bound to the other module
-    joined = _joined_class(part)
+    joined = _joined_class(part, rows)
     if joined:
         twin.__class__, twin._modules = joined, dict(part._modules)
         twin.join(rows)
@@ -128,8 +129,8 @@ def _twin(part: nn.Module, rows: int) -> nn.Module:
     return twin
 
 
-def _joined_class(part: nn.Module) -> type | None:
-    if type(part) is FeedForward and _worth_it(part.fc1) and _worth_it(part.fc2):
+def _joined_class(part: nn.Module, rows: int) -> type | None:
+    if type(part) is FeedForward and _worth_it(part.fc1, rows) and _worth_it(part.fc2, rows):
         return JoinedFeedForward
     if type(part) is GroupedQueryAttention and _fits(part.q_norm) and _fits(part.k_norm):
         return JoinedAttention

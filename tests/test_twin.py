@@ -97,6 +97,16 @@ def test_lora_is_left_as_it_is(everything_is_large):
     assert len(packed_layers(twin_for_decoding(model, 5, 40))) == 1  # the head
 
 
+@needs_onednn
+def test_one_row_alone_needs_larger_matrices(monkeypatch):
+    model = small_model()
+    monkeypatch.setattr(twins, "SMALLEST", 1)
+    assert not packed_layers(twin_for_decoding(model, 1, 40))
+    assert packed_layers(twin_for_decoding(model, 2, 40))
+    monkeypatch.setattr(twins, "SMALLEST_FOR_ONE_ROW", 1)
+    assert packed_layers(twin_for_decoding(model, 1, 40))
+
+
 def test_what_is_not_packed(monkeypatch):
     model = small_model()
     assert not packed_layers(twin_for_decoding(model, 5, 40))
