@@ -21,7 +21,7 @@ WAITS = {aten._local_scalar_dense, aten.nonzero, aten.masked_select, aten._uniqu
 COPIES = {aten._to_copy, aten.copy_}
 INDEXED = {aten.index, aten.index_put_, aten._index_put_impl_, aten.index_put}
 
-waits: list[str] = []  # "operation at file:line code" of each wait
+waits: list[str] = []  # "operation in file function" of each wait
 
 
 class OnGPU(torch.Tensor):
