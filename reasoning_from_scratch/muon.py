@@ -68,8 +68,8 @@ class MuonAdamW(AdamW):
 
     def _muon_of(self, mean: str, parameter: nn.Parameter) -> torch.optim.Optimizer:
         """A Muon of one float32 matrix, whose running mean is ours, so that it is saved with it."""
-        leaf = nn.Parameter(parameter.new_empty(0, 0))  # each update lends it the weights
         self.state[mean] = torch.zeros_like(parameter, dtype=torch.float32)
+        leaf = nn.Parameter(self.state[mean].new_empty(0, 0))  # each update lends it the weights
         if TORCH_HAS_MUON:
             muon = torch.optim.Muon([leaf], lr=1.0, weight_decay=0.0, momentum=0.95)
         else:

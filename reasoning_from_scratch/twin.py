@@ -7,7 +7,6 @@ so products are joined, and queries and keys share theirs (benchmarks/README.md 
 """
 
 import copy
-from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
@@ -23,10 +22,11 @@ FEWEST_STEPS = 32  # packing costs as much as it saves in about so many decoding
 class PackedLinear(nn.Module):
     """A linear layer without bias and without gradient."""
 
-    def __init__(self, rows: int, *weights: Tensor) -> None:
-        """Several matrices with the same inputs become one, their outputs side by side."""
+    def __init__(self, rows: int, *layers: nn.Linear) -> None:
+        """Several layers with the same inputs become one, their outputs side by side."""
         super().__init__()
-        weight = torch.cat(weights).detach() if len(weights) > 1 else weights[0].detach()
+        weights = [layer.weight.detach() for layer in layers]
+        weight = torch.cat(weights) if len(weights) > 1 else weights[0]
         self.packed = torch.ops.mkldnn._reorder_linear_weight(weight, rows)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -51,7 +51,8 @@ class JoinedAttention(GroupedQueryAttention):
     def join(self, rows: int) -> None:
         layers = [self._modules.pop(name) for name in ("W_query", "W_key", "W_value")]
         self.counts = [len(layer.weight) // self.head_dim for layer in layers]
-        self.W_all = _joined(rows, layers) or SideBySide(*layers)
+        packed = all(_worth_it(layer, rows) for layer in layers)
+        self.W_all = PackedLinear(rows, *layers) if packed else SideBySide(*layers)
         self.out_proj = _twin(self.out_proj, rows)
         norms = [self._modules.pop(name) for name in ("q_norm", "k_norm")]
         self.eps = norms[0].eps
@@ -72,7 +73,7 @@ class JoinedFeedForward(FeedForward):
 
     def join(self, rows: int) -> None:
         halves = [self._modules.pop(name) for name in ("fc1", "fc2")]
-        self.halves = _joined(rows, halves)
+        self.halves = PackedLinear(rows, *halves)
         self.fc3 = _twin(self.fc3, rows)
 
     def forward(self, x):
@@ -109,15 +110,9 @@ def _can_pack(dtype: torch.dtype) -> bool:
     )
 
 
-def _joined(rows: int, layers: Sequence[nn.Module]) -> PackedLinear | None:
-    if all(_worth_it(layer, rows) for layer in layers):
-        return PackedLinear(rows, *(layer.weight for layer in layers))
-    return None
-
-
 def _twin(part: nn.Module, rows: int) -> nn.Module:
     if _worth_it(part, rows):
-        return PackedLinear(rows, part.weight)
+        return PackedLinear(rows, part)
     twin = copy.copy(part)
     twin.__dict__.pop("forward", None)  # gradient checkpointing's, bound to the other module
     joined = _joined_class(part, rows)

@@ -1,5 +1,5 @@
 """The same work on the CPU and on the pretended GPU of pretend_gpu.py. Prints a JSON object:
-per piece of work what both found, and at which lines the GPU made the host wait.
+per piece of work what both found, and in which functions the GPU made the host wait.
 
 A process of its own, because the pretended device stays for as long as the process lives."""
 
@@ -19,16 +19,16 @@ from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.sampling import generate, stream
 from reasoning_from_scratch.trainer import train
 
-CUT = {"top_p": 0.8, "keep_sampling_mask": True}
 PROMPTS = [[5, 6, 7], [8, 9, 10, 11], [5, 6, 7, 8, 9]]
 RUNS = {
     "plain": {"eval_every": 2, "save_every": 1, "preflight": True},
-    "cut": {**CUT, "top_k": 30, "kl": "k3", "kl_coef": 0.1, "gradient_checkpointing": True},
+    "cut": {"top_p": 0.8, "top_k": 30, "keep_sampling_mask": True, "kl": "k3", "kl_coef": 0.1,
+            "gradient_checkpointing": True},
     "substeps": {"num_substeps": 2, "epochs": 2, "compute_post_kl": True, "recipe": "gspo"},
     "lora": {"lora_rank": 4, "active_sampling": True, "eval_every": 2, "eval_samples": 2},
     "stream": {"num_minibatches": 2, "low_precision_updates": "stochastic"},
     "async": {"max_steps_off_policy": 1, "recipe": "cispo"},
-}
+}  # fmt: skip
 
 
 def save_from_cpu(tensors, *arguments, **options):

@@ -59,6 +59,10 @@ class OnGPU(torch.Tensor):
         return return_and_correct_aliasing(func, args, kwargs, _mapped(OnGPU, out))
 
 
+def _on_cpu(x):
+    return isinstance(x, torch.Tensor) and not isinstance(x, OnGPU)
+
+
 def _inner(x):
     return x.inner if isinstance(x, OnGPU) else x
 
@@ -77,7 +81,7 @@ def _check_devices(func, args):
         args = (args[0], *args[2:3])
 
     def check(x):
-        if not isinstance(x, OnGPU) and x.dim():
+        if _on_cpu(x) and x.dim():
             raise RuntimeError(f"{func}: a tensor of shape {tuple(x.shape)} is on the CPU, others "
                                "are on the GPU")  # fmt: skip
 
@@ -86,16 +90,15 @@ def _check_devices(func, args):
 
 def _waits(packet, args, kwargs, device):
     if packet in COPIES:
-        from_cpu = any(type(x) is torch.Tensor for x in args[:2])
-        return (from_cpu or device.type == "cpu") and not kwargs.get("non_blocking")
+        crosses = any(map(_on_cpu, args[:2])) or device.type == "cpu"
+        return crosses and not kwargs.get("non_blocking")
     if packet in INDEXED:
-        return any(x is not None and (x.dtype == torch.bool or type(x) is torch.Tensor)
-                   for x in args[1])  # fmt: skip
+        return any(x is not None and (x.dtype == torch.bool or _on_cpu(x)) for x in args[1])
     return packet in WAITS
 
 
 def _where(func):
-    """The operation, and the project's line that asked for it."""
+    """The operation, and the project's function that asked for it."""
     frame = sys._getframe()
     while frame and not frame.f_code.co_filename.startswith(PACKAGE):
         frame = frame.f_back

@@ -1,6 +1,6 @@
 """On a GPU: the same results as on a CPU, nothing left on the wrong device, few waits.
 
-The GPU is pretended (see pretend_gpu.py), so this runs everywhere; what real kernels compute,
+The GPU is pretended (see pretend_gpu.py), so none is needed; what real kernels compute,
 `rfs doctor` and the device checks of test_device.py look after.
 """
 
@@ -64,7 +64,7 @@ def test_a_tensor_left_on_the_cpu_is_noticed(found):
 
 
 def waits(found, work, *places):
-    """How often the GPU made the host wait in these functions ("" for all)."""
+    """How often the GPU made the host wait in these functions or files."""
     return sum(n for line, n in found[work]["waits"].items() if any(p in line for p in places))
 
 
