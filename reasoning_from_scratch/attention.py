@@ -13,15 +13,26 @@ from torch import Tensor
 from reasoning_from_scratch.kv_cache import Slots
 
 
+class Rows(NamedTuple):
+    """Rows that attention takes together: which token stands where, 0 for padding."""
+
+    keys: Tensor  # (b, S)
+    queries: Tensor  # (b, T)
+    mask: Tensor | None  # (b, 1, T, S) where a query may look; None: queries are keys, and causal
+
+    def to(self, device):
+        return Rows(*(None if tensor is None else tensor.to(device) for tensor in self))
+
+
 class Layout(NamedTuple):
     """Where the tokens of a batch lie that are stored once each and without padding, (1, N).
 
-    Only attention sees rows: a prompt that several rollouts share costs everything else once.
+    Only attention sees rows: what several rollouts share costs everything else once.
     """
 
     positions: Tensor  # (1, N) of each token in its row
-    rows: list[Tensor]  # each (b, T): which token stands where, 0 for padding; short rows apart
-    back: Tensor  # (N,) a place, counted through all of `rows`, at which each token stands
+    parts: list[Rows]
+    back: Tensor  # (N,) a place, counted through all queries, at which each token stands
 
 
 class AttentionPlan(NamedTuple):
@@ -108,10 +119,12 @@ def _attend_once_each(layout, *heads):
     # An embedding is the gather whose backward pass, a sum over rollouts, is fast on a CPU.
     tables = [x[0].transpose(0, 1).flatten(1) for x in heads]  # (N, heads * head_dim)
     attended = []
-    for rows in layout.rows:
-        taken = [F.embedding(rows, table) for table in tables]  # (b, T, heads * head_dim)
+    for rows in layout.parts:
+        places = (rows.queries, rows.keys, rows.keys)
+        taken = [F.embedding(*pair) for pair in zip(places, tables, strict=True)]
         taken = [x.unflatten(-1, (-1, heads[0].shape[-1])).transpose(1, 2) for x in taken]
-        attended.append(_attend(*taken, None, True).transpose(1, 2).flatten(2).flatten(0, 1))
+        found = _attend(*taken, rows.mask, rows.mask is None)  # (b, heads, T, head_dim)
+        attended.append(found.transpose(1, 2).flatten(2).flatten(0, 1))
     return F.embedding(layout.back[None], torch.cat(attended))
 
 

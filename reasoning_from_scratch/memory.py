@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from reasoning_from_scratch.attention import Layout
+from reasoning_from_scratch.attention import Layout, Rows
 from reasoning_from_scratch.config import TrainConfig, replaced
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.logprobs import CHUNK_ELEMENTS, token_logprobs
@@ -112,7 +112,7 @@ def activation_bytes(model: nn.Module, longest: int) -> int:
     tried = longest if device.type == "cuda" else min(longest, TRIED_TOKENS)
     token_ids = torch.zeros(1, tried, dtype=torch.long, device=device)  # (1, T)
     places = torch.arange(tried, device=device)  # one row, in the trainer's layout
-    layout = Layout(places[None], [places[None]], places)
+    layout = Layout(places[None], [Rows(places[None], places[None], None)], places)
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
         before = torch.cuda.memory_allocated(device)

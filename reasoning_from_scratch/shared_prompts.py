@@ -1,16 +1,37 @@
 """A batch of rollouts for the training pass: each prompt once, and no padding.
 
 All rollouts of a group begin with the same prompt, and they end at different lengths. As padded
-rows, 64 answers of the tiny model are 7,000 tokens; stored once each they are 1,700.
+rows, 64 answers of the tiny model are 7,000 tokens; stored once each they are 1,700. Short
+answers look at their prompt's keys and values, and the prompt looks at itself once for them all.
 """
+
+from collections import Counter
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
-from reasoning_from_scratch.attention import Layout
+from reasoning_from_scratch.attention import Layout, Rows
 from reasoning_from_scratch.rollouts import Batch
 
-SHORTEST = 0.75  # attention pads rows together that are at least so long, beside the longest
+SHORTEST = 0.6  # a row that asks for less, beside the longest, is not padded together with it
+
+
+class Asker(NamedTuple):
+    """A row, and the position from which on its tokens ask what they find in it."""
+
+    row: list[int]
+    start: int
+
+    @property
+    def count(self) -> int:
+        return len(self.row) - self.start
+
+    def fits(self, longest: "Asker") -> bool:
+        """May be padded to it."""
+        alike = (self.start > 0) == (longest.start > 0)
+        return alike and self.count >= SHORTEST * longest.count
 
 
 def shared_prompts(batch: Batch) -> tuple[Tensor, Layout, Tensor]:
@@ -18,7 +39,6 @@ def shared_prompts(batch: Batch) -> tuple[Tensor, Layout, Tensor]:
     and which of the N tokens predicts each sampled token, in the mask's row order (M,)."""
     ids: list[int] = []
     positions: list[int] = []
-    at: list[tuple[int, int]] = []  # row and position at which each token first stands
     rows: list[list[int]] = []
     place: dict[tuple[int, ...], int] = {}  # prompt -> where its tokens begin in `ids`
     prompt_lengths = batch.mask.argmax(dim=1).tolist()  # the first sampled token's position
@@ -31,28 +51,58 @@ def shared_prompts(batch: Batch) -> tuple[Tensor, Layout, Tensor]:
         rows.append([*range(start, start + known), *range(len(ids), len(ids) + len(new))])
         ids += tokens[known : lengths[row] - 1]
         positions += new
-        at += [(row, position) for position in new]
-    device = batch.token_ids.device
-    parts, first = parts_by_length(rows)
-    back = torch.tensor([first[row] + position for row, position in at])
     before = [row[position - 1] for row, masked in zip(rows, batch.mask.tolist(), strict=True)
               for position, one in enumerate(masked) if one]  # fmt: skip
-    layout = Layout(torch.tensor([positions], device=device), [x.to(device) for x in parts],
-                    back.to(device))  # fmt: skip
+    parts, back = attention_rows(rows, prompt_lengths)
+    device = batch.token_ids.device
+    layout = Layout(torch.tensor([positions], device=device), [part.to(device) for part in parts],
+                    torch.tensor(back, device=device))  # fmt: skip
     return torch.tensor([ids], device=device), layout, torch.tensor(before, device=device).long()
 
 
-def parts_by_length(rows: list[list[int]]) -> tuple[list[Tensor], dict[int, int]]:
-    """Rows of similar length as padded tensors, and at which place among all each row begins."""
-    parts: list[list[int]] = []
-    for row in sorted(range(len(rows)), key=lambda row: -len(rows[row])):
-        if not parts or len(rows[row]) < SHORTEST * len(rows[parts[-1][0]]):
+def attention_rows(
+    rows: list[list[int]], prompt_lengths: list[int]
+) -> tuple[list[Rows], list[int]]:
+    """What attention takes together, and for each token a place at which it asks."""
+    parts: list[list[Asker]] = []
+    whole_and_long_first = lambda asker: (asker.start > 0, -asker.count)  # noqa: E731
+    for asker in sorted(who_asks(rows, prompt_lengths), key=whole_and_long_first):
+        if not (parts and asker.fits(parts[-1][0])):
             parts.append([])
-        parts[-1].append(row)
-    padded, first, places = [], {}, 0
+        parts[-1].append(asker)
+    back, places = [0] * (1 + max(map(max, rows))), 0
     for part in parts:
-        width = len(rows[part[0]])
-        padded.append(torch.tensor([rows[row] + [0] * (width - len(rows[row])) for row in part]))
-        first |= {row: places + number * width for number, row in enumerate(part)}
-        places += len(part) * width
-    return padded, first
+        for asker in part:
+            for place, token in enumerate(asker.row[asker.start:], places):
+                back[token] = place
+            places += part[0].count
+    return [_padded(part) for part in parts], back
+
+
+def who_asks(rows: list[list[int]], prompt_lengths: list[int]) -> list[Asker]:
+    """Everyone who asks in any row.
+
+    An answer that is shorter than its prompt asks alone, because that of a whole row, in which
+    the prompt asks once more, takes longer. A prompt whose answers all do so is a row of its own.
+    """
+    sharing = Counter(row[0] for row in rows)  # where a prompt begins says which one it is
+    askers, prompts = [], {}
+    for row, length in zip(rows, prompt_lengths, strict=True):
+        alone = sharing[row[0]] > 1 and len(row) < 2 * length
+        askers.append(Asker(row, length if alone else 0))
+        prompts[row[0]] = Asker(row[:length], 0)
+    asked = {asker.row[0] for asker in askers if not asker.start}
+    askers += [prompt for first, prompt in prompts.items() if first not in asked]
+    return [asker for asker in askers if asker.count]
+
+
+def _padded(part: list[Asker]) -> Rows:
+    keys = pad_sequence([torch.tensor(asker.row) for asker in part], batch_first=True)
+    starts = torch.tensor([asker.start for asker in part])
+    if not starts.any():
+        return Rows(keys, keys, None)
+    own = [torch.tensor(asker.row[asker.start:]) for asker in part]
+    queries = pad_sequence(own, batch_first=True)
+    positions = starts[:, None] + torch.arange(queries.shape[1])  # (b, T)
+    mask = torch.arange(keys.shape[1]) <= positions[:, :, None]  # (b, T, S)
+    return Rows(keys, queries, mask[:, None])

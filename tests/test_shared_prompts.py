@@ -10,7 +10,7 @@ from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.logprobs import token_logprobs
 from reasoning_from_scratch.memory import checkpoint_blocks
 from reasoning_from_scratch.rollouts import Rollout, make_batch
-from reasoning_from_scratch.shared_prompts import parts_by_length, shared_prompts
+from reasoning_from_scratch.shared_prompts import attention_rows, shared_prompts
 
 CONFIG = TrainConfig(temperature=0.8)
 
@@ -68,20 +68,41 @@ def test_each_prompt_is_there_once_and_padding_is_not():
     ids, layout, before = shared_prompts(batch)
     assert ids.tolist() == [[1, 2, 3, 4, 7, 8, 9, 4]]  # the last tokens predict nothing
     assert layout.positions.tolist() == [[0, 1, 2, 3, 0, 1, 2, 3]]
-    long, short = (rows.tolist() for rows in layout.rows)
-    assert long == [[0, 1, 2, 3], [0, 1, 2, 7], [0, 1, 2, 0], [4, 5, 6, 0]] and short == [[4]]
+    whole, after = layout.parts
+    # Answers to [1, 2, 3] are shorter than it: it asks for itself, and what is left of them alone.
+    assert whole.keys.tolist() == whole.queries.tolist() == [[4, 5, 6], [0, 1, 2]]
+    assert after.keys.tolist() == [[0, 1, 2, 3], [0, 1, 2, 7]]
+    assert after.queries.tolist() == [[3], [7]] and whole.mask is None and after.mask.all()
     assert before.tolist() == [2, 3, 2, 4, 5, 6, 2, 7, 4]
-    places = torch.cat([rows.flatten() for rows in layout.rows])[layout.back]
-    assert places.tolist() == list(range(8))  # each token is found where `back` says
+    assert found_at(layout) == list(range(8))  # each token is found where `back` says
+
+
+def found_at(layout):
+    return torch.cat([part.queries.flatten() for part in layout.parts])[layout.back].tolist()
+
+
+def test_answers_shorter_than_their_prompt_ask_alone():
+    prompt, other = list(range(1, 7)), [9, 9]
+    batch = batch_of((prompt, [7] * 10), (prompt, [8] * 3), (prompt, [7] * 5), (other, [7] * 2))
+    ids, layout, _ = shared_prompts(batch)
+    whole, single, longer, shorter = layout.parts
+    assert whole.queries.shape == (1, 15) and whole.mask is None  # the prompt asks here
+    assert single.queries.tolist() == [[21, 22, 23]]  # nobody shares its prompt
+    assert longer.queries.tolist() == [[17, 18, 19, 20]]
+    assert shorter.keys.tolist() == [[0, 1, 2, 3, 4, 5, 15, 16]]
+    assert shorter.mask.long().sum(-1).tolist() == [[[7, 8]]]  # all before, and itself
+    assert found_at(layout) == list(range(ids.numel()))
 
 
 def test_rows_of_similar_length_are_padded_together():
-    rows = [list(range(length)) for length in (10, 40, 30, 7, 29, 8)]
-    parts, first = parts_by_length(rows)
-    assert [tuple(part.shape) for part in parts] == [(2, 40), (1, 29), (2, 10), (1, 7)]
-    flat = torch.cat([part.flatten() for part in parts])
-    for row, start in first.items():
-        assert flat[start : start + len(rows[row])].tolist() == rows[row]
+    rows, start = [], 0
+    for length in (10, 40, 20, 7, 29, 8):
+        rows.append(list(range(start, start + length)))
+        start += length
+    parts, back = attention_rows(rows, [1] * len(rows))
+    assert [tuple(part.queries.shape) for part in parts] == [(2, 40), (1, 20), (3, 10)]
+    flat = torch.cat([part.queries.flatten() for part in parts])
+    assert flat[torch.tensor(back)].tolist() == list(range(start))
 
 
 def test_a_batch_without_a_sampled_token():
