@@ -191,7 +191,7 @@ class TrainConfig:
 
     # -- memory and speed
     micro_batch_tokens: int = 8192
-    """Tokens of one forward and backward pass, padding included."""
+    """Tokens of one forward and backward pass, each rollout's prompt included."""
     gradient_checkpointing: bool = False
     """Recompute each block in the backward pass: less memory, about a third more time."""
     memory_budget: str | None = None

@@ -28,16 +28,18 @@ def _mix(x: Tensor) -> Tensor:
     return x ^ _unsigned_shift(x, 31)
 
 
-def _int64(number: int) -> Tensor:
+def _int64(number: int | Tensor) -> Tensor:
+    if isinstance(number, Tensor):
+        return number
     return torch.tensor((number + 2**63) % 2**64 - 2**63)
 
 
-def stream_key(seed: int, step: int, problem: int, rollout: int) -> int:
-    """64 bits that name a rollout's random stream."""
+def stream_key(seed, step, problem, rollout) -> Tensor:
+    """64 bits that name a rollout's random stream; numbers, or int64 tensors for many of them."""
     key = _int64(0)
     for number in (seed, step, problem, rollout):
         key = _mix((key ^ _int64(number)) + GOLDEN)
-    return int(key)
+    return key
 
 
 def uniform_at(keys: Tensor, positions: Tensor) -> Tensor:
@@ -49,7 +51,7 @@ def uniform_at(keys: Tensor, positions: Tensor) -> Tensor:
 
 def uniform(seed: int, step: int, problem: int, rollout: int, position) -> Tensor:
     """Numbers in (0, 1) for one rollout's tokens; `position` is an int or a tensor of them."""
-    key = _int64(stream_key(seed, step, problem, rollout))
+    key = stream_key(seed, step, problem, rollout)
     return uniform_at(key, torch.as_tensor(position, dtype=torch.long))
 
 

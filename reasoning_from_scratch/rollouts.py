@@ -121,18 +121,19 @@ def make_batch(rollouts: Sequence[Rollout], device: torch.device | str = "cpu") 
 
 
 def micro_batches(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
-    """Row numbers in parts of at most `max_tokens` tokens, padding included.
+    """Row numbers in parts of at most `max_tokens` tokens; the pass computes no padding.
 
-    Longest first: neighbours have similar lengths, so little is padded, and a shape that does
+    Longest first: neighbours have similar lengths, which attention likes, and a shape that does
     not fit into memory fails at once. A single row over the budget is a part of its own.
     """
-    order = sorted(range(len(lengths)), key=lambda row: (-lengths[row], row))
     parts: list[list[int]] = []
-    for row in order:
-        if parts and (len(parts[-1]) + 1) * lengths[parts[-1][0]] <= max_tokens:
-            parts[-1].append(row)
-        else:
-            parts.append([row])
+    taken = max_tokens
+    for row in sorted(range(len(lengths)), key=lambda row: (-lengths[row], row)):
+        if taken + lengths[row] > max_tokens:
+            parts.append([])
+            taken = 0
+        parts[-1].append(row)
+        taken += lengths[row]
     return parts
 
 

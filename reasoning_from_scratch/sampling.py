@@ -267,12 +267,12 @@ def generate(
     of a prompt have ended. `keep_sets` records for each token those that top-p and top-k left.
     """
     _check_request(model, prompts, num_samples, max_new_tokens, temperature, top_p, top_k, streams)
-    rows, groups = [], []
-    for i, (step, problem) in enumerate(streams or [(0, i) for i in range(len(prompts))]):
-        groups.append([Sample(kept=[] if keep_sets else None) for _ in range(num_samples)])
-        for rollout, sample in enumerate(groups[i], first_sample):
-            key = stream_key(seed, step, problem, rollout)
-            rows.append(_Row(i, key, prompts[i][-1], sample))
+    streams = streams or [(0, i) for i in range(len(prompts))]
+    groups = [[Sample(kept=[] if keep_sets else None) for _ in range(num_samples)] for _ in prompts]
+    steps, problems = torch.tensor(streams, dtype=torch.long).view(-1, 2, 1).unbind(1)  # (P, 1)
+    keys = stream_key(seed, steps, problems, torch.arange(num_samples) + first_sample)  # (P, n)
+    rows = [_Row(i, key, prompts[i][-1], sample) for i, some in enumerate(keys.tolist())
+            for key, sample in zip(some, groups[i], strict=True)]  # fmt: skip
     max_length = max(map(len, prompts), default=0) + max_new_tokens
     n_rows = min(max(1, max_rows), len(rows))
     queue = _Queue(model, prompts, rows, math.ceil(n_rows / num_samples), max_length)

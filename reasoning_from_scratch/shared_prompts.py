@@ -15,7 +15,7 @@ from torch.nn.utils.rnn import pad_sequence
 from reasoning_from_scratch.attention import Layout, Rows
 from reasoning_from_scratch.rollouts import Batch
 
-SHORTEST = 0.6  # a row that asks for less, beside the longest, is not padded together with it
+SHORTEST = 0.75  # a row that asks for less, beside the longest, is not padded together with it
 
 
 class Asker(NamedTuple):

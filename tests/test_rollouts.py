@@ -1,5 +1,7 @@
 """Rollouts, groups, batches and the order of problems."""
 
+from itertools import pairwise
+
 import pytest
 import torch
 from hypothesis import given
@@ -62,7 +64,9 @@ def test_micro_batches_are_a_partition_within_the_budget(lengths, budget):
     parts = micro_batches(lengths, budget)
     assert sorted(row for part in parts for row in part) == list(range(len(lengths)))
     for part in parts:
-        assert len(part) * max(lengths[row] for row in part) <= budget or len(part) == 1
+        assert sum(lengths[row] for row in part) <= budget or len(part) == 1
+    for part, after in pairwise(parts):
+        assert sum(lengths[row] for row in part) + lengths[after[0]] > budget  # not too small
     order = [lengths[row] for part in parts for row in part]
     assert order == sorted(lengths, reverse=True)
 

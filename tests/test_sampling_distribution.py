@@ -280,9 +280,11 @@ def test_uniform_never_changes():
 
 
 def test_streams_are_told_apart():
-    keys = {stream_key(s, t, p, r) for s in range(6) for t in range(6) for p in range(6)
-            for r in range(6)}  # fmt: skip
-    assert len(keys) == 6**4
+    numbers = [(s, t, p, r) for s in range(6) for t in range(6) for p in range(6)
+               for r in range(6)]  # fmt: skip
+    keys = [stream_key(*four).item() for four in numbers]
+    assert len(set(keys)) == 6**4
+    assert stream_key(*torch.tensor(numbers).T).tolist() == keys  # many at once: the same
 
 
 @pytest.mark.parametrize("axis", range(5))
