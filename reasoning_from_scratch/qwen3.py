@@ -58,7 +58,7 @@ class RMSNorm(nn.Module):
     def forward(self, x):
         # Squares of bfloat16 lose too many digits: Qwen3 normalizes in float32.
         dtype = torch.float32 if self.qwen3_compatible else x.dtype
-        out = F.rms_norm(x.to(dtype), self.scale.shape, self.scale.to(dtype), self.eps)
+        out = F.rms_norm(x.to(dtype), self.scale.shape, None, self.eps) * self.scale.to(dtype)
         if self.shift is not None:
             out = out + self.shift.to(dtype)
         return out.to(x.dtype)
