@@ -118,6 +118,8 @@ def _cut(probs: Tensor, top_p: float, top_k: int) -> tuple[Tensor, Tensor | None
     count = max(CANDIDATES, top_k + 1)
     if probs.shape[1] <= 8 * count:
         return probs * _nucleus(probs, top_p, top_k), None
+    if probs.device.type == "cpu" and not top_k and (count * probs.amax(-1) < top_p).all():
+        return _cut_wide(probs, top_p, top_k), None  # the candidates cannot suffice
     values, ids = probs.topk(count, dim=-1, sorted=False)
     ids, order = ids.sort(dim=-1)
     values = values.gather(-1, order)

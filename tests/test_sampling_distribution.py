@@ -144,6 +144,14 @@ def test_the_shortcut_is_taken():
     assert distribution._cut(adversarial_rows(6000)[3:4], 0.5, 0)[1] is None
 
 
+def test_candidates_are_not_looked_for_where_they_cannot_suffice(monkeypatch):
+    flat = torch.rand(3, 6000, generator=torch.Generator().manual_seed(0)).softmax(-1)
+    slow = flat * distribution._nucleus(flat, 0.9, 0)
+    monkeypatch.setattr(torch.Tensor, "topk", None)
+    weights, ids = distribution._cut(flat, 0.9, 0)
+    assert ids is None and torch.equal(weights, slow)
+
+
 @pytest.mark.parametrize("size", [5, 6000])
 @pytest.mark.parametrize("top_p, top_k", [(1.0, 1), (1.0, 3), (0.6, 4), (0.95, 50), (0.2, 10**6)])
 def test_top_k_then_top_p_of_its_mass(size, top_p, top_k):
