@@ -28,10 +28,15 @@ class Asker(NamedTuple):
     def count(self) -> int:
         return len(self.row) - self.start
 
+    @property
+    def kind(self) -> int:
+        """0 for whole rows. Others differ by less than twice in length if they are of one kind:
+        keys are padded, too, and a long prompt must not make those of all rows as many."""
+        return len(self.row).bit_length() if self.start else 0
+
     def fits(self, longest: "Asker") -> bool:
         """May be padded to it."""
-        alike = (self.start > 0) == (longest.start > 0)
-        return alike and self.count >= SHORTEST * longest.count
+        return self.kind == longest.kind and self.count >= SHORTEST * longest.count
 
 
 def shared_prompts(batch: Batch) -> tuple[Tensor, Layout, Tensor]:
@@ -65,8 +70,8 @@ def attention_rows(
 ) -> tuple[list[Rows], list[int]]:
     """What attention takes together, and for each token a place at which it asks."""
     parts: list[list[Asker]] = []
-    whole_and_long_first = lambda asker: (asker.start > 0, -asker.count)  # noqa: E731
-    for asker in sorted(who_asks(rows, prompt_lengths), key=whole_and_long_first):
+    by_kind = lambda asker: (asker.kind, -asker.count)  # noqa: E731
+    for asker in sorted(who_asks(rows, prompt_lengths), key=by_kind):
         if not (parts and asker.fits(parts[-1][0])):
             parts.append([])
         parts[-1].append(asker)

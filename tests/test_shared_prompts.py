@@ -94,6 +94,14 @@ def test_answers_shorter_than_their_prompt_ask_alone():
     assert found_at(layout) == list(range(ids.numel()))
 
 
+def test_a_long_prompt_does_not_lengthen_the_others():
+    """Its answers may be as short as theirs; side by side, all would get keys for 200 tokens."""
+    pairs = [(list(range(1, 201)), [7] * 5)] * 2 + [([9] * 20, [8] * 5)] * 2
+    parts = shared_prompts(batch_of(*pairs))[1].parts
+    shapes = [(tuple(part.queries.shape), tuple(part.keys.shape)) for part in parts]
+    assert shapes == [((1, 200),) * 2, ((1, 20),) * 2, ((2, 4), (2, 24)), ((2, 4), (2, 204))]
+
+
 def test_rows_of_similar_length_are_padded_together():
     rows, start = [], 0
     for length in (10, 40, 30, 7, 29, 8):
