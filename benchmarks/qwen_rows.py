@@ -7,6 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from time import perf_counter
+from unittest import mock
 
 import peers
 import torch
@@ -31,7 +32,7 @@ from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.memory import checkpoint_blocks, fit_memory
 from reasoning_from_scratch.optim import AdamW
 from reasoning_from_scratch.qwen3 import Qwen3Model
-from reasoning_from_scratch.sampling import generate
+from reasoning_from_scratch.sampling import generate, sample_next_token
 from reasoning_from_scratch.trainer import update_policy
 
 FIGURE = Path(__file__).parent / "cost_per_token.png"
@@ -59,24 +60,19 @@ def sampling(work: Work) -> list[Result]:
     peer = peers.hf_model(model) if peers.have("transformers") else None
     # One rollout at a time costs the same for each, and so do steps of bare products: these two
     # sides do an eighth, and their time is taken times eight.
-    few, rows = work.new_tokens // 8, work.rollouts
-
-    def sides(tokens: int) -> dict:
-        calls = {
-            "ours": lambda: generate(model, [prompt], rows, max_new_tokens=tokens, top_p=0.9,
-                                     stop_ids=set()),
-            "products": lambda: products(model, rows, few),
-            "plain": lambda: ch06.sample_response(model, NoText(prompt), "", "cpu", few, 1.0, 0.9),
-        }  # fmt: skip
-        for cache in ("dynamic", "static") if peer else ():
-            calls[cache] = lambda cache=cache: peers.hf_generate(peer, prompt, rows, tokens, 0.9,
-                                                                 cache)  # fmt: skip
-        return calls
-
-    best = min(("dynamic", "static"), key=in_turn(sides(few), 1).get) if peer else None
-    chosen = {name: call for name, call in sides(work.new_tokens).items()
-              if name in ("ours", "products", "plain", best)}  # fmt: skip
-    times = in_turn(chosen, work.rounds, warm=False)
+    few, rows, tokens = work.new_tokens // 8, work.rollouts, work.new_tokens
+    sides = {
+        "ours": lambda: generate(model, [prompt], rows, max_new_tokens=tokens, top_p=0.9,
+                                 stop_ids=set()),
+        "products": lambda: products(model, rows, few),
+        "plain": lambda: ch06.sample_response(model, NoText(prompt), "", "cpu", few, 1.0, 0.9),
+    }  # fmt: skip
+    caches = ("dynamic", "static") if peer else ()
+    for cache in caches:
+        peers.hf_generate(peer, prompt, rows, few, 0.9, cache)  # warm
+        sides[cache] = partial(peers.hf_generate, peer, prompt, rows, tokens, 0.9, cache)
+    generate(model, [prompt], rows, max_new_tokens=few, top_p=0.9, stop_ids=set())
+    times = in_turn(sides, work.rounds, warm=False)
     ours, alone, bare = times["ours"], 8 * rows * times["plain"], 8 * times["products"]
     title = f"(b) sampling, {work.layers} layers, {rows} x {work.new_tokens} tokens"
     results = [
@@ -84,9 +80,9 @@ def sampling(work: Work) -> list[Result]:
         Result(title, seconds(ours), f"its bare products: {seconds(bare)}", bare / ours,
                ">= 0.75", bare >= 0.75 * ours),
     ]  # fmt: skip
-    if best:
-        name = f"transformers, {best} cache"
-        results.insert(0, faster(title, ours, times[best], name, 2.5))
+    if peer:
+        best = min(caches, key=times.get)  # the peer at its fastest
+        results.insert(0, faster(title, ours, times[best], f"transformers, {best} cache", 2.5))
     return results
 
 
@@ -179,12 +175,16 @@ def growth(work: Work) -> list[Result]:
 
     A seventh of the depth and of the vocabulary, so that blocks and head keep their shares.
     """
-    layers = max(1, work.layers // 7)
-    model = random_model(work.cfg | {"vocab_size": work.cfg["vocab_size"] // 7}, layers)
+    layers, vocabulary = max(1, work.layers // 7), work.cfg["vocab_size"] // 7 // 32 * 32
+    model = random_model(work.cfg | {"vocab_size": vocabulary}, layers)
     ticks: list[float] = []
-    hook = model.register_forward_hook(lambda *_: ticks.append(perf_counter()))
-    generate(model, [prompt_of(work)], work.rollouts, max_new_tokens=work.grown, stop_ids=set())
-    hook.remove()
+
+    def draw(*arguments):  # once after each decoding step
+        ticks.append(perf_counter())
+        return sample_next_token(*arguments)
+
+    with mock.patch("reasoning_from_scratch.sampling.sample_next_token", draw):
+        generate(model, [prompt_of(work)], work.rollouts, max_new_tokens=work.grown, stop_ids=set())
     costs = [after - before for before, after in pairwise(ticks)]
     lengths = [2**k for k in range(4, 20) if 2**k <= work.grown]
     window = min(32, work.grown // 4)

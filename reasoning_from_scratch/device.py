@@ -106,7 +106,7 @@ def parity_problem(device: torch.device, tolerance: float = 2e-3) -> str | None:
 
 def small_batch_results(device: torch.device) -> dict[str, torch.Tensor]:
     """Logits, cached logits and gradients of a seeded small model on a left-padded batch."""
-    model = _small_model().to(device)
+    model = seeded_model().to(device)
     ids = torch.arange(24).view(3, 8).to(device)  # (B, T)
     mask = (torch.arange(8) >= torch.tensor([[0], [3], [6]])).to(device)  # (B, T)
     cache = KVCache(n_layers=2)
@@ -121,9 +121,10 @@ def small_batch_results(device: torch.device) -> dict[str, torch.Tensor]:
     return {name: tensor.float().cpu() for name, tensor in results.items()}
 
 
-def _small_model() -> Qwen3Model:
+def seeded_model() -> Qwen3Model:
+    """A small one to compare processors by."""
     sizes = {"vocab_size": 32, "context_length": 64, "emb_dim": 32, "hidden_dim": 64}
-    heads = {"n_heads": 4, "n_kv_groups": 2, "head_dim": 16, "n_layers": 2, "qk_norm": True}
+    heads = {"n_heads": 4, "n_kv_groups": 2, "head_dim": 32, "n_layers": 2, "qk_norm": True}
     model = Qwen3Model({**sizes, **heads, "rope_base": 1e4, "dtype": torch.float32})
     generator = torch.Generator().manual_seed(1)  # on the CPU: the same weights on every device
     with torch.no_grad():

@@ -14,6 +14,12 @@ from pathlib import Path
 import requests
 import torch
 
+from reasoning_from_scratch.compiled import (
+    compile_library,
+    decoding_difference,
+    load_library,
+    open_library,
+)
 from reasoning_from_scratch.device import (
     TITLES,
     is_available,
@@ -227,14 +233,27 @@ def check_disk() -> list[Finding]:
 
 
 def check_compiler() -> list[Finding]:
-    """What torch.compile needs. Nothing else here is ever compiled."""
-    headers = Path(sysconfig.get_path("include"), "Python.h").exists()
-    compiler = any(map(shutil.which, ("cc", "gcc", "clang", "cl")))
-    if headers and compiler:
-        return [Finding("compiler", "ok", "C compiler and Python headers are here")]
-    missing = "Python's headers" if compiler else "a C compiler"
-    advice = "all works without; only use_compile=True needs them (python3-dev, build-essential)"
-    return [Finding("compiler", "note", f"{missing} not found", advice)]
+    """What torch.compile needs, and sampling on a CPU uses where it is here."""
+    advice = "all works without, but sampling on a CPU is slower; install build-essential (Debian),"
+    advice += " gcc (Fedora) or Apple's command line tools, or name a compiler in CC"
+    try:
+        library = open_library(compile_library(torch.float32))
+    except FileNotFoundError:
+        return [Finding("compiler", "note", "no C compiler found", advice)]
+    except subprocess.CalledProcessError as error:
+        said = (error.stderr.strip().splitlines() or [f"exit code {error.returncode}"])[0]
+        return [Finding("compiler", "note", f"the C compiler cannot compile: {said}", advice)]
+    except OSError as error:
+        found = f"what it compiles cannot be kept or opened: {error}"
+        return [Finding("compiler", "note", found, "set XDG_CACHE_HOME to a folder of yours")]
+    if load_library(torch.float32) is None:
+        difference = decoding_difference(library, torch.float32)
+        found = f"decoding in C differs from torch by {difference:.1e}, so it is not used"
+        return [Finding("compiler", "note", found, "try another compiler (CC=clang)")]
+    if Path(sysconfig.get_path("include"), "Python.h").exists():
+        return [Finding("compiler", "ok", "decoding in C gives torch's logits")]
+    found = "decoding in C gives torch's logits; Python's headers not found"
+    return [Finding("compiler", "note", found, "only use_compile=True needs them (python3-dev)")]
 
 
 def check_network() -> list[Finding]:

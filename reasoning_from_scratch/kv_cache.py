@@ -27,21 +27,21 @@ class KVCache:
         self.reset()
 
     def reset(self):
-        self._keys = [None] * self.n_layers  # each (B, kv groups, capacity, head_dim)
-        self._values = [None] * self.n_layers
+        self.keys = [None] * self.n_layers  # each (B, kv groups, capacity, head_dim)
+        self.values = [None] * self.n_layers
         self.lengths = None  # (B,) long: real tokens per row
         self.width = 0  # max(lengths), known on the host without asking the GPU
         self.uniform = True  # all rows have `width` tokens
 
     def get(self, layer):
         """The filled part of a layer as (keys, values), or None."""
-        if self._keys[layer] is None:
+        if self.keys[layer] is None:
             return None
-        return self._keys[layer][:, :, : self.width], self._values[layer][:, :, : self.width]
+        return self.keys[layer][:, :, : self.width], self.values[layer][:, :, : self.width]
 
     def update(self, layer, value):
         """Replace a layer by a (keys, values) pair whose rows all have the same length."""
-        self._keys[layer], self._values[layer] = value
+        self.keys[layer], self.values[layer] = value
         batch, _, self.width, _ = value[0].shape
         self.lengths = torch.full((batch,), self.width, device=value[0].device)
         self.uniform = True
@@ -55,22 +55,29 @@ class KVCache:
         self._reserve(layer, keys, slots.width)
         if slots.index is None:  # all rows write the same slots: one copy
             start = slots.width - keys.shape[2]
-            self._keys[layer][:, :, start : slots.width] = keys
-            self._values[layer][:, :, start : slots.width] = values
+            self.keys[layer][:, :, start : slots.width] = keys
+            self.values[layer][:, :, start : slots.width] = values
         else:
             rows, targets = slots.index
-            for store, new in ((self._keys, keys), (self._values, values)):
+            for store, new in ((self.keys, keys), (self.values, values)):
                 store[layer][rows, :, targets] = new.transpose(1, 2)
-        return self._keys[layer][:, :, : slots.width], self._values[layer][:, :, : slots.width]
+        return self.keys[layer][:, :, : slots.width], self.values[layer][:, :, : slots.width]
+
+    def extend(self):
+        """Make room for one more token in each row; the slots (B,), for decode.c to fill."""
+        slots, self.lengths, self.width = self.lengths, self.lengths + 1, self.width + 1
+        for layer, keys in enumerate(self.keys):
+            self._reserve(layer, keys, self.width)
+        return slots
 
     def _reserve(self, layer, like, width):
-        old = self._keys[layer]
+        old = self.keys[layer]
         if old is not None and old.shape[2] >= width:
             return
         # Doubling: a limit of thousands of tokens costs nothing until answers get that long.
         capacity = max(width, min(2 * width, self.max_length or 2 * width))
         shape = (len(self.lengths), like.shape[1], capacity, like.shape[3])
-        for store in (self._keys, self._values):
+        for store in (self.keys, self.values):
             # Zeros, because a masked slot still takes part in 0 * value: NaN would spread.
             fresh = like.new_zeros(shape)
             if old is not None:
@@ -80,25 +87,25 @@ class KVCache:
     def take(self, rows):
         """A new cache of these rows; a row named twice is copied (one prefill, many samples)."""
         new = KVCache(self.n_layers, self.max_length)
-        new._keys = [keys.index_select(0, rows) for keys in self._keys]
-        new._values = [values.index_select(0, rows) for values in self._values]
+        new.keys = [keys.index_select(0, rows) for keys in self.keys]
+        new.values = [values.index_select(0, rows) for values in self.values]
         new._set_lengths(self.lengths.index_select(0, rows), self.uniform)
         return new
 
     def put(self, rows, other):
         """Overwrite these rows by the rows of `other`: a waiting prompt takes a free row."""
         for layer in range(self.n_layers):
-            self._reserve(layer, self._keys[layer], other.width)
+            self._reserve(layer, self.keys[layer], other.width)
             keys, values = other.get(layer)
-            self._keys[layer][rows, :, : other.width] = keys
-            self._values[layer][rows, :, : other.width] = values
+            self.keys[layer][rows, :, : other.width] = keys
+            self.values[layer][rows, :, : other.width] = values
         uniform = self.uniform and other.uniform and self.width == other.width
         self._set_lengths(self.lengths.index_copy(0, rows, other.lengths), uniform)
 
     def shrink(self, count):
         """Keep the first `count` rows only; nothing is copied."""
-        self._keys = [keys[:count] for keys in self._keys]
-        self._values = [values[:count] for values in self._values]
+        self.keys = [keys[:count] for keys in self.keys]
+        self.values = [values[:count] for values in self.values]
         self._set_lengths(self.lengths[:count], self.uniform)
 
     def forget_last(self):

@@ -68,7 +68,7 @@ def _norm(cfg, width):
     return RMSNorm(width, dtype=cfg["dtype"])
 
 
-def _rope_angles(positions, head_dim, theta_base):
+def rope_angles(positions, head_dim, theta_base):
     """Position p turns the i-th pair of features by p / theta^(2i / head_dim)."""
     exponents = torch.arange(0, head_dim, 2, device=positions.device).float() / head_dim
     angles = positions[..., None].float() / theta_base**exponents  # (..., T, head_dim / 2)
@@ -77,7 +77,7 @@ def _rope_angles(positions, head_dim, theta_base):
 
 def compute_rope_params(head_dim, theta_base=10_000, context_length=4096, dtype=torch.float32):
     """Tables of cos and sin for positions 0 .. context_length - 1, each (T, head_dim)."""
-    angles = _rope_angles(torch.arange(context_length), head_dim, theta_base)
+    angles = rope_angles(torch.arange(context_length), head_dim, theta_base)
     return angles.cos().to(dtype), angles.sin().to(dtype)
 
 
@@ -190,7 +190,7 @@ class Qwen3Model(nn.Module):
             positions, mask, causal = plan_without_cache(in_idx, attention_mask)
         else:
             positions, mask, causal, slots, real = plan_with_cache(in_idx, cache, attention_mask)
-        angles = _rope_angles(positions, self.cfg["head_dim"], self.cfg["rope_base"])[:, None]
+        angles = rope_angles(positions, self.cfg["head_dim"], self.cfg["rope_base"])[:, None]
         x = self.tok_emb(in_idx if real is None else in_idx[real][None])
         cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
         if mask is not None:  # attention would turn True and False into numbers in every layer

@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from reasoning_from_scratch.compiled import decoder_for
 from reasoning_from_scratch.device import decoding_threads, threads
 from reasoning_from_scratch.distribution import (
     Draw,
@@ -28,7 +29,6 @@ from reasoning_from_scratch.distribution import (
 )
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.qwen3 import KVCache
-from reasoning_from_scratch.twin import twin_for_decoding
 
 __all__ = ["Sample", "generate", "policy_distribution", "sample_next_token", "stream",
            "top_p_filter", "uniform"]  # fmt: skip
@@ -276,7 +276,7 @@ def generate(
     max_length = max(map(len, prompts), default=0) + max_new_tokens
     n_rows = min(max(1, max_rows), len(rows))
     queue = _Queue(model, prompts, rows, math.ceil(n_rows / num_samples), max_length)
-    decoder = twin_for_decoding(model, n_rows, max_new_tokens)
+    decoder = decoder_for(model, n_rows, max_new_tokens)
     policy = (temperature, top_p, top_k)
     batch = _Batch(decoder, n_rows, max_new_tokens, stop_ids, policy, keep_sets)
     unfinished, count = [num_samples] * len(prompts), decoding_threads(model)

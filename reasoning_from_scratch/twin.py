@@ -86,8 +86,11 @@ def twin_for_decoding(model: nn.Module, rows: int, steps: int) -> nn.Module:
     The model itself where it is sharded, or so few steps would not pay for the packing."""
     if steps < FEWEST_STEPS:
         return model
-    sharded = any(hasattr(weight, "device_mesh") for weight in model.parameters())
-    return model if sharded else _twin(model, rows)
+    return model if is_sharded(model) else _twin(model, rows)
+
+
+def is_sharded(model: nn.Module) -> bool:
+    return any(hasattr(weight, "device_mesh") for weight in model.parameters())
 
 
 def _worth_it(part: nn.Module, rows: int) -> bool:
@@ -127,11 +130,12 @@ def _twin(part: nn.Module, rows: int) -> nn.Module:
 def _joined_class(part: nn.Module, rows: int) -> type | None:
     if type(part) is FeedForward and _worth_it(part.fc1, rows) and _worth_it(part.fc2, rows):
         return JoinedFeedForward
-    if type(part) is GroupedQueryAttention and _fits(part.q_norm) and _fits(part.k_norm):
+    norms = (part.q_norm, part.k_norm) if type(part) is GroupedQueryAttention else ()
+    if norms and all(map(is_plain_norm, norms)):
         return JoinedAttention
     return None
 
 
-def _fits(norm: nn.Module) -> bool:
-    """Has a scale, which can be joined with another's, and nothing else."""
+def is_plain_norm(norm: nn.Module) -> bool:
+    """An RMSNorm as Qwen3 has it: it can be joined with another."""
     return type(norm) is RMSNorm and norm.qwen3_compatible and norm.shift is None

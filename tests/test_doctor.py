@@ -5,6 +5,7 @@ import requests
 import torch
 
 from reasoning_from_scratch import doctor
+from reasoning_from_scratch.compiled import load_library
 from reasoning_from_scratch.doctor import DoctorOptions, Finding
 
 
@@ -113,3 +114,28 @@ def test_what_fits_grows_with_memory(gib):
 def test_available_memory_is_plausible():
     memory = doctor.available_memory()
     assert memory is None or 2**26 < memory < 2**46
+
+
+@pytest.mark.parametrize(
+    "compiler, words", [("no-such-compiler", "no C compiler found"), ("false", "cannot compile")]
+)
+def test_a_missing_compiler_is_no_problem(monkeypatch, tmp_path, compiler, words):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("CC", compiler)
+    (finding,) = doctor.check_compiler()
+    assert finding.state == "note" and words in finding.found and "CC" in finding.advice
+
+
+def test_a_cache_folder_that_cannot_be_made_is_named(monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    (finding,) = doctor.check_compiler()
+    assert finding.state == "note" and "XDG_CACHE_HOME" in finding.advice
+    assert str(tmp_path / "file") in finding.found
+
+
+@pytest.mark.skipif(load_library(torch.float32) is None, reason="this machine has no C compiler")
+def test_a_compiler_that_errs_is_named(monkeypatch):
+    monkeypatch.setattr(doctor, "load_library", lambda dtype: None)
+    (finding,) = doctor.check_compiler()
+    assert finding.state == "note" and "differs from torch by" in finding.found

@@ -1,0 +1,272 @@
+"""decode.c computes what the model computes, on every kind of registers, and steps aside for
+what it does not know."""
+
+import platform
+import shutil
+import subprocess
+
+import pytest
+import torch
+
+from reasoning_from_scratch import compiled
+from reasoning_from_scratch.compiled import (
+    FLAGS,
+    SOURCE,
+    TOLERANCE,
+    CompiledDecoder,
+    compile_library,
+    decoder_for,
+    decoding_difference,
+    fits_decode_c,
+    load_library,
+    open_library,
+)
+from reasoning_from_scratch.device import threads
+from reasoning_from_scratch.kv_cache import KVCache
+from reasoning_from_scratch.lora import add_lora
+from reasoning_from_scratch.memory import checkpoint_blocks
+from reasoning_from_scratch.qwen3 import Qwen3Model, RMSNorm
+from reasoning_from_scratch.sampling import generate
+from reasoning_from_scratch.twin import twin_for_decoding
+
+needs_compiler = pytest.mark.skipif(
+    load_library(torch.float32) is None, reason="this machine has no C compiler"
+)
+DTYPES = [torch.float32, torch.bfloat16]
+REGISTERS = {  # a processor with wide ones can play one with narrow ones
+    "as they are": FLAGS,
+    "of 8 numbers": [*FLAGS, "-march=haswell"],
+    "of 4 numbers": [*FLAGS, "-march=x86-64"],
+}
+PROMPTS = [[1, 2, 3], [4, 5], [6, 7, 8, 9]]
+
+
+def model_that_fits(dtype=torch.float32, seed=0, **other):
+    """Its norms differ from each other, and its next tokens are far from evenly likely."""
+    config = {
+        "vocab_size": 96,
+        "context_length": 256,
+        "emb_dim": 64,
+        "n_heads": 6,
+        "n_layers": 2,
+        "hidden_dim": 160,
+        "head_dim": 32,
+        "qk_norm": True,
+        "n_kv_groups": 2,
+        "rope_base": 10_000.0,
+        "dtype": dtype,
+    }
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = Qwen3Model({**config, **other})
+        with torch.no_grad():
+            model.out_head.weight *= 6
+            for norm in (part for part in model.modules() if isinstance(part, RMSNorm)):
+                norm.scale.uniform_(0.5, 1.5)
+    return model.eval().requires_grad_(False)
+
+
+def read_prompts(model, rows, seed=0):
+    """A cache of so many prompts of 1 to 20 tokens, and a next token for each."""
+    generator = torch.Generator().manual_seed(seed)
+    ids = torch.randint(0, 96, (rows, 20), generator=generator)
+    lengths = torch.randint(1, 21, (rows, 1), generator=generator)
+    cache = KVCache(model.cfg["n_layers"], 64)
+    model.fill_cache(ids, cache, torch.arange(20) < lengths)
+    return cache, torch.randint(0, 96, (rows, 1), generator=generator)
+
+
+def several_steps(decode, cache, tokens, steps=5):
+    """Logits (steps, B, V) of greedy steps from here."""
+    cache = cache.take(torch.arange(len(tokens)))
+    found = []
+    for _ in range(steps):
+        found.append(decode(tokens, cache=cache)[:, -1])
+        tokens = found[-1].argmax(dim=-1, keepdim=True)
+    assert cache.lengths.max() == cache.width
+    return torch.stack(found)
+
+
+@needs_compiler
+@pytest.mark.parametrize("registers", REGISTERS)
+@pytest.mark.parametrize("rows", [1, 5, 12, 31])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_the_same_logits(dtype, rows, registers):
+    if registers != "as they are" and platform.machine() != "x86_64":
+        pytest.skip("these registers are those of x86-64")
+    model = model_that_fits(dtype)
+    decoder = CompiledDecoder(model, open_library(compile_library(dtype, REGISTERS[registers])))
+    cache, tokens = read_prompts(model, rows)
+    found = several_steps(decoder, cache, tokens)
+    wanted = several_steps(model, cache, tokens)
+    if dtype == torch.float32:
+        assert torch.allclose(found, wanted, atol=2e-5)
+        return
+    exact = model_that_fits()  # bfloat16's roundings differ: as near to the truth as torch is
+    exact.load_state_dict(model.state_dict())
+    truth = exact(tokens, cache=cache_in_float32(cache))[:, -1]
+    distance = [(x[0].float() - truth).abs().mean() for x in (found, wanted)]
+    assert distance[0] < 1.3 * distance[1]
+
+
+def cache_in_float32(cache):
+    copy = cache.take(torch.arange(len(cache.lengths)))
+    copy.keys, copy.values = ([x.float() for x in some] for some in (copy.keys, copy.values))
+    return copy
+
+
+@needs_compiler
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_to_the_last_bit_whatever_else_is_in_the_batch_and_with_any_threads(dtype):
+    model = model_that_fits(dtype)
+    decoder = CompiledDecoder(model, load_library(dtype))
+    cache, tokens = read_prompts(model, 30)
+    together = several_steps(decoder, cache, tokens)
+    for some in ([4], [29, 3], list(range(7, 20))):
+        rows = torch.tensor(some)
+        alone = several_steps(decoder, cache.take(rows), tokens[rows])
+        assert torch.equal(alone, together[:, rows])
+    for count in (1, 3, 8):
+        with threads(count):
+            assert torch.equal(several_steps(decoder, cache, tokens), together)
+
+
+def drawn(model, **settings):
+    groups = generate(model, PROMPTS, 4, max_new_tokens=60, stop_ids={0}, max_rows=5, **settings)
+    samples = [sample for group in groups for sample in group]
+    return [s.ids for s in samples], [x for s in samples for x in s.logprobs]
+
+
+@needs_compiler
+@pytest.mark.parametrize("settings", [{"temperature": 0.0}, {}, {"top_p": 0.8}, {"top_k": 4}])
+def test_the_same_tokens(settings, monkeypatch):
+    model = model_that_fits()
+    assert isinstance(decoder_for(model, 5, 60), CompiledDecoder)
+    ids, logprobs = drawn(model, **settings)
+    monkeypatch.setattr(compiled, "load_library", lambda dtype: None)
+    assert not isinstance(decoder_for(model, 5, 60), CompiledDecoder)
+    other_ids, other_logprobs = drawn(model, **settings)
+    assert ids == other_ids
+    if settings != {"temperature": 0.0}:  # rows ended at different times, and were refilled
+        assert len({len(x) for x in ids}) > 3
+    assert logprobs == pytest.approx(other_logprobs, abs=1e-5)
+
+
+@needs_compiler
+def test_an_update_is_seen_by_the_next_decoder():
+    model = model_that_fits()
+    cache, tokens = read_prompts(model, 4)
+    before = several_steps(decoder_for(model, 4, 60), cache, tokens)
+    model.trf_blocks[1].ff.fc2.weight.mul_(2)
+    after = several_steps(decoder_for(model, 4, 60), cache, tokens)
+    assert not torch.allclose(before, after, atol=1e-2)
+    assert torch.allclose(after, several_steps(model, cache, tokens), atol=2e-5)
+
+
+@needs_compiler
+def test_damaged_weights_stay_visible():
+    for value in (torch.nan, torch.inf):
+        model = model_that_fits()
+        cache, tokens = read_prompts(model, 4)
+        model.trf_blocks[1].att.W_key.weight[3] = value
+        decoder = decoder_for(model, 4, 60)
+        assert isinstance(decoder, CompiledDecoder)
+        assert not several_steps(decoder, cache, tokens)[1].isfinite().any()
+
+
+def test_only_what_it_computes_fits_decode_c():
+    assert fits_decode_c(model_that_fits()) and fits_decode_c(model_that_fits(tie_embeddings=True))
+    checkpointed = model_that_fits()
+    checkpoint_blocks(checkpointed)
+    assert fits_decode_c(checkpointed)
+    for other in ({"vocab_size": 97}, {"emb_dim": 72}, {"hidden_dim": 40}, {"head_dim": 8},
+                  {"qk_norm": False}, {"dtype": torch.float64}):  # fmt: skip
+        assert not fits_decode_c(model_that_fits(**other)), other
+    lora, biased, shifted, sharded, uneven, mixed, elsewhere = (model_that_fits() for _ in range(7))
+    add_lora(lora, rank=2, alpha=4.0)
+    biased.trf_blocks[0].ff.fc1.bias = torch.nn.Parameter(torch.ones(160))
+    shifted.final_norm.shift = torch.nn.Parameter(torch.ones(64))
+    sharded.final_norm.scale.device_mesh = "as FSDP2's weights have"
+    uneven.final_norm.eps = 1e-3
+    mixed.out_head.to(torch.bfloat16)
+    for model in (lora, biased, shifted, sharded, uneven, mixed, elsewhere.to("meta")):
+        assert not fits_decode_c(model)
+
+
+def test_tiles_of_bfloat16_are_left_to_onednn(monkeypatch):
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: True)
+    assert fits_decode_c(model_that_fits()) and not fits_decode_c(model_that_fits(torch.bfloat16))
+
+
+def test_few_steps_are_not_worth_the_packing():
+    model = model_that_fits()
+    assert decoder_for(model, 5, compiled.FEWEST_STEPS - 1) is model
+
+
+@pytest.fixture
+def fresh_libraries(monkeypatch, tmp_path):
+    """An empty cache folder, and nothing remembered."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    load_library.cache_clear()
+    yield tmp_path
+    load_library.cache_clear()
+
+
+@pytest.mark.parametrize("compiler", ["no-such-compiler", "false"])
+def test_without_a_working_compiler_all_works(compiler, fresh_libraries, monkeypatch):
+    monkeypatch.setenv("CC", compiler)
+    model = model_that_fits()
+    assert load_library(torch.float32) is None
+    assert type(decoder_for(model, 5, 60)) is type(twin_for_decoding(model, 5, 60))
+    assert len(drawn(model)[0]) == 12
+
+
+def test_a_cache_folder_that_cannot_be_made(fresh_libraries, monkeypatch):
+    (fresh_libraries / "cache").write_text("a file")
+    assert load_library(torch.float32) is None
+
+
+@needs_compiler
+def test_a_library_is_compiled_once(fresh_libraries, monkeypatch):
+    runs, run = [], subprocess.run
+    monkeypatch.setattr(subprocess, "run", lambda *a, **b: runs.append(a) or run(*a, **b))
+    library = compile_library(torch.float32)
+    assert compile_library(torch.float32) == library and len(runs) == 1
+    assert [path.name for path in library.parent.iterdir()] == [library.name]
+    assert compile_library(torch.bfloat16) != library
+    monkeypatch.setattr(compiled, "processor", lambda: "another one")
+    assert compile_library(torch.float32) != library and len(runs) == 3
+
+
+@needs_compiler
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_a_library_that_computes_something_else_is_not_used(dtype, fresh_libraries, monkeypatch):
+    difference = decoding_difference(load_library(dtype), dtype)
+    assert 0 < difference < TOLERANCE[dtype]
+    wrong = fresh_libraries / "wrong.c"
+    wrong.write_text(SOURCE.read_text().replace("scores[i] *= 1 / sum", "scores[i] *= 1.5f / sum"))
+    monkeypatch.setattr(compiled, "SOURCE", wrong)
+    load_library.cache_clear()
+    assert decoding_difference(open_library(compile_library(dtype)), dtype) > TOLERANCE[dtype]
+    assert load_library(dtype) is None
+
+
+@needs_compiler
+def test_threads_of_its_own(monkeypatch):
+    """Where torch's OpenMP is not GNU's. To this compiler, this is not Linux."""
+    model = model_that_fits()
+    flags = [*FLAGS, "-U__linux__"]
+    cache, tokens = read_prompts(model, 30)
+    wanted = several_steps(CompiledDecoder(model, load_library(torch.float32)), cache, tokens)
+    decoder = CompiledDecoder(model, open_library(compile_library(torch.float32, flags)))
+    with threads(3):
+        assert torch.equal(several_steps(decoder, cache, tokens), wanted)
+
+
+@needs_compiler
+def test_the_compiler_has_nothing_to_remark(tmp_path):
+    compiler = shutil.which("cc")
+    for flags in ([], ["-DBFLOAT16"]):
+        command = [compiler, *FLAGS, *flags, "-Wall", "-Wextra", "-Werror", str(SOURCE)]
+        result = subprocess.run([*command, "-o", str(tmp_path / "x.so")], capture_output=True)
+        assert result.returncode == 0, result.stderr.decode()
