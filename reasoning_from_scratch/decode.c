@@ -104,7 +104,8 @@ static inline float total(Lanes lanes) {
     return (fours[0][0] + fours[0][1]) + (fours[0][2] + fours[0][3]);
 }
 
-static inline float exponential(float x) { /* 2^n * e^rest, to about 1e-7 of its value */
+/* 2^n * e^rest, to about 1e-7 of its value; the polynomial is that of Cephes' expf. */
+static inline float exponential(float x) {
     x = x < -87 ? -87 : x > 88 ? 88 : x;
     float shifted = x * 1.44269504f + 12582912.0f; /* adding 1.5 * 2^23 rounds to an integer */
     float n = shifted - 12582912.0f;
@@ -173,7 +174,7 @@ static void meet(Work *work, long *stage) {
         atomic_store(&work->stages, now + 1);
     }
     for (int turns = 0; atomic_load(&work->stages) == now;)
-        if (++turns > 200000) sched_yield();
+        if (++turns > 2000) sched_yield();
 }
 
 /* ---- Products ---- */
@@ -225,7 +226,8 @@ static void sums_of(int rows, const Number *x, int64_t inputs, const Number *til
 enum Kind { PLAIN, ADD, GATE };
 
 static void store(enum Kind kind, Number *y, const Lanes *sums) {
-    const float *values = (const float *)sums, *up = values + LANES;
+    float values[2 * LANES], *up = values + LANES;
+    memcpy(values, sums, sizeof values);
     if (kind == PLAIN)
         for (int i = 0; i < 2 * LANES; i++) y[i] = narrow(values[i]);
     else if (kind == ADD)
@@ -254,6 +256,8 @@ static void product(Work *work, long *stage, enum Kind kind, const Number *x, in
                     const Number *packed, Number *y, int64_t outputs) {
     int64_t width = kind == GATE ? LANES : 2 * LANES, size = 2 * LANES * inputs;
     int64_t tiles = outputs / width, some = 1 + STREAM / (size * sizeof(Number));
+    int64_t most = 1 + tiles / (4 * work->threads); /* so that nobody waits for long */
+    if (some > most) some = most;
     for (int64_t i; (i = piece(work, *stage, (tiles + some - 1) / some)) >= 0;)
         for (int64_t tile = i * some; tile < (i + 1) * some && tile < tiles; tile++)
             multiply_tile(work->step->rows, kind, x, inputs, packed + tile * size, y + tile * width, outputs);
