@@ -121,9 +121,10 @@ def warm():
 
 
 def cpu_seconds(function, *args) -> float:
-    """The shorter of two runs: the machine may do something else in one of them."""
+    """The shortest of a few runs: in one, Python may tidy up after all the other tests, or another
+    program may have taken the processor's caches."""
     best = 1e9
-    for _ in range(2):
+    for _ in range(5):
         start = time.process_time()
         function(*args)
         best = min(best, time.process_time() - start)
