@@ -28,12 +28,16 @@ from duel import (
 )
 
 from reasoning_from_scratch import ch06
+from reasoning_from_scratch.compiled import decoder_for
 from reasoning_from_scratch.config import TrainConfig
+from reasoning_from_scratch.device import decoding_threads, threads
 from reasoning_from_scratch.memory import checkpoint_blocks, fit_memory
 from reasoning_from_scratch.optim import AdamW
-from reasoning_from_scratch.qwen3 import Qwen3Model
+from reasoning_from_scratch.qwen3 import KVCache, Qwen3Model
 from reasoning_from_scratch.sampling import generate, sample_next_token
 from reasoning_from_scratch.trainer import update_policy
+from reasoning_from_scratch.twin import twin_for_decoding
+from reasoning_from_scratch.weights import load_model_and_tokenizer
 
 FIGURE = Path(__file__).parent / "cost_per_token.png"
 BUDGET = 8e9
@@ -84,6 +88,34 @@ def sampling(work: Work) -> list[Result]:
         best = min(caches, key=times.get)  # the peer at its fastest
         results.insert(0, faster(title, ours, times[best], f"transformers, {best} cache", 2.5))
     return results
+
+
+def decoding(work: Work) -> list[Result]:
+    """A decoding step in C against the same step of the twin, in operations of torch."""
+    rows = []
+    for name, model, count, tokens in (
+        ("tiny model", load_model_and_tokenizer("tiny-base")[0], 64, min(64, work.new_tokens)),
+        (f"{work.layers} layers", random_model(work.cfg, work.layers), work.rollouts,
+         work.new_tokens),
+    ):  # fmt: skip
+        steps = {"C": decoder_for(model, count, tokens),
+                 "twin": twin_for_decoding(model, count, tokens)}  # fmt: skip
+        with threads(decoding_threads(model)):
+            times = in_turn({kind: partial(decode_all, model, decode, count, tokens)
+                             for kind, decode in steps.items()}, work.rounds)  # fmt: skip
+        rows.append(Result(f"a decoding step of {count} rows, {name}", seconds(times["C"] / tokens),
+                           f"twin: {seconds(times['twin'] / tokens)}", times["twin"] / times["C"]))
+    return rows
+
+
+@torch.no_grad()
+def decode_all(model, decode, rows: int, tokens: int) -> None:
+    """Steps after a prompt of 60 tokens, without drawing."""
+    cache = KVCache(model.cfg["n_layers"])
+    ids = torch.ones(rows, 60, dtype=torch.long)
+    model.fill_cache(ids, cache)
+    for _ in range(tokens):
+        decode(ids[:, :1], cache=cache)
 
 
 @torch.no_grad()

@@ -28,6 +28,7 @@ from duel import FULL, TOY, Result, Work  # noqa: E402
 
 ROWS: dict[str, Callable[[Work], list[Result]]] = {
     "sampling": qwen_rows.sampling,
+    "decoding": qwen_rows.decoding,
     "training": qwen_rows.training,
     "grpo-step": tiny_rows.grpo_step,
     "quickstart": tiny_rows.quickstart,

@@ -8,6 +8,7 @@ import peers
 import torch
 from duel import Result, Work, faster, in_turn, run_python, seconds
 
+from reasoning_from_scratch.compiled import decoder_for
 from reasoning_from_scratch.config import TrainConfig, resolved
 from reasoning_from_scratch.distribution import sample_next_token, uniform
 from reasoning_from_scratch.evaluation import evaluate
@@ -77,14 +78,16 @@ def evaluation(work: Work) -> list[Result]:
         found[f"refilled {rows}"] = generate(model, prompts, max_new_tokens=limit, temperature=1.0,
                                              stop_ids=stop_ids, max_rows=rows)  # fmt: skip
 
-    def fixed():
-        found["fixed"] = fixed_batches(model, prompts, limit, stop_ids, ROWS)
+    def fixed(name: str, rows: int, decode):
+        found[name] = fixed_batches(model, decode, prompts, limit, stop_ids, rows)
 
-    def alone():
-        found["alone"] = fixed_batches(model, prompts, limit, stop_ids, 1)
-
-    times = in_turn({"few": lambda: refilled(ROWS), "all": lambda: refilled(64), "fixed": fixed,
-                     "alone": alone}, work.rounds)  # fmt: skip
+    times = in_turn({
+        "few": lambda: refilled(ROWS),
+        "all": lambda: refilled(64),
+        "fixed": lambda: fixed("fixed", ROWS, model),
+        "our steps": lambda: fixed("our steps", ROWS, decoder_for(model, ROWS, limit)),
+        "alone": lambda: fixed("alone", 1, model),
+    }, work.rounds)  # fmt: skip
     ids = {name: [group[0].ids for group in groups] for name, groups in found.items()}
     assert all(other == ids["alone"] for other in ids.values()), "the sides must do the same work"
     lengths = sorted(map(len, ids["alone"]))
@@ -93,13 +96,17 @@ def evaluation(work: Work) -> list[Result]:
     assert [row["tokens"] for row in result.rows] == [len(x) for x in ids["alone"]]
     return [
         faster(f"{title}, {ROWS} rows", times["few"], times["fixed"], "fixed batches", 2),
+        Result(f"{title}, {ROWS} rows", seconds(times["few"]),
+               f"fixed batches, our decoding steps: {seconds(times['our steps'])}",
+               times["our steps"] / times["few"]),
         faster(f"{title}, 64 rows", times["all"], times["alone"], "one by one", 6),
-    ]
+    ]  # fmt: skip
 
 
 @torch.no_grad()
-def fixed_batches(model, prompts, limit: int, stop_ids: set[int], size: int) -> list[list[Sample]]:
-    """Batches that run until their last answer has ended: the same tokens, nothing refilled."""
+def fixed_batches(model, decode, prompts, limit: int, stop_ids: set[int], size: int):
+    """Batches that run until their last answer has ended: the same tokens, nothing refilled.
+    `decode` takes the steps; it is the model itself, or what generate() uses."""
     groups = []
     for start in range(0, len(prompts), size):
         batch = prompts[start:start + size]
@@ -122,6 +129,6 @@ def fixed_batches(model, prompts, limit: int, stop_ids: set[int], size: int) -> 
                     sample.finished = token in stop_ids
             if all(sample.finished for sample in samples):
                 break
-            logits = model(tokens[:, None], cache=cache)[:, -1]
+            logits = decode(tokens[:, None], cache=cache)[:, -1]
         groups += [[sample] for sample in samples]
     return groups
