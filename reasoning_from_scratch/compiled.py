@@ -20,7 +20,13 @@ from torch import Tensor, nn
 
 from reasoning_from_scratch.device import seeded_model
 from reasoning_from_scratch.kv_cache import KVCache
-from reasoning_from_scratch.qwen3 import Qwen3Model, rope_angles
+from reasoning_from_scratch.qwen3 import (
+    FeedForward,
+    GroupedQueryAttention,
+    Qwen3Model,
+    TransformerBlock,
+    rope_angles,
+)
 from reasoning_from_scratch.twin import FEWEST_STEPS, is_plain_norm, is_sharded, twin_for_decoding
 
 SOURCE = Path(__file__).with_name("decode.c")
@@ -119,12 +125,16 @@ Step = _structure(
 )
 
 
+KNOWN = {Qwen3Model, nn.ModuleList, TransformerBlock, GroupedQueryAttention, FeedForward}
+
+
 def fits_decode_c(model: nn.Module) -> bool:
     """Whether decode.c computes what this model does: a Qwen3 as it is, its weights on the CPU,
     its sizes full registers."""
-    if type(model) is not Qwen3Model or is_sharded(model):
-        return False
     leaves = [part for part in model.modules() if not list(part.children())]
+    others = {type(part) for part in model.modules()} - {type(part) for part in leaves}
+    if type(model) is not Qwen3Model or others - KNOWN or is_sharded(model):
+        return False
     norms = [part for part in leaves if is_plain_norm(part)]
     tables = [part for part in leaves if type(part) in (nn.Linear, nn.Embedding)]
     weights, dtype = list(model.parameters()), model.tok_emb.weight.dtype

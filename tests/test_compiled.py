@@ -25,7 +25,7 @@ from reasoning_from_scratch.device import threads
 from reasoning_from_scratch.kv_cache import KVCache
 from reasoning_from_scratch.lora import add_lora
 from reasoning_from_scratch.memory import checkpoint_blocks
-from reasoning_from_scratch.qwen3 import Qwen3Model, RMSNorm
+from reasoning_from_scratch.qwen3 import FeedForward, Qwen3Model, RMSNorm
 from reasoning_from_scratch.sampling import generate
 from reasoning_from_scratch.twin import twin_for_decoding
 
@@ -192,7 +192,9 @@ def test_only_what_it_computes_fits_decode_c():
     sharded.final_norm.scale.device_mesh = "as FSDP2's weights have"
     uneven.final_norm.eps = 1e-3
     mixed.out_head.to(torch.bfloat16)
-    for model in (lora, biased, shifted, sharded, uneven, mixed, elsewhere.to("meta")):
+    other = model_that_fits()
+    other.trf_blocks[0].ff.__class__ = type("WithAnotherActivation", (FeedForward,), {})
+    for model in (lora, biased, shifted, sharded, uneven, mixed, other, elsewhere.to("meta")):
         assert not fits_decode_c(model)
 
 
