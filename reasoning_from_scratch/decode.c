@@ -260,7 +260,8 @@ static void product(Work *work, long *stage, enum Kind kind, const Number *x, in
     if (some > most) some = most;
     for (int64_t i; (i = piece(work, *stage, (tiles + some - 1) / some)) >= 0;)
         for (int64_t tile = i * some; tile < (i + 1) * some && tile < tiles; tile++)
-            multiply_tile(work->step->rows, kind, x, inputs, packed + tile * size, y + tile * width, outputs);
+            multiply_tile(work->step->rows, kind, x, inputs, packed + tile * size,
+                          y + tile * width, outputs);
     meet(work, stage);
 }
 
@@ -383,7 +384,8 @@ static void attention(Work *work, long *stage, const Layer *layer) {
         Number *keys = layer->keys + i * step->capacity * size;
         Number *values = layer->values + i * step->capacity * size;
         for (int64_t head = 0; head < heads; head++) {
-            rms_norm(fresh + (group * heads + head) * size, layer->query_norm, size, m->eps, normed);
+            rms_norm(fresh + (group * heads + head) * size, layer->query_norm, size, m->eps,
+                     normed);
             turn(normed, cos, sin, size, queries + head * size);
         }
         rms_norm(fresh + (m->heads + group) * size, layer->key_norm, size, m->eps, normed);
