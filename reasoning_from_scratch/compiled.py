@@ -25,7 +25,7 @@ from reasoning_from_scratch.qwen3 import (
     GroupedQueryAttention,
     Qwen3Model,
     TransformerBlock,
-    rope_angles,
+    rope_tables,
 )
 from reasoning_from_scratch.twin import FEWEST_STEPS, is_plain_norm, is_sharded, twin_for_decoding
 
@@ -205,11 +205,11 @@ class CompiledDecoder:
         positions = cache.extend()  # (B,)
         for layer, keys, values in zip(self.layers, cache.keys, cache.values, strict=True):
             layer.keys, layer.values = keys.data_ptr(), values.data_ptr()
-        angles = rope_angles(positions, self.cfg["head_dim"], self.cfg["rope_base"])
         dtype = self.tok_emb.weight.dtype
+        cos, sin = rope_tables(positions, self.cfg["head_dim"], self.cfg["rope_base"], dtype)
         logits = torch.empty(len(in_idx), 1, self.model.vocab, dtype=dtype)
-        tensors = (in_idx.contiguous(), positions, angles.cos().to(dtype), angles.sin().to(dtype))
-        pointers = [tensor.data_ptr() for tensor in (*tensors, logits)]
+        tensors = (in_idx.contiguous(), positions, cos, sin, logits)
+        pointers = [tensor.data_ptr() for tensor in tensors]
         step = Step(len(in_idx), cache.keys[0].shape[2], torch.get_num_threads(), *pointers)
         self.library.decode(ctypes.byref(self.model), ctypes.byref(step))
         return logits

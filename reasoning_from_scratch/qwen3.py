@@ -68,17 +68,17 @@ def _norm(cfg, width):
     return RMSNorm(width, dtype=cfg["dtype"])
 
 
-def rope_angles(positions, head_dim, theta_base):
-    """Position p turns the i-th pair of features by p / theta^(2i / head_dim)."""
+def rope_tables(positions, head_dim, theta_base, dtype):
+    """Position p turns the i-th pair of features by p / theta^(2i / head_dim): cos and sin."""
     exponents = torch.arange(0, head_dim, 2, device=positions.device).float() / head_dim
     angles = positions[..., None].float() / theta_base**exponents  # (..., T, head_dim / 2)
-    return torch.cat([angles, angles], dim=-1)  # (..., T, head_dim)
+    angles = torch.cat([angles, angles], dim=-1)  # (..., T, head_dim)
+    return angles.cos().to(dtype), angles.sin().to(dtype)
 
 
 def compute_rope_params(head_dim, theta_base=10_000, context_length=4096, dtype=torch.float32):
     """Tables of cos and sin for positions 0 .. context_length - 1, each (T, head_dim)."""
-    angles = rope_angles(torch.arange(context_length), head_dim, theta_base)
-    return angles.cos().to(dtype), angles.sin().to(dtype)
+    return rope_tables(torch.arange(context_length), head_dim, theta_base, dtype)
 
 
 def apply_rope(x, cos, sin, offset=0):
@@ -190,9 +190,9 @@ class Qwen3Model(nn.Module):
             positions, mask, causal = plan_without_cache(in_idx, attention_mask)
         else:
             positions, mask, causal, slots, real = plan_with_cache(in_idx, cache, attention_mask)
-        angles = rope_angles(positions, self.cfg["head_dim"], self.cfg["rope_base"])[:, None]
         x = self.tok_emb(in_idx if real is None else in_idx[real][None])
-        cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+        size, base = self.cfg["head_dim"], self.cfg["rope_base"]
+        cos, sin = rope_tables(positions[:, None], size, base, x.dtype)
         if mask is not None:  # attention would turn True and False into numbers in every layer
             mask = torch.zeros_like(mask, dtype=x.dtype).masked_fill_(~mask, -torch.inf)
         return x, AttentionPlan(cos, sin, mask, causal, slots, layout, real)

@@ -3,9 +3,12 @@
 import torch
 
 from reasoning_from_scratch.qwen3 import Qwen3Model
+from reasoning_from_scratch.sampling import generate
+
+PROMPTS = [[1, 2, 3], [4, 5], [6, 7, 8, 9]]
 
 
-def small_model(vocab_size=13, seed=0, sharpness=6.0, n_layers=2):
+def small_model(vocab_size=13, seed=0, sharpness=6.0, n_layers=2, **other_sizes):
     config = {
         "vocab_size": vocab_size,
         "context_length": 256,
@@ -18,6 +21,7 @@ def small_model(vocab_size=13, seed=0, sharpness=6.0, n_layers=2):
         "n_kv_groups": 2,
         "rope_base": 10_000.0,
         "dtype": torch.float32,
+        **other_sizes,
     }
     # A generator of its own, so that no test depends on which ran before it.
     with torch.random.fork_rng():
@@ -26,3 +30,10 @@ def small_model(vocab_size=13, seed=0, sharpness=6.0, n_layers=2):
     with torch.no_grad():
         model.out_head.weight *= sharpness
     return model.eval()
+
+
+def drawn(model, max_new_tokens=40, **settings):
+    """Ids and log-probabilities of 12 samples, 5 at a time."""
+    settings |= {"max_new_tokens": max_new_tokens, "stop_ids": {0}, "max_rows": 5}
+    samples = [sample for group in generate(model, PROMPTS, 4, **settings) for sample in group]
+    return [s.ids for s in samples], [x for s in samples for x in s.logprobs]

@@ -7,6 +7,7 @@ import subprocess
 
 import pytest
 import torch
+from small_model import drawn, small_model
 
 from reasoning_from_scratch import compiled
 from reasoning_from_scratch.compiled import (
@@ -25,8 +26,7 @@ from reasoning_from_scratch.device import threads
 from reasoning_from_scratch.kv_cache import KVCache
 from reasoning_from_scratch.lora import add_lora
 from reasoning_from_scratch.memory import checkpoint_blocks
-from reasoning_from_scratch.qwen3 import FeedForward, Qwen3Model, RMSNorm
-from reasoning_from_scratch.sampling import generate
+from reasoning_from_scratch.qwen3 import FeedForward, RMSNorm
 from reasoning_from_scratch.twin import twin_for_decoding
 
 needs_compiler = pytest.mark.skipif(
@@ -34,7 +34,6 @@ needs_compiler = pytest.mark.skipif(
 )
 DTYPES = [torch.float32, torch.bfloat16]
 REGISTERS = {0: [], 8: ["-march=haswell"], 4: ["-march=x86-64"]}  # numbers in one; 0: as here
-PROMPTS = [[1, 2, 3], [4, 5], [6, 7, 8, 9]]
 
 
 @pytest.fixture(params=REGISTERS, ids="registers of {}".format)
@@ -47,29 +46,16 @@ def flags(request):
     return [*FLAGS, *REGISTERS[request.param]]
 
 
-def model_that_fits(dtype=torch.float32, seed=0, **other):
-    """Its norms differ from each other, and its next tokens are far from evenly likely."""
-    config = {
-        "vocab_size": 96,
-        "context_length": 256,
-        "emb_dim": 64,
-        "n_heads": 6,
-        "n_layers": 2,
-        "hidden_dim": 160,
-        "head_dim": 32,
-        "qk_norm": True,
-        "n_kv_groups": 2,
-        "rope_base": 10_000.0,
-        "dtype": dtype,
-    }
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        model = Qwen3Model({**config, **other})
-        with torch.no_grad():
-            model.out_head.weight *= 6
-            for norm in (part for part in model.modules() if isinstance(part, RMSNorm)):
-                norm.scale.uniform_(0.5, 1.5)
-    return model.eval().requires_grad_(False)
+SIZES = {"emb_dim": 64, "n_heads": 6, "hidden_dim": 160, "head_dim": 32}
+
+
+def model_that_fits(dtype=torch.float32, vocab_size=96, **other):
+    """Its norms differ from each other, too."""
+    model = small_model(vocab_size, **{**SIZES, "dtype": dtype, **other})
+    generator = torch.Generator().manual_seed(0)
+    for norm in (part for part in model.modules() if isinstance(part, RMSNorm)):
+        norm.scale.data.uniform_(0.5, 1.5, generator=generator)
+    return model.requires_grad_(False)
 
 
 def read_prompts(model, rows, seed=0):
@@ -134,21 +120,15 @@ def test_to_the_last_bit_whatever_else_is_in_the_batch_and_with_any_threads(dtyp
             assert torch.equal(several_steps(decoder, cache, tokens), together)
 
 
-def drawn(model, **settings):
-    groups = generate(model, PROMPTS, 4, max_new_tokens=60, stop_ids={0}, max_rows=5, **settings)
-    samples = [sample for group in groups for sample in group]
-    return [s.ids for s in samples], [x for s in samples for x in s.logprobs]
-
-
 @needs_compiler
 @pytest.mark.parametrize("settings", [{"temperature": 0.0}, {}, {"top_p": 0.8}, {"top_k": 4}])
 def test_the_same_tokens(settings, monkeypatch):
     model = model_that_fits()
     assert isinstance(decoder_for(model, 5, 60), CompiledDecoder)
-    ids, logprobs = drawn(model, **settings)
+    ids, logprobs = drawn(model, 60, **settings)
     monkeypatch.setattr(compiled, "load_library", lambda dtype: None)
     assert not isinstance(decoder_for(model, 5, 60), CompiledDecoder)
-    other_ids, other_logprobs = drawn(model, **settings)
+    other_ids, other_logprobs = drawn(model, 60, **settings)
     assert ids == other_ids
     if settings != {"temperature": 0.0}:  # rows ended at different times, and were refilled
         assert len({len(x) for x in ids}) > 3
@@ -223,7 +203,7 @@ def test_without_a_working_compiler_all_works(compiler, fresh_libraries, monkeyp
     model = model_that_fits()
     assert load_library(torch.float32) is None
     assert type(decoder_for(model, 5, 60)) is type(twin_for_decoding(model, 5, 60))
-    assert len(drawn(model)[0]) == 12
+    assert len(drawn(model, 60)[0]) == 12
 
 
 def test_a_cache_folder_that_cannot_be_made(fresh_libraries, monkeypatch):

@@ -2,19 +2,17 @@
 
 import pytest
 import torch
-from small_model import small_model
+from small_model import drawn, small_model
 
 from reasoning_from_scratch import twin as twins
 from reasoning_from_scratch.lora import add_lora
 from reasoning_from_scratch.memory import checkpoint_blocks
 from reasoning_from_scratch.qwen3 import Qwen3Model
-from reasoning_from_scratch.sampling import generate
 from reasoning_from_scratch.twin import JoinedAttention, PackedLinear, twin_for_decoding
 
 needs_onednn = pytest.mark.skipif(
     not twins._can_pack(torch.float32), reason="this build of torch has no oneDNN"
 )
-PROMPTS = [[1, 2, 3], [4, 5], [6, 7, 8, 9]]
 
 
 @pytest.fixture
@@ -29,12 +27,6 @@ def packed_layers(model):
 
 def joined(model):
     return [part for part in model.modules() if type(part) is JoinedAttention]
-
-
-def drawn(model, **settings):
-    groups = generate(model, PROMPTS, 4, max_new_tokens=40, stop_ids={0}, max_rows=5, **settings)
-    samples = [sample for group in groups for sample in group]
-    return [s.ids for s in samples], [x for s in samples for x in s.logprobs]
 
 
 @needs_onednn
