@@ -27,7 +27,7 @@ from reasoning_from_scratch.rollouts import Group, Together, alone, sample_step
 log = logging.getLogger("reasoning_from_scratch")
 
 LOOK_AGAIN = 0.2  # seconds: on Windows a wait without an end does not hear Ctrl-C
-ENDING = 30.0  # seconds for the thread to end; it looks before each token
+ENDING = 30.0  # seconds for the thread to end; it looks before each decoding step
 
 
 def may_begin(step: int, version: int, max_steps_off_policy: int) -> bool:
@@ -56,14 +56,13 @@ class Sampled:
 class Sampler:
     """A thread that samples, and all that it and the trainer exchange.
 
-    `sample(model, step=..., clock=..., version=...)` gives the groups of a step.
+    `sample(model, step=..., clock=..., version=..., before_step=...)` gives the groups of a step.
     """
 
     def __init__(self, model: nn.Module, sample: Callable, config, first_step: int) -> None:
         self.sample, self.config, self.first_step = sample, config, first_step
         self.trainer_weights = changing(model)
         self.model = sampling_copy(model)
-        self.model.register_forward_pre_hook(self.look)
         self.published = [weight.clone() for weight in self.trainer_weights]
         self.version = first_step
         self.changed = threading.Condition()  # its lock guards everything below and `published`
@@ -120,7 +119,8 @@ class Sampler:
         version = self.begin(step)
         start = time.perf_counter()
         # The trainer's clock is not ours: what it shows is where the trainer's time goes.
-        groups = self.sample(self.model, step=step, clock=Clock(), version=version)
+        groups = self.sample(self.model, step=step, clock=Clock(), version=version,
+                             before_step=self.look)  # fmt: skip
         with self.changed:
             self.sampled[step] = Sampled(groups, start, time.perf_counter())
             self.changed.notify_all()
@@ -134,7 +134,7 @@ class Sampler:
             copy_weights(self.published, changing(self.model))
             return self.version
 
-    def look(self, *_: object) -> None:
+    def look(self) -> None:
         if self.ended:
             raise Ended
 

@@ -27,7 +27,13 @@ from reasoning_from_scratch.qwen3 import (
     TransformerBlock,
     rope_tables,
 )
-from reasoning_from_scratch.twin import FEWEST_STEPS, is_plain_norm, is_sharded, twin_for_decoding
+from reasoning_from_scratch.twin import (
+    FEWEST_STEPS,
+    has_hooks,
+    is_plain_norm,
+    is_sharded,
+    twin_for_decoding,
+)
 
 SOURCE = Path(__file__).with_name("decode.c")
 FLAGS = ["-O3", "-march=native", "-std=gnu11", "-shared", "-fPIC"]
@@ -133,7 +139,7 @@ def fits_decode_c(model: nn.Module) -> bool:
     its sizes full registers."""
     leaves = [part for part in model.modules() if not list(part.children())]
     others = {type(part) for part in model.modules()} - {type(part) for part in leaves}
-    if type(model) is not Qwen3Model or others - KNOWN or is_sharded(model):
+    if type(model) is not Qwen3Model or others - KNOWN or is_sharded(model) or has_hooks(model):
         return False
     norms = [part for part in leaves if is_plain_norm(part)]
     tables = [part for part in leaves if type(part) in (nn.Linear, nn.Embedding)]

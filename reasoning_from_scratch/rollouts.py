@@ -165,13 +165,14 @@ def step_problems(problems: Sequence[Problem], config, step: int, round: int = 0
 def sample_groups(
     model, tokenizer, problems: Sequence[Problem], config, step: int,
     places: Sequence[int] | None = None, on_group: Callable[[Group], None] | None = None,
-    version: int | None = None,
+    version: int | None = None, before_step: Callable[[], None] | None = None,
 ) -> list[Group]:  # fmt: skip
     """Stage 2: sample a group of rollouts for each problem, without gradient.
 
     `places` are the problems' places within the step (default: 0, 1, ...): together with `step`
     they choose the random streams, whoever samples. `version` is the policy's (default: `step`).
-    `on_group` gets each group as soon as its last rollout has ended.
+    `on_group` gets each group as soon as its last rollout has ended. What `before_step` raises
+    ends the sampling, also in the middle of a rollout.
     """
     groups: dict[int, Group] = {}
     prompts = [tokenizer.encode(problem_prompt(problem)) for problem in problems]
@@ -197,6 +198,7 @@ def sample_groups(
         max_rows=config.sample_rows,
         keep_sets=config.keep_sampling_mask,
         on_group=finished,
+        before_step=before_step,
     )
     return [groups[i] for i in range(len(problems))]
 
@@ -267,6 +269,7 @@ def sample_step(
     model, tokenizer, problems: Sequence[Problem], config, step: int, clock: Clock,
     on_group: Callable[[Group], None] | None = None, version: int | None = None,
     own: Callable[[Sequence[int]], Sequence[int]] = list, together: Together = alone,
+    before_step: Callable[[], None] | None = None,
 ) -> list[Group]:  # fmt: skip
     """Stages 1 to 3 of one step: its problems, their rollouts, the rewards.
 
@@ -286,7 +289,7 @@ def sample_step(
         chosen = dict(enumerate(step_problems(problems, config, step, round), len(groups)))
         places = own(list(chosen))
         sample = partial(sample_groups, model, tokenizer, [chosen[place] for place in places],
-                         config, step, places, rewarded, version)  # fmt: skip
+                         config, step, places, rewarded, version, before_step)  # fmt: skip
         with clock("sampling"):
             groups += together(sample)
         if sum(not group.uniform for group in groups) >= config.problems_per_step:

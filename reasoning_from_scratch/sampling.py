@@ -258,6 +258,7 @@ def generate(
     on_group: Callable[[int, list[Sample]], None] | None = None,
     first_sample: int = 0,
     keep_sets: bool = False,
+    before_step: Callable[[], None] | None = None,
 ) -> list[list[Sample]]:
     """`num_samples` rollouts for each prompt; temperature 0 is greedy.
 
@@ -265,6 +266,7 @@ def generate(
     prompt as (step, problem), by default (0, its index); `first_sample` numbers its first rollout,
     so that more can be drawn later. `on_group(prompt index, samples)` is called when all samples
     of a prompt have ended. `keep_sets` records for each token those that top-p and top-k left.
+    `before_step()` is called before each look at the model: what it raises ends the sampling.
     """
     _check_request(model, prompts, num_samples, max_new_tokens, temperature, top_p, top_k, streams)
     streams = streams or [(0, i) for i in range(len(prompts))]
@@ -281,6 +283,8 @@ def generate(
     batch = _Batch(decoder, n_rows, max_new_tokens, stop_ids, policy, keep_sets)
     unfinished, count = [num_samples] * len(prompts), decoding_threads(model)
     while batch.fill(queue):
+        if before_step:
+            before_step()
         with threads(count):
             ended = batch.record(batch.decode())
         for row in ended:

@@ -83,14 +83,20 @@ class JoinedFeedForward(FeedForward):
 
 def twin_for_decoding(model: nn.Module, rows: int, steps: int) -> nn.Module:
     """A twin that decodes batches of about `rows` rows; all that it need not change is shared.
-    The model itself where it is sharded, or so few steps would not pay for the packing."""
-    if steps < FEWEST_STEPS:
+    The model itself where it is sharded, where hooks want to see or change what its parts
+    compute, or where so few steps would not pay for the packing."""
+    if steps < FEWEST_STEPS or is_sharded(model) or has_hooks(model):
         return model
-    return model if is_sharded(model) else _twin(model, rows)
+    return _twin(model, rows)
 
 
 def is_sharded(model: nn.Module) -> bool:
     return any(hasattr(weight, "device_mesh") for weight in model.parameters())
+
+
+def has_hooks(model: nn.Module) -> bool:
+    """A hook is called by the part that it was put on, which a faster decoder leaves out."""
+    return any(part._forward_hooks or part._forward_pre_hooks for part in model.modules())
 
 
 def _worth_it(part: nn.Module, rows: int) -> bool:

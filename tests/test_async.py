@@ -27,6 +27,7 @@ from reasoning_from_scratch.async_rollouts import (
     sampling_copy,
 )
 from reasoning_from_scratch.clock import Clock
+from reasoning_from_scratch.compiled import CompiledDecoder, load_library
 from reasoning_from_scratch.config import resolved
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.gradients import accumulate_gradient, prepared_part
@@ -150,7 +151,7 @@ class World:
         self.began, self.lags, self.updates = [], [], 0
         monkeypatch.setattr(module, "sample_step", self.sample)
 
-    def sample(self, model, tokenizer, problems, config, own, step, clock, version):
+    def sample(self, model, tokenizer, problems, config, own, step, clock, version, before_step):
         self.began.append(step)
         assert model() == [version]
         self.sampling(self, step)
@@ -263,22 +264,44 @@ def test_bad_weights_end_the_run_in_words(tmp_path):
 
 
 class Pace:
-    """Makes every forward pass of a model take so long, from when it is set."""
+    """Makes every decoding step take so long, from when it is set; `seen` are those who decode."""
 
     def __init__(self, monkeypatch):
-        self.seconds = 0.0
-        forward = Qwen3Model.forward
-        monkeypatch.setattr(
-            Qwen3Model, "forward", lambda *a, **k: (time.sleep(self.seconds), forward(*a, **k))[1]
-        )
+        self.seconds, self.seen = 0.0, set()
+        for kind, name in ((Qwen3Model, "forward"), (CompiledDecoder, "__call__")):
+            monkeypatch.setattr(kind, name, self.slowed(kind, getattr(kind, name)))
+
+    def slowed(self, kind, step):
+        def wait(*inputs, **options):
+            self.seen.add(kind)
+            time.sleep(self.seconds)
+            return step(*inputs, **options)
+
+        return wait
 
 
+FITS_DECODE_C = {"vocab_size": 64, "head_dim": 16}
+decoders = pytest.mark.parametrize(
+    "sizes, decoder",
+    [
+        ({}, Qwen3Model),
+        pytest.param(FITS_DECODE_C, CompiledDecoder, marks=pytest.mark.skipif(
+            load_library(torch.float32) is None, reason="this machine has no C compiler")),
+    ],
+    ids=["torch", "C"],
+)  # fmt: skip
+
+
+@decoders
 @pytest.mark.parametrize("how", ["close", "forget", "error"])
-def test_leaving_early_ends_the_thread_in_the_middle_of_a_rollout(tmp_path, monkeypatch, how):
+def test_leaving_early_ends_the_thread_in_the_middle_of_a_rollout(
+    tmp_path, monkeypatch, how, sizes, decoder
+):
     config = resolved(toy_config(tmp_path, max_steps_off_policy=1, max_new_tokens=200))
-    world, pace = toy_world(tmp_path), Pace(monkeypatch)
+    world, pace = toy_world(tmp_path, **sizes), Pace(monkeypatch)
     groups = async_rollouts(world["model"], world["tokenizer"], toy_problems(), config)
     next(groups)
+    assert pace.seen == {decoder}
     pace.seconds = 0.2  # the next steps would take 40 seconds each
     start = time.perf_counter()
     if how == "close":

@@ -178,6 +178,15 @@ def test_only_what_it_computes_fits_decode_c():
         assert not fits_decode_c(model)
 
 
+@pytest.mark.parametrize("part", ["", "trf_blocks.1.ff", "trf_blocks.0.att.q_norm", "out_head"])
+def test_a_hook_is_called_and_what_it_changes_counts(part):
+    model = model_that_fits()
+    with_hook = model_that_fits()
+    with_hook.get_submodule(part).register_forward_hook(lambda part, inputs, output: 2 * output)
+    assert not fits_decode_c(with_hook) and decoder_for(with_hook, 5, 60) is with_hook
+    assert drawn(model, 60) != drawn(with_hook, 60)
+
+
 def test_tiles_of_bfloat16_are_left_to_onednn(monkeypatch):
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: True)
     assert fits_decode_c(model_that_fits()) and not fits_decode_c(model_that_fits(torch.bfloat16))

@@ -227,6 +227,19 @@ def test_what_all_prompts_begin_with_is_read_once():
     assert ids(found) == ids(alone)
 
 
+def test_what_is_raised_before_a_step_ends_the_sampling():
+    steps = []
+
+    def third_time_unlucky():
+        steps.append(len(steps))
+        if len(steps) == 3:
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        draw(PROMPTS, 4, stop_ids=set(), before_step=third_time_unlucky)
+    assert steps == [0, 1, 2]
+
+
 def test_a_small_prefill_budget_changes_nothing(monkeypatch):
     whole = ids(draw(PROMPTS, 3))
     monkeypatch.setattr(sampling, "PREFILL_TOKENS", 7)
