@@ -23,6 +23,7 @@ from reasoning_from_scratch.grading import (
     extract_final_candidate,
     judge,
 )
+from reasoning_from_scratch.own_task import Verifier
 from reasoning_from_scratch.problems import Problem, load_problems
 from reasoning_from_scratch.prompts import problem_prompt, render_prompt
 from reasoning_from_scratch.sampling import Sample, generate
@@ -47,6 +48,7 @@ def evaluate(
     max_rows: int = 64,
     prompt_fn: Callable[[str], str] = render_prompt,
     fallback: str | None = None,
+    verifier: Verifier | None = None,
     progress: bool = False,
     name: str = "",
     model_name: str = "",
@@ -55,12 +57,15 @@ def evaluate(
 
     With `out_path`, each problem's lines are on disk as soon as it is answered, and a second call
     with the same settings goes on where the first was killed. Only what is boxed is graded,
-    unless `fallback` (see extract_final_candidate) says what else to read.
+    unless `fallback` (see extract_final_candidate) says what else to read. A `verifier` of your
+    own grades instead: right is what it pays 1 or more.
     """
-    check_problems(problems)
+    check_problems(problems, graded=verifier is None)
     limits = {"max_new_tokens": max_new_tokens, "num_samples": num_samples, "seed": seed}
     limits |= {"temperature": temperature, "top_p": top_p, "top_k": top_k}
-    settings = limits | describe(model, tokenizer, problems, prompt_fn, fallback)
+    settings = limits | describe(
+        model, tokenizer, problems, prompt_fn, answer_source(fallback, verifier)
+    )
     file = AnswerFile(out_path, settings, num_samples)
     todo = [index for index in range(len(problems)) if index not in file.groups]
     bar = tqdm(total=len(problems), initial=len(problems) - len(todo), disable=not progress,
@@ -68,7 +73,8 @@ def evaluate(
 
     def on_group(position: int, samples: list[Sample]) -> None:
         index = todo[position]
-        file.add(index, answer_rows(index, problems[index], samples, tokenizer, fallback))
+        rows = answer_rows(index, problems[index], samples, tokenizer, fallback, verifier)
+        file.add(index, rows)
         bar.update()
 
     prompts = [tokenizer.encode(problem_prompt(problems[index], prompt_fn)) for index in todo]
@@ -91,18 +97,25 @@ def sampling_speed(drawn: list[list[Sample]], seconds: float, file: AnswerFile) 
     return sum(len(sample.ids) for group in drawn for sample in group) / seconds
 
 
-def check_problems(problems: Sequence[Problem]) -> None:
+def check_problems(problems: Sequence[Problem], graded: bool = True) -> None:
     """Refuses to measure what cannot be measured."""
     if not problems:
         raise UserError("there are no problems to evaluate; check --problems and --limit")
-    for problem in problems:
+    for problem in problems if graded else ():
         try:
             check_truth(problem.answer)
         except UserError as error:
             raise UserError(f"problem {problem.id}: {error}") from None
 
 
-def describe(model, tokenizer, problems, prompt_fn, fallback) -> dict[str, Any]:
+def answer_source(fallback: str | None, verifier: Verifier | None) -> str:
+    """Who reads the answers, and where."""
+    if verifier:
+        return f"the text, by {verifier.name}"
+    return "the last box" if fallback is None else f"the last box, {fallback}"
+
+
+def describe(model, tokenizer, problems, prompt_fn, source: str) -> dict[str, Any]:
     """The part of the card that says what was asked of what, so that scores can be compared."""
     # As the model reads it: a tokenizer may wrap it in a chat template.
     prompt = tokenizer.decode(tokenizer.encode(prompt_fn("{problem}")))
@@ -116,7 +129,7 @@ def describe(model, tokenizer, problems, prompt_fn, fallback) -> dict[str, Any]:
         "prompt": prompt,
         "prompt_hash": short_hash(prompt.encode()),
         "stop_id": tokenizer.eos_token_id,
-        "answer_read_from": "the last box" if fallback is None else f"the last box, {fallback}",
+        "answer_read_from": source,
         "grader_version": GRADER_VERSION,
     }
 
@@ -150,14 +163,16 @@ def measured_on(model) -> dict[str, str]:
 
 
 def answer_rows(
-    index: int, problem: Problem, samples: list[Sample], tokenizer, fallback: str | None
-) -> list[dict]:
+    index: int, problem: Problem, samples: list[Sample], tokenizer, fallback: str | None,
+    verifier: Verifier | None,
+) -> list[dict]:  # fmt: skip
     """One dict per sampled answer, in the order in which it is written."""
     rows = []
     for number, sample in enumerate(samples):
         text = tokenizer.decode(sample.ids[:-1] if sample.finished else sample.ids)
         extracted = extract_final_candidate(text, fallback=fallback)
-        verdict = judge(extracted, problem.answer) if extracted else "unparsed"
+        if verifier and not extracted:
+            extracted = text  # your verifier may look outside of boxes
         rows.append({
             "index": index + 1,  # counted from 1, as in chapter 3
             "sample": number,
@@ -165,12 +180,23 @@ def answer_rows(
             "gtruth_answer": problem.answer,
             "generated_text": text,
             "extracted": extracted,
-            "correct": verdict == "correct",
-            "parsed": verdict in ("correct", "wrong"),
+            **verdict_on(text, extracted, problem, verifier),
             "tokens": len(sample.ids),
             "stopped": sample.finished,  # False: cut off at the limit
         })  # fmt: skip
     return rows
+
+
+def verdict_on(
+    text: str, extracted: str | None, problem: Problem, verifier: Verifier | None
+) -> dict[str, Any]:
+    """The verdict on one answer, and what a verifier of your own pays for it."""
+    if verifier:
+        reward, failure = verifier(text, problem)
+        return {"correct": reward >= 1, "parsed": not failure, "reward": reward,
+                "reward_failure": failure}  # fmt: skip
+    verdict = judge(extracted, problem.answer) if extracted else "unparsed"
+    return {"correct": verdict == "correct", "parsed": verdict in ("correct", "wrong")}
 
 
 # --- the command ---

@@ -14,7 +14,8 @@ METRICS = [
     Metric("env/all/<part>", "mean of one reward part; `correct` is the share of right answers, "
            "`format` of answers that end by themselves with a readable box", "rises"),
     Metric("env/all/reward_failed", "with --reward: share of calls of your verifier that raised, "
-           "took too long or returned no number", "0; logs.log tells the first ones"),
+           "took too long or returned no number", "0; logs.log has an example of each kind; 1 for "
+           "3 steps ends the run"),
     Metric("<eval>/env/all/correct", "held-out accuracy, greedy unless --eval-samples > 1; "
            "`eval_acc` is the same number", "rises with the reward; falling alone: the reward is "
            "gamed"),

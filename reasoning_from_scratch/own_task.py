@@ -2,16 +2,17 @@
 
     rfs train --problems my_task.py:problems --reward my_task.py:reward
 
-A verifier that raises, answers something else than a number or takes too long is reported with
-its problem and the answer, counts as 0, and the run goes on. The file itself is your program:
-nothing keeps it from what a program may do.
+A verifier that raises, answers something else than a number or takes too long pays 0 for that
+answer, and the run goes on: the step says how often that happened, with one example. If it fails
+on all answers for some steps, the run stops. The file itself is your program: nothing keeps it
+from what a program may do.
 """
 
 import importlib.util
-import logging
 import signal
 import threading
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
 
@@ -20,10 +21,7 @@ from reasoning_from_scratch.safe_text import one_line, visible
 
 REWARD_SECONDS = 5.0  # for one call of a verifier
 LARGEST_REWARD = 1e18  # the square of a larger one is no number in float32
-REPORTED = 10  # failures told in full; the rest shows in env/all/reward_failed
-SHOWN = 300  # characters of a problem or answer in such a report
-
-log = logging.getLogger("reasoning_from_scratch")
+SHOWN = 300  # characters of a problem or answer in the report of a failure
 
 
 def is_own(name: str | None) -> bool:
@@ -65,42 +63,52 @@ class Verifier:
     """reward(text, problem) of the reader, called so that nothing it does ends the run."""
 
     def __init__(self, function: Callable, seconds: float = REWARD_SECONDS) -> None:
-        self.function, self.seconds, self.failures = function, seconds, 0
+        self.function, self.seconds = function, seconds
+        self.name = f"{function.__module__}.{function.__qualname__}"
 
-    def __call__(self, text: str, problem) -> tuple[float, bool]:
-        """The reward, and whether the verifier failed (its reward is 0 then)."""
+    def __call__(self, text: str, problem) -> tuple[float, str]:
+        """The reward, and how the verifier failed: "" if it did not, else the reward is 0."""
         try:
             value = with_limit(self.seconds, self.function, text, problem)
         except TooSlow:
-            why = f"took longer than {self.seconds:g} s"
+            return 0.0, f"took longer than {self.seconds:g} s"
         except (Exception, SystemExit) as error:
-            why = f"raised {type(error).__name__}: {error}"
-        else:
-            if is_number(value):
-                return float(value), False
-            why = f"returned {value!r:.80}, which is not a finite number"
-        self.report(why, text, problem)
-        return 0.0, True
+            return 0.0, f"raised {type(error).__name__}: {error}"
+        if is_number(value):
+            return float(value), ""
+        return 0.0, f"returned no finite number: {value!r:.80}"
 
     def value(self, text: str, problem) -> float:
         """The reward alone."""
         return self(text, problem)[0]
 
-    def report(self, why: str, text: str, problem) -> None:
-        self.failures += 1
-        if self.failures <= REPORTED:
-            last = "; further failures are only counted" if self.failures == REPORTED else ""
-            log.warning(
-                "the reward function %s, so this rollout gets 0. Problem %s: %s Answer: %s%s",
-                one_line(why, SHOWN), one_line(problem.id, SHOWN), shown(problem.problem),
-                shown(text), last,
-            )  # fmt: skip
 
-
-@lru_cache(maxsize=16)
 def own_verifier(name: str) -> Verifier:
-    """The verifier that --reward names; the same one for a whole run, so that it can count."""
+    """The verifier that --reward names."""
     return Verifier(own_function(name))
+
+
+def failure_kind(failure: str) -> str:
+    """Failures of one kind differ in what stands after the colon: "raised KeyError: ..."."""
+    return failure.partition(":")[0]
+
+
+def failure_reports(rollouts: Sequence, told: set[str]) -> list[str]:
+    """A sentence for each kind of failure that is not `told` yet: how often, and one example."""
+    failed = [rollout for rollout in rollouts if rollout.failure]
+    reports = []
+    for kind, count in Counter(failure_kind(rollout.failure) for rollout in failed).items():
+        if kind in told:
+            continue
+        told.add(kind)
+        one = next(rollout for rollout in failed if failure_kind(rollout.failure) == kind)
+        reports.append(
+            f"the reward function failed on {count} of {len(rollouts)} answers, which get 0. It "
+            f"{one_line(one.failure, SHOWN)}. Problem {one_line(one.problem.id, SHOWN)}: "
+            f"{shown(one.problem.problem)} Answer: {shown(one.text)} "
+            "From now on such failures are only counted (env/all/reward_failed)"
+        )
+    return reports
 
 
 def shown(text: str) -> str:

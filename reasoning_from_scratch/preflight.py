@@ -17,9 +17,10 @@ from reasoning_from_scratch.config import preset
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation import EvalResult, evaluate, open_model
 from reasoning_from_scratch.logprobs import token_logprobs
+from reasoning_from_scratch.own_task import SHOWN, Verifier, own_verifier
 from reasoning_from_scratch.problems import Problem, load_problems
 from reasoning_from_scratch.prompts import problem_prompt
-from reasoning_from_scratch.safe_text import visible
+from reasoning_from_scratch.safe_text import one_line, visible
 
 GIB = 2**30
 
@@ -70,9 +71,13 @@ def preflight_summary(
     top_k: int = 0,
     seed: int = 0,
     max_rows: int = 64,
+    verifier: Verifier | None = None,
     progress: bool = False,
 ) -> Preflight:
-    """Samples groups from problems spread over the whole set, and judges whether they teach."""
+    """Samples groups from problems spread over the whole set, and judges whether they teach.
+
+    A `verifier` of your own decides what is right, as it does in training.
+    """
     if num_rollouts < 2:
         raise UserError("a group needs at least 2 rollouts; raise --rollouts")
     stride = max(1, len(problems) // num_problems)
@@ -81,7 +86,7 @@ def preflight_summary(
     result = evaluate(
         model, tokenizer, chosen, max_new_tokens=max_new_tokens, num_samples=num_rollouts,
         temperature=temperature, top_p=top_p, top_k=top_k, seed=seed, max_rows=max_rows,
-        progress=progress, name="preflight",
+        verifier=verifier, progress=progress, name="preflight",
     )  # fmt: skip
     seconds = time.perf_counter() - start
     live = live_share(result, num_rollouts)
@@ -104,14 +109,20 @@ def preflight_summary(
 
 
 def live_share(result: EvalResult, num_rollouts: int) -> float:
-    """The share of groups whose rollouts are neither all right nor all wrong."""
-    correct = [row["correct"] for row in result.rows]
-    groups = [correct[i : i + num_rollouts] for i in range(0, len(correct), num_rollouts)]
+    """The share of groups whose rollouts are neither all right nor all wrong, nor paid alike."""
+    paid = [row.get("reward", row["correct"]) for row in result.rows]
+    groups = [paid[i : i + num_rollouts] for i in range(0, len(paid), num_rollouts)]
     return sum(len(set(group)) > 1 for group in groups) / len(groups)
 
 
 def judge_groups(result: EvalResult, live: float, max_new_tokens: int) -> tuple[bool, str]:
     """Whether training can work, and the sentence that says why; the first cause that fits."""
+    failed = [row for row in result.rows if row.get("reward_failure")]
+    if 2 * len(failed) > len(result.rows):
+        return False, (
+            f"Your reward function failed on {len(failed)} of {len(result.rows)} answers: it "
+            f"{one_line(failed[0]['reward_failure'], SHOWN)}. Such answers get 0: mend it first."
+        )
     if live >= 0.1:
         slow = "" if live >= 0.3 else ", slowly: filter the problems by difficulty"
         cut = result.cutoff_share
@@ -206,9 +217,12 @@ class PreflightOptions:
     model: str = "tiny"
     """Model to start from: tiny, base, reasoning, a folder or a file."""
     problems: str | None = None
-    """Problem set to train on, or a .json or .jsonl file (default: what `rfs train` takes)."""
+    """Problem set to train on, a .json or .jsonl file, or FILE.py:FUNCTION (default: what
+    `rfs train` takes)."""
     data_path: str | None = None
     """File to read the problems from, instead of a download."""
+    reward: str | None = None
+    """Verifier of your own, FILE.py:FUNCTION (default: our grader compares the box)."""
     num_problems: int = 16
     """How many problems to try, spread over the set."""
     rollouts: int = 8
@@ -245,6 +259,7 @@ def preflight(options: PreflightOptions) -> int:
         model, tokenizer, problems, num_problems=options.num_problems, seed=options.seed,
         num_rollouts=options.rollouts, max_new_tokens=limit, temperature=options.temperature,
         top_p=options.top_p, top_k=options.top_k, max_rows=options.max_rows, progress=True,
+        verifier=own_verifier(options.reward) if options.reward else None,
     )  # fmt: skip
     print(summary.table())
     longest = max(len(tokenizer.encode(problem_prompt(p))) for p in problems[:200]) + limit

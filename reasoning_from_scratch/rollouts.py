@@ -36,6 +36,7 @@ class Rollout:
     finished: bool  # False: cut off at the length limit
     kept: list[list[int]] | None = None  # per token, what top-p and top-k left over; []: all
     rewards: dict[str, float] = field(default_factory=dict)
+    failure: str = ""  # how a verifier of one's own failed on it
     reward: float = 0.0
     advantage: float = 0.0
     policy_version: int = 0  # updates the weights had seen when sampling began
@@ -246,8 +247,11 @@ def reward_groups(groups: Sequence[Group], config, tokenizer) -> None:
                 think_ids,
             )
             if config.reward:
-                correct, failed = own_verifier(config.reward)(rollout.text, rollout.problem)
-                rollout.rewards |= {"correct": correct, "reward_failed": float(failed)}
+                correct, rollout.failure = own_verifier(config.reward)(
+                    rollout.text, rollout.problem
+                )
+                failed = float(bool(rollout.failure))
+                rollout.rewards |= {"correct": correct, "reward_failed": failed}
             rollout.reward = total_reward(rollout.rewards, weights, config.conditional_format)
             if config.overlong_penalty:
                 late = overlong_penalty(

@@ -244,8 +244,7 @@ def prepare_model(run: TrainingRun) -> None:
     run.problems = usable_problems(run.problems, **check)
     if run.eval_problems:
         run.eval_problems = usable_problems(run.eval_problems, **check)
-    # The preflight judges answers with the grader; a verifier of one's own shows in step 1.
-    if config.preflight and run.first_step == 0 and not config.reward:
+    if config.preflight and run.first_step == 0:
         with run.ranks.whole(model):
             if run.ranks.writes:
                 look_ahead(run)
@@ -267,6 +266,7 @@ def look_ahead(run: TrainingRun) -> None:
         num_rollouts=config.rollouts, max_new_tokens=config.max_new_tokens,
         temperature=config.temperature, top_p=config.top_p, top_k=config.top_k, seed=config.seed,
         max_rows=config.sample_rows,
+        verifier=own_verifier(config.reward) if config.reward else None,
     )  # fmt: skip
     log.log(logging.INFO if found.can_work else logging.WARNING, "preflight: %s", found.verdict)
 

@@ -17,7 +17,7 @@ from reasoning_from_scratch.json_files import finite, read_lines
 from reasoning_from_scratch.lora import lora_state
 from reasoning_from_scratch.metrics import with_short_names
 from reasoning_from_scratch.optim import AdamW
-from reasoning_from_scratch.own_task import own_verifier
+from reasoning_from_scratch.own_task import failure_reports, own_verifier
 from reasoning_from_scratch.parallel import Ranks
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.progress import Progress
@@ -34,6 +34,7 @@ from reasoning_from_scratch.tracker import Tracker
 PROBE_PROBLEMS = 4  # problems whose answers are followed through the whole run
 PAGE_REST = 20  # so many times as long as report.html took to write, it is left alone
 NONFINITE_LIMIT = 5  # so many steps in a row without a finite gradient end the run
+FAILED_LIMIT = 3  # and so many in which a verifier of one's own failed on every answer
 
 
 @dataclass
@@ -58,6 +59,7 @@ class TrainingRun:
     done: int = 0  # steps whose update is in the weights
     page_end: float = 0.0  # when report.html was written last, and how long that took
     page_seconds: float = 0.0
+    told: set[str] = field(default_factory=set)  # how the verifier failed, as far as it was said
     settled: int = -1  # optimizer steps in the finished training steps; -1 while one finishes
 
     def __enter__(self) -> "TrainingRun":
@@ -114,6 +116,9 @@ class TrainingRun:
         """All rollouts of a step for people and machines, before any group is dropped."""
         if not self.ranks.writes:
             return
+        rollouts = [rollout for group in groups for rollout in group.rollouts]
+        for report in failure_reports(rollouts, self.told):
+            log.warning("%s, step %d: %s", split, step, report)
         self.folder.lock.check()
         with self.clock("report"):
             write_iteration(
@@ -218,6 +223,13 @@ class TrainingRun:
         if len(recent) == NONFINITE_LIMIT and all(row["optim/nonfinite"] for row in recent):
             return (f"loss or gradient was not finite in {NONFINITE_LIMIT} steps in a row; the "
                     "weights are those of the last finite update. Lower --lr")  # fmt: skip
+        recent = rows[-FAILED_LIMIT:]  # fewer in a run of fewer steps
+        tried = len(recent) == FAILED_LIMIT or self.done == self.config.steps
+        if tried and all(row.get("env/all/reward_failed") == 1 for row in recent):
+            steps = "the only step" if len(recent) == 1 else f"{len(recent)} steps in a row"
+            return (f"the reward function {self.config.reward} failed on every answer of {steps}, "
+                    "so there was nothing to learn from; logs.log says how. Mend it and train "
+                    "again")  # fmt: skip
         return f"{found[0]} (--stop-on-alarm)" if found and self.config.stop_on_alarm else ""
 
     # -- saving

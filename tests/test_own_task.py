@@ -1,8 +1,8 @@
 """Problems and verifiers of the reader's own: what they may be, and what they cannot break."""
 
 import json
-import logging
 import math
+import re
 import signal
 import threading
 import time
@@ -11,16 +11,18 @@ import pytest
 import torch
 from toy import toy_config, toy_world
 
-from reasoning_from_scratch.config import resolved
+from reasoning_from_scratch.config import replaced, resolved
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.own_task import (
-    REPORTED,
     TooSlow,
     Verifier,
+    failure_reports,
     own_function,
     with_limit,
 )
 from reasoning_from_scratch.problems import Problem, load_problems
+from reasoning_from_scratch.rollouts import Rollout
+from reasoning_from_scratch.train_command import told_end
 from reasoning_from_scratch.trainer import train
 
 PROBLEM = Problem("own/0", "What is 1 + 1?\x1b[2J", "2")
@@ -86,30 +88,29 @@ def test_held_out_problems_come_from_the_same_file(tmp_path):
 
 @pytest.mark.parametrize("value", [1, 0.5, True, -2.0, torch.tensor(0.25)])
 def test_numbers_are_rewards(value):
-    assert Verifier(lambda text, problem: value)("a", PROBLEM) == (float(value), False)
+    assert Verifier(lambda text, problem: value)("a", PROBLEM) == (float(value), "")
 
 
 @pytest.mark.parametrize("value", [None, "1", b"1", math.nan, math.inf, [1.0], 10**400,
                                    torch.zeros(2), object()])  # fmt: skip
-def test_what_is_no_number_counts_as_0_and_is_reported(value, caplog):
-    with caplog.at_level(logging.WARNING, "reasoning_from_scratch"):
-        assert Verifier(lambda text, problem: value)("the answer", PROBLEM) == (0.0, True)
-    (record,) = caplog.records
-    assert "not a finite number" in record.getMessage()
+def test_what_is_no_number_counts_as_0_and_is_said(value):
+    paid, why = Verifier(lambda text, problem: value)("the answer", PROBLEM)
+    assert paid == 0.0 and why.startswith("returned no finite number: ")
 
 
-@pytest.mark.parametrize("error", [ValueError("bad\x1b[2J"), KeyError(1), RecursionError(),
+@pytest.mark.parametrize("error", [ValueError("bad"), KeyError(1), RecursionError(),
                                    MemoryError(), SystemExit(1)])  # fmt: skip
-def test_an_error_is_reported_with_problem_and_answer(error, caplog):
+def test_an_error_is_a_reward_of_0(error):
     def reward(text, problem):
         raise error
 
-    with caplog.at_level(logging.WARNING, "reasoning_from_scratch"):
-        assert Verifier(reward)("the answer", PROBLEM) == (0.0, True)
-    said = caplog.records[0].getMessage()
-    for words in (type(error).__name__, "own/0", "What is 1 + 1?", "the answer"):
-        assert words in said
-    assert "\x1b" not in said  # nothing that a model wrote acts on the terminal
+    paid, why = Verifier(reward)("the answer", PROBLEM)
+    assert paid == 0.0 and why.startswith(f"raised {type(error).__name__}: ")
+
+
+def test_a_function_of_another_signature_is_a_reward_of_0():
+    paid, why = Verifier(lambda text: 1.0)("the answer", PROBLEM)
+    assert paid == 0.0 and "raised TypeError: " in why and "takes 1 positional argument" in why
 
 
 def test_ctrl_c_is_no_error_of_the_verifier():
@@ -120,13 +121,23 @@ def test_ctrl_c_is_no_error_of_the_verifier():
         Verifier(reward)("a", PROBLEM)
 
 
-def test_reports_end_and_counting_goes_on(caplog):
-    verifier = Verifier(lambda text, problem: None)
-    with caplog.at_level(logging.WARNING, "reasoning_from_scratch"):
-        for _ in range(REPORTED + 5):
-            verifier("a" * 10_000, PROBLEM)
-    assert len(caplog.records) == REPORTED and verifier.failures == REPORTED + 5
-    assert all(len(record.getMessage()) < 1_000 for record in caplog.records)
+def failed(why, text="the answer"):
+    return Rollout(PROBLEM, [], [], [], [], text, True, failure=why)
+
+
+def test_each_kind_of_failure_is_told_once_with_its_count_and_an_example():
+    rollouts = [failed("raised KeyError: 1\x1b[2J"), failed(""), failed("raised KeyError: 2"),
+                failed("took longer than 5 s")]  # fmt: skip
+    told = set()
+    first, second = failure_reports(rollouts, told)
+    for words in ("failed on 2 of 4 answers", "raised KeyError: 1", "own/0", "What is 1 + 1?",
+                  "the answer"):  # fmt: skip
+        assert words in first
+    assert "failed on 1 of 4 answers" in second and "took longer than 5 s" in second
+    assert "\x1b" not in first  # nothing that a model wrote acts on the terminal
+    assert failure_reports(rollouts, told) == []
+    (other,) = failure_reports([failed("raised OSError: " + "a" * 10_000, "b" * 10_000)], told)
+    assert len(other) < 1_500
 
 
 def endless(text, problem):
@@ -153,7 +164,7 @@ def catastrophic(text, problem):
 @pytest.mark.parametrize("reward", [endless, stubborn, catastrophic])
 def test_a_slow_verifier_is_stopped(reward):
     start = time.monotonic()
-    assert Verifier(reward, seconds=0.1)("a", PROBLEM) == (0.0, True)
+    assert Verifier(reward, seconds=0.1)("a", PROBLEM) == (0.0, "took longer than 0.1 s")
     assert time.monotonic() - start < 5
 
 
@@ -185,7 +196,8 @@ def test_outside_of_the_main_thread_a_slow_verifier_is_left_behind():
     assert outside_of_the_main_thread(refused) and time.monotonic() - start < 1.5
     assert outside_of_the_main_thread(lambda: with_limit(5.0, lambda: 3)) == 3
     failing = Verifier(lambda text, problem: 1 / 0)
-    assert outside_of_the_main_thread(lambda: failing("a", PROBLEM)) == (0.0, True)
+    paid, why = outside_of_the_main_thread(lambda: failing("a", PROBLEM))
+    assert paid == 0.0 and why.startswith("raised ZeroDivisionError")
 
 
 # ---- in a run
@@ -203,7 +215,68 @@ def reward(text, problem):
     assert all(row["env/all/reward_failed"] > 0 for row in rows)
     assert all(row["env/all/reward/total"] == row["env/all/correct"] > 0 for row in rows)
     log = (tmp_path / "run" / "logs.log").read_text()
+    assert log.count("the reward function failed on") == 1
     assert "raised ValueError: no q, please" in log and "toy/" in log
+    lines = open(tmp_path / "run" / "train_iteration_000001_rollout_summaries.jsonl")
+    said = [json.loads(line)["steps"][0]["logs"].get("reward_failure") for line in lines]
+    assert set(said) == {None, "raised ValueError: no q, please"}
+
+
+BROKEN = {
+    "raises": "def reward(text, problem):\n    return 1 / 0\n",
+    "signature": "def reward(text):\n    return 1.0\n",
+    "nan": "def reward(text, problem):\n    return float('nan')\n",
+}
+
+
+@pytest.mark.parametrize("text", BROKEN.values(), ids=BROKEN)
+def test_a_verifier_that_fails_on_every_answer_ends_the_run(tmp_path, text):
+    path = write(tmp_path, text)
+    config = toy_config(tmp_path / "run", steps=9, reward=f"{path}:reward", eval_every=2)
+    result = train(config, quiet=True, **toy_world(tmp_path))
+    assert len(result.rows) == 3
+    assert re.search(r"task.py:reward failed on every answer of 3 steps in a row", result.stopped)
+    log = (tmp_path / "run" / "logs.log").read_text()
+    assert log.count("the reward function failed on") == 1  # at step 0's evaluation
+    assert "failed on 8 of 8 answers" in log
+
+
+def test_a_short_run_of_nothing_but_failures_is_not_called_done(tmp_path):
+    path = write(tmp_path, BROKEN["raises"])
+    config = toy_config(tmp_path / "run", steps=2, reward=f"{path}:reward")
+    result = train(config, quiet=True, **toy_world(tmp_path))
+    assert len(result.rows) == 2 and "failed on every answer of 2 steps" in result.stopped
+    assert told_end(result, "done") == 1
+
+
+def test_failures_that_end_do_not_end_the_run(tmp_path):
+    path = write(tmp_path, f"""
+from pathlib import Path
+asked = Path({str(tmp_path / "asked")!r})
+def reward(text, problem):
+    with asked.open("a") as file:
+        file.write("x")
+    return 1 / 0 if asked.stat().st_size <= 64 else 0.0
+""")  # fmt: skip
+    config = toy_config(tmp_path / "run", steps=4, reward=f"{path}:reward")
+    world = {**toy_world(tmp_path), "eval_problems": []}
+    result = train(replaced(config, report_every=0), quiet=True, **world)
+    failed_on = [row["env/all/reward_failed"] for row in result.rows]
+    assert result.stopped == "" and failed_on[0] == 1 and failed_on[-1] == 0
+
+
+def test_the_preflight_asks_your_verifier_too(tmp_path):
+    path = write(tmp_path, "def reward(text, problem):\n    return 0.5 * ('a' in text)\n")
+    settings = {"reward": f"{path}:reward", "steps": 1, "preflight": True}
+    train(toy_config(tmp_path / "run", **settings), quiet=True, **toy_world(tmp_path))
+    log = (tmp_path / "run" / "logs.log").read_text()
+    assert re.search(r"preflight: Training can work.* \d+% of groups have a signal", log)
+    broken = write(tmp_path, BROKEN["nan"], "broken.py")
+    settings |= {"reward": f"{broken}:reward"}
+    train(toy_config(tmp_path / "other", **settings), quiet=True, **toy_world(tmp_path))
+    log = (tmp_path / "other" / "logs.log").read_text()
+    assert "preflight: Your reward function failed on 64 of 64 answers" in log
+    assert "returned no finite number: nan" in log
 
 
 def test_the_probes_of_a_report_are_judged_by_your_verifier_too(tmp_path):

@@ -162,7 +162,7 @@ def test_the_same_groups(ray, world, tmp_path, changes):
             assert same, (a.place, b.place)
 
 
-def test_what_a_verifier_says_is_heard(ray, world, tmp_path):
+def test_how_a_verifier_failed_is_told(ray, world, tmp_path):
     trained(tmp_path, "run", sampler="ray", steps=1, num_samplers=1)
     assert "an answer like the question" in (tmp_path / "run" / "logs.log").read_text()
 

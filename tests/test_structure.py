@@ -34,7 +34,9 @@ MAX_FILE, MAX_FUNCTION, MAX_MEDIAN = 320, 50, 15
 # What may be bigger, how big, and why. An entry that is no longer needed fails the test.
 BIGGER_FILES: dict[str, tuple[int, str]] = {
 }
-BIGGER_FUNCTIONS: dict[str, tuple[int, str]] = {}
+BIGGER_FUNCTIONS: dict[str, tuple[int, str]] = {
+    "evaluation.py:evaluate": (60, "21 lines of parameters, and what they mean"),
+}
 
 FILES = sorted(path for path in PACKAGE.rglob("*.py"))
 

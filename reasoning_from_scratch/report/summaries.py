@@ -53,7 +53,8 @@ def _only_step(rollout) -> dict:
         "reward": rollout.reward,
         "episode_done": True,
         "metrics": dict(rollout.rewards),
-        "logs": {"problem": rollout.problem.problem, "answer": rollout.problem.answer},
+        "logs": {"problem": rollout.problem.problem, "answer": rollout.problem.answer}
+        | ({"reward_failure": rollout.failure} if rollout.failure else {}),
     }
 
 
