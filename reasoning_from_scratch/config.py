@@ -12,6 +12,7 @@ from tyro.constructors import PrimitiveConstructorSpec
 
 from reasoning_from_scratch.config_checks import check_choices, check_sizes, fits
 from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.losses import CLIPPING
 from reasoning_from_scratch.optim import lora_learning_rate
 from reasoning_from_scratch.own_task import is_own
 
@@ -47,6 +48,8 @@ PRESETS: dict[str, dict[str, Any]] = {
     "qwen3": {"problems": "math-train", "eval_problems": "math-500", "max_new_tokens": 512,
               "lr": 1e-6},
 }  # fmt: skip
+
+LAG_WEIGHT = 2.0  # the cap on p_start / p_sampler where the sampler lags
 
 # --smoke: at most this much of everything.
 SMOKE = {
@@ -115,9 +118,9 @@ class TrainConfig:
     length_constant: float | None = None
     """Tokens per rollout in the denominator of aggregate=constant (default: max-new-tokens)."""
     clip_low: float = 0.8
-    """Lower bound of the ratio."""
+    """Lower bound of the ratio p / p_start, where the objective has one (ppo, cispo, gspo)."""
     clip_high: float = 1.2
-    """Upper bound of the ratio."""
+    """Upper bound of that ratio; p_start is the trainer's own when the step began."""
     dro_beta: float = 0.05
     """Strength of the squared log-ratio in the dro objective."""
     kl: KL = "none"
@@ -127,15 +130,15 @@ class TrainConfig:
     kl_importance_weighted: bool = False
     """Multiply the KL term by the ratio, for rollouts of an older policy."""
     drop_uniform_groups: Annotated[bool, arg(aliases=["--remove-constant-reward-groups"])] = True
-    """Groups whose rewards are all equal cost no forward pass."""
+    """Groups whose rewards are all equal cost no training pass, unless a KL term needs it."""
     active_sampling: bool = False
     """Sample further problems until problems-per-step groups have a signal."""
     truncate_importance: float | None = None
-    """Upper bound of the weight for the gap between sampler and trainer (default: no weight)."""
+    """Cap on the weight p_start / p_sampler (default: 2 if the sampler lags and the loss clips)."""
     sequence_mask_threshold: float | None = None
     """Leave out rollouts with negative advantage that drifted further than this from the policy."""
-    keep_sampling_mask: bool = False
-    """Renormalise the trainer's distribution over the tokens that top-p and top-k kept."""
+    keep_sampling_mask: bool | None = None
+    """Train on the tokens that top-p and top-k kept, as was sampled (default: yes if they cut)."""
     reward_parts: RewardParts = field(default_factory=lambda: {"correct": 1.0})
     """Reward parts and their weights, e.g. correct=1 format=0.5."""
     conditional_format: bool = False
@@ -237,6 +240,11 @@ class TrainConfig:
     wandb: str | None = None
     """Also log to this Weights & Biases project (extra: wandb)."""
 
+    @property
+    def cuts(self) -> bool:
+        """Whether top-p or top-k leave tokens out."""
+        return self.top_p < 1 or self.top_k > 0
+
     def check(self) -> None:
         """Raise a UserError for the first value that cannot work."""
         check_sizes(self)
@@ -267,6 +275,11 @@ def resolved(config: TrainConfig) -> TrainConfig:
         config = replaced(config, **{k: min(v, getattr(config, k) or v) for k, v in SMOKE.items()})
     if config.length_constant is None:
         config = replaced(config, length_constant=float(config.max_new_tokens))
+    if config.keep_sampling_mask is None:
+        config = replaced(config, keep_sampling_mask=config.cuts)
+    if config.truncate_importance is None:
+        lags = config.max_steps_off_policy > 0 and config.objective in CLIPPING
+        config = replaced(config, truncate_importance=LAG_WEIGHT if lags else 0.0)
     return config
 
 

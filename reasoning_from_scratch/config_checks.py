@@ -53,8 +53,21 @@ def check_choices(config) -> None:
         )
     if config.kl != "none" and config.kl_coef == 0:
         raise UserError(f"--kl {config.kl} without --kl-coef has no effect; set it, e.g. 0.01")
-    if config.keep_sampling_mask and config.top_p == 1 and config.top_k == 0:
+    if config.truncate_importance and config.objective == "dro":
+        raise UserError("--truncate-importance weighs what lies between the sampler and the step's "
+                        "start, and dro's penalty covers that already: leave one out")  # fmt: skip
+    if config.kl == "reward" and not same_distribution(config):
+        raise UserError("--kl reward compares what the sampler wrote down with the reference, so "
+                        "both must be of one distribution: leave out --logprob-temperature and "
+                        "--no-keep-sampling-mask, or use --kl k3")  # fmt: skip
+    if config.keep_sampling_mask and not config.cuts:
         raise UserError("--keep-sampling-mask needs --top-p below 1 or --top-k above 0")
+
+
+def same_distribution(config) -> bool:
+    """Whether the trainer's log-probabilities are of the distribution that is sampled from."""
+    unmasked = config.cuts and config.keep_sampling_mask is False
+    return config.logprob_temperature in (None, config.temperature) and not unmasked
 
 
 def check_sharding(config) -> None:

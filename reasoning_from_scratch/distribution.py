@@ -178,7 +178,7 @@ def policy_distribution(
 class Draw(NamedTuple):
     tokens: Tensor  # (B,)
     logprobs: Tensor  # (B,) under the distribution drawn from; at temperature 0: the model's own
-    entropies: Tensor  # (B,) of the distribution at this temperature, before top-p and top-k
+    entropies: Tensor  # (B,) of the distribution drawn from; at temperature 0: the model's own
     weights: Tensor | None  # (B, K) 0 where cut; None where nothing is
     ids: Tensor | None  # (B, K) tokens of the weights; None: all, in order
 
@@ -241,8 +241,11 @@ def sample_next_token(
         index = _draw_index(weights, u[:, None])
         tokens = index if ids is None else ids.gather(-1, index)
     own = probs.gather(-1, tokens)[:, 0].log()
-    # -sum p log p, where log p = scaled - normalizer; clamped because 0 * -inf is not 0.
-    normalizer = scaled.gather(-1, tokens)[:, 0] - own
-    entropies = normalizer - torch.linalg.vecdot(probs, scaled.clamp_(min=-1e30))
-    logprobs = own if weights is None else own - weights.sum(-1).log()
-    return Draw(tokens[:, 0], logprobs, entropies, weights, ids)
+    if weights is None:
+        # -sum p log p, where log p = scaled - normalizer; clamped because 0 * -inf is not 0.
+        normalizer = scaled.gather(-1, tokens)[:, 0] - own
+        entropies = normalizer - torch.linalg.vecdot(probs, scaled.clamp_(min=-1e30))
+        return Draw(tokens[:, 0], own, entropies, None, None)
+    mass = weights.sum(-1)  # (B,)
+    entropies = mass.log() + torch.special.entr(weights).sum(-1) / mass
+    return Draw(tokens[:, 0], own - mass.log(), entropies, weights, ids)

@@ -11,7 +11,13 @@ from torch import Tensor, nn
 
 from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.logprobs import pack_kept, token_logprobs
-from reasoning_from_scratch.losses import kl_advantages, policy_loss, step_denominator, summarize
+from reasoning_from_scratch.losses import (
+    kl_advantages,
+    needs_start,
+    policy_loss,
+    step_denominator,
+    summarize,
+)
 from reasoning_from_scratch.parallel import ALONE, Ranks
 from reasoning_from_scratch.rollouts import Batch, Group, make_batch, micro_batches
 from reasoning_from_scratch.shared_prompts import shared_prompts
@@ -42,9 +48,8 @@ def prepared_part(
     having no gradient: dropping them saves time and changes nothing else.
     """
     denominator = whole_denominator(groups, config)
-    if config.drop_uniform_groups:
-        groups = [group for group in groups if group.live]
-    if not groups or not (config.kl in ("k2", "k3") or any(group.live for group in groups)):
+    groups = groups_with_gradient(groups, config)
+    if not groups:
         return None
     # Ranks share out groups, whose rows have a prompt in common, or rows where groups are few.
     # A KL that is paid in the reward compares the rollouts of a group.
@@ -63,11 +68,19 @@ def prepared_part(
     if config.kl == "reward":
         add_kl_to_advantages(batch, [len(rollouts) for rollouts in own or units[:1]],
                               config.kl_coef)  # fmt: skip
-    if config.truncate_importance and config.epochs * config.num_substeps > 1:
+    if needs_start(config) and config.epochs * config.num_substeps > 1:
         with ranks.whole(model):
             batch.start_logprobs = frozen_logprobs(model, batch, config)
     passes = len(micro_batches(batch.lengths.tolist(), config.micro_batch_tokens))
     return Part(batch, denominator, ranks.idle_passes(passes))
+
+
+def groups_with_gradient(groups: Sequence[Group], config: TrainConfig) -> Sequence[Group]:
+    """Those that a pass is worth. A KL term has a gradient where all rewards are equal, too."""
+    if config.kl != "none":
+        return groups
+    live = [group for group in groups if group.live]
+    return groups if live and not config.drop_uniform_groups else live
 
 
 def whole_denominator(groups: Sequence[Group], config: TrainConfig) -> float:
@@ -132,6 +145,7 @@ def accumulate_gradient(
     all_sums: list[dict[str, Tensor]] = []
     if part is None:
         return all_sums
+    narrow = NarrowGradients(model)
     for batch in passes_of(part, config):
         loss, sums = policy_loss(
             batch_logprobs(model, batch, config),
@@ -143,9 +157,44 @@ def accumulate_gradient(
             ref_logprobs=batch.ref_logprobs,
             start_logprobs=batch.start_logprobs,
         )
+        narrow.take()
         loss.backward()
         all_sums.append(sums)
+    narrow.put_back()
     return all_sums
+
+
+class NarrowGradients:
+    """Adds up the gradients of bfloat16 weights in float32, and rounds once, at the end.
+
+    Autograd would add each micro-batch to a bfloat16 `.grad`, whose numbers have 8 bits: what is
+    below 1/256 of the sum so far is lost, micro-batch after micro-batch.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self.parameters = [parameter for parameter in model.parameters()
+                           if torch.finfo(parameter.dtype).bits < 32]  # fmt: skip
+        self.sums: dict[nn.Parameter, Tensor] = {}
+
+    @torch.no_grad()
+    def take(self) -> None:
+        """Before a backward pass: what `.grad` holds goes to the sums."""
+        for parameter in self.parameters:
+            if parameter.grad is None:
+                continue
+            if parameter in self.sums:
+                self.sums[parameter] += parameter.grad
+            else:
+                self.sums[parameter] = parameter.grad.float()
+            parameter.grad = None
+
+    @torch.no_grad()
+    def put_back(self) -> None:
+        """After the last one: `.grad` holds the whole sum, rounded once."""
+        for parameter, total in self.sums.items():
+            if parameter.grad is not None:
+                total += parameter.grad
+            parameter.grad = total.to(parameter.dtype)
 
 
 class UpdateRecord:
@@ -168,7 +217,7 @@ class UpdateRecord:
         """optim/*. Loss and gradient norm are means over optimizer steps, the rest over tokens."""
         if not self.steps:  # no signal: nothing was computed, no weight moved
             names = ("grad_norm", "kl_loss", "clip_frac", "ratio_mean", "ratio_max",
-                     "kl_sample_train_v1", "kl_sample_train_v2")  # fmt: skip
+                     "importance_weight", "kl_sample_train_v1", "kl_sample_train_v2")  # fmt: skip
             empty = {"optim/loss": 0.0} | {f"optim/{name}": None for name in names}
             return empty | {"optim/lr": self.lr, "optim/updates": 0, "optim/nonfinite": 0}
         first, over_all = self.steps[0], summarize(self.sums)
@@ -177,7 +226,8 @@ class UpdateRecord:
             name: sum(step[name] for step in self.steps) / len(self.steps)
             for name in ("loss", "kl_loss", "grad_norm")
         }
-        whole = {name: over_all[name] for name in ("clip_frac", "ratio_mean", "ratio_max")}
+        names = ("clip_frac", "ratio_mean", "ratio_max", "importance_weight")
+        whole = {name: over_all[name] for name in names}
         # Only before the first update do sampler and trainer have the same weights.
         gap = {name: first[name] for name in ("kl_sample_train_v1", "kl_sample_train_v2")}
         result = {f"optim/{name}": value for name, value in (means | whole | gap).items()}

@@ -1,7 +1,18 @@
 """The policy loss: objective x aggregate x KL x filters, each a small pure function.
 
-All tensors are (B, T), one row per rollout; `mask` is 1 on sampled tokens. `old_logprobs`
-are those that the sampler wrote down. An objective gives a value per token, to be maximized.
+All tensors are (B, T), one row per rollout; `mask` is 1 on sampled tokens. Three records of
+log-probabilities must not be mixed up:
+
+    old_logprobs    what the sampler wrote down as it drew the token
+    start_logprobs  what the trainer itself computed when the step began
+    logprobs        what the trainer computes now, with gradient
+
+The first two differ a little even where both have the same weights: in bfloat16 they round
+differently, top-p may cut, the sampler may lag. A clip is to stop the *updates* of this step,
+so its ratio is p / p_start, and exactly 1 before the first update. What lies between p_start
+and the sampler is a separate weight, `truncated_importance_weights`.
+
+An objective gives a value per token, to be maximized.
 `aggregate` turns values into one number with a denominator that belongs to the whole step,
 so the losses of micro-batches add up to the loss of the big batch, however it was split.
 
@@ -57,13 +68,17 @@ def sequence_ratio(log_ratio: Tensor, mask: Tensor) -> Tensor:
     return mean.exp().expand_as(log_ratio)
 
 
+def ratio_of(objective: str, log_ratio: Tensor, mask: Tensor) -> Tensor:
+    """The ratio that belongs to an objective, (B, T): of each token, or gspo's of the rollout."""
+    return sequence_ratio(log_ratio, mask) if objective == "gspo" else log_ratio.exp()
+
+
 def objective_values(
-    settings, logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, mask: Tensor
+    settings, logprobs: Tensor, base_logprobs: Tensor, advantages: Tensor, mask: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Values, ratios and "this token is clipped", each (B, T), of the objective in settings."""
+    """Values, ratios p / p_base and "this token is clipped", each (B, T)."""
     kind, low, high = settings.objective, settings.clip_low, settings.clip_high
-    log_ratio = logprobs - old_logprobs
-    ratio = sequence_ratio(log_ratio, mask) if kind == "gspo" else log_ratio.exp()
+    ratio = ratio_of(kind, logprobs - base_logprobs, mask)
     clipped = torch.zeros_like(mask)
     if kind == "reinforce":
         values = reinforce(logprobs, advantages)
@@ -76,13 +91,22 @@ def objective_values(
         values = cispo(logprobs, ratio, advantages, low, high)
         clipped = (ratio < low) | (ratio > high)
     elif kind == "dro":
-        values = dro(logprobs, old_logprobs, advantages, settings.dro_beta)
+        values = dro(logprobs, base_logprobs, advantages, settings.dro_beta)
     else:
         raise ValueError(f"unknown objective {kind!r}; choose one of {', '.join(OBJECTIVES)}")
     return values, ratio.detach(), clipped & mask
 
 
 OBJECTIVES = ("reinforce", "importance_sampling", "ppo", "cispo", "dro", "gspo")
+
+# Those that bound what the updates of one step may do; their ratio is p / p_start. The others
+# are defined against the sampler's own probability.
+CLIPPING = ("ppo", "cispo", "gspo")
+
+
+def needs_start(settings) -> bool:
+    """Whether the loss asks what the trainer computed when the step began."""
+    return settings.objective in CLIPPING or bool(settings.truncate_importance)
 
 # --- one reducer, with a denominator that has a name ---
 
@@ -173,11 +197,9 @@ def kl_advantages(
 # --- filters for samples of another policy ---
 
 
-def truncated_importance_weights(
-    start_logprobs: Tensor, sampler_logprobs: Tensor, cap: float
-) -> Tensor:
-    """min(p_start / p_sampler, cap): repairs the sampler's differences, without huge weights."""
-    return (start_logprobs - sampler_logprobs).exp().clamp(max=cap).detach()
+def truncated_importance_weights(gap: Tensor, cap: float) -> Tensor:
+    """min(p_start / p_sampler, cap), gap being that ratio: a bias corrected, no weight huge."""
+    return gap.clamp(max=cap).detach()
 
 
 def off_policy_sequence_mask(
@@ -218,9 +240,9 @@ def policy_loss(
         metrics = summarize(all_sums)
 
     advantages is (B,), or (B, T). ref_logprobs is needed for kl k2 and k3 (kl='reward' is paid
-    through kl_advantages, before). start_logprobs matters only with truncate_importance: the
-    trainer's own log-probabilities when the step began; None means those of this very call,
-    which is right as long as each rollout is used for one update.
+    through kl_advantages, before). start_logprobs: the trainer's own log-probabilities when the
+    step began; None means those of this very call, which is right as long as each rollout is
+    used for one update.
     """
     mask = mask.bool()
     # Only sampled tokens may be read: where() also stops NaN and gradients elsewhere.
@@ -228,29 +250,30 @@ def policy_loss(
     if advantages.dim() == 1:
         advantages = advantages[:, None]
     advantages = advantages.expand_as(logprobs)
-    base, weight = _base_and_weight(
-        settings, logprobs, old_logprobs, start_logprobs, advantages, mask
-    )
+    # log p_start; detached, so that the ratio is 1 and its gradient that of log p.
+    start = logprobs.detach() if start_logprobs is None else torch.where(mask, start_logprobs, 0.0)
+    base = start if needs_start(settings) else old_logprobs
+    weight = _weights(settings, logprobs, start, old_logprobs, advantages, mask)
     values, ratio, clipped = objective_values(settings, logprobs, base, advantages, mask)
     pg_loss = -aggregate(values * weight, mask, settings.aggregate, denominator)
     kl_loss, kl_ref = _kl_part(settings, logprobs, old_logprobs, ref_logprobs, mask, denominator)
-    sums = _token_sums(logprobs.detach() - old_logprobs, ratio, clipped, weight, kl_ref, mask)
+    sums = _token_sums(logprobs.detach() - old_logprobs, ratio, weight, kl_ref, mask)
+    sums |= _clip_counts(settings.objective, clipped, mask)
     losses = {"loss": pg_loss + kl_loss, "pg_loss": pg_loss, "kl_loss": kl_loss}
     return losses["loss"], sums | {name: value.detach() for name, value in losses.items()}
 
 
-def _base_and_weight(settings, logprobs, old_logprobs, start_logprobs, advantages, mask):
-    """What the ratio is taken against, and each token's weight from the filters, both (B, T)."""
-    base, weight = old_logprobs, torch.ones_like(old_logprobs)
+def _weights(settings, logprobs, start, old_logprobs, advantages, mask) -> Tensor:
+    """Each token's weight from the filters, (B, T); 1 where there are none."""
+    weight = torch.ones_like(old_logprobs)
     if settings.truncate_importance:
-        base = logprobs if start_logprobs is None else torch.where(mask, start_logprobs, 0.0)
-        base = base.detach()
-        weight = truncated_importance_weights(base, old_logprobs, settings.truncate_importance)
+        gap = ratio_of(settings.objective, start - old_logprobs, mask)
+        weight = truncated_importance_weights(gap, settings.truncate_importance)
     if settings.sequence_mask_threshold:
         weight = weight * off_policy_sequence_mask(
             logprobs, old_logprobs, advantages, mask, settings.sequence_mask_threshold
         )
-    return base, weight
+    return weight
 
 
 def _kl_part(settings, logprobs, old_logprobs, ref_logprobs, mask, denominator):
@@ -270,12 +293,11 @@ def _kl_part(settings, logprobs, old_logprobs, ref_logprobs, mask, denominator):
     return settings.kl_coef * aggregate(values, mask, settings.aggregate, denominator), kl_ref
 
 
-def _token_sums(log_ratio, ratio, clipped, weight, kl_ref, mask) -> dict[str, Tensor]:
+def _token_sums(log_ratio, ratio, weight, kl_ref, mask) -> dict[str, Tensor]:
     """Sums over this micro-batch's sampled tokens; `summarize` divides those of all of them."""
     per_token = {
-        "clip_frac": clipped.float(),
         "ratio_mean": ratio,
-        "importance_weight_mean": weight,
+        "importance_weight": weight,
         "kl_sample_train_v1": -log_ratio,
         "kl_sample_train_v2": 0.5 * log_ratio**2,
     }
@@ -285,10 +307,21 @@ def _token_sums(log_ratio, ratio, clipped, weight, kl_ref, mask) -> dict[str, Te
     return sums | {"tokens": mask.sum(), "ratio_max": torch.where(mask, ratio, 0.0).max()}
 
 
+def _clip_counts(objective: str, clipped: Tensor, mask: Tensor) -> dict[str, Tensor]:
+    """How many were clipped, and of how many: tokens, or with gspo whole rollouts."""
+    if objective == "gspo":
+        clipped, mask = clipped.any(-1), mask.any(-1)  # (B,)
+    return {"clipped": clipped.sum(), "could_be_clipped": mask.sum()}
+
+
+AS_THEY_ARE = ("loss", "pg_loss", "kl_loss", "ratio_max")
+
+
 def summarize(all_sums: list[dict[str, Tensor]]) -> dict[str, float]:
     """Micro-batches' sums -> the step's figures: losses added up, the rest mean over tokens."""
     total = {name: sum(float(sums[name]) for sums in all_sums) for name in all_sums[0]}
+    clip_frac = total.pop("clipped") / max(total.pop("could_be_clipped"), 1.0)
     tokens = max(total.pop("tokens"), 1.0)
     total["ratio_max"] = max(float(sums["ratio_max"]) for sums in all_sums)
-    as_they_are = ("loss", "pg_loss", "kl_loss", "ratio_max")
-    return {name: v if name in as_they_are else v / tokens for name, v in total.items()}
+    means = {name: v if name in AS_THEY_ARE else v / tokens for name, v in total.items()}
+    return means | {"clip_frac": clip_frac}

@@ -31,29 +31,41 @@ METRICS = [
            "below 0.1"),
     Metric("env/all/ob_tokens_per_turn, total_*, turns_per_episode", "mean prompt length; sums "
            "over the step; always 1 turn", "-"),
-    Metric("advantage/mean, advantage/std", "over the rollouts of the step", "mean 0; std at most "
-           "1 with z-scores, less the more groups are uniform"),
-    Metric("optim/loss", "the number that is differentiated: -sum(objective) / denominator",
-           "near 0 on policy and without trend; not a measure of progress"),
+    Metric("advantage/mean, advantage/std", "over the rollouts of the step, before a KL that is "
+           "paid in the reward", "mean 0; std at most 1 with z-scores, less the more groups are "
+           "uniform"),
+    Metric("optim/loss", "the number that is differentiated: -sum(objective) / denominator, and "
+           "the KL term", "without trend; not a measure of progress. Near 0 on policy only with a "
+           "ratio (ppo, importance_sampling, gspo) and answers counted alike; with log p in it "
+           "(reinforce, cispo, dro) any number"),
     Metric("optim/grad_norm", "norm of the gradient before clipping; mean over optimizer steps",
            "steady; a spike of 20 times: look at that step's page"),
     Metric("optim/entropy", "-mean log q(token) of the sampled tokens, q the sampler's "
            "distribution", "falls slowly; near 0 early: collapsed; rising: dissolving"),
-    Metric("optim/token_entropy", "mean over positions of -sum q log q: the same with less noise",
-           "as optim/entropy"),
+    Metric("optim/token_entropy", "mean over positions of -sum q log q: the same with less noise. "
+           "q is after temperature, top-p and top-k", "as optim/entropy"),
     Metric("optim/kl_sample_train_v1", "mean(log q - log p), p the trainer's first forward pass "
-           "before the step's first update", "below 1e-6 in float32, 1e-3 in bfloat16"),
+           "before the step's first update", "below 1e-6 in float32, 1e-3 in bfloat16; without the "
+           "kept mask, or with another --logprob-temperature, it also holds that difference"),
     Metric("optim/kl_sample_train_v2", "mean((log q - log p)^2) / 2", "as v1; larger with lag, or "
            "with top-p and no kept mask"),
-    Metric("kl_policy_base", "mean k3 = ref/p - 1 - log(ref/p), an estimate of KL(p || start)",
+    Metric("kl_policy_base", "mean k3 = ref/p - 1 - log(ref/p) over all rollouts of the step, an "
+           "estimate of KL(p || start)",
            "grows from 0; 0.1 and more: far from the start"),
     Metric("kl_pre_post_v1, kl_pre_post_v2", "with --compute-post-kl: v1 and v2 between sampler "
            "and the policy after the update", "steady; a jump: too large an update"),
     Metric("optim/kl_loss", "kl_coef times the KL term in the loss", "small beside the reward"),
-    Metric("optim/ratio_mean, ratio_max", "p_new / q over sampled tokens, all passes",
-           "1 and 1 with a single pass; max below 10 with more"),
-    Metric("optim/clip_frac", "share of tokens whose gradient the clip takes away",
-           "0 with a single pass; below 0.3 with more"),
+    Metric("optim/ratio_mean, ratio_max", "over sampled tokens, all passes: p / p_start for ppo, "
+           "cispo and gspo (there one per rollout), p_start being the trainer's own when the step "
+           "began; p / q for reinforce, importance_sampling and dro; p / p_start for all with "
+           "--truncate-importance", "p / p_start: exactly 1 with one update per step; p / q: 1 "
+           "but for rounding, lag and a missing mask; max below 10 with more updates"),
+    Metric("optim/clip_frac", "ppo: share of tokens whose gradient the clip takes away; gspo: "
+           "share of rollouts; cispo: share of tokens whose weight is cut, their gradient stays; "
+           "others: 0", "0 with one update per step; below 0.3 with more"),
+    Metric("optim/importance_weight", "mean weight of a token: min(p_start / q, cap) with "
+           "--truncate-importance, 0 where --sequence-mask-threshold leaves a rollout out; else 1",
+           "near 1; far below: most of what was sampled no longer counts"),
     Metric("optim/lr, optim/updates", "learning rate; optimizer steps taken", "updates 0: no group "
            "had a signal"),
     Metric("optim/nonfinite", "optimizer steps left out because loss or gradient was not finite",

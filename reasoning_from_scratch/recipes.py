@@ -44,6 +44,7 @@ RECIPES = {
             "length_constant": 1,
             "temperature": 0.8,
             "top_p": 0.9,
+            "keep_sampling_mask": False,
             "logprob_temperature": 1.0,
         },
         "the book's first GRPO: summed log-probabilities, no KL; it samples more narrowly "
@@ -143,7 +144,6 @@ RECIPES = {
             "kl_importance_weighted": True,
             "sequence_mask_threshold": 0.5,
             "top_p": 0.95,
-            "keep_sampling_mask": True,
         },
         "unbiased KL, bad rollouts that the policy has left behind masked, and top-p's choice of "
         "tokens kept for training (the paper names no values; these are ours)",

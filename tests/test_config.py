@@ -11,6 +11,7 @@ from toy import toy_config, toy_world
 from reasoning_from_scratch import config as config_module
 from reasoning_from_scratch.config import TrainConfig, from_json, replaced, resolved, to_json
 from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.losses import CLIPPING
 from reasoning_from_scratch.recipes import RECIPES
 from reasoning_from_scratch.run_folder import RunFolder
 from reasoning_from_scratch.run_start import configure
@@ -33,6 +34,9 @@ from reasoning_from_scratch.trainer import train
     ({"problems_per_step": 8, "num_substeps": 3}, "does not divide"),
     ({"kl": "k3"}, "--kl-coef"),
     ({"keep_sampling_mask": True}, "--top-p below 1"),
+    ({"objective": "dro", "truncate_importance": 2.0}, "dro's penalty covers that"),
+    ({"kl": "reward", "kl_coef": 0.1, "logprob_temperature": 0.5}, "leave out --logprob-temp"),
+    ({"kl": "reward", "kl_coef": 0.1, "top_p": 0.9, "keep_sampling_mask": False}, "--kl reward"),
     ({"memory_budget": "lots"}, "is not a size"),
 ])  # fmt: skip
 def test_bad_values_are_named(changes, says, tmp_path):
@@ -55,6 +59,19 @@ def test_every_field_has_one_line_of_help():
               if isinstance(a, ast.AnnAssign) and isinstance(b, ast.Expr)}  # fmt: skip
     assert helped.keys() == {field.name for field in dataclasses.fields(TrainConfig)}
     assert all("\n" not in text and text.endswith(".") for text in helped.values())
+
+
+def test_where_cuts_are_the_mask_is_kept_and_where_the_sampler_lags_the_clip_has_a_weight():
+    assert not resolved(configure("grpo")).keep_sampling_mask
+    assert resolved(configure("grpo", top_p=0.9)).keep_sampling_mask
+    assert resolved(configure("dapo", top_k=20)).keep_sampling_mask
+    assert not resolved(configure("grpo", top_p=0.9, keep_sampling_mask=False)).keep_sampling_mask
+    assert not resolved(configure("ch06")).keep_sampling_mask, "as the book's first GRPO"
+    weights = {name: resolved(configure(name, max_steps_off_policy=3)).truncate_importance
+               for name in RECIPES}  # fmt: skip
+    clipping = {name for name in RECIPES if resolved(configure(name)).objective in CLIPPING}
+    assert {name for name, weight in weights.items() if weight} == clipping
+    assert resolved(configure("grpo")).truncate_importance == 0
 
 
 def test_recipes_change_existing_fields_to_values_that_work():

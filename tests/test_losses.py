@@ -39,10 +39,10 @@ def gradient_at_ratio(objective, ratio, advantage, **changes):
     logprobs = (old + math.log(ratio)).requires_grad_()
     loss, sums = policy_loss(
         logprobs, old, torch.tensor([advantage], dtype=torch.float64), torch.ones(1, 1),
-        settings(objective=objective, **changes), 1.0,
+        settings(objective=objective, **changes), 1.0, start_logprobs=old,
     )  # fmt: skip
     loss.backward()
-    return float(logprobs.grad), bool(sums["clip_frac"])
+    return float(logprobs.grad), bool(sums["clipped"])
 
 
 # --- clip truth table: sign of A x where the ratio is ---
@@ -104,18 +104,24 @@ def test_documented_thresholds_are_absolute_ratios():
 
 def test_gspo_clips_whole_rollouts_by_their_mean_log_ratio():
     """One token far up, one far down: token clipping would act, the geometric mean is 1."""
-    old = torch.full((1, 2), -1.0)
+    start = torch.full((1, 2), -1.0)
     logprobs = torch.tensor([[-0.5, -1.5]], requires_grad=True)
     config = settings(objective="gspo", clip_low=1 - 3e-4, clip_high=1 + 4e-4)
-    loss, sums = policy_loss(logprobs, old, torch.ones(1), torch.ones(1, 2), config, 1.0)
+    loss, sums = policy_loss(
+        logprobs, start, torch.ones(1), torch.ones(1, 2), config, 1.0, start_logprobs=start
+    )
     loss.backward()
     assert loss.item() == pytest.approx(-1.0)
-    assert sums["clip_frac"] == 0
+    assert sums["clipped"] == 0
     torch.testing.assert_close(logprobs.grad, torch.tensor([[-0.5, -0.5]]))
     logprobs = torch.tensor([[-0.99, -1.0]], requires_grad=True)  # mean ratio 1.005: clipped
-    loss, sums = policy_loss(logprobs, old, torch.ones(1), torch.ones(1, 2), config, 1.0)
+    loss, sums = policy_loss(
+        logprobs, start, torch.ones(1), torch.ones(1, 2), config, 1.0, start_logprobs=start
+    )
     loss.backward()
-    assert sums["clip_frac"] == 2 and float(logprobs.grad.abs().max()) == 0
+    assert float(logprobs.grad.abs().max()) == 0
+    assert summarize([sums])["clip_frac"] == 1, "one rollout of one, not its two tokens"
+    assert sums["clipped"] == 1
 
 
 # --- ratio 1 ---
@@ -197,7 +203,8 @@ def loss_and_gradient(batch, config, parts=None, on_policy=False):
         cut = (rows, slice(0, width))
         loss, sums = policy_loss(
             logprobs[cut], old[cut], batch.advantages[rows], batch.mask[cut], config,
-            denominator, ref_logprobs=batch.ref[cut], start_logprobs=batch.start[cut],
+            denominator, ref_logprobs=batch.ref[cut],
+            start_logprobs=(batch.logprobs if on_policy else batch.start)[cut],
         )  # fmt: skip
         loss.backward()
         total += float(loss.detach())
@@ -263,8 +270,9 @@ def test_advantages_may_be_given_per_token():
     batch.advantages = batch.advantages[:, None].expand(6, 7).contiguous()
     logprobs = batch.logprobs
     again, _ = policy_loss(
-        logprobs, batch.old, batch.advantages, batch.mask, settings(), 6.0
-    )
+        logprobs, batch.old, batch.advantages, batch.mask, settings(), 6.0,
+        start_logprobs=batch.start,
+    )  # fmt: skip
     assert float(again) == pytest.approx(loss, rel=1e-12)
 
 
@@ -298,10 +306,8 @@ def test_kl_advantages_by_hand_and_zero_sum():
 
 
 def test_truncated_weights_cap_only_above():
-    weights = truncated_importance_weights(
-        torch.tensor([-1.0, -1.0, -1.0], requires_grad=True), torch.tensor([-1.0, -4.0, -0.5]), 2.0
-    )
-    torch.testing.assert_close(weights, torch.tensor([1.0, 2.0, math.exp(-0.5)]))
+    weights = truncated_importance_weights(torch.tensor([1.0, 20.0, 0.6], requires_grad=True), 2.0)
+    torch.testing.assert_close(weights, torch.tensor([1.0, 2.0, 0.6]))
     assert not weights.requires_grad
 
 
@@ -314,11 +320,36 @@ def test_with_truncation_the_ratio_starts_at_the_trainers_own_policy():
         start_logprobs=torch.tensor([[-2.0]]),
     )  # fmt: skip
     assert loss.item() == pytest.approx(-2.0 * math.e)
-    assert float(sums["importance_weight_mean"]) == 2.0
+    assert float(sums["importance_weight"]) == 2.0
     loss, sums = policy_loss(
         logprobs, torch.tensor([[-3.0]]), torch.ones(1), torch.ones(1, 1), config, 1.0
     )
     assert loss.item() == pytest.approx(-2.0) and float(sums["ratio_mean"]) == 1.0
+
+
+def test_the_clip_takes_its_ratio_from_the_trainers_start_and_the_gap_is_a_weight_of_its_own():
+    """Sampler at -1, trainer began at -2 and is still there: no clip, however far apart."""
+    for objective in ("ppo", "cispo", "gspo"):
+        logprobs = torch.tensor([[-2.0]], requires_grad=True)
+        for cap, weight in ((0.0, 1.0), (2.0, math.exp(-1.0))):
+            config = settings(objective=objective, truncate_importance=cap)
+            loss, sums = policy_loss(
+                logprobs, torch.tensor([[-1.0]]), -torch.ones(1), torch.ones(1, 1), config, 1.0
+            )
+            (gradient,) = torch.autograd.grad(loss, logprobs)
+            assert float(gradient) == pytest.approx(weight)
+            assert sums["clipped"] == 0 and float(sums["ratio_max"]) == 1.0
+            assert float(sums["importance_weight"]) == pytest.approx(weight)
+
+
+def test_gspos_weight_for_the_gap_belongs_to_the_whole_rollout():
+    """Token gaps e and 1/e: their geometric mean is 1, so no token is weighted."""
+    logprobs = torch.tensor([[-1.0, -2.0]], requires_grad=True)
+    config = settings(objective="gspo", truncate_importance=2.0)
+    _, sums = policy_loss(
+        logprobs, torch.tensor([[-2.0, -1.0]]), torch.ones(1), torch.ones(1, 2), config, 1.0
+    )
+    assert float(sums["importance_weight"]) == 2  # two tokens of weight 1
 
 
 def test_sequence_mask_drops_only_bad_rollouts_that_were_left_behind():
@@ -353,8 +384,9 @@ def test_figures_by_hand():
     old = torch.tensor([[-1.0, -1.0], [-1.0, 7.0]])
     new = old + torch.tensor([[0.5, 0.0], [-0.2, 3.0]])
     _, sums = policy_loss(
-        new, old, torch.tensor([1.0, 1.0]), torch.tensor([[1, 1], [1, 0]]), settings(), 2.0
-    )
+        new, old, torch.tensor([1.0, 1.0]), torch.tensor([[1, 1], [1, 0]]), settings(), 2.0,
+        start_logprobs=old,
+    )  # fmt: skip
     figures = summarize([sums])
     assert figures["clip_frac"] == pytest.approx(1 / 3)  # the token at +0.5
     assert figures["ratio_max"] == pytest.approx(math.exp(0.5))

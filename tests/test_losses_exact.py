@@ -53,11 +53,12 @@ def settings(**changes):
     return SimpleNamespace(**{**defaults, **changes})
 
 
-def expected_gradient(logits, sampler, config, ref=None):
+def expected_gradient(logits, sampler, config, ref=None, start=None):
     """Sum over all answers of (probability under the sampler) x (gradient of its loss)."""
     weights = probabilities(sampler)
     old = answer_logprobs(sampler).detach()
     ref = None if ref is None else answer_logprobs(ref).detach()
+    start = None if start is None else answer_logprobs(start).detach()
     logprobs = answer_logprobs(logits)
     total = 0.0
     for i in range(9):
@@ -65,6 +66,7 @@ def expected_gradient(logits, sampler, config, ref=None):
         loss, _ = policy_loss(
             logprobs[row], old[row], REWARDS[row], torch.ones(1, 2), config, 1.0,
             ref_logprobs=None if ref is None else ref[row],
+            start_logprobs=None if start is None else start[row],
         )  # fmt: skip
         total = total + weights[i] * loss
     return torch.autograd.grad(total, logits)[0]
@@ -129,7 +131,8 @@ def expected_gradient_by_hand(objective, logits, sampler, low, high, beta):
 def test_off_policy_gradient_equals_the_one_written_by_hand(objective):
     logits, sampler = policy(1), policy(2, requires_grad=False)
     config = settings(objective=objective, clip_low=0.7, clip_high=1.5, dro_beta=0.3)
-    gradient = expected_gradient(logits, sampler, config)
+    # The policy that sampled is the one that the step began with, some updates ago.
+    gradient = expected_gradient(logits, sampler, config, start=sampler)
     by_hand = expected_gradient_by_hand(objective, logits, sampler, 0.7, 1.5, 0.3)
     torch.testing.assert_close(-gradient, by_hand, rtol=0, atol=1e-13)
 
@@ -147,7 +150,7 @@ def test_truncated_importance_weights_in_expectation():
     logits, sampler = policy(1), policy(2, requires_grad=False)
     gradient = expected_gradient(logits, sampler, settings(truncate_importance=1.3))
     same = expected_gradient(
-        logits, sampler, settings(objective="cispo", clip_low=0.0, clip_high=1.3)
+        logits, sampler, settings(objective="cispo", clip_low=0.0, clip_high=1.3), start=sampler
     )
     torch.testing.assert_close(gradient, same, rtol=0, atol=1e-14)
     uncapped = expected_gradient(logits, sampler, settings(truncate_importance=1e9))

@@ -87,6 +87,71 @@ def test_dropping_uniform_groups_changes_nothing_but_the_time(world, tmp_path):
     torch.testing.assert_close(found[0], found[1], rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.parametrize("kl", ["reward", "k2", "k3"])
+def test_dropping_uniform_groups_leaves_their_kl(world, tmp_path, kl):
+    """A uniform group has no policy gradient, but a KL term pulls at it as at any other."""
+    config = resolved(toy_config(tmp_path, kl=kl, kl_coef=0.1))
+    groups = sampled(world, config)
+    assert 0 < sum(group.live for group in groups) < len(groups)
+    found = []
+    for drop in (True, False):
+        model = toy_model()
+        metrics = update_policy(model, SumOfGradients(model), groups,
+                                replaced(config, drop_uniform_groups=drop), 1e-3,
+                                toy_model(seed=1))  # fmt: skip
+        found.append((metrics["optim/kl_loss"], metrics["kl_policy_base"], gradients(model)))
+    assert found[0][:2] == found[1][:2]
+    assert torch.equal(found[0][2], found[1][2])
+    assert (found[0][0] > 0) == (kl != "reward")
+
+
+@pytest.mark.parametrize("kl", ["reward", "k2", "k3"])
+def test_a_step_without_signal_still_feels_its_kl(world, tmp_path, kl):
+    config = resolved(toy_config(tmp_path, kl=kl, kl_coef=0.1))
+    groups = sampled(world, config)
+    for group in groups:
+        for rollout in group.rollouts:
+            rollout.advantage = rollout.reward = 0.0
+    model = toy_model()
+    metrics = update_policy(model, SumOfGradients(model), groups, config, 1e-3, toy_model(seed=1))
+    assert metrics["optim/updates"] == 1 and metrics["kl_policy_base"] > 0
+    assert gradients(model).norm() > 0
+    off = replaced(config, kl="none", kl_coef=0.0)
+    assert update_policy(model, SumOfGradients(model), groups, off, 1e-3)["optim/updates"] == 0
+
+
+def test_bfloat16_gradients_of_many_micro_batches_are_added_up_in_float32(world, tmp_path):
+    """64 micro-batches, one rollout each. Each is computed in bfloat16 either way; what is compared
+    is how they are added up: exactly, and rounded once at the end."""
+    config = resolved(toy_config(tmp_path, aggregate="token", micro_batch_tokens=1))
+    groups = sampled(world, config)
+    model = toy_model().bfloat16()
+    part = prepared_part(model, None, groups, replaced(config, drop_uniform_groups=False),
+                         torch.device("cpu"))  # fmt: skip
+    exact = torch.zeros(sum(p.numel() for p in model.parameters()), dtype=torch.float64)
+    for row in range(len(part.batch)):
+        model.zero_grad()
+        accumulate_gradient(model, replace(part, batch=part.batch.rows([row])), config)
+        exact += gradients(model).double()
+    model.zero_grad()
+    assert len(accumulate_gradient(model, part, config)) == len(part.batch) == 64
+    assert all(p.grad.dtype == torch.bfloat16 for p in model.parameters())
+    assert (gradients(model).double() - exact).norm() <= 2e-3 * exact.norm()
+
+
+class SumOfGradients(AdamW):
+    """An optimizer that leaves weights and gradients as they are."""
+
+    def step(self, lr):
+        pass
+
+    def zero_grad(self):
+        pass
+
+    def clip_gradient(self, largest):
+        return super().clip_gradient(0)
+
+
 def test_order_of_rollouts_does_not_matter(world, tmp_path):
     config = resolved(toy_config(tmp_path))
     groups = sampled(world, config)
@@ -182,8 +247,8 @@ def test_without_a_signal_nothing_moves(world, tmp_path):
 
 
 def test_non_finite_loss_skips_the_update(world, tmp_path):
-    config, model = resolved(toy_config(tmp_path)), world["model"]
-    groups = sampled(world, config)
+    config = resolved(toy_config(tmp_path, objective="importance_sampling"))
+    model, groups = world["model"], sampled(world, config)
     live = next(group for group in groups if group.live)
     live.rollouts[0].logprobs[0] = -math.inf
     live.rollouts[0].advantage = -1.0
