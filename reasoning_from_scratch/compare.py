@@ -1,18 +1,19 @@
 """`rfs compare`: recipes with equal budget, data and seeds, as one table and one picture."""
 
 import csv
-import json
 import math
+import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from statistics import fmean, stdev
 
 from matplotlib.figure import Figure
 
-from reasoning_from_scratch.config import TrainConfig, from_json
+from reasoning_from_scratch.config import TrainConfig, resolved
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.recipes import get_recipe
+from reasoning_from_scratch.run_folder import PLACES, RunFolder
 from reasoning_from_scratch.run_start import configure, resumed_config
 from reasoning_from_scratch.trainer import train
 
@@ -42,7 +43,8 @@ class CompareOptions:
     eval_limit: int = 200
     """Problems per evaluation."""
     out: str = "runs/compare"
-    """Folder of the runs, the table and the picture; runs that are done are not run again."""
+    """Folder of the runs, the table and the picture. A run that is there is not run again; if it
+    was made with other settings than these, nothing is done."""
 
 
 @dataclass
@@ -64,6 +66,9 @@ class Row:
 def compare_command(options: CompareOptions) -> None:
     """Trains every recipe with every seed, then writes and prints the table."""
     check_options(options)
+    for recipe in options.recipes:  # before the first run: a table takes hours
+        for seed in range(options.seeds):
+            refuse_other_settings(asked_config(options, recipe, seed))
     curves = {recipe: [run_one(options, recipe, seed) for seed in range(options.seeds)]
               for recipe in options.recipes}  # fmt: skip
     first = curves[options.recipes[0]]
@@ -79,38 +84,61 @@ def compare_command(options: CompareOptions) -> None:
 def check_options(options: CompareOptions) -> None:
     if options.seeds < 1:
         raise UserError(f"--seeds is {options.seeds}, but must be at least 1")
+    if options.steps < 2:
+        raise UserError(f"--steps is {options.steps}, but must be at least 2: the table shows the "
+                        "evaluation before the first step and the one after the last")  # fmt: skip
+    if options.eval_every < 1:
+        raise UserError(f"--eval-every is {options.eval_every}, but the table needs evaluations")
     if len(set(options.recipes)) < len(options.recipes) or not options.recipes:
         raise UserError("--recipes needs one or more names, each once")
     for recipe in options.recipes:
         get_recipe(recipe)
 
 
-def run_one(options: CompareOptions, recipe: str, seed: int) -> list[dict]:
-    """The metrics of one run, which may have been done or begun by an earlier call."""
-    folder = Path(options.out) / f"{recipe}-seed{seed}"
+def asked_config(options: CompareOptions, recipe: str, seed: int) -> TrainConfig:
+    """The run that stands for a recipe and a seed."""
     names = ("model", "steps", "problems_per_step", "rollouts", "max_new_tokens", "lr",
              "eval_every", "eval_limit")  # fmt: skip
     chosen = {name: getattr(options, name) for name in names}
     # A recipe's own learning rate would make it another budget, so the option rules for all.
-    config = configure(recipe, **chosen, seed=seed, log_path=str(folder),
-                       num_groups_to_log=0, preflight=False)  # fmt: skip
-    if (folder / "config.json").exists():
-        refuse_other_settings(folder, config)
-        config = resumed_config(folder)
+    return configure(recipe, **chosen, seed=seed, num_groups_to_log=0, preflight=False,
+                     log_path=str(Path(options.out) / f"{recipe}-seed{seed}"))  # fmt: skip
+
+
+def refuse_other_settings(asked: TrainConfig) -> None:
+    """A run that is there may be shown only if each of its steps was made as asked.
+
+    Whoever resumed it may have changed any field for some steps and then changed it back.
+    """
+    folder, wanted = RunFolder(asked.log_path), resolved(asked)
+    if not folder.used():
+        return
+    for made in reversed(folder.read_configs()):  # the latest difference says most
+        for name in (field.name for field in fields(TrainConfig) if field.name not in PLACES):
+            before, now = getattr(made, name), getattr(wanted, name)
+            if before != now:
+                raise UserError(
+                    f"{folder.path} was run with {name} {before}, not {now}; give another --out"
+                )
+
+
+def run_one(options: CompareOptions, recipe: str, seed: int) -> list[dict]:
+    """The metrics of one run, which may have been done or begun by an earlier call."""
+    config = asked_config(options, recipe, seed)
+    refuse_other_settings(config)
+    if RunFolder(config.log_path).used():
+        config = resumed_config(config.log_path)
     print(f"{recipe}, seed {seed}", flush=True)
     result = train(config, quiet=True)
+    if result.stopped.startswith("interrupted"):
+        print("the same command goes on where it was", file=sys.stderr)
+        raise KeyboardInterrupt
     if result.stopped:
-        raise UserError(f"{folder}: {result.stopped}")
+        raise UserError(f"{result.folder}: {result.stopped}")
+    if len(result.rows) < options.steps:
+        raise UserError(f"{result.folder} has the metrics of {len(result.rows)} of its "
+                        f"{options.steps} steps; delete it, or give another --out")  # fmt: skip
     return result.rows
-
-
-def refuse_other_settings(folder: Path, config: TrainConfig) -> None:
-    """Runs of another budget must not slip into the table."""
-    earlier = from_json(json.loads((folder / "config.json").read_text(encoding="utf-8")))
-    for name in ("model", "steps", "problems_per_step", "rollouts", "eval_limit", "eval_every"):
-        before, now = getattr(earlier, name), getattr(config, name)
-        if before != now:
-            raise UserError(f"{folder} was run with {name} {before}, not {now}; give another --out")
 
 
 def table_row(recipe: str, runs: Sequence[list[dict]], first: Sequence[list[dict]]) -> Row:

@@ -113,7 +113,21 @@ class RunFolder:
         """The configuration as last resumed: the first one with all later changes applied."""
         return from_json(self.config_values(), self.path / "config.json")
 
+    def read_configs(self) -> list[TrainConfig]:
+        """The first configuration, then that of each resumption: all that steps were made with."""
+        values, found = self.first_values(), []
+        for change in [{}, *(entry["changed"] for entry in values.get("resumed", []))]:
+            values |= change
+            found.append(from_json(values, self.path / "config.json"))
+        return found
+
     def config_values(self) -> dict:
+        values = self.first_values()
+        for change in values.get("resumed", []):
+            values |= change["changed"]
+        return values
+
+    def first_values(self) -> dict:
         path = self.path / "config.json"
         values = read_values(path)
         if "steps" not in values:
@@ -124,8 +138,6 @@ class RunFolder:
                 raise UserError(f"{path} is damaged: it is not JSON" if path.is_file() else
                                 f"{self.path} has no config.json, so there is no run to resume in it")  # noqa: E501
             log.warning("config.json is damaged or missing; the newest save has a copy of it")
-        for change in values.get("resumed", []):
-            values |= change["changed"]
         return values
 
     def note_resume(self, config: TrainConfig, step: int) -> None:

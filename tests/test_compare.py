@@ -1,8 +1,11 @@
 """Comparing recipes: equal budgets, a table whose numbers can be checked, runs that are kept."""
 
 import csv
+from dataclasses import fields
+from pathlib import Path
 
 import pytest
+from test_resume import press_at
 from toy import toy_model, toy_problems, toy_tokenizer
 
 from reasoning_from_scratch.compare import (
@@ -15,6 +18,9 @@ from reasoning_from_scratch.compare import (
 )
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.plots import PlotOptions, plot_command, smoothed
+from reasoning_from_scratch.run_folder import RunFolder
+from reasoning_from_scratch.run_start import resumed_config
+from reasoning_from_scratch.trainer import train
 
 
 @pytest.fixture
@@ -49,8 +55,85 @@ def test_two_recipes_two_seeds(toy_everywhere, tmp_path, capsys):
     times = {path: path.stat().st_mtime_ns for path in out.glob("*/metrics.jsonl")}
     compare_command(options(tmp_path))  # nothing is run again
     assert times == {path: path.stat().st_mtime_ns for path in out.glob("*/metrics.jsonl")}
-    with pytest.raises(UserError, match="was run with steps 3, not 4; give another --out"):
-        compare_command(options(tmp_path, steps=4))
+
+
+def everything(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def refused(given, words):
+    """The comparison is refused, and nothing on the disk has changed."""
+    before = everything(Path(given.out))
+    with pytest.raises(UserError, match=words):
+        compare_command(given)
+    assert everything(Path(given.out)) == before
+
+
+ASKED = {"model": "tiny-grpo", "steps": 4, "problems_per_step": 1, "rollouts": 2,
+         "max_new_tokens": 3, "lr": 1e-3, "eval_every": 1, "eval_limit": 5}  # fmt: skip
+IN_THE_PATH = {"recipes", "seeds", "out"}  # each value of these has a folder of its own
+
+
+def test_a_run_with_any_other_setting_is_not_taken(toy_everywhere, tmp_path):
+    assert ASKED.keys() | IN_THE_PATH == {field.name for field in fields(CompareOptions)}
+    compare_command(options(tmp_path, seeds=1))
+    for name, value in ASKED.items():
+        other = options(tmp_path, seeds=1, **{name: value})
+        refused(other, f"grpo-seed0 was run with {name} .*, not {value}; give another --out")
+    # The first recipe has no run yet; it is not begun before it is known that all fit.
+    refused(options(tmp_path, seeds=1, recipes=("dapo", "dr_grpo"), lr=1e-3), "dr_grpo-seed0 was")
+
+
+@pytest.mark.parametrize("further", [{"steps": 5}, {"steps": 4, "lr": 1e-3}])
+def test_a_run_that_was_taken_further_is_not_taken(toy_everywhere, tmp_path, further):
+    compare_command(options(tmp_path, seeds=1))
+    train(resumed_config(tmp_path / "out" / "grpo-seed0", **further), quiet=True)
+    refused(options(tmp_path, seeds=1), f"grpo-seed0 was run with steps {further['steps']}, not 3")
+    # Its first three steps belonged to a run of three.
+    refused(options(tmp_path, seeds=1, **further), "grpo-seed0 was run with steps 3, not")
+
+
+def interrupted(call, place, number, monkeypatch):
+    """Ctrl-C during the given call of a function."""
+    with monkeypatch.context() as patch:
+        press_at(place, number, patch)
+        return call()
+
+
+def test_a_run_that_was_made_otherwise_for_a_while_is_not_taken(
+    toy_everywhere, tmp_path, monkeypatch
+):
+    """Its last settings are the ones asked for, but one step was made with others."""
+    asked, run = options(tmp_path, seeds=1, recipes=("grpo",)), tmp_path / "out" / "grpo-seed0"
+    with pytest.raises(KeyboardInterrupt):
+        interrupted(lambda: compare_command(asked), "trainer.update_policy", 1, monkeypatch)
+    before = RunFolder(run).read_config().lr
+    other = resumed_config(run, lr=1e-3)
+    assert interrupted(lambda: train(other, quiet=True), "trainer.update_policy", 1,
+                       monkeypatch).stopped  # fmt: skip
+    train(resumed_config(run, lr=before), quiet=True)
+    refused(asked, f"grpo-seed0 was run with lr 0.001, not {before}")
+
+
+def test_an_interrupted_comparison_goes_on(toy_everywhere, tmp_path, monkeypatch, capsys):
+    asked = options(tmp_path, seeds=1)
+    with pytest.raises(KeyboardInterrupt):  # in the second step of the second run
+        interrupted(lambda: compare_command(asked), "trainer.update_policy", 5, monkeypatch)
+    assert "the same command goes on" in capsys.readouterr().err
+    compare_command(asked)
+    compare_command(options(tmp_path, seeds=1, out=str(tmp_path / "whole")))
+    with_minutes = [(tmp_path / out / "compare.csv").read_text() for out in ("out", "whole")]
+    tables = [[line.rsplit(",", 1)[0] for line in text.splitlines()] for text in with_minutes]
+    assert tables[0] == tables[1] and len(tables[0]) == 3
+
+
+def test_a_run_without_all_its_lines_is_no_row(toy_everywhere, tmp_path):
+    asked = options(tmp_path, seeds=1, recipes=("grpo",))
+    compare_command(asked)
+    metrics = tmp_path / "out" / "grpo-seed0" / "metrics.jsonl"
+    metrics.write_text("".join(metrics.read_text().splitlines(keepends=True)[1:]))
+    with pytest.raises(UserError, match="has the metrics of 2 of its 3 steps"):
+        compare_command(asked)
 
 
 def test_two_runs_of_one_seed_are_equal(toy_everywhere, tmp_path):
@@ -67,6 +150,10 @@ def test_bad_requests():
         compare_command(CompareOptions(recipes=("nope",)))
     with pytest.raises(UserError, match="--seeds"):
         compare_command(CompareOptions(seeds=0))
+    with pytest.raises(UserError, match="--eval-every is 0"):
+        compare_command(CompareOptions(eval_every=0))
+    with pytest.raises(UserError, match="--steps is 1"):
+        compare_command(CompareOptions(steps=1))
     with pytest.raises(UserError, match="each once"):
         compare_command(CompareOptions(recipes=("grpo", "grpo")))
 
