@@ -58,7 +58,7 @@ class Row:
     sampled_error: float
     gain: float  # that share minus the first recipe's, seed by seed
     gain_error: float
-    start: float  # greedy, before the first step
+    start: float  # greedy, before the first step; nan for a run of one step
     tokens: float  # sampled per run
     minutes: float  # per run
 
@@ -84,9 +84,6 @@ def compare_command(options: CompareOptions) -> None:
 def check_options(options: CompareOptions) -> None:
     if options.seeds < 1:
         raise UserError(f"--seeds is {options.seeds}, but must be at least 1")
-    if options.steps < 2:
-        raise UserError(f"--steps is {options.steps}, but must be at least 2: the table shows the "
-                        "evaluation before the first step and the one after the last")  # fmt: skip
     if options.eval_every < 1:
         raise UserError(f"--eval-every is {options.eval_every}, but the table needs evaluations")
     if len(set(options.recipes)) < len(options.recipes) or not options.recipes:
@@ -156,10 +153,15 @@ def table_row(recipe: str, runs: Sequence[list[dict]], first: Sequence[list[dict
         sampled_error=standard_error(late),
         gain=fmean(gains),
         gain_error=standard_error(gains),
-        start=fmean(rows[0]["eval_acc"] for rows in runs),
+        start=fmean(start_accuracy(rows) for rows in runs),
         tokens=fmean(sum(row["env/all/total_ac_tokens"] for row in rows) for rows in runs),
         minutes=fmean(sum(row["time/total"] for row in rows) for rows in runs) / 60,
     )
+
+
+def start_accuracy(rows: Sequence[dict]) -> float:
+    """Before the first step. The line of an only step has the accuracy after it instead."""
+    return rows[0]["eval_acc"] if len(rows) > 1 else math.nan
 
 
 def late_share(rows: Sequence[dict]) -> float:
