@@ -27,11 +27,12 @@ class Options:
 
 def main(options: Options) -> None:
     from reasoning_from_scratch.ch07 import plot_grpo_metrics
+    from reasoning_from_scratch.plots import picture_path
 
     path = options.metrics / "metrics.csv" if options.metrics.is_dir() else options.metrics
     if not path.is_file():
         raise UserError(f"there is no {path}; give a run folder or a metrics.csv")
-    plot_grpo_metrics(path, options.columns, options.save_as)
+    plot_grpo_metrics(path, options.columns, picture_path(options.save_as))
     print(options.save_as)
 
 

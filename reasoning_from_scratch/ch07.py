@@ -8,6 +8,7 @@ import csv
 
 import matplotlib.pyplot as plt
 import torch
+from matplotlib.ticker import MaxNLocator
 
 from reasoning_from_scratch.advantages import zscore
 from reasoning_from_scratch.downloads import download_from_github  # noqa: F401
@@ -69,6 +70,8 @@ def plot_grpo_metrics(csv_path, columns, save_as=None):
             axis.plot(steps, values, alpha=0.35)
             axis.plot(steps, moving_average(values), color="C0")
         axis.set(xlabel="step", ylabel=column)
+        whole_steps = MaxNLocator(integer=True, min_n_ticks=1)
+        axis.xaxis.set_major_locator(whole_steps)
     for axis in axes.flat:
         axis.set_visible(axis.has_data())
     figure.tight_layout()

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 
 from reasoning_from_scratch.config import TrainConfig, resolved
 from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.plots import save_picture, step_axis, step_of
 from reasoning_from_scratch.recipes import get_recipe
 from reasoning_from_scratch.run_folder import PLACES, RunFolder
 from reasoning_from_scratch.run_start import configure, resumed_config
@@ -225,14 +226,13 @@ def plot_bands(curves: dict[str, Sequence[list[dict]]], path: Path) -> None:
     figure = Figure(figsize=(11, 4.2), layout="constrained")
     titles = {"held-out accuracy": "eval_acc", "reward": "env/all/reward/total"}
     for panel, (title, key) in zip(figure.subplots(1, 2), titles.items(), strict=True):
-        panel.set(title=title, xlabel="step")
-        panel.grid(alpha=0.3)
+        step_axis(panel, title)
         for recipe, runs in curves.items():
             steps, low, mean, high = band(runs, key)
             (line,) = panel.plot(steps, mean, label=recipe)
             panel.fill_between(steps, low, high, color=line.get_color(), alpha=0.2, linewidth=0)
     figure.legend(*panel.get_legend_handles_labels(), loc="outside lower center", ncols=6)
-    figure.savefig(path, dpi=110)
+    save_picture(figure, path)
 
 
 def band(runs: Sequence[list[dict]], key: str) -> tuple[list[int], list, list, list]:
@@ -243,7 +243,7 @@ def band(runs: Sequence[list[dict]], key: str) -> tuple[list[int], list, list, l
         if len(values) < len(runs):
             continue
         error = standard_error(values) if len(values) > 1 else 0.0
-        steps.append(rows[0]["step"])
+        steps.append(step_of(rows[0], key))
         means.append(fmean(values))
         low.append(means[-1] - error)
         high.append(means[-1] + error)

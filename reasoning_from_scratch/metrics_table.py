@@ -19,6 +19,8 @@ METRICS = [
     Metric("<eval>/env/all/correct", "held-out accuracy, greedy unless --eval-samples > 1; "
            "`eval_acc` is the same number", "rises with the reward; falling alone: the reward is "
            "gamed"),
+    Metric("eval_step", "updates that the evaluated weights had seen", "the line's step; one more "
+           "in the last line, which has the evaluation of the final weights"),
     Metric("<eval>/pass@<k>", "chance that k sampled answers hold a right one", "pass@1 nears "
            "pass@k as the model becomes sure"),
     Metric("env/all/by_group/frac_mixed", "share of groups whose rewards are not all equal: the "

@@ -1,14 +1,17 @@
 """Curves of one or several runs, as a picture."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import tyro
+from matplotlib.backend_bases import FigureCanvasBase
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.json_files import read_lines
+from reasoning_from_scratch.report import newest_run
 
 CURVES = {
     "reward": "env/all/reward/total",
@@ -25,35 +28,60 @@ SMOOTH = 9  # steps averaged for the bold line; the thin one is what was measure
 class PlotOptions:
     """Options of `rfs plot`."""
 
-    runs: tyro.conf.Positional[list[str]]
-    """Run folders."""
+    runs: tyro.conf.Positional[list[str]] = field(default_factory=list)
+    """Run folders (default: the newest in runs/)."""
     out: str = "curves.png"
-    """Picture to write."""
+    """Picture to write; its ending says in which format."""
 
 
 def plot_command(options: PlotOptions) -> None:
     """Draws reward, accuracy, length, signal, entropy and gradient norm of the given runs."""
-    print(plot_runs(options.runs, options.out))
+    runs = options.runs or [newest_run(Path("runs"))]
+    print(plot_runs(runs, options.out))
 
 
 def plot_runs(folders: Sequence[str | Path], save_as: str | Path) -> Path:
-    """One picture with a panel per curve and a line per run."""
-    runs = {Path(folder).name: metrics_of(folder) for folder in folders}
+    """One picture of several runs, written to a file."""
+    return save_picture(draw_runs(folders), save_as)
+
+
+def draw_runs(folders: Sequence[str | Path]) -> Figure:
+    """A panel per curve and a line per run."""
+    runs = {name: metrics_of(folder) for name, folder in named(folders).items()}
     figure = Figure(figsize=(11, 6), layout="constrained")
-    panels = figure.subplots(2, 3).flat
-    for panel, (title, key) in zip(panels, CURVES.items(), strict=True):
-        panel.set(title=title, xlabel="step")
-        panel.grid(alpha=0.3)
+    panels = figure.subplots(2, 3)
+    for panel, (title, key) in zip(panels.flat, CURVES.items(), strict=True):
+        step_axis(panel, title)
         for number, (name, rows) in enumerate(runs.items()):
             draw_curve(panel, rows, key, f"C{number}", name)
     if len(runs) > 1:
-        figure.legend(list(runs), loc="outside lower center", ncols=4)
-    figure.savefig(save_as, dpi=110)
-    return Path(save_as)
+        lines = panels.flat[0].get_legend_handles_labels()  # every step has a reward
+        figure.legend(*lines, loc="outside lower center", ncols=4)
+    else:
+        figure.suptitle(*runs)
+    return figure
+
+
+def named(folders: Sequence[str | Path]) -> dict[str, Path]:
+    """Folders by their names; by their whole paths where two have the same name."""
+    paths = [Path(folder) for folder in folders]
+    names = [path.resolve().name for path in paths]
+    return {
+        name if names.count(name) == 1 else str(path): path
+        for name, path in zip(names, paths, strict=True)
+    }
+
+
+def step_axis(panel, title: str) -> None:
+    """An empty panel over the steps of a run, of which there are no halves."""
+    panel.set(title=title, xlabel="step")
+    whole = MaxNLocator("auto", integer=True, min_n_ticks=1, steps=[1, 2, 5, 10])
+    panel.xaxis.set_major_locator(whole)
+    panel.grid(alpha=0.3)
 
 
 def draw_curve(panel, rows: list[dict], key: str, color: str, label: str) -> None:
-    points = [(row["step"], row[key]) for row in rows if row.get(key) is not None]
+    points = [(step_of(row, key), row[key]) for row in rows if row.get(key) is not None]
     if not points:
         return
     steps, values = zip(*points, strict=True)
@@ -62,6 +90,15 @@ def draw_curve(panel, rows: list[dict], key: str, color: str, label: str) -> Non
                marker="o" if few else None, markersize=3)  # fmt: skip
     if not few:
         panel.plot(steps, values, color=color, alpha=0.25, linewidth=0.8)
+
+
+def step_of(row: dict, key: str) -> int:
+    """The step that a value of a metrics line belongs to: its own, but for the evaluation of the
+    final weights. That is one step later, and has no line to itself."""
+    if key != "eval_acc":
+        return row["step"]
+    last = row.get("progress/done_frac") == 1  # says it in runs from before there was eval_step
+    return row.get("eval_step", row["step"] + last)
 
 
 def smoothed(values: Sequence[float]) -> list[float]:
@@ -75,3 +112,25 @@ def metrics_of(folder: str | Path) -> list[dict]:
     if not rows:
         raise UserError(f"{folder} has no metrics.jsonl with a step in it; give a run folder")
     return rows
+
+
+def save_picture(figure: Figure, path: str | Path) -> Path:
+    """Write the picture where the user wants it."""
+    path = picture_path(path)
+    try:
+        figure.savefig(path, dpi=110)
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror}; choose another place") from error
+    return path
+
+
+def picture_path(path: str | Path) -> Path:
+    """The path, if a picture can have that name; its folder is made."""
+    path, known = Path(path), FigureCanvasBase.get_supported_filetypes()
+    if path.suffix[1:].lower() not in known:
+        raise UserError(f"{path}: a picture's name ends in one of .{', .'.join(sorted(known))}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot make {path.parent}: {error.strerror}") from error
+    return path

@@ -98,7 +98,7 @@ class TrainingRun:
                 asked = replaced(asked, temperature=0.0)  # greedy
             groups = self.ranks.together(lambda: self.answered(asked))
         self.report_rollouts(f"eval/{config.eval_problems}", step, groups)
-        metrics = eval_metrics(config.eval_problems, groups)
+        metrics = eval_metrics(config.eval_problems, groups) | {"eval_step": step}
         best = self.checkpoints.best()
         if self.ranks.agreed(best is None or metrics["eval_acc"] > best["eval_acc"]):
             self.save(step, best=True, eval_acc=metrics["eval_acc"], with_state=False)

@@ -18,7 +18,6 @@ from reasoning_from_scratch.compare import (
     table_row,
 )
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.plots import PlotOptions, plot_command, smoothed
 from reasoning_from_scratch.run_folder import RunFolder
 from reasoning_from_scratch.run_start import resumed_config
 from reasoning_from_scratch.trainer import train
@@ -206,15 +205,9 @@ def test_band_by_hand():
     assert low == pytest.approx([0.1, 0.5]) and high == pytest.approx([0.3, 0.5])
 
 
-def test_plot(toy_everywhere, tmp_path, capsys):
-    compare_command(options(tmp_path, seeds=1))
-    runs = [str(tmp_path / "out" / name) for name in ("grpo-seed0", "dr_grpo-seed0")]
-    plot_command(PlotOptions(runs, out=str(tmp_path / "curves.png")))
-    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
-    with pytest.raises(UserError, match="give a run folder"):
-        plot_command(PlotOptions([str(tmp_path)]))
-
-
-def test_smoothing_looks_only_back():
-    assert smoothed([1.0, 3.0]) == [1.0, 2.0]
-    assert smoothed([0.0] * 20 + [9.0])[-2:] == [0.0, 1.0]
+def test_the_final_evaluation_stands_one_step_later():
+    """It is in the last line, which is of the step before it."""
+    rows = run(0.1, None, 0.5)
+    rows[-1] |= {"step": 2, "eval_step": 3}
+    assert band([rows, rows], "eval_acc")[0] == [0, 3]
+    assert band([rows, rows], "env/all/correct")[0] == [0, 1, 2]

@@ -82,6 +82,32 @@ def test_a_run_that_has_only_begun_has_a_report(tmp_path):
     assert "no step finished yet" in write_run_report(tmp_path).read_text("utf-8")
 
 
+def test_a_run_that_has_lost_its_metrics_keeps_its_page(run, capsys):
+    page = write_run_report(run).read_text("utf-8")
+    (run / "metrics.jsonl").unlink()
+    assert main(["report", str(run)]) == 2
+    assert "has lost its metrics.jsonl" in capsys.readouterr().err
+    assert (run / "report.html").read_text("utf-8") == page
+    (run / "report.html").unlink()  # better than none
+    assert "Evaluations" in write_run_report(run).read_text("utf-8")
+
+
+def tiles(run, steps):
+    (run / "metrics.jsonl").write_text("".join(metrics_line(step) for step in range(steps)))
+    page = write_run_report(run).read_text("utf-8")
+    found = re.findall(r"<dt>(.+?)</dt><dd>(.+?)</dd>(?:<dd class=\"was\">(.+?)</dd>)?", page)
+    return {name: (now, was) for name, now, was in found}
+
+
+def test_what_was_and_what_is_share_no_step(run):
+    """The rewards of the steps are 0, 0.1, 0.2, ..."""
+    assert tiles(run, 1)["reward"] == ("0.000", "")
+    assert tiles(run, 2)["reward"] == ("0.100", "from 0.000")
+    assert tiles(run, 3)["reward"] == ("0.200", "from 0.000")
+    assert tiles(run, 5)["reward"] == ("0.350", "from 0.050")
+    assert tiles(run, 20)["reward"] == ("1.700", "from 0.200")
+
+
 def test_a_run_of_another_program_has_a_report_of_its_curves(run):
     for path in run.glob("*_summaries.jsonl"):
         rows = [json.loads(line) for line in path.read_text().splitlines()]

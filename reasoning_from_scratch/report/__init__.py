@@ -3,10 +3,12 @@
 write_iteration(folder, split, iteration, groups, tokenizer)   after each step and evaluation
 record_probes(folder, step, model, tokenizer, problems)        whenever the report is rewritten
 write_run_report(folder)                                       report.html, from the files alone
+newest_run(folder)                                             the run in it that wrote last
 """
 
 from .iteration import write_iteration
 from .probes import grader, record_probes
+from .run_files import newest_run
 from .run_report import write_run_report
 
-__all__ = ["grader", "record_probes", "write_iteration", "write_run_report"]
+__all__ = ["grader", "newest_run", "record_probes", "write_iteration", "write_run_report"]

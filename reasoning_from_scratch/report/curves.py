@@ -41,7 +41,7 @@ CHARTS: tuple[tuple[str, str, dict[str, str]], ...] = (
      {"env/all/by_group/frac_mixed": "mixed", "env/all/by_group/frac_all_good": "all good",
       "env/all/by_group/frac_all_bad": "all bad"}),
     ("Length", "tokens per answer", {"env/all/ac_tokens_per_turn": "tokens"}),
-    ("Entropy", "nats per token; near 0 nothing new is tried", {"optim/entropy": "entropy"}),
+    ("Entropy", "nats per token; near 0 nothing new is tried", {"optim/token_entropy": "entropy"}),
     ("KL", "distance from the starting model, and of the sampler from the trainer",
      {"kl_policy_base": "from the start", "optim/kl_sample_train_v2": "sampler to trainer"}),
     ("Clip fraction", "share of tokens (gspo: rollouts) that the bounds touch",

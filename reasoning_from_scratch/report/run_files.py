@@ -40,6 +40,19 @@ class RunFiles:
         return self.folder.resolve().name
 
 
+def newest_run(folder: Path) -> Path:
+    """The run that wrote last. A report that is written later does not make an old run new."""
+    runs = [path.parent for path in folder.glob("*/config.json")]
+    if not runs:
+        raise UserError(f"there is no run in {folder.resolve()}; give the folder of one")
+    return max(runs, key=last_written)
+
+
+def last_written(run: Path) -> float:
+    files = (run / "config.json", run / "metrics.jsonl")
+    return max(path.stat().st_mtime for path in files if path.exists())
+
+
 def read_run(folder: str | Path) -> RunFiles:
     folder = Path(folder)
     if not (folder / "metrics.jsonl").exists() and not (folder / "config.json").exists():

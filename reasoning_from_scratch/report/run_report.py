@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.json_files import evenly
 from reasoning_from_scratch.safe_text import shorten
 
@@ -19,7 +20,7 @@ HEADLINES = (
     ("reward", "env/all/reward/total", ".3f"),
     ("right in training", "env/all/correct", ".1%"),
     ("tokens per answer", "env/all/ac_tokens_per_turn", ".1f"),
-    ("entropy", "optim/entropy", ".3f"),
+    ("entropy", "optim/token_entropy", ".3f"),
 )
 SPANS = ("sampling", "reward", "train", "eval", "save", "report")
 
@@ -27,6 +28,11 @@ SPANS = ("sampling", "reward", "train", "eval", "save", "report")
 def write_run_report(folder: str | Path) -> Path:
     """Write report.html into the run's folder and return its path."""
     path = Path(folder) / "report.html"
+    if path.exists() and not (path.parent / "metrics.jsonl").exists():
+        raise UserError(
+            f"{folder} has lost its metrics.jsonl, so {path} is left as it is: a new one would "
+            "have no curves"
+        )
     write_unsynced(path, run_page(folder))
     return path
 
@@ -83,9 +89,11 @@ def _run_tiles(run: RunFiles, evals: list[EvalRow]) -> list[tuple[str, str, str]
     for name, key, form in HEADLINES:
         values = [row[key] for row in run.metrics if row.get(key) is not None]
         if values:
-            few = min(5, len(values))  # one step's mean is noisy
+            # One step's mean is noisy, but what was and what is share no step.
+            few = max(1, min(5, len(values) // 2))
             first, last = sum(values[:few]) / few, sum(values[-few:]) / few
-            tiles.append((name, format(last, form), f"from {format(first, form)}"))
+            was = f"from {format(first, form)}" if len(values) > 1 else ""
+            tiles.append((name, format(last, form), was))
     seconds = sum(row.get("time/total") or 0.0 for row in run.metrics)
     if seconds:
         tiles.append(("time", _duration(seconds), f"{seconds / len(run.metrics):.2f} s a step"))

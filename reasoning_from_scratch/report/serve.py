@@ -12,6 +12,7 @@ import tyro
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.safe_text import visible
 
+from .run_files import newest_run
 from .run_report import run_page, write_run_report
 
 LOOPBACK = "127.0.0.1"
@@ -46,13 +47,6 @@ def report_command(
             server.serve_forever()
         except KeyboardInterrupt:
             print()
-
-
-def newest_run(folder: Path) -> Path:
-    runs = [path.parent for path in folder.glob("*/config.json")]
-    if not runs:
-        raise UserError(f"no run in {folder.resolve()}; say which: rfs report FOLDER")
-    return max(runs, key=lambda path: path.stat().st_mtime)
 
 
 def make_server(folder: Path, port: int) -> ThreadingHTTPServer:
