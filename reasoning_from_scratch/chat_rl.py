@@ -20,6 +20,7 @@ from reasoning_from_scratch.cli import guarded
 from reasoning_from_scratch.config import TrainConfig, preset
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.problems import Problem, load_problems
+from reasoning_from_scratch.run_folder import RunFolder
 from reasoning_from_scratch.run_start import configure
 from reasoning_from_scratch.train_command import told_end
 
@@ -106,6 +107,8 @@ def chat_rl(options: ChatRLOptions) -> int:
     """Trains, and prints pass@k for every k at each evaluation."""
     model = tagged_model(options.model_tag, options.model_step) or options.model
     values = filled_in(options, model)
+    if options.run != "dummy":
+        RunFolder(f"runs/{options.run}").refuse_used(advice="or choose another --run")
     problems = load_problems(values["problems"], limit=values["problem_limit"])
     config = chat_rl_config(values, model, problems)
     from reasoning_from_scratch.trainer import train
@@ -192,7 +195,7 @@ def tagged_model(tag: str | None, step: int | None) -> str | None:
 
 def saved_step(run: Path, step: int | None) -> str:
     """The weights that a run of ours saved after `step` steps."""
-    saves = Checkpoints(run, save_weights=lambda folder: None)
+    saves = Checkpoints(run, save_weights=lambda folder: None).read()
     lines = {line["batch"]: line for line in saves.lines if "sampler_path" in line}
     return str(saves.place(lines[chosen_step(run, lines, step)]))
 

@@ -19,10 +19,11 @@ from reasoning_from_scratch.disk import fingerprint, sync_folder, write_whole
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.json_files import as_lines, read_values, scan_lines
 from reasoning_from_scratch.run_folder import log
-from reasoning_from_scratch.tensor_files import save_state
+from reasoning_from_scratch.tensor_files import load_state, save_state
 
 OPTIMIZER_FILE = "optimizer.safetensors"
 STATE_FILE = "trainer_state.json"
+PATHS = ("sampler_path", "state_path")
 
 
 class Checkpoints:
@@ -33,9 +34,21 @@ class Checkpoints:
         self.index = run / "checkpoints.jsonl"
         self.folder = run / "checkpoints"
         self.save_weights = save_weights
+        self.lines: list[dict] = []
+        self.damaged = False
+
+    def read(self) -> "Checkpoints":
+        """The saves that are there. A fresh run does not read: what lies in its folder was
+        another run's, and is deleted."""
         rows, bad = scan_lines(self.index)
-        self.lines = [row for row in rows if is_line(row)]
+        self.lines = [self.placed(row) for row in rows if is_line(row)]
         self.damaged = bool(bad) or len(self.lines) < len(rows) or not self.index.exists()
+        return self
+
+    def placed(self, line: dict) -> dict:
+        """The line with the paths of where the run is now: it may have been moved or copied."""
+        paths = {key: str(self.place(line)) for key in line if key in PATHS}
+        return line | paths
 
     # -- saving
 
@@ -109,7 +122,8 @@ class Checkpoints:
     def prune(self, keep_last: int) -> None:
         """Forget rolling saves but the newest save, old saves beyond `keep_last`, former bests.
 
-        The final and the best weights stay. A file goes only after its line has gone.
+        The final and the best weights stay, and those that the run began with (start). A file goes
+        only after its line has gone.
         """
         saves = [line for line in self.lines if "state_path" in line]
         regular = [line for line in saves if not line.get("rolling") and not line["final"]]
@@ -117,9 +131,10 @@ class Checkpoints:
         old += regular[:-keep_last] if keep_last else []
         best = self.best()
         for line in list(self.lines):
-            if line in old and line == best:
+            kept = line == best or line.get("start")
+            if line in old and kept:
                 self.forget_state(line)
-            elif line in old or ("state_path" not in line and line != best):
+            elif line in old or ("state_path" not in line and not kept):
                 self.forget(line)
 
     def forget_state(self, line: dict) -> None:
@@ -141,6 +156,7 @@ class Checkpoints:
 
     def newest_whole(self) -> dict | None:
         """The last line with a state whose files are as written; None if nothing was ever saved."""
+        self.read()
         self.find_unlisted()
         saves = [line for line in self.lines if "state_path" in line]
         for line in reversed(saves):
@@ -164,12 +180,18 @@ class Checkpoints:
             batch = line.get("batch", -1)
             if batch < oldest or batch in listed or path.parent.name != f"{batch:06d}":
                 continue
-            places = dict.fromkeys(("sampler_path", "state_path"), str(path.parent))
+            places = dict.fromkeys(PATHS, str(path.parent))
             line |= places | {"files": line["files"] | {STATE_FILE: fingerprint(path)}}
             self.lines = [old for old in self.lines if old["batch"] != batch] + [line]
             log.warning("save %s has no line in checkpoints.jsonl; it counts if it is whole",
                         line["name"])  # fmt: skip
         self.lines.sort(key=lambda line: line["batch"])
+
+    def beginning(self) -> Path | None:
+        """The weights after no step, if they were saved and are as written."""
+        line = self.line_of(0)
+        whole = line is not None and "sampler_path" in line and self.broken_file(line) is None
+        return self.place(line) if whole else None
 
     def broken_file(self, line: dict) -> str | None:
         for name, mark in line["files"].items():
@@ -182,7 +204,7 @@ class Checkpoints:
 
     def rewind(self, batch: int) -> None:
         """Forget saves of later steps, reopen a finished run, sweep up what dead runs left."""
-        kept = [line for line in self.lines if line["batch"] <= batch]
+        kept = [line for line in self.present() if line["batch"] <= batch]
         for line in kept:
             if line.pop("final", False):
                 line["name"] = f"{line['batch']:06d}"
@@ -191,9 +213,21 @@ class Checkpoints:
 
     def settle(self, keep_last: int) -> None:
         """What a run that died right after its last save had still to do."""
-        self.write_index(self.lines)
+        self.write_index(self.present())
         self.prune(keep_last)
         self.sweep_up()
+
+    def present(self) -> list[dict]:
+        """The lines whose files are there: people delete saves that they do not need."""
+        lines = []
+        for line in self.lines:
+            missing = [name for name in line["files"] if not (self.place(line) / name).exists()]
+            if missing:
+                log.warning("save %s has lost %s, so checkpoints.jsonl no longer lists it",
+                            line["name"], ", ".join(missing))  # fmt: skip
+            else:
+                lines.append(line)
+        return lines
 
     def sweep_up(self) -> None:
         """Delete the saves that are in no line: half-written or half-deleted when a run died."""
@@ -205,6 +239,20 @@ class Checkpoints:
             for name in (OPTIMIZER_FILE, STATE_FILE):
                 if name not in listed.get(folder, {}):
                     (folder / name).unlink(missing_ok=True)
+
+
+def check_holdings(run: Path) -> None:
+    """Before it is said that a run is done: open what it holds."""
+    saves = Checkpoints(run, save_weights=lambda folder: None).read()
+    lost = [name for name in ("metrics.csv", "report.html") if not (run / name).is_file()]
+    final = [saves.place(line) for line in saves.present() if line.get("final")]
+    if final:
+        load_state(final[-1])  # a file that is cut off or damaged says so here
+    else:
+        lost.insert(0, "its last weights")
+    if lost:
+        raise UserError(f"{run} has run its steps, but {' and '.join(lost)} cannot be found: rfs "
+                        f"train --resume {run} makes what can be made again")  # fmt: skip
 
 
 def is_line(row: dict) -> bool:

@@ -27,6 +27,8 @@ class FolderLock:
 
     def take(self) -> None:
         key = self.folder.resolve()
+        if HELD.get(key) is self:
+            return
         if key in HELD:
             HELD[key].free()
         try:

@@ -9,8 +9,10 @@ from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.evaluation import EvalResult, evaluate
 from reasoning_from_scratch.plots import plot_runs
 from reasoning_from_scratch.problems import load_problems
+from reasoning_from_scratch.run_folder import RunFolder
 from reasoning_from_scratch.run_start import configure
 from reasoning_from_scratch.safe_text import visible
+from reasoning_from_scratch.train_command import told_end
 from reasoning_from_scratch.trainer import train
 from reasoning_from_scratch.weights import load_model_and_tokenizer
 
@@ -51,6 +53,7 @@ def quickstart_config(seed: int = 0, log_path: str | None = None) -> TrainConfig
 def quickstart(options: QuickstartOptions) -> int:
     """Evaluates tiny-base, trains it with GRPO, evaluates again, and shows what changed."""
     config = quickstart_config(options.seed, options.log_path)
+    RunFolder(config.log_path).refuse_used(advice="or choose another --log-path")
     start = time.monotonic()
     print("A model of 2.2 million parameters that knows worked solutions, but mostly just guesses.")
     before = measure(*load_model_and_tokenizer(config.model))
@@ -59,8 +62,7 @@ def quickstart(options: QuickstartOptions) -> int:
     trained = time.monotonic()
     result = train(config)
     if result.stopped:
-        print(result.stopped)
-        return 130
+        return told_end(result, "")
     trained = time.monotonic() - trained
     print()
     after = measure(result.model, result.tokenizer)

@@ -4,8 +4,8 @@ import csv
 import io
 import json
 import logging
-import math
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
@@ -37,6 +37,10 @@ NEEDED = {
     "step", "env/all/reward/total", "env/all/ac_tokens_per_turn", "env/all/cutoff_share",
     "env/all/by_group/frac_mixed", "env/all/by_group/frac_all_good", "optim/nonfinite",
 }  # fmt: skip
+# Pages and rollouts of a step, and the folder in which they have a second name.
+OF_A_STEP = re.compile(
+    r"(train|eval_.+)_iteration_(\d{6,})\D.*|(iteration|nonfinite_step)_(\d{6,})(\.jsonl)?"
+)
 # What differs between a run and the same run somewhere else, or resumed.
 PLACES = ("log_path", "resume", "overwrite")
 
@@ -52,29 +56,42 @@ class RunFolder:
 
     # -- start
 
-    def refuse_used(self, overwrite: bool) -> None:
+    def refuse_used(
+        self, overwrite: bool = False,
+        advice: str = "choose another --log-path, or delete that run with --overwrite",
+    ) -> None:  # fmt: skip
         """A folder that has a run in it is an error, unless the run may be deleted."""
         if self.used() and not overwrite:
-            raise UserError(
-                f"{self.path} already holds a run; continue it with --resume {self.path}, "
-                "choose another --log-path, or delete that run with --overwrite"
-            )
+            raise UserError(f"{self.path} already holds a run; continue it with rfs train --resume "
+                            f"{self.path}, {advice}")  # fmt: skip
+
+    def reserve(self) -> None:
+        """Keep other processes out while the run is loaded, which changes nothing here yet."""
+        close_logs()
+        log.addHandler(EarlyLog())
+        log.setLevel(logging.INFO)
+        if self.path.is_dir():
+            with plainly(self.path):
+                self.lock.take()
 
     def used(self) -> bool:
-        return any((self.path / name).exists() for name in TRACES)
+        return any(map(self.has, TRACES))
 
-    def create(self, config: TrainConfig) -> None:
-        """The files of a fresh run."""
-        self.refuse_used(config.overwrite)
+    def has(self, name: str) -> bool:
+        return (self.path / name).exists()
+
+    def create(self, config: TrainConfig, start: dict | None = None) -> None:
+        """The files of a fresh run. `start`: what is known of the weights that it begins with."""
         with plainly(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
             self.lock.take()
+            self.refuse_used(config.overwrite)
             if self.used():
                 self.clear()
             sweep(self.path)
             self.open_log()
             write_whole(self.path / "code.diff", code_diff())
-            self.write_config(to_json(config) | {"versions": versions()})
+            self.write_config(to_json(config) | {"start": start or {}, "versions": versions()})
             self.rewind(0, config.steps)
 
     def reopen(self) -> None:
@@ -94,7 +111,10 @@ class RunFolder:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
 
     def open_log(self) -> None:
-        """Send what is logged to logs.log too, beginning with the command."""
+        """Send what is logged to logs.log too, beginning with the command, then what was said
+        while the run was loaded."""
+        early = [record for handler in log.handlers if isinstance(handler, EarlyLog)
+                 for record in handler.records]  # fmt: skip
         close_logs()
         handler = LogFile(self.path / "logs.log", encoding="utf-8")
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
@@ -102,7 +122,8 @@ class RunFolder:
         log.setLevel(logging.INFO)
         command = " ".join([Path(sys.argv[0]).name, *sys.argv[1:]])
         record = logging.LogRecord(log.name, logging.INFO, "", 0, command, None, None)
-        handler.handle(record)
+        for said in [record, *early]:
+            handler.handle(said)
 
     # -- the configuration
 
@@ -142,10 +163,9 @@ class RunFolder:
 
     def note_resume(self, config: TrainConfig, step: int) -> None:
         """Keep the first configuration; append what this resumption changes."""
-        before, after = to_json(self.read_config()), to_json(config)
-        changed = {key: after[key] for key in after if after[key] != before[key]}
+        after, changed = to_json(config), self.changes(config)
         values = read_values(self.path / "config.json") or self.config_values()
-        unknown = sorted(set(values) - set(after) - {"versions", "resumed"})
+        unknown = sorted(set(values) - set(after) - {"start", "versions", "resumed"})
         if unknown:
             log.warning("config.json: this version knows no %s; left out", ", ".join(unknown))
         values.setdefault("resumed", []).append(
@@ -153,24 +173,55 @@ class RunFolder:
         )
         self.write_config(values)
 
+    def changes(self, config: TrainConfig) -> dict:
+        """What is other in `config` than the run has had so far."""
+        before, after = to_json(self.read_config()), to_json(config)
+        return {key: after[key] for key in after if after[key] != before[key]}
+
+    def start_record(self) -> dict:
+        """What was noted of the weights with which the run began."""
+        return read_values(self.path / "config.json").get("start", {})
+
     # -- metrics
 
-    def read_metrics(self, total_steps: int, before: float = math.inf) -> None:
-        self.total_steps = total_steps
-        self.rows = steps_before(self.path / "metrics.jsonl", before, NEEDED)
-
     def rewind(self, step: int, total_steps: int) -> None:
-        """Drop the lines of `step` and later, which will be run again, and torn lines."""
-        self.read_metrics(total_steps, step)
+        """Drop lines and pages of `step` and later, which will be run again, and torn lines."""
+        self.total_steps = total_steps
+        rows = steps_before(self.path / "metrics.jsonl", step, NEEDED)
+        share = {row["step"]: (row["step"] + 1) / total_steps for row in rows}
+        self.rows = [row | {"progress/done_frac": share[row["step"]]} for row in rows]
         lost = sorted(set(range(step)) - {row["step"] for row in self.rows})
         if lost:
             log.warning("metrics.jsonl: the lines of steps %s are lost, the saved weights are not",
                         spelled(lost))  # fmt: skip
-        write_whole(self.path / "metrics.jsonl", as_lines(self.rows))
-        for name in ("timing_spans.jsonl", "probes.jsonl"):
-            write_whole(self.path / name, as_lines(steps_before(self.path / name, step, {"step"})))
-        table = [list(CSV_COLUMNS), *(csv_row(row, total_steps) for row in self.rows)]
-        write_whole(self.path / "metrics.csv", as_csv(table))
+        # The weights after `step` steps are asked the probe problems again where the run goes on.
+        probed = step + 1 if step == total_steps else step
+        for name, end in (("timing_spans.jsonl", step), ("probes.jsonl", probed)):
+            self.replace(name, as_lines(steps_before(self.path / name, end, {"step"})))
+        self.write_rows()
+        self.forget_pages(step)
+
+    def write_rows(self) -> None:
+        """metrics.jsonl and metrics.csv anew, from the lines so far."""
+        table = [list(CSV_COLUMNS), *(csv_row(row, self.total_steps) for row in self.rows)]
+        self.replace("metrics.jsonl", as_lines(self.rows))
+        self.replace("metrics.csv", as_csv(table))
+
+    def replace(self, name: str, text: str) -> None:
+        """A file that says this already is left alone."""
+        path = self.path / name
+        if not path.is_file() or path.read_bytes() != text.encode():
+            write_whole(path, text)
+
+    def forget_pages(self, step: int) -> None:
+        """Those of steps that will be run again. An evaluation comes before its step: that of
+        the weights from which the run goes on stays."""
+        for path in [*self.path.glob("*_*"), *self.path.glob(f"iteration_{step:06d}/train*")]:
+            found = OF_A_STEP.fullmatch(path.name)
+            number = int(found[2] or found[4]) if found else -1
+            again = step + 1 if found and found[0].startswith(("eval_", "iteration_")) else step
+            if path.parent != self.path or (found and number >= again):
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
 
     def sync(self) -> None:
         """Make the lines so far durable: a save must not outlive the metrics of its steps."""
@@ -222,6 +273,17 @@ def spelled(steps: list[int]) -> str:
     return str(steps[0]) if len(steps) == 1 else f"{steps[0]} to {steps[-1]} ({len(steps)} lines)"
 
 
+class EarlyLog(logging.Handler):
+    """What is said before there is a run to write it into; forgotten if there never is one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.records: list[logging.LogRecord] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.records.append(record)
+
+
 class LogFile(logging.FileHandler):
     """A message that cannot be written, on a full disk, is lost without a traceback.
 
@@ -247,6 +309,6 @@ def plainly(path: Path) -> Iterator[None]:
 def close_logs() -> None:
     """A process may write several runs one after another; each has a log of its own."""
     for handler in list(log.handlers):
-        if isinstance(handler, logging.FileHandler):
+        if isinstance(handler, logging.FileHandler | EarlyLog):
             handler.close()
             log.removeHandler(handler)

@@ -2,6 +2,7 @@
 
 import copy
 import logging
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -10,6 +11,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from reasoning_from_scratch.async_rollouts import check_ranks
 from reasoning_from_scratch.checkpoints import Checkpoints, load_trainer_state
 from reasoning_from_scratch.config import TrainConfig, replaced, resolved
 from reasoning_from_scratch.device import default_dtype, trusted_device
@@ -26,6 +28,7 @@ from reasoning_from_scratch.problems import Problem, load_problems
 from reasoning_from_scratch.progress import Progress, show_log
 from reasoning_from_scratch.prompts import problem_prompt, show_examples
 from reasoning_from_scratch.provenance import job_name
+from reasoning_from_scratch.ray_rollouts import check_learners
 from reasoning_from_scratch.ray_start import connect
 from reasoning_from_scratch.recipes import get_recipe, loss_fn_changes
 from reasoning_from_scratch.run_folder import RunFolder, log, plainly
@@ -37,7 +40,12 @@ from reasoning_from_scratch.torchrun import (
 )
 from reasoning_from_scratch.tracker import Tracker, import_wandb
 from reasoning_from_scratch.training_run import TrainingRun
-from reasoning_from_scratch.weights import load_model_and_tokenizer, load_weights, save_hf_folder
+from reasoning_from_scratch.weights import (
+    MODEL_NAMES,
+    load_model_and_tokenizer,
+    load_weights,
+    save_hf_folder,
+)
 
 
 def start_run(
@@ -58,16 +66,48 @@ def start_run(
     log.disabled = not ranks.writes
     folder = RunFolder(config.log_path)
     config = ranks.from_first(lambda: claimed(config, folder))  # before minutes of loading
-    check_extras(config)
-    if model is None:
-        model, tokenizer = starting_model(config, device, ranks)
-    change_weights(model, config)
-    ranks.same_as_first(model.state_dict())
-    reference = frozen_copy(model) if config.kl != "none" else None
-    problems, eval_problems = both_sets(config, problems, eval_problems)
+    if not config.resume:
+        config = with_whole_paths(config, given=model is not None)
+    check_extras(config, ranks.size)
+    try:
+        ranks.from_first(folder.reserve)
+        run, start = loaded_run(config, folder, ranks, device, model, tokenizer,
+                                (problems, eval_problems))  # fmt: skip
+        begin(run, start, config)
+        run.tracker = Tracker.start(config, folder) if ranks.writes else Tracker()
+    except BaseException:
+        folder.close()
+        raise
+    run.progress = Progress(config.steps, run.first_step, quiet=quiet or not ranks.writes)
+    return run
+
+
+def loaded_run(
+    config: TrainConfig,
+    folder: RunFolder,
+    ranks: Ranks,
+    device: str,
+    model: nn.Module | None,
+    tokenizer: object | None,
+    given_problems: tuple[Sequence[Problem] | None, Sequence[Problem] | None],
+) -> tuple[TrainingRun, "Start"]:
+    """All that can fail is tried here, before anything on the disk changes: a run that is
+    refused leaves no trace, and neither a finished run nor one to be overwritten is touched."""
     checkpoints = Checkpoints(folder.path, lambda path: save_weights(run, path))
-    start = ranks.from_first(lambda: open_folder(config, folder, checkpoints, model))
+    given = model is not None
+    start = ranks.from_first(lambda: found_start(config, folder, checkpoints, given))
+    if not given:
+        model, tokenizer = starting_model(start, config, device, ranks)
+    if start.weights and start.weights != start.model and ranks.writes:
+        load_weights(model, start.weights)
+    ranks.same_as_first(model.state_dict())
+    start.record |= ranks.from_first(lambda: weights_record(config, start, model))
+    reference = frozen_copy(model) if config.kl != "none" else None
+    if config.lora_rank:
+        add_lora(model, config.lora_rank, config.lora_alpha, config.seed)
+    problems, eval_problems = both_sets(config, *given_problems)
     if start.save is not None:
+        ranks.from_first(lambda: load_saved(model, start.save, config))
         ranks.same_as_first(model.state_dict())
     run = TrainingRun(
         config=config,
@@ -84,19 +124,22 @@ def start_run(
         done=start.step,
     )
     ranks.advice = f"rfs train --resume {folder.path} goes on"
-    take_up(run, start)
+    if start.save is not None:
+        tensors = load_trainer_state(start.save)[0] if ranks.writes else {}
+        ranks.load_state(run.optimizer, tensors, start.updates)
     prepare_model(run)
-    run.tracker = Tracker.start(config, folder) if ranks.writes else Tracker()
-    run.progress = Progress(config.steps, run.first_step, quiet=quiet or not ranks.writes)
-    return run
+    return run, start
 
 
-def change_weights(model: nn.Module, config: TrainConfig) -> None:
-    """Other weights than the model's own, and LoRA's additions, where they are asked for."""
-    if config.load_checkpoint_path:
-        load_weights(model, checkpoint_weights(config.load_checkpoint_path))
-    if config.lora_rank:
-        add_lora(model, config.lora_rank, config.lora_alpha, config.seed)
+def begin(run: TrainingRun, start: "Start", config: TrainConfig) -> None:
+    """The first change on the disk. `config` is what was asked for, before it was fitted to the
+    memory of this machine."""
+    with plainly(run.folder.path):
+        run.folder.rows = run.ranks.from_first(
+            lambda: open_folder(config, run.folder, run.checkpoints, start)
+        )
+        if start.weights_may_go and not config.resume:
+            run.save(0, with_state=False, prune=False, start=True)
 
 
 def both_sets(
@@ -125,7 +168,7 @@ def claimed(config: TrainConfig, folder: RunFolder) -> TrainConfig:
     return config
 
 
-def check_extras(config: TrainConfig) -> None:
+def check_extras(config: TrainConfig, size: int) -> None:
     """What would otherwise fail after minutes of loading."""
     if config.reward:
         own_verifier(config.reward)
@@ -133,14 +176,10 @@ def check_extras(config: TrainConfig) -> None:
         parse_size(config.memory_budget)
     if config.wandb:
         import_wandb()
-
-
-def starting_model(
-    config: TrainConfig, device: str, ranks: Ranks
-) -> tuple[nn.Module, object]:
-    place = trusted_device(device)
-    dtype = default_dtype(place) if config.dtype == "auto" else getattr(torch, config.dtype)
-    return load_model_and_tokenizer(config.model, ranks.loading_device(place), dtype=dtype)
+    if config.sampler == "ray":
+        check_learners(config, size)
+    elif config.max_steps_off_policy:
+        check_ranks(config, size)
 
 
 def make_optimizer(model: nn.Module, config: TrainConfig) -> AdamW:
@@ -157,7 +196,7 @@ def checkpoint_weights(path: str | Path) -> Path:
     path = Path(path)
     if not (path / "checkpoints.jsonl").is_file():
         return path
-    saves = Checkpoints(path, save_weights=lambda folder: None)
+    saves = Checkpoints(path, save_weights=lambda folder: None).read()
     if not saves.lines:
         raise UserError(f"{path} is a run that has saved nothing yet; there are no weights in it")
     return saves.place(saves.lines[-1])
@@ -166,10 +205,16 @@ def checkpoint_weights(path: str | Path) -> Path:
 def save_weights(run: TrainingRun, path: Path) -> None:
     """Weights that anything loads: LoRA merged into them, and by itself in adapter/."""
     if run.config.lora_rank:
-        save_peft(run.whole_model, run.folder.path / "adapter", run.config.model)
+        save_adapter(run)
         save_hf_folder(merged(run.whole_model), run.tokenizer, path)
     else:
         save_hf_folder(run.whole_model, run.tokenizer, path)
+
+
+def save_adapter(run: TrainingRun) -> None:
+    line = run.checkpoints.line_of(0) or {}
+    kept = Path(line["sampler_path"]).absolute() if line.get("start") else run.config.model
+    save_peft(run.whole_model, run.folder.path / "adapter", str(kept))
 
 
 def with_folder(config: TrainConfig) -> TrainConfig:
@@ -182,58 +227,180 @@ def with_folder(config: TrainConfig) -> TrainConfig:
     return replaced(config, log_path=f"runs/{config.recipe}-{Path(config.model).name}-{stamp}")
 
 
+def with_whole_paths(config: TrainConfig, given: bool) -> TrainConfig:
+    """A run may be resumed from another folder, and its source may have saved more by then: what
+    it begins with is written down from the root, and of a run it names the very save."""
+    changes = {}
+    if config.model not in MODEL_NAMES and not given:
+        changes["model"] = Path(config.model).expanduser().absolute()
+    if config.load_checkpoint_path:
+        changes["load_checkpoint_path"] = checkpoint_weights(config.load_checkpoint_path).absolute()
+    if config.data_path:
+        changes["data_path"] = Path(config.data_path).expanduser().absolute()
+    return replaced(config, **{name: str(path) for name, path in changes.items()})
+
+
+# ---- where a run begins
+
+
 @dataclass
 class Start:
-    """Where a run begins: at its newest whole save, if there is one."""
+    """With which weights a run begins, and at which save it goes on."""
 
+    model: str | None  # None: a model that was given, as an object
+    weights: str | None = None  # other weights for that model
     step: int = 0
     updates: int = 0
     save: Path | None = None
-    rows: list[dict] = field(default_factory=list)  # the metrics lines so far
+    record: dict = field(default_factory=dict)  # what config.json notes of those weights
+
+    @property
+    def weights_may_go(self) -> bool:
+        """Only names stand for the same weights for ever. Other weights the run keeps itself."""
+        return self.weights is not None or self.model not in (None, *MODEL_NAMES)
+
+
+def found_start(
+    config: TrainConfig, folder: RunFolder, checkpoints: Checkpoints, given: bool
+) -> Start:
+    """Rank 0 looks at what there is."""
+    start = Start(None if given else config.model, config.load_checkpoint_path)
+    if not config.resume:
+        start.record = {"given": True} if given else {}
+        refuse_own_source(start, folder)
+        return start
+    refuse_changes(config, folder)
+    line = checkpoints.newest_whole()
+    start.record = folder.start_record()
+    if line is not None:
+        place = checkpoints.place(line)
+        updates = load_trainer_state(place)[1]["updates"]
+        start = replace(start, step=line["batch"], updates=updates, save=place)
+    if start.step > config.steps:
+        raise UserError(
+            f"{config.resume} has run {start.step} steps, more than --steps {config.steps}: give a "
+            f"larger number, or train from one of its saves in another folder: "
+            f"--load-checkpoint-path {checkpoints.folder}/NNNNNN --log-path FOLDER"
+        )
+    kept = checkpoints.beginning() if start.weights_may_go else None
+    if kept:
+        return replace(start, model=start.model and str(kept), weights=str(kept))
+    gone = missing_source(start)
+    if gone is None:
+        return start
+    if start.save is None or needs_beginning(config):
+        raise UserError(f"{config.resume} began with {gone}, and these weights are gone: put them "
+                        "back, or begin anew with --overwrite")  # fmt: skip
+    return replace(start, model=start.model and str(start.save), weights=None)
+
+
+def missing_source(start: Start) -> str | None:
+    """What a run began with, if it is not there any more."""
+    if start.model and start.record.get("given"):
+        return "a model that Python gave it"
+    paths = [path for path in (start.model, start.weights) if path and path not in MODEL_NAMES]
+    return next((path for path in paths if not Path(path).exists()), None)
+
+
+def needs_beginning(config: TrainConfig) -> bool:
+    """LoRA adds to the weights of the beginning, and the KL penalty compares with them."""
+    return bool(config.lora_rank) or config.kl != "none"
+
+
+# A resumed run keeps these: they are what its saves are made of.
+KEPT = ("model", "load_checkpoint_path", "lora_rank", "lora_alpha", "optimizer",
+        "low_precision_updates")  # fmt: skip
+
+
+def refuse_changes(config: TrainConfig, folder: RunFolder) -> None:
+    for name, value in folder.changes(config).items():
+        if name in KEPT:
+            words = "--" + name.replace("_", "-")
+            raise UserError(
+                f"{folder.path} cannot go on with another {words}, {value}: leave it out, or begin "
+                f"a run with its weights: --load-checkpoint-path {folder.path} --log-path FOLDER"
+            )
+
+
+def refuse_own_source(start: Start, folder: RunFolder) -> None:
+    """Were the new run to end early, the weights would be lost with the run they are in."""
+    for source in filter(None, (start.model, start.weights)):
+        path = Path(source).resolve()
+        if folder.used() and folder.path.resolve() in (path, *path.parents):
+            raise UserError(f"{source} is in {folder.path}, which --overwrite would delete: choose "
+                            "another --log-path")  # fmt: skip
+
+
+def starting_model(
+    start: Start, config: TrainConfig, device: str, ranks: Ranks
+) -> tuple[nn.Module, object]:
+    place = trusted_device(device)
+    known = start.record.get("dtype") if config.dtype == "auto" else config.dtype
+    dtype = getattr(torch, known) if known else default_dtype(place)
+    # On another machine the run folder may not be there. The weights come from rank 0 anyway.
+    here = start.model in MODEL_NAMES or Path(start.model).exists()
+    model = start.model if here else config.model
+    return load_model_and_tokenizer(model, ranks.loading_device(place), dtype=dtype)
+
+
+def weights_record(config: TrainConfig, start: Start, model: nn.Module) -> dict:
+    """What config.json notes of the weights that a run begins with. Resumed, they are compared."""
+    found = {"dtype": str(next(model.parameters()).dtype).removeprefix("torch.")}
+    if needs_beginning(config):
+        found["mark"] = weights_mark(model)
+    if not config.resume:
+        return found
+    before = found | start.record
+    if before["dtype"] != found["dtype"]:
+        raise UserError(f"{config.resume} is trained in {before['dtype']} and cannot go on in "
+                        f"{found['dtype']}: leave out --dtype")  # fmt: skip
+    if "mark" in found and before["mark"] != found["mark"]:
+        here = start.model or "the model that is given"
+        raise UserError(f"{config.resume} began with other weights than those of {here}, and its "
+                        "LoRA or KL needs the very same: put them back, or begin anew with "
+                        "--overwrite")  # fmt: skip
+    return found
+
+
+def weights_mark(model: nn.Module) -> list[int]:
+    """[number of weights, CRC-32 of their bytes]."""
+    count = crc = 0
+    for tensor in model.state_dict().values():
+        count += tensor.numel()
+        crc = zlib.crc32(tensor.detach().cpu().contiguous().view(torch.uint8).numpy(), crc)
+    return [count, crc]
+
+
+def load_saved(model: nn.Module, place: Path, config: TrainConfig) -> None:
+    if config.lora_rank:  # the weights themselves never changed
+        load_lora(model, load_trainer_state(place)[0])
+    else:
+        load_weights(model, place)
 
 
 def open_folder(
-    config: TrainConfig, folder: RunFolder, checkpoints: Checkpoints, model: nn.Module
-) -> Start:
-    """A fresh run folder; or, resuming, folder and weights as after the newest whole save."""
+    config: TrainConfig, folder: RunFolder, checkpoints: Checkpoints, start: Start
+) -> list[dict]:
+    """A fresh run folder; or, resuming, the folder as after the newest whole save. The metrics
+    lines so far."""
     with plainly(folder.path):
         if not config.resume:
-            folder.create(config)
-            return Start()
+            folder.create(config, start.record)
+            return []
         folder.reopen()
-        start = saved_start(checkpoints, config, model)
-        if start.step >= config.steps:
-            folder.read_metrics(config.steps)
-            checkpoints.settle(config.keep_last)
+        finished = start.step == config.steps
+        if finished:
             log.info("%s has run its %d steps; a larger --steps goes on",
                      config.resume, config.steps)  # fmt: skip
-        else:
+        if not finished or "steps" in folder.changes(config) or not folder.has("config.json"):
             folder.note_resume(config, start.step)
-            folder.rewind(start.step, config.steps)
+        folder.rewind(start.step, config.steps)
+        if finished:
+            checkpoints.settle(config.keep_last)
+        else:
             checkpoints.rewind(start.step)
             log.info("resuming %s at step %d of %d", config.resume, start.step, config.steps)
-        return replace(start, rows=folder.rows)
-
-
-def saved_start(checkpoints: Checkpoints, config: TrainConfig, model: nn.Module) -> Start:
-    line = checkpoints.newest_whole()
-    if line is None:
-        return Start()
-    place = checkpoints.place(line)
-    tensors, state = load_trainer_state(place)
-    if config.lora_rank:  # the weights themselves never changed
-        load_lora(model, tensors)
-    else:
-        load_weights(model, place)
-    return Start(line["batch"], state["updates"], place)
-
-
-def take_up(run: TrainingRun, start: Start) -> None:
-    """Optimizer state and metrics, which rank 0 has read, on every rank."""
-    run.folder.rows = start.rows
-    if start.save is not None:
-        tensors = load_trainer_state(start.save)[0] if run.ranks.writes else {}
-        run.ranks.load_state(run.optimizer, tensors, start.updates)
+        return folder.rows
 
 
 def prepare_model(run: TrainingRun) -> None:
@@ -280,7 +447,7 @@ def configure(recipe: str = "grpo", **changes: object) -> TrainConfig:
 def resumed_config(path: str | Path, **changes: object) -> TrainConfig:
     """The configuration with which `train` continues the run in `path`."""
     saved = RunFolder(path).read_config()
-    return replaced(saved, resume=str(path), overwrite=False, **changes)
+    return replaced(saved, **{"resume": str(path), "overwrite": False, "smoke": False} | changes)
 
 
 def frozen_copy(model: nn.Module) -> nn.Module:

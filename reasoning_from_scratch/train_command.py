@@ -2,6 +2,7 @@
 
 import tyro
 
+from reasoning_from_scratch.checkpoints import check_holdings
 from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.run_start import configure, resumed_config
@@ -19,6 +20,8 @@ def train_command(argv: list[str]) -> int:
 def told_end(result, done: str) -> int:
     """Rank 0 says how the run ended; the exit code of a command."""
     if result.writes:
+        if not result.stopped:
+            check_holdings(result.folder)
         print(result.stopped or done)
     if result.stopped:
         return 130 if result.stopped.startswith("interrupted") else 1

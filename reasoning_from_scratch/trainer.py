@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from reasoning_from_scratch.advantages import advantages, normalize_batch, per_part_advantages
-from reasoning_from_scratch.async_rollouts import async_rollouts, check_ranks
+from reasoning_from_scratch.async_rollouts import async_rollouts
 from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.gradients import (
     UpdateRecord,
@@ -23,7 +23,7 @@ from reasoning_from_scratch.interrupts import Interrupts
 from reasoning_from_scratch.metrics import advantage_metrics, lag_metrics, rollout_metrics
 from reasoning_from_scratch.optim import AdamW, learning_rate
 from reasoning_from_scratch.parallel import ALONE, Ranks
-from reasoning_from_scratch.ray_rollouts import check_learners, ray_rollouts
+from reasoning_from_scratch.ray_rollouts import ray_rollouts
 from reasoning_from_scratch.rollouts import Group, make_batch, on_policy_rollouts
 from reasoning_from_scratch.run_start import start_run
 from reasoning_from_scratch.sampling import NotFinite
@@ -92,10 +92,8 @@ def rollouts_of(
     start = (run.model, run.tokenizer, run.problems, run.config, run.first_step, run.clock)
     ranks = {"own": run.ranks.own, "together": run.ranks.together}
     if run.config.sampler == "ray":
-        check_learners(run.config, run.ranks.size)
         return ray_rollouts(*start, on_group, from_first=run.ranks.from_first)
     if run.config.max_steps_off_policy:
-        check_ranks(run.config, run.ranks.size)
         return async_rollouts(*start, **ranks)
     return on_policy_rollouts(*start, on_group, **ranks)
 

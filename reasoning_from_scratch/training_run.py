@@ -64,8 +64,8 @@ class TrainingRun:
 
     def __enter__(self) -> "TrainingRun":
         self.settled = self.optimizer.updates
-        if self.done >= self.config.steps:
-            self.complete_report()
+        if self.done == self.config.steps:
+            self.complete()
         return self
 
     def unchanged(self) -> bool:
@@ -133,12 +133,25 @@ class TrainingRun:
         if ends or (every and step % every == 0):
             self.refresh_report(step)
 
-    def complete_report(self) -> None:
-        """Of a run that was killed between its last save and its last page."""
-        probes = read_lines(self.folder.path / "probes.jsonl")
-        if self.ranks.agreed(self.done not in [row.get("step") for row in probes]):
+    def complete(self) -> None:
+        """What a run lacks that has all its steps: it was killed after the last one, or told
+        afterwards that this one is the last, or files were deleted."""
+        line = self.ranks.agreed(self.checkpoints.line_of(self.done))
+        if not line["final"]:
+            if self.config.eval_every and self.folder.rows:
+                self.folder.rows[-1] |= self.evaluate(self.done)
+                if self.ranks.writes:
+                    self.folder.write_rows()
+            self.save(self.done, final=True)
+        lost = bool(self.config.lora_rank) and not self.folder.has("adapter/adapter_config.json")
+        if self.ranks.agreed(lost):
+            self.save_weights_again()
+        probed = [row.get("step") for row in read_lines(self.folder.path / "probes.jsonl")]
+        if self.ranks.agreed(self.done not in probed):
             self.first_step = 0
             self.refresh_report(self.done)
+        elif self.ranks.writes and not self.folder.has("report.html"):
+            self.write_page(last=True)
 
     def refresh_report(self, step: int) -> None:
         with self.clock("report"), self.ranks.whole(self.model):
@@ -251,6 +264,13 @@ class TrainingRun:
             if prune:
                 self.checkpoints.prune(self.config.keep_last)
             self.whole_model = None
+
+    def save_weights_again(self) -> None:
+        """Those of the last save, of which files were lost."""
+        self.whole_model = self.ranks.whole_model(self.model)
+        if self.ranks.writes:
+            self.checkpoints.save_weights(self.checkpoints.place({"batch": self.done}))
+        self.whole_model = None
 
     def save_interrupted(self) -> str:
         """After a signal: the weights after the last whole step. "" if that was the last one."""

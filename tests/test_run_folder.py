@@ -232,7 +232,8 @@ def test_best_weights_are_those_that_were_evaluated(run):
 
 
 def test_torn_lines_are_left_out(tmp_path, caplog):
-    whole = [dict.fromkeys(NEEDED, 0.0) | {"step": step} for step in range(4)]
+    whole = [dict.fromkeys(NEEDED, 0.0) | {"step": step, "progress/done_frac": (step + 1) / 10}
+             for step in range(4)]  # fmt: skip
     lines = [json.dumps(row) for row in whole]
     lines[1] = lines[1][:40]
     lines[2] = lines[2].replace("env/", "emv/")
