@@ -13,8 +13,8 @@ from reasoning_from_scratch.weights import load_state, save_hf_folder
 
 # Small, but with saves of every kind.
 SHORT = (
-    "--steps 4 --save-every 2 --eval-every 3 --problems-per-step 2 --rollouts 4 --max-new-tokens 3 "
-    "--lr 1e-2 --device cpu --no-preflight --num-groups-to-log 1"
+    "--steps 4 --save-every 2 --eval-every 3 --problems-per-step 2 --rollouts 12 "
+    "--max-new-tokens 4 --lr 1e-2 --device cpu --no-preflight --num-groups-to-log 1"
 ).split()
 
 

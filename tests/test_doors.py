@@ -158,7 +158,7 @@ def test_chat_rl_runs_and_goes_on_from_a_step_of_its_own(tmp_path, monkeypatch, 
     more = [*small, "--model-tag", "first", "--model-step", "1", "--run", "second"]
     assert chat_rl_command(more) == 0
     config = json.loads((tmp_path / "runs/second/config.json").read_text())
-    assert config["model"] == "runs/first/checkpoints/000001"
+    assert config["model"] == str(tmp_path / "runs/first/checkpoints/000001")
 
 
 def test_chat_rl_has_nanochats_flags_and_defaults():

@@ -21,7 +21,8 @@ ORDER = """
     scores answer_file evaluation
     config_checks config recipes metrics metrics_table
     run_folder checkpoints health progress tracker report
-    plots memory preflight interrupts parallel sharding torchrun training_run run_start
+    plots memory preflight interrupts parallel sharding torchrun training_run
+    run_origin run_start
     streaming gradients trainer
     train_command compare quickstart
     tiny_pretrain tiny_report doctor chat notebook cli chat_rl

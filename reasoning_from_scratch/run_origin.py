@@ -1,0 +1,160 @@
+"""With which weights a run begins, and how it finds the very same again when it is resumed.
+
+The folder or run that they came from may be trained on, moved or deleted by then. So a run notes
+its source by its whole path, and of a run the very save. Unless it is one of the published models,
+the run keeps the weights themselves as its first save, checkpoints/000000. LoRA and a KL penalty
+need them to the bit: for these the CRC of all weights is noted too, and compared.
+"""
+
+import zlib
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from reasoning_from_scratch.checkpoints import Checkpoints, load_trainer_state
+from reasoning_from_scratch.config import TrainConfig, replaced
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.run_folder import RunFolder
+from reasoning_from_scratch.weights import MODEL_NAMES
+
+
+@dataclass
+class Start:
+    """With which weights a run begins, and at which save it goes on."""
+
+    model: str | None  # None: a model that was given, as an object
+    weights: str | None = None  # other weights for that model
+    step: int = 0
+    updates: int = 0
+    save: Path | None = None
+    record: dict = field(default_factory=dict)  # what config.json notes of those weights
+
+    @property
+    def weights_may_go(self) -> bool:
+        """Only names stand for the same weights for ever. Other weights the run keeps itself."""
+        return self.weights is not None or self.model not in (None, *MODEL_NAMES)
+
+
+def found_start(
+    config: TrainConfig, folder: RunFolder, checkpoints: Checkpoints, given: bool
+) -> Start:
+    """Rank 0 looks at what there is."""
+    start = Start(None if given else config.model, config.load_checkpoint_path)
+    if not config.resume:
+        start.record = {"given": True} if given else {}
+        refuse_own_source(start, folder)
+        return start
+    refuse_changes(config, folder)
+    line = checkpoints.newest_whole()
+    start.record = folder.start_record()
+    if line is not None:
+        place = checkpoints.place(line)
+        updates = load_trainer_state(place)[1]["updates"]
+        start = replace(start, step=line["batch"], updates=updates, save=place)
+    if start.step > config.steps:
+        raise UserError(
+            f"{config.resume} has run {start.step} steps, more than --steps {config.steps}: give a "
+            f"larger number, or train from one of its saves in another folder: "
+            f"--load-checkpoint-path {checkpoints.folder}/NNNNNN --log-path FOLDER"
+        )
+    kept = checkpoints.beginning() if start.weights_may_go else None
+    if kept:
+        return replace(start, model=start.model and str(kept), weights=str(kept))
+    gone = missing_source(start)
+    if gone is None:
+        return start
+    if start.save is None or needs_beginning(config):
+        raise UserError(f"{config.resume} began with {gone}, and these weights are gone: put them "
+                        "back, or begin anew with --overwrite")  # fmt: skip
+    return replace(start, model=start.model and str(start.save), weights=None)
+
+
+def missing_source(start: Start) -> str | None:
+    """What a run began with, if it is not there any more."""
+    if start.model and start.record.get("given"):
+        return "a model that Python gave it"
+    paths = [path for path in (start.model, start.weights) if path and path not in MODEL_NAMES]
+    return next((path for path in paths if not Path(path).exists()), None)
+
+
+def needs_beginning(config: TrainConfig) -> bool:
+    """LoRA adds to the weights of the beginning, and the KL penalty compares with them."""
+    return bool(config.lora_rank) or config.kl != "none"
+
+
+# A resumed run keeps these: they are what its saves are made of.
+KEPT = ("model", "load_checkpoint_path", "lora_rank", "lora_alpha", "optimizer",
+        "low_precision_updates")  # fmt: skip
+
+
+def refuse_changes(config: TrainConfig, folder: RunFolder) -> None:
+    for name, value in folder.changes(config).items():
+        if name in KEPT:
+            words = "--" + name.replace("_", "-")
+            raise UserError(
+                f"{folder.path} cannot go on with another {words}, {value}: leave it out, or begin "
+                f"a run with its weights: --load-checkpoint-path {folder.path} --log-path FOLDER"
+            )
+
+
+def refuse_own_source(start: Start, folder: RunFolder) -> None:
+    """Were the new run to end early, the weights would be lost with the run they are in."""
+    for source in filter(None, (start.model, start.weights)):
+        path = Path(source).resolve()
+        if folder.used() and folder.path.resolve() in (path, *path.parents):
+            raise UserError(f"{source} is in {folder.path}, which --overwrite would delete: choose "
+                            "another --log-path")  # fmt: skip
+
+
+def weights_record(config: TrainConfig, start: Start, model: nn.Module) -> dict:
+    """What config.json notes of the weights that a run begins with. Resumed, they are compared."""
+    found = {"dtype": str(next(model.parameters()).dtype).removeprefix("torch.")}
+    if needs_beginning(config):
+        found["mark"] = weights_mark(model)
+    if not config.resume:
+        return found
+    before = found | start.record
+    if before["dtype"] != found["dtype"]:
+        raise UserError(f"{config.resume} is trained in {before['dtype']} and cannot go on in "
+                        f"{found['dtype']}: leave out --dtype")  # fmt: skip
+    if "mark" in found and before["mark"] != found["mark"]:
+        here = start.model or "the model that is given"
+        raise UserError(f"{config.resume} began with other weights than those of {here}, and its "
+                        "LoRA or KL needs the very same: put them back, or begin anew with "
+                        "--overwrite")  # fmt: skip
+    return found
+
+
+def weights_mark(model: nn.Module) -> list[int]:
+    """[number of weights, CRC-32 of their bytes]."""
+    count = crc = 0
+    for tensor in model.state_dict().values():
+        count += tensor.numel()
+        crc = zlib.crc32(tensor.detach().cpu().contiguous().view(torch.uint8).numpy(), crc)
+    return [count, crc]
+
+
+def with_whole_paths(config: TrainConfig, given: bool) -> TrainConfig:
+    """A run may be resumed from another folder, and its source may have saved more by then: what
+    it begins with is written down from the root, and of a run it names the very save."""
+    changes = {}
+    if config.model not in MODEL_NAMES and not given:
+        changes["model"] = Path(config.model).expanduser().absolute()
+    if config.load_checkpoint_path:
+        changes["load_checkpoint_path"] = checkpoint_weights(config.load_checkpoint_path).absolute()
+    if config.data_path:
+        changes["data_path"] = Path(config.data_path).expanduser().absolute()
+    return replaced(config, **{name: str(path) for name, path in changes.items()})
+
+
+def checkpoint_weights(path: str | Path) -> Path:
+    """The weights at a path: a model's own folder or file, or the newest save of a run."""
+    path = Path(path)
+    if not (path / "checkpoints.jsonl").is_file():
+        return path
+    saves = Checkpoints(path, save_weights=lambda folder: None).read()
+    if not saves.lines:
+        raise UserError(f"{path} is a run that has saved nothing yet; there are no weights in it")
+    return saves.place(saves.lines[-1])
