@@ -19,6 +19,7 @@ from reasoning_from_scratch.checkpoints import Checkpoints
 from reasoning_from_scratch.cli import guarded
 from reasoning_from_scratch.config import TrainConfig, preset
 from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.plots import step_of
 from reasoning_from_scratch.problems import Problem, load_problems
 from reasoning_from_scratch.run_folder import RunFolder
 from reasoning_from_scratch.run_start import configure
@@ -163,9 +164,7 @@ def pass_at_lines(rows: Sequence[dict], name: str) -> list[str]:
                     if key.startswith(prefix)}  # fmt: skip
         if measured:
             shown = ", ".join(f"Pass@{k}: {measured[k]:.4f}" for k in sorted(measured))
-            # An evaluation comes before its step, and once more after the last.
-            step = row["step"] + (row["progress/done_frac"] == 1)
-            lines.append(f"Step {step} | {shown}")
+            lines.append(f"Step {step_of(row, 'eval_acc')} | {shown}")
     return lines
 
 

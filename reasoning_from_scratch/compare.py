@@ -15,6 +15,7 @@ from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.plots import save_picture, step_axis, step_of
 from reasoning_from_scratch.recipes import get_recipe
 from reasoning_from_scratch.run_folder import PLACES, RunFolder
+from reasoning_from_scratch.run_origin import with_whole_paths
 from reasoning_from_scratch.run_start import configure, resumed_config
 from reasoning_from_scratch.trainer import train
 
@@ -108,7 +109,8 @@ def refuse_other_settings(asked: TrainConfig) -> None:
 
     Whoever resumed it may have changed any field for some steps and then changed it back.
     """
-    folder, wanted = RunFolder(asked.log_path), resolved(asked)
+    folder = RunFolder(asked.log_path)
+    wanted = with_whole_paths(resolved(asked), given=False)
     if not folder.used():
         return
     for made in reversed(folder.read_configs()):  # the latest difference says most
