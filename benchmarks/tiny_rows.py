@@ -18,6 +18,7 @@ from reasoning_from_scratch.prompts import render_prompt
 from reasoning_from_scratch.qwen3 import KVCache
 from reasoning_from_scratch.rollouts import reward_groups, sample_groups
 from reasoning_from_scratch.sampling import Sample, generate
+from reasoning_from_scratch.tokenizer import stop_ids_of
 from reasoning_from_scratch.trainer import set_advantages, update_policy
 from reasoning_from_scratch.weights import load_model_and_tokenizer, shipped_checkpoint
 
@@ -71,7 +72,7 @@ def evaluation(work: Work) -> list[Result]:
     half = work.problems // 2
     problems = load_problems("tiny-test", limit=half) + load_problems("tiny-longer", limit=half)
     prompts = [tokenizer.encode(render_prompt(problem.problem)) for problem in problems]
-    limit, stop_ids = 160, {tokenizer.eos_token_id}
+    limit, stop_ids = 160, stop_ids_of(tokenizer)
     found = {}
 
     def refilled(rows: int):

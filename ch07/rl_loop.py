@@ -24,6 +24,7 @@ from reasoning_from_scratch.problems import Problem, load_problems
 from reasoning_from_scratch.prompts import render_prompt
 from reasoning_from_scratch.rewards import correctness
 from reasoning_from_scratch.sampling import Sample, generate
+from reasoning_from_scratch.tokenizer import stop_ids_of
 from reasoning_from_scratch.weights import load_model_and_tokenizer
 
 
@@ -83,7 +84,7 @@ def train_step(model, tokenizer, optimizer, problems: list[Problem], config, ste
     prompts = [tokenizer.encode(render_prompt(problem.problem)) for problem in batch]
     groups = generate(
         model, prompts, config.group_size, max_new_tokens=config.max_tokens, seed=config.seed,
-        streams=[(step, i) for i in range(len(batch))], stop_ids={tokenizer.eos_token_id},
+        streams=[(step, i) for i in range(len(batch))], stop_ids=stop_ids_of(tokenizer),
     )  # fmt: skip
     # 3. Rewards: 1 for the right answer in a box, else 0.
     rewards = torch.tensor(

@@ -7,7 +7,7 @@ probable one.
 import torch
 
 from reasoning_from_scratch.device import get_device  # noqa: F401  2.5
-from reasoning_from_scratch.qwen3 import KVCache
+from reasoning_from_scratch.qwen3 import KVCache, room_for_answer
 
 # 2.6 Generating
 
@@ -17,7 +17,7 @@ def generate_text_basic_stream(
     model, token_ids, max_new_tokens, eos_token_id=None
 ):
     """Yields the most probable next token (1, 1) until end of text, which is left out."""
-    for _ in range(max_new_tokens):
+    for _ in range(room_for_answer(model, token_ids.shape[1], max_new_tokens)):
         logits = model(token_ids)[:, -1]  # (1, V)
         next_token = torch.argmax(logits, dim=-1, keepdim=True)  # (1, 1)
         if eos_token_id is not None and torch.all(next_token == eos_token_id):
@@ -44,7 +44,7 @@ def generate_text_basic_stream_cache(
     """The same tokens; the model reads each token once and remembers keys and values."""
     cache = KVCache(n_layers=model.cfg["n_layers"])
     model.reset_kv_cache()
-    for _ in range(max_new_tokens):
+    for _ in range(room_for_answer(model, token_ids.shape[1], max_new_tokens)):
         logits = model(token_ids, cache=cache)[:, -1]  # (1, V)
         next_token = torch.argmax(logits, dim=-1, keepdim=True)  # (1, 1)
         if eos_token_id is not None and torch.all(next_token == eos_token_id):

@@ -23,6 +23,7 @@ from reasoning_from_scratch.grading import (  # noqa: F401  3.4 to 3.6
 )
 from reasoning_from_scratch.problems import load_math500_test  # noqa: F401  3.8
 from reasoning_from_scratch.prompts import render_prompt  # noqa: F401  3.7
+from reasoning_from_scratch.tokenizer import stop_ids_of
 from reasoning_from_scratch.weights import (  # noqa: F401  3.2
     load_model_and_tokenizer,
     load_tokenizer_only,
@@ -44,9 +45,11 @@ def generate_text_stream_concat(model, tokenizer, prompt, device, max_new_tokens
 
 
 def text_of_stream(tokens, tokenizer, verbose=False):
-    """The text of a stream of (1, 1) tokens; `verbose` prints each as it comes."""
-    generated = []
+    """The text of a stream of (1, 1) tokens, up to a stop token; `verbose` prints each at once."""
+    generated, ends = [], stop_ids_of(tokenizer)
     for token in tokens:
+        if token.item() in ends:  # the stream itself ends at the first of them only
+            break
         generated.append(token.item())
         if verbose:
             print(tokenizer.decode([token.item()]), end="", flush=True)

@@ -11,7 +11,7 @@ from reasoning_from_scratch.ch02 import generate_text_basic_stream_cache
 from reasoning_from_scratch.ch03 import text_of_stream
 from reasoning_from_scratch.distribution import top_p_filter
 from reasoning_from_scratch.grading import extract_final_candidate
-from reasoning_from_scratch.qwen3 import KVCache
+from reasoning_from_scratch.qwen3 import KVCache, room_for_answer
 
 # 4.3 Any generator
 
@@ -128,7 +128,7 @@ def generate_text_top_p_stream_cache(
     """Yields tokens (1, 1) sampled from the most probable ones that hold top_p of the mass."""
     cache = KVCache(n_layers=model.cfg["n_layers"])
     model.reset_kv_cache()
-    for _ in range(max_new_tokens):
+    for _ in range(room_for_answer(model, token_ids.shape[1], max_new_tokens)):
         logits = model(token_ids, cache=cache)[:, -1]  # (1, V)
         if temperature is None or temperature == 0.0:
             next_token = torch.argmax(logits, dim=-1, keepdim=True)

@@ -16,7 +16,8 @@ from reasoning_from_scratch.advantages import zscore  # 6.7
 from reasoning_from_scratch.ch03 import extract_final_candidate, grade_answer, render_prompt
 from reasoning_from_scratch.ch04 import scale_logits_by_temperature, top_p_filter
 from reasoning_from_scratch.problems import load_math_train  # noqa: F401  6.4
-from reasoning_from_scratch.qwen3 import KVCache
+from reasoning_from_scratch.qwen3 import KVCache, room_for_answer
+from reasoning_from_scratch.tokenizer import stop_ids_of
 from reasoning_from_scratch.transfers import replacing
 
 # 6.5 Sampling a rollout
@@ -27,21 +28,22 @@ def sample_response(model, tokenizer, prompt, device,
                     max_new_tokens=512, temperature=0.8, top_p=0.9):
     """One rollout: all token ids (T,), prompt length, text of the answer.
 
-    The end-of-text token is kept: when to stop is learned, too.
+    The token that ends it is kept: when to stop is learned, too.
     """
     prompt_ids = tokenizer.encode(prompt)
     cache = KVCache(n_layers=model.cfg["n_layers"])
     model.reset_kv_cache()
     next_ids = torch.tensor([prompt_ids], device=device)  # (1, T)
     answer_ids = []
-    while len(answer_ids) < max_new_tokens:
+    room = room_for_answer(model, len(prompt_ids), max_new_tokens)
+    while len(answer_ids) < room:
         logits = model(next_ids, cache=cache)[:, -1].float()  # (1, V)
         logits = scale_logits_by_temperature(logits, temperature)
         probas = top_p_filter(torch.softmax(logits, dim=-1), top_p)
         # Drawn on the CPU, so that a seed means the same on every device.
         next_ids = torch.multinomial(probas.cpu(), num_samples=1).to(device)
         answer_ids.append(next_ids.item())
-        if answer_ids[-1] == tokenizer.eos_token_id:
+        if answer_ids[-1] in stop_ids_of(tokenizer):
             break
     token_ids = torch.tensor(prompt_ids + answer_ids, device=device)
     return token_ids, len(prompt_ids), tokenizer.decode(answer_ids)

@@ -5,10 +5,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from reasoning_from_scratch.errors import PromptTooLong
 from reasoning_from_scratch.evaluation import open_model
 from reasoning_from_scratch.prompts import render_prompt
 from reasoning_from_scratch.safe_text import visible
 from reasoning_from_scratch.sampling import stream
+from reasoning_from_scratch.tokenizer import past_turn, stop_ids_of
 
 HELP = "An empty line or Ctrl-D ends, Ctrl-C stops an answer, /new forgets the conversation."
 
@@ -22,7 +24,7 @@ class ChatOptions:
     template: Literal["auto", "math", "chat", "plain"] = "auto"
     """What is put around your words: the math prompt, Qwen3's chat template, or nothing."""
     max_new_tokens: int = 2048
-    """Longest answer in tokens."""
+    """Longest answer in tokens; the model's context is a limit, too."""
     temperature: float = 0.0
     """0 always takes the most probable token; higher is more varied."""
     top_p: float = 1.0
@@ -36,7 +38,7 @@ class ChatOptions:
 
 
 class Conversation:
-    """A model, and with the chat template what was said so far."""
+    """A model, and with the chat template what was said so far, but not what was thought."""
 
     def __init__(self, model, tokenizer, options: ChatOptions):
         self.model, self.tokenizer, self.options = model, tokenizer, options
@@ -60,8 +62,8 @@ class Conversation:
         yield from stream_text(self.tokenizer, self.tokens(prompt, spoken))
         self.turns += 1
         if self.template == "chat":
-            self.history = prompt + spoken + [self.tokenizer.eos_token_id]
-            self.history += self.tokenizer.encode("\n", chat_wrapped=False)
+            turn = past_turn(words, self.tokenizer.decode(spoken))
+            self.history += self.tokenizer.encode(turn, chat_wrapped=False)
 
     def tokens(self, prompt: list[int], spoken: list[int]) -> Iterator[int]:
         """Samples one token after another, and keeps them in `spoken`."""
@@ -69,7 +71,7 @@ class Conversation:
         for token in stream(
             self.model, prompt, max_new_tokens=options.max_new_tokens,
             temperature=options.temperature, top_p=options.top_p,
-            seed=options.seed + self.turns, stop_ids={self.tokenizer.eos_token_id},
+            seed=options.seed + self.turns, stop_ids=stop_ids_of(self.tokenizer),
         ):  # fmt: skip
             spoken.append(token)
             yield token
@@ -114,4 +116,7 @@ def chat(options: ChatOptions) -> None:
         if words == "/new":
             conversation = Conversation(model, tokenizer, options)
             continue
-        say(conversation.answer(words))
+        try:
+            say(conversation.answer(words))
+        except PromptTooLong as error:  # what was said before counts, too
+            print(f"{error}; /new forgets the conversation\n", file=sys.stderr)

@@ -18,6 +18,10 @@ class UserError(Exception):
         return one_line(super().__str__(), LONGEST)
 
 
+class PromptTooLong(UserError):
+    """The prompt fills the model's context, so there is no room for an answer."""
+
+
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> UserError:
     """Names the nearest known name, because most unknown names are typing errors."""
     known = list(known)

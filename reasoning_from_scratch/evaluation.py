@@ -28,6 +28,7 @@ from reasoning_from_scratch.problems import Problem, load_problems
 from reasoning_from_scratch.prompts import problem_prompt, render_prompt
 from reasoning_from_scratch.sampling import Sample, generate
 from reasoning_from_scratch.scores import EvalResult, pass_at_k, score_rows, wilson_interval
+from reasoning_from_scratch.tokenizer import stop_ids_of
 from reasoning_from_scratch.weights import load_model_and_tokenizer
 
 __all__ = ["EvalResult", "evaluate", "open_model", "pass_at_k", "wilson_interval"]
@@ -82,7 +83,7 @@ def evaluate(
     start = time.perf_counter()
     with bar:
         drawn = generate(model, prompts, **limits, streams=streams, on_group=on_group,
-                         stop_ids={tokenizer.eos_token_id}, max_rows=max_rows)  # fmt: skip
+                         stop_ids=stop_ids_of(tokenizer), max_rows=max_rows)  # fmt: skip
     speed = sampling_speed(drawn, time.perf_counter() - start, file)
     result = score_rows(file.rows(), num_samples, speed)
     file.finish({"name": name, "model": model_name, "result": result.scores(),
@@ -128,7 +129,7 @@ def describe(model, tokenizer, problems, prompt_fn, source: str) -> dict[str, An
         "problems_hash": short_hash(json.dumps(asked).encode()),
         "prompt": prompt,
         "prompt_hash": short_hash(prompt.encode()),
-        "stop_id": tokenizer.eos_token_id,
+        "stop_ids": sorted(stop_ids_of(tokenizer)),
         "answer_read_from": source,
         "grader_version": GRADER_VERSION,
     }
@@ -182,7 +183,7 @@ def answer_rows(
             "extracted": extracted,
             **verdict_on(text, extracted, problem, verifier),
             "tokens": len(sample.ids),
-            "stopped": sample.finished,  # False: cut off at the limit
+            "stopped": sample.finished,  # False: cut off at the limit or the end of the context
         })  # fmt: skip
     return rows
 

@@ -49,7 +49,8 @@ def no_signal(rows: Rows) -> Alarm | None:
     if fmean(row["env/all/by_group/frac_all_good"] for row in last) > 0.5:
         cause = "the problems have become too easy; take harder ones, or stop here"
     elif fmean(row["env/all/cutoff_share"] for row in last) > 0.5:
-        cause = "answers are cut off before they end; raise --max-new-tokens"
+        cause = "answers are cut off before they end; raise --max-new-tokens, or take shorter " \
+                "problems where they fill the model's context"
     else:
         cause = "the problems are too hard for this model, or its answers are not in a \\boxed{}"
     saw = f"no group had both better and worse answers for {NO_SIGNAL_STEPS} steps"

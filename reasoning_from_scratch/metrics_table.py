@@ -29,8 +29,8 @@ METRICS = [
            "least 0.5)", "all bad falls first, all good grows at the end"),
     Metric("env/all/ac_tokens_per_turn", "mean answer length in tokens, end of text included",
            "may grow; near --max-new-tokens: cut off"),
-    Metric("env/all/cutoff_share", "share of answers that ran into --max-new-tokens",
-           "below 0.1"),
+    Metric("env/all/cutoff_share", "share of answers that ran into --max-new-tokens or filled the "
+           "model's context", "below 0.1"),
     Metric("env/all/ob_tokens_per_turn, total_*, turns_per_episode", "mean prompt length; sums "
            "over the step; always 1 turn", "-"),
     Metric("advantage/mean, advantage/std", "over the rollouts of the step, before a KL that is "

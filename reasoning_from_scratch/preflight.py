@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Literal
 
 import torch
@@ -134,10 +135,19 @@ def judge_groups(result: EvalResult, live: float, max_new_tokens: int) -> tuple[
             " Take harder problems."
         )
     if result.cutoff_share > 0.5:
+        cut_off = [row["tokens"] for row in result.rows if not row["stopped"]]
+        rambles = (
+            " if the model rambles on, it is not the limit but the prompt template or the stop"
+            " token that does not fit the model."
+        )
+        if median(cut_off) < max_new_tokens:  # the model's context was full before
+            return False, (
+                f"{result.cutoff_share:.0%} of answers are cut off before their result, where"
+                f" prompt and answer fill the model's context. Take shorter problems;{rambles}"
+            )
         return False, (
             f"{result.cutoff_share:.0%} of answers are cut off at {max_new_tokens} tokens before"
-            " their result. Raise --max-new-tokens; if the model rambles on, it is not the limit"
-            " but the prompt template or the stop token that does not fit the model."
+            f" their result. Raise --max-new-tokens;{rambles}"
         )
     if result.parse_rate < 0.5:
         return False, (

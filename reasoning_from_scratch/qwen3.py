@@ -3,6 +3,7 @@
 token ids (B, T) -> embeddings -> n blocks of (attention, feed-forward) -> norm -> logits (B, T, V)
 """
 
+import math
 from importlib import import_module
 
 import torch
@@ -16,6 +17,7 @@ from reasoning_from_scratch.attention import (
     plan_with_cache,
     plan_without_cache,
 )
+from reasoning_from_scratch.errors import PromptTooLong
 from reasoning_from_scratch.kv_cache import KVCache  # noqa: F401  readers import it from here
 
 
@@ -202,6 +204,15 @@ class Qwen3Model(nn.Module):
 
     def reset_kv_cache(self):
         """Nothing to do: positions live in the cache. Kept for code that calls it."""
+
+
+def room_for_answer(model, prompt_length, max_new_tokens, name="the prompt"):
+    """How many tokens an answer may have: prompt and answer share the model's context."""
+    context = getattr(model, "cfg", {}).get("context_length", math.inf)
+    if prompt_length >= context:
+        raise PromptTooLong(f"{name} has {prompt_length} tokens; the model reads {context}, "
+                            "its answer included")  # fmt: skip
+    return min(max_new_tokens, context - prompt_length)
 
 
 # Names that readers import from here. They live further down, so they are looked up late:

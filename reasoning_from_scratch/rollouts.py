@@ -18,6 +18,7 @@ from reasoning_from_scratch.rewards import (
     total_reward,
 )
 from reasoning_from_scratch.sampling import Sample, generate
+from reasoning_from_scratch.tokenizer import stop_ids_of
 
 # Active sampling gives up after so many rounds: a set without a signal must not loop for ever.
 ACTIVE_SAMPLING_ROUNDS = 4
@@ -33,7 +34,7 @@ class Rollout:
     logprobs: list[float]  # of each response token, under the distribution it was drawn from
     entropies: list[float]  # of that distribution
     text: str
-    finished: bool  # False: cut off at the length limit
+    finished: bool  # False: cut off at the length limit or the end of the context
     kept: list[list[int]] | None = None  # per token, what top-p and top-k left over; []: all
     rewards: dict[str, float] = field(default_factory=dict)
     failure: str = ""  # how a verifier of one's own failed on it
@@ -195,7 +196,7 @@ def sample_groups(
         top_k=config.top_k,
         seed=config.seed,
         streams=[(step, place) for place in places],
-        stop_ids={tokenizer.eos_token_id},
+        stop_ids=stop_ids_of(tokenizer),
         max_rows=config.sample_rows,
         keep_sets=config.keep_sampling_mask,
         on_group=finished,

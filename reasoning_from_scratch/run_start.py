@@ -278,6 +278,7 @@ def prepare_model(run: TrainingRun) -> None:
     if config.memory_budget:
         prompts = (run.tokenizer.encode(problem_prompt(p)) for p in run.problems)
         longest = max(map(len, prompts)) + config.max_new_tokens
+        longest = min(longest, model.cfg["context_length"])
         run.config = config = fit_memory(model, run.optimizer, config, longest)
     if config.gradient_checkpointing:
         checkpoint_blocks(model)

@@ -28,7 +28,7 @@ from reasoning_from_scratch.distribution import (
     uniform_at,
 )
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.qwen3 import KVCache
+from reasoning_from_scratch.qwen3 import KVCache, room_for_answer
 
 __all__ = ["Sample", "generate", "policy_distribution", "sample_next_token", "stream",
            "top_p_filter", "uniform"]  # fmt: skip
@@ -52,7 +52,7 @@ class Sample:
     logprobs: list[float] = field(default_factory=list)
     entropies: list[float] = field(default_factory=list)
     finished: bool = False  # ended by itself, with a stop token
-    stop_reason: str = ""  # "stop", or "length": the limit was reached
+    stop_reason: str = ""  # "stop", or "length": the limit, or the model's context, was reached
     kept: list[list[int]] | None = None  # per token, what top-p and top-k left; []: all
 
 
@@ -61,7 +61,12 @@ class _Row:
     prompt: int
     key: int
     next_token: int  # what the model reads next: a row starts with its prompt's last token
+    limit: int  # tokens that it may have
     sample: Sample
+
+    @property
+    def room(self) -> int:
+        return self.limit - len(self.sample.ids)
 
 
 class _Queue:
@@ -124,9 +129,9 @@ class _Queue:
 class _Batch:
     """The rows that are being decoded; row i of the cache belongs to rows[i]."""
 
-    def __init__(self, model, n_rows, max_new_tokens, stop_ids, policy, keep_sets):
+    def __init__(self, model, n_rows, stop_ids, policy, keep_sets):
         self.model, self.policy, self.keep_sets = model, policy, keep_sets
-        self.max_new_tokens, self.stop_ids = max_new_tokens, frozenset(stop_ids)
+        self.stop_ids = frozenset(stop_ids)
         self.device = model.tok_emb.weight.device
         self.rows: list[_Row | None] = [None] * n_rows
         self.cache = None
@@ -174,8 +179,7 @@ class _Batch:
 
     def decode(self) -> list[Draw]:
         """One token per row, or on a GPU a few, so that it need not wait for us each time."""
-        longest = max(len(row.sample.ids) for row in self.rows)
-        burst = min(BURST.get(self.device.type, 8), self.max_new_tokens - longest)
+        burst = min(BURST.get(self.device.type, 8), *(row.room for row in self.rows))
         steps = torch.arange(burst, device=self.device)
         u = uniform_at(self.keys, self.positions + steps)  # (B, burst)
         self.positions = self.positions + burst
@@ -212,7 +216,7 @@ class _Batch:
         row.next_token = token
         if token in self.stop_ids:
             sample.finished, sample.stop_reason = True, "stop"
-        elif len(sample.ids) == self.max_new_tokens:
+        elif not row.room:
             sample.stop_reason = "length"
         return bool(sample.stop_reason)
 
@@ -229,11 +233,10 @@ def _check_request(model, prompts, num_samples, max_new_tokens, temperature, top
             raise UserError(f"{name}={value} is out of range")
     if streams is not None and len(streams) != len(prompts):
         raise UserError(f"{len(streams)} random streams for {len(prompts)} prompts")
-    vocabulary, context = model.cfg["vocab_size"], model.cfg.get("context_length", math.inf)
+    vocabulary = model.cfg["vocab_size"]
     for i, prompt in enumerate(prompts):
-        if not 0 < len(prompt) <= context:
-            why = "there is nothing to continue" if not prompt else f"the model reads {context}"
-            raise UserError(f"prompt {i} has {len(prompt) or 'no'} tokens; {why}")
+        if not prompt:
+            raise UserError(f"prompt {i} has no tokens; there is nothing to continue")
         if max(prompt) >= vocabulary or min(prompt) < 0:
             raise UserError(
                 f"prompt {i} has a token outside of the model's vocabulary of {vocabulary}; "
@@ -262,6 +265,7 @@ def generate(
 ) -> list[list[Sample]]:
     """`num_samples` rollouts for each prompt; temperature 0 is greedy.
 
+    A rollout ends with a stop token, after `max_new_tokens`, or where the model's context is full.
     At most `max_rows` rollouts are decoded at a time. `streams` names the random stream of each
     prompt as (step, problem), by default (0, its index); `first_sample` numbers its first rollout,
     so that more can be drawn later. `on_group(prompt index, samples)` is called when all samples
@@ -273,14 +277,17 @@ def generate(
     groups = [[Sample(kept=[] if keep_sets else None) for _ in range(num_samples)] for _ in prompts]
     steps, problems = torch.tensor(streams, dtype=torch.long).view(-1, 2, 1).unbind(1)  # (P, 1)
     keys = stream_key(seed, steps, problems, torch.arange(num_samples) + first_sample)  # (P, n)
-    rows = [_Row(i, key, prompts[i][-1], sample) for i, some in enumerate(keys.tolist())
+    limits = [room_for_answer(model, len(prompt), max_new_tokens, f"prompt {i}")
+              for i, prompt in enumerate(prompts)]  # fmt: skip
+    rows = [_Row(i, key, prompts[i][-1], limits[i], sample) for i, some in enumerate(keys.tolist())
             for key, sample in zip(some, groups[i], strict=True)]  # fmt: skip
-    max_length = max(map(len, prompts), default=0) + max_new_tokens
+    lengths = [len(prompt) + limit for prompt, limit in zip(prompts, limits, strict=True)]
+    max_length = max(lengths, default=0)
     n_rows = min(max(1, max_rows), len(rows))
     queue = _Queue(model, prompts, rows, math.ceil(n_rows / num_samples), max_length)
-    decoder = decoder_for(model, n_rows, max_new_tokens)
+    decoder = decoder_for(model, n_rows, max(limits, default=0))
     policy = (temperature, top_p, top_k)
-    batch = _Batch(decoder, n_rows, max_new_tokens, stop_ids, policy, keep_sets)
+    batch = _Batch(decoder, n_rows, stop_ids, policy, keep_sets)
     unfinished, count = [num_samples] * len(prompts), decoding_threads(model)
     while batch.fill(queue):
         if before_step:
@@ -309,12 +316,13 @@ def stream(
     """The tokens of one rollout as they are drawn, the stop token left out: the same tokens
     as generate(model, [prompt], ...) gives."""
     _check_request(model, [prompt], 1, max_new_tokens, temperature, top_p, top_k, None)
+    limit = room_for_answer(model, len(prompt), max_new_tokens)
     device = model.tok_emb.weight.device
-    u = uniform(seed, 0, 0, 0, torch.arange(max_new_tokens)).to(device)
-    cache = KVCache(model.cfg["n_layers"], len(prompt) + max_new_tokens)
+    u = uniform(seed, 0, 0, 0, torch.arange(limit)).to(device)
+    cache = KVCache(model.cfg["n_layers"], len(prompt) + limit)
     hidden = model.hidden_states(torch.tensor([prompt], device=device), cache=cache)
     logits = model.out_head(hidden[:, -1])
-    for position in range(max_new_tokens):
+    for position in range(limit):
         draw = sample_next_token(logits, u[position:position + 1], temperature, top_p, top_k)
         if not draw.logprobs.isfinite().item():
             raise NotFinite(f"{NOT_FINITE} (after {position} sampled tokens)")

@@ -29,6 +29,8 @@ class Qwen3Tokenizer:
         self.add_thinking = add_thinking
         self.eos_token_id = self._id_of(eos_token or _eos_token_by_file_name(path.name), path)
         self.pad_token_id = self._id_of(END_OF_TEXT, path)
+        # A model may end its answers with other tokens, too; its generation_config.json lists them.
+        self.other_stop_ids: frozenset[int] = frozenset()
 
     def _id_of(self, token: str, path: Path) -> int:
         token_id = self._tok.token_to_id(token)
@@ -72,6 +74,17 @@ class Qwen3Tokenizer:
             if not self.add_thinking:
                 text += "<think>\n\n</think>\n\n"
         return text
+
+
+def stop_ids_of(tokenizer) -> set[int]:
+    """The ids that end an answer; a stand-in for a tokenizer may have `eos_token_id` alone."""
+    return {tokenizer.eos_token_id, *getattr(tokenizer, "other_stop_ids", ())}
+
+
+def past_turn(question: str, answer: str) -> str:
+    """An earlier question and its answer in Qwen3's chat template, which drops the thinking."""
+    said = answer.split("</think>")[-1].lstrip("\n")
+    return f"<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n{said}<|im_end|>\n"
 
 
 def _eos_token_by_file_name(name: str) -> str:

@@ -21,12 +21,18 @@ from reasoning_from_scratch.tensor_files import (
     to_hf_names,
     to_our_names,
 )
-from reasoning_from_scratch.tokenizer import END_OF_TEXT, END_OF_TURN, Qwen3Tokenizer
+from reasoning_from_scratch.tokenizer import (
+    END_OF_TEXT,
+    END_OF_TURN,
+    Qwen3Tokenizer,
+    stop_ids_of,
+)
 from reasoning_from_scratch.transfers import replacing
 
 __all__ = ["NAMES", "load_state", "to_hf_names", "to_our_names"]  # of tensor_files
 
 SHIPPED = ("tiny-base", "tiny-reasoning", "tiny-grpo")
+GENERATION_FILE = "generation_config.json"
 MODEL_NAMES = ("tiny", *SHIPPED, "base", "reasoning")
 
 
@@ -213,7 +219,7 @@ def _find_tokenizer(path: Path, cfg: Mapping, local_dir: str | Path) -> Qwen3Tok
     kind = "reasoning" if "reasoning" in path.name else "base"
     for name in (f"tokenizer-{kind}.json", "tokenizer.json"):
         if (path.parent / name).exists():
-            return _open_tokenizer(path.parent / name)
+            return _bare_tokenizer(path.parent / name)
     if cfg["vocab_size"] == qwen3.QWEN_CONFIG_06_B["vocab_size"]:
         return _qwen3_tokenizer(kind, local_dir)
     for name in SHIPPED:
@@ -225,25 +231,42 @@ def _find_tokenizer(path: Path, cfg: Mapping, local_dir: str | Path) -> Qwen3Tok
 
 def _qwen3_tokenizer(kind: str, local_dir: str | Path) -> Qwen3Tokenizer:
     download_qwen3_small(kind, tokenizer_only=True, out_dir=local_dir)
-    return _open_tokenizer(Path(local_dir) / f"tokenizer-{kind}.json")
+    return _bare_tokenizer(Path(local_dir) / f"tokenizer-{kind}.json")
 
 
 def _folder_tokenizer(folder: Path) -> Qwen3Tokenizer:
-    eos = read_json(folder / "config.json").get("eos_token_id")
-    eos = eos[0] if isinstance(eos, list) and eos else eos
-    return _open_tokenizer(folder / "tokenizer.json", eos)
+    """Its answers end with each id that one of the two files lists; the first is written where
+    a text or turn ends."""
+    tokenizer = Qwen3Tokenizer(folder / "tokenizer.json")
+    listed = _listed_ends(folder / "config.json", tokenizer)
+    if (folder / GENERATION_FILE).exists():
+        listed += _listed_ends(folder / GENERATION_FILE, tokenizer)
+    if listed:
+        tokenizer.eos_token_id, *others = listed
+        tokenizer.other_stop_ids = frozenset(others) - {tokenizer.eos_token_id}
+    return _with_prompts_as_trained(tokenizer)
 
 
-def _open_tokenizer(path: Path, eos_token_id: int | None = None) -> Qwen3Tokenizer:
+def _listed_ends(path: Path, tokenizer: Qwen3Tokenizer) -> list[int]:
+    found = read_json(path).get("eos_token_id")
+    listed = found if isinstance(found, list) else [] if found is None else [found]
+    for token_id in listed:
+        if not isinstance(token_id, int) or token_id not in range(tokenizer.vocab_size):
+            raise UserError(f"{path}: expected eos_token_id below {tokenizer.vocab_size}, the size "
+                            f"of the tokenizer, found {token_id}")  # fmt: skip
+    return listed
+
+
+def _bare_tokenizer(path: Path) -> Qwen3Tokenizer:
+    """No list is beside it: a chat model ends turns or texts, as Qwen3's own list has it."""
+    tokenizer = _with_prompts_as_trained(Qwen3Tokenizer(path))
+    if tokenizer.apply_chat_template:
+        tokenizer.other_stop_ids = frozenset({tokenizer.pad_token_id})  # end of text
+    return tokenizer
+
+
+def _with_prompts_as_trained(tokenizer: Qwen3Tokenizer) -> Qwen3Tokenizer:
     """A model that ends turns was trained on the chat template, so it gets its prompts in it."""
-    tokenizer = Qwen3Tokenizer(path)
-    if eos_token_id is not None:
-        if eos_token_id not in range(tokenizer.vocab_size):
-            raise UserError(
-                f"{path.parent / 'config.json'}: expected eos_token_id below "
-                f"{tokenizer.vocab_size}, the size of the tokenizer, found {eos_token_id}"
-            )
-        tokenizer.eos_token_id = eos_token_id
     chat = tokenizer.eos_token == END_OF_TURN
     tokenizer.apply_chat_template = chat
     tokenizer.add_generation_prompt = chat
@@ -271,10 +294,15 @@ def _plain_state(model: torch.nn.Module) -> dict[str, Tensor]:
     return state
 
 
-# The same strings as Qwen3Tokenizer.wrap_chat, in the template language of transformers.
+# The same strings as Qwen3Tokenizer.wrap_chat, in the template language of transformers; and as
+# past_turn: of an answer that is not the last message, what was thought is dropped.
 CHAT_TEMPLATE = (
     "{% for message in messages %}"
-    "{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}"
+    "{% set content = message['content'] %}"
+    "{% if message['role'] == 'assistant' and not loop.last %}"
+    "{% set content = content.split('</think>')[-1].lstrip('\n') %}"
+    "{% endif %}"
+    "{{ '<|im_start|>' + message['role'] + '\n' + content + '<|im_end|>\n' }}"
     "{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}"
     "{% if enable_thinking is defined and not enable_thinking %}"
@@ -295,7 +323,9 @@ def save_hf_folder(model: Qwen3Model, tokenizer: Qwen3Tokenizer, folder: str | P
     ids = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
     cfg = {**model.cfg, "dtype": model.tok_emb.weight.dtype}
     _write_json(folder / "tokenizer_config.json", _tokenizer_config(tokenizer))
-    _write_json(folder / "generation_config.json", ids)
+    ends = [tokenizer.eos_token_id, *sorted(stop_ids_of(tokenizer) - {tokenizer.eos_token_id})]
+    listed = {"eos_token_id": ends if len(ends) > 1 else ends[0]}
+    _write_json(folder / GENERATION_FILE, ids | listed)
     _write_json(folder / "config.json", config_to_hf(cfg, **ids))
     return folder
 

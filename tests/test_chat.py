@@ -101,9 +101,35 @@ def test_chat_template_remembers_what_was_said(scripted):
     talk = Conversation(None, WrappingTokenizer(), ChatOptions(seed=5, temperature=0.5))
     assert list(talk.answer("Hi")) == list("Hello.")
     list(talk.answer("Again?"))
-    assert prompts[1][0] == "<user>Hi</user>Hello.\0\n<user>Again?</user>"
+    before = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nHello.<|im_end|>\n"
+    assert prompts[1][0] == before + "<user>Again?</user>"
     assert [options["seed"] for _, options in prompts] == [5, 6]
     assert prompts[0][1]["stop_ids"] == {0} and prompts[0][1]["temperature"] == 0.5
+
+
+def test_what_was_thought_is_not_remembered(scripted):
+    """As Qwen3's own template: of earlier answers it shows what follows the thought."""
+    first, second = "<think>\nHm.\n</think>\n\nFour.", "<think>\n\n</think>\n\nSix."
+    prompts = scripted(first, second, "<think>\nStill at", "Done.")
+    talk = Conversation(None, WrappingTokenizer(), ChatOptions())
+    assert "".join(talk.answer("2 + 2?")) == first  # the reader sees the thought
+    for question in ("3 + 3?", "4 + 4?", "And?"):
+        list(talk.answer(question))
+    turn = "<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n{}<|im_end|>\n".format
+    history = turn("2 + 2?", "Four.") + turn("3 + 3?", "Six.")
+    assert prompts[2][0] == history + "<user>4 + 4?</user>"
+    unfinished = turn("4 + 4?", "<think>\nStill at")  # a thought without end is no thought to it
+    assert prompts[3][0] == history + unfinished + "<user>And?</user>"
+
+
+def test_a_conversation_that_fills_the_context_can_begin_anew(monkeypatch, capsys):
+    model, tokenizer = random_model(), WrappingTokenizer()
+    monkeypatch.setattr(chat, "open_model", lambda *args: (model, tokenizer))
+    monkeypatch.setattr("sys.stdin", io.StringIO(f"{'x' * 600}\n/new\nWho?\n"))
+    chat.chat(ChatOptions(max_new_tokens=3))
+    captured = capsys.readouterr()
+    assert "the prompt has 613 tokens; the model reads 512" in captured.err
+    assert "/new forgets the conversation\n" in captured.err and captured.out
 
 
 def test_math_template_takes_each_question_by_itself(scripted):

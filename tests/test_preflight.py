@@ -26,7 +26,7 @@ class LetterTokenizer:
 
 
 RIGHT, WRONG = "\\boxed{%d}", "\\boxed{99}"
-UNREADABLE, CUT = "It is, I think, so.", "well, \x1b[31m so"
+UNREADABLE, CUT, CONTEXT_FULL = "It is, I think, so.", "well, \x1b[31m so", "well, so"
 
 
 @pytest.fixture
@@ -52,9 +52,11 @@ def answers(monkeypatch):
 
 def as_sample(kind, problem):
     text = kind % problem if kind is RIGHT else kind
-    ids = [ord(letter) for letter in text] + [0] * (kind is not CUT)
-    return Sample(ids, [0.0] * len(ids), [0.0] * len(ids), finished=kind is not CUT,
-                  stop_reason="length" if kind is CUT else "stop")  # fmt: skip
+    finished = kind not in (CUT, CONTEXT_FULL)
+    ids = [ord(letter) for letter in text] + [0] * finished
+    ids += [ord("o")] * (512 - len(ids)) * (kind is CUT)
+    return Sample(ids, [0.0] * len(ids), [0.0] * len(ids), finished=finished,
+                  stop_reason="stop" if finished else "length")  # fmt: skip
 
 
 def look(problems=PROBLEMS, **options):
@@ -73,6 +75,7 @@ def half(problem, rollout):
         (lambda p, r: CUT if r < 5 else RIGHT, True, "62% of answers are cut off"),
         (lambda p, r: RIGHT, False, "little left to learn.*harder problems"),
         (lambda p, r: CUT, False, "cut off at 512 tokens.*--max-new-tokens"),
+        (lambda p, r: CONTEXT_FULL, False, "fill the model's context.*shorter problems"),
         (lambda p, r: UNREADABLE, False, "Only 0% of answers.*boxed.*supervised training"),
         (lambda p, r: WRONG, False, "too hard.*[Ee]asier problems"),
         (lambda p, r: RIGHT if p % 2 else WRONG, False, "always right or always wrong"),

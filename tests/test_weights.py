@@ -16,7 +16,7 @@ from reasoning_from_scratch import weights
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.qwen3 import QWEN_CONFIG_06_B, Qwen3Model
 from reasoning_from_scratch.tensor_files import NAMES, config_from_hf, config_to_hf
-from reasoning_from_scratch.tokenizer import Qwen3Tokenizer
+from reasoning_from_scratch.tokenizer import Qwen3Tokenizer, past_turn
 from reasoning_from_scratch.weights import (
     load_hf_weights_into_qwen,
     load_model_and_tokenizer,
@@ -201,6 +201,20 @@ def test_transformers_opens_our_tokenizer(tmp_path, tiny_tokenizer_file):
                 turn, tokenize=False, add_generation_prompt=generate, enable_thinking=thinking
             )
             assert ours.wrap_chat("What is 1 + 1?") == expected
+
+
+def test_the_exported_template_drops_earlier_thoughts_as_chat_does(tmp_path, tiny_tokenizer_file):
+    ours = Qwen3Tokenizer(tiny_tokenizer_file, True, True, True)
+    save_hf_folder(make_model(), ours, tmp_path)
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    answer = "<think>\nOne and one.\n</think>\n\n2"
+    talk = [{"role": "user", "content": "1 + 1?"}, {"role": "assistant", "content": answer}]
+    question = [{"role": "user", "content": "2 + 2?"}]
+    expected = theirs.apply_chat_template(talk + question, tokenize=False,
+                                          add_generation_prompt=True)  # fmt: skip
+    assert past_turn("1 + 1?", answer) + ours.wrap_chat("2 + 2?") == expected
+    assert "One and one" not in expected
+    assert answer in theirs.apply_chat_template(talk, tokenize=False)  # the last may be trained on
 
 
 def test_a_base_model_is_exported_without_chat_template(tmp_path, tokenizer):

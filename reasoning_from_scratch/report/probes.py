@@ -11,6 +11,7 @@ from reasoning_from_scratch.prompts import problem_prompt
 from reasoning_from_scratch.rewards import correctness
 from reasoning_from_scratch.safe_text import json_line
 from reasoning_from_scratch.sampling import generate
+from reasoning_from_scratch.tokenizer import stop_ids_of
 
 from .tokens import TokenTexts
 
@@ -42,7 +43,7 @@ def record_probes(
         prompts,
         max_new_tokens=max_new_tokens,
         temperature=0.0,
-        stop_ids={tokenizer.eos_token_id},
+        stop_ids=stop_ids_of(tokenizer),
     )
     probes = [
         _probe(model, tokenizer, problem, prompt, samples[0], judge)

@@ -340,8 +340,9 @@ def test_only_prompts_longer_than_the_context(tmp_path):
 
 def test_a_prompt_longer_than_the_context_elsewhere(tmp_path):
     model, tokenizer = toy_model(), toy_tokenizer(tmp_path)
-    with pytest.raises(UserError, match="prompt 1 has 513 tokens; the model reads 512"):
-        generate(model, [[1] * 512, [1] * 513], max_new_tokens=1, stop_ids={0})
+    for longest in (512, 513):
+        with pytest.raises(UserError, match=f"prompt 1 has {longest} tokens; the model reads 512"):
+            generate(model, [[1] * 511, [1] * longest], max_new_tokens=1, stop_ids={0})
     with pytest.raises(UserError, match="the model reads 512"):
         evaluate(model, tokenizer, [Problem("p", "a" * 600, "1")], max_new_tokens=2)
 
