@@ -76,11 +76,13 @@ def prepared_part(
 
 
 def groups_with_gradient(groups: Sequence[Group], config: TrainConfig) -> Sequence[Group]:
-    """Those that a pass is worth. A KL term has a gradient where all rewards are equal, too."""
+    """Those that are worth a pass. Where all rewards are equal, the policy term has no gradient;
+    a KL term has one, and so has dro's price on leaving the sampler, once there is an update."""
     if config.kl != "none":
         return groups
     live = [group for group in groups if group.live]
-    return groups if live and not config.drop_uniform_groups else live
+    drop = config.drop_uniform_groups and config.objective != "dro"
+    return groups if live and not drop else live
 
 
 def whole_denominator(groups: Sequence[Group], config: TrainConfig) -> float:
