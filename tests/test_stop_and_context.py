@@ -170,8 +170,9 @@ def test_saving_and_training_keep_them(folder, tmp_path):
     config = toy_config(tmp_path / "run", model=str(folder), steps=1, report_every=0)
     world = {"problems": toy_problems(), "eval_problems": toy_problems(4)}
     assert train(config, quiet=True, **world).stopped == ""
-    (saved,) = (tmp_path / "run" / "checkpoints").iterdir()
-    for place in (copy, saved):
+    saved = list((tmp_path / "run" / "checkpoints").iterdir())
+    assert saved
+    for place in (copy, *saved):
         assert stop_ids_of(load_tokenizer_only(place)) == {turn, 40, 50}
         assert json.loads((place / "config.json").read_text())["eos_token_id"] == turn
 
