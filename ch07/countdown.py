@@ -44,3 +44,7 @@ def reward(text, problem):
     given = re.search(r"numbers ([\d, ]+)\.", problem.problem)[1]
     allowed = Counter(int(number) for number in given.split(", "))
     return float(value == int(problem.answer) and Counter(used) <= allowed)
+
+
+if __name__ == "__main__":  # there is nothing to run here: say what this is, and show a problem
+    print(__doc__, "The first problem:", next(problems()), sep="\n")

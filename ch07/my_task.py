@@ -1,4 +1,5 @@
-"""A task of your own in 20 lines; copy this file and change it.
+"""A task of your own in 20 lines: problems, and what an answer to them is paid. Copy this file
+and change it; `rfs train` reads its functions.
 
     rfs train --problems ch07/my_task.py:problems --reward ch07/my_task.py:reward --eval-every 20
 """
@@ -24,3 +25,7 @@ def test_problems():
 def reward(text, problem):
     """What an answer is paid: 1 for right, 0 for wrong, or anything between."""
     return 1.0 if get_last_boxed(text) == problem.answer else 0.0
+
+
+if __name__ == "__main__":  # there is nothing to run here: say what this is, and show a problem
+    print(__doc__, "The first problem:", next(problems()), sep="\n")

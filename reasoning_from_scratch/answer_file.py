@@ -1,6 +1,7 @@
 """The files of an evaluation: a JSON line per answer and a card; both survive being killed."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,16 @@ class AnswerFile:
 
     Problems finish in any order, so lines are appended in that order; `finish` sorts them. A
     problem counts as done only with all its samples, and a half-written line is forgotten.
+    `first(n)` are the settings that say which problems, if only the first n are asked: a file of
+    those can be extended.
     """
 
-    def __init__(self, path: str | Path | None, settings: dict[str, Any], num_samples: int):
+    def __init__(
+        self, path: str | Path | None, settings: dict[str, Any], num_samples: int,
+        first: Callable[[int], dict[str, Any]],
+    ):  # fmt: skip
         self.path = Path(path) if path else None
-        self.settings = settings
+        self.settings, self.first = settings, first
         self.groups: dict[int, list[dict]] = {}  # problem, counted from 0 -> its rows
         if self.path is None:
             return
@@ -31,11 +37,12 @@ class AnswerFile:
 
     def open_or_resume(self, num_samples: int) -> None:
         """Takes over what is there, then leaves whole lines and a card on the disk."""
-        if self.path.exists() and self.path.stat().st_size > 0:
+        fresh = not (self.path.exists() and self.path.stat().st_size > 0)
+        if not fresh:
             self.check_settings()
             self.groups = whole_groups(read_rows(self.path), num_samples)
-        else:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        if fresh or self.read_card()["settings"] != self.settings:  # new, or to be extended
             # The card goes first: lines without one are not ours, and are never overwritten.
             self.write_card({"settings": self.settings, "result": None})
         write_whole(self.path, as_lines(self.rows()))
@@ -46,6 +53,11 @@ class AnswerFile:
         if before is None:
             raise UserError(f"{self.path} exists and is not ours (it has no {self.card_path.name});"
                             " choose another --out-path")  # fmt: skip
+        count = before.get("problems")
+        if isinstance(count, int) and 0 < count < self.settings["problems"]:
+            which = self.first(count)
+            if which.items() <= before.items():  # the same first problems, and further ones
+                before = before | {key: self.settings[key] for key in which}
         keys = sorted(before.keys() | self.settings.keys())
         changed = [key for key in keys if before.get(key) != self.settings.get(key)]
         if changed:

@@ -23,6 +23,7 @@ from reasoning_from_scratch.plots import step_of
 from reasoning_from_scratch.problems import Problem, load_problems
 from reasoning_from_scratch.run_folder import RunFolder
 from reasoning_from_scratch.run_start import configure
+from reasoning_from_scratch.safe_text import counted
 from reasoning_from_scratch.train_command import told_end
 
 PROMPT_TOKENS = 256  # of a long problem; with it, rows of a forward pass become tokens
@@ -135,8 +136,8 @@ def chat_rl_config(
     """nanochat's words in ours."""
     steps = len(problems) // values["examples_per_step"] * values["num_epochs"]
     if steps < 1:
-        raise UserError(f"{len(problems)} problems are fewer than --examples-per-step "
-                        f"{values['examples_per_step']}: lower it")  # fmt: skip
+        raise UserError(f"there are only {counted(len(problems), 'problem')}; lower "
+                        f"--examples-per-step {values['examples_per_step']}")  # fmt: skip
     rows = values["device_batch_size"]
     name = values["run"]
     if name == "dummy":

@@ -17,6 +17,7 @@ from reasoning_from_scratch.recipes import get_recipe
 from reasoning_from_scratch.run_folder import PLACES, RunFolder
 from reasoning_from_scratch.run_origin import with_whole_paths
 from reasoning_from_scratch.run_start import configure, resumed_config
+from reasoning_from_scratch.safe_text import counted
 from reasoning_from_scratch.trainer import train
 
 
@@ -181,8 +182,9 @@ def markdown(rows: Sequence[Row], options: CompareOptions) -> str:
     """The table, best recipe first, under lines that say what was equal and what is shown."""
     first = rows[0].recipe
     about = (
-        f"{options.model}: {options.steps} steps x {options.problems_per_step} problems x "
-        f"{options.rollouts} rollouts, seeds 0 to {options.seeds - 1}. greedy: accuracy on "
+        f"{options.model}: {counted(options.steps, 'step')} x "
+        f"{counted(options.problems_per_step, 'problem')} x {options.rollouts} rollouts, "
+        f"seeds 0 to {options.seeds - 1}. greedy: accuracy on "
         f"{options.eval_limit} held-out problems at the end (before: at the start). rollouts: "
         f"right answers among those of the last third of the steps. vs {first}: the difference "
         "of rollouts, seed by seed. s.e.: standard error over seeds of the column before it. "

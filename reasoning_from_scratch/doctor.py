@@ -26,6 +26,7 @@ from reasoning_from_scratch.device import (
     parity_problem,
     resolve_device,
 )
+from reasoning_from_scratch.safe_text import counted
 
 GIB = 2**30
 HOSTS = {
@@ -66,7 +67,8 @@ def doctor(options: DoctorOptions) -> int:
             findings.append(finding)
             print(finding, flush=True)
     problems = sum(finding.state == "problem" for finding in findings)
-    print(f"\n{problems} problems found." if problems else "\nNothing stands in the way.")
+    found = f"{counted(problems, 'problem')} found" if problems else "Nothing stands in the way"
+    print(f"\n{found}.")
     return int(problems > 0)
 
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import platform
 import sys
 import time
@@ -26,6 +27,7 @@ from reasoning_from_scratch.grading import (
 from reasoning_from_scratch.own_task import Verifier
 from reasoning_from_scratch.problems import Problem, load_problems
 from reasoning_from_scratch.prompts import problem_prompt, render_prompt
+from reasoning_from_scratch.safe_text import counted
 from reasoning_from_scratch.sampling import Sample, generate
 from reasoning_from_scratch.scores import EvalResult, pass_at_k, score_rows, wilson_interval
 from reasoning_from_scratch.tokenizer import stop_ids_of
@@ -57,17 +59,19 @@ def evaluate(
     """Answers every problem `num_samples` times and grades the answers.
 
     With `out_path`, each problem's lines are on disk as soon as it is answered, and a second call
-    with the same settings goes on where the first was killed. Only what is boxed is graded,
+    with the same settings goes on where the first was killed; with further problems after the
+    same first ones, it adds theirs. Only what is boxed is graded,
     unless `fallback` (see extract_final_candidate) says what else to read. A `verifier` of your
     own grades instead: right is what it pays 1 or more.
     """
     check_problems(problems, graded=verifier is None)
+    prompts = checked_prompts(model, tokenizer, problems, prompt_fn)
     limits = {"max_new_tokens": max_new_tokens, "num_samples": num_samples, "seed": seed}
     limits |= {"temperature": temperature, "top_p": top_p, "top_k": top_k}
     settings = limits | describe(
         model, tokenizer, problems, prompt_fn, answer_source(fallback, verifier)
     )
-    file = AnswerFile(out_path, settings, num_samples)
+    file = AnswerFile(out_path, settings, num_samples, lambda count: asked(problems[:count]))
     todo = [index for index in range(len(problems)) if index not in file.groups]
     bar = tqdm(total=len(problems), initial=len(problems) - len(todo), disable=not progress,
                desc=name or "evaluating", unit="problem", file=sys.stderr)  # fmt: skip
@@ -78,12 +82,13 @@ def evaluate(
         file.add(index, rows)
         bar.update()
 
-    prompts = [tokenizer.encode(problem_prompt(problems[index], prompt_fn)) for index in todo]
     streams = [(0, index) for index in todo]  # the same answers, whatever is left to do
     start = time.perf_counter()
     with bar:
-        drawn = generate(model, prompts, **limits, streams=streams, on_group=on_group,
-                         stop_ids=stop_ids_of(tokenizer), max_rows=max_rows)  # fmt: skip
+        drawn = generate(
+            model, [prompts[index] for index in todo], **limits, streams=streams,
+            on_group=on_group, stop_ids=stop_ids_of(tokenizer), max_rows=max_rows,
+        )  # fmt: skip
     speed = sampling_speed(drawn, time.perf_counter() - start, file)
     result = score_rows(file.rows(), num_samples, speed)
     file.finish({"name": name, "model": model_name, "result": result.scores(),
@@ -106,7 +111,20 @@ def check_problems(problems: Sequence[Problem], graded: bool = True) -> None:
         try:
             check_truth(problem.answer)
         except UserError as error:
-            raise UserError(f"problem {problem.id}: {error}") from None
+            raise UserError(f"problem {problem.where}: {error}") from None
+
+
+def checked_prompts(model, tokenizer, problems, prompt_fn) -> list[list[int]]:
+    """What the model reads of each problem; one that is too long for it is named."""
+    prompts = [tokenizer.encode(problem_prompt(problem, prompt_fn)) for problem in problems]
+    longest = getattr(model, "cfg", {}).get("context_length", math.inf)
+    for problem, prompt in zip(problems, prompts, strict=True):
+        if len(prompt) >= longest:  # no token of an answer fits behind it
+            raise UserError(
+                f"problem {problem.where} has a prompt of {len(prompt):,} tokens; the model reads "
+                f"{longest:,}, with its answer. Leave the problem out"
+            )
+    return prompts
 
 
 def answer_source(fallback: str | None, verifier: Verifier | None) -> str:
@@ -121,18 +139,22 @@ def describe(model, tokenizer, problems, prompt_fn, source: str) -> dict[str, An
     # As the model reads it: a tokenizer may wrap it in a chat template.
     prompt = tokenizer.decode(tokenizer.encode(prompt_fn("{problem}")))
     weights = tensors(model)
-    asked = [[problem.prefix + problem.problem, problem.answer] for problem in problems]
     return {
         "weights": weights_hash(weights),
         "dtype": str(weights[0][1].dtype) if weights else "",
-        "problems": len(problems),
-        "problems_hash": short_hash(json.dumps(asked).encode()),
+        **asked(problems),
         "prompt": prompt,
         "prompt_hash": short_hash(prompt.encode()),
         "stop_ids": sorted(stop_ids_of(tokenizer)),
         "answer_read_from": source,
         "grader_version": GRADER_VERSION,
     }
+
+
+def asked(problems: Sequence[Problem]) -> dict[str, Any]:
+    """Which problems, on the card: a file of answers to the first of them can be extended."""
+    texts = [[problem.prefix + problem.problem, problem.answer] for problem in problems]
+    return {"problems": len(texts), "problems_hash": short_hash(json.dumps(texts).encode())}
 
 
 def tensors(model) -> list[tuple[str, torch.Tensor]]:
@@ -230,7 +252,8 @@ class EvaluateOptions:
     fallback: Literal["none", "number_only", "number_then_full"] = "none"
     """What is read where nothing is boxed; the book's scores use number_then_full."""
     out_path: Path | None = None
-    """File for a JSON line per answer, with a card beside it; a killed run goes on where it was."""
+    """File for a JSON line per answer, with a card beside it; a killed run goes on where it was,
+    and a larger --limit adds to the file."""
     max_rows: int = 64
     """Answers sampled side by side; lower it when memory runs out."""
     device: str = "auto"
@@ -247,7 +270,7 @@ def evaluate_command(options: EvaluateOptions) -> None:
         raise UserError("--samples above 1 needs --temperature above 0: greedy answers are equal")
     problems = load_problems(options.problems, options.data_path, options.limit)
     model, tokenizer = open_model(options.model, options.device, options.dtype)
-    print(f"{options.model} on {options.problems}, {len(problems)} problems")
+    print(f"{options.model} on {options.problems}, {counted(len(problems), 'problem')}")
     try:
         result = evaluate_with(options, model, tokenizer, problems)
     except KeyboardInterrupt:

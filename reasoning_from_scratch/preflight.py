@@ -19,9 +19,10 @@ from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation import EvalResult, evaluate, open_model
 from reasoning_from_scratch.logprobs import token_logprobs
 from reasoning_from_scratch.own_task import SHOWN, Verifier, own_verifier
+from reasoning_from_scratch.problem_checks import usable_problems
 from reasoning_from_scratch.problems import Problem, load_problems
 from reasoning_from_scratch.prompts import problem_prompt
-from reasoning_from_scratch.safe_text import one_line, visible
+from reasoning_from_scratch.safe_text import counted, one_line, visible
 
 GIB = 2**30
 
@@ -46,7 +47,7 @@ class Preflight:
 
     def table(self) -> str:
         """The figures, one per line."""
-        groups = f"{self.problems} problems x {self.rollouts} rollouts"
+        groups = f"{counted(self.problems, 'problem')} x {self.rollouts} rollouts"
         rows = {
             "pass@1": f"{self.pass_at_1:.1%}",
             f"pass@{self.rollouts}": f"{self.pass_at_g:.1%}",
@@ -265,6 +266,8 @@ def preflight(options: PreflightOptions) -> int:
     limit = options.max_new_tokens or defaults["max_new_tokens"]
     problems = load_problems(options.problems or defaults["problems"], options.data_path)
     model, tokenizer = open_model(options.model, options.device, options.dtype)
+    context = model.cfg["context_length"]  # as in training, what cannot be used is left out
+    problems = usable_problems(problems, tokenizer, context, graded=not options.reward)
     summary = preflight_summary(
         model, tokenizer, problems, num_problems=options.num_problems, seed=options.seed,
         num_rollouts=options.rollouts, max_new_tokens=limit, temperature=options.temperature,

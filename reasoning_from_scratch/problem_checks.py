@@ -30,11 +30,11 @@ def usable_problems(
     for fault, good in checks:
         kept = [problem for problem in problems if good(problem)]
         if not kept:
-            raise UserError(f"every problem has {fault}, such as {problems[0].id}")
+            raise UserError(f"every problem has {fault}, such as {problems[0].where}")
         if len(kept) < len(problems):
-            example = next(problem.id for problem in problems if not good(problem))
+            example = next(problem.where for problem in problems if not good(problem))
             count = f"{len(problems) - len(kept):,} of {len(problems):,} problems"
-            log.warning("left out %s, which have %s, such as %r", count, fault, example)
+            log.warning("left out %s, which have %s, such as %s", count, fault, example)
             problems = kept
     return problems
 

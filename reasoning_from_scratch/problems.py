@@ -1,15 +1,18 @@
 """Problems with answers that can be checked: the tiny world, MATH, GSM8K, or a file."""
 
 import json
+import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from reasoning_from_scratch.downloads import DATA_SETS, download_data
 from reasoning_from_scratch.errors import UserError, unknown_name
+from reasoning_from_scratch.grading import get_last_boxed
 from reasoning_from_scratch.own_task import is_own, own_function
 from reasoning_from_scratch.tiny import tiny_problem
 
@@ -21,6 +24,8 @@ MAX_FILE = 1_000_000_000
 OWN_SIZE = 12_000  # problems taken from a generator that may never end
 
 _CALCULATOR = re.compile(r"<<[^<>]{0,200}>>")  # GSM8K marks its sums for a calculator
+_SPACE = re.compile(r"\s*")
+_DECODER = json.JSONDecoder()
 _NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)(/\d+)?")
 
 
@@ -33,13 +38,20 @@ class Problem:
     type: str = ""
     solution: str = ""
     prefix: str = ""  # solved problems that the model is shown before this one
+    source: str = field(default="", compare=False)  # file and line that it was read from
+
+    @property
+    def where(self) -> str:
+        """Its id, and where to find it: for messages."""
+        return f"{self.id} ({self.source})" if self.source else self.id
 
 
 def load_problems(
     name: str, data_path: str | Path | None = None, limit: int | None = None
 ) -> list[Problem]:
     """The problem set `name`: one of PROBLEM_SETS, or a .json or .jsonl file in the schema of
-    MATH (problem, answer) or GSM8K (question, answer after ####), or FILE.py:FUNCTION.
+    MATH (problem, and answer or a solution with the answer in a box) or GSM8K (question, answer
+    after ####), or FILE.py:FUNCTION.
 
     `data_path` is a file to read instead of a download. `limit` takes the first so many.
     """
@@ -59,10 +71,13 @@ def own_problems(name: str, limit: int) -> list[Problem]:
     problems: list[Problem] = []
     try:
         for row in islice(own_function(name)(), limit):
-            number = f"{Path(name.rpartition(':')[0]).stem}/{len(problems)}"
-            if isinstance(row, Problem):
-                _text(vars(row), "problem")
-            problems.append(row if isinstance(row, Problem) else _as_problem(row, number))
+            if isinstance(row, Problem):  # a verifier may do without an answer
+                texts = {"problem": _text(vars(row), "problem"),
+                         "answer": _text(vars(row), "answer", optional=True)}  # fmt: skip
+                problems.append(replace(row, **texts))
+            else:
+                number = f"{Path(name.rpartition(':')[0]).stem}/{len(problems)}"
+                problems.append(_as_problem(row, number))
     except UserError:
         raise
     except Exception as error:  # of the reader's code, which may raise anything
@@ -88,7 +103,7 @@ def read_problems(path: str | Path, limit: int | None = None) -> list[Problem]:
     path, problems = Path(path), []
     for where, row in _rows(path):
         try:
-            problems.append(_as_problem(row, f"{path.stem}/{len(problems)}"))
+            problems.append(_as_problem(row, f"{path.stem}/{len(problems)}", f"{path}, {where}"))
         except ValueError as error:
             raise UserError(f"{path}, {where}: {error}") from None
         if len(problems) == limit:
@@ -102,7 +117,8 @@ def read_problems(path: str | Path, limit: int | None = None) -> list[Problem]:
 
 
 def _rows(path: Path) -> Iterator[tuple[str, object]]:
-    """(where, value) of each entry of a JSON list, or of each line that is not empty."""
+    """(where, value) of each entry of a JSON list, of each line that is not empty, or of each
+    object where an object has several lines."""
     if not path.is_file():
         raise UserError(f"there is no file {path}; give the path of a .json or .jsonl file")
     if path.stat().st_size > MAX_FILE:
@@ -111,7 +127,10 @@ def _rows(path: Path) -> Iterator[tuple[str, object]]:
         start = file.read(4096).removeprefix(b"\xef\xbb\xbf").lstrip()
         file.seek(0)
         if start.startswith(b"["):
-            yield from _entries(file.read(MAX_LIST + 1), path)
+            yield from _entries(_read_whole(file, path), path)
+            return
+        if start.startswith(b"{") and start.partition(b"\n")[0].rstrip().endswith((b"{", b",")):
+            yield from _objects(_read_whole(file, path), path)
             return
         number = 0
         while line := file.readline(MAX_LINE + 1):
@@ -122,21 +141,48 @@ def _rows(path: Path) -> Iterator[tuple[str, object]]:
                 yield f"line {number}", _parse(line, path, number)
 
 
-def _entries(data: bytes, path: Path) -> Iterator[tuple[str, object]]:
-    """The entries of a JSON list, which has to be read as a whole."""
+def _read_whole(file, path: Path) -> bytes:
+    """A file whose values end where their brackets close, not where a line ends."""
+    data = file.read(MAX_LIST + 1)
     if len(data) > MAX_LIST:
         raise UserError(
-            f"{path} is a list over {MAX_LIST // 10**6} MB; save it as .jsonl, a problem per line"
+            f"{path} is over {MAX_LIST // 10**6} MB, and not a problem per line; save it as .jsonl"
         )
     # A problem has text; a list of empty lists would grow to 30 times its size in memory.
     if data.count(b"[") + data.count(b"{") > 100 + len(data) // 8:
         raise UserError(f"{path}, line 1: JSON that is too deep or too large")
+    return data
+
+
+def _entries(data: bytes, path: Path) -> Iterator[tuple[str, object]]:
+    """The entries of a JSON list."""
     yield from ((f"entry {n}", value) for n, value in enumerate(_parse(data, path, 1), 1))
 
 
+def _objects(data: bytes, path: Path) -> Iterator[tuple[str, object]]:
+    """Objects one after the other, each over several lines, as editors lay them out."""
+    with _told_plainly(data, path, 1):
+        text = data.decode("utf-8-sig").rstrip()
+    at, line = 0, 1
+    while at < len(text):
+        start = _SPACE.match(text, at).end()
+        line += text.count("\n", at, start)
+        with _told_plainly(data, path, 1):
+            value, at = _DECODER.raw_decode(text, start)
+        yield f"line {line}", value
+        line += text.count("\n", start, at)
+
+
 def _parse(data: bytes, path: Path, first_line: int):
-    try:
+    with _told_plainly(data, path, first_line):
         return json.loads(data.decode("utf-8-sig"))
+
+
+@contextmanager
+def _told_plainly(data: bytes, path: Path, first_line: int) -> Iterator[None]:
+    """Whatever is wrong with JSON, in one line."""
+    try:
+        yield
     except UnicodeDecodeError as error:
         line = first_line + data.count(b"\n", 0, error.start)
         raise UserError(f"{path}, line {line}: not UTF-8 text; save the file as UTF-8") from None
@@ -150,26 +196,31 @@ def _parse(data: bytes, path: Path, first_line: int):
 # --- from a row to a problem ---
 
 
-def _as_problem(row: object, default_id: str) -> Problem:
+def _as_problem(row: object, default_id: str, source: str = "") -> Problem:
     if not isinstance(row, dict):
         raise ValueError("expected an object with the fields problem and answer")
-    return (gsm8k_problem if "question" in row else math_problem)(row, default_id)
+    schema = gsm8k_problem if "question" in row else math_problem
+    return schema(row, default_id, source)
 
 
-def math_problem(row: dict, default_id: str) -> Problem:
-    """A row in MATH's schema; MATH-500 calls the type `subject` and numbers its levels."""
+def math_problem(row: dict, default_id: str, source: str = "") -> Problem:
+    """A row in MATH's schema; MATH-500 calls the type `subject` and numbers its levels. The
+    original files have no `answer`: it stands in the last box of the solution."""
     level = _text(row, "level", optional=True)
+    solution = _text(row, "solution", optional=True)
+    boxed = get_last_boxed(solution) if row.get("answer") is None else None
     return Problem(
         id=_text(row, "unique_id", optional=True) or default_id,
         problem=_text(row, "problem"),
-        answer=_text(row, "answer"),
+        answer=boxed or _text(row, "answer"),
         level=f"Level {level}" if level.isdigit() else level,
         type=_text(row, "type", optional=True) or _text(row, "subject", optional=True),
-        solution=_text(row, "solution", optional=True),
+        solution=solution,
+        source=source,
     )
 
 
-def gsm8k_problem(row: dict, default_id: str) -> Problem:
+def gsm8k_problem(row: dict, default_id: str, source: str = "") -> Problem:
     """A row of the official GSM8K files: the solution, then #### and a number."""
     solution, mark, answer = _text(row, "answer").rpartition("####")
     if not mark:
@@ -183,6 +234,7 @@ def gsm8k_problem(row: dict, default_id: str) -> Problem:
         answer=answer,
         type="GSM8K",
         solution=_CALCULATOR.sub("", solution).strip(),
+        source=source,
     )
 
 
@@ -191,7 +243,7 @@ def _text(row: dict, name: str, optional: bool = False) -> str:
     if value is None and optional:
         return ""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
-        value = str(value)
+        value = str(value) if -math.inf < value < math.inf else value  # json.loads takes NaN
     if not isinstance(value, str) or not (value.strip() or optional):
         found = f"it is {json.dumps(value)[:40]}" if name in row else "it is missing"
         raise ValueError(f"the field {name!r} must be text; {found}")

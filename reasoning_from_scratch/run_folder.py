@@ -20,7 +20,7 @@ from reasoning_from_scratch.json_files import append, as_lines, finite, read_val
 from reasoning_from_scratch.metrics import CSV_COLUMNS, csv_row
 from reasoning_from_scratch.provenance import code_diff, versions
 from reasoning_from_scratch.rollouts import Group
-from reasoning_from_scratch.safe_text import json_line, visible
+from reasoning_from_scratch.safe_text import counted, json_line, visible
 
 log = logging.getLogger("reasoning_from_scratch")
 
@@ -263,8 +263,8 @@ def steps_before(path: Path, step: float, needed: set[str]) -> list[dict]:
     rows, bad = scan_lines(path)
     whole = [row for row in rows if needed <= set(row) and isinstance(row["step"], int)]
     if bad or len(whole) < len(rows):
-        log.warning("%s: %d torn or damaged lines left out", path.name,
-                    len(bad) + len(rows) - len(whole))  # fmt: skip
+        lost = counted(len(bad) + len(rows) - len(whole), "torn or damaged line")
+        log.warning("%s: %s left out", path.name, lost)
     latest = {row["step"]: row for row in whole if row["step"] < step}
     return [latest[number] for number in sorted(latest)]
 

@@ -56,3 +56,8 @@ def _storable(value: Any) -> Any:
     if value is None or isinstance(value, (bool, int)):
         return value
     return _storable(value.item())  # a number that is still a tensor or a NumPy scalar
+
+
+def counted(number: int, noun: str) -> str:
+    """1 problem, 2 problems."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

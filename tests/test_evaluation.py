@@ -18,7 +18,7 @@ from reasoning_from_scratch.answer_file import AnswerFile, card_path
 from reasoning_from_scratch.cli import main
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation import evaluate, pass_at_k, wilson_interval
-from reasoning_from_scratch.problems import Problem
+from reasoning_from_scratch.problems import Problem, load_problems
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.rewards import correctness
 from reasoning_from_scratch.sampling import Sample, uniform
@@ -359,6 +359,68 @@ def test_other_settings_are_not_mixed_into_a_file(script, tmp_path):
     assert path.read_bytes() == before
 
 
+def test_further_problems_are_added_to_a_file(script, tmp_path):
+    path, whole = tmp_path / "a.jsonl", tmp_path / "whole.jsonl"
+    for count in (4, 9, 12):
+        result = run(path, problems=PROBLEMS[:count])
+        assert len(result.rows) == 3 * count
+        assert json.loads(card_path(path).read_text())["settings"]["problems"] == count
+    assert run(whole).rows == result.rows and path.read_bytes() == whole.read_bytes()
+
+
+def test_only_the_same_first_problems_are_added_to(script, tmp_path):
+    path = tmp_path / "a.jsonl"
+    run(path, problems=PROBLEMS[:4])
+    before = path.read_bytes(), card_path(path).read_bytes()
+    for change in (
+        {"problems": PROBLEMS[1:9]},
+        {"problems": PROBLEMS[:9], "seed": 5},
+        {"problems": PROBLEMS[:3]},
+    ):
+        with pytest.raises(UserError, match="other settings.*--out-path"):
+            run(path, **change)
+    assert (path.read_bytes(), card_path(path).read_bytes()) == before
+
+
+def test_adding_to_a_file_may_be_interrupted_too(monkeypatch, script, tmp_path):
+    path = tmp_path / "a.jsonl"
+    run(path, problems=PROBLEMS[:4])
+
+    def interrupted(model, prompts, num_samples, *, on_group, **options):
+        def once(position, samples):
+            on_group(position, samples)
+            raise KeyboardInterrupt
+
+        return scripted(model, prompts, num_samples, on_group=once, **options)
+
+    monkeypatch.setattr(evaluation, "generate", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run(path)
+    assert len(lines(path)) == 3 * 5
+    monkeypatch.setattr(evaluation, "generate", scripted)
+    assert run(path).rows == run(tmp_path / "whole.jsonl").rows
+
+
+def test_the_command_adds_to_a_file(tmp_path, capsys):
+    command = ["evaluate", "--model", "tiny", "--max-new-tokens", "4", "--device", "cpu",
+               "--out-path", str(tmp_path / "a.jsonl"), "--limit"]  # fmt: skip
+    assert main([*command, "1"]) == 0
+    assert "tiny on tiny-test, 1 problem\n" in capsys.readouterr().out
+    assert main([*command, "3"]) == 0
+    assert "tiny on tiny-test, 3 problems\n" in capsys.readouterr().out
+    assert len(lines(tmp_path / "a.jsonl")) == 3
+
+
+def test_a_prompt_that_is_too_long_is_named_with_its_place(tmp_path):
+    path, out = tmp_path / "mine.jsonl", tmp_path / "a.jsonl"
+    rows = [{"problem": "a" * length, "answer": 1} for length in (5, 600)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    problems = load_problems(str(path))
+    with pytest.raises(UserError, match=r"mine/1 \(.*mine.jsonl, line 2\) has a prompt of \d+ tok"):
+        evaluate(random_model(), PieceTokenizer(), problems, max_new_tokens=2, out_path=out)
+    assert not out.exists()
+
+
 def test_other_weights_are_other_settings(tmp_path):
     options = {"max_new_tokens": 2, "out_path": tmp_path / "a.jsonl"}
     evaluate(random_model(0), PieceTokenizer(), PROBLEMS[:2], **options)
@@ -426,10 +488,11 @@ def test_what_cannot_be_measured_is_refused(script, problems, words):
 
 
 def test_odd_text_survives_the_file(tmp_path):
-    file = AnswerFile(tmp_path / "a.jsonl", {"seed": 0}, 1)
+    settings = {"seed": 0, "problems": 1}
+    file = AnswerFile(tmp_path / "a.jsonl", settings, 1, lambda count: {})
     text = "line\u2028separator \ud800 lone, \x1b[31m red, NUL \0, 日本"
     file.add(0, [{"index": 1, "sample": 0, "generated_text": text}])
-    again = AnswerFile(tmp_path / "a.jsonl", {"seed": 0}, 1)
+    again = AnswerFile(tmp_path / "a.jsonl", settings, 1, lambda count: {})
     assert again.rows() == file.rows()
 
 

@@ -3,9 +3,11 @@
 import json
 import math
 import re
+import runpy
 import signal
 import threading
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -81,6 +83,17 @@ def test_names_that_are_not_functions_of_files():
 def test_held_out_problems_come_from_the_same_file(tmp_path):
     config = toy_config(tmp_path, problems="x/task.py:problems")
     assert resolved(config).eval_problems == "x/task.py:test_problems"
+
+
+@pytest.mark.parametrize("name", ["my_task", "countdown"])
+@pytest.mark.parametrize("arguments", [[], ["--help"]], ids=["alone", "help"])
+def test_an_example_says_what_it_is(name, arguments, monkeypatch, capsys):
+    path = Path(__file__).parents[1] / "ch07" / f"{name}.py"
+    monkeypatch.setattr("sys.argv", [str(path), *arguments])
+    runpy.run_path(str(path), run_name="__main__")
+    out = capsys.readouterr().out
+    assert "rfs train " in out and f"--reward ch07/{name}.py:reward" in out
+    assert "The first problem:\n{'problem': '" in out
 
 
 # ---- the verifier

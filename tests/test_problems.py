@@ -77,6 +77,45 @@ def test_math_rows_as_list_and_as_lines(tmp_path, suffix):
     assert first == Problem("test/prealgebra/1.json", "What is $1+1$?", "2", "Level 2",
                             "Prealgebra", "It is $\\boxed{2}$.")  # fmt: skip
     assert second == Problem("math/1", "p", "5")
+    assert (first.where, second.where) == {
+        "json": (f"test/prealgebra/1.json ({path}, entry 1)", f"math/1 ({path}, entry 2)"),
+        "jsonl": (f"test/prealgebra/1.json ({path}, line 1)", f"math/1 ({path}, line 2)"),
+    }[suffix]
+
+
+def test_objects_may_have_several_lines(tmp_path):
+    path = tmp_path / "a.json"
+    for indent, count in ((4, 1), (2, 3), (0, 2)):
+        text = "\n\n".join([json.dumps(MATH_ROW, indent=indent)] * count)
+        path.write_bytes(b"\xef\xbb\xbf" + text.replace("\n", "\r\n").encode() + b"\n")
+        found = load_problems(str(path))
+        assert [problem.answer for problem in found] == ["2"] * count
+    assert [p.source for p in found] == [f"{path}, line {n}" for n in (1, 10)]
+
+
+def test_an_original_math_row_has_its_answer_in_the_solution(tmp_path):
+    """As in the files of MATH, one problem each: no answer, laid out over several lines."""
+    row = {
+        "problem": "What is $1+1$?", "level": "Level 1", "type": "Prealgebra",
+        "solution": "Not $\\boxed{3}$. It is $\\boxed{\\frac{4}{2}}$.",
+    }  # fmt: skip
+    path = tmp_path / "1.json"
+    path.write_text(json.dumps(row, indent=4))
+    (problem,) = load_problems(str(path))
+    assert (problem.id, problem.answer) == ("1/0", "\\frac{4}{2}")
+    assert load_problems(str(write_lines(path, [row | {"answer": "2"}])))[0].answer == "2"
+
+
+def test_a_problem_of_ones_own_may_have_a_number_for_an_answer(tmp_path):
+    path = tmp_path / "task.py"
+    path.write_text("from reasoning_from_scratch.problems import Problem\n"
+                    "def problems():\n    yield Problem('a', 'p', ANSWER)\n"
+                    "ANSWER = 5\n")  # fmt: skip
+    assert load_problems(f"{path}:problems")[0].answer == "5"
+    other = tmp_path / "other.py"
+    other.write_text(path.read_text().replace("= 5", "= float('nan')"))
+    with pytest.raises(UserError, match="problem 0: .*'answer' must be text; it is NaN"):
+        load_problems(f"{other}:problems")
 
 
 def test_what_editors_add_is_no_problem(tmp_path):
@@ -139,6 +178,15 @@ BAD_FILES = {
     "blank answer": (GOOD + b'{"problem": "p", "answer": " "}', "line 2: .*'answer'"),
     "null": (b'{"problem": null, "answer": "1"}', "line 1: .*'problem'.* null"),
     "truth value": (b'{"problem": "p", "answer": true}', "line 1: .*'answer'.* true"),
+    "not a number": (b'{"problem": "p", "answer": NaN}', "line 1: .*'answer'.* it is NaN"),
+    "infinite": (b'{"problem": "p", "answer": -Infinity}', "line 1: .*'answer'.* -Infinity"),
+    "too large": (GOOD + b'{"problem": "p", "answer": 1e999}', "line 2: .*'answer'.* Infinity"),
+    "no box either": (b'{"problem": "p", "solution": "2"}', "line 1: .*'answer'.* missing"),
+    "lines, broken": (b'{\n"problem": "p",\n"answer" 5}', "line 3: not valid JSON"),
+    "lines, cut": (b'{\n"problem": "p",\n"ans', "line 3: not valid JSON"),
+    "lines, then more": (b'{\n"problem": "p",\n"answer": 5},\n{', "line 3: not valid JSON"),
+    "lines, bad object": (b'{\n"problem": "p",\n"answer": 5}\n{}', "line 4: .*'problem'"),
+    "lines, deep": (b'{\n"problem": ' + b"[" * 200_000, "line 1: JSON that is too deep"),
     "list": (b'{"problem": ["p"], "answer": "1"}', "line 1: .*'problem'"),
     "no object": (GOOD + GOOD + b"5", "line 3: expected an object"),
     "broken": (GOOD + b'{"problem": ', "line 2: not valid JSON"),

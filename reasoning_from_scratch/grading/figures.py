@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import UserError
+from ..safe_text import counted
 from .verdict import GRADER_VERSION, check_truth, judge
 
 
@@ -72,7 +73,7 @@ def print_gsm8k(path: Path) -> None:
     lines = path.read_text(encoding="utf-8").splitlines()
     for line in lines:
         check_truth(json.loads(line)["answer"].rpartition("####")[2].strip())
-    print(f"{path.name}: all {len(lines)} answers can be read")
+    print(f"{path.name}: {counted(len(lines), 'answer')}, all can be read")
 
 
 def grading_report(pairs: Path = Path("tests/grading_pairs"), data: Path = Path("data")) -> None:

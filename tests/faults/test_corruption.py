@@ -185,7 +185,7 @@ def test_a_metrics_line_cut_in_half(runs, tmp_path, caplog):
     rows[3] = rows[3][: len(rows[3]) // 2]
     (copy / "metrics.jsonl").write_text("\n".join(rows) + "\n")
     said = resumed(runs, copy, caplog)
-    assert "metrics.jsonl: 1 torn or damaged lines left out" in said
+    assert "metrics.jsonl: 1 torn or damaged line left out" in said
     assert "the lines of steps 3 are lost" in said
     assert [row["step"] for row in lines(copy / "metrics.jsonl")] == [0, 1, 2, *range(4, 10)]
 
