@@ -27,12 +27,15 @@ from reasoning_from_scratch.run_start import configure, make_optimizer
 from reasoning_from_scratch.trainer import chosen_groups, set_advantages, update_policy
 from reasoning_from_scratch.weights import load_model_and_tokenizer
 
-# What is compared: recipes as they are, and one of them with a single change.
+# What is compared: recipes as they are, and some with a single change. With a lag, recipes that
+# clip weigh tokens by p_start / p_sampler by themselves; "unweighted" takes that away.
 RUNS = {
     "reinforce": {"recipe": "reinforce"},
     "reinforce, weighted": {"recipe": "reinforce", "truncate_importance": 2.0},
     "grpo": {"recipe": "grpo"},
+    "grpo, unweighted": {"recipe": "grpo", "truncate_importance": 0.0},
     "cispo": {"recipe": "cispo"},
+    "cispo, unweighted": {"recipe": "cispo", "truncate_importance": 0.0},
     "gspo": {"recipe": "gspo"},
     "dro": {"recipe": "dro"},
 }
@@ -57,7 +60,8 @@ def lagged_run(config: TrainConfig, lag: int) -> Iterator[tuple[float, float]]:
 
 def run_one(name: str, lr: float, lag: int, seed: int, steps: int) -> list[dict]:
     sizes = {"problems_per_step": 4, "rollouts": 8, "max_new_tokens": 64, "steps": steps}
-    config = resolved(configure(**RUNS[name], **sizes, model="tiny-base", lr=lr, seed=seed))
+    config = resolved(configure(**RUNS[name], **sizes, model="tiny-base", lr=lr, seed=seed,
+                                max_steps_off_policy=lag))  # fmt: skip
     head = {"recipe": name, "lr": lr, "lag": lag, "seed": seed}
     return [head | {"step": step, "accuracy": round(accuracy, 4), "entropy": round(entropy, 4)}
             for step, (accuracy, entropy) in enumerate(lagged_run(config, lag))]  # fmt: skip

@@ -130,7 +130,7 @@ class TrainConfig:
     kl_importance_weighted: bool = False
     """Multiply the KL term by the ratio, for rollouts of an older policy."""
     drop_uniform_groups: Annotated[bool, arg(aliases=["--remove-constant-reward-groups"])] = True
-    """Groups whose rewards are all equal cost no training pass (with KL or dro they have a part)."""
+    """Groups whose rewards are all equal cost no training pass (unless with KL or dro)."""
     active_sampling: bool = False
     """Sample further problems until problems-per-step groups have a signal."""
     truncate_importance: float | None = None

@@ -9,7 +9,7 @@ import copy
 import itertools
 import math
 import statistics
-from functools import lru_cache
+from functools import cache
 
 import pytest
 import torch
@@ -52,12 +52,12 @@ def combination(recipe, cut, update, kl) -> TrainConfig:
                               overlong_penalty=0, device="cpu", **changes))  # fmt: skip
 
 
-@lru_cache(maxsize=None)
+@cache
 def policy(dtype: str):
     return small_model(sharpness=3.0, dtype=DTYPES[dtype], n_layers=1)
 
 
-@lru_cache(maxsize=None)
+@cache
 def reference_policy(dtype: str):
     """Not far from the policy: it might be where a run began."""
     model = copy.deepcopy(policy(dtype))
@@ -68,7 +68,7 @@ def reference_policy(dtype: str):
     return model
 
 
-@lru_cache(maxsize=None)
+@cache
 def drawn(dtype, temperature, top_p, top_k, keep_sets):
     prompts = [*PROMPTS, [2, 2, 11, 5, 7]]
     return prompts, generate(
