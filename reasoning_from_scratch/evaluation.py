@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import math
 import platform
 import sys
 import time
@@ -27,6 +26,7 @@ from reasoning_from_scratch.grading import (
 from reasoning_from_scratch.own_task import Verifier
 from reasoning_from_scratch.problems import Problem, load_problems
 from reasoning_from_scratch.prompts import problem_prompt, render_prompt
+from reasoning_from_scratch.qwen3 import room_for_answer
 from reasoning_from_scratch.safe_text import counted
 from reasoning_from_scratch.sampling import Sample, generate
 from reasoning_from_scratch.scores import EvalResult, pass_at_k, score_rows, wilson_interval
@@ -117,13 +117,8 @@ def check_problems(problems: Sequence[Problem], graded: bool = True) -> None:
 def checked_prompts(model, tokenizer, problems, prompt_fn) -> list[list[int]]:
     """What the model reads of each problem; one that is too long for it is named."""
     prompts = [tokenizer.encode(problem_prompt(problem, prompt_fn)) for problem in problems]
-    longest = getattr(model, "cfg", {}).get("context_length", math.inf)
     for problem, prompt in zip(problems, prompts, strict=True):
-        if len(prompt) >= longest:  # no token of an answer fits behind it
-            raise UserError(
-                f"problem {problem.where} has a prompt of {len(prompt):,} tokens; the model reads "
-                f"{longest:,}, with its answer. Leave the problem out"
-            )
+        room_for_answer(model, len(prompt), 1, f"the prompt of problem {problem.where}")
     return prompts
 
 

@@ -416,7 +416,7 @@ def test_a_prompt_that_is_too_long_is_named_with_its_place(tmp_path):
     rows = [{"problem": "a" * length, "answer": 1} for length in (5, 600)]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     problems = load_problems(str(path))
-    with pytest.raises(UserError, match=r"mine/1 \(.*mine.jsonl, line 2\) has a prompt of \d+ tok"):
+    with pytest.raises(UserError, match=r"mine/1 \(.*mine.jsonl, line 2\) has \d+ tokens"):
         evaluate(random_model(), PieceTokenizer(), problems, max_new_tokens=2, out_path=out)
     assert not out.exists()
 
