@@ -109,6 +109,15 @@ def test_plot_without_a_file_is_one_line(run):
                                 "metrics.csv\n"  # fmt: skip
 
 
+def test_plot_to_no_picture_is_one_line(run, tmp_path):
+    (tmp_path / "metrics.csv").write_text("step,reward_avg,eval_acc\n1,0.5,\n2,0.75,0.5\n")
+    code, _, err = run("ch06/plot_metrics.py", ".", "--save_as", "curves.xyz")
+    assert code == 2 and "curves.xyz: a picture's name ends in one of" in err
+    assert err.count("\n") == 1
+    code, _, _ = run("ch06/plot_metrics.py", ".", "--save_as", "new/curves.png")
+    assert code == 0 and (tmp_path / "new" / "curves.png").exists()
+
+
 def test_recipes_are_listed(run):
     code, out, _ = run("ch07/train_recipe.py", "--list")
     assert code == 0 and "dr_grpo" in out and "arXiv:2503.20783" in out
