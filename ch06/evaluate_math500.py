@@ -26,7 +26,7 @@ class Options:
     batch_size: int = 64
     """Answers sampled side by side; lower it when memory runs out."""
     checkpoint_path: Path | None = None
-    """File or folder with other weights for --which_model: a checkpoint of a training run."""
+    """Other weights for --which_model: a file, a folder, a run (its best save) or RUN@SAVE."""
     compile: bool = False
     """Compile the model with torch.compile."""
     verbose: bool = False
@@ -42,6 +42,7 @@ def main(options: Options) -> None:
     from reasoning_from_scratch.evaluation import evaluate
     from reasoning_from_scratch.problems import load_problems
     from reasoning_from_scratch.safe_text import visible
+    from reasoning_from_scratch.saved_models import which_weights
     from reasoning_from_scratch.weights import load_model_and_tokenizer, load_weights
 
     test_set = "tiny-test" if options.which_model == "tiny" else "math-500"
@@ -52,8 +53,11 @@ def main(options: Options) -> None:
     )
     name = options.which_model
     if options.checkpoint_path:
-        load_weights(model, options.checkpoint_path)
+        weights = Path(which_weights(options.checkpoint_path))
+        load_weights(model, weights)
         name += f"-{options.checkpoint_path.stem}"
+        if weights != options.checkpoint_path:
+            name += f"-{weights.name}"  # the save of the run
     out_path = options.out_path or Path("runs") / f"{test_set}-{name}.jsonl"
     print(f"{name} on {test_set}, {len(problems)} problems, {device}")
     start = time.perf_counter()

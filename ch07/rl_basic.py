@@ -31,7 +31,7 @@ class Options:
     """What is None suits the model: see the presets in reasoning_from_scratch/config.py."""
 
     model: str = "tiny"
-    """tiny, base (Qwen3-0.6B), reasoning, a folder or a file."""
+    """tiny, base (Qwen3-0.6B), reasoning, a folder, a file, a run (its best save) or RUN@SAVE."""
     problems: str | None = None
     """tiny, gsm8k, math-train, a file, or FILE.py:FUNCTION."""
     steps: int = 60

@@ -18,6 +18,7 @@ import torch
 import torch.nn.functional as F
 
 from reasoning_from_scratch.cli import run_script
+from reasoning_from_scratch.config import preset
 from reasoning_from_scratch.device import trusted_device
 from reasoning_from_scratch.evaluation import evaluate
 from reasoning_from_scratch.problems import Problem, load_problems
@@ -31,7 +32,7 @@ from reasoning_from_scratch.weights import load_model_and_tokenizer
 @dataclass
 class Config:
     model: str = "tiny"
-    """tiny, base (Qwen3-0.6B), reasoning, a folder or a file."""
+    """tiny, base (Qwen3-0.6B), reasoning, a folder, a file, a run (its best save) or RUN@SAVE."""
     problems: str | None = None
     """Problem set to learn from (default: tiny, or gsm8k for larger models)."""
     test_problems: str | None = None
@@ -57,7 +58,7 @@ LARGE = {"problems": "gsm8k", "test_problems": "gsm8k-test", "learning_rate": 1e
 
 
 def main(config: Config) -> None:
-    for name, value in (TINY if Path(config.model).name.startswith("tiny") else LARGE).items():
+    for name, value in (TINY if preset(config.model)["problems"] == "tiny" else LARGE).items():
         if getattr(config, name) is None:
             setattr(config, name, value)
     # float32 on every device: in bfloat16 a weight of 0.02 does not feel an update of 1e-6.

@@ -20,7 +20,7 @@ class ChatOptions:
     """Options of `rfs chat`."""
 
     model: str = "tiny"
-    """tiny, tiny-grpo, base, reasoning, a folder or a file."""
+    """tiny, tiny-grpo, base, reasoning, a folder, a file, a run (its best save) or RUN@SAVE."""
     template: Literal["auto", "math", "chat", "plain"] = "auto"
     """What is put around your words: the math prompt, Qwen3's chat template, or nothing."""
     max_new_tokens: int = 2048

@@ -15,7 +15,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from reasoning_from_scratch.checkpoints import Checkpoints
 from reasoning_from_scratch.cli import guarded
 from reasoning_from_scratch.config import TrainConfig, preset
 from reasoning_from_scratch.errors import UserError
@@ -24,6 +23,7 @@ from reasoning_from_scratch.problems import Problem, load_problems
 from reasoning_from_scratch.run_folder import RunFolder
 from reasoning_from_scratch.run_start import configure
 from reasoning_from_scratch.safe_text import counted
+from reasoning_from_scratch.saved_models import saves_in, which_weights
 from reasoning_from_scratch.train_command import told_end
 
 PROMPT_TOKENS = 256  # of a long problem; with it, rows of a forward pass become tokens
@@ -66,7 +66,7 @@ class ChatRLOptions:
     dtype: Literal["auto", "float32", "bfloat16"] | None = None
     """Number format of the weights (nanochat: bfloat16; tiny: float32; Qwen3: by device)."""
     model: str = "tiny"
-    """Model to start from where no --model-tag is given: tiny, base, reasoning, a folder."""
+    """Model where no --model-tag is given: tiny, base, reasoning, a folder, a run or RUN@SAVE."""
     model_tag: str | None = None
     """Folder under checkpoints/ or runs/ to start from."""
     model_step: int | None = None
@@ -195,9 +195,8 @@ def tagged_model(tag: str | None, step: int | None) -> str | None:
 
 def saved_step(run: Path, step: int | None) -> str:
     """The weights that a run of ours saved after `step` steps."""
-    saves = Checkpoints(run, save_weights=lambda folder: None).read()
-    lines = {line["batch"]: line for line in saves.lines if "sampler_path" in line}
-    return str(saves.place(lines[chosen_step(run, lines, step)]))
+    batches = {line["batch"]: line for line in saves_in(run)}
+    return which_weights(f"{run}@{chosen_step(run, batches, step)}")
 
 
 def chosen_step(folder: Path, steps: dict[int, Any], step: int | None) -> int:

@@ -17,13 +17,18 @@ from torch import Tensor
 
 from reasoning_from_scratch.disk import fingerprint, sync_folder, write_whole
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.json_files import as_lines, read_values, scan_lines
+from reasoning_from_scratch.json_files import as_lines
 from reasoning_from_scratch.run_folder import log
+from reasoning_from_scratch.saved_models import (
+    OPTIMIZER_FILE,
+    STATE_FILE,
+    broken_file,
+    place_of,
+    read_index,
+    unlisted,
+    weights_only,
+)
 from reasoning_from_scratch.tensor_files import load_state, save_state
-
-OPTIMIZER_FILE = "optimizer.safetensors"
-STATE_FILE = "trainer_state.json"
-PATHS = ("sampler_path", "state_path")
 
 
 class Checkpoints:
@@ -40,15 +45,8 @@ class Checkpoints:
     def read(self) -> "Checkpoints":
         """The saves that are there. A fresh run does not read: what lies in its folder was
         another run's, and is deleted."""
-        rows, bad = scan_lines(self.index)
-        self.lines = [self.placed(row) for row in rows if is_line(row)]
-        self.damaged = bool(bad) or len(self.lines) < len(rows) or not self.index.exists()
+        self.lines, self.damaged = read_index(self.run)
         return self
-
-    def placed(self, line: dict) -> dict:
-        """The line with the paths of where the run is now: it may have been moved or copied."""
-        paths = {key: str(self.place(line)) for key in line if key in PATHS}
-        return line | paths
 
     # -- saving
 
@@ -93,7 +91,7 @@ class Checkpoints:
                     path.unlink()
 
     def place(self, line: dict) -> Path:
-        return self.folder / f"{line['batch']:06d}"
+        return place_of(self.run, line)
 
     def write_index(self, lines: list[dict]) -> None:
         lines = sorted(lines, key=lambda line: line["batch"])
@@ -139,9 +137,7 @@ class Checkpoints:
 
     def forget_state(self, line: dict) -> None:
         """Keep the weights only."""
-        weights_only = dict(line, files=without_state(line["files"]))
-        del weights_only["state_path"]
-        self.replace(line, weights_only)
+        self.replace(line, weights_only(line))
         for name in (OPTIMIZER_FILE, STATE_FILE):
             (self.place(line) / name).unlink(missing_ok=True)
 
@@ -160,7 +156,7 @@ class Checkpoints:
         self.find_unlisted()
         saves = [line for line in self.lines if "state_path" in line]
         for line in reversed(saves):
-            broken = self.broken_file(line)
+            broken = broken_file(self.run, line)
             if broken is None:
                 return line
             log.warning("skipping save %s: %s is missing or damaged", line["name"], broken)
@@ -169,20 +165,9 @@ class Checkpoints:
         return None
 
     def find_unlisted(self) -> None:
-        """Saves say themselves what they are: a line that is lost, or was not reached, counts.
-
-        Where the index is whole, older saves without a line were being deleted, and stay out.
-        """
-        listed = [line["batch"] for line in self.lines if "state_path" in line]
-        oldest = 0 if self.damaged else max(listed, default=0)
-        for path in sorted(self.folder.glob(f"*/{STATE_FILE}")):
-            line = read_values(path).get("line", {})
-            batch = line.get("batch", -1)
-            if batch < oldest or batch in listed or path.parent.name != f"{batch:06d}":
-                continue
-            places = dict.fromkeys(PATHS, str(path.parent))
-            line |= places | {"files": line["files"] | {STATE_FILE: fingerprint(path)}}
-            self.lines = [old for old in self.lines if old["batch"] != batch] + [line]
+        """A save whose line is lost, or was not reached, counts."""
+        for line in unlisted(self.run, self.lines, self.damaged):
+            self.lines = [old for old in self.lines if old["batch"] != line["batch"]] + [line]
             log.warning("save %s has no line in checkpoints.jsonl; it counts if it is whole",
                         line["name"])  # fmt: skip
         self.lines.sort(key=lambda line: line["batch"])
@@ -190,17 +175,8 @@ class Checkpoints:
     def beginning(self) -> Path | None:
         """The weights after no step, if they were saved and are as written."""
         line = self.line_of(0)
-        whole = line is not None and "sampler_path" in line and self.broken_file(line) is None
+        whole = line is not None and "sampler_path" in line and broken_file(self.run, line) is None
         return self.place(line) if whole else None
-
-    def broken_file(self, line: dict) -> str | None:
-        for name, mark in line["files"].items():
-            try:
-                if fingerprint(self.place(line) / name) != mark:
-                    return name
-            except OSError:  # missing, or a disk that cannot read it any more
-                return name
-        return None
 
     def rewind(self, batch: int) -> None:
         """Forget saves of later steps, reopen a finished run, sweep up what dead runs left."""
@@ -255,12 +231,6 @@ def check_holdings(run: Path) -> None:
                         f"train --resume {run} makes what can be made again")  # fmt: skip
 
 
-def is_line(row: dict) -> bool:
-    """Has it what every line has? Else it was damaged."""
-    kinds = {"name": str, "batch": int, "files": dict}
-    return all(isinstance(row.get(key), kind) for key, kind in kinds.items())
-
-
 def fingerprints(folder: Path) -> dict[str, list[int]]:
     return {path.name: fingerprint(path) for path in sorted(folder.iterdir()) if path.is_file()}
 
@@ -269,10 +239,6 @@ def first_keys(line: dict) -> dict:
     """The documented keys first; `final` is always there, and true only on the last line."""
     head = {"name": line["name"], "batch": line["batch"], "final": bool(line.get("final"))}
     return head | {key: value for key, value in line.items() if key not in head}
-
-
-def without_state(files: dict) -> dict:
-    return {name: mark for name, mark in files.items() if name not in (OPTIMIZER_FILE, STATE_FILE)}
 
 
 def load_trainer_state(folder: Path) -> tuple[dict[str, Tensor], dict]:

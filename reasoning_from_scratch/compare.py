@@ -4,7 +4,7 @@ import csv
 import math
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from statistics import fmean, stdev
 
@@ -18,6 +18,7 @@ from reasoning_from_scratch.run_folder import PLACES, RunFolder
 from reasoning_from_scratch.run_origin import with_whole_paths
 from reasoning_from_scratch.run_start import configure, resumed_config
 from reasoning_from_scratch.safe_text import counted
+from reasoning_from_scratch.saved_models import which_weights
 from reasoning_from_scratch.trainer import train
 
 
@@ -30,7 +31,7 @@ class CompareOptions:
     seeds: int = 3
     """Runs per recipe, with seeds 0, 1, ..."""
     model: str = "tiny-base"
-    """Model that all start from."""
+    """Model that all start from: a name, a folder, a file, a run (its best save) or RUN@SAVE."""
     steps: int = 60
     """Training steps of each run."""
     problems_per_step: int = 8
@@ -69,6 +70,7 @@ class Row:
 def compare_command(options: CompareOptions) -> None:
     """Trains every recipe with every seed, then writes and prints the table."""
     check_options(options)
+    options = replace(options, model=which_weights(options.model))  # said once, not by each run
     for recipe in options.recipes:  # before the first run: a table takes hours
         for seed in range(options.seeds):
             refuse_other_settings(asked_config(options, recipe, seed))

@@ -2,7 +2,6 @@
 
 import dataclasses
 import difflib
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_type_hints
@@ -12,9 +11,11 @@ from tyro.constructors import PrimitiveConstructorSpec
 
 from reasoning_from_scratch.config_checks import check_choices, check_sizes, fits
 from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.json_files import read_values
 from reasoning_from_scratch.losses import CLIPPING
 from reasoning_from_scratch.optim import lora_learning_rate
 from reasoning_from_scratch.own_task import is_own
+from reasoning_from_scratch.saved_models import run_and_save
 
 Advantage = Literal["zscore", "mean", "leave-one-out"]
 Objective = Literal["reinforce", "importance_sampling", "ppo", "cispo", "dro", "gspo"]
@@ -64,7 +65,7 @@ class TrainConfig:
 
     # -- what is trained, on what
     model: Annotated[str, arg(aliases=["--model-name"])] = "tiny-base"
-    """Model to start from: tiny-base, base, reasoning, a folder or a file."""
+    """Model to start from: tiny-base, base, reasoning, a folder, file, run or RUN@SAVE."""
     load_checkpoint_path: str | None = None
     """Take the weights of this checkpoint or run, and nothing else; --resume takes everything."""
     recipe: str = "grpo"
@@ -252,14 +253,15 @@ class TrainConfig:
 
 
 def preset(model: str) -> dict[str, Any]:
-    """The values that suit `model`; a folder tells by its name or by its configuration."""
-    name = Path(model).name
-    if name.startswith("tiny"):
-        return PRESETS["tiny"]
-    config_file = Path(model) / "config.json"
-    if config_file.is_file() and json.loads(config_file.read_text()).get("vocab_size", 0) < 10_000:
-        return PRESETS["tiny"]
-    return PRESETS["qwen3"]
+    """The values that suit `model`: a folder tells by its configuration, else by its name."""
+    folder = run_and_save(model)[0] or Path(model).expanduser()
+    tiny = Path(model).name.startswith("tiny")
+    for path in (folder / "config.json", *folder.glob("checkpoints/*/config.json")):
+        size = read_values(path).get("vocab_size")
+        if isinstance(size, int):  # of a run: each of its saves says the same
+            tiny = size < 10_000
+            break
+    return PRESETS["tiny" if tiny else "qwen3"]
 
 
 def resolved(config: TrainConfig) -> TrainConfig:

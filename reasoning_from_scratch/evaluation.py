@@ -6,15 +6,15 @@ import platform
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from tqdm import tqdm
 
 from reasoning_from_scratch import __version__
 from reasoning_from_scratch.answer_file import AnswerFile, card_path
+from reasoning_from_scratch.counters import counter
 from reasoning_from_scratch.device import default_dtype, trusted_device
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.grading import (
@@ -29,6 +29,7 @@ from reasoning_from_scratch.prompts import problem_prompt, render_prompt
 from reasoning_from_scratch.qwen3 import room_for_answer
 from reasoning_from_scratch.safe_text import counted
 from reasoning_from_scratch.sampling import Sample, generate
+from reasoning_from_scratch.saved_models import which_weights
 from reasoning_from_scratch.scores import EvalResult, pass_at_k, score_rows, wilson_interval
 from reasoning_from_scratch.tokenizer import stop_ids_of
 from reasoning_from_scratch.weights import load_model_and_tokenizer
@@ -73,8 +74,8 @@ def evaluate(
     )
     file = AnswerFile(out_path, settings, num_samples, lambda count: asked(problems[:count]))
     todo = [index for index in range(len(problems)) if index not in file.groups]
-    bar = tqdm(total=len(problems), initial=len(problems) - len(todo), disable=not progress,
-               desc=name or "evaluating", unit="problem", file=sys.stderr)  # fmt: skip
+    bar = counter(len(problems), len(problems) - len(todo), name or "evaluating",
+                  quiet=not progress, unit="problem")  # fmt: skip
 
     def on_group(position: int, samples: list[Sample]) -> None:
         index = todo[position]
@@ -225,7 +226,7 @@ class EvaluateOptions:
     """Options of `rfs evaluate`."""
 
     model: str = "tiny"
-    """tiny, tiny-grpo, base, reasoning, a folder or a file."""
+    """tiny, tiny-grpo, base, reasoning, a folder, a file, a run (its best save) or RUN@SAVE."""
     problems: str = "tiny-test"
     """tiny-test, tiny-longer, math-500, gsm8k-test, ... or a .json or .jsonl file."""
     data_path: str | None = None
@@ -258,7 +259,8 @@ class EvaluateOptions:
 
 
 def evaluate_command(options: EvaluateOptions) -> None:
-    """Prints the scores; the progress bar goes to stderr."""
+    """Prints the scores; how far it is goes to stderr."""
+    options = replace(options, model=which_weights(options.model))  # as the card names it
     if options.samples < 1:
         raise UserError(f"--samples is {options.samples}, but must be at least 1")
     if options.samples > 1 and options.temperature == 0:

@@ -12,6 +12,7 @@ from matplotlib.ticker import MaxNLocator
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.json_files import read_lines
 from reasoning_from_scratch.report import newest_run
+from reasoning_from_scratch.saved_models import evaluated_at
 
 CURVES = {
     "reward": "env/all/reward/total",
@@ -95,10 +96,7 @@ def draw_curve(panel, rows: list[dict], key: str, color: str, label: str) -> Non
 def step_of(row: dict, key: str) -> int:
     """The step that a value of a metrics line belongs to: its own, but for the evaluation of the
     final weights. That is one step later, and has no line to itself."""
-    if key != "eval_acc":
-        return row["step"]
-    last = row.get("progress/done_frac") == 1  # says it in runs from before there was eval_step
-    return row.get("eval_step", row["step"] + last)
+    return evaluated_at(row) if key == "eval_acc" else row["step"]
 
 
 def smoothed(values: Sequence[float]) -> list[float]:

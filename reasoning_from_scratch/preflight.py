@@ -226,7 +226,7 @@ class PreflightOptions:
     """Options of `rfs preflight`; give those that training will have."""
 
     model: str = "tiny"
-    """Model to start from: tiny, base, reasoning, a folder or a file."""
+    """Model to start from: tiny, base, reasoning, a folder, a file, a run or RUN@SAVE."""
     problems: str | None = None
     """Problem set to train on, a .json or .jsonl file, or FILE.py:FUNCTION (default: what
     `rfs train` takes)."""

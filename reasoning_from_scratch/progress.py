@@ -7,6 +7,7 @@ import time
 
 from tqdm.auto import tqdm
 
+from reasoning_from_scratch.counters import interactive
 from reasoning_from_scratch.run_folder import log
 from reasoning_from_scratch.safe_text import visible
 
@@ -42,13 +43,6 @@ def show_log() -> None:
         log.addHandler(ConsoleHandler())
     log.setLevel(logging.INFO)
     log.propagate = False
-
-
-def interactive() -> bool:
-    """True in a terminal and in a notebook, where a bar can be redrawn."""
-    ipython = sys.modules.get("IPython")
-    shell = ipython.get_ipython() if ipython else None
-    return sys.stderr.isatty() or hasattr(shell, "kernel")
 
 
 class Progress:

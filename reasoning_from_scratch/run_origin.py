@@ -16,7 +16,8 @@ from torch import nn
 from reasoning_from_scratch.checkpoints import Checkpoints, load_trainer_state
 from reasoning_from_scratch.config import TrainConfig, replaced
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.run_folder import RunFolder
+from reasoning_from_scratch.run_folder import RunFolder, log
+from reasoning_from_scratch.saved_models import which_weights
 from reasoning_from_scratch.weights import MODEL_NAMES
 
 
@@ -141,20 +142,10 @@ def with_whole_paths(config: TrainConfig, given: bool) -> TrainConfig:
     it begins with is written down from the root, and of a run it names the very save."""
     changes = {}
     if config.model not in MODEL_NAMES and not given:
-        changes["model"] = Path(config.model).expanduser().absolute()
+        changes["model"] = which_weights(config.model, log.info)
     if config.load_checkpoint_path:
-        changes["load_checkpoint_path"] = checkpoint_weights(config.load_checkpoint_path).absolute()
+        changes["load_checkpoint_path"] = which_weights(config.load_checkpoint_path, log.info)
     if config.data_path:
-        changes["data_path"] = Path(config.data_path).expanduser().absolute()
-    return replaced(config, **{name: str(path) for name, path in changes.items()})
-
-
-def checkpoint_weights(path: str | Path) -> Path:
-    """The weights at a path: a model's own folder or file, or the newest save of a run."""
-    path = Path(path)
-    if not (path / "checkpoints.jsonl").is_file():
-        return path
-    saves = Checkpoints(path, save_weights=lambda folder: None).read()
-    if not saves.lines:
-        raise UserError(f"{path} is a run that has saved nothing yet; there are no weights in it")
-    return saves.place(saves.lines[-1])
+        changes["data_path"] = config.data_path
+    whole = {name: str(Path(path).expanduser().absolute()) for name, path in changes.items()}
+    return replaced(config, **whole)

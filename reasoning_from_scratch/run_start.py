@@ -69,11 +69,11 @@ def start_run(
     log.disabled = not ranks.writes
     folder = RunFolder(config.log_path)
     config = ranks.from_first(lambda: claimed(config, folder))  # before minutes of loading
-    if not config.resume:
-        config = with_whole_paths(config, given=model is not None)
     check_extras(config, ranks.size)
     try:
         ranks.from_first(folder.reserve)
+        if not config.resume:
+            config = with_whole_paths(config, given=model is not None)
         run, start = loaded_run(config, folder, ranks, device, model, tokenizer,
                                 (problems, eval_problems))  # fmt: skip
         begin(run, start, config)

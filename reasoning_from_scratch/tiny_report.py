@@ -18,7 +18,7 @@ class TinyReportOptions:
     """Options of `rfs tiny-report`."""
 
     model: str = "tiny-base"
-    """tiny-base, tiny-grpo, a folder or a file with the tiny model's tokenizer."""
+    """tiny-base, tiny-grpo, or what has the tiny model's tokenizer: a folder, file or run."""
     limit: int | None = None
     """Use only the first so many problems of each set."""
     samples: int = 4

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import requests
 from filelock import FileLock
-from tqdm.auto import tqdm
 
+from reasoning_from_scratch.counters import counter
 from reasoning_from_scratch.errors import UserError
 
 TIMEOUT = (10, 30)  # seconds to connect; seconds without a byte
@@ -222,9 +222,7 @@ def _total_length(response: requests.Response, start: int, expected: Expected) -
 
 
 def _write_body(chunks: Iterable[bytes], part: Path, start: int, total: int | None) -> None:
-    bar = tqdm(
-        total=total, initial=start, desc=part.name[1:-5], unit="B", unit_scale=True, leave=False
-    )
+    bar = counter(total, start, part.name[1:-5], unit="B", unit_scale=True, leave=False)
     with open(part, "ab" if start else "wb") as file, bar:
         for chunk in chunks:
             if total is None and file.tell() > MOST_WITHOUT_LENGTH:

@@ -11,6 +11,7 @@ from reasoning_from_scratch import qwen3
 from reasoning_from_scratch.downloads import download_qwen3_small
 from reasoning_from_scratch.errors import UserError, unknown_name
 from reasoning_from_scratch.qwen3 import Qwen3Model
+from reasoning_from_scratch.saved_models import which_weights
 from reasoning_from_scratch.tensor_files import (
     NAMES,
     config_from_hf,
@@ -73,7 +74,8 @@ def check_state(state: Mapping[str, Tensor], model: Qwen3Model, origin: str | Pa
 
 
 def load_weights(model: Qwen3Model, path: str | Path) -> None:
-    """Copy the tensors of a file or folder into `model`, where it is and in its dtype."""
+    """Copy the tensors of a file, folder or run into `model`, where it is and in its dtype."""
+    path = which_weights(path)
     state = load_state(path)
     if model.cfg.get("tie_embeddings", False):
         state.setdefault("out_head.weight", state.get("tok_emb.weight", torch.empty(0)))
@@ -132,7 +134,7 @@ def _known_configs() -> list[dict]:
     return sizes + [config_from_hf(read_json(folder / "config.json")) for folder in folders]
 
 
-# ---- a model and its tokenizer, from a name, a folder or a file
+# ---- a model and its tokenizer, from a name, a folder, a run or a file
 
 
 def load_model_and_tokenizer(
@@ -144,6 +146,7 @@ def load_model_and_tokenizer(
     dtype: torch.dtype | None = None,
 ) -> tuple[Qwen3Model, Qwen3Tokenizer]:
     """A name of MODEL_NAMES ("tiny" is "tiny-base"), a folder, or a .pth or .safetensors file.
+    A run folder is its best save, and RUN@SAVE that one (see saved_models).
 
     `local_dir` is where the files of Qwen3-0.6B are, or are downloaded to. `dtype` None keeps
     that of the file.
@@ -179,9 +182,9 @@ def _weights_path(which_model: str | Path, local_dir: str | Path) -> Path:
     if name in ("base", "reasoning"):
         download_qwen3_small(name, out_dir=local_dir)
         return Path(local_dir) / f"qwen3-0.6B-{name}.pth"
-    path = Path(name).expanduser()
+    path = Path(which_weights(name)).expanduser()
     if not path.exists():
-        raise unknown_name("model", name, [*MODEL_NAMES, "a folder", "a file"])
+        raise unknown_name("model", name, [*MODEL_NAMES, "a folder", "a file", "a run", "RUN@SAVE"])
     return path
 
 

@@ -29,7 +29,8 @@ from file_server import (
     wrong_range,
 )
 
-from reasoning_from_scratch import downloads, transfers
+from reasoning_from_scratch import counters, downloads, transfers
+from reasoning_from_scratch.counters import Lines
 from reasoning_from_scratch.downloads import (
     DATA_SETS,
     download_data,
@@ -285,12 +286,12 @@ def test_two_processes_bring_the_file_once(server, target):
 
 
 def test_ctrl_c_leaves_a_part_that_is_resumed(server, target, monkeypatch):
-    class Bar(transfers.tqdm):
-        def update(self, count):
+    class Bar(Lines):
+        def update(self, count=1):
             raise KeyboardInterrupt
 
     server.behaviors = [ranges]
-    monkeypatch.setattr(transfers, "tqdm", Bar)
+    monkeypatch.setattr(counters, "Lines", Bar)
     with pytest.raises(KeyboardInterrupt):
         fetch(server, target)
     assert not target.exists()
@@ -302,12 +303,12 @@ def test_ctrl_c_leaves_a_part_that_is_resumed(server, target, monkeypatch):
 def test_the_progress_bar_reaches_the_whole_size(server, target, monkeypatch):
     bars = []
 
-    class Bar(transfers.tqdm):
+    class Bar(Lines):
         def close(self):
             bars.append((self.n, self.total))
             super().close()
 
-    monkeypatch.setattr(transfers, "tqdm", Bar)
+    monkeypatch.setattr(counters, "Lines", Bar)
     server.behaviors = [dies_after(100_000), ranges]
     fetch(server, target)
     assert bars[-1] == (300_000, 300_000)

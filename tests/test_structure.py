@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).parents[1] / "reasoning_from_scratch"
 
 # A module imports only what stands before it.
 ORDER = """
-    safe_text json_files provenance errors transfers disk folder_lock clock
+    safe_text json_files provenance errors counters transfers disk saved_models folder_lock clock
     kv_cache attention qwen3 tokenizer device downloads file_checks tensor_files weights
     tiny_numbers tiny_stories tiny tiny_tokenizer
     grading own_task problems prompts problem_checks distribution twin compiled sampling

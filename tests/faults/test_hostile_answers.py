@@ -171,8 +171,7 @@ def test_what_is_printed_is_harmless(tmp_path, capfd, monkeypatch, text):
                               max_new_tokens=3, progress=False)  # fmt: skip
     print(found.verdict, found.table())
     for stream in capfd.readouterr():
-        rest = re.sub(r"\r[^\r\n]*it/s\]|\r[^\r\n]*problem[^\r\n]*|\x1b\[A", "", stream)  # of tqdm
-        assert not ACTING.search(rest.replace("\r", "")) and "\x1b" not in rest
+        assert not ACTING.search(stream)
     assert not ACTING.search((tmp_path / "a.jsonl").read_text("utf-8"))
 
 
