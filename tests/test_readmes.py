@@ -145,7 +145,7 @@ def works(command, place):
         command = command.replace("FOLDER", str(run.relative_to(place)))
     # Ranks are for tests/test_parallel.py; here each rank's own command is looked at.
     command = re.sub(r"^torchrun .*-m reasoning_from_scratch.cli ", "rfs ", command)
-    command = re.sub(r"checkpoints/\d{6}\b", "checkpoints/000001", command)  # SMALL has one step
+    command = re.sub(r"(checkpoints/|@)\d{6}\b", r"\g<1>000001", command)  # SMALL has one step
     if command in NOT_RUN:
         return 0
     if command.startswith("jupyter lab "):
