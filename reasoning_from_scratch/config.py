@@ -111,7 +111,7 @@ class TrainConfig:
     advantage: Advantage = "zscore"
     """How the rewards of a group become advantages."""
     advantage_per_part: bool = False
-    """Advantages of each reward part on its own, then summed (gdpo)."""
+    """Z-score each reward part on its own, then their sum over the whole step (gdpo)."""
     objective: Objective = "ppo"
     """The function of ratio and advantage that is maximised."""
     aggregate: Aggregate = "sequence"
@@ -133,7 +133,7 @@ class TrainConfig:
     drop_uniform_groups: Annotated[bool, arg(aliases=["--remove-constant-reward-groups"])] = True
     """Groups whose rewards are all equal cost no training pass (unless with KL or dro)."""
     active_sampling: bool = False
-    """Sample further problems until problems-per-step groups have a signal."""
+    """Sample further problems until problems-per-step groups have right and wrong answers."""
     truncate_importance: float | None = None
     """Cap on the weight p_start / p_sampler (default: 2 if the sampler lags and the loss clips)."""
     sequence_mask_threshold: float | None = None
@@ -143,9 +143,9 @@ class TrainConfig:
     reward_parts: RewardParts = field(default_factory=lambda: {"correct": 1.0})
     """Reward parts and their weights, e.g. correct=1 format=0.5."""
     conditional_format: bool = False
-    """Pay for format only where the answer is correct."""
+    """Count the parts about format only where the answer is correct."""
     overlong_penalty: int = 0
-    """Soft penalty over so many last tokens before the length limit; 0 = none."""
+    """Soft penalty, down to -1, over so many last tokens before the length limit; 0 = none."""
     epochs: int = 1
     """Passes over the rollouts of a step."""
     num_substeps: int = 1
@@ -167,13 +167,13 @@ class TrainConfig:
     lr: Annotated[float | None, arg(aliases=["--learning-rate"])] = None
     """Learning rate (default: 5e-5 for the tiny model, else 1e-6; ten times that for LoRA)."""
     optimizer: Literal["adamw", "muon"] = "adamw"
-    """muon: Muon for the matrices of the blocks, AdamW for the rest; lr multiplies their rates."""
-    matrix_lr: float = 0.02
-    """Rate of the blocks' matrices, with muon."""
-    embedding_lr: float = 0.2
-    """Rate of the embedding, with muon."""
-    unembedding_lr: float = 0.004
-    """Rate of the head and the norms, with muon."""
+    """muon: Muon for the matrices of the blocks, AdamW for the rest."""
+    matrix_lr: float | None = None
+    """With muon, lr times this is the rate of the blocks' matrices (default: by their shape)."""
+    embedding_lr: float | None = None
+    """With muon, lr times this is the rate of the embedding (default: 1)."""
+    unembedding_lr: float | None = None
+    """With muon, lr times this is the rate of the head and the norms (default: 1)."""
     lora_rank: int = 0
     """Train low-rank additions to the blocks' matrices instead of the weights; 0 = all weights."""
     lora_alpha: float = 32.0

@@ -55,7 +55,7 @@ class StepWork:
 
     def short_of_signal(self, config) -> bool:
         """Active sampling: too few groups have a signal, and there are rounds left."""
-        mixed = sum(not group.uniform for group in self.groups.values())
+        mixed = sum(group.mixed for group in self.groups.values())
         rounds = ACTIVE_SAMPLING_ROUNDS if config.active_sampling else 1
         return self.round + 1 < rounds and mixed < config.problems_per_step
 

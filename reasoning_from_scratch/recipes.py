@@ -72,10 +72,11 @@ RECIPES = {
             "clip_high": 1.28,
             "aggregate": "token",
             "active_sampling": True,
+            "reward_parts": {"correct": 1.0, "wrong": -1.0},
             "overlong_penalty": 16,
         },
-        "clips higher above, counts every token alike, samples until all groups have signal, "
-        "and makes the length limit felt (its last fifth in the paper)",
+        "clips higher above, counts every token alike, samples until each group has right and "
+        "wrong answers (+1, -1), and makes the length limit felt (its last fifth in the paper)",
         "DAPO: An Open-Source LLM Reinforcement Learning System at Scale, 2025, arXiv:2503.14476",
     ),
     "gspo": Recipe(

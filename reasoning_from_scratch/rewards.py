@@ -1,8 +1,8 @@
 """Rewards that a program can check: is the answer right, and does it keep its form?
 
-Each part is 0 or 1. The reward of a rollout is their weighted sum. A part can be paid
-for nothing (a box with nonsense in it keeps its form), so `conditional` pays every other
-part only where the answer is right.
+Each part is 0 or 1. The reward of a rollout is their weighted sum. A format can be kept
+for nothing (a box with nonsense in it is a box), so `conditional` counts the parts about
+format only where the answer is right.
 """
 
 import math
@@ -16,10 +16,12 @@ END_THINK_TOKEN_ID = 151668  # </think>
 
 PARTS = {
     "correct": "the last \\boxed{} holds the right answer",
+    "wrong": "1 - correct: with correct=1 wrong=-1 the reward is +1 or -1, as in DAPO",
     "format": "the answer ended by itself and its last \\boxed{} can be read",
     "unformatted": "1 - format: with a negative weight, a missing form costs",
     "think": "one <think>...</think> with text in it, and an answer after it",
 }
+FORMAT_PARTS = tuple(name for name in PARTS if name not in ("correct", "wrong"))
 
 
 def correctness(text: str, answer: str) -> float:
@@ -62,6 +64,8 @@ def score_parts(
     """Reward parts of one rollout: always correct and format, others where named."""
     form = box_format(text, finished)
     parts = {"correct": correctness(text, answer), "format": form}
+    if "wrong" in names:
+        parts["wrong"] = 1.0 - parts["correct"]
     if "unformatted" in names:
         parts["unformatted"] = 1.0 - form
     if "think" in names:
@@ -70,8 +74,10 @@ def score_parts(
 
 
 def conditional_parts(parts: dict[str, float]) -> dict[str, float]:
-    """The same parts, every other one set to 0 where the answer is wrong."""
-    return {name: value * parts["correct"] for name, value in parts.items()}
+    """The same parts, those about format set to 0 where the answer is wrong."""
+    correct = parts["correct"]
+    return {name: value * correct if name in FORMAT_PARTS else value
+            for name, value in parts.items()}  # fmt: skip
 
 
 def total_reward(

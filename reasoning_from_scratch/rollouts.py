@@ -68,6 +68,11 @@ class Group:
         return min(self.rewards) == max(self.rewards)
 
     @property
+    def mixed(self) -> bool:
+        """Some answers are right, others are not. Lengths and format have no say in this."""
+        return len({rollout.rewards["correct"] for rollout in self.rollouts}) > 1
+
+    @property
     def live(self) -> bool:
         """Some rollout has an advantage, so the group has a gradient."""
         return any(rollout.advantage != 0 for rollout in self.rollouts)
@@ -253,6 +258,8 @@ def reward_groups(groups: Sequence[Group], config, tokenizer) -> None:
                 )
                 failed = float(bool(rollout.failure))
                 rollout.rewards |= {"correct": correct, "reward_failed": failed}
+                if "wrong" in weights:
+                    rollout.rewards["wrong"] = 1.0 - correct
             rollout.reward = total_reward(rollout.rewards, weights, config.conditional_format)
             if config.overlong_penalty:
                 late = overlong_penalty(
@@ -297,7 +304,7 @@ def sample_step(
                          config, step, places, rewarded, version, before_step)  # fmt: skip
         with clock("sampling"):
             groups += together(sample)
-        if sum(not group.uniform for group in groups) >= config.problems_per_step:
+        if sum(group.mixed for group in groups) >= config.problems_per_step:
             break
     return groups
 

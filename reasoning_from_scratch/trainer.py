@@ -24,6 +24,7 @@ from reasoning_from_scratch.metrics import advantage_metrics, lag_metrics, rollo
 from reasoning_from_scratch.optim import AdamW, learning_rate
 from reasoning_from_scratch.parallel import ALONE, Ranks
 from reasoning_from_scratch.ray_rollouts import ray_rollouts
+from reasoning_from_scratch.rewards import conditional_parts
 from reasoning_from_scratch.rollouts import Group, make_batch, on_policy_rollouts
 from reasoning_from_scratch.run_start import start_run
 from reasoning_from_scratch.sampling import NotFinite
@@ -99,9 +100,10 @@ def rollouts_of(
 
 
 def chosen_groups(groups: Sequence[Group], config: TrainConfig) -> list[Group]:
-    """Active sampling drew more groups than needed: train on the first ones with a signal."""
+    """Active sampling drew more groups than needed: train on the first ones with right and wrong
+    answers. (Where all are wrong, an overlong penalty would make the shortest the best.)"""
     if config.active_sampling:
-        return [group for group in groups if not group.uniform][: config.problems_per_step]
+        return [group for group in groups if group.mixed][: config.problems_per_step]
     return list(groups)
 
 
@@ -121,11 +123,14 @@ def set_advantages(groups: Sequence[Group], config: TrainConfig) -> None:
 def group_advantages(group: Group, config: TrainConfig) -> Tensor:
     if not config.advantage_per_part:
         return advantages(torch.tensor(group.rewards), config.advantage)  # (G,)
-    parts = {
-        name: torch.tensor([rollout.rewards[name] for rollout in group.rollouts])  # (G,)
-        for name in config.reward_parts
-    }
-    return per_part_advantages(parts, config.reward_parts)
+    weights = dict(config.reward_parts)
+    if config.overlong_penalty:
+        weights["overlong"] = 1.0  # a part like the others, as GDPO treats lengths
+    earned = [rollout.rewards for rollout in group.rollouts]
+    if config.conditional_format:
+        earned = [conditional_parts(parts) for parts in earned]
+    parts = {name: torch.tensor([parts[name] for parts in earned]) for name in weights}  # (G,)
+    return per_part_advantages(parts, weights)
 
 
 def update_policy(

@@ -134,8 +134,10 @@ def test_conditional_form_is_not_paid_for_nothing():
 
 def test_correct_and_format_are_always_measured():
     assert set(score_parts("", "60", True)) == {"correct", "format"}
-    named = score_parts("", "60", True, [S, A, E, A], ("correct", "think", "unformatted"))
-    assert set(named) == set(PARTS) and named["think"] == 1.0
+    asked = ("correct", "wrong", "think", "unformatted")
+    named = score_parts("", "60", True, [S, A, E, A], asked)
+    assert set(named) == set(PARTS) and named["think"] == named["wrong"] == 1.0
+    assert conditional_parts(named)["wrong"] == 1.0, "not a part about format"
 
 
 @pytest.mark.parametrize("length, expected", [

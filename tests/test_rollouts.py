@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toy import toy_config, toy_problems, toy_world
 
+from reasoning_from_scratch import rewards
 from reasoning_from_scratch.config import replaced, resolved
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.rollouts import (
@@ -22,6 +23,8 @@ from reasoning_from_scratch.rollouts import (
     sample_groups,
     step_problems,
 )
+from reasoning_from_scratch.run_start import configure
+from reasoning_from_scratch.trainer import chosen_groups
 
 PROBLEM = Problem("p", "1 + 1", "2")
 
@@ -165,14 +168,38 @@ def test_iterator_yields_the_steps_that_are_left(world, tmp_path):
 def test_active_sampling_asks_for_more_and_gives_up(world, tmp_path, monkeypatch):
     config = resolved(toy_config(tmp_path, steps=1, active_sampling=True, problems_per_step=2))
     given = world["model"], world["tokenizer"], world["problems"], config
-    monkeypatch.setattr("reasoning_from_scratch.rollouts.total_reward", lambda *_: 0.0)
+    correct = iter([0.0] * 1000)
+    monkeypatch.setattr(rewards, "correctness", lambda *_: next(correct))
     (groups,) = on_policy_rollouts(*given)
     assert len(groups) == ACTIVE_SAMPLING_ROUNDS * 2
     assert [group.rollouts[0].place[0] for group in groups] == list(range(8))
-    rewards = iter([0.0] * 16 + [0.0, 1.0] * 50)
-    monkeypatch.setattr("reasoning_from_scratch.rollouts.total_reward", lambda *_: next(rewards))
+    correct = iter([0.0] * 16 + [0.0, 1.0] * 50)
     (groups,) = on_policy_rollouts(*given)
-    assert len(groups) == 4 and sum(not group.uniform for group in groups) == 2
+    assert len(groups) == 4 and sum(group.mixed for group in groups) == 2
+
+
+def test_active_sampling_looks_at_correctness_alone(world, tmp_path, monkeypatch):
+    """All wrong, with different lengths, formats and so rewards: nothing was learned by that."""
+    changes = dict(steps=1, problems_per_step=2, overlong_penalty=4, max_new_tokens=4)
+    config = resolved(toy_config(tmp_path, active_sampling=True, **changes,
+                                 reward_parts={"correct": 1.0, "format": 0.5}))  # fmt: skip
+    monkeypatch.setattr(rewards, "correctness", lambda *_: 0.0)
+    (groups,) = on_policy_rollouts(world["model"], world["tokenizer"], world["problems"], config)
+    assert len(groups) == ACTIVE_SAMPLING_ROUNDS * 2 and not all(g.uniform for g in groups)
+    assert chosen_groups(groups, config) == []
+
+
+def test_right_is_plus_one_and_wrong_minus_one_in_dapo(tmp_path):
+    """As in the paper, where the whole length penalty turns a right answer into nothing earned."""
+    config = resolved(configure("dapo", model="tiny", max_new_tokens=20))
+    short, wrong = rollout([1], [2], text="\\boxed{2}"), rollout([1], [2], text="\\boxed{3}")
+    late = rollout([1], [2] * 20, text="\\boxed{2}", finished=False)
+    reward_groups([Group(PROBLEM, [short, wrong, late])], config, None)
+    assert [short.reward, wrong.reward, late.reward] == [1, -1, 0]
+    verifier = tmp_path / "half.py"
+    verifier.write_text("def paid(text, problem):\n    return 0.25\n")
+    reward_groups([Group(PROBLEM, [wrong])], replaced(config, reward=f"{verifier}:paid"), None)
+    assert wrong.reward == 0.25 - 0.75
 
 
 def test_the_think_part_asks_the_tokenizer_for_its_ids(tmp_path):

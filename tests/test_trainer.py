@@ -18,7 +18,7 @@ from reasoning_from_scratch.gradients import (
 from reasoning_from_scratch.losses import policy_loss
 from reasoning_from_scratch.optim import AdamW
 from reasoning_from_scratch.recipes import RECIPES
-from reasoning_from_scratch.rollouts import Group, make_batch, reward_groups, sample_groups
+from reasoning_from_scratch.rollouts import Group, Rollout, make_batch, reward_groups, sample_groups
 from reasoning_from_scratch.run_start import configure
 from reasoning_from_scratch.trainer import (
     chosen_groups,
@@ -40,6 +40,7 @@ def sampled(world, config, step=0) -> list[Group]:
     for number, group in enumerate(groups):  # random models are rarely right: pay for letters
         for rollout in group.rollouts:
             rollout.reward = float(len(set(rollout.response_ids)) % 3) * (number % 4 != 3)
+            rollout.rewards["correct"] = rollout.reward
     set_advantages(groups, config)
     return groups
 
@@ -275,6 +276,48 @@ def test_several_non_finite_steps_end_the_run(world, tmp_path, monkeypatch):
     assert all(torch.equal(a, b) for a, b in zip(before, result.model.parameters(), strict=True))
     assert len(list((tmp_path / "run").glob("nonfinite_step_*"))) == 5
     assert '"optim/loss": null' in (tmp_path / "run" / "metrics.jsonl").read_text()
+
+
+# ---- advantages part by part
+
+
+PARTS_OF_TWO_GROUPS = [
+    [{"correct": 1, "format": 1, "overlong": 0}, {"correct": 1, "format": 0, "overlong": -0.5},
+     {"correct": 0, "format": 1, "overlong": 0}, {"correct": 0, "format": 1, "overlong": -1}],
+    [{"correct": 0, "format": 1, "overlong": 0}, {"correct": 0, "format": 0, "overlong": 0},
+     {"correct": 1, "format": 0, "overlong": 0}, {"correct": 0, "format": 0, "overlong": 0}],
+]  # fmt: skip
+
+
+def groups_of_parts() -> list[Group]:
+    def rollout(parts):
+        return Rollout(toy_problems(1)[0], [1], [2], [-1.0], [0.5], "", True,
+                       rewards={name: float(value) for name, value in parts.items()})  # fmt: skip
+
+    return [Group(toy_problems(1)[0], list(map(rollout, parts))) for parts in PARTS_OF_TWO_GROUPS]
+
+
+@pytest.mark.parametrize("conditional", [False, True])
+@pytest.mark.parametrize("overlong", [0, 2])
+def test_gdpo_by_hand_with_conditional_format_and_a_length_penalty(conditional, overlong, tmp_path):
+    """Each part z-scored in its group: format as it is paid, the penalty as one more part."""
+    config = resolved(toy_config(
+        tmp_path, advantage_per_part=True, conditional_format=conditional,
+        overlong_penalty=overlong, reward_parts={"correct": 1.0, "format": 0.5}))  # fmt: skip
+    groups = groups_of_parts()
+    set_advantages(groups, config)
+    expected = []
+    for group in PARTS_OF_TWO_GROUPS:
+        correct = torch.tensor([float(parts["correct"]) for parts in group])
+        form = torch.tensor([float(parts["format"]) for parts in group])
+        columns = [(1.0, correct), (0.5, form * correct if conditional else form)]
+        if overlong:
+            columns.append((1.0, torch.tensor([float(parts["overlong"]) for parts in group])))
+        expected.append(sum(w * (c - c.mean()) / (c.std() + 1e-4) for w, c in columns))
+    expected = torch.cat(expected)
+    expected = (expected - expected.mean()) / (expected.std() + 1e-4)
+    found = [rollout.advantage for group in groups for rollout in group.rollouts]
+    torch.testing.assert_close(torch.tensor(found), expected)
 
 
 # ---- sub-steps, epochs, active sampling
