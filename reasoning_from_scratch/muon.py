@@ -43,6 +43,12 @@ class Muon(torch.optim.Optimizer):
                 weight.add_(update, alpha=-group["lr"] * scale)
 
 
+# Without a rate of its own, a matrix moves as far per update as AdamW's would: the root mean
+# square of an orthogonal update is 1 / sqrt(inputs), and this makes it MATCH * lr. AdamW's first
+# update is +lr or -lr in each weight; later ones are smaller, because gradients change their sign.
+# Measured in benchmarks/README.md.
+MATCH = 0.4
+
 # Torch's own where it has one (2.9 and later); they differ in the name of the running mean.
 TORCH_HAS_MUON = hasattr(torch.optim, "Muon")
 
@@ -50,13 +56,13 @@ TORCH_HAS_MUON = hasattr(torch.optim, "Muon")
 class MuonAdamW(AdamW):
     """Muon for the matrices of the blocks, AdamW for embedding, head and norms.
 
-    Each kind has its own rate, which the `lr` of a step multiplies. Master weights, rounding and
-    saved state are AdamW's.
+    Each kind has its own rate, which the `lr` of a step multiplies; what is left at None moves as
+    far as AdamW would move it at `lr`. Master weights, rounding and saved state are AdamW's.
     """
 
     def __init__(
-        self, model: nn.Module, matrix_lr: float, embedding_lr: float, unembedding_lr: float,
-        **others,
+        self, model: nn.Module, matrix_lr: float | None = None,
+        embedding_lr: float | None = None, unembedding_lr: float | None = None, **others,
     ) -> None:  # fmt: skip
         super().__init__(model, **others)
         self.rates = {"matrix": matrix_lr, "embedding": embedding_lr, "head": unembedding_lr}
@@ -81,10 +87,17 @@ class MuonAdamW(AdamW):
         whole = [slice(0, len(parameter))]  # no part of a matrix can be made orthogonal alone
         return whole if name in self.muons else super()._slices(name, parameter)
 
+    def _rate(self, name: str, weight: Tensor) -> float:
+        """What `lr` is multiplied by."""
+        rate = self.rates[kind_of(name, weight)]
+        if rate is not None:
+            return rate
+        return MATCH * weight.shape[1] ** 0.5 if name in self.muons else 1.0
+
     def _updated(
         self, name: str, rows: slice, weight: Tensor, grad: Tensor, lr: float
     ) -> Tensor:
-        lr = lr * self.rates[kind_of(name, weight)]
+        lr = lr * self._rate(name, weight)
         if name not in self.muons:
             return super()._updated(name, rows, weight, grad, lr)
         (group,) = self.muons[name].param_groups
