@@ -142,17 +142,19 @@ def chat_rl_config(
     name = values["run"]
     if name == "dummy":
         name = f"chat_rl-{Path(model).name}-{datetime.now():%Y-%m-%d-%H%M%S}"
-    same = ("problems", "eval_problems", "max_new_tokens", "temperature", "top_k", "dtype",
-            "embedding_lr", "unembedding_lr", "matrix_lr", "weight_decay", "eval_every",
-            "save_every")  # fmt: skip
+    same = ("problems", "max_new_tokens", "temperature", "top_k", "dtype", "embedding_lr",
+            "unembedding_lr", "matrix_lr", "weight_decay", "eval_every", "save_every")  # fmt: skip
+    asked = {} if not values["eval_every"] else {
+        "eval_problems": values["eval_problems"], "eval_limit": values["eval_examples"],
+        "eval_samples": rows,
+    }  # fmt: skip
     return configure(
         "reinforce", **{key: values[key] for key in same}, model=model, steps=steps,
         problem_limit=len(problems), problems_per_step=values["examples_per_step"],
         rollouts=values["num_samples"], sample_rows=rows,
         micro_batch_tokens=rows * (PROMPT_TOKENS + values["max_new_tokens"]),
         optimizer="muon", lr=values["init_lr_frac"], lr_schedule="linear", beta1=0.8,
-        grad_clip=0.0, eval_limit=values["eval_examples"], eval_samples=rows,
-        device=values["device_type"] or "auto", log_path=f"runs/{name}",
+        grad_clip=0.0, **asked, device=values["device_type"] or "auto", log_path=f"runs/{name}",
         wandb="chat_rl" if values["run"] != "dummy" and importlib.util.find_spec("wandb") else None,
     )  # fmt: skip
 

@@ -9,13 +9,15 @@ from typing import Annotated, Any, Literal, get_type_hints
 from tyro.conf import arg
 from tyro.constructors import PrimitiveConstructorSpec
 
-from reasoning_from_scratch.config_checks import check_choices, check_sizes, fits
+from reasoning_from_scratch.config_checks import check_choices, check_kinds, check_sizes, fits
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.json_files import read_values
 from reasoning_from_scratch.losses import CLIPPING
 from reasoning_from_scratch.optim import lora_learning_rate
 from reasoning_from_scratch.own_task import is_own
+from reasoning_from_scratch.recipes import get_recipe, loss_fn_changes
 from reasoning_from_scratch.saved_models import run_and_save
+from reasoning_from_scratch.void_options import check_void
 
 Advantage = Literal["zscore", "mean", "leave-one-out"]
 Objective = Literal["reinforce", "importance_sampling", "ppo", "cispo", "dro", "gspo"]
@@ -210,8 +212,8 @@ class TrainConfig:
     """Number format of the weights; auto: float32 on CPU and MPS, bfloat16 on CUDA."""
 
     # -- evaluation, saving, reports
-    eval_every: int = 0
-    """Evaluate before every so many steps and at the end; 0 = never."""
+    eval_every: int | None = None
+    """Evaluate every so many steps; 0 = never (default: at both ends if --eval-... is given)."""
     eval_problems: str | None = None
     """Problem set to evaluate on (default: tiny-test, or math-500 for larger models)."""
     eval_limit: int = 100
@@ -248,8 +250,15 @@ class TrainConfig:
 
     def check(self) -> None:
         """Raise a UserError for the first value that cannot work."""
+        check_kinds(self)
         check_sizes(self)
         check_choices(self)
+
+
+def recipe_values(recipe: str, loss_fn: str | None = None) -> TrainConfig:
+    """The defaults, then what the recipe changes, then loss_fn."""
+    changes = get_recipe(recipe).changes | loss_fn_changes(loss_fn)
+    return replaced(TrainConfig(recipe=recipe), **changes)
 
 
 def preset(model: str) -> dict[str, Any]:
@@ -271,8 +280,11 @@ def resolved(config: TrainConfig) -> TrainConfig:
         values = values | {"eval_problems": config.problems.rpartition(":")[0] + ":test_problems"}
     if config.lora_rank:
         values = values | {"lr": lora_learning_rate(values["lr"])}
-    config = replaced(config, **{k: v for k, v in values.items() if getattr(config, k) is None})
+    values = values | {"eval_every": config.steps if asks_for_evaluation(config) else 0}
+    config = filled(config, values)
     config.check()
+    if not config.resume:  # a resumed run's values were checked when it began
+        check_given(config, filled(recipe_values(config.recipe, config.loss_fn), values))
     if config.smoke:
         config = replaced(config, **{k: min(v, getattr(config, k) or v) for k, v in SMOKE.items()})
     if config.length_constant is None:
@@ -283,6 +295,27 @@ def resolved(config: TrainConfig) -> TrainConfig:
         lags = config.max_steps_off_policy > 0 and config.objective in CLIPPING
         config = replaced(config, truncate_importance=LAG_WEIGHT if lags else 0.0)
     return config
+
+
+def filled(config: TrainConfig, values: dict[str, Any]) -> TrainConfig:
+    """A copy with `values` where the configuration has None."""
+    return replaced(config, **{k: v for k, v in values.items() if getattr(config, k) is None})
+
+
+def check_given(config: TrainConfig, before: TrainConfig) -> None:
+    """Refuse what is given and does nothing; `before` is the configuration without it."""
+    check_void(config, before)
+    row, default = get_recipe(config.recipe).changes, TrainConfig()
+    if row and all(getattr(config, name) == getattr(default, name) for name in row):
+        raise UserError(f"--recipe {config.recipe} is named, but none of its choices are left; in "
+                        f"Python they come from configure({config.recipe!r}, ...)")  # fmt: skip
+
+
+def asks_for_evaluation(config: TrainConfig) -> bool:
+    """How to evaluate is said, but not when."""
+    default = TrainConfig()
+    names = ("eval_problems", "eval_limit", "eval_samples")
+    return any(getattr(config, name) != getattr(default, name) for name in names)
 
 
 def replaced(config: TrainConfig, **changes: Any) -> TrainConfig:

@@ -2,9 +2,10 @@
 
 import math
 from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.errors import UserError, unknown_name
+from reasoning_from_scratch.own_task import is_own
 
 # name -> smallest allowed value (None in the field is left alone)
 SMALLEST = {
@@ -18,6 +19,20 @@ SMALLEST = {
     "embedding_lr": 0, "unembedding_lr": 0, "few_shot": 0, "num_samplers": 1,
 }  # fmt: skip
 
+ABOVE_ZERO = ("temperature", "logprob_temperature", "length_constant", "truncate_importance",
+              "sequence_mask_threshold")  # fmt: skip
+
+
+def check_kinds(config) -> None:
+    """In Python, a field can be given anything."""
+    for name, kind in get_type_hints(type(config)).items():
+        value = getattr(config, name)
+        if fits(value, kind):
+            continue
+        if words := literals(kind):
+            raise unknown_name(flag(name), value, words)
+        raise UserError(f"{flag(name)} is {value!r}, which is no {kind_in_words(kind)}")
+
 
 def check_sizes(config) -> None:
     for name, smallest in SMALLEST.items():
@@ -27,10 +42,36 @@ def check_sizes(config) -> None:
         if not math.isfinite(value) or value < smallest:
             why = " (advantages compare rollouts of one problem)" if name == "rollouts" else ""
             raise UserError(f"{flag(name)} is {value}, but must be at least {smallest}{why}")
-    if not 0 < config.temperature < math.inf:
-        raise UserError(f"--temperature is {config.temperature}, but training samples: set it > 0")
+    for name in ABOVE_ZERO:
+        value = getattr(config, name)
+        if value is not None and not 0 < value < math.inf:
+            raise UserError(f"{flag(name)} is {value}, but must be above 0")
     if not 0 < config.top_p <= 1:
         raise UserError(f"--top-p is {config.top_p}, but must be above 0 and at most 1")
+    for name in ("beta1", "beta2"):
+        if not 0 <= getattr(config, name) < 1:
+            raise UserError(f"{flag(name)} is {getattr(config, name)}, but must be at least 0 and "
+                            "below 1")  # fmt: skip
+    if not config.clip_low <= 1 <= config.clip_high:
+        raise UserError(f"--clip-low {config.clip_low} and --clip-high {config.clip_high} are "
+                        "bounds of the ratio, with 1 between them: a paper's epsilon 0.2 is 0.8 "
+                        "and 1.2")  # fmt: skip
+    if config.max_new_tokens is not None and config.overlong_penalty > config.max_new_tokens:
+        raise UserError(f"--overlong-penalty {config.overlong_penalty} is about the last of "
+                        f"--max-new-tokens {config.max_new_tokens}; make it smaller")  # fmt: skip
+    check_parts(config.reward_parts)
+
+
+def check_parts(weights: dict[str, float]) -> None:
+    from reasoning_from_scratch.rewards import PARTS  # late: it loads the grader
+
+    for name, weight in weights.items():
+        if name not in PARTS:
+            raise unknown_name("reward part", name, PARTS)
+        if not math.isfinite(weight):
+            raise UserError(f"--reward-parts {name} has the weight {weight}; give it a number")
+    if not any(weights.values()):
+        raise UserError("--reward-parts rewards nothing: give a part a weight, e.g. correct=1")
 
 
 def check_choices(config) -> None:
@@ -46,6 +87,9 @@ def check_choices(config) -> None:
                         "--max-steps-off-policy both happen at once: leave one out")  # fmt: skip
     if config.ray_address and config.sampler != "ray":
         raise UserError("--ray-address is where --sampler ray samples; add that, or leave it out")
+    if config.loss_fn and config.aggregate != "sum":
+        raise UserError(f"--loss-fn {config.loss_fn} sums over tokens; with --aggregate "
+                        f"{config.aggregate} say --objective {config.loss_fn}")  # fmt: skip
     if config.loss_fn and config.loss_fn != config.objective:
         raise UserError(
             f"--loss-fn {config.loss_fn} is {config.loss_fn} summed, but the objective is "
@@ -62,6 +106,18 @@ def check_choices(config) -> None:
                         "--no-keep-sampling-mask, or use --kl k3")  # fmt: skip
     if config.keep_sampling_mask and not config.cuts:
         raise UserError("--keep-sampling-mask needs --top-p below 1 or --top-k above 0")
+    if config.data_path and is_own(config.problems):
+        raise UserError(f"--data-path takes the place of a download, and --problems "
+                        f"{config.problems} yields problems of its own: leave one out")  # fmt: skip
+    if config.advantage_per_part and config.advantage != "zscore":
+        raise UserError("--advantage-per-part z-scores each part, so --advantage "
+                        f"{config.advantage} has no say: leave one out")  # fmt: skip
+    if config.active_sampling and not set(config.reward_parts) & {"correct", "wrong"}:
+        raise UserError("--active-sampling looks for right and wrong answers, which --reward-parts "
+                        "does not pay for: add correct=1, or leave it out")  # fmt: skip
+    if config.reward and not set(config.reward_parts) & {"correct", "wrong"}:
+        raise UserError("--reward is the part `correct`, which --reward-parts does not pay for: "
+                        "add correct=1")  # fmt: skip
 
 
 def same_distribution(config) -> bool:
@@ -119,3 +175,17 @@ def fits(value: Any, kind: Any) -> bool:
     if kind in (int, float):
         return type(value) in (int, kind)
     return isinstance(value, get_origin(kind) or kind)
+
+
+def literals(kind: Any) -> list[str]:
+    """The words that a field of that type may be, if it is of words."""
+    if get_origin(kind) is Literal:
+        return list(get_args(kind))
+    return [word for option in get_args(kind) for word in literals(option)]
+
+
+def kind_in_words(kind: Any) -> str:
+    names = {int: "whole number", float: "number", bool: "yes or no", str: "text"}
+    kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    return " or ".join(names.get(kind, "mapping of names to numbers")
+                       for kind in kinds if kind is not type(None))  # fmt: skip

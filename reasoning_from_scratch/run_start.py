@@ -11,8 +11,9 @@ from torch import nn
 
 from reasoning_from_scratch.async_rollouts import check_ranks
 from reasoning_from_scratch.checkpoints import Checkpoints, load_trainer_state
-from reasoning_from_scratch.config import TrainConfig, replaced, resolved
+from reasoning_from_scratch.config import TrainConfig, recipe_values, replaced, resolved
 from reasoning_from_scratch.device import default_dtype, trusted_device
+from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.lora import add_lora, load_lora, merged, save_peft
 from reasoning_from_scratch.memory import checkpoint_blocks, fit_memory, parse_size
 from reasoning_from_scratch.muon import MuonAdamW
@@ -27,7 +28,6 @@ from reasoning_from_scratch.prompts import problem_prompt, show_examples
 from reasoning_from_scratch.provenance import job_name
 from reasoning_from_scratch.ray_rollouts import check_learners
 from reasoning_from_scratch.ray_start import connect
-from reasoning_from_scratch.recipes import get_recipe, loss_fn_changes
 from reasoning_from_scratch.run_folder import RunFolder, log, plainly
 from reasoning_from_scratch.run_origin import (
     Start,
@@ -43,6 +43,7 @@ from reasoning_from_scratch.torchrun import (
 )
 from reasoning_from_scratch.tracker import Tracker, import_wandb
 from reasoning_from_scratch.training_run import TrainingRun
+from reasoning_from_scratch.void_options import check_void
 from reasoning_from_scratch.weights import (
     MODEL_NAMES,
     load_model_and_tokenizer,
@@ -188,6 +189,9 @@ def check_extras(config: TrainConfig, size: int) -> None:
 def make_optimizer(model: nn.Module, config: TrainConfig) -> AdamW:
     names = ("beta1", "beta2", "weight_decay", "low_precision_updates", "seed")
     common = {name: getattr(config, name) for name in names}
+    if config.low_precision_updates == "stochastic" and next(model.parameters()).dtype.itemsize > 2:
+        raise UserError("--low-precision-updates stochastic rounds to bfloat16, and these weights "
+                        "are float32: add --dtype bfloat16, or leave it out")  # fmt: skip
     if config.optimizer == "adamw":
         return AdamW(model, **common)
     rates = (config.matrix_lr, config.embedding_lr, config.unembedding_lr)
@@ -301,14 +305,15 @@ def look_ahead(run: TrainingRun) -> None:
 
 def configure(recipe: str = "grpo", **changes: object) -> TrainConfig:
     """The defaults, then what the recipe changes, then loss_fn, then what you change."""
-    loss = loss_fn_changes(changes.get("loss_fn"))
-    return replaced(TrainConfig(recipe=recipe), **{**get_recipe(recipe).changes, **loss, **changes})
+    return replaced(recipe_values(recipe, changes.get("loss_fn")), **changes)
 
 
 def resumed_config(path: str | Path, **changes: object) -> TrainConfig:
     """The configuration with which `train` continues the run in `path`."""
     saved = RunFolder(path).read_config()
-    return replaced(saved, **{"resume": str(path), "overwrite": False, "smoke": False} | changes)
+    config = replaced(saved, **{"resume": str(path), "overwrite": False, "smoke": False} | changes)
+    check_void(config, saved)
+    return config
 
 
 def frozen_copy(model: nn.Module) -> nn.Module:

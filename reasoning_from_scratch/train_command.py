@@ -6,6 +6,7 @@ from reasoning_from_scratch.checkpoints import check_holdings
 from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.run_start import configure, resumed_config
+from reasoning_from_scratch.void_options import check_void
 
 
 def train_command(argv: list[str]) -> int:
@@ -38,7 +39,10 @@ def parse_flags(argv: list[str]) -> TrainConfig:
     else:
         default = configure(recipe or TrainConfig.recipe, loss_fn=loss_fn)
     about = "Train a model with verifiable rewards. `rfs recipes` lists the recipes."
-    return tyro.cli(TrainConfig, args=argv, default=default, prog="rfs train", description=about)
+    config = tyro.cli(TrainConfig, args=argv, default=default, prog="rfs train", description=about)
+    if resume:
+        check_void(config, default)
+    return config
 
 
 def last_value(name: str, argv: list[str]) -> str | None:

@@ -19,7 +19,7 @@ ORDER = """
     optim muon lora
     rollouts shared_prompts async_rollouts ray_start ray_sampler ray_rollouts
     scores answer_file evaluation
-    config_checks config recipes metrics metrics_table
+    config_checks recipes void_options config metrics metrics_table
     run_folder checkpoints health progress tracker report
     plots memory preflight interrupts parallel sharding torchrun training_run
     run_origin run_start
