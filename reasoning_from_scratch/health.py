@@ -18,6 +18,7 @@ CUT_OFF_SHARE = 0.3
 EVAL_FALL = 0.05
 SAMPLER_GAP = 1e-2  # mean square difference of log-probabilities, half
 SPIKE = 20.0  # times the median gradient norm
+STILL = 2e-6  # of a matrix' size; a thousand such steps are the last digit of a bfloat16
 
 
 @dataclass(frozen=True)
@@ -124,6 +125,18 @@ def gradient_spike(rows: Rows) -> Alarm | None:
                  "clipped, but if it repeats lower lr or clip-high")  # fmt: skip
 
 
+def hardly_moves(rows: Rows) -> Alarm | None:
+    ratios = [row["optim/update_ratio"] for row in rows
+              if row.get("optim/update_ratio") is not None]  # fmt: skip
+    rates = [row.get("optim/lr", 0.0) for row in rows[-2:]]
+    # While the rate still rises it is small; where it ends at zero, earlier steps were larger.
+    if len(ratios) < WINDOW or max(ratios) >= STILL or rates[-1] > rates[0]:
+        return None
+    saw = f"the weights hardly move: no update was above {max(ratios):.1g} of their size"
+    return Alarm("hardly_moves", saw, "lr is too low for this optimizer (with muon, the matrices' "
+                 "rate is --lr times --matrix-lr)")  # fmt: skip
+
+
 def windowed(rows: Rows, name: str, missing: float | None = None) -> float | None:
     """Mean of the last steps; `missing` before there are enough of them."""
     values = [row[name] for row in rows[-WINDOW:] if row.get(name) is not None]
@@ -138,4 +151,5 @@ CHECKS: tuple[Callable[[Rows], Alarm | None], ...] = (
     reward_without_accuracy,
     sampler_gap,
     gradient_spike,
+    hardly_moves,
 )

@@ -70,6 +70,8 @@ METRICS = [
            "near 1; far below: most of what was sampled no longer counts"),
     Metric("optim/lr, optim/updates", "learning rate; optimizer steps taken", "updates 0: no group "
            "had a signal"),
+    Metric("optim/update_ratio", "how far the last optimizer step moved the matrices of the "
+           "blocks, relative to their size", "1e-5 to 1e-3; below 2e-6: the weights hardly move"),
     Metric("optim/nonfinite", "optimizer steps left out because loss or gradient was not finite",
            "0"),
     Metric("sampling_client/step_min, step_mean, step_max", "with --max-steps-off-policy: updates "

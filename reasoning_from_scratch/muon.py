@@ -7,7 +7,7 @@ hardly ever shows. The tiny models were pre-trained with it.
 import torch
 from torch import Tensor, nn
 
-from reasoning_from_scratch.optim import AdamW
+from reasoning_from_scratch.optim import AdamW, kind_of
 
 # A quintic that drives singular values towards 1 in few rounds, at the price of leaving them
 # anywhere between 0.7 and 1.2 (Jordan's coefficients).
@@ -43,12 +43,6 @@ class Muon(torch.optim.Optimizer):
                 weight.add_(update, alpha=-group["lr"] * scale)
 
 
-# Without a rate of its own, a matrix moves as far per update as AdamW's would: the root mean
-# square of an orthogonal update is 1 / sqrt(inputs), and this makes it MATCH * lr. AdamW's first
-# update is +lr or -lr in each weight; later ones are smaller, because gradients change their sign.
-# Measured in benchmarks/README.md.
-MATCH = 0.4
-
 # Torch's own where it has one (2.9 and later); they differ in the name of the running mean.
 TORCH_HAS_MUON = hasattr(torch.optim, "Muon")
 
@@ -56,8 +50,9 @@ TORCH_HAS_MUON = hasattr(torch.optim, "Muon")
 class MuonAdamW(AdamW):
     """Muon for the matrices of the blocks, AdamW for embedding, head and norms.
 
-    Each kind has its own rate, which the `lr` of a step multiplies; what is left at None moves as
-    far as AdamW would move it at `lr`. Master weights, rounding and saved state are AdamW's.
+    Each kind has its own rate, which the `lr` of a step multiplies. Left at None, it moves about
+    as far as by AdamW at `lr`, so that a rate found for AdamW serves here too, for models of any
+    width (measured in benchmarks/README.md). Master weights, rounding and saved state are AdamW's.
     """
 
     def __init__(
@@ -88,11 +83,12 @@ class MuonAdamW(AdamW):
         return whole if name in self.muons else super()._slices(name, parameter)
 
     def _rate(self, name: str, weight: Tensor) -> float:
-        """What `lr` is multiplied by."""
+        """What `lr` is multiplied by. An orthogonal update has the root mean square
+        1 / sqrt(inputs), and AdamW's first update is +lr or -lr in each weight: 1, times lr."""
         rate = self.rates[kind_of(name, weight)]
         if rate is not None:
             return rate
-        return MATCH * weight.shape[1] ** 0.5 if name in self.muons else 1.0
+        return weight.shape[1] ** 0.5 if name in self.muons else 1.0
 
     def _updated(
         self, name: str, rows: slice, weight: Tensor, grad: Tensor, lr: float
@@ -102,13 +98,7 @@ class MuonAdamW(AdamW):
             return super()._updated(name, rows, weight, grad, lr)
         (group,) = self.muons[name].param_groups
         (leaf,) = group["params"]
-        leaf.data, leaf.grad, group["lr"] = weight, grad, lr
-        self.muons[name].step()  # in place
+        leaf.data, leaf.grad, group["lr"] = weight.clone(), grad, lr
+        self.muons[name].step()
         leaf.grad = None
         return leaf.data
-
-
-def kind_of(name: str, parameter: Tensor) -> str:
-    if name.startswith("tok_emb"):
-        return "embedding"
-    return "matrix" if parameter.dim() == 2 and not name.startswith("out_head") else "head"

@@ -34,6 +34,13 @@ def learning_rate(config, step: int) -> float:
     return config.lr
 
 
+def kind_of(name: str, parameter: Tensor) -> str:
+    """A matrix of a block, the embedding, or the head with the norms."""
+    if name.startswith("tok_emb"):
+        return "embedding"
+    return "matrix" if parameter.dim() == 2 and not name.startswith("out_head") else "head"
+
+
 class AdamW:
     """AdamW with decoupled weight decay, for float32 and bfloat16 models.
 
@@ -51,6 +58,8 @@ class AdamW:
         self.betas, self.weight_decay, self.seed = (beta1, beta2), weight_decay, seed
         self.stochastic = low_precision_updates == "stochastic"
         self.updates = 0
+        # Of the last update, per matrix: squared sizes of the change and of the weights.
+        self.moved: list[tuple[Tensor, Tensor]] = []
         self.state: dict[str, Tensor] = {}  # "NAME.mean", "NAME.square", "NAME.master"
         for name, parameter in self.named:
             kind = parameter.dtype if self.stochastic else torch.float32
@@ -77,6 +86,7 @@ class AdamW:
         """One update. Large matrices are taken a few rows at a time: what is computed in between
         stays in the processor's cache, and needs no memory to speak of."""
         self.updates += 1
+        self.moved = []
         for index, (name, parameter) in enumerate(self.named):
             if parameter.grad is None:
                 continue
@@ -91,6 +101,8 @@ class AdamW:
         weight, master = parameter[rows], self.state.get(f"{name}.master")
         old = weight if master is None else master[rows]
         new = self._updated(name, rows, old.float(), parameter.grad[rows].float(), lr)
+        if rows.start == 0 and kind_of(name, parameter) == "matrix":  # some rows tell for all
+            self.moved.append(((new - old).square().sum(), old.float().square().sum()))
         if master is not None:
             old.copy_(new)
         elif parameter.dtype != torch.float32:
@@ -113,6 +125,13 @@ class AdamW:
     def _noise_seed(self, index: int, row: int) -> int:
         """A function of seed, update, parameter and row, so that a resumed run rounds alike."""
         return hash((self.seed, self.updates, index, row)) % 2**63
+
+    def update_ratio(self) -> float | None:
+        """How far the last update moved the matrices of the blocks, as a share of their size."""
+        if not self.moved:
+            return None
+        changes, sizes = (torch.stack(sums).sum() for sums in zip(*self.moved, strict=True))
+        return float((changes / sizes).sqrt())
 
     def state_dict(self) -> dict[str, Tensor]:
         return dict(self.state)

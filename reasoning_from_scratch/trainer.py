@@ -159,6 +159,7 @@ def update_policy(
         ]
         # Inner epochs re-use the rollouts.
         gradients = (accumulate_gradient(model, part, config) for part in parts * config.epochs)
+    moved = None
     for sums in gradients:
         sums = ranks.add_gradients(optimizer, sums)
         if not sums:
@@ -167,9 +168,10 @@ def update_policy(
         record.add(sums, grad_norm)
         if record.is_finite():
             optimizer.step(lr)
+            moved = optimizer.update_ratio()
         optimizer.zero_grad()
     post_kl = kl_pre_post(model, groups, config, ranks) if config.compute_post_kl else {}
-    return record.metrics() | post_kl
+    return record.metrics() | {"optim/update_ratio": moved} | post_kl
 
 
 def stream_of(run: TrainingRun) -> Stream:

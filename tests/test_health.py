@@ -54,6 +54,22 @@ def test_single_steps(name, last):
     assert [alarm.name for alarm in alarms(history(last=last))] == [name]
 
 
+def moving(ratios, rates):
+    return [HEALTHY | {"step": step, "optim/update_ratio": ratio, "optim/lr": rate}
+            for step, (ratio, rate) in enumerate(zip(ratios, rates, strict=True))]  # fmt: skip
+
+
+def test_weights_that_hardly_move():
+    (alarm,) = alarms(moving([1e-6] * 10, [5e-5] * 10))
+    assert alarm.name == "hardly_moves" and "1e-06 of their size" in alarm.saw
+    assert "--matrix-lr" in alarm.cause
+    assert alarms(moving([1e-6] * 9, [5e-5] * 9)) == [], "too early to tell"
+    assert alarms(moving([1e-5] + [1e-7] * 20, [5e-5] * 21)) == [], "a schedule that ends at zero"
+    rising = [step * 1e-8 for step in range(1, 31)]
+    assert alarms(moving(rising, rising)) == [], "a long warm-up"
+    assert alarms(moving([None] * 20, [5e-5] * 20)) == [], "no update at all: no_signal says so"
+
+
 def test_lag_explains_a_gap():
     last = {"optim/kl_sample_train_v2": 0.5, "sampling_client/step_min": 7,
             "training_client/step": 9}  # fmt: skip
