@@ -17,10 +17,10 @@ SMALLEST = {
     "clip_high": 0, "kl_coef": 0, "dro_beta": 0, "num_groups_to_log": 0, "problem_limit": 1,
     "overlong_penalty": 0, "num_minibatches": 1, "lora_rank": 0, "lora_alpha": 0, "matrix_lr": 0,
     "embedding_lr": 0, "unembedding_lr": 0, "few_shot": 0, "num_samplers": 1,
+    "truncate_importance": 0,
 }  # fmt: skip
 
-ABOVE_ZERO = ("temperature", "logprob_temperature", "length_constant", "truncate_importance",
-              "sequence_mask_threshold")  # fmt: skip
+ABOVE_ZERO = ("temperature", "logprob_temperature", "length_constant", "sequence_mask_threshold")
 
 
 def check_kinds(config) -> None:

@@ -7,15 +7,21 @@ from collections.abc import Callable
 
 from reasoning_from_scratch.config_checks import flag
 from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.losses import CLIPPING
 
 
 def clips(config) -> bool:
-    return config.objective in ("ppo", "cispo", "gspo")
+    return config.objective in CLIPPING
+
+
+def updates_again(config) -> bool:
+    """Whether a step's rollouts meet a policy that has moved since the step began."""
+    return config.epochs * config.num_substeps > 1
 
 
 def off_policy(config) -> bool:
-    """Whether rollouts are trained on by a policy that has moved since it sampled them."""
-    return config.epochs * config.num_substeps > 1 or config.max_steps_off_policy > 0
+    """Whether they meet one that has moved since it sampled them."""
+    return updates_again(config) or config.max_steps_off_policy > 0
 
 
 def pays_for_form(config) -> bool:
@@ -25,8 +31,10 @@ def pays_for_form(config) -> bool:
 # In these words, the end of "--kl-coef does nothing ..."
 NO_KL = "without a place for the penalty: add --kl reward, k2 or k3"
 NO_CLIP = "in an objective without a clip: it is for --objective ppo, cispo and gspo"
-ON_POLICY = ("where each rollout serves one update of the policy that sampled it: all ratios are "
-             "1; add --epochs, --num-substeps or --max-steps-off-policy")  # fmt: skip
+ONE_UPDATE = ("where each rollout serves one update: all ratios p / p_start are 1; add --epochs "
+              "or --num-substeps")  # fmt: skip
+ON_POLICY = ("where each rollout serves one update of the policy that sampled it, which has not "
+             "drifted; add --epochs, --num-substeps or --max-steps-off-policy")  # fmt: skip
 NO_MUON = "without --optimizer muon"
 NO_LORA = "without --lora-rank"
 LORA_MUON = "where --lora-rank trains matrices only, and muon takes them all"
@@ -38,8 +46,8 @@ NEEDS: tuple[tuple[str, Callable[..., bool], str], ...] = (
      "without a KL term in the loss: add --kl k2 or k3 with --kl-coef"),
     ("clip_low", clips, NO_CLIP),
     ("clip_high", clips, NO_CLIP),
-    ("clip_low", off_policy, ON_POLICY),
-    ("clip_high", off_policy, ON_POLICY),
+    ("clip_low", updates_again, ONE_UPDATE),
+    ("clip_high", updates_again, ONE_UPDATE),
     ("dro_beta", lambda c: c.objective == "dro", "in another objective than --objective dro"),
     ("dro_beta", off_policy, ON_POLICY),
     ("sequence_mask_threshold", off_policy, ON_POLICY),

@@ -3,6 +3,7 @@ refused with a sentence, or it is named below with the reason why it changes no 
 
 import dataclasses
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -60,11 +61,11 @@ REFUSED = {
     "recipe": ("dr_grpo", "none of its choices"),
     "loss_fn": ("ppo", "--aggregate sequence say --objective ppo"),
     "length_constant": (7.0, "without --aggregate constant"),
-    "clip_low": (0.5, "all ratios are 1"), "clip_high": (1.5, "all ratios are 1"),
+    "clip_low": (0.5, "serves one update:"), "clip_high": (1.5, "serves one update:"),
     "dro_beta": (0.1, "another objective"),
     "kl": ("k3", "without --kl-coef"), "kl_coef": (0.1, "add --kl"),
     "kl_importance_weighted": (True, "add --kl"),
-    "sequence_mask_threshold": (0.1, "all ratios are 1"),
+    "sequence_mask_threshold": (0.1, "has not drifted"),
     "keep_sampling_mask": (True, "needs --top-p"),
     "conditional_format": (True, "add a part"),
     "num_samplers": (3, "without --sampler ray"),
@@ -85,7 +86,7 @@ TOGETHER = {
     "kl_coef": {"kl": "reward", "kl_coef": 0.5, "steps": 3},
     "kl_importance_weighted": FAST | {"kl": "k3", "kl_coef": 1.0},
     "sequence_mask_threshold": FAST | {"sequence_mask_threshold": 1e-4},
-    "keep_sampling_mask": {"top_p": 0.5},
+    "keep_sampling_mask": {"top_p": 0.5, "keep_sampling_mask": False},
     "conditional_format": {"reward_parts": {"correct": 0.1, "unformatted": 1.0}},
     "matrix_lr": {"optimizer": "muon"}, "embedding_lr": {"optimizer": "muon"},
     "unembedding_lr": {"optimizer": "muon"}, "lora_alpha": {"lora_rank": 2},
@@ -133,8 +134,15 @@ class Outcome:
             return True
         if not torch.allclose(self.weights, other.weights, rtol=0, atol=2e-6):
             return True
-        return any(mine.keys() != theirs.keys() or mine != pytest.approx(theirs, rel=1e-3, abs=1e-5)
-                   for mine, theirs in zip(self.metrics, other.metrics, strict=True))
+        return not all(map(alike, self.metrics, other.metrics))
+
+
+def alike(row: dict, other: dict) -> bool:
+    numbers = {name for name, value in row.items() if isinstance(value, (int, float))}
+    if row.keys() != other.keys() or any(row[name] != other[name] for name in row.keys() - numbers):
+        return False
+    return all(other[name] is not None and math.isclose(row[name], other[name], rel_tol=1e-3,
+                                                        abs_tol=1e-5) for name in numbers)
 
 
 @pytest.fixture(scope="module")
@@ -234,6 +242,7 @@ def test_a_resumed_run_is_asked_only_about_what_is_new(place, tmp_path):
 
 @pytest.mark.parametrize("changes, says", [
     ({"clip_high": 3.0, "objective": "reinforce", "epochs": 2}, "without a clip"),
+    ({"clip_low": 0.5, "max_steps_off_policy": 1}, "all ratios p / p_start are 1"),
     ({"kl_importance_weighted": True, "kl": "reward", "kl_coef": 0.1}, "KL term in the loss"),
     ({"conditional_format": True, "reward_parts": {"correct": 1.0, "wrong": -1.0}}, "add a part"),
     ({"advantage_per_part": True, "advantage": "mean"}, "z-scores each part"),
@@ -260,7 +269,6 @@ def test_pairs(changes, says):
     ({"logprob_temperature": -1.0}, "--logprob-temperature is -1.0"),
     ({"logprob_temperature": 0.0}, "--logprob-temperature is 0.0"),
     ({"length_constant": -5.0}, "--length-constant is -5.0"),
-    ({"truncate_importance": 0.0}, "--truncate-importance is 0.0"),
     ({"truncate_importance": -2.0}, "--truncate-importance is -2.0"),
     ({"sequence_mask_threshold": -0.1}, "--sequence-mask-threshold is -0.1"),
     ({"beta1": 1.0}, "--beta1 is 1.0"), ({"beta1": -0.1}, "--beta1"),
