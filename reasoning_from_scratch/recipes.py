@@ -160,7 +160,8 @@ RECIPES = {
 }
 
 
-# Tinker's losses as its documentation has them: token terms summed, bounds on the ratio itself.
+# Tinker's losses as its documentation has them: token terms summed, bounds on the ratio itself,
+# no weight beside it.
 LOSS_FNS: dict[str, dict[str, object]] = {
     "importance_sampling": {},
     "ppo": {"clip_low": 0.8, "clip_high": 1.2},
@@ -175,7 +176,8 @@ def loss_fn_changes(name: str | None) -> dict[str, object]:
         return {}
     if name not in LOSS_FNS:
         raise unknown_name("loss_fn", name, LOSS_FNS)
-    return {"loss_fn": name, "objective": name, "aggregate": "sum", **LOSS_FNS[name]}
+    plain = {"objective": name, "aggregate": "sum", "truncate_importance": None}
+    return {"loss_fn": name, **plain, **LOSS_FNS[name]}
 
 
 def get_recipe(name: str) -> Recipe:
