@@ -69,7 +69,7 @@ class TrainConfig:
     model: Annotated[str, arg(aliases=["--model-name"])] = "tiny-base"
     """Model to start from: tiny-base, base, reasoning, a folder, file, run or RUN@SAVE."""
     load_checkpoint_path: str | None = None
-    """Take the weights of this checkpoint or run, and nothing else; --resume takes everything."""
+    """Take the weights of this checkpoint or run as they are now, and nothing else."""
     recipe: str = "grpo"
     """Row of `rfs recipes`; flags given beside it win over the row."""
     loss_fn: LossFn | None = None
@@ -233,9 +233,9 @@ class TrainConfig:
     log_path: str | None = None
     """Run folder (default: runs/RECIPE-MODEL-TIME)."""
     resume: str | None = None
-    """Continue the run in this folder."""
+    """Continue the run in this folder, with its model, LoRA and optimizer."""
     overwrite: bool = False
-    """Delete a run that is already in the folder."""
+    """Delete a run that is already in the folder, once the new one is known to start."""
     preflight: bool = True
     """Before the first step, look briefly whether these problems can teach this model."""
     stop_on_alarm: bool = False

@@ -112,7 +112,8 @@ def refuse_own_source(start: Start, folder: RunFolder) -> None:
 def weights_record(config: TrainConfig, start: Start, model: nn.Module) -> dict:
     """What config.json notes of the weights that a run begins with. Resumed, they are compared."""
     found = {"dtype": str(next(model.parameters()).dtype).removeprefix("torch.")}
-    if needs_beginning(config):
+    again = needs_beginning(config) or not start.step  # nothing but these weights will do
+    if again and (needs_beginning(config) or start.weights_may_go):
         found["mark"] = weights_mark(model)
     if not config.resume:
         return found
@@ -122,9 +123,8 @@ def weights_record(config: TrainConfig, start: Start, model: nn.Module) -> dict:
                         f"{found['dtype']}: leave out --dtype")  # fmt: skip
     if "mark" in found and before["mark"] != found["mark"]:
         here = start.model or "the model that is given"
-        raise UserError(f"{config.resume} began with other weights than those of {here}, and its "
-                        "LoRA or KL needs the very same: put them back, or begin anew with "
-                        "--overwrite")  # fmt: skip
+        raise UserError(f"{config.resume} began with other weights than those of {here}, and cannot"
+                        " go on without them: put them back, or begin anew with --overwrite")  # fmt: skip  # noqa: E501
     return found
 
 
@@ -147,5 +147,5 @@ def with_whole_paths(config: TrainConfig, given: bool) -> TrainConfig:
         changes["load_checkpoint_path"] = which_weights(config.load_checkpoint_path, log.info)
     if config.data_path:
         changes["data_path"] = config.data_path
-    whole = {name: str(Path(path).expanduser().absolute()) for name, path in changes.items()}
+    whole = {name: str(Path(path).expanduser().resolve()) for name, path in changes.items()}
     return replaced(config, **whole)
