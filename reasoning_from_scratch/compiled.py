@@ -1,24 +1,20 @@
 """For sampling on a CPU: decoding steps in C, where this machine has a C compiler.
 
-decode.c is compiled once per processor and number format, in about a second, into the user's
-cache folder. Without a compiler, and for models that it does not know, there is twin.py.
+decode_library.py compiles decode.c once per processor and number format, in a few seconds, into
+the user's cache folder. Without a library, and for models that it does not know, there is twin.py.
 """
 
 import ctypes
-import hashlib
-import os
-import platform
-import shlex
-import subprocess
-import tempfile
+import logging
+import sys
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-from reasoning_from_scratch.device import seeded_model
+from reasoning_from_scratch.decode_library import NoLibrary, load_library, open_library
+from reasoning_from_scratch.device import seeded_model, threads
 from reasoning_from_scratch.kv_cache import KVCache
 from reasoning_from_scratch.qwen3 import (
     FeedForward,
@@ -35,10 +31,7 @@ from reasoning_from_scratch.twin import (
     twin_for_decoding,
 )
 
-SOURCE = Path(__file__).with_name("decode.c")
-FLAGS = ["-O3", "-march=native", "-std=gnu11", "-shared", "-fPIC"]
-FORMATS = {torch.float32: [], torch.bfloat16: ["-DBFLOAT16"]}
-TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.1}  # of logits up to about 3
+log = logging.getLogger("reasoning_from_scratch")
 
 
 def decoder_for(model: nn.Module, rows: int, steps: int):
@@ -48,65 +41,6 @@ def decoder_for(model: nn.Module, rows: int, steps: int):
         if library:
             return CompiledDecoder(model, library)
     return twin_for_decoding(model, rows, steps)
-
-
-# --- the library ---
-
-
-@cache
-def load_library(dtype: torch.dtype) -> ctypes.CDLL | None:
-    """None where it cannot be compiled, or does not compute what torch does on this machine;
-    `rfs doctor` says why."""
-    try:
-        library = open_library(compile_library(dtype))
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    return library if decoding_difference(library, dtype) <= TOLERANCE[dtype] else None
-
-
-def open_library(path: Path) -> ctypes.CDLL:
-    library, integer, pointer = ctypes.CDLL(str(path)), ctypes.c_int64, ctypes.c_void_p
-    library.pack.argtypes = [pointer, integer, integer, pointer, integer, integer]
-    library.pack.restype = library.decode.restype = None
-    return library
-
-
-def compile_library(dtype: torch.dtype, flags: list[str] = FLAGS) -> Path:
-    """decode.c's library for this processor, from the cache folder if it is there."""
-    compiler = shlex.split(os.environ.get("CC", "cc"))
-    command = [*compiler, *flags, *FORMATS[dtype]]
-    made_from = [SOURCE.read_text(), shlex.join(command), processor()]
-    name = hashlib.sha256("\n".join(made_from).encode()).hexdigest()[:16]
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
-    library = folder / "reasoning_from_scratch" / f"decode-{name}.so"
-    if not library.exists():
-        library.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=library.parent) as scratch:
-            new = Path(scratch, library.name)  # so that others never see half a library
-            command += [str(SOURCE), "-o", str(new), "-lm", "-lpthread"]
-            subprocess.run(command, check=True, capture_output=True, text=True)
-            new.replace(library)
-    return library
-
-
-def processor() -> str:
-    """What -march=native depends on: a home folder may be shared by many machines."""
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    flags = next((line for line in lines if line.startswith(("flags", "Features"))), "")
-    return f"{platform.machine()} {platform.processor()} {flags}"
-
-
-@torch.no_grad()
-def decoding_difference(library: ctypes.CDLL, dtype: torch.dtype) -> float:
-    """How far its logits are from torch's, for a small model."""
-    model, logits = seeded_model().to(dtype), []
-    ids = torch.arange(24).view(3, 8)  # (B, T)
-    for decode in (model, CompiledDecoder(model, library)):
-        cache = KVCache(n_layers=2)
-        model.fill_cache(ids, cache)
-        logits.append(decode(ids[:, :1], cache=cache).float())  # (B, 1, V)
-    return (logits[0] - logits[1]).abs().max().item()
 
 
 # --- the model, as decode.c takes it ---
@@ -162,6 +96,7 @@ class CompiledDecoder:
     weights, so it is made anew after an update."""
 
     def __init__(self, model: Qwen3Model, library: ctypes.CDLL) -> None:
+        self.original, self.in_c = model, True
         self.library, self.tok_emb, self.cfg = library, model.tok_emb, model.cfg
         self.kept: list[Tensor] = []  # what C points into
         self.packing: list[tuple[int, ...]] = []  # what pack() is to do
@@ -208,6 +143,15 @@ class CompiledDecoder:
 
     def __call__(self, in_idx: Tensor, cache: KVCache) -> Tensor:
         """The next tokens (B, 1) are read; the logits of those after them (B, 1, V)."""
+        if self.in_c:
+            try:
+                return self.decode(in_idx, cache)
+            except MemoryError as error:
+                log.warning("%s; torch goes on", error)
+                self.in_c = False
+        return self.original(in_idx, cache=cache)
+
+    def decode(self, in_idx: Tensor, cache: KVCache) -> Tensor:
         positions = cache.extend()  # (B,)
         for layer, keys, values in zip(self.layers, cache.keys, cache.values, strict=True):
             layer.keys, layer.values = keys.data_ptr(), values.data_ptr()
@@ -217,5 +161,33 @@ class CompiledDecoder:
         tensors = (in_idx.contiguous(), positions, cos, sin, logits)
         pointers = [tensor.data_ptr() for tensor in tensors]
         step = Step(len(in_idx), cache.keys[0].shape[2], torch.get_num_threads(), *pointers)
-        self.library.decode(ctypes.byref(self.model), ctypes.byref(step))
+        if self.library.decode(ctypes.byref(self.model), ctypes.byref(step)):
+            cache.forget_last()  # the place for a token that was not read
+            raise MemoryError("decode.c found no memory for a decoding step")
         return logits
+
+
+# --- its trial ---
+
+
+def try_out(path: str, dtype: str) -> None:
+    """What decode_library.py runs in a process of its own."""
+    try:
+        print(decoding_difference(open_library(Path(path)), getattr(torch, dtype)))
+    except (NoLibrary, MemoryError) as error:
+        sys.exit(str(error))
+
+
+@torch.no_grad()
+def decoding_difference(library: ctypes.CDLL, dtype: torch.dtype) -> float:
+    """How far its logits are from torch's, for a small model."""
+    model = seeded_model().to(dtype)
+    ids = torch.arange(24).view(3, 8)  # (B, T)
+    decoder, found = CompiledDecoder(model, library), []
+    for decode, count in ((model, 1), (decoder.decode, 1), (decoder.decode, 3)):
+        cache = KVCache(n_layers=2)
+        model.fill_cache(ids, cache)
+        with threads(count):
+            found.append(decode(ids[:, :1], cache=cache).float())  # (B, 1, V)
+    wanted, *found = found
+    return (torch.stack(found) - wanted).abs().max().item()

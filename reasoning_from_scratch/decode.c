@@ -156,6 +156,9 @@ typedef struct {
     atomic_long *taken; /* pieces of each stage that threads have taken */
     atomic_long threads; /* 0 while they are being started */
     atomic_long arrived, stages; /* threads that are through a stage; stages that all are through */
+    char *scratch; /* `each` bytes for every thread */
+    int64_t each;
+    atomic_long begun; /* threads that have taken theirs */
 } Work;
 
 int64_t lanes(void) { return LANES; }
@@ -369,14 +372,14 @@ static void attend(const Number *queries, int64_t heads, const Number *keys, con
             found[start + k] = narrow(sums[start + k % PAIR * LANES + k / PAIR]);
 }
 
-/* A piece is a row's group: it writes one key and value, and its heads look at all of them. */
-static void attention(Work *work, long *stage, const Layer *layer) {
+/* A piece is a row's group: it writes one key and value, and its heads look at all of them. The
+   thread has room for their sums and weights, and for their queries and a key. */
+static void attention(Work *work, long *stage, const Layer *layer, float *sums, Number *normed) {
     const Model *m = work->model;
     const Step *step = work->step;
     int64_t size = m->head_dim, heads = m->heads / m->groups;
     int64_t all = (m->heads + 2 * m->groups) * size;
-    float *sums = malloc(heads * (size + step->capacity + LANES) * sizeof(float));
-    Number *normed = malloc((1 + heads) * size * sizeof(Number)), *queries = normed + size;
+    Number *queries = normed + size;
     for (int64_t i; (i = piece(work, *stage, step->rows * m->groups)) >= 0;) {
         int64_t row = i / m->groups, group = i % m->groups, place = step->positions[row];
         const Number *cos = step->cos + row * size, *sin = step->sin + row * size;
@@ -395,19 +398,35 @@ static void attention(Work *work, long *stage, const Layer *layer) {
         attend(queries, heads, keys, values, place + 1, size, sums + heads * size, sums,
                work->attended + (row * m->heads + group * heads) * size);
     }
-    free(sums);
-    free(normed);
     meet(work, stage);
 }
 
 /* ---- The step ---- */
+
+/* Bytes of the three parts of a thread's scratch, each a whole number of cache lines. */
+static int64_t in_lines(int64_t bytes) { return (bytes + 63) / 64 * 64; }
+
+static int64_t sums_size(const Model *m, const Step *step) {
+    return in_lines(m->heads / m->groups * (m->head_dim + step->capacity + LANES) * sizeof(float));
+}
+
+static int64_t queries_size(const Model *m) {
+    return in_lines((1 + m->heads / m->groups) * m->head_dim * sizeof(Number));
+}
+
+static int64_t normed_size(const Model *m, const Step *step) {
+    return in_lines(step->rows * m->emb * sizeof(Number));
+}
 
 static void walk(Work *w) {
     const Model *m = w->model;
     int64_t width = m->heads * m->head_dim, all = width + 2 * m->groups * m->head_dim;
     long stage = 0;
     while (!atomic_load(&w->threads)) sched_yield();
-    Number *normed = malloc(w->step->rows * m->emb * sizeof(Number));
+    char *scratch = w->scratch + atomic_fetch_add(&w->begun, 1) * w->each;
+    float *sums = (float *)scratch;
+    Number *queries = (Number *)(scratch + sums_size(m, w->step));
+    Number *normed = (Number *)((char *)queries + queries_size(m));
     for (int64_t row; (row = piece(w, stage, w->step->rows)) >= 0;)
         memcpy(w->x + row * m->emb, m->embedding + w->step->tokens[row] * m->emb,
                m->emb * sizeof(Number));
@@ -415,7 +434,7 @@ static void walk(Work *w) {
     for (const Layer *layer = m->layer; layer < m->layer + m->layers; layer++) {
         norm(w, layer->norm_1, normed);
         product(w, &stage, PLAIN, normed, m->emb, layer->qkv, w->heads, all);
-        attention(w, &stage, layer);
+        attention(w, &stage, layer, sums, queries);
         product(w, &stage, ADD, w->attended, width, layer->out, w->x, m->emb);
         norm(w, layer->norm_2, normed);
         product(w, &stage, GATE, normed, m->emb, layer->gate_up, w->inner, m->hidden);
@@ -423,7 +442,6 @@ static void walk(Work *w) {
     }
     norm(w, m->final_norm, normed);
     product(w, &stage, PLAIN, normed, m->emb, m->head, w->step->logits, m->vocab);
-    free(normed);
 }
 
 static void *walk_alone(void *work) { walk(work); return NULL; }
@@ -459,15 +477,23 @@ static int use_torch_threads(Work *work) {
 static int use_torch_threads(Work *work) { (void)work; return 0; }
 #endif
 
-void decode(const Model *m, const Step *step) {
+/* All memory of a step is taken here, before any work: 1 if there is none, and nothing changed. */
+int decode(const Model *m, const Step *step) {
     int64_t width = m->heads * m->head_dim, all = width + 2 * m->groups * m->head_dim;
-    Number *room = malloc(step->rows * (m->emb + all + width + m->hidden) * sizeof(Number));
-    Work work = {.model = m, .step = step, .x = room};
-    work.heads = work.x + step->rows * m->emb;
-    work.attended = work.heads + step->rows * all;
-    work.inner = work.attended + step->rows * width;
+    Work work = {.model = m, .step = step};
+    work.each = sums_size(m, step) + queries_size(m) + normed_size(m, step);
+    work.x = malloc(step->rows * (m->emb + all + width + m->hidden) * sizeof(Number));
+    work.scratch = malloc(step->threads * work.each);
     work.taken = calloc(5 * m->layers + 2, sizeof *work.taken);
-    if (!use_torch_threads(&work)) start_threads(&work);
-    free(room);
+    int found = work.x && work.scratch && work.taken;
+    if (found) {
+        work.heads = work.x + step->rows * m->emb;
+        work.attended = work.heads + step->rows * all;
+        work.inner = work.attended + step->rows * width;
+        if (!use_torch_threads(&work)) start_threads(&work);
+    }
+    free(work.x);
+    free(work.scratch);
     free(work.taken);
+    return !found;
 }

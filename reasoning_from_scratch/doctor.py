@@ -14,11 +14,11 @@ from pathlib import Path
 import requests
 import torch
 
-from reasoning_from_scratch.compiled import (
-    compile_library,
-    decoding_difference,
-    load_library,
+from reasoning_from_scratch.decode_library import (
+    FORMATS,
+    NoLibrary,
     open_library,
+    usable_library,
 )
 from reasoning_from_scratch.device import (
     TITLES,
@@ -236,22 +236,16 @@ def check_disk() -> list[Finding]:
 
 def check_compiler() -> list[Finding]:
     """What torch.compile needs, and sampling on a CPU uses where it is here."""
-    advice = "all works without, but sampling on a CPU is slower; install build-essential (Debian),"
-    advice += " gcc (Fedora) or Apple's command line tools, or name a compiler in CC"
-    try:
-        library = open_library(compile_library(torch.float32))
-    except FileNotFoundError:
-        return [Finding("compiler", "note", "no C compiler found", advice)]
-    except subprocess.CalledProcessError as error:
-        said = (error.stderr.strip().splitlines() or [f"exit code {error.returncode}"])[0]
-        return [Finding("compiler", "note", f"the C compiler cannot compile: {said}", advice)]
-    except OSError as error:
-        found = f"what it compiles cannot be kept or opened: {error}"
-        return [Finding("compiler", "note", found, "set XDG_CACHE_HOME to a folder of yours")]
-    if load_library(torch.float32) is None:
-        difference = decoding_difference(library, torch.float32)
-        found = f"decoding in C differs from torch by {difference:.1e}, so it is not used"
-        return [Finding("compiler", "note", found, "try another compiler (CC=clang)")]
+    for dtype in FORMATS:
+        try:
+            open_library(usable_library(dtype))
+        except NoLibrary:  # perhaps remembered; a compiler may have been put right since
+            try:
+                open_library(usable_library(dtype, again=True))
+            except NoLibrary as error:
+                number_format = str(dtype).removeprefix("torch.")
+                found = f"{error}" if dtype == torch.float32 else f"in {number_format}, {error}"
+                return [Finding("compiler", "note", found, error.advice)]
     if Path(sysconfig.get_path("include"), "Python.h").exists():
         return [Finding("compiler", "ok", "decoding in C gives torch's logits")]
     found = "decoding in C gives torch's logits; Python's headers not found"

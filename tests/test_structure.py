@@ -14,7 +14,8 @@ ORDER = """
     safe_text json_files provenance errors counters transfers disk saved_models folder_lock clock
     kv_cache attention qwen3 tokenizer device downloads file_checks tensor_files weights
     tiny_numbers tiny_stories tiny tiny_tokenizer
-    grading own_task problems prompts problem_checks distribution twin compiled sampling
+    grading own_task problems prompts problem_checks
+    distribution twin decode_library compiled sampling
     rewards advantages logprobs losses
     optim muon lora
     rollouts shared_prompts async_rollouts ray_start ray_sampler ray_rollouts
