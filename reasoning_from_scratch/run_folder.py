@@ -9,7 +9,7 @@ import re
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from reasoning_from_scratch.config import TrainConfig, from_json, to_json
@@ -295,6 +295,10 @@ class LogFile(logging.FileHandler):
 
     def handleError(self, record: logging.LogRecord) -> None:
         pass
+
+    def close(self) -> None:
+        with suppress(OSError):  # it writes what was left over
+            super().close()
 
 
 @contextmanager

@@ -25,13 +25,15 @@ from toy import toy_config, toy_model, toy_problems, toy_tokenizer
 from reasoning_from_scratch import disk, run_folder, transfers
 from reasoning_from_scratch.cli import guarded
 from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.recipes import get_recipe
 from reasoning_from_scratch.run_start import resumed_config
 from reasoning_from_scratch.trainer import train
 
 STEPS = 10
 KINDS = {
     "plain": {"epochs": 2, "kl": "k3", "kl_coef": 0.01, "weight_decay": 0.1},
-    "streaming": {"num_minibatches": 2, "recipe": "dr_grpo", "keep_last": 1},
+    "streaming": {"num_minibatches": 2, "recipe": "dr_grpo", **get_recipe("dr_grpo").changes,
+                  "keep_last": 1},
 }
 
 

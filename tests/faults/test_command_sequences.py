@@ -83,7 +83,7 @@ class Fresh:
             start = ["--load-checkpoint-path", self.run(other) / "checkpoints" / f"{batch:06d}"]
             path = path.with_name(f"{path.name}-from-{other.seed}-{batch}")
         words = train_words(self.folder, path, *spec.words(), *start, "--steps", MOST,
-                            "--save-every", 1, "--eval-every", 0)  # fmt: skip
+                            "--save-every", 1)  # fmt: skip
         with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
             assert commands(words) == 0
         return path
