@@ -81,7 +81,7 @@ def test_a_run_with_any_other_setting_is_not_taken(toy_everywhere, tmp_path):
         other = options(tmp_path, seeds=1, **{name: value})
         refused(other, f"grpo-seed0 was run with {name} .*, not {value}; give another --out")
     # The first recipe has no run yet; it is not begun before it is known that all fit.
-    refused(options(tmp_path, seeds=1, recipes=("dapo", "dr_grpo"), lr=1e-3), "dr_grpo-seed0 was")
+    refused(options(tmp_path, seeds=1, recipes=("rloo", "dr_grpo"), lr=1e-3), "dr_grpo-seed0 was")
 
 
 @pytest.mark.parametrize("further", [{"steps": 5}, {"steps": 4, "lr": 1e-3}])
