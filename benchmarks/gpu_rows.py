@@ -18,7 +18,7 @@ from duel import (
 
 from reasoning_from_scratch.optim import AdamW
 from reasoning_from_scratch.sampling import generate
-from reasoning_from_scratch.trainer import update_policy
+from reasoning_from_scratch.trainer import train_step
 
 BATCHES = (1, 8, 64, 256)
 SKIPPED = "left out: torch.cuda is not available here"
@@ -80,7 +80,7 @@ def gpu_training(work: Work) -> list[Result]:
     model = random_model(work.cfg, work.layers, "cuda")
     group, config = random_group(work, work.longest), train_config(work, work.longest)
     optimizer = AdamW(model, low_precision_updates="stochastic")
-    times = in_turn({"ours": lambda: update_policy(model, optimizer, [group], config, 1e-6)},
+    times = in_turn({"ours": lambda: train_step(model, optimizer, [group], config, 1e-6)},
                     work.rounds)  # fmt: skip
     parameters = sum(w.numel() for w in matrices(model))
     tokens = work.rollouts * (work.prompt + work.longest)

@@ -13,7 +13,7 @@ import torch
 
 from reasoning_from_scratch.muon import MuonAdamW
 from reasoning_from_scratch.run_start import configure
-from reasoning_from_scratch.trainer import train
+from reasoning_from_scratch.training import train
 from reasoning_from_scratch.weights import load_model_and_tokenizer
 
 STEPS = 30

@@ -14,7 +14,7 @@ from typing import Literal
 
 from reasoning_from_scratch.cli import run_script
 from reasoning_from_scratch.run_start import configure
-from reasoning_from_scratch.trainer import train
+from reasoning_from_scratch.training import train
 
 # The metrics that Tinker's documentation explains, in its order.
 DOCUMENTED = (

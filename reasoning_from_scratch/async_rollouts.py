@@ -176,12 +176,7 @@ def check_ranks(config, size: int) -> None:
 def sampling_copy(model: nn.Module) -> nn.Module:
     """A model of its own for the sampler; weights that never change (LoRA's base) are shared."""
     shared = {id(p): p for p in model.parameters() if not p.requires_grad}
-    twin = copy.deepcopy(model, shared)
-    for module in twin.modules():
-        # Recomputing and compiling put functions here that belong to the trainer's weights.
-        module.__dict__.pop("forward", None)
-        module.__dict__.pop("training_pass", None)
-    return twin.eval()
+    return copy.deepcopy(model, shared).eval()
 
 
 def changing(model: nn.Module) -> list[Tensor]:

@@ -19,7 +19,7 @@ from reasoning_from_scratch.run_origin import with_whole_paths
 from reasoning_from_scratch.run_start import configure, resumed_config
 from reasoning_from_scratch.safe_text import counted
 from reasoning_from_scratch.saved_models import which_weights
-from reasoning_from_scratch.trainer import train
+from reasoning_from_scratch.training import train
 
 
 @dataclass

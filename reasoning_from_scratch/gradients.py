@@ -1,37 +1,70 @@
-"""Stages 5 and 6: the batch, its log-probabilities, the loss and its gradient."""
+"""Before the gradient: the rollouts of one optimizer step, with all that the loss reads of them."""
 
-import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from itertools import chain
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from reasoning_from_scratch.config import TrainConfig
-from reasoning_from_scratch.logprobs import pack_kept, token_logprobs
-from reasoning_from_scratch.losses import (
-    kl_advantages,
-    needs_start,
-    policy_loss,
-    step_denominator,
-    summarize,
-)
-from reasoning_from_scratch.parallel import ALONE, Ranks
-from reasoning_from_scratch.rollouts import Batch, Group, make_batch, micro_batches
-from reasoning_from_scratch.shared_prompts import shared_prompts
+from reasoning_from_scratch.logprobs import padded_logprobs
+from reasoning_from_scratch.losses import kl_advantages, needs_start, step_denominator
+from reasoning_from_scratch.optim import AdamW
+from reasoning_from_scratch.rollouts import Batch, Group, Rollout, make_batch, micro_batches
 
-EVEN = 4  # so many groups per rank can be shared out evenly
+# A training pass: log-probabilities (B, T) of a batch's sampled tokens under a model, at the
+# temperature given. `padded_logprobs` is the plain one.
+TrainingPass = Callable[[nn.Module, Batch, float], Tensor]
+Sums = dict[str, Tensor]  # what policy_loss reports of a micro-batch
+
+
+class Reducer:
+    """How the gradient of a step is put together. This one: a single process computes it all.
+
+    Several ranks share out the rollouts and add up what each found; see parallel.py, and for
+    weights that are shared out as well, sharding.py.
+    """
+
+    def share(self, groups: Sequence[Group], whole_groups: bool) -> list[list[Rollout]]:
+        """The rollouts whose gradient is computed here; with `whole_groups`, in their groups."""
+        return [group.rollouts for group in groups]
+
+    def even(self, batches: list[Batch]) -> list[Batch]:
+        """The micro-batches, and as many empty ones as the other ranks have more of them."""
+        return batches
+
+    def whole(self, model: nn.Module) -> AbstractContextManager:
+        """While entered, this process can compute with `model` by itself."""
+        return nullcontext()
+
+    def add_gradients(self, optimizer: AdamW, sums: list[Sums]) -> list[Sums]:
+        """The gradient of the whole step into `.grad`; the sums of all its micro-batches."""
+        return sums
+
+    def clip_gradient(self, optimizer: AdamW, largest: float) -> float:
+        """The gradient's norm before it was clipped."""
+        return optimizer.clip_gradient(largest)
+
+
+@dataclass(frozen=True)
+class Engine:
+    """Who does the heavy work of a step. The defaults are the plain ones."""
+
+    training_pass: TrainingPass = padded_logprobs
+    reducer: Reducer = Reducer()
+
+
+PLAIN = Engine()
 
 
 @dataclass
 class Part:
     """The rollouts of one optimizer step."""
 
-    batch: Batch
+    batches: list[Batch]
     denominator: float  # what the summed loss is divided by, the same for every micro-batch
-    idle: int = 0  # empty micro-batches, while other ranks have real ones
 
 
 def prepared_part(
@@ -39,40 +72,33 @@ def prepared_part(
     reference: nn.Module | None,
     groups: Sequence[Group],
     config: TrainConfig,
-    device: torch.device,
-    ranks: Ranks = ALONE,
+    engine: Engine = PLAIN,
 ) -> Part | None:
-    """The rows of this rank with all that the loss reads; None if none has a gradient.
+    """The micro-batches that are computed here, with all that the loss reads; None if there is
+    nothing with a gradient.
 
     The denominator counts every sampled rollout, also those of groups that are dropped for
     having no gradient: dropping them saves time and changes nothing else.
     """
     denominator = whole_denominator(groups, config)
     groups = groups_with_gradient(groups, config)
-    if not groups:
-        return None
-    # Ranks share out groups, whose rows have a prompt in common, or rows where groups are few.
     # A KL that is paid in the reward compares the rollouts of a group.
-    units = [group.rollouts for group in groups]
-    if config.kl != "reward" and len(groups) < EVEN * ranks.size:
-        units = [[rollout] for rollouts in units for rollout in rollouts]
-    own = ranks.own_parts(units)
-    if not own and not ranks.lockstep:
+    units = engine.reducer.share(groups, whole_groups=config.kl == "reward") if groups else []
+    if not units:
         return None
-    batch = make_batch(list(chain.from_iterable(own or units[:1])), device)
-    if not own:
-        batch.mask.zero_()
+    batch = make_batch(list(chain.from_iterable(units)), next(model.parameters()).device)
     if reference is not None:
-        with ranks.whole(reference):
-            batch.ref_logprobs = frozen_logprobs(reference, batch, config)
+        batch.ref_logprobs = frozen_logprobs(reference, batch, config, engine)
     if config.kl == "reward":
-        add_kl_to_advantages(batch, [len(rollouts) for rollouts in own or units[:1]],
-                              config.kl_coef)  # fmt: skip
+        add_kl_to_advantages(batch, [len(rollouts) for rollouts in units], config.kl_coef)
     if needs_start(config) and config.epochs * config.num_substeps > 1:
-        with ranks.whole(model):
-            batch.start_logprobs = frozen_logprobs(model, batch, config)
-    passes = len(micro_batches(batch.lengths.tolist(), config.micro_batch_tokens))
-    return Part(batch, denominator, ranks.idle_passes(passes))
+        batch.start_logprobs = frozen_logprobs(model, batch, config, engine)
+    return Part(engine.reducer.even(in_micro_batches(batch, config)), denominator)
+
+
+def in_micro_batches(batch: Batch, config: TrainConfig) -> list[Batch]:
+    parts = micro_batches(batch.lengths.tolist(), config.micro_batch_tokens)
+    return [batch.rows(index) for index in parts]
 
 
 def groups_with_gradient(groups: Sequence[Group], config: TrainConfig) -> Sequence[Group]:
@@ -99,141 +125,19 @@ def add_kl_to_advantages(batch: Batch, sizes: list[int], kl_coef: float) -> None
     batch.advantages += torch.cat([kl_advantages(*group, kl_coef) for group in rows])
 
 
-def batch_logprobs(model: nn.Module, batch: Batch, config: TrainConfig) -> Tensor:
-    """Log-probabilities (B, T) of the sampled tokens, each at its own position; 0 elsewhere."""
-    hidden_states = getattr(model, "training_pass", model.hidden_states)  # compiled, if asked for
-    token_ids, layout, before = shared_prompts(batch)
-    hidden = hidden_states(token_ids, layout=layout)[0]  # (N, D)
-    sampled = batch.mask[:, 1:].bool()  # (B, T - 1)
-    targets = batch.token_ids[:, 1:][sampled]  # (M,)
-    kept = None
-    if batch.kept is not None:
-        kept = pack_kept(list(chain.from_iterable(batch.kept)))
-    logprobs, _ = token_logprobs(
-        F.embedding(before, hidden)[None],  # (1, M, D)
-        model.out_head.weight,
-        targets[None],
-        torch.ones_like(targets)[None],
-        config.logprob_temperature or config.temperature,
-        kept,
-    )
-    zeros = logprobs.new_zeros(sampled.shape)  # (B, T - 1)
-    return F.pad(zeros.masked_scatter(sampled, logprobs), (1, 0))  # (B, T)
+def train_temperature(config: TrainConfig) -> float:
+    """Of the log-probabilities that are trained."""
+    return config.logprob_temperature or config.temperature
 
 
 @torch.no_grad()
-def frozen_logprobs(model: nn.Module, batch: Batch, config: TrainConfig) -> Tensor:
-    """`batch_logprobs` without gradient, a micro-batch at a time."""
+def frozen_logprobs(
+    model: nn.Module, batch: Batch, config: TrainConfig, engine: Engine = PLAIN
+) -> Tensor:
+    """The log-probabilities (B, T) of a batch without gradient, a micro-batch at a time."""
     result = torch.zeros_like(batch.old_logprobs)  # (B, T)
-    for index in micro_batches(batch.lengths.tolist(), config.micro_batch_tokens):
-        part = batch_logprobs(model, batch.rows(index), config)
-        result[index, : part.shape[1]] = part
+    with engine.reducer.whole(model):
+        for index in micro_batches(batch.lengths.tolist(), config.micro_batch_tokens):
+            part = engine.training_pass(model, batch.rows(index), train_temperature(config))
+            result[index, : part.shape[1]] = part
     return result
-
-
-def passes_of(part: Part, config: TrainConfig) -> Iterator[Batch]:
-    for index in micro_batches(part.batch.lengths.tolist(), config.micro_batch_tokens):
-        yield part.batch.rows(index)
-    for _ in range(part.idle):
-        row = part.batch.rows([int(part.batch.lengths.argmin())])
-        yield replace(row, mask=torch.zeros_like(row.mask))
-
-
-def accumulate_gradient(
-    model: nn.Module, part: Part | None, config: TrainConfig
-) -> list[dict[str, Tensor]]:
-    """Forward and backward, a micro-batch at a time; the gradients add up to the big batch's.
-    The sums of each; none if there is nothing with a gradient."""
-    all_sums: list[dict[str, Tensor]] = []
-    if part is None:
-        return all_sums
-    narrow = NarrowGradients(model)
-    for batch in passes_of(part, config):
-        loss, sums = policy_loss(
-            batch_logprobs(model, batch, config),
-            batch.old_logprobs,
-            batch.advantages,
-            batch.mask,
-            config,
-            part.denominator,
-            ref_logprobs=batch.ref_logprobs,
-            start_logprobs=batch.start_logprobs,
-        )
-        narrow.take()
-        loss.backward()
-        all_sums.append(sums)
-    narrow.put_back()
-    return all_sums
-
-
-class NarrowGradients:
-    """Adds up the gradients of bfloat16 weights in float32, and rounds once, at the end.
-
-    Autograd would add each micro-batch to a bfloat16 `.grad`, whose numbers have 8 bits: what is
-    below 1/256 of the sum so far is lost, micro-batch after micro-batch.
-    """
-
-    def __init__(self, model: nn.Module) -> None:
-        self.parameters = [parameter for parameter in model.parameters()
-                           if torch.finfo(parameter.dtype).bits < 32]  # fmt: skip
-        self.sums: dict[nn.Parameter, Tensor] = {}
-
-    @torch.no_grad()
-    def take(self) -> None:
-        """Before a backward pass: what `.grad` holds goes to the sums."""
-        for parameter in self.parameters:
-            if parameter.grad is None:
-                continue
-            if parameter in self.sums:
-                self.sums[parameter] += parameter.grad
-            else:
-                self.sums[parameter] = parameter.grad.float()
-            parameter.grad = None
-
-    @torch.no_grad()
-    def put_back(self) -> None:
-        """After the last one: `.grad` holds the whole sum, rounded once."""
-        for parameter, total in self.sums.items():
-            if parameter.grad is not None:
-                total += parameter.grad
-            parameter.grad = total.to(parameter.dtype)
-
-
-class UpdateRecord:
-    """Collects what the optimizer steps of one training step report."""
-
-    def __init__(self, lr: float) -> None:
-        self.lr = lr
-        self.steps: list[dict[str, float]] = []
-        self.sums: list[dict[str, Tensor]] = []
-
-    def add(self, sums: list[dict[str, Tensor]], grad_norm: float) -> None:
-        self.sums += sums
-        self.steps.append(summarize(sums) | {"grad_norm": grad_norm})
-
-    def is_finite(self) -> bool:
-        """Whether the last loss and gradient are numbers that an update may use."""
-        return all(math.isfinite(self.steps[-1][name]) for name in ("loss", "grad_norm"))
-
-    def metrics(self) -> dict[str, float | None]:
-        """optim/*. Loss and gradient norm are means over optimizer steps, the rest over tokens."""
-        if not self.steps:  # no signal: nothing was computed, no weight moved
-            names = ("grad_norm", "kl_loss", "clip_frac", "ratio_mean", "ratio_max",
-                     "importance_weight", "kl_sample_train_v1", "kl_sample_train_v2")  # fmt: skip
-            empty = {"optim/loss": 0.0} | {f"optim/{name}": None for name in names}
-            return empty | {"optim/lr": self.lr, "optim/updates": 0, "optim/nonfinite": 0}
-        first, over_all = self.steps[0], summarize(self.sums)
-        finite = [math.isfinite(s["loss"]) and math.isfinite(s["grad_norm"]) for s in self.steps]
-        means = {
-            name: sum(step[name] for step in self.steps) / len(self.steps)
-            for name in ("loss", "kl_loss", "grad_norm")
-        }
-        names = ("clip_frac", "ratio_mean", "ratio_max", "importance_weight")
-        whole = {name: over_all[name] for name in names}
-        # Only before the first update do sampler and trainer have the same weights.
-        gap = {name: first[name] for name in ("kl_sample_train_v1", "kl_sample_train_v2")}
-        result = {f"optim/{name}": value for name, value in (means | whole | gap).items()}
-        if "kl_ref" in over_all:
-            result["kl_policy_base"] = over_all["kl_ref"]
-        counts = {"optim/updates": sum(finite), "optim/nonfinite": len(finite) - sum(finite)}
-        return result | {"optim/lr": self.lr} | counts

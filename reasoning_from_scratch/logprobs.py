@@ -6,9 +6,11 @@ last matrix product is taken here, only where the mask has a sampled token, for 
 the vocabulary at a time, and once more in the backward pass instead of being remembered.
 """
 
+from itertools import chain
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
@@ -32,6 +34,25 @@ def pack_kept(kept_sets: list[list[int]]) -> Kept:
     counts = torch.tensor([len(ids) for ids in kept_sets], dtype=torch.long)
     ids = torch.tensor([i for ids in kept_sets for i in ids], dtype=torch.long)
     return Kept(ids, counts)
+
+
+def padded_logprobs(model, batch, temperature: float = 1.0) -> Tensor:
+    """Log-probabilities (B, T) of a batch's sampled tokens, each at its own position, 0 elsewhere.
+
+    The plain training pass: rows are padded on the right, and the model reads the padding, too.
+    No real token looks at it. `shared_prompts.py` computes the same without it.
+    """
+    hidden = model.hidden_states(batch.token_ids[:, :-1])  # (B, T - 1, D)
+    logprobs, _ = token_logprobs(
+        hidden, model.out_head.weight, batch.token_ids[:, 1:], batch.mask[:, 1:], temperature,
+        kept_of(batch),
+    )  # fmt: skip
+    return F.pad(logprobs, (1, 0))  # the token at position t is predicted at t - 1
+
+
+def kept_of(batch) -> Kept | None:
+    """What top-p and top-k left over, for all sampled tokens of a batch; None: nothing was cut."""
+    return None if batch.kept is None else pack_kept(list(chain.from_iterable(batch.kept)))
 
 
 def token_logprobs(

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 
 import torch
 from torch import nn
-from torch.utils.checkpoint import checkpoint
 
 from reasoning_from_scratch.attention import Layout, Rows
 from reasoning_from_scratch.config import TrainConfig, replaced
@@ -174,13 +173,4 @@ def gigabytes(count: float) -> str:
 def checkpoint_blocks(model: nn.Module) -> None:
     """Make each block forget its inside and compute it again in the backward pass."""
     for block in model.trf_blocks:
-        block.forward = _recomputed(block.forward)
-
-
-def _recomputed(forward):
-    def run(*inputs):
-        if torch.is_grad_enabled():
-            return checkpoint(forward, *inputs, use_reentrant=False)
-        return forward(*inputs)
-
-    return run
+        block.recompute = True

@@ -155,3 +155,36 @@ def stochastic_round(values: Tensor, seed: int) -> Tensor:
     noise = draws.view(torch.int16)[: values.numel()].view(values.shape).int() & 0xFFFF
     bits = values.contiguous().view(torch.int32) + noise
     return (bits & ~0xFFFF).view(torch.float32).to(torch.bfloat16)
+
+
+class NarrowGradients:
+    """Adds up the gradients of bfloat16 weights in float32, and rounds once, at the end.
+
+    Autograd would add each micro-batch to a bfloat16 `.grad`, whose numbers have 8 bits: what is
+    below 1/256 of the sum so far is lost, micro-batch after micro-batch.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self.parameters = [parameter for parameter in model.parameters()
+                           if torch.finfo(parameter.dtype).bits < 32]  # fmt: skip
+        self.sums: dict[nn.Parameter, Tensor] = {}
+
+    @torch.no_grad()
+    def take(self) -> None:
+        """Before a backward pass: what `.grad` holds goes to the sums."""
+        for parameter in self.parameters:
+            if parameter.grad is None:
+                continue
+            if parameter in self.sums:
+                self.sums[parameter] += parameter.grad
+            else:
+                self.sums[parameter] = parameter.grad.float()
+            parameter.grad = None
+
+    @torch.no_grad()
+    def put_back(self) -> None:
+        """After the last one: `.grad` holds the whole sum, rounded once."""
+        for parameter, total in self.sums.items():
+            if parameter.grad is not None:
+                total += parameter.grad
+            parameter.grad = total.to(parameter.dtype)

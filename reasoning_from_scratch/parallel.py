@@ -16,6 +16,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.gradients import Reducer
 from reasoning_from_scratch.interrupts import tell
 from reasoning_from_scratch.optim import AdamW
 from reasoning_from_scratch.rollouts import Group, Rollout
@@ -23,12 +24,11 @@ from reasoning_from_scratch.rollouts import Group, Rollout
 T = TypeVar("T")
 
 BUCKET = 2**25  # numbers that are added up in one go: 128 MB
+EVEN = 4  # so many groups per rank can be shared out evenly
 
 
-class Ranks:
+class Ranks(Reducer):
     """All ranks, as one of them sees them; by default it is the only one, and nothing happens."""
-
-    lockstep = False  # whether all ranks must make the same training passes
 
     def __init__(
         self, rank: int = 0, size: int = 1, device: str = "cpu",
@@ -50,6 +50,13 @@ class Ranks:
     def own(self, places: Sequence[int]) -> list[int]:
         """The places of a step that this rank samples: every N-th."""
         return list(places)[self.rank :: self.size]
+
+    def share(self, groups: Sequence[Group], whole_groups: bool) -> list[list[Rollout]]:
+        """Groups, whose rows have a prompt in common, or single rows where groups are few."""
+        units = [group.rollouts for group in groups]
+        if not whole_groups and len(groups) < EVEN * self.size:
+            units = [[rollout] for rollouts in units for rollout in rollouts]
+        return self.own_parts(units)
 
     def own_parts(self, parts: list[list[Rollout]]) -> list[list[Rollout]]:
         """This rank's parts of the rollouts: the largest first, to who has fewest tokens so far."""
@@ -154,17 +161,6 @@ class Ranks:
     def trainable(self, model: nn.Module) -> nn.Module:
         """What the optimizer is made for."""
         return model
-
-    def whole(self, model: nn.Module) -> AbstractContextManager:
-        """While entered, this rank can compute with `model` without the others."""
-        return nullcontext()
-
-    def idle_passes(self, passes: int) -> int:
-        """How many empty micro-batches this rank must add to its own."""
-        return 0
-
-    def clip_gradient(self, optimizer: AdamW, largest: float) -> float:
-        return optimizer.clip_gradient(largest)
 
     def whole_model(self, model: nn.Module) -> nn.Module:
         """The model as it is saved."""

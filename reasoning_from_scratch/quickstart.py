@@ -13,7 +13,7 @@ from reasoning_from_scratch.run_folder import RunFolder
 from reasoning_from_scratch.run_start import configure
 from reasoning_from_scratch.safe_text import visible
 from reasoning_from_scratch.train_command import told_end
-from reasoning_from_scratch.trainer import train
+from reasoning_from_scratch.training import train
 from reasoning_from_scratch.weights import load_model_and_tokenizer
 
 # Found by experiment; benchmarks/README.md has the record of what was tried.

@@ -9,6 +9,7 @@ from importlib import import_module
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from reasoning_from_scratch.attention import (
     AttentionPlan,
@@ -135,6 +136,8 @@ class FeedForward(nn.Module):
 
 
 class TransformerBlock(nn.Module):
+    recompute = False  # compute the inside again in the backward pass instead of remembering it
+
     def __init__(self, cfg):
         super().__init__()
         self.att = GroupedQueryAttention(cfg)
@@ -143,6 +146,11 @@ class TransformerBlock(nn.Module):
         self.norm2 = _norm(cfg, cfg["emb_dim"])
 
     def forward(self, x, plan, cache=None, layer=0):
+        if self.recompute and torch.is_grad_enabled():
+            return checkpoint(self._inside, x, plan, cache, layer, use_reentrant=False)
+        return self._inside(x, plan, cache, layer)
+
+    def _inside(self, x, plan, cache, layer):
         x = x + self.att(self.norm1(x), plan, cache, layer)
         return x + self.ff(self.norm2(x))
 

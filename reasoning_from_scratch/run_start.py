@@ -7,13 +7,14 @@ from datetime import datetime
 from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from reasoning_from_scratch.async_rollouts import check_ranks
 from reasoning_from_scratch.checkpoints import Checkpoints, load_trainer_state
 from reasoning_from_scratch.config import TrainConfig, recipe_values, replaced, resolved
 from reasoning_from_scratch.device import default_dtype, trusted_device
 from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.gradients import Engine, TrainingPass
 from reasoning_from_scratch.lora import add_lora, load_lora, merged, save_peft
 from reasoning_from_scratch.memory import checkpoint_blocks, fit_memory, parse_size
 from reasoning_from_scratch.muon import MuonAdamW
@@ -28,6 +29,7 @@ from reasoning_from_scratch.prompts import problem_prompt, show_examples
 from reasoning_from_scratch.provenance import job_name
 from reasoning_from_scratch.ray_rollouts import check_learners
 from reasoning_from_scratch.ray_start import connect
+from reasoning_from_scratch.rollouts import Batch
 from reasoning_from_scratch.run_folder import RunFolder, log, plainly
 from reasoning_from_scratch.run_origin import (
     Start,
@@ -35,6 +37,7 @@ from reasoning_from_scratch.run_origin import (
     weights_record,
     with_whole_paths,
 )
+from reasoning_from_scratch.shared_prompts import packed_logprobs
 from reasoning_from_scratch.torchrun import (
     agreed_config,
     check_restartable,
@@ -286,8 +289,17 @@ def prepare_model(run: TrainingRun) -> None:
         run.config = config = fit_memory(model, run.optimizer, config, longest)
     if config.gradient_checkpointing:
         checkpoint_blocks(model)
-    if config.compile:
-        model.training_pass = torch.compile(model.hidden_states, dynamic=True)
+    run.engine = Engine(training_pass_of(model, config.compile), run.ranks)
+
+
+def training_pass_of(model: nn.Module, compile: bool) -> TrainingPass:
+    """The pass without padding; of the model that is trained, compiled if that is asked for."""
+    compiled = torch.compile(model.hidden_states, dynamic=True) if compile else None
+
+    def training_pass(asked: nn.Module, batch: Batch, temperature: float) -> Tensor:
+        return packed_logprobs(asked, batch, temperature, compiled if asked is model else None)
+
+    return training_pass
 
 
 def look_ahead(run: TrainingRun) -> None:

@@ -8,8 +8,9 @@ each goes its own way. Saves are whole too: any number of ranks can go on from t
 
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TypeVar
 
 import torch
@@ -22,6 +23,7 @@ from torch.distributed.tensor import DTensor
 from reasoning_from_scratch.lora import add_lora, load_lora, lora_layers
 from reasoning_from_scratch.optim import AdamW
 from reasoning_from_scratch.parallel import Ranks
+from reasoning_from_scratch.rollouts import Batch, Group, Rollout
 from reasoning_from_scratch.weights import build_model
 
 T = TypeVar("T")
@@ -33,8 +35,6 @@ HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_state_dict_pre_hooks")
 
 class ShardedRanks(Ranks):
     """Ranks that share the weights of one model between them."""
-
-    lockstep = True
 
     def __init__(self, *given) -> None:
         super().__init__(*given)
@@ -53,10 +53,9 @@ class ShardedRanks(Ranks):
         for block in model.trf_blocks:
             fully_shard(block, mesh=mesh)
         fully_shard(model, mesh=mesh)  # embedding, head and last norm
-        model.training_pass = model.hidden_states
-        register_fsdp_forward_method(model, "training_pass")
+        register_fsdp_forward_method(model, "hidden_states")
         with torch.no_grad(), self.in_touch():  # FSDP2 finds out in its first pass what is where
-            model.training_pass(torch.zeros(1, 1, dtype=torch.long, device=self.device))
+            model.hidden_states(torch.zeros(1, 1, dtype=torch.long, device=self.device))
             model.reshard()
         if self.policy is None:
             self.policy = model
@@ -93,12 +92,12 @@ class ShardedRanks(Ranks):
         classes = [part.__class__ for part in parts]
         for part in parts:  # FSDP2 has put two classes of its own before the module's
             part.__class__ = part.__class__.__mro__[2]
-        training_pass = vars(model).pop("training_pass") if model else None
+        gathering = vars(model).pop("hidden_states") if model else None  # FSDP2's own
         try:
             yield
         finally:
             if model:
-                model.training_pass = training_pass
+                model.hidden_states = gathering
             for part, kind in zip(parts, classes, strict=True):
                 part.__class__ = kind
             for module, name, found in hooks:
@@ -108,9 +107,16 @@ class ShardedRanks(Ranks):
 
     # -- the gradient
 
-    def idle_passes(self, passes: int) -> int:
+    def share(self, groups: Sequence[Group], whole_groups: bool) -> list[list[Rollout]]:
+        """A rank that has no rollouts makes passes like the others, over a prompt alone."""
+        own = super().share(groups, whole_groups)
+        return own or [[replace(groups[0].rollouts[0], response_ids=[], logprobs=[], kept=None)]]
+
+    def even(self, batches: list[Batch]) -> list[Batch]:
         """A pass gathers weights from all ranks, so all make as many as the one with most."""
-        return max(self.exchange(passes)) - passes
+        idle = max(self.exchange(len(batches))) - len(batches)
+        row = batches[-1].rows([int(batches[-1].lengths.argmin())])
+        return batches + idle * [replace(row, mask=torch.zeros_like(row.mask))]
 
     def collect_gradients(self, optimizer: AdamW) -> None:
         for name, slice_ in optimizer.named:

@@ -6,13 +6,16 @@ answers look at their prompt's keys and values, and the prompt looks at itself o
 """
 
 from collections import Counter
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from reasoning_from_scratch.attention import Layout, Rows
+from reasoning_from_scratch.logprobs import kept_of, token_logprobs
 from reasoning_from_scratch.rollouts import Batch
 
 SHORTEST = 0.75  # a row that asks for less, beside the longest, is not padded together with it
@@ -37,6 +40,27 @@ class Asker(NamedTuple):
     def fits(self, longest: "Asker") -> bool:
         """May be padded to it."""
         return self.kind == longest.kind and self.count >= SHORTEST * longest.count
+
+
+def packed_logprobs(
+    model: nn.Module, batch: Batch, temperature: float = 1.0, hidden_states: Callable | None = None
+) -> Tensor:
+    """The training pass without padding: log-probabilities (B, T) of the sampled tokens, each at
+    its own position, 0 elsewhere. `hidden_states`: the model's, compiled."""
+    token_ids, layout, before = shared_prompts(batch)
+    hidden = (hidden_states or model.hidden_states)(token_ids, layout=layout)[0]  # (N, D)
+    sampled = batch.mask[:, 1:].bool()  # (B, T - 1)
+    targets = batch.token_ids[:, 1:][sampled]  # (M,)
+    logprobs, _ = token_logprobs(
+        F.embedding(before, hidden)[None],  # (1, M, D)
+        model.out_head.weight,
+        targets[None],
+        torch.ones_like(targets)[None],
+        temperature,
+        kept_of(batch),
+    )
+    zeros = logprobs.new_zeros(sampled.shape)  # (B, T - 1)
+    return F.pad(zeros.masked_scatter(sampled, logprobs), (1, 0))  # (B, T)
 
 
 def shared_prompts(batch: Batch) -> tuple[Tensor, Layout, Tensor]:

@@ -4,26 +4,38 @@ The weights stay as they are until the step's last group is in, so every rollout
 same policy and the update is that of the whole batch.
 """
 
-from collections.abc import Callable
+from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
-from torch import Tensor
+from torch import nn
 
+from reasoning_from_scratch.clock import Clock
+from reasoning_from_scratch.config import TrainConfig
+from reasoning_from_scratch.gradients import PLAIN, Engine, Sums, prepared_part, whole_denominator
+from reasoning_from_scratch.metrics import StepRecord, advantage_metrics
 from reasoning_from_scratch.optim import AdamW
 from reasoning_from_scratch.rollouts import Group
+from reasoning_from_scratch.trainer import backward, set_advantages, update
 
-Sums = dict[str, Tensor]  # what policy_loss reports of a micro-batch
+LOSSES = ("loss", "pg_loss", "kl_loss")
 
 
 class Stream:
-    """Groups as they come, handed to `backward` in equal parts.
+    """Groups as they come, trained on in parts of `size`; `train_step` has the last part to do.
 
-    `backward(groups)` adds their gradient with denominator 1: by what the step's sum is divided,
-    for instance its number of tokens, is known only at its end.
+    By what the step's sum is divided, for instance its number of tokens, is known only at its
+    end: until then the denominator is 1.
     """
 
-    def __init__(self, size: int, backward: Callable[[list[Group]], list[Sums]]) -> None:
-        self.size, self.backward = size, backward
+    def __init__(
+        self, size: int, model: nn.Module, config: TrainConfig,
+        reference: nn.Module | None = None, engine: Engine = PLAIN, clock: Clock | None = None,
+    ) -> None:  # fmt: skip
+        self.size, self.model, self.config = size, model, config
+        self.reference, self.clock = reference, clock or Clock()
+        # These groups were sampled here, and their gradient is computed here.
+        self.here = Engine(engine.training_pass)
         self.waiting: list[Group] = []
         self.sums: list[Sums] = []
 
@@ -35,19 +47,28 @@ class Stream:
 
     def flush(self) -> None:
         groups, self.waiting = self.waiting, []
-        if groups:
-            with torch.enable_grad():
-                self.sums += self.backward(groups)
+        if not groups:
+            return
+        with torch.enable_grad(), self.clock("train"):
+            set_advantages(groups, self.config)
+            part = prepared_part(self.model, self.reference, groups, self.config, self.here)
+            part = part and replace(part, denominator=1.0)
+            self.sums += backward(self.model, part, self.config, self.here)
 
-    @torch.no_grad()
-    def finish(self, optimizer: AdamW, denominator: float) -> list[Sums]:
-        """The gradient as the whole batch would have given it, and its sums."""
+    def train_step(
+        self, model: nn.Module, optimizer: AdamW, groups: Sequence[Group], config: TrainConfig,
+        lr: float, reference: nn.Module | None, engine: Engine,
+    ) -> dict[str, float | None]:  # fmt: skip
+        """In place of trainer.train_step: the gradient is there, but for its denominator."""
         self.flush()  # a last part that is not full
-        for parameter in optimizer.parameters:
-            if parameter.grad is not None:
-                parameter.grad /= denominator
-        losses = ("loss", "pg_loss", "kl_loss")
-        scaled = [{name: value / denominator if name in losses else value
-                   for name, value in sums.items()} for sums in self.sums]  # fmt: skip
+        denominator = whole_denominator(groups, config)
+        with torch.no_grad():
+            for parameter in optimizer.parameters:
+                if parameter.grad is not None:
+                    parameter.grad /= denominator
+        sums = [{name: value / denominator if name in LOSSES else value
+                 for name, value in part.items()} for part in self.sums]  # fmt: skip
         self.sums = []
-        return scaled
+        record = StepRecord(lr)
+        update(optimizer, sums, config, lr, record, engine)
+        return record.metrics() | advantage_metrics(groups)

@@ -12,7 +12,7 @@ from reasoning_from_scratch.void_options import check_void
 def train_command(argv: list[str]) -> int:
     """Reads the flags itself, because the defaults depend on --recipe and --resume."""
     config = parse_flags(argv)
-    from reasoning_from_scratch.trainer import train  # late: --help needs no torch
+    from reasoning_from_scratch.training import train  # late: --help needs no torch
 
     result = train(config)
     return told_end(result, f"done: {result.folder} holds the weights, metrics.csv and report.html")

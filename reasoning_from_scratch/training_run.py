@@ -1,10 +1,12 @@
 """TrainingRun: all that a run holds while it runs, and what is done beside the updates."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from statistics import fmean
 
+import torch
 from torch import nn
 
 from reasoning_from_scratch.checkpoints import Checkpoints
@@ -12,11 +14,13 @@ from reasoning_from_scratch.clock import Clock
 from reasoning_from_scratch.config import TrainConfig, replaced, to_json
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation import pass_at_k
+from reasoning_from_scratch.gradients import Engine, frozen_logprobs
 from reasoning_from_scratch.health import new_alarms
+from reasoning_from_scratch.interrupts import Interrupts
 from reasoning_from_scratch.json_files import finite, read_lines
 from reasoning_from_scratch.lora import lora_state
-from reasoning_from_scratch.metrics import with_short_names
-from reasoning_from_scratch.optim import AdamW
+from reasoning_from_scratch.metrics import lag_metrics, rollout_metrics, with_short_names
+from reasoning_from_scratch.optim import AdamW, learning_rate
 from reasoning_from_scratch.own_task import failure_reports, own_verifier
 from reasoning_from_scratch.parallel import Ranks
 from reasoning_from_scratch.problems import Problem
@@ -27,9 +31,10 @@ from reasoning_from_scratch.report import (
     write_iteration,
     write_run_report,
 )
-from reasoning_from_scratch.rollouts import Group, reward_groups, sample_groups
+from reasoning_from_scratch.rollouts import Group, make_batch, reward_groups, sample_groups
 from reasoning_from_scratch.run_folder import PLACES, RunFolder, log
 from reasoning_from_scratch.tracker import Tracker
+from reasoning_from_scratch.trainer import chosen_groups
 
 PROBE_PROBLEMS = 4  # problems whose answers are followed through the whole run
 PAGE_REST = 20  # so many times as long as report.html took to write, it is left alone
@@ -59,8 +64,15 @@ class TrainingRun:
     done: int = 0  # steps whose update is in the weights
     page_end: float = 0.0  # when report.html was written last, and how long that took
     page_seconds: float = 0.0
+    measured: dict[str, float] = field(default_factory=dict)  # of the step, before its update
     told: set[str] = field(default_factory=set)  # how the verifier failed, as far as it was said
-    settled: int = -1  # optimizer steps in the finished training steps; -1 while one finishes
+    settled: int = 0  # optimizer steps in the finished training steps
+    finishing: bool = False  # a step is between its update and its last save
+    # What the loop is handed; training.py chooses.
+    rollouts: Iterator[list[Group]] = iter(())
+    train_step: Callable[..., dict[str, float | None]] | None = None
+    engine: Engine = field(default_factory=Engine)
+    interrupts: Interrupts = field(default_factory=Interrupts)
 
     def __enter__(self) -> "TrainingRun":
         self.settled = self.optimizer.updates
@@ -70,7 +82,7 @@ class TrainingRun:
 
     def unchanged(self) -> bool:
         """True until the step that runs now has changed the weights: it can still be given up."""
-        return self.optimizer.updates == self.settled
+        return not self.finishing and self.optimizer.updates == self.settled
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self.progress.close()
@@ -81,6 +93,36 @@ class TrainingRun:
         if isinstance(error, OSError):
             why = f"{error.strerror or error}; what was saved is whole"
             raise UserError(f"{self.folder.path}: {why}: --resume {self.folder.path}") from error
+
+    # -- what the loop calls
+
+    def before_update(self, step: int, groups: Sequence[Group]) -> None:
+        """Measure the weights that sampled these groups."""
+        self.measured = rollout_metrics(groups) | lag_metrics(groups, step, self.config)
+        self.measured |= self.evaluate_if_due(step)
+        self.refresh_report_if_due(step)
+
+    def updating(self) -> AbstractContextManager:
+        """Around an update and all that belongs to it: a signal waits for its end."""
+        return self.interrupts.held(self.unchanged)
+
+    def lr(self, step: int) -> float:
+        return learning_rate(self.config, step)
+
+    def after_update(
+        self, step: int, groups: Sequence[Group], numbers: dict[str, float | None]
+    ) -> str:
+        """The step's page, metrics, saves, alarms. Why the run must end now; "" if it goes on."""
+        self.finishing = True
+        self.report_rollouts("train", step, groups)
+        if numbers["optim/nonfinite"]:
+            self.report_nonfinite(step, groups)
+        if self.config.compute_post_kl:
+            chosen = chosen_groups(groups, self.config)
+            numbers |= kl_pre_post(self.model, chosen, self.config, self.ranks, self.engine)
+        stopped = self.finish_step(step, self.measured | numbers)
+        self.settled, self.finishing = self.optimizer.updates, False
+        return stopped
 
     # -- evaluation
 
@@ -177,7 +219,7 @@ class TrainingRun:
 
     def finish_step(self, step: int, metrics: dict[str, float]) -> str:
         """Metrics, saves, alarms. The answer says why the run must end now; "" if it goes on."""
-        config, self.done, self.settled = self.config, step + 1, -1
+        config, self.done = self.config, step + 1
         last = self.done == config.steps
         if last and config.eval_every:
             metrics |= self.evaluate(self.done)
@@ -197,7 +239,6 @@ class TrainingRun:
             self.save(self.done)
         elif stopped or (config.rolling_every and self.done % config.rolling_every == 0):
             self.save(self.done, rolling=True)
-        self.settled = self.optimizer.updates
         return stopped
 
     def record(self, row: dict, spans: list[dict]) -> None:
@@ -298,6 +339,25 @@ class TrainingRun:
             sentence += f"; if it stops here again, delete {last} to resume from the save before"
         log.error(sentence)
         return sentence
+
+
+def kl_pre_post(
+    model: nn.Module, groups: Sequence[Group], config: TrainConfig, ranks: Ranks, engine: Engine
+) -> dict[str, float]:
+    """How far the step moved the policy, on its own rollouts: from the sampler's record."""
+    rollouts = [[rollout] for group in groups if group.live for rollout in group.rollouts]
+    own = [rollout for (rollout,) in ranks.own_parts(rollouts)]
+    moved = torch.zeros(0)  # (N,) of this rank's sampled tokens
+    with ranks.whole(model):
+        if own:
+            batch = make_batch(own, next(model.parameters()).device)
+            moved = batch.old_logprobs - frozen_logprobs(model, batch, config, engine)  # (B, T)
+            moved = moved[batch.mask.bool()].double()
+    sums = ranks.exchange((moved.numel(), float(moved.sum()), float(moved.square().sum())))
+    tokens, first, second = map(sum, zip(*sums, strict=True))
+    if not tokens:
+        return {}
+    return {"kl_pre_post_v1": first / tokens, "kl_pre_post_v2": 0.5 * second / tokens}
 
 
 def eval_metrics(name: str, groups: Sequence[Group]) -> dict[str, float]:

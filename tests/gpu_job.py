@@ -17,7 +17,7 @@ from reasoning_from_scratch.device import parity_problem
 from reasoning_from_scratch.evaluation import evaluate
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.sampling import generate, stream
-from reasoning_from_scratch.trainer import train
+from reasoning_from_scratch.training import train
 
 PROMPTS = [[5, 6, 7], [8, 9, 10, 11], [5, 6, 7, 8, 9]]
 RUNS = {

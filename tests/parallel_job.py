@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from toy import toy_config, toy_world
 
-from reasoning_from_scratch import rollouts, trainer
+from reasoning_from_scratch import rollouts, training, training_run
 from reasoning_from_scratch.cli import guarded
 from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.run_start import resumed_config
@@ -48,11 +48,11 @@ def run_job(job: dict, scratch: Path) -> None:
         changes |= job.get("rank 1", {})
     resume = job.get("resume")
     asked = resumed_config(folder, **changes) if resume else job_config(folder, **changes)
-    rollout_metrics, trainer.rollout_metrics = trainer.rollout_metrics, noting
+    rollout_metrics, training_run.rollout_metrics = training_run.rollout_metrics, noting
     try:
-        result = trainer.train(asked, quiet=True, **toy_world(scratch))
+        result = training.train(asked, quiet=True, **toy_world(scratch))
     finally:
-        trainer.rollout_metrics = rollout_metrics
+        training_run.rollout_metrics = rollout_metrics
     if result.writes:
         told = {"sampled": sampled, "stopped": result.stopped, "rows": len(result.rows)}
         Path(f"{folder}.json").write_text(json.dumps(told))

@@ -15,6 +15,7 @@ import pytest
 import torch
 from small_model import PROMPTS, small_model
 
+from reasoning_from_scratch import trainer
 from reasoning_from_scratch.config import TrainConfig, resolved
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.lora import add_lora
@@ -25,7 +26,7 @@ from reasoning_from_scratch.rewards import total_reward
 from reasoning_from_scratch.rollouts import Group, Rollout
 from reasoning_from_scratch.run_start import configure
 from reasoning_from_scratch.sampling import generate
-from reasoning_from_scratch.trainer import chosen_groups, set_advantages, update_policy
+from reasoning_from_scratch.trainer import chosen_groups, set_advantages, train_step
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 CUTS = {"whole": {}, "top_p": {"top_p": 0.9}, "top_k": {"top_k": 5}}
@@ -256,7 +257,7 @@ def mismatch(recipe, dtype, cut, update, kl):
     start = copy.deepcopy(model)
     reference = reference_policy(dtype) if config.kl != "none" else None
     optimizer = Recorder(model)
-    metrics = update_policy(model, optimizer, groups, config, 1.0, reference)
+    metrics = train_step(model, optimizer, groups, config, 1.0, reference)
     size = math.ceil(len(groups) / config.num_substeps)
     shares = [groups[i : i + size] for i in range(0, len(groups), size)] * config.epochs
     assert len(optimizer.found) == len(shares)
@@ -301,7 +302,7 @@ def test_on_policy_every_ratio_is_exactly_1_and_nothing_is_clipped(recipe, dtype
     config = combination(recipe, cut, "once", "own")
     groups = sampled(config, dtype)
     model = copy.deepcopy(policy(dtype))
-    metrics = update_policy(model, Recorder(model), groups, config, 1.0, reference_policy(dtype))
+    metrics = train_step(model, Recorder(model), groups, config, 1.0, reference_policy(dtype))
     assert metrics["optim/clip_frac"] == 0
     assert metrics["optim/ratio_mean"] == metrics["optim/ratio_max"] == 1
 
@@ -309,18 +310,16 @@ def test_on_policy_every_ratio_is_exactly_1_and_nothing_is_clipped(recipe, dtype
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_with_more_updates_the_first_pass_is_still_exactly_1(dtype, monkeypatch):
     """The start is then a pass of its own: it gives the same bits as the training pass."""
-    from reasoning_from_scratch import gradients
-
     seen = []
 
-    def watched(logprobs, *given, start_logprobs, original=gradients.policy_loss, **named):
+    def watched(logprobs, *given, start_logprobs, original=trainer.policy_loss, **named):
         seen.append(torch.equal(logprobs, start_logprobs))
         return original(logprobs, *given, start_logprobs=start_logprobs, **named)
 
-    monkeypatch.setattr(gradients, "policy_loss", watched)
+    monkeypatch.setattr(trainer, "policy_loss", watched)
     config = combination("grpo", "top_p", "epochs", "own")
     model = copy.deepcopy(policy(dtype))
-    update_policy(model, Recorder(model), sampled(config, dtype), config, 1.0)
+    train_step(model, Recorder(model), sampled(config, dtype), config, 1.0)
     assert all(seen[: len(seen) // 2]) and not any(seen[len(seen) // 2 :])
 
 

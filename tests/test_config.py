@@ -16,7 +16,7 @@ from reasoning_from_scratch.recipes import RECIPES
 from reasoning_from_scratch.run_folder import RunFolder
 from reasoning_from_scratch.run_start import configure
 from reasoning_from_scratch.train_command import last_value, parse_flags
-from reasoning_from_scratch.trainer import train
+from reasoning_from_scratch.training import train
 
 
 @pytest.mark.parametrize("changes, says", [

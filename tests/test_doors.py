@@ -22,14 +22,15 @@ from reasoning_from_scratch.chat_rl import (
 )
 from reasoning_from_scratch.config import resolved
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.gradients import accumulate_gradient, prepared_part
+from reasoning_from_scratch.gradients import prepared_part
 from reasoning_from_scratch.json_files import read_lines
 from reasoning_from_scratch.recipes import LOSS_FNS, RECIPES
 from reasoning_from_scratch.rollouts import reward_groups, sample_groups
 from reasoning_from_scratch.run_start import configure
 from reasoning_from_scratch.sampling import Sample
 from reasoning_from_scratch.train_command import parse_flags
-from reasoning_from_scratch.trainer import set_advantages, train
+from reasoning_from_scratch.trainer import backward, set_advantages
+from reasoning_from_scratch.training import train
 
 CHAPTER = Path(__file__).parents[1] / "ch07"
 SMALL = ["--groups_per_batch", "2", "--group_size", "3", "--max_tokens", "6", "--steps", "2"]
@@ -80,16 +81,16 @@ def test_rl_loop_has_the_gradient_of_the_library(tmp_path):
         for rollout in group.rollouts:
             rollout.reward = float(len(set(rollout.response_ids)) % 2)
     set_advantages(groups, config)
-    part = prepared_part(model, None, groups, config, torch.device("cpu"))
-    accumulate_gradient(model, part, config)
+    part = prepared_part(model, None, groups, config)
+    backward(model, part, config)
     expected = [parameter.grad.clone() for parameter in model.parameters()]
     model.zero_grad()
-    backward = runpy.run_path(str(CHAPTER / "rl_loop.py"))["backward"]
+    rl_loop_backward = runpy.run_path(str(CHAPTER / "rl_loop.py"))["backward"]
     for group in groups:
         samples = [Sample(r.response_ids, r.logprobs) for r in group.rollouts]
         rewards = torch.tensor(group.rewards)
         if len(set(group.rewards)) > 1:
-            backward(model, group.rollouts[0].prompt_ids, samples, rewards - rewards.mean())
+            rl_loop_backward(model, group.rollouts[0].prompt_ids, samples, rewards - rewards.mean())
     for parameter, gradient in zip(model.parameters(), expected, strict=True):
         torch.testing.assert_close(parameter.grad, gradient, rtol=1e-4, atol=1e-6)
 
@@ -113,7 +114,8 @@ def test_rl_basic_runs_and_prints_the_documented_metrics(run, flags, monkeypatch
 
 def test_tinkers_losses_are_sums_with_their_bounds():
     ppo, cispo = ({"clip_low": low, "clip_high": high} for low, high in ((0.8, 1.2), (0.0, 4.0)))
-    expected = {"importance_sampling": {}, "ppo": ppo, "cispo": cispo, "dro": {"dro_beta": 0.05}}
+    expected = {"importance_sampling": {}, "ppo": ppo, "cispo": cispo,
+                "dro": {"dro_beta": 0.05}}
     assert LOSS_FNS == expected
     for name, bounds in expected.items():
         for recipe in RECIPES:

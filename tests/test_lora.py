@@ -23,7 +23,7 @@ from reasoning_from_scratch.lora import (
 )
 from reasoning_from_scratch.optim import batch_learning_rate, lora_learning_rate
 from reasoning_from_scratch.run_start import resumed_config
-from reasoning_from_scratch.trainer import train
+from reasoning_from_scratch.training import train
 from reasoning_from_scratch.weights import load_state
 
 IDS = torch.randint(0, 13, (3, 9), generator=torch.Generator().manual_seed(0))

@@ -25,7 +25,7 @@ from reasoning_from_scratch.memory import (
     return_freed_memory,
 )
 from reasoning_from_scratch.optim import AdamW
-from reasoning_from_scratch.trainer import train
+from reasoning_from_scratch.training import train
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,7 @@ from reasoning_from_scratch.metrics import (
 )
 from reasoning_from_scratch.metrics_table import METRICS, metrics_glossary
 from reasoning_from_scratch.rollouts import Group
-from reasoning_from_scratch.trainer import train
+from reasoning_from_scratch.training import train
 
 
 def group(*rewards):

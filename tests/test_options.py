@@ -15,7 +15,7 @@ from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.run_start import configure, resumed_config
 from reasoning_from_scratch.tensor_files import load_state
 from reasoning_from_scratch.train_command import parse_flags
-from reasoning_from_scratch.trainer import train
+from reasoning_from_scratch.training import train
 from reasoning_from_scratch.weights import save_hf_folder
 
 # What by its nature changes no result. NOT_HERE: other tests run it, because of what it needs.

@@ -25,7 +25,7 @@ from reasoning_from_scratch.own_task import (
 from reasoning_from_scratch.problems import Problem, load_problems
 from reasoning_from_scratch.rollouts import Rollout
 from reasoning_from_scratch.train_command import told_end
-from reasoning_from_scratch.trainer import train
+from reasoning_from_scratch.training import train
 
 PROBLEM = Problem("own/0", "What is 1 + 1?\x1b[2J", "2")
 needs_timer = pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timer signals here")

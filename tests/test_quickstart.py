@@ -7,7 +7,7 @@ from toy import toy_model, toy_problems, toy_tokenizer
 from reasoning_from_scratch import quickstart as module
 from reasoning_from_scratch.json_files import read_lines
 from reasoning_from_scratch.quickstart import QuickstartOptions, quickstart
-from reasoning_from_scratch.trainer import train
+from reasoning_from_scratch.training import train
 from reasoning_from_scratch.weights import load_model_and_tokenizer, shipped_checkpoint
 
 
@@ -45,7 +45,7 @@ def test_interrupted_quickstart_says_how_to_go_on(small, tmp_path, capsys, monke
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("reasoning_from_scratch.trainer.update_policy", interrupted)
+    monkeypatch.setattr("reasoning_from_scratch.training.train_step", interrupted)
     assert quickstart(QuickstartOptions(log_path=str(tmp_path / "run"))) == 130
     assert "rfs train --resume" in capsys.readouterr().out
 

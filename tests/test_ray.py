@@ -23,7 +23,7 @@ from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.lora import add_lora
 from reasoning_from_scratch.ray_rollouts import Samplers, equal_parts
 from reasoning_from_scratch.rollouts import on_policy_rollouts
-from reasoning_from_scratch.trainer import train
+from reasoning_from_scratch.training import train
 
 # A reward that random models have in some rollouts of most groups.
 REWARD = """

@@ -16,7 +16,7 @@ from reasoning_from_scratch.interrupts import Interrupts
 from reasoning_from_scratch.json_files import read_lines
 from reasoning_from_scratch.run_folder import RunFolder
 from reasoning_from_scratch.run_start import resumed_config
-from reasoning_from_scratch.trainer import train
+from reasoning_from_scratch.training import train
 
 HERE = Path(__file__).parent
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(HERE.parent)}
@@ -63,7 +63,7 @@ def test_killed_before_the_first_save_starts_again(tmp_path):
 def test_ctrl_c_saves_and_the_run_goes_on(tmp_path, monkeypatch):
     """Wherever it comes: in sampling and in the gradient at once, in an update after it."""
     whole = train(toy_config(tmp_path / "whole", steps=5), quiet=True, **toy_world(tmp_path))
-    places = {"rollouts.sample_groups": 2, "trainer.accumulate_gradient": 2,
+    places = {"rollouts.sample_groups": 2, "trainer.backward": 2,
               "optim.AdamW._updated": 1}  # fmt: skip
     for place, steps in places.items():
         press_at(place, 3, monkeypatch)

@@ -18,7 +18,7 @@ from reasoning_from_scratch.json_files import finite, read_lines
 from reasoning_from_scratch.metrics import CSV_COLUMNS
 from reasoning_from_scratch.run_folder import NEEDED, RunFolder
 from reasoning_from_scratch.run_start import resumed_config
-from reasoning_from_scratch.trainer import train
+from reasoning_from_scratch.training import train
 from reasoning_from_scratch.weights import load_model_and_tokenizer, load_state
 
 ALWAYS = """step progress/batch progress/done_frac optim/lr optim/loss optim/grad_norm optim/entropy

@@ -15,7 +15,7 @@ from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.json_files import as_lines, read_lines
 from reasoning_from_scratch.run_start import configure, resumed_config
 from reasoning_from_scratch.saved_models import evaluations, which_weights
-from reasoning_from_scratch.trainer import train
+from reasoning_from_scratch.training import train
 from reasoning_from_scratch.weights import (
     load_model_and_tokenizer,
     load_state,

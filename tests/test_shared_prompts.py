@@ -2,17 +2,14 @@
 
 import pytest
 import torch
-import torch.nn.functional as F
 from toy import toy_model
 
-from reasoning_from_scratch import gradients
-from reasoning_from_scratch.config import TrainConfig
-from reasoning_from_scratch.logprobs import token_logprobs
+from reasoning_from_scratch.logprobs import padded_logprobs
 from reasoning_from_scratch.memory import checkpoint_blocks
 from reasoning_from_scratch.rollouts import Rollout, make_batch
-from reasoning_from_scratch.shared_prompts import attention_rows, shared_prompts
+from reasoning_from_scratch.shared_prompts import attention_rows, packed_logprobs, shared_prompts
 
-CONFIG = TrainConfig(temperature=0.8)
+TEMPERATURE = 0.8
 
 
 def batch_of(*rollouts):
@@ -32,15 +29,6 @@ def random_batch(seed=0):
     return batch_of(*[(prompts[i % 3], numbers(n)) for i, n in enumerate(lengths)])
 
 
-def padded_logprobs(model, batch):
-    """The plain way: every row with its prompt, padded to the longest."""
-    hidden = model.hidden_states(batch.token_ids[:, :-1])
-    logprobs, _ = token_logprobs(
-        hidden, model.out_head.weight, batch.token_ids[:, 1:], batch.mask[:, 1:], CONFIG.temperature
-    )
-    return F.pad(logprobs, (1, 0))
-
-
 def gradient(model, logprobs, batch):
     weights = torch.linspace(-1, 1, batch.mask.numel()).view(batch.mask.shape)
     model.zero_grad()
@@ -51,11 +39,11 @@ def gradient(model, logprobs, batch):
 @pytest.mark.parametrize("checkpointing", [False, True])
 def test_the_same_log_probabilities_and_gradients(checkpointing):
     model, batch = toy_model(tie_embeddings=True), random_batch()
-    expected = padded_logprobs(model, batch)
+    expected = padded_logprobs(model, batch, TEMPERATURE)
     expected_gradient = gradient(model, expected, batch)
     if checkpointing:
         checkpoint_blocks(model)
-    found = gradients.batch_logprobs(model, batch, CONFIG)
+    found = packed_logprobs(model, batch, TEMPERATURE)
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
     assert (found[batch.mask == 0] == 0).all()
     difference = gradient(model, found, batch) - expected_gradient
@@ -117,7 +105,7 @@ def test_a_batch_without_a_sampled_token():
     """A rank that has nothing left to do passes a row along, with an empty mask."""
     model, batch = toy_model(), random_batch()
     batch.mask.zero_()
-    found = gradients.batch_logprobs(model, batch, CONFIG)
+    found = packed_logprobs(model, batch, TEMPERATURE)
     assert not found.any()
     found.sum().backward()
     assert all(p.grad is None or not p.grad.any() for p in model.parameters())

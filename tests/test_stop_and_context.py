@@ -19,7 +19,7 @@ from reasoning_from_scratch.report.probes import record_probes
 from reasoning_from_scratch.rollouts import sample_groups
 from reasoning_from_scratch.sampling import BURST, generate, stream
 from reasoning_from_scratch.tokenizer import stop_ids_of
-from reasoning_from_scratch.trainer import train
+from reasoning_from_scratch.training import train
 from reasoning_from_scratch.weights import (
     load_model_and_tokenizer,
     load_tokenizer_only,

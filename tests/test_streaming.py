@@ -4,14 +4,18 @@ import pytest
 import torch
 from toy import toy_config, toy_model, toy_problems, toy_world
 
-from reasoning_from_scratch import rollouts, trainer
+from reasoning_from_scratch import rollouts, streaming
 from reasoning_from_scratch.clock import Clock
-from reasoning_from_scratch.config import replaced, resolved
+from reasoning_from_scratch.config import resolved
 from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.gradients import PLAIN
 from reasoning_from_scratch.optim import AdamW
+from reasoning_from_scratch.parallel import ALONE
 from reasoning_from_scratch.rollouts import reward_groups, sample_groups
 from reasoning_from_scratch.streaming import Stream
-from reasoning_from_scratch.trainer import set_advantages, train, update_policy
+from reasoning_from_scratch.trainer import set_advantages, train_step
+from reasoning_from_scratch.training import train
+from reasoning_from_scratch.training_run import kl_pre_post
 
 
 def letters(groups, config, tokenizer):
@@ -55,25 +59,27 @@ def test_training_starts_before_sampling_ends(tmp_path, monkeypatch):
         events.append("sampled")
         return original(*args, **kwargs)
 
-    def trained(*args, original=trainer.accumulate_gradient, **kwargs):
+    def trained(*args, original=streaming.backward, **kwargs):
         events.append("trained")
         return original(*args, **kwargs)
 
     monkeypatch.setattr(rollouts, "as_group", sampled)
-    monkeypatch.setattr(trainer, "accumulate_gradient", trained)
+    monkeypatch.setattr(streaming, "backward", trained)
     run(tmp_path, "run", monkeypatch, num_minibatches=3, sample_rows=8)
     first = events[: 6 + 3]  # one step
     assert sorted(first) == ["sampled"] * 6 + ["trained"] * 3
     assert first.index("trained") == 2, "as soon as two groups are there"
 
 
-def test_a_last_part_that_is_not_full_is_trained_on_and_nothing_waits():
+def test_a_last_part_that_is_not_full_is_trained_on_and_nothing_waits(tmp_path, monkeypatch):
     given = []
-    stream = Stream(3, lambda groups: given.append(list(groups)) or [])
+    monkeypatch.setattr(streaming, "set_advantages", lambda groups, _: given.append(list(groups)))
+    monkeypatch.setattr(streaming, "prepared_part", lambda *_: None)
+    stream = Stream(3, toy_model(), resolved(toy_config(tmp_path)))
     for group in range(8):
         stream.add(group)
     assert given == [[0, 1, 2], [3, 4, 5]]
-    stream.finish(AdamW(toy_model()), 1.0)
+    stream.flush()
     assert given == [[0, 1, 2], [3, 4, 5], [6, 7]] and stream.waiting == []
 
 
@@ -105,7 +111,7 @@ def test_time_inside_of_sampling_is_not_counted_as_sampling():
     assert clock.seconds("sampling") == 7.0 and clock.seconds("train") == 4.0
 
 
-def test_post_kl_is_what_one_update_did(tmp_path):
+def test_post_kl_is_what_one_update_did(tmp_path, monkeypatch):
     """Zero without an update; with one, the mean log-ratio of the samples under both policies."""
     world = toy_world(tmp_path)
     config = resolved(toy_config(tmp_path, compute_post_kl=True))
@@ -113,9 +119,15 @@ def test_post_kl_is_what_one_update_did(tmp_path):
     reward_groups(groups, config, world["tokenizer"])
     letters(groups, config, None)
     set_advantages(groups, config)
-    still = update_policy(world["model"], AdamW(world["model"]), groups, config, lr=0.0)
+    model = world["model"]
+
+    def measured(lr: float) -> dict[str, float]:
+        train_step(model, AdamW(model), groups, config, lr)
+        return kl_pre_post(model, groups, config, ALONE, PLAIN)
+
+    still = measured(lr=0.0)
     assert abs(still["kl_pre_post_v1"]) < 1e-6 and still["kl_pre_post_v2"] < 1e-9
-    moved = update_policy(world["model"], AdamW(world["model"]), groups, config, lr=1e-3)
+    moved = measured(lr=1e-3)
     live = [r for group in groups if group.live for r in group.rollouts]
     differences = []
     for rollout in live:
@@ -129,6 +141,7 @@ def test_post_kl_is_what_one_update_did(tmp_path):
     assert moved["kl_pre_post_v1"] == pytest.approx(expected.mean().item(), abs=1e-6)
     assert moved["kl_pre_post_v2"] == pytest.approx((expected**2).mean().item() / 2, rel=1e-4)
     assert moved["kl_pre_post_v2"] > 1e-6
-    off = update_policy(world["model"], AdamW(world["model"]), groups,
-                        replaced(config, compute_post_kl=False), lr=0.0)  # fmt: skip
-    assert "kl_pre_post_v1" not in off
+    on, off = (run(tmp_path, f"run {asked}", monkeypatch, compute_post_kl=asked)
+               for asked in (True, False))  # fmt: skip
+    assert all("kl_pre_post_v1" in row for row in on.rows)
+    assert not any("kl_pre_post_v1" in row for row in off.rows)

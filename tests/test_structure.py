@@ -20,11 +20,10 @@ ORDER = """
     optim muon lora
     rollouts shared_prompts async_rollouts ray_start ray_sampler ray_rollouts
     scores answer_file evaluation
-    config_checks recipes void_options config metrics metrics_table
-    run_folder checkpoints health progress tracker report
-    plots memory preflight interrupts parallel sharding torchrun training_run
-    run_origin run_start
-    streaming gradients trainer
+    config_checks recipes void_options config metrics metrics_table gradients trainer streaming
+    run_folder checkpoints health progress interrupts tracker report
+    plots memory preflight parallel sharding torchrun training_run
+    run_origin run_start training
     train_command compare quickstart
     tiny_pretrain tiny_report doctor chat notebook cli chat_rl
     ch02 ch03 ch04 ch05 ch06 ch07

@@ -13,7 +13,7 @@ from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.json_files import read_lines
 from reasoning_from_scratch.progress import Progress, clock_time, summary
 from reasoning_from_scratch.run_start import resumed_config
-from reasoning_from_scratch.trainer import train
+from reasoning_from_scratch.training import train
 
 SMALL = ["--steps", "2", "--problems-per-step", "2", "--rollouts", "4", "--max-new-tokens", "2",
          "--device", "cpu"]  # fmt: skip

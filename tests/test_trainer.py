@@ -9,24 +9,22 @@ from toy import toy_config, toy_model, toy_problems, toy_world
 
 from reasoning_from_scratch import ch06
 from reasoning_from_scratch.config import replaced, resolved
-from reasoning_from_scratch.gradients import (
-    accumulate_gradient,
-    batch_logprobs,
-    frozen_logprobs,
-    prepared_part,
-)
+from reasoning_from_scratch.gradients import frozen_logprobs, prepared_part
+from reasoning_from_scratch.logprobs import padded_logprobs
 from reasoning_from_scratch.losses import policy_loss
 from reasoning_from_scratch.optim import AdamW
 from reasoning_from_scratch.recipes import RECIPES
 from reasoning_from_scratch.rollouts import Group, Rollout, make_batch, reward_groups, sample_groups
 from reasoning_from_scratch.run_start import configure
+from reasoning_from_scratch.shared_prompts import packed_logprobs
 from reasoning_from_scratch.trainer import (
+    backward,
     chosen_groups,
+    equal_shares,
     set_advantages,
-    substep_shares,
-    train,
-    update_policy,
+    train_step,
 )
+from reasoning_from_scratch.training import train
 
 
 @pytest.fixture
@@ -62,11 +60,11 @@ def test_micro_batches_give_the_gradient_of_one_batch(world, tmp_path, aggregate
     config = resolved(toy_config(tmp_path, aggregate=aggregate, kl="k3", kl_coef=0.1))
     model, reference = world["model"], toy_model(seed=1)
     groups = sampled(world, config)
-    part = prepared_part(model, reference, groups, config, torch.device("cpu"))
     found = []
     for budget in (10**9, tokens):
         model.zero_grad()
-        accumulate_gradient(model, part, replaced(config, micro_batch_tokens=budget))
+        asked = replaced(config, micro_batch_tokens=budget)
+        backward(model, prepared_part(model, reference, groups, asked), asked)
         found.append(gradients(model))
     whole, split = found
     assert whole.norm() > 0
@@ -81,9 +79,9 @@ def test_dropping_uniform_groups_changes_nothing_but_the_time(world, tmp_path):
     for drop in (True, False):
         world["model"].zero_grad()
         asked = replaced(config, drop_uniform_groups=drop)
-        part = prepared_part(world["model"], None, groups, asked, torch.device("cpu"))
-        assert len(part.batch) == 8 * sum(group.live or not drop for group in groups)
-        accumulate_gradient(world["model"], part, asked)
+        part = prepared_part(world["model"], None, groups, asked)
+        assert sum(map(len, part.batches)) == 8 * sum(group.live or not drop for group in groups)
+        backward(world["model"], part, asked)
         found.append(gradients(world["model"]))
     torch.testing.assert_close(found[0], found[1], rtol=1e-5, atol=1e-7)
 
@@ -97,7 +95,7 @@ def test_dropping_uniform_groups_leaves_their_kl(world, tmp_path, kl):
     found = []
     for drop in (True, False):
         model = toy_model()
-        metrics = update_policy(model, SumOfGradients(model), groups,
+        metrics = train_step(model, SumOfGradients(model), groups,
                                 replaced(config, drop_uniform_groups=drop), 1e-3,
                                 toy_model(seed=1))  # fmt: skip
         found.append((metrics["optim/kl_loss"], metrics["kl_policy_base"], gradients(model)))
@@ -114,11 +112,11 @@ def test_a_step_without_signal_still_feels_its_kl(world, tmp_path, kl):
         for rollout in group.rollouts:
             rollout.advantage = rollout.reward = 0.0
     model = toy_model()
-    metrics = update_policy(model, SumOfGradients(model), groups, config, 1e-3, toy_model(seed=1))
+    metrics = train_step(model, SumOfGradients(model), groups, config, 1e-3, toy_model(seed=1))
     assert metrics["optim/updates"] == 1 and metrics["kl_policy_base"] > 0
     assert gradients(model).norm() > 0
     off = replaced(config, kl="none", kl_coef=0.0)
-    assert update_policy(model, SumOfGradients(model), groups, off, 1e-3)["optim/updates"] == 0
+    assert train_step(model, SumOfGradients(model), groups, off, 1e-3)["optim/updates"] == 0
 
 
 def test_bfloat16_gradients_of_many_micro_batches_are_added_up_in_float32(world, tmp_path):
@@ -127,15 +125,14 @@ def test_bfloat16_gradients_of_many_micro_batches_are_added_up_in_float32(world,
     config = resolved(toy_config(tmp_path, aggregate="token", micro_batch_tokens=1))
     groups = sampled(world, config)
     model = toy_model().bfloat16()
-    part = prepared_part(model, None, groups, replaced(config, drop_uniform_groups=False),
-                         torch.device("cpu"))  # fmt: skip
+    part = prepared_part(model, None, groups, replaced(config, drop_uniform_groups=False))
     exact = torch.zeros(sum(p.numel() for p in model.parameters()), dtype=torch.float64)
-    for row in range(len(part.batch)):
+    for batch in part.batches:
         model.zero_grad()
-        accumulate_gradient(model, replace(part, batch=part.batch.rows([row])), config)
+        backward(model, replace(part, batches=[batch]), config)
         exact += gradients(model).double()
     model.zero_grad()
-    assert len(accumulate_gradient(model, part, config)) == len(part.batch) == 64
+    assert len(backward(model, part, config)) == len(part.batches) == 64
     assert all(p.grad.dtype == torch.bfloat16 for p in model.parameters())
     assert (gradients(model).double() - exact).norm() <= 2e-3 * exact.norm()
 
@@ -159,8 +156,8 @@ def test_order_of_rollouts_does_not_matter(world, tmp_path):
     found = []
     for order in (groups, groups[::-1]):
         world["model"].zero_grad()
-        part = prepared_part(world["model"], None, order, config, torch.device("cpu"))
-        accumulate_gradient(world["model"], part, config)
+        part = prepared_part(world["model"], None, order, config)
+        backward(world["model"], part, config)
         found.append(gradients(world["model"]))
     assert (found[0] - found[1]).norm() <= 1e-6 * found[0].norm()
 
@@ -168,12 +165,12 @@ def test_order_of_rollouts_does_not_matter(world, tmp_path):
 def test_padding_is_never_read(world, tmp_path):
     config = resolved(toy_config(tmp_path))
     groups = sampled(world, config)
-    part = prepared_part(world["model"], None, groups, config, torch.device("cpu"))
-    before = batch_logprobs(world["model"], part.batch, config)
-    width = part.batch.token_ids.shape[1]
-    padding = torch.arange(width) >= part.batch.lengths[:, None]  # (B, T)
-    noisy = replace(part.batch, token_ids=part.batch.token_ids.masked_fill(padding, 39))
-    assert torch.equal(before, batch_logprobs(world["model"], noisy, config))
+    batch = make_batch([rollout for group in groups for rollout in group.rollouts])
+    padding = torch.arange(batch.token_ids.shape[1]) >= batch.lengths[:, None]  # (B, T)
+    noisy = replace(batch, token_ids=batch.token_ids.masked_fill(padding, 39))
+    for training_pass in (padded_logprobs, packed_logprobs):
+        before = training_pass(world["model"], batch)
+        assert torch.equal(before, training_pass(world["model"], noisy))
 
 
 # ---- sampler and trainer
@@ -197,7 +194,7 @@ def test_trainer_computes_the_log_probabilities_that_the_sampler_recorded(
 def test_gap_between_sampler_and_trainer_is_logged_and_tiny(world, tmp_path):
     config = resolved(toy_config(tmp_path))
     groups = sampled(world, config)
-    metrics = update_policy(
+    metrics = train_step(
         world["model"], fresh_optimizer(world["model"]), groups, config, lr=1e-3
     )
     assert abs(metrics["optim/kl_sample_train_v1"]) < 1e-6
@@ -221,9 +218,10 @@ def test_the_engine_computes_what_chapter_6_computes(world, tmp_path, monkeypatc
     plain["loss_tensor"].backward()
     expected = gradients(world["model"])
     world["model"].zero_grad()
-    part = prepared_part(world["model"], None, groups, config, torch.device("cpu"))
-    sums = accumulate_gradient(world["model"], part, config)
-    assert part.batch.advantages.tolist() == pytest.approx(plain["advantages"], abs=1e-6)
+    part = prepared_part(world["model"], None, groups, config)
+    sums = backward(world["model"], part, config)
+    (batch,) = part.batches
+    assert batch.advantages.tolist() == pytest.approx(plain["advantages"], abs=1e-6)
     assert sum(float(s["loss"]) for s in sums) == pytest.approx(plain["loss"], rel=1e-5)
     assert (gradients(world["model"]) - expected).norm() <= 1e-5 * expected.norm()
 
@@ -235,14 +233,14 @@ def test_without_a_signal_nothing_moves(world, tmp_path):
     """Momentum included: a first update fills it, a step of uniform groups must not use it."""
     config, model = resolved(toy_config(tmp_path)), world["model"]
     optimizer = fresh_optimizer(model)
-    update_policy(model, optimizer, sampled(world, config), config, lr=1e-2)
+    train_step(model, optimizer, sampled(world, config), config, lr=1e-2)
     before = [p.clone() for p in model.parameters()]
     groups = sampled(world, config)
     for group in groups:
         for rollout in group.rollouts:
             rollout.reward = 0.1
     set_advantages(groups, config)
-    metrics = update_policy(model, optimizer, groups, config, lr=1e-2)
+    metrics = train_step(model, optimizer, groups, config, lr=1e-2)
     assert metrics["optim/updates"] == 0 and metrics["optim/kl_sample_train_v1"] is None
     assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
 
@@ -252,9 +250,8 @@ def test_non_finite_loss_skips_the_update(world, tmp_path):
     model, groups = world["model"], sampled(world, config)
     live = next(group for group in groups if group.live)
     live.rollouts[0].logprobs[0] = -math.inf
-    live.rollouts[0].advantage = -1.0
     before = [p.clone() for p in model.parameters()]
-    metrics = update_policy(model, fresh_optimizer(model), groups, config, lr=1e-2)
+    metrics = train_step(model, fresh_optimizer(model), groups, config, lr=1e-2)
     assert metrics["optim/nonfinite"] == 1 and metrics["optim/updates"] == 0
     assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
     assert all(p.grad is None for p in model.parameters())
@@ -265,7 +262,7 @@ def test_several_non_finite_steps_end_the_run(world, tmp_path, monkeypatch):
         loss, sums = policy_loss(*given, **named)
         return loss * math.nan, sums | {"loss": loss.detach() * math.nan}
 
-    monkeypatch.setattr("reasoning_from_scratch.gradients.policy_loss", broken)
+    monkeypatch.setattr("reasoning_from_scratch.trainer.policy_loss", broken)
     monkeypatch.setattr(
         "reasoning_from_scratch.rollouts.total_reward", lambda parts, *_: next(rewards)
     )
@@ -324,15 +321,15 @@ def test_gdpo_by_hand_with_conditional_format_and_a_length_penalty(conditional, 
 
 
 def test_substeps_split_whole_groups():
-    assert substep_shares(list("abcdef"), 3) == [["a", "b"], ["c", "d"], ["e", "f"]]
-    assert substep_shares(list("abc"), 2) == [["a", "b"], ["c"]]
-    assert substep_shares([], 2) == []
+    assert equal_shares(list("abcdef"), 3) == [["a", "b"], ["c", "d"], ["e", "f"]]
+    assert equal_shares(list("abc"), 2) == [["a", "b"], ["c"]]
+    assert equal_shares([], 2) == []
 
 
 def test_epochs_and_substeps_take_their_steps(world, tmp_path):
     config = resolved(toy_config(tmp_path, epochs=3, num_substeps=2, problems_per_step=8))
     optimizer = fresh_optimizer(world["model"])
-    metrics = update_policy(world["model"], optimizer, sampled(world, config), config, lr=1e-2)
+    metrics = train_step(world["model"], optimizer, sampled(world, config), config, lr=1e-2)
     assert metrics["optim/updates"] == optimizer.updates == 6
     assert metrics["optim/ratio_max"] > 1.001  # later passes see a moved policy
     assert metrics["optim/kl_sample_train_v2"] < 1e-6  # the first pass does not

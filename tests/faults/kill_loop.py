@@ -27,7 +27,7 @@ from reasoning_from_scratch.cli import guarded
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.recipes import get_recipe
 from reasoning_from_scratch.run_start import resumed_config
-from reasoning_from_scratch.trainer import train
+from reasoning_from_scratch.training import train
 
 STEPS = 10
 KINDS = {

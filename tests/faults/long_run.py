@@ -19,7 +19,7 @@ from toy import toy_config, toy_world
 from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.json_files import append, read_lines
 from reasoning_from_scratch.run_folder import RunFolder
-from reasoning_from_scratch.trainer import train
+from reasoning_from_scratch.training import train
 
 KEPT = {"save_every": 50, "keep_last": 2, "rolling_every": 20}
 

@@ -14,7 +14,7 @@ from faults.whole import kind_of, lines, timeless
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.run_folder import RunFolder
 from reasoning_from_scratch.run_start import resumed_config
-from reasoning_from_scratch.trainer import train
+from reasoning_from_scratch.training import train
 
 CRASHED_AT = 7
 # What the log says about a damaged file; other files are written anew, or are pages to look at.

@@ -17,7 +17,7 @@ from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.folder_lock import LOCK_FILE, OWNER_FILE, FolderLock
 from reasoning_from_scratch.run_folder import RunFolder
 from reasoning_from_scratch.run_start import resumed_config
-from reasoning_from_scratch.trainer import train
+from reasoning_from_scratch.training import train
 
 HERE = Path(__file__).parent
 
@@ -148,7 +148,7 @@ sys.path[:0] = [{str(HERE)!r}, {str(HERE.parent)!r}]
 import kill_loop
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.run_start import resumed_config
-from reasoning_from_scratch.trainer import train
+from reasoning_from_scratch.training import train
 from pathlib import Path
 scratch = Path({str(tmp_path / "scratch")!r})
 world = kill_loop.world(scratch)

@@ -24,7 +24,7 @@ from reasoning_from_scratch.progress import show_log
 from reasoning_from_scratch.quickstart import two_answers
 from reasoning_from_scratch.rewards import score_parts
 from reasoning_from_scratch.run_folder import log
-from reasoning_from_scratch.trainer import train
+from reasoning_from_scratch.training import train
 from reasoning_from_scratch.training_run import TrainingRun
 
 INJECTIONS = [

@@ -15,7 +15,7 @@ from faults.whole import check_whole, lines, same_runs
 from reasoning_from_scratch.checkpoints import Checkpoints
 from reasoning_from_scratch.run_folder import RunFolder
 from reasoning_from_scratch.run_start import resumed_config
-from reasoning_from_scratch.trainer import train
+from reasoning_from_scratch.training import train
 
 HERE = Path(__file__).parent
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(HERE.parents[1])}

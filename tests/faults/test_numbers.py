@@ -7,7 +7,7 @@ import pytest
 import torch
 from toy import toy_config, toy_model, toy_problems, toy_tokenizer, toy_world
 
-from reasoning_from_scratch import gradients, rollouts, trainer, training_run
+from reasoning_from_scratch import rollouts, trainer, training_run
 from reasoning_from_scratch.advantages import KINDS, advantages
 from reasoning_from_scratch.config import resolved
 from reasoning_from_scratch.distribution import sample_next_token, top_p_filter
@@ -20,7 +20,8 @@ from reasoning_from_scratch.rewards import score_parts
 from reasoning_from_scratch.rollouts import Group, Rollout, make_batch
 from reasoning_from_scratch.run_start import configure, resumed_config
 from reasoning_from_scratch.sampling import NotFinite, generate
-from reasoning_from_scratch.trainer import set_advantages, train, update_policy
+from reasoning_from_scratch.trainer import set_advantages, train_step
+from reasoning_from_scratch.training import train
 
 BAD = [math.nan, math.inf, -math.inf]
 
@@ -196,14 +197,14 @@ def test_a_verifier_that_pays_what_no_float32_holds(tmp_path, value):
 
 def test_a_loss_spike_of_a_million(tmp_path, monkeypatch):
     pay_for_letters(monkeypatch)
-    steps, original = iter(range(10**9)), gradients.policy_loss
+    steps, original = iter(range(10**9)), trainer.policy_loss
 
     def spiked(*given, **named):
         loss, sums = original(*given, **named)
         factor = 1e6 if next(steps) == 12 else 1.0
         return loss * factor, sums | {"loss": sums["loss"] * factor}
 
-    monkeypatch.setattr(gradients, "policy_loss", spiked)
+    monkeypatch.setattr(trainer, "policy_loss", spiked)
     config = toy_config(tmp_path / "run", steps=14, micro_batch_tokens=10**6, report_every=0)
     result = train(config, quiet=True, **toy_world(tmp_path))
     norms = [row["optim/grad_norm"] for row in result.rows]
@@ -227,23 +228,22 @@ def test_a_learning_rate_of_10(tmp_path, monkeypatch, recipe):
 
 
 def test_bad_advantages_and_logprobs_never_reach_the_weights(tmp_path):
-    """Every place where a number of a rollout enters the loss."""
-    config = resolved(toy_config(tmp_path, objective="importance_sampling"))  # reads the record
-    for name in ("logprobs", "advantage"):
+    """Where a number of a rollout enters the loss."""
+    config = resolved(toy_config(tmp_path, objective="importance_sampling"))
+    for name in ("logprobs", "reward"):
         for bad in BAD:
             model = toy_model()
             optimizer = trainer.AdamW(model)
             group = drawn_group(["a", "bb", "ccc", "d"])
-            set_advantages([group], config)
             if name == "logprobs":
                 group.rollouts[0].logprobs[0] = bad
             else:
-                group.rollouts[0].advantage = bad
+                group.rollouts[0].reward = bad
             before = weights(model)
-            update_policy(model, optimizer, [group], config, 1e-2)
+            train_step(model, optimizer, [group], config, 1e-2)
             assert weights(model).isfinite().all()
             assert all(state.isfinite().all() for state in optimizer.state.values())
-            if bad != math.inf or name == "advantage":  # a ratio of exp(-inf) = 0 is a number
+            if bad != math.inf or name == "reward":  # a ratio of exp(-inf) = 0 is a number
                 assert torch.equal(weights(model), before)
 
 
@@ -273,7 +273,7 @@ def test_empty_answers_and_those_of_only_end_of_text(tmp_path, recipe):
         rollout.kept = [[] for _ in rollout.response_ids] if config.keep_sampling_mask else None
     set_advantages([group], config)
     optimizer = trainer.AdamW(model)
-    found = update_policy(model, optimizer, [group], config, 1e-3, reference)
+    found = train_step(model, optimizer, [group], config, 1e-3, reference)
     assert found["optim/updates"] >= (not config.advantage_per_part)  # its parts are all equal
     assert found["optim/nonfinite"] == 0 and weights(model).isfinite().all()
     batch = make_batch(group.rollouts)
@@ -288,7 +288,7 @@ def test_nothing_but_empty_answers(tmp_path):
         rollout.response_ids, rollout.logprobs, rollout.entropies = [], [], []
     set_advantages([group], config)
     before = weights(model)
-    found = update_policy(model, trainer.AdamW(model), [group], config, 1e-3)
+    found = train_step(model, trainer.AdamW(model), [group], config, 1e-3)
     assert found["optim/loss"] == 0 and found["optim/nonfinite"] == 0
     assert torch.equal(weights(model), before)
 
