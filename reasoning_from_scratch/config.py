@@ -250,7 +250,6 @@ class TrainConfig:
 
     def check(self) -> None:
         """Raise a UserError for the first value that cannot work."""
-        check_kinds(self)
         check_sizes(self)
         check_choices(self)
 
@@ -275,6 +274,7 @@ def preset(model: str) -> dict[str, Any]:
 
 def resolved(config: TrainConfig) -> TrainConfig:
     """A checked copy in which every value that was left to the model's preset is filled in."""
+    check_kinds(config)
     values = preset(config.model)
     if is_own(config.problems):  # held-out problems of another task would measure nothing
         values = values | {"eval_problems": config.problems.rpartition(":")[0] + ":test_problems"}
@@ -282,9 +282,14 @@ def resolved(config: TrainConfig) -> TrainConfig:
         values = values | {"lr": lora_learning_rate(values["lr"])}
     values = values | {"eval_every": config.steps if asks_for_evaluation(config) else 0}
     config = filled(config, values)
+    before = filled(recipe_values(config.recipe, config.loss_fn), values)
+    if config.overlong_penalty == before.overlong_penalty:  # a recipe knows no limits
+        config = replaced(
+            config, overlong_penalty=min(config.overlong_penalty, config.max_new_tokens)
+        )
     config.check()
     if not config.resume:  # a resumed run's values were checked when it began
-        check_given(config, filled(recipe_values(config.recipe, config.loss_fn), values))
+        check_given(config, before)
     if config.smoke:
         config = replaced(config, **{k: min(v, getattr(config, k) or v) for k, v in SMOKE.items()})
     if config.length_constant is None:

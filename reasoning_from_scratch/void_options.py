@@ -70,8 +70,11 @@ NEEDS: tuple[tuple[str, Callable[..., bool], str], ...] = (
 
 
 def check_void(config, before) -> None:
-    """Refuse what `config` gives in vain; `before` is the same without what was given."""
+    """Refuse what `config` gives in vain; `before` is the same without what was given. A default
+    asks for nothing: it may be said to undo what a recipe brings along."""
+    default = type(config)()
     for name, holds, why in NEEDS:
         value = getattr(config, name)
-        if value != getattr(before, name) and not holds(config):
+        asked = value not in (getattr(before, name), getattr(default, name))
+        if asked and not holds(config):
             raise UserError(f"{flag(name)} {value} does nothing {why}")

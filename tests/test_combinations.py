@@ -32,7 +32,7 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 CUTS = {"whole": {}, "top_p": {"top_p": 0.9}, "top_k": {"top_k": 5}}
 UPDATES = {"once": {}, "epochs": {"epochs": 2}, "substeps": {"num_substeps": 2},
            "lora": {"lora_rank": 3}}  # fmt: skip
-KL = {"own": {}, "none": {"kl": "none", "kl_coef": 0.0, "kl_importance_weighted": False}} | {
+KL = {"own": {}, "none": {"kl": "none", "kl_importance_weighted": False}} | {
     kind: {"kl": kind, "kl_coef": 0.05} for kind in ("reward", "k2", "k3")
 }
 # Either how the rollouts are used or where the KL goes, and the two pairs that meet most often.
@@ -48,8 +48,10 @@ STEP = 0.05  # length of each update, whatever the gradient: some ratios leave t
 
 def combination(recipe, cut, update, kl) -> TrainConfig:
     changes = CUTS[cut] | UPDATES[update] | KL[kl]
+    if configure(recipe).aggregate == "constant":
+        changes = changes | {"length_constant": 7}
     return resolved(configure(recipe, model="tiny", problems_per_step=4, rollouts=4,
-                              max_new_tokens=10, length_constant=7, micro_batch_tokens=40,
+                              max_new_tokens=10, micro_batch_tokens=40,
                               overlong_penalty=0, device="cpu", **changes))  # fmt: skip
 
 
@@ -92,7 +94,8 @@ def sampled(config, dtype) -> list[Group]:
                                 for t, x in enumerate(rollout.logprobs)]  # fmt: skip
             right = 1.0 if place == 3 else float((i + place) % 3 == 0)
             form = 1.0 if place == 3 else float((i + place) % 2)
-            rollout.rewards = {"correct": right, "format": form, "unformatted": 1 - form}
+            rollout.rewards = {"correct": right, "wrong": 1 - right, "format": form,
+                               "unformatted": 1 - form}  # fmt: skip
             rollout.reward = total_reward(rollout.rewards, config.reward_parts,
                                           config.conditional_format)  # fmt: skip
         groups.append(Group(problem, rollouts))

@@ -204,6 +204,8 @@ def test_what_a_recipe_brings_along_is_not_refused():
     resolved(configure("cispo", objective="reinforce"))
     resolved(configure("rloo", aggregate="token"))
     resolved(resolved(configure("dapo", model="tiny")))  # what was filled in was not given
+    resolved(configure("grpo_kl", kl="none", kl_coef=0.0))
+    assert resolved(configure("dapo", max_new_tokens=8)).overlong_penalty == 8
     with pytest.raises(UserError, match="--kl-coef 0.1 does nothing"):
         resolved(configure("grpo_kl", kl="none", kl_coef=0.1))
     with pytest.raises(UserError, match="--clip-high 1.3 does nothing where each rollout serves"):

@@ -350,8 +350,6 @@ def test_every_recipe_trains(recipe, world, tmp_path):
     asked = {name: values[name] for name in
              ("model", "steps", "problems_per_step", "rollouts", "max_new_tokens", "lr", "device",
               "preflight", "log_path") if name in defaults}  # fmt: skip
-    if recipe == "dapo":  # its penalty is over the last 16 tokens
-        asked["overlong_penalty"] = 2
     result = train(configure(recipe, **asked), quiet=True, **world)
     assert len(result.rows) == 2 and not result.stopped
 
