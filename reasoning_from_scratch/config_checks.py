@@ -100,10 +100,6 @@ def check_choices(config) -> None:
     if config.truncate_importance and config.objective == "dro":
         raise UserError("--truncate-importance weighs what lies between the sampler and the step's "
                         "start, and dro's penalty covers that already: leave one out")  # fmt: skip
-    if config.kl == "reward" and not same_distribution(config):
-        raise UserError("--kl reward compares what the sampler wrote down with the reference, so "
-                        "both must be of one distribution: leave out --logprob-temperature and "
-                        "--no-keep-sampling-mask, or use --kl k3")  # fmt: skip
     if config.keep_sampling_mask and not config.cuts:
         raise UserError("--keep-sampling-mask needs --top-p below 1 or --top-k above 0")
     if config.data_path and is_own(config.problems):
@@ -118,12 +114,6 @@ def check_choices(config) -> None:
     if config.reward and not set(config.reward_parts) & {"correct", "wrong"}:
         raise UserError("--reward is the part `correct`, which --reward-parts does not pay for: "
                         "add correct=1")  # fmt: skip
-
-
-def same_distribution(config) -> bool:
-    """Whether the trainer's log-probabilities are of the distribution that is sampled from."""
-    unmasked = config.cuts and config.keep_sampling_mask is False
-    return config.logprob_temperature in (None, config.temperature) and not unmasked
 
 
 def check_sharding(config) -> None:

@@ -89,10 +89,12 @@ def prepared_part(
     batch = make_batch(list(chain.from_iterable(units)), next(model.parameters()).device)
     if reference is not None:
         batch.ref_logprobs = frozen_logprobs(reference, batch, config, engine)
+    # In a single pass the first log-probabilities are those of the start.
+    later = needs_start(config) and config.epochs * config.num_substeps > 1
+    if later or config.kl == "reward":
+        batch.start_logprobs = frozen_logprobs(model, batch, config, engine)
     if config.kl == "reward":
         add_kl_to_advantages(batch, [len(rollouts) for rollouts in units], config.kl_coef)
-    if needs_start(config) and config.epochs * config.num_substeps > 1:
-        batch.start_logprobs = frozen_logprobs(model, batch, config, engine)
     return Part(engine.reducer.even(in_micro_batches(batch, config)), denominator)
 
 
@@ -119,8 +121,9 @@ def whole_denominator(groups: Sequence[Group], config: TrainConfig) -> float:
 
 
 def add_kl_to_advantages(batch: Batch, sizes: list[int], kl_coef: float) -> None:
-    """kl="reward": each rollout pays for its distance from the reference."""
-    rows = zip(*(x.split(sizes) for x in (batch.old_logprobs, batch.ref_logprobs, batch.mask)),
+    """kl="reward": each rollout pays for the distance between the policy and its reference. Both
+    are the trainer's own passes: at the start, when they are one model, it is exactly 0."""
+    rows = zip(*(x.split(sizes) for x in (batch.start_logprobs, batch.ref_logprobs, batch.mask)),
                strict=True)  # fmt: skip
     batch.advantages += torch.cat([kl_advantages(*group, kl_coef) for group in rows])
 

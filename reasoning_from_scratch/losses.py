@@ -180,7 +180,7 @@ def kl_loss_values(
 
 
 def kl_advantages(
-    old_logprobs: Tensor, ref_logprobs: Tensor, mask: Tensor, kl_coef: float
+    start_logprobs: Tensor, ref_logprobs: Tensor, mask: Tensor, kl_coef: float
 ) -> Tensor:
     """kl='reward': what to ADD to the advantages (G,) of one group; its inputs are (G, T).
 
@@ -188,7 +188,7 @@ def kl_advantages(
     It comes after the normalization of rewards, which would blow the payment up to size 1
     wherever all answers are right.
     """
-    k1 = torch.where(mask.bool(), kl_estimate("k1", old_logprobs, ref_logprobs), 0.0)
+    k1 = torch.where(mask.bool(), kl_estimate("k1", start_logprobs, ref_logprobs), 0.0)
     payment = -kl_coef * k1.sum(-1)  # (G,)
     group = payment.numel()
     return (payment - payment.mean()) * (group / (group - 1))

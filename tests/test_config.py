@@ -35,8 +35,6 @@ from reasoning_from_scratch.training import train
     ({"kl": "k3"}, "--kl-coef"),
     ({"keep_sampling_mask": True}, "--top-p below 1"),
     ({"objective": "dro", "truncate_importance": 2.0}, "dro's penalty covers that"),
-    ({"kl": "reward", "kl_coef": 0.1, "logprob_temperature": 0.5}, "leave out --logprob-temp"),
-    ({"kl": "reward", "kl_coef": 0.1, "top_p": 0.9, "keep_sampling_mask": False}, "--kl reward"),
     ({"memory_budget": "lots"}, "is not a size"),
 ])  # fmt: skip
 def test_bad_values_are_named(changes, says, tmp_path):
