@@ -16,6 +16,7 @@ from reasoning_from_scratch import ch02, ch04, ch06, ch07, tensor_files
 from reasoning_from_scratch.device import parity_problem
 from reasoning_from_scratch.evaluation import evaluate
 from reasoning_from_scratch.problems import Problem
+from reasoning_from_scratch.recipes import RECIPES
 from reasoning_from_scratch.sampling import generate, stream
 from reasoning_from_scratch.training import train
 
@@ -24,10 +25,11 @@ RUNS = {
     "plain": {"eval_every": 2, "save_every": 1, "preflight": True},
     "cut": {"top_p": 0.8, "top_k": 30, "keep_sampling_mask": True, "kl": "k3", "kl_coef": 0.1,
             "gradient_checkpointing": True},
-    "substeps": {"num_substeps": 2, "epochs": 2, "compute_post_kl": True, "recipe": "gspo"},
+    "substeps": {"num_substeps": 2, "epochs": 2, "compute_post_kl": True}
+    | {"recipe": "gspo"} | RECIPES["gspo"].changes,
     "lora": {"lora_rank": 4, "active_sampling": True, "eval_every": 2, "eval_samples": 2},
-    "stream": {"num_minibatches": 2, "low_precision_updates": "stochastic"},
-    "async": {"max_steps_off_policy": 1, "recipe": "cispo"},
+    "stream": {"num_minibatches": 2},
+    "async": {"max_steps_off_policy": 1} | {"recipe": "cispo"} | RECIPES["cispo"].changes,
 }  # fmt: skip
 
 
