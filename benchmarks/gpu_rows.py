@@ -1,6 +1,7 @@
 """Rows that need a CUDA GPU: shares of its memory bandwidth and of its peak arithmetic."""
 
 import time
+from functools import partial
 
 import peers
 import torch
@@ -18,6 +19,7 @@ from duel import (
 
 from reasoning_from_scratch.optim import AdamW
 from reasoning_from_scratch.sampling import generate
+from reasoning_from_scratch.shared_prompts import PACKED
 from reasoning_from_scratch.trainer import train_step
 
 BATCHES = (1, 8, 64, 256)
@@ -80,8 +82,8 @@ def gpu_training(work: Work) -> list[Result]:
     model = random_model(work.cfg, work.layers, "cuda")
     group, config = random_group(work, work.longest), train_config(work, work.longest)
     optimizer = AdamW(model, low_precision_updates="stochastic")
-    times = in_turn({"ours": lambda: train_step(model, optimizer, [group], config, 1e-6)},
-                    work.rounds)  # fmt: skip
+    ours = partial(train_step, model, optimizer, [group], config, 1e-6, engine=PACKED)
+    times = in_turn({"ours": ours}, work.rounds)
     parameters = sum(w.numel() for w in matrices(model))
     tokens = work.rollouts * (work.prompt + work.longest)
     share = 6 * parameters * tokens / times["ours"] / peak_flops()

@@ -24,6 +24,7 @@ from reasoning_from_scratch.optim import learning_rate
 from reasoning_from_scratch.problems import load_problems
 from reasoning_from_scratch.rollouts import sample_step
 from reasoning_from_scratch.run_start import configure, make_optimizer
+from reasoning_from_scratch.shared_prompts import PACKED
 from reasoning_from_scratch.trainer import chosen_groups, set_advantages, train_step
 from reasoning_from_scratch.weights import load_model_and_tokenizer
 
@@ -55,7 +56,7 @@ def lagged_run(config: TrainConfig, lag: int) -> Iterator[tuple[float, float]]:
         yield fmean(rollout.rewards["correct"] for rollout in rollouts), fmean(entropies)
         chosen = chosen_groups(groups, config)
         set_advantages(chosen, config)
-        train_step(model, optimizer, chosen, config, learning_rate(config, step))
+        train_step(model, optimizer, chosen, config, learning_rate(config, step), engine=PACKED)
 
 
 def run_one(name: str, lr: float, lag: int, seed: int, steps: int) -> list[dict]:

@@ -35,6 +35,7 @@ from reasoning_from_scratch.memory import checkpoint_blocks, fit_memory
 from reasoning_from_scratch.optim import AdamW
 from reasoning_from_scratch.qwen3 import KVCache, Qwen3Model
 from reasoning_from_scratch.sampling import generate, sample_next_token
+from reasoning_from_scratch.shared_prompts import PACKED
 from reasoning_from_scratch.trainer import train_step
 from reasoning_from_scratch.twin import twin_for_decoding
 from reasoning_from_scratch.weights import load_model_and_tokenizer
@@ -137,7 +138,7 @@ def training(work: Work) -> list[Result]:
     optimizer = AdamW(model, low_precision_updates=config.low_precision_updates)
 
     def ours(_step: int = 0) -> None:
-        train_step(model, optimizer, [group], config, 1e-6)
+        train_step(model, optimizer, [group], config, 1e-6, engine=PACKED)
 
     title = f"(b) training part, {layers} layers, {work.rollouts} x ({work.prompt} + "
     title += f"{work.new_tokens}) tokens"
@@ -185,7 +186,7 @@ def one_step(work: Work) -> dict[str, float]:
     samples = generate(model, [prompt_of(work)], work.rollouts, max_new_tokens=work.longest,
                        stop_ids=set(), max_rows=config.sample_rows)[0]  # fmt: skip
     group = as_group(work, [s.ids for s in samples], [s.logprobs for s in samples])
-    metrics = train_step(model, optimizer, [group], config, 1e-6)
+    metrics = train_step(model, optimizer, [group], config, 1e-6, engine=PACKED)
     assert metrics["optim/updates"] == 1
     return {"peak": peak_memory(), "seconds": perf_counter() - start}
 

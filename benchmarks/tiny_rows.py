@@ -18,6 +18,7 @@ from reasoning_from_scratch.prompts import render_prompt
 from reasoning_from_scratch.qwen3 import KVCache
 from reasoning_from_scratch.rollouts import reward_groups, sample_groups
 from reasoning_from_scratch.sampling import Sample, generate
+from reasoning_from_scratch.shared_prompts import PACKED
 from reasoning_from_scratch.tokenizer import stop_ids_of
 from reasoning_from_scratch.trainer import set_advantages, train_step
 from reasoning_from_scratch.weights import load_model_and_tokenizer, shipped_checkpoint
@@ -36,7 +37,7 @@ def grpo_step(work: Work) -> list[Result]:
         groups = sample_groups(model, tokenizer, problems[8 * step:8 * step + 8], config, step)
         reward_groups(groups, config, tokenizer)
         set_advantages(groups, config)
-        train_step(model, optimizer, groups, config, 1e-6)
+        train_step(model, optimizer, groups, config, 1e-6, engine=PACKED)
 
     title = "(a) a whole GRPO step of the tiny model"
     if not peers.have("transformers", "trl"):

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from reasoning_from_scratch.attention import Layout, Rows
+from reasoning_from_scratch.gradients import Engine
 from reasoning_from_scratch.logprobs import kept_of, token_logprobs
 from reasoning_from_scratch.rollouts import Batch
 
@@ -61,6 +62,9 @@ def packed_logprobs(
     )
     zeros = logprobs.new_zeros(sampled.shape)  # (B, T - 1)
     return F.pad(zeros.masked_scatter(sampled, logprobs), (1, 0))  # (B, T)
+
+
+PACKED = Engine(packed_logprobs)  # for a step in one process
 
 
 def shared_prompts(batch: Batch) -> tuple[Tensor, Layout, Tensor]:

@@ -13,6 +13,7 @@ from reasoning_from_scratch.memory import checkpoint_blocks, fit_memory
 from reasoning_from_scratch.optim import AdamW
 from reasoning_from_scratch.rollouts import Group, Rollout
 from reasoning_from_scratch.sampling import generate
+from reasoning_from_scratch.shared_prompts import PACKED
 from reasoning_from_scratch.trainer import train_step
 
 PROMPT, LONGEST, ROLLOUTS = [1, 2, 3], 300, 8
@@ -37,7 +38,7 @@ def main() -> None:
                     reward=float(i % 2), advantage=(-1.0) ** i)
             for i, sample in enumerate(samples)
         ]  # fmt: skip
-        train_step(model, optimizer, [Group(None, rollouts)], config, 1e-5)
+        train_step(model, optimizer, [Group(None, rollouts)], config, 1e-5, engine=PACKED)
     peak = re.search(r"VmHWM:\s*(\d+) kB", Path("/proc/self/status").read_text())[1]
     print(1024 * int(peak), config.micro_batch_tokens // (len(PROMPT) + LONGEST))
 

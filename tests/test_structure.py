@@ -18,9 +18,10 @@ ORDER = """
     distribution twin decode_library compiled sampling
     rewards advantages logprobs losses
     optim muon lora
-    rollouts shared_prompts async_rollouts ray_start ray_sampler ray_rollouts
+    rollouts async_rollouts ray_start ray_sampler ray_rollouts
     scores answer_file evaluation
-    config_checks recipes void_options config metrics metrics_table gradients trainer streaming
+    config_checks recipes void_options config metrics metrics_table
+    gradients shared_prompts trainer streaming
     run_folder checkpoints health progress interrupts tracker report
     plots memory preflight parallel sharding torchrun training_run
     run_origin run_start training
