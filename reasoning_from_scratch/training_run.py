@@ -351,7 +351,8 @@ def kl_pre_post(
     with ranks.whole(model):
         if own:
             batch = make_batch(own, next(model.parameters()).device)
-            moved = batch.old_logprobs - frozen_logprobs(model, batch, config, engine)  # (B, T)
+            here = Engine(engine.training_pass)  # the weights are whole already
+            moved = batch.old_logprobs - frozen_logprobs(model, batch, config, here)  # (B, T)
             moved = moved[batch.mask.bool()].double()
     sums = ranks.exchange((moved.numel(), float(moved.sum()), float(moved.square().sum())))
     tokens, first, second = map(sum, zip(*sums, strict=True))

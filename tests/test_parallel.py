@@ -125,7 +125,8 @@ def with_shards(*jobs: dict) -> list[dict]:
 
 def test_two_ranks_are_one(single, tmp_path):
     """Also sharded; also going on from another number of ranks; and another option is noticed."""
-    sharded = with_shards(*(job for job in VARIANTS if job["name"] in ("plain", "active", "lora")))
+    names = ("plain", "active", "paid", "lora")
+    sharded = with_shards(*(job for job in VARIANTS if job["name"] in names))
     resumed = [{"name": "one-two", "config": {"steps": 10}}]
     resumed += with_shards({"name": "one", "config": {"steps": 10}})
     halves = [{"name": "two-one", "config": SAVES | SHORT}]
