@@ -39,9 +39,18 @@ class Work:
 FULL = Work(QWEN3_06B)
 TOY = Work(
     QWEN3_06B | {"vocab_size": 2048, "emb_dim": 64, "hidden_dim": 128, "head_dim": 16},
-    layers=2, train_layers=2, rollouts=4, prompt=6, new_tokens=8, longest=32, grown=32,
-    problems=4, rounds=1, steps=1, quickstart=("recipes",),
-)  # fmt: skip
+    layers=2,
+    train_layers=2,
+    rollouts=4,
+    prompt=6,
+    new_tokens=8,
+    longest=32,
+    grown=32,
+    problems=4,
+    rounds=1,
+    steps=1,
+    quickstart=("recipes",),
+)
 
 
 @dataclass(frozen=True)
@@ -65,14 +74,23 @@ def faster(what: str, ours: float, peer: float, peer_name: str, least: float) ->
     """Seconds against seconds: how many times as fast we are."""
     ratio = peer / ours
     return Result(
-        what, seconds(ours), f"{peer_name}: {seconds(peer)}", ratio, f">= {least:g}x",
+        what,
+        seconds(ours),
+        f"{peer_name}: {seconds(peer)}",
+        ratio,
+        f">= {least:g}x",
         ratio >= least,
-    )  # fmt: skip
+    )
 
 
 def seconds(value: float) -> str:
-    return f"{value:.1f} s" if value >= 10 else f"{value:.3g} s" if value >= 1 else (
-        f"{value * 1000:.3g} ms")  # fmt: skip
+    return (
+        f"{value:.1f} s"
+        if value >= 10
+        else f"{value:.3g} s"
+        if value >= 1
+        else (f"{value * 1000:.3g} ms")
+    )
 
 
 def timed(call: Callable[[], object]) -> float:
@@ -129,10 +147,19 @@ def random_group(work: Work, length: int) -> Group:
 
 def as_group(work: Work, tokens: Iterable[list[int]], logprobs: Iterable[list[float]]) -> Group:
     rollouts = [
-        Rollout(None, prompt_of(work), ids, values, [0.0] * len(ids), "", False,
-                reward=float(i % 2), advantage=1.0 if i % 2 else -1.0)
+        Rollout(
+            None,
+            prompt_of(work),
+            ids,
+            values,
+            [0.0] * len(ids),
+            "",
+            False,
+            reward=float(i % 2),
+            advantage=1.0 if i % 2 else -1.0,
+        )
         for i, (ids, values) in enumerate(zip(tokens, logprobs, strict=True))
-    ]  # fmt: skip
+    ]
     return Group(None, rollouts)
 
 
@@ -144,5 +171,6 @@ def matrices(model: Qwen3Model) -> list[Tensor]:
 def run_python(*arguments: str) -> subprocess.CompletedProcess:
     """A fresh Python, as many threads as here."""
     environment = os.environ | {"OMP_NUM_THREADS": str(torch.get_num_threads())}
-    return subprocess.run([sys.executable, *arguments], env=environment, text=True,
-                          capture_output=True, check=True)  # fmt: skip
+    return subprocess.run(
+        [sys.executable, *arguments], env=environment, text=True, capture_output=True, check=True
+    )

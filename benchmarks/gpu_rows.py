@@ -17,9 +17,9 @@ from duel import (
     timed,
 )
 
-from reasoning_from_scratch.optim import AdamW
+from reasoning_from_scratch.fast.packed import PACKED
+from reasoning_from_scratch.optim.adamw import AdamW
 from reasoning_from_scratch.sampling import generate
-from reasoning_from_scratch.shared_prompts import PACKED
 from reasoning_from_scratch.trainer import train_step
 
 BATCHES = (1, 8, 64, 256)
@@ -38,8 +38,11 @@ def gpu_sampling(work: Work) -> list[Result]:
 
 def one_batch(work: Work, model, peer, batch: int, bandwidth: float) -> list[Result]:
     prompt, count = prompt_of(work), work.new_tokens
-    sides = {"ours": lambda: generate(model, [prompt], batch, max_new_tokens=count, top_p=0.9,
-                                      stop_ids=set(), max_rows=batch)}  # fmt: skip
+    sides = {
+        "ours": lambda: generate(
+            model, [prompt], batch, max_new_tokens=count, top_p=0.9, stop_ids=set(), max_rows=batch
+        )
+    }
     if peer is not None:
         sides["peer"] = lambda: peers.hf_generate(peer, prompt, batch, count, 0.9, "dynamic")
     times = in_turn(sides, work.rounds)
@@ -48,12 +51,28 @@ def one_batch(work: Work, model, peer, batch: int, bandwidth: float) -> list[Res
     if peer is not None:
         ratio = times["peer"] / times["ours"]
         least = 5 if batch == 64 else None
-        lines.append(Result(title, speed, f"transformers: {seconds(times['peer'])}", ratio,
-                            f">= {least}x" if least else "", ratio >= least if least else None))
+        lines.append(
+            Result(
+                title,
+                speed,
+                f"transformers: {seconds(times['peer'])}",
+                ratio,
+                f">= {least}x" if least else "",
+                ratio >= least if least else None,
+            )
+        )
     share = bytes_read(work, model, batch) * count / times["ours"] / bandwidth
     least = 0.5 if batch == 8 else None
-    return lines + [Result(title, speed, f"of {bandwidth / 1e9:,.0f} GB/s copied", share,
-                           f">= {least}" if least else "", share >= least if least else None)]
+    return lines + [
+        Result(
+            title,
+            speed,
+            f"of {bandwidth / 1e9:,.0f} GB/s copied",
+            share,
+            f">= {least}" if least else "",
+            share >= least if least else None,
+        )
+    ]
 
 
 def bytes_read(work: Work, model, batch: int) -> float:
@@ -87,8 +106,14 @@ def gpu_training(work: Work) -> list[Result]:
     parameters = sum(w.numel() for w in matrices(model))
     tokens = work.rollouts * (work.prompt + work.longest)
     share = 6 * parameters * tokens / times["ours"] / peak_flops()
-    return [Result("training step on the GPU", seconds(times["ours"]),
-                   "6 x weights x tokens, of a large product's FLOP/s", share)]  # fmt: skip
+    return [
+        Result(
+            "training step on the GPU",
+            seconds(times["ours"]),
+            "6 x weights x tokens, of a large product's FLOP/s",
+            share,
+        )
+    ]
 
 
 def peak_flops() -> float:

@@ -11,15 +11,22 @@ import re
 import shutil
 from pathlib import Path
 
-from reasoning_from_scratch.disk import write_whole
-from reasoning_from_scratch.json_files import as_lines, read_lines
-from reasoning_from_scratch.plots import plot_runs
-from reasoning_from_scratch.quickstart import QuickstartOptions, quickstart
+from reasoning_from_scratch.commands.quickstart import QuickstartOptions, quickstart
+from reasoning_from_scratch.files.disk import write_whole
 from reasoning_from_scratch.report import write_run_report
+from reasoning_from_scratch.report.plots import plot_runs
+from reasoning_from_scratch.text import as_lines, read_lines
 
 TARGET = Path("checkpoints/tiny-grpo")
-ONCE = ("config.json", "metrics.jsonl", "metrics.csv", "logs.log", "code.diff", "probes.jsonl",
-        "timing_spans.jsonl")  # fmt: skip
+ONCE = (
+    "config.json",
+    "metrics.jsonl",
+    "metrics.csv",
+    "logs.log",
+    "code.diff",
+    "probes.jsonl",
+    "timing_spans.jsonl",
+)
 STEP_FILE = re.compile(r"(train|eval_.+)_iteration_(\d{6})(\.html|_rollout_summaries\.jsonl)")
 KEPT_EVERY = 10
 
@@ -28,8 +35,13 @@ def ship(run: Path, target: Path) -> None:
     last = read_lines(run / "checkpoints.jsonl")[-1]
     weights = run / "checkpoints" / f"{last['batch']:06d}"
     (target / "run").mkdir(parents=True, exist_ok=True)
-    for name in ("config.json", "generation_config.json", "model.safetensors", "tokenizer.json",
-                 "tokenizer_config.json"):  # fmt: skip
+    for name in (
+        "config.json",
+        "generation_config.json",
+        "model.safetensors",
+        "tokenizer.json",
+        "tokenizer_config.json",
+    ):
         shutil.copyfile(weights / name, target / name)
     for old in (target / "run").iterdir():
         old.unlink()

@@ -11,10 +11,10 @@ from statistics import fmean
 
 import torch
 
-from reasoning_from_scratch.muon import MuonAdamW
-from reasoning_from_scratch.run_start import configure
-from reasoning_from_scratch.training import train
-from reasoning_from_scratch.weights import load_model_and_tokenizer
+from reasoning_from_scratch.files.weights import load_model_and_tokenizer
+from reasoning_from_scratch.optim.muon import MuonAdamW
+from reasoning_from_scratch.run.start import configure
+from reasoning_from_scratch.run.training import train
 
 STEPS = 30
 FACTORS = (0.1, 0.2, 0.4, 0.8, 1.0, 1.6, 3.2)
@@ -30,13 +30,24 @@ def measured(folder: Path, seed: int, factor: float = 1.0, **changes) -> tuple[f
 
     MuonAdamW._rate = rate
     config = configure(
-        "grpo", model="tiny-base", steps=STEPS, seed=seed, eval_every=STEPS, eval_limit=200,
-        device="cpu", preflight=False, log_path=str(folder / f"{seed}"), **changes,
-    )  # fmt: skip
+        "grpo",
+        model="tiny-base",
+        steps=STEPS,
+        seed=seed,
+        eval_every=STEPS,
+        eval_limit=200,
+        device="cpu",
+        preflight=False,
+        log_path=str(folder / f"{seed}"),
+        **changes,
+    )
     result = train(config, quiet=True)
     start = load_model_and_tokenizer("tiny-base", "cpu", dtype=torch.float32)[0].state_dict()
-    end = {name: weight for name, weight in result.model.state_dict().items()
-           if name.startswith("trf_blocks") and weight.dim() == 2}  # fmt: skip
+    end = {
+        name: weight
+        for name, weight in result.model.state_dict().items()
+        if name.startswith("trf_blocks") and weight.dim() == 2
+    }
     moved = sum(float((weight - start[name]).square().sum()) for name, weight in end.items())
     size = sum(float(start[name].square().sum()) for name in end)
     right = fmean(row["env/all/correct"] for row in result.rows[-5:])
@@ -53,8 +64,9 @@ def main() -> None:
     print("| optimizer | matrices moved by | greedy accuracy | sampled, last 5 steps |")
     print("|---|---|---|---|")
     for number, (name, changes) in enumerate(runs.items()):
-        seeds = [measured(options.out / str(number), seed, **changes)
-                 for seed in range(options.seeds)]  # fmt: skip
+        seeds = [
+            measured(options.out / str(number), seed, **changes) for seed in range(options.seeds)
+        ]
         moved, greedy, sampled = map(fmean, zip(*seeds, strict=True))
         print(f"| {name} | {moved:.1e} | {greedy:.1%} | {sampled:.1%} |", flush=True)
 

@@ -17,16 +17,16 @@ from statistics import fmean
 
 import torch
 
-from reasoning_from_scratch.clock import Clock
 from reasoning_from_scratch.config import TrainConfig, resolved
-from reasoning_from_scratch.disk import write_whole
-from reasoning_from_scratch.optim import learning_rate
+from reasoning_from_scratch.fast.packed import PACKED
+from reasoning_from_scratch.files.disk import write_whole
+from reasoning_from_scratch.files.weights import load_model_and_tokenizer
+from reasoning_from_scratch.optim.adamw import learning_rate
 from reasoning_from_scratch.problems import load_problems
+from reasoning_from_scratch.report.clock import Clock
 from reasoning_from_scratch.rollouts import sample_step
-from reasoning_from_scratch.run_start import configure, make_optimizer
-from reasoning_from_scratch.shared_prompts import PACKED
+from reasoning_from_scratch.run.start import configure, make_optimizer
 from reasoning_from_scratch.trainer import chosen_groups, set_advantages, train_step
-from reasoning_from_scratch.weights import load_model_and_tokenizer
 
 # What is compared: recipes as they are, and some with a single change. With a lag, recipes that
 # clip weigh tokens by p_start / p_sampler by themselves; "unweighted" takes that away.
@@ -61,11 +61,16 @@ def lagged_run(config: TrainConfig, lag: int) -> Iterator[tuple[float, float]]:
 
 def run_one(name: str, lr: float, lag: int, seed: int, steps: int) -> list[dict]:
     sizes = {"problems_per_step": 4, "rollouts": 8, "max_new_tokens": 64, "steps": steps}
-    config = resolved(configure(**RUNS[name], **sizes, model="tiny-base", lr=lr, seed=seed,
-                                max_steps_off_policy=lag))  # fmt: skip
+    config = resolved(
+        configure(
+            **RUNS[name], **sizes, model="tiny-base", lr=lr, seed=seed, max_steps_off_policy=lag
+        )
+    )
     head = {"recipe": name, "lr": lr, "lag": lag, "seed": seed}
-    return [head | {"step": step, "accuracy": round(accuracy, 4), "entropy": round(entropy, 4)}
-            for step, (accuracy, entropy) in enumerate(lagged_run(config, lag))]  # fmt: skip
+    return [
+        head | {"step": step, "accuracy": round(accuracy, 4), "entropy": round(entropy, 4)}
+        for step, (accuracy, entropy) in enumerate(lagged_run(config, lag))
+    ]
 
 
 def read_rows(path: Path) -> list[dict]:
@@ -73,14 +78,18 @@ def read_rows(path: Path) -> list[dict]:
         return []
     kinds = dict.fromkeys(COLUMNS, float) | {"recipe": str, "lag": int, "seed": int, "step": int}
     with path.open(newline="") as file:
-        return [{name: kinds[name](value) for name, value in row.items()}
-                for row in csv.DictReader(file)]  # fmt: skip
+        return [
+            {name: kinds[name](value) for name, value in row.items()}
+            for row in csv.DictReader(file)
+        ]
 
 
 def write_rows(path: Path, rows: list[dict]) -> None:
     lines = [",".join(COLUMNS)]
-    lines += [",".join(f'"{row[n]}"' if "," in str(row[n]) else str(row[n]) for n in COLUMNS)
-              for row in rows]  # fmt: skip
+    lines += [
+        ",".join(f'"{row[n]}"' if "," in str(row[n]) else str(row[n]) for n in COLUMNS)
+        for row in rows
+    ]
     write_whole(path, "\n".join(lines) + "\n")
 
 
@@ -121,8 +130,13 @@ def main() -> None:
     torch.set_num_threads(1)  # so that the figures do not depend on the machine's cores
     rows = read_rows(given.out)
     done = {(row["recipe"], row["lr"], row["lag"], row["seed"]) for row in rows}
-    asked = [(name, lr, lag, seed) for seed in range(given.seeds) for lr in given.lrs
-             for name in given.runs for lag in given.lags]  # fmt: skip
+    asked = [
+        (name, lr, lag, seed)
+        for seed in range(given.seeds)
+        for lr in given.lrs
+        for name in given.runs
+        for lag in given.lags
+    ]
     for which in asked:
         if which not in done:
             rows += run_one(*which, given.steps)

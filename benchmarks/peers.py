@@ -15,12 +15,12 @@ from statistics import median
 
 import torch
 
+from reasoning_from_scratch.files.tensor_files import to_hf_names
 from reasoning_from_scratch.grading import extract_final_candidate, judge
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.prompts import render_prompt
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.rollouts import Group
-from reasoning_from_scratch.tensor_files import to_hf_names
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
@@ -36,13 +36,19 @@ def hf_model(model: Qwen3Model):
 
     cfg = model.cfg
     config = Qwen3Config(
-        vocab_size=cfg["vocab_size"], hidden_size=cfg["emb_dim"],
-        intermediate_size=cfg["hidden_dim"], num_hidden_layers=cfg["n_layers"],
-        num_attention_heads=cfg["n_heads"], num_key_value_heads=cfg["n_kv_groups"],
-        head_dim=cfg["head_dim"], max_position_embeddings=cfg["context_length"],
+        vocab_size=cfg["vocab_size"],
+        hidden_size=cfg["emb_dim"],
+        intermediate_size=cfg["hidden_dim"],
+        num_hidden_layers=cfg["n_layers"],
+        num_attention_heads=cfg["n_heads"],
+        num_key_value_heads=cfg["n_kv_groups"],
+        head_dim=cfg["head_dim"],
+        max_position_embeddings=cfg["context_length"],
         rope_parameters={"rope_type": "default", "rope_theta": cfg["rope_base"]},
-        tie_word_embeddings=cfg["tie_embeddings"], pad_token_id=0, eos_token_id=None,
-    )  # fmt: skip
+        tie_word_embeddings=cfg["tie_embeddings"],
+        pad_token_id=0,
+        eos_token_id=None,
+    )
     peer = Qwen3ForCausalLM._from_config(config, dtype=cfg["dtype"]).to(model.tok_emb.weight.device)
     peer.load_state_dict(to_hf_names(model.state_dict()), strict=not cfg["tie_embeddings"])
     return peer.eval()
@@ -53,10 +59,17 @@ def hf_generate(peer, prompt: list[int], rollouts: int, new_tokens: int, top_p: 
     """Exactly `new_tokens` tokens for each rollout."""
     ids = torch.tensor([prompt], device=peer.device)  # (1, T)
     return peer.generate(
-        ids, attention_mask=torch.ones_like(ids), do_sample=True, temperature=1.0, top_p=top_p,
-        top_k=0, num_return_sequences=rollouts, max_new_tokens=new_tokens,
-        min_new_tokens=new_tokens, cache_implementation=None if cache == "dynamic" else cache,
-    )  # fmt: skip
+        ids,
+        attention_mask=torch.ones_like(ids),
+        do_sample=True,
+        temperature=1.0,
+        top_p=top_p,
+        top_k=0,
+        num_return_sequences=rollouts,
+        max_new_tokens=new_tokens,
+        min_new_tokens=new_tokens,
+        cache_implementation=None if cache == "dynamic" else cache,
+    )
 
 
 @contextlib.contextmanager
@@ -68,9 +81,14 @@ def quiet():
 
 
 def grpo_steps(
-    peer, tokenizer, rows: list[dict], ours: Callable[[int], None], steps: int, settings: dict,
+    peer,
+    tokenizer,
+    rows: list[dict],
+    ours: Callable[[int], None],
+    steps: int,
+    settings: dict,
     fixed: dict | None = None,
-) -> tuple[float, float]:  # fmt: skip
+) -> tuple[float, float]:
     """Median seconds of our step and of trl's, in turn: ours runs before each of trl's begins.
     With `fixed`, trl trains on these tensors instead of sampling."""
     from datasets import Dataset
@@ -96,16 +114,35 @@ def grpo_steps(
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(), quiet():
         warnings.simplefilter("ignore")
         arguments = GRPOConfig(
-            output_dir=folder, max_steps=steps + 1, use_cpu=peer.device.type == "cpu", bf16=False,
-            gradient_checkpointing=False, logging_strategy="no", save_strategy="no", report_to=[],
-            disable_tqdm=True, beta=0.0, loss_type="grpo", temperature=1.0, top_p=1.0, top_k=0,
-            learning_rate=1e-6, lr_scheduler_type="constant", adam_beta2=0.95, max_grad_norm=1.0,
-            shuffle_dataset=False, **settings,
-        )  # fmt: skip
+            output_dir=folder,
+            max_steps=steps + 1,
+            use_cpu=peer.device.type == "cpu",
+            bf16=False,
+            gradient_checkpointing=False,
+            logging_strategy="no",
+            save_strategy="no",
+            report_to=[],
+            disable_tqdm=True,
+            beta=0.0,
+            loss_type="grpo",
+            temperature=1.0,
+            top_p=1.0,
+            top_k=0,
+            learning_rate=1e-6,
+            lr_scheduler_type="constant",
+            adam_beta2=0.95,
+            max_grad_norm=1.0,
+            shuffle_dataset=False,
+            **settings,
+        )
         trainer = (OnFixedRollouts if fixed else GRPOTrainer)(
-            peer, correct, arguments, train_dataset=Dataset.from_list(rows),
-            processing_class=tokenizer, callbacks=[InTurn()],
-        )  # fmt: skip
+            peer,
+            correct,
+            arguments,
+            train_dataset=Dataset.from_list(rows),
+            processing_class=tokenizer,
+            callbacks=[InTurn()],
+        )
         trainer.train()
     return median(times["ours"][1:]), median(times["trl"][1:])  # the first step warms up
 
@@ -113,8 +150,10 @@ def grpo_steps(
 def correct(completions: list[str], answer: list[str], **_) -> list[float]:
     """Our own grader as trl's reward function."""
     found = [extract_final_candidate(text, fallback=None) for text in completions]
-    return [float(bool(text) and judge(text, truth) == "correct")
-            for text, truth in zip(found, answer, strict=True)]  # fmt: skip
+    return [
+        float(bool(text) and judge(text, truth) == "correct")
+        for text, truth in zip(found, answer, strict=True)
+    ]
 
 
 def prompt_rows(problems: Sequence[Problem]) -> list[dict]:

@@ -28,17 +28,17 @@ from duel import (
 )
 
 from reasoning_from_scratch import ch06
-from reasoning_from_scratch.compiled import decoder_for
 from reasoning_from_scratch.config import TrainConfig
-from reasoning_from_scratch.device import decoding_threads, threads
-from reasoning_from_scratch.memory import checkpoint_blocks, fit_memory
-from reasoning_from_scratch.optim import AdamW
+from reasoning_from_scratch.fast.decoding import decoder_for
+from reasoning_from_scratch.fast.device import decoding_threads, threads
+from reasoning_from_scratch.fast.packed import PACKED
+from reasoning_from_scratch.fast.twin import twin_for_decoding
+from reasoning_from_scratch.files.weights import load_model_and_tokenizer
+from reasoning_from_scratch.optim.adamw import AdamW
 from reasoning_from_scratch.qwen3 import KVCache, Qwen3Model
+from reasoning_from_scratch.run.memory import checkpoint_blocks, fit_memory
 from reasoning_from_scratch.sampling import generate, sample_next_token
-from reasoning_from_scratch.shared_prompts import PACKED
 from reasoning_from_scratch.trainer import train_step
-from reasoning_from_scratch.twin import twin_for_decoding
-from reasoning_from_scratch.weights import load_model_and_tokenizer
 
 FIGURE = Path(__file__).parent / "cost_per_token.png"
 BUDGET = 8e9
@@ -67,11 +67,12 @@ def sampling(work: Work) -> list[Result]:
     # sides do an eighth, and their time is taken times eight.
     few, rows, tokens = work.new_tokens // 8, work.rollouts, work.new_tokens
     sides = {
-        "ours": lambda: generate(model, [prompt], rows, max_new_tokens=tokens, top_p=0.9,
-                                 stop_ids=set()),
+        "ours": lambda: generate(
+            model, [prompt], rows, max_new_tokens=tokens, top_p=0.9, stop_ids=set()
+        ),
         "products": lambda: products(model, rows, few),
         "plain": lambda: ch06.sample_response(model, NoText(prompt), "", "cpu", few, 1.0, 0.9),
-    }  # fmt: skip
+    }
     caches = ("dynamic", "static") if peer else ()
     for cache in caches:
         peers.hf_generate(peer, prompt, rows, few, 0.9, cache)  # warm
@@ -82,9 +83,15 @@ def sampling(work: Work) -> list[Result]:
     title = f"(b) sampling, {work.layers} layers, {rows} x {work.new_tokens} tokens"
     results = [
         faster(title, ours, alone, "plain chapter 6", 8),
-        Result(title, seconds(ours), f"its bare products: {seconds(bare)}", bare / ours,
-               ">= 0.75", bare >= 0.75 * ours),
-    ]  # fmt: skip
+        Result(
+            title,
+            seconds(ours),
+            f"its bare products: {seconds(bare)}",
+            bare / ours,
+            ">= 0.75",
+            bare >= 0.75 * ours,
+        ),
+    ]
     if peer:
         best = min(caches, key=times.get)  # the peer at its fastest
         results.insert(0, faster(title, ours, times[best], f"transformers, {best} cache", 2.5))
@@ -96,16 +103,33 @@ def decoding(work: Work) -> list[Result]:
     rows = []
     for name, model, count, tokens in (
         ("tiny model", load_model_and_tokenizer("tiny-base")[0], 64, min(64, work.new_tokens)),
-        (f"{work.layers} layers", random_model(work.cfg, work.layers), work.rollouts,
-         work.new_tokens),
-    ):  # fmt: skip
-        steps = {"C": decoder_for(model, count, tokens),
-                 "twin": twin_for_decoding(model, count, tokens)}  # fmt: skip
+        (
+            f"{work.layers} layers",
+            random_model(work.cfg, work.layers),
+            work.rollouts,
+            work.new_tokens,
+        ),
+    ):
+        steps = {
+            "C": decoder_for(model, count, tokens),
+            "twin": twin_for_decoding(model, count, tokens),
+        }
         with threads(decoding_threads(model)):
-            times = in_turn({kind: partial(decode_all, model, decode, count, tokens)
-                             for kind, decode in steps.items()}, work.rounds)  # fmt: skip
-        rows.append(Result(f"a decoding step of {count} rows, {name}", seconds(times["C"] / tokens),
-                           f"twin: {seconds(times['twin'] / tokens)}", times["twin"] / times["C"]))
+            times = in_turn(
+                {
+                    kind: partial(decode_all, model, decode, count, tokens)
+                    for kind, decode in steps.items()
+                },
+                work.rounds,
+            )
+        rows.append(
+            Result(
+                f"a decoding step of {count} rows, {name}",
+                seconds(times["C"] / tokens),
+                f"twin: {seconds(times['twin'] / tokens)}",
+                times["twin"] / times["C"],
+            )
+        )
     return rows
 
 
@@ -147,21 +171,32 @@ def training(work: Work) -> list[Result]:
     from transformers import AutoTokenizer
 
     folder = str(Path(__file__).parents[1] / "checkpoints" / "tiny-base")
-    settings = {"per_device_train_batch_size": work.rollouts, "num_generations": work.rollouts,
-                "max_completion_length": work.new_tokens}  # fmt: skip
+    settings = {
+        "per_device_train_batch_size": work.rollouts,
+        "num_generations": work.rollouts,
+        "max_completion_length": work.new_tokens,
+    }
     mine, theirs = peers.grpo_steps(
-        peers.hf_model(model), AutoTokenizer.from_pretrained(folder),
-        [{"prompt": "", "answer": ""}] * work.rollouts, ours, work.rounds, settings,
+        peers.hf_model(model),
+        AutoTokenizer.from_pretrained(folder),
+        [{"prompt": "", "answer": ""}] * work.rollouts,
+        ours,
+        work.rounds,
+        settings,
         fixed=peers.trl_batch(group),
-    )  # fmt: skip
+    )
     return [faster(title, mine, theirs, "trl", 2)]
 
 
 def train_config(work: Work, length: int) -> TrainConfig:
     return TrainConfig(
-        max_new_tokens=length, rollouts=work.rollouts, problems_per_step=1, top_p=1.0,
-        length_constant=float(length), low_precision_updates="stochastic",
-    )  # fmt: skip
+        max_new_tokens=length,
+        rollouts=work.rollouts,
+        problems_per_step=1,
+        top_p=1.0,
+        length_constant=float(length),
+        low_precision_updates="stochastic",
+    )
 
 
 def memory(work: Work) -> list[Result]:
@@ -170,8 +205,16 @@ def memory(work: Work) -> list[Result]:
     answer = json.loads(found.stdout.splitlines()[-1])
     title = f"peak memory of a step, {work.layers} layers, {work.rollouts} x {work.longest} tokens"
     ours = f"{answer['peak'] / 1e9:.2f} GB ({answer['seconds']:.0f} s)"
-    return [Result(title, ours, "the book's script: 30.5 GB", 30.5e9 / answer["peak"], "<= 8 GB",
-                   answer["peak"] <= BUDGET)]  # fmt: skip
+    return [
+        Result(
+            title,
+            ours,
+            "the book's script: 30.5 GB",
+            30.5e9 / answer["peak"],
+            "<= 8 GB",
+            answer["peak"] <= BUDGET,
+        )
+    ]
 
 
 def one_step(work: Work) -> dict[str, float]:
@@ -183,8 +226,14 @@ def one_step(work: Work) -> dict[str, float]:
     config = fit_memory(model, optimizer, config, work.prompt + work.longest)
     if config.gradient_checkpointing:
         checkpoint_blocks(model)
-    samples = generate(model, [prompt_of(work)], work.rollouts, max_new_tokens=work.longest,
-                       stop_ids=set(), max_rows=config.sample_rows)[0]  # fmt: skip
+    samples = generate(
+        model,
+        [prompt_of(work)],
+        work.rollouts,
+        max_new_tokens=work.longest,
+        stop_ids=set(),
+        max_rows=config.sample_rows,
+    )[0]
     group = as_group(work, [s.ids for s in samples], [s.logprobs for s in samples])
     metrics = train_step(model, optimizer, [group], config, 1e-6, engine=PACKED)
     assert metrics["optim/updates"] == 1
@@ -221,7 +270,7 @@ def growth(work: Work) -> list[Result]:
     costs = [after - before for before, after in pairwise(ticks)]
     lengths = [2**k for k in range(4, 20) if 2**k <= work.grown]
     window = min(32, work.grown // 4)
-    measured = [median(costs[max(0, length - window):length]) for length in lengths]
+    measured = [median(costs[max(0, length - window) : length]) for length in lengths]
     first = lengths.index(min(64, lengths[-1]))
     alone = [attention_alone(work, layers, work.prompt + length) for length in lengths]
     reads = [bytes_read(work, model, work.prompt + length) for length in lengths]
@@ -238,8 +287,16 @@ def growth(work: Work) -> list[Result]:
     ratio, rows = measured[-1] / measured[first], []
     for name, bound in bounds.items():
         allowed = bound[-1] / bound[first]
-        rows.append(Result(title, ours, f"{name} x {allowed:.2f}", ratio, f"<= {allowed:.2f}x",
-                           ratio <= allowed))  # fmt: skip
+        rows.append(
+            Result(
+                title,
+                ours,
+                f"{name} x {allowed:.2f}",
+                ratio,
+                f"<= {allowed:.2f}x",
+                ratio <= allowed,
+            )
+        )
     return rows
 
 

@@ -51,8 +51,10 @@ def main(argv: list[str] | None = None) -> int:
     torch.set_num_threads(options.threads)
     missing = [name for name in ("transformers", "trl") if not peers.have(name)]
     if missing:
-        print(f"not installed: {', '.join(missing)}; their side is left out. Both come with: "
-              "uv run --with transformers --with trl benchmarks/run.py")  # fmt: skip
+        print(
+            f"not installed: {', '.join(missing)}; their side is left out. Both come with: "
+            "uv run --with transformers --with trl benchmarks/run.py"
+        )
     print(machine(), end="\n\n", flush=True)
     work = TOY if options.toy else FULL
     print(table_line(HEADS) + "\n" + table_line(["---"] * len(HEADS)), flush=True)
@@ -68,10 +70,17 @@ def parser() -> argparse.ArgumentParser:
     )
     result.add_argument("--only", nargs="+", choices=ROWS, metavar="NAME", help="only these rows")
     result.add_argument("--list", action="store_true", help="name the rows")
-    result.add_argument("--threads", type=int, default=torch.get_num_threads(),
-                        help="torch threads, of both sides (default: %(default)s)")  # fmt: skip
-    result.add_argument("--toy", action="store_true",
-                        help="everything very small, to see that it runs; no figure counts")
+    result.add_argument(
+        "--threads",
+        type=int,
+        default=torch.get_num_threads(),
+        help="torch threads, of both sides (default: %(default)s)",
+    )
+    result.add_argument(
+        "--toy",
+        action="store_true",
+        help="everything very small, to see that it runs; no figure counts",
+    )
     return result
 
 
@@ -86,10 +95,13 @@ def table_line(cells: list[str]) -> str:
 def machine() -> str:
     """What the figures were measured on."""
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
-    versions = [f"{name} {version(name)}" for name in ("torch", "transformers", "trl")
-                if peers.have(name)]  # fmt: skip
-    return (f"{time.strftime('%Y-%m-%d')}, {torch.get_num_threads()} threads, "
-            f"{platform.machine()}, {gpu}; {', '.join(versions)}")  # fmt: skip
+    versions = [
+        f"{name} {version(name)}" for name in ("torch", "transformers", "trl") if peers.have(name)
+    ]
+    return (
+        f"{time.strftime('%Y-%m-%d')}, {torch.get_num_threads()} threads, "
+        f"{platform.machine()}, {gpu}; {', '.join(versions)}"
+    )
 
 
 def version(name: str) -> str:

@@ -150,8 +150,10 @@ def gradient_seconds(model: Model, machine: Machine, gpus: int, shard: bool) -> 
 def broadcast_seconds(model: Model, machine: Machine, gpus: int) -> float:
     """New weights for all samplers: node after node passes them on, twice as many each time."""
     nodes = math.ceil(gpus / machine.per_node)
-    return model.weight_bytes * math.ceil(math.log2(nodes + 1)) / (
-        machine.outside * machine.link_share
+    return (
+        model.weight_bytes
+        * math.ceil(math.log2(nodes + 1))
+        / (machine.outside * machine.link_share)
     )
 
 
@@ -183,8 +185,12 @@ def together(model: Model, machine: Machine, work: Work, gpus: int) -> Step:
         return Step("does not fit")
     how = "one process" if gpus == 1 else "torchrun, fsdp" if shard else "torchrun"
     traffic = gradient_seconds(model, machine, gpus, shard)
-    return Step(how, *sampling_seconds(model, machine, work, gpus, resident),
-                training_seconds(model, machine, work, gpus), traffic)  # fmt: skip
+    return Step(
+        how,
+        *sampling_seconds(model, machine, work, gpus, resident),
+        training_seconds(model, machine, work, gpus),
+        traffic,
+    )
 
 
 def apart(model: Model, machine: Machine, work: Work, gpus: int, lag: int) -> Step:
@@ -222,8 +228,19 @@ def bottleneck(model: Model, machine: Machine, work: Work, step: Step) -> str:
 
 
 def table(machine: Machine, work: Work) -> str:
-    head = ["model", "GPUs", "all together", "sampling", "training", "traffic", "a step",
-            "samplers + learners", "lag 1", "lag 3", "what holds it up: the knob"]  # fmt: skip
+    head = [
+        "model",
+        "GPUs",
+        "all together",
+        "sampling",
+        "training",
+        "traffic",
+        "a step",
+        "samplers + learners",
+        "lag 1",
+        "lag 3",
+        "what holds it up: the knob",
+    ]
     lines = [head, ["---"] * len(head)]
     for name, cfg in SIZES.items():
         model = model_of(getattr(qwen3, f"QWEN_CONFIG_{cfg}"))
@@ -231,10 +248,15 @@ def table(machine: Machine, work: Work) -> str:
             one = together(model, machine, work, gpus)
             two = [apart(model, machine, work, gpus, lag) for lag in (1, 3)]
             numbers = [one.sampling, one.training, one.traffic, one.seconds()]
-            numbers = [*map(shown, numbers), two[1].how, shown(two[0].seconds(1)),
-                       shown(two[1].seconds(3))]  # fmt: skip
-            lines.append([name, f"{gpus}", one.how, *numbers,
-                          bottleneck(model, machine, work, one)])  # fmt: skip
+            numbers = [
+                *map(shown, numbers),
+                two[1].how,
+                shown(two[0].seconds(1)),
+                shown(two[1].seconds(3)),
+            ]
+            lines.append(
+                [name, f"{gpus}", one.how, *numbers, bottleneck(model, machine, work, one)]
+            )
     return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
 
 

@@ -14,12 +14,12 @@ from pathlib import Path
 
 from scaling import Machine, Model, Work, device_seconds
 
-from reasoning_from_scratch.json_files import read_lines
+from reasoning_from_scratch.text import read_lines
 
 STEPS, PROBLEMS, ROLLOUTS = 20, 12, 8
 FLAGS = f"""--model tiny-base --steps {STEPS} --rollouts {ROLLOUTS} --lr 0 --device cpu --top-p 1
 --num-groups-to-log 0 --report-every 0 --no-preflight --sample-rows 96""".split()
-RFS = ["-m", "reasoning_from_scratch.cli", "train", *FLAGS]
+RFS = ["-m", "reasoning_from_scratch", "train", *FLAGS]
 
 
 @dataclass
@@ -37,16 +37,27 @@ def run(name: str, *flags: str, ranks: int = 1, problems: int = PROBLEMS) -> Mea
     """Of the fastest step: others use this machine too, and they only slow it."""
     with tempfile.TemporaryDirectory() as folder:
         torchrun = ["-m", "torch.distributed.run", f"--nproc_per_node={ranks}"]
-        command = [sys.executable, *(torchrun if ranks > 1 else []), *RFS, *flags,
-                   "--log-path", folder, "--problems-per-step", str(problems)]  # fmt: skip
-        done = subprocess.run(command, capture_output=True, text=True,
-                              env=os.environ | {"OMP_NUM_THREADS": "1"})  # fmt: skip
+        command = [
+            sys.executable,
+            *(torchrun if ranks > 1 else []),
+            *RFS,
+            *flags,
+            "--log-path",
+            folder,
+            "--problems-per-step",
+            str(problems),
+        ]
+        done = subprocess.run(
+            command, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}
+        )
         if done.returncode:
             sys.exit(f"{name}: {done.stderr[-2000:]}")
         rows = read_lines(Path(folder) / "metrics.jsonl")[2:]
     fast = [min(row[f"time/{part}"] for row in rows) for part in ("sampling", "train")]
-    means = [sum(row[f"env/all/{key}_tokens_per_turn"] for row in rows) / len(rows)
-             for key in ("ac", "ob")]  # fmt: skip
+    means = [
+        sum(row[f"env/all/{key}_tokens_per_turn"] for row in rows) / len(rows)
+        for key in ("ac", "ob")
+    ]
     work = Work(problems * ROLLOUTS, round(means[1]), means[0], longest=128)
     return Measured(fast[0], fast[1], work)
 
@@ -91,5 +102,7 @@ def check() -> Iterator[str]:
 
 
 def row(name: str, found: Measured, predicted: float) -> str:
-    return (f"| {name} | {found.step:.2f} s | {found.sampling:.2f} s | {found.training:.2f} s | "
-            f"{predicted:.2f} s | {found.step / predicted - 1:+.0%} |")  # fmt: skip
+    return (
+        f"| {name} | {found.step:.2f} s | {found.sampling:.2f} s | {found.training:.2f} s | "
+        f"{predicted:.2f} s | {found.step / predicted - 1:+.0%} |"
+    )

@@ -31,19 +31,28 @@ def grading(work: Work) -> list[Result]:
     for pair in pairs:  # once: a second time would find its answers remembered
         judge(*pair)
     speed = len(pairs) / (time.perf_counter() - start)
-    return [Result(f"grading, {name}", f"{speed:,.0f} answers/s", target=">= 2,000 answers/s",
-                   met=speed >= 2000)]  # fmt: skip
+    return [
+        Result(
+            f"grading, {name}",
+            f"{speed:,.0f} answers/s",
+            target=">= 2,000 answers/s",
+            met=speed >= 2000,
+        )
+    ]
 
 
 def start(work: Work) -> list[Result]:
     """Imports in fresh processes, after one that fills the disk cache."""
     torch_alone = launch("import torch", work.rounds)
     # Importing torch takes seconds, and varies by more than what is measured: timed after it.
-    package = launch("import torch; start = time.perf_counter(); import reasoning_from_scratch",
-                     work.rounds)  # fmt: skip
-    trainer = launch("import torch; start = time.perf_counter(); "
-                     "import reasoning_from_scratch.trainer", work.rounds)  # fmt: skip
-    command = ["-m", "reasoning_from_scratch.cli", "--help"]
+    package = launch(
+        "import torch; start = time.perf_counter(); import reasoning_from_scratch", work.rounds
+    )
+    trainer = launch(
+        "import torch; start = time.perf_counter(); import reasoning_from_scratch.trainer",
+        work.rounds,
+    )
+    command = ["-m", "reasoning_from_scratch", "--help"]
     waits = []
     for _ in range(work.rounds + 1):
         before = time.perf_counter()
@@ -53,14 +62,22 @@ def start(work: Work) -> list[Result]:
     sympy = int(run_python("-c", code).stdout)
     base = f"importing torch: {seconds(torch_alone)}"
     return [
-        Result("import reasoning_from_scratch, beyond torch", seconds(package), base,
-               target="<= 50 ms", met=package <= 0.05),
+        Result(
+            "import reasoning_from_scratch, beyond torch",
+            seconds(package),
+            base,
+            target="<= 50 ms",
+            met=package <= 0.05,
+        ),
         Result("import reasoning_from_scratch.trainer, beyond torch", seconds(trainer), base),
-        Result("rfs --help", seconds(median(waits[1:])), target="< 1 s",
-               met=median(waits[1:]) < 1),
-        Result("a trainer's process imports sympy", "yes" if sympy else "no", target="no",
-               met=not sympy),
-    ]  # fmt: skip
+        Result("rfs --help", seconds(median(waits[1:])), target="< 1 s", met=median(waits[1:]) < 1),
+        Result(
+            "a trainer's process imports sympy",
+            "yes" if sympy else "no",
+            target="no",
+            met=not sympy,
+        ),
+    ]
 
 
 def launch(code: str, rounds: int) -> float:

@@ -8,20 +8,20 @@ import peers
 import torch
 from duel import Result, Work, faster, in_turn, run_python, seconds
 
-from reasoning_from_scratch.compiled import decoder_for
 from reasoning_from_scratch.config import TrainConfig, resolved
 from reasoning_from_scratch.distribution import sample_next_token, uniform
-from reasoning_from_scratch.evaluation import evaluate
-from reasoning_from_scratch.optim import AdamW
+from reasoning_from_scratch.evaluation.evaluate import evaluate
+from reasoning_from_scratch.fast.decoding import decoder_for
+from reasoning_from_scratch.fast.packed import PACKED
+from reasoning_from_scratch.files.weights import load_model_and_tokenizer, shipped_checkpoint
+from reasoning_from_scratch.optim.adamw import AdamW
 from reasoning_from_scratch.problems import load_problems
 from reasoning_from_scratch.prompts import render_prompt
 from reasoning_from_scratch.qwen3 import KVCache
 from reasoning_from_scratch.rollouts import reward_groups, sample_groups
 from reasoning_from_scratch.sampling import Sample, generate
-from reasoning_from_scratch.shared_prompts import PACKED
 from reasoning_from_scratch.tokenizer import stop_ids_of
 from reasoning_from_scratch.trainer import set_advantages, train_step
-from reasoning_from_scratch.weights import load_model_and_tokenizer, shipped_checkpoint
 
 ROWS = 8  # answers side by side against fixed batches: fewer than problems, so refilling matters
 
@@ -34,7 +34,7 @@ def grpo_step(work: Work) -> list[Result]:
     optimizer = AdamW(model)
 
     def ours(step: int = 0) -> None:
-        groups = sample_groups(model, tokenizer, problems[8 * step:8 * step + 8], config, step)
+        groups = sample_groups(model, tokenizer, problems[8 * step : 8 * step + 8], config, step)
         reward_groups(groups, config, tokenizer)
         set_advantages(groups, config)
         train_step(model, optimizer, groups, config, 1e-6, engine=PACKED)
@@ -47,12 +47,19 @@ def grpo_step(work: Work) -> list[Result]:
     folder = str(shipped_checkpoint("tiny-base"))
     with peers.quiet():
         peer = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
-    settings = {"per_device_train_batch_size": 64, "num_generations": 8,
-                "max_completion_length": 64}  # fmt: skip
+    settings = {
+        "per_device_train_batch_size": 64,
+        "num_generations": 8,
+        "max_completion_length": 64,
+    }
     mine, theirs = peers.grpo_steps(
-        peer, AutoTokenizer.from_pretrained(folder), peers.prompt_rows(problems), ours,
-        work.steps, settings,
-    )  # fmt: skip
+        peer,
+        AutoTokenizer.from_pretrained(folder),
+        peers.prompt_rows(problems),
+        ours,
+        work.steps,
+        settings,
+    )
     return [faster(title, mine, theirs, "trl", 4)]
 
 
@@ -61,10 +68,16 @@ def quickstart(work: Work) -> list[Result]:
     with TemporaryDirectory() as folder:
         flags = ["--log-path", str(Path(folder) / "run")] * (work.quickstart == ("quickstart",))
         start = time.perf_counter()
-        run_python("-m", "reasoning_from_scratch.cli", *work.quickstart, *flags)
+        run_python("-m", "reasoning_from_scratch", *work.quickstart, *flags)
         took = time.perf_counter() - start
-    return [Result("(a) quickstart, process start to final table", seconds(took),
-                   target="<= 180 s", met=took <= 180)]  # fmt: skip
+    return [
+        Result(
+            "(a) quickstart, process start to final table",
+            seconds(took),
+            target="<= 180 s",
+            met=took <= 180,
+        )
+    ]
 
 
 def evaluation(work: Work) -> list[Result]:
@@ -77,19 +90,23 @@ def evaluation(work: Work) -> list[Result]:
     found = {}
 
     def refilled(rows: int):
-        found[f"refilled {rows}"] = generate(model, prompts, max_new_tokens=limit, temperature=1.0,
-                                             stop_ids=stop_ids, max_rows=rows)  # fmt: skip
+        found[f"refilled {rows}"] = generate(
+            model, prompts, max_new_tokens=limit, temperature=1.0, stop_ids=stop_ids, max_rows=rows
+        )
 
     def fixed(name: str, rows: int, decode):
         found[name] = fixed_batches(model, decode, prompts, limit, stop_ids, rows)
 
-    times = in_turn({
-        "few": lambda: refilled(ROWS),
-        "all": lambda: refilled(64),
-        "fixed": lambda: fixed("fixed", ROWS, model),
-        "our steps": lambda: fixed("our steps", ROWS, decoder_for(model, ROWS, limit)),
-        "alone": lambda: fixed("alone", 1, model),
-    }, work.rounds)  # fmt: skip
+    times = in_turn(
+        {
+            "few": lambda: refilled(ROWS),
+            "all": lambda: refilled(64),
+            "fixed": lambda: fixed("fixed", ROWS, model),
+            "our steps": lambda: fixed("our steps", ROWS, decoder_for(model, ROWS, limit)),
+            "alone": lambda: fixed("alone", 1, model),
+        },
+        work.rounds,
+    )
     ids = {name: [group[0].ids for group in groups] for name, groups in found.items()}
     assert all(other == ids["alone"] for other in ids.values()), "the sides must do the same work"
     lengths = sorted(map(len, ids["alone"]))
@@ -98,11 +115,14 @@ def evaluation(work: Work) -> list[Result]:
     assert [row["tokens"] for row in result.rows] == [len(x) for x in ids["alone"]]
     return [
         faster(f"{title}, {ROWS} rows", times["few"], times["fixed"], "fixed batches", 2),
-        Result(f"{title}, {ROWS} rows", seconds(times["few"]),
-               f"fixed batches, our decoding steps: {seconds(times['our steps'])}",
-               times["our steps"] / times["few"]),
+        Result(
+            f"{title}, {ROWS} rows",
+            seconds(times["few"]),
+            f"fixed batches, our decoding steps: {seconds(times['our steps'])}",
+            times["our steps"] / times["few"],
+        ),
         faster(f"{title}, 64 rows", times["all"], times["alone"], "one by one", 6),
-    ]  # fmt: skip
+    ]
 
 
 @torch.no_grad()
@@ -111,7 +131,7 @@ def fixed_batches(model, decode, prompts, limit: int, stop_ids: set[int], size: 
     `decode` takes the steps; it is the model itself, or what generate() uses."""
     groups = []
     for start in range(0, len(prompts), size):
-        batch = prompts[start:start + size]
+        batch = prompts[start : start + size]
         lengths = torch.tensor([len(prompt) for prompt in batch])
         ids = torch.zeros(len(batch), int(lengths.max()), dtype=torch.long)  # (B, T)
         for row, prompt in enumerate(batch):

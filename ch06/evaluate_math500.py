@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from reasoning_from_scratch.cli import run_script
+from reasoning_from_scratch.commands.cli import run_script
 
 
 @dataclass
@@ -38,12 +38,12 @@ class Options:
 
 
 def main(options: Options) -> None:
-    from reasoning_from_scratch.device import default_dtype, trusted_device
-    from reasoning_from_scratch.evaluation import evaluate
+    from reasoning_from_scratch.evaluation.evaluate import evaluate
+    from reasoning_from_scratch.fast.device import default_dtype, trusted_device
+    from reasoning_from_scratch.files.saved_models import which_weights
+    from reasoning_from_scratch.files.weights import load_model_and_tokenizer, load_weights
     from reasoning_from_scratch.problems import load_problems
-    from reasoning_from_scratch.safe_text import visible
-    from reasoning_from_scratch.saved_models import which_weights
-    from reasoning_from_scratch.weights import load_model_and_tokenizer, load_weights
+    from reasoning_from_scratch.text import visible
 
     test_set = "tiny-test" if options.which_model == "tiny" else "math-500"
     problems = load_problems(test_set, limit=options.dataset_size)

@@ -7,7 +7,7 @@ Any other flag of `rfs train` goes, too, and wins over the recipe.
 
 import sys
 
-from reasoning_from_scratch.cli import main
+from reasoning_from_scratch.commands.cli import main
 
 if __name__ == "__main__":
     sys.exit(main(["recipes"] if "--list" in sys.argv else ["train", *sys.argv[1:]]))

@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from reasoning_from_scratch.cli import run_script
+from reasoning_from_scratch.commands.cli import run_script
 
 
 @dataclass
@@ -29,10 +29,10 @@ class Options:
 
 
 def main(options: Options) -> None:
-    from reasoning_from_scratch import downloads
-    from reasoning_from_scratch.chat import ChatOptions, Conversation, say
-    from reasoning_from_scratch.device import default_dtype, trusted_device
-    from reasoning_from_scratch.weights import load_model_and_tokenizer
+    from reasoning_from_scratch.commands.chat import ChatOptions, Conversation, say
+    from reasoning_from_scratch.fast.device import default_dtype, trusted_device
+    from reasoning_from_scratch.files import downloads
+    from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 
     if options.list:
         for kind, steps in downloads.GRPO_CHECKPOINTS.items():

@@ -1,3 +1,22 @@
 """Reinforcement learning with verifiable rewards, from scratch, in plain PyTorch."""
 
+from importlib import import_module
+
 __version__ = "0.1.0"
+
+# What a script needs most, from where it lives. Looked up late: `rfs --help` must not wait for
+# torch.
+_LIVES_IN = {
+    "train": "run.training",
+    "TrainConfig": "config",
+    "configure": "run.start",
+    "generate": "sampling",
+    "load_model_and_tokenizer": "files.weights",
+    "load_problems": "problems",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _LIVES_IN:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_LIVES_IN[name]}"), name)

@@ -6,7 +6,7 @@ probable one.
 
 import torch
 
-from reasoning_from_scratch.device import get_device  # noqa: F401  2.5
+from reasoning_from_scratch.fast.device import get_device  # noqa: F401  2.5
 from reasoning_from_scratch.qwen3 import KVCache, room_for_answer
 
 # 2.6 Generating

@@ -11,6 +11,10 @@ from pathlib import Path
 import torch
 
 from reasoning_from_scratch.ch02 import generate_text_basic_stream_cache
+from reasoning_from_scratch.files.weights import (  # noqa: F401  3.2
+    load_model_and_tokenizer,
+    load_tokenizer_only,
+)
 from reasoning_from_scratch.grading import (  # noqa: F401  3.4 to 3.6
     equality_check,
     extract_final_candidate,
@@ -24,10 +28,6 @@ from reasoning_from_scratch.grading import (  # noqa: F401  3.4 to 3.6
 from reasoning_from_scratch.problems import load_math500_test  # noqa: F401  3.8
 from reasoning_from_scratch.prompts import render_prompt  # noqa: F401  3.7
 from reasoning_from_scratch.tokenizer import stop_ids_of
-from reasoning_from_scratch.weights import (  # noqa: F401  3.2
-    load_model_and_tokenizer,
-    load_tokenizer_only,
-)
 
 # 3.3 Generating as a text
 

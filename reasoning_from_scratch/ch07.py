@@ -11,7 +11,7 @@ import torch
 from matplotlib.ticker import MaxNLocator
 
 from reasoning_from_scratch.advantages import zscore
-from reasoning_from_scratch.downloads import download_from_github  # noqa: F401
+from reasoning_from_scratch.files.downloads import download_from_github  # noqa: F401
 from reasoning_from_scratch.rewards import END_THINK_TOKEN_ID, THINK_TOKEN_ID  # noqa: F401
 
 # 7.1 What to watch

@@ -9,15 +9,15 @@ from typing import Annotated, Any, Literal, get_type_hints
 from tyro.conf import arg
 from tyro.constructors import PrimitiveConstructorSpec
 
-from reasoning_from_scratch.config_checks import check_choices, check_kinds, check_sizes, fits
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.json_files import read_values
+from reasoning_from_scratch.files.saved_models import run_and_save
 from reasoning_from_scratch.losses import CLIPPING
-from reasoning_from_scratch.optim import lora_learning_rate
-from reasoning_from_scratch.own_task import is_own
+from reasoning_from_scratch.optim.adamw import lora_learning_rate
 from reasoning_from_scratch.recipes import get_recipe, loss_fn_changes
-from reasoning_from_scratch.saved_models import run_and_save
-from reasoning_from_scratch.void_options import check_void
+from reasoning_from_scratch.run.config_checks import check_choices, check_kinds, check_sizes, fits
+from reasoning_from_scratch.run.own_task import is_own
+from reasoning_from_scratch.run.void_options import check_void
+from reasoning_from_scratch.text import read_values
 
 Advantage = Literal["zscore", "mean", "leave-one-out"]
 Objective = Literal["reinforce", "importance_sampling", "ppo", "cispo", "dro", "gspo"]
@@ -48,17 +48,27 @@ RewardParts = Annotated[
 # What suits a model when a field is left at None. "tiny" is any of the shipped tiny models.
 PRESETS: dict[str, dict[str, Any]] = {
     "tiny": {"problems": "tiny", "eval_problems": "tiny-test", "max_new_tokens": 128, "lr": 5e-5},
-    "qwen3": {"problems": "math-train", "eval_problems": "math-500", "max_new_tokens": 512,
-              "lr": 1e-6},
-}  # fmt: skip
+    "qwen3": {
+        "problems": "math-train",
+        "eval_problems": "math-500",
+        "max_new_tokens": 512,
+        "lr": 1e-6,
+    },
+}
 
 LAG_WEIGHT = 2.0  # the cap on p_start / p_sampler where the sampler lags
 
 # --smoke: at most this much of everything.
 SMOKE = {
-    "steps": 2, "problems_per_step": 2, "num_substeps": 1, "rollouts": 4, "max_new_tokens": 128,
-    "epochs": 1, "eval_limit": 8, "problem_limit": 64,
-}  # fmt: skip
+    "steps": 2,
+    "problems_per_step": 2,
+    "num_substeps": 1,
+    "rollouts": 4,
+    "max_new_tokens": 128,
+    "epochs": 1,
+    "eval_limit": 8,
+    "problem_limit": 64,
+}
 
 
 @dataclass
@@ -312,8 +322,10 @@ def check_given(config: TrainConfig, before: TrainConfig) -> None:
     check_void(config, before)
     row, default = get_recipe(config.recipe).changes, TrainConfig()
     if row and all(getattr(config, name) == getattr(default, name) for name in row):
-        raise UserError(f"--recipe {config.recipe} is named, but none of its choices are left; in "
-                        f"Python they come from configure({config.recipe!r}, ...)")  # fmt: skip
+        raise UserError(
+            f"--recipe {config.recipe} is named, but none of its choices are left; in "
+            f"Python they come from configure({config.recipe!r}, ...)"
+        )
 
 
 def asks_for_evaluation(config: TrainConfig) -> bool:
@@ -348,6 +360,8 @@ def from_json(values: dict[str, Any], origin: Path | str = "config.json") -> Tra
     known = {key: value for key, value in values.items() if key in kinds}
     for key, value in known.items():
         if not fits(value, kinds[key]):
-            raise UserError(f"{origin}: this version knows no {key} {value!r}; use the version "
-                            "that wrote it, or put the value right")  # fmt: skip
+            raise UserError(
+                f"{origin}: this version knows no {key} {value!r}; use the version "
+                "that wrote it, or put the value right"
+            )
     return TrainConfig(**known)

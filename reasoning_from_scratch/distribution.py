@@ -75,7 +75,7 @@ def _nucleus(probs: Tensor, top_p: float, top_k: int) -> Tensor:
     exact = torch.float32 if probs.device.type == "mps" else torch.float64
     mass = ordered.cumsum(-1, dtype=exact).to(probs.dtype)  # (B, K)
     limit = min(top_k or mass.shape[1], mass.shape[1]) - 1
-    target = mass[:, limit:limit + 1] * top_p if top_k else mass.new_full((len(mass), 1), top_p)
+    target = mass[:, limit : limit + 1] * top_p if top_k else mass.new_full((len(mass), 1), top_p)
     last = torch.searchsorted(mass, target).clamp(max=limit)  # (B, 1)
     cut = ordered.gather(-1, last)
     above, equal = probs > cut, probs == cut
@@ -97,7 +97,7 @@ def _cut_row(row: np.ndarray, top_p: np.float32, out: np.ndarray) -> None:
     last = min(int(running.astype(np.float32).searchsorted(top_p)), len(inside) - 1)
     cut = inside[last] if len(inside) else np.float32(0)
     np.multiply(row, row >= cut, out=out)
-    too_many = np.count_nonzero(inside[last + 1:] == cut)
+    too_many = np.count_nonzero(inside[last + 1 :] == cut)
     if too_many:  # among equals the lower index stays
         out[np.flatnonzero(row == cut)[-too_many:]] = 0
 

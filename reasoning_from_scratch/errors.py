@@ -3,7 +3,7 @@
 import difflib
 from collections.abc import Iterable
 
-from reasoning_from_scratch.safe_text import one_line
+from reasoning_from_scratch.text import one_line
 
 LONGEST = 2_000  # characters
 

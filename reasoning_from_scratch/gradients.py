@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.logprobs import padded_logprobs
 from reasoning_from_scratch.losses import kl_advantages, needs_start, step_denominator
-from reasoning_from_scratch.optim import AdamW
+from reasoning_from_scratch.optim.adamw import AdamW
 from reasoning_from_scratch.rollouts import Batch, Group, Rollout, make_batch, micro_batches
 
 # A training pass: log-probabilities (B, T) of a batch's sampled tokens under a model, at the
@@ -23,8 +23,8 @@ Sums = dict[str, Tensor]  # what policy_loss reports of a micro-batch
 class Reducer:
     """How the gradient of a step is put together. This one: a single process computes it all.
 
-    Several ranks share out the rollouts and add up what each found; see parallel.py, and for
-    weights that are shared out as well, sharding.py.
+    Several ranks share out the rollouts and add up what each found; see scale/ranks.py, and for
+    weights that are shared out as well, scale/sharding.py.
     """
 
     def share(self, groups: Sequence[Group], whole_groups: bool) -> list[list[Rollout]]:
@@ -123,8 +123,10 @@ def whole_denominator(groups: Sequence[Group], config: TrainConfig) -> float:
 def add_kl_to_advantages(batch: Batch, sizes: list[int], kl_coef: float) -> None:
     """kl="reward": each rollout pays for the distance between the policy and its reference. Both
     are the trainer's own passes: at the start, when they are one model, it is exactly 0."""
-    rows = zip(*(x.split(sizes) for x in (batch.start_logprobs, batch.ref_logprobs, batch.mask)),
-               strict=True)  # fmt: skip
+    rows = zip(
+        *(x.split(sizes) for x in (batch.start_logprobs, batch.ref_logprobs, batch.mask)),
+        strict=True,
+    )
     batch.advantages += torch.cat([kl_advantages(*group, kl_coef) for group in rows])
 
 

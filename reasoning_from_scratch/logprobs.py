@@ -25,7 +25,7 @@ class Kept(NamedTuple):
     nothing was cut there. A fixed width would have to fit the widest set of the batch.
     """
 
-    ids: Tensor     # (sum of counts,)
+    ids: Tensor  # (sum of counts,)
     counts: Tensor  # (N,)
 
 
@@ -40,13 +40,17 @@ def padded_logprobs(model, batch, temperature: float = 1.0) -> Tensor:
     """Log-probabilities (B, T) of a batch's sampled tokens, each at its own position, 0 elsewhere.
 
     The plain training pass: rows are padded on the right, and the model reads the padding, too.
-    No real token looks at it. `shared_prompts.py` computes the same without it.
+    No real token looks at it. `fast/packed.py` computes the same without it.
     """
     hidden = model.hidden_states(batch.token_ids[:, :-1])  # (B, T - 1, D)
     logprobs, _ = token_logprobs(
-        hidden, model.out_head.weight, batch.token_ids[:, 1:], batch.mask[:, 1:], temperature,
+        hidden,
+        model.out_head.weight,
+        batch.token_ids[:, 1:],
+        batch.mask[:, 1:],
+        temperature,
         kept_of(batch),
-    )  # fmt: skip
+    )
     return F.pad(logprobs, (1, 0))  # the token at position t is predicted at t - 1
 
 

@@ -38,7 +38,10 @@ def importance_sampling(ratio: Tensor, advantages: Tensor) -> Tensor:
 
 
 def ppo(
-    ratio: Tensor, advantages: Tensor, clip_low: float, clip_high: float
+    ratio: Tensor,
+    advantages: Tensor,
+    clip_low: float,
+    clip_high: float,
 ) -> Tensor:
     """min(r * A, clip(r) * A), for either sign of A: the lower estimate.
 
@@ -107,6 +110,7 @@ CLIPPING = ("ppo", "cispo", "gspo")
 def needs_start(settings) -> bool:
     """Whether the loss asks what the trainer computed when the step began."""
     return settings.objective in CLIPPING or bool(settings.truncate_importance)
+
 
 # --- one reducer, with a denominator that has a name ---
 

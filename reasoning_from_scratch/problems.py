@@ -10,11 +10,11 @@ from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from reasoning_from_scratch.downloads import DATA_SETS, download_data
 from reasoning_from_scratch.errors import UserError, unknown_name
+from reasoning_from_scratch.files.downloads import DATA_SETS, download_data
 from reasoning_from_scratch.grading import get_last_boxed
-from reasoning_from_scratch.own_task import is_own, own_function
-from reasoning_from_scratch.tiny import tiny_problem
+from reasoning_from_scratch.run.own_task import is_own, own_function
+from reasoning_from_scratch.tiny.world import tiny_problem
 
 TINY_SETS = {"tiny": ("train", 12_000), "tiny-test": ("test", 500), "tiny-longer": ("longer", 500)}
 PROBLEM_SETS = (*TINY_SETS, *DATA_SETS)
@@ -72,8 +72,10 @@ def own_problems(name: str, limit: int) -> list[Problem]:
     try:
         for row in islice(own_function(name)(), limit):
             if isinstance(row, Problem):  # a verifier may do without an answer
-                texts = {"problem": _text(vars(row), "problem"),
-                         "answer": _text(vars(row), "answer", optional=True)}  # fmt: skip
+                texts = {
+                    "problem": _text(vars(row), "problem"),
+                    "answer": _text(vars(row), "answer", optional=True),
+                }
                 problems.append(replace(row, **texts))
             else:
                 number = f"{Path(name.rpartition(':')[0]).stem}/{len(problems)}"

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.problems import Problem
-from reasoning_from_scratch.safe_text import counted
+from reasoning_from_scratch.text import counted
 
 
 def render_prompt(prompt):
@@ -51,8 +51,9 @@ def show_examples(
     """Both sets with the first `count` training problems, solved, before each question.
     Those are not trained on."""
     if count >= len(problems):
-        raise UserError(f"--few-shot {count} leaves nothing to train on of "
-                        f"{counted(len(problems), 'problem')}")  # fmt: skip
+        raise UserError(
+            f"--few-shot {count} leaves nothing to train on of {counted(len(problems), 'problem')}"
+        )
     prefix = few_shot_prefix(problems[:count])
     shown = [replace(problem, prefix=prefix) for problem in (*problems[count:], *eval_problems)]
     split = len(problems) - count

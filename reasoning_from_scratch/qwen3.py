@@ -218,8 +218,9 @@ def room_for_answer(model, prompt_length, max_new_tokens, name="the prompt"):
     """How many tokens an answer may have: prompt and answer share the model's context."""
     context = getattr(model, "cfg", {}).get("context_length", math.inf)
     if prompt_length >= context:
-        raise PromptTooLong(f"{name} has {prompt_length} tokens; the model reads {context}, "
-                            "its answer included")  # fmt: skip
+        raise PromptTooLong(
+            f"{name} has {prompt_length} tokens; the model reads {context}, its answer included"
+        )
     return min(max_new_tokens, context - prompt_length)
 
 
@@ -227,9 +228,9 @@ def room_for_answer(model, prompt_length, max_new_tokens, name="the prompt"):
 # imports go one way.
 _ELSEWHERE = {
     "Qwen3Tokenizer": "tokenizer",
-    "download_qwen3_small": "downloads",
-    "download_qwen3_grpo_checkpoints": "downloads",
-    "load_hf_weights_into_qwen": "weights",
+    "download_qwen3_small": "files.downloads",
+    "download_qwen3_grpo_checkpoints": "files.downloads",
+    "load_hf_weights_into_qwen": "files.weights",
 }
 
 

@@ -148,8 +148,7 @@ RECIPES = {
         },
         "unbiased KL, bad rollouts that the policy has left behind masked, and top-p's choice of "
         "tokens kept for training (the paper names no values; these are ours)",
-        "DeepSeek-V3.2: Pushing the Frontier of Open Large Language Models, 2025, "
-        "arXiv:2512.02556",
+        "DeepSeek-V3.2: Pushing the Frontier of Open Large Language Models, 2025, arXiv:2512.02556",
     ),
     "gdpo": Recipe(
         {"reward_parts": {"correct": 1.0, "format": 1.0}, "advantage_per_part": True},
@@ -196,8 +195,12 @@ def recipe_table(width: int = 96) -> str:
         lines.append(name)
         for text in (changes or "(nothing)", recipe.about, recipe.paper):
             lines += textwrap.wrap(
-                text, width, initial_indent="    ", subsequent_indent="      ",
-                break_long_words=False, break_on_hyphens=False,
+                text,
+                width,
+                initial_indent="    ",
+                subsequent_indent="      ",
+                break_long_words=False,
+                break_on_hyphens=False,
             )
     return "\n".join(lines)
 

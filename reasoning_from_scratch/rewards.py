@@ -76,8 +76,9 @@ def score_parts(
 def conditional_parts(parts: dict[str, float]) -> dict[str, float]:
     """The same parts, those about format set to 0 where the answer is wrong."""
     correct = parts["correct"]
-    return {name: value * correct if name in FORMAT_PARTS else value
-            for name, value in parts.items()}  # fmt: skip
+    return {
+        name: value * correct if name in FORMAT_PARTS else value for name, value in parts.items()
+    }
 
 
 def total_reward(

@@ -8,15 +8,15 @@ from functools import lru_cache, partial
 import torch
 from torch import Tensor
 
-from reasoning_from_scratch.clock import Clock
-from reasoning_from_scratch.own_task import own_verifier
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.prompts import problem_prompt
+from reasoning_from_scratch.report.clock import Clock
 from reasoning_from_scratch.rewards import (
     overlong_penalty,
     score_parts,
     total_reward,
 )
+from reasoning_from_scratch.run.own_task import own_verifier
 from reasoning_from_scratch.sampling import Sample, generate
 from reasoning_from_scratch.tokenizer import stop_ids_of
 
@@ -170,10 +170,16 @@ def step_problems(problems: Sequence[Problem], config, step: int, round: int = 0
 
 
 def sample_groups(
-    model, tokenizer, problems: Sequence[Problem], config, step: int,
-    places: Sequence[int] | None = None, on_group: Callable[[Group], None] | None = None,
-    version: int | None = None, before_step: Callable[[], None] | None = None,
-) -> list[Group]:  # fmt: skip
+    model,
+    tokenizer,
+    problems: Sequence[Problem],
+    config,
+    step: int,
+    places: Sequence[int] | None = None,
+    on_group: Callable[[Group], None] | None = None,
+    version: int | None = None,
+    before_step: Callable[[], None] | None = None,
+) -> list[Group]:
     """Stage 2: sample a group of rollouts for each problem, without gradient.
 
     `places` are the problems' places within the step (default: 0, 1, ...): together with `step`
@@ -278,11 +284,18 @@ def alone(sample: Callable[[], list[Group]]) -> list[Group]:
 
 
 def sample_step(
-    model, tokenizer, problems: Sequence[Problem], config, step: int, clock: Clock,
-    on_group: Callable[[Group], None] | None = None, version: int | None = None,
-    own: Callable[[Sequence[int]], Sequence[int]] = list, together: Together = alone,
+    model,
+    tokenizer,
+    problems: Sequence[Problem],
+    config,
+    step: int,
+    clock: Clock,
+    on_group: Callable[[Group], None] | None = None,
+    version: int | None = None,
+    own: Callable[[Sequence[int]], Sequence[int]] = list,
+    together: Together = alone,
     before_step: Callable[[], None] | None = None,
-) -> list[Group]:  # fmt: skip
+) -> list[Group]:
     """Stages 1 to 3 of one step: its problems, their rollouts, the rewards.
 
     `on_group` gets each group, with its rewards, while others may still be sampled. On several
@@ -300,8 +313,18 @@ def sample_step(
     for round in range(rounds):
         chosen = dict(enumerate(step_problems(problems, config, step, round), len(groups)))
         places = own(list(chosen))
-        sample = partial(sample_groups, model, tokenizer, [chosen[place] for place in places],
-                         config, step, places, rewarded, version, before_step)  # fmt: skip
+        sample = partial(
+            sample_groups,
+            model,
+            tokenizer,
+            [chosen[place] for place in places],
+            config,
+            step,
+            places,
+            rewarded,
+            version,
+            before_step,
+        )
         with clock("sampling"):
             groups += together(sample)
         if sum(group.mixed for group in groups) >= config.problems_per_step:
@@ -310,10 +333,16 @@ def sample_step(
 
 
 def on_policy_rollouts(
-    model, tokenizer, problems: Sequence[Problem], config, first_step: int = 0,
-    clock: Clock | None = None, on_group: Callable[[Group], None] | None = None,
-    own: Callable[[Sequence[int]], Sequence[int]] = list, together: Together = alone,
-) -> Iterator[list[Group]]:  # fmt: skip
+    model,
+    tokenizer,
+    problems: Sequence[Problem],
+    config,
+    first_step: int = 0,
+    clock: Clock | None = None,
+    on_group: Callable[[Group], None] | None = None,
+    own: Callable[[Sequence[int]], Sequence[int]] = list,
+    together: Together = alone,
+) -> Iterator[list[Group]]:
     """The groups of one step after another, always sampled by the model as it is now.
 
     The trainer sees no more than this iterator: streaming, asynchronous and many-machine
@@ -321,5 +350,6 @@ def on_policy_rollouts(
     """
     clock = clock or Clock()
     for step in range(first_step, config.steps):
-        yield sample_step(model, tokenizer, problems, config, step, clock, on_group,
-                          own=own, together=together)  # fmt: skip
+        yield sample_step(
+            model, tokenizer, problems, config, step, clock, on_group, own=own, together=together
+        )

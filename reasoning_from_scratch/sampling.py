@@ -16,8 +16,6 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from reasoning_from_scratch.compiled import decoder_for
-from reasoning_from_scratch.device import decoding_threads, threads
 from reasoning_from_scratch.distribution import (
     Draw,
     policy_distribution,
@@ -28,10 +26,19 @@ from reasoning_from_scratch.distribution import (
     uniform_at,
 )
 from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.fast.decoding import decoder_for
+from reasoning_from_scratch.fast.device import decoding_threads, threads
 from reasoning_from_scratch.qwen3 import KVCache, room_for_answer
 
-__all__ = ["Sample", "generate", "policy_distribution", "sample_next_token", "stream",
-           "top_p_filter", "uniform"]  # fmt: skip
+__all__ = [
+    "Sample",
+    "generate",
+    "policy_distribution",
+    "sample_next_token",
+    "stream",
+    "top_p_filter",
+    "uniform",
+]
 
 PREFILL_TOKENS = 16_384  # at most this many prompt tokens, padding included, in one pass
 WORTH_SHARING = 128  # a pass of its own for what all prompts begin with has to save so many tokens
@@ -154,7 +161,7 @@ class _Batch:
                 self.cache.put(self._index(free[: len(rows)]), taken)
             for i, row in zip(free, rows, strict=False):
                 self.rows[i] = row
-            free = free[len(rows):]
+            free = free[len(rows) :]
         if not queue.waiting:
             queue.cache = None
         self._close_gaps(free)
@@ -277,10 +284,15 @@ def generate(
     groups = [[Sample(kept=[] if keep_sets else None) for _ in range(num_samples)] for _ in prompts]
     steps, problems = torch.tensor(streams, dtype=torch.long).view(-1, 2, 1).unbind(1)  # (P, 1)
     keys = stream_key(seed, steps, problems, torch.arange(num_samples) + first_sample)  # (P, n)
-    limits = [room_for_answer(model, len(prompt), max_new_tokens, f"prompt {i}")
-              for i, prompt in enumerate(prompts)]  # fmt: skip
-    rows = [_Row(i, key, prompts[i][-1], limits[i], sample) for i, some in enumerate(keys.tolist())
-            for key, sample in zip(some, groups[i], strict=True)]  # fmt: skip
+    limits = [
+        room_for_answer(model, len(prompt), max_new_tokens, f"prompt {i}")
+        for i, prompt in enumerate(prompts)
+    ]
+    rows = [
+        _Row(i, key, prompts[i][-1], limits[i], sample)
+        for i, some in enumerate(keys.tolist())
+        for key, sample in zip(some, groups[i], strict=True)
+    ]
     lengths = [len(prompt) + limit for prompt, limit in zip(prompts, limits, strict=True)]
     max_length = max(lengths, default=0)
     n_rows = min(max(1, max_rows), len(rows))
@@ -323,7 +335,7 @@ def stream(
     hidden = model.hidden_states(torch.tensor([prompt], device=device), cache=cache)
     logits = model.out_head(hidden[:, -1])
     for position in range(limit):
-        draw = sample_next_token(logits, u[position:position + 1], temperature, top_p, top_k)
+        draw = sample_next_token(logits, u[position : position + 1], temperature, top_p, top_k)
         if not draw.logprobs.isfinite().item():
             raise NotFinite(f"{NOT_FINITE} (after {position} sampled tokens)")
         if draw.tokens.item() in stop_ids:

@@ -22,8 +22,8 @@ from reasoning_from_scratch.gradients import (
     train_temperature,
 )
 from reasoning_from_scratch.losses import policy_loss
-from reasoning_from_scratch.metrics import StepRecord, advantage_metrics
-from reasoning_from_scratch.optim import AdamW, NarrowGradients
+from reasoning_from_scratch.optim.adamw import AdamW, NarrowGradients
+from reasoning_from_scratch.report.metrics import StepRecord, advantage_metrics
 from reasoning_from_scratch.rewards import conditional_parts
 from reasoning_from_scratch.rollouts import Group
 
@@ -37,8 +37,13 @@ def training_loop(run) -> str:
             with run.clock("train"):
                 # 4. Advantages.  5. Log-probabilities.  6. Loss.  7. Update.
                 numbers = run.train_step(
-                    run.model, run.optimizer, chosen_groups(groups, run.config), run.config,
-                    run.lr(step), run.reference, run.engine,
+                    run.model,
+                    run.optimizer,
+                    chosen_groups(groups, run.config),
+                    run.config,
+                    run.lr(step),
+                    run.reference,
+                    run.engine,
                 )
             stopped = run.after_update(step, groups, numbers)  # metrics, pages, saves, alarms
         if stopped:
@@ -59,8 +64,10 @@ def train_step(
     record = StepRecord(lr)
     # 4. Advantages: how much better than the other answers to this problem.
     set_advantages(groups, config)
-    parts = [prepared_part(model, reference, share, config, engine)
-             for share in equal_shares(groups, config.num_substeps)]
+    parts = [
+        prepared_part(model, reference, share, config, engine)
+        for share in equal_shares(groups, config.num_substeps)
+    ]
     for part in parts * config.epochs:  # inner epochs re-use the rollouts
         # 5. Log-probabilities.  6. Loss and its gradient, a micro-batch at a time.
         sums = backward(model, part, config, engine)
@@ -78,8 +85,14 @@ def backward(
     for batch in part.batches if part else []:
         logprobs = engine.training_pass(model, batch, train_temperature(config))  # (B, T)
         loss, sums = policy_loss(
-            logprobs, batch.old_logprobs, batch.advantages, batch.mask, config, part.denominator,
-            ref_logprobs=batch.ref_logprobs, start_logprobs=batch.start_logprobs,
+            logprobs,
+            batch.old_logprobs,
+            batch.advantages,
+            batch.mask,
+            config,
+            part.denominator,
+            ref_logprobs=batch.ref_logprobs,
+            start_logprobs=batch.start_logprobs,
         )
         narrow.take()
         loss.backward()
@@ -89,7 +102,11 @@ def backward(
 
 
 def update(
-    optimizer: AdamW, sums: list[Sums], config: TrainConfig, lr: float, record: StepRecord,
+    optimizer: AdamW,
+    sums: list[Sums],
+    config: TrainConfig,
+    lr: float,
+    record: StepRecord,
     engine: Engine = PLAIN,
 ) -> None:
     """Stage 7. Without any gradient no step: momentum would still move the weights."""

@@ -9,16 +9,24 @@ import torch
 from toy import toy_model
 
 from reasoning_from_scratch.config import TrainConfig
-from reasoning_from_scratch.memory import checkpoint_blocks, fit_memory
-from reasoning_from_scratch.optim import AdamW
+from reasoning_from_scratch.fast.packed import PACKED
+from reasoning_from_scratch.optim.adamw import AdamW
 from reasoning_from_scratch.rollouts import Group, Rollout
+from reasoning_from_scratch.run.memory import checkpoint_blocks, fit_memory
 from reasoning_from_scratch.sampling import generate
-from reasoning_from_scratch.shared_prompts import PACKED
 from reasoning_from_scratch.trainer import train_step
 
 PROMPT, LONGEST, ROLLOUTS = [1, 2, 3], 300, 8
-SIZES = {"vocab_size": 8000, "emb_dim": 512, "n_layers": 12, "hidden_dim": 1536, "n_heads": 8,
-         "head_dim": 64, "n_kv_groups": 4, "tie_embeddings": True}  # fmt: skip
+SIZES = {
+    "vocab_size": 8000,
+    "emb_dim": 512,
+    "n_layers": 12,
+    "hidden_dim": 1536,
+    "n_heads": 8,
+    "head_dim": 64,
+    "n_kv_groups": 4,
+    "tie_embeddings": True,
+}
 
 
 def main() -> None:
@@ -29,15 +37,31 @@ def main() -> None:
     if config.gradient_checkpointing:
         checkpoint_blocks(model)
     for step in range(2):
-        samples = generate(model, [PROMPT], ROLLOUTS, max_new_tokens=8, streams=[(step, 0)],
-                           stop_ids=set(), max_rows=config.sample_rows)[0]  # fmt: skip
+        samples = generate(
+            model,
+            [PROMPT],
+            ROLLOUTS,
+            max_new_tokens=8,
+            streams=[(step, 0)],
+            stop_ids=set(),
+            max_rows=config.sample_rows,
+        )[0]
         # Sampling 300 tokens would take longer than all the rest; what it gives is repeated.
         copies = LONGEST // len(samples[0].ids)
         rollouts = [
-            Rollout(None, PROMPT, sample.ids * copies, sample.logprobs * copies, [], "", False,
-                    reward=float(i % 2), advantage=(-1.0) ** i)
+            Rollout(
+                None,
+                PROMPT,
+                sample.ids * copies,
+                sample.logprobs * copies,
+                [],
+                "",
+                False,
+                reward=float(i % 2),
+                advantage=(-1.0) ** i,
+            )
             for i, sample in enumerate(samples)
-        ]  # fmt: skip
+        ]
         train_step(model, optimizer, [Group(None, rollouts)], config, 1e-5, engine=PACKED)
     peak = re.search(r"VmHWM:\s*(\d+) kB", Path("/proc/self/status").read_text())[1]
     print(1024 * int(peak), config.micro_batch_tokens // (len(PROMPT) + LONGEST))

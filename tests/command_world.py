@@ -8,8 +8,8 @@ from pathlib import Path
 
 from toy import toy_model, toy_problems, toy_tokenizer
 
-from reasoning_from_scratch import cli
-from reasoning_from_scratch.weights import load_state, save_hf_folder
+from reasoning_from_scratch.commands import cli
+from reasoning_from_scratch.files.weights import load_state, save_hf_folder
 
 # Small, but with saves of every kind.
 SHORT = (
@@ -46,8 +46,11 @@ def equal(one: dict, other: dict) -> bool:
 
 def contents(folder: Path) -> dict[str, bytes]:
     """Every file under a folder."""
-    return {str(path.relative_to(folder)): path.read_bytes()
-            for path in sorted(folder.rglob("*")) if path.is_file()}  # fmt: skip
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
 
 
 def commands(words: Sequence[str], where: Path | None = None) -> int:

@@ -5,7 +5,7 @@ import time
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from reasoning_from_scratch import transfers
+from reasoning_from_scratch.files import transfers
 
 
 class FileServer:

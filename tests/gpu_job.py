@@ -12,25 +12,33 @@ import pretend_gpu
 import torch
 from toy import toy_config, toy_model, toy_problems, toy_tokenizer, toy_world
 
-from reasoning_from_scratch import ch02, ch04, ch06, ch07, tensor_files
-from reasoning_from_scratch.device import parity_problem
-from reasoning_from_scratch.evaluation import evaluate
+from reasoning_from_scratch import ch02, ch04, ch06, ch07
+from reasoning_from_scratch.evaluation.evaluate import evaluate
+from reasoning_from_scratch.fast.device import parity_problem
+from reasoning_from_scratch.files import tensor_files
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.recipes import RECIPES
+from reasoning_from_scratch.run.training import train
 from reasoning_from_scratch.sampling import generate, stream
-from reasoning_from_scratch.training import train
 
 PROMPTS = [[5, 6, 7], [8, 9, 10, 11], [5, 6, 7, 8, 9]]
 RUNS = {
     "plain": {"eval_every": 2, "save_every": 1, "preflight": True},
-    "cut": {"top_p": 0.8, "top_k": 30, "keep_sampling_mask": True, "kl": "k3", "kl_coef": 0.1,
-            "gradient_checkpointing": True},
+    "cut": {
+        "top_p": 0.8,
+        "top_k": 30,
+        "keep_sampling_mask": True,
+        "kl": "k3",
+        "kl_coef": 0.1,
+        "gradient_checkpointing": True,
+    },
     "substeps": {"num_substeps": 2, "epochs": 2, "compute_post_kl": True}
-    | {"recipe": "gspo"} | RECIPES["gspo"].changes,
+    | {"recipe": "gspo"}
+    | RECIPES["gspo"].changes,
     "lora": {"lora_rank": 4, "active_sampling": True, "eval_every": 2, "eval_samples": 2},
     "stream": {"num_minibatches": 2},
     "async": {"max_steps_off_policy": 1} | {"recipe": "cispo"} | RECIPES["cispo"].changes,
-}  # fmt: skip
+}
 
 
 def save_from_cpu(tensors, *arguments, **options):
@@ -57,8 +65,9 @@ def trained(device: str, folder: Path, **changes) -> list[dict]:
 def sampled(device: str, **policy) -> list:
     """Rollouts from a vocabulary that is wide enough for candidates to be looked at first."""
     model = toy_model(vocab_size=4096).to(device)
-    groups = generate(model, PROMPTS, 2, max_new_tokens=33, stop_ids=set(range(50)), max_rows=4,
-                      **policy)  # fmt: skip
+    groups = generate(
+        model, PROMPTS, 2, max_new_tokens=33, stop_ids=set(range(50)), max_rows=4, **policy
+    )
     return [[sample.ids, sample.logprobs, sample.kept] for group in groups for sample in group]
 
 
@@ -69,8 +78,14 @@ def chapters(device: str, folder: Path) -> list:
     ids = torch.tensor([[5, 6, 7]], device=device)
     example = {"problem": "abc", "answer": "2"}
     found = [ch02.generate_text_basic_cache(model, ids, 5).tolist()]
-    found += [[int(token) for token in ch04.generate_text_top_p_stream_cache(
-        model, ids, 5, temperature=0.9, top_p=0.8)]]  # fmt: skip
+    found += [
+        [
+            int(token)
+            for token in ch04.generate_text_top_p_stream_cache(
+                model, ids, 5, temperature=0.9, top_p=0.8
+            )
+        ]
+    ]
     stats = ch06.compute_grpo_loss(model, tokenizer, example, device, 4, max_new_tokens=5)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     ch06.update_weights(model, optimizer, stats)
@@ -100,8 +115,12 @@ def both(work) -> dict:
 
 def main(folder: Path) -> None:
     found = {}
-    for name, policy in {"all": {}, "top_p": {"top_p": 0.9}, "sets": {"top_p": 0.9, "top_k": 9,
-                         "keep_sets": True}, "greedy": {"temperature": 0.0}}.items():  # fmt: skip
+    for name, policy in {
+        "all": {},
+        "top_p": {"top_p": 0.9},
+        "sets": {"top_p": 0.9, "top_k": 9, "keep_sets": True},
+        "greedy": {"temperature": 0.0},
+    }.items():
         found[f"sampled {name}"] = both(lambda device, policy=policy: sampled(device, **policy))
     found["chapters"] = both(lambda device: chapters(device, folder))
     for name, changes in RUNS.items():

@@ -14,10 +14,11 @@ from pathlib import Path
 import torch
 from toy import toy_config, toy_world
 
-from reasoning_from_scratch import rollouts, training, training_run
-from reasoning_from_scratch.cli import guarded
+from reasoning_from_scratch import rollouts
+from reasoning_from_scratch.commands.cli import guarded
 from reasoning_from_scratch.config import TrainConfig
-from reasoning_from_scratch.run_start import resumed_config
+from reasoning_from_scratch.run import training, training_run
+from reasoning_from_scratch.run.start import resumed_config
 
 
 def letters(groups, config, tokenizer) -> None:
@@ -30,8 +31,15 @@ def letters(groups, config, tokenizer) -> None:
 
 
 def job_config(folder: Path, **changes) -> TrainConfig:
-    values = {"steps": 10, "problems_per_step": 5, "rollouts": 4, "weight_decay": 0.1,
-              "report_every": 0, "num_groups_to_log": 0, "micro_batch_tokens": 32}  # fmt: skip
+    values = {
+        "steps": 10,
+        "problems_per_step": 5,
+        "rollouts": 4,
+        "weight_decay": 0.1,
+        "report_every": 0,
+        "num_groups_to_log": 0,
+        "micro_batch_tokens": 32,
+    }
     return toy_config(folder, **(values | changes))
 
 

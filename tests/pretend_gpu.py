@@ -30,9 +30,13 @@ class OnGPU(torch.Tensor):
     @staticmethod
     def __new__(cls, inner):
         return torch.Tensor._make_wrapper_subclass(
-            cls, inner.shape, strides=inner.stride(), storage_offset=inner.storage_offset(),
-            dtype=inner.dtype, device="pretend:0",
-        )  # fmt: skip
+            cls,
+            inner.shape,
+            strides=inner.stride(),
+            storage_offset=inner.storage_offset(),
+            dtype=inner.dtype,
+            device="pretend:0",
+        )
 
     def __init__(self, inner):
         self.inner = inner
@@ -82,8 +86,9 @@ def _check_devices(func, args):
 
     def check(x):
         if _on_cpu(x) and x.dim():
-            raise RuntimeError(f"{func}: a tensor of shape {tuple(x.shape)} is on the CPU, others "
-                               "are on the GPU")  # fmt: skip
+            raise RuntimeError(
+                f"{func}: a tensor of shape {tuple(x.shape)} is on the CPU, others are on the GPU"
+            )
 
     _mapped(check, args)
 
@@ -131,9 +136,13 @@ _setup_privateuseone_for_python_backend("pretend", backend_module=_Module)
 KERNELS = torch.library.Library("aten", "IMPL")
 KERNELS.impl("_copy_from", _copy_from, "PrivateUse1")
 for name, make in {
-    "empty.memory_format": torch.empty, "empty_strided": torch.empty_strided,
-    "arange": torch.arange, "arange.start": torch.arange, "arange.start_step": torch.arange,
-    "eye": torch.eye, "eye.m": torch.eye,
-}.items():  # fmt: skip
+    "empty.memory_format": torch.empty,
+    "empty_strided": torch.empty_strided,
+    "arange": torch.arange,
+    "arange.start": torch.arange,
+    "arange.start_step": torch.arange,
+    "eye": torch.eye,
+    "eye.m": torch.eye,
+}.items():
     KERNELS.impl(name, _made_on_cpu(make), "PrivateUse1")
 torch.__future__.set_swap_module_params_on_conversion(True)  # .to() keeps tied weights tied

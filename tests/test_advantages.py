@@ -16,11 +16,14 @@ from reasoning_from_scratch.advantages import (
 REWARDS = torch.tensor([1.0, 0.0, 0.0, 1.0, 1.0])  # mean 0.6, sample variance 0.3
 
 
-@pytest.mark.parametrize("kind, high, low", [
-    ("zscore", 0.4 / (0.3**0.5 + EPSILON), -0.6 / (0.3**0.5 + EPSILON)),
-    ("mean", 0.4, -0.6),
-    ("leave-one-out", 1 - 2 / 4, 0 - 3 / 4),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "kind, high, low",
+    [
+        ("zscore", 0.4 / (0.3**0.5 + EPSILON), -0.6 / (0.3**0.5 + EPSILON)),
+        ("mean", 0.4, -0.6),
+        ("leave-one-out", 1 - 2 / 4, 0 - 3 / 4),
+    ],
+)
 def test_by_hand(kind, high, low):
     expected = torch.tensor([high, low, low, high, high])
     torch.testing.assert_close(advantages(REWARDS, kind), expected)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from reasoning_from_scratch import ch03, ch05
-from reasoning_from_scratch.evaluation import evaluate
+from reasoning_from_scratch.evaluation.evaluate import evaluate
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.qwen3 import Qwen3Model
 
@@ -146,8 +146,9 @@ def test_plain_and_batched_evaluation_agree(tmp_path):
         model, LetterTokenizer(), "cpu", MATH_DATA, out_path=path, max_new_tokens=30
     )
     problems = [Problem(str(i), row["problem"], row["answer"]) for i, row in enumerate(MATH_DATA)]
-    batched = evaluate(model, LetterTokenizer(), problems, max_new_tokens=30,
-                       fallback="number_then_full")  # fmt: skip
+    batched = evaluate(
+        model, LetterTokenizer(), problems, max_new_tokens=30, fallback="number_then_full"
+    )
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     assert rows == [{key: row[key] for key in rows[0]} for row in batched.rows]
     assert plain[2] == batched.accuracy
@@ -245,8 +246,16 @@ def test_refinement_without_a_score_takes_each_revision(scripted_answers):
 def test_refinement_with_a_stand_in_model(stand_ins):
     model, tokenizer = stand_ins
     found = ch05.self_refinement_loop(
-        model, tokenizer, "3 + 4?", "cpu", iterations=1, max_response_tokens=20,
-        max_critique_tokens=5, score_fn=ch05.heuristic_score, temperature=0.1, top_p=0.5,
-    )  # fmt: skip
+        model,
+        tokenizer,
+        "3 + 4?",
+        "cpu",
+        iterations=1,
+        max_response_tokens=20,
+        max_critique_tokens=5,
+        score_fn=ch05.heuristic_score,
+        temperature=0.1,
+        top_p=0.5,
+    )
     assert found["final_extracted"] == "7"
     assert found["steps"][0]["critique"] == "\\boxe"

@@ -77,9 +77,18 @@ class Bandit(nn.Module):
 def small_qwen(seed=0):
     torch.manual_seed(seed)
     cfg = dict(
-        vocab_size=60, context_length=64, emb_dim=16, n_heads=2, n_layers=2, hidden_dim=32,
-        head_dim=8, qk_norm=True, n_kv_groups=1, rope_base=10_000.0, dtype=torch.float32,
-    )  # fmt: skip
+        vocab_size=60,
+        context_length=64,
+        emb_dim=16,
+        n_heads=2,
+        n_layers=2,
+        hidden_dim=32,
+        head_dim=8,
+        qk_norm=True,
+        n_kv_groups=1,
+        rope_base=10_000.0,
+        dtype=torch.float32,
+    )
     return Qwen3Model(cfg)
 
 
@@ -156,10 +165,21 @@ def test_sampling_with_the_cache_follows_the_model():
 # --- 6.6 reward ---
 
 
-@pytest.mark.parametrize("text", [
-    "", "60", "\\boxed{}", "\\boxed{60}", "\\boxed{61}", "\\boxed{60", "\\boxed{59}\\boxed{60}",
-    "\\boxed{60}\\boxed{59}", "so 60, \\boxed{\\frac{120}{2}}<|endoftext|>", "\\boxed{ }",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "60",
+        "\\boxed{}",
+        "\\boxed{60}",
+        "\\boxed{61}",
+        "\\boxed{60",
+        "\\boxed{59}\\boxed{60}",
+        "\\boxed{60}\\boxed{59}",
+        "so 60, \\boxed{\\frac{120}{2}}<|endoftext|>",
+        "\\boxed{ }",
+    ],
+)
 def test_reward_rlvr_is_the_engines_correctness(text):
     assert ch06.reward_rlvr(text, "60") == correctness(text, "60")
 
@@ -190,9 +210,12 @@ def test_sequence_logprob_equals_the_chunked_engine_values_and_gradients():
     plain = ch06.sequence_logprob(model, token_ids, prompt_len)
     mask = (torch.arange(20) >= prompt_len)[None]
     logprobs, entropy = token_logprobs(
-        model.hidden_states(token_ids[None, :-1]), model.out_head.weight,
-        token_ids[None, 1:], mask[:, 1:], chunk=5,
-    )  # fmt: skip
+        model.hidden_states(token_ids[None, :-1]),
+        model.out_head.weight,
+        token_ids[None, 1:],
+        mask[:, 1:],
+        chunk=5,
+    )
     torch.testing.assert_close(logprobs.sum(), plain)
     parameters = list(model.parameters())
     ours = torch.autograd.grad(plain, parameters)
@@ -223,13 +246,15 @@ def test_entropy_by_hand():
 def test_loss_is_advantage_times_logprob():
     torch.manual_seed(0)
     model = Bandit()
-    stats = ch06.compute_grpo_loss(model, WordTokenizer(), EXAMPLE, "cpu", num_rollouts=6,
-                                   max_new_tokens=4)  # fmt: skip
+    stats = ch06.compute_grpo_loss(
+        model, WordTokenizer(), EXAMPLE, "cpu", num_rollouts=6, max_new_tokens=4
+    )
     assert set(stats) == {"loss", "pg_loss", "rewards", "advantages", "samples", "loss_tensor"}
     assert 0 < sum(stats["rewards"]) < 6, "this seed gives a mixed group"
     assert stats["loss"] == stats["pg_loss"] == stats["loss_tensor"].item()
-    torch.testing.assert_close(torch.tensor(stats["advantages"]),
-                               zscore(torch.tensor(stats["rewards"])))  # fmt: skip
+    torch.testing.assert_close(
+        torch.tensor(stats["advantages"]), zscore(torch.tensor(stats["rewards"]))
+    )
     logprobs = model.logits.log_softmax(-1).tolist()
     total = 0.0
     for sample, reward, advantage in zip(
@@ -268,16 +293,23 @@ def test_the_ch06_recipe_gives_the_same_loss_and_gradient(monkeypatch):
         token_ids[row, : len(ids)] = ids
         mask[row, prompt_len : len(ids)] = 1
     logprobs, _ = token_logprobs(
-        model.hidden_states(token_ids[:, :-1]), model.out_head.weight, token_ids[:, 1:],
-        mask[:, 1:], config.logprob_temperature,
-    )  # fmt: skip
+        model.hidden_states(token_ids[:, :-1]),
+        model.out_head.weight,
+        token_ids[:, 1:],
+        mask[:, 1:],
+        config.logprob_temperature,
+    )
     denominator = step_denominator(
         config.aggregate, 6, int(mask.sum()), int(config.length_constant)
     )
     loss, _ = policy_loss(
-        logprobs, logprobs.detach(), zscore(torch.tensor(stats["rewards"])), mask[:, 1:], config,
+        logprobs,
+        logprobs.detach(),
+        zscore(torch.tensor(stats["rewards"])),
+        mask[:, 1:],
+        config,
         denominator,
-    )  # fmt: skip
+    )
     assert loss.item() == pytest.approx(stats["loss"], rel=1e-5)
     for a, b in zip(plain, torch.autograd.grad(loss, list(model.parameters())), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
@@ -321,10 +353,18 @@ def test_training_learns_prints_logs_and_saves(tmp_path, capsys):
     model = Bandit()
     before = probability_of_right(model)
     result = ch06.train_rlvr_grpo(
-        model, WordTokenizer(), [EXAMPLE], "cpu", steps=40, num_rollouts=4, max_new_tokens=2,
-        lr=0.1, checkpoint_every=20, checkpoint_dir=tmp_path / "new",
+        model,
+        WordTokenizer(),
+        [EXAMPLE],
+        "cpu",
+        steps=40,
+        num_rollouts=4,
+        max_new_tokens=2,
+        lr=0.1,
+        checkpoint_every=20,
+        checkpoint_dir=tmp_path / "new",
         csv_log_path=tmp_path / "logs" / "metrics.csv",
-    )  # fmt: skip
+    )
     assert result is model and before < 0.5 and probability_of_right(model) > 0.75
     lines = capsys.readouterr().out.splitlines()
     steps = [line for line in lines if line.startswith("[Step ")]
@@ -363,9 +403,13 @@ class InterruptedAt(list):
 def test_ctrl_c_saves_and_returns(tmp_path, capsys):
     model = Bandit()
     result = ch06.train_rlvr_grpo(
-        model, WordTokenizer(), InterruptedAt([EXAMPLE] * 5), "cpu", max_new_tokens=2,
+        model,
+        WordTokenizer(),
+        InterruptedAt([EXAMPLE] * 5),
+        "cpu",
+        max_new_tokens=2,
         checkpoint_dir=tmp_path,
-    )  # fmt: skip
+    )
     assert result is model
     (path,) = tmp_path.iterdir()
     assert path.name == "qwen3-0.6B-rlvr-grpo-step00003-interrupt.pth"
@@ -412,10 +456,18 @@ def test_advantage_stats():
 S, E, A = 151667, 151668, 5
 
 
-@pytest.mark.parametrize("answer, expected", [
-    ([S, A, E, A], 1.0), ([A, S, E], 1.0), ([E, S], 0.0), ([S, A], 0.0), ([A, E], 0.0),
-    ([], 0.0), ([A], 0.0),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "answer, expected",
+    [
+        ([S, A, E, A], 1.0),
+        ([A, S, E], 1.0),
+        ([E, S], 0.0),
+        ([S, A], 0.0),
+        ([A, E], 0.0),
+        ([], 0.0),
+        ([A], 0.0),
+    ],
+)
 def test_reward_format(answer, expected):
     prompt = [S, A, E]  # what stands in the prompt does not count
     assert ch07.reward_format(torch.tensor(prompt + answer), 3) == expected

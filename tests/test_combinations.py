@@ -16,28 +16,35 @@ from small_model import PROMPTS, small_model
 
 from reasoning_from_scratch import trainer
 from reasoning_from_scratch.config import TrainConfig, resolved
-from reasoning_from_scratch.lora import add_lora
-from reasoning_from_scratch.optim import AdamW
+from reasoning_from_scratch.optim.adamw import AdamW
+from reasoning_from_scratch.optim.lora import add_lora
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.recipes import RECIPES
 from reasoning_from_scratch.rewards import total_reward
 from reasoning_from_scratch.rollouts import Group, Rollout
-from reasoning_from_scratch.run_start import configure
+from reasoning_from_scratch.run.start import configure
 from reasoning_from_scratch.sampling import generate
 from reasoning_from_scratch.trainer import chosen_groups, set_advantages, train_step
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 CUTS = {"whole": {}, "top_p": {"top_p": 0.9}, "top_k": {"top_k": 5}}
-UPDATES = {"once": {}, "epochs": {"epochs": 2}, "substeps": {"num_substeps": 2},
-           "lora": {"lora_rank": 3}}  # fmt: skip
+UPDATES = {
+    "once": {},
+    "epochs": {"epochs": 2},
+    "substeps": {"num_substeps": 2},
+    "lora": {"lora_rank": 3},
+}
 KL = {"own": {}, "none": {"kl": "none", "kl_importance_weighted": False}} | {
     kind: {"kl": kind, "kl_coef": 0.05} for kind in ("reward", "k2", "k3")
 }
 # Either how the rollouts are used or where the KL goes, and the two pairs that meet most often.
 VARIANTS = [("once", kl) for kl in KL] + [
-    ("epochs", "own"), ("substeps", "own"), ("lora", "own"), ("epochs", "k3"),
+    ("epochs", "own"),
+    ("substeps", "own"),
+    ("lora", "own"),
+    ("epochs", "k3"),
     ("substeps", "reward"),
-]  # fmt: skip
+]
 # Relative distance of the gradients. A bfloat16 has 8 bits, and some of these gradients are small
 # differences of large terms.
 TOLERANCE = {"float32": 2e-5, "bfloat16": 0.12}
@@ -48,9 +55,19 @@ def combination(recipe, cut, update, kl) -> TrainConfig:
     changes = CUTS[cut] | UPDATES[update] | KL[kl]
     if configure(recipe).aggregate == "constant":
         changes = changes | {"length_constant": 7}
-    return resolved(configure(recipe, model="tiny", problems_per_step=4, rollouts=4,
-                              max_new_tokens=10, micro_batch_tokens=40,
-                              overlong_penalty=0, device="cpu", **changes))  # fmt: skip
+    return resolved(
+        configure(
+            recipe,
+            model="tiny",
+            problems_per_step=4,
+            rollouts=4,
+            max_new_tokens=10,
+            micro_batch_tokens=40,
+            overlong_penalty=0,
+            device="cpu",
+            **changes,
+        )
+    )
 
 
 @cache
@@ -73,9 +90,17 @@ def reference_policy(dtype: str):
 def drawn(dtype, temperature, top_p, top_k, keep_sets):
     prompts = [*PROMPTS, [2, 2, 11, 5, 7]]
     return prompts, generate(
-        policy(dtype), prompts, 4, max_new_tokens=10, temperature=temperature, top_p=top_p,
-        top_k=top_k, seed=3, stop_ids={0}, keep_sets=keep_sets,
-    )  # fmt: skip
+        policy(dtype),
+        prompts,
+        4,
+        max_new_tokens=10,
+        temperature=temperature,
+        top_p=top_p,
+        top_k=top_k,
+        seed=3,
+        stop_ids={0},
+        keep_sets=keep_sets,
+    )
 
 
 def sampled(config, dtype) -> list[Group]:
@@ -84,18 +109,36 @@ def sampled(config, dtype) -> list[Group]:
     groups = []
     for place, (prompt, samples) in enumerate(zip(*drawn(dtype, *cut), strict=True)):
         problem = Problem(f"p/{place}", "", "1")
-        rollouts = [Rollout(problem, prompt, s.ids, s.logprobs, s.entropies, "", s.finished, s.kept,
-                            place=(place, i)) for i, s in enumerate(samples)]  # fmt: skip
+        rollouts = [
+            Rollout(
+                problem,
+                prompt,
+                s.ids,
+                s.logprobs,
+                s.entropies,
+                "",
+                s.finished,
+                s.kept,
+                place=(place, i),
+            )
+            for i, s in enumerate(samples)
+        ]
         for i, rollout in enumerate(rollouts):
             # A sampler that is not quite the trainer, as with lag or other kernels.
-            rollout.logprobs = [x + 0.1 * math.sin(7 * t + i + place)
-                                for t, x in enumerate(rollout.logprobs)]  # fmt: skip
+            rollout.logprobs = [
+                x + 0.1 * math.sin(7 * t + i + place) for t, x in enumerate(rollout.logprobs)
+            ]
             right = 1.0 if place == 3 else float((i + place) % 3 == 0)
             form = 1.0 if place == 3 else float((i + place) % 2)
-            rollout.rewards = {"correct": right, "wrong": 1 - right, "format": form,
-                               "unformatted": 1 - form}  # fmt: skip
-            rollout.reward = total_reward(rollout.rewards, config.reward_parts,
-                                          config.conditional_format)  # fmt: skip
+            rollout.rewards = {
+                "correct": right,
+                "wrong": 1 - right,
+                "format": form,
+                "unformatted": 1 - form,
+            }
+            rollout.reward = total_reward(
+                rollout.rewards, config.reward_parts, config.conditional_format
+            )
         groups.append(Group(problem, rollouts))
     groups = chosen_groups(groups, config)
     set_advantages(groups, config)
@@ -147,8 +190,10 @@ def reference_advantages(groups, config) -> dict[tuple, float]:
             }[config.advantage]
     if config.advantage_per_part:
         places = list(values)
-        values = {place: zscore(list(values.values()), i) if values[place] else 0.0
-                  for i, place in enumerate(places)}  # fmt: skip
+        values = {
+            place: zscore(list(values.values()), i) if values[place] else 0.0
+            for i, place in enumerate(places)
+        }
     return values
 
 
@@ -221,22 +266,34 @@ def reference_gradient(now, start, reference, share, advantages, config):
     advantages = dict(advantages)
     if config.kl == "reward":  # each pays for its distance, compared with the others of its group
         for group in share:
-            paid = {r.place: config.kl_coef * float((first[r.place] - ref[r.place]).sum())
-                    for r in group.rollouts}  # fmt: skip
+            paid = {
+                r.place: config.kl_coef * float((first[r.place] - ref[r.place]).sum())
+                for r in group.rollouts
+            }
             for place, price in paid.items():
                 others = (sum(paid.values()) - price) / (len(paid) - 1)
                 advantages[place] -= price - others
     total = 0.0
     for r in rollouts:
-        terms = rollout_loss(r, logprobs_of(now, r, config), first[r.place], old[r.place],
-                             ref[r.place], advantages[r.place], config)  # fmt: skip
+        terms = rollout_loss(
+            r,
+            logprobs_of(now, r, config),
+            first[r.place],
+            old[r.place],
+            ref[r.place],
+            advantages[r.place],
+            config,
+        )
         total = total + (terms.mean() if config.aggregate == "sequence" else terms.sum())
-    total = total / {
-        "sum": 1,
-        "constant": len(rollouts) * config.length_constant,
-        "sequence": len(rollouts),
-        "token": sum(len(r.response_ids) for r in rollouts),
-    }[config.aggregate]
+    total = (
+        total
+        / {
+            "sum": 1,
+            "constant": len(rollouts) * config.length_constant,
+            "sequence": len(rollouts),
+            "token": sum(len(r.response_ids) for r in rollouts),
+        }[config.aggregate]
+    )
     weights = [weight for weight in now.parameters() if weight.requires_grad]
     return flat(torch.autograd.grad(total, weights))
 
@@ -265,9 +322,7 @@ def mismatch(recipe, dtype, cut, update, kl):
     advantages = reference_advantages(groups, config)
     distances = []
     for (now, found), share in zip(optimizer.found, shares, strict=True):
-        expected = reference_gradient(
-            now, start, reference or start, share, advantages, config
-        )
+        expected = reference_gradient(now, start, reference or start, share, advantages, config)
         assert expected.norm() > 0
         distances.append(float((found - expected).norm() / expected.norm()))
         if dtype == "bfloat16" and config.objective in ("ppo", "gspo"):
@@ -287,8 +342,9 @@ def test_the_gradient_is_that_of_the_formulas(recipe, dtype, cut):
     assert wrong == {}
 
 
-CLIPPING = [name for name in RECIPES
-            if resolved(configure(name)).objective in ("ppo", "cispo", "gspo")]  # fmt: skip
+CLIPPING = [
+    name for name in RECIPES if resolved(configure(name)).objective in ("ppo", "cispo", "gspo")
+]
 
 
 @pytest.mark.parametrize("recipe, dtype, cut", [*itertools.product(CLIPPING, DTYPES, CUTS)])
@@ -335,15 +391,18 @@ def test_the_table_can_fail(monkeypatch, broken):
     """With a fault put back in, a combination that passes no longer does."""
     from reasoning_from_scratch import gradients, losses
 
-    case = {"base": ("grpo", "float32", "top_p", "once", "own"),
-            "kl": ("grpo", "float32", "whole", "once", "k3"),
-            "denominator": ("dapo", "float32", "whole", "once", "own")}[broken]  # fmt: skip
+    case = {
+        "base": ("grpo", "float32", "top_p", "once", "own"),
+        "kl": ("grpo", "float32", "whole", "once", "k3"),
+        "denominator": ("dapo", "float32", "whole", "once", "own"),
+    }[broken]
     assert mismatch(*case)[0] <= TOLERANCE["float32"]
     if broken == "base":
         monkeypatch.setattr(losses, "needs_start", lambda settings: False)
     if broken == "kl":
-        monkeypatch.setattr(gradients, "groups_with_gradient",
-                            lambda groups, config: [g for g in groups if g.live])  # fmt: skip
+        monkeypatch.setattr(
+            gradients, "groups_with_gradient", lambda groups, config: [g for g in groups if g.live]
+        )
     if broken == "denominator":
         monkeypatch.setattr(gradients, "whole_denominator", lambda groups, config: 1.0)
     assert mismatch(*case)[0] > 10 * TOLERANCE["float32"]

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from reasoning_from_scratch.grading import arithmetic
-from reasoning_from_scratch.own_task import own_function
 from reasoning_from_scratch.problems import Problem
+from reasoning_from_scratch.run.own_task import own_function
 
 CHAPTER = Path(__file__).parents[1] / "ch07"
 reward = own_function(f"{CHAPTER / 'countdown.py'}:reward")
@@ -26,8 +26,15 @@ PROBLEM = Problem(
     "26",
 )
 
-HONEST = ["3 * 7 + 5", "5 + 7*3", "(7)(3) + 5", r"7 \times 3 + 5", r"3 \cdot 7 + 5",
-          "[3 * 7] + 5", "3*7 - (-5)"]  # fmt: skip
+HONEST = [
+    "3 * 7 + 5",
+    "5 + 7*3",
+    "(7)(3) + 5",
+    r"7 \times 3 + 5",
+    r"3 \cdot 7 + 5",
+    "[3 * 7] + 5",
+    "3*7 - (-5)",
+]
 CHEATS = {
     "nothing": "",
     "the target itself": "26",
@@ -77,13 +84,16 @@ def test_every_problem_has_what_the_reward_reads():
         assert re.search(r"numbers [\d, ]+\.", problem.problem)
 
 
-@pytest.mark.parametrize("text, value, numbers", [
-    ("8 / 3 / 2", Fraction(4, 3), [8, 3, 2]),
-    ("8 - 3 - 2", 3, [8, 3, 2]),
-    ("2 + 3 * 4", 14, [2, 3, 4]),
-    (r"\frac{8}{4} - -1", 3, [8, 4, 1]),
-    ("7", 7, [7]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "text, value, numbers",
+    [
+        ("8 / 3 / 2", Fraction(4, 3), [8, 3, 2]),
+        ("8 - 3 - 2", 3, [8, 3, 2]),
+        ("2 + 3 * 4", 14, [2, 3, 4]),
+        (r"\frac{8}{4} - -1", 3, [8, 4, 1]),
+        ("7", 7, [7]),
+    ],
+)
 def test_arithmetic_is_exact(text, value, numbers):
     assert arithmetic(text) == (value, numbers)
 

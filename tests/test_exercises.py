@@ -14,56 +14,51 @@ RUN_BY_PYTEST = [path for path in NOTEBOOKS if not path.stem.endswith("_exercise
 # For each exercise a solution that one could hand in, and that is wrong.
 MISTAKES = {
     "6-1": "def probabilities(logits, temperature):\n"
-           "    weights = [math.exp((x - max(logits)) * temperature) for x in logits]\n"
-           "    return [weight / sum(weights) for weight in weights]",
+    "    weights = [math.exp((x - max(logits)) * temperature) for x in logits]\n"
+    "    return [weight / sum(weights) for weight in weights]",
     "6-2": "def sampled_mask(token_ids, prompt_lengths, lengths):\n"
-           "    after = torch.arange(token_ids.shape[1]) >= torch.tensor(prompt_lengths)[:, None]\n"
-           "    return (after & (token_ids != 0)).int()",
-    "6-3": "def kind_reward(text, truth):\n"
-           "    return float(truth in text)",
+    "    after = torch.arange(token_ids.shape[1]) >= torch.tensor(prompt_lengths)[:, None]\n"
+    "    return (after & (token_ids != 0)).int()",
+    "6-3": "def kind_reward(text, truth):\n    return float(truth in text)",
     "6-4": "def two_advantages(right, size):\n"
-           "    if right in (0, size):\n"
-           "        return 0.0, 0.0\n"
-           "    mean = right / size\n"
-           "    spread = math.sqrt(mean * (1 - mean))\n"
-           "    return (1 - mean) / spread, -mean / spread",
+    "    if right in (0, size):\n"
+    "        return 0.0, 0.0\n"
+    "    mean = right / size\n"
+    "    spread = math.sqrt(mean * (1 - mean))\n"
+    "    return (1 - mean) / spread, -mean / spread",
     "6-5": "def compared_with_others(rewards):\n"
-           "    return [reward - sum(rewards) / len(rewards) for reward in rewards]",
+    "    return [reward - sum(rewards) / len(rewards) for reward in rewards]",
     "6-6": "def batch_logprobs(model, token_ids, mask):\n"
-           "    logprobs = torch.log_softmax(model(token_ids[:, :-1]), dim=-1)\n"
-           "    chosen = logprobs.gather(-1, token_ids[:, 1:, None])[..., 0]\n"
-           "    return (chosen * mask[:, :-1]).sum(dim=-1)",
+    "    logprobs = torch.log_softmax(model(token_ids[:, :-1]), dim=-1)\n"
+    "    chosen = logprobs.gather(-1, token_ids[:, 1:, None])[..., 0]\n"
+    "    return (chosen * mask[:, :-1]).sum(dim=-1)",
     "6-7": "def measured_gradient(f, x, step=1e-4):\n"
-           "    moves = step * torch.eye(len(x), dtype=x.dtype)\n"
-           "    return torch.stack([(f(x + move) - f(x)) / step for move in moves])",
+    "    moves = step * torch.eye(len(x), dtype=x.dtype)\n"
+    "    return torch.stack([(f(x + move) - f(x)) / step for move in moves])",
     "6-8": "def adam_moves(gradients, lr=0.1, beta1=0.9, beta2=0.999):\n"
-           "    return [-lr * (g > 0) + lr * (g < 0) for g in gradients]",
-    "6-9": "def counted_pass_at_k(n, c, k):\n"
-           "    return 1 - (1 - c / n) ** k",
-    "6-10": "def share_with_signal(success, size):\n"
-            "    return 1 - (1 - success) ** size",
+    "    return [-lr * (g > 0) + lr * (g < 0) for g in gradients]",
+    "6-9": "def counted_pass_at_k(n, c, k):\n    return 1 - (1 - c / n) ** k",
+    "6-10": "def share_with_signal(success, size):\n    return 1 - (1 - success) ** size",
     "7-1": "def entropy_after_cut(probas, top_p):\n"
-           "    kept = [p for p in probas if p > 1 - top_p]\n"
-           "    return -sum(p / sum(kept) * math.log(p / sum(kept)) for p in kept)",
+    "    kept = [p for p in probas if p > 1 - top_p]\n"
+    "    return -sum(p / sum(kept) * math.log(p / sum(kept)) for p in kept)",
     "7-2": "def gradient_flows(ratio, advantage, low=0.8, high=1.2):\n"
-           "    return low < ratio < high",
-    "7-3": "def k2_gradient(policy, reference):\n"
-           "    return policy * (policy / reference).log()",
+    "    return low < ratio < high",
+    "7-3": "def k2_gradient(policy, reference):\n    return policy * (policy / reference).log()",
     "7-4": "def form_advantages(correct, formatted, conditional):\n"
-           "    rewards = [r + f for r, f in zip(correct, formatted)]\n"
-           "    return [reward - sum(rewards) / len(rewards) for reward in rewards]",
+    "    rewards = [r + f for r, f in zip(correct, formatted)]\n"
+    "    return [reward - sum(rewards) / len(rewards) for reward in rewards]",
     "7-5": "def token_weights(kind, lengths, constant):\n"
-           "    return [1 / (len(lengths) * length) for length in lengths]",
+    "    return [1 / (len(lengths) * length) for length in lengths]",
     "7-6": "def rollout_ratio(logprobs, old_logprobs):\n"
-           "    pairs = zip(logprobs, old_logprobs)\n"
-           "    return sum(math.exp(new - old) for new, old in pairs) / len(logprobs)",
+    "    pairs = zip(logprobs, old_logprobs)\n"
+    "    return sum(math.exp(new - old) for new, old in pairs) / len(logprobs)",
     "7-7": "def ppo_gradient(ratio, advantage):\n"
-           "    return ratio * advantage if 0.8 < ratio < 1.2 else 0.0",
+    "    return ratio * advantage if 0.8 < ratio < 1.2 else 0.0",
     "7-8": "def capped_weights(policy, sampler, cap):\n"
-           "    return [min(q / p, cap) for p, q in zip(policy, sampler)]",
-    "7-9": "def my_changes():\n"
-           "    return {'advantage': 'mean', 'aggregate': 'constant'}",
-}  # fmt: skip
+    "    return [min(q / p, cap) for p, q in zip(policy, sampler)]",
+    "7-9": "def my_changes():\n    return {'advantage': 'mean', 'aggregate': 'constant'}",
+}
 
 
 def cells(path):

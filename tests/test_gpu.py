@@ -13,9 +13,20 @@ import pytest
 import torch.utils.backend_registration as registration
 
 HERE = Path(__file__).parent
-WORK = ["sampled all", "sampled top_p", "sampled sets", "sampled greedy", "chapters",
-        "trained plain", "trained cut", "trained substeps", "trained lora", "trained stream",
-        "trained async", "parity"]  # fmt: skip
+WORK = [
+    "sampled all",
+    "sampled top_p",
+    "sampled sets",
+    "sampled greedy",
+    "chapters",
+    "trained plain",
+    "trained cut",
+    "trained substeps",
+    "trained lora",
+    "trained stream",
+    "trained async",
+    "parity",
+]
 CLOCKS = ("time", "sec", "memory", "speed")  # metrics that differ from run to run
 
 pytestmark = pytest.mark.skipif(
@@ -27,8 +38,12 @@ pytestmark = pytest.mark.skipif(
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
     folder = tmp_path_factory.mktemp("gpu")
-    job = subprocess.run([sys.executable, "-W", "ignore", HERE / "gpu_job.py", folder],
-                         capture_output=True, text=True, timeout=600)  # fmt: skip
+    job = subprocess.run(
+        [sys.executable, "-W", "ignore", HERE / "gpu_job.py", folder],
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
     assert job.returncode == 0, job.stderr[-3000:]
     return json.loads(job.stdout.splitlines()[-1])
 

@@ -26,10 +26,17 @@ from reasoning_from_scratch.losses import (
 
 def settings(**changes):
     defaults = dict(
-        objective="ppo", aggregate="sequence", clip_low=0.8, clip_high=1.2, dro_beta=0.05,
-        kl="none", kl_coef=0.0, kl_importance_weighted=False,
-        truncate_importance=0.0, sequence_mask_threshold=0.0,
-    )  # fmt: skip
+        objective="ppo",
+        aggregate="sequence",
+        clip_low=0.8,
+        clip_high=1.2,
+        dro_beta=0.05,
+        kl="none",
+        kl_coef=0.0,
+        kl_importance_weighted=False,
+        truncate_importance=0.0,
+        sequence_mask_threshold=0.0,
+    )
     return SimpleNamespace(**{**defaults, **changes})
 
 
@@ -38,9 +45,14 @@ def gradient_at_ratio(objective, ratio, advantage, **changes):
     old = torch.tensor([[-2.0]], dtype=torch.float64)
     logprobs = (old + math.log(ratio)).requires_grad_()
     loss, sums = policy_loss(
-        logprobs, old, torch.tensor([advantage], dtype=torch.float64), torch.ones(1, 1),
-        settings(objective=objective, **changes), 1.0, start_logprobs=old,
-    )  # fmt: skip
+        logprobs,
+        old,
+        torch.tensor([advantage], dtype=torch.float64),
+        torch.ones(1, 1),
+        settings(objective=objective, **changes),
+        1.0,
+        start_logprobs=old,
+    )
     loss.backward()
     return float(logprobs.grad), bool(sums["clipped"])
 
@@ -48,15 +60,15 @@ def gradient_at_ratio(objective, ratio, advantage, **changes):
 # --- clip truth table: sign of A x where the ratio is ---
 
 CLIPPED = {  # (A, ratio): is the gradient zero?
-    (1.0, 0.5): False,   # too rare and good: comes back
+    (1.0, 0.5): False,  # too rare and good: comes back
     (1.0, 1.0): False,
-    (1.0, 1.5): True,    # already more likely: enough
-    (-1.0, 0.5): True,   # already less likely: enough (code that takes the max gets this wrong)
+    (1.0, 1.5): True,  # already more likely: enough
+    (-1.0, 0.5): True,  # already less likely: enough (code that takes the max gets this wrong)
     (-1.0, 1.0): False,
     (-1.0, 1.5): False,  # bad and more likely: pushed down
     (0.0, 0.5): False,
     (0.0, 1.5): False,
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("objective", ["ppo", "gspo"])
@@ -145,12 +157,15 @@ VALUES = torch.tensor([[1.0, 2.0, 99.0], [3.0, 5.0, 7.0]])
 MASK = torch.tensor([[1, 1, 0], [1, 1, 1]])
 
 
-@pytest.mark.parametrize("kind, expected", [
-    ("sum", 18.0),
-    ("constant", 18 / (2 * 4)),          # 2 sequences x constant 4
-    ("sequence", (1.5 + 5.0) / 2),
-    ("token", 18 / 5),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "kind, expected",
+    [
+        ("sum", 18.0),
+        ("constant", 18 / (2 * 4)),  # 2 sequences x constant 4
+        ("sequence", (1.5 + 5.0) / 2),
+        ("token", 18 / 5),
+    ],
+)
 def test_aggregates_by_hand(kind, expected):
     denominator = step_denominator(kind, num_sequences=2, num_tokens=5, length_constant=4)
     assert float(aggregate(VALUES, MASK, kind, denominator)) == pytest.approx(expected)
@@ -182,10 +197,13 @@ def random_batch(seed, rows=6, width=7):
     place = torch.arange(width)
     draw = lambda: -3 * torch.rand(rows, width, generator=generator, dtype=torch.float64)  # noqa: E731
     return SimpleNamespace(
-        logprobs=draw(), old=draw(), ref=draw(), start=draw(),
+        logprobs=draw(),
+        old=draw(),
+        ref=draw(),
+        start=draw(),
         mask=(place >= starts[:, None]) & (place < ends[:, None]),
         advantages=torch.randn(rows, generator=generator, dtype=torch.float64),
-    )  # fmt: skip
+    )
 
 
 def batch_denominator(batch, config):
@@ -202,10 +220,15 @@ def loss_and_gradient(batch, config, parts=None, on_policy=False):
         width = max(1, int(batch.mask[rows].nonzero()[:, 1].max()) + 1)  # cut to its longest
         cut = (rows, slice(0, width))
         loss, sums = policy_loss(
-            logprobs[cut], old[cut], batch.advantages[rows], batch.mask[cut], config,
-            denominator, ref_logprobs=batch.ref[cut],
+            logprobs[cut],
+            old[cut],
+            batch.advantages[rows],
+            batch.mask[cut],
+            config,
+            denominator,
+            ref_logprobs=batch.ref[cut],
             start_logprobs=(batch.logprobs if on_policy else batch.start)[cut],
-        )  # fmt: skip
+        )
         loss.backward()
         total += float(loss.detach())
         all_sums.append(sums)
@@ -219,9 +242,13 @@ def loss_and_gradient(batch, config, parts=None, on_policy=False):
 def test_micro_batches_add_up_to_the_big_batch(objective, kind, order, cuts):
     batch = random_batch(1)
     config = settings(
-        objective=objective, aggregate=kind, kl="k3", kl_coef=0.1,
-        truncate_importance=2.0, sequence_mask_threshold=0.2,
-    )  # fmt: skip
+        objective=objective,
+        aggregate=kind,
+        kl="k3",
+        kl_coef=0.1,
+        truncate_importance=2.0,
+        sequence_mask_threshold=0.2,
+    )
     edges = [0, *sorted(cuts), 6]
     parts = [order[a:b] for a, b in itertools.pairwise(edges)]
     loss, gradient, figures = loss_and_gradient(batch, config)
@@ -249,9 +276,13 @@ def test_dro_has_no_gradient_on_the_prompt_even_where_it_drifted():
     logprobs = torch.tensor([[-1.0, -1.0]], requires_grad=True)
     old = torch.tensor([[0.0, -1.5]])  # as some APIs pad: 0 on the prompt
     loss, _ = policy_loss(
-        logprobs, old, torch.tensor([0.0]), torch.tensor([[0, 1]]),
-        settings(objective="dro", aggregate="sum", dro_beta=1.0), 1.0,
-    )  # fmt: skip
+        logprobs,
+        old,
+        torch.tensor([0.0]),
+        torch.tensor([[0, 1]]),
+        settings(objective="dro", aggregate="sum", dro_beta=1.0),
+        1.0,
+    )
     loss.backward()
     assert logprobs.grad.tolist() == [[0.0, 0.5]]
 
@@ -270,9 +301,14 @@ def test_advantages_may_be_given_per_token():
     batch.advantages = batch.advantages[:, None].expand(6, 7).contiguous()
     logprobs = batch.logprobs
     again, _ = policy_loss(
-        logprobs, batch.old, batch.advantages, batch.mask, settings(), 6.0,
+        logprobs,
+        batch.old,
+        batch.advantages,
+        batch.mask,
+        settings(),
+        6.0,
         start_logprobs=batch.start,
-    )  # fmt: skip
+    )
     assert float(again) == pytest.approx(loss, rel=1e-12)
 
 
@@ -283,9 +319,13 @@ def test_kl_in_the_loss_without_reference_is_an_error():
     batch = random_batch(0)
     with pytest.raises(ValueError, match="needs ref_logprobs"):
         policy_loss(
-            batch.logprobs, batch.old, batch.advantages, batch.mask,
-            settings(kl="k3", kl_coef=0.1), 1.0,
-        )  # fmt: skip
+            batch.logprobs,
+            batch.old,
+            batch.advantages,
+            batch.mask,
+            settings(kl="k3", kl_coef=0.1),
+            1.0,
+        )
 
 
 def test_kl_in_the_reward_leaves_the_loss_alone_and_is_still_reported():
@@ -316,9 +356,14 @@ def test_with_truncation_the_ratio_starts_at_the_trainers_own_policy():
     logprobs = torch.tensor([[-1.0]], requires_grad=True)
     config = settings(objective="importance_sampling", truncate_importance=2.0)
     loss, sums = policy_loss(
-        logprobs, torch.tensor([[-3.0]]), torch.ones(1), torch.ones(1, 1), config, 1.0,
+        logprobs,
+        torch.tensor([[-3.0]]),
+        torch.ones(1),
+        torch.ones(1, 1),
+        config,
+        1.0,
         start_logprobs=torch.tensor([[-2.0]]),
-    )  # fmt: skip
+    )
     assert loss.item() == pytest.approx(-2.0 * math.e)
     assert float(sums["importance_weight"]) == 2.0
     loss, sums = policy_loss(
@@ -371,9 +416,14 @@ def test_a_masked_rollout_keeps_its_kl_and_its_place_in_the_denominator():
     logprobs = torch.tensor([[-2.0], [-1.0]], requires_grad=True)
     config = settings(sequence_mask_threshold=0.5, kl="k2", kl_coef=1.0)
     loss, _ = policy_loss(
-        logprobs, torch.tensor([[-1.0], [-1.0]]), torch.tensor([-1.0, -1.0]), torch.ones(2, 1),
-        config, 2.0, ref_logprobs=torch.tensor([[-1.0], [-1.0]]),
-    )  # fmt: skip
+        logprobs,
+        torch.tensor([[-1.0], [-1.0]]),
+        torch.tensor([-1.0, -1.0]),
+        torch.ones(2, 1),
+        config,
+        2.0,
+        ref_logprobs=torch.tensor([[-1.0], [-1.0]]),
+    )
     assert loss.item() == pytest.approx((0.5 + 1.0) / 2)  # k2 of row 0, policy part of row 1
 
 
@@ -384,9 +434,14 @@ def test_figures_by_hand():
     old = torch.tensor([[-1.0, -1.0], [-1.0, 7.0]])
     new = old + torch.tensor([[0.5, 0.0], [-0.2, 3.0]])
     _, sums = policy_loss(
-        new, old, torch.tensor([1.0, 1.0]), torch.tensor([[1, 1], [1, 0]]), settings(), 2.0,
+        new,
+        old,
+        torch.tensor([1.0, 1.0]),
+        torch.tensor([[1, 1], [1, 0]]),
+        settings(),
+        2.0,
         start_logprobs=old,
-    )  # fmt: skip
+    )
     figures = summarize([sums])
     assert figures["clip_frac"] == pytest.approx(1 / 3)  # the token at +0.5
     assert figures["ratio_max"] == pytest.approx(math.exp(0.5))

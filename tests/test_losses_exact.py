@@ -46,10 +46,17 @@ def probabilities(logits):
 
 def settings(**changes):
     defaults = dict(
-        objective="ppo", aggregate="sum", clip_low=0.8, clip_high=1.2, dro_beta=0.05,
-        kl="none", kl_coef=0.0, kl_importance_weighted=False,
-        truncate_importance=0.0, sequence_mask_threshold=0.0,
-    )  # fmt: skip
+        objective="ppo",
+        aggregate="sum",
+        clip_low=0.8,
+        clip_high=1.2,
+        dro_beta=0.05,
+        kl="none",
+        kl_coef=0.0,
+        kl_importance_weighted=False,
+        truncate_importance=0.0,
+        sequence_mask_threshold=0.0,
+    )
     return SimpleNamespace(**{**defaults, **changes})
 
 
@@ -64,10 +71,15 @@ def expected_gradient(logits, sampler, config, ref=None, start=None):
     for i in range(9):
         row = slice(i, i + 1)
         loss, _ = policy_loss(
-            logprobs[row], old[row], REWARDS[row], torch.ones(1, 2), config, 1.0,
+            logprobs[row],
+            old[row],
+            REWARDS[row],
+            torch.ones(1, 2),
+            config,
+            1.0,
             ref_logprobs=None if ref is None else ref[row],
             start_logprobs=None if start is None else start[row],
-        )  # fmt: skip
+        )
         total = total + weights[i] * loss
     return torch.autograd.grad(total, logits)[0]
 
@@ -276,9 +288,7 @@ def test_weighted_k3_in_the_loss_is_the_gradient_of_the_token_kls():
     p, r = logits.log_softmax(-1), ref.log_softmax(-1)
     prefix = torch.cat([torch.ones(1, dtype=torch.float64), sampler[0].softmax(-1)])  # (4,)
     exact = (prefix[:, None] * p.exp() * (p - r)).sum()
-    torch.testing.assert_close(
-        gradient, torch.autograd.grad(exact, logits)[0], rtol=0, atol=1e-13
-    )
+    torch.testing.assert_close(gradient, torch.autograd.grad(exact, logits)[0], rtol=0, atol=1e-13)
 
 
 def test_k1_in_the_reward_is_the_gradient_of_the_whole_answers_kl():

@@ -13,8 +13,9 @@ NOTEBOOK = Path(__file__).parents[1] / "ch06" / "ch06_main.ipynb"
 @pytest.mark.parametrize("model", ["tiny", "base"])
 def test_the_switch_names_the_defaults_of_a_run(model):
     cells = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
-    (switch,) = ["".join(cell["source"]) for cell in cells
-                 if "".join(cell["source"]).startswith("MODEL = ")]  # fmt: skip
+    (switch,) = [
+        "".join(cell["source"]) for cell in cells if "".join(cell["source"]).startswith("MODEL = ")
+    ]
     names: dict = {}
     exec(switch.replace('MODEL = "tiny"', f'MODEL = "{model}"'), names)
     config = resolved(TrainConfig(model=names["MODEL"]))

@@ -15,7 +15,7 @@ from reasoning_from_scratch.problems import (
     load_math_train,
     load_problems,
 )
-from reasoning_from_scratch.tiny import tiny_problem
+from reasoning_from_scratch.tiny.world import tiny_problem
 
 OFFICIAL = Path(__file__).parents[2] / "shared" / "data"
 
@@ -74,8 +74,14 @@ def test_math_rows_as_list_and_as_lines(tmp_path, suffix):
     else:
         write_lines(path, rows)
     first, second = load_problems(path.as_posix())
-    assert first == Problem("test/prealgebra/1.json", "What is $1+1$?", "2", "Level 2",
-                            "Prealgebra", "It is $\\boxed{2}$.")  # fmt: skip
+    assert first == Problem(
+        "test/prealgebra/1.json",
+        "What is $1+1$?",
+        "2",
+        "Level 2",
+        "Prealgebra",
+        "It is $\\boxed{2}$.",
+    )
     assert second == Problem("math/1", "p", "5")
     assert (first.where, second.where) == {
         "json": (f"test/prealgebra/1.json ({path}, entry 1)", f"math/1 ({path}, entry 2)"),
@@ -96,9 +102,11 @@ def test_objects_may_have_several_lines(tmp_path):
 def test_an_original_math_row_has_its_answer_in_the_solution(tmp_path):
     """As in the files of MATH, one problem each: no answer, laid out over several lines."""
     row = {
-        "problem": "What is $1+1$?", "level": "Level 1", "type": "Prealgebra",
+        "problem": "What is $1+1$?",
+        "level": "Level 1",
+        "type": "Prealgebra",
         "solution": "Not $\\boxed{3}$. It is $\\boxed{\\frac{4}{2}}$.",
-    }  # fmt: skip
+    }
     path = tmp_path / "1.json"
     path.write_text(json.dumps(row, indent=4))
     (problem,) = load_problems(str(path))
@@ -108,9 +116,11 @@ def test_an_original_math_row_has_its_answer_in_the_solution(tmp_path):
 
 def test_a_problem_of_ones_own_may_have_a_number_for_an_answer(tmp_path):
     path = tmp_path / "task.py"
-    path.write_text("from reasoning_from_scratch.problems import Problem\n"
-                    "def problems():\n    yield Problem('a', 'p', ANSWER)\n"
-                    "ANSWER = 5\n")  # fmt: skip
+    path.write_text(
+        "from reasoning_from_scratch.problems import Problem\n"
+        "def problems():\n    yield Problem('a', 'p', ANSWER)\n"
+        "ANSWER = 5\n"
+    )
     assert load_problems(f"{path}:problems")[0].answer == "5"
     other = tmp_path / "other.py"
     other.write_text(path.read_text().replace("= 5", "= float('nan')"))
@@ -261,6 +271,7 @@ def test_the_books_loaders_keep_a_copy_if_asked(tmp_path, monkeypatch, load, nam
 def test_the_published_files_load(name, file, count):
     rows = load_problems(name, data_path=OFFICIAL / file)
     assert len(rows) == count == len({row.id for row in rows})
-    assert all(row.problem and row.answer and "," not in row.answer[:4] or "math" in name
-               for row in rows)  # fmt: skip
+    assert all(
+        row.problem and row.answer and "," not in row.answer[:4] or "math" in name for row in rows
+    )
     assert not any("<<" in row.solution or "####" in row.solution for row in rows)

@@ -1,11 +1,16 @@
 """What the README says about the code is still so."""
 
+import ast
 import re
 from pathlib import Path
 
-from reasoning_from_scratch.metrics_table import metrics_glossary
+from reasoning_from_scratch.report.glossary import metrics_glossary
 
 ROOT = Path(__file__).parents[1]
+LOOP = """
+    qwen3 tokenizer problems sampling rewards advantages logprobs losses rollouts trainer recipes
+    config
+""".split()
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
@@ -21,11 +26,36 @@ def test_links_lead_to_files():
     assert [target for target in targets if not (ROOT / target).exists()] == []
 
 
-def test_the_map_names_every_module():
-    map_ = README.split("## The map")[1].split("## Commands")[0]
-    named = set(re.findall(r"([a-z0-9_]+)\.py", map_)) | set(re.findall(r"([a-z_]+)/", map_))
+def test_the_map_is_what_ls_shows():
+    """`python tests/test_readme.py` writes it anew."""
+    assert shown_map(README) == package_map()
+
+
+def shown_map(text: str) -> str:
+    return text.split("<!-- the map -->")[1].split("<!-- end of the map -->")[0].strip()
+
+
+def package_map() -> str:
+    """What `ls` shows of the package, the loop first, each with the first line of its docstring."""
     package = ROOT / "reasoning_from_scratch"
-    modules = {path.stem for path in package.glob("*.py")} - {"__init__"}
-    assert {name for name in named if name != "tiny_"} - modules <= {
-        "reasoning_from_scratch", "grading", "report", "checkpoints", "benchmarks"
-    }  # fmt: skip
+    rows = [("", "-- the loop, in the order in which to read it")]
+    rows += [(f"{name}.py", about(package / f"{name}.py")) for name in LOOP]
+    rows += [("", "-- rooms around it")]
+    rooms = sorted(path.parent for path in package.glob("*/__init__.py"))
+    rows += [(f"{room.name}/", about(room / "__init__.py")) for room in rooms]
+    rows += [("", "-- the book, and what all may use")]
+    rest = sorted(set(package.glob("*.py")) - {package / f"{name}.py" for name in LOOP})
+    rows += [(path.name, about(path)) for path in rest]
+    width = max(len(name) for name, _ in rows) + 2
+    lines = [f"{name:<{width}}{text}" if name else text for name, text in rows]
+    return "\n".join(["```text", *lines, "```"])
+
+
+def about(path: Path) -> str:
+    """The first line of a docstring: of a room's door, or of a module."""
+    return ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))).splitlines()[0]
+
+
+if __name__ == "__main__":
+    old = shown_map(README)
+    (ROOT / "README.md").write_text(README.replace(old, package_map()), encoding="utf-8")

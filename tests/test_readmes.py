@@ -11,13 +11,18 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import pytest
 
-from reasoning_from_scratch import cli, quickstart
+from reasoning_from_scratch.commands import cli, quickstart
 from reasoning_from_scratch.config import resolved
 from reasoning_from_scratch.problems import load_problems
 
 ROOT = Path(__file__).resolve().parents[1]
-READMES = ("README.md", "ch06/README.md", "ch07/README.md", "checkpoints/README.md",
-           "docs/scaling.md")
+READMES = (
+    "README.md",
+    "ch06/README.md",
+    "ch07/README.md",
+    "checkpoints/README.md",
+    "docs/scaling.md",
+)
 LANGUAGES = {"bash", "text", "python"}  # of fenced blocks; other ones could hide a command
 
 TRAIN = "--steps 1 --problems-per-step 2 --rollouts 2 --max-new-tokens 8 --eval-limit 2 "
@@ -50,17 +55,17 @@ SMALL = {
     "ch07/compare_recipes.py": COMPARE,
     "ch07/use_checkpoint.py --list": "",
     "ch07/rl_loop.py": "--steps 1 --groups_per_batch 2 --group_size 2 --max_tokens 8 "
-                       "--test_limit 2",
+    "--test_limit 2",
     "ch07/rl_basic.py": "--steps 1 --groups_per_batch 2 --group_size 2 --max_tokens 8",
     "ch07/chat_rl.py": "--problem_limit 2 --examples_per_step 2 --num_samples 2 "
-                       "--max_new_tokens 8 --eval_examples 2 --device_batch_size 2",
-}  # fmt: skip
+    "--max_new_tokens 8 --eval_examples 2 --device_batch_size 2",
+}
 
 # Only their flags are checked: they download, or take hours, or never end.
 FLAGS_ONLY = re.compile(
     r"--(model|which_model) (base|reasoning)\b|\.pth\b|use_checkpoint\.py(?! --list)"
     r"|(math-500|math-train|gsm8k\S*)\b|--serve\b|rfs tiny-pretrain"
-    r"|--sampler ray\b"  # tests/test_ray.py
+    r"|--sampler ray\b"  # tests/scale/test_ray_rollouts.py
 )
 NOT_RUN = {
     "python -m pip install uv": "no test installs",
@@ -68,7 +73,7 @@ NOT_RUN = {
     "pytest": "this is it",
     "ray start --head --port 6379": "a cluster of several machines",
     "ray start --address 10.0.0.1:6379": "likewise",
-    "benchmarks/scaling.py --measure": "minutes; what it does is in tests/test_scaling.py",
+    "benchmarks/scaling.py --measure": "minutes; what it does is in tests/scale/test_scaling.py",
 }
 
 
@@ -108,7 +113,7 @@ def run_here(command):
 def only_parsed(function):
     """The same signature, and nothing behind it; of `rfs train` also the values are checked."""
     if function.__name__ == "train_command":
-        from reasoning_from_scratch.train_command import parse_flags
+        from reasoning_from_scratch.commands.train import parse_flags
 
         return lambda argv: resolved(parse_flags(argv)) and None
     return functools.wraps(function)(lambda *_, **__: None)
@@ -143,8 +148,8 @@ def works(command, place):
     if "FOLDER" in command:
         run = min(place.glob("runs/*/checkpoints.jsonl")).parent
         command = command.replace("FOLDER", str(run.relative_to(place)))
-    # Ranks are for tests/test_parallel.py; here each rank's own command is looked at.
-    command = re.sub(r"^torchrun .*-m reasoning_from_scratch.cli ", "rfs ", command)
+    # Ranks are for tests/scale/test_ranks.py; here each rank's own command is looked at.
+    command = re.sub(r"^torchrun .*-m reasoning_from_scratch ", "rfs ", command)
     command = re.sub(r"(checkpoints/|@)\d{6}\b", r"\g<1>000001", command)  # SMALL has one step
     if command in NOT_RUN:
         return 0

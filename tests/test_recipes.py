@@ -15,9 +15,22 @@ from reasoning_from_scratch.recipes import RECIPES, get_recipe, recipe_table
 from reasoning_from_scratch.rewards import PARTS
 
 NAMES = [
-    "ch06", "grpo", "grpo_kl", "format_reward", "dr_grpo", "dapo", "gspo", "cispo", "dro", "rloo",
-    "reinforce", "importance_sampling", "olmo3", "deepseek_v32", "gdpo",
-]  # fmt: skip
+    "ch06",
+    "grpo",
+    "grpo_kl",
+    "format_reward",
+    "dr_grpo",
+    "dapo",
+    "gspo",
+    "cispo",
+    "dro",
+    "rloo",
+    "reinforce",
+    "importance_sampling",
+    "olmo3",
+    "deepseek_v32",
+    "gdpo",
+]
 
 
 def config_of(name):
@@ -55,9 +68,14 @@ def test_every_row_gives_a_finite_loss_with_a_gradient(name):
     old = logprobs.detach() + 1e-5
     denominator = step_denominator(config.aggregate, 2, 4, config.length_constant or 64)
     loss, _ = policy_loss(
-        logprobs, old, torch.tensor([1.0, -1.0]), torch.ones(2, 2), config, denominator,
+        logprobs,
+        old,
+        torch.tensor([1.0, -1.0]),
+        torch.ones(2, 2),
+        config,
+        denominator,
         ref_logprobs=old - 0.1,
-    )  # fmt: skip
+    )
     loss.backward()
     assert torch.isfinite(loss) and (logprobs.grad != 0).all()
 

@@ -28,24 +28,24 @@ RIGHT = [
 UNPAID = [
     "",
     "   \n",
-    "60",                                  # right, but not in a box
+    "60",  # right, but not in a box
     "The answer is 60.",
     "\\boxed{}",
     "\\boxed{ }",
-    "\\boxed{60",                          # never closed
+    "\\boxed{60",  # never closed
     "\\boxed",
     "boxed{60}",
     "\\boxed{61}",
-    "\\boxed{60}\\boxed{61}",              # hedging: the last one counts
+    "\\boxed{60}\\boxed{61}",  # hedging: the last one counts
     "\\boxed{60} \\boxed{}",
-    "\\boxed{59, 60, 61}",                 # a list of guesses in one box
+    "\\boxed{59, 60, 61}",  # a list of guesses in one box
     "\\boxed{59 or 60}",
     "\\boxed{60 61}",
     "\\boxed{\\text{the right answer}}",
     "\\boxed{x}",
     "\\boxed{\\boxed{61}}",
     "<|endoftext|>",
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("text", RIGHT)
@@ -64,19 +64,22 @@ def test_an_empty_box_is_right_for_no_answer(text, answer):
     assert correctness(text, answer) == 0.0
 
 
-@pytest.mark.parametrize("text, finished, expected", [
-    ("\\boxed{61}", True, 1.0),          # form only: right or wrong does not matter
-    ("\\boxed{61}", False, 0.0),         # cut off
-    ("\\boxed{}", True, 0.0),
-    ("\\boxed{ }", True, 0.0),
-    ("", True, 0.0),
-    ("61", True, 0.0),
-    ("\\boxed{61", True, 0.0),
-    ("\\boxed{61} \\boxed{", True, 0.0),
-    ("\\boxed{((((}", True, 0.0),        # not an answer
-    ("\\boxed{1 + }", True, 0.0),
-    ("\\boxed{\\frac{1}{2}}", True, 1.0),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "text, finished, expected",
+    [
+        ("\\boxed{61}", True, 1.0),  # form only: right or wrong does not matter
+        ("\\boxed{61}", False, 0.0),  # cut off
+        ("\\boxed{}", True, 0.0),
+        ("\\boxed{ }", True, 0.0),
+        ("", True, 0.0),
+        ("61", True, 0.0),
+        ("\\boxed{61", True, 0.0),
+        ("\\boxed{61} \\boxed{", True, 0.0),
+        ("\\boxed{((((}", True, 0.0),  # not an answer
+        ("\\boxed{1 + }", True, 0.0),
+        ("\\boxed{\\frac{1}{2}}", True, 1.0),
+    ],
+)
 def test_box_format(text, finished, expected):
     assert box_format(text, finished) == expected
 
@@ -84,20 +87,23 @@ def test_box_format(text, finished, expected):
 S, E, A = THINK_TOKEN_ID, END_THINK_TOKEN_ID, 7
 
 
-@pytest.mark.parametrize("ids, expected", [
-    ([S, A, E, A], 1.0),
-    ([A, S, A, A, E, A, A], 1.0),
-    ([], 0.0),
-    ([A, A], 0.0),
-    ([S, A, A], 0.0),           # never closed
-    ([A, E, A], 0.0),           # never opened
-    ([E, A, S, A], 0.0),        # the wrong way round
-    ([S, E, A], 0.0),           # nothing thought
-    ([S, A, E], 0.0),           # nothing answered
-    ([S, A, E, S, A, E, A], 0.0),
-    ([S, S, A, E, A], 0.0),
-    ([S, A, E, E, A], 0.0),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "ids, expected",
+    [
+        ([S, A, E, A], 1.0),
+        ([A, S, A, A, E, A, A], 1.0),
+        ([], 0.0),
+        ([A, A], 0.0),
+        ([S, A, A], 0.0),  # never closed
+        ([A, E, A], 0.0),  # never opened
+        ([E, A, S, A], 0.0),  # the wrong way round
+        ([S, E, A], 0.0),  # nothing thought
+        ([S, A, E], 0.0),  # nothing answered
+        ([S, A, E, S, A, E, A], 0.0),
+        ([S, S, A, E, A], 0.0),
+        ([S, A, E, E, A], 0.0),
+    ],
+)
 def test_think_format(ids, expected):
     assert think_format(ids) == expected
 
@@ -110,8 +116,12 @@ def test_think_format_takes_other_models_ids():
 def test_documented_reward():
     """1[correct] + 0.1 * (1[format] - 1): four cases; right without form cannot occur."""
     weights = {"correct": 1.0, "unformatted": -0.1}
-    cases = [("\\boxed{60}", True, 1.0), ("\\boxed{60}", False, 0.9), ("\\boxed{61}", True, 0.0),
-             ("61", True, -0.1)]  # fmt: skip
+    cases = [
+        ("\\boxed{60}", True, 1.0),
+        ("\\boxed{60}", False, 0.9),
+        ("\\boxed{61}", True, 0.0),
+        ("61", True, -0.1),
+    ]
     for text, finished, expected in cases:
         parts = score_parts(text, "60", finished, names=weights)
         assert total_reward(parts, weights) == pytest.approx(expected)
@@ -140,9 +150,17 @@ def test_correct_and_format_are_always_measured():
     assert conditional_parts(named)["wrong"] == 1.0, "not a part about format"
 
 
-@pytest.mark.parametrize("length, expected", [
-    (0, 0.0), (80, 0.0), (85, -0.25), (90, -0.5), (100, -1.0), (120, -1.0),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "length, expected",
+    [
+        (0, 0.0),
+        (80, 0.0),
+        (85, -0.25),
+        (90, -0.5),
+        (100, -1.0),
+        (120, -1.0),
+    ],
+)
 def test_overlong_penalty(length, expected):
     assert overlong_penalty(length, max_new_tokens=100, cushion=20) == pytest.approx(expected)
     assert overlong_penalty(length, max_new_tokens=100, cushion=0) == 0.0

@@ -23,15 +23,25 @@ from reasoning_from_scratch.rollouts import (
     sample_groups,
     step_problems,
 )
-from reasoning_from_scratch.run_start import configure
+from reasoning_from_scratch.run.start import configure
 from reasoning_from_scratch.trainer import chosen_groups
 
 PROBLEM = Problem("p", "1 + 1", "2")
 
 
 def rollout(prompt, response, reward=0.0, advantage=0.0, text="", finished=True, kept=None):
-    return Rollout(PROBLEM, prompt, response, [-0.5] * len(response), [0.1] * len(response), text,
-                   finished, kept=kept, reward=reward, advantage=advantage)  # fmt: skip
+    return Rollout(
+        PROBLEM,
+        prompt,
+        response,
+        [-0.5] * len(response),
+        [0.1] * len(response),
+        text,
+        finished,
+        kept=kept,
+        reward=reward,
+        advantage=advantage,
+    )
 
 
 # ---- batches
@@ -137,8 +147,14 @@ def test_rewards_and_penalties(tmp_path):
     right = rollout([1], [2, 3], text="\\boxed{2}")
     late = rollout([1], [2] * 9, text="\\boxed{2}", finished=False)
     wrong = rollout([1], [2], text="\\boxed{3}")
-    config = resolved(toy_config(tmp_path, max_new_tokens=10, overlong_penalty=4,
-                                 reward_parts={"correct": 1.0, "format": 0.5}))  # fmt: skip
+    config = resolved(
+        toy_config(
+            tmp_path,
+            max_new_tokens=10,
+            overlong_penalty=4,
+            reward_parts={"correct": 1.0, "format": 0.5},
+        )
+    )
     reward_groups([Group(PROBLEM, [right, late, wrong])], config, None)
     assert right.rewards == {"correct": 1, "format": 1, "overlong": 0}
     assert [right.reward, late.reward, wrong.reward] == [1.5, 1 - 0.75, 0.5]
@@ -181,8 +197,11 @@ def test_active_sampling_asks_for_more_and_gives_up(world, tmp_path, monkeypatch
 def test_active_sampling_looks_at_correctness_alone(world, tmp_path, monkeypatch):
     """All wrong, with different lengths, formats and so rewards: nothing was learned by that."""
     changes = dict(steps=1, problems_per_step=2, overlong_penalty=4, max_new_tokens=4)
-    config = resolved(toy_config(tmp_path, active_sampling=True, **changes,
-                                 reward_parts={"correct": 1.0, "format": 0.5}))  # fmt: skip
+    config = resolved(
+        toy_config(
+            tmp_path, active_sampling=True, **changes, reward_parts={"correct": 1.0, "format": 0.5}
+        )
+    )
     monkeypatch.setattr(rewards, "correctness", lambda *_: 0.0)
     (groups,) = on_policy_rollouts(world["model"], world["tokenizer"], world["problems"], config)
     assert len(groups) == ACTIVE_SAMPLING_ROUNDS * 2 and not all(g.uniform for g in groups)

@@ -50,8 +50,18 @@ def adversarial_rows(size):
     steps = (noise * 2).round()  # many ties everywhere, as in bfloat16
     falling = -torch.arange(size) * 0.01
     cliff = torch.cat([torch.zeros(size // 4), torch.full((size - size // 4,), -30.0)])
-    rows = [noise, noise * 8, noise * 0.01, torch.zeros(size), one_hot, two_levels, steps,
-            falling, falling.flip(0), cliff]  # fmt: skip
+    rows = [
+        noise,
+        noise * 8,
+        noise * 0.01,
+        torch.zeros(size),
+        one_hot,
+        two_levels,
+        steps,
+        falling,
+        falling.flip(0),
+        cliff,
+    ]
     return torch.stack(rows).softmax(-1)
 
 
@@ -232,7 +242,7 @@ def test_a_token_of_probability_zero_is_never_drawn():
 def test_greedy_takes_the_lowest_of_equals(dtype, size):
     logits = torch.zeros(2, size, dtype=dtype)
     logits[0, [3, 4]] = 2.0
-    logits[1, size - 2:] = 1.0
+    logits[1, size - 2 :] = 1.0
     draw = sample_next_token(logits, torch.zeros(2), temperature=0.0, top_p=0.5, top_k=3)
     assert draw.tokens.tolist() == [3, size - 2]
     own = logits.float().log_softmax(-1).gather(-1, draw.tokens[:, None])[:, 0]
@@ -287,8 +297,7 @@ def test_uniform_never_changes():
 
 
 def test_streams_are_told_apart():
-    numbers = [(s, t, p, r) for s in range(6) for t in range(6) for p in range(6)
-               for r in range(6)]  # fmt: skip
+    numbers = [(s, t, p, r) for s in range(6) for t in range(6) for p in range(6) for r in range(6)]
     keys = [stream_key(*four).item() for four in numbers]
     assert len(set(keys)) == 6**4
     assert stream_key(*torch.tensor(numbers).T).tolist() == keys  # many at once: the same

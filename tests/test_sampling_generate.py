@@ -26,8 +26,14 @@ def ids(groups):
 
 
 def draw(prompts, num_samples=1, max_new_tokens=12, stop_ids=frozenset(STOP), **settings):
-    return generate(MODEL, prompts, num_samples, max_new_tokens=max_new_tokens,
-                    stop_ids=set(stop_ids), **settings)  # fmt: skip
+    return generate(
+        MODEL,
+        prompts,
+        num_samples,
+        max_new_tokens=max_new_tokens,
+        stop_ids=set(stop_ids),
+        **settings,
+    )
 
 
 @torch.no_grad()
@@ -75,8 +81,13 @@ def test_any_company_in_any_order(shuffle, max_rows, num_samples, policy):
     limit = rng.randint(1, 14)
     temperature, top_p, top_k = policy
     policy = dict(temperature=temperature, top_p=top_p, top_k=top_k, max_new_tokens=limit)
-    together = draw([PROMPTS[i] for i in chosen], num_samples, max_rows=max_rows,
-                    streams=[(3, i) for i in chosen], **policy)  # fmt: skip
+    together = draw(
+        [PROMPTS[i] for i in chosen],
+        num_samples,
+        max_rows=max_rows,
+        streams=[(3, i) for i in chosen],
+        **policy,
+    )
     for i, group in zip(chosen, together, strict=True):
         for number, sample in enumerate(group):
             (alone,) = draw([PROMPTS[i]], streams=[(3, i)], first_sample=number, **policy)[0]
@@ -91,7 +102,7 @@ def test_recorded_logprobs_are_those_of_a_fresh_forward_pass(temperature, top_p,
     groups = draw(PROMPTS, 4, temperature=temperature, top_p=top_p, top_k=top_k, max_rows=5)
     for prompt, group in zip(PROMPTS, groups, strict=True):
         for sample in group:
-            logits = MODEL(torch.tensor([prompt + sample.ids]))[0, len(prompt) - 1:-1]
+            logits = MODEL(torch.tensor([prompt + sample.ids]))[0, len(prompt) - 1 : -1]
             policy = policy_distribution(logits, temperature, top_p, top_k)
             own = policy.gather(-1, torch.tensor(sample.ids)[:, None])[:, 0]
             torch.testing.assert_close(torch.tensor(sample.logprobs), own, atol=1e-5, rtol=0)
@@ -127,8 +138,9 @@ def test_end_of_text_equal_to_padding():
     groups = draw([[0, 0, 0], [0], [3, 0, 2, 0, 1]], 6, stop_ids={0}, max_rows=4)
     for prompt, group in zip([[0, 0, 0], [0], [3, 0, 2, 0, 1]], groups, strict=True):
         for number, sample in enumerate(group):
-            alone = draw([prompt], stop_ids={0}, streams=[(0, groups.index(group))],
-                         first_sample=number)[0][0]  # fmt: skip
+            alone = draw(
+                [prompt], stop_ids={0}, streams=[(0, groups.index(group))], first_sample=number
+            )[0][0]
             assert alone.ids == sample.ids
     assert any(s.ids[-1] == 0 for group in groups for s in group)
     assert all(0 not in s.ids[:-1] for group in groups for s in group)
@@ -178,7 +190,7 @@ def test_the_sets_that_were_sampled_from_can_be_kept():
     with torch.no_grad():
         for prompt, group in zip(PROMPTS, groups, strict=True):
             for s in group:
-                logits = MODEL(torch.tensor([prompt + s.ids]))[0, len(prompt) - 1:-1]
+                logits = MODEL(torch.tensor([prompt + s.ids]))[0, len(prompt) - 1 : -1]
                 policy = policy_distribution(logits, 0.9, 0.7, 6)
                 assert s.kept == [row.isfinite().nonzero()[:, 0].tolist() for row in policy]
                 cut += sum(len(kept) < VOCAB for kept in s.kept)
@@ -207,8 +219,11 @@ class Spy:
 def test_each_prompt_is_prefilled_once_and_no_row_is_idle(max_rows):
     spy = Spy(MODEL)
     groups = generate(spy, PROMPTS, 4, max_new_tokens=12, stop_ids=STOP, max_rows=max_rows)
-    lengths = [n for shape in spy.prefilled
-               for n in ([shape[1]] * shape[0] if isinstance(shape, torch.Size) else shape)]
+    lengths = [
+        n
+        for shape in spy.prefilled
+        for n in ([shape[1]] * shape[0] if isinstance(shape, torch.Size) else shape)
+    ]
     assert [int(n) for n in lengths] == [len(p) for p in PROMPTS]
     assert max(spy.steps) == min(max_rows, 24)
     assert sum(spy.steps) == sum(len(s.ids) for group in groups for s in group)
@@ -219,8 +234,11 @@ def test_what_all_prompts_begin_with_is_read_once():
     prompts = [start, start + [5, 6, 7], start + [5], start, start[:-1]]
     spy = Spy(MODEL)
     found = generate(spy, prompts, 2, max_new_tokens=9, stop_ids=STOP, max_rows=4)
-    lengths = [n for shape in spy.prefilled
-               for n in ([shape[1]] * shape[0] if isinstance(shape, torch.Size) else shape)]
+    lengths = [
+        n
+        for shape in spy.prefilled
+        for n in ([shape[1]] * shape[0] if isinstance(shape, torch.Size) else shape)
+    ]
     assert [int(n) for n in lengths] == [65, 2, 5, 3, 2, 1]
     alone = [draw([p], 2, max_new_tokens=9, streams=[(0, i)])[0] for i, p in enumerate(prompts)]
     assert ids(found) == ids(alone)
@@ -342,8 +360,17 @@ def test_batched_samples_have_the_exact_distribution(temperature, top_p, top_k):
     model, prompt = small_model(5, sharpness=3.0, n_layers=1), [1, 2]
     exact = exact_pairs(model, prompt, temperature, top_p, top_k)
     assert abs(exact.sum() - 1) < 1e-5
-    (group,) = generate(model, [prompt], 6000, max_new_tokens=2, temperature=temperature,
-                        top_p=top_p, top_k=top_k, stop_ids=set(), max_rows=2000)  # fmt: skip
+    (group,) = generate(
+        model,
+        [prompt],
+        6000,
+        max_new_tokens=2,
+        temperature=temperature,
+        top_p=top_p,
+        top_k=top_k,
+        stop_ids=set(),
+        max_rows=2000,
+    )
     pairs = torch.tensor([s.ids for s in group])
     counts = torch.bincount(pairs[:, 0] * 5 + pairs[:, 1], minlength=25)
     assert abs(chi_squared_deviations(counts, exact)) < 3.5

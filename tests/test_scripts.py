@@ -10,17 +10,31 @@ from pathlib import Path
 import pytest
 from small_model import small_model
 
-from reasoning_from_scratch import downloads
+from reasoning_from_scratch.files import downloads
+from reasoning_from_scratch.files.weights import load_model_and_tokenizer, save_model
 from reasoning_from_scratch.problems import load_problems
-from reasoning_from_scratch.weights import load_model_and_tokenizer, save_model
 
 ROOT = Path(__file__).resolve().parents[1]
-SCRIPTS = ("ch06/train_grpo.py", "ch06/evaluate_math500.py", "ch06/plot_metrics.py",
-           "ch07/train_recipe.py", "ch07/compare_recipes.py", "ch07/use_checkpoint.py")  # fmt: skip
+SCRIPTS = (
+    "ch06/train_grpo.py",
+    "ch06/evaluate_math500.py",
+    "ch06/plot_metrics.py",
+    "ch07/train_recipe.py",
+    "ch07/compare_recipes.py",
+    "ch07/use_checkpoint.py",
+)
 EVALUATE_FLAGS = {
-    "--device", "--which_model", "--dataset_size", "--max_new_tokens", "--batch_size",
-    "--checkpoint_path", "--compile", "--verbose", "--show_eta", "--out_path",
-}  # fmt: skip
+    "--device",
+    "--which_model",
+    "--dataset_size",
+    "--max_new_tokens",
+    "--batch_size",
+    "--checkpoint_path",
+    "--compile",
+    "--verbose",
+    "--show_eta",
+    "--out_path",
+}
 
 
 @pytest.fixture
@@ -79,8 +93,9 @@ def test_evaluate_the_tiny_model_and_a_checkpoint(run, tmp_path):
     for weight in model.parameters():
         weight.data.zero_()  # every token is equally likely, so the answer is token 0, repeated
     path = save_model(model, tmp_path / "zeros.pth")
-    code, out, _ = run("ch06/evaluate_math500.py", *sizes, "--checkpoint_path", path,
-                       "--out_path", "zeros.jsonl")  # fmt: skip
+    code, out, _ = run(
+        "ch06/evaluate_math500.py", *sizes, "--checkpoint_path", path, "--out_path", "zeros.jsonl"
+    )
     assert code == 0 and "zeros" in out
     zeros = [json.loads(line) for line in open(tmp_path / "zeros.jsonl")]
     assert [row["generated_text"] for row in zeros] != [row["generated_text"] for row in lines]
@@ -105,8 +120,10 @@ def test_plot_a_file_or_a_run_folder(run, tmp_path, argument):
 
 def test_plot_without_a_file_is_one_line(run):
     code, _, err = run("ch06/plot_metrics.py", "nowhere")
-    assert code == 2 and err == "plot_metrics.py: there is no nowhere; give a run folder or a " \
-                                "metrics.csv\n"  # fmt: skip
+    assert (
+        code == 2
+        and err == "plot_metrics.py: there is no nowhere; give a run folder or a metrics.csv\n"
+    )
 
 
 def test_plot_to_no_picture_is_one_line(run, tmp_path):
@@ -126,8 +143,9 @@ def test_recipes_are_listed(run):
 def test_every_published_checkpoint_is_listed(run):
     code, out, _ = run("ch07/use_checkpoint.py", "--list")
     assert code == 0
-    listed = {line.split()[0]: re.findall(r"\d+", line.split("steps")[1])
-              for line in out.splitlines()}  # fmt: skip
+    listed = {
+        line.split()[0]: re.findall(r"\d+", line.split("steps")[1]) for line in out.splitlines()
+    }
     assert listed == {k: list(map(str, v)) for k, v in downloads.GRPO_CHECKPOINTS.items()}
 
 
@@ -140,8 +158,19 @@ def test_a_checkpoint_is_asked(run, tmp_path, monkeypatch):
         return save_model(load_model_and_tokenizer("tiny")[0], tmp_path / "step00100.pth")
 
     monkeypatch.setattr(downloads, "download_qwen3_grpo_checkpoints", download)
-    code, out, _ = run("ch07/use_checkpoint.py", "--grpo_type", "kl", "--step", 100, "--question",
-                       "What is 7 * 8 + 4?", "--max_new_tokens", 48, "--device", "cpu")  # fmt: skip
+    code, out, _ = run(
+        "ch07/use_checkpoint.py",
+        "--grpo_type",
+        "kl",
+        "--step",
+        100,
+        "--question",
+        "What is 7 * 8 + 4?",
+        "--max_new_tokens",
+        48,
+        "--device",
+        "cpu",
+    )
     assert code == 0 and asked == [("kl", 100, ROOT / "checkpoints")]
     assert "boxed" in out
 

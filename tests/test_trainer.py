@@ -9,14 +9,15 @@ from toy import toy_config, toy_model, toy_problems, toy_world
 
 from reasoning_from_scratch import ch06
 from reasoning_from_scratch.config import replaced, resolved
+from reasoning_from_scratch.fast.packed import packed_logprobs
 from reasoning_from_scratch.gradients import frozen_logprobs, prepared_part
 from reasoning_from_scratch.logprobs import padded_logprobs
 from reasoning_from_scratch.losses import policy_loss
-from reasoning_from_scratch.optim import AdamW
+from reasoning_from_scratch.optim.adamw import AdamW
 from reasoning_from_scratch.recipes import RECIPES
 from reasoning_from_scratch.rollouts import Group, Rollout, make_batch, reward_groups, sample_groups
-from reasoning_from_scratch.run_start import configure
-from reasoning_from_scratch.shared_prompts import packed_logprobs
+from reasoning_from_scratch.run.start import configure
+from reasoning_from_scratch.run.training import train
 from reasoning_from_scratch.trainer import (
     backward,
     chosen_groups,
@@ -24,7 +25,6 @@ from reasoning_from_scratch.trainer import (
     set_advantages,
     train_step,
 )
-from reasoning_from_scratch.training import train
 
 
 @pytest.fixture
@@ -95,9 +95,14 @@ def test_dropping_uniform_groups_leaves_their_kl(world, tmp_path, kl):
     found = []
     for drop in (True, False):
         model = toy_model()
-        metrics = train_step(model, SumOfGradients(model), groups,
-                                replaced(config, drop_uniform_groups=drop), 1e-3,
-                                toy_model(seed=1))  # fmt: skip
+        metrics = train_step(
+            model,
+            SumOfGradients(model),
+            groups,
+            replaced(config, drop_uniform_groups=drop),
+            1e-3,
+            toy_model(seed=1),
+        )
         found.append((metrics["optim/kl_loss"], metrics["kl_policy_base"], gradients(model)))
     assert found[0][:2] == found[1][:2]
     assert torch.equal(found[0][2], found[1][2])
@@ -176,14 +181,16 @@ def test_padding_is_never_read(world, tmp_path):
 # ---- sampler and trainer
 
 
-@pytest.mark.parametrize("changes", [
-    {}, {"temperature": 0.7},
-    {"top_p": 0.8, "keep_sampling_mask": True},
-    {"top_k": 5, "temperature": 1.3, "keep_sampling_mask": True},
-])  # fmt: skip
-def test_trainer_computes_the_log_probabilities_that_the_sampler_recorded(
-    world, tmp_path, changes
-):
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"temperature": 0.7},
+        {"top_p": 0.8, "keep_sampling_mask": True},
+        {"top_k": 5, "temperature": 1.3, "keep_sampling_mask": True},
+    ],
+)
+def test_trainer_computes_the_log_probabilities_that_the_sampler_recorded(world, tmp_path, changes):
     config = resolved(toy_config(tmp_path, **changes))
     groups = sampled(world, config)
     batch = make_batch([r for group in groups for r in group.rollouts])
@@ -194,9 +201,7 @@ def test_trainer_computes_the_log_probabilities_that_the_sampler_recorded(
 def test_gap_between_sampler_and_trainer_is_logged_and_tiny(world, tmp_path):
     config = resolved(toy_config(tmp_path))
     groups = sampled(world, config)
-    metrics = train_step(
-        world["model"], fresh_optimizer(world["model"]), groups, config, lr=1e-3
-    )
+    metrics = train_step(world["model"], fresh_optimizer(world["model"]), groups, config, lr=1e-3)
     assert abs(metrics["optim/kl_sample_train_v1"]) < 1e-6
     assert metrics["optim/kl_sample_train_v2"] < 1e-6
     assert metrics["optim/ratio_mean"] == pytest.approx(1, abs=1e-5)
@@ -207,8 +212,12 @@ def test_the_engine_computes_what_chapter_6_computes(world, tmp_path, monkeypatc
     """compute_grpo_loss, one rollout at a time, and the engine's batch: loss and gradient."""
     config = resolved(configure("ch06", model="tiny", max_new_tokens=4, log_path=str(tmp_path)))
     (group,) = groups = sampled(world, config)[:1]
-    drawn = iter([(torch.tensor(r.prompt_ids + r.response_ids), len(r.prompt_ids), r.text)
-                  for r in group.rollouts])  # fmt: skip
+    drawn = iter(
+        [
+            (torch.tensor(r.prompt_ids + r.response_ids), len(r.prompt_ids), r.text)
+            for r in group.rollouts
+        ]
+    )
     rewards = iter(group.rewards)
     monkeypatch.setattr(ch06, "sample_response", lambda *_: next(drawn))
     monkeypatch.setattr(ch06, "reward_rlvr", lambda *_: next(rewards))
@@ -279,17 +288,33 @@ def test_several_non_finite_steps_end_the_run(world, tmp_path, monkeypatch):
 
 
 PARTS_OF_TWO_GROUPS = [
-    [{"correct": 1, "format": 1, "overlong": 0}, {"correct": 1, "format": 0, "overlong": -0.5},
-     {"correct": 0, "format": 1, "overlong": 0}, {"correct": 0, "format": 1, "overlong": -1}],
-    [{"correct": 0, "format": 1, "overlong": 0}, {"correct": 0, "format": 0, "overlong": 0},
-     {"correct": 1, "format": 0, "overlong": 0}, {"correct": 0, "format": 0, "overlong": 0}],
-]  # fmt: skip
+    [
+        {"correct": 1, "format": 1, "overlong": 0},
+        {"correct": 1, "format": 0, "overlong": -0.5},
+        {"correct": 0, "format": 1, "overlong": 0},
+        {"correct": 0, "format": 1, "overlong": -1},
+    ],
+    [
+        {"correct": 0, "format": 1, "overlong": 0},
+        {"correct": 0, "format": 0, "overlong": 0},
+        {"correct": 1, "format": 0, "overlong": 0},
+        {"correct": 0, "format": 0, "overlong": 0},
+    ],
+]
 
 
 def groups_of_parts() -> list[Group]:
     def rollout(parts):
-        return Rollout(toy_problems(1)[0], [1], [2], [-1.0], [0.5], "", True,
-                       rewards={name: float(value) for name, value in parts.items()})  # fmt: skip
+        return Rollout(
+            toy_problems(1)[0],
+            [1],
+            [2],
+            [-1.0],
+            [0.5],
+            "",
+            True,
+            rewards={name: float(value) for name, value in parts.items()},
+        )
 
     return [Group(toy_problems(1)[0], list(map(rollout, parts))) for parts in PARTS_OF_TWO_GROUPS]
 
@@ -298,9 +323,15 @@ def groups_of_parts() -> list[Group]:
 @pytest.mark.parametrize("overlong", [0, 2])
 def test_gdpo_by_hand_with_conditional_format_and_a_length_penalty(conditional, overlong, tmp_path):
     """Each part z-scored in its group: format as it is paid, the penalty as one more part."""
-    config = resolved(toy_config(
-        tmp_path, advantage_per_part=True, conditional_format=conditional,
-        overlong_penalty=overlong, reward_parts={"correct": 1.0, "format": 0.5}))  # fmt: skip
+    config = resolved(
+        toy_config(
+            tmp_path,
+            advantage_per_part=True,
+            conditional_format=conditional,
+            overlong_penalty=overlong,
+            reward_parts={"correct": 1.0, "format": 0.5},
+        )
+    )
     groups = groups_of_parts()
     set_advantages(groups, config)
     expected = []
@@ -347,17 +378,37 @@ def test_active_sampling_trains_on_the_first_live_groups(world, tmp_path):
 def test_every_recipe_trains(recipe, world, tmp_path):
     values = vars(toy_config(tmp_path / "run", steps=2))
     defaults = vars(toy_config(tmp_path / "run")).keys() - RECIPES[recipe].changes.keys()
-    asked = {name: values[name] for name in
-             ("model", "steps", "problems_per_step", "rollouts", "max_new_tokens", "lr", "device",
-              "preflight", "log_path") if name in defaults}  # fmt: skip
+    asked = {
+        name: values[name]
+        for name in (
+            "model",
+            "steps",
+            "problems_per_step",
+            "rollouts",
+            "max_new_tokens",
+            "lr",
+            "device",
+            "preflight",
+            "log_path",
+        )
+        if name in defaults
+    }
     result = train(configure(recipe, **asked), quiet=True, **world)
     assert len(result.rows) == 2 and not result.stopped
 
 
 def test_reward_rises(world, tmp_path):
     """The whole loop learns: from one in ten right to most."""
-    config = toy_config(tmp_path / "run", steps=20, lr=2e-2, problems_per_step=1, rollouts=32,
-                        max_new_tokens=2, advantage="mean", num_groups_to_log=0)  # fmt: skip
+    config = toy_config(
+        tmp_path / "run",
+        steps=20,
+        lr=2e-2,
+        problems_per_step=1,
+        rollouts=32,
+        max_new_tokens=2,
+        advantage="mean",
+        num_groups_to_log=0,
+    )
     world["problems"] = toy_problems(4)[:1]
     rows = train(config, quiet=True, **world).rows
     assert rows[0]["env/all/correct"] < 0.3

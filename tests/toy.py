@@ -13,10 +13,19 @@ from reasoning_from_scratch.tokenizer import Qwen3Tokenizer
 
 BOXES = [f"\\boxed{{{digit}}}" for digit in range(4)]
 TOY_CONFIG = {
-    "vocab_size": 40, "context_length": 512, "emb_dim": 32, "n_heads": 4, "n_layers": 2,
-    "hidden_dim": 64, "head_dim": 8, "qk_norm": True, "n_kv_groups": 2, "rope_base": 10_000.0,
-    "dtype": torch.float32, "tie_embeddings": False,
-}  # fmt: skip
+    "vocab_size": 40,
+    "context_length": 512,
+    "emb_dim": 32,
+    "n_heads": 4,
+    "n_layers": 2,
+    "hidden_dim": 64,
+    "head_dim": 8,
+    "qk_norm": True,
+    "n_kv_groups": 2,
+    "rope_base": 10_000.0,
+    "dtype": torch.float32,
+    "tie_embeddings": False,
+}
 
 
 def toy_tokenizer(folder) -> Qwen3Tokenizer:
@@ -44,9 +53,17 @@ def toy_problems(count: int = 16) -> list[Problem]:
 
 def toy_config(folder, **changes) -> TrainConfig:
     values = dict(
-        model="tiny-toy", steps=4, problems_per_step=4, rollouts=8, max_new_tokens=4, lr=1e-3,
-        device="cpu", preflight=False, num_groups_to_log=1, log_path=str(folder),
-    )  # fmt: skip
+        model="tiny-toy",
+        steps=4,
+        problems_per_step=4,
+        rollouts=8,
+        max_new_tokens=4,
+        lr=1e-3,
+        device="cpu",
+        preflight=False,
+        num_groups_to_log=1,
+        log_path=str(folder),
+    )
     return TrainConfig(**(values | changes))
 
 

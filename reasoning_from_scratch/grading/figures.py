@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import UserError
-from ..safe_text import counted
+from ..text import counted
 from .verdict import GRADER_VERSION, check_truth, judge
 
 

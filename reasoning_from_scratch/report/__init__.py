@@ -1,4 +1,4 @@
-"""What a run wrote, as pages for people and as files for machines.
+"""What a run tells: metrics, alarms, progress, and pages for people.
 
 write_iteration(folder, split, iteration, groups, tokenizer)   after each step and evaluation
 record_probes(folder, step, model, tokenizer, problems)        whenever the report is rewritten

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup, escape
 
-from reasoning_from_scratch.json_files import evenly
+from reasoning_from_scratch.text import evenly
 
 from .run_files import RunFiles
 
@@ -33,23 +33,44 @@ class Chart:
 
 # title, what to look for, metrics with their labels
 CHARTS: tuple[tuple[str, str, dict[str, str]], ...] = (
-    ("Reward", "mean over the rollouts of a step",
-     {"env/all/reward/total": "total", "env/all/format": "format"}),
-    ("Accuracy", "share of right answers: sampled in training, and held out",
-     {"env/all/correct": "training"}),
-    ("Groups", "only mixed groups teach anything",
-     {"env/all/by_group/frac_mixed": "mixed", "env/all/by_group/frac_all_good": "all good",
-      "env/all/by_group/frac_all_bad": "all bad"}),
+    (
+        "Reward",
+        "mean over the rollouts of a step",
+        {"env/all/reward/total": "total", "env/all/format": "format"},
+    ),
+    (
+        "Accuracy",
+        "share of right answers: sampled in training, and held out",
+        {"env/all/correct": "training"},
+    ),
+    (
+        "Groups",
+        "only mixed groups teach anything",
+        {
+            "env/all/by_group/frac_mixed": "mixed",
+            "env/all/by_group/frac_all_good": "all good",
+            "env/all/by_group/frac_all_bad": "all bad",
+        },
+    ),
     ("Length", "tokens per answer", {"env/all/ac_tokens_per_turn": "tokens"}),
     ("Entropy", "nats per token; near 0 nothing new is tried", {"optim/token_entropy": "entropy"}),
-    ("KL", "distance from the starting model, and of the sampler from the trainer",
-     {"kl_policy_base": "from the start", "optim/kl_sample_train_v2": "sampler to trainer"}),
-    ("Clip fraction", "share of tokens (gspo: rollouts) that the bounds touch",
-     {"optim/clip_frac": "clipped"}),
+    (
+        "KL",
+        "distance from the starting model, and of the sampler from the trainer",
+        {"kl_policy_base": "from the start", "optim/kl_sample_train_v2": "sampler to trainer"},
+    ),
+    (
+        "Clip fraction",
+        "share of tokens (gspo: rollouts) that the bounds touch",
+        {"optim/clip_frac": "clipped"},
+    ),
     ("Gradient norm", "before clipping", {"optim/grad_norm": "norm"}),
-    ("Throughput", "tokens per second",
-     {"perf/sample_tokens_per_sec": "sampling", "perf/train_tokens_per_sec": "training"}),
-)  # fmt: skip
+    (
+        "Throughput",
+        "tokens per second",
+        {"perf/sample_tokens_per_sec": "sampling", "perf/train_tokens_per_sec": "training"},
+    ),
+)
 
 
 def make_charts(run: RunFiles) -> list[Chart]:

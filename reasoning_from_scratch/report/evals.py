@@ -4,20 +4,23 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from reasoning_from_scratch.evaluation.scores import wilson_interval
 from reasoning_from_scratch.grading import get_last_boxed
-from reasoning_from_scratch.json_files import evenly, has_shape, read_lines
-from reasoning_from_scratch.safe_text import shorten
-from reasoning_from_scratch.scores import wilson_interval
+from reasoning_from_scratch.text import evenly, has_shape, read_lines, shorten
 
 SHOWN_STEPS = 6  # evaluations whose answers are shown, so kept
 _EVAL_FILE = re.compile(r"eval_(.+)_iteration_(\d{6,})_rollout_summaries\.jsonl")
 
 NUMBER = (int, float, type(None))
 ROLLOUT = {
-    "problem_id": str, "text": str, "iteration": int, "total_reward": NUMBER, "advantage": NUMBER,
+    "problem_id": str,
+    "text": str,
+    "iteration": int,
+    "total_reward": NUMBER,
+    "advantage": NUMBER,
     "stop_reason": str,
     "steps": [{"logs": {"problem": str, "answer": str}, "metrics": dict, "ac_len": int}],
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)

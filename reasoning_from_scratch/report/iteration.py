@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from reasoning_from_scratch.safe_text import json_line, shorten
+from reasoning_from_scratch.text import json_line, shorten
 
 from .logtree import logtree
 from .pages import render, write_unsynced

@@ -10,7 +10,7 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from reasoning_from_scratch.safe_text import shorten, visible
+from reasoning_from_scratch.text import shorten, visible
 
 
 def _show(value):
@@ -62,12 +62,16 @@ def render(template: str, script: str, version: str = "", **values) -> str:
     version: of a page that a server on this machine keeps up to date.
     """
     code = _asset(script)
-    return _environment().get_template(template).render(
-        style=Markup(_asset("style.css")),
-        script=Markup(code),
-        policy=content_policy(code, live=bool(version)),
-        version=version,
-        **values,
+    return (
+        _environment()
+        .get_template(template)
+        .render(
+            style=Markup(_asset("style.css")),
+            script=Markup(code),
+            policy=content_policy(code, live=bool(version)),
+            version=version,
+            **values,
+        )
     )
 
 

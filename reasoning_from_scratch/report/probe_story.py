@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from reasoning_from_scratch.safe_text import shorten, visible
+from reasoning_from_scratch.text import shorten, visible
 
 SHOWN_ANSWER = 3000  # characters
 SHOWN_TRUTH = 300

@@ -9,8 +9,8 @@ import torch
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.prompts import problem_prompt
 from reasoning_from_scratch.rewards import correctness
-from reasoning_from_scratch.safe_text import json_line
 from reasoning_from_scratch.sampling import generate
+from reasoning_from_scratch.text import json_line
 from reasoning_from_scratch.tokenizer import stop_ids_of
 
 from .tokens import TokenTexts
@@ -59,9 +59,7 @@ def _probe(model, tokenizer, problem, prompt: list[int], sample, judge) -> dict:
     text = tokenizer.decode(sample.ids[:-1] if sample.finished else sample.ids)
     probabilities, ids = next_token_distributions(model, prompt, sample.ids[:POSITIONS])
     rows = zip(ids.tolist(), probabilities.tolist(), strict=True)
-    top = [
-        [[texts.one(token), round(p, 4)] for token, p in zip(*row, strict=True)] for row in rows
-    ]
+    top = [[[texts.one(token), round(p, 4)] for token, p in zip(*row, strict=True)] for row in rows]
     return {
         "problem_id": problem.id,
         "problem": problem.problem,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.json_files import has_shape, read_evenly, read_lines, read_values
+from reasoning_from_scratch.text import has_shape, read_evenly, read_lines, read_values
 
 from .evals import Evals, read_evals, read_rollouts
 from .probes import PROBES_FILE
@@ -15,13 +15,30 @@ from .probes import PROBES_FILE
 SHOWN_PROBES = 60  # positions of the slider; more make the page heavy and show no more
 _PAGE = re.compile(r"(train|eval_.+)_iteration_(\d{6,})\.html")
 LISTED_FILES = (
-    "metrics.jsonl", "metrics.csv", "config.json", "checkpoints.jsonl", "logs.log",
-    "timing_spans.jsonl", "probes.jsonl", "code.diff",
-)  # fmt: skip
-PROBES = {"step": int, "probes": [{
-    "problem_id": str, "problem": str, "answer": str, "text": str, "correct": bool,
-    "finished": bool, "tokens": [str], "top": [[list]],
-}]}  # fmt: skip
+    "metrics.jsonl",
+    "metrics.csv",
+    "config.json",
+    "checkpoints.jsonl",
+    "logs.log",
+    "timing_spans.jsonl",
+    "probes.jsonl",
+    "code.diff",
+)
+PROBES = {
+    "step": int,
+    "probes": [
+        {
+            "problem_id": str,
+            "problem": str,
+            "answer": str,
+            "text": str,
+            "correct": bool,
+            "finished": bool,
+            "tokens": [str],
+            "top": [[list]],
+        }
+    ],
+}
 
 
 @dataclass

@@ -4,8 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.json_files import evenly
-from reasoning_from_scratch.safe_text import shorten
+from reasoning_from_scratch.text import evenly, shorten
 
 from .curves import Chart, make_charts
 from .learned import SHOWN_TEXT, EvalRow, eval_rows, learned

@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 import tyro
 
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.safe_text import visible
+from reasoning_from_scratch.text import visible
 
 from .run_files import newest_run
 from .run_report import run_page, write_run_report
@@ -18,9 +18,14 @@ from .run_report import run_page, write_run_report
 LOOPBACK = "127.0.0.1"
 # The kinds of files that a run folder shows; text is sent as text, so that nothing in it runs.
 CONTENT_TYPES = {
-    ".html": "text/html", ".json": "application/json", ".jsonl": "text/plain",
-    ".csv": "text/plain", ".log": "text/plain", ".diff": "text/plain", ".png": "image/png",
-}  # fmt: skip
+    ".html": "text/html",
+    ".json": "application/json",
+    ".jsonl": "text/plain",
+    ".csv": "text/plain",
+    ".log": "text/plain",
+    ".diff": "text/plain",
+    ".png": "image/png",
+}
 WATCHED = ("metrics.jsonl", "probes.jsonl", "checkpoints.jsonl", "config.json")
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from reasoning_from_scratch.safe_text import json_line
+from reasoning_from_scratch.text import json_line
 
 
 def is_right(rollout) -> bool | None:

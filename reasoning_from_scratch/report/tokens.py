@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup, escape
 
-from reasoning_from_scratch.safe_text import visible
+from reasoning_from_scratch.text import visible
 
 SHADES = (0.9, 0.7, 0.5, 0.2, 0.05, 0.01)  # a token of lower probability gets the next darker shade
 _BOUNDS = (0.1054, 0.3567, 0.6931, 1.6094, 2.9957, 4.6052)  # minus the logarithms of SHADES

@@ -16,6 +16,6 @@ def pytest_collection_modifyitems(config, items):
 def logs_go_nowhere_else():
     """A test that runs the trainer leaves no log file open for the next one."""
     yield
-    from reasoning_from_scratch.run_folder import close_logs
+    from reasoning_from_scratch.run.folder import close_logs
 
     close_logs()

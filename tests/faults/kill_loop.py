@@ -22,27 +22,40 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import torch
 from toy import toy_config, toy_model, toy_problems, toy_tokenizer
 
-from reasoning_from_scratch import disk, run_folder, transfers
-from reasoning_from_scratch.cli import guarded
+from reasoning_from_scratch.commands.cli import guarded
 from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.files import disk, transfers
 from reasoning_from_scratch.recipes import get_recipe
-from reasoning_from_scratch.run_start import resumed_config
-from reasoning_from_scratch.training import train
+from reasoning_from_scratch.run import folder as run_folder
+from reasoning_from_scratch.run.start import resumed_config
+from reasoning_from_scratch.run.training import train
 
 STEPS = 10
 KINDS = {
     "plain": {"epochs": 2, "kl": "k3", "kl_coef": 0.01, "weight_decay": 0.1},
-    "streaming": {"num_minibatches": 2, "recipe": "dr_grpo", **get_recipe("dr_grpo").changes,
-                  "keep_last": 1},
+    "streaming": {
+        "num_minibatches": 2,
+        "recipe": "dr_grpo",
+        **get_recipe("dr_grpo").changes,
+        "keep_last": 1,
+    },
 }
 
 
 def config(folder: Path, **changes):
     """Saves, evaluations, reports; a folder whose name begins with a kind has its settings."""
     kind = KINDS.get(Path(folder).name.rstrip("0123456789"), {})
-    values = {"steps": STEPS, "problems_per_step": 2, "eval_every": 3, "save_every": 2,
-              "rolling_every": 1, "keep_last": 2, "lr": 1e-2, "max_new_tokens": 3,
-              "report_every": 2}  # fmt: skip
+    values = {
+        "steps": STEPS,
+        "problems_per_step": 2,
+        "eval_every": 3,
+        "save_every": 2,
+        "rolling_every": 1,
+        "keep_last": 2,
+        "lr": 1e-2,
+        "max_new_tokens": 3,
+        "report_every": 2,
+    }
     return toy_config(folder, **values | kind | changes)
 
 
@@ -50,8 +63,12 @@ def world(scratch: Path) -> dict:
     """What a run needs, which a disk that is full must not be asked for again."""
     if not TOKENIZER:
         TOKENIZER.append(toy_tokenizer(scratch))
-    return {"model": toy_model(), "tokenizer": TOKENIZER[0], "problems": toy_problems(),
-            "eval_problems": toy_problems(8)}  # fmt: skip
+    return {
+        "model": toy_model(),
+        "tokenizer": TOKENIZER[0],
+        "problems": toy_problems(),
+        "eval_problems": toy_problems(8),
+    }
 
 
 TOKENIZER: list = []
@@ -96,9 +113,15 @@ def die_while_writing(countdown: int) -> None:
     append = run_folder.append
     run_folder.append = torn_append
     for module in (disk, transfers):
-        module.os = type("Os", (), {**vars(os), "replace": staticmethod(
-            killing(os.replace, after=countdown % 2)), "fsync": staticmethod(
-            killing(os.fsync, after=False))})  # fmt: skip
+        module.os = type(
+            "Os",
+            (),
+            {
+                **vars(os),
+                "replace": staticmethod(killing(os.replace, after=countdown % 2)),
+                "fsync": staticmethod(killing(os.fsync, after=False)),
+            },
+        )
 
 
 # ---- the ways to end a run. Each forks one and returns its exit code, negative for a signal's.

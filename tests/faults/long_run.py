@@ -17,17 +17,26 @@ import torch
 from toy import toy_config, toy_world
 
 from reasoning_from_scratch.config import TrainConfig
-from reasoning_from_scratch.json_files import append, read_lines
-from reasoning_from_scratch.run_folder import RunFolder
-from reasoning_from_scratch.training import train
+from reasoning_from_scratch.run.folder import RunFolder
+from reasoning_from_scratch.run.training import train
+from reasoning_from_scratch.text import append, read_lines
 
 KEPT = {"save_every": 50, "keep_last": 2, "rolling_every": 20}
 
 
 def config(folder: Path, steps: int, model: str) -> TrainConfig:
-    sizes = {"steps": steps, "problems_per_step": 2, "rollouts": 4, "max_new_tokens": 24,
-             "eval_every": 50, "eval_limit": 4, "report_every": 10, "lr": 1e-5,
-             "num_groups_to_log": 2, **KEPT}  # fmt: skip
+    sizes = {
+        "steps": steps,
+        "problems_per_step": 2,
+        "rollouts": 4,
+        "max_new_tokens": 24,
+        "eval_every": 50,
+        "eval_limit": 4,
+        "report_every": 10,
+        "lr": 1e-5,
+        "num_groups_to_log": 2,
+        **KEPT,
+    }
     if model == "toy":
         return toy_config(folder, **sizes)
     return TrainConfig(model=model, log_path=str(folder), device="cpu", preflight=False, **sizes)
@@ -87,8 +96,9 @@ def slope(points: list[tuple[float, float]]) -> float:
 
 def weight(folder: Path) -> float:
     """MB on the disk; a file with two names weighs once."""
-    sizes = {path.stat().st_ino: path.stat().st_size for path in folder.rglob("*")
-             if path.is_file()}  # fmt: skip
+    sizes = {
+        path.stat().st_ino: path.stat().st_size for path in folder.rglob("*") if path.is_file()
+    }
     return sum(sizes.values()) / 2**20
 
 

@@ -36,15 +36,19 @@ from hypothesis.stateful import (
 )
 
 from faults.whole import check_whole, lines
-from reasoning_from_scratch.chat_rl import chat_rl_command
-from reasoning_from_scratch.json_files import read_lines, read_values
+from reasoning_from_scratch.commands.chat_rl import chat_rl_command
+from reasoning_from_scratch.text import read_lines, read_values
 
 MOST = 6  # steps of the longest run
 HOW = {"full": "", "lora": "--lora-rank 2", "kl": "--kl k3 --kl-coef 0.5"}
 WHERE_IT_CRASHES = (
-    "run_folder.append", "run_folder.write_whole", "checkpoints.save_state",
-    "checkpoints.write_whole", "weights.save_state", "training_run.write_iteration",
-)  # fmt: skip
+    "run.folder.append",
+    "run.folder.write_whole",
+    "run.checkpoints.save_state",
+    "run.checkpoints.write_whole",
+    "files.weights.save_state",
+    "run.training_run.write_iteration",
+)
 PACKAGE = "reasoning_from_scratch"
 
 
@@ -82,8 +86,9 @@ class Fresh:
             other, batch = spec.source
             start = ["--load-checkpoint-path", self.run(other) / "checkpoints" / f"{batch:06d}"]
             path = path.with_name(f"{path.name}-from-{other.seed}-{batch}")
-        words = train_words(self.folder, path, *spec.words(), *start, "--steps", MOST,
-                            "--save-every", 1)  # fmt: skip
+        words = train_words(
+            self.folder, path, *spec.words(), *start, "--steps", MOST, "--save-every", 1
+        )
         with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
             assert commands(words) == 0
         return path
@@ -98,14 +103,30 @@ names = st.sampled_from("ABC")
 specs = st.builds(Spec, st.sampled_from(sorted(HOW)), st.integers(0, 1))
 few_steps = st.integers(1, MOST)
 harmless = st.sampled_from(
-    ["", "--save-every 1", "--keep-last 1 --save-every 1", "--rolling-every 1", "--eval-every 0",
-     "--num-groups-to-log 0", "--report-every 1", "--eval-every 2"]
-)  # fmt: skip
+    [
+        "",
+        "--save-every 1",
+        "--keep-last 1 --save-every 1",
+        "--rolling-every 1",
+        "--eval-every 0",
+        "--num-groups-to-log 0",
+        "--report-every 1",
+        "--eval-every 2",
+    ]
+)
 refused_flags = st.sampled_from(
-    ["--memory-budget 1MB", "--optimizer muon", "--lora-rank 3", "--dtype bfloat16",
-     "--model {}/tiny-other", "--load-checkpoint-path {}/tiny-other", "--eval-problems nothing",
-     "--reward nothing.py:reward", "--few-shot 8"]
-)  # fmt: skip
+    [
+        "--memory-budget 1MB",
+        "--optimizer muon",
+        "--lora-rank 3",
+        "--dtype bfloat16",
+        "--model {}/tiny-other",
+        "--load-checkpoint-path {}/tiny-other",
+        "--eval-problems nothing",
+        "--reward nothing.py:reward",
+        "--few-shot 8",
+    ]
+)
 
 
 class Sequences(RuleBasedStateMachine):
@@ -182,8 +203,13 @@ class Sequences(RuleBasedStateMachine):
         self.ended(name, spec, steps)
 
     @precondition(lambda self: self.runs)
-    @rule(name=names, other=names, how=st.sampled_from(sorted(HOW)), steps=few_steps,
-          save=st.integers(0, 9))  # fmt: skip
+    @rule(
+        name=names,
+        other=names,
+        how=st.sampled_from(sorted(HOW)),
+        steps=few_steps,
+        save=st.integers(0, 9),
+    )
     def train_from_a_run(self, name, other, how, steps, save):
         other = self.a_run(other)
         if self.runs[other].depth() == 2 or other in self.torn:
@@ -230,8 +256,13 @@ class Sequences(RuleBasedStateMachine):
             flags += ["--eval-every", "1"]
         self.refused(self.resume(name, *flags, "--steps", MOST))
 
-    @rule(name=names, spec=specs, flags=refused_flags.filter(lambda f: f.startswith(
-        ("--memory", "--eval", "--reward", "--few"))))  # fmt: skip
+    @rule(
+        name=names,
+        spec=specs,
+        flags=refused_flags.filter(
+            lambda f: f.startswith(("--memory", "--eval", "--reward", "--few"))
+        ),
+    )
     def overwrite_with_what_cannot_be(self, name, spec, flags):
         flags = flags.format(fresh().folder).split()
         self.refused(self.train(name, spec, "--overwrite", *flags))
@@ -242,8 +273,11 @@ class Sequences(RuleBasedStateMachine):
         resumed = name in self.runs and not overwrite
         if resumed and self.may_refuse(name):
             return
-        words = (self.resume(name, "--steps", MOST) if resumed else
-                 self.train(name, spec, "--steps", 4, "--overwrite"))  # fmt: skip
+        words = (
+            self.resume(name, "--steps", MOST)
+            if resumed
+            else self.train(name, spec, "--steps", 4, "--overwrite")
+        )
         most = MOST if resumed else 4
         first = self.done(name) if resumed else 0
         with at_call("trainer.set_advantages", call, lambda: os.kill(os.getpid(), signal.SIGINT)):
@@ -264,19 +298,27 @@ class Sequences(RuleBasedStateMachine):
             return
         before = contents(self.folder)
         words = self.train(name, spec, "--overwrite") if overwrite else self.resume(name)
-        with at_call("run_start.both_sets", 1, lambda: os.kill(os.getpid(), signal.SIGINT)):
+        with at_call("run.start.both_sets", 1, lambda: os.kill(os.getpid(), signal.SIGINT)):
             assert self.call(words) in (130, 2)
         assert contents(self.folder) == before
 
-    @rule(name=names, spec=specs, place=st.sampled_from(WHERE_IT_CRASHES), call=st.integers(1, 12),
-          overwrite=st.booleans())  # fmt: skip
+    @rule(
+        name=names,
+        spec=specs,
+        place=st.sampled_from(WHERE_IT_CRASHES),
+        call=st.integers(1, 12),
+        overwrite=st.booleans(),
+    )
     def crash(self, name, spec, place, call, overwrite):
         def crashing():
             raise Crash
 
         resumed = name in self.runs and not overwrite
-        words = (self.resume(name, "--steps", MOST) if resumed else
-                 self.train(name, spec, "--steps", 4, "--overwrite"))  # fmt: skip
+        words = (
+            self.resume(name, "--steps", MOST)
+            if resumed
+            else self.train(name, spec, "--steps", 4, "--overwrite")
+        )
         before, spec = contents(self.folder), self.runs[name] if resumed else spec
         with at_call(place, call, crashing):
             try:
@@ -352,9 +394,17 @@ class Sequences(RuleBasedStateMachine):
             return
         before = contents(self.folder)
         place = read_lines(self.folder / name / "checkpoints.jsonl")[-1]["batch"]
-        words = ["evaluate", "--model", self.path(name) / "checkpoints" / f"{place:06d}",
-                 "--problems", fresh().folder / "problems.jsonl", "--max-new-tokens", 3,
-                 "--limit", 2]  # fmt: skip
+        words = [
+            "evaluate",
+            "--model",
+            self.path(name) / "checkpoints" / f"{place:06d}",
+            "--problems",
+            fresh().folder / "problems.jsonl",
+            "--max-new-tokens",
+            3,
+            "--limit",
+            2,
+        ]
         assert self.call(words) == 0, self.said
         kept = {file: data for file, data in contents(self.folder).items() if file in before}
         assert kept == before
@@ -367,10 +417,27 @@ class Sequences(RuleBasedStateMachine):
     @rule(lr=st.sampled_from([None, "1e-3", "1e-4"]))
     def compare(self, lr):
         out = self.folder / "compared"
-        words = ["compare", "--recipes", "grpo", "--seeds", 1, "--steps", 2, "--model",
-                 os.path.relpath(fresh().folder / "tiny-toy", self.here), "--out",
-                 os.path.relpath(out, self.here), "--problems-per-step", 1, "--rollouts", 2,
-                 "--max-new-tokens", 3, "--eval-limit", 2]  # fmt: skip
+        words = [
+            "compare",
+            "--recipes",
+            "grpo",
+            "--seeds",
+            1,
+            "--steps",
+            2,
+            "--model",
+            os.path.relpath(fresh().folder / "tiny-toy", self.here),
+            "--out",
+            os.path.relpath(out, self.here),
+            "--problems-per-step",
+            1,
+            "--rollouts",
+            2,
+            "--max-new-tokens",
+            3,
+            "--eval-limit",
+            2,
+        ]
         words += ["--lr", lr] if lr else []
         config = read_values(out / "grpo-seed0" / "config.json")
         if config and config["lr"] != float(lr or 5e-5):
@@ -380,10 +447,26 @@ class Sequences(RuleBasedStateMachine):
 
     @rule()
     def chat_rl(self):
-        small = ["--examples-per-step", "1", "--num-samples", "2", "--max-new-tokens", "3",
-                 "--problem-limit", "2", "--device-batch-size", "2", "--eval-examples", "1",
-                 "--device-type", "cpu", "--model", str(fresh().folder / "tiny-toy"),
-                 "--run", "nano"]  # fmt: skip
+        small = [
+            "--examples-per-step",
+            "1",
+            "--num-samples",
+            "2",
+            "--max-new-tokens",
+            "3",
+            "--problem-limit",
+            "2",
+            "--device-batch-size",
+            "2",
+            "--eval-examples",
+            "1",
+            "--device-type",
+            "cpu",
+            "--model",
+            str(fresh().folder / "tiny-toy"),
+            "--run",
+            "nano",
+        ]
         before, used = contents(self.folder), (self.here / "runs" / "nano").exists()
         place = Path.cwd()
         os.chdir(self.here)
@@ -409,7 +492,8 @@ class Sequences(RuleBasedStateMachine):
         assert len(self.rows(name)) == steps
         assert (self.folder / name / "report.html").stat().st_size > 1000
         assert (self.here / final["sampler_path"]).resolve() == (
-            self.folder / name / "checkpoints" / f"{steps:06d}").resolve()  # fmt: skip
+            self.folder / name / "checkpoints" / f"{steps:06d}"
+        ).resolve()
         self.check(name)
 
     def rows(self, name: str) -> list[dict]:
@@ -450,7 +534,7 @@ class Sequences(RuleBasedStateMachine):
 
 def at_call(place: str, call: int, act) -> ExitStack:
     """While entered, the call-th call of a function of the package begins with `act`."""
-    module, name = place.split(".")
+    module, _, name = place.rpartition(".")
     module = sys.modules[f"{PACKAGE}.{module}"]
     original, calls = getattr(module, name), []
 
@@ -463,20 +547,34 @@ def at_call(place: str, call: int, act) -> ExitStack:
     return patch.object(module, name, counted)
 
 
-QUIET = {"deadline": None, "database": None, "suppress_health_check": list(HealthCheck),
-         "print_blob": False}  # fmt: skip
+QUIET = {
+    "deadline": None,
+    "database": None,
+    "suppress_health_check": list(HealthCheck),
+    "print_blob": False,
+}
 
 
 def test_random_sequences():
-    run_state_machine_as_test(Sequences, settings=settings(
-        max_examples=6, stateful_step_count=12, derandomize=True, phases=[Phase.generate], **QUIET
-    ))  # fmt: skip
+    run_state_machine_as_test(
+        Sequences,
+        settings=settings(
+            max_examples=6,
+            stateful_step_count=12,
+            derandomize=True,
+            phases=[Phase.generate],
+            **QUIET,
+        ),
+    )
 
 
 @pytest.mark.soak
 def test_random_sequences_for_an_hour():
     end = time.monotonic() + float(os.environ.get("SOAK_SECONDS", 3600))
     while time.monotonic() < end:
-        run_state_machine_as_test(Sequences, settings=settings(
-            max_examples=10, stateful_step_count=20, phases=[Phase.generate], **QUIET
-        ))  # fmt: skip
+        run_state_machine_as_test(
+            Sequences,
+            settings=settings(
+                max_examples=10, stateful_step_count=20, phases=[Phase.generate], **QUIET
+            ),
+        )

@@ -12,9 +12,9 @@ from toy import toy_world
 from faults import kill_loop
 from faults.whole import kind_of, lines, timeless
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.run_folder import RunFolder
-from reasoning_from_scratch.run_start import resumed_config
-from reasoning_from_scratch.training import train
+from reasoning_from_scratch.run.folder import RunFolder
+from reasoning_from_scratch.run.start import resumed_config
+from reasoning_from_scratch.run.training import train
 
 CRASHED_AT = 7
 # What the log says about a damaged file; other files are written anew, or are pages to look at.
@@ -89,8 +89,10 @@ def files_of(run: Path) -> list[Path]:
 
 
 def one_of_each_kind(run: Path) -> list[Path]:
-    newest = {(path.parent.name if path.parent.name.isdigit() else "", kind_of(path)): path
-              for path in files_of(run)}  # fmt: skip
+    newest = {
+        (path.parent.name if path.parent.name.isdigit() else "", kind_of(path)): path
+        for path in files_of(run)
+    }
     kinds = {(folder != "", kind): path for (folder, kind), path in sorted(newest.items())}
     return list(kinds.values())
 
@@ -137,8 +139,11 @@ def test_many_flipped_bits(runs, tmp_path, caplog):
 
 def check_flips(runs, tmp_path, caplog, times: int) -> None:
     chance = random.Random(2)
-    names = [name for name in files_of(runs / "plain0") if "000007" in name.parts and
-             name.parts[0] == "checkpoints"]  # fmt: skip
+    names = [
+        name
+        for name in files_of(runs / "plain0")
+        if "000007" in name.parts and name.parts[0] == "checkpoints"
+    ]
     assert len(names) == 7
     for name in names * times:
         check_damage(runs, tmp_path, name, flipped(chance), caplog)

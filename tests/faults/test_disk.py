@@ -14,10 +14,10 @@ from toy import toy_world
 from faults import kill_loop
 from faults.whole import check_whole, kind_of, lines, same_runs
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.folder_lock import LOCK_FILE, OWNER_FILE, FolderLock
-from reasoning_from_scratch.run_folder import RunFolder
-from reasoning_from_scratch.run_start import resumed_config
-from reasoning_from_scratch.training import train
+from reasoning_from_scratch.run.folder import RunFolder
+from reasoning_from_scratch.run.lock import LOCK_FILE, OWNER_FILE, FolderLock
+from reasoning_from_scratch.run.start import resumed_config
+from reasoning_from_scratch.run.training import train
 
 HERE = Path(__file__).parent
 
@@ -116,16 +116,34 @@ exit $code
 """
 
 
-@pytest.mark.parametrize("size", ["600k", pytest.param("300k", marks=pytest.mark.soak),
-                                  pytest.param("900k", marks=pytest.mark.soak)])
+@pytest.mark.parametrize(
+    "size",
+    [
+        "600k",
+        pytest.param("300k", marks=pytest.mark.soak),
+        pytest.param("900k", marks=pytest.mark.soak),
+    ],
+)
 def test_a_file_system_that_is_really_full(size, tmp_path, undisturbed):
     if not shutil.which("unshare"):
         pytest.skip("no unshare: cannot mount a small file system")
     done = subprocess.run(
-        ["unshare", "-rm", "sh", "-c", IN_TMPFS, "sh", str(tmp_path), size, sys.executable,
-         str(HERE)], capture_output=True, timeout=600,
+        [
+            "unshare",
+            "-rm",
+            "sh",
+            "-c",
+            IN_TMPFS,
+            "sh",
+            str(tmp_path),
+            size,
+            sys.executable,
+            str(HERE),
+        ],
+        capture_output=True,
+        timeout=600,
         env=os.environ | {"PYTHONPATH": str(HERE.parents[1])},
-    )  # fmt: skip
+    )
     if done.returncode in (1, 77) and not (tmp_path / "said").exists():
         pytest.skip("may not mount a small file system here")
     said = (tmp_path / "said").read_text()
@@ -147,8 +165,8 @@ import os, sys
 sys.path[:0] = [{str(HERE)!r}, {str(HERE.parent)!r}]
 import kill_loop
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.run_start import resumed_config
-from reasoning_from_scratch.training import train
+from reasoning_from_scratch.run.start import resumed_config
+from reasoning_from_scratch.run.training import train
 from pathlib import Path
 scratch = Path({str(tmp_path / "scratch")!r})
 world = kill_loop.world(scratch)
@@ -169,8 +187,12 @@ for config in asked:
         path.chmod(0o555 if path.is_dir() else 0o444)
     for path in [tmp_path, *tmp_path.parents][:3]:
         path.chmod(path.stat().st_mode | 0o055)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
-                          env=os.environ | {"PYTHONPATH": str(HERE.parents[1])})  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(HERE.parents[1])},
+    )
     for path in folders:
         path.chmod(0o755)
     said = done.stdout.splitlines()
@@ -219,16 +241,21 @@ def test_a_folder_that_another_run_has_taken_ends_the_first(tmp_path, monkeypatc
     assert len(lines(run / "metrics.jsonl")) == 5
 
 
-HOLD = "import sys, time; from pathlib import Path; " \
-       "from reasoning_from_scratch.folder_lock import FolderLock; " \
-       "FolderLock(Path(sys.argv[1])).take(); print('held', flush=True); time.sleep(600)"
+HOLD = (
+    "import sys, time; from pathlib import Path; "
+    "from reasoning_from_scratch.run.lock import FolderLock; "
+    "FolderLock(Path(sys.argv[1])).take(); print('held', flush=True); time.sleep(600)"
+)
 
 
 def test_a_second_process_is_told_who_writes(tmp_path):
     run = tmp_path / "plain0"
     train(kill_loop.config(run, steps=2), quiet=True, **toy_world(tmp_path))
-    holder = subprocess.Popen([sys.executable, "-c", HOLD, str(run)], stdout=subprocess.PIPE,
-                              env=os.environ | {"PYTHONPATH": str(HERE.parents[1])})  # fmt: skip
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(run)],
+        stdout=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": str(HERE.parents[1])},
+    )
     holder.stdout.readline()
     overwriting = kill_loop.config(run, overwrite=True)
     for config in (resumed_config(run, steps=4), overwriting):
@@ -250,8 +277,9 @@ def test_a_dead_owner_is_passed_over_where_locks_do_not_work(tmp_path, monkeypat
         raise NotImplementedError
 
     monkeypatch.setattr(lock.lock, "acquire", unsupported)
-    ended = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"],
-                           capture_output=True, text=True)  # fmt: skip
+    ended = subprocess.run(
+        [sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, text=True
+    )
     owner = {"pid": int(ended.stdout), "host": os.uname().nodename, "since": "then"}
     (tmp_path / OWNER_FILE).write_text(json.dumps(owner))
     lock.take()

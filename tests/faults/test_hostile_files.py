@@ -20,19 +20,32 @@ import torch
 
 from conftest import build_tokenizer
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.file_checks import FLOATS
+from reasoning_from_scratch.files.file_checks import FLOATS
+from reasoning_from_scratch.files.tensor_files import load_state
+from reasoning_from_scratch.files.weights import (
+    load_model_and_tokenizer,
+    save_hf_folder,
+    save_model,
+)
 from reasoning_from_scratch.problems import load_problems
 from reasoning_from_scratch.qwen3 import Qwen3Model
-from reasoning_from_scratch.tensor_files import load_state
 from reasoning_from_scratch.tokenizer import Qwen3Tokenizer
-from reasoning_from_scratch.weights import load_model_and_tokenizer, save_hf_folder, save_model
 
 SECONDS, MEGABYTES = 5, 200
 CONFIG = {
-    "vocab_size": 400, "context_length": 64, "emb_dim": 32, "n_heads": 4, "n_layers": 2,
-    "hidden_dim": 64, "head_dim": 8, "qk_norm": True, "n_kv_groups": 2, "rope_base": 1e4,
-    "dtype": torch.float32, "tie_embeddings": False,
-}  # fmt: skip
+    "vocab_size": 400,
+    "context_length": 64,
+    "emb_dim": 32,
+    "n_heads": 4,
+    "n_layers": 2,
+    "hidden_dim": 64,
+    "head_dim": 8,
+    "qk_norm": True,
+    "n_kv_groups": 2,
+    "rope_base": 1e4,
+    "dtype": torch.float32,
+    "tie_embeddings": False,
+}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -135,18 +148,23 @@ def gadgets(canary) -> dict[str, bytes]:
         "bytearray of 100 GB": Calls(bytearray, 10**11),
         "codecs": Calls(os.system, Calls(bytes.decode, shell.encode())),
     }
-    found = {f"{name}, protocol {number}": pickle.dumps(item, number)
-             for name, item in objects.items() for number in (0, 2, 4)}  # fmt: skip
+    found = {
+        f"{name}, protocol {number}": pickle.dumps(item, number)
+        for name, item in objects.items()
+        for number in (0, 2, 4)
+    }
     stream = io.BytesIO()
     Nested(stream, shell).dump({"w": Storage()})
-    nested = 'cposix\nsystem\n(V' + shell + "\ntR"
+    nested = "cposix\nsystem\n(V" + shell + "\ntR"
     return found | {
         "in a storage's id": stream.getvalue(),
         "in an id by text": opcode("(lp0\nP", shell, "\na."),
-        "getattr chain": opcode("cbuiltins\ngetattr\n(c__builtin__\n__import__\n(Vos\ntR",
-                                f"Vsystem\ntR(V{shell}\ntR."),
+        "getattr chain": opcode(
+            "cbuiltins\ngetattr\n(c__builtin__\n__import__\n(Vos\ntR", f"Vsystem\ntR(V{shell}\ntR."
+        ),
         "after a state dict": pickle.dumps({"w": 1}, 2)[:-1]
-        + b"0" + text_pickle("os", "system", shell),
+        + b"0"
+        + text_pickle("os", "system", shell),
         "runpy": text_pickle("runpy", "run_path", str(canary)),
         "timeit": text_pickle("timeit", "timeit", code),
         "pty.spawn": text_pickle("pty", "spawn", shell),
@@ -162,7 +180,7 @@ def gadgets(canary) -> dict[str, bytes]:
         "hash without end": nested_key(lambda i: b"q%c" % i + b"h%c" % i),
         "the same by DUP": nested_key(lambda i: b"2"),
         "the same behind a POP": nested_key(lambda i: b"K\x010q%c" % i + b"h%c" % i),
-    }  # fmt: skip
+    }
 
 
 def in_zip(program: bytes, path, extra=()) -> None:
@@ -229,8 +247,11 @@ print(ran)
 def test_the_gadgets_are_live(tmp_path):
     """Python's own unpickler runs them: otherwise the test above would show nothing."""
     harmful = ("GB", "hash", "same", "spawn", "webbrowser", "torch", "pickle in", "timeit")
-    programs = [program for name, program in gadgets(tmp_path / "it-ran").items()
-                if not any(word in name for word in harmful)]  # fmt: skip
+    programs = [
+        program
+        for name, program in gadgets(tmp_path / "it-ran").items()
+        if not any(word in name for word in harmful)
+    ]
     command = [sys.executable, "-c", RUN_THEM, str(tmp_path / "it-ran")]
     done = subprocess.run(command, input=pickle.dumps(programs), capture_output=True, timeout=60)
     assert int(done.stdout.split()[-1]) >= 30, done.stderr.decode()
@@ -249,9 +270,15 @@ def storage_program(count: int, shape: bytes, stride: bytes) -> bytes:
     """{"tok_emb.weight": a view of that shape into one storage of `count` numbers}."""
     name = b"X\x0e\x00\x00\x00tok_emb.weight"
     number = b"\x8a\x09" + count.to_bytes(9, "little")
-    return (b"\x80\x02}" + name + b"ctorch._utils\n_rebuild_tensor_v2\n((X\x07\x00\x00\x00storage"
-            b"ctorch\nFloatStorage\nX\x01\x00\x00\x000X\x03\x00\x00\x00cpu" + number + b"tQK\x00"
-            + shape + stride + b"\x89}tRs.")  # fmt: skip
+    return (
+        b"\x80\x02}" + name + b"ctorch._utils\n_rebuild_tensor_v2\n((X\x07\x00\x00\x00storage"
+        b"ctorch\nFloatStorage\nX\x01\x00\x00\x000X\x03\x00\x00\x00cpu"
+        + number
+        + b"tQK\x00"
+        + shape
+        + stride
+        + b"\x89}tRs."
+    )
 
 
 def write_bomb(path, kind: str) -> None:
@@ -294,10 +321,20 @@ def write_bomb(path, kind: str) -> None:
 
 
 BOMBS = [
-    "packed", "packed tensor", "one number, ten thousand times", "a view of what is not there",
-    "a negative shape", "two programs", "one name twice", "a size that lies", "a meta tensor",
-    "a sparse tensor", "no numbers", "whole numbers", "numbers as names",
-]  # fmt: skip
+    "packed",
+    "packed tensor",
+    "one number, ten thousand times",
+    "a view of what is not there",
+    "a negative shape",
+    "two programs",
+    "one name twice",
+    "a size that lies",
+    "a meta tensor",
+    "a sparse tensor",
+    "no numbers",
+    "whole numbers",
+    "numbers as names",
+]
 
 
 @pytest.mark.parametrize("kind", BOMBS)
@@ -349,8 +386,10 @@ HEADERS = {  # header (an object, or text), bytes that follow
     "bytes that belong to nothing": ({"a": entry()}, 80),
     "name twice": ("{" + A + "[0, 8]}, " + A + "[8, 16]}}", 16),
     "name twice, one place": ("{" + A + "[0, 8]}, " + A.replace("F32", "I32") + "[0, 8]}}", 8),
-    "field twice": ('{"a": {"dtype": "F32", "shape": [2], "shape": [1, 2], '
-                    '"data_offsets": [0, 8]}}', 8),
+    "field twice": (
+        '{"a": {"dtype": "F32", "shape": [2], "shape": [1, 2], "data_offsets": [0, 8]}}',
+        8,
+    ),
     "wrong type": ({"a": entry("F64")}, 8),
     "unknown type": ({"a": entry("Q9")}, 8),
     "type of code": ({"a": entry("__reduce__")}, 8),
@@ -369,7 +408,7 @@ HEADERS = {  # header (an object, or text), bytes that follow
     "metadata of numbers": ({"__metadata__": {"a": 1}, "a": entry()}, 8),
     "300,000 tensors": ({f"t{i}": entry(shape=(0,), place=(0, 0)) for i in range(300_000)}, 0),
     "escape codes": ({"\x1b[2J\u202ename": entry("\x1b]0;owned\x07")}, 8),
-}  # fmt: skip
+}
 
 
 def write_header(path, header, following: int, length: int | None = None) -> None:
@@ -404,9 +443,19 @@ def folder(tmp_path):
 
 
 WRONG = [
-    None, -1, 10**12, 10**400, 1.5, float("nan"), True, "__class__", "\x1b[31m" * 5_000, [], {},
+    None,
+    -1,
+    10**12,
+    10**400,
+    1.5,
+    float("nan"),
+    True,
+    "__class__",
+    "\x1b[31m" * 5_000,
+    [],
+    {},
     [[1]],
-]  # fmt: skip
+]
 
 
 def test_every_field_of_a_config_may_hold_anything(folder):
@@ -420,34 +469,70 @@ def test_every_field_of_a_config_may_hold_anything(folder):
                 refused(lambda: load_model_and_tokenizer(folder))
             except pytest.fail.Exception:  # it was loaded
                 accepted.add(name)
-    assert accepted == {
-        "architectures", "pad_token_id", "tie_word_embeddings", "attention_bias", "eos_token_id",
-        "head_dim", "max_position_embeddings", "rope_theta", "dtype", "torch_dtype",
-        "rope_parameters", "rope_scaling",
-    } & accepted  # fmt: skip
+    assert (
+        accepted
+        == {
+            "architectures",
+            "pad_token_id",
+            "tie_word_embeddings",
+            "attention_bias",
+            "eos_token_id",
+            "head_dim",
+            "max_position_embeddings",
+            "rope_theta",
+            "dtype",
+            "torch_dtype",
+            "rope_parameters",
+            "rope_scaling",
+        }
+        & accepted
+    )
 
 
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors.index.json"])
 @pytest.mark.parametrize(
     "content",
-    [b"", b"[]", b"3", b'"x"', b"null", b"[" * 100_000, b'{"a":' * 100_000, b"\xff", b"{}",
-     b'{"vocab_size":' + b"9" * 10_000 + b"}", b'{"weight_map": []}', b'{"weight_map": {"a": 3}}',
-     b'{"weight_map": {"a": ["x"]}}', b'{"weight_map": {"a": "../../etc/passwd"}}',
-     b'{"weight_map": {"a": "/etc/passwd"}}', b'{"weight_map": {"a": "\\u0000"}}',
-     b'{"weight_map": {"a": "' + b"x" * 5_000 + b'"}}', b'{"weight_map": {}}'],
+    [
+        b"",
+        b"[]",
+        b"3",
+        b'"x"',
+        b"null",
+        b"[" * 100_000,
+        b'{"a":' * 100_000,
+        b"\xff",
+        b"{}",
+        b'{"vocab_size":' + b"9" * 10_000 + b"}",
+        b'{"weight_map": []}',
+        b'{"weight_map": {"a": 3}}',
+        b'{"weight_map": {"a": ["x"]}}',
+        b'{"weight_map": {"a": "../../etc/passwd"}}',
+        b'{"weight_map": {"a": "/etc/passwd"}}',
+        b'{"weight_map": {"a": "\\u0000"}}',
+        b'{"weight_map": {"a": "' + b"x" * 5_000 + b'"}}',
+        b'{"weight_map": {}}',
+    ],
     ids=lambda content: repr(content[:28]),
-)  # fmt: skip
+)
 def test_json_of_a_model_folder_that_is_something_else(folder, name, content):
     (folder / name).write_bytes(content)
     assert "passwd" not in refused(lambda: load_model_and_tokenizer(folder), str(folder))
 
 
 TOKENIZERS = {
-    "empty": b"", "list": b"[]", "null": b"null", "number": b"5", "deep": b"[" * 200_000,
-    "deep objects": b'{"version":' * 200_000, "not UTF-8": b"\xff\xfe", "zeros": bytes(100),
-    "a web page": b"<!doctype html>", "a pickle": pickle.dumps({"a": 1}), "{}": b"{}",
+    "empty": b"",
+    "list": b"[]",
+    "null": b"null",
+    "number": b"5",
+    "deep": b"[" * 200_000,
+    "deep objects": b'{"version":' * 200_000,
+    "not UTF-8": b"\xff\xfe",
+    "zeros": bytes(100),
+    "a web page": b"<!doctype html>",
+    "a pickle": pickle.dumps({"a": 1}),
+    "{}": b"{}",
     "large": b'{"version": "1.0", "x": "' + b"y" * 10_000_000 + b'"}',
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("content", TOKENIZERS.values(), ids=TOKENIZERS.keys())
@@ -542,7 +627,10 @@ def test_large_data_sets(tmp_path, parts):
 
 def test_fields_of_a_data_set_reach_no_terminal(tmp_path):
     path = tmp_path / "data.jsonl"
-    for row in ({"problem": "p", "answer": ["\x1b[2J"]}, {"question": "q", "answer": "####\x1b[2J"},
-                {"problem\x1b[2J": 1, "answer": "x"}):  # fmt: skip
+    for row in (
+        {"problem": "p", "answer": ["\x1b[2J"]},
+        {"question": "q", "answer": "####\x1b[2J"},
+        {"problem\x1b[2J": 1, "answer": "x"},
+    ):
         path.write_text(json.dumps(row))
         refused(lambda: load_problems(str(path)), "line 1")

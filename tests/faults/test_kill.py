@@ -12,10 +12,10 @@ from toy import toy_world
 
 from faults import kill_loop
 from faults.whole import check_whole, lines, same_runs
-from reasoning_from_scratch.checkpoints import Checkpoints
-from reasoning_from_scratch.run_folder import RunFolder
-from reasoning_from_scratch.run_start import resumed_config
-from reasoning_from_scratch.training import train
+from reasoning_from_scratch.run.checkpoints import Checkpoints
+from reasoning_from_scratch.run.folder import RunFolder
+from reasoning_from_scratch.run.start import resumed_config
+from reasoning_from_scratch.run.training import train
 
 HERE = Path(__file__).parent
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(HERE.parents[1])}
@@ -26,8 +26,11 @@ def looped(folder: Path, seed: int, **times: int) -> dict[str, dict]:
     asked = [f"{how}:{count}" for how, count in times.items()]
     loop = subprocess.run(
         [sys.executable, str(HERE / "kill_loop.py"), str(folder), str(seed), *asked],
-        env=ENVIRONMENT, capture_output=True, text=True, timeout=120 + 10 * sum(times.values()),
-    )  # fmt: skip
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=120 + 10 * sum(times.values()),
+    )
     assert loop.returncode == 0, loop.stderr[-3000:]
     found = json.loads(loop.stdout.splitlines()[-1])
     for how, result in found.items():
@@ -40,15 +43,20 @@ def looped(folder: Path, seed: int, **times: int) -> dict[str, dict]:
 
 
 def test_ended_runs_go_on_as_the_undisturbed_one(tmp_path):
-    looped(tmp_path, 1, kill=10, term=5, interrupt=3, interrupt_twice=3, hangup=3,
-           out_of_room=6)  # fmt: skip
+    looped(tmp_path, 1, kill=10, term=5, interrupt=3, interrupt_twice=3, hangup=3, out_of_room=6)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize(
     ("how", "times"),
-    [("kill", 100), ("term", 50), ("interrupt", 25), ("interrupt_twice", 25), ("hangup", 25),
-     ("out_of_room", 25)],
+    [
+        ("kill", 100),
+        ("term", 50),
+        ("interrupt", 25),
+        ("interrupt_twice", 25),
+        ("hangup", 25),
+        ("out_of_room", 25),
+    ],
 )
 def test_hundreds_of_ends(how, times, tmp_path):
     found = looped(tmp_path, 2, **{how: times})[how]
@@ -62,13 +70,17 @@ def test_hundreds_of_ends(how, times, tmp_path):
 
 def test_a_closed_pipe_does_not_end_a_run(tmp_path):
     """rfs train | head -1"""
-    code = "import sys, pathlib, kill_loop; p = pathlib.Path(sys.argv[1]); " \
-           "kill_loop.start_or_resume(p / 'plain0', p, quiet=False)"
+    code = (
+        "import sys, pathlib, kill_loop; p = pathlib.Path(sys.argv[1]); "
+        "kill_loop.start_or_resume(p / 'plain0', p, quiet=False)"
+    )
     path = os.pathsep.join([str(HERE.parents[1]), str(HERE)])
     with subprocess.Popen(
-        [sys.executable, "-c", code, str(tmp_path)], env=ENVIRONMENT | {"PYTHONPATH": path},
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    ) as run:  # fmt: skip
+        [sys.executable, "-c", code, str(tmp_path)],
+        env=ENVIRONMENT | {"PYTHONPATH": path},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as run:
         run.stdout.readline()
         run.stdout.close()
         run.stderr.close()
@@ -109,8 +121,13 @@ def test_the_next_start_sweeps_up(tmp_path):
     run = tmp_path / "plain0"
     asked = kill_loop.config(run, steps=4)
     train(asked, quiet=True, **toy_world(tmp_path))
-    left = [".metrics.jsonl.77.tmp", ".report.html.77.partial", "iteration_000001/.x.html.partial",
-            "checkpoints/000002/.model.safetensors.77.tmp", "checkpoints/000009/model.safetensors"]
+    left = [
+        ".metrics.jsonl.77.tmp",
+        ".report.html.77.partial",
+        "iteration_000001/.x.html.partial",
+        "checkpoints/000002/.model.safetensors.77.tmp",
+        "checkpoints/000009/model.safetensors",
+    ]
     mine = ["notes.txt", "checkpoints/.DS_Store", "checkpoints/000002/notes.txt", "mine/a.tmp"]
     for name in left + mine:
         (run / name).parent.mkdir(exist_ok=True)
@@ -141,8 +158,11 @@ def test_a_save_to_keep_stays_one_when_the_run_is_interrupted_right_after(tmp_pa
 
 def test_killed_between_the_last_save_and_its_line(tmp_path, monkeypatch):
     run, write = tmp_path / "plain0", Checkpoints.write_index
-    monkeypatch.setattr(Checkpoints, "write_index", lambda saves, rows:
-                        1 / 0 if rows[-1]["batch"] == 10 else write(saves, rows))  # fmt: skip
+    monkeypatch.setattr(
+        Checkpoints,
+        "write_index",
+        lambda saves, rows: 1 / 0 if rows[-1]["batch"] == 10 else write(saves, rows),
+    )
     with pytest.raises(ZeroDivisionError):
         train(kill_loop.config(run), quiet=True, **toy_world(tmp_path))
     monkeypatch.undo()
@@ -153,7 +173,7 @@ def test_killed_between_the_last_save_and_its_line(tmp_path, monkeypatch):
 
 
 def test_killed_between_the_last_save_and_the_last_page(tmp_path, monkeypatch):
-    run, refresh = tmp_path / "run", "reasoning_from_scratch.training_run.record_probes"
+    run, refresh = tmp_path / "run", "reasoning_from_scratch.run.training_run.record_probes"
     monkeypatch.setattr(refresh, lambda folder, step, *rest: 1 / (10 - step))
     with pytest.raises(ZeroDivisionError):
         train(kill_loop.config(run, report_every=0), quiet=True, **toy_world(tmp_path))

@@ -19,8 +19,10 @@ pytestmark = pytest.mark.skipif(
 def long_run(folder: Path, steps: int, model: str) -> dict:
     done = subprocess.run(
         [sys.executable, str(HERE / "long_run.py"), str(folder), str(steps), model],
-        env=ENVIRONMENT, capture_output=True, text=True,
-    )  # fmt: skip
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout.splitlines()[-1])
 

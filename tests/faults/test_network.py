@@ -12,10 +12,10 @@ from contextlib import contextmanager
 import pytest
 from file_server import answers, dies_after, hurry, login_page, ranges, respond, serving
 
-from reasoning_from_scratch import downloads, transfers
-from reasoning_from_scratch.downloads import download_data, download_from_hub
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.transfers import Expected, download_file
+from reasoning_from_scratch.files import downloads, transfers
+from reasoning_from_scratch.files.downloads import download_data, download_from_hub
+from reasoning_from_scratch.files.transfers import Expected, download_file
 
 CONTENT = random.Random(4).randbytes(200_000)
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
@@ -189,12 +189,14 @@ def proxy(answer: bytes):
 
 
 PROXY_ANSWERS = {
-    "407": (b"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n",
-            "the proxy answers 407: it wants a name"),
+    "407": (
+        b"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n",
+        "the proxy answers 407: it wants a name",
+    ),
     "502": (b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n", "answers 502"),
     "nonsense": (b"220 mail.example ESMTP\r\n", "could not download"),
     "silence": (b"", "could not download"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("answer, reason", PROXY_ANSWERS.values(), ids=PROXY_ANSWERS.keys())
@@ -240,11 +242,27 @@ def certificate(tmp_path_factory):
     names = [str(folder / "key.pem"), str(folder / "certificate.pem")]
     try:
         subprocess.run(
-            ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",
-             "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost",
-             "-keyout", names[0], "-out", names[1]],
-            check=True, capture_output=True,
-        )  # fmt: skip
+            [
+                "openssl",
+                "req",
+                "-x509",
+                "-newkey",
+                "rsa:2048",
+                "-nodes",
+                "-days",
+                "2",
+                "-subj",
+                "/CN=localhost",
+                "-addext",
+                "subjectAltName=DNS:localhost",
+                "-keyout",
+                names[0],
+                "-out",
+                names[1],
+            ],
+            check=True,
+            capture_output=True,
+        )
     except (OSError, subprocess.CalledProcessError):
         pytest.skip("no openssl on the PATH to make a certificate with")
     return names

@@ -7,21 +7,22 @@ import pytest
 import torch
 from toy import toy_config, toy_model, toy_problems, toy_tokenizer, toy_world
 
-from reasoning_from_scratch import rollouts, trainer, training_run
+from reasoning_from_scratch import rollouts, trainer
 from reasoning_from_scratch.advantages import KINDS, advantages
 from reasoning_from_scratch.config import resolved
 from reasoning_from_scratch.distribution import sample_next_token, top_p_filter
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.evaluation import evaluate
-from reasoning_from_scratch.json_files import read_lines
+from reasoning_from_scratch.evaluation.evaluate import evaluate
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.recipes import RECIPES
 from reasoning_from_scratch.rewards import score_parts
 from reasoning_from_scratch.rollouts import Group, Rollout, make_batch
-from reasoning_from_scratch.run_start import configure, resumed_config
+from reasoning_from_scratch.run import training_run
+from reasoning_from_scratch.run.start import configure, resumed_config
+from reasoning_from_scratch.run.training import train
 from reasoning_from_scratch.sampling import NotFinite, generate
+from reasoning_from_scratch.text import read_lines
 from reasoning_from_scratch.trainer import set_advantages, train_step
-from reasoning_from_scratch.training import train
 
 BAD = [math.nan, math.inf, -math.inf]
 
@@ -62,8 +63,12 @@ def test_rows_of_bad_logits_are_told_from_good_ones(bad, policy):
 @pytest.mark.parametrize("top_p", [1e-45, 0.1, 0.999999])
 def test_top_p_always_leaves_something_to_draw(size, top_p):
     """However steep, flat or tiny the probabilities are, their kept sum is never 0."""
-    rows = [torch.zeros(size), torch.linspace(-1e4, 1e4, size), torch.full((size,), -1e38),
-            torch.cat([torch.full((size - 1,), -math.inf), torch.zeros(1)])]  # fmt: skip
+    rows = [
+        torch.zeros(size),
+        torch.linspace(-1e4, 1e4, size),
+        torch.full((size,), -1e38),
+        torch.cat([torch.full((size - 1,), -math.inf), torch.zeros(1)]),
+    ]
     draw = sample_next_token(torch.stack(rows), torch.full((4,), 1 - 2**-23), 1.0, top_p)
     assert draw.logprobs.isfinite().all() and (draw.weights.sum(-1) > 0).all()
     assert draw.tokens[3] == size - 1
@@ -218,9 +223,19 @@ def test_a_loss_spike_of_a_million(tmp_path, monkeypatch):
 def test_a_learning_rate_of_10(tmp_path, monkeypatch, recipe):
     """Nothing is learned, but nothing breaks: finite weights, and a run that ends."""
     pay_for_letters(monkeypatch)
-    changes = dict(steps=6, problems_per_step=4, rollouts=4, max_new_tokens=16, lr=10.0,
-                   device="cpu", preflight=False, num_groups_to_log=0, model="tiny-toy",
-                   warmup_steps=0, log_path=str(tmp_path / "run"))  # fmt: skip
+    changes = dict(
+        steps=6,
+        problems_per_step=4,
+        rollouts=4,
+        max_new_tokens=16,
+        lr=10.0,
+        device="cpu",
+        preflight=False,
+        num_groups_to_log=0,
+        model="tiny-toy",
+        warmup_steps=0,
+        log_path=str(tmp_path / "run"),
+    )
     result = train(configure(recipe, **changes), quiet=True, **toy_world(tmp_path))
     assert weights(result.model).isfinite().all()
     assert len(result.rows) == 6 or "not finite" in result.stopped
@@ -255,9 +270,19 @@ def drawn_group(answers: list[str], eos: int = 37) -> Group:
     rollouts = []
     for number, text in enumerate(answers):
         ids = [1 + ord(letter) - ord("a") for letter in text] + [eos] * (number % 2)
-        rollouts.append(Rollout(problem, [1, 2], ids, [-1.0] * len(ids), [0.5] * len(ids), text,
-                                bool(number % 2), rewards={"correct": 0.0, "format": 0.0},
-                                reward=float(number)))  # fmt: skip
+        rollouts.append(
+            Rollout(
+                problem,
+                [1, 2],
+                ids,
+                [-1.0] * len(ids),
+                [0.5] * len(ids),
+                text,
+                bool(number % 2),
+                rewards={"correct": 0.0, "format": 0.0},
+                reward=float(number),
+            )
+        )
     return Group(problem, rollouts)
 
 
@@ -326,8 +351,10 @@ def test_prompts_longer_than_the_context_are_left_out(tmp_path):
     problems = toy_problems(6) + [Problem(f"long/{n}", "a" * 600 * n, "1") for n in (1, 2)]
     world = toy_world(tmp_path) | {"problems": problems}
     train(toy_config(tmp_path / "run", steps=3), quiet=True, **world)
-    assert "left out 2 of 8 problems, which have a prompt that is longer than the model's " \
-        "context of 512 tokens, such as long/1" in log_of(tmp_path / "run")  # fmt: skip
+    assert (
+        "left out 2 of 8 problems, which have a prompt that is longer than the model's "
+        "context of 512 tokens, such as long/1" in log_of(tmp_path / "run")
+    )
     shown = "".join(p.read_text() for p in (tmp_path / "run").glob("*_rollout_summaries.jsonl"))
     assert "long/" not in shown and "toy/" in shown
 
@@ -351,8 +378,11 @@ def test_a_prompt_longer_than_the_context_elsewhere(tmp_path):
 def test_problems_with_no_answer(tmp_path, answer):
     without = [Problem("none/1", "abc", answer), Problem("none/2", "abd", answer)]
     world = toy_world(tmp_path)
-    result = train(toy_config(tmp_path / "run", steps=2), quiet=True,
-                   **world | {"problems": toy_problems(6) + without})  # fmt: skip
+    result = train(
+        toy_config(tmp_path / "run", steps=2),
+        quiet=True,
+        **world | {"problems": toy_problems(6) + without},
+    )
     assert len(result.rows) == 2
     assert "left out 2 of 8 problems, which have no answer that the grader can read" in log_of(
         tmp_path / "run"

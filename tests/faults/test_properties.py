@@ -26,7 +26,7 @@ from reasoning_from_scratch.grading import (
 from reasoning_from_scratch.losses import AGGREGATES, aggregate, step_denominator
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.rollouts import Rollout, make_batch, micro_batches
-from reasoning_from_scratch.safe_text import json_line, one_line, visible
+from reasoning_from_scratch.text import json_line, one_line, visible
 
 QUIET = {"deadline": None, "database": None, "suppress_health_check": list(HealthCheck)}
 
@@ -48,10 +48,32 @@ def tried(*given_strategies, examples: int = 25, **named_strategies):
 
 
 any_text = st.text(alphabet=st.characters(blacklist_categories=()), max_size=60)
-pieces = st.sampled_from([
-    r"\boxed{", r"\fbox{", "}", "{", r"\}", r"\boxed 5", "$", r"\frac{1}{2}", "12", "-3.5", "1,000",
-    " ", "\n", r"\text{cm}", "x^2", "^", "answer", "\\", "\u202e", "\x00", "½", "\ud800",
-])  # fmt: skip
+pieces = st.sampled_from(
+    [
+        r"\boxed{",
+        r"\fbox{",
+        "}",
+        "{",
+        r"\}",
+        r"\boxed 5",
+        "$",
+        r"\frac{1}{2}",
+        "12",
+        "-3.5",
+        "1,000",
+        " ",
+        "\n",
+        r"\text{cm}",
+        "x^2",
+        "^",
+        "answer",
+        "\\",
+        "\u202e",
+        "\x00",
+        "½",
+        "\ud800",
+    ]
+)
 mixed_text = st.one_of(any_text, st.lists(pieces, max_size=12).map("".join))
 whole_answers = st.text("0123456789abcxyz+-*/=.,() ", min_size=1, max_size=20).filter(str.strip)
 
@@ -182,8 +204,11 @@ def test_parts_of_a_step_add_up_to_the_step(lengths, kind, seed, cut):
     values, mask = masked_values(lengths, seed)
     denominator = step_denominator(kind, len(lengths), sum(lengths), 7)
     whole = aggregate(values, mask, kind, denominator)
-    parts = [aggregate(values[part], mask[part], kind, denominator)
-             for part in (slice(0, cut), slice(cut, None)) if len(values[part])]  # fmt: skip
+    parts = [
+        aggregate(values[part], mask[part], kind, denominator)
+        for part in (slice(0, cut), slice(cut, None))
+        if len(values[part])
+    ]
     torch.testing.assert_close(sum(parts), whole)
 
 
@@ -203,9 +228,12 @@ def test_aggregates_by_their_definition(lengths, seed):
     values, mask = masked_values(lengths, seed)
     rows = [values[i, :n].tolist() for i, n in enumerate(lengths)]
     total, tokens = sum(map(sum, rows)), sum(lengths)
-    expected = {"sum": total, "constant": total / (len(rows) * 7),
-                "token": total / max(tokens, 1),
-                "sequence": fmean(sum(row) / max(len(row), 1) for row in rows)}  # fmt: skip
+    expected = {
+        "sum": total,
+        "constant": total / (len(rows) * 7),
+        "token": total / max(tokens, 1),
+        "sequence": fmean(sum(row) / max(len(row), 1) for row in rows),
+    }
     for kind, number in expected.items():
         denominator = step_denominator(kind, len(rows), tokens, 7)
         assert float(aggregate(values, mask, kind, denominator)) == pytest.approx(number, abs=1e-9)
@@ -214,14 +242,25 @@ def test_aggregates_by_their_definition(lengths, seed):
 # ---- padding and masks
 
 token_lists = st.lists(st.integers(0, 40), max_size=12)
-drawn = st.lists(st.tuples(token_lists.filter(len), token_lists, st.floats(-3, 3, width=32)),
-                 min_size=1, max_size=8)  # fmt: skip
+drawn = st.lists(
+    st.tuples(token_lists.filter(len), token_lists, st.floats(-3, 3, width=32)),
+    min_size=1,
+    max_size=8,
+)
 
 
 def as_rollout(prompt, response, advantage) -> Rollout:
     logprobs = [-0.1 * (i + 1) for i in range(len(response))]
-    return Rollout(Problem("p", "p", "1"), prompt, response, logprobs, [0.5] * len(response), "",
-                   True, advantage=advantage)  # fmt: skip
+    return Rollout(
+        Problem("p", "p", "1"),
+        prompt,
+        response,
+        logprobs,
+        [0.5] * len(response),
+        "",
+        True,
+        advantage=advantage,
+    )
 
 
 @tried(drawn)
@@ -232,8 +271,9 @@ def test_a_batch_holds_each_rollout_and_nothing_else(items):
         start, end = len(rollout.prompt_ids), len(rollout)
         assert batch.token_ids[row, :end].tolist() == rollout.prompt_ids + rollout.response_ids
         assert batch.mask[row].nonzero()[:, 0].tolist() == list(range(start, end))
-        torch.testing.assert_close(batch.old_logprobs[row, start:end].tolist(), rollout.logprobs,
-                                   rtol=1e-6, atol=1e-6)  # fmt: skip
+        torch.testing.assert_close(
+            batch.old_logprobs[row, start:end].tolist(), rollout.logprobs, rtol=1e-6, atol=1e-6
+        )
         outside = batch.mask[row] == 0
         assert (batch.old_logprobs[row, outside] == 0).all()
         assert (batch.token_ids[row, end:] == 0).all() and batch.lengths[row] == end

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from safetensors.torch import load_file
 
-from reasoning_from_scratch.checkpoints import fingerprint
-from reasoning_from_scratch.json_files import scan_lines
+from reasoning_from_scratch.run.checkpoints import fingerprint
+from reasoning_from_scratch.text import scan_lines
 
 NOT_COMPARED = {"logs.log"}
 SAVE_KEYS = ("name", "batch", "final", "files", "best", "eval_acc")
@@ -49,8 +49,10 @@ def check_whole(run: Path) -> None:
         assert seen == sorted(set(seen))
     named = {}
     for line in lines(run / "checkpoints.jsonl"):
-        named |= {run / "checkpoints" / f"{line['batch']:06d}" / name: mark
-                  for name, mark in line["files"].items()}  # fmt: skip
+        named |= {
+            run / "checkpoints" / f"{line['batch']:06d}" / name: mark
+            for name, mark in line["files"].items()
+        }
     written = [path for path in run.glob("checkpoints/*/*")]
     assert named == {path: fingerprint(path) for path in written}
 
@@ -60,8 +62,10 @@ def same_runs(one: Path, other: Path) -> None:
     check_whole(one)
     assert names(one) == names(other)
     assert timeless(lines(one / "metrics.jsonl")) == timeless(lines(other / "metrics.jsonl"))
-    saves = [[{k: x.get(k) for k in SAVE_KEYS} for x in lines(run / "checkpoints.jsonl")]
-             for run in (one, other)]  # fmt: skip
+    saves = [
+        [{k: x.get(k) for k in SAVE_KEYS} for x in lines(run / "checkpoints.jsonl")]
+        for run in (one, other)
+    ]
     assert saves[0] == saves[1]
     for path in one.rglob("*"):
         if path.suffix == ".safetensors" or path.name.endswith("_summaries.jsonl"):

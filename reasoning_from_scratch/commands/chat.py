@@ -1,0 +1,126 @@
+"""`rfs chat`: talk to any model; its answer appears while it is written."""
+
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from reasoning_from_scratch.errors import PromptTooLong
+from reasoning_from_scratch.evaluation.evaluate import open_model
+from reasoning_from_scratch.prompts import render_prompt
+from reasoning_from_scratch.sampling import stream
+from reasoning_from_scratch.text import visible
+from reasoning_from_scratch.tokenizer import past_turn, stop_ids_of
+
+HELP = "An empty line or Ctrl-D ends, Ctrl-C stops an answer, /new forgets the conversation."
+
+
+@dataclass
+class ChatOptions:
+    """Options of `rfs chat`."""
+
+    model: str = "tiny"
+    """tiny, tiny-grpo, base, reasoning, a folder, a file, a run (its best save) or RUN@SAVE."""
+    template: Literal["auto", "math", "chat", "plain"] = "auto"
+    """What is put around your words: the math prompt, Qwen3's chat template, or nothing."""
+    max_new_tokens: int = 2048
+    """Longest answer in tokens; the model's context is a limit, too."""
+    temperature: float = 0.0
+    """0 always takes the most probable token; higher is more varied."""
+    top_p: float = 1.0
+    """Sample from the smallest set of tokens with this much mass; 1 keeps all."""
+    device: str = "auto"
+    """cpu, cuda, mps, or auto."""
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Number format of the weights; auto: float32 on CPU and MPS, bfloat16 on CUDA."""
+    seed: int = 0
+    """Seed of the answers."""
+
+
+class Conversation:
+    """A model, and with the chat template what was said so far, but not what was thought."""
+
+    def __init__(self, model, tokenizer, options: ChatOptions):
+        self.model, self.tokenizer, self.options = model, tokenizer, options
+        self.history: list[int] = []
+        self.turns = 0
+        self.template = options.template
+        if self.template == "auto":
+            wraps = getattr(tokenizer, "apply_chat_template", False)
+            self.template = "chat" if wraps else "math"
+
+    def prompt_ids(self, words: str) -> list[int]:
+        """What the model reads. Only the chat template has a way to say whose turn was whose."""
+        if self.template == "chat":
+            return self.history + self.tokenizer.encode(words, chat_wrapped=True)
+        text = render_prompt(words) if self.template == "math" else words
+        return self.tokenizer.encode(text)
+
+    def answer(self, words: str) -> Iterator[str]:
+        """The answer in pieces; together they are the whole text."""
+        prompt, spoken = self.prompt_ids(words), []
+        yield from stream_text(self.tokenizer, self.tokens(prompt, spoken))
+        self.turns += 1
+        if self.template == "chat":
+            turn = past_turn(words, self.tokenizer.decode(spoken))
+            self.history += self.tokenizer.encode(turn, chat_wrapped=False)
+
+    def tokens(self, prompt: list[int], spoken: list[int]) -> Iterator[int]:
+        """Samples one token after another, and keeps them in `spoken`."""
+        options = self.options
+        for token in stream(
+            self.model,
+            prompt,
+            max_new_tokens=options.max_new_tokens,
+            temperature=options.temperature,
+            top_p=options.top_p,
+            seed=options.seed + self.turns,
+            stop_ids=stop_ids_of(self.tokenizer),
+        ):
+            spoken.append(token)
+            yield token
+
+
+def stream_text(tokenizer, tokens: Iterable[int]) -> Iterator[str]:
+    """Text as soon as it is whole: one character may be spread over several tokens."""
+    waiting: list[int] = []
+    for token in tokens:
+        waiting.append(token)
+        text = tokenizer.decode(waiting)
+        if not text.endswith("\ufffd") or len(waiting) > 8:  # 8: it really is that character
+            yield text
+            waiting = []
+    if waiting:
+        yield tokenizer.decode(waiting)
+
+
+def say(pieces: Iterable[str]) -> None:
+    """Prints an answer as it comes. Control codes are spelled out, never sent to the terminal."""
+    try:
+        for piece in pieces:
+            print(visible(piece), end="", flush=True)
+    except KeyboardInterrupt:
+        print(" [stopped]", end="")
+    print("\n")
+
+
+def chat(options: ChatOptions) -> None:
+    """Reads a line, prints the answer, until there is no line."""
+    model, tokenizer = open_model(options.model, options.device, options.dtype)
+    conversation = Conversation(model, tokenizer, options)
+    sys.stdout.reconfigure(errors="replace")  # a terminal that cannot show a character shows ?
+    print(f"{options.model}, template {conversation.template}. {HELP}\n", file=sys.stderr)
+    while True:
+        try:
+            words = input("> " if sys.stdin.isatty() else "").strip()
+        except (EOFError, KeyboardInterrupt):
+            return
+        if not words:
+            return
+        if words == "/new":
+            conversation = Conversation(model, tokenizer, options)
+            continue
+        try:
+            say(conversation.answer(words))
+        except PromptTooLong as error:  # what was said before counts, too
+            print(f"{error}; /new forgets the conversation\n", file=sys.stderr)

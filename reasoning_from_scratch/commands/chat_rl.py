@@ -1,0 +1,276 @@
+"""nanochat's chat_rl with its flags, on this package's trainer.
+
+REINFORCE on the policy's own rollouts: rewards minus the mean of their group, every token of a
+step counted alike, no ratio, no clip, no KL. Muon moves the matrices, AdamW the rest; all rates
+fall linearly from a fraction of their value to zero. Run it with `python -m
+reasoning_from_scratch.commands.chat_rl`, `python ch07/chat_rl.py`, or either under torchrun.
+"""
+
+import importlib.util
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from reasoning_from_scratch.commands.cli import guarded
+from reasoning_from_scratch.commands.train import told_end
+from reasoning_from_scratch.config import TrainConfig, preset
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.files.saved_models import saves_in, which_weights
+from reasoning_from_scratch.problems import Problem, load_problems
+from reasoning_from_scratch.report.plots import step_of
+from reasoning_from_scratch.run.folder import RunFolder
+from reasoning_from_scratch.run.start import configure
+from reasoning_from_scratch.text import counted
+
+PROMPT_TOKENS = 256  # of a long problem; with it, rows of a forward pass become tokens
+MODEL_FOLDERS = ("checkpoints", "runs")
+STEP_FILE = re.compile(r"step(\d+)\.(?:pth|safetensors)$")
+
+# nanochat's defaults: its models begin with embeddings of size 1 and answer in 256 tokens.
+NANOCHAT: dict[str, Any] = {
+    "problems": "gsm8k",
+    "eval_problems": "gsm8k-test",
+    "problem_limit": None,
+    "dtype": "bfloat16",
+    "examples_per_step": 16,
+    "num_samples": 16,
+    "max_new_tokens": 256,
+    "embedding_lr": 0.2,
+    "unembedding_lr": 0.004,
+    "matrix_lr": 0.02,
+    "eval_every": 60,
+    "eval_examples": 400,
+    "save_every": 60,
+}
+# What does not suit our models, and what they use instead.
+PRESETS: dict[str, dict[str, Any]] = {
+    # A minute or two on one CPU core: fewer problems and rollouts, float32. Its embeddings are
+    # small numbers, so an update of 0.01 would wipe them out.
+    "tiny": {
+        "problems": "tiny",
+        "eval_problems": "tiny-test",
+        "problem_limit": 400,
+        "dtype": "float32",
+        "examples_per_step": 8,
+        "num_samples": 8,
+        "max_new_tokens": 128,
+        "embedding_lr": 0.004,
+        "unembedding_lr": 0.002,
+        "matrix_lr": 0.04,
+        "eval_every": 25,
+        "eval_examples": 50,
+    },
+    # Qwen3's weights are of size 0.02 and well trained: rates of the size that GRPO uses for it.
+    "qwen3": {
+        "dtype": "auto",
+        "max_new_tokens": 512,
+        "embedding_lr": 2e-5,
+        "unembedding_lr": 2e-5,
+        "matrix_lr": 4e-4,
+    },
+}
+
+
+@dataclass
+class ChatRLOptions:
+    """nanochat's flags. What is None is chosen by the model's preset."""
+
+    run: str = "dummy"
+    """Name of the run: its folder under runs/, and in Weights & Biases where that is installed."""
+    device_type: Literal["", "cpu", "cuda", "mps"] = ""
+    """cpu, cuda or mps; empty: the best there is."""
+    dtype: Literal["auto", "float32", "bfloat16"] | None = None
+    """Number format of the weights (nanochat: bfloat16; tiny: float32; Qwen3: by device)."""
+    model: str = "tiny"
+    """Model where no --model-tag is given: tiny, base, reasoning, a folder, a run or RUN@SAVE."""
+    model_tag: str | None = None
+    """Folder under checkpoints/ or runs/ to start from."""
+    model_step: int | None = None
+    """Step of it to load (default: the last)."""
+    num_epochs: int = 1
+    """Passes over the training problems."""
+    problem_limit: int | None = None
+    """Use only the first so many training problems (nanochat: all; tiny: 400)."""
+    device_batch_size: int = 8
+    """No forward pass has more rows than this; also the largest k of pass@k."""
+    examples_per_step: int | None = None
+    """Problems per step, on all devices together (nanochat: 16; tiny: 8)."""
+    num_samples: int | None = None
+    """Rollouts per problem (nanochat: 16; tiny: 8)."""
+    max_new_tokens: int | None = None
+    """Longest answer in tokens (nanochat: 256; tiny: 128; Qwen3: 512)."""
+    temperature: float = 1.0
+    """Sampling temperature."""
+    top_k: int = 50
+    """Sample from this many most likely tokens; 0 keeps all."""
+    embedding_lr: float | None = None
+    """Rate of AdamW for the embedding (nanochat: 0.2; tiny: 0.004; Qwen3: 2e-5)."""
+    unembedding_lr: float | None = None
+    """Rate of AdamW for the head and the norms (nanochat: 0.004; tiny: 0.002; Qwen3: 2e-5)."""
+    matrix_lr: float | None = None
+    """Rate of Muon for the matrices (nanochat: 0.02; tiny: 0.04; Qwen3: 4e-4)."""
+    weight_decay: float = 0.0
+    """Weight decay of AdamW."""
+    init_lr_frac: float = 0.05
+    """Where the ramp down to zero begins, as a fraction of the rates."""
+    eval_every: int | None = None
+    """Measure pass@k before every so many steps (nanochat: 60; tiny: 25)."""
+    eval_examples: int | None = None
+    """Problems per measurement (nanochat: 400; tiny: 50)."""
+    save_every: int | None = None
+    """Save after every so many steps (nanochat: 60)."""
+
+
+def chat_rl(options: ChatRLOptions) -> int:
+    """Trains, and prints pass@k for every k at each evaluation."""
+    model = tagged_model(options.model_tag, options.model_step) or options.model
+    values = filled_in(options, model)
+    if options.run != "dummy":
+        RunFolder(f"runs/{options.run}").refuse_used(advice="or choose another --run")
+    problems = load_problems(values["problems"], limit=values["problem_limit"])
+    config = chat_rl_config(values, model, problems)
+    from reasoning_from_scratch.run.training import train
+
+    result = train(config, problems=problems)
+    if result.writes:
+        for line in pass_at_lines(result.rows, config.eval_problems):
+            print(line)
+    done = f"done: {result.folder}; go on from it with --model-tag {result.folder.name}"
+    return told_end(result, done)
+
+
+def filled_in(options: ChatRLOptions, model: str) -> dict[str, Any]:
+    """The flags; where they say nothing the model's preset; where it says nothing nanochat."""
+    kind = "tiny" if preset(model)["problems"] == "tiny" else "qwen3"
+    given = {name: value for name, value in vars(options).items() if value is not None}
+    return NANOCHAT | PRESETS[kind] | given
+
+
+def chat_rl_config(values: dict[str, Any], model: str, problems: Sequence[Problem]) -> TrainConfig:
+    """nanochat's words in ours."""
+    steps = len(problems) // values["examples_per_step"] * values["num_epochs"]
+    if steps < 1:
+        raise UserError(
+            f"there are only {counted(len(problems), 'problem')}; lower "
+            f"--examples-per-step {values['examples_per_step']}"
+        )
+    rows = values["device_batch_size"]
+    name = values["run"]
+    if name == "dummy":
+        name = f"chat_rl-{Path(model).name}-{datetime.now():%Y-%m-%d-%H%M%S}"
+    same = (
+        "problems",
+        "max_new_tokens",
+        "temperature",
+        "top_k",
+        "dtype",
+        "embedding_lr",
+        "unembedding_lr",
+        "matrix_lr",
+        "weight_decay",
+        "eval_every",
+        "save_every",
+    )
+    asked = (
+        {}
+        if not values["eval_every"]
+        else {
+            "eval_problems": values["eval_problems"],
+            "eval_limit": values["eval_examples"],
+            "eval_samples": rows,
+        }
+    )
+    return configure(
+        "reinforce",
+        **{key: values[key] for key in same},
+        model=model,
+        steps=steps,
+        problem_limit=len(problems),
+        problems_per_step=values["examples_per_step"],
+        rollouts=values["num_samples"],
+        sample_rows=rows,
+        micro_batch_tokens=rows * (PROMPT_TOKENS + values["max_new_tokens"]),
+        optimizer="muon",
+        lr=values["init_lr_frac"],
+        lr_schedule="linear",
+        beta1=0.8,
+        grad_clip=0.0,
+        **asked,
+        device=values["device_type"] or "auto",
+        log_path=f"runs/{name}",
+        wandb="chat_rl" if values["run"] != "dummy" and importlib.util.find_spec("wandb") else None,
+    )
+
+
+def pass_at_lines(rows: Sequence[dict], name: str) -> list[str]:
+    """One line per evaluation, as nanochat prints it."""
+    prefix, lines = f"{name}/pass@", []
+    for row in rows:
+        measured = {
+            int(key.removeprefix(prefix)): value
+            for key, value in row.items()
+            if key.startswith(prefix)
+        }
+        if measured:
+            shown = ", ".join(f"Pass@{k}: {measured[k]:.4f}" for k in sorted(measured))
+            lines.append(f"Step {step_of(row, 'eval_acc')} | {shown}")
+    return lines
+
+
+# --- finding a model
+
+
+def tagged_model(tag: str | None, step: int | None) -> str | None:
+    """The folder or file of a tag and step; None without a tag."""
+    if tag is None:
+        if step is not None:
+            raise UserError("--model-step needs --model-tag, the folder that has the step")
+        return None
+    places = [Path(folder) / tag for folder in MODEL_FOLDERS]
+    folder = next((place for place in places if place.is_dir()), None)
+    if folder is None:
+        raise UserError(f"--model-tag {tag}: there is no {' and no '.join(map(str, places))}")
+    if (folder / "checkpoints.jsonl").exists():
+        return saved_step(folder, step)
+    files = {
+        int(found[1]): path
+        for path in sorted(folder.iterdir())
+        if (found := STEP_FILE.search(path.name))
+    }
+    if files:
+        return str(files[chosen_step(folder, files, step)])
+    if step is not None:
+        raise UserError(f"{folder} holds one model and no steps; leave out --model-step")
+    return str(folder)
+
+
+def saved_step(run: Path, step: int | None) -> str:
+    """The weights that a run of ours saved after `step` steps."""
+    batches = {line["batch"]: line for line in saves_in(run)}
+    return which_weights(f"{run}@{chosen_step(run, batches, step)}")
+
+
+def chosen_step(folder: Path, steps: dict[int, Any], step: int | None) -> int:
+    if not steps:
+        raise UserError(f"{folder} has saved nothing yet")
+    if step is None:
+        return max(steps)
+    if step not in steps:
+        known = ", ".join(map(str, sorted(steps)))
+        raise UserError(f"{folder} has no step {step}; it has {known}")
+    return step
+
+
+def chat_rl_command(argv: Sequence[str] | None = None) -> int:
+    import tyro
+
+    options = tyro.cli(ChatRLOptions, args=argv, prog="chat_rl", description=__doc__)
+    return guarded("chat_rl", lambda: chat_rl(options))
+
+
+if __name__ == "__main__":
+    sys.exit(chat_rl_command())

@@ -1,0 +1,150 @@
+"""The `rfs` command: a table of sub-commands, each imported only when it is called."""
+
+import importlib
+import inspect
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import is_dataclass
+from pathlib import Path
+from typing import get_type_hints
+
+from reasoning_from_scratch import __version__
+from reasoning_from_scratch.errors import UserError, unknown_name
+
+# name -> (one line of help, "module:function"). The function takes one dataclass, or typed keyword
+# arguments, which tyro turns into flags, or `argv`, the flags themselves. `rfs --help` reads only
+# this table, so it never waits for torch. A test imports every row.
+COMMANDS: dict[str, tuple[str, str]] = {
+    "quickstart": (
+        "Watch a small model learn to reason, here and now.",
+        "commands.quickstart:quickstart",
+    ),
+    "train": ("Train a model with a recipe, or resume a run.", "commands.train:train_command"),
+    "recipes": (
+        "List the recipes: what each changes, and its paper.",
+        "commands.train:recipes_command",
+    ),
+    "compare": (
+        "Train several recipes with several seeds; one table, one picture.",
+        "commands.compare:compare_command",
+    ),
+    "plot": ("Draw the curves of one or several runs.", "report.plots:plot_command"),
+    "report": ("Show a run on one page; --serve follows it.", "report.serve:report_command"),
+    "evaluate": (
+        "Measure a model's accuracy on a problem set.",
+        "evaluation.evaluate:evaluate_command",
+    ),
+    "chat": ("Talk to a model.", "commands.chat:chat"),
+    "tiny-pretrain": (
+        "Train the shipped tiny models from nothing, as they were trained.",
+        "tiny.pretrain:tiny_pretrain",
+    ),
+    "tiny-report": (
+        "Print what a tiny model can do, and what it does of its own accord.",
+        "tiny.abilities:tiny_report",
+    ),
+    "preflight": (
+        "Can training work with this model and these problems?",
+        "run.preflight:preflight",
+    ),
+    "grading-report": (
+        "Measure the answer grader on labelled pairs and data sets.",
+        "grading.figures:grading_report",
+    ),
+    "doctor": (
+        "Look at this machine: what works, what does not, what to do.",
+        "commands.doctor:doctor",
+    ),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command and returns its exit code; a user's mistake is one line, not a traceback."""
+    argv = list(sys.argv[1:] if argv is None else argv)
+    if not argv or argv[0] in ("-h", "--help", "help"):
+        print(overview())
+        return 0
+    if argv[0] == "--version":
+        print(__version__)
+        return 0
+    name, rest = argv[0], argv[1:]
+    return guarded(f"rfs {name}", lambda: run_command(name, rest))
+
+
+def run_script(function: Callable) -> int:
+    """The same for a script beside a chapter, whose flags are spelled with underscores."""
+    import tyro
+
+    options, name = single_dataclass(function), Path(sys.argv[0]).name
+    about = inspect.getdoc(inspect.getmodule(function))
+    looks = {"prog": name, "description": about, "use_underscores": True}
+    pairs_off = (tyro.conf.FlagCreatePairsOff,)
+    return guarded(name, lambda: function(tyro.cli(options, config=pairs_off, **looks)) or 0)
+
+
+def guarded(name: str, call: Callable[[], int]) -> int:
+    """The exit code of a command, also where the user made a mistake or had enough."""
+    try:
+        code = call()
+        sys.stdout.flush()  # so that a closed pipe shows up here and not at interpreter exit
+        return code
+    except UserError as error:
+        sys.stderr.write(f"{name}: {error}\n")  # in one piece: other ranks write there too
+        return 2
+    except KeyboardInterrupt:
+        sys.stderr.write(f"{name}: interrupted\n")
+        return 130
+    except BrokenPipeError:
+        # `rfs ... | head` closed our output; Python would complain again when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+
+
+def overview() -> str:
+    """What `rfs --help` prints."""
+    width = max(map(len, COMMANDS), default=0)
+    rows = [f"  {name:<{width}}  {text}" for name, (text, _) in COMMANDS.items()]
+    lines = ["usage: rfs COMMAND [OPTIONS]", "", "commands:", *rows, ""]
+    return "\n".join([*lines, "rfs COMMAND --help lists the options of one command."])
+
+
+def run_command(name: str, args: Sequence[str]) -> int:
+    """Parses `args` for command `name` and calls it; an int that it returns is the exit code."""
+    if name not in COMMANDS:
+        raise unknown_name("command", name, COMMANDS)
+    if name != "train" and os.environ.get("WORLD_SIZE", "1") != "1":
+        raise UserError(f"{name} is for one process: start it without torchrun")
+    import tyro
+
+    help_line, target = COMMANDS[name]
+    function = load_function(target)
+    if list(inspect.signature(function).parameters) == ["argv"]:
+        result = function(list(args))  # reads its flags itself
+        return result if isinstance(result, int) else 0
+    dataclass = single_dataclass(function)
+    options = {"args": list(args), "prog": f"rfs {name}", "description": help_line}
+    if dataclass is not None:
+        result = function(tyro.cli(dataclass, **options))
+    else:
+        result = tyro.cli(function, **options)
+    return result if isinstance(result, int) else 0
+
+
+def load_function(target: str) -> Callable:
+    """The function behind "module:function", a module of this package."""
+    module, function = target.split(":")
+    return getattr(importlib.import_module(f"reasoning_from_scratch.{module}"), function)
+
+
+def single_dataclass(function: Callable) -> type | None:
+    """The dataclass that is the function's only parameter, or None."""
+    names = list(inspect.signature(function).parameters)
+    if len(names) != 1:
+        return None
+    annotation = get_type_hints(function).get(names[0])
+    return annotation if is_dataclass(annotation) else None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

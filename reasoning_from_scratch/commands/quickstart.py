@@ -1,0 +1,124 @@
+"""`rfs quickstart`: watch a small model learn to reason, on a CPU, with nothing to download."""
+
+import time
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from reasoning_from_scratch.commands.train import told_end
+from reasoning_from_scratch.config import TrainConfig
+from reasoning_from_scratch.evaluation.evaluate import EvalResult, evaluate
+from reasoning_from_scratch.files.weights import load_model_and_tokenizer
+from reasoning_from_scratch.problems import load_problems
+from reasoning_from_scratch.report.plots import plot_runs
+from reasoning_from_scratch.run.folder import RunFolder
+from reasoning_from_scratch.run.start import configure
+from reasoning_from_scratch.run.training import train
+from reasoning_from_scratch.text import visible
+
+# Found by experiment; benchmarks/README.md has the record of what was tried.
+SETTINGS = {
+    "model": "tiny-base",
+    "steps": 60,
+    "problems_per_step": 8,
+    "rollouts": 8,
+    "lr": 5e-5,
+    "eval_every": 10,
+    "eval_limit": 100,
+    "device": "cpu",
+    "dtype": "float32",
+    "preflight": False,
+    "num_groups_to_log": 1,
+}
+MAX_NEW_TOKENS = 128  # at the evaluations; the longest worked solution has 118
+TEST_SETS = {"tiny-test": "test problems", "tiny-longer": "longer problems"}
+
+
+@dataclass
+class QuickstartOptions:
+    """Options of `rfs quickstart`; it needs none."""
+
+    seed: int = 0
+    """Another seed draws other problems and rollouts."""
+    log_path: str | None = None
+    """Run folder (default: runs/quickstart-TIME)."""
+
+
+def quickstart_config(seed: int = 0, log_path: str | None = None) -> TrainConfig:
+    """The run that the quickstart makes, and that checkpoints/tiny-grpo was made with."""
+    stamp = datetime.now().strftime("%Y-%m-%d-%H%M%S")
+    return configure("grpo", **SETTINGS, seed=seed, log_path=log_path or f"runs/quickstart-{stamp}")
+
+
+def quickstart(options: QuickstartOptions) -> int:
+    """Evaluates tiny-base, trains it with GRPO, evaluates again, and shows what changed."""
+    config = quickstart_config(options.seed, options.log_path)
+    RunFolder(config.log_path).refuse_used(advice="or choose another --log-path")
+    start = time.monotonic()
+    print("A model of 2.2 million parameters that knows worked solutions, but mostly just guesses.")
+    before = measure(*load_model_and_tokenizer(config.model))
+    sizes = f"{config.steps} steps of {config.problems_per_step} problems x {config.rollouts}"
+    print(f"\nGRPO: {sizes} rollouts. Reward: 1 for a right answer in a box, else 0.")
+    trained = time.monotonic()
+    result = train(config)
+    if result.stopped:
+        return told_end(result, "")
+    trained = time.monotonic() - trained
+    print()
+    after = measure(result.model, result.tokenizer)
+    curves = plot_runs([result.folder], result.folder / "curves.png")
+    print(f"\n{before_and_after(before, after)}\n\n{two_answers(before, after)}")
+    print(f"\nTraining took {trained:.0f} s, everything {time.monotonic() - start:.0f} s.")
+    print(f"curves: {curves}\nreport: {result.folder / 'report.html'}\n")
+    print(next_commands(result.folder))
+    return 0
+
+
+def measure(model, tokenizer) -> dict[str, EvalResult]:
+    """Greedy accuracy on both held-out sets."""
+    return {
+        name: evaluate(
+            model,
+            tokenizer,
+            load_problems(name),
+            progress=True,
+            name=title,
+            max_new_tokens=MAX_NEW_TOKENS,
+        )
+        for name, title in TEST_SETS.items()
+    }
+
+
+def before_and_after(before: dict[str, EvalResult], after: dict[str, EvalResult]) -> str:
+    """The small table."""
+    lines = [f"{'':<34}{'before':>9}{'after':>9}"]
+    for name, title in TEST_SETS.items():
+        then, now = before[name], after[name]
+        for what, a, b in (
+            ("right", f"{then.accuracy:.1%}", f"{now.accuracy:.1%}"),
+            ("tokens per answer", f"{then.mean_length:.1f}", f"{now.mean_length:.1f}"),
+        ):
+            lines.append(f"{title + ', ' + what:<34}{a:>9}{b:>9}")
+    return "\n".join(lines)
+
+
+def two_answers(before: dict[str, EvalResult], after: dict[str, EvalResult]) -> str:
+    """One problem that was answered wrong and is answered right now."""
+    pairs = zip(before["tiny-test"].rows, after["tiny-test"].rows, strict=True)
+    learned = [(then, now) for then, now in pairs if now["correct"] and not then["correct"]]
+    if not learned:
+        return "No problem that was answered wrong before is answered right now."
+    then, now = learned[0]
+    return visible(
+        f"Problem: {then['problem']}\nbefore: {then['generated_text'].strip()}\n"
+        f"after:  {now['generated_text'].strip()}"
+    )
+
+
+def next_commands(folder: Path) -> str:
+    return (
+        "Next:\n"
+        f"  rfs report {folder} --serve      # what it wrote at each step, and why it was paid\n"
+        "  rfs compare --recipes grpo dr_grpo dapo --seeds 3\n"
+        "  jupyter lab ch06/ch06_main.ipynb  # build it yourself"
+    )

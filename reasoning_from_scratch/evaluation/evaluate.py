@@ -1,0 +1,338 @@
+"""Accuracy of a model on a set of problems: pass@k, majority vote, a line per answer, a card."""
+
+import hashlib
+import json
+import platform
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from reasoning_from_scratch import __version__
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.evaluation.answer_file import AnswerFile, card_path
+from reasoning_from_scratch.evaluation.scores import (
+    EvalResult,
+    pass_at_k,
+    score_rows,
+    wilson_interval,
+)
+from reasoning_from_scratch.fast.device import default_dtype, trusted_device
+from reasoning_from_scratch.files.counters import counter
+from reasoning_from_scratch.files.saved_models import which_weights
+from reasoning_from_scratch.files.weights import load_model_and_tokenizer
+from reasoning_from_scratch.grading import (
+    GRADER_VERSION,
+    check_truth,
+    extract_final_candidate,
+    judge,
+)
+from reasoning_from_scratch.problems import Problem, load_problems
+from reasoning_from_scratch.prompts import problem_prompt, render_prompt
+from reasoning_from_scratch.qwen3 import room_for_answer
+from reasoning_from_scratch.run.own_task import Verifier
+from reasoning_from_scratch.sampling import Sample, generate
+from reasoning_from_scratch.text import counted
+from reasoning_from_scratch.tokenizer import stop_ids_of
+
+__all__ = ["EvalResult", "evaluate", "open_model", "pass_at_k", "wilson_interval"]
+
+
+def evaluate(
+    model,
+    tokenizer,
+    problems: Sequence[Problem],
+    *,
+    max_new_tokens: int,
+    num_samples: int = 1,
+    temperature: float = 0.0,
+    top_p: float = 1.0,
+    top_k: int = 0,
+    seed: int = 0,
+    out_path: str | Path | None = None,
+    max_rows: int = 64,
+    prompt_fn: Callable[[str], str] = render_prompt,
+    fallback: str | None = None,
+    verifier: Verifier | None = None,
+    progress: bool = False,
+    name: str = "",
+    model_name: str = "",
+) -> EvalResult:
+    """Answers every problem `num_samples` times and grades the answers.
+
+    With `out_path`, each problem's lines are on disk as soon as it is answered, and a second call
+    with the same settings goes on where the first was killed; with further problems after the
+    same first ones, it adds theirs. Only what is boxed is graded,
+    unless `fallback` (see extract_final_candidate) says what else to read. A `verifier` of your
+    own grades instead: right is what it pays 1 or more.
+    """
+    check_problems(problems, graded=verifier is None)
+    prompts = checked_prompts(model, tokenizer, problems, prompt_fn)
+    limits = {"max_new_tokens": max_new_tokens, "num_samples": num_samples, "seed": seed}
+    limits |= {"temperature": temperature, "top_p": top_p, "top_k": top_k}
+    settings = limits | describe(
+        model, tokenizer, problems, prompt_fn, answer_source(fallback, verifier)
+    )
+    file = AnswerFile(out_path, settings, num_samples, lambda count: asked(problems[:count]))
+    todo = [index for index in range(len(problems)) if index not in file.groups]
+    bar = counter(
+        len(problems),
+        len(problems) - len(todo),
+        name or "evaluating",
+        quiet=not progress,
+        unit="problem",
+    )
+
+    def on_group(position: int, samples: list[Sample]) -> None:
+        index = todo[position]
+        rows = answer_rows(index, problems[index], samples, tokenizer, fallback, verifier)
+        file.add(index, rows)
+        bar.update()
+
+    streams = [(0, index) for index in todo]  # the same answers, whatever is left to do
+    start = time.perf_counter()
+    with bar:
+        drawn = generate(
+            model,
+            [prompts[index] for index in todo],
+            **limits,
+            streams=streams,
+            on_group=on_group,
+            stop_ids=stop_ids_of(tokenizer),
+            max_rows=max_rows,
+        )
+    speed = sampling_speed(drawn, time.perf_counter() - start, file)
+    result = score_rows(file.rows(), num_samples, speed)
+    file.finish(
+        {
+            "name": name,
+            "model": model_name,
+            "result": result.scores(),
+            "measured_on": measured_on(model),
+        }
+    )
+    return result
+
+
+def sampling_speed(drawn: list[list[Sample]], seconds: float, file: AnswerFile) -> float:
+    """Tokens per second; what the card says if there was nothing left to sample."""
+    if not drawn:
+        return (file.read_card().get("result") or {}).get("tokens_per_sec", 0.0)
+    return sum(len(sample.ids) for group in drawn for sample in group) / seconds
+
+
+def check_problems(problems: Sequence[Problem], graded: bool = True) -> None:
+    """Refuses to measure what cannot be measured."""
+    if not problems:
+        raise UserError("there are no problems to evaluate; check --problems and --limit")
+    for problem in problems if graded else ():
+        try:
+            check_truth(problem.answer)
+        except UserError as error:
+            raise UserError(f"problem {problem.where}: {error}") from None
+
+
+def checked_prompts(model, tokenizer, problems, prompt_fn) -> list[list[int]]:
+    """What the model reads of each problem; one that is too long for it is named."""
+    prompts = [tokenizer.encode(problem_prompt(problem, prompt_fn)) for problem in problems]
+    for problem, prompt in zip(problems, prompts, strict=True):
+        room_for_answer(model, len(prompt), 1, f"the prompt of problem {problem.where}")
+    return prompts
+
+
+def answer_source(fallback: str | None, verifier: Verifier | None) -> str:
+    """Who reads the answers, and where."""
+    if verifier:
+        return f"the text, by {verifier.name}"
+    return "the last box" if fallback is None else f"the last box, {fallback}"
+
+
+def describe(model, tokenizer, problems, prompt_fn, source: str) -> dict[str, Any]:
+    """The part of the card that says what was asked of what, so that scores can be compared."""
+    # As the model reads it: a tokenizer may wrap it in a chat template.
+    prompt = tokenizer.decode(tokenizer.encode(prompt_fn("{problem}")))
+    weights = tensors(model)
+    return {
+        "weights": weights_hash(weights),
+        "dtype": str(weights[0][1].dtype) if weights else "",
+        **asked(problems),
+        "prompt": prompt,
+        "prompt_hash": short_hash(prompt.encode()),
+        "stop_ids": sorted(stop_ids_of(tokenizer)),
+        "answer_read_from": source,
+        "grader_version": GRADER_VERSION,
+    }
+
+
+def asked(problems: Sequence[Problem]) -> dict[str, Any]:
+    """Which problems, on the card: a file of answers to the first of them can be extended."""
+    texts = [[problem.prefix + problem.problem, problem.answer] for problem in problems]
+    return {"problems": len(texts), "problems_hash": short_hash(json.dumps(texts).encode())}
+
+
+def tensors(model) -> list[tuple[str, torch.Tensor]]:
+    """The weights by name; none for a stand-in."""
+    return sorted(model.state_dict().items()) if hasattr(model, "state_dict") else []
+
+
+def weights_hash(weights: list[tuple[str, torch.Tensor]]) -> str:
+    """Tells models apart by a few weights of each tensor: cheap, and any training changes it."""
+    parts = [f"{name}{value.flatten()[:16].tolist()}" for name, value in weights]
+    return short_hash("".join(parts).encode())
+
+
+def short_hash(content: bytes) -> str:
+    """Twelve hexadecimal digits are enough to tell things apart."""
+    return hashlib.sha256(content).hexdigest()[:12]
+
+
+def measured_on(model) -> dict[str, str]:
+    """When, with which versions and where."""
+    weights = tensors(model)
+    return {
+        "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "package": __version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "device": str(weights[0][1].device) if weights else "",
+    }
+
+
+def answer_rows(
+    index: int,
+    problem: Problem,
+    samples: list[Sample],
+    tokenizer,
+    fallback: str | None,
+    verifier: Verifier | None,
+) -> list[dict]:
+    """One dict per sampled answer, in the order in which it is written."""
+    rows = []
+    for number, sample in enumerate(samples):
+        text = tokenizer.decode(sample.ids[:-1] if sample.finished else sample.ids)
+        extracted = extract_final_candidate(text, fallback=fallback)
+        if verifier and not extracted:
+            extracted = text  # your verifier may look outside of boxes
+        rows.append(
+            {
+                "index": index + 1,  # counted from 1, as in chapter 3
+                "sample": number,
+                "problem": problem.problem,
+                "gtruth_answer": problem.answer,
+                "generated_text": text,
+                "extracted": extracted,
+                **verdict_on(text, extracted, problem, verifier),
+                "tokens": len(sample.ids),
+                "stopped": sample.finished,  # False: cut off at the limit or the end of the context
+            }
+        )
+    return rows
+
+
+def verdict_on(
+    text: str, extracted: str | None, problem: Problem, verifier: Verifier | None
+) -> dict[str, Any]:
+    """The verdict on one answer, and what a verifier of your own pays for it."""
+    if verifier:
+        reward, failure = verifier(text, problem)
+        return {
+            "correct": reward >= 1,
+            "parsed": not failure,
+            "reward": reward,
+            "reward_failure": failure,
+        }
+    verdict = judge(extracted, problem.answer) if extracted else "unparsed"
+    return {"correct": verdict == "correct", "parsed": verdict in ("correct", "wrong")}
+
+
+# --- the command ---
+
+
+@dataclass
+class EvaluateOptions:
+    """Options of `rfs evaluate`."""
+
+    model: str = "tiny"
+    """tiny, tiny-grpo, base, reasoning, a folder, a file, a run (its best save) or RUN@SAVE."""
+    problems: str = "tiny-test"
+    """tiny-test, tiny-longer, math-500, gsm8k-test, ... or a .json or .jsonl file."""
+    data_path: str | None = None
+    """File to read the problems from, instead of a download."""
+    limit: int | None = None
+    """Use only the first so many problems (default: all)."""
+    samples: int = 1
+    """Answers per problem; with k of them, pass@1 to pass@k and the majority vote are measured."""
+    max_new_tokens: int = 512
+    """Longest answer in tokens."""
+    temperature: float = 0.0
+    """Sampling temperature; 0 always takes the most probable token."""
+    top_p: float = 1.0
+    """Sample from the smallest set of tokens with this much mass; 1 keeps all."""
+    top_k: int = 0
+    """Sample from this many most likely tokens; 0 keeps all."""
+    seed: int = 0
+    """Seed of the answers."""
+    fallback: Literal["none", "number_only", "number_then_full"] = "none"
+    """What is read where nothing is boxed; the book's scores use number_then_full."""
+    out_path: Path | None = None
+    """File for a JSON line per answer, with a card beside it; a killed run goes on where it was,
+    and a larger --limit adds to the file."""
+    max_rows: int = 64
+    """Answers sampled side by side; lower it when memory runs out."""
+    device: str = "auto"
+    """cpu, cuda, mps, or auto."""
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Number format of the weights; auto: float32 on CPU and MPS, bfloat16 on CUDA."""
+
+
+def evaluate_command(options: EvaluateOptions) -> None:
+    """Prints the scores; how far it is goes to stderr."""
+    options = replace(options, model=which_weights(options.model))  # as the card names it
+    if options.samples < 1:
+        raise UserError(f"--samples is {options.samples}, but must be at least 1")
+    if options.samples > 1 and options.temperature == 0:
+        raise UserError("--samples above 1 needs --temperature above 0: greedy answers are equal")
+    problems = load_problems(options.problems, options.data_path, options.limit)
+    model, tokenizer = open_model(options.model, options.device, options.dtype)
+    print(f"{options.model} on {options.problems}, {counted(len(problems), 'problem')}")
+    try:
+        result = evaluate_with(options, model, tokenizer, problems)
+    except KeyboardInterrupt:
+        if options.out_path is not None:
+            print("the same command goes on where it was", file=sys.stderr)
+        raise
+    print(result.report())
+    if options.out_path is not None:
+        print(f"answers: {options.out_path}, card: {card_path(options.out_path)}")
+
+
+def evaluate_with(options: EvaluateOptions, model, tokenizer, problems) -> EvalResult:
+    """`evaluate` as the options say."""
+    return evaluate(
+        model,
+        tokenizer,
+        problems,
+        max_new_tokens=options.max_new_tokens,
+        num_samples=options.samples,
+        temperature=options.temperature,
+        top_p=options.top_p,
+        top_k=options.top_k,
+        seed=options.seed,
+        out_path=options.out_path,
+        max_rows=options.max_rows,
+        progress=True,
+        name=options.problems,
+        model_name=options.model,
+        fallback=None if options.fallback == "none" else options.fallback,
+    )
+
+
+def open_model(name: str, device: str, dtype: str):
+    """Model and tokenizer on a device that computes correctly, in the format that suits it."""
+    place = trusted_device(device)
+    number_format = default_dtype(place) if dtype == "auto" else getattr(torch, dtype)
+    return load_model_and_tokenizer(name, place, dtype=number_format)

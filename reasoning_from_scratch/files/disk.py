@@ -1,0 +1,46 @@
+"""Writing so that a crash, a full disk or a power cut never leaves half a file behind."""
+
+import os
+import zlib
+from contextlib import suppress
+from pathlib import Path
+
+from reasoning_from_scratch.files.transfers import replacing
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Replace a file in one step: readers see the old contents or the new, never a part."""
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make renames in this folder durable (a no-op where folders cannot be opened)."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except OSError:
+        return
+    try:
+        os.fsync(descriptor)
+    except OSError:
+        pass  # some network file systems refuse; the rename itself is still atomic
+    finally:
+        os.close(descriptor)
+
+
+def fingerprint(path: Path) -> list[int]:
+    """[size, CRC-32]: enough to notice a cut or damaged file."""
+    crc = 0
+    with open(path, "rb") as file:
+        while block := file.read(2**22):
+            crc = zlib.crc32(block, crc)
+    return [path.stat().st_size, crc]
+
+
+def sweep(folder: Path) -> None:
+    """Delete what dead processes were writing: .NAME.PID.tmp and .NAME.PID.partial."""
+    for pattern in (".*.tmp", ".*.partial"):
+        for path in list(folder.rglob(pattern)):
+            with suppress(OSError):
+                path.unlink()

@@ -1,0 +1,185 @@
+"""What is published and where: models, GRPO checkpoints, data sets, the book's other files."""
+
+import json
+import os
+import shutil
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
+from huggingface_hub.utils import build_hf_headers
+
+from reasoning_from_scratch.errors import UserError, unknown_name
+from reasoning_from_scratch.files.transfers import (
+    Expected,
+    could_not_download,
+    download_file,
+    replacing,
+)
+
+GITHUB_RAW = "https://raw.githubusercontent.com"
+QWEN3_REPOSITORY = "rasbt/qwen3-from-scratch"
+GRPO_REPOSITORY = "rasbt/qwen3-from-scratch-grpo-checkpoints"
+GRPO_FOLDERS = {
+    "no_kl": "grpo_original_no_kl",
+    "tracking": "7_3_plus_tracking/checkpoints",
+    "clip_ratio": "7_4_plus_clip_ratio/checkpoints",
+    "kl": "7_5_plus_kl/checkpoints",
+    "format_reward": "7_6_plus_format_reward/checkpoints",
+}
+NO_KL_STEPS = (50, 100, 500, 1000, 1500, 3000, 5000, 9000)
+OTHER_STEPS = tuple(range(50, 501, 50))
+GRPO_CHECKPOINTS = {  # kind -> steps that are published
+    kind: NO_KL_STEPS if kind == "no_kl" else OTHER_STEPS for kind in GRPO_FOLDERS
+}
+
+
+def _hub_endpoint() -> str:
+    return os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
+
+
+def download_from_hub(repository: str, filename: str, out_dir: str | Path = ".") -> Path:
+    """`out_dir/filename` from a model repository of the hub.
+
+    huggingface_hub knows the address, the token, its own cache, and the size and hash; the bytes
+    come through download_file, because huggingface_hub starts from zero after an interruption.
+    """
+    path = Path(out_dir) / filename
+    if path.exists():
+        return path
+    cached = try_to_load_from_cache(repository, filename)
+    if isinstance(cached, str):
+        with replacing(path) as temporary:
+            shutil.copyfile(cached, temporary)
+        return path
+    url = hf_hub_url(repository, filename, endpoint=_hub_endpoint())
+    try:
+        known = get_hf_file_metadata(url)
+    except Exception as error:  # each generation of huggingface_hub has another HTTP library
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise could_not_download(path, [f"{url}: {reason}"]) from error
+    if not (known.etag and known.commit_hash):
+        raise could_not_download(path, [f"{url}: what answers there is not the hub"])
+    is_hash = len(known.etag) == 64  # of large files; small ones have a git id of 40 digits
+    expected = Expected(known.size, known.etag if is_hash else None, headers=build_hf_headers())
+    return download_file(url, path, expected=expected)
+
+
+def download_qwen3_small(
+    kind: str = "base", tokenizer_only: bool = False, out_dir: str | Path = "."
+) -> None:
+    """Qwen3-0.6B, `kind` "base" or "reasoning": tokenizer and, unless told otherwise, weights."""
+    if kind not in ("base", "reasoning"):
+        raise unknown_name("kind of Qwen3", kind, ("base", "reasoning"))
+    download_from_hub(QWEN3_REPOSITORY, f"tokenizer-{kind}.json", out_dir)
+    if not tokenizer_only:
+        download_from_hub(QWEN3_REPOSITORY, f"qwen3-0.6B-{kind}.pth", out_dir)
+
+
+def download_qwen3_grpo_checkpoints(
+    grpo_type: str = "no_kl", step: str | int = "00050", out_dir: str | Path = "."
+) -> Path:
+    """A published GRPO checkpoint of Qwen3-0.6B, under the folder name of its kind."""
+    if grpo_type not in GRPO_FOLDERS:
+        raise unknown_name("grpo_type", grpo_type, GRPO_FOLDERS)
+    steps = GRPO_CHECKPOINTS[grpo_type]
+    if not str(step).isdigit() or int(step) not in steps:
+        known = ", ".join(map(str, steps))
+        raise UserError(f"{grpo_type} has no checkpoint of step {step}; published are {known}")
+    name = f"qwen3-0.6B-rlvr-grpo-step{int(step):05d}.pth"
+    return download_from_hub(GRPO_REPOSITORY, f"{GRPO_FOLDERS[grpo_type]}/{name}", out_dir)
+
+
+def download_from_github(rel_path: str, out: str | Path | None = None) -> Path:
+    """A file of the book's repository, by its path there; `out` defaults to its name, here."""
+    url = f"{GITHUB_RAW}/rasbt/reasoning-from-scratch/refs/heads/main/{rel_path}"
+    return download_file(url, out or Path(rel_path).name)
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """Where a data set is published, and what shows that it is whole."""
+
+    filename: str
+    paths: tuple[str, ...]  # below GITHUB_RAW, or "hub:" and below the hub
+    rows: int
+    fields: tuple[str, ...]
+    sha256: str | None = None
+
+
+MATH_FIELDS = ("problem", "solution", "answer", "unique_id")
+GSM8K = "openai/grade-school-math/master/grade_school_math/data"
+DATA_SETS = {
+    "math-500": DataSet(
+        "math500_test.json",
+        (
+            "rasbt/reasoning-from-scratch/refs/heads/main/"
+            "ch03/01_main-chapter-code/math500_test.json",
+            "hub:datasets/HuggingFaceH4/MATH-500/resolve/main/test.jsonl",
+        ),
+        500,
+        MATH_FIELDS,
+    ),
+    "math-train": DataSet(
+        "math_train.json",
+        (
+            "rasbt/math_full_minus_math500/refs/heads/main/math_full_minus_math500.json",
+            "hub:datasets/rasbt/math_full_minus_math500/resolve/main/math_full_minus_math500.json",
+        ),
+        12_000,
+        MATH_FIELDS,
+    ),
+    "gsm8k": DataSet(
+        "gsm8k_train.jsonl",
+        (f"{GSM8K}/train.jsonl",),
+        7473,
+        ("question", "answer"),
+        "17f347dc51477c50d4efb83959dbb7c56297aba886e5544ee2aaed3024813465",
+    ),
+    "gsm8k-test": DataSet(
+        "gsm8k_test.jsonl",
+        (f"{GSM8K}/test.jsonl",),
+        1319,
+        ("question", "answer"),
+        "3730d312f6e3440559ace48831e51066acaca737f6eabec99bccb9e4b3c39d14",
+    ),
+}
+
+
+def download_data(name: str, path: str | Path | None = None) -> Path:
+    """The data set `name` at `path` (default: its file name, here), as one JSON list or as JSONL
+    according to the suffix of its own name."""
+    if name not in DATA_SETS:
+        raise unknown_name("data set", name, DATA_SETS)
+    data = DATA_SETS[name]
+    urls = [_data_url(source) for source in data.paths]
+    expected = Expected(sha256=data.sha256, finish=partial(_finish_rows, data))
+    return download_file(urls[0], path or data.filename, (urls[1:] or [None])[0], expected)
+
+
+def _data_url(source: str) -> str:
+    if source.startswith("hub:"):
+        return f"{_hub_endpoint()}/{source.removeprefix('hub:')}"
+    return f"{GITHUB_RAW}/{source}"
+
+
+def _finish_rows(data: DataSet, part: Path) -> None:
+    """All rows with all fields, or ValueError. A JSONL mirror of a JSON file becomes JSON."""
+    text = part.read_text(encoding="utf-8")
+    is_list = text.lstrip().startswith("[")
+    try:
+        lines = [text] if is_list else filter(str.strip, text.split("\n"))
+        parsed = [json.loads(line) for line in lines]
+    except RecursionError:
+        raise ValueError("not a data set: JSON that is too deep") from None
+    rows = parsed[0] if is_list else parsed
+    if not all(isinstance(row, dict) for row in rows):
+        raise ValueError("not a data set: expected objects with fields")
+    if len(rows) != data.rows:
+        raise ValueError(f"expected {data.rows} problems, found {len(rows)}")
+    missing = {name for row in rows for name in data.fields if name not in row}
+    if missing:
+        raise ValueError(f"rows without {', '.join(sorted(missing))}")
+    if data.filename.endswith(".json") and not is_list:
+        part.write_text(json.dumps(rows, indent=2, ensure_ascii=False), encoding="utf-8")

@@ -1,0 +1,168 @@
+"""Which weights a run folder stands for: `runs/mine` is a model, and so is `runs/mine@000150`.
+
+A run saves its weights many times. Without a save after an @ it is the one with the best held-out
+accuracy, of equal ones the latest; of a run that was never evaluated, the last.
+"""
+
+import logging
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.files.disk import fingerprint
+from reasoning_from_scratch.text import evenly, read_lines, read_values, scan_lines
+
+log = logging.getLogger("reasoning_from_scratch")
+
+INDEX = "checkpoints.jsonl"
+OPTIMIZER_FILE = "optimizer.safetensors"
+STATE_FILE = "trainer_state.json"
+PATHS = ("sampler_path", "state_path")
+
+
+def on_stderr(words: str) -> None:
+    print(words, file=sys.stderr, flush=True)
+
+
+def which_weights(name: str | Path, say: Callable[[str], None] = on_stderr) -> str:
+    """The folder of the save that a run, or RUN@SAVE, stands for; any other name as it is.
+
+    Which save a run stands for is said through `say`.
+    """
+    run, save = run_and_save(name)
+    if run is None:
+        return str(name)
+    saves = saves_in(run)
+    if not saves:
+        raise UserError(f"{run} is a run that has saved nothing yet; there are no weights in it")
+    if save is not None:
+        return str(place_of(run, asked_save(run, save, saves)))
+    accuracy = evaluations(run)
+    best = sorted(saves, key=lambda line: (accuracy.get(line["batch"], -1), line["batch"]))
+    for line in reversed(best):
+        broken = broken_file(run, weights_only(line))
+        if broken is None:
+            say(f"{run}: taking {run}@{line['name']}, {reason(line, saves, accuracy)}")
+            return str(place_of(run, line))
+        log.warning("skipping save %s: %s is missing or damaged", line["name"], broken)
+    raise UserError(f"all saves in {run} are damaged; there are no weights in it")
+
+
+def run_and_save(name: str | Path) -> tuple[Path | None, str | None]:
+    """Run folder and save of a name; None, None for a name of something else."""
+    path = Path(name).expanduser()
+    if path.exists():
+        return (path, None) if is_run(path) else (None, None)
+    run, at, save = str(path).rpartition("@")
+    return (Path(run), save) if at and is_run(Path(run)) else (None, None)
+
+
+def is_run(path: Path) -> bool:
+    return any((path / name).is_file() for name in (INDEX, "metrics.jsonl"))
+
+
+def asked_save(run: Path, save: str, saves: list[dict]) -> dict:
+    """By its name or by the number of its steps; it must be whole."""
+    for line in saves:
+        if save == line["name"] or (save.isdecimal() and int(save) == line["batch"]):
+            broken = broken_file(run, weights_only(line))
+            if broken is None:
+                return line
+            raise UserError(f"{run}@{save}: {broken} is missing or damaged; take another save")
+    known = ", ".join(line["name"] for line in evenly(saves, 12))
+    raise UserError(f"{run} has no save {save}; it has {known}")
+
+
+def reason(line: dict, saves: list[dict], accuracy: dict[int, float]) -> str:
+    """Why this save, in words."""
+    if line["batch"] not in accuracy:
+        return "its last weights; no save of it has been evaluated"
+    count = sum(other["batch"] in accuracy for other in saves)
+    rank = f"the best of {count} saves that were evaluated" if count > 1 else "the one evaluated"
+    return f"after {line['batch']} steps: {accuracy[line['batch']]:.1%} held-out accuracy, {rank}"
+
+
+def evaluations(run: Path) -> dict[int, float]:
+    """Held-out accuracy by the number of steps that the evaluated weights had seen."""
+    found = {line["batch"]: line["eval_acc"] for line in saves_in(run) if "eval_acc" in line}
+    for row in read_lines(run / "metrics.jsonl"):
+        if row.get("eval_acc") is not None:
+            found[evaluated_at(row)] = row["eval_acc"]
+    return found
+
+
+def evaluated_at(row: dict) -> int:
+    """The number of steps that the weights had seen whose accuracy is in a line of metrics.jsonl.
+
+    It is evaluated before a step, and after the last one: without eval_step that line is known by
+    its share of the steps.
+    """
+    return row.get("eval_step", row["step"] + (row.get("progress/done_frac") == 1))
+
+
+# ---- reading checkpoints.jsonl
+
+
+def saves_in(run: Path) -> list[dict]:
+    """The saves of a run by step, those included that have lost their line."""
+    lines, damaged = read_index(run)
+    found = {line["batch"]: line for line in lines + unlisted(run, lines, damaged)}
+    return [found[batch] for batch in sorted(found)]
+
+
+def read_index(run: Path) -> tuple[list[dict], bool]:
+    """The lines of checkpoints.jsonl, and whether any was lost."""
+    rows, bad = scan_lines(run / INDEX)
+    lines = [placed(run, row) for row in rows if is_line(row)]
+    return lines, bool(bad) or len(lines) < len(rows) or not (run / INDEX).exists()
+
+
+def placed(run: Path, line: dict) -> dict:
+    """The line with the paths of where the run is now: it may have been moved or copied."""
+    return line | {key: str(place_of(run, line)) for key in PATHS if key in line}
+
+
+def is_line(row: dict) -> bool:
+    """Has it what every line has? Else it was damaged."""
+    kinds = {"name": str, "batch": int, "files": dict}
+    return all(isinstance(row.get(key), kind) for key, kind in kinds.items())
+
+
+def unlisted(run: Path, lines: list[dict], damaged: bool) -> list[dict]:
+    """Saves say themselves what they are: a line that is lost, or was not reached, counts.
+
+    Where the index is whole, older saves without a line were being deleted, and stay out.
+    """
+    listed = [line["batch"] for line in lines if "state_path" in line]
+    oldest = 0 if damaged else max(listed, default=0)
+    found = []
+    for path in sorted((run / "checkpoints").glob(f"*/{STATE_FILE}")):
+        line = read_values(path).get("line", {})
+        whole = is_line(line) and path.parent.name == f"{line['batch']:06d}"
+        if whole and line["batch"] >= oldest and line["batch"] not in listed:
+            files = line["files"] | {STATE_FILE: fingerprint(path)}
+            found.append(placed(run, line | dict.fromkeys(PATHS) | {"files": files}))
+    return found
+
+
+def place_of(run: Path, line: dict) -> Path:
+    """The folder of a save."""
+    return run / "checkpoints" / f"{line['batch']:06d}"
+
+
+def broken_file(run: Path, line: dict) -> str | None:
+    """The first file of a save that is not as it was written."""
+    for name, mark in line["files"].items():
+        try:
+            if fingerprint(place_of(run, line) / name) != mark:
+                return name
+        except OSError:  # missing, or a disk that cannot read it any more
+            return name
+    return None
+
+
+def weights_only(line: dict) -> dict:
+    """The line of a save without what only training needs."""
+    files = {k: v for k, v in line["files"].items() if k not in (OPTIMIZER_FILE, STATE_FILE)}
+    return {key: value for key, value in line.items() if key != "state_path"} | {"files": files}

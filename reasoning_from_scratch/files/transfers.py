@@ -1,0 +1,299 @@
+"""Bring a file from a URL: verified, resumed, whole or not there at all.
+
+A file that is already in its place is used without asking the network. A new one grows under
+the name `.NAME.part` and gets its own name only when length, hash and content have been checked.
+"""
+
+import hashlib
+import json
+import os
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+
+import requests
+from filelock import FileLock
+
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.files.counters import counter
+
+TIMEOUT = (10, 30)  # seconds to connect; seconds without a byte
+TRIES = 3  # in a row that bring nothing new
+PAUSE = 1.0  # seconds before the second try, doubled for the third
+CHUNK = 1 << 14  # bytes; what a break can lose
+MOST_WITHOUT_LENGTH = 200_000_000  # bytes; the largest such file, a data set, has 10,000,000
+WEB_PAGES = (b"<!doctype html", b"<html", b"<head", b"<script", b"<meta")
+
+
+class SourceFailed(Exception):
+    """This URL cannot give the file; the message says why."""
+
+
+class Interrupted(SourceFailed):
+    """The transfer broke; another try may get further."""
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What is known about a file beforehand."""
+
+    size: int | None = None
+    sha256: str | None = None
+    finish: Callable[[Path], None] | None = None  # checks the content, may rewrite it; ValueError
+    headers: dict = field(default_factory=dict)  # to be sent along
+
+
+@contextmanager
+def replacing(path: str | Path) -> Iterator[Path]:
+    """A temporary name beside `path` that takes its place if the block succeeds.
+
+    So a crash, a full disk or Ctrl-C leaves the old file or the new one, never half of one.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        temporary.touch()
+        mode = temporary.stat().st_mode  # safetensors would let nobody but the owner read
+        yield temporary
+        os.chmod(temporary, mode)
+        with open(temporary, "rb+") as file:
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except Exception as error:
+        number = re.search(r"\((?:os error |Os { code: )(\d+)", str(error))
+        if number and not isinstance(error, OSError):  # a full disk, told by a library in Rust
+            raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from error
+        raise
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def download_file(
+    url: str, path: str | Path, backup_url: str | None = None, expected: Expected | None = None
+) -> Path:
+    """Bring `url` (or the backup) to `path`, unless a file is there already."""
+    path, expected = Path(path), expected or Expected()
+    if path.exists():
+        return path
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = path.with_name(f".{path.name}.lock")
+        with FileLock(lock):
+            if not path.exists():  # otherwise another process has just brought it
+                _download_from_any([u for u in (url, backup_url) if u], path, expected)
+        with suppress(OSError):  # who still waits for the lock will find the file
+            lock.unlink()
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error}") from error
+    return path
+
+
+def _download_from_any(urls: list[str], path: Path, expected: Expected) -> None:
+    part = path.with_name(f".{path.name}.part")
+    failures = []
+    for url in urls:
+        try:
+            _transfer_and_verify(url, part, expected)
+        except SourceFailed as error:
+            failures.append(f"{url}: {error}")
+            continue
+        os.replace(part, path)
+        _note_of(part).unlink(missing_ok=True)
+        return
+    raise could_not_download(path, failures)
+
+
+def could_not_download(path: Path, failures: list[str]) -> UserError:
+    return UserError(
+        f"could not download {path.name} ({'; '.join(failures)}). "
+        f"Fetch it in another way, for example in a browser, and put it at {path.resolve()}"
+    )
+
+
+def _transfer_and_verify(url: str, part: Path, expected: Expected) -> None:
+    resumed = part.exists()
+    _transfer_with_retries(url, part, expected)
+    try:
+        _verify(part, expected)
+    except SourceFailed:
+        if not resumed:
+            raise
+        _transfer_with_retries(url, part, expected)  # perhaps only the old part was bad
+        _verify(part, expected)
+
+
+def _transfer_with_retries(url: str, part: Path, expected: Expected) -> None:
+    furthest, failures = 0, 0
+    while True:
+        try:
+            return _transfer(url, part, expected)
+        except Interrupted:
+            size = part.stat().st_size if part.exists() else 0
+            failures = 0 if size > furthest else failures + 1
+            furthest = max(size, furthest)
+            if failures == TRIES:
+                raise
+            time.sleep(PAUSE * failures)
+
+
+def _transfer(url: str, part: Path, expected: Expected) -> None:
+    """One request: the rest of the file if a part of it is there, else all of it."""
+    start, validator = _resume_point(url, part, expected)
+    # Compressed transfers have no length to check and no ranges.
+    headers = {**expected.headers, "Accept-Encoding": "identity"}
+    if start:
+        headers |= {"Range": f"bytes={start}-", "If-Range": validator}
+        if validator == expected.sha256:
+            del headers["If-Range"]  # a hash is not an ETag; it is checked at the end
+    try:
+        with requests.get(url, headers=headers, stream=True, timeout=TIMEOUT) as response:
+            start = _check_response(response, part, start)
+            chunks = _chunks_of_a_file(response)
+            total = _total_length(response, start, expected)
+            # Only now is it known to be the file: a login page must not cost the bytes so far.
+            if start == 0:
+                _note_source(url, part, expected.sha256 or _strong_etag(response))
+            _write_body(chunks, part, start, total)
+    except (requests.RequestException, ConnectionError) as error:
+        raise Interrupted(_network_reason(error)) from error
+
+
+def _note_of(part: Path) -> Path:
+    return part.with_name(part.name + ".json")
+
+
+def _note_source(url: str, part: Path, validator: str | None) -> None:
+    _note_of(part).write_text(json.dumps({"url": url, "validator": validator}))
+
+
+def _resume_point(url: str, part: Path, expected: Expected) -> tuple[int, str | None]:
+    """How many bytes of `part` may be kept: all, if it is certain of what file they are."""
+    if not part.exists() or not _note_of(part).exists():
+        return 0, None
+    try:
+        note = json.loads(_note_of(part).read_text())
+    except ValueError:  # the machine went down while it was written
+        return 0, None
+    certain = note["validator"] and (not expected.sha256 or note["validator"] == expected.sha256)
+    same = certain and note["url"] == url
+    return (part.stat().st_size, note["validator"]) if same else (0, None)
+
+
+def _strong_etag(response: requests.Response) -> str | None:
+    etag = response.headers.get("ETag", "")
+    return None if etag.startswith("W/") else etag or None
+
+
+def _check_response(response: requests.Response, part: Path, start: int) -> int:
+    """The byte at which the body starts; SourceFailed if it is not the file at all."""
+    status = response.status_code
+    if status == 416:  # there is nothing after what we have: it is not the file we think it is
+        part.unlink(missing_ok=True)
+        raise Interrupted("the server rejects the range")
+    if status >= 500 or status in (408, 429):
+        raise Interrupted(f"the server answers {status}")
+    if status == 407:
+        raise SourceFailed(_proxy_reason(status))
+    if status not in (200, 206):
+        raise SourceFailed(f"the server answers {status}")
+    if status == 200:
+        return 0
+    if not response.headers.get("Content-Range", "").startswith(f"bytes {start}-"):
+        part.unlink(missing_ok=True)
+        raise Interrupted("the server sent another range than the one asked for")
+    return start
+
+
+def _total_length(response: requests.Response, start: int, expected: Expected) -> int | None:
+    length = response.headers.get("Content-Length", "")
+    if length.isdecimal():
+        total = start + int(length)
+        if expected.size is not None and total != expected.size:
+            raise SourceFailed(f"expected {expected.size} bytes, the server has {total}")
+        return total
+    if not (expected.size or expected.sha256 or expected.finish):
+        raise SourceFailed("the server does not say how long the file is")
+    return expected.size
+
+
+def _write_body(chunks: Iterable[bytes], part: Path, start: int, total: int | None) -> None:
+    bar = counter(total, start, part.name[1:-5], unit="B", unit_scale=True, leave=False)
+    with open(part, "ab" if start else "wb") as file, bar:
+        for chunk in chunks:
+            if total is None and file.tell() > MOST_WITHOUT_LENGTH:
+                raise SourceFailed("the server says no length and sends without end")
+            file.write(chunk)
+            bar.update(len(chunk))
+        file.flush()
+        os.fsync(file.fileno())
+        size = file.tell()
+    if total is not None and size != total:  # urllib3 notices by itself only since version 2
+        raise Interrupted(f"the connection ended after {size} of {total} bytes")
+
+
+def _chunks_of_a_file(response: requests.Response) -> Iterator[bytes]:
+    """The body, unless it is a web page: hotels and companies answer any request with a login
+    page, status 200."""
+    chunks = response.iter_content(CHUNK)
+    first = next(chunks, b"")
+    if not first and response.headers.get("Content-Length") != "0":
+        raise Interrupted("the server sent nothing")
+    says_so = response.headers.get("Content-Type", "").startswith("text/html")
+    looks_so = first.lstrip(b"\xef\xbb\xbf \t\r\n")[:14].lower().startswith(WEB_PAGES)
+    if says_so or looks_so:
+        raise SourceFailed("a web page came instead of the file (a login page or proxy?)")
+    return chain([first], chunks)
+
+
+def _network_reason(error: Exception) -> str:
+    """Requests wraps several exceptions into one; people need to know which it was."""
+    text = str(error)
+    if "timed out" in text.lower():
+        return f"no answer for {TIMEOUT[1]} seconds"
+    if isinstance(error, requests.exceptions.ProxyError):
+        status = re.search(r"Tunnel connection failed: (\d+)", text)
+        return _proxy_reason(status[1]) if status else "no connection to the proxy"
+    if isinstance(error, requests.exceptions.SSLError):
+        return "the secure connection failed (a proxy or antivirus that inspects traffic?)"
+    if isinstance(error, requests.exceptions.ChunkedEncodingError):
+        return "the connection broke in the middle"
+    if isinstance(error, requests.ConnectionError):
+        return "no connection (offline, refused or blocked)"
+    return f"{type(error).__name__}: {text}".splitlines()[0]
+
+
+def _proxy_reason(status: str | int) -> str:
+    wants = ": it wants a name and a password, HTTPS_PROXY=http://NAME:PASSWORD@HOST:PORT"
+    return f"the proxy answers {status}" + (wants if str(status) == "407" else "")
+
+
+def _verify(part: Path, expected: Expected) -> None:
+    """What fails here is thrown away: its bytes are not those of the file."""
+    try:
+        _check_size_and_hash(part, expected)
+        if expected.finish:
+            expected.finish(part)
+    except ValueError as error:
+        part.unlink()
+        raise SourceFailed(str(error)) from None
+
+
+def _check_size_and_hash(part: Path, expected: Expected) -> None:
+    size = part.stat().st_size
+    if expected.size is not None and size != expected.size:
+        raise ValueError(f"expected {expected.size} bytes, found {size}")
+    if expected.sha256 and (found := _sha256(part)) != expected.sha256:
+        raise ValueError(f"expected sha256 {expected.sha256[:12]}..., found {found[:12]}...")
+
+
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()

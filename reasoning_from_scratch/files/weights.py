@@ -1,0 +1,350 @@
+"""Models from names, folders and files, with the tokenizer that belongs to them; saving, export."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from reasoning_from_scratch import qwen3
+from reasoning_from_scratch.errors import UserError, unknown_name
+from reasoning_from_scratch.files.downloads import download_qwen3_small
+from reasoning_from_scratch.files.saved_models import which_weights
+from reasoning_from_scratch.files.tensor_files import (
+    NAMES,
+    config_from_hf,
+    config_to_hf,
+    load_state,
+    read_json,
+    save_state,
+    to_hf_names,
+    to_our_names,
+)
+from reasoning_from_scratch.files.transfers import replacing
+from reasoning_from_scratch.qwen3 import Qwen3Model
+from reasoning_from_scratch.tokenizer import (
+    END_OF_TEXT,
+    END_OF_TURN,
+    Qwen3Tokenizer,
+    stop_ids_of,
+)
+
+__all__ = ["NAMES", "load_state", "to_hf_names", "to_our_names"]  # of tensor_files
+
+SHIPPED = ("tiny-base", "tiny-reasoning", "tiny-grpo")
+GENERATION_FILE = "generation_config.json"
+MODEL_NAMES = ("tiny", *SHIPPED, "base", "reasoning")
+
+
+# ---- a model from tensors
+
+
+def build_model(
+    cfg: Mapping, state: dict[str, Tensor], origin: str | Path, dtype: torch.dtype | None = None
+) -> Qwen3Model:
+    """A model whose parameters are the tensors of `state` themselves, not copies of them.
+
+    `dtype` None keeps the file's. Nothing is allocated: a model of 0.6B opens in no memory.
+    """
+    embedding = state.get("tok_emb.weight", torch.empty(0))  # without one check_state says so
+    dtype = dtype or embedding.dtype
+    with torch.device("meta"):
+        model = Qwen3Model({**cfg, "dtype": dtype})
+    if tied := model.cfg.get("tie_embeddings", False):
+        state = {**state, "out_head.weight": embedding}
+    check_state(state, model, origin)
+    model.load_state_dict({name: t.to(dtype) for name, t in state.items()}, assign=True)
+    if tied:
+        model.out_head.weight = model.tok_emb.weight
+    return model.eval()
+
+
+def check_state(state: Mapping[str, Tensor], model: Qwen3Model, origin: str | Path) -> None:
+    """One line that says what was expected and found, unless names and shapes agree."""
+    expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    found = {name: tuple(tensor.shape) for name, tensor in state.items()}
+    wrong = [n for n in {**expected, **found} if expected.get(n) != found.get(n)]
+    if wrong:
+        name = wrong[0]
+        raise UserError(
+            f"{origin} holds another model ({len(wrong)} tensors differ): expected {name} "
+            f"{expected.get(name, 'absent')}, found {found.get(name, 'none')}"
+        )
+
+
+def load_weights(model: Qwen3Model, path: str | Path) -> None:
+    """Copy the tensors of a file, folder or run into `model`, where it is and in its dtype."""
+    path = which_weights(path)
+    state = load_state(path)
+    if model.cfg.get("tie_embeddings", False):
+        state.setdefault("out_head.weight", state.get("tok_emb.weight", torch.empty(0)))
+    check_state(state, model, path)
+    model.load_state_dict(state)
+
+
+def load_hf_weights_into_qwen(model: Qwen3Model, param_config: Mapping, params: Mapping) -> None:
+    """Copy tensors by Hugging Face's names into `model`, which was made from `param_config`."""
+    state = to_our_names(params)
+    if "tok_emb.weight" in state:  # a tied model has no head of its own in the file
+        state.setdefault("out_head.weight", state["tok_emb.weight"])
+    check_state(state, model, "params")
+    model.load_state_dict(state)
+
+
+# ---- what is in a file
+
+
+def config_from_state(state: Mapping[str, Tensor], origin: str | Path = "the file") -> dict:
+    """The configuration of a bare state dict: a known one of these shapes, else by its shapes."""
+    shape = {name: tuple(tensor.shape) for name, tensor in state.items()}
+    try:
+        vocab_size, emb_dim = shape["tok_emb.weight"]
+        head_dim = shape["trf_blocks.0.att.q_norm.scale"][0]
+        by_shape = {
+            "vocab_size": vocab_size,
+            "emb_dim": emb_dim,
+            "n_heads": shape["trf_blocks.0.att.W_query.weight"][0] // head_dim,
+            "n_layers": len({n.split(".")[1] for n in shape if n.startswith("trf_blocks.")}),
+            "hidden_dim": shape["trf_blocks.0.ff.fc1.weight"][0],
+            "head_dim": head_dim,
+            "n_kv_groups": shape["trf_blocks.0.att.W_key.weight"][0] // head_dim,
+        }
+    except (KeyError, ValueError, IndexError, ZeroDivisionError):
+        found = ", ".join(list(shape)[:3]) or "nothing"
+        raise UserError(f"{origin}: expected the names of a Qwen3 model, found {found}") from None
+    tied = {"tie_embeddings": _head_is_tied(state)}
+    for known in _known_configs():
+        if by_shape.items() <= known.items():
+            return known | tied
+    rest = {key: qwen3.QWEN_CONFIG_06_B[key] for key in ("context_length", "qk_norm", "rope_base")}
+    return by_shape | rest | tied | {"dtype": state["tok_emb.weight"].dtype}
+
+
+def _head_is_tied(state: Mapping[str, Tensor]) -> bool:
+    """A tied model's safetensors file has no head; its .pth has one tensor under two names."""
+    head = state.get("out_head.weight")
+    return head is None or head.data_ptr() == state["tok_emb.weight"].data_ptr()
+
+
+def _known_configs() -> list[dict]:
+    """Shapes do not show the base of the rotary angles; these configurations know it."""
+    sizes = [cfg for name, cfg in vars(qwen3).items() if name.startswith("QWEN_CONFIG_")]
+    folders = [shipped_checkpoint(name) for name in SHIPPED if _shipped_folder(name)]
+    return sizes + [config_from_hf(read_json(folder / "config.json")) for folder in folders]
+
+
+# ---- a model and its tokenizer, from a name, a folder, a run or a file
+
+
+def load_model_and_tokenizer(
+    which_model: str | Path,
+    device: str | torch.device = "cpu",
+    use_compile: bool = False,
+    local_dir: str | Path = "qwen3",
+    *,
+    dtype: torch.dtype | None = None,
+) -> tuple[Qwen3Model, Qwen3Tokenizer]:
+    """A name of MODEL_NAMES ("tiny" is "tiny-base"), a folder, or a .pth or .safetensors file.
+    A run folder is its best save, and RUN@SAVE that one (see saved_models).
+
+    `local_dir` is where the files of Qwen3-0.6B are, or are downloaded to. `dtype` None keeps
+    that of the file.
+    """
+    path = _weights_path(which_model, local_dir)
+    state = load_state(path)  # by our names, still in the file
+    if path.is_dir():
+        cfg = config_from_hf(read_json(path / "config.json"), path / "config.json")
+    else:
+        cfg = config_from_state(state, path)
+    model = build_model(cfg, state, path, dtype)
+    tokenizer = _tokenizer_for(path, model.cfg, local_dir)
+    model.to(device)
+    if use_compile:
+        model.compile()  # in place: the names in its state dict stay the published ones
+    return model, tokenizer
+
+
+def load_tokenizer_only(which_model: str | Path, local_dir: str | Path = "qwen3") -> Qwen3Tokenizer:
+    """The tokenizer that load_model_and_tokenizer would return, without the weights."""
+    if which_model in ("base", "reasoning"):
+        return _qwen3_tokenizer(str(which_model), local_dir)
+    path = _weights_path(which_model, local_dir)
+    if path.is_dir():
+        return _folder_tokenizer(path)
+    return _tokenizer_for(path, config_from_state(load_state(path), path), local_dir)
+
+
+def _weights_path(which_model: str | Path, local_dir: str | Path) -> Path:
+    name = "tiny-base" if which_model == "tiny" else str(which_model)
+    if name in SHIPPED:
+        return shipped_checkpoint(name)
+    if name in ("base", "reasoning"):
+        download_qwen3_small(name, out_dir=local_dir)
+        return Path(local_dir) / f"qwen3-0.6B-{name}.pth"
+    path = Path(which_weights(name)).expanduser()
+    if not path.exists():
+        raise unknown_name("model", name, [*MODEL_NAMES, "a folder", "a file", "a run", "RUN@SAVE"])
+    return path
+
+
+def _shipped_folder(name: str) -> Path | None:
+    package = Path(__file__).parents[1]  # a wheel carries the folder in here, a checkout beside it
+    folders = [package / "checkpoints" / name, package.parent / "checkpoints" / name]
+    return next((folder for folder in folders if (folder / "config.json").exists()), None)
+
+
+def shipped_checkpoint(name: str) -> Path:
+    """The folder of a model that comes with the package."""
+    name = "tiny-base" if name == "tiny" else name
+    if name not in SHIPPED:
+        raise unknown_name("shipped model", name, SHIPPED)
+    folder = _shipped_folder(name)
+    if folder is None:
+        raise UserError(f"the model {name} is missing from this installation; install it again")
+    return folder
+
+
+def _tokenizer_for(path: Path, cfg: Mapping, local_dir: str | Path) -> Qwen3Tokenizer:
+    """A folder's own; for a bare file one beside it, the shipped one, or Qwen3's."""
+    tokenizer = _find_tokenizer(path, cfg, local_dir)
+    if tokenizer.vocab_size > cfg["vocab_size"]:
+        raise UserError(
+            f"the tokenizer found for {path} has {tokenizer.vocab_size} entries, "
+            f"expected at most {cfg['vocab_size']}, the vocabulary of the model"
+        )
+    return tokenizer
+
+
+def _find_tokenizer(path: Path, cfg: Mapping, local_dir: str | Path) -> Qwen3Tokenizer:
+    if path.is_dir():
+        return _folder_tokenizer(path)
+    kind = "reasoning" if "reasoning" in path.name else "base"
+    for name in (f"tokenizer-{kind}.json", "tokenizer.json"):
+        if (path.parent / name).exists():
+            return _bare_tokenizer(path.parent / name)
+    if cfg["vocab_size"] == qwen3.QWEN_CONFIG_06_B["vocab_size"]:
+        return _qwen3_tokenizer(kind, local_dir)
+    for name in SHIPPED:
+        folder = _shipped_folder(name)
+        if folder and read_json(folder / "config.json")["vocab_size"] == cfg["vocab_size"]:
+            return _folder_tokenizer(folder)
+    raise UserError(f"no tokenizer for {path}: put its tokenizer.json into the same folder")
+
+
+def _qwen3_tokenizer(kind: str, local_dir: str | Path) -> Qwen3Tokenizer:
+    download_qwen3_small(kind, tokenizer_only=True, out_dir=local_dir)
+    return _bare_tokenizer(Path(local_dir) / f"tokenizer-{kind}.json")
+
+
+def _folder_tokenizer(folder: Path) -> Qwen3Tokenizer:
+    """Its answers end with each id that one of the two files lists; the first is written where
+    a text or turn ends."""
+    tokenizer = Qwen3Tokenizer(folder / "tokenizer.json")
+    listed = _listed_ends(folder / "config.json", tokenizer)
+    if (folder / GENERATION_FILE).exists():
+        listed += _listed_ends(folder / GENERATION_FILE, tokenizer)
+    if listed:
+        tokenizer.eos_token_id, *others = listed
+        tokenizer.other_stop_ids = frozenset(others) - {tokenizer.eos_token_id}
+    return _with_prompts_as_trained(tokenizer)
+
+
+def _listed_ends(path: Path, tokenizer: Qwen3Tokenizer) -> list[int]:
+    found = read_json(path).get("eos_token_id")
+    listed = found if isinstance(found, list) else [] if found is None else [found]
+    for token_id in listed:
+        if not isinstance(token_id, int) or token_id not in range(tokenizer.vocab_size):
+            raise UserError(
+                f"{path}: expected eos_token_id below {tokenizer.vocab_size}, the size "
+                f"of the tokenizer, found {token_id}"
+            )
+    return listed
+
+
+def _bare_tokenizer(path: Path) -> Qwen3Tokenizer:
+    """No list is beside it: a chat model ends turns or texts, as Qwen3's own list has it."""
+    tokenizer = _with_prompts_as_trained(Qwen3Tokenizer(path))
+    if tokenizer.apply_chat_template:
+        tokenizer.other_stop_ids = frozenset({tokenizer.pad_token_id})  # end of text
+    return tokenizer
+
+
+def _with_prompts_as_trained(tokenizer: Qwen3Tokenizer) -> Qwen3Tokenizer:
+    """A model that ends turns was trained on the chat template, so it gets its prompts in it."""
+    chat = tokenizer.eos_token == END_OF_TURN
+    tokenizer.apply_chat_template = chat
+    tokenizer.add_generation_prompt = chat
+    tokenizer.add_thinking = chat
+    return tokenizer
+
+
+# ---- saving
+
+
+def save_model(model: torch.nn.Module, path: str | Path) -> Path:
+    """Write the weights by our names, as .pth or .safetensors, whole or not at all."""
+    state = _plain_state(model)
+    if Path(path).suffix == ".safetensors" and model.cfg.get("tie_embeddings", False):
+        del state["out_head.weight"]  # safetensors stores no tensor twice; loading ties it again
+    save_state(state, path)
+    return Path(path)
+
+
+def _plain_state(model: torch.nn.Module) -> dict[str, Tensor]:
+    state = to_our_names(model.state_dict())  # also strips the prefixes of wrapped models
+    state = {name: tensor.detach().cpu() for name, tensor in state.items()}
+    if model.cfg.get("tie_embeddings", False):  # from a GPU they come as two copies
+        state["out_head.weight"] = state["tok_emb.weight"]
+    return state
+
+
+# The same strings as Qwen3Tokenizer.wrap_chat, in the template language of transformers; and as
+# past_turn: of an answer that is not the last message, what was thought is dropped.
+CHAT_TEMPLATE = (
+    "{% for message in messages %}"
+    "{% set content = message['content'] %}"
+    "{% if message['role'] == 'assistant' and not loop.last %}"
+    "{% set content = content.split('</think>')[-1].lstrip('\n') %}"
+    "{% endif %}"
+    "{{ '<|im_start|>' + message['role'] + '\n' + content + '<|im_end|>\n' }}"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}"
+    "{% if enable_thinking is defined and not enable_thinking %}"
+    "{{ '<think>\n\n</think>\n\n' }}"
+    "{% endif %}{% endif %}"
+)
+
+
+def save_hf_folder(model: Qwen3Model, tokenizer: Qwen3Tokenizer, folder: str | Path) -> Path:
+    """A folder that transformers' Auto classes, vLLM and load_model_and_tokenizer open."""
+    folder = Path(folder)
+    state = to_hf_names(_plain_state(model))
+    if model.cfg.get("tie_embeddings", False):
+        del state["lm_head.weight"]
+    save_state(state, folder / "model.safetensors")
+    with replacing(folder / "tokenizer.json") as temporary:
+        tokenizer._tok.save(str(temporary))
+    ids = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
+    cfg = {**model.cfg, "dtype": model.tok_emb.weight.dtype}
+    _write_json(folder / "tokenizer_config.json", _tokenizer_config(tokenizer))
+    ends = [tokenizer.eos_token_id, *sorted(stop_ids_of(tokenizer) - {tokenizer.eos_token_id})]
+    listed = {"eos_token_id": ends if len(ends) > 1 else ends[0]}
+    _write_json(folder / GENERATION_FILE, ids | listed)
+    _write_json(folder / "config.json", config_to_hf(cfg, **ids))
+    return folder
+
+
+def _tokenizer_config(tokenizer: Qwen3Tokenizer) -> dict:
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "eos_token": tokenizer.eos_token,
+        "pad_token": END_OF_TEXT,
+        "clean_up_tokenization_spaces": False,
+    }
+    return config | ({"chat_template": CHAT_TEMPLATE} if tokenizer.apply_chat_template else {})
+
+
+def _write_json(path: Path, content: Mapping) -> None:
+    with replacing(path) as temporary:
+        temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

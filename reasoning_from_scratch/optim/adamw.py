@@ -1,0 +1,194 @@
+"""AdamW whose small updates reach bfloat16 weights, and the learning-rate schedules."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+EPSILON = 1e-8
+SLICE = 2**18  # weights that are updated together: 1 MB of each of their numbers
+LORA_FACTOR = 10.0  # LoRA Without Regret, Thinking Machines Lab, 2025
+
+
+def lora_learning_rate(lr: float) -> float:
+    """LoRA's best rate, from that of training all weights. It hardly depends on the rank,
+    because alpha / rank makes up for more directions moving at once."""
+    return LORA_FACTOR * lr
+
+
+def batch_learning_rate(lr: float, batch: int, new_batch: int) -> float:
+    """The rate for another batch size: Adam's steps are as noisy as before if it grows by the
+    square root."""
+    return lr * math.sqrt(new_batch / batch)
+
+
+def learning_rate(config, step: int) -> float:
+    """The learning rate of a 0-based step: linear warm-up, then the schedule down to zero."""
+    if step < config.warmup_steps:
+        return config.lr * (step + 1) / config.warmup_steps
+    done = (step - config.warmup_steps) / max(1, config.steps - config.warmup_steps)
+    if config.lr_schedule == "linear":
+        return config.lr * (1 - done)
+    if config.lr_schedule == "cosine":
+        return config.lr * (1 + math.cos(math.pi * done)) / 2
+    return config.lr
+
+
+def kind_of(name: str, parameter: Tensor) -> str:
+    """A matrix of a block, the embedding, or the head with the norms."""
+    if name.startswith("tok_emb"):
+        return "embedding"
+    return "matrix" if parameter.dim() == 2 and not name.startswith("out_head") else "head"
+
+
+class AdamW:
+    """AdamW with decoupled weight decay, for float32 and bfloat16 models.
+
+    A bfloat16 weight of 0.02 has neighbours 1.2e-4 away, so an update of 1e-5 rounds to nothing.
+    Two remedies: "master" keeps a float32 copy of every weight, updates that and rounds it into
+    the model; "stochastic" keeps no copy, and rounds up or down with the probability that makes
+    the expected weight exact (6 instead of 12 bytes per weight beside the model's own 2).
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        beta1: float = 0.9,
+        beta2: float = 0.95,
+        weight_decay: float = 0.0,
+        low_precision_updates: str = "master",
+        seed: int = 0,
+    ) -> None:
+        self.named = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
+        self.betas, self.weight_decay, self.seed = (beta1, beta2), weight_decay, seed
+        self.stochastic = low_precision_updates == "stochastic"
+        self.updates = 0
+        # Of the last update, per matrix: squared sizes of the change and of the weights.
+        self.moved: list[tuple[Tensor, Tensor]] = []
+        self.state: dict[str, Tensor] = {}  # "NAME.mean", "NAME.square", "NAME.master"
+        for name, parameter in self.named:
+            kind = parameter.dtype if self.stochastic else torch.float32
+            self.state[f"{name}.mean"] = torch.zeros_like(parameter, dtype=kind)
+            self.state[f"{name}.square"] = torch.zeros_like(parameter, dtype=torch.float32)
+            if parameter.dtype != torch.float32 and not self.stochastic:
+                self.state[f"{name}.master"] = parameter.detach().float()
+
+    @property
+    def parameters(self) -> list[nn.Parameter]:
+        return [parameter for _, parameter in self.named]
+
+    def zero_grad(self) -> None:
+        for parameter in self.parameters:
+            parameter.grad = None
+
+    def clip_gradient(self, largest: float) -> float:
+        """The gradient's norm before clipping; 0 for `largest` means that nothing is clipped."""
+        limit = largest if largest > 0 else math.inf
+        return float(nn.utils.clip_grad_norm_(self.parameters, limit))
+
+    @torch.no_grad()
+    def step(self, lr: float) -> None:
+        """One update. Large matrices are taken a few rows at a time: what is computed in between
+        stays in the processor's cache, and needs no memory to speak of."""
+        self.updates += 1
+        self.moved = []
+        for index, (name, parameter) in enumerate(self.named):
+            if parameter.grad is None:
+                continue
+            for rows in self._slices(name, parameter):
+                self._step_rows(name, parameter, rows, lr, self._noise_seed(index, rows.start))
+
+    def _slices(self, name: str, parameter: Tensor) -> list[slice]:
+        size = max(1, SLICE * len(parameter) // max(1, parameter.numel()))
+        return [slice(start, start + size) for start in range(0, len(parameter), size)]
+
+    def _step_rows(self, name: str, parameter: Tensor, rows: slice, lr: float, seed: int) -> None:
+        weight, master = parameter[rows], self.state.get(f"{name}.master")
+        old = weight if master is None else master[rows]
+        new = self._updated(name, rows, old.float(), parameter.grad[rows].float(), lr)
+        if rows.start == 0 and kind_of(name, parameter) == "matrix":  # some rows tell for all
+            self.moved.append(((new - old).square().sum(), old.float().square().sum()))
+        if master is not None:
+            old.copy_(new)
+        elif parameter.dtype != torch.float32:
+            new = stochastic_round(new, seed)
+        weight.copy_(new)
+
+    def _updated(self, name: str, rows: slice, weight: Tensor, grad: Tensor, lr: float) -> Tensor:
+        beta1, beta2 = self.betas
+        mean, square = self.state[f"{name}.mean"][rows], self.state[f"{name}.square"][rows]
+        mean.lerp_(grad.to(mean.dtype), 1 - beta1)
+        square.mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
+        # Both averages start at zero; dividing by 1 - beta^t takes that out again.
+        root = (square / (1 - beta2**self.updates)).sqrt_().add_(EPSILON)
+        decay = lr * self.weight_decay if weight.dim() > 1 else 0.0
+        old = weight * (1 - decay) if decay else weight
+        return old.addcdiv(mean.float(), root, value=-lr / (1 - beta1**self.updates))
+
+    def _noise_seed(self, index: int, row: int) -> int:
+        """A function of seed, update, parameter and row, so that a resumed run rounds alike."""
+        return hash((self.seed, self.updates, index, row)) % 2**63
+
+    def update_ratio(self) -> float | None:
+        """How far the last update moved the matrices of the blocks, as a share of their size."""
+        if not self.moved:
+            return None
+        changes, sizes = (torch.stack(sums).sum() for sums in zip(*self.moved, strict=True))
+        return float((changes / sizes).sqrt())
+
+    def state_dict(self) -> dict[str, Tensor]:
+        return dict(self.state)
+
+    @torch.no_grad()
+    def load_state_dict(self, state: dict[str, Tensor], updates: int) -> None:
+        self.updates = updates
+        for name, tensor in self.state.items():
+            tensor.copy_(state[name])
+
+
+def stochastic_round(values: Tensor, seed: int) -> Tensor:
+    """Round float32 to bfloat16, up or down with probability by distance: right on average.
+
+    bfloat16 is the upper half of a float32's bits. Adding a uniform number below one unit of the
+    upper half carries into it exactly as often as the lower half is large.
+    """
+    generator = torch.Generator(values.device).manual_seed(seed)
+    draws = torch.empty(-(-values.numel() // 4), dtype=torch.int64, device=values.device)
+    draws.random_(-(2**63), None, generator=generator)  # each is good for four numbers of 16 bits
+    noise = draws.view(torch.int16)[: values.numel()].view(values.shape).int() & 0xFFFF
+    bits = values.contiguous().view(torch.int32) + noise
+    return (bits & ~0xFFFF).view(torch.float32).to(torch.bfloat16)
+
+
+class NarrowGradients:
+    """Adds up the gradients of bfloat16 weights in float32, and rounds once, at the end.
+
+    Autograd would add each micro-batch to a bfloat16 `.grad`, whose numbers have 8 bits: what is
+    below 1/256 of the sum so far is lost, micro-batch after micro-batch.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self.parameters = [
+            parameter for parameter in model.parameters() if torch.finfo(parameter.dtype).bits < 32
+        ]
+        self.sums: dict[nn.Parameter, Tensor] = {}
+
+    @torch.no_grad()
+    def take(self) -> None:
+        """Before a backward pass: what `.grad` holds goes to the sums."""
+        for parameter in self.parameters:
+            if parameter.grad is None:
+                continue
+            if parameter in self.sums:
+                self.sums[parameter] += parameter.grad
+            else:
+                self.sums[parameter] = parameter.grad.float()
+            parameter.grad = None
+
+    @torch.no_grad()
+    def put_back(self) -> None:
+        """After the last one: `.grad` holds the whole sum, rounded once."""
+        for parameter, total in self.sums.items():
+            if parameter.grad is not None:
+                total += parameter.grad
+            parameter.grad = total.to(parameter.dtype)

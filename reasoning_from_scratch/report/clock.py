@@ -1,0 +1,56 @@
+"""Clock: where the time of a step goes."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class Clock:
+    """Collects named spans: `with clock("sampling"): ...`, then `clock.take()` at the end."""
+
+    def __init__(self) -> None:
+        self.spans: list[tuple[str, float, float]] = []  # name, start, end
+        self.others: list[tuple[str, float, float]] = []  # spans of another thread
+        self.started = time.perf_counter()
+
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.spans.append((name, start, time.perf_counter()))
+
+    def beside(self, name: str, start: float, end: float) -> None:
+        """What another thread did meanwhile: shown, but no part of this thread's time."""
+        self.others.append((name, start, end))
+
+    def seconds(self, name: str) -> float:
+        """Time spent so far in all spans of that name, without what ran inside them."""
+        own = [(start, end) for span, start, end in self.spans if span == name]
+        inside = [
+            end - start
+            for span, start, end in self.spans
+            if span != name and any(first <= start and end <= last for first, last in own)
+        ]
+        return sum(end - start for start, end in own) - sum(inside)
+
+    def take(self) -> tuple[dict[str, float], list[dict]]:
+        """Seconds per name with the total, and the spans as timing_spans.jsonl wants them."""
+        totals = {f"time/{name}": self.seconds(name) for name in {span[0] for span in self.spans}}
+        for name, start, end in self.others:
+            totals[f"time/{name}"] = totals.get(f"time/{name}", 0.0) + end - start
+        totals["time/total"] = time.perf_counter() - self.started
+        spans = self.spans + self.others
+        first = min((start for _, start, _ in spans), default=0.0)
+        rows = [
+            {
+                "name": name,
+                "duration": end - start,
+                "wall_start": start - first,
+                "wall_end": end - first,
+            }
+            for name, start, end in spans
+        ]
+        self.spans, self.others, self.started = [], [], time.perf_counter()
+        return totals, rows

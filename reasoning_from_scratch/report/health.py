@@ -1,0 +1,186 @@
+"""Alarms: a run that goes wrong says what was seen and what usually causes it.
+
+Each alarm is a pure function of the metrics lines so far, so a resumed run raises the same ones.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import fmean, median
+
+Rows = Sequence[dict]
+
+NO_SIGNAL_STEPS = 10
+WINDOW = 10  # steps that are averaged before a trend is called one
+COLLAPSED_ENTROPY = 0.01  # nats per token
+RISEN_ENTROPY = 3.0  # times the beginning, and
+HIGH_ENTROPY = 1.0  # nats per token
+CUT_OFF_SHARE = 0.3
+EVAL_FALL = 0.05
+SAMPLER_GAP = 1e-2  # mean square difference of log-probabilities, half
+SPIKE = 20.0  # times the median gradient norm
+STILL = 2e-6  # of a matrix' size; a thousand such steps are the last digit of a bfloat16
+
+
+@dataclass(frozen=True)
+class Alarm:
+    name: str
+    saw: str
+    cause: str
+
+    def __str__(self) -> str:
+        return f"ALARM {self.name}: {self.saw}. Usual cause: {self.cause}"
+
+
+def alarms(rows: Rows) -> list[Alarm]:
+    """The alarms that the last of these metrics lines sets off."""
+    found = (check(rows) for check in CHECKS)
+    return [alarm for alarm in found if alarm is not None]
+
+
+def new_alarms(rows: Rows) -> list[Alarm]:
+    """Those that the line before did not set off yet: each trouble is reported once."""
+    before = {alarm.name for alarm in alarms(rows[:-1])} if len(rows) > 1 else set()
+    return [alarm for alarm in alarms(rows) if alarm.name not in before]
+
+
+def no_signal(rows: Rows) -> Alarm | None:
+    last = rows[-NO_SIGNAL_STEPS:]
+    if len(last) < NO_SIGNAL_STEPS or any(r["env/all/by_group/frac_mixed"] > 0 for r in last):
+        return None
+    if fmean(row["env/all/by_group/frac_all_good"] for row in last) > 0.5:
+        cause = "the problems have become too easy; take harder ones, or stop here"
+    elif fmean(row["env/all/cutoff_share"] for row in last) > 0.5:
+        cause = (
+            "answers are cut off before they end; raise --max-new-tokens, or take shorter "
+            "problems where they fill the model's context"
+        )
+    else:
+        cause = "the problems are too hard for this model, or its answers are not in a \\boxed{}"
+    saw = f"no group had both better and worse answers for {NO_SIGNAL_STEPS} steps"
+    return Alarm("no_signal", saw, cause)
+
+
+def entropy_collapse(rows: Rows) -> Alarm | None:
+    now = windowed(rows, "optim/token_entropy")
+    if now is None or now > COLLAPSED_ENTROPY or windowed(rows, "env/all/correct", 0) > 0.8:
+        return None
+    saw = f"entropy has fallen to {now:.4f} nats per token while many answers are wrong"
+    return Alarm(
+        "entropy_collapse",
+        saw,
+        "lr is too high, or clip-high too low; every rollout of a group now says the same",
+    )
+
+
+def entropy_rise(rows: Rows) -> Alarm | None:
+    now = windowed(rows, "optim/token_entropy")
+    start = windowed(rows[:WINDOW], "optim/token_entropy")
+    if now is None or start is None or now < max(HIGH_ENTROPY, RISEN_ENTROPY * start):
+        return None
+    saw = f"entropy has risen from {start:.2f} to {now:.2f} nats per token"
+    return Alarm(
+        "entropy_rise",
+        saw,
+        "lr is too high, or many updates per rollout; the text "
+        "dissolves into noise: go back to the best save with a lower lr",
+    )
+
+
+def length_limit(rows: Rows) -> Alarm | None:
+    now = windowed(rows, "env/all/cutoff_share")
+    if now is None or now < CUT_OFF_SHARE:
+        return None
+    saw = f"{now:.0%} of answers run into the length limit"
+    return Alarm(
+        "length_limit",
+        saw,
+        "--max-new-tokens is too small, or the model rambles because nothing rewards an end",
+    )
+
+
+def reward_without_accuracy(rows: Rows) -> Alarm | None:
+    """Reward rises while held-out accuracy falls: the reward is being gamed or memorized."""
+    names = ("eval_acc", "env/all/reward/total")  # a reward that was no number is null
+    measured = [row for row in rows if None not in map(row.get, names)]
+    if len(measured) < 2 or measured[-1] is not rows[-1]:
+        return None
+    best = max(measured, key=lambda row: row["eval_acc"])
+    gained = rows[-1]["env/all/reward/total"] - best["env/all/reward/total"]
+    fallen = best["eval_acc"] - rows[-1]["eval_acc"]
+    if fallen < EVAL_FALL or gained <= 0:
+        return None
+    saw = (
+        f"since step {best['step']} reward rose by {gained:.2f}, but held-out accuracy fell "
+        f"by {fallen:.2f}"
+    )
+    return Alarm(
+        "reward_without_accuracy",
+        saw,
+        "a reward that can be had without being right, "
+        "or too many passes over few problems; the best checkpoint is kept",
+    )
+
+
+def sampler_gap(rows: Rows) -> Alarm | None:
+    gap = rows[-1].get("optim/kl_sample_train_v2")
+    lag = rows[-1].get("training_client/step", 0) - rows[-1].get("sampling_client/step_min", 0)
+    if gap is None or gap < SAMPLER_GAP or lag:
+        return None
+    saw = f"sampler and trainer disagree on log-probabilities (v2 = {gap:.4f})"
+    return Alarm(
+        "sampler_gap",
+        saw,
+        "top-p or another temperature without --keep-sampling-mask, "
+        "or a number format that is too coarse",
+    )
+
+
+def gradient_spike(rows: Rows) -> Alarm | None:
+    norms = [row["optim/grad_norm"] for row in rows[-51:] if row.get("optim/grad_norm")]
+    if len(norms) <= WINDOW or not rows[-1].get("optim/grad_norm"):
+        return None
+    usual = median(norms[:-1])
+    if norms[-1] < SPIKE * usual:
+        return None
+    saw = f"gradient norm {norms[-1]:.3g}, usually {usual:.3g}"
+    return Alarm(
+        "gradient_spike",
+        saw,
+        "a rollout with very unlikely tokens; harmless once and "
+        "clipped, but if it repeats lower lr or clip-high",
+    )
+
+
+def hardly_moves(rows: Rows) -> Alarm | None:
+    ratios = [
+        row["optim/update_ratio"] for row in rows if row.get("optim/update_ratio") is not None
+    ]
+    rates = [row.get("optim/lr", 0.0) for row in rows[-2:]]
+    # While the rate still rises it is small; where it ends at zero, earlier steps were larger.
+    if len(ratios) < WINDOW or max(ratios) >= STILL or rates[-1] > rates[0]:
+        return None
+    saw = f"the weights hardly move: no update was above {max(ratios):.1g} of their size"
+    return Alarm(
+        "hardly_moves",
+        saw,
+        "lr is too low for this optimizer (with muon, the matrices' "
+        "rate is --lr times --matrix-lr)",
+    )
+
+
+def windowed(rows: Rows, name: str, missing: float | None = None) -> float | None:
+    """Mean of the last steps; `missing` before there are enough of them."""
+    values = [row[name] for row in rows[-WINDOW:] if row.get(name) is not None]
+    return fmean(values) if len(values) == WINDOW else missing
+
+
+CHECKS: tuple[Callable[[Rows], Alarm | None], ...] = (
+    no_signal,
+    entropy_collapse,
+    entropy_rise,
+    length_limit,
+    reward_without_accuracy,
+    sampler_gap,
+    gradient_spike,
+    hardly_moves,
+)

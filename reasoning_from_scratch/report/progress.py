@@ -1,0 +1,101 @@
+"""Progress for people: a bar in a terminal or notebook, else one line per step."""
+
+import logging
+import os
+import sys
+import time
+
+from tqdm.auto import tqdm
+
+from reasoning_from_scratch.files.counters import interactive
+from reasoning_from_scratch.run.folder import log
+from reasoning_from_scratch.text import visible
+
+# Short, so that the numbers to watch fit into 80 columns.
+BAR = "{n_fmt}/{total_fmt} {bar:6} {remaining} left{postfix}"
+
+
+class ConsoleHandler(logging.Handler):
+    """Shows log messages above a running progress bar instead of through it."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            # A message may quote what a model or a data set says.
+            tqdm.write(visible(record.getMessage()), file=sys.stderr)
+        except OSError:
+            mute_console()
+
+
+def mute_console() -> None:
+    """The terminal is closed, or `| head` has seen enough: the run goes on, logs.log has all."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            os.dup2(nowhere, stream.fileno())
+        except (OSError, ValueError, AttributeError):
+            pass  # not a file: a notebook's, or a test's
+    os.close(nowhere)
+
+
+def show_log() -> None:
+    """Log messages go to the console as well, once."""
+    if not any(isinstance(handler, ConsoleHandler) for handler in log.handlers):
+        log.addHandler(ConsoleHandler())
+    log.setLevel(logging.INFO)
+    log.propagate = False
+
+
+class Progress:
+    """The state of a run at a glance: reward, accuracy, answer length, time left."""
+
+    def __init__(self, total: int, first: int = 0, name: str = "train", quiet: bool = False):
+        self.total, self.first = total, first
+        self.quiet = quiet
+        self.started = time.monotonic()
+        self.bar = None
+        if interactive() and not quiet:
+            self.bar = tqdm(total=total, initial=first, desc=name, unit="step", bar_format=BAR)
+
+    def show(self, row: dict) -> None:
+        if self.quiet:
+            return
+        try:
+            self.write(row)
+        except OSError:
+            mute_console()
+
+    def write(self, row: dict) -> None:
+        if self.bar is not None:
+            self.bar.set_postfix_str(summary(row), refresh=False)
+            self.bar.update(1)
+            return
+        done = row["step"] + 1
+        left = (time.monotonic() - self.started) / (done - self.first) * (self.total - done)
+        print(f"step {done}/{self.total}  {summary(row)}  left {clock_time(left)}", flush=True)
+
+    def close(self) -> None:
+        if self.bar is not None:
+            self.bar.close()
+
+
+def summary(row: dict) -> str:
+    """One line of the numbers to watch. The loss is not among them: it says little in RL."""
+    reward, correct = row["env/all/reward/total"], row.get("env/all/correct")
+    words = {
+        "reward": reward,
+        "correct": None if correct == reward else correct,  # where that is all that is paid
+        "tokens": row["env/all/ac_tokens_per_turn"],
+        "live": row["env/all/by_group/frac_mixed"],
+        "eval": row.get("eval_acc"),
+    }
+    shown = {name: value for name, value in words.items() if value is not None}
+    return "  ".join(
+        f"{name} {value:.0f}" if name == "tokens" else f"{name} {value:.2f}"
+        for name, value in shown.items()
+    )
+
+
+def clock_time(seconds: float) -> str:
+    minutes, seconds = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"

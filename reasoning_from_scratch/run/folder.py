@@ -1,0 +1,354 @@
+"""The run folder: config.json, metrics.jsonl, metrics.csv, logs.log, code.diff, timing spans."""
+
+import csv
+import io
+import json
+import logging
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from reasoning_from_scratch.config import TrainConfig, from_json, to_json
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.files.disk import sweep, write_whole
+from reasoning_from_scratch.report.metrics import CSV_COLUMNS, csv_row
+from reasoning_from_scratch.rollouts import Group
+from reasoning_from_scratch.run.lock import FolderLock
+from reasoning_from_scratch.run.provenance import code_diff, versions
+from reasoning_from_scratch.text import (
+    append,
+    as_lines,
+    counted,
+    finite,
+    json_line,
+    read_values,
+    scan_lines,
+    visible,
+)
+
+log = logging.getLogger("reasoning_from_scratch")
+
+# A folder with one of these has a run in it. They are deleted last, config.json after all others.
+TRACES = ("metrics.jsonl", "checkpoints.jsonl", "config.json")
+# What else a run writes: --overwrite deletes this and nothing more.
+WRITTEN = (
+    "metrics.csv",
+    "logs.log",
+    "code.diff",
+    "timing_spans.jsonl",
+    "probes.jsonl",
+    "report.html",
+    "train_iteration_*",
+    "eval_*_iteration_*",
+    "iteration_*",
+    "checkpoints",
+    "curves.png",
+    "nonfinite_step_*",
+    "wandb_id",
+    "adapter",
+)
+# What alarms and progress read in every metrics line; one without it was damaged.
+NEEDED = {
+    "step",
+    "env/all/reward/total",
+    "env/all/ac_tokens_per_turn",
+    "env/all/cutoff_share",
+    "env/all/by_group/frac_mixed",
+    "env/all/by_group/frac_all_good",
+    "optim/nonfinite",
+}
+# Pages and rollouts of a step, and the folder in which they have a second name.
+OF_A_STEP = re.compile(
+    r"(train|eval_.+)_iteration_(\d{6,})\D.*|(iteration|nonfinite_step)_(\d{6,})(\.jsonl)?"
+)
+# What differs between a run and the same run somewhere else, or resumed.
+PLACES = ("log_path", "resume", "overwrite")
+
+
+class RunFolder:
+    """The files that a run writes, except its checkpoints and reports."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.rows: list[dict] = []  # the metrics lines so far
+        self.total_steps = 0
+        self.lock = FolderLock(self.path)
+
+    # -- start
+
+    def refuse_used(
+        self,
+        overwrite: bool = False,
+        advice: str = "choose another --log-path, or delete that run with --overwrite",
+    ) -> None:
+        """A folder that has a run in it is an error, unless the run may be deleted."""
+        if self.used() and not overwrite:
+            raise UserError(
+                f"{self.path} already holds a run; continue it with rfs train --resume "
+                f"{self.path}, {advice}"
+            )
+
+    def reserve(self) -> None:
+        """Keep other processes out while the run is loaded, which changes nothing here yet."""
+        close_logs()
+        log.addHandler(EarlyLog())
+        log.setLevel(logging.INFO)
+        if self.path.is_dir():
+            with plainly(self.path):
+                self.lock.take()
+
+    def used(self) -> bool:
+        return any(map(self.has, TRACES))
+
+    def has(self, name: str) -> bool:
+        return (self.path / name).exists()
+
+    def create(self, config: TrainConfig, start: dict | None = None) -> None:
+        """The files of a fresh run. `start`: what is known of the weights that it begins with."""
+        with plainly(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+            self.lock.take()
+            self.refuse_used(config.overwrite)
+            if self.used():
+                self.clear()
+            sweep(self.path)
+            self.open_log()
+            write_whole(self.path / "code.diff", code_diff())
+            self.write_config(to_json(config) | {"start": start or {}, "versions": versions()})
+            self.rewind(0, config.steps)
+
+    def reopen(self) -> None:
+        """A run goes on here: nobody else writes it, and what a dead process left half is gone."""
+        self.lock.take()
+        sweep(self.path)
+        self.open_log()
+
+    def close(self) -> None:
+        close_logs()
+        self.lock.free()
+
+    def clear(self) -> None:
+        """Delete what a run writes, and nothing else that may lie in the folder."""
+        for pattern in (*WRITTEN, *TRACES):
+            for path in self.path.glob(pattern):
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+    def open_log(self) -> None:
+        """Send what is logged to logs.log too, beginning with the command, then what was said
+        while the run was loaded."""
+        early = [
+            record
+            for handler in log.handlers
+            if isinstance(handler, EarlyLog)
+            for record in handler.records
+        ]
+        close_logs()
+        handler = LogFile(self.path / "logs.log", encoding="utf-8")
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+        log.addHandler(handler)
+        log.setLevel(logging.INFO)
+        command = " ".join([Path(sys.argv[0]).name, *sys.argv[1:]])
+        record = logging.LogRecord(log.name, logging.INFO, "", 0, command, None, None)
+        for said in [record, *early]:
+            handler.handle(said)
+
+    # -- the configuration
+
+    def write_config(self, values: dict) -> None:
+        write_whole(self.path / "config.json", json.dumps(values, indent=2) + "\n")
+
+    def read_config(self) -> TrainConfig:
+        """The configuration as last resumed: the first one with all later changes applied."""
+        return from_json(self.config_values(), self.path / "config.json")
+
+    def read_configs(self) -> list[TrainConfig]:
+        """The first configuration, then that of each resumption: all that steps were made with."""
+        values, found = self.first_values(), []
+        for change in [{}, *(entry["changed"] for entry in values.get("resumed", []))]:
+            values |= change
+            found.append(from_json(values, self.path / "config.json"))
+        return found
+
+    def config_values(self) -> dict:
+        values = self.first_values()
+        for change in values.get("resumed", []):
+            values |= change["changed"]
+        return values
+
+    def first_values(self) -> dict:
+        path = self.path / "config.json"
+        values = read_values(path)
+        if "steps" not in values:
+            saves = sorted(self.path.glob("checkpoints/*/trainer_state.json"), reverse=True)
+            found = (read_values(save).get("config") for save in saves)
+            values = next((config for config in found if config), {})
+            if not values:
+                raise UserError(
+                    f"{path} is damaged: it is not JSON"
+                    if path.is_file()
+                    else f"{self.path} has no config.json, so there is no run to resume in it"
+                )
+            log.warning("config.json is damaged or missing; the newest save has a copy of it")
+        return values
+
+    def note_resume(self, config: TrainConfig, step: int) -> None:
+        """Keep the first configuration; append what this resumption changes."""
+        after, changed = to_json(config), self.changes(config)
+        values = read_values(self.path / "config.json") or self.config_values()
+        unknown = sorted(set(values) - set(after) - {"start", "versions", "resumed"})
+        if unknown:
+            log.warning("config.json: this version knows no %s; left out", ", ".join(unknown))
+        values.setdefault("resumed", []).append(
+            {"step": step, "changed": changed, "versions": versions()}
+        )
+        self.write_config(values)
+
+    def changes(self, config: TrainConfig) -> dict:
+        """What is other in `config` than the run has had so far."""
+        before, after = to_json(self.read_config()), to_json(config)
+        return {key: after[key] for key in after if after[key] != before[key]}
+
+    def start_record(self) -> dict:
+        """What was noted of the weights with which the run began."""
+        return read_values(self.path / "config.json").get("start", {})
+
+    # -- metrics
+
+    def rewind(self, step: int, total_steps: int) -> None:
+        """Drop lines and pages of `step` and later, which will be run again, and torn lines."""
+        self.total_steps = total_steps
+        rows = steps_before(self.path / "metrics.jsonl", step, NEEDED)
+        share = {row["step"]: (row["step"] + 1) / total_steps for row in rows}
+        self.rows = [row | {"progress/done_frac": share[row["step"]]} for row in rows]
+        lost = sorted(set(range(step)) - {row["step"] for row in self.rows})
+        if lost:
+            log.warning(
+                "metrics.jsonl: the lines of steps %s are lost, the saved weights are not",
+                spelled(lost),
+            )
+        # The weights after `step` steps are asked the probe problems again where the run goes on.
+        probed = step + 1 if step == total_steps else step
+        for name, end in (("timing_spans.jsonl", step), ("probes.jsonl", probed)):
+            self.replace(name, as_lines(steps_before(self.path / name, end, {"step"})))
+        self.write_rows()
+        self.forget_pages(step)
+
+    def write_rows(self) -> None:
+        """metrics.jsonl and metrics.csv anew, from the lines so far."""
+        table = [list(CSV_COLUMNS), *(csv_row(row, self.total_steps) for row in self.rows)]
+        self.replace("metrics.jsonl", as_lines(self.rows))
+        self.replace("metrics.csv", as_csv(table))
+
+    def replace(self, name: str, text: str) -> None:
+        """A file that says this already is left alone."""
+        path = self.path / name
+        if not path.is_file() or path.read_bytes() != text.encode():
+            write_whole(path, text)
+
+    def forget_pages(self, step: int) -> None:
+        """Those of steps that will be run again. An evaluation comes before its step: that of
+        the weights from which the run goes on stays."""
+        for path in [*self.path.glob("*_*"), *self.path.glob(f"iteration_{step:06d}/train*")]:
+            found = OF_A_STEP.fullmatch(path.name)
+            number = int(found[2] or found[4]) if found else -1
+            again = step + 1 if found and found[0].startswith(("eval_", "iteration_")) else step
+            if path.parent != self.path or (found and number >= again):
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+    def sync(self) -> None:
+        """Make the lines so far durable: a save must not outlive the metrics of its steps."""
+        self.lock.check()
+        for name in ("metrics.jsonl", "metrics.csv", "timing_spans.jsonl"):
+            with open(self.path / name, "rb") as file:
+                os.fsync(file.fileno())
+
+    def write_metrics(self, row: dict, spans: list[dict]) -> None:
+        """Append one step to metrics.jsonl, metrics.csv and timing_spans.jsonl."""
+        self.lock.check()
+        clean, bad = finite(row)
+        if bad:
+            log.info("step %s: not finite, written as null: %s", row["step"], ", ".join(bad))
+        self.rows.append(clean)
+        append(self.path / "metrics.jsonl", as_lines([clean]))
+        append(self.path / "metrics.csv", as_csv([csv_row(clean, self.total_steps)]))
+        timing = {"step": row["step"], "spans": spans}
+        append(self.path / "timing_spans.jsonl", as_lines([timing]))
+
+    def write_for_repro(self, step: int, groups: Sequence[Group]) -> Path:
+        """The rollouts whose loss or gradient was not finite, to look at and to run again."""
+        path = self.path / f"nonfinite_step_{step:06d}.jsonl"
+        names = ("prompt_ids", "response_ids", "logprobs", "advantage", "reward", "text")
+        rollouts = [rollout for group in groups for rollout in group.rollouts]
+        lines = [json_line({n: getattr(r, n) for n in names}) for r in rollouts]  # NaN as null
+        path.write_text("".join(line + "\n" for line in lines))
+        return path
+
+
+def as_csv(rows: list[list[str]]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()
+
+
+def steps_before(path: Path, step: float, needed: set[str]) -> list[dict]:
+    """One line per step, in order; of a step that was written twice, the later one."""
+    rows, bad = scan_lines(path)
+    whole = [row for row in rows if needed <= set(row) and isinstance(row["step"], int)]
+    if bad or len(whole) < len(rows):
+        lost = counted(len(bad) + len(rows) - len(whole), "torn or damaged line")
+        log.warning("%s: %s left out", path.name, lost)
+    latest = {row["step"]: row for row in whole if row["step"] < step}
+    return [latest[number] for number in sorted(latest)]
+
+
+def spelled(steps: list[int]) -> str:
+    return str(steps[0]) if len(steps) == 1 else f"{steps[0]} to {steps[-1]} ({len(steps)} lines)"
+
+
+class EarlyLog(logging.Handler):
+    """What is said before there is a run to write it into; forgotten if there never is one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.records: list[logging.LogRecord] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.records.append(record)
+
+
+class LogFile(logging.FileHandler):
+    """A message that cannot be written, on a full disk, is lost without a traceback.
+
+    A message may quote what a model or a data set says: `cat logs.log` must show it, not obey it.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        return visible(super().format(record))
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        pass
+
+    def close(self) -> None:
+        with suppress(OSError):  # it writes what was left over
+            super().close()
+
+
+@contextmanager
+def plainly(path: Path) -> Iterator[None]:
+    """What the operating system refuses becomes one line."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"cannot write to {path}: {error.strerror or error}") from error
+
+
+def close_logs() -> None:
+    """A process may write several runs one after another; each has a log of its own."""
+    for handler in list(log.handlers):
+        if isinstance(handler, logging.FileHandler | EarlyLog):
+            handler.close()
+            log.removeHandler(handler)

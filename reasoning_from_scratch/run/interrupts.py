@@ -1,0 +1,104 @@
+"""Ctrl-C, a batch system's SIGTERM, a closed terminal: the run saves first, then ends."""
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from reasoning_from_scratch.report.progress import mute_console
+
+
+class Interrupts:
+    """While entered, these signals raise KeyboardInterrupt, but never inside a `held()` block.
+
+    Sampling, evaluation and the gradient change nothing and may end anywhere: their step is run
+    again. From the first change of the weights to the writing of the metrics, a step ends first.
+
+    A second Ctrl-C ends the process at once. SIGTERM and SIGHUP end it when all is saved, with
+    the exit code by which a shell tells them, 128 + the signal's number; their repetitions
+    change nothing, because batch systems and process groups deliver them twice.
+
+    Where several ranks train `together`, none may leave the others waiting for it: a signal only
+    raises inside of `open()`, and how the run goes on is agreed there.
+    """
+
+    def __init__(self, together: bool = False, quiet: bool = False) -> None:
+        self.received = 0  # the number of the signal
+        self.together, self.quiet = together, quiet
+        self.holding = False
+        self.may_raise: Callable[[], bool] = lambda: not together
+        self.previous: dict[int, object] = {}
+
+    def __enter__(self) -> "Interrupts":
+        if threading.current_thread() is threading.main_thread():
+            for number in listened():
+                self.previous[number] = signal.signal(number, self.on_signal)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for number, handler in self.previous.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+        if self.received not in (0, signal.SIGINT):
+            raise SystemExit(128 + self.received)
+
+    def on_signal(self, number: int, *_: object) -> None:
+        first, self.received = not self.received, number
+        if not first:
+            if number == signal.SIGINT:
+                tell("Stopped at once. What was saved before is whole.")
+                os._exit(130)
+            return
+        if number not in (signal.SIGINT, signal.SIGTERM):
+            mute_console()  # closed with its terminal: every further word would be an error
+        elif number == signal.SIGINT and not self.quiet:
+            tell("Stopping; the work so far is saved first. Ctrl-C again: at once.")
+        elif not self.together:  # torchrun also sends it when a rank died: nothing to save then
+            tell("Asked to end (SIGTERM); the work so far is saved first.")
+        if self.may_raise():
+            raise KeyboardInterrupt
+
+    @contextmanager
+    def held(self, unchanged: Callable[[], bool] = lambda: False) -> Iterator[None]:
+        """`unchanged` says that the step has not touched the weights yet."""
+        self.holding = True
+        with self.raising(lambda: unchanged() and not self.together):
+            try:
+                yield
+            finally:
+                self.holding = False
+        if self.received and not self.together:
+            raise KeyboardInterrupt
+
+    @contextmanager
+    def open(self) -> Iterator[None]:
+        """Around a rank's own work, which may end anywhere but inside of `held()`."""
+        with self.raising(lambda: not self.holding):
+            if self.received and not self.holding:
+                raise KeyboardInterrupt
+            yield
+
+    @contextmanager
+    def raising(self, when: Callable[[], bool]) -> Iterator[None]:
+        before, self.may_raise = self.may_raise, when
+        try:
+            yield
+        finally:
+            self.may_raise = before
+
+
+def listened() -> list[int]:
+    """SIGHUP is left alone where `nohup` has switched it off, and where there is none (Windows)."""
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    hangup = getattr(signal, "SIGHUP", None)
+    if hangup is not None and signal.getsignal(hangup) != signal.SIG_IGN:
+        numbers.append(hangup)
+    return numbers
+
+
+def tell(words: str) -> None:
+    """Straight to the terminal: a signal may come in the middle of a print."""
+    try:
+        os.write(2, f"\n{words}\n".encode())
+    except OSError:
+        mute_console()

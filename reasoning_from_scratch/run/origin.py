@@ -1,0 +1,165 @@
+"""With which weights a run begins, and how it finds the very same again when it is resumed.
+
+The folder or run that they came from may be trained on, moved or deleted by then. So a run notes
+its source by its whole path, and of a run the very save. Unless it is one of the published models,
+the run keeps the weights themselves as its first save, checkpoints/000000. LoRA and a KL penalty
+need them to the bit: for these the CRC of all weights is noted too, and compared.
+"""
+
+import zlib
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from reasoning_from_scratch.config import TrainConfig, replaced
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.files.saved_models import which_weights
+from reasoning_from_scratch.files.weights import MODEL_NAMES
+from reasoning_from_scratch.run.checkpoints import Checkpoints, load_trainer_state
+from reasoning_from_scratch.run.folder import RunFolder, log
+
+
+@dataclass
+class Start:
+    """With which weights a run begins, and at which save it goes on."""
+
+    model: str | None  # None: a model that was given, as an object
+    weights: str | None = None  # other weights for that model
+    step: int = 0
+    updates: int = 0
+    save: Path | None = None
+    record: dict = field(default_factory=dict)  # what config.json notes of those weights
+
+    @property
+    def weights_may_go(self) -> bool:
+        """Only names stand for the same weights for ever. Other weights the run keeps itself."""
+        return self.weights is not None or self.model not in (None, *MODEL_NAMES)
+
+
+def found_start(
+    config: TrainConfig, folder: RunFolder, checkpoints: Checkpoints, given: bool
+) -> Start:
+    """Rank 0 looks at what there is."""
+    start = Start(None if given else config.model, config.load_checkpoint_path)
+    if not config.resume:
+        start.record = {"given": True} if given else {}
+        refuse_own_source(start, folder)
+        return start
+    refuse_changes(config, folder)
+    line = checkpoints.newest_whole()
+    start.record = folder.start_record()
+    if line is not None:
+        place = checkpoints.place(line)
+        updates = load_trainer_state(place)[1]["updates"]
+        start = replace(start, step=line["batch"], updates=updates, save=place)
+    if start.step > config.steps:
+        raise UserError(
+            f"{config.resume} has run {start.step} steps, more than --steps {config.steps}: give a "
+            f"larger number, or train from one of its saves in another folder: "
+            f"--load-checkpoint-path {checkpoints.folder}/NNNNNN --log-path FOLDER"
+        )
+    kept = checkpoints.beginning() if start.weights_may_go else None
+    if kept:
+        return replace(start, model=start.model and str(kept), weights=str(kept))
+    gone = missing_source(start)
+    if gone is None:
+        return start
+    if start.save is None or needs_beginning(config):
+        raise UserError(
+            f"{config.resume} began with {gone}, and these weights are gone: put them "
+            "back, or begin anew with --overwrite"
+        )
+    return replace(start, model=start.model and str(start.save), weights=None)
+
+
+def missing_source(start: Start) -> str | None:
+    """What a run began with, if it is not there any more."""
+    if start.model and start.record.get("given"):
+        return "a model that Python gave it"
+    paths = [path for path in (start.model, start.weights) if path and path not in MODEL_NAMES]
+    return next((path for path in paths if not Path(path).exists()), None)
+
+
+def needs_beginning(config: TrainConfig) -> bool:
+    """LoRA adds to the weights of the beginning, and the KL penalty compares with them."""
+    return bool(config.lora_rank) or config.kl != "none"
+
+
+# A resumed run keeps these: they are what its saves are made of.
+KEPT = (
+    "model",
+    "load_checkpoint_path",
+    "lora_rank",
+    "lora_alpha",
+    "optimizer",
+    "low_precision_updates",
+)
+
+
+def refuse_changes(config: TrainConfig, folder: RunFolder) -> None:
+    for name, value in folder.changes(config).items():
+        if name in KEPT:
+            words = "--" + name.replace("_", "-")
+            raise UserError(
+                f"{folder.path} cannot go on with another {words}, {value}: leave it out, or begin "
+                f"a run with its weights: --load-checkpoint-path {folder.path} --log-path FOLDER"
+            )
+
+
+def refuse_own_source(start: Start, folder: RunFolder) -> None:
+    """Were the new run to end early, the weights would be lost with the run they are in."""
+    for source in filter(None, (start.model, start.weights)):
+        path = Path(source).resolve()
+        if folder.used() and folder.path.resolve() in (path, *path.parents):
+            raise UserError(
+                f"{source} is in {folder.path}, which --overwrite would delete: choose "
+                "another --log-path"
+            )
+
+
+def weights_record(config: TrainConfig, start: Start, model: nn.Module) -> dict:
+    """What config.json notes of the weights that a run begins with. Resumed, they are compared."""
+    found = {"dtype": str(next(model.parameters()).dtype).removeprefix("torch.")}
+    again = needs_beginning(config) or not start.step  # nothing but these weights will do
+    if again and (needs_beginning(config) or start.weights_may_go):
+        found["mark"] = weights_mark(model)
+    if not config.resume:
+        return found
+    before = found | start.record
+    if before["dtype"] != found["dtype"]:
+        raise UserError(
+            f"{config.resume} is trained in {before['dtype']} and cannot go on in "
+            f"{found['dtype']}: leave out --dtype"
+        )
+    if "mark" in found and before["mark"] != found["mark"]:
+        here = start.model or "the model that is given"
+        raise UserError(
+            f"{config.resume} began with other weights than those of {here}, and cannot go on "
+            "without them: put them back, or begin anew with --overwrite"
+        )
+    return found
+
+
+def weights_mark(model: nn.Module) -> list[int]:
+    """[number of weights, CRC-32 of their bytes]."""
+    count = crc = 0
+    for tensor in model.state_dict().values():
+        count += tensor.numel()
+        crc = zlib.crc32(tensor.detach().cpu().contiguous().view(torch.uint8).numpy(), crc)
+    return [count, crc]
+
+
+def with_whole_paths(config: TrainConfig, given: bool) -> TrainConfig:
+    """A run may be resumed from another folder, and its source may have saved more by then: what
+    it begins with is written down from the root, and of a run it names the very save."""
+    changes = {}
+    if config.model not in MODEL_NAMES and not given:
+        changes["model"] = which_weights(config.model, log.info)
+    if config.load_checkpoint_path:
+        changes["load_checkpoint_path"] = which_weights(config.load_checkpoint_path, log.info)
+    if config.data_path:
+        changes["data_path"] = config.data_path
+    whole = {name: str(Path(path).expanduser().resolve()) for name, path in changes.items()}
+    return replaced(config, **whole)

@@ -1,0 +1,172 @@
+"""Your own task: problems and a verifier from a Python file, and what keeps a run safe from it.
+
+    rfs train --problems my_task.py:problems --reward my_task.py:reward
+
+A verifier that raises, answers something else than a number or takes too long pays 0 for that
+answer, and the run goes on: the step says how often that happened, with one example. If it fails
+on all answers for some steps, the run stops. The file itself is your program: nothing keeps it
+from what a program may do.
+"""
+
+import importlib.util
+import signal
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from pathlib import Path
+
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.text import one_line, visible
+
+REWARD_SECONDS = 5.0  # for one call of a verifier
+LARGEST_REWARD = 1e18  # the square of a larger one is no number in float32
+SHOWN = 300  # characters of a problem or answer in the report of a failure
+
+
+def is_own(name: str | None) -> bool:
+    """Whether a name is FILE.py:FUNCTION."""
+    return bool(name) and ".py:" in name
+
+
+@lru_cache(maxsize=16)
+def own_function(name: str) -> Callable:
+    """The function that FILE.py:FUNCTION names."""
+    path, _, function = name.rpartition(":")
+    if not is_own(name) or not function:
+        raise UserError(f"{name!r} is not FILE.py:FUNCTION, as in my_task.py:reward")
+    if not Path(path).is_file():
+        raise UserError(f"there is no file {path}; give its path, as in ch07/my_task.py:{function}")
+    found = getattr(run_file(path), function, None)
+    if not callable(found):
+        raise UserError(f"{path} defines no function {function!r}")
+    return found
+
+
+@lru_cache(maxsize=16)
+def run_file(path: str):
+    """The module in a file; one line that says where it fails."""
+    spec = importlib.util.spec_from_file_location(f"own_{Path(path).stem}", path)
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise UserError(f"{path} does not run: {type(error).__name__}: {error}") from error
+    return module
+
+
+class TooSlow(BaseException):
+    """Not an Exception: a verifier's own `except Exception` must not catch its time limit."""
+
+
+class Verifier:
+    """reward(text, problem) of the reader, called so that nothing it does ends the run."""
+
+    def __init__(self, function: Callable, seconds: float = REWARD_SECONDS) -> None:
+        self.function, self.seconds = function, seconds
+        self.name = f"{function.__module__}.{function.__qualname__}"
+
+    def __call__(self, text: str, problem) -> tuple[float, str]:
+        """The reward, and how the verifier failed: "" if it did not, else the reward is 0."""
+        try:
+            value = with_limit(self.seconds, self.function, text, problem)
+        except TooSlow:
+            return 0.0, f"took longer than {self.seconds:g} s"
+        except (Exception, SystemExit) as error:
+            return 0.0, f"raised {type(error).__name__}: {error}"
+        if is_number(value):
+            return float(value), ""
+        return 0.0, f"returned no finite number: {value!r:.80}"
+
+    def value(self, text: str, problem) -> float:
+        """The reward alone."""
+        return self(text, problem)[0]
+
+
+def own_verifier(name: str) -> Verifier:
+    """The verifier that --reward names."""
+    return Verifier(own_function(name))
+
+
+def failure_kind(failure: str) -> str:
+    """Failures of one kind differ in what stands after the colon: "raised KeyError: ..."."""
+    return failure.partition(":")[0]
+
+
+def failure_reports(rollouts: Sequence, told: set[str]) -> list[str]:
+    """A sentence for each kind of failure that is not `told` yet: how often, and one example."""
+    failed = [rollout for rollout in rollouts if rollout.failure]
+    reports = []
+    for kind, count in Counter(failure_kind(rollout.failure) for rollout in failed).items():
+        if kind in told:
+            continue
+        told.add(kind)
+        one = next(rollout for rollout in failed if failure_kind(rollout.failure) == kind)
+        reports.append(
+            f"the reward function failed on {count} of {len(rollouts)} answers, which get 0. It "
+            f"{one_line(one.failure, SHOWN)}. Problem {one_line(one.problem.id, SHOWN)}: "
+            f"{shown(one.problem.problem)} Answer: {shown(one.text)} "
+            "From now on such failures are only counted (env/all/reward_failed)"
+        )
+    return reports
+
+
+def shown(text: str) -> str:
+    cut = f"... ({len(text):,} characters)" if len(text) > SHOWN else ""
+    return repr(visible(text[:SHOWN])) + cut
+
+
+def is_number(value: object) -> bool:
+    """True and False are rewards too; so are the numbers of numpy and torch."""
+    if isinstance(value, str | bytes):
+        return False
+    try:
+        return abs(float(value)) <= LARGEST_REWARD
+    except (TypeError, ValueError, OverflowError, RuntimeError):
+        return False
+
+
+def with_limit(seconds: float, function: Callable, *arguments):
+    """Call the function; TooSlow after `seconds`.
+
+    A timer signal stops Python code, and C code that looks for signals (regular expressions,
+    arithmetic with huge integers). It cannot stop C code that never looks. On Windows and
+    outside of the main thread there are no timer signals.
+    """
+    here = threading.current_thread() is threading.main_thread()
+    if not (here and hasattr(signal, "setitimer")):
+        return with_patience(seconds, function, *arguments)
+    previous = signal.signal(signal.SIGALRM, stop)
+    # Again and again: a bare `except:` in the function may swallow the first one.
+    signal.setitimer(signal.ITIMER_REAL, seconds, seconds)
+    try:
+        return function(*arguments)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
+
+
+def with_patience(seconds: float, function: Callable, *arguments):
+    """The same without a signal: a call that takes too long goes on in a thread that is left
+    behind, since nothing ends a thread from outside. It costs time, but nobody waits for it."""
+    ended = []
+
+    def call() -> None:
+        try:
+            ended.append((function(*arguments), None))
+        except BaseException as error:  # raised below, where the caller can see it
+            ended.append((None, error))
+
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if not ended:
+        raise TooSlow
+    value, error = ended[0]
+    if error is not None:
+        raise error
+    return value
+
+
+def stop(*_: object) -> None:
+    raise TooSlow

@@ -1,0 +1,302 @@
+"""`rfs preflight`: can reinforcement learning work with this model on these problems?
+
+It learns from groups in which some rollouts are right and some are wrong. So: sample a few
+groups, look at them, and say in words what stands in the way, before hours are spent.
+"""
+
+import math
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Literal
+
+import torch
+
+from reasoning_from_scratch.config import preset
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.evaluation.evaluate import EvalResult, evaluate, open_model
+from reasoning_from_scratch.logprobs import token_logprobs
+from reasoning_from_scratch.problems import Problem, load_problems
+from reasoning_from_scratch.prompts import problem_prompt
+from reasoning_from_scratch.run.own_task import SHOWN, Verifier, own_verifier
+from reasoning_from_scratch.run.problem_checks import usable_problems
+from reasoning_from_scratch.text import counted, one_line, visible
+
+GIB = 2**30
+
+
+@dataclass
+class Preflight:
+    """What some groups of rollouts looked like, and the verdict in words."""
+
+    problems: int
+    rollouts: int  # per problem
+    pass_at_1: float
+    pass_at_g: float
+    cutoff_share: float
+    parse_rate: float
+    live_share: float  # groups with right and wrong rollouts
+    mean_length: float
+    tokens_per_sec: float
+    sampling_seconds: float  # all groups together
+    can_work: bool
+    verdict: str
+    example: str  # one answer as the model wrote it
+
+    def table(self) -> str:
+        """The figures, one per line."""
+        groups = f"{counted(self.problems, 'problem')} x {self.rollouts} rollouts"
+        rows = {
+            "pass@1": f"{self.pass_at_1:.1%}",
+            f"pass@{self.rollouts}": f"{self.pass_at_g:.1%}",
+            "groups with signal": f"{self.live_share:.1%}",
+            "cut off": f"{self.cutoff_share:.1%}",
+            "answers parsed": f"{self.parse_rate:.1%}",
+            "mean length": f"{self.mean_length:.1f} tokens",
+            "sampling": f"{self.tokens_per_sec:,.0f} tokens/s, {self.sampling_seconds:.1f} s",
+        }
+        return "\n".join([groups, *(f"  {name:<20}{value}" for name, value in rows.items())])
+
+
+def preflight_summary(
+    model,
+    tokenizer,
+    problems: Sequence[Problem],
+    *,
+    num_problems: int = 16,
+    num_rollouts: int = 8,
+    max_new_tokens: int = 512,
+    temperature: float = 1.0,
+    top_p: float = 1.0,
+    top_k: int = 0,
+    seed: int = 0,
+    max_rows: int = 64,
+    verifier: Verifier | None = None,
+    progress: bool = False,
+) -> Preflight:
+    """Samples groups from problems spread over the whole set, and judges whether they teach.
+
+    A `verifier` of your own decides what is right, as it does in training.
+    """
+    if num_rollouts < 2:
+        raise UserError("a group needs at least 2 rollouts; raise --rollouts")
+    stride = max(1, len(problems) // num_problems)
+    chosen = problems[::stride][:num_problems]
+    start = time.perf_counter()
+    result = evaluate(
+        model,
+        tokenizer,
+        chosen,
+        max_new_tokens=max_new_tokens,
+        num_samples=num_rollouts,
+        temperature=temperature,
+        top_p=top_p,
+        top_k=top_k,
+        seed=seed,
+        max_rows=max_rows,
+        verifier=verifier,
+        progress=progress,
+        name="preflight",
+    )
+    seconds = time.perf_counter() - start
+    live = live_share(result, num_rollouts)
+    can_work, verdict = judge_groups(result, live, max_new_tokens)
+    return Preflight(
+        problems=len(chosen),
+        rollouts=num_rollouts,
+        pass_at_1=result.accuracy,
+        pass_at_g=result.pass_at[num_rollouts],
+        cutoff_share=result.cutoff_share,
+        parse_rate=result.parse_rate,
+        live_share=live,
+        mean_length=result.mean_length,
+        tokens_per_sec=result.tokens_per_sec,
+        sampling_seconds=seconds,
+        can_work=can_work,
+        verdict=verdict,
+        example=telling_answer(result.rows),
+    )
+
+
+def live_share(result: EvalResult, num_rollouts: int) -> float:
+    """The share of groups whose rollouts are neither all right nor all wrong, nor paid alike."""
+    paid = [row.get("reward", row["correct"]) for row in result.rows]
+    groups = [paid[i : i + num_rollouts] for i in range(0, len(paid), num_rollouts)]
+    return sum(len(set(group)) > 1 for group in groups) / len(groups)
+
+
+def judge_groups(result: EvalResult, live: float, max_new_tokens: int) -> tuple[bool, str]:
+    """Whether training can work, and the sentence that says why; the first cause that fits."""
+    failed = [row for row in result.rows if row.get("reward_failure")]
+    if 2 * len(failed) > len(result.rows):
+        return False, (
+            f"Your reward function failed on {len(failed)} of {len(result.rows)} answers: it "
+            f"{one_line(failed[0]['reward_failure'], SHOWN)}. Such answers get 0: mend it first."
+        )
+    if live >= 0.1:
+        slow = "" if live >= 0.3 else ", slowly: filter the problems by difficulty"
+        cut = result.cutoff_share
+        also = "" if cut < 0.3 else f"; {cut:.0%} of answers are cut off, a longer limit may help"
+        return True, f"Training can work{slow}: {live:.0%} of groups have a signal{also}."
+    if result.accuracy > 0.9:
+        return False, (
+            f"There is little left to learn: {result.accuracy:.0%} of answers are right already."
+            " Take harder problems."
+        )
+    if result.cutoff_share > 0.5:
+        cut_off = [row["tokens"] for row in result.rows if not row["stopped"]]
+        rambles = (
+            " if the model rambles on, it is not the limit but the prompt template or the stop"
+            " token that does not fit the model."
+        )
+        if median(cut_off) < max_new_tokens:  # the model's context was full before
+            return False, (
+                f"{result.cutoff_share:.0%} of answers are cut off before their result, where"
+                f" prompt and answer fill the model's context. Take shorter problems;{rambles}"
+            )
+        return False, (
+            f"{result.cutoff_share:.0%} of answers are cut off at {max_new_tokens} tokens before"
+            f" their result. Raise --max-new-tokens;{rambles}"
+        )
+    if result.parse_rate < 0.5:
+        return False, (
+            f"Only {result.parse_rate:.0%} of answers have a readable \\boxed{{}} result, so right"
+            " ones cannot be rewarded. The prompt does not suit the model, or the model needs"
+            " supervised training on the answer format first."
+        )
+    if result.accuracy < 0.05:
+        return False, (
+            "The answers can be read but almost none is right: the problems are too hard for this"
+            " model. Take easier problems, more rollouts per problem, or a stronger model."
+        )
+    return False, (
+        "Each problem is answered always right or always wrong, so no group has a signal. Raise"
+        " --temperature or --rollouts, or take problems of medium difficulty."
+    )
+
+
+def telling_answer(rows: list[dict]) -> str:
+    """An answer that shows what goes wrong: unparsed if there is one, else wrong, else any."""
+    row = min(rows, key=lambda row: (row["parsed"], row["correct"]))
+    return row["generated_text"]
+
+
+# --- what one training step costs ---
+
+
+def train_seconds(model, length: int, rows: int) -> float:
+    """Forward and backward of `rows` rollouts of `length` tokens, the longest there can be."""
+    weights = [weight for weight in model.parameters() if weight.requires_grad]
+    token_ids = torch.zeros(rows, length, dtype=torch.long, device=weights[0].device)  # (B, T)
+    start = time.perf_counter()
+    hidden = model.hidden_states(token_ids[:, :-1])  # (B, T - 1, D)
+    mask = torch.ones_like(token_ids[:, 1:])
+    logprobs, _ = token_logprobs(hidden, model.out_head.weight, token_ids[:, 1:], mask)
+    gradients = torch.autograd.grad(logprobs.sum(), weights)
+    if not all(bool(gradient.isfinite().all()) for gradient in gradients):  # waits for the GPU
+        raise UserError("gradients are not finite on this device; try --device cpu")
+    return time.perf_counter() - start
+
+
+def peak_memory(device: torch.device) -> float:
+    """Bytes at the highest point so far: of the GPU's allocator, else of the process."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    if sys.platform == "win32":
+        return math.nan
+    import resource  # not on Windows
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak * (1 if sys.platform == "darwin" else 1024)
+
+
+def cost_table(model, summary: Preflight, length: int, options: "PreflightOptions") -> str:
+    """Time and memory of one training step, measured on the longest shape."""
+    parts = options.problems_per_step * options.rollouts / options.train_rows
+    training = parts * train_seconds(model, length, options.train_rows)
+    sampling = summary.sampling_seconds * options.problems_per_step / summary.problems
+    peak = peak_memory(model.tok_emb.weight.device) / GIB
+    # Two moments and a float32 master copy of each weight.
+    optimizer = 12 * sum(weight.numel() for weight in model.parameters()) / GIB
+    rollouts = f"{options.problems_per_step} x {options.rollouts} rollouts"
+    return (
+        f"one step of {rollouts}, at most {length} tokens each\n"
+        f"  {'time':<20}{sampling:.1f} s sampling + up to {training:.1f} s training\n"
+        f"  {'memory':<20}{peak:.2f} GiB measured + {optimizer:.2f} GiB for the optimizer"
+    )
+
+
+# --- the command ---
+
+
+@dataclass
+class PreflightOptions:
+    """Options of `rfs preflight`; give those that training will have."""
+
+    model: str = "tiny"
+    """Model to start from: tiny, base, reasoning, a folder, a file, a run or RUN@SAVE."""
+    problems: str | None = None
+    """Problem set to train on, a .json or .jsonl file, or FILE.py:FUNCTION (default: what
+    `rfs train` takes)."""
+    data_path: str | None = None
+    """File to read the problems from, instead of a download."""
+    reward: str | None = None
+    """Verifier of your own, FILE.py:FUNCTION (default: our grader compares the box)."""
+    num_problems: int = 16
+    """How many problems to try, spread over the set."""
+    rollouts: int = 8
+    """Rollouts per problem."""
+    problems_per_step: int = 8
+    """Problems per training step, for the estimate of its time."""
+    max_new_tokens: int | None = None
+    """Longest answer in tokens (default: what `rfs train` takes)."""
+    temperature: float = 1.0
+    """Sampling temperature."""
+    top_p: float = 1.0
+    """Sample from the smallest set of tokens with this much mass; 1 keeps all."""
+    top_k: int = 0
+    """Sample from this many most likely tokens; 0 keeps all."""
+    max_rows: int = 64
+    """Rollouts sampled side by side."""
+    train_rows: int = 1
+    """Rollouts per forward and backward pass."""
+    device: str = "auto"
+    """cpu, cuda, mps, or auto."""
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Number format of the weights; auto: float32 on CPU and MPS, bfloat16 on CUDA."""
+    seed: int = 0
+    """Seed of the rollouts."""
+
+
+def preflight(options: PreflightOptions) -> int:
+    """Prints figures, cost and verdict; exit code 1 if training cannot work."""
+    defaults = preset(options.model)
+    limit = options.max_new_tokens or defaults["max_new_tokens"]
+    problems = load_problems(options.problems or defaults["problems"], options.data_path)
+    model, tokenizer = open_model(options.model, options.device, options.dtype)
+    context = model.cfg["context_length"]  # as in training, what cannot be used is left out
+    problems = usable_problems(problems, tokenizer, context, graded=not options.reward)
+    summary = preflight_summary(
+        model,
+        tokenizer,
+        problems,
+        num_problems=options.num_problems,
+        seed=options.seed,
+        num_rollouts=options.rollouts,
+        max_new_tokens=limit,
+        temperature=options.temperature,
+        top_p=options.top_p,
+        top_k=options.top_k,
+        max_rows=options.max_rows,
+        progress=True,
+        verifier=own_verifier(options.reward) if options.reward else None,
+    )
+    print(summary.table())
+    longest = max(len(tokenizer.encode(problem_prompt(p))) for p in problems[:200]) + limit
+    print(cost_table(model, summary, longest, options))
+    if not summary.can_work:
+        print(f"\nan answer:\n{visible(summary.example[-600:])}")
+    print(f"\n{summary.verdict}")
+    return int(not summary.can_work)

@@ -1,0 +1,346 @@
+"""How a run starts, fresh or resumed: everything that a configuration names is loaded here."""
+
+import copy
+import logging
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from reasoning_from_scratch.config import TrainConfig, recipe_values, replaced, resolved
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.fast.device import default_dtype, trusted_device
+from reasoning_from_scratch.fast.packed import packed_logprobs
+from reasoning_from_scratch.files.weights import (
+    MODEL_NAMES,
+    load_model_and_tokenizer,
+    load_weights,
+    save_hf_folder,
+)
+from reasoning_from_scratch.gradients import Engine, TrainingPass
+from reasoning_from_scratch.optim.adamw import AdamW
+from reasoning_from_scratch.optim.lora import add_lora, load_lora, merged, save_peft
+from reasoning_from_scratch.optim.muon import MuonAdamW
+from reasoning_from_scratch.problems import Problem, load_problems
+from reasoning_from_scratch.prompts import problem_prompt, show_examples
+from reasoning_from_scratch.report.progress import Progress, show_log
+from reasoning_from_scratch.report.tracker import Tracker, import_wandb
+from reasoning_from_scratch.rollouts import Batch
+from reasoning_from_scratch.run.checkpoints import Checkpoints, load_trainer_state
+from reasoning_from_scratch.run.folder import RunFolder, log, plainly
+from reasoning_from_scratch.run.memory import checkpoint_blocks, fit_memory, parse_size
+from reasoning_from_scratch.run.origin import (
+    Start,
+    found_start,
+    weights_record,
+    with_whole_paths,
+)
+from reasoning_from_scratch.run.own_task import own_verifier
+from reasoning_from_scratch.run.preflight import preflight_summary
+from reasoning_from_scratch.run.problem_checks import usable_problems
+from reasoning_from_scratch.run.provenance import job_name
+from reasoning_from_scratch.run.training_run import TrainingRun
+from reasoning_from_scratch.run.void_options import check_void
+from reasoning_from_scratch.scale.lag import check_ranks
+from reasoning_from_scratch.scale.ranks import Ranks
+from reasoning_from_scratch.scale.ray_rollouts import check_learners
+from reasoning_from_scratch.scale.ray_start import connect
+from reasoning_from_scratch.scale.torchrun import (
+    agreed_config,
+    check_restartable,
+    is_restart,
+    start_ranks,
+)
+
+
+def start_run(
+    config: TrainConfig,
+    model: nn.Module | None = None,
+    tokenizer: object | None = None,
+    problems: Sequence[Problem] | None = None,
+    eval_problems: Sequence[Problem] | None = None,
+    quiet: bool = False,
+) -> TrainingRun:
+    """Load what `config` names, unless it is given, and open its run folder."""
+    if not quiet:
+        show_log()
+    check_restartable(config)
+    config = with_folder(resolved(config))
+    ranks, device = start_ranks(config)
+    config = agreed_config(config, ranks)
+    log.disabled = not ranks.writes
+    folder = RunFolder(config.log_path)
+    config = ranks.from_first(lambda: claimed(config, folder))  # before minutes of loading
+    check_extras(config, ranks.size)
+    try:
+        ranks.from_first(folder.reserve)
+        if not config.resume:
+            config = with_whole_paths(config, given=model is not None)
+        run, start = loaded_run(
+            config, folder, ranks, device, model, tokenizer, (problems, eval_problems)
+        )
+        begin(run, start, config)
+        run.tracker = Tracker.start(config, folder) if ranks.writes else Tracker()
+    except BaseException:
+        folder.close()
+        raise
+    run.progress = Progress(config.steps, run.first_step, quiet=quiet or not ranks.writes)
+    return run
+
+
+def loaded_run(
+    config: TrainConfig,
+    folder: RunFolder,
+    ranks: Ranks,
+    device: str,
+    model: nn.Module | None,
+    tokenizer: object | None,
+    given_problems: tuple[Sequence[Problem] | None, Sequence[Problem] | None],
+) -> tuple[TrainingRun, Start]:
+    """All that can fail is tried here, before anything on the disk changes: a run that is
+    refused leaves no trace, and neither a finished run nor one to be overwritten is touched."""
+    checkpoints = Checkpoints(folder.path, lambda path: save_weights(run, path))
+    given = model is not None
+    start = ranks.from_first(lambda: found_start(config, folder, checkpoints, given))
+    if not given:
+        model, tokenizer = starting_model(start, config, device, ranks)
+    if start.weights and start.weights != start.model and ranks.writes:
+        load_weights(model, start.weights)
+    ranks.same_as_first(model.state_dict())
+    start.record |= ranks.from_first(lambda: weights_record(config, start, model))
+    reference = frozen_copy(model) if config.kl != "none" else None
+    if config.lora_rank:
+        add_lora(model, config.lora_rank, config.lora_alpha, config.seed)
+    problems, eval_problems = both_sets(config, *given_problems)
+    if start.save is not None:
+        ranks.from_first(lambda: load_saved(model, start.save, config))
+        ranks.same_as_first(model.state_dict())
+    run = TrainingRun(
+        config=config,
+        model=ranks.spread(model),
+        tokenizer=tokenizer,
+        problems=problems,
+        eval_problems=eval_problems,
+        optimizer=make_optimizer(ranks.trainable(model), config),
+        reference=ranks.spread(reference),
+        folder=folder,
+        checkpoints=checkpoints,
+        ranks=ranks,
+        first_step=start.step,
+        done=start.step,
+    )
+    ranks.advice = f"rfs train --resume {folder.path} goes on"
+    if start.save is not None:
+        tensors = load_trainer_state(start.save)[0] if ranks.writes else {}
+        ranks.load_state(run.optimizer, tensors, start.updates)
+    prepare_model(run)
+    return run, start
+
+
+def begin(run: TrainingRun, start: Start, config: TrainConfig) -> None:
+    """The first change on the disk. `config` is what was asked for, before it was fitted to the
+    memory of this machine."""
+    with plainly(run.folder.path):
+        run.folder.rows = run.ranks.from_first(
+            lambda: open_folder(config, run.folder, run.checkpoints, start)
+        )
+        if start.weights_may_go and not config.resume:
+            run.save(0, with_state=False, prune=False, start=True)
+
+
+def both_sets(
+    config: TrainConfig,
+    problems: Sequence[Problem] | None,
+    eval_problems: Sequence[Problem] | None,
+) -> tuple[Sequence[Problem], Sequence[Problem]]:
+    """To train on and to evaluate on: what is given, or what the configuration names."""
+    problems = problems or load_problems(config.problems, config.data_path, config.problem_limit)
+    if config.eval_every and not eval_problems:
+        eval_problems = load_problems(config.eval_problems, limit=config.eval_limit)
+    if config.few_shot:
+        return show_examples(config.few_shot, problems, eval_problems or [])
+    return problems, eval_problems or []
+
+
+def claimed(config: TrainConfig, folder: RunFolder) -> TrainConfig:
+    """Refuse a folder with a run in it, unless torchrun has restarted us and the run is ours."""
+    if config.sampler == "ray":  # where it cannot be reached, nothing is begun
+        connect(config.ray_address)
+    if config.resume:
+        return config
+    if is_restart() and folder.used() and folder.config_values()["versions"]["job"] == job_name():
+        return replaced(config, resume=config.log_path, overwrite=False)
+    folder.refuse_used(config.overwrite)
+    return config
+
+
+def check_extras(config: TrainConfig, size: int) -> None:
+    """What would otherwise fail after minutes of loading."""
+    if config.reward:
+        own_verifier(config.reward)
+    if config.memory_budget:
+        parse_size(config.memory_budget)
+    if config.wandb:
+        import_wandb()
+    if config.sampler == "ray":
+        check_learners(config, size)
+    elif config.max_steps_off_policy:
+        check_ranks(config, size)
+
+
+def make_optimizer(model: nn.Module, config: TrainConfig) -> AdamW:
+    names = ("beta1", "beta2", "weight_decay", "low_precision_updates", "seed")
+    common = {name: getattr(config, name) for name in names}
+    if config.low_precision_updates == "stochastic" and next(model.parameters()).dtype.itemsize > 2:
+        raise UserError(
+            "--low-precision-updates stochastic rounds to bfloat16, and these weights "
+            "are float32: add --dtype bfloat16, or leave it out"
+        )
+    if config.optimizer == "adamw":
+        return AdamW(model, **common)
+    rates = (config.matrix_lr, config.embedding_lr, config.unembedding_lr)
+    return MuonAdamW(model, *rates, **common)
+
+
+def save_weights(run: TrainingRun, path: Path) -> None:
+    """Weights that anything loads: LoRA merged into them, and by itself in adapter/."""
+    if run.config.lora_rank:
+        save_adapter(run)
+        save_hf_folder(merged(run.whole_model), run.tokenizer, path)
+    else:
+        save_hf_folder(run.whole_model, run.tokenizer, path)
+
+
+def save_adapter(run: TrainingRun) -> None:
+    line = run.checkpoints.line_of(0) or {}
+    kept = Path(line["sampler_path"]).absolute() if line.get("start") else run.config.model
+    save_peft(run.whole_model, run.folder.path / "adapter", str(kept))
+
+
+def with_folder(config: TrainConfig) -> TrainConfig:
+    """Where the run goes: the folder that is resumed, the one that was named, or a new one."""
+    if config.resume:
+        return replaced(config, log_path=config.resume)
+    if config.log_path:
+        return config
+    stamp = datetime.now().strftime("%Y-%m-%d-%H%M%S")
+    return replaced(config, log_path=f"runs/{config.recipe}-{Path(config.model).name}-{stamp}")
+
+
+def starting_model(
+    start: Start, config: TrainConfig, device: str, ranks: Ranks
+) -> tuple[nn.Module, object]:
+    place = trusted_device(device)
+    known = start.record.get("dtype") if config.dtype == "auto" else config.dtype
+    dtype = getattr(torch, known) if known else default_dtype(place)
+    # On another machine the run folder may not be there. The weights come from rank 0 anyway.
+    here = start.model in MODEL_NAMES or Path(start.model).exists()
+    model = start.model if here else config.model
+    return load_model_and_tokenizer(model, ranks.loading_device(place), dtype=dtype)
+
+
+def load_saved(model: nn.Module, place: Path, config: TrainConfig) -> None:
+    if config.lora_rank:  # the weights themselves never changed
+        load_lora(model, load_trainer_state(place)[0])
+    else:
+        load_weights(model, place)
+
+
+def open_folder(
+    config: TrainConfig, folder: RunFolder, checkpoints: Checkpoints, start: Start
+) -> list[dict]:
+    """A fresh run folder; or, resuming, the folder as after the newest whole save. The metrics
+    lines so far."""
+    with plainly(folder.path):
+        if not config.resume:
+            folder.create(config, start.record)
+            return []
+        folder.reopen()
+        finished = start.step == config.steps
+        if finished:
+            log.info(
+                "%s has run its %d steps; a larger --steps goes on", config.resume, config.steps
+            )
+        if not finished or "steps" in folder.changes(config) or not folder.has("config.json"):
+            folder.note_resume(config, start.step)
+        folder.rewind(start.step, config.steps)
+        if finished:
+            checkpoints.settle(config.keep_last)
+        else:
+            checkpoints.rewind(start.step)
+            log.info("resuming %s at step %d of %d", config.resume, start.step, config.steps)
+        return folder.rows
+
+
+def prepare_model(run: TrainingRun) -> None:
+    """Preflight, memory budget, checkpointing, compilation: what happens before step 1."""
+    config, model = run.config, run.model
+    check = {
+        "tokenizer": run.tokenizer,
+        "context_length": model.cfg["context_length"],
+        "graded": not config.reward,
+    }
+    run.problems = usable_problems(run.problems, **check)
+    if run.eval_problems:
+        run.eval_problems = usable_problems(run.eval_problems, **check)
+    if config.preflight and run.first_step == 0:
+        with run.ranks.whole(model):
+            if run.ranks.writes:
+                look_ahead(run)
+    if config.memory_budget:
+        prompts = (run.tokenizer.encode(problem_prompt(p)) for p in run.problems)
+        longest = max(map(len, prompts)) + config.max_new_tokens
+        longest = min(longest, model.cfg["context_length"])
+        run.config = config = fit_memory(model, run.optimizer, config, longest)
+    if config.gradient_checkpointing:
+        checkpoint_blocks(model)
+    run.engine = Engine(training_pass_of(model, config.compile), run.ranks)
+
+
+def training_pass_of(model: nn.Module, compile: bool) -> TrainingPass:
+    """The pass without padding; of the model that is trained, compiled if that is asked for."""
+    compiled = torch.compile(model.hidden_states, dynamic=True) if compile else None
+
+    def training_pass(asked: nn.Module, batch: Batch, temperature: float) -> Tensor:
+        return packed_logprobs(asked, batch, temperature, compiled if asked is model else None)
+
+    return training_pass
+
+
+def look_ahead(run: TrainingRun) -> None:
+    """A brief preflight: say before the hours are spent if these problems cannot teach."""
+    config = run.config
+    found = preflight_summary(
+        run.model,
+        run.tokenizer,
+        run.problems,
+        num_problems=min(8, len(run.problems)),
+        num_rollouts=config.rollouts,
+        max_new_tokens=config.max_new_tokens,
+        temperature=config.temperature,
+        top_p=config.top_p,
+        top_k=config.top_k,
+        seed=config.seed,
+        max_rows=config.sample_rows,
+        verifier=own_verifier(config.reward) if config.reward else None,
+    )
+    log.log(logging.INFO if found.can_work else logging.WARNING, "preflight: %s", found.verdict)
+
+
+def configure(recipe: str = "grpo", **changes: object) -> TrainConfig:
+    """The defaults, then what the recipe changes, then loss_fn, then what you change."""
+    return replaced(recipe_values(recipe, changes.get("loss_fn")), **changes)
+
+
+def resumed_config(path: str | Path, **changes: object) -> TrainConfig:
+    """The configuration with which `train` continues the run in `path`."""
+    saved = RunFolder(path).read_config()
+    config = replaced(saved, **{"resume": str(path), "overwrite": False, "smoke": False} | changes)
+    check_void(config, saved)
+    return config
+
+
+def frozen_copy(model: nn.Module) -> nn.Module:
+    return copy.deepcopy(model).requires_grad_(False).eval()

@@ -1,0 +1,397 @@
+"""TrainingRun: all that a run holds while it runs, and what is done beside the updates."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from statistics import fmean
+
+import torch
+from torch import nn
+
+from reasoning_from_scratch.config import TrainConfig, replaced, to_json
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.evaluation.evaluate import pass_at_k
+from reasoning_from_scratch.gradients import Engine, frozen_logprobs
+from reasoning_from_scratch.optim.adamw import AdamW, learning_rate
+from reasoning_from_scratch.optim.lora import lora_state
+from reasoning_from_scratch.problems import Problem
+from reasoning_from_scratch.report import (
+    grader,
+    record_probes,
+    write_iteration,
+    write_run_report,
+)
+from reasoning_from_scratch.report.clock import Clock
+from reasoning_from_scratch.report.health import new_alarms
+from reasoning_from_scratch.report.metrics import lag_metrics, rollout_metrics, with_short_names
+from reasoning_from_scratch.report.progress import Progress
+from reasoning_from_scratch.report.tracker import Tracker
+from reasoning_from_scratch.rollouts import Group, make_batch, reward_groups, sample_groups
+from reasoning_from_scratch.run.checkpoints import Checkpoints
+from reasoning_from_scratch.run.folder import PLACES, RunFolder, log
+from reasoning_from_scratch.run.interrupts import Interrupts
+from reasoning_from_scratch.run.own_task import failure_reports, own_verifier
+from reasoning_from_scratch.scale.ranks import Ranks
+from reasoning_from_scratch.text import finite, read_lines
+from reasoning_from_scratch.trainer import chosen_groups
+
+PROBE_PROBLEMS = 4  # problems whose answers are followed through the whole run
+PAGE_REST = 20  # so many times as long as report.html took to write, it is left alone
+NONFINITE_LIMIT = 5  # so many steps in a row without a finite gradient end the run
+FAILED_LIMIT = 3  # and so many in which a verifier of one's own failed on every answer
+
+
+@dataclass
+class TrainingRun:
+    """The parts of a run. Used as a context: leaving it closes the bar and the log file."""
+
+    config: TrainConfig
+    model: nn.Module
+    tokenizer: object
+    problems: Sequence[Problem]
+    eval_problems: Sequence[Problem]
+    optimizer: AdamW
+    reference: nn.Module | None
+    folder: RunFolder
+    checkpoints: Checkpoints
+    ranks: Ranks = field(default_factory=Ranks)
+    first_step: int = 0
+    progress: Progress = field(default_factory=lambda: Progress(0, quiet=True))
+    tracker: Tracker = field(default_factory=Tracker)
+    clock: Clock = field(default_factory=Clock)
+    whole_model: nn.Module | None = None  # while it is being saved
+    done: int = 0  # steps whose update is in the weights
+    page_end: float = 0.0  # when report.html was written last, and how long that took
+    page_seconds: float = 0.0
+    measured: dict[str, float] = field(default_factory=dict)  # of the step, before its update
+    told: set[str] = field(default_factory=set)  # how the verifier failed, as far as it was said
+    settled: int = 0  # optimizer steps in the finished training steps
+    finishing: bool = False  # a step is between its update and its last save
+    # What the loop is handed; training.py chooses.
+    rollouts: Iterator[list[Group]] = iter(())
+    train_step: Callable[..., dict[str, float | None]] | None = None
+    engine: Engine = field(default_factory=Engine)
+    interrupts: Interrupts = field(default_factory=Interrupts)
+
+    def __enter__(self) -> "TrainingRun":
+        self.settled = self.optimizer.updates
+        if self.done == self.config.steps:
+            self.complete()
+        return self
+
+    def unchanged(self) -> bool:
+        """True until the step that runs now has changed the weights: it can still be given up."""
+        return not self.finishing and self.optimizer.updates == self.settled
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self.progress.close()
+        self.tracker.finish()
+        if isinstance(error, UserError):
+            log.error("%s", error)
+        self.folder.close()
+        if isinstance(error, OSError):
+            why = f"{error.strerror or error}; what was saved is whole"
+            raise UserError(f"{self.folder.path}: {why}: --resume {self.folder.path}") from error
+
+    # -- what the loop calls
+
+    def before_update(self, step: int, groups: Sequence[Group]) -> None:
+        """Measure the weights that sampled these groups."""
+        self.measured = rollout_metrics(groups) | lag_metrics(groups, step, self.config)
+        self.measured |= self.evaluate_if_due(step)
+        self.refresh_report_if_due(step)
+
+    def updating(self) -> AbstractContextManager:
+        """Around an update and all that belongs to it: a signal waits for its end."""
+        return self.interrupts.held(self.unchanged)
+
+    def lr(self, step: int) -> float:
+        return learning_rate(self.config, step)
+
+    def after_update(
+        self, step: int, groups: Sequence[Group], numbers: dict[str, float | None]
+    ) -> str:
+        """The step's page, metrics, saves, alarms. Why the run must end now; "" if it goes on."""
+        self.finishing = True
+        self.report_rollouts("train", step, groups)
+        if numbers["optim/nonfinite"]:
+            self.report_nonfinite(step, groups)
+        if self.config.compute_post_kl:
+            chosen = chosen_groups(groups, self.config)
+            numbers |= kl_pre_post(self.model, chosen, self.config, self.ranks, self.engine)
+        stopped = self.finish_step(step, self.measured | numbers)
+        self.settled, self.finishing = self.optimizer.updates, False
+        return stopped
+
+    # -- evaluation
+
+    def evaluate_if_due(self, step: int) -> dict[str, float]:
+        """Held-out accuracy of the weights before update `step`, every eval_every steps."""
+        every = self.config.eval_every
+        return self.evaluate(step) if every and step % every == 0 else {}
+
+    def evaluate(self, step: int) -> dict[str, float]:
+        """Answer the held-out problems; keep the weights if they are the best so far."""
+        config = self.config
+        with self.clock("eval"):
+            asked = replaced(config, rollouts=config.eval_samples, keep_sampling_mask=False)
+            if config.eval_samples == 1:
+                asked = replaced(asked, temperature=0.0)  # greedy
+            groups = self.ranks.together(lambda: self.answered(asked))
+        self.report_rollouts(f"eval/{config.eval_problems}", step, groups)
+        metrics = eval_metrics(config.eval_problems, groups) | {"eval_step": step}
+        best = self.checkpoints.best()
+        if self.ranks.agreed(best is None or metrics["eval_acc"] > best["eval_acc"]):
+            self.save(step, best=True, eval_acc=metrics["eval_acc"], with_state=False)
+        return metrics
+
+    def answered(self, asked: TrainConfig) -> list[Group]:
+        """This rank's share of the held-out problems, answered and graded."""
+        places = self.ranks.own(range(len(self.eval_problems)))
+        problems = [self.eval_problems[place] for place in places]
+        groups = sample_groups(self.model, self.tokenizer, problems, asked, 0, places)
+        reward_groups(groups, self.config, self.tokenizer)
+        return groups
+
+    def report_rollouts(self, split: str, step: int, groups: Sequence[Group]) -> None:
+        """All rollouts of a step for people and machines, before any group is dropped."""
+        if not self.ranks.writes:
+            return
+        rollouts = [rollout for group in groups for rollout in group.rollouts]
+        for report in failure_reports(rollouts, self.told):
+            log.warning("%s, step %d: %s", split, step, report)
+        self.folder.lock.check()
+        with self.clock("report"):
+            write_iteration(
+                self.folder.path,
+                split,
+                step,
+                groups,
+                self.tokenizer,
+                num_groups_to_log=self.config.num_groups_to_log,
+            )
+
+    def refresh_report_if_due(self, step: int) -> None:
+        """report.html from the files, and what the model answers to the probe problems now."""
+        every = self.config.report_every
+        ends = step in (self.first_step, self.config.steps)
+        if ends or (every and step % every == 0):
+            self.refresh_report(step)
+
+    def complete(self) -> None:
+        """What a run lacks that has all its steps: it was killed after the last one, or told
+        afterwards that this one is the last, or files were deleted."""
+        line = self.ranks.agreed(self.checkpoints.line_of(self.done))
+        if not line["final"]:
+            if self.config.eval_every and self.folder.rows:
+                self.folder.rows[-1] |= self.evaluate(self.done)
+                if self.ranks.writes:
+                    self.folder.write_rows()
+            self.save(self.done, final=True)
+        lost = bool(self.config.lora_rank) and not self.folder.has("adapter/adapter_config.json")
+        if self.ranks.agreed(lost):
+            self.save_weights_again()
+        probed = [row.get("step") for row in read_lines(self.folder.path / "probes.jsonl")]
+        if self.ranks.agreed(self.done not in probed):
+            self.first_step = 0
+            self.refresh_report(self.done)
+        elif self.ranks.writes and not self.folder.has("report.html"):
+            self.write_page(last=True)
+
+    def refresh_report(self, step: int) -> None:
+        with self.clock("report"), self.ranks.whole(self.model):
+            if not self.ranks.writes:
+                return
+            probes = (self.eval_problems or self.problems)[:PROBE_PROBLEMS]
+            own = self.config.reward
+            record_probes(
+                self.folder.path,
+                step,
+                self.model,
+                self.tokenizer,
+                probes,
+                self.config.max_new_tokens,
+                own_verifier(own).value if own else grader,
+            )
+            if step > self.first_step:
+                self.write_page(last=step == self.config.steps)
+
+    def write_page(self, last: bool) -> None:
+        """report.html is read from all files so far: the longer that takes, the rarer it is."""
+        before = time.monotonic()
+        if last or before - self.page_end > PAGE_REST * self.page_seconds:
+            write_run_report(self.folder.path)
+            self.page_end = time.monotonic()
+            self.page_seconds = self.page_end - before
+
+    # -- the end of a step
+
+    def finish_step(self, step: int, metrics: dict[str, float]) -> str:
+        """Metrics, saves, alarms. The answer says why the run must end now; "" if it goes on."""
+        config, self.done = self.config, step + 1
+        last = self.done == config.steps
+        if last and config.eval_every:
+            metrics |= self.evaluate(self.done)
+        times, spans = self.clock.take()
+        row = {
+            "step": step,
+            "progress/batch": step,
+            "progress/done_frac": self.done / config.steps,
+            **with_short_names(metrics),
+        }
+        self.record(row | times | self.speeds(row, times), spans)
+        stopped = self.ranks.agreed(self.look_after())
+        if last:
+            self.save(self.done, final=True)
+            self.refresh_report_if_due(self.done)
+        elif config.save_every and self.done % config.save_every == 0:
+            self.save(self.done)
+        elif stopped or (config.rolling_every and self.done % config.rolling_every == 0):
+            self.save(self.done, rolling=True)
+        return stopped
+
+    def record(self, row: dict, spans: list[dict]) -> None:
+        if not self.ranks.writes:
+            self.folder.rows.append(finite(row)[0])  # alarms look at the steps so far
+            return
+        self.folder.write_metrics(row, spans)
+        self.progress.show(self.folder.rows[-1])
+        self.tracker.log(self.folder.rows[-1])
+
+    def speeds(self, row: dict, times: dict[str, float]) -> dict[str, float | None]:
+        tokens = row["env/all/total_ac_tokens"]
+        # With a sampler beside the trainer, time/sampling is only what the trainer waited.
+        seconds = {"sample": times.get("time/sampler", times.get("time/sampling", 0))}
+        # A step without an update took no time to train, which is no speed.
+        seconds["train"] = times.get("time/train", 0) if row["optim/updates"] else 0
+        return {
+            f"perf/{name}_tokens_per_sec": tokens / t if t else None for name, t in seconds.items()
+        }
+
+    def report_nonfinite(self, step: int, groups: Sequence[Group]) -> None:
+        if not self.ranks.writes:
+            return
+        path = self.folder.write_for_repro(step, groups)
+        log.warning(
+            "step %d: loss or gradient was not finite, so no update; its rollouts are in %s",
+            step,
+            path,
+        )
+
+    def look_after(self) -> str:
+        """Say what looks wrong; the reason to end the run now, or ""."""
+        rows = self.folder.rows
+        found = new_alarms(rows)
+        for alarm in found:
+            log.warning("step %d: %s", rows[-1]["step"], alarm)
+        recent = rows[-NONFINITE_LIMIT:]
+        if len(recent) == NONFINITE_LIMIT and all(row["optim/nonfinite"] for row in recent):
+            return (
+                f"loss or gradient was not finite in {NONFINITE_LIMIT} steps in a row; the "
+                "weights are those of the last finite update. Lower --lr"
+            )
+        recent = rows[-FAILED_LIMIT:]  # fewer in a run of fewer steps
+        tried = len(recent) == FAILED_LIMIT or self.done == self.config.steps
+        if tried and all(row.get("env/all/reward_failed") == 1 for row in recent):
+            steps = "the only step" if len(recent) == 1 else f"{len(recent)} steps in a row"
+            return (
+                f"the reward function {self.config.reward} failed on every answer of {steps}, "
+                "so there was nothing to learn from; logs.log says how. Mend it and train "
+                "again"
+            )
+        return f"{found[0]} (--stop-on-alarm)" if found and self.config.stop_on_alarm else ""
+
+    # -- saving
+
+    def save(
+        self, batch: int, with_state: bool = True, prune: bool = True, **extras: object
+    ) -> None:
+        with self.clock("save"):
+            self.whole_model = self.ranks.whole_model(self.model)
+            optimizer = self.ranks.whole_state(self.optimizer) if with_state else None
+            if not self.ranks.writes:
+                return
+            if with_state:
+                optimizer |= lora_state(self.whole_model)
+            config = {k: v for k, v in to_json(self.config).items() if k not in PLACES}
+            state = {"batch": batch, "updates": self.optimizer.updates, "config": config}
+            self.folder.sync()
+            self.checkpoints.save(batch, optimizer, state, **extras)
+            if prune:
+                self.checkpoints.prune(self.config.keep_last)
+            self.whole_model = None
+
+    def save_weights_again(self) -> None:
+        """Those of the last save, of which files were lost."""
+        self.whole_model = self.ranks.whole_model(self.model)
+        if self.ranks.writes:
+            self.checkpoints.save_weights(self.checkpoints.place({"batch": self.done}))
+        self.whole_model = None
+
+    def save_interrupted(self) -> str:
+        """After a signal: the weights after the last whole step. "" if that was the last one."""
+        self.optimizer.zero_grad()  # of a step that was given up
+        if self.done == self.config.steps:
+            return ""
+        self.save(self.done, rolling=True)
+        sentence = (
+            f"interrupted after {self.done} of {self.config.steps} steps; saved. "
+            f"Continue with: rfs train --resume {self.folder.path}"
+        )
+        log.info(sentence)
+        return sentence
+
+    def stop_diverged(self, error: UserError) -> str:
+        """The sampler met logits that are no numbers. A save beside the earlier ones: if the
+        weights are to blame, resuming goes back to those."""
+        if self.ranks.size > 1:  # a save needs all ranks, and the others are still sampling
+            raise error
+        self.optimizer.zero_grad()
+        before = [line for line in self.checkpoints.lines if "state_path" in line]
+        self.save(self.done, prune=False, rolling=True)
+        sentence = (
+            f"stopped after {self.done} of {self.config.steps} steps, saved: {error}. "
+            f"Try --resume {self.folder.path} with a lower --lr"
+        )
+        if before:
+            last = self.checkpoints.folder / f"{self.done:06d}"
+            sentence += f"; if it stops here again, delete {last} to resume from the save before"
+        log.error(sentence)
+        return sentence
+
+
+def kl_pre_post(
+    model: nn.Module, groups: Sequence[Group], config: TrainConfig, ranks: Ranks, engine: Engine
+) -> dict[str, float]:
+    """How far the step moved the policy, on its own rollouts: from the sampler's record."""
+    rollouts = [[rollout] for group in groups if group.live for rollout in group.rollouts]
+    own = [rollout for (rollout,) in ranks.own_parts(rollouts)]
+    moved = torch.zeros(0)  # (N,) of this rank's sampled tokens
+    with ranks.whole(model):
+        if own:
+            batch = make_batch(own, next(model.parameters()).device)
+            here = Engine(engine.training_pass)  # the weights are whole already
+            moved = batch.old_logprobs - frozen_logprobs(model, batch, config, here)  # (B, T)
+            moved = moved[batch.mask.bool()].double()
+    sums = ranks.exchange((moved.numel(), float(moved.sum()), float(moved.square().sum())))
+    tokens, first, second = map(sum, zip(*sums, strict=True))
+    if not tokens:
+        return {}
+    return {"kl_pre_post_v1": first / tokens, "kl_pre_post_v2": 0.5 * second / tokens}
+
+
+def eval_metrics(name: str, groups: Sequence[Group]) -> dict[str, float]:
+    """<name>/env/all/... of one evaluation, and eval_acc, the column of the book's CSV."""
+    rollouts = [rollout for group in groups for rollout in group.rollouts]
+    metrics = {
+        f"{name}/env/all/{part}": fmean(rollout.rewards[part] for rollout in rollouts)
+        for part in rollouts[0].rewards
+    }
+    metrics[f"{name}/env/all/ac_tokens_per_turn"] = fmean(len(r.response_ids) for r in rollouts)
+    samples = len(groups[0].rollouts)
+    # A verifier of your own may also pay in part: right is what earns everything.
+    right = [sum(r.rewards["correct"] >= 1 for r in group.rollouts) for group in groups]
+    for k in (k for k in (*range(1, 17), 32, 64) if k <= samples):
+        metrics[f"{name}/pass@{k}"] = fmean(pass_at_k(samples, c, k) for c in right)
+    return metrics | {"eval_acc": metrics[f"{name}/env/all/correct"]}

@@ -1,0 +1,228 @@
+"""Several processes train one model: `torchrun --nproc_per_node=N ...` starts N ranks.
+
+Each rank samples its share of a step's problems. Then all rollouts are exchanged, so that
+rewards, advantages, denominators and metrics are computed alike everywhere. Each rank computes
+the gradient of its share of the rows; the gradients are added up, and every rank takes the same
+optimizer step. Nothing else travels: the weights stay equal because what changes them is equal.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.gradients import Reducer
+from reasoning_from_scratch.optim.adamw import AdamW
+from reasoning_from_scratch.rollouts import Group, Rollout
+from reasoning_from_scratch.run.interrupts import tell
+
+T = TypeVar("T")
+
+BUCKET = 2**25  # numbers that are added up in one go: 128 MB
+EVEN = 4  # so many groups per rank can be shared out evenly
+
+
+class Ranks(Reducer):
+    """All ranks, as one of them sees them; by default it is the only one, and nothing happens."""
+
+    def __init__(
+        self,
+        rank: int = 0,
+        size: int = 1,
+        device: str = "cpu",
+        objects: dist.ProcessGroup | None = None,
+    ) -> None:
+        self.rank, self.size, self.device = rank, size, device
+        self.objects = objects  # the group of processes by which Python objects travel
+        self.advice = "--resume continues it"
+        # Where Ctrl-C may end a rank's own work; `train` puts its Interrupts here.
+        self.interruptible: Callable[[], AbstractContextManager] = nullcontext
+
+    @property
+    def writes(self) -> bool:
+        """Rank 0 alone writes files and talks to people."""
+        return self.rank == 0
+
+    # -- who does what
+
+    def own(self, places: Sequence[int]) -> list[int]:
+        """The places of a step that this rank samples: every N-th."""
+        return list(places)[self.rank :: self.size]
+
+    def share(self, groups: Sequence[Group], whole_groups: bool) -> list[list[Rollout]]:
+        """Groups, whose rows have a prompt in common, or single rows where groups are few."""
+        units = [group.rollouts for group in groups]
+        if not whole_groups and len(groups) < EVEN * self.size:
+            units = [[rollout] for rollouts in units for rollout in rollouts]
+        return self.own_parts(units)
+
+    def own_parts(self, parts: list[list[Rollout]]) -> list[list[Rollout]]:
+        """This rank's parts of the rollouts: the largest first, to who has fewest tokens so far."""
+        tokens = [sum(map(len, part)) for part in parts]
+        loads, owned = [0] * self.size, []
+        for number in sorted(range(len(parts)), key=lambda number: (-tokens[number], number)):
+            least = loads.index(min(loads))
+            loads[least] += tokens[number]
+            if least == self.rank:
+                owned.append(number)
+        return [parts[number] for number in sorted(owned)]
+
+    # -- what travels between ranks
+
+    def exchange(self, value: T) -> list[T]:
+        """What every rank gives here, in their order, on every rank."""
+        if self.size == 1:
+            return [value]
+        values = [None] * self.size
+        with self.in_touch():
+            dist.all_gather_object(values, value, group=self.objects)
+        return values
+
+    def together(self, sample: Callable[[], list[Group]]) -> list[Group]:
+        """The groups that all ranks sample, in the order of their places."""
+        if self.size == 1:
+            return sample()
+        groups = [group for groups in self.results(sample) for group in groups]
+        return sorted(groups, key=lambda group: group.rollouts[0].place)
+
+    def from_first(self, function: Callable[[], T]) -> T:
+        """What rank 0 gets by calling `function`, on every rank."""
+        if self.size == 1:
+            return function()
+        return self.results(function if self.rank == 0 else lambda: None)[0]
+
+    def results(self, function: Callable[[], T]) -> list[T]:
+        """What `function` gives on each rank. If it ends early on one, it does so on all."""
+        outcomes = self.exchange(self.outcome(function))
+        for outcome in outcomes:
+            if isinstance(outcome, KeyboardInterrupt) or (
+                outcome is not None and self.writes and isinstance(outcome, UserError)
+            ):
+                raise outcome
+            if isinstance(outcome, UserError):
+                raise SystemExit(2)  # rank 0 says it
+        return outcomes
+
+    def agreed(self, value: T) -> T:
+        """Rank 0's value, where the others might come to another."""
+        return self.exchange(value)[0]
+
+    def outcome(self, function: Callable[[], T]) -> T | KeyboardInterrupt | UserError:
+        try:
+            with self.interruptible():
+                return function()
+        except (KeyboardInterrupt, UserError) as error:
+            return error
+
+    # -- the gradient
+
+    def add_gradients(
+        self, optimizer: AdamW, sums: list[dict[str, Tensor]]
+    ) -> list[dict[str, Tensor]] | list[dict[str, float]]:
+        """The gradients of all ranks added up in each, and the sums of all their micro-batches.
+        None of them had a gradient: no sums, and nothing to add up."""
+        if self.size == 1:
+            return sums  # as tensors: on a GPU nobody waits for them yet
+        numbers = [{name: float(value) for name, value in part.items()} for part in sums]
+        every = [part for parts in self.exchange(numbers) for part in parts]
+        if every:
+            self.collect_gradients(optimizer)
+        return every
+
+    def collect_gradients(self, optimizer: AdamW) -> None:
+        for bucket in buckets(optimizer.parameters):
+            self.add_bucket(bucket)
+
+    @torch.no_grad()
+    def add_bucket(self, parameters: Sequence[Tensor]) -> None:
+        for parameter in parameters:
+            if parameter.grad is None:  # this rank had no row in this step
+                parameter.grad = torch.zeros_like(parameter)
+        # In float32, so that bfloat16 gradients are rounded once and not at every addition.
+        flat = torch.cat([parameter.grad.float().flatten() for parameter in parameters])
+        with self.in_touch():
+            dist.all_reduce(flat)
+        for parameter, total in zip(
+            parameters, flat.split([parameter.numel() for parameter in parameters]), strict=True
+        ):
+            parameter.grad.copy_(total.view_as(parameter))
+
+    # -- weights; scale/sharding.py has its own answers
+
+    def loading_device(self, device: torch.device) -> torch.device | str:
+        """Where the model is loaded to."""
+        return device
+
+    def spread(self, model: nn.Module | None) -> nn.Module | None:
+        """The model as it is kept."""
+        return model
+
+    def trainable(self, model: nn.Module) -> nn.Module:
+        """What the optimizer is made for."""
+        return model
+
+    def whole_model(self, model: nn.Module) -> nn.Module:
+        """The model as it is saved."""
+        return model
+
+    def whole_state(self, optimizer: AdamW) -> dict[str, Tensor]:
+        """The optimizer's state as it is saved."""
+        return optimizer.state_dict()
+
+    def load_state(self, optimizer: AdamW, state: dict[str, Tensor], updates: int) -> None:
+        """Rank 0 has read `state`; every rank gets it."""
+        if self.writes:
+            optimizer.load_state_dict(state, updates)
+        optimizer.updates = updates
+        self.same_as_first(optimizer.state)
+
+    @torch.no_grad()
+    def same_as_first(self, tensors: Mapping[str, Tensor]) -> None:
+        """Overwrite these tensors with those of rank 0, one after the other."""
+        if self.size == 1:
+            return
+        for tensor in tensors.values():
+            sent = tensor.to(self.device).contiguous()
+            with self.in_touch():
+                dist.broadcast(sent, 0)
+            tensor.copy_(sent)
+
+    # -- when something goes wrong
+
+    @contextmanager
+    def in_touch(self) -> Iterator[None]:
+        """Around whatever needs the others: if one is gone, say so and end."""
+        try:
+            yield
+        except RuntimeError as error:
+            raise self.lost(error) from None
+
+    def lost(self, error: RuntimeError) -> SystemExit:
+        """Ranks 0 and 1 tell of it, because one of the two is alive unless both are dead."""
+        if self.rank < 2:
+            reason = re.sub(r"^\[.*?\] ", "", str(error)).partition(". ")[0][:200]
+            tell(
+                f"rank {self.rank}: another rank has ended ({reason}), so this one ends too; what "
+                f"was saved is whole, and {self.advice}"
+            )
+        return SystemExit(1)
+
+
+ALONE = Ranks()
+
+
+def buckets(parameters: Sequence[Tensor]) -> list[list[Tensor]]:
+    """Few large parts instead of many small ones: each addition costs a round trip."""
+    parts, filled = [], BUCKET
+    for parameter in parameters:
+        if filled + parameter.numel() > BUCKET:
+            parts.append([])
+            filled = 0
+        parts[-1].append(parameter)
+        filled += parameter.numel()
+    return parts

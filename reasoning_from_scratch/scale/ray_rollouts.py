@@ -1,0 +1,277 @@
+"""Sampling on many machines: the same iterator, its samplers being actors of Ray.
+
+A sampler is a process, anywhere, that holds the model. The learner puts its weights into Ray's
+object store, once per version, and cuts each step into chunks of problems. A sampler that has
+other weights fetches those of its chunk, samples, judges, and sends the groups back.
+
+What a chunk holds, which weights and which random streams it is sampled with depends on the
+configuration alone. So when a sampler dies, another one samples its chunk again, and the run is
+the one that it would have been.
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from heapq import heappop, heappush
+from math import ceil
+from pathlib import Path
+
+from torch import nn
+
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.problems import Problem
+from reasoning_from_scratch.report.clock import Clock
+from reasoning_from_scratch.rollouts import ACTIVE_SAMPLING_ROUNDS, Group, step_problems
+from reasoning_from_scratch.scale.lag import may_begin
+from reasoning_from_scratch.scale.ray_sampler import (
+    Chunk,
+    RemoteSampler,
+    SamplerSetup,
+    packed,
+    parameters,
+)
+from reasoning_from_scratch.scale.ray_start import connect
+
+DEATHS = 10  # so many samplers in a row that die before any chunk is done: something is wrong
+PATIENCE = 60.0  # seconds without a sampler after which we say what we wait for
+
+log = logging.getLogger("reasoning_from_scratch")
+
+
+@dataclass
+class StepWork:
+    """A step that is being sampled."""
+
+    step: int
+    version: int
+    round: int = -1
+    wanted: int = 0
+    groups: dict[int, Group] = field(default_factory=dict)  # by place
+
+    @property
+    def complete(self) -> bool:
+        return len(self.groups) == self.wanted
+
+    def short_of_signal(self, config) -> bool:
+        """Active sampling: too few groups have a signal, and there are rounds left."""
+        mixed = sum(group.mixed for group in self.groups.values())
+        rounds = ACTIVE_SAMPLING_ROUNDS if config.active_sampling else 1
+        return self.round + 1 < rounds and mixed < config.problems_per_step
+
+
+class Samplers:
+    """The actors, what each of them is doing, and the steps that are being sampled."""
+
+    def __init__(self, model: nn.Module, tokenizer, problems: Sequence[Problem], config) -> None:
+        self.ray = connect(config.ray_address)
+        self.model, self.problems, self.config = model, problems, config
+        self.actor, setup = self.prepared(tokenizer)
+        self.setup = self.ray.put(setup)
+        self.weights: dict[int, object] = {}  # version -> its place in the object store
+        self.steps: dict[int, StepWork] = {}
+        self.waiting: list[tuple[int, int, Chunk]] = []  # a heap: earliest step and place first
+        self.tasks: dict = {}  # what was asked -> (sampler, chunk, or None: whether it is up)
+        self.load: dict = {}  # sampler that is up -> chunks it has
+        self.deaths = 0
+        for _ in range(config.num_samplers):
+            self.hire()
+
+    def prepared(self, tokenizer) -> tuple[object, SamplerSetup]:
+        """The class of the actors with what each takes of a machine, and how it starts."""
+        config, machines = self.config, self.ray.cluster_resources()
+        weight = self.model.tok_emb.weight
+        options: dict = {"scheduling_strategy": "SPREAD"}
+        if weight.device.type == "cuda":
+            if not machines.get("GPU"):
+                raise UserError(
+                    "Ray sees no GPU for the samplers; start its nodes on machines "
+                    "with GPUs, or use --device cpu"
+                )
+            options["num_gpus"] = 1 / ceil(config.num_samplers / machines["GPU"])
+        setup = SamplerSetup(
+            config=replace(config, reward=with_whole_path(config.reward)),
+            cfg={**self.model.cfg, "dtype": weight.dtype},
+            tokenizer=tokenizer,
+            frozen=packed(parameters(self.model, trained=False)),
+            device=weight.device.type,
+            threads=max(1, int(machines.get("CPU", 1) / config.num_samplers)),
+        )
+        return self.ray.remote(**options)(RemoteSampler), setup
+
+    def hire(self) -> None:
+        sampler = self.actor.remote(self.setup)
+        self.tasks[sampler.ready.remote()] = (sampler, None)
+
+    # -- handing out
+
+    def begin(self, step: int, version: int) -> None:
+        """Sampling of a step may begin, with the weights as they are now."""
+        if version not in self.weights:
+            self.weights[version] = self.ray.put(packed(parameters(self.model, trained=True)))
+        self.steps[step] = StepWork(step, version)
+        self.next_round(self.steps[step])
+
+    def next_round(self, work: StepWork) -> None:
+        work.round += 1
+        first = work.wanted
+        chosen = step_problems(self.problems, self.config, work.step, work.round)
+        work.wanted += len(chosen)
+        for part in equal_parts(len(chosen), self.config.num_samplers):
+            places, part_problems = [first + i for i in part], [chosen[i] for i in part]
+            self.wait(Chunk(work.step, work.version, places, part_problems))
+
+    def wait(self, chunk: Chunk) -> None:
+        heappush(self.waiting, (chunk.step, chunk.places[0], chunk))
+
+    def assign(self) -> None:
+        """Each sampler gets a chunk; with a lag also the next ones, since nobody hands out any
+        while the trainer trains."""
+        while self.waiting and self.load:
+            sampler = min(self.load, key=self.load.get)
+            if self.load[sampler] > self.config.max_steps_off_policy:
+                return
+            chunk = heappop(self.waiting)[-1]
+            task = sampler.sample.remote(chunk, [self.weights[chunk.version]])
+            self.tasks[task] = (sampler, chunk)
+            self.load[sampler] += 1
+
+    # -- taking in
+
+    def take(self, step: int, on_group: Callable[[Group], None] | None = None) -> list[Group]:
+        """The groups of a step, in order; `on_group` gets each as soon as all before it are in,
+        so that what it adds up does not depend on who was first."""
+        work, shown = self.steps[step], 0
+        while True:
+            while on_group and shown in work.groups:
+                on_group(work.groups[shown])
+                shown += 1
+            if work.complete:
+                break
+            self.receive()
+        del self.steps[step]
+        needed = {other.version for other in self.steps.values()}
+        self.weights = {v: kept for v, kept in self.weights.items() if v in needed}
+        return [work.groups[place] for place in sorted(work.groups)]
+
+    def receive(self) -> None:
+        """Wait until something that was asked is done, or a sampler has died."""
+        self.assign()
+        done, _ = self.ray.wait(list(self.tasks), timeout=PATIENCE)
+        if not done and not self.load:
+            log.warning(
+                "no sampler has come up yet; Ray has free: %s", self.ray.available_resources()
+            )
+        errors = self.ray.exceptions
+        for task in done:
+            sampler, chunk = self.tasks.pop(task)
+            try:
+                result = self.ray.get(task)
+            except (errors.RayActorError, errors.ObjectLostError) as error:
+                self.lost(sampler, chunk, error)
+            except errors.ActorUnschedulableError as error:
+                raise UserError(f"Ray cannot start a sampler: {last_line(error)}") from None
+            except errors.RayTaskError as error:  # what happened would happen to others too
+                raise (error.cause if isinstance(error.cause, UserError) else error) from None
+            else:
+                self.came(sampler, chunk, result)
+
+    def came(self, sampler: object, chunk: Chunk | None, result: tuple | None) -> None:
+        if chunk is None:
+            self.load[sampler] = 0
+            return
+        groups, told = result
+        for line in told:
+            log.warning("%s", line)
+        self.deaths = 0
+        if sampler in self.load:
+            self.load[sampler] -= 1
+        work = self.steps[chunk.step]
+        work.groups |= dict(zip(chunk.places, groups, strict=True))
+        if work.complete and work.short_of_signal(self.config):
+            self.next_round(work)
+
+    def lost(self, sampler: object, chunk: Chunk | None, error: Exception) -> None:
+        """A sampler died: its chunk waits again, and another sampler takes its place."""
+        if chunk is not None:
+            self.wait(chunk)
+        if chunk is None or self.load.pop(sampler, None) is not None:  # not known to be dead yet
+            self.deaths += 1
+            if self.deaths == DEATHS:
+                raise UserError(
+                    f"{DEATHS} samplers in a row died before they had sampled "
+                    f"anything: {last_line(error)}"
+                )
+            self.ray.kill(sampler)
+            self.hire()
+
+    def end(self) -> None:
+        for sampler in {sampler for sampler, _ in self.tasks.values()} | set(self.load):
+            self.ray.kill(sampler)
+
+
+def ray_rollouts(
+    model: nn.Module,
+    tokenizer,
+    problems: Sequence[Problem],
+    config,
+    first_step: int = 0,
+    clock: Clock | None = None,
+    on_group: Callable[[Group], None] | None = None,
+    from_first: Callable[[Callable], list[Group]] = lambda function: function(),
+) -> Iterator[list[Group]]:
+    """The groups of one step after another, sampled by `num_samplers` actors of Ray.
+
+    Under torchrun rank 0 alone talks to Ray; `from_first` hands what it gets to all ranks.
+    """
+    given = (model, tokenizer, problems, config, first_step, on_group)
+    clock = clock or Clock()
+    with closing(steps_from_ray(*given)) as steps:
+        for _ in range(first_step, config.steps):
+            with clock("sampling"):
+                groups = from_first(lambda: next(steps))
+            yield groups
+
+
+def steps_from_ray(
+    model: nn.Module,
+    tokenizer,
+    problems: Sequence[Problem],
+    config,
+    first_step: int,
+    on_group: Callable[[Group], None] | None,
+) -> Iterator[list[Group]]:
+    samplers = Samplers(model, tokenizer, problems, config)
+    lag, next_step = config.max_steps_off_policy, first_step
+    try:
+        for step in range(first_step, config.steps):
+            # The trainer has made `step` updates, so this is the version of its weights.
+            while next_step < config.steps and may_begin(next_step, step, lag):
+                samplers.begin(next_step, version=step)
+                next_step += 1
+            yield samplers.take(step, on_group)
+    finally:
+        samplers.end()
+
+
+def check_learners(config, size: int) -> None:
+    if config.num_minibatches > 1 and size > 1:
+        raise UserError(
+            "--num-minibatches trains on what has arrived, and with --sampler ray "
+            "under torchrun it arrives at rank 0: leave one out"
+        )
+
+
+def equal_parts(size: int, count: int) -> list[range]:
+    """0 .. size - 1 in at most `count` parts that differ by at most one."""
+    edges = [size * i // count for i in range(count + 1)]
+    return [range(a, b) for a, b in zip(edges, edges[1:], strict=False) if a < b]
+
+
+def with_whole_path(reward: str | None) -> str | None:
+    """FILE.py:FUNCTION from the root: a sampler may work in another folder."""
+    return reward and str(Path(reward).absolute())
+
+
+def last_line(error: Exception) -> str:
+    return [line.strip() for line in str(error).splitlines() if line.strip()][-1]

@@ -1,0 +1,133 @@
+"""An actor of Ray that samples: a process, anywhere, that holds the model.
+
+Weights travel in two parts. What never changes (with LoRA, nearly all) comes once, when a sampler
+starts; what is trained comes with every version.
+"""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from reasoning_from_scratch.files.weights import build_model
+from reasoning_from_scratch.optim.lora import add_lora
+from reasoning_from_scratch.problems import Problem
+from reasoning_from_scratch.qwen3 import Qwen3Model
+from reasoning_from_scratch.rollouts import Group, reward_groups, sample_groups
+
+log = logging.getLogger("reasoning_from_scratch")
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """What one sampler does at a time: some problems of a step."""
+
+    step: int
+    version: int
+    places: list[int]  # within the step; they choose the random streams
+    problems: list[Problem]
+
+
+@dataclass
+class SamplerSetup:
+    """What a sampler needs to be one, beside the weights that change."""
+
+    config: object
+    cfg: dict  # of the model
+    tokenizer: object
+    frozen: dict  # packed weights that never change: all but LoRA's, with LoRA
+    device: str
+    threads: int
+
+
+class Heard(logging.Handler):
+    """Collects log messages: a sampler's console is far away."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+        log.addHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
+
+    def take(self) -> list[str]:
+        lines, self.lines = self.lines, []
+        return lines
+
+
+class RemoteSampler:
+    """The actor. It keeps the model and the version of its weights, and nothing else."""
+
+    def __init__(self, setup: SamplerSetup) -> None:
+        torch.set_num_threads(setup.threads)
+        self.setup, self.heard = setup, Heard()
+        self.model: nn.Module | None = None
+        self.version: int | None = None
+
+    def ready(self) -> None:
+        """Answers once the process is up."""
+
+    def sample(self, chunk: Chunk, weights: list) -> tuple[list[Group], list[str]]:
+        """The judged groups of a chunk, and what was said in between. `weights` is the reference
+        in a list: Ray would fetch a bare one although the sampler has that version already."""
+        if chunk.version != self.version:
+            self.load(chunk.version, weights[0])
+        config, tokenizer = self.setup.config, self.setup.tokenizer
+        groups = sample_groups(
+            self.model,
+            tokenizer,
+            chunk.problems,
+            config,
+            chunk.step,
+            chunk.places,
+            version=chunk.version,
+        )
+        reward_groups(groups, config, tokenizer)
+        return groups, self.heard.take()
+
+    def load(self, version: int, reference: object) -> None:
+        import ray
+
+        if self.model is None:
+            self.model = empty_model(self.setup)
+            unpack(self.setup.frozen, self.model)
+        unpack(ray.get(reference), self.model)
+        self.version = version
+
+
+def empty_model(setup: SamplerSetup) -> nn.Module:
+    """The learner's model, its weights still to come."""
+    with torch.device("meta"):
+        shapes = Qwen3Model(setup.cfg).state_dict()
+    state = {name: torch.empty_like(t, device=setup.device) for name, t in shapes.items()}
+    model = build_model(setup.cfg, state, "the learner's model")
+    if setup.config.lora_rank:
+        add_lora(model, setup.config.lora_rank, setup.config.lora_alpha)
+    return model
+
+
+# --- weights, as they travel
+
+
+def parameters(model: nn.Module, trained: bool) -> dict[str, Tensor]:
+    return {name: p for name, p in model.named_parameters() if p.requires_grad == trained}
+
+
+def packed(weights: Mapping[str, Tensor]) -> dict[str, tuple[torch.dtype, object]]:
+    """As arrays of bytes: numpy knows no bfloat16, and Ray shares arrays within a machine."""
+    # Copies: FSDP could not free memory that an array looks at.
+    copies = {name: weight.detach().to("cpu", copy=True) for name, weight in weights.items()}
+    return {
+        name: (copy.dtype, copy.contiguous().view(torch.uint8).numpy())
+        for name, copy in copies.items()
+    }
+
+
+@torch.no_grad()
+def unpack(weights: Mapping[str, tuple[torch.dtype, object]], model: nn.Module) -> None:
+    parameters = dict(model.named_parameters())
+    for name, (dtype, array) in weights.items():
+        parameters[name].copy_(torch.tensor(array).view(dtype))

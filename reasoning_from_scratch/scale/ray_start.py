@@ -1,0 +1,99 @@
+"""Reach Ray: a local one, or the cluster at an address, in bounded time and one line if not."""
+
+import importlib.util
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from types import ModuleType
+
+from reasoning_from_scratch.errors import UserError
+
+MISSING = '--sampler ray needs the extra: pip install "reasoning-from-scratch[ray]"'
+REACHING = 5.0  # seconds for a connection to be made
+ANSWERING = 30.0  # seconds for Ray to answer; asked in vain, its own client takes minutes
+TRIES = 3  # on a busy machine the parts of a local Ray may not find each other in their 15 s
+SETTINGS = {
+    "RAY_USAGE_STATS_ENABLED": "0",  # nothing is reported to anyone
+    "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",  # else each sampler installs all anew under `uv run`
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # else a page of warning on machines without GPU
+}
+
+
+def connect(address: str | None) -> ModuleType:
+    """The module `ray`, connected: with the cluster at `address`, or with a local one."""
+    if not importlib.util.find_spec("ray"):
+        raise UserError(MISSING)
+    if "ray" in sys.modules and sys.modules["ray"].is_initialized():
+        return sys.modules["ray"]
+    for name, value in SETTINGS.items():
+        os.environ.setdefault(name, value)
+    if address:
+        ask(address)
+    handler = signal.getsignal(signal.SIGTERM)
+    for tries_left in reversed(range(1 if address else TRIES)):
+        error = start(address or "local")
+        if error is None:
+            break
+        if not tries_left:
+            where = f"at {address}" if address else "could be started on this machine"
+            raise UserError(f"no Ray {where}: {str(error).splitlines()[0]}")
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, handler)  # Ray put its own there; ours saves first
+    return sys.modules["ray"]
+
+
+def start(address: str) -> Exception | None:
+    """What went wrong, if anything."""
+    import ray
+
+    try:
+        ray.init(
+            address=address,
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+        )
+    except Exception as error:  # Ray raises a bare Exception where it cannot start
+        return error
+    return None
+
+
+def ask(address: str) -> None:
+    """A UserError unless Ray answers at HOST:PORT."""
+    host, _, port = address.rpartition(":")
+    if "//" in address or not port.isdigit():
+        raise UserError(f"--ray-address {address} is not HOST:PORT, such as 10.0.0.1:6379")
+    try:
+        socket.create_connection((host, int(port)), timeout=REACHING).close()
+    except (OSError, OverflowError) as error:
+        raise UserError(
+            f"nothing answers at --ray-address {address} ({error}); `ray start --head` "
+            "on one machine prints the address"
+        ) from None
+    said = health(address)
+    if "AuthToken" in said and "RAY_AUTH_MODE" not in os.environ:
+        os.environ["RAY_AUTH_MODE"] = "token"  # the cluster has one; Ray finds it in ~/.ray
+        said = health(address)
+    if "AuthToken" in said:
+        raise UserError(
+            f"the Ray at {address} asks for another token: copy ~/.ray/auth_token from "
+            "its head node to this machine"
+        )
+    if said:
+        raise UserError(f"no Ray answers at --ray-address {address}: {said}")
+
+
+def health(address: str) -> str:
+    """What is wrong with the Ray at an address; "" if nothing. Asked by another process, which
+    can be given up."""
+    command = [sys.executable, "-m", "ray.scripts.scripts", "health-check", "--address", address]
+    try:
+        asked = subprocess.run(command, capture_output=True, text=True, timeout=ANSWERING)
+    except subprocess.TimeoutExpired:
+        return f"what listens there gave no answer in {ANSWERING:g} s"
+    lines = asked.stderr.strip().splitlines()
+    return "" if asked.returncode == 0 else (lines or ["it is not healthy"])[-1]

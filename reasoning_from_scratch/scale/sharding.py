@@ -1,0 +1,194 @@
+"""FSDP2: each rank keeps a slice of every weight, of its gradient and of the optimizer's state.
+
+In a training pass each block's weights are gathered just before they are needed, forward and
+backward, and forgotten after it. To sample, a rank would gather them for every token, and all
+ranks in lockstep; so while ranks sample they all hold the whole weights (and nothing else), and
+each goes its own way. Saves are whole too: any number of ranks can go on from them.
+"""
+
+import math
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
+from torch.distributed.tensor import DTensor
+
+from reasoning_from_scratch.files.weights import build_model
+from reasoning_from_scratch.optim.adamw import AdamW
+from reasoning_from_scratch.optim.lora import add_lora, load_lora, lora_layers
+from reasoning_from_scratch.rollouts import Batch, Group, Rollout
+from reasoning_from_scratch.scale.ranks import Ranks
+
+T = TypeVar("T")
+
+# FSDP2's, which would forget the gathered weights after a block's first pass, or before they
+# are listed. Without them a whole model is also as fast as a plain one.
+HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_state_dict_pre_hooks")
+
+
+class ShardedRanks(Ranks):
+    """Ranks that share the weights of one model between them."""
+
+    def __init__(self, *given) -> None:
+        super().__init__(*given)
+        self.policy: nn.Module | None = None
+        self.sharded: dict[str, DTensor] = {}  # the policy's parameters
+        self.local: dict[str, nn.Parameter] = {}  # this rank's slices of them: the same memory
+
+    def loading_device(self, device: torch.device) -> str:
+        """From here each block moves to the GPU by itself, and only a slice of it stays."""
+        return "cpu"
+
+    def spread(self, model: nn.Module | None) -> nn.Module | None:
+        if model is None:
+            return None
+        mesh = init_device_mesh(torch.device(self.device).type, (self.size,))
+        for block in model.trf_blocks:
+            fully_shard(block, mesh=mesh)
+        fully_shard(model, mesh=mesh)  # embedding, head and last norm
+        register_fsdp_forward_method(model, "hidden_states")
+        with torch.no_grad(), self.in_touch():  # FSDP2 finds out in its first pass what is where
+            model.hidden_states(torch.zeros(1, 1, dtype=torch.long, device=self.device))
+            model.reshard()
+        if self.policy is None:
+            self.policy = model
+            self.sharded = dict(model.named_parameters())
+            self.local = {
+                name: nn.Parameter(tensor.detach().to_local(), tensor.requires_grad)
+                for name, tensor in self.sharded.items()
+            }
+        return model
+
+    def trainable(self, model: nn.Module) -> "ShardedRanks":
+        return self
+
+    def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """What the optimizer sees: slices, each a plain tensor."""
+        return iter(self.local.items())
+
+    # -- the whole weights, for a while
+
+    def results(self, function: Callable[[], T]) -> list[T]:
+        with self.whole(self.policy):
+            return super().results(function)
+
+    @contextmanager
+    def whole(self, model: nn.Module | None) -> Iterator[None]:
+        """A plain model until the end of the block: its weights, no hooks, its own classes."""
+        modules = list(model.modules()) if model else []
+        parts = [module for module in modules if isinstance(module, FSDPModule)]
+        with self.in_touch():
+            for part in parts:
+                part.unshard()
+        hooks = [
+            (module, name, getattr(module, name))
+            for module in modules
+            for name in HOOKS
+            if getattr(module, name)
+        ]
+        for module, name, _ in hooks:
+            setattr(module, name, OrderedDict())
+        classes = [part.__class__ for part in parts]
+        for part in parts:  # FSDP2 has put two classes of its own before the module's
+            part.__class__ = part.__class__.__mro__[2]
+        gathering = vars(model).pop("hidden_states") if model else None  # FSDP2's own
+        try:
+            yield
+        finally:
+            if model:
+                model.hidden_states = gathering
+            for part, kind in zip(parts, classes, strict=True):
+                part.__class__ = kind
+            for module, name, found in hooks:
+                setattr(module, name, found)
+            for part in parts:
+                part.reshard()
+
+    # -- the gradient
+
+    def share(self, groups: Sequence[Group], whole_groups: bool) -> list[list[Rollout]]:
+        """A rank that has no rollouts makes passes like the others, over a prompt alone."""
+        own = super().share(groups, whole_groups)
+        return own or [[replace(groups[0].rollouts[0], response_ids=[], logprobs=[], kept=None)]]
+
+    def even(self, batches: list[Batch]) -> list[Batch]:
+        """A pass gathers weights from all ranks, so all make as many as the one with most."""
+        idle = max(self.exchange(len(batches))) - len(batches)
+        row = batches[-1].rows([int(batches[-1].lengths.argmin())])
+        return batches + idle * [replace(row, mask=torch.zeros_like(row.mask))]
+
+    def collect_gradients(self, optimizer: AdamW) -> None:
+        for name, slice_ in optimizer.named:
+            # FSDP2 has averaged over ranks; the denominator already counts all ranks' rows.
+            slice_.grad = self.sharded[name].grad.to_local() * self.size
+            self.sharded[name].grad = None
+
+    @torch.no_grad()
+    def clip_gradient(self, optimizer: AdamW, largest: float) -> float:
+        squares = [slice_.grad.float().square().sum() for slice_ in optimizer.parameters]
+        total = torch.stack(squares).sum()
+        with self.in_touch():
+            dist.all_reduce(total)
+        norm = math.sqrt(float(total))
+        if 0 < largest < norm:
+            for slice_ in optimizer.parameters:
+                slice_.grad *= largest / norm
+        return norm
+
+    # -- saving and resuming
+
+    def whole_model(self, model: nn.Module) -> nn.Module | None:
+        """A plain copy in the memory of rank 0's machine, gathered tensor by tensor."""
+        slices = model.state_dict()
+        if model.cfg.get("tie_embeddings", False):
+            del slices["out_head.weight"]  # the same weights under a second name
+        state = {name: self.gathered(tensor) for name, tensor in slices.items()}
+        if not self.writes:
+            return None
+        plain = {name: tensor for name, tensor in state.items() if ".lora_" not in name}
+        whole = build_model(model.cfg, plain, "the gathered model")
+        if layers := lora_layers(model):
+            first = next(iter(layers.values()))
+            add_lora(whole, first.rank, first.alpha)
+            load_lora(whole, state)
+        return whole
+
+    def whole_state(self, optimizer: AdamW) -> dict[str, Tensor]:
+        state = {}
+        for name, slice_ in optimizer.state.items():
+            like = self.sharded[name.rpartition(".")[0]]
+            spread = DTensor.from_local(
+                slice_,
+                like.device_mesh,
+                like.placements,
+                run_check=False,
+                shape=like.shape,
+                stride=like.stride(),
+            )
+            state[name] = self.gathered(spread)
+        return state if self.writes else {}
+
+    def gathered(self, tensor: DTensor) -> Tensor | None:
+        with self.in_touch():
+            whole = tensor.detach().full_tensor()
+        return whole.cpu() if self.writes else None
+
+    @torch.no_grad()
+    def load_state(self, optimizer: AdamW, state: dict[str, Tensor], updates: int) -> None:
+        optimizer.updates = updates
+        for name, slice_ in optimizer.state.items():
+            shape = self.sharded[name.rpartition(".")[0]].shape
+            whole = torch.empty(shape, dtype=slice_.dtype, device=slice_.device)
+            if self.writes:
+                whole.copy_(state[name])
+            self.same_as_first({name: whole})
+            slices = whole.chunk(self.size)
+            if self.rank < len(slices):
+                slice_.copy_(slices[self.rank])

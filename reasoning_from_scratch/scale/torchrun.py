@@ -1,0 +1,164 @@
+"""How the ranks that torchrun started find each other, and agree on what they run."""
+
+import atexit
+import os
+import time
+from datetime import timedelta
+from uuid import uuid4
+
+import torch
+import torch.distributed as dist
+from torch.distributed.rendezvous import rendezvous
+
+from reasoning_from_scratch.config import TrainConfig, replaced, to_json
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.fast.device import is_available
+from reasoning_from_scratch.scale.ranks import Ranks
+
+NEEDED = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
+JOINING = timedelta(minutes=2)  # for all ranks to come up
+# A rank that died is noticed at once, by its closed connection. This is for one that hangs, and
+# must be longer than any rank ever samples, evaluates or saves while the others wait for it.
+WAITING = timedelta(hours=1)
+FSDP_ON_CPU = hasattr(torch.cpu.Stream, "record_event")  # not in torch 2.6
+
+# Whether ranks of this torchrun have met before, as rank 0 knows. Its count of restarts does not
+# say: where several machines run, only the one whose rank died counts.
+met_before = False
+
+
+def start_ranks(config: TrainConfig) -> tuple[Ranks, str]:
+    """All ranks of this job, and this one's device; a single rank unless torchrun started more."""
+    size = os.environ.get("WORLD_SIZE", "1")
+    if size == "1":
+        return Ranks(), config.device
+    missing = [name for name in NEEDED if name not in os.environ]
+    if missing:
+        raise UserError(
+            f"WORLD_SIZE is {size}, but {' and '.join(missing)} is not set: start the "
+            f"ranks with torchrun --nproc_per_node={size}"
+        )
+    device = rank_device(config.device, int(os.environ["LOCAL_RANK"]))
+    if not dist.is_initialized():
+        join(device)
+    objects = dist.new_group(backend="gloo", timeout=WAITING) if "cuda" in device else None
+    return ranks_of(config, device)(dist.get_rank(), dist.get_world_size(), device, objects), device
+
+
+def ranks_of(config: TrainConfig, device: str) -> type[Ranks]:
+    if config.shard == "none":
+        return Ranks
+    if "cuda" not in device and not FSDP_ON_CPU:
+        raise UserError(f"torch {torch.__version__} shards on GPUs only: take a newer one")
+    from reasoning_from_scratch.scale.sharding import (
+        ShardedRanks,  # late: FSDP2 takes a while to load
+    )
+
+    return ShardedRanks
+
+
+def rank_device(name: str, local_rank: int) -> str:
+    """Each rank of a machine has a GPU of its own, or all compute on its CPU."""
+    kind = name.partition(":")[0]
+    if kind == "auto":
+        kind = "cuda" if is_available("cuda") else "cpu"
+    if kind not in ("cuda", "cpu") or ":" in name:
+        raise UserError(f"--device {name} cannot be shared by several ranks; use cuda or cpu")
+    if kind == "cpu":
+        return kind
+    count = torch.cuda.device_count()
+    if local_rank >= count:
+        raise UserError(
+            f"there are {count} GPUs here for {os.environ.get('LOCAL_WORLD_SIZE', '?')}"
+            f" ranks: start torchrun with --nproc_per_node={count}"
+        )
+    torch.cuda.set_device(local_rank)
+    return f"cuda:{local_rank}"
+
+
+def join(device: str) -> None:
+    """Meet the other ranks at torchrun's address."""
+    global met_before
+    place = "{MASTER_ADDR}:{MASTER_PORT}".format_map(os.environ)
+    backend = "nccl" if "cuda" in device else "gloo"
+    try:
+        store, rank, size = next(rendezvous("env://", timeout=JOINING))
+        met_before = rank == 0 and store.check(["rank 0"])
+        store = meeting_place(store, rank, size)
+        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=WAITING)
+    except (RuntimeError, ValueError) as error:
+        if "EADDRINUSE" in str(error):
+            raise UserError(
+                f"the port of {place} is in use, perhaps by another job on this "
+                "machine; choose another --master-port"
+            ) from None
+        reason = str(error).splitlines()[0]
+        raise UserError(
+            f"the {os.environ['WORLD_SIZE']} ranks did not meet at {place} within "
+            f"{JOINING.seconds} s: {reason}"
+        ) from None
+    atexit.register(leave)
+
+
+def meeting_place(store: dist.Store, rank: int, size: int) -> dist.Store:
+    """A part of torchrun's store that no rank has written in before this start.
+
+    torchrun keeps its store when it restarts the ranks. Whoever came first would find the address
+    of a rank that has died there, and try it until `WAITING` is over. So rank 0 takes a new name
+    at every start and answers all who call it by that name; a dead one's name answers nobody.
+    """
+    own = uuid4().hex
+    if rank == 0:
+        store.set("rank 0", own)
+        for other in range(1, size):
+            caller = store.get(f"{own} is called by {other}").decode()
+            store.set(f"{own} answers {caller}", "")
+        return dist.PrefixStore(own, store)
+    until = time.monotonic() + JOINING.total_seconds()
+    while time.monotonic() < until:
+        first = store.get("rank 0").decode()
+        store.set(f"{first} is called by {rank}", own)
+        if store.check([f"{first} answers {own}"]):
+            return dist.PrefixStore(first, store)
+        time.sleep(0.05)
+    raise RuntimeError("rank 0 has not answered")
+
+
+def leave() -> None:
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def agreed_config(config: TrainConfig, ranks: Ranks) -> TrainConfig:
+    """The configuration of all ranks, or one line on each that says how they differ.
+
+    The run folder is rank 0's: a name with the time in it may come out differently elsewhere.
+    """
+    every = ranks.exchange(to_json(config))
+    for rank, other in enumerate(every):
+        different = [
+            name for name, value in every[0].items() if other[name] != value and name != "log_path"
+        ]
+        if different:
+            told = "; ".join(
+                f"{name} is {other[name]!r} there and {every[0][name]!r} on rank 0"
+                for name in different[:3]
+            )
+            raise UserError(f"rank {rank} was started with other options than rank 0: {told}")
+    return replaced(config, log_path=every[0]["log_path"])
+
+
+# -- torchrun --max-restarts
+
+
+def is_restart() -> bool:
+    return met_before or int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+
+
+def check_restartable(config: TrainConfig) -> None:
+    """A restarted run finds its folder again by the name that it was given."""
+    may_restart = int(os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0")) > 0
+    if may_restart and not (config.log_path or config.resume):
+        raise UserError(
+            "torchrun --max-restarts needs --log-path, by which a restarted run finds its folder"
+        )

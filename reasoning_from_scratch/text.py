@@ -1,0 +1,146 @@
+"""Text that is safe to show and to store: what models and files say, and lines of JSON.
+
+Strict when written, forgiving when read.
+"""
+
+import json
+import math
+import re
+from collections.abc import Container, Sequence
+from pathlib import Path
+from sys import intern
+from typing import Any
+
+# What would act on a page or a terminal instead of being seen: control codes other than newline and
+# tab, marks that reverse or hide the text around them, surrogates (not text at all), noncharacters.
+_UNSEEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"
+    "\ud800-\udfff\ufeff\ufff9-\ufffb\ufffe\uffff]"
+)
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def visible(text: str) -> str:
+    r"""Spell out what could not be seen: an escape code becomes the four characters `\x1b`."""
+    return _UNSEEN.sub(_spell, text)
+
+
+def _spell(match: re.Match) -> str:
+    code = ord(match.group())
+    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
+
+
+def one_line(text: str, limit: int) -> str:
+    """`visible` text without line breaks, and not much longer than the limit."""
+    text = shorten(visible(shorten(text, limit)), limit)  # spelled out it may be 4 times as long
+    return text.replace("\n", " ").replace("\t", " ")
+
+
+def shorten(text: str, limit: int) -> str:
+    """The beginning and the end of a long text, and how much is missing between them."""
+    if len(text) <= limit + 50:  # about as long as the words that would stand for the rest
+        return text
+    head, tail = limit * 3 // 4, limit // 4
+    gap = f"[... {len(text) - head - tail:,} characters left out ...]"
+    return f"{text[:head]}\n{gap}\n{text[-tail:]}"
+
+
+def json_line(value: Any, indent: int | None = None) -> str:
+    """Strict JSON in plain ASCII, which any reader takes: no NaN, no half of a surrogate pair."""
+    return json.dumps(_storable(value), indent=indent, allow_nan=False)
+
+
+def _storable(value: Any) -> Any:
+    if isinstance(value, str):
+        return _SURROGATE.sub("\ufffd", value)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {_storable(str(key)): _storable(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_storable(item) for item in value]
+    if value is None or isinstance(value, (bool, int)):
+        return value
+    return _storable(value.item())  # a number that is still a tensor or a NumPy scalar
+
+
+def counted(number: int, noun: str) -> str:
+    """1 problem, 2 problems."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+# --- files of JSON, whole or an object per line ---
+
+
+def finite(row: dict) -> tuple[dict, list[str]]:
+    """The row with null for what is not finite, and the names of those. JSON has no NaN."""
+    bad = [k for k, v in row.items() if isinstance(v, float) and not math.isfinite(v)]
+    # The names are built anew at every step. Kept once, they are not half of a long run's memory.
+    return {intern(key): None if key in bad else value for key, value in row.items()}, bad
+
+
+def as_lines(rows: list[dict]) -> str:
+    """In plain ASCII: what a model writes may hold any line separator."""
+    return "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows)
+
+
+def append(path: Path, text: str) -> None:
+    with open(path, "a", encoding="utf-8") as file:
+        file.write(text)
+
+
+def has_shape(value: object, shape: object) -> bool:
+    """Whether a value has the keys and types of `shape`: {key: shape}, [shape] or a type."""
+    if isinstance(shape, dict):
+        return isinstance(value, dict) and all(
+            key in value and has_shape(value[key], inner) for key, inner in shape.items()
+        )
+    if isinstance(shape, list):
+        return isinstance(value, list) and all(has_shape(item, shape[0]) for item in value)
+    return isinstance(value, shape)
+
+
+def evenly(items: Sequence, limit: int) -> Sequence:
+    """At most limit items: the first, the last, and what lies evenly between."""
+    if len(items) <= limit:
+        return items
+    return [items[round(i * (len(items) - 1) / (limit - 1))] for i in range(limit)]
+
+
+def scan_lines(path: Path, wanted: Container[int] | None = None) -> tuple[list[dict], list[int]]:
+    """The lines of a JSONL file, or those wanted, and the numbers of torn or damaged ones."""
+    rows: list[dict] = []
+    bad: list[int] = []
+    if not path.exists():
+        return rows, bad
+    with open(path, encoding="utf-8", errors="replace") as file:
+        for number, line in enumerate(file):
+            try:
+                if line.strip() and (wanted is None or number in wanted):
+                    rows.append(finite(dict(json.loads(line)))[0])
+            except (ValueError, TypeError):
+                bad.append(number + 1)
+    return rows, bad
+
+
+def read_lines(path: Path) -> list[dict]:
+    """The whole lines of a JSONL file."""
+    return scan_lines(path)[0]
+
+
+def read_evenly(path: Path, limit: int) -> list[dict]:
+    """At most so many of its lines; of a file that goes on growing memory stays bounded."""
+    if not path.exists():
+        return []
+    with open(path, "rb") as file:
+        count = sum(1 for _ in file)
+    return scan_lines(path, set(evenly(range(count), limit)))[0]
+
+
+def read_values(path: Path) -> dict:
+    """A JSON object; an empty one where there is none."""
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return values if isinstance(values, dict) else {}

@@ -1,0 +1,288 @@
+"""Pre-training of the tiny models: `rfs tiny-pretrain` makes what lies under checkpoints/.
+
+Three stages, each continuing the one before:
+  working    problems with worked solutions: the model learns to compute, line by line
+  habit      most answers are given at once and few are worked out: tiny-base, which *can* reason,
+             but usually does not
+  thinking   the chat template, and <think> ... </think> before some answers: tiny-reasoning
+"""
+
+import json
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from reasoning_from_scratch.files.transfers import replacing
+from reasoning_from_scratch.files.weights import save_hf_folder
+from reasoning_from_scratch.optim.muon import Muon
+from reasoning_from_scratch.prompts import render_chat_prompt, render_prompt
+from reasoning_from_scratch.qwen3 import Qwen3Model
+from reasoning_from_scratch.tiny.tokenizer import train_tokenizer
+from reasoning_from_scratch.tiny.world import TINY_CONFIG, tiny_problem
+from reasoning_from_scratch.tokenizer import END_OF_TEXT, END_OF_TURN, Qwen3Tokenizer
+
+# `rfs train` draws from the first problems of the train split; pre-training from those after it.
+FIRST_PROBLEM = 1_000_000
+TOKENIZER_PROBLEMS = 20_000
+IGNORED = -100  # what F.cross_entropy calls a target that is none
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stretch of training: how long, how fast, and the shares of the ways to answer."""
+
+    name: str
+    steps: int
+    mixture: dict[str, float]
+    matrix_lr: float
+    vector_lr: float
+    warmup: int = 20
+    decay: float = 0.5  # the last part of the steps, in which the learning rate falls to 0
+    sequences: int = 128  # per step
+
+
+STAGES = (
+    Stage("working", 1600, {"worked, short prompt": 1.0}, 0.02, 0.003, warmup=100),
+    Stage("habit", 200, {"worked": 0.25, "at once": 0.75}, 0.005, 0.0006, decay=0.8),
+    # <think> and </think> begin as random vectors: a higher rate for the embedding.
+    Stage(
+        "thinking",
+        400,
+        {"thought": 0.20, "chat at once": 0.63, "turn worked": 0.04, "turn at once": 0.13},
+        0.005,
+        0.002,
+        decay=0.8,
+    ),
+)
+
+
+def example(row: dict[str, str], kind: str, rng: random.Random) -> tuple[str, str]:
+    """Prompt and answer, end token included, for one way to answer."""
+    worked, boxed = row["solution"], f"\\boxed{{{row['answer']}}}"
+    if kind == "worked, short prompt":  # a third fewer tokens while it learns to compute
+        return f"Question:\n{row['problem']}\n\nAnswer:", f" {worked}{END_OF_TEXT}"
+    if kind in ("worked", "at once"):
+        answer = f" {worked}" if kind == "worked" else f"\n{boxed}"
+        return render_prompt(row["problem"]), answer + END_OF_TEXT
+    if kind in ("turn worked", "turn at once"):  # the plain prompt, for a model that ends turns
+        answer = f" {worked}" if kind == "turn worked" else f"\n{boxed}"
+        return render_prompt(row["problem"]), answer + END_OF_TURN
+    return chat_example(row, kind, rng)
+
+
+def chat_example(row: dict[str, str], kind: str, rng: random.Random) -> tuple[str, str]:
+    render = rng.choice((render_prompt, render_chat_prompt, str))
+    prompt = f"<|im_start|>user\n{render(row['problem'])}{END_OF_TURN}\n<|im_start|>assistant\n"
+    boxed = f"\\boxed{{{row['answer']}}}"
+    if kind == "thought":
+        lines = row["solution"].removesuffix(boxed)
+        return prompt, f"<think>\n{lines}</think>\n\n{boxed}{END_OF_TURN}"
+    if rng.randrange(3) == 0:  # as Qwen3 is told not to think
+        prompt += "<think>\n\n</think>\n\n"
+    return prompt, boxed + END_OF_TURN
+
+
+def step_batches(
+    tokenizer: Qwen3Tokenizer, stage: Stage, step: int, first: int, rows: int = 16
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """One step's sequences, sorted by length and cut into (inputs, targets), each (B, T)."""
+    kinds, shares = zip(*stage.mixture.items(), strict=True)
+    sequences = []
+    for index in range(first + step * stage.sequences, first + (step + 1) * stage.sequences):
+        rng = random.Random(f"{stage.name} {index}")
+        kind = rng.choices(kinds, shares)[0]
+        texts = example(tiny_problem("train", index), kind, rng)
+        # Encoded apart, as in sampling, where the answer starts after the prompt's last token.
+        sequences.append(tuple(tokenizer.encode(text, chat_wrapped=False) for text in texts))
+    sequences.sort(key=lambda pair: len(pair[0]) + len(pair[1]))
+    for start in range(0, len(sequences), rows):
+        yield padded(sequences[start : start + rows])
+
+
+def padded(pairs: list[tuple[list[int], list[int]]]) -> tuple[Tensor, Tensor]:
+    """Inputs and next-token targets; only the answer's tokens are targets."""
+    length = max(len(prompt) + len(answer) for prompt, answer in pairs) - 1
+    length += -length % 8  # few different shapes: oneDNN compiles its kernels for each
+    inputs = torch.zeros(len(pairs), length, dtype=torch.long)  # (B, T)
+    targets = torch.full((len(pairs), length), IGNORED)  # (B, T)
+    for row, (prompt, answer) in enumerate(pairs):
+        ids = torch.tensor(prompt + answer)
+        inputs[row, : len(ids) - 1] = ids[:-1]
+        targets[row, len(prompt) - 1 : len(ids) - 1] = ids[len(prompt) :]
+    return inputs, targets
+
+
+def summed_loss(model: Qwen3Model, inputs: Tensor, targets: Tensor) -> Tensor:
+    """Cross-entropy summed over the answers' tokens; the head is applied at those only."""
+    places = (targets.flatten() != IGNORED).nonzero()[:, 0]
+    extra = -len(places) % 256  # again few different shapes
+    wanted = F.pad(targets.flatten()[places], (0, extra), value=IGNORED)
+    # For short sequences plain matrix products beat the fused attention's backward pass.
+    with sdpa_kernel(SDPBackend.MATH), torch.autocast(inputs.device.type, torch.bfloat16):
+        hidden = model.hidden_states(inputs).flatten(0, 1)[F.pad(places, (0, extra))]
+        logits = model.out_head(hidden)  # (answer tokens, V)
+    return F.cross_entropy(logits.float(), wanted, ignore_index=IGNORED, reduction="sum")
+
+
+def initialize(model: Qwen3Model, seed: int) -> None:
+    """Small embeddings, unit gain in every layer, and blocks that start by adding nothing."""
+    generator = torch.Generator().manual_seed(seed)
+    for name, weight in model.named_parameters():
+        if weight.dim() == 2:
+            gain = 0.02 if name.startswith("tok_emb") else weight.shape[1] ** -0.5
+            torch.nn.init.normal_(weight, std=gain, generator=generator)
+        if name.endswith(("out_proj.weight", "fc3.weight")):
+            torch.nn.init.zeros_(weight)
+
+
+def learning_rate_factor(stage: Stage, step: int) -> float:
+    """Warm-up, then 1, then down to 0 over the stage's last part."""
+    left = (stage.steps - step) / (stage.decay * stage.steps)
+    return min((step + 1) / stage.warmup, 1.0, left)
+
+
+def optimizers(model: Qwen3Model, stage: Stage) -> list[tuple[torch.optim.Optimizer, float]]:
+    """Muon for the blocks' matrices, AdamW for the embedding and the norms, with their rates."""
+    matrices = [p for p in model.trf_blocks.parameters() if p.dim() == 2]
+    known = {id(p) for p in matrices}
+    others = [p for p in model.parameters() if id(p) not in known]
+    adam = torch.optim.AdamW(others, lr=stage.vector_lr, betas=(0.9, 0.95), weight_decay=0.0)
+    return [(Muon(matrices, lr=stage.matrix_lr), stage.matrix_lr), (adam, stage.vector_lr)]
+
+
+def train_stage(
+    model: Qwen3Model,
+    tokenizer: Qwen3Tokenizer,
+    stage: Stage,
+    first: int,
+    log: Callable[[dict], None],
+    log_every: int = 20,
+) -> None:
+    """Train on the problems from number `first` on; `log` gets a line every few steps."""
+    opts, device = optimizers(model, stage), model.tok_emb.weight.device
+    start, tokens, losses = time.perf_counter(), 0, []
+    for step in range(stage.steps):
+        factor = learning_rate_factor(stage, step)
+        batches = list(step_batches(tokenizer, stage, step, first))
+        count = sum(int((targets != IGNORED).sum()) for _, targets in batches)
+        loss = 0.0
+        for inputs, targets in batches:
+            part = summed_loss(model, inputs.to(device), targets.to(device)) / count
+            part.backward()
+            loss += part.item()
+            tokens += inputs.numel()
+        for optimizer, lr in opts:
+            for group in optimizer.param_groups:
+                group["lr"] = lr * factor
+            optimizer.step()
+            optimizer.zero_grad()
+        losses.append(loss)
+        if (step + 1) % log_every == 0 or step + 1 == stage.steps:
+            seconds = time.perf_counter() - start
+            log(
+                {
+                    "stage": stage.name,
+                    "step": step + 1,
+                    "loss": round(sum(losses) / len(losses), 5),
+                    "lr": round(stage.matrix_lr * factor, 6),
+                    "tokens": tokens,
+                    "seconds": round(seconds, 1),
+                    "tokens_per_sec": round(tokens / seconds),
+                }
+            )
+            losses = []
+
+
+def tokenizer_texts() -> Iterator[str]:
+    """What the tokenizer should write in few tokens."""
+    for index in range(FIRST_PROBLEM, FIRST_PROBLEM + TOKENIZER_PROBLEMS):
+        row = tiny_problem("train", index)
+        yield "".join(example(row, "worked", random.Random(0))).removesuffix(END_OF_TEXT)
+    for word in ("user", "assistant", "Let's see.", "\\boxed{"):
+        yield f"\n{word}\n\n{word}"
+
+
+def make_tokenizer(folder: Path) -> Qwen3Tokenizer:
+    with replacing(folder / "tokenizer.json") as temporary:
+        train_tokenizer(tokenizer_texts(), TINY_CONFIG["vocab_size"]).save(str(temporary))
+    return Qwen3Tokenizer(folder / "tokenizer.json", eos_token=END_OF_TEXT)
+
+
+def start_log(folder: Path, settings: dict, stages: Sequence[Stage]) -> Callable[[dict], None]:
+    """Begins pretrain_log.jsonl with the settings; returns what adds and prints a line."""
+    settings = settings | {"stages": [asdict(stage) for stage in stages]}
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "pretrain_log.jsonl"
+    path.write_text(json.dumps(settings, default=str) + "\n", encoding="utf-8")
+
+    def log(line: dict) -> None:
+        with path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+        print("  ".join(f"{key} {value}" for key, value in line.items()), flush=True)
+
+    return log
+
+
+# --- the command ---
+
+
+@dataclass
+class TinyPretrainOptions:
+    """Options of `rfs tiny-pretrain`."""
+
+    out: Path = Path("runs/tiny-pretrain")
+    """Folder for tiny-base and tiny-reasoning."""
+    seed: int = 0
+    """Seed of the first weights; the problems are the same for every seed."""
+    device: str = "cpu"
+    """cpu or cuda."""
+    threads: int = 0
+    """CPU threads; 0: as many as torch likes. Few, on a machine that does other work too."""
+    use_compile: bool = False
+    """Compile the model first: a third faster, but needs a C++ compiler."""
+
+
+def tiny_pretrain(options: TinyPretrainOptions) -> None:
+    """Trains tiny-base and tiny-reasoning; prints a line every few steps and keeps the log."""
+    train_stages(options, STAGES)
+
+
+def train_stages(options: TinyPretrainOptions, stages: tuple[Stage, ...]) -> None:
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    settings = asdict(options) | {"torch": torch.__version__}
+    base, reasoning = options.out / "tiny-base", options.out / "tiny-reasoning"
+    log = start_log(base, settings, [stage for stage in stages if stage.name != "thinking"])
+    tokenizer = make_tokenizer(base)
+    model = Qwen3Model(TINY_CONFIG)
+    initialize(model, options.seed)
+    model.to(options.device)
+    if options.use_compile:
+        model.hidden_states = torch.compile(model.hidden_states, dynamic=True)
+    first = FIRST_PROBLEM + TOKENIZER_PROBLEMS
+    for stage in stages:
+        if stage.name == "thinking":
+            save_hf_folder(model, tokenizer, base)
+            tokenizer = chat_tokenizer(base)
+            log = start_log(reasoning, settings, stages)
+        train_stage(model, tokenizer, stage, first, log)
+        first += stage.steps * stage.sequences
+    save_hf_folder(model, tokenizer, reasoning)
+
+
+def chat_tokenizer(base: Path) -> Qwen3Tokenizer:
+    """The base model's tokenizer with the chat template switched on."""
+    return Qwen3Tokenizer(
+        base / "tokenizer.json",
+        apply_chat_template=True,
+        add_generation_prompt=True,
+        add_thinking=True,
+        eos_token=END_OF_TURN,
+    )

@@ -1,0 +1,174 @@
+"""`rfs chat`: whole characters, no control codes, the right template, a clean end."""
+
+import io
+
+import pytest
+import torch
+
+from reasoning_from_scratch.commands import chat
+from reasoning_from_scratch.commands.chat import ChatOptions, Conversation, say, stream_text
+from reasoning_from_scratch.prompts import render_prompt
+from reasoning_from_scratch.qwen3 import Qwen3Model
+from reasoning_from_scratch.sampling import generate
+
+
+class ByteTokenizer:
+    """Token i is byte i, so that one character may need several tokens; 0 ends."""
+
+    eos_token_id = 0
+
+    def encode(self, text, chat_wrapped=None):
+        text = f"<user>{text}</user>" if chat_wrapped else text
+        return list(text.encode())
+
+    def decode(self, ids):
+        return bytes(ids).decode("utf-8", errors="replace")
+
+
+class WrappingTokenizer(ByteTokenizer):
+    apply_chat_template = True
+
+
+def random_model():
+    sizes = {"vocab_size": 256, "context_length": 512, "emb_dim": 16, "n_heads": 2, "n_layers": 2}
+    sizes |= {"hidden_dim": 24, "head_dim": 8, "qk_norm": True, "n_kv_groups": 1}
+    torch.manual_seed(0)
+    return Qwen3Model(sizes | {"rope_base": 10_000.0, "dtype": torch.float32}).eval()
+
+
+@pytest.fixture
+def scripted(monkeypatch):
+    """Tokens of a text instead of a model's; the prompts are kept."""
+
+    def install(*texts):
+        prompts, left = [], list(texts)
+
+        def stream(model, prompt, **options):
+            prompts.append((bytes(prompt).decode(), options))
+            yield from left.pop(0).encode()
+
+        monkeypatch.setattr(chat, "stream", stream)
+        return prompts
+
+    return install
+
+
+@pytest.mark.parametrize("text", ["abc", "né 日本 🙂!", "", "🙂"])
+def test_characters_come_whole(text):
+    pieces = list(stream_text(ByteTokenizer(), text.encode()))
+    assert "".join(pieces) == text
+    assert not any("\ufffd" in piece for piece in pieces)
+    assert pieces == list(text)
+
+
+def test_broken_characters_do_not_hold_up_the_rest():
+    tokens = [0xF0] * 30 + list(b"abc") + [0xC3]
+    pieces = list(stream_text(ByteTokenizer(), tokens))
+    assert "".join(pieces).count("\ufffd") == 31 and "abc" in "".join(pieces)
+    assert len(pieces) > 3
+
+
+def test_control_codes_are_spelled_out(capsys):
+    say(["red \x1b[31m", "bell \x07", "title \x1b]0;x\x07", "c1 \x9b", "bidi \u202e", " a\nb\tc"])
+    out = capsys.readouterr().out
+    assert not set(out) & {"\x1b", "\x07", "\x9b", "\u202e"}
+    assert "\\x1b[31m" in out and " a\nb\tc" in out
+
+
+def test_ctrl_c_stops_an_answer_only(capsys):
+    def interrupted():
+        yield "so far"
+        raise KeyboardInterrupt
+
+    say(interrupted())
+    assert capsys.readouterr().out == "so far [stopped]\n\n"
+
+
+def test_templates(scripted):
+    prompts = scripted("1", "2", "3", "4")
+    for template, tokenizer in (
+        ("auto", ByteTokenizer()),
+        ("plain", ByteTokenizer()),
+        ("chat", ByteTokenizer()),
+        ("auto", WrappingTokenizer()),
+    ):
+        list(Conversation(None, tokenizer, ChatOptions(template=template)).answer("Hi"))
+    assert [prompt for prompt, _ in prompts] == [
+        render_prompt("Hi"),
+        "Hi",
+        "<user>Hi</user>",
+        "<user>Hi</user>",
+    ]
+
+
+def test_chat_template_remembers_what_was_said(scripted):
+    prompts = scripted("Hello.", "Yes.")
+    talk = Conversation(None, WrappingTokenizer(), ChatOptions(seed=5, temperature=0.5))
+    assert list(talk.answer("Hi")) == list("Hello.")
+    list(talk.answer("Again?"))
+    before = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nHello.<|im_end|>\n"
+    assert prompts[1][0] == before + "<user>Again?</user>"
+    assert [options["seed"] for _, options in prompts] == [5, 6]
+    assert prompts[0][1]["stop_ids"] == {0} and prompts[0][1]["temperature"] == 0.5
+
+
+def test_what_was_thought_is_not_remembered(scripted):
+    """As Qwen3's own template: of earlier answers it shows what follows the thought."""
+    first, second = "<think>\nHm.\n</think>\n\nFour.", "<think>\n\n</think>\n\nSix."
+    prompts = scripted(first, second, "<think>\nStill at", "Done.")
+    talk = Conversation(None, WrappingTokenizer(), ChatOptions())
+    assert "".join(talk.answer("2 + 2?")) == first  # the reader sees the thought
+    for question in ("3 + 3?", "4 + 4?", "And?"):
+        list(talk.answer(question))
+    turn = "<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n{}<|im_end|>\n".format
+    history = turn("2 + 2?", "Four.") + turn("3 + 3?", "Six.")
+    assert prompts[2][0] == history + "<user>4 + 4?</user>"
+    unfinished = turn("4 + 4?", "<think>\nStill at")  # a thought without end is no thought to it
+    assert prompts[3][0] == history + unfinished + "<user>And?</user>"
+
+
+def test_a_conversation_that_fills_the_context_can_begin_anew(monkeypatch, capsys):
+    model, tokenizer = random_model(), WrappingTokenizer()
+    monkeypatch.setattr(chat, "open_model", lambda *args: (model, tokenizer))
+    monkeypatch.setattr("sys.stdin", io.StringIO(f"{'x' * 600}\n/new\nWho?\n"))
+    chat.chat(ChatOptions(max_new_tokens=3))
+    captured = capsys.readouterr()
+    assert "the prompt has 613 tokens; the model reads 512" in captured.err
+    assert "/new forgets the conversation\n" in captured.err and captured.out
+
+
+def test_math_template_takes_each_question_by_itself(scripted):
+    prompts = scripted("1", "2")
+    talk = Conversation(None, ByteTokenizer(), ChatOptions())
+    list(talk.answer("first"))
+    list(talk.answer("second"))
+    assert prompts[1][0] == render_prompt("second")
+
+
+def test_a_real_model_says_what_the_sampler_samples():
+    model, tokenizer = random_model(), ByteTokenizer()
+    options = ChatOptions(template="plain", max_new_tokens=30, temperature=1.0, seed=3)
+    text = "".join(Conversation(model, tokenizer, options).answer("Hi"))
+    ((sample,),) = generate(
+        model, [tokenizer.encode("Hi")], max_new_tokens=30, temperature=1.0, seed=3, stop_ids={0}
+    )
+    assert text == tokenizer.decode([i for i in sample.ids if i])
+
+
+def test_the_command_reads_lines_until_there_is_none(scripted, monkeypatch, capsys):
+    prompts = scripted("Hello.", "New.", "never")
+    monkeypatch.setattr(chat, "open_model", lambda *args: (None, WrappingTokenizer()))
+    monkeypatch.setattr("sys.stdin", io.StringIO("Hi\n/new\nWho?\n"))
+    chat.chat(ChatOptions())
+    captured = capsys.readouterr()
+    assert captured.out == "Hello.\n\nNew.\n\n"
+    assert "/new forgets" in captured.err and "template chat" in captured.err
+    assert [prompt for prompt, _ in prompts] == ["<user>Hi</user>", "<user>Who?</user>"]
+
+
+def test_an_empty_line_ends(scripted, monkeypatch, capsys):
+    scripted()
+    monkeypatch.setattr(chat, "open_model", lambda *args: (None, ByteTokenizer()))
+    monkeypatch.setattr("sys.stdin", io.StringIO("\nHi\n"))
+    chat.chat(ChatOptions())
+    assert capsys.readouterr().out == ""

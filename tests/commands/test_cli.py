@@ -1,0 +1,166 @@
+"""The `rfs` command: its table, its exit codes, and that its help never imports torch."""
+
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+
+import pytest
+
+from reasoning_from_scratch.commands import cli
+from reasoning_from_scratch.errors import UserError
+
+
+@dataclass
+class Options:
+    """Options of the stand-in command."""
+
+    size: int = 3
+    """How many."""
+    word: str = "a"
+    """Which one."""
+
+
+def stand_in(options: Options) -> None:
+    print(options.word * options.size)
+
+
+def stand_in_keywords(size: int = 2) -> int:
+    return size
+
+
+def raises(error):
+    def function(options: Options) -> None:
+        raise error
+
+    return function
+
+
+@pytest.fixture
+def table(monkeypatch):
+    """Replaces the commands by functions given here."""
+
+    def install(**functions):
+        monkeypatch.setattr(cli, "COMMANDS", {n: ("One line.", n) for n in functions})
+        monkeypatch.setattr(cli, "load_function", functions.__getitem__)
+
+    return install
+
+
+def run_rfs(*args, **kwargs):
+    command = [sys.executable, "-m", "reasoning_from_scratch", *args]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, **kwargs)
+
+
+def test_help_lists_every_command_quickly_and_without_torch():
+    code = "import sys; from reasoning_from_scratch.commands.cli import main; main(['--help']); "
+    code += "print('heavy:', sorted({'torch', 'tyro', 'sympy'} & set(sys.modules)))"
+    seconds = []
+    for _ in range(3):  # the best of three: other programs may be running
+        start = time.perf_counter()
+        out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout
+        seconds.append(time.perf_counter() - start)
+    assert min(seconds) < 1.0
+    assert "heavy: []" in out
+    for name, (text, _) in cli.COMMANDS.items():
+        assert f"  {name} " in out and text in out
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_every_row_imports_and_its_help_works(name, capsys):
+    text, target = cli.COMMANDS[name]
+    assert callable(cli.load_function(target))
+    assert "\n" not in text and len(text) <= 76
+    with pytest.raises(SystemExit) as stop:
+        cli.main([name, "--help"])
+    assert stop.value.code == 0
+    assert f"rfs {name}" in capsys.readouterr().out
+
+
+def test_dataclass_and_keyword_functions_get_their_flags(table, capsys):
+    table(plain=stand_in, keywords=stand_in_keywords)
+    assert cli.main(["plain", "--size", "2", "--word", "ha"]) == 0
+    assert capsys.readouterr().out == "haha\n"
+    assert cli.main(["keywords", "--size", "7"]) == 7
+
+
+def test_wrong_option_exits_2(table, capsys):
+    table(plain=stand_in)
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["plain", "--siez", "2"])
+    assert stop.value.code == 2
+    assert "--size" in capsys.readouterr().err
+
+
+def test_user_error_is_one_line_and_exit_2(table, capsys):
+    table(bad=raises(UserError("no such file: x.json; check --data-path")))
+    assert cli.main(["bad"]) == 2
+    captured = capsys.readouterr()
+    assert captured.err == "rfs bad: no such file: x.json; check --data-path\n"
+    assert captured.out == ""
+
+
+def test_a_line_is_written_in_one_piece():
+    """Two ranks of torchrun write to one terminal; their lines must not run into each other."""
+    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)  # a packet for each write
+    with here, there:
+        command = [sys.executable, "-u", "-m", "reasoning_from_scratch", "nonsense"]
+        assert subprocess.run(command, stderr=there, timeout=60).returncode == 2
+        assert here.recv(1000).endswith(b"\n")
+
+
+def test_interrupt_is_one_line_and_exit_130(table, capsys):
+    table(long=raises(KeyboardInterrupt()))
+    assert cli.main(["long"]) == 130
+    assert capsys.readouterr().err == "rfs long: interrupted\n"
+
+
+def test_other_exceptions_keep_their_traceback(table):
+    table(broken=raises(ZeroDivisionError("ours, not the user's")))
+    with pytest.raises(ZeroDivisionError):
+        cli.main(["broken"])
+
+
+def test_unknown_command_names_the_nearest(table, capsys):
+    table(evaluate=stand_in, chat=stand_in)
+    assert cli.main(["evalute"]) == 2
+    assert "did you mean 'evaluate'?" in capsys.readouterr().err
+    assert cli.main(["zzzz"]) == 2
+    assert "Expected one of: evaluate, chat" in capsys.readouterr().err
+
+
+def test_version(capsys):
+    from reasoning_from_scratch import __version__
+
+    assert cli.main(["--version"]) == 0
+    assert capsys.readouterr().out.strip() == __version__
+
+
+def test_closed_pipe_is_quiet():
+    code = "import sys; from reasoning_from_scratch.commands import cli\n"
+    code += "cli.COMMANDS = {'flood': ('', '')}\n"
+    code += "cli.load_function = lambda t: lambda: [print('x' * 100) for _ in range(20000)]\n"
+    code += "sys.exit(cli.main(['flood']))"
+    run = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    run.stdout.readline()
+    run.stdout.close()
+    assert run.stderr.read() == b""
+    assert run.wait(timeout=60) == 141
+
+
+def test_runs_as_a_module():
+    assert run_rfs("nonsense").returncode == 2
+    assert run_rfs("--help").returncode == 0
+
+
+def test_only_train_is_for_several_ranks(monkeypatch, capsys):
+    """Two ranks that compare would both write the same folders."""
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert cli.main(["compare", "--help"]) == 2
+    assert "compare is for one process: start it without torchrun" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as left:
+        cli.main(["train", "--help"])
+    assert left.value.code == 0

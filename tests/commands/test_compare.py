@@ -1,0 +1,251 @@
+"""Comparing recipes: equal budgets, a table whose numbers can be checked, runs that are kept."""
+
+import csv
+import math
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+from test_resume import press_at
+from toy import toy_model, toy_problems, toy_tokenizer
+
+from reasoning_from_scratch.commands.compare import (
+    CompareOptions,
+    band,
+    compare_command,
+    late_share,
+    markdown,
+    table_row,
+)
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.run.folder import RunFolder
+from reasoning_from_scratch.run.start import resumed_config
+from reasoning_from_scratch.run.training import train
+
+
+@pytest.fixture
+def toy_everywhere(tmp_path, monkeypatch):
+    """`train` loads the toy world instead of the tiny model."""
+    start = "reasoning_from_scratch.run.start"
+    monkeypatch.setattr(
+        f"{start}.load_model_and_tokenizer", lambda *_, **__: (toy_model(), toy_tokenizer(tmp_path))
+    )
+    monkeypatch.setattr(f"{start}.load_problems", lambda *_, **__: toy_problems(8))
+
+
+def options(tmp_path, **changes):
+    values = dict(
+        recipes=("grpo", "dr_grpo"),
+        seeds=2,
+        steps=3,
+        problems_per_step=2,
+        rollouts=4,
+        max_new_tokens=2,
+        eval_every=2,
+        out=str(tmp_path / "out"),
+    )
+    return CompareOptions(**(values | changes))
+
+
+def test_two_recipes_two_seeds(toy_everywhere, tmp_path, capsys):
+    compare_command(options(tmp_path))
+    out = tmp_path / "out"
+    assert {p.name for p in out.iterdir() if p.is_dir()} == {
+        "grpo-seed0",
+        "grpo-seed1",
+        "dr_grpo-seed0",
+        "dr_grpo-seed1",
+    }
+    with open(out / "compare.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["recipe"] for row in rows] == ["grpo", "dr_grpo"]
+    assert float(rows[0]["start"]) == float(rows[1]["start"])  # the same model and problems
+    assert float(rows[0]["gain"]) == 0 == float(rows[0]["gain_error"])  # compared with itself
+    assert "seeds 0 to 1" in (out / "compare.md").read_text()
+    assert (out / "compare.png").read_bytes().startswith(b"\x89PNG")
+    times = {path: path.stat().st_mtime_ns for path in out.glob("*/metrics.jsonl")}
+    compare_command(options(tmp_path))  # nothing is run again
+    assert times == {path: path.stat().st_mtime_ns for path in out.glob("*/metrics.jsonl")}
+
+
+def everything(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def refused(given, words):
+    """The comparison is refused, and nothing on the disk has changed."""
+    before = everything(Path(given.out))
+    with pytest.raises(UserError, match=words):
+        compare_command(given)
+    assert everything(Path(given.out)) == before
+
+
+ASKED = {
+    "model": "tiny-grpo",
+    "steps": 4,
+    "problems_per_step": 1,
+    "rollouts": 2,
+    "max_new_tokens": 3,
+    "lr": 1e-3,
+    "eval_every": 1,
+    "eval_limit": 5,
+}
+IN_THE_PATH = {"recipes", "seeds", "out"}  # each value of these has a folder of its own
+
+
+def test_a_run_with_any_other_setting_is_not_taken(toy_everywhere, tmp_path):
+    assert ASKED.keys() | IN_THE_PATH == {field.name for field in fields(CompareOptions)}
+    compare_command(options(tmp_path, seeds=1))
+    for name, value in ASKED.items():
+        other = options(tmp_path, seeds=1, **{name: value})
+        refused(other, f"grpo-seed0 was run with {name} .*, not {value}; give another --out")
+    # The first recipe has no run yet; it is not begun before it is known that all fit.
+    refused(options(tmp_path, seeds=1, recipes=("rloo", "dr_grpo"), lr=1e-3), "dr_grpo-seed0 was")
+
+
+@pytest.mark.parametrize("further", [{"steps": 5}, {"steps": 4, "lr": 1e-3}])
+def test_a_run_that_was_taken_further_is_not_taken(toy_everywhere, tmp_path, further):
+    compare_command(options(tmp_path, seeds=1))
+    train(resumed_config(tmp_path / "out" / "grpo-seed0", **further), quiet=True)
+    refused(options(tmp_path, seeds=1), f"grpo-seed0 was run with steps {further['steps']}, not 3")
+    # Its first three steps belonged to a run of three.
+    refused(options(tmp_path, seeds=1, **further), "grpo-seed0 was run with steps 3, not")
+
+
+def interrupted(call, place, number, monkeypatch):
+    """Ctrl-C during the given call of a function."""
+    with monkeypatch.context() as patch:
+        press_at(place, number, patch)
+        return call()
+
+
+def test_a_run_that_was_made_otherwise_for_a_while_is_not_taken(
+    toy_everywhere, tmp_path, monkeypatch
+):
+    """Its last settings are the ones asked for, but one step was made with others."""
+    asked, run = options(tmp_path, seeds=1, recipes=("grpo",)), tmp_path / "out" / "grpo-seed0"
+    with pytest.raises(KeyboardInterrupt):
+        interrupted(lambda: compare_command(asked), "training.train_step", 1, monkeypatch)
+    before = RunFolder(run).read_config().lr
+    other = resumed_config(run, lr=1e-3)
+    assert interrupted(
+        lambda: train(other, quiet=True), "training.train_step", 1, monkeypatch
+    ).stopped
+    train(resumed_config(run, lr=before), quiet=True)
+    refused(asked, f"grpo-seed0 was run with lr 0.001, not {before}")
+
+
+def test_an_interrupted_comparison_goes_on(toy_everywhere, tmp_path, monkeypatch, capsys):
+    asked = options(tmp_path, seeds=1)
+    with pytest.raises(KeyboardInterrupt):  # in the second step of the second run
+        interrupted(lambda: compare_command(asked), "training.train_step", 5, monkeypatch)
+    assert "the same command goes on" in capsys.readouterr().err
+    compare_command(asked)
+    compare_command(options(tmp_path, seeds=1, out=str(tmp_path / "whole")))
+    with_minutes = [(tmp_path / out / "compare.csv").read_text() for out in ("out", "whole")]
+    tables = [[line.rsplit(",", 1)[0] for line in text.splitlines()] for text in with_minutes]
+    assert tables[0] == tables[1] and len(tables[0]) == 3
+
+
+def test_a_run_without_all_its_lines_is_no_row(toy_everywhere, tmp_path):
+    asked = options(tmp_path, seeds=1, recipes=("grpo",))
+    compare_command(asked)
+    metrics = tmp_path / "out" / "grpo-seed0" / "metrics.jsonl"
+    metrics.write_text("".join(metrics.read_text().splitlines(keepends=True)[1:]))
+    with pytest.raises(UserError, match="has the metrics of 2 of its 3 steps"):
+        compare_command(asked)
+
+
+def test_two_runs_of_one_seed_are_equal(toy_everywhere, tmp_path):
+    """Equal data: what differs between recipes is the recipe."""
+    from reasoning_from_scratch.commands.compare import run_one
+
+    first = run_one(options(tmp_path), "grpo", 1)
+    second = run_one(options(tmp_path, out=str(tmp_path / "again")), "grpo", 1)
+    assert [r["env/all/reward/total"] for r in first] == [r["env/all/reward/total"] for r in second]
+
+
+def test_bad_requests():
+    with pytest.raises(UserError, match="unknown recipe"):
+        compare_command(CompareOptions(recipes=("nope",)))
+    with pytest.raises(UserError, match="--seeds"):
+        compare_command(CompareOptions(seeds=0))
+    with pytest.raises(UserError, match="--eval-every is 0"):
+        compare_command(CompareOptions(eval_every=0))
+    with pytest.raises(UserError, match="each once"):
+        compare_command(CompareOptions(recipes=("grpo", "grpo")))
+
+
+def run(*accuracies, correct=0.5):
+    return [
+        {
+            "step": i,
+            "eval_acc": a,
+            "env/all/correct": correct,
+            "time/total": 30,
+            "env/all/total_ac_tokens": 100,
+        }
+        for i, a in enumerate(accuracies)
+    ]
+
+
+def cells(text, recipe):
+    """The cells of a recipe's line in the Markdown table."""
+    (line,) = [line for line in text.splitlines() if line.startswith(f"| {recipe} ")]
+    return [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def test_table_by_hand():
+    runs = [run(0.1, 0.4), run(0.3, 0.8, correct=0.7)]
+    row = table_row("dapo", runs, [run(0.1, 0.4, correct=0.3), run(0.3, 0.8, correct=0.4)])
+    assert row.accuracy == pytest.approx(0.6) and row.start == pytest.approx(0.2)
+    assert row.error == pytest.approx(0.2)  # stdev 0.2 * sqrt(2), over sqrt(2)
+    assert row.sampled == pytest.approx(0.6) and row.sampled_error == pytest.approx(0.1)
+    assert row.gain == pytest.approx(0.25) and row.gain_error == pytest.approx(0.05)  # .2, .3
+    assert (row.tokens, row.minutes) == (200, 1)
+    alone = table_row("grpo", [run(0.1, 0.4)], [run(0.1, 0.4)])
+    text = markdown([alone, row], CompareOptions())
+    assert text.index("| dapo") < text.index("| grpo") and "vs grpo" in text  # best first
+    assert cells(text, "dapo") == [
+        "dapo",
+        "60.0%",
+        "20.0%",
+        "60.0%",
+        "10.0%",
+        "25.0%",
+        "5.0%",
+        "20.0%",
+        "200",
+        "1.0",
+    ]
+    assert cells(text, "grpo")[:7] == ["grpo", "40.0%", "-", "50.0%", "-", "0.0%", "-"]
+    one_step = table_row("grpo", [run(0.4)], [run(0.4)])  # its line has the accuracy at the end
+    assert one_step.accuracy == 0.4 and math.isnan(one_step.start)
+    assert len({len(line) for line in text.splitlines() if line.startswith("|")}) == 1
+
+
+def test_equal_greedy_accuracy_is_ordered_by_the_rollouts():
+    first = [run(0.1, 0.97, correct=0.6)]
+    rows = [table_row("a", first, first), table_row("b", [run(0.1, 0.97, correct=0.7)], first)]
+    text = markdown(rows, CompareOptions())
+    assert text.index("| b ") < text.index("| a ")
+
+
+def test_rollouts_count_in_the_last_third_of_the_steps_only():
+    steps = [row | {"env/all/correct": i / 10} for i, row in enumerate(run(*[0.5] * 7))]
+    assert late_share(steps) == pytest.approx(0.55)  # of 7 steps the last 2
+    assert late_share(steps[:2]) == pytest.approx(0.1)  # at least one
+
+
+def test_band_by_hand():
+    steps, low, mean, high = band([run(0.1, None, 0.5), run(0.3, 0.2, 0.5)], "eval_acc")
+    assert steps == [0, 2] and mean == pytest.approx([0.2, 0.5])
+    assert low == pytest.approx([0.1, 0.5]) and high == pytest.approx([0.3, 0.5])
+
+
+def test_the_final_evaluation_stands_one_step_later():
+    """It is in the last line, which is of the step before it."""
+    rows = run(0.1, None, 0.5)
+    rows[-1] |= {"step": 2, "eval_step": 3}
+    assert band([rows, rows], "eval_acc")[0] == [0, 3]
+    assert band([rows, rows], "env/all/correct")[0] == [0, 1, 2]

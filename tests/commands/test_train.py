@@ -1,0 +1,188 @@
+"""`rfs train` as people use it: exit codes, progress, alarms, preflight, W&B, reports."""
+
+import subprocess
+import sys
+import types
+
+import pytest
+from test_compare import toy_everywhere  # noqa: F401
+from toy import toy_config, toy_world
+
+from reasoning_from_scratch.commands import cli
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.report.progress import Progress, clock_time, summary
+from reasoning_from_scratch.run.start import resumed_config
+from reasoning_from_scratch.run.training import train
+from reasoning_from_scratch.text import read_lines
+
+SMALL = [
+    "--steps",
+    "2",
+    "--problems-per-step",
+    "2",
+    "--rollouts",
+    "4",
+    "--max-new-tokens",
+    "2",
+    "--device",
+    "cpu",
+]
+
+
+def test_train_then_resume_then_refuse(toy_everywhere, tmp_path, capsys):  # noqa: F811
+    run = str(tmp_path / "run")
+    assert cli.main(["train", *SMALL, "--log-path", run]) == 0
+    out = capsys.readouterr()
+    assert "step 1/2  reward" in out.out and "step 2/2" in out.out and "done: " in out.out
+    assert "preflight:" in out.err
+    assert cli.main(["train", "--resume", run, "--steps", "3"]) == 0
+    assert "resuming" in capsys.readouterr().err
+    assert len(read_lines(tmp_path / "run" / "metrics.jsonl")) == 3
+    assert cli.main(["train", *SMALL, "--log-path", run]) == 2
+    assert "--overwrite" in capsys.readouterr().err
+    assert cli.main(["train", *SMALL, "--log-path", run, "--overwrite", "--recipe", "rloo"]) == 0
+    assert cli.main(["train", "--steps", "0"]) == 2
+    assert cli.main(["train", "--recipe", "drgrpo"]) == 2
+    assert "did you mean 'dr_grpo'" in capsys.readouterr().err
+
+
+def test_recipes_are_listed(capsys):
+    assert cli.main(["recipes"]) == 0
+    out = capsys.readouterr().out
+    assert "dapo" in out and "arXiv:2503.14476" in out and "clip_high=1.28" in out
+
+
+def test_stop_on_alarm_saves_first(tmp_path, monkeypatch):
+    config = toy_config(tmp_path / "run", steps=40, stop_on_alarm=True, num_groups_to_log=0)
+    result = train(config, quiet=True, **toy_world(tmp_path))
+    assert len(result.rows) == 10 and "length_limit" in result.stopped
+    assert read_lines(tmp_path / "run" / "checkpoints.jsonl")[-1]["batch"] == 10
+    assert "ALARM length_limit" in (tmp_path / "run" / "logs.log").read_text()
+    rest = train(
+        resumed_config(tmp_path / "run", stop_on_alarm=False, steps=11),
+        quiet=True,
+        **toy_world(tmp_path),
+    )
+    assert len(rest.rows) == 11
+
+
+def test_preflight_speaks_before_the_first_step_only(tmp_path):
+    config = toy_config(tmp_path / "run", steps=1, preflight=True)
+    train(config, quiet=True, **toy_world(tmp_path))
+    train(resumed_config(tmp_path / "run", steps=2), quiet=True, **toy_world(tmp_path))
+    assert (tmp_path / "run" / "logs.log").read_text().count("preflight:") == 1
+
+
+def test_reports_and_probes(tmp_path):
+    config = toy_config(tmp_path / "run", steps=4, report_every=2, num_groups_to_log=2)
+    train(config, quiet=True, **toy_world(tmp_path))
+    folder = tmp_path / "run"
+    assert [row["step"] for row in read_lines(folder / "probes.jsonl")] == [0, 2, 4]
+    assert (folder / "report.html").exists()
+    assert (folder / "iteration_000003" / "train.html").exists()
+
+
+# ---- W&B
+
+
+def test_wandb_continues_the_same_run(tmp_path, monkeypatch):
+    calls = []
+
+    class Run:
+        id = "abc"
+
+        def log(self, row, step):
+            calls.append((step, None in row.values()))
+
+        def finish(self):
+            calls.append("finish")
+
+    def init(**options):
+        calls.append((options["project"], options["id"], options["resume"]))
+        return Run()
+
+    monkeypatch.setitem(sys.modules, "wandb", types.SimpleNamespace(init=init))
+    config = toy_config(tmp_path / "run", steps=1, wandb="mine")
+    train(config, quiet=True, **toy_world(tmp_path))
+    train(resumed_config(tmp_path / "run", steps=2), quiet=True, **toy_world(tmp_path))
+    assert calls == [
+        ("mine", None, "allow"),
+        (0, False),
+        "finish",
+        ("mine", "abc", "allow"),
+        (1, False),
+        "finish",
+    ]
+
+
+def test_wandb_missing_is_one_line(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    with pytest.raises(UserError, match="needs the extra"):
+        train(toy_config(tmp_path / "run", wandb="mine"), quiet=True, **toy_world(tmp_path))
+    assert not (tmp_path / "run").exists()  # the next attempt finds no used folder
+
+
+# ---- progress
+
+
+ROW = {
+    "step": 1,
+    "env/all/reward/total": 0.5,
+    "env/all/correct": 0.25,
+    "env/all/ac_tokens_per_turn": 7.4,
+    "env/all/by_group/frac_mixed": 1.0,
+}
+
+
+def test_progress_in_a_pipe_is_one_line_per_step(capsys):
+    progress = Progress(4, first=1)
+    progress.show(ROW)
+    out = capsys.readouterr().out
+    assert out.startswith("step 2/4  reward 0.50  correct 0.25  tokens 7  live 1.00  left 0:0")
+    assert out.count("\n") == 1
+
+
+def test_progress_in_a_terminal_is_a_bar(capsys, monkeypatch):
+    monkeypatch.setattr("reasoning_from_scratch.report.progress.interactive", lambda: True)
+    progress = Progress(4, first=1)
+    progress.show(ROW | {"eval_acc": 0.75})
+    progress.close()
+    out = capsys.readouterr()
+    assert out.out == "" and "2/4" in out.err and "eval 0.75" in out.err
+
+
+def test_words():
+    assert clock_time(59.9) == "0:59" and clock_time(3661) == "1:01:01"
+    assert "eval" not in summary(ROW)
+
+
+def test_no_warning_from_start_to_report(tmp_path):
+    """Every warning that Python would show is an error here, also those of what we import; what
+    libraries call deprecated in each other it shows to nobody."""
+    run = str(tmp_path / "run")
+    small = [
+        "--steps",
+        "1",
+        "--problems-per-step",
+        "1",
+        "--rollouts",
+        "2",
+        "--max-new-tokens",
+        "8",
+        "--eval-every",
+        "1",
+        "--eval-limit",
+        "2",
+        "--no-preflight",
+    ]
+    for words in (
+        ["train", *small, "--log-path", run],
+        ["report", run],
+        ["plot", run],
+        ["evaluate", "--model", "tiny-grpo", "--limit", "2"],
+    ):
+        filters = ["-W", "error", "-W", "ignore::DeprecationWarning"]
+        command = [sys.executable, *filters, "-m", "reasoning_from_scratch", *words]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert "Warning" not in done.stdout + done.stderr

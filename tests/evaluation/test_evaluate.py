@@ -1,0 +1,567 @@
+"""Evaluation: the statistics against their definitions; killed and resumed gives the same file."""
+
+import itertools
+import json
+import math
+import os
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from reasoning_from_scratch.commands.cli import main
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.evaluation.answer_file import AnswerFile, card_path
+from reasoning_from_scratch.evaluation.evaluate import evaluate, pass_at_k, scores, wilson_interval
+from reasoning_from_scratch.evaluation.evaluate import evaluate as evaluation
+from reasoning_from_scratch.problems import Problem, load_problems
+from reasoning_from_scratch.qwen3 import Qwen3Model
+from reasoning_from_scratch.rewards import correctness
+from reasoning_from_scratch.sampling import Sample, uniform
+
+PROBLEMS = [Problem(id=f"p{i}", problem=f"{i} + 1 = ?", answer=str(i + 1)) for i in range(12)]
+PIECES = ["<end>", "\\boxed{", "}", " 1", " 2", " 3", " 4", " so", " then", "\n", "?", "="]
+
+
+class PieceTokenizer:
+    """Token i is PIECES[i]; a text is encoded by its letters, which is all a prompt needs."""
+
+    eos_token_id = 0
+
+    def encode(self, text):
+        return [1 + ord(letter) % (len(PIECES) - 1) for letter in text]
+
+    def decode(self, ids):
+        return "".join(PIECES[i] for i in ids)
+
+
+def random_model(seed=0):
+    sizes = {"vocab_size": len(PIECES), "context_length": 512, "emb_dim": 16, "n_heads": 2}
+    sizes |= {"n_layers": 2, "hidden_dim": 24, "head_dim": 8, "qk_norm": True, "n_kv_groups": 1}
+    torch.manual_seed(seed)
+    return Qwen3Model(sizes | {"rope_base": 10_000.0, "dtype": torch.float32}).eval()
+
+
+def scripted(model, prompts, num_samples, *, streams, seed, on_group, stop_ids, **limits):
+    """In place of `generate`: the same answer for the same stream, groups in a shuffled order."""
+    order = list(range(len(prompts)))
+    random.Random(len(prompts)).shuffle(order)
+    groups = {}
+    for position in order:
+        step, problem = streams[position]
+        groups[position] = [
+            scripted_answer(float(uniform(seed, step, problem, number, 0)), problem)
+            for number in range(num_samples)
+        ]
+        on_group(position, groups[position])
+    return [groups[position] for position in range(len(prompts))]
+
+
+def scripted_answer(u, problem):
+    """Right, right in another spelling, wrong, without a box, cut off."""
+    kinds = [f"\\boxed{{{problem + 1}}}", f"so\n\\boxed{{{2 * problem + 2}/2}}", "\\boxed{99}"]
+    text = [*kinds, "I do not know", "\\boxed{1"][int(u * 5)]
+    return as_sample(text, finished=u < 0.8)
+
+
+def as_sample(text, finished=True):
+    ids = [ord(letter) for letter in text] + [0] * finished
+    reason = "stop" if finished else "length"
+    numbers = [-1.0] * len(ids)
+    return Sample(ids, numbers, numbers, finished=finished, stop_reason=reason)
+
+
+class LetterTokenizer:
+    eos_token_id = 0
+
+    def encode(self, text):
+        return [ord(letter) for letter in text]
+
+    def decode(self, ids):
+        return "".join(map(chr, ids))
+
+
+@pytest.fixture
+def script(monkeypatch):
+    monkeypatch.setattr(evaluation, "generate", scripted)
+
+
+def run(out_path=None, problems=PROBLEMS, **changes):
+    options = {"max_new_tokens": 20, "num_samples": 3, "temperature": 1.0, "seed": 4}
+    return evaluate(None, LetterTokenizer(), problems, out_path=out_path, **(options | changes))
+
+
+# --- statistics ---
+
+
+def test_pass_at_k_is_the_share_of_draws_with_a_right_answer():
+    for n in range(1, 8):
+        for c, k in itertools.product(range(n + 1), range(1, n + 1)):
+            answers = [True] * c + [False] * (n - c)
+            draws = list(itertools.combinations(answers, k))
+            expected = sum(map(any, draws)) / len(draws)
+            assert pass_at_k(n, c, k) == pytest.approx(expected, abs=1e-12)
+
+
+def test_pass_at_k_of_many_samples_stays_exact():
+    assert pass_at_k(10_000, 1, 100) == pytest.approx(0.01, abs=1e-12)
+    assert pass_at_k(10_000, 5_000, 64) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("n, c, k", [(3, 4, 1), (3, -1, 1), (3, 1, 0), (3, 1, 4)])
+def test_pass_at_k_refuses_what_has_no_meaning(n, c, k):
+    with pytest.raises(ValueError, match="pass@k"):
+        pass_at_k(n, c, k)
+
+
+@pytest.mark.parametrize("total", [1, 2, 10, 500])
+def test_the_interval_holds_the_shares_that_are_within_1_96_standard_errors(total):
+    """Wilson's bounds solve |p - share| = z * sqrt(p (1 - p) / n): check it at both bounds."""
+    for correct in {0, 1, total // 3, total}:
+        share = correct / total
+        for bound in wilson_interval(correct, total):
+            error = 1.959964 * math.sqrt(bound * (1 - bound) / total)
+            assert abs(bound - share) == pytest.approx(error, abs=1e-7)
+
+
+def test_the_interval_of_a_published_example():
+    low, high = wilson_interval(8, 10)  # Brown, Cai, DasGupta 2001, the standard formula
+    assert (low, high) == pytest.approx((0.4902, 0.9433), abs=1e-4)
+    assert wilson_interval(0, 20)[0] == 0.0 and wilson_interval(20, 20)[1] == 1.0
+
+
+def vote(*answers, truth="7"):
+    rows = [
+        {"extracted": a, "parsed": a.isdigit() or "/" in a, "correct": a in (truth, "14/2")}
+        for a in answers
+    ]
+    return scores.majority_share(rows)
+
+
+def test_majority_vote():
+    assert vote("7", "7", "8") == 1.0
+    assert vote("7", "8", "8") == 0.0
+    assert vote("7", "14/2", "8", "8", "9") == 0.5  # equal answers vote together: 2 against 2
+    assert vote("7", "14/2", "7", "8", "8") == 1.0
+    assert vote("7", "junk", "junk", "junk") == 1.0  # what cannot be read has no vote
+    assert vote("junk", "") == 0.0
+    assert vote("1", "2", "7") == pytest.approx(1 / 3)
+
+
+def test_scores_from_rows(script):
+    result = run()
+    by_problem = [result.rows[i : i + 3] for i in range(0, 36, 3)]
+    right = [[row["correct"] for row in group] for group in by_problem]
+    assert result.accuracy == pytest.approx(sum(map(sum, right)) / 36)
+    assert result.interval == pytest.approx(wilson_interval(12 * result.accuracy, 12))
+    assert result.pass_at[1] == pytest.approx(result.accuracy)
+    assert result.pass_at[3] == pytest.approx(sum(map(any, right)) / 12)
+    assert result.pass_at[1] < result.pass_at[2] < result.pass_at[3]
+    assert result.cutoff_share == pytest.approx(sum(not row["stopped"] for row in result.rows) / 36)
+    assert result.mean_length == pytest.approx(sum(row["tokens"] for row in result.rows) / 36)
+    assert 0 < result.parse_rate < 1
+    for label in ("accuracy", "pass@2", "pass@3", "majority vote", "cut off", "tokens/s"):
+        assert label in result.report()
+
+
+# --- rows ---
+
+
+def test_a_row_says_what_happened(script):
+    rows = run().rows
+    assert [(row["index"], row["sample"]) for row in rows] == [
+        (index, sample) for index in range(1, 13) for sample in range(3)
+    ]
+    for row in rows:
+        assert row["gtruth_answer"] == str(row["index"])
+        assert row["problem"] == PROBLEMS[row["index"] - 1].problem
+        text = row["generated_text"]
+        assert "\0" not in text  # the stop token is no part of the text
+        assert row["tokens"] == len(text) + row["stopped"]
+        assert row["correct"] == bool(correctness(text, row["gtruth_answer"]))
+        assert row["parsed"] == ("boxed" in text and text.endswith("}"))
+    assert {row["extracted"] for row in rows} >= {"", "99"}
+
+
+def test_only_the_box_counts_unless_a_fallback_is_named(monkeypatch):
+    def unboxed(model, prompts, num_samples, *, on_group, **options):
+        sample = as_sample("It is 5.")
+        on_group(0, [sample])
+        return [[sample]]
+
+    monkeypatch.setattr(evaluation, "generate", unboxed)
+    options = {"problems": [Problem("x", "2 + 3", "5")], "num_samples": 1}
+    assert run(**options).accuracy == 0.0
+    assert run(**options, fallback="number_then_full").accuracy == 1.0
+
+
+@pytest.mark.parametrize("temperature, samples", [(0.0, 1), (1.0, 4)])
+def test_batched_is_one_by_one(temperature, samples):
+    """A real model: any number of rows and any order of problems give the same answers."""
+    model, tokenizer = random_model(), PieceTokenizer()
+    options = {"max_new_tokens": 24, "temperature": temperature, "num_samples": samples}
+    batched = evaluate(model, tokenizer, PROBLEMS, **options)
+    single = evaluate(model, tokenizer, PROBLEMS, max_rows=1, **options)
+    assert batched.rows == single.rows
+    assert 0 < batched.mean_length <= 24
+    if samples > 1:
+        assert len({row["generated_text"] for row in batched.rows}) > 12
+        other = evaluate(model, tokenizer, PROBLEMS, seed=1, **options)
+        assert other.rows != batched.rows
+
+
+# --- files ---
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_the_file_holds_the_rows_and_the_card_their_conditions(script, tmp_path):
+    path = tmp_path / "deep" / "answers.jsonl"
+    result = run(path, name="scripted")
+    assert lines(path) == result.rows
+    card = json.loads(card_path(path).read_text())
+    assert card["name"] == "scripted"
+    assert card["result"]["accuracy"] == result.accuracy
+    assert card["result"]["pass_at"]["3"] == result.pass_at[3]
+    settings = card["settings"]
+    assert (settings["problems"], settings["num_samples"], settings["seed"]) == (12, 3, 4)
+    assert settings["prompt"].endswith("Question:\n{problem}\n\nAnswer:")
+    for key in ("prompt_hash", "problems_hash", "grader_version", "max_new_tokens"):
+        assert settings[key]
+    for key in ("time", "torch", "package", "python"):
+        assert card["measured_on"][key]
+
+
+def test_lines_are_there_as_soon_as_a_problem_is_answered(monkeypatch, tmp_path):
+    path, seen = tmp_path / "a.jsonl", []
+
+    def watched(*args, on_group, **options):
+        def watch(position, samples):
+            on_group(position, samples)
+            seen.append(len(lines(path)))
+
+        return scripted(*args, on_group=watch, **options)
+
+    monkeypatch.setattr(evaluation, "generate", watched)
+    run(path)
+    assert seen == list(range(3, 37, 3))
+
+
+class Killed(BaseException):
+    pass
+
+
+def dying(after):
+    """A `generate` that is killed when `after` problems are answered."""
+
+    def generate(*args, on_group, **options):
+        count = itertools.count(1)
+
+        def die(position, samples):
+            on_group(position, samples)
+            if next(count) == after:
+                raise Killed
+
+        return scripted(*args, on_group=die, **options)
+
+    return generate
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_killed_anywhere_and_resumed_gives_the_same_file(monkeypatch, tmp_path, seed):
+    draw = random.Random(seed)
+    monkeypatch.setattr(evaluation, "generate", scripted)
+    whole = tmp_path / "whole.jsonl"
+    expected = run(whole)
+
+    path, asked = tmp_path / "killed.jsonl", []
+    for _ in range(draw.randint(1, 3)):
+        monkeypatch.setattr(evaluation, "generate", dying(after=draw.randint(1, 3)))
+        with pytest.raises(Killed):
+            run(path)
+        content = path.read_bytes()  # a kill may also cut the last lines, anywhere
+        path.write_bytes(content[: len(content) - draw.choice([0, 1, 17, 400])])
+
+    def counted(model, prompts, *args, **options):
+        asked.append(len(prompts))
+        return scripted(model, prompts, *args, **options)
+
+    monkeypatch.setattr(evaluation, "generate", counted)
+    resumed = run(path)
+    assert path.read_bytes() == whole.read_bytes()
+    assert resumed.rows == expected.rows
+    assert asked[0] < 12  # it did go on where it was
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        "killed.card.json",
+        "killed.jsonl",
+        "whole.card.json",
+        "whole.jsonl",
+    ]
+
+
+def test_a_finished_evaluation_is_not_done_again(script, monkeypatch, tmp_path):
+    path = tmp_path / "a.jsonl"
+    first = run(path)
+
+    def nothing_to_do(model, prompts, *args, **options):
+        assert prompts == []
+        return []
+
+    monkeypatch.setattr(evaluation, "generate", nothing_to_do)
+    again = run(path)
+    assert again == first  # the speed too: it is the one that was measured
+
+
+def test_a_real_kill(tmp_path):
+    """SIGKILL to a process that answers with a real model, then resumed in this process."""
+    path = tmp_path / "killed.jsonl"
+    child = subprocess.Popen([sys.executable, __file__, path])
+    while child.poll() is None and not (path.exists() and path.read_bytes().count(b"\n") > 4):
+        time.sleep(0.005)
+    child.kill()
+    assert child.wait() != 0
+    assert 4 < len(path.read_bytes().splitlines()) < 100
+    assert json.loads(card_path(path).read_text())["result"] is None
+
+    resumed = slow_evaluation(path)
+    whole = slow_evaluation(tmp_path / "whole.jsonl")
+    assert resumed.rows == whole.rows
+    assert path.read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
+
+
+def slow_evaluation(path):
+    problems = [Problem(f"p{i}", f"{i}?", str(i)) for i in range(100)]
+    return evaluate(
+        random_model(),
+        PieceTokenizer(),
+        problems,
+        out_path=path,
+        temperature=1.0,
+        max_new_tokens=60,
+        max_rows=2,
+    )
+
+
+# --- mistakes ---
+
+
+def test_other_settings_are_not_mixed_into_a_file(script, tmp_path):
+    path = tmp_path / "a.jsonl"
+    run(path)
+    before = path.read_bytes()
+    for change in (
+        {"seed": 5},
+        {"temperature": 0.7},
+        {"max_new_tokens": 21},
+        {"num_samples": 4},
+        {"problems": PROBLEMS[:-1]},
+        {"prompt_fn": str.upper},
+        {"fallback": "number_only"},
+    ):
+        with pytest.raises(UserError, match="other settings.*--out-path"):
+            run(path, **change)
+    assert path.read_bytes() == before
+
+
+def test_further_problems_are_added_to_a_file(script, tmp_path):
+    path, whole = tmp_path / "a.jsonl", tmp_path / "whole.jsonl"
+    for count in (4, 9, 12):
+        result = run(path, problems=PROBLEMS[:count])
+        assert len(result.rows) == 3 * count
+        assert json.loads(card_path(path).read_text())["settings"]["problems"] == count
+    assert run(whole).rows == result.rows and path.read_bytes() == whole.read_bytes()
+
+
+def test_only_the_same_first_problems_are_added_to(script, tmp_path):
+    path = tmp_path / "a.jsonl"
+    run(path, problems=PROBLEMS[:4])
+    before = path.read_bytes(), card_path(path).read_bytes()
+    for change in (
+        {"problems": PROBLEMS[1:9]},
+        {"problems": PROBLEMS[:9], "seed": 5},
+        {"problems": PROBLEMS[:3]},
+    ):
+        with pytest.raises(UserError, match="other settings.*--out-path"):
+            run(path, **change)
+    assert (path.read_bytes(), card_path(path).read_bytes()) == before
+
+
+def test_adding_to_a_file_may_be_interrupted_too(monkeypatch, script, tmp_path):
+    path = tmp_path / "a.jsonl"
+    run(path, problems=PROBLEMS[:4])
+
+    def interrupted(model, prompts, num_samples, *, on_group, **options):
+        def once(position, samples):
+            on_group(position, samples)
+            raise KeyboardInterrupt
+
+        return scripted(model, prompts, num_samples, on_group=once, **options)
+
+    monkeypatch.setattr(evaluation, "generate", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run(path)
+    assert len(lines(path)) == 3 * 5
+    monkeypatch.setattr(evaluation, "generate", scripted)
+    assert run(path).rows == run(tmp_path / "whole.jsonl").rows
+
+
+def test_the_command_adds_to_a_file(tmp_path, capsys):
+    command = [
+        "evaluate",
+        "--model",
+        "tiny",
+        "--max-new-tokens",
+        "4",
+        "--device",
+        "cpu",
+        "--out-path",
+        str(tmp_path / "a.jsonl"),
+        "--limit",
+    ]
+    assert main([*command, "1"]) == 0
+    assert "tiny on tiny-test, 1 problem\n" in capsys.readouterr().out
+    assert main([*command, "3"]) == 0
+    assert "tiny on tiny-test, 3 problems\n" in capsys.readouterr().out
+    assert len(lines(tmp_path / "a.jsonl")) == 3
+
+
+def test_a_prompt_that_is_too_long_is_named_with_its_place(tmp_path):
+    path, out = tmp_path / "mine.jsonl", tmp_path / "a.jsonl"
+    rows = [{"problem": "a" * length, "answer": 1} for length in (5, 600)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    problems = load_problems(str(path))
+    with pytest.raises(UserError, match=r"mine/1 \(.*mine.jsonl, line 2\) has \d+ tokens"):
+        evaluate(random_model(), PieceTokenizer(), problems, max_new_tokens=2, out_path=out)
+    assert not out.exists()
+
+
+def test_other_weights_are_other_settings(tmp_path):
+    options = {"max_new_tokens": 2, "out_path": tmp_path / "a.jsonl"}
+    evaluate(random_model(0), PieceTokenizer(), PROBLEMS[:2], **options)
+    with pytest.raises(UserError, match="weights"):
+        evaluate(random_model(1), PieceTokenizer(), PROBLEMS[:2], **options)
+
+
+def test_the_card_of_a_real_model_says_what_it_is(tmp_path):
+    path = tmp_path / "a.jsonl"
+    evaluate(random_model(), PieceTokenizer(), PROBLEMS[:2], max_new_tokens=2, out_path=path)
+    card = json.loads(card_path(path).read_text())
+    assert card["settings"]["dtype"] == "torch.float32"
+    assert card["measured_on"]["device"] == "cpu"
+    with pytest.raises(UserError, match="dtype.*bfloat16"):
+        half = random_model().to(torch.bfloat16)
+        evaluate(half, PieceTokenizer(), PROBLEMS[:2], max_new_tokens=2, out_path=path)
+
+
+def test_a_file_that_is_not_ours_is_left_alone(script, tmp_path):
+    path = tmp_path / "notes.jsonl"
+    path.write_text("my notes\n")
+    with pytest.raises(UserError, match="not ours"):
+        run(path)
+    assert path.read_text() == "my notes\n"
+
+
+def test_a_mistake_before_the_first_answer_leaves_no_trap(monkeypatch, tmp_path):
+    path = tmp_path / "a.jsonl"
+
+    def refuse(*args, **options):
+        raise UserError("temperature=-1 is out of range")
+
+    monkeypatch.setattr(evaluation, "generate", refuse)
+    with pytest.raises(UserError, match="out of range"):
+        run(path, temperature=-1)
+    monkeypatch.setattr(evaluation, "generate", scripted)
+    assert run(path).rows == lines(path)
+
+
+def test_a_place_that_cannot_be_written_is_named(script, tmp_path):
+    (tmp_path / "file").write_text("not a folder")
+    for path in (tmp_path / "file" / "a.jsonl", tmp_path):
+        with pytest.raises(UserError, match="--out-path"):
+            run(path)
+
+
+def test_a_damaged_line_is_named(script, tmp_path):
+    path = tmp_path / "a.jsonl"
+    run(path)
+    content = path.read_bytes().splitlines(keepends=True)
+    content[4] = b'{"index": 2, "sam\n'
+    path.write_bytes(b"".join(content))
+    with pytest.raises(UserError, match="line 5"):
+        run(path)
+
+
+@pytest.mark.parametrize(
+    "problems, words", [([], "no problems"), (None, "problem odd.*cannot be read")]
+)
+def test_what_cannot_be_measured_is_refused(script, problems, words):
+    if problems is None:
+        problems = [Problem("odd", "What?", "\\frac{{{")]
+    with pytest.raises(UserError, match=words):
+        run(problems=problems)
+
+
+def test_odd_text_survives_the_file(tmp_path):
+    settings = {"seed": 0, "problems": 1}
+    file = AnswerFile(tmp_path / "a.jsonl", settings, 1, lambda count: {})
+    text = "line\u2028separator \ud800 lone, \x1b[31m red, NUL \0, 日本"
+    file.add(0, [{"index": 1, "sample": 0, "generated_text": text}])
+    again = AnswerFile(tmp_path / "a.jsonl", settings, 1, lambda count: {})
+    assert again.rows() == file.rows()
+
+
+# --- the command ---
+
+
+@pytest.fixture
+def command(script, monkeypatch, tmp_path):
+    monkeypatch.setattr(evaluation, "open_model", lambda *names: (None, LetterTokenizer()))
+    monkeypatch.setattr(evaluation, "load_problems", lambda *names: PROBLEMS)
+    return ["evaluate", "--samples", "3", "--temperature", "1", "--out-path", f"{tmp_path}/a.jsonl"]
+
+
+def test_the_command_prints_scores_and_where_the_answers_are(command, capsys, tmp_path):
+    assert main([*command, "--model", "tiny-grpo", "--problems", "tiny-longer"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out.startswith("tiny-grpo on tiny-longer, 12 problems\n  accuracy ")
+    assert "a.card.json" in captured.out
+    assert "tiny-longer: 12 of 12, 0 s" in captured.err and "\r" not in captured.err
+    card = json.loads((tmp_path / "a.card.json").read_text())
+    assert (card["model"], card["name"]) == ("tiny-grpo", "tiny-longer")
+
+
+def test_an_interrupted_command_says_how_to_go_on(command, capsys, monkeypatch):
+    def interrupted(*args, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(evaluation, "generate", interrupted)
+    assert main(command) == 130
+    assert "same command goes on" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "flags, words",
+    [
+        (["--samples", "2"], "--samples above 1 needs --temperature"),
+        (["--samples", "0"], "--samples is 0"),
+        (["--model", "tniy"], "did you mean 'tiny'"),
+        (["--problems", "tiny-tset"], "did you mean 'tiny-test'"),
+        (["--device", "gpu"], "unknown device 'gpu'"),
+        (["--data-path", "absent.jsonl"], "no file absent.jsonl"),
+    ],
+)
+def test_mistakes_on_the_command_line_are_one_line(flags, words, capsys):
+    assert main(["evaluate", *flags]) == 2
+    captured = capsys.readouterr()
+    assert words in captured.err and captured.err.count("\n") == 1 and captured.out == ""
+
+
+if __name__ == "__main__":  # the process that test_a_real_kill kills
+    slow_evaluation(Path(sys.argv[1]))
+    os._exit(0)

@@ -1,0 +1,270 @@
+"""decode.c's library: whatever is wrong with compiler, cache or library, torch decodes instead,
+this process lives, and `rfs doctor` says why."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from small_model import drawn, small_model
+
+from reasoning_from_scratch.commands import doctor
+from reasoning_from_scratch.fast import decode_library
+from reasoning_from_scratch.fast.decode_library import (
+    FORMATS,
+    SOURCE,
+    NoLibrary,
+    load_library,
+    usable_library,
+)
+from reasoning_from_scratch.fast.decoding import CompiledDecoder, decoder_for, fits_decode_c
+
+needs_compiler = pytest.mark.skipif(
+    load_library(torch.float32) is None, reason="this machine has no C compiler"
+)
+needs_signals = pytest.mark.skipif(os.name != "posix", reason="signals are POSIX")
+DTYPES = [torch.float32, torch.bfloat16]
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch, tmp_path):
+    """An empty cache folder, and nothing remembered."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    load_library.cache_clear()
+    yield
+    load_library.cache_clear()
+
+
+@pytest.fixture
+def runs(monkeypatch):
+    """What was started, as "compiler" or "trial"; instead of a compiler or a trial it may do
+    something else."""
+    started, run = [], subprocess.run
+
+    def watched(command, **options):
+        started.append("trial" if command[0] == sys.executable else "compiler")
+        return run(command, **options)
+
+    monkeypatch.setattr(subprocess, "run", watched)
+    return started
+
+
+def changed_source(monkeypatch, tmp_path, old, new):
+    source = SOURCE.read_text()
+    assert source.count(old) == 1
+    changed = tmp_path / "changed.c"
+    changed.write_text(source.replace(old, new))
+    monkeypatch.setattr(decode_library, "SOURCE", changed)
+
+
+def falls_back_and_doctor_says(*words):
+    """Twice, as two starts of Python would; and sampling works."""
+    for _ in range(2):
+        load_library.cache_clear()
+        assert load_library(torch.float32) is None
+    model = small_model(64, emb_dim=64, head_dim=16, n_heads=4, hidden_dim=64)
+    assert fits_decode_c(model) and not isinstance(decoder_for(model, 5, 60), CompiledDecoder)
+    assert len(drawn(model, 40)[0]) == 12
+    (finding,) = doctor.check_compiler()
+    assert finding.state == "note" and finding.advice
+    for word in words:
+        assert word in finding.found, finding.found
+
+
+# --- what goes well
+
+
+@needs_compiler
+def test_a_library_is_compiled_and_tried_out_once(runs):
+    library = usable_library(torch.float32)
+    assert runs == ["compiler", "trial"]
+    assert load_library(torch.float32) and usable_library(torch.float32) == library
+    assert runs == ["compiler", "trial"]
+    names = sorted(path.name for path in library.parent.iterdir())
+    assert names == sorted([library.name, library.with_suffix(".json").name])
+
+
+@needs_compiler
+def test_each_number_format_processor_and_torch_has_its_own(monkeypatch):
+    monkeypatch.setattr(decode_library, "trial", lambda library, dtype: "")
+    found = {usable_library(dtype) for dtype in FORMATS}
+    monkeypatch.setattr(decode_library, "processor", lambda: "another one")
+    found.add(usable_library(torch.float32))
+    monkeypatch.setattr(torch, "__version__", "another one")
+    found.add(usable_library(torch.float32))
+    monkeypatch.setenv("CC", "cc -DANOTHER")
+    found.add(usable_library(torch.float32))
+    assert len(found) == 5
+
+
+@needs_compiler
+def test_it_is_found_from_anywhere(monkeypatch, tmp_path):
+    """Files of the user's are not taken for modules, and a relative folder is where it was."""
+    (tmp_path / "here").mkdir()
+    for name in ("json.py", "torch.py"):
+        (tmp_path / "here" / name).write_text("raise SystemExit('not me')")
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setenv("XDG_CACHE_HOME", "cache")
+    library = usable_library(torch.float32)
+    assert library.is_absolute() and library.is_relative_to(tmp_path / "here" / "cache")
+
+
+# --- the cache
+
+
+NAMES = ["empty", "cut", "flipped", "gone", "no record", "half a record", "empty record"]
+DAMAGES = [
+    lambda library, record: library.write_bytes(b""),
+    lambda library, record: library.write_bytes(library.read_bytes()[:5000]),
+    lambda library, record: library.write_bytes(bytes(b ^ 255 for b in library.read_bytes())),
+    lambda library, record: library.unlink(),
+    lambda library, record: record.unlink(),
+    lambda library, record: record.write_text("{"),
+    lambda library, record: record.write_text("{}"),
+]
+
+
+@needs_compiler
+@pytest.mark.parametrize("damage", DAMAGES, ids=NAMES)
+def test_what_is_damaged_is_never_opened_but_made_anew(damage, runs, monkeypatch):
+    tried = []
+    monkeypatch.setattr(decode_library, "trial", lambda library, dtype: tried.append(1) or "")
+    library = usable_library(torch.float32)
+    whole = library.read_bytes()
+    library.unlink()  # a new file: the old one may be open in this process
+    library.write_bytes(whole)
+    damage(library, library.with_suffix(".json"))
+    assert load_library(torch.float32) is not None
+    assert runs == ["compiler"] * 2 and len(tried) == 2 and library.read_bytes() == whole
+
+
+@needs_compiler
+def test_a_damaged_library_in_a_folder_that_cannot_be_written(monkeypatch):
+    library = usable_library(torch.float32)
+    library.unlink()
+    library.write_bytes(b"")
+
+    def refused(*given, **options):
+        raise PermissionError(13, "Permission denied", str(library.parent))
+
+    monkeypatch.setattr(decode_library.tempfile, "TemporaryDirectory", refused)
+    falls_back_and_doctor_says("cannot be kept", "Permission denied", str(library.parent))
+
+
+def test_a_cache_folder_that_cannot_be_made(tmp_path):
+    (tmp_path / "cache").write_text("a file")
+    falls_back_and_doctor_says("cannot be kept", str(tmp_path / "cache"))
+
+
+def test_no_home_folder(monkeypatch):
+    monkeypatch.delenv("XDG_CACHE_HOME")
+
+    def none():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", none)
+    falls_back_and_doctor_says("no home folder")
+
+
+# --- the compiler
+
+
+@pytest.mark.parametrize(
+    "named, words",
+    [
+        ("no-such-compiler", "no C compiler found"),
+        ("false", "cannot compile: exit code 1"),
+        ("true", "has compiled nothing"),
+        ("/", "does not start"),
+        ("cc 'unclosed", "cannot be read as a command"),
+        ("cat -", "cannot compile"),
+        ("sh -c 'printf \"\\377\" >&2; exit 3'", "cannot compile"),  # no text in any encoding
+    ],
+)
+@needs_signals
+def test_compilers_that_do_not_compile(named, words, monkeypatch):
+    monkeypatch.setenv("CC", named)
+    falls_back_and_doctor_says(words)
+
+
+@needs_compiler
+def test_an_empty_cc_is_none(monkeypatch):
+    monkeypatch.setenv("CC", "")
+    assert load_library(torch.float32) is not None
+
+
+def test_what_cannot_be_opened(monkeypatch, tmp_path):
+    """As on a file system from which nothing may be run."""
+    compiler = tmp_path / "text"
+    compiler.write_text("#!/bin/sh\nwhile [ $1 != -o ]; do shift; done; echo text > $2\n")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CC", str(compiler))
+    falls_back_and_doctor_says("decoding in C fails", "the library cannot be opened")
+
+
+# --- the trial
+
+START = "int decode(const Model *m, const Step *step) {"
+
+
+@needs_compiler
+@needs_signals
+@pytest.mark.parametrize(
+    "fault, words",
+    [
+        ("raise(SIGSEGV);", "crashes (Segmentation fault)"),
+        ("raise(SIGILL);", "crashes (Illegal instruction)"),
+        ("abort();", "crashes (Aborted)"),
+        ("exit(7);", "fails, so it is not used: exit code 7"),
+        ("return 1;", "fails, so it is not used: decode.c found no memory"),
+    ],
+)
+def test_a_library_that_kills_its_process(fault, words, monkeypatch, tmp_path, runs):
+    changed_source(monkeypatch, tmp_path, START, f"#include <signal.h>\n{START} {fault}")
+    falls_back_and_doctor_says(words)
+    assert runs == ["compiler", "trial"] * 2  # at the first start; and once more for the doctor
+
+
+@needs_compiler
+def test_a_library_that_does_not_end(monkeypatch, tmp_path):
+    monkeypatch.setattr(decode_library, "TRIAL_SECONDS", 1)
+    changed_source(monkeypatch, tmp_path, START, f"{START} for (;;) sched_yield();")
+    falls_back_and_doctor_says("does not end within 1 s")
+
+
+@needs_compiler
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("factor", ["1.5f", "NAN"])
+def test_a_library_that_computes_something_else(dtype, factor, monkeypatch, tmp_path):
+    right = "scores[i] *= 1 / sum"
+    changed_source(monkeypatch, tmp_path, right, right.replace("1 /", f"{factor} /"))
+    for _ in range(2):
+        with pytest.raises(NoLibrary, match="differs from torch by (nan|[1-9])"):
+            usable_library(dtype)
+    load_library.cache_clear()
+    assert load_library(dtype) is None
+
+
+@needs_compiler
+def test_the_doctor_tries_again_and_then_it_is_used(runs):
+    library = usable_library(torch.float32)
+    record = library.with_suffix(".json")
+    passed = json.loads(record.read_text())
+    record.write_text(json.dumps(passed | {"problem": "it crashed, when memory was short"}))
+    assert load_library(torch.float32) is None and runs == ["compiler", "trial"]
+    (finding,) = doctor.check_compiler()
+    assert "gives torch's logits" in finding.found
+    load_library.cache_clear()
+    assert load_library(torch.float32) is not None and json.loads(record.read_text()) == passed
+
+
+@needs_compiler
+def test_the_doctor_looks_at_both_number_formats(monkeypatch):
+    monkeypatch.setattr(
+        decode_library, "trial", lambda library, dtype: "it is wrong" * (dtype == torch.bfloat16)
+    )
+    (finding,) = doctor.check_compiler()
+    assert finding.found == "in bfloat16, it is wrong"

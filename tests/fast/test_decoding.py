@@ -1,0 +1,263 @@
+"""decode.c computes what the model computes, on every kind of registers, and steps aside for
+what it does not know."""
+
+import platform
+import shutil
+import subprocess
+import tempfile
+from functools import cache
+from pathlib import Path
+
+import pytest
+import torch
+from small_model import drawn, small_model
+
+from reasoning_from_scratch.fast import decoding as compiled
+from reasoning_from_scratch.fast.decode_library import (
+    FLAGS,
+    FORMATS,
+    SOURCE,
+    compile_to,
+    load_library,
+    open_library,
+)
+from reasoning_from_scratch.fast.decoding import (
+    CompiledDecoder,
+    decoder_for,
+    fits_decode_c,
+)
+from reasoning_from_scratch.fast.device import threads
+from reasoning_from_scratch.kv_cache import KVCache
+from reasoning_from_scratch.optim.lora import add_lora
+from reasoning_from_scratch.qwen3 import FeedForward, RMSNorm
+from reasoning_from_scratch.run.memory import checkpoint_blocks
+
+needs_compiler = pytest.mark.skipif(
+    load_library(torch.float32) is None, reason="this machine has no C compiler"
+)
+DTYPES = [torch.float32, torch.bfloat16]
+REGISTERS = {0: [], 8: ["-march=haswell"], 4: ["-march=x86-64"]}  # numbers in one; 0: as here
+
+
+@pytest.fixture(params=REGISTERS, ids="registers of {}".format)
+def flags(request):
+    """A processor with wide registers can play one with narrow ones."""
+    if request.param and platform.machine() != "x86_64":
+        pytest.skip("these registers are those of x86-64")
+    if request.param > load_library(torch.float32).lanes():
+        pytest.skip("this processor's registers are narrower")
+    return [*FLAGS, *REGISTERS[request.param]]
+
+
+@cache
+def library_with(dtype, flags):
+    folder = Path(tempfile.mkdtemp())
+    compile_to(folder / "decode.so", ["cc", *flags, *FORMATS[dtype]])
+    library = open_library(folder / "decode.so")
+    shutil.rmtree(folder)
+    return library
+
+
+def compiled_with(dtype, flags):
+    return library_with(dtype, tuple(flags))
+
+
+SIZES = {"emb_dim": 64, "n_heads": 6, "hidden_dim": 160, "head_dim": 32}
+
+
+def model_that_fits(dtype=torch.float32, vocab_size=96, **other):
+    """Its norms differ from each other, too."""
+    model = small_model(vocab_size, **{**SIZES, "dtype": dtype, **other})
+    generator = torch.Generator().manual_seed(0)
+    for norm in (part for part in model.modules() if isinstance(part, RMSNorm)):
+        norm.scale.data.uniform_(0.5, 1.5, generator=generator)
+    return model.requires_grad_(False)
+
+
+def read_prompts(model, rows, seed=0):
+    """A cache of so many prompts of 1 to 20 tokens, and a next token for each."""
+    generator = torch.Generator().manual_seed(seed)
+    ids = torch.randint(0, 96, (rows, 20), generator=generator)
+    lengths = torch.randint(1, 21, (rows, 1), generator=generator)
+    cache = KVCache(model.cfg["n_layers"], 64)
+    model.fill_cache(ids, cache, torch.arange(20) < lengths)
+    return cache, torch.randint(0, 96, (rows, 1), generator=generator)
+
+
+def several_steps(decode, cache, tokens, steps=5):
+    """Logits (steps, B, V) of greedy steps from here."""
+    cache = cache.take(torch.arange(len(tokens)))
+    found = []
+    for _ in range(steps):
+        found.append(decode(tokens, cache=cache)[:, -1])
+        tokens = found[-1].argmax(dim=-1, keepdim=True)
+    assert cache.lengths.max() == cache.width
+    return torch.stack(found)
+
+
+@needs_compiler
+@pytest.mark.parametrize("rows", [1, 5, 12, 31])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_the_same_logits(dtype, rows, flags):
+    model = model_that_fits(dtype)
+    decoder = CompiledDecoder(model, compiled_with(dtype, flags))
+    cache, tokens = read_prompts(model, rows)
+    found = several_steps(decoder, cache, tokens)
+    wanted = several_steps(model, cache, tokens)
+    if dtype == torch.float32:
+        assert torch.allclose(found, wanted, atol=2e-5)
+        return
+    exact = model_that_fits()  # bfloat16's roundings differ: as near to the truth as torch is
+    exact.load_state_dict(model.state_dict())
+    truth = exact(tokens, cache=cache_in_float32(cache))[:, -1]
+    distance = [(x[0].float() - truth).abs().mean() for x in (found, wanted)]
+    assert distance[0] < 1.3 * distance[1]
+
+
+def cache_in_float32(cache):
+    copy = cache.take(torch.arange(len(cache.lengths)))
+    copy.keys, copy.values = ([x.float() for x in some] for some in (copy.keys, copy.values))
+    return copy
+
+
+@needs_compiler
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_to_the_last_bit_whatever_else_is_in_the_batch_and_with_any_threads(dtype, flags):
+    model = model_that_fits(dtype)
+    decoder = CompiledDecoder(model, compiled_with(dtype, flags))
+    cache, tokens = read_prompts(model, 30)
+    together = several_steps(decoder, cache, tokens)
+    for some in ([4], [29, 3], list(range(7, 20))):
+        rows = torch.tensor(some)
+        alone = several_steps(decoder, cache.take(rows), tokens[rows])
+        assert torch.equal(alone, together[:, rows])
+    for count in (1, 3, 8):
+        with threads(count):
+            assert torch.equal(several_steps(decoder, cache, tokens), together)
+
+
+@needs_compiler
+@pytest.mark.parametrize("settings", [{"temperature": 0.0}, {}, {"top_p": 0.8}, {"top_k": 4}])
+def test_the_same_tokens(settings, monkeypatch):
+    model = model_that_fits()
+    assert isinstance(decoder_for(model, 5, 60), CompiledDecoder)
+    ids, logprobs = drawn(model, 60, **settings)
+    monkeypatch.setattr(compiled, "load_library", lambda dtype: None)
+    assert not isinstance(decoder_for(model, 5, 60), CompiledDecoder)
+    other_ids, other_logprobs = drawn(model, 60, **settings)
+    assert ids == other_ids
+    if settings != {"temperature": 0.0}:  # rows ended at different times, and were refilled
+        assert len({len(x) for x in ids}) > 3
+    assert logprobs == pytest.approx(other_logprobs, abs=1e-5)
+
+
+@needs_compiler
+def test_an_update_is_seen_by_the_next_decoder():
+    model = model_that_fits()
+    cache, tokens = read_prompts(model, 4)
+    before = several_steps(decoder_for(model, 4, 60), cache, tokens)
+    model.trf_blocks[1].ff.fc2.weight.mul_(2)
+    after = several_steps(decoder_for(model, 4, 60), cache, tokens)
+    assert not torch.allclose(before, after, atol=1e-2)
+    assert torch.allclose(after, several_steps(model, cache, tokens), atol=2e-5)
+
+
+@needs_compiler
+def test_damaged_weights_stay_visible():
+    for value in (torch.nan, torch.inf):
+        model = model_that_fits()
+        cache, tokens = read_prompts(model, 4)
+        model.trf_blocks[1].att.W_key.weight[3] = value
+        decoder = decoder_for(model, 4, 60)
+        assert isinstance(decoder, CompiledDecoder)
+        assert not several_steps(decoder, cache, tokens)[1].isfinite().any()
+
+
+def test_only_what_it_computes_fits_decode_c():
+    assert fits_decode_c(model_that_fits()) and fits_decode_c(model_that_fits(tie_embeddings=True))
+    checkpointed = model_that_fits()
+    checkpoint_blocks(checkpointed)
+    assert fits_decode_c(checkpointed)
+    for other in (
+        {"vocab_size": 97},
+        {"emb_dim": 72},
+        {"hidden_dim": 40},
+        {"head_dim": 8},
+        {"qk_norm": False},
+        {"dtype": torch.float64},
+    ):
+        assert not fits_decode_c(model_that_fits(**other)), other
+    lora, biased, shifted, sharded, uneven, mixed, elsewhere = (model_that_fits() for _ in range(7))
+    add_lora(lora, rank=2, alpha=4.0)
+    biased.trf_blocks[0].ff.fc1.bias = torch.nn.Parameter(torch.ones(160))
+    shifted.final_norm.shift = torch.nn.Parameter(torch.ones(64))
+    sharded.final_norm.scale.device_mesh = "as FSDP2's weights have"
+    uneven.final_norm.eps = 1e-3
+    mixed.out_head.to(torch.bfloat16)
+    other = model_that_fits()
+    other.trf_blocks[0].ff.__class__ = type("WithAnotherActivation", (FeedForward,), {})
+    for model in (lora, biased, shifted, sharded, uneven, mixed, other, elsewhere.to("meta")):
+        assert not fits_decode_c(model)
+
+
+@pytest.mark.parametrize("part", ["", "trf_blocks.1.ff", "trf_blocks.0.att.q_norm", "out_head"])
+def test_a_hook_is_called_and_what_it_changes_counts(part):
+    model = model_that_fits()
+    with_hook = model_that_fits()
+    with_hook.get_submodule(part).register_forward_hook(lambda part, inputs, output: 2 * output)
+    assert not fits_decode_c(with_hook) and decoder_for(with_hook, 5, 60) is with_hook
+    assert drawn(model, 60) != drawn(with_hook, 60)
+
+
+def test_tiles_of_bfloat16_are_left_to_onednn(monkeypatch):
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: True)
+    assert fits_decode_c(model_that_fits()) and not fits_decode_c(model_that_fits(torch.bfloat16))
+
+
+def test_few_steps_are_not_worth_the_packing():
+    model = model_that_fits()
+    assert decoder_for(model, 5, compiled.FEWEST_STEPS - 1) is model
+
+
+@needs_compiler
+def test_threads_of_its_own(monkeypatch):
+    """Where torch's OpenMP is not GNU's. To this compiler, this is not Linux."""
+    model = model_that_fits()
+    flags = [*FLAGS, "-U__linux__"]
+    cache, tokens = read_prompts(model, 30)
+    wanted = several_steps(CompiledDecoder(model, load_library(torch.float32)), cache, tokens)
+    decoder = CompiledDecoder(model, compiled_with(torch.float32, flags))
+    with threads(3):
+        assert torch.equal(several_steps(decoder, cache, tokens), wanted)
+
+
+NO_MEMORY = """
+#include <stdlib.h>
+static long taken;
+static void *refused(size_t bytes) { return taken++ %s ? NULL : malloc(bytes); }
+#define malloc refused
+"""
+
+
+@needs_compiler
+@pytest.mark.parametrize("when", ["< 1", "== 1", "> 5"])
+def test_a_step_without_memory_is_torchs(when, tmp_path, caplog):
+    """The first, the second, and one after two that went well: torch goes on where it stood."""
+    header = tmp_path / "no_memory.h"
+    header.write_text(NO_MEMORY % when)
+    library = compiled_with(torch.float32, [*FLAGS, "-include", str(header)])
+    model = model_that_fits()
+    cache, tokens = read_prompts(model, 4)
+    decoder = CompiledDecoder(model, library)
+    found = several_steps(decoder, cache, tokens)
+    assert torch.allclose(found, several_steps(model, cache, tokens), atol=2e-5)
+    assert not decoder.in_c and caplog.text.count("found no memory") == 1
+
+
+@needs_compiler
+def test_the_compiler_has_nothing_to_remark(tmp_path):
+    compiler = shutil.which("cc")
+    for flags in ([], ["-DBFLOAT16"]):
+        command = [compiler, *FLAGS, *flags, "-Wall", "-Wextra", "-Werror", str(SOURCE)]
+        result = subprocess.run([*command, "-o", str(tmp_path / "x.so")], capture_output=True)
+        assert result.returncode == 0, result.stderr.decode()

@@ -1,0 +1,638 @@
+"""Weights in files: both naming schemes, both formats, bit for bit; and what is refused."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.files import weights
+from reasoning_from_scratch.files.tensor_files import NAMES, config_from_hf, config_to_hf
+from reasoning_from_scratch.files.weights import (
+    load_hf_weights_into_qwen,
+    load_model_and_tokenizer,
+    load_state,
+    load_tokenizer_only,
+    load_weights,
+    save_hf_folder,
+    save_model,
+    shipped_checkpoint,
+    to_hf_names,
+    to_our_names,
+)
+from reasoning_from_scratch.qwen3 import QWEN_CONFIG_06_B, Qwen3Model
+from reasoning_from_scratch.tokenizer import Qwen3Tokenizer, past_turn
+
+CONFIG = {
+    "vocab_size": 400,
+    "context_length": 64,
+    "emb_dim": 32,
+    "n_heads": 4,
+    "n_layers": 2,
+    "hidden_dim": 48,
+    "head_dim": 16,
+    "qk_norm": True,
+    "n_kv_groups": 2,
+    "rope_base": 1_000_000.0,
+    "dtype": torch.float32,
+    "tie_embeddings": False,
+}
+VARIANTS = [(tied, dtype) for tied in (False, True) for dtype in (torch.float32, torch.bfloat16)]
+IDS = torch.tensor([[5, 17, 300, 2, 399, 0, 42]])
+
+
+def make_model(tied=False, dtype=torch.float32, **changes):
+    torch.manual_seed(5)
+    model = Qwen3Model({**CONFIG, "tie_embeddings": tied, "dtype": dtype, **changes})
+    with torch.no_grad():
+        for parameter in model.parameters():
+            noise = torch.randn_like(parameter)
+            parameter.copy_(1 + 0.3 * noise if parameter.dim() == 1 else 0.2 * noise)
+    return model.eval()
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tiny_tokenizer_file):
+    return Qwen3Tokenizer(tiny_tokenizer_file)
+
+
+def same_bits(model, other):
+    ours, theirs = model.state_dict(), other.state_dict()
+    assert ours.keys() == theirs.keys()
+    for name, tensor in ours.items():
+        assert tensor.dtype == theirs[name].dtype and torch.equal(tensor, theirs[name]), name
+    with torch.no_grad():
+        assert torch.equal(model(IDS), other(IDS))
+
+
+def one_line(info):
+    text = str(info.value)
+    assert "\n" not in text and len(text) < 400
+    return text
+
+
+# ---- names
+
+
+def test_the_table_has_every_name_once_in_both_directions():
+    assert len(set(NAMES.values())) == len(NAMES) == 14
+    state = make_model(n_layers=12).state_dict()
+    there = to_hf_names(state)
+    assert "model.layers.11.self_attn.q_norm.weight" in there
+    back = to_our_names(there)
+    assert back.keys() == state.keys()
+    assert all(back[name] is state[name] for name in state)
+    assert to_our_names(state).keys() == state.keys()
+    for name in ("head{", "model.layers.{}.mlp.{0}", "model.layers.3.{x}"):  # left as it is
+        assert list(to_our_names({name: IDS})) == [name]
+
+
+def test_names_are_those_of_transformers():
+    config = transformers.Qwen3Config(**config_to_hf(CONFIG, 1, 0))
+    with torch.device("meta"):
+        theirs = transformers.Qwen3ForCausalLM(config)
+    ours = to_hf_names(make_model().state_dict())
+    expected = {name: tensor.shape for name, tensor in theirs.state_dict().items()}
+    assert {name: tensor.shape for name, tensor in ours.items()} == expected
+
+
+def test_prefixes_of_wrapped_models_are_dropped():
+    state = make_model().state_dict()
+    wrapped = {f"module._orig_mod.{name}": t for name, t in state.items()}
+    wrapped_twice = {f"_orig_mod.module.{name}": t for name, t in state.items()}
+    assert (
+        to_our_names({f"_orig_mod.{name}": t for name, t in state.items()}).keys() == state.keys()
+    )
+    assert to_our_names(wrapped).keys() == state.keys()
+    assert to_our_names(wrapped_twice).keys() == state.keys()
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_load_hf_weights_into_qwen(tied):
+    model = make_model()
+    params = to_hf_names(make_model(tied).state_dict())
+    if tied:
+        del params["lm_head.weight"]
+    other = Qwen3Model(CONFIG)
+    load_hf_weights_into_qwen(other, CONFIG, params)
+    expected = make_model(tied) if tied else model
+    assert torch.equal(other(IDS), expected(IDS))
+    del params["model.norm.weight"]
+    with pytest.raises(UserError, match=r"expected final_norm.scale \(32,\), found none"):
+        load_hf_weights_into_qwen(other, CONFIG, params)
+
+
+# ---- folders of transformers
+
+
+def hf_folder(folder, tiny_tokenizer_file, tied, dtype, **options):
+    """A folder written by transformers itself."""
+    config = transformers.Qwen3Config(**config_to_hf({**CONFIG, "tie_embeddings": tied}, 2, 0))
+    torch.manual_seed(1)
+    model = transformers.Qwen3ForCausalLM(config)
+    for parameter in model.parameters():  # not model.to: it rounds the rotary frequencies too
+        parameter.data = (parameter.data + 0.2 * torch.randn_like(parameter)).to(dtype)
+    model.config.dtype = dtype
+    model.save_pretrained(folder, **options)
+    (folder / "tokenizer.json").write_bytes(tiny_tokenizer_file.read_bytes())
+    return model.eval()
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("tied, dtype", VARIANTS)
+@pytest.mark.parametrize("shards", [1, 5])
+def test_load_a_transformers_folder(tmp_path, tiny_tokenizer_file, tied, dtype, shards):
+    size = "1GB" if shards == 1 else "30KB"
+    theirs = hf_folder(tmp_path, tiny_tokenizer_file, tied, dtype, max_shard_size=size)
+    assert (len(list(tmp_path.glob("*.safetensors"))) > 1) == (shards > 1)
+    model, tokenizer = load_model_and_tokenizer(tmp_path)
+    assert model.tok_emb.weight.dtype == model.cfg["dtype"] == dtype
+    assert (model.out_head.weight is model.tok_emb.weight) == tied
+    assert model.cfg == {**CONFIG, "tie_embeddings": tied, "dtype": dtype}
+    difference = (model.float()(IDS) - theirs.float()(IDS).logits).abs().max()
+    assert difference < 1e-4
+    assert not model.training
+
+
+def test_a_missing_shard_is_named(tmp_path, tiny_tokenizer_file):
+    hf_folder(tmp_path, tiny_tokenizer_file, False, torch.float32, max_shard_size="30KB")
+    shard = sorted(tmp_path.glob("*.safetensors"))[1]
+    shard.unlink()
+    with pytest.raises(UserError, match=f"expected a file {shard.name}, found none") as info:
+        load_model_and_tokenizer(tmp_path)
+    one_line(info)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("tied, dtype", VARIANTS)
+def test_transformers_opens_our_folder(tmp_path, tokenizer, tied, dtype):
+    model = make_model(tied, dtype, rope_base=5_000.0)
+    folder = save_hf_folder(model, tokenizer, tmp_path / "export")
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype="auto")
+    assert type(theirs).__name__ == "Qwen3ForCausalLM" and theirs.dtype == dtype
+    assert theirs.config.eos_token_id == tokenizer.eos_token_id
+    assert theirs.generation_config.eos_token_id == tokenizer.eos_token_id
+    for name, tensor in to_our_names(theirs.state_dict()).items():
+        assert torch.equal(tensor, model.state_dict()[name]), name
+    difference = (theirs.float()(IDS).logits - model.float()(IDS)).abs().max()
+    assert difference < 1e-4
+
+
+def test_transformers_opens_our_tokenizer(tmp_path, tiny_tokenizer_file):
+    ours = Qwen3Tokenizer(tiny_tokenizer_file, True, True, True)
+    save_hf_folder(make_model(), ours, tmp_path)
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    assert theirs.eos_token_id == ours.eos_token_id and theirs.pad_token_id == ours.pad_token_id
+    text = "What is 12 + 30? <think> é\n"
+    assert theirs(text)["input_ids"] == ours.encode(text, chat_wrapped=False)
+    turn = [{"role": "user", "content": "What is 1 + 1?"}]
+    for thinking in (True, False):
+        ours.add_thinking = thinking
+        for generate in (True, False):
+            ours.add_generation_prompt = generate
+            expected = theirs.apply_chat_template(
+                turn, tokenize=False, add_generation_prompt=generate, enable_thinking=thinking
+            )
+            assert ours.wrap_chat("What is 1 + 1?") == expected
+
+
+def test_the_exported_template_drops_earlier_thoughts_as_chat_does(tmp_path, tiny_tokenizer_file):
+    ours = Qwen3Tokenizer(tiny_tokenizer_file, True, True, True)
+    save_hf_folder(make_model(), ours, tmp_path)
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    answer = "<think>\nOne and one.\n</think>\n\n2"
+    talk = [{"role": "user", "content": "1 + 1?"}, {"role": "assistant", "content": answer}]
+    question = [{"role": "user", "content": "2 + 2?"}]
+    expected = theirs.apply_chat_template(
+        talk + question, tokenize=False, add_generation_prompt=True
+    )
+    assert past_turn("1 + 1?", answer) + ours.wrap_chat("2 + 2?") == expected
+    assert "One and one" not in expected
+    assert answer in theirs.apply_chat_template(talk, tokenize=False)  # the last may be trained on
+
+
+def test_a_base_model_is_exported_without_chat_template(tmp_path, tokenizer):
+    save_hf_folder(make_model(), tokenizer, tmp_path)
+    assert "chat_template" not in json.loads((tmp_path / "tokenizer_config.json").read_text())
+
+
+# ---- round trips
+
+
+@pytest.mark.parametrize("tied, dtype", VARIANTS)
+@pytest.mark.parametrize("name", ["model.pth", "model.safetensors", "folder"])
+def test_round_trip_bit_for_bit(tmp_path, tokenizer, tied, dtype, name):
+    model = make_model(tied, dtype)
+    path = tmp_path / name
+    if name == "folder":
+        save_hf_folder(model, tokenizer, path)
+    else:
+        assert save_model(model, path) == path
+        tokenizer._tok.save(str(tmp_path / "tokenizer.json"))
+    loaded, _ = load_model_and_tokenizer(path)
+    same_bits(model, loaded)
+    assert (loaded.out_head.weight is loaded.tok_emb.weight) == tied
+    assert loaded.cfg["tie_embeddings"] == tied and loaded.cfg["dtype"] == dtype
+
+
+def test_round_trip_of_nan_infinity_and_negative_zero(tmp_path):
+    model = make_model(dtype=torch.bfloat16)
+    special = torch.tensor([float("nan"), float("inf"), -0.0, 1e-40], dtype=torch.bfloat16)
+    with torch.no_grad():
+        model.tok_emb.weight[0, :4] = special
+    for name in ("model.pth", "model.safetensors"):
+        save_model(model, tmp_path / name)
+        found = load_state(tmp_path / name)["tok_emb.weight"]
+        assert torch.equal(found.view(torch.int16), model.tok_emb.weight.view(torch.int16))
+
+
+def test_saved_files_have_the_published_names(tmp_path):
+    model = make_model(tied=True)
+    save_model(model, tmp_path / "model.pth")
+    state = torch.load(tmp_path / "model.pth", weights_only=True)
+    assert set(state) == set(model.state_dict()) and "out_head.weight" in state
+    save_model(make_model(tied=False), tmp_path / "model.safetensors")
+    assert set(load_file(tmp_path / "model.safetensors")) == set(model.state_dict())
+    with safe_open(tmp_path / "model.safetensors", "pt") as file:
+        assert file.metadata() == {"format": "pt"}  # transformers 4 does not load it without
+
+
+def test_a_tied_model_is_stored_once(tmp_path):
+    save_model(make_model(tied=True), tmp_path / "tied.pth")
+    save_model(make_model(tied=False), tmp_path / "untied.pth")
+    head = 400 * 32 * 4
+    sizes = [(tmp_path / name).stat().st_size for name in ("tied.pth", "untied.pth")]
+    assert sizes[1] - sizes[0] == pytest.approx(head, rel=0.05)
+
+
+def test_save_does_not_need_a_suffix_it_does_not_know(tmp_path):
+    with pytest.raises(UserError, match="ends in .safetensors or .pth"):
+        save_model(make_model(), tmp_path / "model.bin")
+
+
+def test_a_failed_save_keeps_the_old_file(tmp_path, monkeypatch):
+    path = save_model(make_model(), tmp_path / "model.pth")
+    before = path.read_bytes()
+
+    def fill_the_disk(state, temporary):
+        Path(temporary).write_bytes(b"half")
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(torch, "save", fill_the_disk)
+    with pytest.raises(OSError, match="No space left"):
+        save_model(make_model(dtype=torch.bfloat16), path)
+    assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("name", ["model.pth", "model.safetensors"])
+def test_a_loaded_model_can_be_trained_and_saved_over_its_own_file(tmp_path, tokenizer, name):
+    """Its parameters lie in the file, so neither may disturb the other."""
+    tokenizer._tok.save(str(tmp_path / "tokenizer.json"))
+    path = save_model(make_model(tied=True), tmp_path / name)
+    before = path.read_bytes()
+    model, _ = load_model_and_tokenizer(path)
+    assert all(parameter.requires_grad for parameter in model.parameters())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model(IDS).log_softmax(dim=-1)[..., 0].mean().backward()
+    optimizer.step()
+    assert path.read_bytes() == before
+    save_model(model, path)
+    same_bits(model, load_model_and_tokenizer(path)[0])
+
+
+def test_dtype_and_compile_options(tmp_path, tokenizer, monkeypatch):
+    compiled = []
+    monkeypatch.setattr(
+        Qwen3Model, "compile", lambda self: compiled.append(self)
+    )  # the compiler takes a minute
+    tokenizer._tok.save(str(tmp_path / "tokenizer.json"))
+    path = save_model(make_model(), tmp_path / "model.pth")
+    model, _ = load_model_and_tokenizer(path, "cpu", True, dtype=torch.bfloat16)
+    assert {p.dtype for p in model.parameters()} == {torch.bfloat16} == {model.cfg["dtype"]}
+    assert compiled == [model]
+    load_model_and_tokenizer(path, "cpu", False)
+    assert compiled == [model]
+
+
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("name", ["model.pth", "model.safetensors"])
+def test_load_weights_into_a_model_that_is_there(tmp_path, tied, name):
+    path = save_model(make_model(tied), tmp_path / name)
+    model = Qwen3Model({**CONFIG, "tie_embeddings": tied})
+    where = model.tok_emb.weight.data_ptr()
+    load_weights(model, path)
+    same_bits(model, make_model(tied))
+    assert model.tok_emb.weight.data_ptr() == where
+
+
+# ---- what is refused
+
+
+class Bomb:
+    def __init__(self, command):
+        self.command = command
+
+    def __reduce__(self):
+        return os.system, (self.command,)
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_a_pickle_that_would_run_code_is_refused(tmp_path, zipped):
+    mark = tmp_path / "it ran"
+    state = {"tok_emb.weight": torch.zeros(2, 2), "more": Bomb(f"touch '{mark}'")}
+    path = tmp_path / "model.pth"
+    torch.save(state, path, _use_new_zipfile_serialization=zipped)
+    with pytest.raises(UserError, match="refused .*model.pth: it is a pickle that would run code"):
+        load_model_and_tokenizer(path)
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize("name", ["model.pth", "model.safetensors"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"<!doctype html><html></html>",
+        b"version https://git-lfs.github.com/spec/v1\noid sha256:ab\nsize 3\n",
+        b"PK\x03\x04" + bytes(100),
+        bytes(range(256)),
+    ],
+)
+def test_wrong_files(tmp_path, name, content):
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(UserError, match="is damaged, cut off or not a") as info:
+        load_model_and_tokenizer(path)
+    assert str(path) in one_line(info)
+
+
+@pytest.mark.parametrize("name", ["model.pth", "model.safetensors"])
+@pytest.mark.parametrize("share", [0.1, 0.6, 0.999])
+def test_cut_off_files(tmp_path, name, share):
+    path = save_model(make_model(), tmp_path / name)
+    content = path.read_bytes()
+    path.write_bytes(content[: int(len(content) * share)])
+    with pytest.raises(UserError, match="is damaged, cut off or not a") as info:
+        load_state(path)
+    one_line(info)
+
+
+@pytest.mark.parametrize(
+    "content, found",
+    [
+        ([torch.zeros(2)], "a list"),
+        ({"model": {"tok_emb.weight": torch.zeros(2, 2)}, "step": 3}, "a dict of model, step"),
+    ],
+)
+def test_files_that_hold_something_else(tmp_path, content, found):
+    torch.save(content, tmp_path / "model.pth")
+    with pytest.raises(UserError, match=f"holds {found}, expected a state dict"):
+        load_state(tmp_path / "model.pth")
+
+
+def test_weights_of_another_architecture(tmp_path):
+    save_file({"wte.weight": torch.zeros(4, 2)}, tmp_path / "gpt2.safetensors")
+    with pytest.raises(UserError, match="expected the names of a Qwen3 model, found wte.weight"):
+        load_model_and_tokenizer(tmp_path / "gpt2.safetensors")
+
+
+def test_a_checkpoint_of_another_shape(tmp_path):
+    path = save_model(make_model(), tmp_path / "model.pth")
+    with pytest.raises(UserError) as info:
+        load_weights(Qwen3Model({**CONFIG, "emb_dim": 64}), path)
+    assert "expected tok_emb.weight (400, 64), found (400, 32)" in one_line(info)
+    with pytest.raises(UserError, match=r"trf_blocks.1.* \(64, 32\), found none|found none"):
+        load_weights(make_model(n_layers=3), path)
+    with pytest.raises(UserError, match=r"expected trf_blocks.1.att.W_query.weight absent, found"):
+        load_weights(make_model(n_layers=1), path)
+
+
+def test_a_folder_whose_config_does_not_fit(tmp_path, tokenizer):
+    save_hf_folder(make_model(), tokenizer, tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, "hidden_size": 64}))
+    with pytest.raises(UserError, match=r"expected tok_emb.weight \(400, 64\), found \(400, 32\)"):
+        load_model_and_tokenizer(tmp_path)
+
+
+def test_folders_without_config_or_tokenizer(tmp_path, tokenizer):
+    with pytest.raises(UserError, match="no config.json|found none"):
+        load_model_and_tokenizer(tmp_path)
+    save_hf_folder(make_model(), tokenizer, tmp_path)
+    (tmp_path / "tokenizer.json").unlink()
+    with pytest.raises(UserError, match="there is no tokenizer file"):
+        load_model_and_tokenizer(tmp_path)
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(UserError, match="config.json is not JSON"):
+        load_model_and_tokenizer(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"model_type": "llama"}, "expected model_type qwen3, found llama"),
+        ({"hidden_act": "gelu"}, "expected hidden_act silu, found gelu"),
+        ({"attention_bias": True}, "expected attention_bias False, found True"),
+        ({"use_sliding_window": True}, "expected use_sliding_window False"),
+        ({"rms_norm_eps": 1e-5}, "expected rms_norm_eps 1e-06, found 1e-05"),
+        ({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "expected rope_type default"),
+        ({"rope_parameters": {"rope_type": "yarn"}}, "expected rope_type default, found yarn"),
+        ({"quantization_config": {"quant_method": "fp8"}}, "expected quantization_config None"),
+    ],
+)
+def test_configs_that_our_model_cannot_compute(change, message):
+    config = config_to_hf(CONFIG, 1, 0)
+    assert config_from_hf(config) == CONFIG
+    with pytest.raises(UserError, match=message):
+        config_from_hf({**config, **change})
+
+
+def test_the_published_config_of_qwen3_06b():
+    """config.json as published with Qwen3-0.6B."""
+    published = {
+        "architectures": ["Qwen3ForCausalLM"],
+        "attention_bias": False,
+        "attention_dropout": 0.0,
+        "bos_token_id": 151643,
+        "eos_token_id": 151645,
+        "head_dim": 128,
+        "hidden_act": "silu",
+        "hidden_size": 1024,
+        "initializer_range": 0.02,
+        "intermediate_size": 3072,
+        "max_position_embeddings": 40960,
+        "max_window_layers": 28,
+        "model_type": "qwen3",
+        "num_attention_heads": 16,
+        "num_hidden_layers": 28,
+        "num_key_value_heads": 8,
+        "rms_norm_eps": 1e-06,
+        "rope_scaling": None,
+        "rope_theta": 1000000,
+        "sliding_window": None,
+        "tie_word_embeddings": True,
+        "torch_dtype": "bfloat16",
+        "use_cache": True,
+        "use_sliding_window": False,
+        "vocab_size": 151936,
+    }
+    assert config_from_hf(published) == {**QWEN_CONFIG_06_B, "tie_embeddings": True}
+
+
+# ---- names of models, and the tokenizer that belongs to a file
+
+
+def test_an_unknown_model_names_the_nearest():
+    with pytest.raises(UserError, match="unknown model 'tinny': did you mean 'tiny'") as info:
+        load_model_and_tokenizer("tinny")
+    assert "tiny-reasoning" in one_line(info)
+    with pytest.raises(UserError, match="did you mean 'reasoning'"):
+        load_tokenizer_only("reasonning")
+    with pytest.raises(UserError, match="did you mean 'tiny-grpo'"):
+        shipped_checkpoint("tiny-gpro")
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch, tokenizer):
+    """A package folder of its own, so that shipped models can be put in and left out."""
+    folder = tmp_path / "site" / "reasoning_from_scratch"
+    folder.mkdir(parents=True)
+    monkeypatch.setattr(weights, "__file__", str(folder / "files" / "weights.py"))
+    return tmp_path / "site"
+
+
+@pytest.mark.parametrize("place", ["checkpoints", "reasoning_from_scratch/checkpoints"])
+def test_shipped_models_in_a_checkout_and_in_a_wheel(package, tokenizer, place):
+    model = make_model(tied=True, rope_base=1e4)
+    folder = save_hf_folder(model, tokenizer, package / place / "tiny-base")
+    assert shipped_checkpoint("tiny-base") == shipped_checkpoint("tiny") == folder
+    for name in ("tiny", "tiny-base"):
+        loaded, found = load_model_and_tokenizer(name)
+        same_bits(model, loaded)
+        assert found.eos_token_id == tokenizer.eos_token_id
+    with pytest.raises(UserError, match="tiny-grpo is missing from this installation"):
+        load_model_and_tokenizer("tiny-grpo")
+
+
+def test_a_bare_file_of_a_shipped_size_gets_its_config_and_tokenizer(package, tmp_path):
+    base = Qwen3Tokenizer(make_tokenizer_file(tmp_path), eos_token="<|endoftext|>")
+    save_hf_folder(make_model(rope_base=1e4), base, package / "checkpoints" / "tiny-base")
+    path = save_model(make_model(rope_base=1e4), tmp_path / "runs" / "step00050.pth")
+    model, tokenizer = load_model_and_tokenizer(path)
+    assert model.cfg["rope_base"] == 1e4 and tokenizer.eos_token == "<|endoftext|>"
+    assert load_tokenizer_only(path).eos_token == "<|endoftext|>"
+
+
+def make_tokenizer_file(folder):
+    from conftest import build_tokenizer
+
+    build_tokenizer().save(str(folder / "some-tokenizer.json"))
+    return folder / "some-tokenizer.json"
+
+
+def test_a_bare_file_without_any_tokenizer(package, tmp_path):
+    path = save_model(make_model(vocab_size=333), tmp_path / "model.pth")
+    with pytest.raises(UserError, match="no tokenizer for .*model.pth: put its tokenizer.json"):
+        load_model_and_tokenizer(path)
+
+
+def test_a_tokenizer_larger_than_the_vocabulary(tmp_path, tokenizer):
+    tokenizer._tok.save(str(tmp_path / "tokenizer.json"))
+    path = save_model(make_model(vocab_size=100), tmp_path / "model.pth")
+    expected = f"has {tokenizer.vocab_size} entries, expected at most 100"
+    with pytest.raises(UserError, match=expected):
+        load_model_and_tokenizer(path)
+
+
+@pytest.mark.parametrize(
+    "eos, chat", [("<|endoftext|>", False), ("<|im_end|>", True), (["<|im_end|>"], True)]
+)
+def test_the_end_of_text_of_a_folder_decides_about_the_chat_template(
+    tmp_path, tokenizer, eos, chat
+):
+    save_hf_folder(make_model(), tokenizer, tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    ids = [tokenizer._tok.token_to_id(token) for token in ([eos] if isinstance(eos, str) else eos)]
+    config["eos_token_id"] = ids[0] if isinstance(eos, str) else ids
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    found = load_tokenizer_only(tmp_path)
+    assert found.eos_token_id == ids[0]
+    assert found.apply_chat_template == found.add_generation_prompt == found.add_thinking == chat
+
+
+@pytest.mark.parametrize("kind, chat", [("base", False), ("reasoning", True)])
+def test_published_models_by_name(tmp_path, monkeypatch, tiny_tokenizer_file, kind, chat):
+    """With files that are already in local_dir, no network; a stand-in of small size."""
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    model = make_model(dtype=torch.bfloat16)
+    torch.save(model.state_dict(), tmp_path / f"qwen3-0.6B-{kind}.pth")
+    (tmp_path / f"tokenizer-{kind}.json").write_bytes(tiny_tokenizer_file.read_bytes())
+    loaded, tokenizer = load_model_and_tokenizer(kind, "cpu", False, local_dir=tmp_path)
+    same_bits(model, loaded)
+    alone = load_tokenizer_only(kind, local_dir=tmp_path)
+    for found in (tokenizer, alone):
+        assert found.eos_token == ("<|im_end|>" if chat else "<|endoftext|>")
+        assert found.apply_chat_template == chat
+    expected = "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n" if chat else "hi"
+    assert tokenizer.decode(tokenizer.encode("hi")) == expected
+
+
+# ---- a model of full size
+
+WRITE_FULL_SIZE = """
+import sys, torch
+from reasoning_from_scratch.qwen3 import QWEN_CONFIG_06_B, Qwen3Model
+with torch.device("meta"):
+    shapes = {name: t.shape for name, t in Qwen3Model(QWEN_CONFIG_06_B).state_dict().items()}
+pattern = (torch.randn(1_000_003) * 0.02).bfloat16()
+state = {name: torch.empty(shape, dtype=torch.bfloat16) for name, shape in shapes.items()}
+for name, tensor in state.items():
+    for piece in tensor.view(-1).split(len(pattern)):
+        piece.copy_(pattern[: len(piece)])
+    if name.endswith("scale"):
+        tensor += 1
+torch.save(state, sys.argv[1])
+"""
+
+LOAD_FULL_SIZE = """
+import resource, sys, torch
+from reasoning_from_scratch.qwen3 import KVCache
+from reasoning_from_scratch.files.weights import load_model_and_tokenizer
+peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (
+    1 if sys.platform == "darwin" else 1024)
+before = peak()
+model, tokenizer = load_model_and_tokenizer(sys.argv[1])
+assert model.tok_emb.weight.dtype == torch.bfloat16
+cache, ids = KVCache(model.cfg["n_layers"], max_length=16), torch.tensor([[1, 2, 3, 4]])
+answer = []
+with torch.no_grad():
+    for _ in range(3):
+        ids = model(ids, cache=cache)[:, -1:].argmax(dim=-1)
+        answer.append(ids.item())
+assert cache.lengths.tolist() == [6]
+print(peak() - before, sum(p.numel() for p in model.parameters()), *answer)
+"""
+
+
+def test_full_size_06b_loads_in_under_3_gb_and_generates(tmp_path, tokenizer):
+    """About 15 seconds and 1.5 GB of disk, given back at the end."""
+    path = tmp_path / "qwen3-0.6B-base.pth"
+    tokenizer._tok.save(str(tmp_path / "tokenizer-base.json"))
+    run = {"check": True, "capture_output": True, "text": True}
+    try:
+        subprocess.run([sys.executable, "-c", WRITE_FULL_SIZE, str(path)], **run)
+        assert path.stat().st_size > 1.5e9
+        result = subprocess.run([sys.executable, "-c", LOAD_FULL_SIZE, str(path)], **run)
+    finally:
+        path.unlink(missing_ok=True)
+    extra, parameters, *answer = map(int, result.stdout.split())
+    assert parameters == 751_632_384 and len(answer) == 3
+    print(f"extra memory {extra / 1e9:.2f} GB")
+    assert extra < 3e9

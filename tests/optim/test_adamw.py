@@ -1,0 +1,133 @@
+"""AdamW against torch's, small updates in bfloat16, schedules."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from reasoning_from_scratch.config import TrainConfig
+from reasoning_from_scratch.optim.adamw import AdamW, learning_rate, stochastic_round
+from reasoning_from_scratch.optim.adamw import adamw as optim
+
+
+def net(dtype=torch.float32) -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(5, 7), nn.Linear(7, 3)).to(dtype)
+
+
+def test_equals_torch():
+    ours, theirs = net(), net()
+    optimizer = AdamW(ours, 0.9, 0.95, weight_decay=0.1)
+    matrices = [p for p in theirs.parameters() if p.dim() > 1]
+    vectors = [p for p in theirs.parameters() if p.dim() == 1]
+    oracle = torch.optim.AdamW(
+        [{"params": matrices, "weight_decay": 0.1}, {"params": vectors, "weight_decay": 0.0}],
+        lr=1e-2,
+        betas=(0.9, 0.95),
+        eps=1e-8,
+    )
+    for step in range(20):
+        x = torch.randn(4, 5, generator=torch.Generator().manual_seed(step))
+        for model in (ours, theirs):
+            model.zero_grad()
+            model(x).square().sum().backward()
+        optimizer.step(1e-2)
+        oracle.step()
+    for a, b in zip(ours.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("kind", ["master", "stochastic"])
+def test_a_thousand_small_updates_of_bfloat16_weights_arrive(kind):
+    """1,000 updates of 1e-5 to weights near 0.02 move them by 0.01; rounded each, by nothing."""
+    layer = nn.Linear(64, 64, bias=False, dtype=torch.bfloat16)
+    nn.init.constant_(layer.weight, 0.02)
+    start = layer.weight.detach().clone()
+    assert torch.equal(start - torch.tensor(1e-5, dtype=torch.bfloat16), start)  # the trap
+    optimizer = AdamW(layer, low_precision_updates=kind)
+    for _ in range(1000):
+        layer.weight.grad = torch.ones_like(layer.weight)  # Adam then moves by lr each time
+        optimizer.step(1e-5)
+    moved = (start.float() - layer.weight.float()).mean().item()
+    assert moved == pytest.approx(0.01, rel=0.02)
+
+
+def test_stochastic_rounding_is_right_on_average_and_repeatable():
+    values = torch.full((200_000,), 0.02003)
+    rounded = stochastic_round(values, seed=1)
+    assert set(rounded.tolist()) == {0.02001953125, 0.0201416015625}  # its two neighbors
+    assert rounded.float().mean().item() == pytest.approx(0.02003, abs=1e-6)
+    assert torch.equal(rounded, stochastic_round(values, seed=1))
+    exact = torch.tensor([0.5, -1.0, 0.0])
+    assert torch.equal(stochastic_round(exact, seed=2).float(), exact)
+
+
+@pytest.mark.parametrize("kind", ["master", "stochastic"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_state_continues_exactly(kind, dtype):
+    def run(model, optimizer, steps):
+        for step in steps:
+            x = torch.randn(4, 5, generator=torch.Generator().manual_seed(step)).to(dtype)
+            model.zero_grad()
+            model(x).square().sum().backward()
+            optimizer.step(1e-3)
+
+    whole, first, second = net(dtype), net(dtype), net(dtype)
+    run(whole, AdamW(whole, low_precision_updates=kind), range(6))
+    half = AdamW(first, low_precision_updates=kind)
+    run(first, half, range(3))
+    second.load_state_dict(first.state_dict())
+    rest = AdamW(second, low_precision_updates=kind)
+    rest.load_state_dict(half.state_dict(), half.updates)
+    run(second, rest, range(3, 6))
+    for a, b in zip(whole.parameters(), second.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_clipping():
+    model = net()
+    optimizer = AdamW(model)
+    for limit, left in ((0.5, 0.5), (0, None)):
+        for p in model.parameters():
+            p.grad = torch.ones_like(p)
+        norm = optimizer.clip_gradient(limit)
+        assert norm == pytest.approx(math.sqrt(5 * 7 + 7 + 7 * 3 + 3))
+        now = torch.cat([p.grad.flatten() for p in model.parameters()]).norm().item()
+        assert now == pytest.approx(left or norm, rel=1e-4)
+
+
+def test_schedules():
+    config = TrainConfig(lr=1.0, steps=10, warmup_steps=2)
+    assert [learning_rate(config, step) for step in (0, 1, 2, 9)] == [0.5, 1.0, 1.0, 1.0]
+    config.lr_schedule = "linear"
+    assert [learning_rate(config, step) for step in (1, 2, 6)] == [1.0, 1.0, 0.5]
+    config.lr_schedule = "cosine"
+    assert learning_rate(config, 6) == pytest.approx(0.5)
+    assert learning_rate(config, 2) == 1.0 and 0 < learning_rate(config, 9) < 0.05
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_slices_change_nothing(dtype, monkeypatch):
+    updated = []
+    for size in (2**18, 10, 1):  # all rows of the matrix at once, two, one
+        monkeypatch.setattr(optim, "SLICE", size)
+        torch.manual_seed(0)
+        model = torch.nn.Linear(5, 7, dtype=dtype)
+        optimizer = AdamW(model, weight_decay=0.1)
+        for _ in range(3):
+            for parameter in model.parameters():
+                parameter.grad = torch.randn_like(parameter)
+            optimizer.step(1e-2)
+        updated.append([*model.parameters(), *optimizer.state.values()])
+    for others in updated[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(updated[0], others, strict=True))
+
+
+def test_a_rank_may_hold_no_row_of_a_weight():
+    model = torch.nn.Linear(5, 7)
+    model.weight = torch.nn.Parameter(torch.empty(0, 5))
+    optimizer = AdamW(model)
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    optimizer.step(1e-2)

@@ -1,0 +1,103 @@
+"""Muon for the matrices, AdamW for the rest: against torch, resumed, in bfloat16."""
+
+import pytest
+import torch
+from small_model import small_model
+
+from reasoning_from_scratch.optim.adamw import AdamW
+from reasoning_from_scratch.optim.adamw import muon as muon_module
+from reasoning_from_scratch.optim.muon import MuonAdamW, kind_of
+
+RATES = {"matrix_lr": 0.02, "embedding_lr": 0.3, "unembedding_lr": 0.05}
+LR = 0.1
+own_muon = pytest.mark.skipif(not muon_module.TORCH_HAS_MUON, reason="torch is older than 2.9")
+
+
+def backward(model, step):
+    ids = torch.randint(0, 13, (3, 7), generator=torch.Generator().manual_seed(step))
+    model.zero_grad()
+    model(ids).float().square().mean().backward()
+
+
+def trained(model, optimizer, steps):
+    for step in steps:
+        backward(model, step)
+        optimizer.step(LR)
+    return {name: p.detach().clone() for name, p in model.named_parameters()}
+
+
+def test_kinds():
+    kinds = {name: kind_of(name, p) for name, p in small_model().named_parameters()}
+    assert kinds["tok_emb.weight"] == "embedding" and kinds["out_head.weight"] == "head"
+    assert kinds["trf_blocks.0.ff.fc1.weight"] == "matrix"
+    assert kinds["trf_blocks.1.norm1.scale"] == "head"
+
+
+@own_muon
+def test_each_parameter_moves_as_by_the_optimizer_of_its_kind():
+    """Torch's Muon and our AdamW see the gradients of the mixed run, and must make its weights."""
+    model, copies = small_model(), small_model()
+    mixed = MuonAdamW(model, **RATES)
+    named = dict(copies.named_parameters())
+    muon = torch.optim.Muon(
+        [p for n, p in named.items() if kind_of(n, p) == "matrix"],
+        lr=RATES["matrix_lr"] * LR,
+        weight_decay=0.0,
+    )
+    adams = {"embedding": AdamW(copies), "head": AdamW(copies)}
+    for step in range(4):
+        backward(model, step)
+        for (name, p), copy in zip(model.named_parameters(), copies.parameters(), strict=True):
+            assert torch.equal(p, copy), name
+            copy.grad = p.grad.clone()
+        mixed.step(LR)
+        muon.step()
+        gradients = {name: p.grad for name, p in named.items()}
+        for kind, adam in adams.items():
+            for name, p in named.items():
+                p.grad = gradients[name] if kind_of(name, p) == kind else None
+            adam.step(LR * RATES[f"{'un' if kind == 'head' else ''}embedding_lr"])
+
+
+@own_muon
+@pytest.mark.parametrize("shape", [(16, 48), (48, 16)])
+def test_our_muon_stands_in_for_torchs(shape):
+    """Both compute in bfloat16, in another order, so an update agrees to some hundredths."""
+    weights = [torch.nn.Parameter(torch.zeros(shape)) for _ in range(2)]
+    ours = muon_module.Muon(weights[:1], lr=0.1)
+    theirs = torch.optim.Muon(weights[1:], lr=0.1, weight_decay=0.0)
+    for step in range(3):
+        gradient = torch.randn(shape, generator=torch.Generator().manual_seed(step))
+        for weight, optimizer in zip(weights, (ours, theirs), strict=True):
+            weight.grad = gradient.clone()
+            optimizer.step()
+    assert (weights[0] - weights[1]).norm() <= 0.03 * weights[1].norm()
+
+
+@pytest.mark.parametrize("has", [True, False])
+def test_saved_state_goes_on_as_if_nothing_had_happened(monkeypatch, has):
+    monkeypatch.setattr(muon_module, "TORCH_HAS_MUON", has and muon_module.TORCH_HAS_MUON)
+    whole = small_model()
+    optimizer = MuonAdamW(whole, **RATES)
+    first = trained(whole, optimizer, range(2))
+    saved = {name: tensor.clone() for name, tensor in optimizer.state_dict().items()}
+    expected = trained(whole, optimizer, range(2, 4))
+    model = small_model()
+    model.load_state_dict(first)
+    resumed = MuonAdamW(model, **RATES)
+    resumed.load_state_dict(saved, updates=2)
+    for name, weight in trained(model, resumed, range(2, 4)).items():
+        assert torch.equal(weight, expected[name]), name
+
+
+def test_small_updates_of_bfloat16_matrices_arrive():
+    model = small_model().bfloat16()
+    before = model.trf_blocks[0].ff.fc1.weight.detach().clone()
+    slow = MuonAdamW(model, matrix_lr=2e-5, embedding_lr=0.0, unembedding_lr=0.0)
+    for _ in range(60):
+        backward(model, 0)
+        slow.step(1.0)
+    moved = (model.trf_blocks[0].ff.fc1.weight - before).float().norm()
+    # 60 nearly equal orthogonal updates of 24 x 32, each of norm sqrt(24) x 2e-5 x scale.
+    assert 0.5 < moved / (60 * 2e-5 * 24**0.5) < 1.5
+    assert model.trf_blocks[0].ff.fc1.weight.dtype == torch.bfloat16

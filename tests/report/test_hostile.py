@@ -1,0 +1,240 @@
+"""Whatever a problem, an answer or a model says, pages show it and nothing acts on it.
+
+Two kinds of proof. Everywhere, an HTML parser checks that a page written from hostile text has the
+very same tags and attributes as one written from harmless text: then nothing in the text became
+markup. Where a Chromium is on the PATH, it opens the pages, and a server counts what they ask for.
+It is not a dependency, because a browser of 300 MB is too much to ask of everyone who runs tests.
+"""
+
+import json
+import re
+import shutil
+import subprocess
+import threading
+from html.parser import HTMLParser
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from report_groups import ByteTokenizer, make_rollout
+
+from reasoning_from_scratch.problems import Problem
+from reasoning_from_scratch.report import write_iteration, write_run_report
+from reasoning_from_scratch.rollouts import Group
+from reasoning_from_scratch.text import visible
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+CHROMIUM = next(filter(None, map(shutil.which, BROWSERS)), "")
+RUN = "document.title='owned';document.documentElement.id='owned';fetch('/leak-fetch')"
+HOSTILE = {
+    "script": f"<script>{RUN}</script>",
+    "closing": f"</textarea></title></style></script><script>{RUN}</script>",
+    "handler": f'"\'><img src=/leak-image onerror="{RUN}"><svg/onload="{RUN}">',
+    "frame": f'<iframe srcdoc="<script>{RUN}</script>"></iframe><object data=/leak-object>',
+    "head": '<base href="/leak/"><meta http-equiv=refresh content="0;url=/leak-meta">',
+    "style": "<link rel=stylesheet href=/leak-link><style>@import url(/leak-import)</style>",
+    "link": f'<a href="javascript:{RUN}" autofocus onfocus="{RUN}">x</a>',
+    "comment": "<!-- <![CDATA[ ]]> --> <?php ?> </div></main></body></html>",
+    "template": "{{ 7 * 191 }} {% raw %} {{ ''.__class__ }} ${7*191} %s %(x)s",
+    "entity": "&lt;b&gt; &#x3c;script&#x3e; \\u003cscript\\u003e",
+    "surrogate": "\ud83d alone, \udfff\ud800 reversed",
+    "ansi": "\x1b[2J\x1b[31mred\x1b]0;owned\x07\x9b5A\x08\x7f\r gone",
+    "bidi": "\u202egnirts desrever\u2066\u200f \u061c 1 + 2 = 3",
+    "nul": "before\0after\x0b\x0c\x85\u2028\u2029\ufeff\uffff",
+}
+PLAIN = "nothing special"
+ACTING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def write_run(folder, text: str) -> None:
+    """A whole run in which everything that can be a text is this one."""
+    problem = Problem(f"id {text}", text, f"7 {text}", level=text, type=text)
+    tokenizer = ByteTokenizer()
+    for step in (0, 1):
+        rollouts = [
+            make_rollout(problem, f"{text}\\boxed{{{text}}}", float(i == step), float(i))
+            for i in range(2)
+        ]
+        bare = make_rollout(problem, text)
+        bare.logprobs = bare.entropies = []  # shown without shading
+        groups = [Group(problem, [*rollouts, bare])]
+        write_iteration(folder, "train", step, groups, tokenizer)
+        write_iteration(folder, f"eval/{text}", step, [Group(problem, rollouts[:1])], tokenizer)
+        write_probe(folder, step, text)
+    metrics = {"step": 0, "env/all/reward/total": 0.5, "time/sampling": 1.0, "time/total": 2.0}
+    (folder / "metrics.jsonl").write_text(json.dumps(metrics) + "\n")
+    config = {"recipe": text, "model": text, "steps": 2, text: {text: text}}
+    (folder / "config.json").write_text(json.dumps(config))
+    write_run_report(folder)
+
+
+def write_probe(folder, step: int, text: str) -> None:
+    top = [[text, 0.5], ["b", 0.2]]
+    probe = {
+        "problem_id": text,
+        "problem": text,
+        "answer": text,
+        "text": text,
+        "correct": False,
+        "finished": True,
+        "tokens": [text, "b"],
+        "top": [top, top],
+    }
+    with open(folder / "probes.jsonl", "a") as file:
+        file.write(json.dumps({"step": step, "probes": [probe]}) + "\n")
+
+
+class Shape(HTMLParser):
+    """The tags of a page with the names of their attributes, and its texts."""
+
+    def __init__(self, html: str):
+        super().__init__()
+        self.tags: list[tuple[str, tuple[str, ...]]] = []
+        self.addresses: list[str] = []
+        self.text = ""
+        self.feed(html)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, tuple(name for name, _ in attrs)))
+        self.addresses += [v or "" for name, v in attrs if name in ("src", "href", "srcdoc")]
+
+    def handle_data(self, data):
+        self.text += data
+
+    def handle_comment(self, data):
+        self.tags.append(("comment", ()))
+
+    def structure(self) -> list:
+        """Without tokens and runs of characters, of which there are as many as the text is long."""
+        return [tag for tag in self.tags if tag[0] != "i"]
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_hostile_text_never_becomes_markup(kind, tmp_path):
+    for name, text in (("plain", PLAIN), ("hostile", HOSTILE[kind])):
+        (tmp_path / name).mkdir()
+        write_run(tmp_path / name, text)
+    for pattern in ("train_iteration_000001.html", "eval_*_iteration_000001.html", "report.html"):
+        plain, hostile = (
+            Shape(next((tmp_path / name).glob(pattern)).read_text("utf-8"))
+            for name in ("plain", "hostile")
+        )
+        assert hostile.structure() == plain.structure()
+        tokens = {attrs for tag, attrs in hostile.tags if tag == "i"}
+        assert tokens <= {(), ("class",)}
+        local = re.compile(r"#[gm]\w+|data:,|[a-z]+\.(jsonl?|html)|(train|eval)_[\w.-]+")
+        assert all(local.fullmatch(address) for address in hostile.addresses)
+        # ... and it is still there to be read.
+        assert visible(HOSTILE[kind]).replace("\r", "") in hostile.text.replace("\r", "")
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_every_file_is_readable_and_harmless_to_show(kind, tmp_path):
+    write_run(tmp_path, HOSTILE[kind])
+    for path in tmp_path.rglob("*"):
+        if path.is_dir():
+            continue
+        text = path.read_text("utf-8")  # strictly UTF-8, surrogates would fail
+        assert not ACTING.search(text), path.name  # `cat` of any file changes no terminal
+        if path.suffix == ".json":
+            json.loads(text, parse_constant=pytest.fail)
+        if path.suffix == ".jsonl":
+            assert text.endswith("\n")
+            for line in text.splitlines():
+                json.loads(line, parse_constant=pytest.fail)
+    rows = (tmp_path / "train_iteration_000000_rollout_summaries.jsonl").read_text().splitlines()
+    expected = re.sub("[\ud800-\udfff]", "\ufffd", HOSTILE[kind])
+    assert json.loads(rows[0])["steps"][0]["logs"]["problem"] == expected
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_pandas_reads_the_summaries(kind, tmp_path):
+    pd = pytest.importorskip("pandas")
+    write_run(tmp_path, HOSTILE[kind])
+    frame = pd.read_json(tmp_path / "train_iteration_000000_rollout_summaries.jsonl", lines=True)
+    assert len(frame) == 3
+
+
+def test_not_a_number_is_null_in_the_files(tmp_path):
+    problem = Problem("p", "?", "1")
+    rollout = make_rollout(problem, "ab", logprobs=[float("nan"), float("-inf"), -1.0])
+    rollout.reward = rollout.advantage = float("nan")
+    write_iteration(tmp_path, "train", 0, [Group(problem, [rollout])], ByteTokenizer())
+    line = (tmp_path / "train_iteration_000000_rollout_summaries.jsonl").read_text()
+    row = json.loads(line, parse_constant=pytest.fail)
+    assert row["total_reward"] is row["advantage"] is None
+    assert row["trajectory_metrics"]["logprob_mean"] is None
+    (tmp_path / "metrics.jsonl").write_text('{"step": 0, "env/all/reward/total": null}\n')
+    write_run_report(tmp_path)
+
+
+def test_a_megabyte_of_text_is_cut_on_the_page_and_whole_in_the_summaries(tmp_path):
+    text = "<u>0123456" * 100_000
+    write_run(tmp_path, text)
+    for name in ("train_iteration_000001.html", "report.html"):
+        html = (tmp_path / name).read_text("utf-8")
+        assert len(html) < 1_000_000 and "left out" in html
+        assert "<u>0" not in html
+    rows = (tmp_path / "train_iteration_000001_rollout_summaries.jsonl").read_text().splitlines()
+    assert json.loads(rows[2])["text"] == text
+
+
+class _Recorder(BaseHTTPRequestHandler):
+    """Serves a folder, and remembers every request."""
+
+    def do_GET(self):
+        self.server.asked.append(self.path)
+        path = self.server.folder / self.path.lstrip("/")
+        self.send_response(200 if path.is_file() else 404)
+        self.send_header("Content-Type", "text/html; charset=utf-8")
+        self.end_headers()
+        self.wfile.write(path.read_bytes() if path.is_file() else b"")
+
+    def log_message(self, *args):
+        pass
+
+
+def open_in_browser(folder, name: str, profile) -> tuple[str, list[str]]:
+    """The document after its scripts ran, and what was asked of the server."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Recorder) as server:
+        server.folder, server.asked = folder, []
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        flags = [
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-quic",
+            "--no-first-run",
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--disable-sync",
+            f"--user-data-dir={profile}",
+            "--virtual-time-budget=3000",
+            "--dump-dom",
+        ]
+        url = f"http://127.0.0.1:{server.server_port}/{name}"
+        done = subprocess.run([CHROMIUM, *flags, url], capture_output=True, timeout=60)
+        server.shutdown()
+    return done.stdout.decode("utf-8", "replace"), server.asked
+
+
+@pytest.mark.skipif(not CHROMIUM, reason="no Chromium on the PATH; the parser checked the pages")
+@pytest.mark.parametrize("name", ["train_iteration_000001.html", "report.html", "unescaped.html"])
+def test_in_a_browser_nothing_runs_and_nothing_is_fetched(name, tmp_path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    text = "\n".join(HOSTILE.values())
+    write_run(folder, text)
+    naked = text.encode("utf-8", "replace")
+    (folder / "unescaped.html").write_bytes(b"<!doctype html><title>x</title>" + naked)
+    document, asked = open_in_browser(folder, name, tmp_path / "profile")
+    owned = 'id="owned"' in document or "<title>owned" in document
+    leaks = [path for path in asked if path not in (f"/{name}", "/favicon.ico")]
+    if name == "unescaped.html":  # the same text does act where it is not escaped
+        assert {"/leak-fetch", "/leak-image", "/leak-meta"} <= set(leaks)
+    else:
+        assert f"/{name}" in asked and not owned and not leaks
+        assert document.rstrip().endswith("</html>")
+    if name == "report.html":  # our own script did run: it fills in the slider
+        assert re.search(r'<div id="probes">', document)
+        assert re.search(r'<p class="problem" id="question">&lt;script&gt;', document)

@@ -1,0 +1,327 @@
+"""What is written after each step: the page, the logtree, the summaries, and their links."""
+
+import json
+import re
+import time
+from html.parser import HTMLParser
+
+import matplotlib
+import pytest
+from report_groups import ByteTokenizer, make_groups, make_rollout
+
+from reasoning_from_scratch.problems import Problem
+from reasoning_from_scratch.report import write_iteration
+from reasoning_from_scratch.report.iteration import safe_name
+from reasoning_from_scratch.report.tokens import Shader, TokenTexts
+from reasoning_from_scratch.rollouts import Group
+
+matplotlib.use("Agg")
+SUM = Problem("sum/0", "What is 2 + 3?", "5")
+
+
+class Page(HTMLParser):
+    """Collects (tag, attributes, text directly inside) in document order."""
+
+    def __init__(self, html: str):
+        super().__init__()
+        self.elements: list[tuple[str, dict, list[str]]] = []
+        self._open: list[int] = []
+        self.feed(html)
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs), []))
+        if tag not in ("meta", "link", "input", "br", "line", "circle", "path", "rect"):
+            self._open.append(len(self.elements) - 1)
+
+    def handle_endtag(self, tag):
+        while self._open and self.elements[self._open.pop()][0] != tag:
+            pass
+
+    def handle_data(self, data):
+        for place in self._open:
+            self.elements[place][2].append(data)
+
+    def texts(self, tag: str, cls: str = "") -> list[str]:
+        return [
+            "".join(text)
+            for name, attrs, text in self.elements
+            if name == tag and cls in (attrs.get("class") or "").split() + [""]
+        ]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run")
+    write_iteration(folder, "train", 0, make_groups(), ByteTokenizer())
+    write_iteration(folder, "train", 1, make_groups(seed=1), ByteTokenizer())
+    write_iteration(folder, "eval/my test!", 1, make_groups(size=1), ByteTokenizer())
+    return folder
+
+
+def summaries(folder, stem="train_iteration_000001"):
+    lines = (folder / f"{stem}_rollout_summaries.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def test_every_file_is_there_twice_and_stored_once(run):
+    pairs = {"train_iteration_000001": "train", "eval_my_test_iteration_000001": "eval_my_test"}
+    for flat, nested in pairs.items():
+        for ending in (".html", "_logtree.json", "_rollout_summaries.jsonl"):
+            one, other = run / (flat + ending), run / "iteration_000001" / (nested + ending)
+            assert one.samefile(other)
+
+
+def test_writing_a_step_again_replaces_both_names(tmp_path):
+    for seed in (0, 1):
+        write_iteration(tmp_path, "train", 3, make_groups(seed=seed), ByteTokenizer())
+    again = tmp_path / "train_iteration_000003.html"
+    assert again.samefile(tmp_path / "iteration_000003/train.html")
+    assert make_groups(seed=1)[0].problem.problem in again.read_text("utf-8")
+    assert not list(tmp_path.rglob("*.partial"))
+
+
+def test_copies_where_links_fail(tmp_path, monkeypatch):
+    def refuse(*args):
+        raise OSError("no links here")
+
+    monkeypatch.setattr("os.link", refuse)
+    write_iteration(tmp_path, "train", 0, make_groups(1), ByteTokenizer())
+    flat = tmp_path / "train_iteration_000000.html"
+    nested = tmp_path / "iteration_000000/train.html"
+    assert flat.read_bytes() == nested.read_bytes() and not flat.samefile(nested)
+
+
+@pytest.mark.parametrize(
+    "name, safe",
+    [
+        ("math-500", "math-500"),
+        ("gsm8k test", "gsm8k_test"),
+        ("a/../b", "a_.._b"),
+        ("../../etc", "etc"),
+        ("._x_.", "x"),
+        ("%%%", "unnamed"),
+        ("", "unnamed"),
+        ("né", "n"),
+        ("x" * 300, "x" * 100),
+    ],
+)
+def test_evaluation_names_become_file_names(name, safe):
+    assert safe_name(name) == safe
+
+
+def test_summaries_have_the_documented_keys_and_values(run):
+    rows = summaries(run)
+    assert [(r["group_idx"], r["traj_idx"]) for r in rows] == [
+        (g, t) for g in range(6) for t in range(4)
+    ]
+    rollout = make_groups(seed=1)[2].rollouts[1]
+    row = rows[9]
+    mean = sum(rollout.logprobs) / len(rollout.logprobs)
+    assert row.pop("trajectory_metrics") == {
+        "logprob_mean": pytest.approx(mean),
+        "entropy_mean": 0.5,
+    }
+    assert row == {
+        "schema_version": 1,
+        "split": "train",
+        "iteration": 1,
+        "group_idx": 2,
+        "traj_idx": 1,
+        "tags": ["sums"],
+        "sampling_client_step": 7,
+        "total_reward": 0.0,
+        "final_reward": 0.0,
+        "steps": [
+            {
+                "step_idx": 0,
+                "ob_len": len(rollout.prompt_ids),
+                "ac_len": len(rollout.response_ids),
+                "reward": 0.0,
+                "episode_done": True,
+                "metrics": {"correct": 0.0, "format": 1.0},
+                "logs": {"problem": rollout.problem.problem, "answer": rollout.problem.answer},
+            }
+        ],
+        "final_ob_len": 0,
+        "problem_id": "sum/2",
+        "advantage": -1.0,
+        "stop_reason": "stop",
+        "text": rollout.text,
+    }
+    assert summaries(run, "eval_my_test_iteration_000001")[0]["split"] == "eval/my test!"
+
+
+def conversations(node):
+    """The documented way to find them: a walk over whatever is a dict or a list."""
+    if isinstance(node, dict):
+        if isinstance(node.get("data"), dict) and node["data"].get("type") == "conversation":
+            for message in node["data"]["messages"]:
+                yield message["role"], message["content"]
+        for child in node.get("children", []):
+            yield from conversations(child)
+
+
+def test_the_documented_search_finds_every_conversation(run):
+    tree = json.loads((run / "train_iteration_000001_logtree.json").read_text())
+    assert set(tree) == {"title", "started_at", "path", "root"}
+    assert tree["path"].endswith("train_iteration_000001.html")
+    found = list(conversations(tree["root"]))
+    shown = [rollout for group in make_groups(seed=1)[:4] for rollout in group.rollouts]
+    assert [text for role, text in found if role == "assistant"] == [r.text for r in shown]
+    prompts = [text for role, text in found if role == "user"]
+    assert prompts == [ByteTokenizer().decode(r.prompt_ids) for r in shown]
+
+
+def test_a_response_in_the_logtree_can_be_matched_with_its_summary(run):
+    tree = json.loads((run / "train_iteration_000001_logtree.json").read_text())
+    texts = {(r["group_idx"], r["traj_idx"]): r["text"] for r in summaries(run)}
+    groups = [node for node in tree["root"]["children"] if node["tag"] == "section"]
+    sections = [node for g in groups for node in g["children"] if node["tag"] == "section"]
+    assert len(groups) == 4 and len(sections) == 16
+    for section in sections:
+        attrs = section["attrs"]
+        assert all(isinstance(value, str) for value in attrs.values())
+        place = int(attrs["group_idx"]), int(attrs["traj_idx"])
+        assert ("assistant", texts[place]) in list(conversations(section))
+
+
+def test_the_documented_cells_run(run, tmp_path, monkeypatch):
+    pd = pytest.importorskip("pandas")
+    import matplotlib.pyplot as plt
+
+    rows = [
+        {
+            "step": i,
+            "progress/batch": i,
+            "env/all/reward/total": i / 9,
+            "reward/total": i / 9,
+            "optim/loss": None,
+        }
+        for i in range(10)
+    ]
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    (tmp_path / "metrics.jsonl").write_text(lines)
+    monkeypatch.chdir(tmp_path)
+    axes = pd.read_json("metrics.jsonl", lines=True).plot(
+        x="progress/batch", y="env/all/reward/total"
+    )
+    assert axes.lines[0].get_ydata()[-1] == 1.0
+    df = pd.read_json("metrics.jsonl", lines=True)
+    assert plt.plot(df["reward/total"])[0].get_xdata()[-1] == 9
+    plt.close("all")
+    path = run / "train_iteration_000001_rollout_summaries.jsonl"
+    frame = pd.read_json(path, lines=True)
+    assert frame["total_reward"].mean() == 0.5
+    with open(path) as file:
+        assert sum(json.loads(line)["total_reward"] for line in file) == 12
+
+
+def test_the_page_says_everything_about_a_rollout(tmp_path):
+    good = make_rollout(SUM, "\\boxed{5}", 1.0, 0.75)
+    bad = make_rollout(SUM, "\\boxed{6}, \\boxed{7}", 0.0, -0.75, finished=False)
+    write_iteration(tmp_path, "train", 0, [Group(SUM, [good, bad])], ByteTokenizer())
+    page = Page((tmp_path / "train_iteration_000000.html").read_text("utf-8"))
+    first, second = (re.sub(r"\s+", " ", text) for text in page.texts("p", "chips"))
+    # In words and signs, not only in color.
+    assert "✓ right" in first and "✗ wrong" in second
+    assert "reward 1 " in first and "reward 0 " in second
+    assert "advantage +0.750 ↑ made more likely" in first
+    assert "advantage −0.750 ↓ made less likely" in second
+    assert "10 tokens" in first and "ended by itself" in first
+    assert "cut off at the limit" in second
+    assert "correct 1 · format 1" in first and "correct 0 · format 0" in second
+    assert page.texts("div", "text") == ["\\boxed{5}<|endoftext|>", "\\boxed{6}, \\boxed{7}"]
+    assert page.texts("div", "problem") == ["What is 2 + 3?"]
+    assert "True answer: 5" in " ".join(page.texts("p"))
+    boxes = [attrs for tag, attrs, _ in page.elements if attrs.get("class") == "text ended"]
+    assert len(boxes[0]["data-logprobs"].split()) == len(boxes[0]["data-entropies"].split()) == 10
+    assert boxes[0]["tabindex"] == "0"
+
+
+def test_the_page_of_an_evaluation_shows_no_advantage(run):
+    html = (run / "eval_my_test_iteration_000001.html").read_text("utf-8")
+    assert "advantage" not in html and "evaluation my test!" in html
+    assert "advantage" in (run / "train_iteration_000001.html").read_text("utf-8")
+
+
+def test_tokens_are_shaded_by_their_probability():
+    logprobs = [0.0, -0.2, -0.5, -1.0, -2.0, -4.0, -9.0, float("-inf")]
+    shaded = Shader(ByteTokenizer()).shade(list(b"abcdefgh"), logprobs, [0.0] * 8)
+    classes = [attrs.get("class") for tag, attrs, _ in Page(shaded.html).elements if tag == "i"]
+    assert classes == [None, "s1", "s2", "s3", "s4", "s5", "s6", "s6"]
+
+
+@pytest.mark.parametrize("text", ["plain", "é", "😀!", "1é2😀3漢", "", "\ufffd"])
+def test_split_characters_appear_at_their_last_token(text):
+    texts = TokenTexts(ByteTokenizer()).each(list(text.encode()))
+    assert "".join(texts) == text and len(texts) == len(text.encode())
+
+
+def test_broken_bytes_stay_in_their_place():
+    ids = [*b"a", 0xF0, 0x9F, *b"b", 0xC3, *b"c", 0xE6]
+    texts = TokenTexts(ByteTokenizer()).each(ids)
+    assert len(texts) == len(ids)
+    assert "".join(texts) == ByteTokenizer().decode(ids)
+    assert [texts[i] for i in (0, 3, 5)] == ["a", "b", "c"]
+
+
+def test_only_the_first_groups_are_written_in_full(tmp_path):
+    write_iteration(tmp_path, "train", 0, make_groups(6), ByteTokenizer(), num_groups_to_log=2)
+    html = (tmp_path / "train_iteration_000000.html").read_text("utf-8")
+    assert [f'id="g{i}"' in html for i in range(6)] == [True, True] + [False] * 4
+    assert len(summaries(tmp_path, "train_iteration_000000")) == 24
+    marks = Page(html).texts("ul", "marks")[0].split("±")
+    assert len(marks) == 7  # all six groups are marked, with or without their text
+
+
+def test_groups_with_a_signal_are_written_before_others(tmp_path):
+    """In their order and with their numbers, on the page and in the tree."""
+    groups = make_groups(6)
+    for number in (0, 1, 3):
+        for rollout in groups[number].rollouts:
+            rollout.reward = 1.0
+    write_iteration(tmp_path, "train", 0, groups, ByteTokenizer(), num_groups_to_log=4)
+    html = (tmp_path / "train_iteration_000000.html").read_text("utf-8")
+    assert re.findall(r'<section class="card" id="g(\d)"', html) == ["0", "2", "4", "5"]
+    assert re.findall(r'href="#g(\d)"', html) == ["0", "2", "4", "5"]
+    assert [f"Problem {n} <" in html for n in range(6)] == [True, False, True, False, True, True]
+    tree = json.loads((tmp_path / "train_iteration_000000_logtree.json").read_text("utf-8"))
+    sections = [part for part in tree["root"]["children"] if part["tag"] == "section"]
+    assert [part["attrs"]["group_idx"] for part in sections] == ["0", "2", "4", "5"]
+    assert sections[1]["children"][3]["attrs"]["group_idx"] == "2"
+
+
+def test_no_groups_means_no_pages_but_all_summaries(tmp_path):
+    write_iteration(tmp_path, "train", 0, make_groups(2), ByteTokenizer(), num_groups_to_log=0)
+    assert [path.name for path in tmp_path.glob("*.*")] == [
+        "train_iteration_000000_rollout_summaries.jsonl"
+    ]
+    assert len(summaries(tmp_path, "train_iteration_000000")) == 8
+
+
+def test_an_empty_step_and_an_empty_answer_are_written(tmp_path):
+    write_iteration(tmp_path, "train", 0, [], ByteTokenizer())
+    empty = make_rollout(SUM, "", finished=False)
+    write_iteration(tmp_path, "train", 1, [Group(SUM, [empty])], ByteTokenizer())
+    assert summaries(tmp_path)[0]["trajectory_metrics"]["logprob_mean"] is None
+    assert summaries(tmp_path, "train_iteration_000000") == []
+
+
+def test_the_page_is_self_contained(run):
+    html = (run / "train_iteration_000001.html").read_text("utf-8")
+    for tag, attrs, _ in Page(html).elements:
+        for name in ("src", "href", "srcset", "action", "data", "poster"):
+            value = attrs.get(name, "")
+            local = value.startswith(("#", "data:,", "train_iteration_")) or value == "report.html"
+            assert not value or local, f"<{tag} {name}={value}>"
+    assert "url(" not in html and "@import" not in html
+
+
+def test_writing_a_step_costs_less_than_a_twentieth_of_a_second(tmp_path):
+    groups = make_groups(count=8, size=8)  # a step of the tiny model: about 40 tokens per answer
+    best = float("inf")
+    for step in range(5):
+        start = time.process_time()  # on a busy machine the clock on the wall says little
+        write_iteration(tmp_path, "train", step, groups, ByteTokenizer())
+        best = min(best, time.process_time() - start)
+    assert best < 0.05

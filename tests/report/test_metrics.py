@@ -1,0 +1,86 @@
+"""Step metrics by hand, and a glossary that knows every metric that a run writes."""
+
+import fnmatch
+import re
+
+import pytest
+from test_rollouts import PROBLEM, rollout
+from toy import toy_config, toy_world
+
+from reasoning_from_scratch.report.glossary import METRICS, metrics_glossary
+from reasoning_from_scratch.report.metrics import (
+    advantage_metrics,
+    csv_row,
+    group_shares,
+    rollout_metrics,
+)
+from reasoning_from_scratch.rollouts import Group
+from reasoning_from_scratch.run.training import train
+
+
+def group(*rewards):
+    return Group(PROBLEM, [rollout([1, 2], [3] * (i + 1), reward=r) for i, r in enumerate(rewards)])
+
+
+def test_shares_of_groups():
+    shares = group_shares([group(0, 1), group(0.5, 0.5), group(0.4, 0.4), group(1, 1)])
+    assert shares == {
+        "env/all/by_group/frac_mixed": 0.25,
+        "env/all/by_group/frac_all_good": 0.5,
+        "env/all/by_group/frac_all_bad": 0.25,
+    }
+
+
+def test_means_over_all_rollouts():
+    groups = [group(0, 1), group(1, 1)]
+    for item in groups:
+        for member in item.rollouts:
+            member.rewards = {"correct": member.reward, "format": 0.5}
+    groups[0].rollouts[0].finished = False
+    found = rollout_metrics(groups)
+    assert found["env/all/reward/total"] == found["env/all/correct"] == 0.75
+    assert found["env/all/format"] == 0.5 and found["env/all/cutoff_share"] == 0.25
+    assert found["env/all/ac_tokens_per_turn"] == 1.5 and found["env/all/total_ac_tokens"] == 6
+    assert found["env/all/ob_tokens_per_turn"] == 2 and found["env/all/total_episodes"] == 4
+    assert found["optim/entropy"] == pytest.approx(0.5)
+    assert found["optim/token_entropy"] == pytest.approx(0.1)
+    assert advantage_metrics(groups) == {"advantage/mean": 0, "advantage/std": 0}
+    assert advantage_metrics([]) == {"advantage/mean": 0, "advantage/std": 0}
+
+
+def test_csv_row_leaves_empty_what_was_not_measured():
+    row = csv_row({"step": 3, "optim/loss": 0.5, "optim/kl_loss": None}, 10)
+    assert row == ["3", "10", "0.5"] + [""] * 10
+
+
+def known_patterns() -> list[str]:
+    """Globs of all names in the glossary: <eval> is anything; "a/x, y" means a/x and a/y."""
+    names = []
+    for metric in METRICS:
+        first, *others = metric.name.split(", ")
+        folder = first.rpartition("/")[0]
+        names += [first, *others, *(f"{folder}/{other}" for other in others)]
+    return [re.sub(r"<\w+>", "*", name) for name in names]
+
+
+def test_glossary_explains_every_metric_of_a_run(tmp_path):
+    config = toy_config(
+        tmp_path / "run", steps=2, eval_every=1, eval_samples=2, kl="k3", kl_coef=0.1
+    )
+    rows = train(config, quiet=True, **toy_world(tmp_path)).rows
+    patterns = [*known_patterns(), "step", "eval_acc", "*/env/all/*"]
+    unknown = [
+        name
+        for row in rows
+        for name in row
+        if not any(fnmatch.fnmatch(name, pattern) for pattern in patterns)
+    ]
+    assert unknown == []
+    assert {"tiny-test/pass@1", "tiny-test/pass@2"} <= set(rows[0])
+    assert "kl_policy_base" in rows[1]
+
+
+def test_glossary_is_a_markdown_table():
+    lines = metrics_glossary().splitlines()
+    assert lines[1] == "|---|---|---|" and len(lines) == len(METRICS) + 2
+    assert all(re.sub(r"\\\|", "", line).count("|") == 4 for line in lines)

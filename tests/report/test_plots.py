@@ -1,0 +1,149 @@
+"""`rfs plot`: each value at its step, each run by its name, and no picture that says nothing."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from toy import toy_config, toy_world
+
+from reasoning_from_scratch import ch07
+from reasoning_from_scratch.commands.cli import main
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.report.curves import CHARTS
+from reasoning_from_scratch.report.plots import CURVES, draw_runs, picture_path, plot_runs, smoothed
+from reasoning_from_scratch.report.run_report import HEADLINES
+from reasoning_from_scratch.run.training import train
+
+
+def make_run(folder: Path, steps: int, **values) -> Path:
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text("{}")
+    rows = [{"step": step, "env/all/reward/total": 0.1 * step, **values} for step in range(steps)]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder
+
+
+def panels(figure) -> dict:
+    return {axes.get_title(): axes for axes in figure.axes}
+
+
+def test_without_a_run_it_takes_the_one_that_wrote_last(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["plot"]) == 2
+    assert "there is no run in" in capsys.readouterr().err and not list(tmp_path.iterdir())
+    for age, name in ((0, "new"), (100, "old")):
+        run = make_run(tmp_path / "runs" / name, 3)
+        for path in run.iterdir():
+            os.utime(path, (1e9 - age, 1e9 - age))
+    # A report of the old run makes its folder the newest, but not the run.
+    assert main(["report", "runs/old"]) == 0
+    monkeypatch.setattr("reasoning_from_scratch.report.plots.plot_runs", lambda runs, out: runs)
+    capsys.readouterr()
+    assert main(["plot"]) == 0
+    assert "new" in capsys.readouterr().out
+
+
+def test_a_folder_that_is_not_there_is_made(tmp_path):
+    run = make_run(tmp_path / "run", 3)
+    path = plot_runs([run], tmp_path / "a" / "b" / "curves.png")
+    assert path.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    "name, says",
+    [
+        ("curves.xyz", "curves.xyz: a picture's name ends in one of .*.png"),
+        ("curves", "ends in one of"),
+        ("file/curves.png", "cannot make .*file"),
+        ("folder.png", "cannot write .*folder.png: Is a directory"),
+    ],
+)
+def test_a_place_that_cannot_be_written_is_one_line(tmp_path, name, says):
+    run = make_run(tmp_path / "run", 3)
+    (tmp_path / "file").write_text("")
+    (tmp_path / "folder.png").mkdir()
+    with pytest.raises(UserError, match=says):
+        plot_runs([run], tmp_path / name)
+
+
+def test_a_folder_without_steps_is_one_line(tmp_path):
+    with pytest.raises(UserError, match="give a run folder"):
+        plot_runs([tmp_path], tmp_path / "curves.png")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("trained")
+    train(toy_config(folder / "run", steps=4, eval_every=2), quiet=True, **toy_world(folder))
+    return folder / "run"
+
+
+def test_the_final_evaluation_is_drawn_after_the_last_step(trained):
+    axes = panels(draw_runs([trained]))
+    (line,) = axes["held-out accuracy"].lines
+    assert list(line.get_xdata()) == [0, 2, 4]
+    (line,) = axes["reward"].lines
+    assert list(line.get_xdata()) == [0, 1, 2, 3]
+
+
+def test_so_it_is_in_a_run_from_before_eval_step(trained, tmp_path):
+    lines = [json.loads(line) for line in open(trained / "metrics.jsonl")]
+    assert [row.pop("eval_step", None) for row in lines] == [0, None, 2, 4]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in lines))
+    (line,) = panels(draw_runs([tmp_path]))["held-out accuracy"].lines
+    assert list(line.get_xdata()) == [0, 2, 4]
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3, 60])
+def test_no_half_steps_on_the_axis(tmp_path, steps):
+    make_run(tmp_path / "run", steps, eval_acc=0.5)
+    figure = draw_runs([tmp_path / "run"])
+    for axes in figure.axes:
+        assert len(axes.get_xticks()) and all(tick == int(tick) for tick in axes.get_xticks())
+
+
+def test_no_half_steps_in_the_picture_of_chapter_7(tmp_path, monkeypatch):
+    (tmp_path / "metrics.csv").write_text("step,reward_avg\n0,0.5\n1,0.75\n2,0.8\n")
+    drawn = []
+    monkeypatch.setattr(ch07.plt, "show", lambda: drawn.append(ch07.plt.gcf()))
+    ch07.plot_grpo_metrics(tmp_path / "metrics.csv", ["reward_avg"])
+    assert all(tick == int(tick) for tick in drawn[0].axes[0].get_xticks())
+
+
+def test_the_legend_names_each_line_in_its_color(tmp_path):
+    """Of a long run there are two lines, the smoothed and the raw one."""
+    figure = draw_runs([make_run(tmp_path / "long", 50), make_run(tmp_path / "short", 3)])
+    (legend,) = figure.legends
+    shown = {
+        text.get_text(): line.get_color()
+        for text, line in zip(legend.texts, legend.legend_handles, strict=True)
+    }
+    assert shown == {"long": "C0", "short": "C1"}
+
+
+def test_runs_of_the_same_name_are_both_drawn(tmp_path):
+    first, second = make_run(tmp_path / "a" / "run", 3), make_run(tmp_path / "b" / "run", 3)
+    figure = draw_runs([first, second])
+    assert len(panels(figure)["reward"].lines) == 2
+    assert [text.get_text() for text in figure.legends[0].texts] == [str(first), str(second)]
+
+
+def test_one_run_is_named_above_its_picture(tmp_path, monkeypatch):
+    monkeypatch.chdir(make_run(tmp_path / "mine", 3))
+    assert draw_runs(["."]).get_suptitle() == "mine"
+
+
+def test_plot_and_report_mean_the_same_by_entropy():
+    report = {key for title, _, keys in CHARTS if title == "Entropy" for key in keys}
+    tile = {key for name, key, _ in HEADLINES if name == "entropy"}
+    assert report == tile == {CURVES["entropy (nats per token)"]}
+
+
+def test_a_name_in_capitals_is_a_picture_too(tmp_path):
+    assert picture_path(tmp_path / "A.PNG") == tmp_path / "A.PNG"
+
+
+def test_smoothing_looks_only_back():
+    assert smoothed([1.0, 3.0]) == [1.0, 2.0]
+    assert smoothed([0.0] * 20 + [9.0])[-2:] == [0.0, 1.0]

@@ -1,0 +1,254 @@
+"""The files of a run: keys, equality of JSONL and CSV, atomic saves, pruning, clear refusals."""
+
+import csv
+import errno
+import json
+import logging
+import math
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from toy import toy_config, toy_world
+
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.files.weights import load_model_and_tokenizer, load_state
+from reasoning_from_scratch.report.metrics import CSV_COLUMNS
+from reasoning_from_scratch.run.checkpoints import Checkpoints
+from reasoning_from_scratch.run.folder import NEEDED, RunFolder
+from reasoning_from_scratch.run.start import resumed_config
+from reasoning_from_scratch.run.training import train
+from reasoning_from_scratch.text import finite, read_lines
+
+ALWAYS = """step progress/batch progress/done_frac optim/lr optim/loss optim/grad_norm optim/entropy
+optim/kl_sample_train_v1 optim/kl_sample_train_v2 optim/clip_frac optim/ratio_mean optim/ratio_max
+env/all/reward/total env/all/correct env/all/format env/all/ac_tokens_per_turn
+env/all/ob_tokens_per_turn env/all/turns_per_episode env/all/total_episodes env/all/total_turns
+env/all/total_ac_tokens env/all/total_ob_tokens env/all/by_group/frac_mixed
+env/all/by_group/frac_all_good env/all/by_group/frac_all_bad time/total time/sampling time/reward
+time/train perf/sample_tokens_per_sec perf/train_tokens_per_sec entropy ac_tokens_per_turn
+kl_sample_train_v1 kl_sample_train_v2 reward/total""".split()
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A finished run with evaluations and saves."""
+    folder = tmp_path_factory.mktemp("runs")
+    config = toy_config(
+        folder / "run", steps=6, eval_every=2, save_every=2, rolling_every=1, keep_last=1, lr=1e-2
+    )
+    return train(config, quiet=True, **toy_world(folder))
+
+
+# ---- what is written
+
+
+def test_metrics_lines(run):
+    rows = [json.loads(line) for line in (run.folder / "metrics.jsonl").read_text().splitlines()]
+    assert rows == run.rows and [row["step"] for row in rows] == list(range(6))
+    for row in rows:
+        assert list(row)[0] == "step" and set(ALWAYS) <= set(row)
+        assert row["progress/batch"] == row["step"]
+        assert row["reward/total"] == row["env/all/reward/total"]
+    assert rows[-1]["progress/done_frac"] == 1.0
+    evaluated = [row["step"] for row in rows if "tiny-test/env/all/correct" in row]
+    assert evaluated == [0, 2, 4, 5]  # before updates 0, 2, 4, and after the last
+
+
+def test_csv_equals_jsonl(run):
+    with open(run.folder / "metrics.csv", newline="") as file:
+        table = list(csv.DictReader(file))
+    header = (
+        "step,total_steps,loss,kl_loss,policy_ratio,reward_avg,format_reward_avg,"
+        "tokens_per_sec,avg_response_len,adv_avg,adv_std,entropy_avg,eval_acc"
+    )
+    assert ",".join(table[0]) == header
+    for row, line in zip(run.rows, table, strict=True):
+        for column, key in CSV_COLUMNS.items():
+            value = (row | {"total_steps": 6}).get(key)
+            assert line[column] == ("" if value is None else repr(value))
+
+
+def test_checkpoint_lines(run):
+    lines = read_lines(run.folder / "checkpoints.jsonl")
+    assert [line["final"] for line in lines] == [False] * (len(lines) - 1) + [True]
+    assert lines[-1]["name"] == "final" and lines[-1]["batch"] == 6
+    for line in lines:
+        assert list(line)[:3] == ["name", "batch", "final"]
+        model, _ = load_model_and_tokenizer(line["sampler_path"])
+        assert model.cfg["emb_dim"] == 32
+    states = [line["batch"] for line in lines if "state_path" in line]
+    assert states == [4, 6]  # keep_last 1, the rolling saves are gone
+    on_disk = {path.name for path in (run.folder / "checkpoints").iterdir()}
+    assert on_disk == {f"{line['batch']:06d}" for line in lines}
+    assert sum(bool(line.get("best")) for line in lines) >= 1
+
+
+def test_the_other_files(run):
+    config = json.loads((run.folder / "config.json").read_text())
+    assert config["steps"] == 6 and config["versions"]["torch"]
+    assert (run.folder / "code.diff").exists() and (run.folder / "report.html").exists()
+    command = " ".join([Path(sys.argv[0]).name, *sys.argv[1:]])
+    assert (run.folder / "logs.log").read_text().splitlines()[0].endswith(f"INFO {command}")
+    for row in read_lines(run.folder / "timing_spans.jsonl"):
+        assert min(span["wall_start"] for span in row["spans"]) == 0
+        assert {"sampling", "reward", "train"} <= {span["name"] for span in row["spans"]}
+        for span in row["spans"]:
+            assert span["duration"] == pytest.approx(span["wall_end"] - span["wall_start"])
+    summaries = read_lines(run.folder / "train_iteration_000000_rollout_summaries.jsonl")
+    assert len(summaries) == 32
+    assert (run.folder / "eval_tiny-test_iteration_000006.html").exists()
+
+
+def test_nan_becomes_null():
+    clean, bad = finite({"a": math.nan, "b": math.inf, "c": 1.0, "d": None, "e": 2})
+    assert clean == {"a": None, "b": None, "c": 1.0, "d": None, "e": 2} and bad == ["a", "b"]
+
+
+# ---- a folder that is used, or cannot be
+
+
+def test_used_folder_names_three_choices(run, tmp_path):
+    with pytest.raises(UserError) as caught:
+        train(toy_config(run.folder), quiet=True, **toy_world(tmp_path))
+    assert all(word in str(caught.value) for word in ("--resume", "--log-path", "--overwrite"))
+    assert len(read_lines(run.folder / "metrics.jsonl")) == 6
+
+
+def test_overwrite_deletes_the_run_and_nothing_else(tmp_path):
+    config = toy_config(tmp_path / "run", steps=2, save_every=1)
+    train(config, quiet=True, **toy_world(tmp_path))
+    (tmp_path / "run" / "notes.txt").write_text("mine")
+    config.steps, config.overwrite, config.save_every = 1, True, 0
+    train(config, quiet=True, **toy_world(tmp_path))
+    assert len(read_lines(tmp_path / "run" / "metrics.jsonl")) == 1
+    assert not (tmp_path / "run" / "train_iteration_000001.html").exists()
+    assert (tmp_path / "run" / "notes.txt").read_text() == "mine"
+
+
+def test_folder_that_cannot_be_written(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="cannot write"):
+        train(toy_config(tmp_path / "file" / "run"), quiet=True, **toy_world(tmp_path))
+
+
+def test_nothing_to_resume(tmp_path):
+    with pytest.raises(UserError, match="no config.json"):
+        resumed_config(tmp_path)
+
+
+def test_finished_run_stays_as_it_is(run, tmp_path):
+    before = (run.folder / "metrics.jsonl").read_bytes()
+    result = train(resumed_config(run.folder), quiet=True, **toy_world(tmp_path))
+    assert len(result.rows) == 6 and not result.stopped
+    assert (run.folder / "metrics.jsonl").read_bytes() == before
+
+
+# ---- saves
+
+
+def full_disk(*_, **__):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_full_disk_during_a_save_loses_nothing(tmp_path, monkeypatch):
+    config = toy_config(tmp_path / "run", steps=4, save_every=1)
+    saves = Checkpoints.save
+
+    def fails_at_three(self, batch, *rest, **extras):
+        if batch == 3:
+            monkeypatch.setattr("reasoning_from_scratch.run.checkpoints.save_state", full_disk)
+        saves(self, batch, *rest, **extras)
+
+    monkeypatch.setattr(Checkpoints, "save", fails_at_three)
+    with pytest.raises(UserError, match="No space left.*000002, is intact.*--resume"):
+        train(config, quiet=True, **toy_world(tmp_path))
+    assert [line["batch"] for line in read_lines(tmp_path / "run" / "checkpoints.jsonl")] == [1, 2]
+    monkeypatch.undo()
+    result = train(resumed_config(tmp_path / "run"), quiet=True, **toy_world(tmp_path))
+    whole = train(toy_config(tmp_path / "other", steps=4), quiet=True, **toy_world(tmp_path))
+    for a, b in zip(result.model.parameters(), whole.model.parameters(), strict=True):
+        assert a.equal(b)
+    assert [row["step"] for row in result.rows] == [0, 1, 2, 3]
+
+
+def test_full_disk_while_logging_is_one_clear_line(tmp_path, monkeypatch):
+    monkeypatch.setattr("reasoning_from_scratch.run.folder.append", full_disk)
+    with pytest.raises(UserError, match="No space left.*--resume"):
+        train(toy_config(tmp_path / "run"), quiet=True, **toy_world(tmp_path))
+
+
+def test_damaged_save_is_skipped(tmp_path, caplog):
+    config = toy_config(tmp_path / "run", steps=3, save_every=1)
+    train(config, quiet=True, **toy_world(tmp_path))
+    weights = tmp_path / "run" / "checkpoints" / "000003" / "model.safetensors"
+    data = bytearray(weights.read_bytes())
+    data[-5] ^= 4
+    weights.write_bytes(data)
+    saves = Checkpoints(tmp_path / "run", lambda folder: None)
+    logging.getLogger("reasoning_from_scratch").propagate = True
+    assert saves.newest_whole()["batch"] == 2
+    assert "model.safetensors is missing or damaged" in caplog.text
+    for path in (tmp_path / "run" / "checkpoints").glob("*/optimizer.safetensors"):
+        path.unlink()
+    with pytest.raises(UserError, match="all saves .* are damaged"):
+        saves.newest_whole()
+
+
+def test_pruning_keeps_best_newest_and_final(tmp_path):
+    saves = Checkpoints(tmp_path, lambda folder: (folder / "model.safetensors").write_text("w"))
+
+    def save(batch, **extras):
+        saves.save(batch, {}, {"updates": batch}, **extras)
+        saves.prune(keep_last=1)
+
+    save(1, best=True, eval_acc=0.5)
+    save(2)
+    save(3, rolling=True)
+    assert states(saves) == [2, 3] and batches(saves) == [1, 2, 3]  # of 1 the weights remain
+    saves.save(4, None, {}, best=True, eval_acc=0.7)
+    save(5)
+    assert states(saves) == [5] and batches(saves) == [4, 5]
+    save(6, final=True)
+    assert states(saves) == [5, 6] and batches(saves) == [4, 5, 6]
+    assert {path.name for path in (tmp_path / "checkpoints").iterdir()} == {
+        "000004",
+        "000005",
+        "000006",
+    }
+
+
+def states(saves):
+    return [line["batch"] for line in saves.lines if "state_path" in line]
+
+
+def batches(saves):
+    return [line["batch"] for line in saves.lines]
+
+
+def test_best_weights_are_those_that_were_evaluated(run):
+    best = max(
+        (row for row in run.rows if row.get("eval_acc") is not None), key=lambda r: r["eval_acc"]
+    )
+    lines = [x for x in read_lines(run.folder / "checkpoints.jsonl") if x.get("best")]
+    assert lines[-1]["eval_acc"] == best["eval_acc"]
+    assert set(load_state(lines[-1]["sampler_path"])) == set(run.model.state_dict())
+
+
+def test_torn_lines_are_left_out(tmp_path, caplog):
+    whole = [
+        dict.fromkeys(NEEDED, 0.0) | {"step": step, "progress/done_frac": (step + 1) / 10}
+        for step in range(4)
+    ]
+    lines = [json.dumps(row) for row in whole]
+    lines[1] = lines[1][:40]
+    lines[2] = lines[2].replace("env/", "emv/")
+    (tmp_path / "metrics.jsonl").write_text("\n".join([*lines, '{"st']))
+    folder = RunFolder(tmp_path)
+    logging.getLogger("reasoning_from_scratch").propagate = True
+    folder.rewind(4, 10)
+    assert folder.rows == [whole[0], whole[3]]
+    assert read_lines(tmp_path / "metrics.jsonl") == folder.rows
+    assert "metrics.jsonl: 3 torn or damaged lines left out" in caplog.text
+    assert "the lines of steps 1 to 2 (2 lines) are lost" in caplog.text

@@ -1,0 +1,335 @@
+"""Problems and verifiers of the reader's own: what they may be, and what they cannot break."""
+
+import json
+import math
+import re
+import runpy
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from toy import toy_config, toy_world
+
+from reasoning_from_scratch.commands.train import told_end
+from reasoning_from_scratch.config import replaced, resolved
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.problems import Problem, load_problems
+from reasoning_from_scratch.rollouts import Rollout
+from reasoning_from_scratch.run.own_task import (
+    TooSlow,
+    Verifier,
+    failure_reports,
+    own_function,
+    with_limit,
+)
+from reasoning_from_scratch.run.training import train
+
+PROBLEM = Problem("own/0", "What is 1 + 1?\x1b[2J", "2")
+needs_timer = pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timer signals here")
+
+
+def write(folder, text, name="task.py"):
+    path = folder / name
+    path.write_text(text)
+    return str(path)
+
+
+# ---- problems
+
+
+def test_rows_and_problems_are_both_taken_and_an_endless_generator_ends(tmp_path):
+    path = write(
+        tmp_path,
+        """
+from itertools import count
+from reasoning_from_scratch.problems import Problem
+def problems():
+    yield Problem("mine", "a?", "1")
+    for n in count():
+        yield {"problem": f"{n}?", "answer": n}
+""",
+    )
+    found = load_problems(f"{path}:problems", limit=3)
+    assert [(p.id, p.problem, p.answer) for p in found] == [
+        ("mine", "a?", "1"),
+        ("task/1", "0?", "0"),
+        ("task/2", "1?", "1"),
+    ]
+    assert len(load_problems(f"{path}:problems")) == 12_000
+
+
+@pytest.mark.parametrize(
+    "text, says",
+    [
+        ("def problems(): return []", "yields no problems"),
+        ("def problems(): yield 5", "problem 0: ValueError: expected an object"),
+        (
+            "def problems():\n yield {'problem': 'a', 'answer': '1'}\n 1 / 0",
+            "problem 1: ZeroDivision",
+        ),
+        ("def problems(): return 5", "not iterable"),
+        ("def other(): pass", "defines no function 'problems'"),
+        ("problems = 7", "defines no function 'problems'"),
+        ("def problems(:", "does not run: SyntaxError"),
+        ("import no_such_module", "does not run: ModuleNotFoundError"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(tmp_path, text, says):
+    with pytest.raises(UserError, match=says) as error:
+        load_problems(write(tmp_path, text) + ":problems")
+    assert "\n" not in str(error.value)
+
+
+def test_names_that_are_not_functions_of_files():
+    with pytest.raises(UserError, match="there is no file nowhere.py"):
+        own_function("nowhere.py:reward")
+    for name in ("task.py", "task:reward", "task.py:"):
+        with pytest.raises(UserError, match="is not FILE.py:FUNCTION"):
+            own_function(name)
+
+
+def test_held_out_problems_come_from_the_same_file(tmp_path):
+    config = toy_config(tmp_path, problems="x/task.py:problems")
+    assert resolved(config).eval_problems == "x/task.py:test_problems"
+
+
+@pytest.mark.parametrize("name", ["my_task", "countdown"])
+@pytest.mark.parametrize("arguments", [[], ["--help"]], ids=["alone", "help"])
+def test_an_example_says_what_it_is(name, arguments, monkeypatch, capsys):
+    path = Path(__file__).parents[2] / "ch07" / f"{name}.py"
+    monkeypatch.setattr("sys.argv", [str(path), *arguments])
+    runpy.run_path(str(path), run_name="__main__")
+    out = capsys.readouterr().out
+    assert "rfs train " in out and f"--reward ch07/{name}.py:reward" in out
+    assert "The first problem:\n{'problem': '" in out
+
+
+# ---- the verifier
+
+
+@pytest.mark.parametrize("value", [1, 0.5, True, -2.0, torch.tensor(0.25)])
+def test_numbers_are_rewards(value):
+    assert Verifier(lambda text, problem: value)("a", PROBLEM) == (float(value), "")
+
+
+@pytest.mark.parametrize(
+    "value", [None, "1", b"1", math.nan, math.inf, [1.0], 10**400, torch.zeros(2), object()]
+)
+def test_what_is_no_number_counts_as_0_and_is_said(value):
+    paid, why = Verifier(lambda text, problem: value)("the answer", PROBLEM)
+    assert paid == 0.0 and why.startswith("returned no finite number: ")
+
+
+@pytest.mark.parametrize(
+    "error", [ValueError("bad"), KeyError(1), RecursionError(), MemoryError(), SystemExit(1)]
+)
+def test_an_error_is_a_reward_of_0(error):
+    def reward(text, problem):
+        raise error
+
+    paid, why = Verifier(reward)("the answer", PROBLEM)
+    assert paid == 0.0 and why.startswith(f"raised {type(error).__name__}: ")
+
+
+def test_a_function_of_another_signature_is_a_reward_of_0():
+    paid, why = Verifier(lambda text: 1.0)("the answer", PROBLEM)
+    assert paid == 0.0 and "raised TypeError: " in why and "takes 1 positional argument" in why
+
+
+def test_ctrl_c_is_no_error_of_the_verifier():
+    def reward(text, problem):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Verifier(reward)("a", PROBLEM)
+
+
+def failed(why, text="the answer"):
+    return Rollout(PROBLEM, [], [], [], [], text, True, failure=why)
+
+
+def test_each_kind_of_failure_is_told_once_with_its_count_and_an_example():
+    rollouts = [
+        failed("raised KeyError: 1\x1b[2J"),
+        failed(""),
+        failed("raised KeyError: 2"),
+        failed("took longer than 5 s"),
+    ]
+    told = set()
+    first, second = failure_reports(rollouts, told)
+    for words in (
+        "failed on 2 of 4 answers",
+        "raised KeyError: 1",
+        "own/0",
+        "What is 1 + 1?",
+        "the answer",
+    ):
+        assert words in first
+    assert "failed on 1 of 4 answers" in second and "took longer than 5 s" in second
+    assert "\x1b" not in first  # nothing that a model wrote acts on the terminal
+    assert failure_reports(rollouts, told) == []
+    (other,) = failure_reports([failed("raised OSError: " + "a" * 10_000, "b" * 10_000)], told)
+    assert len(other) < 1_500
+
+
+def endless(text, problem):
+    while True:
+        pass
+
+
+def stubborn(text, problem):
+    """Catches all it can, once."""
+    try:
+        endless(text, problem)
+    except:  # noqa: E722
+        pass
+    endless(text, problem)
+
+
+def catastrophic(text, problem):
+    import re
+
+    return bool(re.fullmatch("(a+)+b", "a" * 60))
+
+
+@needs_timer
+@pytest.mark.parametrize("reward", [endless, stubborn, catastrophic])
+def test_a_slow_verifier_is_stopped(reward):
+    start = time.monotonic()
+    assert Verifier(reward, seconds=0.1)("a", PROBLEM) == (0.0, "took longer than 0.1 s")
+    assert time.monotonic() - start < 5
+
+
+@needs_timer
+def test_the_timer_leaves_nothing_behind():
+    before = signal.getsignal(signal.SIGALRM)
+    assert with_limit(5.0, lambda: 3) == 3
+    with pytest.raises(TooSlow):
+        with_limit(0.05, endless, "", PROBLEM)
+    assert signal.getsignal(signal.SIGALRM) is before
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+
+def outside_of_the_main_thread(call):
+    found = []
+    thread = threading.Thread(target=lambda: found.append(call()))
+    thread.start()
+    thread.join()
+    return found[0]
+
+
+def test_outside_of_the_main_thread_a_slow_verifier_is_left_behind():
+    def refused() -> bool:
+        with pytest.raises(TooSlow):
+            with_limit(0.05, time.sleep, 2)
+        return True
+
+    start = time.monotonic()
+    assert outside_of_the_main_thread(refused) and time.monotonic() - start < 1.5
+    assert outside_of_the_main_thread(lambda: with_limit(5.0, lambda: 3)) == 3
+    failing = Verifier(lambda text, problem: 1 / 0)
+    paid, why = outside_of_the_main_thread(lambda: failing("a", PROBLEM))
+    assert paid == 0.0 and why.startswith("raised ZeroDivisionError")
+
+
+# ---- in a run
+
+
+def test_a_run_outlives_its_verifier_and_learns_from_it(tmp_path):
+    path = write(
+        tmp_path,
+        """
+def reward(text, problem):
+    if "q" in text:
+        raise ValueError("no q, please")
+    return 0.5 if "a" in text else 0.0
+""",
+    )
+    config = toy_config(tmp_path / "run", steps=2, reward=f"{path}:reward", problems_per_step=6)
+    rows = train(config, quiet=True, **toy_world(tmp_path)).rows
+    assert all(row["env/all/reward_failed"] > 0 for row in rows)
+    assert all(row["env/all/reward/total"] == row["env/all/correct"] > 0 for row in rows)
+    log = (tmp_path / "run" / "logs.log").read_text()
+    assert log.count("the reward function failed on") == 1
+    assert "raised ValueError: no q, please" in log and "toy/" in log
+    lines = open(tmp_path / "run" / "train_iteration_000001_rollout_summaries.jsonl")
+    said = [json.loads(line)["steps"][0]["logs"].get("reward_failure") for line in lines]
+    assert set(said) == {None, "raised ValueError: no q, please"}
+
+
+BROKEN = {
+    "raises": "def reward(text, problem):\n    return 1 / 0\n",
+    "signature": "def reward(text):\n    return 1.0\n",
+    "nan": "def reward(text, problem):\n    return float('nan')\n",
+}
+
+
+@pytest.mark.parametrize("text", BROKEN.values(), ids=BROKEN)
+def test_a_verifier_that_fails_on_every_answer_ends_the_run(tmp_path, text):
+    path = write(tmp_path, text)
+    config = toy_config(tmp_path / "run", steps=9, reward=f"{path}:reward", eval_every=2)
+    result = train(config, quiet=True, **toy_world(tmp_path))
+    assert len(result.rows) == 3
+    assert re.search(r"task.py:reward failed on every answer of 3 steps in a row", result.stopped)
+    log = (tmp_path / "run" / "logs.log").read_text()
+    assert log.count("the reward function failed on") == 1  # at step 0's evaluation
+    assert "failed on 8 of 8 answers" in log
+
+
+def test_a_short_run_of_nothing_but_failures_is_not_called_done(tmp_path):
+    path = write(tmp_path, BROKEN["raises"])
+    config = toy_config(tmp_path / "run", steps=2, reward=f"{path}:reward")
+    result = train(config, quiet=True, **toy_world(tmp_path))
+    assert len(result.rows) == 2 and "failed on every answer of 2 steps" in result.stopped
+    assert told_end(result, "done") == 1
+
+
+def test_failures_that_end_do_not_end_the_run(tmp_path):
+    path = write(
+        tmp_path,
+        f"""
+from pathlib import Path
+asked = Path({str(tmp_path / "asked")!r})
+def reward(text, problem):
+    with asked.open("a") as file:
+        file.write("x")
+    return 1 / 0 if asked.stat().st_size <= 64 else 0.0
+""",
+    )
+    config = toy_config(tmp_path / "run", steps=4, reward=f"{path}:reward")
+    world = {**toy_world(tmp_path), "eval_problems": []}
+    result = train(replaced(config, report_every=0), quiet=True, **world)
+    failed_on = [row["env/all/reward_failed"] for row in result.rows]
+    assert result.stopped == "" and failed_on[0] == 1 and failed_on[-1] == 0
+
+
+def test_the_preflight_asks_your_verifier_too(tmp_path):
+    path = write(tmp_path, "def reward(text, problem):\n    return 0.5 * ('a' in text)\n")
+    settings = {"reward": f"{path}:reward", "steps": 1, "preflight": True}
+    train(toy_config(tmp_path / "run", **settings), quiet=True, **toy_world(tmp_path))
+    log = (tmp_path / "run" / "logs.log").read_text()
+    assert re.search(r"preflight: Training can work.* \d+% of groups have a signal", log)
+    broken = write(tmp_path, BROKEN["nan"], "broken.py")
+    settings |= {"reward": f"{broken}:reward"}
+    train(toy_config(tmp_path / "other", **settings), quiet=True, **toy_world(tmp_path))
+    log = (tmp_path / "other" / "logs.log").read_text()
+    assert "preflight: Your reward function failed on 64 of 64 answers" in log
+    assert "returned no finite number: nan" in log
+
+
+def test_the_probes_of_a_report_are_judged_by_your_verifier_too(tmp_path):
+    path = write(tmp_path, "def reward(text, problem):\n    return 1.0\n")
+    config = toy_config(tmp_path / "run", steps=1, reward=f"{path}:reward")
+    train(config, quiet=True, **toy_world(tmp_path))
+    lines = [json.loads(line) for line in open(tmp_path / "run" / "probes.jsonl")]
+    assert all(probe["correct"] for line in lines for probe in line["probes"])
+
+
+def test_a_missing_verifier_ends_the_run_before_it_begins(tmp_path):
+    config = toy_config(tmp_path / "run", reward="gone.py:reward")
+    with pytest.raises(UserError, match="there is no file gone.py"):
+        train(config, quiet=True, **toy_world(tmp_path))
+    assert not (tmp_path / "run" / "config.json").exists()

@@ -1,0 +1,177 @@
+"""`rfs preflight`: every way in which training cannot work is named, and nothing else is."""
+
+import re
+
+import pytest
+import torch
+
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.evaluation.evaluate import evaluate as evaluation
+from reasoning_from_scratch.problems import Problem
+from reasoning_from_scratch.qwen3 import Qwen3Model
+from reasoning_from_scratch.run import preflight
+from reasoning_from_scratch.run.preflight import PreflightOptions, preflight_summary
+from reasoning_from_scratch.sampling import Sample
+
+PROBLEMS = [Problem(id=f"p{i}", problem=f"{i}", answer=str(i)) for i in range(40)]
+
+
+class LetterTokenizer:
+    eos_token_id = 0
+
+    def encode(self, text):
+        return [ord(letter) for letter in text]
+
+    def decode(self, ids):
+        return "".join(map(chr, ids))
+
+
+RIGHT, WRONG = "\\boxed{%d}", "\\boxed{99}"
+UNREADABLE, CUT, CONTEXT_FULL = "It is, I think, so.", "well, \x1b[31m so", "well, so"
+
+
+@pytest.fixture
+def answers(monkeypatch):
+    """Replaces the model: kinds of answers, by problem and rollout."""
+
+    def install(choose):
+        def generate(model, prompts, num_samples, *, on_group, streams, **options):
+            groups = []
+            for position, prompt in enumerate(prompts):
+                words = "".join(map(chr, prompt)).split("Question:\n")[1]
+                problem = int(words.split("\n")[0])
+                group = [
+                    as_sample(choose(streams[position][1], number), problem)
+                    for number in range(num_samples)
+                ]
+                on_group(position, group)
+                groups.append(group)
+            return groups
+
+        monkeypatch.setattr(evaluation, "generate", generate)
+
+    return install
+
+
+def as_sample(kind, problem):
+    text = kind % problem if kind is RIGHT else kind
+    finished = kind not in (CUT, CONTEXT_FULL)
+    ids = [ord(letter) for letter in text] + [0] * finished
+    ids += [ord("o")] * (512 - len(ids)) * (kind is CUT)
+    return Sample(
+        ids,
+        [0.0] * len(ids),
+        [0.0] * len(ids),
+        finished=finished,
+        stop_reason="stop" if finished else "length",
+    )
+
+
+def look(problems=PROBLEMS, **options):
+    return preflight_summary(None, LetterTokenizer(), problems, **options)
+
+
+def half(problem, rollout):
+    return RIGHT if rollout % 2 else WRONG
+
+
+@pytest.mark.parametrize(
+    "choose, can_work, words",
+    [
+        (half, True, "Training can work: 100% of groups"),
+        (lambda p, r: half(p, r) if p % 5 == 0 else RIGHT, True, "slowly.*filter the problems"),
+        (lambda p, r: CUT if r < 5 else RIGHT, True, "62% of answers are cut off"),
+        (lambda p, r: RIGHT, False, "little left to learn.*harder problems"),
+        (lambda p, r: CUT, False, "cut off at 512 tokens.*--max-new-tokens"),
+        (lambda p, r: CONTEXT_FULL, False, "fill the model's context.*shorter problems"),
+        (lambda p, r: UNREADABLE, False, "Only 0% of answers.*boxed.*supervised training"),
+        (lambda p, r: WRONG, False, "too hard.*[Ee]asier problems"),
+        (lambda p, r: RIGHT if p % 2 else WRONG, False, "always right or always wrong"),
+    ],
+)
+def test_the_verdict_names_the_cause(answers, choose, can_work, words):
+    answers(choose)
+    found = look()
+    assert found.can_work is can_work
+    assert re.search(words, found.verdict), found.verdict
+
+
+def test_the_figures(answers):
+    answers(lambda p, r: [WRONG, half(p, r), UNREADABLE, RIGHT][p % 4])
+    found = look(num_problems=8, num_rollouts=6)
+    assert (found.problems, found.rollouts) == (8, 6)
+    assert found.pass_at_1 == pytest.approx(1 / 8 + 1 / 4)
+    assert found.pass_at_g == pytest.approx(1 / 2)
+    assert found.live_share == pytest.approx(1 / 4)
+    assert found.parse_rate == pytest.approx(3 / 4)
+    assert found.cutoff_share == 0.0
+    assert found.example == UNREADABLE
+    table = found.table()
+    for words in ("8 problems x 6 rollouts", "pass@1", "pass@6", "37.5%", "groups with signal"):
+        assert words in table
+
+
+def test_problems_are_taken_from_the_whole_set(answers, monkeypatch):
+    answers(half)
+    seen = []
+
+    def watch(model, tokenizer, problems, **options):
+        seen.append([problem.id for problem in problems])
+        return evaluation.evaluate(model, tokenizer, problems, **options)
+
+    monkeypatch.setattr(preflight, "evaluate", watch)
+    look(num_problems=4)
+    look(problems=PROBLEMS[:3], num_problems=16)
+    assert seen == [["p0", "p10", "p20", "p30"], ["p0", "p1", "p2"]]
+
+
+def test_a_group_of_one_has_no_signal():
+    with pytest.raises(UserError, match="at least 2 rollouts"):
+        look(num_rollouts=1)
+
+
+def small_model():
+    sizes = {"vocab_size": 128, "context_length": 512, "emb_dim": 16, "n_heads": 2, "n_layers": 2}
+    sizes |= {"hidden_dim": 24, "head_dim": 8, "qk_norm": True, "n_kv_groups": 1}
+    torch.manual_seed(3)
+    return Qwen3Model(sizes | {"rope_base": 10_000.0, "dtype": torch.float32})
+
+
+def test_cost_is_measured_without_touching_the_model():
+    model = small_model()
+    before = [weight.clone() for weight in model.parameters()]
+    assert 0 < preflight.train_seconds(model, length=50, rows=2) < 20
+    for weight, old in zip(model.parameters(), before, strict=True):
+        assert torch.equal(weight, old) and weight.grad is None
+    assert preflight.peak_memory(torch.device("cpu")) > 2**26
+
+
+def test_weights_that_are_not_finite_are_named():
+    model = small_model()
+    with torch.no_grad():
+        model.final_norm.scale[0] = torch.nan
+    with pytest.raises(UserError, match="not finite"):
+        preflight.train_seconds(model, length=5, rows=1)
+
+
+@pytest.mark.parametrize("choose, code", [(half, 0), (lambda p, r: CUT, 1)])
+def test_the_command(answers, monkeypatch, capsys, choose, code):
+    answers(choose)
+    asked = []
+
+    def open_model(*args):
+        asked.append(args)
+        return small_model(), LetterTokenizer()
+
+    monkeypatch.setattr(preflight, "open_model", open_model)
+    options = PreflightOptions(model="tiny-base", num_problems=4, rollouts=4, train_rows=4)
+    unusable = [Problem("long", "a" * 600, "1"), Problem("none", "1", "\\frac{")]
+    monkeypatch.setattr(preflight, "load_problems", lambda *args: [*unusable, *PROBLEMS])
+    assert preflight.preflight(options) == code
+    assert asked == [("tiny-base", "auto", "auto")]
+    out = capsys.readouterr().out
+    assert "4 problems x 4 rollouts" in out and "one step of 8 x 4 rollouts" in out
+    assert "sampling + up to" in out and "GiB measured" in out
+    assert ("Training can work" in out) == (code == 0)
+    assert ("an answer:\nwell, \\x1b[31m so" in out) == (code == 1)  # escaped, not sent
+    assert "\x1b" not in out

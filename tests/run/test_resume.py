@@ -1,0 +1,135 @@
+"""A run that was interrupted or extended ends as the uninterrupted one (killed: tests/faults)."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from toy import toy_config, toy_world
+
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.run.folder import RunFolder
+from reasoning_from_scratch.run.interrupts import Interrupts
+from reasoning_from_scratch.run.start import resumed_config
+from reasoning_from_scratch.run.training import train
+from reasoning_from_scratch.text import read_lines
+
+HERE = Path(__file__).parents[1]
+ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(HERE.parent)}
+
+
+def timeless(rows):
+    return [{k: v for k, v in row.items() if not k.startswith(("time/", "perf/"))} for row in rows]
+
+
+def ten_steps(folder):
+    return toy_config(
+        folder,
+        steps=10,
+        problems_per_step=2,
+        eval_every=3,
+        save_every=2,
+        rolling_every=1,
+        keep_last=2,
+        lr=1e-2,
+        kl="k3",
+        kl_coef=0.01,
+        epochs=2,
+        weight_decay=0.1,
+        max_new_tokens=3,
+    )
+
+
+def test_extended_run_equals_the_long_one(tmp_path):
+    """10 steps at once, or 4 and then 6 more: the same, and only the last save is final."""
+    long = train(ten_steps(tmp_path / "long"), quiet=True, **toy_world(tmp_path))
+    short = ten_steps(tmp_path / "short")
+    short.steps = 4
+    train(short, quiet=True, **toy_world(tmp_path))
+    asked = resumed_config(tmp_path / "short", steps=10)
+    rest = train(asked, quiet=True, **toy_world(tmp_path))
+    for a, b in zip(long.model.parameters(), rest.model.parameters(), strict=True):
+        assert a.equal(b)
+    finals = [x["final"] for x in read_lines(tmp_path / "short" / "checkpoints.jsonl")]
+    assert finals == [False] * (len(finals) - 1) + [True]
+    assert RunFolder(tmp_path / "short").read_config().steps == 10
+    resumed = json.loads((tmp_path / "short" / "config.json").read_text())
+    assert resumed["steps"] == 4 and resumed["resumed"][0]["changed"]["steps"] == 10
+
+
+def test_killed_before_the_first_save_starts_again(tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    folder.create(toy_config(tmp_path / "run"))
+    (tmp_path / "run" / "metrics.jsonl").write_text('{"step": 0, "x": 1}\n{"ste')
+    result = train(resumed_config(tmp_path / "run"), quiet=True, **toy_world(tmp_path))
+    assert [row["step"] for row in result.rows] == [0, 1, 2, 3]
+
+
+# ---- Ctrl-C
+
+
+def test_ctrl_c_saves_and_the_run_goes_on(tmp_path, monkeypatch):
+    """Wherever it comes: in sampling and in the gradient at once, in an update after it."""
+    whole = train(toy_config(tmp_path / "whole", steps=5), quiet=True, **toy_world(tmp_path))
+    places = {"rollouts.sample_groups": 2, "trainer.backward": 2, "optim.adamw:AdamW._updated": 1}
+    for place, steps in places.items():
+        press_at(place, 3, monkeypatch)
+        run = tmp_path / place
+        result = train(toy_config(run, steps=5), quiet=True, **toy_world(tmp_path))
+        monkeypatch.undo()
+        assert len(result.rows) == steps and f"--resume {run}" in result.stopped
+        rest = train(resumed_config(run), quiet=True, **toy_world(tmp_path))
+        assert timeless(rest.rows) == timeless(whole.rows)
+        for a, b in zip(whole.model.parameters(), rest.model.parameters(), strict=True):
+            assert a.equal(b)
+
+
+def press_at(place: str, call: int, monkeypatch) -> None:
+    module, _, path = place.rpartition(":") if ":" in place else place.rpartition(".")
+    *path, name = path.split(".")
+    module = sys.modules[f"reasoning_from_scratch.{module}"]
+    for part in path:
+        module = getattr(module, part)
+    original, calls = getattr(module, name), []
+
+    def pressing(*given, **named):
+        calls.append(1)
+        if len(calls) == call:
+            os.kill(os.getpid(), signal.SIGINT)
+        return original(*given, **named)
+
+    monkeypatch.setattr(module, name, pressing)
+
+
+def test_second_ctrl_c_exits_at_once():
+    code = """
+import os, signal, time
+from reasoning_from_scratch.run.interrupts import Interrupts
+with Interrupts() as interrupts, interrupts.held():
+    os.kill(os.getpid(), signal.SIGINT)
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(60)
+"""
+    start = time.monotonic()
+    ended = subprocess.run([sys.executable, "-c", code], env=ENVIRONMENT, capture_output=True)
+    assert ended.returncode == 130 and b"Stopped at once" in ended.stderr
+    assert time.monotonic() - start < 30
+
+
+def test_handler_is_put_back():
+    before = signal.getsignal(signal.SIGINT)
+    with Interrupts():
+        assert signal.getsignal(signal.SIGINT) is not before
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_resume_with_another_model_is_refused(tmp_path):
+    config = toy_config(tmp_path / "run", steps=2, save_every=1)
+    train(config, quiet=True, **toy_world(tmp_path))
+    asked = resumed_config(tmp_path / "run", steps=3)
+    with pytest.raises(UserError, match="another model"):
+        train(asked, quiet=True, **toy_world(tmp_path, emb_dim=64))

@@ -1,0 +1,275 @@
+"""Where an answer ends: at each stop token of its model, and where the model's context is full;
+the same on every path that samples."""
+
+import json
+import pickle
+
+import pytest
+import torch
+from toy import toy_config, toy_model, toy_problems, toy_tokenizer
+
+from reasoning_from_scratch import ch02, ch03, ch04, ch06
+from reasoning_from_scratch.commands.chat import ChatOptions, Conversation
+from reasoning_from_scratch.errors import PromptTooLong, UserError
+from reasoning_from_scratch.evaluation.evaluate import evaluate
+from reasoning_from_scratch.fast.decoding import CompiledDecoder, decoder_for, load_library
+from reasoning_from_scratch.files.weights import (
+    load_model_and_tokenizer,
+    load_tokenizer_only,
+    save_hf_folder,
+    save_model,
+)
+from reasoning_from_scratch.problems import Problem
+from reasoning_from_scratch.prompts import render_prompt
+from reasoning_from_scratch.report.probes import record_probes
+from reasoning_from_scratch.rollouts import sample_groups
+from reasoning_from_scratch.run.training import train
+from reasoning_from_scratch.sampling import BURST, generate, stream
+from reasoning_from_scratch.tokenizer import stop_ids_of
+
+TURN, TEXT = "<|im_end|>", "<|endoftext|>"
+WORDS = [f"<{i}>" for i in range(35, 64)]  # the rest of a vocabulary that decode.c can compute
+PROBLEM = Problem("p", "abc", "1")
+LIMIT = 60
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A random chat model like Qwen3: config.json names one id, and none is listed yet."""
+    tokenizer = toy_tokenizer(tmp_path)
+    tokenizer._tok.add_tokens(WORDS)
+    tokenizer.eos_token_id = tokenizer._tok.token_to_id(TURN)
+    model = toy_model(vocab_size=64, head_dim=16)
+    return save_hf_folder(model, tokenizer, tmp_path / "chat")
+
+
+def list_ends(folder, *ids):
+    path = folder / "generation_config.json"
+    path.write_text(json.dumps({"eos_token_id": list(ids), "temperature": 0.6}))
+
+
+# --- every path that samples: a prompt -> its ids, and the text of the answer
+
+
+def by_generate(model, tokenizer, folder, **policy):
+    prompt = tokenizer.encode("abc")
+    ((sample,),) = generate(
+        model, [prompt], max_new_tokens=LIMIT, stop_ids=stop_ids_of(tokenizer), **policy
+    )
+    assert (
+        sample.finished
+        == (sample.stop_reason == "stop")
+        == (sample.ids[-1] != 0 and sample.ids[-1] in stop_ids_of(tokenizer))
+    )
+    return prompt, tokenizer.decode(sample.ids[:-1] if sample.finished else sample.ids)
+
+
+def by_decode_c(model, tokenizer, folder):
+    if load_library(torch.float32) is None:
+        pytest.skip("this machine has no C compiler")
+    assert isinstance(decoder_for(model, 1, LIMIT), CompiledDecoder)
+    return by_generate(model, tokenizer, folder)
+
+
+def by_torch(model, tokenizer, folder):
+    model.register_forward_hook(lambda *_: None)  # decode.c steps aside
+    return by_generate(model, tokenizer, folder)
+
+
+def by_torch_a_few_at_a_time(model, tokenizer, folder):
+    BURST["cpu"] = 8  # as on a GPU
+    try:
+        return by_torch(model, tokenizer, folder)
+    finally:
+        BURST["cpu"] = 1
+
+
+def by_stream(model, tokenizer, folder):
+    prompt = tokenizer.encode("abc")
+    ids = stream(model, prompt, max_new_tokens=LIMIT, stop_ids=stop_ids_of(tokenizer))
+    return prompt, tokenizer.decode(list(ids))
+
+
+def in_training(model, tokenizer, folder):
+    tokenizer = pickle.loads(pickle.dumps(tokenizer))  # as it travels to Ray's samplers
+    config = toy_config(folder, max_new_tokens=LIMIT, rollouts=2)
+    rollout = sample_groups(model, tokenizer, [PROBLEM], config, 0)[0].rollouts[1]
+    return rollout.prompt_ids, rollout.text
+
+
+def in_evaluation(model, tokenizer, folder):
+    result = evaluate(model, tokenizer, [PROBLEM], max_new_tokens=LIMIT)
+    return tokenizer.encode(render_prompt("abc")), result.rows[0]["generated_text"]
+
+
+def in_probes(model, tokenizer, folder):
+    record_probes(folder, 0, model, tokenizer, [PROBLEM], max_new_tokens=LIMIT)
+    line = next(folder.glob("*probes*")).read_text().splitlines()[-1]
+    return tokenizer.encode(render_prompt("abc")), json.loads(line)["probes"][0]["text"]
+
+
+def in_chat(model, tokenizer, folder):
+    talk = Conversation(model, tokenizer, ChatOptions(max_new_tokens=LIMIT, temperature=1.0))
+    return tokenizer.encode("abc"), "".join(talk.answer("abc"))
+
+
+def in_chapter_3(model, tokenizer, folder):
+    text = ch03.generate_text_stream_concat(model, tokenizer, "abc", "cpu", LIMIT)
+    return tokenizer.encode("abc"), text
+
+
+def in_chapter_4(model, tokenizer, folder):
+    torch.manual_seed(0)
+    text = ch04.generate_text_stream_concat_flex(
+        model,
+        tokenizer,
+        "abc",
+        "cpu",
+        LIMIT,
+        temperature=1.0,
+        generate_func=ch04.generate_text_top_p_stream_cache,
+    )
+    return tokenizer.encode("abc"), text
+
+
+def in_chapter_6(model, tokenizer, folder):
+    torch.manual_seed(0)
+    ids, length, text = ch06.sample_response(model, tokenizer, "abc", "cpu", LIMIT, 1.0, 1.0)
+    assert text == tokenizer.decode(ids[length:].tolist())
+    ends = ids[-1].item() in stop_ids_of(tokenizer)  # chapter 6 keeps the stop token
+    return ids[:length].tolist(), tokenizer.decode(ids[length : len(ids) - ends].tolist())
+
+
+PATHS = [
+    by_decode_c,
+    by_torch,
+    by_torch_a_few_at_a_time,
+    by_stream,
+    in_training,
+    in_evaluation,
+    in_probes,
+    in_chat,
+    in_chapter_3,
+    in_chapter_4,
+    in_chapter_6,
+]
+every_path = pytest.mark.parametrize("path", PATHS, ids=lambda path: path.__name__)
+
+
+# --- stop tokens
+
+
+@every_path
+def test_an_answer_ends_with_each_token_that_the_model_lists(folder, path):
+    _, whole = path(*load_model_and_tokenizer(folder), folder)
+    stop = next(word for word in WORDS if word in whole[4:] and not whole.startswith(word))
+    model, tokenizer = load_model_and_tokenizer(folder)
+    list_ends(folder, tokenizer.eos_token_id, tokenizer._tok.token_to_id(stop))
+    _, text = path(*load_model_and_tokenizer(folder), folder)
+    assert 0 < len(text) < len(whole) and text == whole.split(stop)[0]
+
+
+def test_stop_ids_of_a_folder(folder):
+    turn, text = (load_tokenizer_only(folder)._tok.token_to_id(token) for token in (TURN, TEXT))
+    for listed in ([turn, text], [text, turn]):
+        list_ends(folder, *listed)
+        tokenizer = load_tokenizer_only(folder)
+        assert tokenizer.eos_token_id == turn and stop_ids_of(tokenizer) == {turn, text}
+        assert tokenizer.apply_chat_template
+    (folder / "generation_config.json").unlink()
+    assert stop_ids_of(load_tokenizer_only(folder)) == {turn}
+
+
+def test_saving_and_training_keep_them(folder, tmp_path):
+    turn = load_tokenizer_only(folder).eos_token_id
+    list_ends(folder, turn, 40, 50)
+    model, tokenizer = load_model_and_tokenizer(folder)
+    copy = save_hf_folder(model, tokenizer, tmp_path / "copy")
+    listed = json.loads((copy / "generation_config.json").read_text())["eos_token_id"]
+    assert listed == [turn, 40, 50]
+    config = toy_config(tmp_path / "run", model=str(folder), steps=1, report_every=0)
+    world = {"problems": toy_problems(), "eval_problems": toy_problems(4)}
+    assert train(config, quiet=True, **world).stopped == ""
+    saved = list((tmp_path / "run" / "checkpoints").iterdir())
+    assert saved
+    for place in (copy, *saved):
+        assert stop_ids_of(load_tokenizer_only(place)) == {turn, 40, 50}
+        assert json.loads((place / "config.json").read_text())["eos_token_id"] == turn
+
+
+def test_a_chat_model_in_a_bare_file_ends_turns_and_texts_as_qwen3_does(folder, tmp_path):
+    model, tokenizer = load_model_and_tokenizer(folder)
+    for kind, ends in (("reasoning", {TURN, TEXT}), ("base", {TEXT})):
+        save_model(model, tmp_path / f"my-{kind}.pth")
+        tokenizer._tok.save(str(tmp_path / f"tokenizer-{kind}.json"))
+        _, found = load_model_and_tokenizer(tmp_path / f"my-{kind}.pth")
+        assert {found._tok.id_to_token(i) for i in stop_ids_of(found)} == ends
+
+
+@pytest.mark.parametrize("wrong", [[34, 64], [-1], ["34"], [34.0], [[34]], "x"])
+def test_a_list_that_does_not_fit_the_tokenizer(folder, wrong):
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": wrong}))
+    with pytest.raises(UserError, match="generation_config.json: expected eos_token_id below 64"):
+        load_tokenizer_only(folder)
+
+
+# --- the context
+
+
+@every_path
+@pytest.mark.parametrize("room", [1, 9])
+def test_an_answer_ends_where_the_context_is_full(folder, path, room):
+    prompt, whole = path(*load_model_and_tokenizer(folder), folder)
+    model, tokenizer = load_model_and_tokenizer(folder)
+    model.cfg["context_length"] = len(prompt) + room
+    _, text = path(model, tokenizer, folder)
+    ids = tokenizer.encode(whole, chat_wrapped=False)
+    assert len(ids) > room and text == tokenizer.decode(ids[:room])
+
+
+@every_path
+def test_a_prompt_that_leaves_no_room_is_refused(folder, path):
+    model, tokenizer = load_model_and_tokenizer(folder)
+    prompt, _ = path(model, tokenizer, folder)
+    for context in (len(prompt), len(prompt) - 1):
+        model, tokenizer = load_model_and_tokenizer(folder)
+        model.cfg["context_length"] = context
+        says = f"has {len(prompt)} tokens; the model reads {context}, its answer included"
+        with pytest.raises(PromptTooLong, match=says):
+            path(model, tokenizer, folder)
+
+
+def test_prompts_of_different_lengths_have_different_room(folder, monkeypatch):
+    model, _ = load_model_and_tokenizer(folder)
+    prompts = [[1] * length for length in (3, 17, 29, 11)]
+    whole = generate(model, prompts, 2, max_new_tokens=40, stop_ids={34}, max_rows=3)
+    model.cfg["context_length"] = 30
+    for burst in (1, 8):
+        monkeypatch.setitem(BURST, "cpu", burst)
+        found = generate(model, prompts, 2, max_new_tokens=20, stop_ids={34}, max_rows=3)
+        for prompt, cut, full in zip(prompts, found, whole, strict=True):
+            for one, other in zip(cut, full, strict=True):
+                assert one.ids == other.ids[: min(20, 30 - len(prompt))]
+                assert one.stop_reason == ("stop" if one.ids[-1] == 34 else "length")
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        ch02.generate_text_basic,
+        ch02.generate_text_basic_cache,
+    ],
+)
+def test_the_generators_of_chapter_2(folder, function):
+    model, _ = load_model_and_tokenizer(folder)
+    model.cfg["context_length"] = 12
+    assert function(model, torch.ones(1, 7, dtype=torch.long), 100).shape == (1, 5)
+    with pytest.raises(PromptTooLong, match="12 tokens; the model reads 12"):
+        function(model, torch.ones(1, 12, dtype=torch.long), 100)
+
+
+def test_the_shipped_model_keeps_to_its_context():
+    model, tokenizer = load_model_and_tokenizer("tiny")
+    prompt = tokenizer.encode("What")
+    ((sample,),) = generate(model, [prompt], max_new_tokens=700, stop_ids=set())
+    assert len(prompt) + len(sample.ids) == 512 and sample.stop_reason == "length"

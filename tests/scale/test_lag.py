@@ -1,0 +1,612 @@
+"""Off-policy sampling: lag 0 is the synchronous run, the bound holds, nothing is lost or waits."""
+
+import copy
+import faulthandler
+import os
+import random
+import runpy
+import signal
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from test_resume import timeless
+from torch import nn
+from toy import toy_config, toy_model, toy_problems, toy_world
+
+from reasoning_from_scratch import rollouts, trainer
+from reasoning_from_scratch.config import resolved
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.fast.decoding import CompiledDecoder, load_library
+from reasoning_from_scratch.gradients import prepared_part
+from reasoning_from_scratch.losses import OBJECTIVES
+from reasoning_from_scratch.optim.lora import add_lora
+from reasoning_from_scratch.qwen3 import Qwen3Model
+from reasoning_from_scratch.report.clock import Clock
+from reasoning_from_scratch.report.metrics import lag_metrics
+from reasoning_from_scratch.rollouts import Group, sample_groups
+from reasoning_from_scratch.run import training
+from reasoning_from_scratch.run.memory import checkpoint_blocks
+from reasoning_from_scratch.run.start import resumed_config
+from reasoning_from_scratch.run.training import train
+from reasoning_from_scratch.run.training_run import TrainingRun
+from reasoning_from_scratch.scale import lag as module
+from reasoning_from_scratch.scale.lag import (
+    async_rollouts,
+    check_ranks,
+    may_begin,
+    sampling_copy,
+)
+from reasoning_from_scratch.trainer import backward
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def bounded_in_time():
+    """A deadlock ends the test run with every thread's stack instead of hanging it."""
+    faulthandler.dump_traceback_later(900, exit=True)
+    yield
+    faulthandler.cancel_dump_traceback_later()
+    assert not samplers(), "a sampler outlived its test"
+
+
+def samplers() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "sampler"]
+
+
+def letters(groups, config, tokenizer):
+    """A reward that random models have in most groups, and in some not."""
+    for group in groups:
+        for rollout in group.rollouts:
+            rollout.reward = float(len(set(rollout.response_ids)) % 2) * (rollout.place[0] != 1)
+            rollout.rewards = {"correct": rollout.reward, "format": 0.0}
+
+
+# ---- lag 0
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"lora_rank": 2},
+        {"gradient_checkpointing": True, "epochs": 2},
+        {"active_sampling": True, "truncate_importance": 2.0, "num_substeps": 2},
+    ],
+    ids=["plain", "lora", "checkpointing", "active"],
+)
+def test_lag_0_is_the_synchronous_run_to_the_bit(tmp_path, monkeypatch, changes):
+    monkeypatch.setattr(rollouts, "reward_groups", letters)
+
+    def beside(run, on_group):
+        assert on_group is None
+        return async_rollouts(
+            run.model, run.tokenizer, run.problems, run.config, run.first_step, run.clock
+        )
+
+    found = []
+    for name in ("sync", "async"):
+        config = toy_config(
+            tmp_path / name, steps=10, report_every=0, num_groups_to_log=0, **changes
+        )
+        found.append(train(config, quiet=True, **toy_world(tmp_path)))
+        monkeypatch.setattr(training, "rollouts_of", beside)
+    for one, other in zip(*(result.model.state_dict().items() for result in found), strict=True):
+        assert torch.equal(one[1], other[1]), one[0]
+    assert timeless(found[0].rows) == timeless(found[1].rows)
+    start = toy_world(tmp_path)["model"].state_dict()
+    trained = found[1].model.state_dict()
+    assert any(
+        not torch.equal(trained[name], start.get(name, trained[name] + 1)) for name in trained
+    )
+
+
+def test_the_copy_is_not_the_trainers_model():
+    """Recomputed blocks keep a function of the model they were made for; it must not come along."""
+    model, tokens = toy_model(), torch.arange(6)[None]
+    checkpoint_blocks(model)
+    twin = sampling_copy(model)
+    before = twin(tokens)
+    assert torch.equal(before, model(tokens))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(1.5)
+    assert torch.equal(before, twin(tokens))
+    assert not torch.equal(before, model(tokens))
+
+
+def test_lora_copies_only_what_changes():
+    model = toy_model()
+    add_lora(model, rank=2, alpha=32.0)
+    twin = sampling_copy(model)
+    for (name, one), other in zip(model.named_parameters(), twin.parameters(), strict=True):
+        assert (one is other) == (not one.requires_grad), name
+
+
+# ---- the bound
+
+
+class Counting(nn.Module):
+    """A model whose weights all say how many updates they have seen."""
+
+    def __init__(self):
+        super().__init__()
+        self.parts = nn.ParameterList(torch.zeros(1000) for _ in range(5))
+
+    def forward(self):
+        return torch.cat(list(self.parts)).unique().tolist()
+
+    @torch.no_grad()
+    def update(self):
+        for part in self.parts:
+            part += 1
+            time.sleep(0.001)  # half of an update must never be published
+
+
+class World:
+    """A trainer and a sampler of given speeds; `sample` stands in for sample_step.
+
+    `sampling` and `training` are called with the world and the step, and take their time.
+    """
+
+    def __init__(self, monkeypatch, max_lag, sampling, training, steps=25):
+        self.config = toy_config("unused", steps=steps, max_steps_off_policy=max_lag)
+        self.sampling, self.training = sampling, training
+        self.model, self.clock = Counting(), Clock()
+        self.began, self.lags, self.updates = [], [], 0
+        monkeypatch.setattr(module, "sample_step", self.sample)
+
+    def sample(self, model, tokenizer, problems, config, own, step, clock, version, before_step):
+        self.began.append(step)
+        assert model() == [version]
+        self.sampling(self, step)
+        assert model() == [version], "the weights changed under the sampler"
+        return [(step, version)]
+
+    def rollouts(self, first_step=0):
+        return async_rollouts(self.model, None, [], self.config, first_step, self.clock)
+
+    def train(self):
+        for step, groups in enumerate(self.rollouts()):
+            ((sampled_for, version),) = groups
+            assert sampled_for == step
+            self.lags.append(step - version)
+            self.training(self, step)
+            self.model.update()
+            self.updates += 1
+
+
+def slow(world, step):
+    time.sleep(0.03)
+
+
+def fast(world, step):
+    pass
+
+
+def irregular(seed):
+    draw = random.Random(seed)
+    return lambda world, step: time.sleep(draw.choice([0.0, 0.002, 0.03]))
+
+
+def slow_trainer(world, step):
+    """It waits until the sampler is as far ahead as it may be, however busy this machine is."""
+    ahead = min(step + world.config.max_steps_off_policy + 1, world.config.steps)
+    while len(world.began) < ahead:
+        time.sleep(0.001)
+
+
+def slow_sampler(world, step):
+    """It waits until the trainer has nothing else to do."""
+    while world.updates < step:
+        time.sleep(0.001)
+
+
+SPEEDS = {
+    "slow trainer": (fast, slow_trainer),
+    "slow sampler": (slow_sampler, fast),
+    "alike": (slow, slow),
+    "irregular": (irregular(1), irregular(2)),
+}
+
+
+@pytest.mark.parametrize("max_lag", [0, 1, 3])
+@pytest.mark.parametrize("speeds", SPEEDS)
+def test_the_bound_holds_and_nothing_is_wasted(monkeypatch, max_lag, speeds):
+    world = World(monkeypatch, max_lag, *SPEEDS[speeds])
+    world.train()
+    assert world.began == list(range(25)), "each step is sampled once, and trained on"
+    assert len(world.lags) == 25 and min(world.lags) >= 0
+    assert max(world.lags) <= max_lag
+    if speeds == "slow trainer":  # a sampler that is far ahead uses all that the bound allows
+        assert world.lags == [min(step, max_lag) for step in range(25)]
+    if speeds == "slow sampler":  # one that is late takes the newest weights
+        assert max(world.lags) <= 1
+
+
+def test_sampling_and_training_overlap_and_the_clock_tells_it(monkeypatch):
+    world = World(monkeypatch, 1, slow, slow)
+    world.train()
+    times, spans = world.clock.take()
+    sampler = [span for span in spans if span["name"] == "sampler"]
+    waited = [span for span in spans if span["name"] == "sampling"]
+    assert len(sampler) == len(waited) == 25
+    assert times["time/sampler"] == pytest.approx(sum(s["duration"] for s in sampler))
+    assert times["time/sampler"] >= 25 * 0.03
+    # Each step is sampled while the one before is trained on, so less is waited than sampled.
+    assert times["time/sampling"] < times["time/sampler"]
+
+
+def test_admission():
+    assert [may_begin(step, 5, 0) for step in (4, 5, 6)] == [True, True, False]
+    assert [may_begin(step, 5, 2) for step in (7, 8)] == [True, False]
+
+
+# ---- ends
+
+
+def test_what_goes_wrong_in_the_thread_is_raised_when_its_turn_comes(monkeypatch):
+    world = World(monkeypatch, 3, fast, slow)
+    sample = world.sample
+
+    def failing(model, **asked):
+        if asked["step"] == 4:
+            raise MemoryError("no more")
+        return sample(model, **asked)
+
+    monkeypatch.setattr(module, "sample_step", failing)
+    with pytest.raises(MemoryError, match="no more") as caught:
+        world.train()
+    assert len(world.lags) == 4, "what was sampled before is trained on"
+    assert "failing" in [entry.name for entry in caught.traceback]
+    assert not samplers()
+
+
+def test_bad_weights_end_the_run_in_words(tmp_path):
+    world = toy_world(tmp_path)
+    with torch.no_grad():
+        world["model"].out_head.weight.fill_(torch.nan)
+    config = toy_config(tmp_path / "run", max_steps_off_policy=2, report_every=0)
+    assert "logits are not finite" in train(config, quiet=True, **world).stopped
+
+
+class Pace:
+    """Makes every decoding step take so long, from when it is set; `seen` are those who decode."""
+
+    def __init__(self, monkeypatch):
+        self.seconds, self.seen = 0.0, set()
+        for kind, name in ((Qwen3Model, "forward"), (CompiledDecoder, "__call__")):
+            monkeypatch.setattr(kind, name, self.slowed(kind, getattr(kind, name)))
+
+    def slowed(self, kind, step):
+        def wait(*inputs, **options):
+            self.seen.add(kind)
+            time.sleep(self.seconds)
+            return step(*inputs, **options)
+
+        return wait
+
+
+FITS_DECODE_C = {"vocab_size": 64, "head_dim": 16}
+decoders = pytest.mark.parametrize(
+    "sizes, decoder",
+    [
+        ({}, Qwen3Model),
+        pytest.param(
+            FITS_DECODE_C,
+            CompiledDecoder,
+            marks=pytest.mark.skipif(
+                load_library(torch.float32) is None, reason="this machine has no C compiler"
+            ),
+        ),
+    ],
+    ids=["torch", "C"],
+)
+
+
+@decoders
+@pytest.mark.parametrize("how", ["close", "forget", "error"])
+def test_leaving_early_ends_the_thread_in_the_middle_of_a_rollout(
+    tmp_path, monkeypatch, how, sizes, decoder
+):
+    config = resolved(toy_config(tmp_path, max_steps_off_policy=1, max_new_tokens=200))
+    world, pace = toy_world(tmp_path, **sizes), Pace(monkeypatch)
+    groups = async_rollouts(world["model"], world["tokenizer"], toy_problems(), config)
+    next(groups)
+    assert pace.seen == {decoder}
+    pace.seconds = 0.2  # the next steps would take 40 seconds each
+    start = time.perf_counter()
+    if how == "close":
+        groups.close()
+    elif how == "forget":
+        del groups
+    else:
+        with pytest.raises(ZeroDivisionError):
+            groups.throw(ZeroDivisionError)
+    assert time.perf_counter() - start < 25
+    assert not samplers()
+
+
+def test_an_error_in_the_update_ends_the_thread_too(tmp_path, monkeypatch):
+    """Although the traceback keeps the iterator alive."""
+    pace = Pace(monkeypatch)
+
+    def failing(*args):
+        pace.seconds = 0.2
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(training, "train_step", failing)
+    config = toy_config(
+        tmp_path / "run", max_steps_off_policy=1, max_new_tokens=200, report_every=0
+    )
+    with pytest.raises(ZeroDivisionError) as kept:
+        train(config, quiet=True, **toy_world(tmp_path))
+    assert not samplers() and kept.value
+
+
+def test_ctrl_c_while_waiting_saves_and_the_run_goes_on_from_there(tmp_path, monkeypatch):
+    pace, asked = Pace(monkeypatch), []
+
+    def updated(*args, original=training.train_step, **kwargs):
+        asked.append(threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)))
+        if len(asked) == 3:
+            pace.seconds = 0.2
+            asked[-1].start()
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr(training, "train_step", updated)
+    changes = {"max_new_tokens": 100, "steps": 6, "report_every": 0}
+    config = toy_config(tmp_path / "run", max_steps_off_policy=2, **changes)
+    start = time.perf_counter()
+    result = train(config, quiet=True, **toy_world(tmp_path))
+    assert time.perf_counter() - start < 30 and not samplers()
+    assert "interrupted after" in result.stopped
+    done = len(result.rows)
+    assert 3 <= done < 6
+    pace.seconds = 0.0
+    result = train(resumed_config(tmp_path / "run"), quiet=True, **toy_world(tmp_path))
+    assert [row["step"] for row in result.rows] == list(range(6))
+    # The sampler starts again with the weights that were saved.
+    assert result.rows[done]["sampling_client/step_min"] == done
+
+
+def test_an_alarm_ends_the_run_and_the_thread(tmp_path, monkeypatch):
+    monkeypatch.setattr(TrainingRun, "look_after", lambda run: "enough" if run.done == 2 else "")
+    config = toy_config(tmp_path / "run", max_steps_off_policy=3, max_new_tokens=200, steps=50)
+    result = train(config, quiet=True, **toy_world(tmp_path))
+    assert result.stopped == "enough" and len(result.rows) == 2
+    assert not samplers()
+
+
+# ---- what a run with lag reports
+
+
+@pytest.mark.parametrize("max_lag", [1, 3])
+def test_the_metrics_tell_the_lag(tmp_path, max_lag):
+    config = toy_config(tmp_path / "run", max_steps_off_policy=max_lag, steps=8)
+    rows = train(config, quiet=True, **toy_world(tmp_path)).rows
+    for step, row in enumerate(rows):
+        assert row["training_client/step"] == step
+        versions = [row[f"sampling_client/step_{name}"] for name in ("min", "mean", "max")]
+        assert versions[0] == versions[1] == versions[2], "one step, one version"
+        assert 0 <= step - versions[0] <= max_lag
+        assert row["time/sampler"] > 0 and row["time/sampling"] >= 0
+        speed = row["env/all/total_ac_tokens"] / row["time/sampler"]
+        assert row["perf/sample_tokens_per_sec"] == pytest.approx(speed)
+    assert any(row["sampling_client/step_min"] < row["step"] for row in rows)
+
+
+def test_lag_metrics_are_exact():
+    groups = [
+        Group(None, [SimpleNamespace(policy_version=v) for v in versions])
+        for versions in ([4, 4], [4, 4], [7, 7])
+    ]
+    lagging = SimpleNamespace(max_steps_off_policy=3)
+    assert lag_metrics(groups, 7, lagging) == {
+        "sampling_client/step_min": 4,
+        "sampling_client/step_mean": 5.0,
+        "sampling_client/step_max": 7,
+        "training_client/step": 7,
+    }
+    assert lag_metrics(groups, 7, SimpleNamespace(max_steps_off_policy=0)) == {}
+
+
+@pytest.mark.parametrize(
+    "changes, says",
+    [
+        ({"max_steps_off_policy": -1}, "--max-steps-off-policy is -1, but must be at least 0"),
+        ({"max_steps_off_policy": 1, "num_minibatches": 2}, "--num-minibatches trains on a step"),
+        ({"max_steps_off_policy": 1, "memory_budget": "8GB"}, "--memory-budget tries"),
+    ],
+)
+def test_what_cannot_be_is_said(tmp_path, changes, says):
+    with pytest.raises(UserError, match=says):
+        resolved(toy_config(tmp_path, **changes))
+
+
+def test_active_sampling_with_lag_is_for_one_rank(tmp_path):
+    config = resolved(toy_config(tmp_path, max_steps_off_policy=1, active_sampling=True))
+    check_ranks(config, 1)
+    with pytest.raises(UserError, match="--active-sampling must know"):
+        check_ranks(config, 2)
+
+
+def test_ranks_gather_outside_of_the_thread(monkeypatch):
+    """Each rank samples its own places; what speaks with the others runs in the main thread."""
+    world, threads = World(monkeypatch, 2, fast, fast, steps=5), []
+
+    def together(sample):
+        threads.append(threading.current_thread())
+        return [*sample(), "from another rank"]
+
+    groups = async_rollouts(world.model, None, [], world.config, own=list, together=together)
+    for number, ((step, _), other) in enumerate(groups):
+        assert (step, other) == (number, "from another rank")
+        world.model.update()
+    assert len(threads) == 5
+    assert set(threads) == {threading.main_thread()}
+
+
+def test_the_curves_in_the_book_can_be_drawn_again(tmp_path):
+    """benchmarks/off_policy.py: its policy is exactly as old as it says, and rows are kept."""
+    script = runpy.run_path(str(ROOT / "benchmarks" / "off_policy.py"))
+    rows = script["run_one"]("reinforce", 5e-5, lag=1, seed=0, steps=2)
+    script["write_rows"](tmp_path / "rows.csv", rows)
+    assert script["read_rows"](tmp_path / "rows.csv") == rows
+    stored = script["read_rows"](ROOT / "ch07" / "off_policy.csv")
+    assert [row["step"] for row in rows] == [0, 1]
+    first = {
+        (r["lag"], r["step"]): r["accuracy"]
+        for r in stored
+        if (r["recipe"], r["lr"], r["seed"]) == ("reinforce", 5e-5, 0)
+    }
+    assert rows[0]["accuracy"] == pytest.approx(first[1, 0], abs=0.1)
+    # Until update `lag` is made, all that lag sample from the same policy.
+    assert first[0, 0] == first[1, 0] == first[3, 0] and first[1, 1] == first[3, 1]
+
+
+# ---- the loss of rollouts that are older than the policy
+
+
+@pytest.fixture
+def lagged(tmp_path):
+    """Groups of an older policy, and two that come after it."""
+    world = toy_world(tmp_path)
+    config = resolved(toy_config(tmp_path))
+    groups = sample_groups(world["model"], world["tokenizer"], toy_problems(8), config, 0)
+    letters(groups, config, None)
+    trainer.set_advantages(groups, config)
+    return groups, [moved(world["model"], seed) for seed in (1, 2)]
+
+
+@torch.no_grad()
+def moved(model, seed):
+    """The model after what might be a few updates at a high rate."""
+    model = copy.deepcopy(model)
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in model.parameters():
+        parameter += 0.03 * torch.randn(parameter.shape, generator=generator)
+    return model
+
+
+def token_logprobs_by_hand(model, rollout):
+    ids = torch.tensor([rollout.prompt_ids + rollout.response_ids])
+    logprobs = model(ids)[0].log_softmax(-1)
+    start = len(rollout.prompt_ids)
+    return torch.stack(
+        [logprobs[start + t - 1, token] for t, token in enumerate(rollout.response_ids)]
+    )
+
+
+def value_by_hand(objective, new, old, advantage, cap, start):
+    """Of one rollout, in the words of the papers."""
+    weight = 1.0
+    if cap:  # decoupled: the weight leads from the sampler to the step's start, the ratio from
+        gap = start - old  # there to the present policy
+        gap = gap.mean().expand_as(new) if objective == "gspo" else gap
+        weight = gap.exp().clamp(max=cap)
+    if cap or objective in ("ppo", "gspo", "cispo"):
+        old = start
+    ratio = (new - old).exp()
+    if objective == "gspo":
+        ratio = (new - old).mean().exp().expand_as(new)
+    if objective in ("ppo", "gspo"):
+        value = torch.minimum(ratio * advantage, ratio.clamp(0.8, 1.2) * advantage)
+    elif objective == "importance_sampling":
+        value = ratio * advantage
+    elif objective == "cispo":
+        value = ratio.clamp(0.8, 1.2).detach() * advantage * new
+    elif objective == "reinforce":
+        value = advantage * new
+    else:
+        value = advantage * new - 0.5 * 0.05 * (new - old) ** 2
+    return (weight * value).sum()
+
+
+@pytest.mark.parametrize(
+    "objective, cap",
+    [
+        (objective, cap)
+        for objective in OBJECTIVES
+        for cap in (None, 1.1)
+        if (objective, cap) != ("dro", 1.1)  # refused
+    ],
+)
+def test_the_gradient_of_older_rollouts(tmp_path, lagged, objective, cap):
+    """A clip looks at the trainer's start, other ratios at the sampler's record; with truncated
+    weights the way from the sampler to the present policy has two parts."""
+    groups, (start, now) = lagged
+    config = resolved(
+        toy_config(
+            tmp_path, objective=objective, aggregate="sum", num_substeps=2, truncate_importance=cap
+        )
+    )
+    part = prepared_part(start, None, groups, config)
+    backward(now, part, config)
+    found = [parameter.grad.clone() for parameter in now.parameters()]
+    now.zero_grad()
+    total, bites = 0.0, 0
+    # dro asks a price for leaving the sampler also where all rewards are equal.
+    counted = [group for group in groups if group.live or objective == "dro"]
+    assert len([group for group in groups if group.live]) < len(groups)
+    for rollout in (rollout for group in counted for rollout in group.rollouts):
+        new, first = token_logprobs_by_hand(now, rollout), token_logprobs_by_hand(start, rollout)
+        old = torch.tensor(rollout.logprobs)
+        bites += int(((first - old).exp() > 1.1).sum())
+        total = total - value_by_hand(objective, new, old, rollout.advantage, cap, first.detach())
+    expected = torch.autograd.grad(total, list(now.parameters()))
+    assert sum(g.norm() for g in expected) > 0.1 and bites > 10
+    for one, other in zip(found, expected, strict=True):
+        assert (one - other).norm() <= 1e-4 * other.norm() + 1e-6
+
+
+@pytest.mark.parametrize("cap", [None, 1.1])
+def test_with_one_update_per_step_the_trainers_own_start_is_its_first_pass(tmp_path, lagged, cap):
+    """No pass of its own is paid for it: p_start / q is the whole weight, and the ratio is 1."""
+    groups, (now, _) = lagged
+    config = resolved(toy_config(tmp_path, aggregate="sum", truncate_importance=cap))
+    part = prepared_part(now, None, groups, config)
+    assert all(batch.start_logprobs is None for batch in part.batches)
+    backward(now, part, config)
+    found = [parameter.grad.clone() for parameter in now.parameters()]
+    total = 0.0
+    for rollout in (rollout for group in groups if group.live for rollout in group.rollouts):
+        new, old = token_logprobs_by_hand(now, rollout), torch.tensor(rollout.logprobs)
+        start = new.detach()
+        total = total - value_by_hand("ppo", new, old, rollout.advantage, cap, start)
+    expected = torch.autograd.grad(total, list(now.parameters()))
+    for one, other in zip(found, expected, strict=True):
+        assert (one - other).norm() <= 1e-4 * other.norm() + 1e-6
+
+
+def test_the_sequence_mask_acts_on_lag(tmp_path, lagged):
+    """Bad rollouts that the policy has left behind give no gradient; good ones always do."""
+    groups, (now, _) = lagged
+    config = resolved(
+        toy_config(
+            tmp_path,
+            aggregate="sum",
+            sequence_mask_threshold=0.02,
+            max_steps_off_policy=1,
+            truncate_importance=0.0,
+        )
+    )
+    part = prepared_part(now, None, groups, config)
+    backward(now, part, config)
+    found = [parameter.grad.clone() for parameter in now.parameters()]
+    total, masked = 0.0, Counter()
+    for rollout in (rollout for group in groups if group.live for rollout in group.rollouts):
+        new, old = token_logprobs_by_hand(now, rollout), torch.tensor(rollout.logprobs)
+        left = bool((old - new).mean() > 0.02)
+        masked[left, rollout.advantage < 0] += 1
+        if not (left and rollout.advantage < 0):
+            total = total - value_by_hand("ppo", new, old, rollout.advantage, None, new.detach())
+    assert len(masked) == 4, "all four cases occur"
+    expected = torch.autograd.grad(total, list(now.parameters()))
+    for one, other in zip(found, expected, strict=True):
+        assert (one - other).norm() <= 1e-4 * other.norm() + 1e-6

@@ -1,0 +1,399 @@
+"""N ranks give the rollouts and the weights of one; what goes wrong ends all of them in words.
+
+Everything is float32 on a CPU. Sums are taken in another order on other numbers of ranks, so
+weights agree to 1e-5 of their size or 5e-6, whichever is larger. One update moves a weight by up
+to 1e-3; measured were 1.2e-7 after 10 steps, and 2.1e-6 where Adam enlarges a gradient near 0.
+"""
+
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
+
+import parallel_job
+import pytest
+import torch
+import torch.distributed as dist
+from parallel_job import job_config, run_job
+from safetensors.torch import load_file
+from toy import toy_config
+
+from reasoning_from_scratch import rollouts
+from reasoning_from_scratch.config import replaced, resolved
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.problems import Problem
+from reasoning_from_scratch.rollouts import Rollout
+from reasoning_from_scratch.run.start import claimed, configure
+from reasoning_from_scratch.scale import torchrun
+from reasoning_from_scratch.scale.ranks import BUCKET, Ranks, buckets
+from reasoning_from_scratch.scale.torchrun import (
+    agreed_config,
+    check_restartable,
+    meeting_place,
+    rank_device,
+    start_ranks,
+)
+from reasoning_from_scratch.text import read_lines
+
+HERE = Path(__file__).parents[1]
+ENVIRONMENT = {
+    name: value
+    for name, value in os.environ.items()
+    if name not in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
+}
+ENVIRONMENT |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": f"{HERE.parent}{os.pathsep}{HERE}"}
+
+SAVES = {"eval_every": 5, "save_every": 4, "preflight": True, "report_every": 5}
+SHORT = {"steps": 4}
+# What must come out the same however many ranks there are; each is run on one rank first.
+PLAIN = {"name": "plain", "config": SAVES}
+VARIANTS = [
+    PLAIN,
+    {"name": "stream", "config": SHORT | {"num_minibatches": 5, "aggregate": "token"}},
+    {
+        "name": "active",
+        "config": SHORT
+        | {
+            "active_sampling": True,
+            "advantage_per_part": True,
+            "epochs": 2,
+            "top_p": 0.9,
+            "reward_parts": {"correct": 1.0, "format": 0.5},
+            "keep_sampling_mask": True,
+        },
+    },
+    {"name": "paid", "config": SHORT | {"kl": "reward", "kl_coef": 0.1, "compute_post_kl": True}},
+    {
+        "name": "lora",
+        "config": SHORT
+        | {"lora_rank": 2, "kl": "k3", "kl_coef": 0.1, "lr": 1e-2, "gradient_checkpointing": True},
+    },
+    {"name": "few", "config": SHORT | {"problems_per_step": 2}},
+]
+
+
+def torchrun_command(scratch: Path, jobs: list[dict], *flags: str) -> list[str]:
+    (scratch / "jobs.json").write_text(json.dumps(jobs))
+    return [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        *flags,
+        str(HERE / "parallel_job.py"),
+        str(scratch),
+        str(scratch / "jobs.json"),
+    ]
+
+
+def torchrun_jobs(scratch: Path, ranks: int, jobs: list[dict], *flags: str):
+    """Run jobs on so many ranks."""
+    ranks_here = ("--standalone", f"--nproc_per_node={ranks}")
+    command = torchrun_command(scratch, jobs, *ranks_here, *flags)
+    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=500)
+    print(done.stderr)  # pytest shows it where a test fails
+    return done
+
+
+@pytest.fixture(scope="module")
+def single(tmp_path_factory):
+    """All variants on one rank; and PLAIN, stopped after 4 steps."""
+    scratch = tmp_path_factory.mktemp("single")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rollouts, "reward_groups", parallel_job.letters)
+        for job in (*VARIANTS, {"name": "half", "config": SAVES | SHORT}):
+            run_job(job, scratch)
+    return scratch
+
+
+def same(one: Path, other: Path, name: str, other_name: str | None = None) -> None:
+    other_name = other_name or name
+    told = [
+        json.loads(path.read_text())
+        for path in (one / f"{name}.json", other / f"{other_name}.json")
+    ]
+    steps = len(told[1]["sampled"])  # a resumed run has sampled the last steps only
+    assert told[0]["sampled"][-steps:] == told[1]["sampled"]
+    assert told[0]["rows"] == told[1]["rows"]
+    last = max(path.name for path in (one / name / "checkpoints").iterdir())
+    for file in ("model", "optimizer"):
+        tensors = [
+            load_file(path / "checkpoints" / last / f"{file}.safetensors")
+            for path in (one / name, other / other_name)
+        ]
+        assert list(tensors[0]) == list(tensors[1])
+        for key in tensors[0]:
+            torch.testing.assert_close(
+                tensors[0][key],
+                tensors[1][key],
+                rtol=1e-5,
+                atol=5e-6,
+                msg=lambda text, key=key: f"{key}: {text}",
+            )
+
+
+def same_metrics(one: Path, other: Path) -> None:
+    rows = [read_lines(run / "metrics.jsonl") for run in (one, other)]
+    for mine, theirs in zip(*rows, strict=True):
+        assert set(mine) == set(theirs)
+        for key in (k for k in mine if not k.startswith(("time/", "perf/"))):
+            if mine[key] is None:  # a step without a signal
+                assert theirs[key] is None
+            else:
+                assert theirs[key] == pytest.approx(mine[key], rel=1e-4, abs=1e-6), key
+
+
+def with_shards(*jobs: dict) -> list[dict]:
+    """None with a torch that shards on GPUs only."""
+    return [
+        {"name": f"{job['name']}-fsdp", "config": job["config"] | {"shard": "fsdp"}}
+        for job in jobs
+        if torchrun.FSDP_ON_CPU
+    ]
+
+
+def test_two_ranks_are_one(single, tmp_path):
+    """Also sharded; also going on from another number of ranks; and another option is noticed."""
+    names = ("plain", "active", "paid", "lora")
+    sharded = with_shards(*(job for job in VARIANTS if job["name"] in names))
+    resumed = [{"name": "one-two", "config": {"steps": 10}}]
+    resumed += with_shards({"name": "one", "config": {"steps": 10}})
+    halves = [{"name": "two-one", "config": SAVES | SHORT}]
+    halves += with_shards({"name": "half", "config": SAVES | SHORT})
+    for job in resumed:
+        job["resume"] = True
+        shutil.copytree(single / "half", tmp_path / job["name"])
+    differs = {"name": "differs", "config": SHORT, "rank 1": {"lr": 0.5}}
+    done = torchrun_jobs(tmp_path, 2, [*VARIANTS, *sharded, *resumed, *halves, differs])
+    for job in VARIANTS:
+        same(single, tmp_path, job["name"])
+        same_metrics(single / job["name"], tmp_path / job["name"])
+    for job in sharded:
+        same(single, tmp_path, job["name"].removesuffix("-fsdp"), job["name"])
+    for job in resumed:
+        same(single, tmp_path, "plain", job["name"])
+    for job in halves:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(rollouts, "reward_groups", parallel_job.letters)
+            run_job(job | {"resume": True, "config": {"steps": 10, "shard": "none"}}, tmp_path)
+        same(single, tmp_path, "plain", job["name"])
+    told = re.findall("rank 1 was started with other options than rank 0: (.*)", done.stderr)
+    # One rank or both: torchrun may end the other before it speaks. Whoever does is not cut up.
+    assert set(told) == {"lr is 0.5 there and 0.001 on rank 0"}, done.stderr[-2000:]
+    assert done.returncode == 1
+
+
+def test_three_ranks_are_one_and_stop_after_the_same_step(single, tmp_path):
+    """Five problems, or two, do not divide by three: one rank has less to do, or nothing.
+    At the end comes a Ctrl-C, which torchrun passes on to all."""
+    jobs = [PLAIN, VARIANTS[-1], *with_shards(PLAIN, VARIANTS[-1])]
+    stop = {"name": "stopped", "config": jobs[-1]["config"] | {"steps": 10}}
+    done = torchrun_jobs(tmp_path, 3, [*jobs, stop | {"disturb": {"interrupt": 3}}])
+    for job in jobs:
+        same(single, tmp_path, job["name"].removesuffix("-fsdp"), job["name"])
+    saves = read_lines(tmp_path / "stopped/checkpoints.jsonl")
+    assert [save["batch"] for save in saves] == [3], done.stderr[-3000:]
+    told = json.loads((tmp_path / "stopped.json").read_text())
+    assert told["stopped"].startswith("interrupted after 3 of 10 steps") and told["rows"] == 3
+    assert done.stderr.count("Stopping; the work so far") == 1
+
+
+def test_a_killed_rank_ends_all_and_the_run_goes_on(single, tmp_path):
+    """Killed twice: torchrun restarts it once, and it goes on by itself; then --resume does."""
+    job = {"name": "killed", "config": SAVES | {"rolling_every": 1}, "disturb": {"kill": [3, 2]}}
+    done = torchrun_jobs(tmp_path, 2, [job], "--max-restarts=1")
+    died = [float(moment) for moment in (tmp_path / "died").read_text().split()]
+    assert len(died) == 2 and done.returncode == 1 and time.time() - died[-1] < 60, done.stderr
+    told = re.findall(
+        "rank 0: another rank has ended.*rfs train --resume .*/killed goes on", done.stderr
+    )
+    assert len(told) >= 1, done.stderr[-3000:]
+    steps = [row["step"] for row in read_lines(tmp_path / "killed/metrics.jsonl")]
+    assert steps in ([0, 1], [0, 1, 2]), "a death may come before the step's line or after it"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rollouts, "reward_groups", parallel_job.letters)
+        run_job({"name": "killed", "resume": True}, tmp_path)
+    same(single, tmp_path, "plain", "killed")
+
+
+def test_machines_go_on_after_a_rank_of_one_has_died(single, tmp_path):
+    """Two of them: torchrun restarts the ranks of both, and counts it where the death was."""
+    job = {"name": "half", "config": SAVES | SHORT | {"rolling_every": 1}, "disturb": {"kill": [3]}}
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        meeting = f"--rdzv_endpoint=127.0.0.1:{free.getsockname()[1]}"
+    command = torchrun_command(
+        tmp_path, [job], "--nnodes=2", "--rdzv_backend=c10d", meeting, "--max-restarts=1"
+    )
+    machines = [
+        subprocess.Popen(command, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    told = [machine.communicate(timeout=300)[1] for machine in machines]
+    assert [machine.returncode for machine in machines] == [0, 0], told
+    assert len((tmp_path / "died").read_text().split()) == 1
+    same(single, tmp_path, "half")
+
+
+# ---- what a rank knows by itself
+
+
+def rollouts_of_lengths(lengths):
+    return [[Rollout(Problem("x", "x", "0"), [], [0] * n, [], [], "", True)] for n in lengths]
+
+
+def test_rows_are_shared_out_evenly_and_each_once():
+    lengths = [7, 100, 3, 50, 50, 1, 90, 2, 8, 60]
+    parts = rollouts_of_lengths(lengths)
+    shares = [[len(part[0]) for part in Ranks(rank, 3).own_parts(parts)] for rank in range(3)]
+    assert sorted(sum(shares, [])) == sorted(lengths)
+    loads = [sum(share) for share in shares]
+    assert max(loads) <= 4 / 3 * sum(lengths) / 3  # what largest first is known to keep to
+    assert Ranks().own_parts(parts) == parts
+
+
+def test_places_are_shared_out_each_once():
+    shares = [Ranks(rank, 3).own(range(5, 10)) for rank in range(3)]
+    assert shares == [[5, 8], [6, 9], [7]]
+
+
+def test_buckets_are_few_and_hold_everything():
+    sizes = [BUCKET - 5, 5, 1, BUCKET + 7, 3]
+    tensors = [torch.empty(size, device="meta") for size in sizes]
+    parts = [[tensor.numel() for tensor in part] for part in buckets(tensors)]
+    assert parts == [[BUCKET - 5, 5], [1], [BUCKET + 7], [3]]
+
+
+@pytest.fixture
+def two_ranks(monkeypatch):
+    with socket.socket() as taken:
+        taken.bind(("", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        values = {
+            "RANK": "0",
+            "WORLD_SIZE": "2",
+            "LOCAL_RANK": "0",
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": port,
+        }
+        for name, value in values.items():
+            monkeypatch.setenv(name, value)
+        yield port
+
+
+def test_no_rank_takes_a_dead_one_for_rank_0():
+    """torchrun keeps its store across restarts; a rank that comes before rank 0 waits for it."""
+    store = dist.HashStore()
+    places = []
+    for first, second in [(0, 1), (1, 0), (1, 0)]:
+        with ThreadPoolExecutor() as ranks:
+            early = ranks.submit(meeting_place, store, first, 2)
+            time.sleep(0.2)
+            late = ranks.submit(meeting_place, store, second, 2)
+        early.result().set("address", f"{first} at {len(places)}")
+        assert late.result().get("address").decode() == f"{first} at {len(places)}"
+        places.append(late.result())
+    assert [place.get("address").decode() for place in places] == ["0 at 0", "1 at 1", "1 at 2"]
+
+
+def test_a_rank_0_that_does_not_come_is_said(two_ranks, tmp_path, monkeypatch):
+    """The store is there, as under torchrun, but who should be rank 0 is not."""
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    store.set("rank 0", "a dead one's name")
+    monkeypatch.setattr(torchrun, "JOINING", timedelta(seconds=1))
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("MASTER_PORT", str(store.port))
+    with pytest.raises(UserError, match="did not meet at .* within 1 s: rank 0 has not answered"):
+        start_ranks(toy_config(tmp_path))
+
+
+def test_a_port_in_use_is_said(two_ranks, tmp_path):
+    with pytest.raises(UserError, match=f"{two_ranks} is in use.*--master-port"):
+        start_ranks(toy_config(tmp_path))
+
+
+def test_ranks_that_do_not_come_are_said(two_ranks, tmp_path, monkeypatch):
+    monkeypatch.setattr(torchrun, "JOINING", timedelta(seconds=1))
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("MASTER_PORT", "1")
+    with pytest.raises(UserError, match="the 2 ranks did not meet at 127.0.0.1:1"):
+        start_ranks(toy_config(tmp_path))
+
+
+def test_started_without_torchrun_is_said(two_ranks, tmp_path, monkeypatch):
+    monkeypatch.delenv("MASTER_PORT")
+    monkeypatch.delenv("RANK")
+    with pytest.raises(UserError, match="RANK and MASTER_PORT is not set: start.*torchrun"):
+        start_ranks(toy_config(tmp_path))
+
+
+def test_ranks_need_a_gpu_each_or_the_cpu(monkeypatch):
+    assert rank_device("cpu", 3) == "cpu"
+    for name in ("mps", "cuda:1"):
+        with pytest.raises(UserError, match=f"--device {name} cannot be shared"):
+            rank_device(name, 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    with pytest.raises(UserError, match="2 GPUs here for .* ranks.*--nproc_per_node=2"):
+        rank_device("cuda", 2)
+
+
+def test_the_folder_is_rank_0s(tmp_path):
+    class Two(Ranks):
+        def exchange(self, value):
+            return [value | {"log_path": "runs/zero"}, value]
+
+    config = resolved(toy_config(tmp_path))
+    assert agreed_config(config, Two()) == replaced(config, log_path="runs/zero")
+
+
+def test_only_a_restart_of_the_same_job_goes_on(tmp_path, monkeypatch):
+    """A folder that somebody else's run has used stays refused, also the second time."""
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "ours")
+    config = resolved(job_config(tmp_path / "run"))
+    folder = torchrun_folder(config)
+    with pytest.raises(UserError, match="already holds a run"):
+        claimed(config, folder)
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    assert claimed(config, folder).resume == str(tmp_path / "run")
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "another")
+    with pytest.raises(UserError, match="already holds a run"):
+        claimed(config, folder)
+
+
+def torchrun_folder(config):
+    from reasoning_from_scratch.run.folder import RunFolder
+
+    folder = RunFolder(config.log_path)
+    folder.create(config)
+    folder.close()
+    return folder
+
+
+def test_restarts_need_a_name_to_find_the_folder(tmp_path, monkeypatch):
+    check_restartable(configure())
+    monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", "3")
+    check_restartable(toy_config(tmp_path))
+    with pytest.raises(UserError, match="--max-restarts needs --log-path"):
+        check_restartable(configure())
+
+
+@pytest.mark.parametrize(
+    "changes, says",
+    [
+        ({"optimizer": "muon"}, "--optimizer muon"),
+        ({"num_minibatches": 2}, "--num-minibatches"),
+        ({"memory_budget": "8GB"}, "--memory-budget"),
+        ({"compile": True}, "--compile"),
+        ({"max_steps_off_policy": 1}, "--max-steps-off-policy"),
+    ],
+)
+def test_what_cannot_be_sharded_is_said(tmp_path, changes, says):
+    with pytest.raises(UserError, match=f"--shard fsdp and {says} do not go together"):
+        resolved(toy_config(tmp_path, shard="fsdp", **changes))

@@ -1,0 +1,311 @@
+"""Sampling by actors of Ray: the same run, whoever samples and whoever dies."""
+
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import suppress
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import torch
+from parallel_job import run_job
+from test_parallel import same, torchrun_jobs
+from toy import toy_config, toy_world
+
+from reasoning_from_scratch.commands import cli
+from reasoning_from_scratch.config import replaced, resolved
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.optim.lora import add_lora
+from reasoning_from_scratch.rollouts import on_policy_rollouts
+from reasoning_from_scratch.run.training import train
+from reasoning_from_scratch.scale import ray_rollouts, ray_start
+from reasoning_from_scratch.scale.ray_rollouts import Samplers, equal_parts
+
+# A reward that random models have in some rollouts of most groups.
+REWARD = """
+def reward(text, problem):
+    if text.startswith(problem.problem[0]):
+        raise ValueError("an answer like the question")
+    return float(len(set(text)) % 2)
+"""
+
+
+def needs_ray():
+    if not find_spec("ray"):
+        pytest.skip("the extra `ray` is not installed")
+
+
+@pytest.fixture(scope="module")
+def ray():
+    """One local Ray for all tests here: it takes seconds to start."""
+    needs_ray()
+    module = ray_start.connect(None)
+    yield module
+    module.shutdown()
+
+
+@pytest.fixture
+def world(tmp_path, ray, monkeypatch):
+    """A toy, and one thread for whoever computes with it: the last bits depend on how many."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 1.0})
+    (tmp_path / "mine.py").write_text(REWARD)
+    yield toy_world(tmp_path)
+    torch.set_num_threads(threads)
+
+
+def settings(tmp_path, name, **changes):
+    values = {"steps": 10, "reward": str(tmp_path / "mine.py:reward"), "num_groups_to_log": 0}
+    return toy_config(tmp_path / name, **(values | changes))
+
+
+def trained(tmp_path, name, **changes):
+    return train(settings(tmp_path, name, **changes), quiet=True, **toy_world(tmp_path))
+
+
+def assert_same_run(one, other):
+    """The same rewards and losses at every step, the same weights at the end, bit for bit."""
+    for key in ("reward/total", "optim/loss", "optim/grad_norm", "env/all/total_ac_tokens"):
+        assert [row[key] for row in one.rows] == [row[key] for row in other.rows], key
+    assert any(row["optim/updates"] for row in one.rows)
+    for (name, a), b in zip(one.model.named_parameters(), other.model.parameters(), strict=True):
+        assert torch.equal(a, b), name
+
+
+# ---- what a user can get wrong
+
+
+@pytest.mark.parametrize(
+    ("address", "says"),
+    [
+        ("here", "is not HOST:PORT"),
+        ("http://here:80", "is not HOST:PORT"),
+        ("127.0.0.1:1", "nothing answers at --ray-address 127.0.0.1:1"),
+        ("127.0.0.1:listener", "no Ray answers at .* gave no answer in 3 s"),
+    ],
+)
+def test_a_wrong_address_is_one_line_in_bounded_time(monkeypatch, tmp_path, address, says):
+    needs_ray()
+    monkeypatch.setattr(ray_start, "ANSWERING", 3.0)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = address.replace("listener", str(listener.getsockname()[1]))
+        with pytest.raises(UserError, match=says) as error:
+            ray_start.connect(address)
+    assert "\n" not in str(error.value)
+
+
+def test_a_missing_extra_is_one_line(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(ray_start.importlib.util, "find_spec", lambda name: None)
+    assert cli.main(["train", "--sampler", "ray", "--log-path", str(tmp_path / "run")]) == 2
+    said = capsys.readouterr().err.strip().splitlines()[-1]
+    assert said.endswith('pip install "reasoning-from-scratch[ray]"')
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_address_without_ray_is_refused(tmp_path):
+    with pytest.raises(UserError, match="--sampler ray"):
+        resolved(replaced(toy_config(tmp_path), ray_address="127.0.0.1:6379"))
+
+
+def test_uv_run_gives_samplers_this_environment(tmp_path):
+    """Left alone, Ray would build a new one for each: gigabytes from a registry, or a failure."""
+    needs_ray()
+    code = (
+        "from reasoning_from_scratch.scale.ray_start import connect\nray = connect(None)\n"
+        "given = ray.get_runtime_context().runtime_env\nassert not given, given"
+    )
+    (tmp_path / "uv").symlink_to("/bin/sh")  # a shell that runs the script `run`, named as uv is
+    (tmp_path / "run").write_text(f"{sys.executable} -c '{code}'\nexit $?\n")
+    environment = {k: v for k, v in os.environ.items() if k not in ray_start.SETTINGS}
+    done = subprocess.run(
+        [tmp_path / "uv", "run"], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
+# ---- the same run
+
+
+@pytest.mark.parametrize("changes", [{}, {"num_minibatches": 2, "steps": 3}])
+def test_one_two_and_no_sampler_give_the_same_run(ray, world, tmp_path, changes):
+    """The same rollouts; weights within 1e-5: fewer prompts at a time round otherwise."""
+    local = trained(tmp_path, "local", **changes)
+    for count in (1, 2):
+        far = trained(tmp_path, f"ray{count}", sampler="ray", num_samplers=count, **changes)
+        for key in ("reward/total", "env/all/total_ac_tokens", "optim/updates"):
+            assert [row[key] for row in local.rows] == [row[key] for row in far.rows], key
+        for a, b in zip(local.model.parameters(), far.model.parameters(), strict=True):
+            assert (a - b).abs().max() < 1e-5
+    assert any(row["optim/updates"] for row in local.rows)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"active_sampling": True, "rollouts": 2, "problems_per_step": 3},
+        {"lora_rank": 2},
+        {"problems_per_step": 1},  # fewer than samplers
+    ],
+)
+def test_the_same_groups(ray, world, tmp_path, changes):
+    config = resolved(settings(tmp_path, "run", steps=3, sampler="ray", **changes))
+    if config.lora_rank:
+        add_lora(world["model"], config.lora_rank, config.lora_alpha, seed=1)
+        for layer in world["model"].modules():
+            if hasattr(layer, "lora_B"):
+                noise = torch.Generator().manual_seed(2)
+                torch.nn.init.normal_(layer.lora_B, std=0.02, generator=noise)
+    given = (world["model"], world["tokenizer"], world["problems"], config)
+    local, far = list(on_policy_rollouts(*given)), list(ray_rollouts.ray_rollouts(*given))
+    assert len(far) == 3 and (len(far[0]) > 3 or not config.active_sampling)
+    for one, other in zip(sum(local, []), sum(far, []), strict=True):
+        for a, b in zip(one.rollouts, other.rollouts, strict=True):
+            # A few rows at a time may be multiplied in another order than many.
+            assert b.logprobs == pytest.approx(a.logprobs, abs=1e-5)
+            same = replace(b, logprobs=a.logprobs, entropies=a.entropies) == a
+            assert same, (a.place, b.place)
+
+
+def test_how_a_verifier_failed_is_told(ray, world, tmp_path):
+    trained(tmp_path, "run", sampler="ray", steps=1, num_samplers=1)
+    assert "an answer like the question" in (tmp_path / "run" / "logs.log").read_text()
+
+
+# ---- samplers that die
+
+
+def sampler_processes(address: str) -> list[int]:
+    """Those of the Ray at this address; another one on this machine is not ours."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # a process that has ended meanwhile
+            if (folder / "cmdline").read_bytes().startswith(b"ray::RemoteSampler"):
+                parent = (folder / "stat").read_text().rpartition(")")[2].split()[1]
+                if address.encode() in Path("/proc", parent, "cmdline").read_bytes():
+                    found.append(int(folder.name))
+    return found
+
+
+class Killer:
+    """Kills samplers at chosen receipts, once something has been handed out."""
+
+    def __init__(self, ray, monkeypatch, receipts):
+        self.ray, self.receipts, self.count, self.dead = ray, set(receipts), 0, 0
+        self.random = random.Random(3)
+        self.taken, self.signals = [], 0
+        for name in ("receive", "lost", "take"):
+            monkeypatch.setattr(Samplers, name, self.around(name, getattr(Samplers, name)))
+
+    def around(self, name, original):
+        def called(samplers, *args):
+            getattr(self, name)(samplers, *args)
+            result = original(samplers, *args)
+            if name == "take":
+                self.taken += [group.rollouts[0].place[0] for group in result]
+            return result
+
+        return called
+
+    def receive(self, samplers):
+        self.count += 1
+        if self.count in self.receipts:
+            samplers.assign()
+            known = {str(s): s for s in [*samplers.load, *(s for s, _ in samplers.tasks.values())]}
+            self.kill(known[self.random.choice(sorted(known))])
+
+    def kill(self, sampler):
+        pids = sampler_processes(self.ray.get_runtime_context().gcs_address)
+        if pids and self.random.random() < 0.5:
+            self.signals += 1
+            with suppress(ProcessLookupError):  # it has just ended by itself
+                os.kill(self.random.choice(pids), signal.SIGKILL)
+        else:
+            self.ray.kill(sampler)
+
+    def lost(self, *_):
+        self.dead += 1
+
+    def take(self, *_):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("changes", "kills"),
+    [
+        ({"steps": 30}, 10),
+        ({"steps": 6, "max_steps_off_policy": 1}, 2),
+    ],
+)
+def test_who_dies_changes_nothing(ray, world, tmp_path, monkeypatch, changes, kills):
+    changes = changes | {"sampler": "ray"}
+    calm = trained(tmp_path, "calm", **changes)
+    receipts = random.Random(0).sample(range(3, 2 * changes["steps"]), kills)
+    killer = Killer(ray, monkeypatch, receipts)
+    stormy = trained(tmp_path, "stormy", **changes)
+    assert killer.dead >= kills - 1  # two may hit the same one
+    assert killer.signals or kills < 10
+    assert_same_run(calm, stormy)
+    assert killer.taken == [0, 1, 2, 3] * changes["steps"], "each group once, in its place"
+
+
+def test_samplers_that_cannot_live_end_the_run(ray, world, tmp_path, monkeypatch):
+    class Dying:
+        def __init__(self, setup):
+            pass
+
+        def ready(self):
+            os._exit(1)
+
+    monkeypatch.setattr(ray_rollouts, "RemoteSampler", Dying)
+    monkeypatch.setattr(ray_rollouts, "DEATHS", 2)
+    with pytest.raises(UserError, match="2 samplers in a row died") as error:
+        trained(tmp_path, "run", sampler="ray", num_samplers=1)
+    assert "\n" not in str(error.value)
+
+
+def test_a_mistake_on_a_node_is_one_line_and_no_retry(ray, world, tmp_path):
+    config = resolved(settings(tmp_path, "run", sampler="ray", reward="none.py:reward"))
+    given = (world["model"], world["tokenizer"], world["problems"], config)
+    with pytest.raises(UserError, match="there is no file .*none.py") as error:
+        next(ray_rollouts.ray_rollouts(*given))
+    assert "\n" not in str(error.value)
+
+
+# ---- lag
+
+
+def test_the_lag_is_bounded_and_used(ray, world, tmp_path):
+    result = trained(tmp_path, "run", sampler="ray", max_steps_off_policy=1, steps=5)
+    lags = [row["training_client/step"] - row["sampling_client/step_mean"] for row in result.rows]
+    assert lags == [0, 1, 1, 1, 1]
+
+
+def test_parts():
+    assert equal_parts(5, 2) == [range(0, 2), range(2, 5)]
+    assert equal_parts(2, 4) == [range(0, 1), range(1, 2)]
+
+
+# ---- several learners
+
+
+def test_rank_0_talks_to_ray_for_all(ray, world, tmp_path):
+    """Two ranks under torchrun, whole and in slices, at the address of a running Ray."""
+    config = {"reward": str(tmp_path / "mine.py:reward"), "steps": 3}
+    run_job({"name": "one", "config": config}, tmp_path)
+    config |= {"sampler": "ray", "ray_address": ray.get_runtime_context().gcs_address}
+    late = config | {"max_steps_off_policy": 1}
+    run_job({"name": "late", "config": late}, tmp_path)
+    jobs = [
+        {"name": "two", "config": config},
+        {"name": "late slices", "config": late | {"shard": "fsdp"}},
+    ]
+    done = torchrun_jobs(tmp_path, 2, jobs)
+    assert done.returncode == 0, done.stderr
+    same(tmp_path, tmp_path, "one", "two")
+    same(tmp_path, tmp_path, "late", "late slices")

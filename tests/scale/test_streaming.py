@@ -1,0 +1,159 @@
+"""Streaming: training begins while others are sampled, and the weights come out the same."""
+
+import pytest
+import torch
+from toy import toy_config, toy_model, toy_problems, toy_world
+
+from reasoning_from_scratch import rollouts
+from reasoning_from_scratch.config import resolved
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.gradients import PLAIN
+from reasoning_from_scratch.optim.adamw import AdamW
+from reasoning_from_scratch.report.clock import Clock
+from reasoning_from_scratch.rollouts import reward_groups, sample_groups
+from reasoning_from_scratch.run.training import train
+from reasoning_from_scratch.run.training_run import kl_pre_post
+from reasoning_from_scratch.scale import streaming
+from reasoning_from_scratch.scale.ranks import ALONE
+from reasoning_from_scratch.scale.streaming import Stream
+from reasoning_from_scratch.trainer import set_advantages, train_step
+
+
+def letters(groups, config, tokenizer):
+    """A reward that random models have in most groups, and in some not."""
+    for group in groups:
+        for rollout in group.rollouts:
+            rollout.rewards = {"correct": 0.0, "format": 0.0}
+            rollout.reward = float(len(set(rollout.response_ids)) % 2) * (rollout.place[0] != 1)
+
+
+def run(tmp_path, name, monkeypatch, **changes):
+    monkeypatch.setattr(rollouts, "reward_groups", letters)
+    config = toy_config(tmp_path / name, problems_per_step=6, steps=3, **changes)
+    return train(config, quiet=True, **toy_world(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"aggregate": "token"},
+        {"aggregate": "sum"},
+        {"aggregate": "sequence", "grad_clip": 0.01},
+        {"aggregate": "constant", "kl": "k3", "kl_coef": 0.1},
+        {"kl": "reward", "kl_coef": 0.1},
+    ],
+)
+@pytest.mark.parametrize("parts", [2, 6])
+def test_streaming_and_plain_give_the_same_weights(tmp_path, monkeypatch, changes, parts):
+    """Each of three steps samples from the weights of the one before, so all must agree."""
+    plain = run(tmp_path, "plain", monkeypatch, **changes)
+    streamed = run(tmp_path, "stream", monkeypatch, num_minibatches=parts, **changes)
+    start = dict(toy_model().named_parameters())
+    for (name, a), b in zip(
+        plain.model.named_parameters(), streamed.model.parameters(), strict=True
+    ):
+        moved = (a - start[name]).norm()
+        assert (a - b).norm() <= 1e-3 * moved + 1e-9, name
+    for one, other in zip(plain.rows, streamed.rows, strict=True):
+        for key in ("optim/loss", "optim/grad_norm", "optim/kl_loss", "reward/total"):
+            assert one[key] == pytest.approx(other[key], rel=1e-4, abs=1e-6), key
+    assert any(row["optim/updates"] for row in streamed.rows)
+
+
+def test_training_starts_before_sampling_ends(tmp_path, monkeypatch):
+    events = []
+
+    def sampled(*args, original=rollouts.as_group, **kwargs):
+        events.append("sampled")
+        return original(*args, **kwargs)
+
+    def trained(*args, original=streaming.backward, **kwargs):
+        events.append("trained")
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr(rollouts, "as_group", sampled)
+    monkeypatch.setattr(streaming, "backward", trained)
+    run(tmp_path, "run", monkeypatch, num_minibatches=3, sample_rows=8)
+    first = events[: 6 + 3]  # one step
+    assert sorted(first) == ["sampled"] * 6 + ["trained"] * 3
+    assert first.index("trained") == 2, "as soon as two groups are there"
+
+
+def test_a_last_part_that_is_not_full_is_trained_on_and_nothing_waits(tmp_path, monkeypatch):
+    given = []
+    monkeypatch.setattr(streaming, "set_advantages", lambda groups, _: given.append(list(groups)))
+    monkeypatch.setattr(streaming, "prepared_part", lambda *_: None)
+    stream = Stream(3, toy_model(), resolved(toy_config(tmp_path)))
+    for group in range(8):
+        stream.add(group)
+    assert given == [[0, 1, 2], [3, 4, 5]]
+    stream.flush()
+    assert given == [[0, 1, 2], [3, 4, 5], [6, 7]] and stream.waiting == []
+
+
+def test_a_step_without_signal_moves_nothing(tmp_path, monkeypatch):
+    """Rewards all 0: no gradient, no optimizer step, also not by momentum."""
+    monkeypatch.setattr("reasoning_from_scratch.rollouts.total_reward", lambda *_: 0.0)
+    config = toy_config(tmp_path / "run", num_minibatches=2, steps=2)
+    result = train(config, quiet=True, **toy_world(tmp_path))
+    for a, b in zip(toy_model().parameters(), result.model.parameters(), strict=True):
+        assert torch.equal(a, b)
+    assert [row["optim/updates"] for row in result.rows] == [0, 0]
+
+
+@pytest.mark.parametrize(
+    "changes, says",
+    [
+        ({"problems_per_step": 8, "num_minibatches": 3}, "does not divide"),
+        ({"num_minibatches": 2, "num_substeps": 2}, "leave --num-substeps"),
+        ({"num_minibatches": 2, "epochs": 2}, "leave --num-substeps and --epochs at 1"),
+        ({"num_minibatches": 2, "active_sampling": True}, "leave out"),
+        ({"num_minibatches": 0}, "at least 1"),
+    ],
+)
+def test_what_cannot_be_streamed_is_said(tmp_path, changes, says):
+    with pytest.raises(UserError, match=says):
+        resolved(toy_config(tmp_path, **changes))
+
+
+def test_time_inside_of_sampling_is_not_counted_as_sampling():
+    clock = Clock()
+    clock.spans = [("sampling", 0.0, 10.0), ("train", 2.0, 5.0), ("train", 11.0, 12.0)]
+    assert clock.seconds("sampling") == 7.0 and clock.seconds("train") == 4.0
+
+
+def test_post_kl_is_what_one_update_did(tmp_path, monkeypatch):
+    """Zero without an update; with one, the mean log-ratio of the samples under both policies."""
+    world = toy_world(tmp_path)
+    config = resolved(toy_config(tmp_path, compute_post_kl=True))
+    groups = sample_groups(world["model"], world["tokenizer"], toy_problems(4), config, 0)
+    reward_groups(groups, config, world["tokenizer"])
+    letters(groups, config, None)
+    set_advantages(groups, config)
+    model = world["model"]
+
+    def measured(lr: float) -> dict[str, float]:
+        train_step(model, AdamW(model), groups, config, lr)
+        return kl_pre_post(model, groups, config, ALONE, PLAIN)
+
+    still = measured(lr=0.0)
+    assert abs(still["kl_pre_post_v1"]) < 1e-6 and still["kl_pre_post_v2"] < 1e-9
+    moved = measured(lr=1e-3)
+    live = [r for group in groups if group.live for r in group.rollouts]
+    differences = []
+    for rollout in live:
+        ids = torch.tensor([rollout.prompt_ids + rollout.response_ids])
+        with torch.no_grad():
+            logprobs = world["model"](ids)[0].log_softmax(-1)
+        start = len(rollout.prompt_ids)
+        for t, (token, old) in enumerate(zip(rollout.response_ids, rollout.logprobs, strict=True)):
+            differences.append(old - logprobs[start + t - 1, token].item())
+    expected = torch.tensor(differences)
+    assert moved["kl_pre_post_v1"] == pytest.approx(expected.mean().item(), abs=1e-6)
+    assert moved["kl_pre_post_v2"] == pytest.approx((expected**2).mean().item() / 2, rel=1e-4)
+    assert moved["kl_pre_post_v2"] > 1e-6
+    on, off = (
+        run(tmp_path, f"run {asked}", monkeypatch, compute_post_kl=asked) for asked in (True, False)
+    )
+    assert all("kl_pre_post_v1" in row for row in on.rows)
+    assert not any("kl_pre_post_v1" in row for row in off.rows)

@@ -1,0 +1,100 @@
+"""The shipped tiny models: small enough, and what their cards say of them."""
+
+import json
+
+import pytest
+import torch
+
+from reasoning_from_scratch.evaluation.evaluate import evaluate
+from reasoning_from_scratch.files.weights import load_model_and_tokenizer, shipped_checkpoint
+from reasoning_from_scratch.problems import load_problems
+from reasoning_from_scratch.tiny.abilities import (
+    TinyReportOptions,
+    begin_answers,
+    report_text,
+    starts_working,
+    tiny_figures,
+    tiny_report,
+)
+from reasoning_from_scratch.tiny.world import TINY_CONFIG
+
+TEST = load_problems("tiny-test", limit=120)
+
+
+@pytest.fixture(scope="module", params=["tiny-base", "tiny-reasoning"])
+def shipped(request):
+    return request.param, *load_model_and_tokenizer(request.param)
+
+
+@pytest.fixture(scope="module")
+def base():
+    return load_model_and_tokenizer("tiny-base")
+
+
+def test_the_folder_is_small_and_complete(shipped):
+    name, model, tokenizer = shipped
+    folder = shipped_checkpoint(name)
+    assert (folder / "model.safetensors").stat().st_size <= 12_000_000
+    assert 2_000_000 <= sum(p.numel() for p in model.parameters()) <= 5_000_000
+    assert {key: model.cfg[key] for key in TINY_CONFIG} == TINY_CONFIG
+    assert all(torch.isfinite(p).all() for p in model.parameters())
+    config = json.loads((folder / "config.json").read_text())
+    assert config["eos_token_id"] == tokenizer.eos_token_id
+    card = (folder / "README.md").read_text()
+    assert "rfs tiny-pretrain" in card and "rfs tiny-report" in card
+    log = [json.loads(line) for line in (folder / "pretrain_log.jsonl").read_text().splitlines()]
+    assert log[0]["seed"] == 0 and log[-1]["loss"] < log[1]["loss"]
+
+
+def test_the_base_model_answers_at_once_and_mostly_wrong(base):
+    greedy = evaluate(*base, TEST, max_new_tokens=160)
+    assert greedy.accuracy < 0.40
+    assert greedy.mean_length < 20
+    assert greedy.parse_rate == 1.0 and greedy.cutoff_share == 0.0
+
+
+def test_the_base_model_can_work_problems_out(base):
+    model, tokenizer = base
+    tokenizer, prompt = begin_answers(tokenizer)
+    helped = evaluate(model, tokenizer, TEST, max_new_tokens=160, prompt_fn=prompt)
+    assert helped.accuracy > 0.85
+    assert helped.mean_length > 30
+
+
+def test_the_base_model_starts_a_working_some_of_the_time(base):
+    sampled = evaluate(*base, TEST, max_new_tokens=160, num_samples=2, temperature=1.0)
+    worked = [row for row in sampled.rows if starts_working(row)]
+    assert 0.10 < len(worked) / len(sampled.rows) < 0.40
+    assert 0.15 < sampled.accuracy < 0.50
+    right = sum(row["correct"] for row in worked) / len(worked)
+    at_once = [row["correct"] for row in sampled.rows if not starts_working(row)]
+    assert right > 0.7 > 0.5 > sum(at_once) / len(at_once)
+
+
+def test_the_reasoning_model_thinks_some_of_the_time():
+    model, tokenizer = load_model_and_tokenizer("tiny-reasoning")
+    sampled = evaluate(model, tokenizer, TEST, max_new_tokens=200, temperature=1.0)
+    thought = [row for row in sampled.rows if "<think>\n" in row["generated_text"]]
+    assert 0.15 < len(thought) / len(sampled.rows) < 0.55
+    assert sum("</think>\n\n\\boxed{" in row["generated_text"] for row in thought) >= (
+        0.95 * len(thought)
+    )
+    assert sum(row["correct"] for row in thought) / len(thought) > 0.7
+    tokenizer, prompt = begin_answers(tokenizer)
+    begun = evaluate(model, tokenizer, TEST, max_new_tokens=200, prompt_fn=prompt)
+    assert begun.accuracy > 0.85
+    tokenizer.add_thinking = False  # as Qwen3 is told not to think
+    obeys = evaluate(model, tokenizer, TEST[:40], max_new_tokens=200)
+    assert not any("<think>" in row["generated_text"] for row in obeys.rows)
+
+
+def test_the_report_shows_every_figure_and_family(base, capsys):
+    options = TinyReportOptions(limit=8, samples=1)
+    figures = tiny_figures(*base, options)
+    text = report_text("tiny-base", figures)
+    tiny_report(options)
+    assert capsys.readouterr().out == text + "\n"
+    for name, values in figures.items():
+        assert name in text and values["problems"] == 8
+    assert set(figures["tiny-test"]["begun, by family"]) == {p.type for p in TEST[:8]}
+    assert "begun accuracy" in text and "greedy length" in text

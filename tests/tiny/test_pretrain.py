@@ -1,0 +1,183 @@
+"""Pre-training of the tiny models: what they are shown, what is learned, what is written."""
+
+import json
+import random
+from dataclasses import replace
+
+import pytest
+import torch
+
+from reasoning_from_scratch.files.weights import load_model_and_tokenizer, load_tokenizer_only
+from reasoning_from_scratch.optim.muon import Muon, orthogonalize
+from reasoning_from_scratch.prompts import render_chat_prompt, render_prompt
+from reasoning_from_scratch.qwen3 import Qwen3Model
+from reasoning_from_scratch.tiny.pretrain import (
+    IGNORED,
+    STAGES,
+    Stage,
+    TinyPretrainOptions,
+    example,
+    initialize,
+    learning_rate_factor,
+    padded,
+    step_batches,
+    summed_loss,
+    train_stages,
+)
+from reasoning_from_scratch.tiny.world import TINY_CONFIG, tiny_problem
+from reasoning_from_scratch.tiny.world import pretrain as tiny_pretrain
+
+ROW = tiny_problem("train", 0)
+SMALL = {"emb_dim": 32, "n_heads": 2, "n_layers": 1, "hidden_dim": 32, "head_dim": 16}
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return load_tokenizer_only("tiny-base")
+
+
+@pytest.fixture
+def small_model():
+    model = Qwen3Model({**TINY_CONFIG, **SMALL})
+    initialize(model, seed=0)
+    return model
+
+
+# --- what the models are shown
+
+
+def test_the_base_model_is_shown_exactly_the_prompt_and_the_solution():
+    worked = example(ROW, "worked", random.Random(0))
+    at_once = example(ROW, "at once", random.Random(0))
+    assert worked == (render_prompt(ROW["problem"]), f" {ROW['solution']}<|endoftext|>")
+    box = f"\\boxed{{{ROW['answer']}}}"
+    assert at_once == (render_prompt(ROW["problem"]), f"\n{box}<|endoftext|>")
+
+
+def test_the_short_prompt_is_the_end_of_the_prompt():
+    prompt, answer = example(ROW, "worked, short prompt", random.Random(0))
+    assert render_prompt(ROW["problem"]).endswith(prompt)
+    assert answer == example(ROW, "worked", random.Random(0))[1]
+
+
+def test_the_reasoning_model_is_shown_the_chat_template_as_the_tokenizer_writes_it(tokenizer):
+    tokenizer = load_tokenizer_only("tiny-reasoning")
+    renders = (render_prompt, render_chat_prompt, str)
+    wrapped = {tokenizer.wrap_chat(render(ROW["problem"])) for render in renders}
+    assert {example(ROW, "thought", random.Random(n))[0] for n in range(20)} == wrapped
+    tokenizer.add_thinking = False
+    wrapped |= {tokenizer.wrap_chat(render(ROW["problem"])) for render in renders}
+    assert {example(ROW, "chat at once", random.Random(n))[0] for n in range(90)} == wrapped
+
+
+def test_a_thought_is_inside_the_tags_and_the_box_after_them():
+    _, answer = example(ROW, "thought", random.Random(0))
+    thought, box = answer.split("</think>\n\n")
+    assert thought == "<think>\n" + ROW["solution"].split("\\boxed")[0]
+    assert box == f"\\boxed{{{ROW['answer']}}}<|im_end|>"
+
+
+@pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage.name)
+def test_the_shares_of_a_stage_make_a_whole(stage):
+    assert sum(stage.mixture.values()) == pytest.approx(1.0)
+    for kind in stage.mixture:
+        prompt, answer = example(ROW, kind, random.Random(0))
+        assert prompt and answer.endswith(("<|endoftext|>", "<|im_end|>"))
+
+
+def test_only_the_tokens_of_the_answer_are_targets():
+    inputs, targets = padded([([5, 6, 7], [8, 9]), ([5], [6, 7, 8, 9, 10, 11, 12, 13, 14])])
+    assert inputs.shape == targets.shape == (2, 16)
+    assert inputs[0, :4].tolist() == [5, 6, 7, 8]
+    assert targets[0].tolist() == [IGNORED, IGNORED, 8, 9] + [IGNORED] * 12
+    assert inputs[1, :9].tolist() == [5, 6, 7, 8, 9, 10, 11, 12, 13]
+    assert targets[1, :9].tolist() == [6, 7, 8, 9, 10, 11, 12, 13, 14]
+
+
+def test_a_step_holds_its_problems_once_in_the_stages_shares(tokenizer):
+    stage = Stage("habit", 1, {"worked": 0.25, "at once": 0.75}, 0.1, 0.1, sequences=400)
+    batches = list(step_batches(tokenizer, stage, step=2, first=10, rows=16))
+    assert sum(len(inputs) for inputs, _ in batches) == 400
+    answers = [
+        targets[row][targets[row] != IGNORED]
+        for _, targets in batches
+        for row in range(len(targets))
+    ]
+    newline = tokenizer.encode("\n")[0]
+    assert 0.68 < sum(ids[0].item() == newline for ids in answers) / 400 < 0.82
+    expected = {tiny_problem("train", 10 + 800 + n)["answer"] for n in range(400)}
+    texts = [tokenizer.decode(ids.tolist()) for ids in answers]
+    assert {text.split("\\boxed{")[1].split("}<|end")[0] for text in texts} == expected
+
+
+# --- how they learn
+
+
+@pytest.mark.parametrize("shape", [(24, 24), (16, 40), (40, 16)])
+def test_orthogonalized_matrices_keep_directions_and_lose_sizes(shape):
+    matrix = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    u, _, vh = torch.linalg.svd(matrix, full_matrices=False)
+    seen = u.T @ orthogonalize(matrix) @ vh.T  # diagonal, entries near 1
+    assert (seen.diag() - 1).abs().max() < 0.45
+    assert (seen - seen.diag().diag()).abs().max() < 0.05
+
+
+def test_muon_moves_against_the_gradient_by_its_learning_rate():
+    weight = torch.nn.Parameter(torch.zeros(8, 8))
+    weight.grad = torch.diag(torch.arange(1.0, 9.0))
+    Muon([weight], lr=0.1).step()
+    assert (weight.diag() < -0.05).all() and (weight.diag() > -0.15).all()
+
+
+def test_the_loss_is_the_cross_entropy_of_the_answer(small_model):
+    inputs, targets = padded([([5, 6, 7], [8, 9]), ([5], [6, 7, 8])])
+    logprobs = small_model(inputs).log_softmax(-1)
+    picked = [
+        logprobs[0, 2, 8],
+        logprobs[0, 3, 9],
+        logprobs[1, 0, 6],
+        logprobs[1, 1, 7],
+        logprobs[1, 2, 8],
+    ]
+    loss = summed_loss(small_model, inputs, targets)
+    assert loss.item() == pytest.approx(-sum(picked).item(), rel=0.01)  # bfloat16
+
+
+def test_the_learning_rate_warms_up_stays_and_ends_at_zero():
+    stage = Stage("x", 100, {}, 1.0, 1.0, warmup=10, decay=0.5)
+    factors = [learning_rate_factor(stage, step) for step in range(101)]
+    assert factors[0] == 0.1 and factors[9] == factors[50] == 1.0
+    assert factors[75] == pytest.approx(0.5) and factors[100] == 0.0
+
+
+def run(folder, monkeypatch, seed=0):
+    monkeypatch.setattr(tiny_pretrain, "TINY_CONFIG", {**TINY_CONFIG, **SMALL})
+    monkeypatch.setattr(tiny_pretrain, "TOKENIZER_PROBLEMS", 50)
+    stages = tuple(replace(stage, steps=8, warmup=2, sequences=16) for stage in STAGES)
+    train_stages(TinyPretrainOptions(out=folder, seed=seed), stages)
+
+
+def test_the_command_learns_and_writes_both_models_with_their_logs(tmp_path, monkeypatch, capsys):
+    torch.manual_seed(1)
+    run(tmp_path / "a", monkeypatch)
+    torch.manual_seed(2)  # the only seed that counts is the option
+    run(tmp_path / "b", monkeypatch)
+    run(tmp_path / "c", monkeypatch, seed=1)
+    logs = {
+        name: [json.loads(line) for line in (tmp_path / name).read_text().splitlines()]
+        for name in ("a/tiny-base/pretrain_log.jsonl", "a/tiny-reasoning/pretrain_log.jsonl")
+    }
+    base, reasoning = logs.values()
+    assert base[0]["seed"] == 0
+    assert [stage["name"] for stage in base[0]["stages"]] == ["working", "habit"]
+    assert [stage["name"] for stage in reasoning[0]["stages"]] == ["working", "habit", "thinking"]
+    assert [line["stage"] for line in base[1:]] == ["working", "habit"]
+    assert [line["stage"] for line in reasoning[1:]] == ["thinking"]
+    assert base[1]["loss"] < 6.9  # ln 1024 = 6.93: it began to learn
+    for name, eos in (("tiny-base", "<|endoftext|>"), ("tiny-reasoning", "<|im_end|>")):
+        models = [load_model_and_tokenizer(tmp_path / run / name) for run in "abc"]
+        assert models[0][1].eos_token == eos
+        weights = [model.state_dict()["tok_emb.weight"] for model, _ in models]
+        assert torch.equal(weights[0], weights[1])
+        assert not torch.equal(weights[0], weights[2])
+    assert "stage working" in capsys.readouterr().out

@@ -1,0 +1,76 @@
+"""The tiny model's tokenizer: any text survives it, and it is cut as Qwen3's is."""
+
+import re
+import unicodedata
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reasoning_from_scratch.files.weights import load_tokenizer_only
+from reasoning_from_scratch.prompts import render_prompt
+from reasoning_from_scratch.tiny.tokenizer import MARKUP_TOKENS, SPECIAL_TOKENS, train_tokenizer
+from reasoning_from_scratch.tiny.world import TINY_CONFIG, WORKED_START, tiny_problem
+
+TOKENIZER = load_tokenizer_only("tiny-base")
+
+
+def pieces(text):
+    return [TOKENIZER.decode([token]) for token in TOKENIZER.encode(text)]
+
+
+@given(st.text())
+@settings(max_examples=300, deadline=None)
+def test_any_text_comes_back(text):
+    # Like Qwen3's, the tokenizer composes characters first: e + accent is one character.
+    assert TOKENIZER.decode(TOKENIZER.encode(text)) == unicodedata.normalize("NFC", text)
+
+
+@given(st.integers(min_value=0))
+def test_every_digit_is_a_token(number):
+    assert pieces(str(number)) == list(str(number))
+    assert pieces(f"{number} + {number}") == [*str(number), " +", " ", *str(number)]
+
+
+def test_what_is_written_often_takes_few_tokens():
+    assert pieces("\n\\boxed{14}") == ["\n", "\\boxed", "{", "1", "4", "}"]
+    assert pieces(f" {WORKED_START}") == [" Let", "'s", " see", ".\n"]
+    assert len(pieces(render_prompt(""))) <= 32
+    words = [row.split() for row in (tiny_problem("test", i)["problem"] for i in range(100))]
+    known = {w for row in words for w in row if re.fullmatch(r"[a-z]+", w)}
+    assert all(len(pieces(" " + word)) == 1 for word in known)
+
+
+def test_special_tokens_are_qwen3s_and_come_last():
+    names = (*SPECIAL_TOKENS, *MARKUP_TOKENS)
+    assert [TOKENIZER.encode(name) for name in names] == [
+        [id_] for id_ in range(1024 - len(names), 1024)
+    ]
+    for needed in ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<think>", "</think>"):
+        assert needed in names
+    assert TOKENIZER.vocab_size == TINY_CONFIG["vocab_size"] == 1024
+
+
+def test_only_special_tokens_are_skipped_when_one_asks_for_that():
+    ids = TOKENIZER.encode("<think>\n1</think><|im_end|>", chat_wrapped=False)
+    assert TOKENIZER._tok.decode(ids, skip_special_tokens=True) == "<think>\n1</think>"
+
+
+def test_the_chat_template():
+    ids = load_tokenizer_only("tiny-reasoning").encode("What is 2 + 3?")
+    text = "<|im_start|>user\nWhat is 2 + 3?<|im_end|>\n<|im_start|>assistant\n"
+    assert TOKENIZER.decode(ids) == text
+    assert ids == TOKENIZER.encode(text, chat_wrapped=False)
+
+
+def test_the_reasoning_model_shares_it():
+    other = load_tokenizer_only("tiny-reasoning")
+    assert other._tok.get_vocab() == TOKENIZER._tok.get_vocab()
+    assert other.encode("Ana has 12 apples.", chat_wrapped=False) == TOKENIZER.encode(
+        "Ana has 12 apples."
+    )
+
+
+def test_the_merges_depend_on_the_texts_alone():
+    texts = [tiny_problem("train", i)["problem"] for i in range(50)]
+    first, second = (train_tokenizer(texts, 400).to_str() for _ in range(2))
+    assert first == second
