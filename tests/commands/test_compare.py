@@ -6,7 +6,7 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
-from test_resume import press_at
+from run.test_resume import press_at
 from toy import toy_model, toy_problems, toy_tokenizer
 
 from reasoning_from_scratch.commands.compare import (

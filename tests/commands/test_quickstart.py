@@ -1,9 +1,9 @@
 """The quickstart's story, told on the toy world; with the shipped model, a few real steps."""
 
 import pytest
-from test_compare import toy_everywhere  # noqa: F401
 from toy import toy_model, toy_problems, toy_tokenizer
 
+from commands.test_compare import toy_everywhere  # noqa: F401
 from reasoning_from_scratch.commands import quickstart as module
 from reasoning_from_scratch.commands.quickstart import QuickstartOptions, quickstart
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer, shipped_checkpoint

@@ -5,9 +5,9 @@ import sys
 import types
 
 import pytest
-from test_compare import toy_everywhere  # noqa: F401
 from toy import toy_config, toy_world
 
+from commands.test_compare import toy_everywhere  # noqa: F401
 from reasoning_from_scratch.commands import cli
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.report.progress import Progress, clock_time, summary

@@ -8,9 +8,9 @@ import time
 from statistics import fmean
 
 import pytest
+from report.test_hostile import ACTING, HOSTILE, Shape
 from report_groups import ByteTokenizer
 from test_grading_hostile import BIG, CASES, CODE, LONG
-from test_report_hostile import ACTING, HOSTILE, Shape
 from toy import toy_config, toy_problems, toy_world
 
 from reasoning_from_scratch import rollouts

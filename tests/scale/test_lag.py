@@ -14,7 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from test_resume import timeless
+from run.test_resume import timeless
 from torch import nn
 from toy import toy_config, toy_model, toy_problems, toy_world
 
