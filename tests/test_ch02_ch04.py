@@ -4,10 +4,10 @@ import matplotlib
 import pytest
 import torch
 from small_model import small_model
-from test_sampling_generate import chi_squared_deviations, exact_pairs
 
 from reasoning_from_scratch import ch02, ch04
 from reasoning_from_scratch.sampling import generate
+from tests.test_sampling_generate import chi_squared_deviations, exact_pairs
 
 matplotlib.use("Agg")
 

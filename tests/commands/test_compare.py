@@ -6,7 +6,6 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
-from run.test_resume import press_at
 from toy import toy_model, toy_problems, toy_tokenizer
 
 from reasoning_from_scratch.commands.compare import (
@@ -21,6 +20,7 @@ from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.run.folder import RunFolder
 from reasoning_from_scratch.run.start import resumed_config
 from reasoning_from_scratch.run.training import train
+from tests.run.test_resume import press_at
 
 
 @pytest.fixture

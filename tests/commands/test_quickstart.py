@@ -3,12 +3,12 @@
 import pytest
 from toy import toy_model, toy_problems, toy_tokenizer
 
-from commands.test_compare import toy_everywhere  # noqa: F401
 from reasoning_from_scratch.commands import quickstart as module
 from reasoning_from_scratch.commands.quickstart import QuickstartOptions, quickstart
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer, shipped_checkpoint
 from reasoning_from_scratch.run.training import train
 from reasoning_from_scratch.text import read_lines
+from tests.commands.test_compare import toy_everywhere  # noqa: F401
 
 
 @pytest.fixture

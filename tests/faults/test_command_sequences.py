@@ -35,9 +35,9 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from faults.whole import check_whole, lines
 from reasoning_from_scratch.commands.chat_rl import chat_rl_command
 from reasoning_from_scratch.text import read_lines, read_values
+from tests.faults.whole import check_whole, lines
 
 MOST = 6  # steps of the longest run
 HOW = {"full": "", "lora": "--lora-rank 2", "kl": "--kl k3 --kl-coef 0.5"}

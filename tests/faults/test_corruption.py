@@ -7,14 +7,14 @@ import shutil
 from pathlib import Path
 
 import pytest
+from faults import kill_loop
 from toy import toy_world
 
-from faults import kill_loop
-from faults.whole import kind_of, lines, timeless
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.run.folder import RunFolder
 from reasoning_from_scratch.run.start import resumed_config
 from reasoning_from_scratch.run.training import train
+from tests.faults.whole import kind_of, lines, timeless
 
 CRASHED_AT = 7
 # What the log says about a damaged file; other files are written anew, or are pages to look at.

@@ -9,15 +9,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from faults import kill_loop
 from toy import toy_world
 
-from faults import kill_loop
-from faults.whole import check_whole, kind_of, lines, same_runs
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.run.folder import RunFolder
 from reasoning_from_scratch.run.lock import LOCK_FILE, OWNER_FILE, FolderLock
 from reasoning_from_scratch.run.start import resumed_config
 from reasoning_from_scratch.run.training import train
+from tests.faults.whole import check_whole, kind_of, lines, same_runs
 
 HERE = Path(__file__).parent
 

@@ -18,7 +18,6 @@ import zipfile
 import pytest
 import torch
 
-from conftest import build_tokenizer
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.file_checks import FLOATS
 from reasoning_from_scratch.files.tensor_files import load_state
@@ -30,6 +29,7 @@ from reasoning_from_scratch.files.weights import (
 from reasoning_from_scratch.problems import load_problems
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.tokenizer import Qwen3Tokenizer
+from tests.conftest import build_tokenizer
 
 SECONDS, MEGABYTES = 5, 200
 CONFIG = {

@@ -8,14 +8,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from faults import kill_loop
 from toy import toy_world
 
-from faults import kill_loop
-from faults.whole import check_whole, lines, same_runs
 from reasoning_from_scratch.run.checkpoints import Checkpoints
 from reasoning_from_scratch.run.folder import RunFolder
 from reasoning_from_scratch.run.start import resumed_config
 from reasoning_from_scratch.run.training import train
+from tests.faults.whole import check_whole, lines, same_runs
 
 HERE = Path(__file__).parent
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(HERE.parents[1])}

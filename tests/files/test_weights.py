@@ -531,7 +531,7 @@ def test_a_bare_file_of_a_shipped_size_gets_its_config_and_tokenizer(package, tm
 
 
 def make_tokenizer_file(folder):
-    from conftest import build_tokenizer
+    from tests.conftest import build_tokenizer
 
     build_tokenizer().save(str(folder / "some-tokenizer.json"))
     return folder / "some-tokenizer.json"

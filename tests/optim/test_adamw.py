@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from reasoning_from_scratch.config import TrainConfig
+from reasoning_from_scratch.optim import adamw as optim
 from reasoning_from_scratch.optim.adamw import AdamW, learning_rate, stochastic_round
-from reasoning_from_scratch.optim.adamw import adamw as optim
 
 
 def net(dtype=torch.float32) -> nn.Module:

@@ -4,8 +4,8 @@ import pytest
 import torch
 from small_model import small_model
 
+from reasoning_from_scratch.optim import muon as muon_module
 from reasoning_from_scratch.optim.adamw import AdamW
-from reasoning_from_scratch.optim.adamw import muon as muon_module
 from reasoning_from_scratch.optim.muon import MuonAdamW, kind_of
 
 RATES = {"matrix_lr": 0.02, "embedding_lr": 0.3, "unembedding_lr": 0.05}

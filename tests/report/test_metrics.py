@@ -4,7 +4,6 @@ import fnmatch
 import re
 
 import pytest
-from test_rollouts import PROBLEM, rollout
 from toy import toy_config, toy_world
 
 from reasoning_from_scratch.report.glossary import METRICS, metrics_glossary
@@ -16,6 +15,7 @@ from reasoning_from_scratch.report.metrics import (
 )
 from reasoning_from_scratch.rollouts import Group
 from reasoning_from_scratch.run.training import train
+from tests.test_rollouts import PROBLEM, rollout
 
 
 def group(*rewards):

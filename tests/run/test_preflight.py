@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.evaluation.evaluate import evaluate as evaluation
+from reasoning_from_scratch.evaluation import evaluate as evaluation
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.run import preflight

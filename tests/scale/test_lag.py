@@ -14,7 +14,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from run.test_resume import timeless
 from torch import nn
 from toy import toy_config, toy_model, toy_problems, toy_world
 
@@ -42,6 +41,7 @@ from reasoning_from_scratch.scale.lag import (
     sampling_copy,
 )
 from reasoning_from_scratch.trainer import backward
+from tests.run.test_resume import timeless
 
 ROOT = Path(__file__).parents[2]
 

@@ -24,7 +24,7 @@ from reasoning_from_scratch.rollouts import on_policy_rollouts
 from reasoning_from_scratch.run.training import train
 from reasoning_from_scratch.scale import ray_rollouts, ray_start
 from reasoning_from_scratch.scale.ray_rollouts import Samplers, equal_parts
-from scale.test_ranks import same, torchrun_jobs
+from tests.scale.test_ranks import same, torchrun_jobs
 
 # A reward that random models have in some rollouts of most groups.
 REWARD = """

@@ -11,6 +11,7 @@ from reasoning_from_scratch.files.weights import load_model_and_tokenizer, load_
 from reasoning_from_scratch.optim.muon import Muon, orthogonalize
 from reasoning_from_scratch.prompts import render_chat_prompt, render_prompt
 from reasoning_from_scratch.qwen3 import Qwen3Model
+from reasoning_from_scratch.tiny import pretrain as tiny_pretrain
 from reasoning_from_scratch.tiny.pretrain import (
     IGNORED,
     STAGES,
@@ -25,7 +26,6 @@ from reasoning_from_scratch.tiny.pretrain import (
     train_stages,
 )
 from reasoning_from_scratch.tiny.world import TINY_CONFIG, tiny_problem
-from reasoning_from_scratch.tiny.world import pretrain as tiny_pretrain
 
 ROW = tiny_problem("train", 0)
 SMALL = {"emb_dim": 32, "n_heads": 2, "n_layers": 1, "hidden_dim": 32, "head_dim": 16}
