@@ -17,10 +17,10 @@ from duel import (
     timed,
 )
 
-from reasoning_from_scratch.fast.packed import PACKED
+from reasoning_from_scratch.fast.packed import packed_logprobs
 from reasoning_from_scratch.optim.adamw import AdamW
 from reasoning_from_scratch.sampling import generate
-from reasoning_from_scratch.trainer import train_step
+from reasoning_from_scratch.trainer import Engine, train_step
 
 BATCHES = (1, 8, 64, 256)
 SKIPPED = "left out: torch.cuda is not available here"
@@ -101,7 +101,9 @@ def gpu_training(work: Work) -> list[Result]:
     model = random_model(work.cfg, work.layers, "cuda")
     group, config = random_group(work, work.longest), train_config(work, work.longest)
     optimizer = AdamW(model, low_precision_updates="stochastic")
-    ours = partial(train_step, model, optimizer, [group], config, 1e-6, engine=PACKED)
+    ours = partial(
+        train_step, model, optimizer, [group], config, 1e-6, engine=Engine(packed_logprobs)
+    )
     times = in_turn({"ours": ours}, work.rounds)
     parameters = sum(w.numel() for w in matrices(model))
     tokens = work.rollouts * (work.prompt + work.longest)

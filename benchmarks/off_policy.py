@@ -18,7 +18,7 @@ from statistics import fmean
 import torch
 
 from reasoning_from_scratch.config import TrainConfig, resolved
-from reasoning_from_scratch.fast.packed import PACKED
+from reasoning_from_scratch.fast.packed import packed_logprobs
 from reasoning_from_scratch.files.disk import write_whole
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.optim.adamw import learning_rate
@@ -26,7 +26,7 @@ from reasoning_from_scratch.problems import load_problems
 from reasoning_from_scratch.report.clock import Clock
 from reasoning_from_scratch.rollouts import sample_step
 from reasoning_from_scratch.run.start import configure, make_optimizer
-from reasoning_from_scratch.trainer import chosen_groups, set_advantages, train_step
+from reasoning_from_scratch.trainer import Engine, chosen_groups, set_advantages, train_step
 
 # What is compared: recipes as they are, and some with a single change. With a lag, recipes that
 # clip weigh tokens by p_start / p_sampler by themselves; "unweighted" takes that away.
@@ -56,7 +56,14 @@ def lagged_run(config: TrainConfig, lag: int) -> Iterator[tuple[float, float]]:
         yield fmean(rollout.rewards["correct"] for rollout in rollouts), fmean(entropies)
         chosen = chosen_groups(groups, config)
         set_advantages(chosen, config)
-        train_step(model, optimizer, chosen, config, learning_rate(config, step), engine=PACKED)
+        train_step(
+            model,
+            optimizer,
+            chosen,
+            config,
+            learning_rate(config, step),
+            engine=Engine(packed_logprobs),
+        )
 
 
 def run_one(name: str, lr: float, lag: int, seed: int, steps: int) -> list[dict]:

@@ -31,14 +31,14 @@ from reasoning_from_scratch import ch06
 from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.fast.decoding import decoder_for
 from reasoning_from_scratch.fast.device import decoding_threads, threads
-from reasoning_from_scratch.fast.packed import PACKED
+from reasoning_from_scratch.fast.packed import packed_logprobs
 from reasoning_from_scratch.fast.twin import twin_for_decoding
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.optim.adamw import AdamW
 from reasoning_from_scratch.qwen3 import KVCache, Qwen3Model
 from reasoning_from_scratch.run.memory import checkpoint_blocks, fit_memory
 from reasoning_from_scratch.sampling import generate, sample_next_token
-from reasoning_from_scratch.trainer import train_step
+from reasoning_from_scratch.trainer import Engine, train_step
 
 FIGURE = Path(__file__).parent / "cost_per_token.png"
 BUDGET = 8e9
@@ -162,7 +162,7 @@ def training(work: Work) -> list[Result]:
     optimizer = AdamW(model, low_precision_updates=config.low_precision_updates)
 
     def ours(_step: int = 0) -> None:
-        train_step(model, optimizer, [group], config, 1e-6, engine=PACKED)
+        train_step(model, optimizer, [group], config, 1e-6, engine=Engine(packed_logprobs))
 
     title = f"(b) training part, {layers} layers, {work.rollouts} x ({work.prompt} + "
     title += f"{work.new_tokens}) tokens"
@@ -235,7 +235,7 @@ def one_step(work: Work) -> dict[str, float]:
         max_rows=config.sample_rows,
     )[0]
     group = as_group(work, [s.ids for s in samples], [s.logprobs for s in samples])
-    metrics = train_step(model, optimizer, [group], config, 1e-6, engine=PACKED)
+    metrics = train_step(model, optimizer, [group], config, 1e-6, engine=Engine(packed_logprobs))
     assert metrics["optim/updates"] == 1
     return {"peak": peak_memory(), "seconds": perf_counter() - start}
 

@@ -12,7 +12,7 @@ from reasoning_from_scratch.config import TrainConfig, resolved
 from reasoning_from_scratch.distribution import sample_next_token, uniform
 from reasoning_from_scratch.evaluation.evaluate import evaluate
 from reasoning_from_scratch.fast.decoding import decoder_for
-from reasoning_from_scratch.fast.packed import PACKED
+from reasoning_from_scratch.fast.packed import packed_logprobs
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer, shipped_checkpoint
 from reasoning_from_scratch.optim.adamw import AdamW
 from reasoning_from_scratch.problems import load_problems
@@ -21,7 +21,7 @@ from reasoning_from_scratch.qwen3 import KVCache
 from reasoning_from_scratch.rollouts import reward_groups, sample_groups
 from reasoning_from_scratch.sampling import Sample, generate
 from reasoning_from_scratch.tokenizer import stop_ids_of
-from reasoning_from_scratch.trainer import set_advantages, train_step
+from reasoning_from_scratch.trainer import Engine, set_advantages, train_step
 
 ROWS = 8  # answers side by side against fixed batches: fewer than problems, so refilling matters
 
@@ -37,7 +37,7 @@ def grpo_step(work: Work) -> list[Result]:
         groups = sample_groups(model, tokenizer, problems[8 * step : 8 * step + 8], config, step)
         reward_groups(groups, config, tokenizer)
         set_advantages(groups, config)
-        train_step(model, optimizer, groups, config, 1e-6, engine=PACKED)
+        train_step(model, optimizer, groups, config, 1e-6, engine=Engine(packed_logprobs))
 
     title = "(a) a whole GRPO step of the tiny model"
     if not peers.have("transformers", "trl"):

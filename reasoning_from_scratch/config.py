@@ -12,7 +12,6 @@ from tyro.constructors import PrimitiveConstructorSpec
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.saved_models import run_and_save
 from reasoning_from_scratch.losses import CLIPPING
-from reasoning_from_scratch.optim.adamw import lora_learning_rate
 from reasoning_from_scratch.recipes import get_recipe, loss_fn_changes
 from reasoning_from_scratch.run.config_checks import check_choices, check_kinds, check_sizes, fits
 from reasoning_from_scratch.run.own_task import is_own
@@ -289,6 +288,8 @@ def resolved(config: TrainConfig) -> TrainConfig:
     if is_own(config.problems):  # held-out problems of another task would measure nothing
         values = values | {"eval_problems": config.problems.rpartition(":")[0] + ":test_problems"}
     if config.lora_rank:
+        from reasoning_from_scratch.optim.lora import lora_learning_rate
+
         values = values | {"lr": lora_learning_rate(values["lr"])}
     values = values | {"eval_every": config.steps if asks_for_evaluation(config) else 0}
     config = filled(config, values)

@@ -3,29 +3,35 @@
 `training_loop` goes from step to step. Stages 1 to 3 are in the iterator of finished groups that
 it is given; stages 4 to 7 are `train_step`. What a run does beside (evaluating, saving, pages,
 alarms) are calls on one object, `run`. ch07/rl_loop.py is the same with less around it.
+
+Further down: how a step's rollouts become tensors, what a faster engine may replace, and the
+numbers that a step reports.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from itertools import chain
+from statistics import fmean
 
 import torch
 from torch import Tensor, nn
 
 from reasoning_from_scratch.advantages import advantages, normalize_batch, per_part_advantages
 from reasoning_from_scratch.config import TrainConfig
-from reasoning_from_scratch.gradients import (
-    PLAIN,
-    Engine,
-    Part,
-    Sums,
-    prepared_part,
-    train_temperature,
+from reasoning_from_scratch.logprobs import padded_logprobs
+from reasoning_from_scratch.losses import (
+    kl_advantages,
+    needs_start,
+    policy_loss,
+    step_denominator,
+    summarize,
 )
-from reasoning_from_scratch.losses import policy_loss
-from reasoning_from_scratch.optim.adamw import AdamW, NarrowGradients
-from reasoning_from_scratch.report.metrics import StepRecord, advantage_metrics
 from reasoning_from_scratch.rewards import conditional_parts
-from reasoning_from_scratch.rollouts import Group
+from reasoning_from_scratch.rollouts import Batch, Group, Rollout, make_batch, micro_batches
+
+Sums = dict[str, Tensor]  # what policy_loss reports of a micro-batch
 
 
 def training_loop(run) -> str:
@@ -33,19 +39,17 @@ def training_loop(run) -> str:
     # 1. Problems.  2. Rollouts, without gradient.  3. Rewards.  (All in the iterator.)
     for step, groups in enumerate(run.rollouts, run.first_step):
         run.before_update(step, groups)  # evaluates, where that is due
-        with run.updating():  # from the first change of the weights on, the step is finished
-            with run.clock("train"):
-                # 4. Advantages.  5. Log-probabilities.  6. Loss.  7. Update.
-                numbers = run.train_step(
-                    run.model,
-                    run.optimizer,
-                    chosen_groups(groups, run.config),
-                    run.config,
-                    run.lr(step),
-                    run.reference,
-                    run.engine,
-                )
-            stopped = run.after_update(step, groups, numbers)  # metrics, pages, saves, alarms
+        # 4. Advantages.  5. Log-probabilities.  6. Loss.  7. Update.
+        numbers = run.train_step(
+            run.model,
+            run.optimizer,
+            chosen_groups(groups, run.config),
+            run.config,
+            run.lr(step),
+            run.reference,
+            run.engine,
+        )
+        stopped = run.after_update(step, groups, numbers)  # metrics, pages, saves, alarms
         if stopped:
             return stopped
     return ""
@@ -53,15 +57,15 @@ def training_loop(run) -> str:
 
 def train_step(
     model: nn.Module,
-    optimizer: AdamW,
+    optimizer,
     groups: Sequence[Group],
     config: TrainConfig,
     lr: float,
     reference: nn.Module | None = None,
-    engine: Engine = PLAIN,
+    engine: "Engine | None" = None,
 ) -> dict[str, float | None]:
     """Stages 4 to 7 on the groups of one step: what was measured, as optim/*."""
-    record = StepRecord(lr)
+    engine, record = engine or Engine(), StepRecord(lr)
     # 4. Advantages: how much better than the other answers to this problem.
     set_advantages(groups, config)
     parts = [
@@ -77,11 +81,10 @@ def train_step(
 
 
 def backward(
-    model: nn.Module, part: Part | None, config: TrainConfig, engine: Engine = PLAIN
+    model: nn.Module, part: "Part | None", config: TrainConfig, engine: "Engine | None" = None
 ) -> list[Sums]:
     """Stages 5 and 6: adds the gradient of a part to `.grad`. The sums of its micro-batches."""
-    all_sums: list[Sums] = []
-    narrow = NarrowGradients(model)
+    engine, all_sums = engine or Engine(), []
     for batch in part.batches if part else []:
         logprobs = engine.training_pass(model, batch, train_temperature(config))  # (B, T)
         loss, sums = policy_loss(
@@ -94,20 +97,13 @@ def backward(
             ref_logprobs=batch.ref_logprobs,
             start_logprobs=batch.start_logprobs,
         )
-        narrow.take()
-        loss.backward()
+        engine.reducer.backward(model, loss)
         all_sums.append(sums)
-    narrow.put_back()
     return all_sums
 
 
 def update(
-    optimizer: AdamW,
-    sums: list[Sums],
-    config: TrainConfig,
-    lr: float,
-    record: StepRecord,
-    engine: Engine = PLAIN,
+    optimizer, sums: list[Sums], config: TrainConfig, lr: float, record: "StepRecord", engine
 ) -> None:
     """Stage 7. Without any gradient no step: momentum would still move the weights."""
     sums = engine.reducer.add_gradients(optimizer, sums)
@@ -118,6 +114,9 @@ def update(
         optimizer.step(lr)
         record.moved = optimizer.update_ratio()
     optimizer.zero_grad()
+
+
+# --- stage 4: advantages ---
 
 
 def chosen_groups(groups: Sequence[Group], config: TrainConfig) -> list[Group]:
@@ -135,7 +134,7 @@ def equal_shares(groups: Sequence[Group], num_substeps: int) -> list[Sequence[Gr
 
 
 def set_advantages(groups: Sequence[Group], config: TrainConfig) -> None:
-    """Stage 4: the advantage of every rollout. All rewards equal: exactly 0."""
+    """The advantage of every rollout. All rewards equal: exactly 0."""
     values = [group_advantages(group, config) for group in groups]
     if config.advantage_per_part and values:
         flat = torch.cat(values)
@@ -158,3 +157,198 @@ def group_advantages(group: Group, config: TrainConfig) -> Tensor:
         earned = [conditional_parts(parts) for parts in earned]
     parts = {name: torch.tensor([parts[name] for parts in earned]) for name in weights}  # (G,)
     return per_part_advantages(parts, weights)
+
+
+# --- between 4 and 5: the rollouts of one optimizer step, as tensors ---
+
+
+@dataclass
+class Part:
+    """The rollouts of one optimizer step."""
+
+    batches: list[Batch]
+    denominator: float  # what the summed loss is divided by, the same for every micro-batch
+
+
+def prepared_part(
+    model: nn.Module,
+    reference: nn.Module | None,
+    groups: Sequence[Group],
+    config: TrainConfig,
+    engine: "Engine | None" = None,
+) -> Part | None:
+    """The micro-batches that are computed here, with all that the loss reads; None if there is
+    nothing with a gradient.
+
+    The denominator counts every sampled rollout, also those of groups that are dropped for
+    having no gradient: dropping them saves time and changes nothing else.
+    """
+    engine = engine or Engine()
+    denominator = whole_denominator(groups, config)
+    groups = groups_with_gradient(groups, config)
+    # A KL that is paid in the reward compares the rollouts of a group.
+    units = engine.reducer.share(groups, whole_groups=config.kl == "reward") if groups else []
+    if not units:
+        return None
+    batch = make_batch(list(chain.from_iterable(units)), next(model.parameters()).device)
+    if reference is not None:
+        batch.ref_logprobs = frozen_logprobs(reference, batch, config, engine)
+    # In a single pass the first log-probabilities are those of the start.
+    later = needs_start(config) and config.epochs * config.num_substeps > 1
+    if later or config.kl == "reward":
+        batch.start_logprobs = frozen_logprobs(model, batch, config, engine)
+    if config.kl == "reward":
+        add_kl_to_advantages(batch, [len(rollouts) for rollouts in units], config.kl_coef)
+    parts = micro_batches(batch.lengths.tolist(), config.micro_batch_tokens)
+    return Part(engine.reducer.even([batch.rows(index) for index in parts]), denominator)
+
+
+def groups_with_gradient(groups: Sequence[Group], config: TrainConfig) -> Sequence[Group]:
+    """Those that are worth a pass. Where all rewards are equal, the policy term has no gradient;
+    a KL term has one, and so has dro's price on leaving the sampler, once there is an update."""
+    if config.kl != "none":
+        return groups
+    live = [group for group in groups if group.live]
+    drop = config.drop_uniform_groups and config.objective != "dro"
+    return groups if live and not drop else live
+
+
+def whole_denominator(groups: Sequence[Group], config: TrainConfig) -> float:
+    rollouts = [rollout for group in groups for rollout in group.rollouts]
+    tokens = sum(len(rollout.response_ids) for rollout in rollouts)
+    length = config.length_constant or config.max_new_tokens
+    return step_denominator(config.aggregate, len(rollouts), tokens, length)
+
+
+def add_kl_to_advantages(batch: Batch, sizes: list[int], kl_coef: float) -> None:
+    """kl="reward": each rollout pays for the distance between the policy and its reference. Both
+    are the trainer's own passes: at the start, when they are one model, it is exactly 0."""
+    records = (batch.start_logprobs, batch.ref_logprobs, batch.mask)  # each (B, T)
+    groups = zip(*(record.split(sizes) for record in records), strict=True)
+    batch.advantages += torch.cat([kl_advantages(*group, kl_coef) for group in groups])
+
+
+def train_temperature(config: TrainConfig) -> float:
+    """Of the log-probabilities that are trained."""
+    return config.logprob_temperature or config.temperature
+
+
+@torch.no_grad()
+def frozen_logprobs(
+    model: nn.Module, batch: Batch, config: TrainConfig, engine: "Engine | None" = None
+) -> Tensor:
+    """The log-probabilities (B, T) of a batch without gradient, a micro-batch at a time."""
+    engine = engine or Engine()
+    result = torch.zeros_like(batch.old_logprobs)  # (B, T)
+    with engine.reducer.whole(model):
+        for index in micro_batches(batch.lengths.tolist(), config.micro_batch_tokens):
+            part = engine.training_pass(model, batch.rows(index), train_temperature(config))
+            result[index, : part.shape[1]] = part
+    return result
+
+
+# --- what a run may replace by something faster, or by several processes ---
+
+
+class Reducer:
+    """How the gradient of a step is put together. This one: a single process computes it all.
+
+    optim/adamw.py adds up narrow gradients in float32; several ranks share out the rollouts and
+    add up what each found (scale/ranks.py), also of weights in slices (scale/sharding.py).
+    """
+
+    def share(self, groups: Sequence[Group], whole_groups: bool) -> list[list[Rollout]]:
+        """The rollouts whose gradient is computed here; with `whole_groups`, in their groups."""
+        return [group.rollouts for group in groups]
+
+    def even(self, batches: list[Batch]) -> list[Batch]:
+        """The micro-batches, and as many empty ones as the other ranks have more of them."""
+        return batches
+
+    def whole(self, model: nn.Module) -> AbstractContextManager:
+        """While entered, this process can compute with `model` by itself."""
+        return nullcontext()
+
+    def backward(self, model: nn.Module, loss: Tensor) -> None:
+        """Adds the gradient of a micro-batch to that of those before it."""
+        loss.backward()
+
+    def add_gradients(self, optimizer, sums: list[Sums]) -> list[Sums]:
+        """The gradient of the whole step into `.grad`; the sums of all its micro-batches."""
+        return sums
+
+    def clip_gradient(self, optimizer, largest: float) -> float:
+        """The gradient's norm before it was clipped."""
+        return optimizer.clip_gradient(largest)
+
+
+# A training pass: log-probabilities (B, T) of a batch's sampled tokens under a model, at the
+# temperature given.
+TrainingPass = Callable[[nn.Module, Batch, float], Tensor]
+
+
+@dataclass(frozen=True)
+class Engine:
+    """Who does the heavy work of a step. The defaults are the plain ones."""
+
+    training_pass: TrainingPass = padded_logprobs
+    reducer: Reducer = Reducer()
+
+
+# --- what a step reports ---
+
+
+def advantage_metrics(groups: Sequence[Group]) -> dict[str, float]:
+    values = [rollout.advantage for group in groups for rollout in group.rollouts] or [0.0]
+    mean = fmean(values)  # by hand: statistics.pstdev fails on NaN, which is to be written as null
+    std = math.sqrt(fmean((value - mean) ** 2 for value in values))
+    return {"advantage/mean": mean, "advantage/std": std}
+
+
+class StepRecord:
+    """Collects what the optimizer steps of one training step report."""
+
+    # What is not measured where no group had a signal: nothing was computed, no weight moved.
+    EMPTY = (
+        "grad_norm kl_loss clip_frac ratio_mean ratio_max update_ratio importance_weight "
+        "kl_sample_train_v1 kl_sample_train_v2"
+    ).split()
+
+    def __init__(self, lr: float) -> None:
+        self.lr = lr
+        self.steps: list[dict[str, float]] = []
+        self.sums: list[Sums] = []
+        self.moved: float | None = None  # by the last update, as a share of the weights
+
+    def add(self, sums: list[Sums], grad_norm: float) -> None:
+        self.sums += sums
+        self.steps.append(summarize(sums) | {"grad_norm": grad_norm})
+
+    def is_finite(self, step: int = -1) -> bool:
+        """Whether the loss and gradient of an optimizer step are numbers that it may use."""
+        return all(math.isfinite(self.steps[step][name]) for name in ("loss", "grad_norm"))
+
+    def metrics(self) -> dict[str, float | None]:
+        """optim/*. Loss and gradient norm are means over optimizer steps, the rest over tokens."""
+        if not self.steps:
+            empty = {"optim/loss": 0.0} | {f"optim/{name}": None for name in self.EMPTY}
+            return empty | {"optim/lr": self.lr, "optim/updates": 0, "optim/nonfinite": 0}
+        over_steps = {
+            name: sum(step[name] for step in self.steps) / len(self.steps)
+            for name in ("loss", "kl_loss", "grad_norm")
+        }
+        summary = summarize(self.sums)
+        over_tokens = {
+            name: summary[name]
+            for name in ("clip_frac", "ratio_mean", "ratio_max", "importance_weight")
+        }
+        # Only before the first update do sampler and trainer have the same weights.
+        names = ("kl_sample_train_v1", "kl_sample_train_v2")
+        gap = {name: self.steps[0][name] for name in names}
+        values = over_steps | over_tokens | gap | {"update_ratio": self.moved}
+        result = {f"optim/{name}": value for name, value in values.items()}
+        if "kl_ref" in summary:
+            result["kl_policy_base"] = summary["kl_ref"]
+        updates = sum(self.is_finite(step) for step in range(len(self.steps)))
+        counts = {"optim/updates": updates, "optim/nonfinite": len(self.steps) - updates}
+        return result | {"optim/lr": self.lr} | counts

@@ -10,18 +10,20 @@ from toy import toy_config, toy_model, toy_problems, toy_world
 from reasoning_from_scratch import ch06
 from reasoning_from_scratch.config import replaced, resolved
 from reasoning_from_scratch.fast.packed import packed_logprobs
-from reasoning_from_scratch.gradients import frozen_logprobs, prepared_part
 from reasoning_from_scratch.logprobs import padded_logprobs
 from reasoning_from_scratch.losses import policy_loss
-from reasoning_from_scratch.optim.adamw import AdamW
+from reasoning_from_scratch.optim.adamw import AdamW, Float32Sums
 from reasoning_from_scratch.recipes import RECIPES
 from reasoning_from_scratch.rollouts import Group, Rollout, make_batch, reward_groups, sample_groups
 from reasoning_from_scratch.run.start import configure
 from reasoning_from_scratch.run.training import train
 from reasoning_from_scratch.trainer import (
+    Engine,
     backward,
     chosen_groups,
     equal_shares,
+    frozen_logprobs,
+    prepared_part,
     set_advantages,
     train_step,
 )
@@ -137,7 +139,9 @@ def test_bfloat16_gradients_of_many_micro_batches_are_added_up_in_float32(world,
         backward(model, replace(part, batches=[batch]), config)
         exact += gradients(model).double()
     model.zero_grad()
-    assert len(backward(model, part, config)) == len(part.batches) == 64
+    engine = Engine(reducer=Float32Sums())
+    sums = backward(model, part, config, engine)
+    assert len(engine.reducer.add_gradients(None, sums)) == len(part.batches) == 64
     assert all(p.grad.dtype == torch.bfloat16 for p in model.parameters())
     assert (gradients(model).double() - exact).norm() <= 2e-3 * exact.norm()
 

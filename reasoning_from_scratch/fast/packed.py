@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from reasoning_from_scratch.attention import Layout, Rows
-from reasoning_from_scratch.gradients import Engine
 from reasoning_from_scratch.logprobs import kept_of, token_logprobs
 from reasoning_from_scratch.rollouts import Batch
 
@@ -64,7 +63,14 @@ def packed_logprobs(
     return F.pad(zeros.masked_scatter(sampled, logprobs), (1, 0))  # (B, T)
 
 
-PACKED = Engine(packed_logprobs)  # for a step in one process
+def compiled_pass(model: nn.Module) -> Callable[[nn.Module, Batch, float], Tensor]:
+    """`packed_logprobs` with torch.compile for this model, plain for another (the reference)."""
+    compiled = torch.compile(model.hidden_states, dynamic=True)
+
+    def training_pass(asked: nn.Module, batch: Batch, temperature: float) -> Tensor:
+        return packed_logprobs(asked, batch, temperature, compiled if asked is model else None)
+
+    return training_pass
 
 
 def shared_prompts(batch: Batch) -> tuple[Tensor, Layout, Tensor]:

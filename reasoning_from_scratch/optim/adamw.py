@@ -5,15 +5,10 @@ import math
 import torch
 from torch import Tensor, nn
 
+from reasoning_from_scratch.trainer import Reducer, Sums
+
 EPSILON = 1e-8
 SLICE = 2**18  # weights that are updated together: 1 MB of each of their numbers
-LORA_FACTOR = 10.0  # LoRA Without Regret, Thinking Machines Lab, 2025
-
-
-def lora_learning_rate(lr: float) -> float:
-    """LoRA's best rate, from that of training all weights. It hardly depends on the rank,
-    because alpha / rank makes up for more directions moving at once."""
-    return LORA_FACTOR * lr
 
 
 def batch_learning_rate(lr: float, batch: int, new_batch: int) -> float:
@@ -160,35 +155,29 @@ def stochastic_round(values: Tensor, seed: int) -> Tensor:
     return (bits & ~0xFFFF).view(torch.float32).to(torch.bfloat16)
 
 
-class NarrowGradients:
+class Float32Sums(Reducer):
     """Adds up the gradients of bfloat16 weights in float32, and rounds once, at the end.
 
     Autograd would add each micro-batch to a bfloat16 `.grad`, whose numbers have 8 bits: what is
-    below 1/256 of the sum so far is lost, micro-batch after micro-batch.
+    below 1/256 of the sum so far is lost, micro-batch after micro-batch. So before each backward
+    pass `.grad` is emptied into a float32 sum. Float32 weights are left to autograd.
     """
 
-    def __init__(self, model: nn.Module) -> None:
-        self.parameters = [
-            parameter for parameter in model.parameters() if torch.finfo(parameter.dtype).bits < 32
-        ]
+    def __init__(self) -> None:
         self.sums: dict[nn.Parameter, Tensor] = {}
 
-    @torch.no_grad()
-    def take(self) -> None:
-        """Before a backward pass: what `.grad` holds goes to the sums."""
-        for parameter in self.parameters:
-            if parameter.grad is None:
+    def backward(self, model: nn.Module, loss: Tensor) -> None:
+        for parameter in model.parameters():
+            if parameter.grad is None or torch.finfo(parameter.dtype).bits >= 32:
                 continue
-            if parameter in self.sums:
-                self.sums[parameter] += parameter.grad
-            else:
-                self.sums[parameter] = parameter.grad.float()
+            self.sums[parameter] = self.sums.get(parameter, 0) + parameter.grad.float()
             parameter.grad = None
+        loss.backward()
 
-    @torch.no_grad()
-    def put_back(self) -> None:
-        """After the last one: `.grad` holds the whole sum, rounded once."""
+    def add_gradients(self, optimizer: "AdamW", sums: list[Sums]) -> list[Sums]:
         for parameter, total in self.sums.items():
             if parameter.grad is not None:
-                total += parameter.grad
+                total = total + parameter.grad
             parameter.grad = total.to(parameter.dtype)
+        self.sums = {}
+        return sums

@@ -1,7 +1,7 @@
 """Clock: where the time of a step goes."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 
@@ -20,6 +20,15 @@ class Clock:
             yield
         finally:
             self.spans.append((name, start, time.perf_counter()))
+
+    def timing(self, name: str, function: Callable) -> Callable:
+        """The function, its time collected under that name."""
+
+        def timed(*given):
+            with self(name):
+                return function(*given)
+
+        return timed
 
     def beside(self, name: str, start: float, end: float) -> None:
         """What another thread did meanwhile: shown, but no part of this thread's time."""

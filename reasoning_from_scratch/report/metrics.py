@@ -1,13 +1,13 @@
-"""What a step's metrics are: pure functions from groups to numbers, with run_outputs' names."""
+"""A step's metrics: what is measured on its groups, and the lines in which a run keeps them."""
 
-import math
+import csv
+import io
 from collections.abc import Sequence
+from pathlib import Path
 from statistics import fmean
 
-from torch import Tensor
-
-from reasoning_from_scratch.losses import summarize
 from reasoning_from_scratch.rollouts import Group, Rollout
+from reasoning_from_scratch.text import append, as_lines
 
 # Names under which Tinker's documentation plots the same numbers; people's cells use both.
 SHORT_NAMES = {
@@ -87,13 +87,6 @@ def lag_metrics(groups: Sequence[Group], step: int, config) -> dict[str, float]:
     }
 
 
-def advantage_metrics(groups: Sequence[Group]) -> dict[str, float]:
-    values = [rollout.advantage for group in groups for rollout in group.rollouts] or [0.0]
-    mean = fmean(values)  # by hand: statistics.pstdev fails on NaN, which is to be written as null
-    std = math.sqrt(fmean((value - mean) ** 2 for value in values))
-    return {"advantage/mean": mean, "advantage/std": std}
-
-
 def with_short_names(metrics: dict[str, float]) -> dict[str, float]:
     known = {short: long for short, long in SHORT_NAMES.items() if long in metrics}
     return metrics | {short: metrics[long] for short, long in known.items()}
@@ -106,52 +99,14 @@ def csv_row(metrics: dict[str, float], total_steps: int) -> list[str]:
     return ["" if number is None else repr(number) for number in numbers]
 
 
-class StepRecord:
-    """Collects what the optimizer steps of one training step report."""
+def as_csv(rows: list[list[str]]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()
 
-    def __init__(self, lr: float) -> None:
-        self.lr = lr
-        self.steps: list[dict[str, float]] = []
-        self.sums: list[dict[str, Tensor]] = []
-        self.moved: float | None = None  # by the last update, as a share of the weights
 
-    def add(self, sums: list[dict[str, Tensor]], grad_norm: float) -> None:
-        self.sums += sums
-        self.steps.append(summarize(sums) | {"grad_norm": grad_norm})
-
-    def is_finite(self) -> bool:
-        """Whether the last loss and gradient are numbers that an update may use."""
-        return all(math.isfinite(self.steps[-1][name]) for name in ("loss", "grad_norm"))
-
-    def metrics(self) -> dict[str, float | None]:
-        """optim/*. Loss and gradient norm are means over optimizer steps, the rest over tokens."""
-        if not self.steps:  # no signal: nothing was computed, no weight moved
-            names = (
-                "grad_norm",
-                "kl_loss",
-                "clip_frac",
-                "ratio_mean",
-                "ratio_max",
-                "update_ratio",
-                "importance_weight",
-                "kl_sample_train_v1",
-                "kl_sample_train_v2",
-            )
-            empty = {"optim/loss": 0.0} | {f"optim/{name}": None for name in names}
-            return empty | {"optim/lr": self.lr, "optim/updates": 0, "optim/nonfinite": 0}
-        first, over_all = self.steps[0], summarize(self.sums)
-        finite = [math.isfinite(s["loss"]) and math.isfinite(s["grad_norm"]) for s in self.steps]
-        means = {
-            name: sum(step[name] for step in self.steps) / len(self.steps)
-            for name in ("loss", "kl_loss", "grad_norm")
-        }
-        names = ("clip_frac", "ratio_mean", "ratio_max", "importance_weight")
-        whole = {name: over_all[name] for name in names}
-        # Only before the first update do sampler and trainer have the same weights.
-        gap = {name: first[name] for name in ("kl_sample_train_v1", "kl_sample_train_v2")}
-        result = {f"optim/{name}": value for name, value in (means | whole | gap).items()}
-        if "kl_ref" in over_all:
-            result["kl_policy_base"] = over_all["kl_ref"]
-        result["optim/update_ratio"] = self.moved
-        counts = {"optim/updates": sum(finite), "optim/nonfinite": len(finite) - sum(finite)}
-        return result | {"optim/lr": self.lr} | counts
+def append_step(run: Path, metrics: dict, spans: list[dict], total_steps: int) -> None:
+    """One step's lines in metrics.jsonl, metrics.csv and timing_spans.jsonl."""
+    append(run / "metrics.jsonl", as_lines([metrics]))
+    append(run / "metrics.csv", as_csv([csv_row(metrics, total_steps)]))
+    append(run / "timing_spans.jsonl", as_lines([{"step": metrics["step"], "spans": spans}]))

@@ -8,8 +8,9 @@ import time
 from tqdm.auto import tqdm
 
 from reasoning_from_scratch.files.counters import interactive
-from reasoning_from_scratch.run.folder import log
 from reasoning_from_scratch.text import visible
+
+log = logging.getLogger("reasoning_from_scratch")
 
 # Short, so that the numbers to watch fit into 80 columns.
 BAR = "{n_fmt}/{total_fmt} {bar:6} {remaining} left{postfix}"
@@ -35,6 +36,14 @@ def mute_console() -> None:
         except (OSError, ValueError, AttributeError):
             pass  # not a file: a notebook's, or a test's
     os.close(nowhere)
+
+
+def tell(words: str) -> None:
+    """Straight to the terminal: a signal may come in the middle of a print."""
+    try:
+        os.write(2, f"\n{words}\n".encode())
+    except OSError:
+        mute_console()
 
 
 def show_log() -> None:

@@ -32,13 +32,12 @@ from reasoning_from_scratch.text import as_lines
 
 
 class Checkpoints:
-    """The saves of one run. `save_weights(folder)` writes the weights in a published layout."""
+    """The saves of one run."""
 
-    def __init__(self, run: Path, save_weights: Callable[[Path], None]) -> None:
+    def __init__(self, run: Path) -> None:
         self.run = run
         self.index = run / "checkpoints.jsonl"
         self.folder = run / "checkpoints"
-        self.save_weights = save_weights
         self.lines: list[dict] = []
         self.damaged = False
 
@@ -51,9 +50,15 @@ class Checkpoints:
     # -- saving
 
     def save(
-        self, batch: int, optimizer: dict[str, Tensor] | None, state: dict, **extras: object
+        self,
+        batch: int,
+        save_weights: Callable[[Path], None],
+        optimizer: dict[str, Tensor] | None,
+        state: dict,
+        **extras: object,
     ) -> None:
-        """Save after `batch` steps. Without optimizer state it is weights only: for sampling.
+        """Save after `batch` steps. `save_weights(folder)` writes the weights in a published
+        layout. Without optimizer state it is weights only: for sampling.
 
         Extras (final=True, rolling=True, best=True, ...) become keys of the line. A second save
         at the same batch only adds to the first.
@@ -66,7 +71,7 @@ class Checkpoints:
             self.folder.mkdir(exist_ok=True)
             target.mkdir(exist_ok=True)
             if "sampler_path" not in line:
-                self.save_weights(target)
+                save_weights(target)
                 line["sampler_path"] = str(target)
             line |= extras | ({"name": "final"} if extras.get("final") else {})
             if optimizer is not None and "state_path" not in line:
@@ -223,7 +228,7 @@ class Checkpoints:
 
 def check_holdings(run: Path) -> None:
     """Before it is said that a run is done: open what it holds."""
-    saves = Checkpoints(run, save_weights=lambda folder: None).read()
+    saves = Checkpoints(run).read()
     lost = [name for name in ("metrics.csv", "report.html") if not (run / name).is_file()]
     final = [saves.place(line) for line in saves.present() if line.get("final")]
     if final:

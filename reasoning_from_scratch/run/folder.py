@@ -1,7 +1,5 @@
 """The run folder: config.json, metrics.jsonl, metrics.csv, logs.log, code.diff, timing spans."""
 
-import csv
-import io
 import json
 import logging
 import os
@@ -15,15 +13,13 @@ from pathlib import Path
 from reasoning_from_scratch.config import TrainConfig, from_json, to_json
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.disk import sweep, write_whole
-from reasoning_from_scratch.report.metrics import CSV_COLUMNS, csv_row
+from reasoning_from_scratch.report.metrics import CSV_COLUMNS, as_csv, csv_row
 from reasoning_from_scratch.rollouts import Group
 from reasoning_from_scratch.run.lock import FolderLock
 from reasoning_from_scratch.run.provenance import code_diff, versions
 from reasoning_from_scratch.text import (
-    append,
     as_lines,
     counted,
-    finite,
     json_line,
     read_values,
     scan_lines,
@@ -266,18 +262,6 @@ class RunFolder:
             with open(self.path / name, "rb") as file:
                 os.fsync(file.fileno())
 
-    def write_metrics(self, row: dict, spans: list[dict]) -> None:
-        """Append one step to metrics.jsonl, metrics.csv and timing_spans.jsonl."""
-        self.lock.check()
-        clean, bad = finite(row)
-        if bad:
-            log.info("step %s: not finite, written as null: %s", row["step"], ", ".join(bad))
-        self.rows.append(clean)
-        append(self.path / "metrics.jsonl", as_lines([clean]))
-        append(self.path / "metrics.csv", as_csv([csv_row(clean, self.total_steps)]))
-        timing = {"step": row["step"], "spans": spans}
-        append(self.path / "timing_spans.jsonl", as_lines([timing]))
-
     def write_for_repro(self, step: int, groups: Sequence[Group]) -> Path:
         """The rollouts whose loss or gradient was not finite, to look at and to run again."""
         path = self.path / f"nonfinite_step_{step:06d}.jsonl"
@@ -286,12 +270,6 @@ class RunFolder:
         lines = [json_line({n: getattr(r, n) for n in names}) for r in rollouts]  # NaN as null
         path.write_text("".join(line + "\n" for line in lines))
         return path
-
-
-def as_csv(rows: list[list[str]]) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
-    return text.getvalue()
 
 
 def steps_before(path: Path, step: float, needed: set[str]) -> list[dict]:

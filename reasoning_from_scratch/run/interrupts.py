@@ -6,14 +6,15 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from reasoning_from_scratch.report.progress import mute_console
+from reasoning_from_scratch.report.progress import mute_console, tell
 
 
 class Interrupts:
-    """While entered, these signals raise KeyboardInterrupt, but never inside a `held()` block.
+    """While entered, these signals raise KeyboardInterrupt, wherever the run `may_stop`.
 
     Sampling, evaluation and the gradient change nothing and may end anywhere: their step is run
-    again. From the first change of the weights to the writing of the metrics, a step ends first.
+    again. From the first change of the weights to the writing of the metrics, a step ends first;
+    then the run looks at `received` itself.
 
     A second Ctrl-C ends the process at once. SIGTERM and SIGHUP end it when all is saved, with
     the exit code by which a shell tells them, 128 + the signal's number; their repetitions
@@ -23,11 +24,15 @@ class Interrupts:
     raises inside of `open()`, and how the run goes on is agreed there.
     """
 
-    def __init__(self, together: bool = False, quiet: bool = False) -> None:
+    def __init__(
+        self,
+        together: bool = False,
+        quiet: bool = False,
+        may_stop: Callable[[], bool] = lambda: True,
+    ) -> None:
         self.received = 0  # the number of the signal
-        self.together, self.quiet = together, quiet
-        self.holding = False
-        self.may_raise: Callable[[], bool] = lambda: not together
+        self.together, self.quiet, self.may_stop = together, quiet, may_stop
+        self.opened = not together
         self.previous: dict[int, object] = {}
 
     def __enter__(self) -> "Interrupts":
@@ -55,36 +60,19 @@ class Interrupts:
             tell("Stopping; the work so far is saved first. Ctrl-C again: at once.")
         elif not self.together:  # torchrun also sends it when a rank died: nothing to save then
             tell("Asked to end (SIGTERM); the work so far is saved first.")
-        if self.may_raise():
-            raise KeyboardInterrupt
-
-    @contextmanager
-    def held(self, unchanged: Callable[[], bool] = lambda: False) -> Iterator[None]:
-        """`unchanged` says that the step has not touched the weights yet."""
-        self.holding = True
-        with self.raising(lambda: unchanged() and not self.together):
-            try:
-                yield
-            finally:
-                self.holding = False
-        if self.received and not self.together:
+        if self.opened and self.may_stop():
             raise KeyboardInterrupt
 
     @contextmanager
     def open(self) -> Iterator[None]:
-        """Around a rank's own work, which may end anywhere but inside of `held()`."""
-        with self.raising(lambda: not self.holding):
-            if self.received and not self.holding:
+        """Around a rank's own work, which others wait for and which may end anywhere."""
+        before, self.opened = self.opened, True
+        try:
+            if self.received and self.may_stop():
                 raise KeyboardInterrupt
             yield
-
-    @contextmanager
-    def raising(self, when: Callable[[], bool]) -> Iterator[None]:
-        before, self.may_raise = self.may_raise, when
-        try:
-            yield
         finally:
-            self.may_raise = before
+            self.opened = before
 
 
 def listened() -> list[int]:
@@ -94,11 +82,3 @@ def listened() -> list[int]:
     if hangup is not None and signal.getsignal(hangup) != signal.SIG_IGN:
         numbers.append(hangup)
     return numbers
-
-
-def tell(words: str) -> None:
-    """Straight to the terminal: a signal may come in the middle of a print."""
-    try:
-        os.write(2, f"\n{words}\n".encode())
-    except OSError:
-        mute_console()

@@ -7,27 +7,24 @@ from datetime import datetime
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from reasoning_from_scratch.config import TrainConfig, recipe_values, replaced, resolved
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.fast.device import default_dtype, trusted_device
-from reasoning_from_scratch.fast.packed import packed_logprobs
+from reasoning_from_scratch.fast.packed import compiled_pass, packed_logprobs
 from reasoning_from_scratch.files.weights import (
     MODEL_NAMES,
     load_model_and_tokenizer,
     load_weights,
-    save_hf_folder,
 )
-from reasoning_from_scratch.gradients import Engine, TrainingPass
-from reasoning_from_scratch.optim.adamw import AdamW
-from reasoning_from_scratch.optim.lora import add_lora, load_lora, merged, save_peft
+from reasoning_from_scratch.optim.adamw import AdamW, Float32Sums
+from reasoning_from_scratch.optim.lora import add_lora, load_lora
 from reasoning_from_scratch.optim.muon import MuonAdamW
 from reasoning_from_scratch.problems import Problem, load_problems
 from reasoning_from_scratch.prompts import problem_prompt, show_examples
 from reasoning_from_scratch.report.progress import Progress, show_log
 from reasoning_from_scratch.report.tracker import Tracker, import_wandb
-from reasoning_from_scratch.rollouts import Batch
 from reasoning_from_scratch.run.checkpoints import Checkpoints, load_trainer_state
 from reasoning_from_scratch.run.folder import RunFolder, log, plainly
 from reasoning_from_scratch.run.memory import checkpoint_blocks, fit_memory, parse_size
@@ -53,6 +50,7 @@ from reasoning_from_scratch.scale.torchrun import (
     is_restart,
     start_ranks,
 )
+from reasoning_from_scratch.trainer import Engine
 
 
 def start_run(
@@ -101,7 +99,7 @@ def loaded_run(
 ) -> tuple[TrainingRun, Start]:
     """All that can fail is tried here, before anything on the disk changes: a run that is
     refused leaves no trace, and neither a finished run nor one to be overwritten is touched."""
-    checkpoints = Checkpoints(folder.path, lambda path: save_weights(run, path))
+    checkpoints = Checkpoints(folder.path)
     given = model is not None
     start = ranks.from_first(lambda: found_start(config, folder, checkpoints, given))
     if not given:
@@ -204,21 +202,6 @@ def make_optimizer(model: nn.Module, config: TrainConfig) -> AdamW:
     return MuonAdamW(model, *rates, **common)
 
 
-def save_weights(run: TrainingRun, path: Path) -> None:
-    """Weights that anything loads: LoRA merged into them, and by itself in adapter/."""
-    if run.config.lora_rank:
-        save_adapter(run)
-        save_hf_folder(merged(run.whole_model), run.tokenizer, path)
-    else:
-        save_hf_folder(run.whole_model, run.tokenizer, path)
-
-
-def save_adapter(run: TrainingRun) -> None:
-    line = run.checkpoints.line_of(0) or {}
-    kept = Path(line["sampler_path"]).absolute() if line.get("start") else run.config.model
-    save_peft(run.whole_model, run.folder.path / "adapter", str(kept))
-
-
 def with_folder(config: TrainConfig) -> TrainConfig:
     """Where the run goes: the folder that is resumed, the one that was named, or a new one."""
     if config.resume:
@@ -296,17 +279,8 @@ def prepare_model(run: TrainingRun) -> None:
         run.config = config = fit_memory(model, run.optimizer, config, longest)
     if config.gradient_checkpointing:
         checkpoint_blocks(model)
-    run.engine = Engine(training_pass_of(model, config.compile), run.ranks)
-
-
-def training_pass_of(model: nn.Module, compile: bool) -> TrainingPass:
-    """The pass without padding; of the model that is trained, compiled if that is asked for."""
-    compiled = torch.compile(model.hidden_states, dynamic=True) if compile else None
-
-    def training_pass(asked: nn.Module, batch: Batch, temperature: float) -> Tensor:
-        return packed_logprobs(asked, batch, temperature, compiled if asked is model else None)
-
-    return training_pass
+    training_pass = compiled_pass(model) if config.compile else packed_logprobs
+    run.engine = Engine(training_pass, run.ranks if run.ranks.size > 1 else Float32Sums())
 
 
 def look_ahead(run: TrainingRun) -> None:

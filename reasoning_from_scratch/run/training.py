@@ -36,7 +36,7 @@ def train(config: TrainConfig, **given) -> TrainResult:
     loading those that the configuration names (see start_run)."""
     run = start_run(config, **given)
     choose_engines(run)
-    run.interrupts = Interrupts(together=run.ranks.size > 1, quiet=not run.ranks.writes)
+    run.interrupts = Interrupts(run.ranks.size > 1, not run.ranks.writes, run.may_stop)
     run.ranks.interruptible = run.interrupts.open
     with run.interrupts, run, closing(run.rollouts):
         try:
@@ -52,11 +52,12 @@ def train(config: TrainConfig, **given) -> TrainResult:
 
 def choose_engines(run: TrainingRun) -> None:
     """Who samples, and whether a step is trained on while it is sampled."""
-    config, on_group, run.train_step = run.config, None, train_step
+    config, on_group, step = run.config, None, train_step
     if config.num_minibatches > 1:
         size = config.problems_per_step // config.num_minibatches // run.ranks.size
         stream = Stream(max(1, size), run.model, config, run.reference, run.engine, run.clock)
-        run.train_step, on_group = stream.train_step, stream.add
+        step, on_group = stream.train_step, stream.add
+    run.train_step = run.clock.timing("train", step)
     run.rollouts = rollouts_of(run, on_group)
 
 

@@ -2,8 +2,9 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 from statistics import fmean
 
 import torch
@@ -12,9 +13,9 @@ from torch import nn
 from reasoning_from_scratch.config import TrainConfig, replaced, to_json
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.evaluate import pass_at_k
-from reasoning_from_scratch.gradients import Engine, frozen_logprobs
+from reasoning_from_scratch.files.weights import save_hf_folder
 from reasoning_from_scratch.optim.adamw import AdamW, learning_rate
-from reasoning_from_scratch.optim.lora import lora_state
+from reasoning_from_scratch.optim.lora import lora_state, merged, save_peft
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.report import (
     grader,
@@ -24,7 +25,12 @@ from reasoning_from_scratch.report import (
 )
 from reasoning_from_scratch.report.clock import Clock
 from reasoning_from_scratch.report.health import new_alarms
-from reasoning_from_scratch.report.metrics import lag_metrics, rollout_metrics, with_short_names
+from reasoning_from_scratch.report.metrics import (
+    append_step,
+    lag_metrics,
+    rollout_metrics,
+    with_short_names,
+)
 from reasoning_from_scratch.report.progress import Progress
 from reasoning_from_scratch.report.tracker import Tracker
 from reasoning_from_scratch.rollouts import Group, make_batch, reward_groups, sample_groups
@@ -34,7 +40,7 @@ from reasoning_from_scratch.run.interrupts import Interrupts
 from reasoning_from_scratch.run.own_task import failure_reports, own_verifier
 from reasoning_from_scratch.scale.ranks import Ranks
 from reasoning_from_scratch.text import finite, read_lines
-from reasoning_from_scratch.trainer import chosen_groups
+from reasoning_from_scratch.trainer import Engine, chosen_groups, frozen_logprobs
 
 PROBE_PROBLEMS = 4  # problems whose answers are followed through the whole run
 PAGE_REST = 20  # so many times as long as report.html took to write, it is left alone
@@ -60,7 +66,6 @@ class TrainingRun:
     progress: Progress = field(default_factory=lambda: Progress(0, quiet=True))
     tracker: Tracker = field(default_factory=Tracker)
     clock: Clock = field(default_factory=Clock)
-    whole_model: nn.Module | None = None  # while it is being saved
     done: int = 0  # steps whose update is in the weights
     page_end: float = 0.0  # when report.html was written last, and how long that took
     page_seconds: float = 0.0
@@ -80,7 +85,7 @@ class TrainingRun:
             self.complete()
         return self
 
-    def unchanged(self) -> bool:
+    def may_stop(self) -> bool:
         """True until the step that runs now has changed the weights: it can still be given up."""
         return not self.finishing and self.optimizer.updates == self.settled
 
@@ -102,10 +107,6 @@ class TrainingRun:
         self.measured |= self.evaluate_if_due(step)
         self.refresh_report_if_due(step)
 
-    def updating(self) -> AbstractContextManager:
-        """Around an update and all that belongs to it: a signal waits for its end."""
-        return self.interrupts.held(self.unchanged)
-
     def lr(self, step: int) -> float:
         return learning_rate(self.config, step)
 
@@ -122,6 +123,9 @@ class TrainingRun:
             numbers |= kl_pre_post(self.model, chosen, self.config, self.ranks, self.engine)
         stopped = self.finish_step(step, self.measured | numbers)
         self.settled, self.finishing = self.optimizer.updates, False
+        # A signal that came since the update has waited. (Several ranks agree, while they sample.)
+        if self.interrupts.received and self.ranks.size == 1:
+            raise KeyboardInterrupt
         return stopped
 
     # -- evaluation
@@ -161,7 +165,6 @@ class TrainingRun:
         rollouts = [rollout for group in groups for rollout in group.rollouts]
         for report in failure_reports(rollouts, self.told):
             log.warning("%s, step %d: %s", split, step, report)
-        self.folder.lock.check()
         with self.clock("report"):
             write_iteration(
                 self.folder.path,
@@ -241,7 +244,9 @@ class TrainingRun:
             **with_short_names(metrics),
         }
         self.record(row | times | self.speeds(row, times), spans)
-        stopped = self.ranks.agreed(self.look_after())
+        stopped = self.look_after()
+        if self.ranks.size > 1:
+            stopped = self.ranks.agreed(stopped)
         if last:
             self.save(self.done, final=True)
             self.refresh_report_if_due(self.done)
@@ -252,12 +257,15 @@ class TrainingRun:
         return stopped
 
     def record(self, row: dict, spans: list[dict]) -> None:
+        clean, bad = finite(row)
+        self.folder.rows.append(clean)  # alarms look at the steps so far, on every rank
         if not self.ranks.writes:
-            self.folder.rows.append(finite(row)[0])  # alarms look at the steps so far
             return
-        self.folder.write_metrics(row, spans)
-        self.progress.show(self.folder.rows[-1])
-        self.tracker.log(self.folder.rows[-1])
+        if bad:
+            log.info("step %s: not finite, written as null: %s", row["step"], ", ".join(bad))
+        append_step(self.folder.path, clean, spans, self.config.steps)
+        self.progress.show(clean)
+        self.tracker.log(clean)
 
     def speeds(self, row: dict, times: dict[str, float]) -> dict[str, float | None]:
         tokens = row["env/all/total_ac_tokens"]
@@ -308,26 +316,35 @@ class TrainingRun:
         self, batch: int, with_state: bool = True, prune: bool = True, **extras: object
     ) -> None:
         with self.clock("save"):
-            self.whole_model = self.ranks.whole_model(self.model)
+            model = self.ranks.whole_model(self.model)
             optimizer = self.ranks.whole_state(self.optimizer) if with_state else None
             if not self.ranks.writes:
                 return
             if with_state:
-                optimizer |= lora_state(self.whole_model)
+                optimizer |= lora_state(model)
             config = {k: v for k, v in to_json(self.config).items() if k not in PLACES}
             state = {"batch": batch, "updates": self.optimizer.updates, "config": config}
             self.folder.sync()
-            self.checkpoints.save(batch, optimizer, state, **extras)
+            write = partial(self.write_weights, model)
+            self.checkpoints.save(batch, write, optimizer, state, **extras)
             if prune:
                 self.checkpoints.prune(self.config.keep_last)
-            self.whole_model = None
 
     def save_weights_again(self) -> None:
         """Those of the last save, of which files were lost."""
-        self.whole_model = self.ranks.whole_model(self.model)
+        model = self.ranks.whole_model(self.model)
         if self.ranks.writes:
-            self.checkpoints.save_weights(self.checkpoints.place({"batch": self.done}))
-        self.whole_model = None
+            self.write_weights(model, self.checkpoints.place({"batch": self.done}))
+
+    def write_weights(self, model: nn.Module, path: Path) -> None:
+        """Weights that anything loads: LoRA merged into them, and by itself in adapter/."""
+        if not self.config.lora_rank:
+            save_hf_folder(model, self.tokenizer, path)
+            return
+        line = self.checkpoints.line_of(0) or {}
+        kept = Path(line["sampler_path"]).absolute() if line.get("start") else self.config.model
+        save_peft(model, self.folder.path / "adapter", str(kept))
+        save_hf_folder(merged(model), self.tokenizer, path)
 
     def save_interrupted(self) -> str:
         """After a signal: the weights after the last whole step. "" if that was the last one."""

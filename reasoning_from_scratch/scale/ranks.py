@@ -16,10 +16,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.gradients import Reducer
-from reasoning_from_scratch.optim.adamw import AdamW
+from reasoning_from_scratch.optim.adamw import AdamW, Float32Sums
+from reasoning_from_scratch.report.progress import tell
 from reasoning_from_scratch.rollouts import Group, Rollout
-from reasoning_from_scratch.run.interrupts import tell
 
 T = TypeVar("T")
 
@@ -27,7 +26,7 @@ BUCKET = 2**25  # numbers that are added up in one go: 128 MB
 EVEN = 4  # so many groups per rank can be shared out evenly
 
 
-class Ranks(Reducer):
+class Ranks(Float32Sums):
     """All ranks, as one of them sees them; by default it is the only one, and nothing happens."""
 
     def __init__(
@@ -37,16 +36,13 @@ class Ranks(Reducer):
         device: str = "cpu",
         objects: dist.ProcessGroup | None = None,
     ) -> None:
+        super().__init__()
         self.rank, self.size, self.device = rank, size, device
+        self.writes = rank == 0  # it alone writes files and talks to people
         self.objects = objects  # the group of processes by which Python objects travel
         self.advice = "--resume continues it"
         # Where Ctrl-C may end a rank's own work; `train` puts its Interrupts here.
         self.interruptible: Callable[[], AbstractContextManager] = nullcontext
-
-    @property
-    def writes(self) -> bool:
-        """Rank 0 alone writes files and talks to people."""
-        return self.rank == 0
 
     # -- who does what
 
@@ -126,8 +122,7 @@ class Ranks(Reducer):
     ) -> list[dict[str, Tensor]] | list[dict[str, float]]:
         """The gradients of all ranks added up in each, and the sums of all their micro-batches.
         None of them had a gradient: no sums, and nothing to add up."""
-        if self.size == 1:
-            return sums  # as tensors: on a GPU nobody waits for them yet
+        sums = super().add_gradients(optimizer, sums)
         numbers = [{name: float(value) for name, value in part.items()} for part in sums]
         every = [part for parts in self.exchange(numbers) for part in parts]
         if every:

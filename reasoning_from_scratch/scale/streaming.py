@@ -11,12 +11,20 @@ import torch
 from torch import nn
 
 from reasoning_from_scratch.config import TrainConfig
-from reasoning_from_scratch.gradients import PLAIN, Engine, Sums, prepared_part, whole_denominator
-from reasoning_from_scratch.optim.adamw import AdamW
+from reasoning_from_scratch.optim.adamw import AdamW, Float32Sums
 from reasoning_from_scratch.report.clock import Clock
-from reasoning_from_scratch.report.metrics import StepRecord, advantage_metrics
 from reasoning_from_scratch.rollouts import Group
-from reasoning_from_scratch.trainer import backward, set_advantages, update
+from reasoning_from_scratch.trainer import (
+    Engine,
+    StepRecord,
+    Sums,
+    advantage_metrics,
+    backward,
+    prepared_part,
+    set_advantages,
+    update,
+    whole_denominator,
+)
 
 LOSSES = ("loss", "pg_loss", "kl_loss")
 
@@ -34,13 +42,13 @@ class Stream:
         model: nn.Module,
         config: TrainConfig,
         reference: nn.Module | None = None,
-        engine: Engine = PLAIN,
+        engine: Engine | None = None,
         clock: Clock | None = None,
     ) -> None:
         self.size, self.model, self.config = size, model, config
         self.reference, self.clock = reference, clock or Clock()
         # These groups were sampled here, and their gradient is computed here.
-        self.here = Engine(engine.training_pass)
+        self.here = Engine((engine or Engine()).training_pass, Float32Sums())
         self.waiting: list[Group] = []
         self.sums: list[Sums] = []
 
@@ -72,6 +80,7 @@ class Stream:
     ) -> dict[str, float | None]:
         """In place of trainer.train_step: the gradient is there, but for its denominator."""
         self.flush()  # a last part that is not full
+        self.sums = self.here.reducer.add_gradients(optimizer, self.sums)
         denominator = whole_denominator(groups, config)
         with torch.no_grad():
             for parameter in optimizer.parameters:

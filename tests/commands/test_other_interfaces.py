@@ -23,14 +23,13 @@ from reasoning_from_scratch.commands.chat_rl import (
 from reasoning_from_scratch.commands.train import parse_flags
 from reasoning_from_scratch.config import resolved
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.gradients import prepared_part
 from reasoning_from_scratch.recipes import LOSS_FNS, RECIPES
 from reasoning_from_scratch.rollouts import reward_groups, sample_groups
 from reasoning_from_scratch.run.start import configure
 from reasoning_from_scratch.run.training import train
 from reasoning_from_scratch.sampling import Sample
 from reasoning_from_scratch.text import read_lines
-from reasoning_from_scratch.trainer import backward, set_advantages
+from reasoning_from_scratch.trainer import backward, prepared_part, set_advantages
 
 CHAPTER = Path(__file__).parents[2] / "ch07"
 SMALL = ["--groups_per_batch", "2", "--group_size", "3", "--max_tokens", "6", "--steps", "2"]

@@ -26,7 +26,7 @@ from reasoning_from_scratch.commands.cli import guarded
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files import disk, transfers
 from reasoning_from_scratch.recipes import get_recipe
-from reasoning_from_scratch.run import folder as run_folder
+from reasoning_from_scratch.report import metrics
 from reasoning_from_scratch.run.start import resumed_config
 from reasoning_from_scratch.run.training import train
 
@@ -110,8 +110,8 @@ def die_while_writing(countdown: int) -> None:
             die()
         append(path, text)
 
-    append = run_folder.append
-    run_folder.append = torn_append
+    append = metrics.append
+    metrics.append = torn_append
     for module in (disk, transfers):
         module.os = type(
             "Os",

@@ -17,8 +17,8 @@ import torch
 from toy import toy_config, toy_world
 
 from reasoning_from_scratch.config import TrainConfig
-from reasoning_from_scratch.run.folder import RunFolder
 from reasoning_from_scratch.run.training import train
+from reasoning_from_scratch.run.training_run import TrainingRun
 from reasoning_from_scratch.text import append, read_lines
 
 KEPT = {"save_every": 50, "keep_last": 2, "rolling_every": 20}
@@ -50,7 +50,7 @@ def memory() -> float:
 
 def measured(folder: Path, steps: int, model: str) -> dict:
     costs = folder.parent / f"{folder.name}-costs.jsonl"
-    write = RunFolder.write_metrics
+    write = TrainingRun.record
 
     def writing(self, row, spans):
         write(self, row, spans)
@@ -59,12 +59,12 @@ def measured(folder: Path, steps: int, model: str) -> dict:
         line = {"step": row["step"], "mb": memory(), "files": files}
         append(costs, json.dumps(line) + "\n")
 
-    RunFolder.write_metrics = writing
+    TrainingRun.record = writing
     world = toy_world(folder.parent) if model == "toy" else {}
     try:
         train(config(folder, steps, model), quiet=True, **world)
     finally:
-        RunFolder.write_metrics = write
+        TrainingRun.record = write
     return summary(folder, costs)
 
 

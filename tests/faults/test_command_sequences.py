@@ -42,7 +42,7 @@ from tests.faults.whole import check_whole, lines
 MOST = 6  # steps of the longest run
 HOW = {"full": "", "lora": "--lora-rank 2", "kl": "--kl k3 --kl-coef 0.5"}
 WHERE_IT_CRASHES = (
-    "run.folder.append",
+    "report.metrics.append",
     "run.folder.write_whole",
     "run.checkpoints.save_state",
     "run.checkpoints.write_whole",

@@ -11,9 +11,9 @@ from faults import kill_loop
 from toy import toy_world
 
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.run.folder import RunFolder
 from reasoning_from_scratch.run.start import resumed_config
 from reasoning_from_scratch.run.training import train
+from reasoning_from_scratch.run.training_run import TrainingRun
 from tests.faults.whole import kind_of, lines, timeless
 
 CRASHED_AT = 7
@@ -32,19 +32,19 @@ def runs(tmp_path_factory):
     """The undisturbed run, and one that crashed in its eighth step."""
     folder = tmp_path_factory.mktemp("runs")
     kill_loop.start_or_resume(folder / "plain", folder)
-    write = RunFolder.write_metrics
+    write = TrainingRun.record
 
     def crashing(self, row, spans):
         if row["step"] == CRASHED_AT:
             raise RuntimeError("crash")
         write(self, row, spans)
 
-    RunFolder.write_metrics = crashing
+    TrainingRun.record = crashing
     try:
         with pytest.raises(RuntimeError):
             kill_loop.start_or_resume(folder / "plain0", folder)
     finally:
-        RunFolder.write_metrics = write
+        TrainingRun.record = write
     return folder
 
 

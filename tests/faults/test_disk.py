@@ -17,6 +17,7 @@ from reasoning_from_scratch.run.folder import RunFolder
 from reasoning_from_scratch.run.lock import LOCK_FILE, OWNER_FILE, FolderLock
 from reasoning_from_scratch.run.start import resumed_config
 from reasoning_from_scratch.run.training import train
+from reasoning_from_scratch.run.training_run import TrainingRun
 from tests.faults.whole import check_whole, kind_of, lines, same_runs
 
 HERE = Path(__file__).parent
@@ -202,14 +203,14 @@ for config in asked:
 
 def after_step(step: int, do, monkeypatch) -> None:
     """Call `do` when that step's metrics are written."""
-    write = RunFolder.write_metrics
+    write = TrainingRun.record
 
     def writing(self, row, spans):
         write(self, row, spans)
         if row["step"] == step:
             do()
 
-    monkeypatch.setattr(RunFolder, "write_metrics", writing)
+    monkeypatch.setattr(TrainingRun, "record", writing)
 
 
 def test_a_folder_that_is_deleted_ends_the_run(tmp_path, monkeypatch):

@@ -12,9 +12,9 @@ from faults import kill_loop
 from toy import toy_world
 
 from reasoning_from_scratch.run.checkpoints import Checkpoints
-from reasoning_from_scratch.run.folder import RunFolder
 from reasoning_from_scratch.run.start import resumed_config
 from reasoning_from_scratch.run.training import train
+from reasoning_from_scratch.run.training_run import TrainingRun
 from tests.faults.whole import check_whole, lines, same_runs
 
 HERE = Path(__file__).parent
@@ -99,18 +99,18 @@ def test_nohup_is_respected(tmp_path):
 
 
 def hang_up_at(step: int, folder: Path, scratch: Path) -> None:
-    write = RunFolder.write_metrics
+    write = TrainingRun.record
 
     def hung_up(self, row, spans):
         write(self, row, spans)
         if row["step"] == step:
             os.kill(os.getpid(), signal.SIGHUP)
 
-    RunFolder.write_metrics = hung_up
+    TrainingRun.record = hung_up
     try:
         kill_loop.start_or_resume(folder, scratch)
     finally:
-        RunFolder.write_metrics = write
+        TrainingRun.record = write
 
 
 # ---- what a dead run leaves behind

@@ -13,12 +13,13 @@ from toy import toy_config, toy_model, toy_world
 from reasoning_from_scratch.config import TrainConfig, resolved
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.weights import load_state
-from reasoning_from_scratch.optim.adamw import batch_learning_rate, lora_learning_rate
+from reasoning_from_scratch.optim.adamw import batch_learning_rate
 from reasoning_from_scratch.optim.lora import (
     LoRALinear,
     add_lora,
     load_lora,
     lora_layers,
+    lora_learning_rate,
     lora_state,
     merged,
     save_peft,

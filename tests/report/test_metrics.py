@@ -8,13 +8,13 @@ from toy import toy_config, toy_world
 
 from reasoning_from_scratch.report.glossary import METRICS, metrics_glossary
 from reasoning_from_scratch.report.metrics import (
-    advantage_metrics,
     csv_row,
     group_shares,
     rollout_metrics,
 )
 from reasoning_from_scratch.rollouts import Group
 from reasoning_from_scratch.run.training import train
+from reasoning_from_scratch.trainer import advantage_metrics
 from tests.test_rollouts import PROBLEM, rollout
 
 

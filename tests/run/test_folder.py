@@ -174,7 +174,7 @@ def test_full_disk_during_a_save_loses_nothing(tmp_path, monkeypatch):
 
 
 def test_full_disk_while_logging_is_one_clear_line(tmp_path, monkeypatch):
-    monkeypatch.setattr("reasoning_from_scratch.run.folder.append", full_disk)
+    monkeypatch.setattr("reasoning_from_scratch.report.metrics.append", full_disk)
     with pytest.raises(UserError, match="No space left.*--resume"):
         train(toy_config(tmp_path / "run"), quiet=True, **toy_world(tmp_path))
 
@@ -186,7 +186,7 @@ def test_damaged_save_is_skipped(tmp_path, caplog):
     data = bytearray(weights.read_bytes())
     data[-5] ^= 4
     weights.write_bytes(data)
-    saves = Checkpoints(tmp_path / "run", lambda folder: None)
+    saves = Checkpoints(tmp_path / "run")
     logging.getLogger("reasoning_from_scratch").propagate = True
     assert saves.newest_whole()["batch"] == 2
     assert "model.safetensors is missing or damaged" in caplog.text
@@ -197,17 +197,20 @@ def test_damaged_save_is_skipped(tmp_path, caplog):
 
 
 def test_pruning_keeps_best_newest_and_final(tmp_path):
-    saves = Checkpoints(tmp_path, lambda folder: (folder / "model.safetensors").write_text("w"))
+    saves = Checkpoints(tmp_path)
+
+    def weights(folder):
+        (folder / "model.safetensors").write_text("w")
 
     def save(batch, **extras):
-        saves.save(batch, {}, {"updates": batch}, **extras)
+        saves.save(batch, weights, {}, {"updates": batch}, **extras)
         saves.prune(keep_last=1)
 
     save(1, best=True, eval_acc=0.5)
     save(2)
     save(3, rolling=True)
     assert states(saves) == [2, 3] and batches(saves) == [1, 2, 3]  # of 1 the weights remain
-    saves.save(4, None, {}, best=True, eval_acc=0.7)
+    saves.save(4, weights, None, {}, best=True, eval_acc=0.7)
     save(5)
     assert states(saves) == [5] and batches(saves) == [4, 5]
     save(6, final=True)

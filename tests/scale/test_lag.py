@@ -21,7 +21,6 @@ from reasoning_from_scratch import rollouts, trainer
 from reasoning_from_scratch.config import resolved
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.fast.decoding import CompiledDecoder, load_library
-from reasoning_from_scratch.gradients import prepared_part
 from reasoning_from_scratch.losses import OBJECTIVES
 from reasoning_from_scratch.optim.lora import add_lora
 from reasoning_from_scratch.qwen3 import Qwen3Model
@@ -40,7 +39,7 @@ from reasoning_from_scratch.scale.lag import (
     may_begin,
     sampling_copy,
 )
-from reasoning_from_scratch.trainer import backward
+from reasoning_from_scratch.trainer import backward, prepared_part
 from tests.run.test_resume import timeless
 
 ROOT = Path(__file__).parents[2]

@@ -7,7 +7,6 @@ from toy import toy_config, toy_model, toy_problems, toy_world
 from reasoning_from_scratch import rollouts
 from reasoning_from_scratch.config import resolved
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.gradients import PLAIN
 from reasoning_from_scratch.optim.adamw import AdamW
 from reasoning_from_scratch.report.clock import Clock
 from reasoning_from_scratch.rollouts import reward_groups, sample_groups
@@ -16,7 +15,7 @@ from reasoning_from_scratch.run.training_run import kl_pre_post
 from reasoning_from_scratch.scale import streaming
 from reasoning_from_scratch.scale.ranks import ALONE
 from reasoning_from_scratch.scale.streaming import Stream
-from reasoning_from_scratch.trainer import set_advantages, train_step
+from reasoning_from_scratch.trainer import Engine, set_advantages, train_step
 
 
 def letters(groups, config, tokenizer):
@@ -134,7 +133,7 @@ def test_post_kl_is_what_one_update_did(tmp_path, monkeypatch):
 
     def measured(lr: float) -> dict[str, float]:
         train_step(model, AdamW(model), groups, config, lr)
-        return kl_pre_post(model, groups, config, ALONE, PLAIN)
+        return kl_pre_post(model, groups, config, ALONE, Engine())
 
     still = measured(lr=0.0)
     assert abs(still["kl_pre_post_v1"]) < 1e-6 and still["kl_pre_post_v2"] < 1e-9
