@@ -7,8 +7,8 @@ from statistics import median
 
 from duel import Result, Work, run_python, seconds
 
+from reasoning_from_scratch.commands.grading_report import labelled_pairs
 from reasoning_from_scratch.grading import judge
-from reasoning_from_scratch.grading.figures import labelled_pairs
 
 ROOT = Path(__file__).parents[1]
 MATH500 = Path("data/math500_test.json")
@@ -17,7 +17,7 @@ LAUNCH = "import time; start = time.perf_counter(); {}; print(time.perf_counter(
 
 def grading(work: Work) -> list[Result]:
     """Verdicts per second in a process that has graded others before."""
-    files = sorted((ROOT / "tests" / "grading_pairs").glob("*.txt"))
+    files = sorted((ROOT / "tests" / "grading" / "pairs").glob("*.txt"))
     labelled = [(p.pred, p.truth) for file in files for p in labelled_pairs(file)]
     warm, pairs, name = labelled[::2], labelled[1::2], "labelled pairs (no data/math500_test.json)"
     if MATH500.is_file():

@@ -50,7 +50,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "grading-report": (
         "Measure the answer grader on labelled pairs and data sets.",
-        "grading.figures:grading_report",
+        "commands.grading_report:grading_report",
     ),
     "doctor": (
         "Look at this machine: what works, what does not, what to do.",

@@ -27,6 +27,7 @@ from reasoning_from_scratch.files.saved_models import which_weights
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.grading import (
     GRADER_VERSION,
+    UnreadableTruth,
     check_truth,
     extract_final_candidate,
     judge,
@@ -132,7 +133,7 @@ def check_problems(problems: Sequence[Problem], graded: bool = True) -> None:
     for problem in problems if graded else ():
         try:
             check_truth(problem.answer)
-        except UserError as error:
+        except UnreadableTruth as error:
             raise UserError(f"problem {problem.where}: {error}") from None
 
 

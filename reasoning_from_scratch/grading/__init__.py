@@ -1,19 +1,21 @@
 """Judging answers: is what stands in the box the same as the truth?
 
-extract.py finds the box; lexer.py, grammar.py, notation.py and statements.py read the answer into
-a tree; kinds.py says what kind of thing it is; equal.py compares two of a kind with the exact
-arithmetic of ring.py and values.py. No string is ever evaluated as code, and limits.py bounds the
-work of every judgment.
+    text --reading/--> tree --comparing/--> the kind of thing it is --comparing/--> the same or not
+                                  values/ does the exact arithmetic
+
+verdict.py is the way in. Nothing here imports the rest of the package; no string is ever evaluated
+as code, and limits.py bounds the work of every judgment. README.md says by which rules.
 """
 
-from .arithmetic import arithmetic
-from .extract import extract_final_candidate, get_last_boxed
-from .plain import equality_check, normalize_text, run_demos_table, split_into_parts
-from .symbolic import sympy_parser
-from .verdict import GRADER_VERSION, check_truth, grade_answer, judge, parses
+from .calculations import arithmetic
+from .chapter3 import equality_check, normalize_text, run_demos_table, split_into_parts
+from .reading.boxes import extract_final_candidate, get_last_boxed
+from .sympy_objects import sympy_parser
+from .verdict import GRADER_VERSION, UnreadableTruth, check_truth, grade_answer, judge, parses
 
 __all__ = [
     "GRADER_VERSION",
+    "UnreadableTruth",
     "arithmetic",
     "check_truth",
     "equality_check",

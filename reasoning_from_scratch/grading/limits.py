@@ -26,6 +26,10 @@ class Undefined(Exception):
     """The tree has no value: a division by zero, an infinity inside a sum."""
 
 
+class NotReal(Exception):
+    """A root or logarithm left the real numbers at this point."""
+
+
 class Work:
     """The budget of one comparison."""
 

@@ -3,29 +3,19 @@
 import re
 from fractions import Fraction
 
-from ..errors import UserError
-from .equal import Comparison
-from .extract import get_last_boxed, last_box
+from .comparing.comparison import same_answer
 from .limits import MAX_CHARS, TooBig, Unparsed
-from .statements import Answer, parse
+from .reading.boxes import get_last_boxed, last_box
+from .reading.choices import bare_choice, labelled_choice
+from .reading.statements import parse
 
 GRADER_VERSION = "1"
 
 PLAIN_NUMBER = re.compile(r"-?[0-9]{1,40}(?:\.[0-9]{1,40})?", re.ASCII)
-LABELLED = re.compile(r"(?:\(([A-Ja-j])\)|([A-Ja-j])(?:[.)]|:(?=\s)))\s*(\S.*)?", re.DOTALL)
-BARE_CHOICE = re.compile(r"\(?([A-J])[).]?")
-SEPARATOR = re.compile(r"[,;/&+*^=<>-]|and\b|or\b|\\(?:cdot|times|pm|cup)")
-STYLES = re.compile(r"\\(?:text|textbf|textrm|mathrm|mathbf|textit|boldsymbol)(?![A-Za-z])|[{}$~]")
 
 
-def boxed_or_whole(text: str) -> str:
-    """What stands in the last box; without any box, the text itself. No call reads both."""
-    if last_box(text) < 0:
-        return text.strip()
-    boxed = get_last_boxed(text)
-    if boxed is None:
-        raise Unparsed
-    return boxed
+class UnreadableTruth(ValueError):
+    """The answer of a data set is none that the grader can read."""
 
 
 def judge(pred_text: str, gt_text: str) -> str:
@@ -45,6 +35,16 @@ def grade_answer(pred_text: str, gt_text: str) -> bool:
     return judge(pred_text, gt_text) == "correct"
 
 
+def boxed_or_whole(text: str) -> str:
+    """What stands in the last box; without any box, the text itself. No call reads both."""
+    if last_box(text) < 0:
+        return text.strip()
+    boxed = get_last_boxed(text)
+    if boxed is None:
+        raise Unparsed
+    return boxed
+
+
 def decide(pred: str, truth: str) -> str:
     if len(pred) > MAX_CHARS or len(truth) > MAX_CHARS:
         raise TooBig
@@ -54,8 +54,7 @@ def decide(pred: str, truth: str) -> str:
         return "correct"
     if PLAIN_NUMBER.fullmatch(pred) and PLAIN_NUMBER.fullmatch(truth):
         return "correct" if Fraction(pred) == Fraction(truth) else "wrong"
-    labelled = by_label(pred, truth) or by_label(truth, pred)
-    if labelled:
+    if same_choice(pred, truth) or same_choice(truth, pred):
         return "correct"
     answer = parse(pred)
     try:
@@ -65,30 +64,18 @@ def decide(pred: str, truth: str) -> str:
     return "correct" if same_answer(answer, expected) else "wrong"
 
 
-def same_answer(a: Answer, b: Answer) -> bool:
-    return Comparison().answers(a, b)
-
-
-def by_label(labelled: str, other: str) -> bool:
+def same_choice(labelled: str, other: str) -> bool:
     """(C) 12 is the choice C, and 12."""
-    match = LABELLED.fullmatch(STYLES.sub(" ", labelled).strip())
-    if match is None:
+    choice = labelled_choice(labelled)
+    if choice is None:
         return False
-    letter, rest = match[1] or match[2], match[3]
-    if rest and (SEPARATOR.match(rest) or BARE_CHOICE.fullmatch(rest)):
-        return False  # (A), (B) are two choices
-    bare = BARE_CHOICE.fullmatch(STYLES.sub("", other).strip())
-    if bare:
-        return letter == bare[1]
-    return rest is not None and grade_rest(rest, labelled, other)
-
-
-def grade_rest(rest: str, labelled: str, other: str) -> bool:
-    start = labelled.find(rest)
-    if start < 0:
+    letter = bare_choice(other)
+    if letter is not None:
+        return letter == choice.letter
+    if choice.text is None or choice.text not in labelled:
         return False
     try:
-        return same_answer(parse(rest), parse(other))
+        return same_answer(parse(choice.text), parse(other))
     except (Unparsed, TooBig):
         return False
 
@@ -107,7 +94,7 @@ def check_truth(answer: str) -> str:
     try:
         parse(boxed_or_whole(answer))
     except (Unparsed, TooBig):
-        raise UserError(
+        raise UnreadableTruth(
             f"the answer {answer[:60]!r} cannot be read by the grader; correct it or leave the "
             "problem out"
         ) from None

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.grading import check_truth
+from reasoning_from_scratch.grading import UnreadableTruth, check_truth
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.prompts import problem_prompt
 
@@ -44,7 +44,7 @@ def usable_problems(
 def has_answer(problem: Problem) -> bool:
     try:
         return bool(PLAIN.fullmatch(problem.answer) or check_truth(problem.answer))
-    except UserError:
+    except UnreadableTruth:
         return False
 
 

@@ -2,7 +2,7 @@
 aggregation, padding and masks.
 
 The ordinary form tries the same inputs every time; -m soak tries 100 times as many, new ones.
-More properties stand with their modules: tests/test_grading_rewrites.py, test_sampling_*.py,
+More properties stand with their modules: tests/grading/test_rewrites.py, test_sampling_*.py,
 test_advantages.py, test_losses.py, test_rollouts.py.
 """
 

@@ -1,0 +1,214 @@
+"""What stands on both sides of =, <, ≤, ≈ and ∈: a named value, a region, an equation."""
+
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+
+from ..limits import Unparsed
+from ..reading.trees import (
+    Add,
+    Call,
+    Const,
+    Div,
+    Expression,
+    MinusPlus,
+    Neg,
+    Node,
+    Num,
+    PlusMinus,
+    Quantity,
+    Relation,
+    contains,
+    name_of,
+    symbols,
+)
+from ..values.atoms import SymbolAtom
+from ..values.exact import ExactValues
+from ..values.forms import Form
+from .regions import LINE, MINUS, PLUS, Cuts, Regions
+from .things import Contradiction, Equation, Inequality, Items, Named, Region, Thing
+
+FLIPPED = {"<": ">", ">": "<", "≤": "≥", "≥": "≤", "≠": "≠"}
+EQUALITY = {"=", "≡"}
+
+
+class Relations:
+    """`equal` compares two expressions; `settle` says what kind of thing a side is."""
+
+    def __init__(
+        self,
+        values: ExactValues,
+        regions: Regions,
+        equal: Callable[[Node, Node], bool],
+        settle: Callable[[Node], Thing],
+    ):
+        self.values = values
+        self.regions = regions
+        self.equal = equal
+        self.settle = settle
+
+    def relation(self, tree: Relation) -> Thing:
+        signs, sides = tree.signs, tree.sides
+        if signs[-1] == "≈" and set(signs[:-1]) <= {"="}:
+            if not self.near(sides[-2], sides[-1]):
+                return Contradiction()
+            signs, sides = without_approximation(signs, sides)
+            if not signs:
+                return self.settle(sides[0])
+        if set(signs) <= EQUALITY:
+            return self.equalities(sides)
+        if signs == ("∈",):
+            return self.membership(*sides)
+        if set(signs) <= set(FLIPPED):
+            return self.inequalities(signs, sides)
+        raise Unparsed
+
+    def near(self, left: Node, right: Node) -> bool:
+        """Whether one can be the other, rounded: closer than 1 in 20."""
+        if name_of(left) is not None:
+            return True
+        forms, zero = self.values.forms, self.values.zero
+        distance = Call("abs", (Add((plain(left), Neg(plain(right)))),))
+        limit = Div(Call("abs", (plain(left),)), Num(Fraction(20)))
+        top, bottom = forms.minus(self.values.form(limit), self.values.form(distance))
+        return (zero.sign(top) or 0) * (zero.sign(bottom) or 0) > 0
+
+    def membership(self, left: Node, right: Node) -> Thing:
+        name = name_of(left)
+        if name is None:
+            raise Unparsed
+        return Named(name, self.settle(right))
+
+    # equations
+
+    def equalities(self, sides: Sequence[Node]) -> Thing:
+        if len(sides) == 2 and name_of(sides[0]) is None and name_of(sides[1]) is not None:
+            sides = sides[::-1]  # 5 = x
+        name = name_of(sides[0])
+        if name is not None and not any(occurs(name, side) for side in sides[1:]):
+            if self.all_equal(sides[1:]):
+                return Named(name, self.settle(sides[1]))
+            return Contradiction()
+        if self.all_equal(sides):
+            return self.settle(sides[0])
+        if len(sides) != 2 or not (symbols(sides[0]) or symbols(sides[1])):
+            return Contradiction()
+        return Equation(plain(sides[0]), plain(sides[1]))
+
+    def all_equal(self, sides: Sequence[Node]) -> bool:
+        if len(sides) == 1:
+            return True
+        if any(contains(side, (PlusMinus, MinusPlus)) for side in sides):
+            return False
+        trees = [without_units(side) for side in sides]
+        return all(isinstance(t, Expression) and self.equal(trees[0], t) for t in trees[1:])
+
+    # inequalities
+
+    def inequalities(self, signs: Sequence[str], sides: Sequence[Node]) -> Thing:
+        """0 < x < 3 is 0 < x and x < 3."""
+        links = [
+            self.inequality(sign, plain(left), plain(right))
+            for sign, left, right in zip(signs, sides, sides[1:], strict=False)
+        ]
+        if len(links) == 1:
+            return links[0]
+        return self.joined("both", links) or Items(False, tuple(links))
+
+    def joined(self, link: str, things: Sequence[Thing]) -> Thing | None:
+        """x < 2 or x > 3; x > 1 and x < 3. A comma means "and" unless nothing is left of it."""
+        names = {thing.name for thing in things if isinstance(thing, Named)}
+        regions = [thing.thing for thing in things if isinstance(thing, Named)]
+        cuts = [region.cuts for region in regions if isinstance(region, Region)]
+        if len(names) != 1 or len(cuts) != len(things):
+            return None
+        both = self.regions.intersection(*cuts) if link != "either" else ()
+        return Named(names.pop(), Region(both or self.regions.union(*cuts)))
+
+    def inequality(self, sign: str, left: Node, right: Node) -> Thing:
+        """As a region where it is linear in one letter, else with < or ≤."""
+        if sign in (">", "≥"):
+            sign, left, right = FLIPPED[sign], right, left
+        names = symbols(left) | symbols(right)
+        if len(names) != 1:
+            return Inequality(sign, left, right)
+        (name,) = names
+        if sign != "≠":
+            for size, limit in ((left, right), (right, left)):
+                if is_absolute_value(size) and not symbols(limit):
+                    return self.absolute(sign, size.args[0], limit, size is left)
+        if infinite_sign(left) or infinite_sign(right):
+            return Named(name, Region(LINE))  # x < ∞
+        cuts = self.linear(sign, left, right, name)
+        return Inequality(sign, left, right) if cuts is None else Named(name, Region(cuts))
+
+    def absolute(self, sign: str, inner: Node, limit: Node, inside: bool) -> Thing:
+        """|u| < c is -c < u < c; c < |u| is u < -c or c < u."""
+        low, high = Neg(limit), limit
+        if inside:
+            links = [self.inequality(sign, low, inner), self.inequality(sign, inner, high)]
+        else:
+            links = [self.inequality(sign, inner, low), self.inequality(sign, high, inner)]
+        joined = self.joined("both" if inside else "either", links)
+        if joined is None:
+            raise Unparsed
+        return joined
+
+    def linear(self, sign: str, left: Node, right: Node, name: str) -> Cuts | None:
+        """The solutions of a x + b < 0; None where the difference of the sides is not linear."""
+        ring, forms, zero = self.values.ring, self.values.forms, self.values.zero
+        top, bottom = forms.minus(self.values.form(left), self.values.form(right))
+        if not ring.is_constant(bottom):
+            return None
+        x = ((ring.number_of(SymbolAtom(name)), 1),)
+        parts = ring.by_symbols(top)
+        if x not in parts or any(not ring.is_constant({key: 1}) for key in parts if key != x):
+            return None
+        slope = parts.pop(x)
+        rest = {(*key, *m): c for key, part in parts.items() for m, c in part.items()}
+        rising = (zero.sign(slope) or 0) * (zero.sign(bottom) or 0)
+        if not rising:
+            return None
+        place: Form = forms.negative(forms.divided(forms.whole(rest), forms.whole(slope)))
+        if sign == "≠":
+            return self.regions.complement(self.regions.point(place))
+        if rising > 0:
+            return self.regions.interval(MINUS, False, place, sign == "≤")
+        return self.regions.interval(place, sign == "≤", PLUS, False)
+
+
+def without_units(tree: Node) -> Node:
+    return tree.value if isinstance(tree, Quantity) else tree
+
+
+def plain(tree: Node) -> Node:
+    """An expression without its units."""
+    tree = without_units(tree)
+    if not isinstance(tree, Expression):
+        raise Unparsed
+    return tree
+
+
+def without_approximation(signs: tuple, sides: tuple) -> tuple[tuple, tuple]:
+    """\\sqrt{2} ≈ 1.41 says \\sqrt{2}; x ≈ 1.41 says x = 1.41."""
+    if name_of(sides[-2]) is not None and len(sides) == 2:
+        return ("=",), sides
+    return signs[:-1], sides[:-1]
+
+
+def occurs(name: str, tree: Node) -> bool:
+    """Whether a letter, with or without an index, is in the tree."""
+    return (len(name) == 1 or name[1:2] == "_") and name in symbols(tree)
+
+
+def is_absolute_value(tree: Node) -> bool:
+    return isinstance(tree, Call) and tree.name == "abs"
+
+
+def infinite_sign(tree: Node) -> int:
+    """1 for an infinity, -1 for its negative, 0 for anything else."""
+    match tree:
+        case Const("inf"):
+            return 1
+        case Neg(Const("inf")):
+            return -1
+    return 0

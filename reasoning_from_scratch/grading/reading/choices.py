@@ -1,0 +1,31 @@
+"""Answers to multiple choice: the letter, the text of the choice, or both, as in (C) 12."""
+
+import re
+from typing import NamedTuple
+
+LABELLED = re.compile(r"(?:\(([A-Ja-j])\)|([A-Ja-j])(?:[.)]|:(?=\s)))\s*(\S.*)?", re.DOTALL)
+BARE = re.compile(r"\(?([A-J])[).]?")
+SEPARATOR = re.compile(r"[,;/&+*^=<>-]|and\b|or\b|\\(?:cdot|times|pm|cup)")
+STYLES = re.compile(r"\\(?:text|textbf|textrm|mathrm|mathbf|textit|boldsymbol)(?![A-Za-z])|[{}$~]")
+
+
+class Choice(NamedTuple):
+    letter: str
+    text: str | None  # what stands behind the letter
+
+
+def labelled_choice(answer: str) -> Choice | None:
+    """ "(C) 12" -> C and 12; None for what is no choice, or several: (A), (B)."""
+    match = LABELLED.fullmatch(STYLES.sub(" ", answer).strip())
+    if match is None:
+        return None
+    rest = match[3]
+    if rest and (SEPARATOR.match(rest) or BARE.fullmatch(rest)):
+        return None
+    return Choice(match[1] or match[2], rest)
+
+
+def bare_choice(answer: str) -> str | None:
+    """The letter of an answer that is nothing else."""
+    match = BARE.fullmatch(STYLES.sub("", answer).strip())
+    return match[1] if match else None

@@ -1,0 +1,64 @@
+"""The place in the tokens while a tree is read from them."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ..limits import MAX_DEPTH, TooBig, Unparsed
+from .tokens import END, Token
+from .trees import Node
+
+
+class Rules(NamedTuple):
+    """The two rules of the grammar that brackets need from the files above them."""
+
+    expression: Callable[["Cursor"], Node]  # expressions.py
+    statement: Callable[["Cursor"], Node]  # statements.py
+
+
+class Cursor:
+    def __init__(self, tokens: list[Token], rules: Rules):
+        self.tokens = tokens
+        self.rules = rules
+        self.at = 0
+        self.depth = 0
+        self.bars = 0  # how many |...| are open
+        self.colon_ends = False  # inside a set a colon begins its condition
+
+    @property
+    def token(self) -> Token:
+        return self.tokens[self.at] if self.at < len(self.tokens) else END
+
+    def peek(self, ahead: int = 1) -> Token:
+        return self.tokens[self.at + ahead] if self.at + ahead < len(self.tokens) else END
+
+    def take(self) -> Token:
+        token = self.token
+        self.at += 1
+        return token
+
+    def sees(self, *values: str) -> bool:
+        """Whether one of these signs comes next."""
+        token = self.token
+        return token.kind == "op" and token.value in values
+
+    def accept(self, *values: str) -> str | None:
+        """Takes the next token if it is one of these signs."""
+        return self.take().value if self.sees(*values) else None
+
+    def expect(self, *values: str) -> None:
+        if not self.accept(*values):
+            raise Unparsed
+
+    def enter(self) -> None:
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise TooBig
+
+    def leave(self) -> None:
+        self.depth -= 1
+
+    def union_sign(self) -> bool:
+        """The U of (0,1)U(2,3): between two brackets that belong to intervals."""
+        before = self.tokens[self.at - 1].value if self.at else ""
+        is_u = self.token.kind == "sym" and self.token.value == "U"
+        return is_u and before in (")", "]") and self.peek().value in ("(", "[")

@@ -1,0 +1,219 @@
+"""The grammar of amounts: numbers with units, currency, ratios, times, numbers in a base."""
+
+from fractions import Fraction
+
+from ..limits import Unparsed
+from .commands import CURRENCY
+from .cursor import Cursor
+from .expressions import (
+    MODULI,
+    base_of_numeral,
+    decimal,
+    exponent,
+    expression,
+    ordinal_ending,
+    short_argument,
+)
+from .trees import (
+    Add,
+    BaseNumeral,
+    Mul,
+    Neg,
+    Node,
+    Num,
+    Quantity,
+    Ratio,
+    TimeOfDay,
+    is_whole_number,
+)
+from .units import PERCENT, UNITS, Unit, UnitList, smaller_unit
+
+HALVES = {"am": "am", "pm": "pm", "noon": "pm", "midnight": "am"}
+CURRENCIES = set(CURRENCY.values())
+CURRENCY_WORDS = ("USD", "EUR")
+MAX_POWER = 9  # of a unit
+
+
+# ---- ratios and times
+
+
+def ratio_sign(c: Cursor) -> bool:
+    if c.token.kind == "text":
+        return c.token.value == "to"
+    return c.sees(":") and not c.colon_ends
+
+
+def ratio(c: Cursor, first: Node) -> Node:
+    """3:4, 3 to 4, and the times that look so."""
+    time = clock(c) if c.sees(":") else None
+    if time is not None:
+        return time
+    parts = [first]
+    while ratio_sign(c):
+        c.take()
+        parts.append(expression(c))
+    return Ratio(tuple(parts))
+
+
+def clock(c: Cursor) -> TimeOfDay | None:
+    """3:30, 3:30 p.m.: an hour, a colon and two digits below 60."""
+    hour, minute = c.tokens[c.at - 1], c.peek()
+    if hour.kind != "num" or minute.kind != "num" or c.peek(2).value == ":":
+        return None
+    if not (hour.value.isdigit() and minute.value.isdigit() and len(minute.value) == 2):
+        return None
+    if len(hour.value) > 2 or int(hour.value) > 24 or int(minute.value) > 59:
+        return None
+    c.at += 2
+    return TimeOfDay(int(hour.value), int(minute.value), half_of_day(c))
+
+
+def half_of_day(c: Cursor) -> str | None:
+    half = HALVES.get(c.token.value.lower()) if c.token.kind == "text" else None
+    c.at += half is not None
+    return half
+
+
+# ---- quantities
+
+
+def quantity(c: Cursor) -> Node:
+    """An expression with what stands beside it: a currency, units, a base, a half of the day."""
+    start = c.at
+    currency = currency_before(c)
+    if currency is not None:
+        negative, unit = currency
+        value = expression(c)
+        units = UnitList()
+        units.set(unit)
+        return with_units(c, Neg(value) if negative else value, units)
+    value = expression(c)
+    special = after_number(c, start) if isinstance(value, Num) else None
+    return special or compound(c, with_units(c, value, UnitList()))
+
+
+def currency_before(c: Cursor) -> tuple[bool, Unit] | None:
+    """Takes $, -$, USD before a number: whether it is negative, and the currency."""
+    negative = c.sees("-") and c.peek().kind == "cmd"
+    token = c.peek() if negative else c.token
+    if token.kind == "cmd" and token.value in CURRENCIES:
+        c.at += 2 if negative else 1
+        return negative, Unit(token.value)
+    if token.kind == "text" and token.value in CURRENCY_WORDS:
+        c.take()
+        return False, Unit(UNITS[token.value])
+    return None
+
+
+def compound(c: Cursor, first: Node) -> Node:
+    """3 hours and 15 minutes, in the smaller unit."""
+    while isinstance(first, Quantity) and len(first.units) == 1:
+        ((unit, power),) = first.units
+        joint = int(c.sees("and", ","))
+        amount, word = c.peek(joint), c.peek(joint + 1)
+        size = smaller_unit(unit, word.value) if word.kind == "text" and power == 1 else None
+        if amount.kind != "num" or size is None:
+            break
+        c.at += joint
+        second = with_units(c, decimal(c.take().value), UnitList())
+        if not isinstance(second, Quantity) or len(second.units) != 1:
+            raise Unparsed
+        larger = Mul((Num(Fraction(size)), first.value))
+        first = Quantity(Add((larger, second.value)), second.units)
+    return first
+
+
+def after_number(c: Cursor, start: int) -> Node | None:
+    """3 p.m. and 101 base 2."""
+    digits = c.tokens[start].value
+    if c.at != start + 1 or not digits.isdigit():
+        return None
+    if len(digits) <= 2 and int(digits) <= 24:
+        half = half_of_day(c)
+        if half:
+            return TimeOfDay(int(digits), 0, half)
+    opened = c.sees("(") and c.peek().value == "base"
+    c.at += opened
+    if c.token.value.lower() != "base":
+        return None
+    c.take()
+    base = base_of_numeral(c)
+    if opened:
+        c.expect(")")
+    return BaseNumeral(digits, base)
+
+
+def with_units(c: Cursor, value: Node, units: UnitList) -> Node:
+    while one_unit(c, units):
+        pass
+    if units.scale != 1:
+        value = Mul((value, Num(Fraction(units.scale))))
+    return Quantity(value, units.as_tuple()) if units else value
+
+
+def one_unit(c: Cursor, units: UnitList) -> bool:
+    """Takes the next unit, if what comes next is one."""
+    token = c.token
+    if c.accept("%"):
+        units.set(PERCENT)
+    elif token.kind == "cmd" and token.value in CURRENCIES:
+        units.set(Unit(c.take().value))
+    elif token.kind == "cmd" and token.value == "frac":
+        fraction_of_units(c, units)
+    elif token.kind == "cmd" and token.value in MODULI:
+        c.take()
+        units.set(modulus(short_argument(c)))
+    elif c.sees("(") and c.peek().kind == "text":
+        c.take()
+        unit_text(c, units)
+        c.expect(")")
+    elif token.kind == "text" and token.value != "to":
+        unit_text(c, units)
+    elif units and c.sees("/", "*") and unit_follows(c):
+        units.sign = -1 if c.take().value == "/" else 1
+        if c.token.kind == "sym":
+            units.set(Unit(UNITS[c.take().value]), units.sign)
+    else:
+        return False
+    return True
+
+
+def modulus(tree: Node) -> Unit:
+    return Unit(str(tree.value if isinstance(tree, Num) else tree), "modulus")
+
+
+def fraction_of_units(c: Cursor, units: UnitList) -> None:
+    """\\frac{\\text{m}}{\\text{s}}"""
+    c.take()
+    before = units.sign
+    for units.sign in (1, -1):
+        c.expect("{")
+        if c.token.kind != "text":
+            raise Unparsed
+        unit_text(c, units)
+        c.expect("}")
+    units.sign = before
+
+
+def unit_follows(c: Cursor) -> bool:
+    token = c.peek()
+    return token.kind == "text" or (token.kind == "sym" and token.value in UNITS)
+
+
+def unit_text(c: Cursor, units: UnitList) -> None:
+    """One text token, and the superscript that may follow it."""
+    last = units.read(c.take().value)
+    power: Node | None = None
+    if c.accept("^"):
+        if ordinal_ending(c):
+            raise Unparsed
+        power = exponent(c)
+    elif c.token.kind == "num" and not c.token.gap and c.token.value in ("2", "3"):
+        power = decimal(c.take().value)  # cm2
+    if power is None:
+        return
+    negative = isinstance(power, Neg)
+    power = power.inner if negative else power
+    if last is None or not is_whole_number(power) or abs(power.value) > MAX_POWER:
+        raise Unparsed
+    units.raise_last(last, int(power.value) * (-1 if negative else 1))

@@ -1,0 +1,183 @@
+"""The top of the grammar: statements between commas, "and" and "or"; relations; unions; words."""
+
+import re
+from fractions import Fraction
+from typing import NamedTuple
+
+from ..limits import MAX_CHARS, TooBig, Unparsed
+from .cursor import Cursor, Rules
+from .expressions import expression
+from .lexer import tokenize
+from .number_words import ORDINAL_WORDS, number_from_words
+from .quantities import CURRENCY_WORDS, quantity, ratio, ratio_sign
+from .repeating import spell_out_repeating
+from .tokens import END, Token
+from .trees import Node, Num, Quantity, Relation, SetOperation, Several, Sym, Words
+from .units import UnitList, check_label, number_prefix
+from .words import MEANINGS, phrase_key
+
+RELATIONS = ("=", "<", ">", "≤", "≥", "≠", "≈", "∈", "≡")
+SEPARATORS = (",", ";", "and", "or", r"\\", "⇒")
+AFTER_WORDS = (*SEPARATORS, ")", r"\}", "}", "⟩", "]")
+IN_NAME = {"'", "^", "_", "{", "}", "-", "1", "2", "3", "n"}  # f^{-1}(x), a_n(x), f''(x)
+LONGEST_NAME = 12  # tokens
+COMMANDS = re.compile(r"\\[A-Za-z]+\*?|\\.|[{}$]")
+CHOICE_IN_WORDS = re.compile(r"(?:option|choice|answer) ([a-z])")
+PUNCTUATION = set(" .,;:()-'")
+
+
+class Answer(NamedTuple):
+    tree: Node
+    phrase: str | None  # the letters and digits of an answer that has nothing else
+
+
+def parse(text: str) -> Answer:
+    """The answer that a text gives. Raises Unparsed or TooBig."""
+    if len(text) > MAX_CHARS:
+        raise TooBig
+    tokens = tokenize(spell_out_repeating(text))
+    if not tokens:
+        raise Unparsed
+    try:
+        tree = answer(tokens)
+    except Unparsed:
+        tree = as_phrase(text, tokens)
+    plain = COMMANDS.sub(" ", text)
+    only_letters = all(c.isalnum() or c in PUNCTUATION for c in plain)
+    return Answer(tree, phrase_of(text) if only_letters else None)
+
+
+def answer(tokens: list[Token]) -> Node:
+    """The whole text: one statement, or several between commas, "and" and "or"."""
+    c = Cursor(list(tokens), Rules(expression, statement))
+    items, separators = [], set()
+    while True:
+        while c.sees(*SEPARATORS):
+            separators.add(c.take().value)
+        if c.token is END:
+            break
+        items.append(statement(c))
+        if c.token is not END and not c.sees(*SEPARATORS):
+            raise Unparsed
+    if not items or "⇒" in separators:
+        raise Unparsed
+    if len(items) == 1:
+        return items[0]
+    link = "either" if "or" in separators else "both" if "and" in separators else "list"
+    return Several(link, tuple(items))
+
+
+def statement(c: Cursor) -> Node:
+    """Words, or combinations with =, <, ... between them."""
+    c.accept("=")
+    if c.token.kind == "text":
+        found = words(c)
+        if found is not None:
+            return found
+    sides, signs = [definition(c) or combination(c)], []
+    while c.sees(*RELATIONS):
+        signs.append(c.take().value)
+        sides.append(combination(c))
+    return Relation(tuple(signs), tuple(sides)) if signs else sides[0]
+
+
+def definition(c: Cursor) -> Node | None:
+    """h(x) of h(x) = ..., which elsewhere is a product; \\text{Area} of \\text{Area} = ..."""
+    if c.token.kind == "text" and c.peek().value in RELATIONS:
+        return Sym(f'"{phrase_key(c.take().value)}"')
+    if c.token.kind != "sym" or c.peek().value not in ("(", "'", "^", "_"):
+        return None
+    end = c.at + 1
+    while end < len(c.tokens) and c.tokens[end].value in IN_NAME:
+        end += 1
+    if end >= len(c.tokens) or c.tokens[end].value != "(":
+        return None
+    while end < len(c.tokens) and c.tokens[end].value != ")":
+        end += 1
+    after = c.tokens[end + 1] if end + 1 < len(c.tokens) else END
+    if after.value != "=" or end - c.at > LONGEST_NAME:
+        return None
+    name = "".join(token.value for token in c.tokens[c.at : end + 1])
+    c.at = end + 1
+    return Sym(name)
+
+
+def combination(c: Cursor) -> Node:
+    """Quantities joined by ∪, ∩ and ∖, and ratios of them."""
+    value = quantity(c)
+    while True:
+        if sign := c.accept("∪", "∩", "∖"):
+            value = SetOperation(sign, value, quantity(c))
+        elif c.union_sign():
+            c.take()
+            value = SetOperation("∪", value, quantity(c))
+        elif ratio_sign(c):
+            value = ratio(c, value)
+        else:
+            return value
+
+
+# ---- words
+
+
+def words(c: Cursor) -> Node | None:
+    """A word answer, a number in words, or a label that is dropped (then None)."""
+    following = c.peek()
+    if c.token.value in CURRENCY_WORDS and following.kind == "num":
+        return None
+    if following.kind == "op" and following.value in RELATIONS:
+        return None  # \text{Area} = 5 names what is equal
+    if c.token.value.lower() in ("minus", "negative") and following.kind == "num":
+        c.tokens[c.at] = Token("op", "-")
+        return None
+    text = c.take().value
+    if c.token is END or c.sees(*AFTER_WORDS):
+        return meaning_of(text)
+    if c.token.kind == "text" or c.sees("%", "/", "^", "-"):
+        raise Unparsed
+    value, rest = number_prefix(text)
+    if value is not None:
+        raise Unparsed
+    check_label(rest, bool(c.accept(":")))
+    return None
+
+
+def meaning_of(text: str) -> Node:
+    """What words say: an object of mathematics, a number, else the words themselves."""
+    key = phrase_key(text)
+    sign, _, amount = key.partition(" ")
+    if sign in ("minus", "negative"):
+        number = number_from_words(amount)
+        if number is not None:
+            return Num(Fraction(-number))
+    if key in ORDINAL_WORDS:
+        return Num(Fraction(ORDINAL_WORDS[key]))
+    choice = CHOICE_IN_WORDS.fullmatch(key)
+    if choice:
+        return Words(choice[1])
+    if key in MEANINGS:
+        return answer(tokenize(MEANINGS[key]))
+    value, rest = number_prefix(text)
+    if value is not None:
+        units = UnitList()
+        if rest:
+            units.read(rest)
+        tree = Num(Fraction(value * units.scale))
+        return Quantity(tree, units.as_tuple()) if units else tree
+    if not key:
+        raise Unparsed
+    return Words(key)
+
+
+def phrase_of(text: str) -> str | None:
+    """The words of a text without its commands, if it has letters at all."""
+    key = phrase_key(COMMANDS.sub(" ", text))
+    return key if any(c.isalpha() for c in key) else None
+
+
+def as_phrase(text: str, tokens: list[Token]) -> Node:
+    """What the grammar cannot read is a phrase, if it has a word in it."""
+    key = phrase_of(text)
+    if key is None or not any(t.kind == "text" and len(t.value) > 1 for t in tokens):
+        raise Unparsed
+    return meaning_of(key)

@@ -1,0 +1,445 @@
+"""The tree of an answer: what reading makes of a text, and what values and comparing work on.
+
+An Expression is a number or a formula. The other nodes put expressions together: lists, sets,
+intervals, equations, quantities. Nodes are equal when they were read from the same notation, not
+when they mean the same: that is decided in comparing/.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from ..limits import TooBig
+
+MAX_SIGNS = 16  # ways of choosing the signs of one answer
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    @property
+    def children(self) -> tuple["Node", ...]:
+        return ()
+
+    def rebuilt(self, children: Sequence["Node"]) -> "Node":
+        """The same node over other children; one without children is itself."""
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class Expression(Node):
+    """A number or a formula."""
+
+
+# ---- expressions
+
+
+@dataclass(frozen=True, slots=True)
+class Num(Expression):
+    value: Fraction
+
+
+@dataclass(frozen=True, slots=True)
+class Sym(Expression):
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Const(Expression):
+    """pi, e, i; inf; the sets empty, reals, integers, naturals, rationals, complexes."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Add(Expression):
+    terms: tuple[Node, ...]
+
+    @property
+    def children(self):
+        return self.terms
+
+    def rebuilt(self, children):
+        return Add(tuple(children))
+
+
+@dataclass(frozen=True, slots=True)
+class Mul(Expression):
+    factors: tuple[Node, ...]
+
+    @property
+    def children(self):
+        return self.factors
+
+    def rebuilt(self, children):
+        return Mul(tuple(children))
+
+
+@dataclass(frozen=True, slots=True)
+class Div(Expression):
+    top: Node
+    bottom: Node
+
+    @property
+    def children(self):
+        return self.top, self.bottom
+
+    def rebuilt(self, children):
+        return Div(*children)
+
+
+@dataclass(frozen=True, slots=True)
+class Pow(Expression):
+    base: Node
+    exponent: Node
+
+    @property
+    def children(self):
+        return self.base, self.exponent
+
+    def rebuilt(self, children):
+        return Pow(*children)
+
+
+@dataclass(frozen=True, slots=True)
+class Root(Expression):
+    inner: Node
+    degree: Node
+
+    @property
+    def children(self):
+        return self.inner, self.degree
+
+    def rebuilt(self, children):
+        return Root(*children)
+
+
+@dataclass(frozen=True, slots=True)
+class Wrapped(Expression):
+    """What the nodes with one child share."""
+
+    inner: Node
+
+    @property
+    def children(self):
+        return (self.inner,)
+
+    def rebuilt(self, children):
+        return type(self)(*children)
+
+
+class Neg(Wrapped):
+    __slots__ = ()
+
+
+class PlusMinus(Wrapped):
+    __slots__ = ()
+
+
+class MinusPlus(Wrapped):
+    """The sign ∓: minus where every ± is plus."""
+
+    __slots__ = ()
+
+
+class Degrees(Wrapped):
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Expression):
+    """A known function: sin, ln, gcd, fact, det."""
+
+    name: str
+    args: tuple[Node, ...]
+
+    @property
+    def children(self):
+        return self.args
+
+    def rebuilt(self, children):
+        return Call(self.name, tuple(children))
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown(Expression):
+    """A function that nobody has defined, as f in f(x), or a mark as the bar of a conjugate."""
+
+    name: str
+    args: tuple[Node, ...]
+
+    @property
+    def children(self):
+        return self.args
+
+    def rebuilt(self, children):
+        return Unknown(self.name, tuple(children))
+
+
+# ---- what is put together from expressions
+
+
+@dataclass(frozen=True, slots=True)
+class Brackets(Node):
+    """A point, a vector, an interval: (1, 2], ⟨1, 2⟩. The brackets are "(", "[" or "⟨"."""
+
+    opening: str
+    closing: str
+    items: tuple[Node, ...]
+
+    @property
+    def children(self):
+        return self.items
+
+    def rebuilt(self, children):
+        return Brackets(self.opening, self.closing, tuple(children))
+
+
+@dataclass(frozen=True, slots=True)
+class Braces(Node):
+    """A set by its elements: {1, 2}."""
+
+    items: tuple[Node, ...]
+
+    @property
+    def children(self):
+        return self.items
+
+    def rebuilt(self, children):
+        return Braces(tuple(children))
+
+
+@dataclass(frozen=True, slots=True)
+class Builder(Node):
+    """A set by its conditions: {x | x > 0, x < 3}."""
+
+    conditions: tuple[Node, ...]
+
+    @property
+    def children(self):
+        return self.conditions
+
+    def rebuilt(self, children):
+        return Builder(tuple(children))
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix(Node):
+    rows: tuple[tuple[Node, ...], ...]
+
+    @property
+    def children(self):
+        return tuple(cell for row in self.rows for cell in row)
+
+    def rebuilt(self, children):
+        width = len(self.rows[0])
+        starts = range(0, len(children), width)
+        return Matrix(tuple(tuple(children[i : i + width]) for i in starts))
+
+
+@dataclass(frozen=True, slots=True)
+class Several(Node):
+    """Statements between commas ("list"), with "and" ("both") or with "or" ("either")."""
+
+    link: str
+    items: tuple[Node, ...]
+
+    @property
+    def children(self):
+        return self.items
+
+    def rebuilt(self, children):
+        return Several(self.link, tuple(children))
+
+
+@dataclass(frozen=True, slots=True)
+class Relation(Node):
+    """1 < x ≤ 2 has the signs "<", "≤" and three sides."""
+
+    signs: tuple[str, ...]
+    sides: tuple[Node, ...]
+
+    @property
+    def children(self):
+        return self.sides
+
+    def rebuilt(self, children):
+        return Relation(self.signs, tuple(children))
+
+
+@dataclass(frozen=True, slots=True)
+class SetOperation(Node):
+    """A union ("∪"), an intersection ("∩") or a difference ("∖")."""
+
+    sign: str
+    left: Node
+    right: Node
+
+    @property
+    def children(self):
+        return self.left, self.right
+
+    def rebuilt(self, children):
+        return SetOperation(self.sign, *children)
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio(Node):
+    """3:4 or 1:2:3."""
+
+    parts: tuple[Node, ...]
+
+    @property
+    def children(self):
+        return self.parts
+
+    def rebuilt(self, children):
+        return Ratio(tuple(children))
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity(Node):
+    """A value with units, which are pairs of a Unit and its power."""
+
+    value: Node
+    units: tuple
+
+    @property
+    def children(self):
+        return (self.value,)
+
+    def rebuilt(self, children):
+        return Quantity(*children, self.units)
+
+
+@dataclass(frozen=True, slots=True)
+class TimeOfDay(Node):
+    """A time of the day; `half` is "am", "pm" or, where none is named, None."""
+
+    hour: int
+    minute: int
+    half: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class BaseNumeral(Node):
+    """Digits with a base: 101_2."""
+
+    digits: str
+    base: int
+
+
+@dataclass(frozen=True, slots=True)
+class Words(Node):
+    """An answer in words, in the form in which words.py compares them."""
+
+    key: str
+
+
+# ---- questions about trees, and rewriting them
+
+
+def contains(tree: Node, kinds: tuple[type, ...], outside_functions: bool = False) -> bool:
+    """Whether a node of one of these kinds is in the tree."""
+    stack = [tree]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, kinds):
+            return True
+        if not (outside_functions and isinstance(node, (Call, Unknown))):
+            stack += node.children
+    return False
+
+
+def symbols(tree: Node) -> set[str]:
+    found, stack = set(), [tree]
+    while stack:
+        node = stack.pop()
+        if type(node) is Sym:
+            found.add(node.name)
+        else:
+            stack += node.children
+    return found
+
+
+def rational(tree: Node) -> Fraction | None:
+    """The value of a tree of plain numbers, None for any other."""
+    match tree:
+        case Num(value):
+            return value
+        case Neg(inner):
+            value = rational(inner)
+            return None if value is None else -value
+        case Div(top, bottom):
+            a, b = rational(top), rational(bottom)
+            return a / b if a is not None and b else None
+    return None
+
+
+def is_whole_number(tree: Node) -> bool:
+    return isinstance(tree, Num) and tree.value.denominator == 1
+
+
+def without_degrees(tree: Node) -> Node:
+    if isinstance(tree, Degrees):
+        return without_degrees(tree.inner)
+    if isinstance(tree, (Call, Unknown)) or not contains(tree, (Degrees,)):
+        return tree
+    return tree.rebuilt([without_degrees(child) for child in tree.children])
+
+
+def with_signs(tree: Node) -> list[Node]:
+    """The values of a tree with plus-minus signs. Each ± is free, unless there is a ∓, which
+    ties all of them together."""
+    if not contains(tree, (PlusMinus, MinusPlus)):
+        return [tree]
+    if contains(tree, (MinusPlus,)):
+        return [tied(tree, 1), tied(tree, -1)]
+    return free_signs(tree)
+
+
+def tied(tree: Node, sign: int) -> Node:
+    """The tree where every ± is this sign, and every ∓ the other."""
+    if isinstance(tree, (PlusMinus, MinusPlus)):
+        inner = tied(tree.inner, sign)
+        return inner if (sign == 1) == isinstance(tree, PlusMinus) else Neg(inner)
+    return tree.rebuilt([tied(child, sign) for child in tree.children])
+
+
+def free_signs(tree: Node) -> list[Node]:
+    options: list[list[Node]] = [[]]
+    for child in tree.children:
+        choices = free_signs(child)
+        options = [[*option, choice] for option in options for choice in choices]
+        if len(options) > MAX_SIGNS:
+            raise TooBig
+    if not isinstance(tree, PlusMinus):
+        return [tree.rebuilt(option) for option in options]
+    if 2 * len(options) > MAX_SIGNS:
+        raise TooBig
+    return [signed for (inner,) in options for signed in (inner, Neg(inner))]
+
+
+def name_of(tree: Node) -> str | None:
+    """What may stand left of "= 5" and be left out: x, f(x), x_1, AB, angle ABC, (x, y)."""
+    match tree:
+        case Sym(name):
+            return name
+        case Unknown(name):
+            return f"{name}({','.join(sorted(symbols(tree)))})"
+        case Call("abs", (inner,)):
+            name = name_of(inner)  # |AB| is a length as AB is, |x| is not x
+            return name if name and len(name) > 1 else None
+        case Mul(factors) if all(isinstance(factor, Sym) for factor in factors):
+            return name_of_product([factor.name for factor in factors])
+        case Div(Mul((Sym("d"), Sym(top))), Mul((Sym("d"), Sym(bottom)))):
+            return f"d{top}/d{bottom}"
+        case Brackets(items=items) if all(isinstance(item, Sym) for item in items):
+            return "(" + ",".join(item.name for item in items) + ")"
+    return None
+
+
+def name_of_product(names: list[str]) -> str | None:
+    """Points written together, AB; the measure of an angle, m∠ABC."""
+    if len(names) == 2 and names[0] == "m" and names[1].startswith("angle"):
+        return names[1]
+    return "".join(names) if all(len(n) == 1 and n.isupper() for n in names) else None

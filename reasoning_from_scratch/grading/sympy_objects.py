@@ -1,0 +1,86 @@
+"""A tree as a sympy object, for readers who want to go on calculating with an answer. The grader
+itself does not use sympy; sympy never sees a string, only objects built here."""
+
+from .limits import TooBig, Undefined, Unparsed, Work
+from .reading.statements import parse
+from .reading.trees import (
+    Add,
+    Brackets,
+    Call,
+    Const,
+    Degrees,
+    Div,
+    Mul,
+    Neg,
+    Node,
+    Num,
+    Pow,
+    Root,
+    Sym,
+)
+from .values.exact import ExactValues
+
+IN_SYMPY = {  # our name of a function -> the name of sympy
+    "ln": "log",
+    "abs": "Abs",
+    "ceil": "ceiling",
+    "fact": "factorial",
+    "fact2": "factorial2",
+    "binom": "binomial",
+    "max": "Max",
+    "min": "Min",
+} | {name: name for name in "sin cos tan cot sec csc sinh cosh tanh exp floor".split()}
+IN_SYMPY |= {f"arc{name}": f"a{name}" for name in "sin cos tan cot".split()}
+
+
+def sympy_parser(expr: str):
+    """The sympy object of a text, or None where it is no number, expression or tuple of these."""
+    try:
+        tree = parse(expr).tree
+        check_size(tree)
+        return to_sympy(tree)
+    except (Unparsed, TooBig, Undefined, RecursionError, AttributeError, TypeError):
+        return None
+
+
+def check_size(tree: Node) -> None:
+    """Refuses whatever exact arithmetic refuses, before sympy begins on it."""
+    if isinstance(tree, Brackets):
+        for item in tree.items:
+            check_size(item)
+    else:
+        ExactValues(Work()).form(tree)
+
+
+def to_sympy(tree: Node):
+    import sympy
+
+    parts = [to_sympy(child) for child in tree.children]
+    match tree:
+        case Num(value):
+            return sympy.Rational(value.numerator, value.denominator)
+        case Sym(name):
+            return sympy.Symbol(name)
+        case Const(name):
+            return {"pi": sympy.pi, "e": sympy.E, "i": sympy.I}[name]
+        case Brackets():
+            return sympy.Tuple(*parts)
+        case Add():
+            return sympy.Add(*parts)
+        case Mul():
+            return sympy.Mul(*parts)
+        case Div():
+            return parts[0] / parts[1]
+        case Neg():
+            return -parts[0]
+        case Degrees():
+            return parts[0] * sympy.pi / 180
+        case Pow():
+            return parts[0] ** parts[1]
+        case Root():
+            return sympy.root(*parts)
+        case Call("log"):
+            return sympy.log(parts[0], parts[1] if len(parts) == 2 else 10)
+        case Call(name) if name in IN_SYMPY:
+            return getattr(sympy, IN_SYMPY[name])(*parts)
+    raise Unparsed
