@@ -3,12 +3,17 @@
 import json
 import logging
 import os
+import platform
 import re
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from importlib.metadata import version
 from pathlib import Path
+
+import torch
 
 from reasoning_from_scratch.config import TrainConfig, from_json, to_json
 from reasoning_from_scratch.errors import UserError
@@ -16,7 +21,6 @@ from reasoning_from_scratch.files.disk import sweep, write_whole
 from reasoning_from_scratch.report.metrics import CSV_COLUMNS, as_csv, csv_row
 from reasoning_from_scratch.rollouts import Group
 from reasoning_from_scratch.run.lock import FolderLock
-from reasoning_from_scratch.run.provenance import code_diff, versions
 from reasoning_from_scratch.text import (
     as_lines,
     counted,
@@ -330,3 +334,40 @@ def close_logs() -> None:
         if isinstance(handler, logging.FileHandler | EarlyLog):
             handler.close()
             log.removeHandler(handler)
+
+
+# --- where a run comes from: versions, machine, and the code that was not committed ---
+
+
+def job_name() -> str | None:
+    """The torchrun that started this process: the same after it has restarted its ranks."""
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        return None
+    return f"{platform.node()} {os.getppid()} {os.environ['TORCHELASTIC_RUN_ID']}"
+
+
+def versions() -> dict[str, str | None]:
+    return {
+        "job": job_name(),
+        "reasoning_from_scratch": version("reasoning-from-scratch"),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "git": git("rev-parse", "HEAD"),
+        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs",
+    }
+
+
+def code_diff() -> str:
+    """`git diff HEAD` of the user's repository."""
+    diff = git("diff", "HEAD")
+    return "(not started inside a git repository with a commit)\n" if diff is None else diff
+
+
+def git(*words: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", *words], capture_output=True, text=True, timeout=20, errors="replace"
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None

@@ -2,6 +2,7 @@
 
 import copy
 import logging
+import os
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
@@ -26,7 +27,7 @@ from reasoning_from_scratch.prompts import problem_prompt, show_examples
 from reasoning_from_scratch.report.progress import Progress, show_log
 from reasoning_from_scratch.report.tracker import Tracker, import_wandb
 from reasoning_from_scratch.run.checkpoints import Checkpoints, load_trainer_state
-from reasoning_from_scratch.run.folder import RunFolder, log, plainly
+from reasoning_from_scratch.run.folder import RunFolder, job_name, log, plainly
 from reasoning_from_scratch.run.memory import checkpoint_blocks, fit_memory, parse_size
 from reasoning_from_scratch.run.origin import (
     Start,
@@ -35,9 +36,7 @@ from reasoning_from_scratch.run.origin import (
     with_whole_paths,
 )
 from reasoning_from_scratch.run.own_task import own_verifier
-from reasoning_from_scratch.run.preflight import preflight_summary
-from reasoning_from_scratch.run.problem_checks import usable_problems
-from reasoning_from_scratch.run.provenance import job_name
+from reasoning_from_scratch.run.preflight import preflight_summary, usable_problems
 from reasoning_from_scratch.run.training_run import TrainingRun
 from reasoning_from_scratch.run.void_options import check_void
 from reasoning_from_scratch.scale.lag import check_ranks
@@ -47,7 +46,6 @@ from reasoning_from_scratch.scale.ray_start import connect
 from reasoning_from_scratch.scale.torchrun import (
     agreed_config,
     check_restartable,
-    is_restart,
     start_ranks,
 )
 from reasoning_from_scratch.trainer import Engine
@@ -64,13 +62,17 @@ def start_run(
     """Load what `config` names, unless it is given, and open its run folder."""
     if not quiet:
         show_log()
-    check_restartable(config)
+    under_torchrun = "WORLD_SIZE" in os.environ
+    if under_torchrun:
+        check_restartable(config)
     config = with_folder(resolved(config))
-    ranks, device = start_ranks(config)
-    config = agreed_config(config, ranks)
+    ranks, device = start_ranks(config) if under_torchrun else (Ranks(), config.device)
+    if ranks.size > 1:
+        config = agreed_config(config, ranks)
     log.disabled = not ranks.writes
     folder = RunFolder(config.log_path)
-    config = ranks.from_first(lambda: claimed(config, folder))  # before minutes of loading
+    # Before minutes of loading:
+    config = ranks.from_first(lambda: claimed(config, folder, ranks.restarted))
     check_extras(config, ranks.size)
     try:
         ranks.from_first(folder.reserve)
@@ -162,13 +164,14 @@ def both_sets(
     return problems, eval_problems or []
 
 
-def claimed(config: TrainConfig, folder: RunFolder) -> TrainConfig:
+def claimed(config: TrainConfig, folder: RunFolder, restarted: bool) -> TrainConfig:
     """Refuse a folder with a run in it, unless torchrun has restarted us and the run is ours."""
     if config.sampler == "ray":  # where it cannot be reached, nothing is begun
         connect(config.ray_address)
     if config.resume:
         return config
-    if is_restart() and folder.used() and folder.config_values()["versions"]["job"] == job_name():
+    ours = restarted and folder.used() and folder.config_values()["versions"]["job"] == job_name()
+    if ours:
         return replaced(config, resume=config.log_path, overwrite=False)
     folder.refuse_used(config.overwrite)
     return config

@@ -35,8 +35,10 @@ class Ranks(Float32Sums):
         size: int = 1,
         device: str = "cpu",
         objects: dist.ProcessGroup | None = None,
+        restarted: bool = False,
     ) -> None:
         super().__init__()
+        self.restarted = restarted  # torchrun has started these ranks again, as one had died
         self.rank, self.size, self.device = rank, size, device
         self.writes = rank == 0  # it alone writes files and talks to people
         self.objects = objects  # the group of processes by which Python objects travel

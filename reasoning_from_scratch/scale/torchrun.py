@@ -4,6 +4,7 @@ import atexit
 import os
 import time
 from datetime import timedelta
+from functools import cache
 from uuid import uuid4
 
 import torch
@@ -22,16 +23,13 @@ JOINING = timedelta(minutes=2)  # for all ranks to come up
 WAITING = timedelta(hours=1)
 FSDP_ON_CPU = hasattr(torch.cpu.Stream, "record_event")  # not in torch 2.6
 
-# Whether ranks of this torchrun have met before, as rank 0 knows. Its count of restarts does not
-# say: where several machines run, only the one whose rank died counts.
-met_before = False
-
 
 def start_ranks(config: TrainConfig) -> tuple[Ranks, str]:
     """All ranks of this job, and this one's device; a single rank unless torchrun started more."""
-    size = os.environ.get("WORLD_SIZE", "1")
+    size = os.environ["WORLD_SIZE"]
+    restarted = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
     if size == "1":
-        return Ranks(), config.device
+        return Ranks(restarted=restarted), config.device
     missing = [name for name in NEEDED if name not in os.environ]
     if missing:
         raise UserError(
@@ -39,10 +37,11 @@ def start_ranks(config: TrainConfig) -> tuple[Ranks, str]:
             f"ranks with torchrun --nproc_per_node={size}"
         )
     device = rank_device(config.device, int(os.environ["LOCAL_RANK"]))
-    if not dist.is_initialized():
-        join(device)
+    # The count of restarts says it only where a rank has died; rank 0 knows it for all machines.
+    restarted = join(device) or restarted
     objects = dist.new_group(backend="gloo", timeout=WAITING) if "cuda" in device else None
-    return ranks_of(config, device)(dist.get_rank(), dist.get_world_size(), device, objects), device
+    kind = ranks_of(config, device)
+    return kind(dist.get_rank(), dist.get_world_size(), device, objects, restarted), device
 
 
 def ranks_of(config: TrainConfig, device: str) -> type[Ranks]:
@@ -76,9 +75,10 @@ def rank_device(name: str, local_rank: int) -> str:
     return f"cuda:{local_rank}"
 
 
-def join(device: str) -> None:
-    """Meet the other ranks at torchrun's address."""
-    global met_before
+@cache
+def join(device: str) -> bool:
+    """Meet the other ranks at torchrun's address, once in a process. On rank 0: whether ranks of
+    this torchrun had met there before, so that this is a restart."""
     place = "{MASTER_ADDR}:{MASTER_PORT}".format_map(os.environ)
     backend = "nccl" if "cuda" in device else "gloo"
     try:
@@ -98,6 +98,7 @@ def join(device: str) -> None:
             f"{JOINING.seconds} s: {reason}"
         ) from None
     atexit.register(leave)
+    return met_before
 
 
 def meeting_place(store: dist.Store, rank: int, size: int) -> dist.Store:
@@ -149,10 +150,6 @@ def agreed_config(config: TrainConfig, ranks: Ranks) -> TrainConfig:
 
 
 # -- torchrun --max-restarts
-
-
-def is_restart() -> bool:
-    return met_before or int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
 
 
 def check_restartable(config: TrainConfig) -> None:

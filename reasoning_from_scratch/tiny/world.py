@@ -12,21 +12,19 @@ from functools import cache
 
 import torch
 
-from reasoning_from_scratch.tiny.numbers import (
+from reasoning_from_scratch.tiny.families import (
     NAMES,
     THINGS,
     averages,
-    equations,
-    order_of_operations,
-    products,
-    sequences,
-)
-from reasoning_from_scratch.tiny.stories import (
     comparisons,
+    equations,
     fractions,
     measures,
+    order_of_operations,
     percents,
+    products,
     remainders,
+    sequences,
     shopping,
     stories,
 )

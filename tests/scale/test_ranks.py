@@ -359,12 +359,11 @@ def test_only_a_restart_of_the_same_job_goes_on(tmp_path, monkeypatch):
     config = resolved(job_config(tmp_path / "run"))
     folder = torchrun_folder(config)
     with pytest.raises(UserError, match="already holds a run"):
-        claimed(config, folder)
-    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
-    assert claimed(config, folder).resume == str(tmp_path / "run")
+        claimed(config, folder, restarted=False)
+    assert claimed(config, folder, restarted=True).resume == str(tmp_path / "run")
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "another")
     with pytest.raises(UserError, match="already holds a run"):
-        claimed(config, folder)
+        claimed(config, folder, restarted=True)
 
 
 def torchrun_folder(config):

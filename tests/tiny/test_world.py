@@ -11,7 +11,7 @@ import pytest
 
 from reasoning_from_scratch.grading import grade_answer
 from reasoning_from_scratch.rewards import correctness
-from reasoning_from_scratch.tiny.numbers import NAMES, THINGS
+from reasoning_from_scratch.tiny.families import NAMES, THINGS
 from reasoning_from_scratch.tiny.world import (
     FAMILIES,
     LONGER_FAMILIES,
