@@ -13,7 +13,7 @@ import torch
 
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.optim.muon import MuonAdamW
-from reasoning_from_scratch.run.start import configure
+from reasoning_from_scratch.run.options import configure
 from reasoning_from_scratch.run.training import train
 
 STEPS = 30

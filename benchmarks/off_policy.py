@@ -17,7 +17,7 @@ from statistics import fmean
 
 import torch
 
-from reasoning_from_scratch.config import TrainConfig, resolved
+from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.fast.packed import packed_logprobs
 from reasoning_from_scratch.files.disk import write_whole
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
@@ -25,7 +25,8 @@ from reasoning_from_scratch.optim.adamw import learning_rate
 from reasoning_from_scratch.problems import load_problems
 from reasoning_from_scratch.report.clock import Clock
 from reasoning_from_scratch.rollouts import sample_step
-from reasoning_from_scratch.run.start import configure, make_optimizer
+from reasoning_from_scratch.run.options import configure, resolved
+from reasoning_from_scratch.run.start import make_optimizer
 from reasoning_from_scratch.trainer import Engine, chosen_groups, set_advantages, train_step
 
 # What is compared: recipes as they are, and some with a single change. With a lag, recipes that
@@ -46,7 +47,7 @@ COLUMNS = ("recipe", "lr", "lag", "seed", "step", "accuracy", "entropy")
 def lagged_run(config: TrainConfig, lag: int) -> Iterator[tuple[float, float]]:
     """Accuracy of each step's rollouts, and entropy of the policy that sampled them."""
     model, tokenizer = load_model_and_tokenizer(config.model, "cpu")
-    problems, optimizer = load_problems(config.problems), make_optimizer(model, config)
+    problems, optimizer = load_problems(config.problems), make_optimizer(model, config, config.seed)
     policies: deque = deque(maxlen=lag + 1)  # the oldest first
     for step in range(config.steps):
         policies.append(copy.deepcopy(model))
@@ -61,7 +62,7 @@ def lagged_run(config: TrainConfig, lag: int) -> Iterator[tuple[float, float]]:
             optimizer,
             chosen,
             config,
-            learning_rate(config, step),
+            learning_rate(config, step, config.steps),
             engine=Engine(packed_logprobs),
         )
 

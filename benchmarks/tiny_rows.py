@@ -8,7 +8,7 @@ import peers
 import torch
 from duel import Result, Work, faster, in_turn, run_python, seconds
 
-from reasoning_from_scratch.config import TrainConfig, resolved
+from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.distribution import sample_next_token, uniform
 from reasoning_from_scratch.evaluation.evaluate import evaluate
 from reasoning_from_scratch.fast.decoding import decoder_for
@@ -19,6 +19,7 @@ from reasoning_from_scratch.problems import load_problems
 from reasoning_from_scratch.prompts import render_prompt
 from reasoning_from_scratch.qwen3 import KVCache
 from reasoning_from_scratch.rollouts import reward_groups, sample_groups
+from reasoning_from_scratch.run.options import resolved
 from reasoning_from_scratch.sampling import Sample, generate
 from reasoning_from_scratch.tokenizer import stop_ids_of
 from reasoning_from_scratch.trainer import Engine, set_advantages, train_step

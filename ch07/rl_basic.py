@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from reasoning_from_scratch.commands.cli import run_script
-from reasoning_from_scratch.run.start import configure
+from reasoning_from_scratch.run.options import configure
 from reasoning_from_scratch.run.training import train
 
 # The metrics that Tinker's documentation explains, in its order.

@@ -9,7 +9,7 @@ __version__ = "0.1.0"
 _LIVES_IN = {
     "train": "run.training",
     "TrainConfig": "config",
-    "configure": "run.start",
+    "configure": "run.options",
     "generate": "sampling",
     "load_model_and_tokenizer": "files.weights",
     "load_problems": "problems",

@@ -16,13 +16,70 @@ An objective gives a value per token, to be maximized.
 `aggregate` turns values into one number with a denominator that belongs to the whole step,
 so the losses of micro-batches add up to the loss of the big batch, however it was split.
 
-`settings` is any object with the fields of TrainConfig that are read here: objective,
-clip_low, clip_high, dro_beta, aggregate, kl, kl_coef, kl_importance_weighted,
-truncate_importance, sequence_mask_threshold.
+`Loss` holds the choices: which objective, summed how, with which KL term and filters.
 """
+
+from dataclasses import dataclass
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
+
+Advantage = Literal["zscore", "mean", "leave-one-out"]
+Objective = Literal["reinforce", "importance_sampling", "ppo", "cispo", "dro", "gspo"]
+Aggregate = Literal["sum", "constant", "sequence", "token"]
+KL = Literal["none", "reward", "k2", "k3"]
+OBJECTIVES, AGGREGATES = get_args(Objective), get_args(Aggregate)
+
+
+@dataclass
+class Loss:
+    """What a step makes of its rollouts; a recipe is mostly a choice of these."""
+
+    advantage: Advantage = "zscore"
+    """How the rewards of a group become advantages."""
+    advantage_per_part: bool = False
+    """Z-score each reward part on its own, then their sum over the whole step (gdpo)."""
+    objective: Objective = "ppo"
+    """The function of ratio and advantage that is maximised."""
+    aggregate: Aggregate = "sequence"
+    """What token terms are summed to and divided by: 1, a constant, sequences or tokens."""
+    length_constant: float | None = None
+    """Tokens per rollout in the denominator of aggregate=constant (default: max-new-tokens)."""
+    clip_low: float = 0.8
+    """Lower bound of the ratio p / p_start, where the objective has one (ppo, cispo, gspo)."""
+    clip_high: float = 1.2
+    """Upper bound of that ratio; p_start is the trainer's own when the step began."""
+    dro_beta: float = 0.05
+    """Strength of the squared log-ratio in the dro objective."""
+    kl: KL = "none"
+    """Where a KL penalty towards the starting model goes: nowhere, reward, loss as k2 or k3."""
+    kl_coef: float = 0.0
+    """Weight of the KL penalty."""
+    kl_importance_weighted: bool = False
+    """Multiply the KL term by the ratio, for rollouts of an older policy."""
+    truncate_importance: float | None = None
+    """Cap on the weight p_start / p_sampler (default: 2 if the sampler lags and the loss clips)."""
+    sequence_mask_threshold: float | None = None
+    """Leave out rollouts with negative advantage that drifted further than this from the policy."""
+    drop_uniform_groups: bool = True
+    """Groups whose rewards are all equal cost no training pass (unless with KL or dro)."""
+    logprob_temperature: float | None = None
+    """Temperature of the log-probabilities that are trained (default: --temperature)."""
+    epochs: int = 1
+    """Passes over the rollouts of a step."""
+    num_substeps: int = 1
+    """Optimizer steps per pass; each takes an equal share of the groups."""
+    micro_batch_tokens: int = 8192
+    """Tokens of one forward and backward pass, each rollout's prompt included."""
+    grad_clip: float = 1.0
+    """Largest norm of the gradient; 0 = no clipping."""
+
+    @property
+    def train_temperature(self) -> float:
+        """That of the log-probabilities which are trained; a part alone knows no other."""
+        return self.logprob_temperature or 1.0
+
 
 # --- objectives: (B, T) values, to be maximized ---
 
@@ -77,10 +134,10 @@ def ratio_of(objective: str, log_ratio: Tensor, mask: Tensor) -> Tensor:
 
 
 def objective_values(
-    settings, logprobs: Tensor, base_logprobs: Tensor, advantages: Tensor, mask: Tensor
+    config: Loss, logprobs: Tensor, base_logprobs: Tensor, advantages: Tensor, mask: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Values, ratios p / p_base and "this token is clipped", each (B, T)."""
-    kind, low, high = settings.objective, settings.clip_low, settings.clip_high
+    kind, low, high = config.objective, config.clip_low, config.clip_high
     ratio = ratio_of(kind, logprobs - base_logprobs, mask)
     clipped = torch.zeros_like(mask)
     if kind == "reinforce":
@@ -94,40 +151,38 @@ def objective_values(
         values = cispo(logprobs, ratio, advantages, low, high)
         clipped = (ratio < low) | (ratio > high)
     elif kind == "dro":
-        values = dro(logprobs, base_logprobs, advantages, settings.dro_beta)
+        values = dro(logprobs, base_logprobs, advantages, config.dro_beta)
     else:
         raise ValueError(f"unknown objective {kind!r}; choose one of {', '.join(OBJECTIVES)}")
     return values, ratio.detach(), clipped & mask
 
-
-OBJECTIVES = ("reinforce", "importance_sampling", "ppo", "cispo", "dro", "gspo")
 
 # Those that bound what the updates of one step may do; their ratio is p / p_start. The others
 # are defined against the sampler's own probability.
 CLIPPING = ("ppo", "cispo", "gspo")
 
 
-def needs_start(settings) -> bool:
+def needs_start(config: Loss) -> bool:
     """Whether the loss asks what the trainer computed when the step began."""
-    return settings.objective in CLIPPING or bool(settings.truncate_importance)
+    return config.objective in CLIPPING or bool(config.truncate_importance)
 
 
 # --- one reducer, with a denominator that has a name ---
 
-AGGREGATES = ("sum", "constant", "sequence", "token")
-
 
 def step_denominator(
-    kind: str, num_sequences: int, num_tokens: int, length_constant: int = 1
+    kind: str, num_sequences: int, num_tokens: int, length_constant: float | None = 1
 ) -> float:
     """The divisor for `aggregate`, from counts over the WHOLE step (all micro-batches, all ranks).
 
     sum: 1. constant: sequences x length_constant, the same for short and long rollouts.
     sequence: the number of sequences. token: the number of sampled tokens.
     """
+    if kind == "constant" and length_constant is None:
+        raise ValueError("aggregate='constant' divides by a length_constant: give one")
     table = {
         "sum": 1,
-        "constant": num_sequences * length_constant,
+        "constant": num_sequences * (length_constant or 0),
         "sequence": num_sequences,
         "token": num_tokens,
     }
@@ -226,7 +281,7 @@ def policy_loss(
     old_logprobs: Tensor,
     advantages: Tensor,
     mask: Tensor,
-    settings,
+    config: Loss,
     denominator: float,
     ref_logprobs: Tensor | None = None,
     start_logprobs: Tensor | None = None,
@@ -234,7 +289,7 @@ def policy_loss(
     """Loss of one micro-batch, to be minimized, and sums for `summarize`. The call is
 
         denominator = step_denominator(config.aggregate, sequences_in_step, tokens_in_step,
-                                       config.length_constant or config.max_new_tokens)
+                                       config.length_constant)
         for batch in micro_batches:
             logprobs, _ = token_logprobs(...)             # (B, T), with gradient
             loss, sums = policy_loss(logprobs, batch.old_logprobs, batch.advantages, batch.mask,
@@ -256,45 +311,45 @@ def policy_loss(
     advantages = advantages.expand_as(logprobs)
     # log p_start; detached, so that the ratio is 1 and its gradient that of log p.
     start = logprobs.detach() if start_logprobs is None else torch.where(mask, start_logprobs, 0.0)
-    base = start if needs_start(settings) else old_logprobs
-    weight = _weights(settings, logprobs, start, old_logprobs, advantages, mask)
-    values, ratio, clipped = objective_values(settings, logprobs, base, advantages, mask)
-    pg_loss = -aggregate(values * weight, mask, settings.aggregate, denominator)
-    kl_loss, kl_ref = _kl_part(settings, logprobs, old_logprobs, ref_logprobs, mask, denominator)
+    base = start if needs_start(config) else old_logprobs
+    weight = _weights(config, logprobs, start, old_logprobs, advantages, mask)
+    values, ratio, clipped = objective_values(config, logprobs, base, advantages, mask)
+    pg_loss = -aggregate(values * weight, mask, config.aggregate, denominator)
+    kl_loss, kl_ref = _kl_part(config, logprobs, old_logprobs, ref_logprobs, mask, denominator)
     sums = _token_sums(logprobs.detach() - old_logprobs, ratio, weight, kl_ref, mask)
-    sums |= _clip_counts(settings.objective, clipped, mask)
+    sums |= _clip_counts(config.objective, clipped, mask)
     losses = {"loss": pg_loss + kl_loss, "pg_loss": pg_loss, "kl_loss": kl_loss}
     return losses["loss"], sums | {name: value.detach() for name, value in losses.items()}
 
 
-def _weights(settings, logprobs, start, old_logprobs, advantages, mask) -> Tensor:
+def _weights(config: Loss, logprobs, start, old_logprobs, advantages, mask) -> Tensor:
     """Each token's weight from the filters, (B, T); 1 where there are none."""
     weight = torch.ones_like(old_logprobs)
-    if settings.truncate_importance:
-        gap = ratio_of(settings.objective, start - old_logprobs, mask)
-        weight = truncated_importance_weights(gap, settings.truncate_importance)
-    if settings.sequence_mask_threshold:
+    if config.truncate_importance:
+        gap = ratio_of(config.objective, start - old_logprobs, mask)
+        weight = truncated_importance_weights(gap, config.truncate_importance)
+    if config.sequence_mask_threshold:
         weight = weight * off_policy_sequence_mask(
-            logprobs, old_logprobs, advantages, mask, settings.sequence_mask_threshold
+            logprobs, old_logprobs, advantages, mask, config.sequence_mask_threshold
         )
     return weight
 
 
-def _kl_part(settings, logprobs, old_logprobs, ref_logprobs, mask, denominator):
+def _kl_part(config: Loss, logprobs, old_logprobs, ref_logprobs, mask, denominator):
     """The KL term of the loss (0 if there is none), and k3 per token (B, T) for the metrics."""
-    in_loss = settings.kl not in ("none", "reward")
+    in_loss = config.kl not in ("none", "reward")
     if ref_logprobs is None:
         if in_loss:
-            raise ValueError(f"kl={settings.kl!r} in the loss needs ref_logprobs")
+            raise ValueError(f"kl={config.kl!r} in the loss needs ref_logprobs")
         return logprobs.new_zeros(()), None
     ref_logprobs = torch.where(mask, ref_logprobs, 0.0)
     kl_ref = kl_estimate("k3", logprobs.detach(), ref_logprobs)
     if not in_loss:
         return logprobs.new_zeros(()), kl_ref
     values = kl_loss_values(
-        settings.kl, logprobs, old_logprobs, ref_logprobs, settings.kl_importance_weighted
+        config.kl, logprobs, old_logprobs, ref_logprobs, config.kl_importance_weighted
     )
-    return settings.kl_coef * aggregate(values, mask, settings.aggregate, denominator), kl_ref
+    return config.kl_coef * aggregate(values, mask, config.aggregate, denominator), kl_ref
 
 
 def _token_sums(log_ratio, ratio, weight, kl_ref, mask) -> dict[str, Tensor]:

@@ -170,13 +170,13 @@ LOSS_FNS: dict[str, dict[str, object]] = {
 
 
 def loss_fn_changes(name: str | None) -> dict[str, object]:
-    """The fields that loss_fn stands for."""
+    """What a loss function changes, on top of any recipe."""
     if name is None:
         return {}
     if name not in LOSS_FNS:
         raise unknown_name("loss_fn", name, LOSS_FNS)
     plain = {"objective": name, "aggregate": "sum", "truncate_importance": None}
-    return {"loss_fn": name, **plain, **LOSS_FNS[name]}
+    return plain | LOSS_FNS[name]
 
 
 def get_recipe(name: str) -> Recipe:

@@ -19,9 +19,10 @@ import torch
 from torch import Tensor, nn
 
 from reasoning_from_scratch.advantages import advantages, normalize_batch, per_part_advantages
-from reasoning_from_scratch.config import TrainConfig
+from reasoning_from_scratch.config import Problems
 from reasoning_from_scratch.logprobs import padded_logprobs
 from reasoning_from_scratch.losses import (
+    Loss,
     kl_advantages,
     needs_start,
     policy_loss,
@@ -59,7 +60,7 @@ def train_step(
     model: nn.Module,
     optimizer,
     groups: Sequence[Group],
-    config: TrainConfig,
+    config: Loss,
     lr: float,
     reference: nn.Module | None = None,
     engine: "Engine | None" = None,
@@ -81,12 +82,12 @@ def train_step(
 
 
 def backward(
-    model: nn.Module, part: "Part | None", config: TrainConfig, engine: "Engine | None" = None
+    model: nn.Module, part: "Part | None", config: Loss, engine: "Engine | None" = None
 ) -> list[Sums]:
     """Stages 5 and 6: adds the gradient of a part to `.grad`. The sums of its micro-batches."""
     engine, all_sums = engine or Engine(), []
     for batch in part.batches if part else []:
-        logprobs = engine.training_pass(model, batch, train_temperature(config))  # (B, T)
+        logprobs = engine.training_pass(model, batch, config.train_temperature)  # (B, T)
         loss, sums = policy_loss(
             logprobs,
             batch.old_logprobs,
@@ -103,7 +104,7 @@ def backward(
 
 
 def update(
-    optimizer, sums: list[Sums], config: TrainConfig, lr: float, record: "StepRecord", engine
+    optimizer, sums: list[Sums], config: Loss, lr: float, record: "StepRecord", engine
 ) -> None:
     """Stage 7. Without any gradient no step: momentum would still move the weights."""
     sums = engine.reducer.add_gradients(optimizer, sums)
@@ -119,7 +120,7 @@ def update(
 # --- stage 4: advantages ---
 
 
-def chosen_groups(groups: Sequence[Group], config: TrainConfig) -> list[Group]:
+def chosen_groups(groups: Sequence[Group], config: Problems) -> list[Group]:
     """Active sampling drew more groups than needed: train on the first ones with right and wrong
     answers. (Where all are wrong, an overlong penalty would make the shortest the best.)"""
     if config.active_sampling:
@@ -133,7 +134,7 @@ def equal_shares(groups: Sequence[Group], num_substeps: int) -> list[Sequence[Gr
     return [groups[start : start + size] for start in range(0, len(groups), size or 1)]
 
 
-def set_advantages(groups: Sequence[Group], config: TrainConfig) -> None:
+def set_advantages(groups: Sequence[Group], config: Loss) -> None:
     """The advantage of every rollout. All rewards equal: exactly 0."""
     values = [group_advantages(group, config) for group in groups]
     if config.advantage_per_part and values:
@@ -146,7 +147,8 @@ def set_advantages(groups: Sequence[Group], config: TrainConfig) -> None:
             rollout.advantage = number
 
 
-def group_advantages(group: Group, config: TrainConfig) -> Tensor:
+def group_advantages(group: Group, config: Loss) -> Tensor:
+    """(G,). Part by part, `config` must be Rewards too, which say what each part weighs."""
     if not config.advantage_per_part:
         return advantages(torch.tensor(group.rewards), config.advantage)  # (G,)
     weights = dict(config.reward_parts)
@@ -174,7 +176,7 @@ def prepared_part(
     model: nn.Module,
     reference: nn.Module | None,
     groups: Sequence[Group],
-    config: TrainConfig,
+    config: Loss,
     engine: "Engine | None" = None,
 ) -> Part | None:
     """The micro-batches that are computed here, with all that the loss reads; None if there is
@@ -203,7 +205,7 @@ def prepared_part(
     return Part(engine.reducer.even([batch.rows(index) for index in parts]), denominator)
 
 
-def groups_with_gradient(groups: Sequence[Group], config: TrainConfig) -> Sequence[Group]:
+def groups_with_gradient(groups: Sequence[Group], config: Loss) -> Sequence[Group]:
     """Those that are worth a pass. Where all rewards are equal, the policy term has no gradient;
     a KL term has one, and so has dro's price on leaving the sampler, once there is an update."""
     if config.kl != "none":
@@ -213,11 +215,10 @@ def groups_with_gradient(groups: Sequence[Group], config: TrainConfig) -> Sequen
     return groups if live and not drop else live
 
 
-def whole_denominator(groups: Sequence[Group], config: TrainConfig) -> float:
+def whole_denominator(groups: Sequence[Group], config: Loss) -> float:
     rollouts = [rollout for group in groups for rollout in group.rollouts]
     tokens = sum(len(rollout.response_ids) for rollout in rollouts)
-    length = config.length_constant or config.max_new_tokens
-    return step_denominator(config.aggregate, len(rollouts), tokens, length)
+    return step_denominator(config.aggregate, len(rollouts), tokens, config.length_constant)
 
 
 def add_kl_to_advantages(batch: Batch, sizes: list[int], kl_coef: float) -> None:
@@ -228,21 +229,16 @@ def add_kl_to_advantages(batch: Batch, sizes: list[int], kl_coef: float) -> None
     batch.advantages += torch.cat([kl_advantages(*group, kl_coef) for group in groups])
 
 
-def train_temperature(config: TrainConfig) -> float:
-    """Of the log-probabilities that are trained."""
-    return config.logprob_temperature or config.temperature
-
-
 @torch.no_grad()
 def frozen_logprobs(
-    model: nn.Module, batch: Batch, config: TrainConfig, engine: "Engine | None" = None
+    model: nn.Module, batch: Batch, config: Loss, engine: "Engine | None" = None
 ) -> Tensor:
     """The log-probabilities (B, T) of a batch without gradient, a micro-batch at a time."""
     engine = engine or Engine()
     result = torch.zeros_like(batch.old_logprobs)  # (B, T)
     with engine.reducer.whole(model):
         for index in micro_batches(batch.lengths.tolist(), config.micro_batch_tokens):
-            part = engine.training_pass(model, batch.rows(index), train_temperature(config))
+            part = engine.training_pass(model, batch.rows(index), config.train_temperature)
             result[index, : part.shape[1]] = part
     return result
 

@@ -18,7 +18,7 @@ from reasoning_from_scratch import rollouts
 from reasoning_from_scratch.commands.cli import guarded
 from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.run import training, training_run
-from reasoning_from_scratch.run.start import resumed_config
+from reasoning_from_scratch.run.options import resumed_config
 
 
 def letters(groups, config, tokenizer) -> None:

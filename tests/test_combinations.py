@@ -15,14 +15,14 @@ import torch
 from small_model import PROMPTS, small_model
 
 from reasoning_from_scratch import trainer
-from reasoning_from_scratch.config import TrainConfig, resolved
+from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.optim.adamw import AdamW
 from reasoning_from_scratch.optim.lora import add_lora
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.recipes import RECIPES
 from reasoning_from_scratch.rewards import total_reward
 from reasoning_from_scratch.rollouts import Group, Rollout
-from reasoning_from_scratch.run.start import configure
+from reasoning_from_scratch.run.options import configure, resolved
 from reasoning_from_scratch.sampling import generate
 from reasoning_from_scratch.trainer import chosen_groups, set_advantages, train_step
 
@@ -398,7 +398,7 @@ def test_the_table_can_fail(monkeypatch, broken):
     }[broken]
     assert mismatch(*case)[0] <= TOLERANCE["float32"]
     if broken == "base":
-        monkeypatch.setattr(losses, "needs_start", lambda settings: False)
+        monkeypatch.setattr(losses, "needs_start", lambda config: False)
     if broken == "kl":
         monkeypatch.setattr(
             gradients, "groups_with_gradient", lambda groups, config: [g for g in groups if g.live]

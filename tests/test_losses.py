@@ -6,13 +6,13 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import settings as hypothesis_settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reasoning_from_scratch.losses import (
     AGGREGATES,
     OBJECTIVES,
+    Loss,
     aggregate,
     kl_advantages,
     off_policy_sequence_mask,
@@ -24,22 +24,6 @@ from reasoning_from_scratch.losses import (
 )
 
 
-def settings(**changes):
-    defaults = dict(
-        objective="ppo",
-        aggregate="sequence",
-        clip_low=0.8,
-        clip_high=1.2,
-        dro_beta=0.05,
-        kl="none",
-        kl_coef=0.0,
-        kl_importance_weighted=False,
-        truncate_importance=0.0,
-        sequence_mask_threshold=0.0,
-    )
-    return SimpleNamespace(**{**defaults, **changes})
-
-
 def gradient_at_ratio(objective, ratio, advantage, **changes):
     """d loss / d log p for one token at this ratio, and whether it counts as clipped."""
     old = torch.tensor([[-2.0]], dtype=torch.float64)
@@ -49,7 +33,7 @@ def gradient_at_ratio(objective, ratio, advantage, **changes):
         old,
         torch.tensor([advantage], dtype=torch.float64),
         torch.ones(1, 1),
-        settings(objective=objective, **changes),
+        Loss(objective=objective, **changes),
         1.0,
         start_logprobs=old,
     )
@@ -118,7 +102,7 @@ def test_gspo_clips_whole_rollouts_by_their_mean_log_ratio():
     """One token far up, one far down: token clipping would act, the geometric mean is 1."""
     start = torch.full((1, 2), -1.0)
     logprobs = torch.tensor([[-0.5, -1.5]], requires_grad=True)
-    config = settings(objective="gspo", clip_low=1 - 3e-4, clip_high=1 + 4e-4)
+    config = Loss(objective="gspo", clip_low=1 - 3e-4, clip_high=1 + 4e-4)
     loss, sums = policy_loss(
         logprobs, start, torch.ones(1), torch.ones(1, 2), config, 1.0, start_logprobs=start
     )
@@ -144,7 +128,7 @@ def test_gspo_clips_whole_rollouts_by_their_mean_log_ratio():
 def test_at_ratio_1_the_gradient_is_reinforces_for_every_aggregate(objective, kind):
     batch = random_batch(0)
     gradients = [
-        loss_and_gradient(batch, settings(objective=name, aggregate=kind), on_policy=True)[1]
+        loss_and_gradient(batch, Loss(objective=name, aggregate=kind), on_policy=True)[1]
         for name in ("reinforce", objective)
     ]
     assert float(gradients[0].abs().max()) > 0
@@ -183,7 +167,7 @@ def test_unknown_names_are_named():
     with pytest.raises(ValueError, match="unknown aggregate 'mean'"):
         aggregate(VALUES, MASK, "mean", 1.0)
     with pytest.raises(ValueError, match="unknown objective 'pppo'"):
-        loss_and_gradient(random_batch(0), settings(objective="pppo"))
+        loss_and_gradient(random_batch(0), Loss(objective="pppo"))
 
 
 # --- batches ---
@@ -237,11 +221,11 @@ def loss_and_gradient(batch, config, parts=None, on_policy=False):
 
 @pytest.mark.parametrize("kind", AGGREGATES)
 @pytest.mark.parametrize("objective", OBJECTIVES)
-@hypothesis_settings(max_examples=8, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(order=st.permutations(range(6)), cuts=st.sets(st.integers(1, 5)))
 def test_micro_batches_add_up_to_the_big_batch(objective, kind, order, cuts):
     batch = random_batch(1)
-    config = settings(
+    config = Loss(
         objective=objective,
         aggregate=kind,
         kl="k3",
@@ -261,7 +245,7 @@ def test_micro_batches_add_up_to_the_big_batch(objective, kind, order, cuts):
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_what_is_not_sampled_is_not_read(objective):
     """Prompt and padding may hold anything, NaN too: no gradient there, the same loss."""
-    config = settings(objective=objective, kl="k2", kl_coef=0.1, sequence_mask_threshold=0.1)
+    config = Loss(objective=objective, kl="k2", kl_coef=0.1, sequence_mask_threshold=0.1)
     batch, other = random_batch(2), random_batch(2)
     for tensor in (other.logprobs, other.old, other.ref, other.start):
         tensor[~other.mask] = float("nan")
@@ -280,7 +264,7 @@ def test_dro_has_no_gradient_on_the_prompt_even_where_it_drifted():
         old,
         torch.tensor([0.0]),
         torch.tensor([[0, 1]]),
-        settings(objective="dro", aggregate="sum", dro_beta=1.0),
+        Loss(objective="dro", aggregate="sum", dro_beta=1.0),
         1.0,
     )
     loss.backward()
@@ -291,13 +275,13 @@ def test_dro_has_no_gradient_on_the_prompt_even_where_it_drifted():
 def test_zero_advantages_have_exactly_no_gradient_on_policy(objective):
     batch = random_batch(3)
     batch.advantages = torch.zeros_like(batch.advantages)
-    loss, gradient, _ = loss_and_gradient(batch, settings(objective=objective), on_policy=True)
+    loss, gradient, _ = loss_and_gradient(batch, Loss(objective=objective), on_policy=True)
     assert loss == 0 and float(gradient.abs().max()) == 0
 
 
 def test_advantages_may_be_given_per_token():
     batch = random_batch(4)
-    loss = loss_and_gradient(batch, settings())[0]
+    loss = loss_and_gradient(batch, Loss())[0]
     batch.advantages = batch.advantages[:, None].expand(6, 7).contiguous()
     logprobs = batch.logprobs
     again, _ = policy_loss(
@@ -305,14 +289,14 @@ def test_advantages_may_be_given_per_token():
         batch.old,
         batch.advantages,
         batch.mask,
-        settings(),
+        Loss(),
         6.0,
         start_logprobs=batch.start,
     )
     assert float(again) == pytest.approx(loss, rel=1e-12)
 
 
-# --- KL as settings ---
+# --- KL as choices ---
 
 
 def test_kl_in_the_loss_without_reference_is_an_error():
@@ -323,15 +307,15 @@ def test_kl_in_the_loss_without_reference_is_an_error():
             batch.old,
             batch.advantages,
             batch.mask,
-            settings(kl="k3", kl_coef=0.1),
+            Loss(kl="k3", kl_coef=0.1),
             1.0,
         )
 
 
 def test_kl_in_the_reward_leaves_the_loss_alone_and_is_still_reported():
     batch = random_batch(0)
-    plain = loss_and_gradient(batch, settings())
-    paid = loss_and_gradient(batch, settings(kl="reward", kl_coef=0.5))
+    plain = loss_and_gradient(batch, Loss())
+    paid = loss_and_gradient(batch, Loss(kl="reward", kl_coef=0.5))
     assert paid[0] == plain[0] and paid[2]["kl_ref"] > 0
 
 
@@ -354,7 +338,7 @@ def test_truncated_weights_cap_only_above():
 def test_with_truncation_the_ratio_starts_at_the_trainers_own_policy():
     """Sampler at -3, trainer began at -2 and is now at -1: weight min(e, cap), ratio e."""
     logprobs = torch.tensor([[-1.0]], requires_grad=True)
-    config = settings(objective="importance_sampling", truncate_importance=2.0)
+    config = Loss(objective="importance_sampling", truncate_importance=2.0)
     loss, sums = policy_loss(
         logprobs,
         torch.tensor([[-3.0]]),
@@ -377,7 +361,7 @@ def test_the_clip_takes_its_ratio_from_the_trainers_start_and_the_gap_is_a_weigh
     for objective in ("ppo", "cispo", "gspo"):
         logprobs = torch.tensor([[-2.0]], requires_grad=True)
         for cap, weight in ((0.0, 1.0), (2.0, math.exp(-1.0))):
-            config = settings(objective=objective, truncate_importance=cap)
+            config = Loss(objective=objective, truncate_importance=cap)
             loss, sums = policy_loss(
                 logprobs, torch.tensor([[-1.0]]), -torch.ones(1), torch.ones(1, 1), config, 1.0
             )
@@ -390,7 +374,7 @@ def test_the_clip_takes_its_ratio_from_the_trainers_start_and_the_gap_is_a_weigh
 def test_gspos_weight_for_the_gap_belongs_to_the_whole_rollout():
     """Token gaps e and 1/e: their geometric mean is 1, so no token is weighted."""
     logprobs = torch.tensor([[-1.0, -2.0]], requires_grad=True)
-    config = settings(objective="gspo", truncate_importance=2.0)
+    config = Loss(objective="gspo", truncate_importance=2.0)
     _, sums = policy_loss(
         logprobs, torch.tensor([[-2.0, -1.0]]), torch.ones(1), torch.ones(1, 2), config, 1.0
     )
@@ -414,7 +398,7 @@ def test_sequence_mask_takes_the_mean_over_sampled_tokens_only():
 
 def test_a_masked_rollout_keeps_its_kl_and_its_place_in_the_denominator():
     logprobs = torch.tensor([[-2.0], [-1.0]], requires_grad=True)
-    config = settings(sequence_mask_threshold=0.5, kl="k2", kl_coef=1.0)
+    config = Loss(sequence_mask_threshold=0.5, kl="k2", kl_coef=1.0)
     loss, _ = policy_loss(
         logprobs,
         torch.tensor([[-1.0], [-1.0]]),
@@ -438,7 +422,7 @@ def test_figures_by_hand():
         old,
         torch.tensor([1.0, 1.0]),
         torch.tensor([[1, 1], [1, 0]]),
-        settings(),
+        Loss(),
         2.0,
         start_logprobs=old,
     )

@@ -6,7 +6,7 @@ nine answers are listed, so every expectation is a finite sum and nothing here i
 
 import itertools
 import math
-from types import SimpleNamespace
+from functools import partial
 
 import pytest
 import torch
@@ -15,6 +15,7 @@ from reasoning_from_scratch.advantages import KINDS
 from reasoning_from_scratch.losses import (
     K1_IN_LOSS,
     OBJECTIVES,
+    Loss,
     kl_advantages,
     kl_estimate,
     kl_loss_values,
@@ -24,6 +25,9 @@ from reasoning_from_scratch.losses import (
 ANSWERS = torch.tensor(list(itertools.product(range(3), repeat=2)))  # (9, 2)
 # One clearly wrong, one clearly right, the rest between: both signs of the advantage occur.
 REWARDS = torch.tensor([1.0, -1.0, 0.5, -0.5, 2.0, -2.0, 0.3, 1.2, -0.7], dtype=torch.float64)
+
+
+summed = partial(Loss, aggregate="sum")
 
 
 def policy(seed, requires_grad=True):
@@ -42,22 +46,6 @@ def answer_logprobs(logits):
 
 def probabilities(logits):
     return answer_logprobs(logits).sum(-1).exp().detach()  # (9,)
-
-
-def settings(**changes):
-    defaults = dict(
-        objective="ppo",
-        aggregate="sum",
-        clip_low=0.8,
-        clip_high=1.2,
-        dro_beta=0.05,
-        kl="none",
-        kl_coef=0.0,
-        kl_importance_weighted=False,
-        truncate_importance=0.0,
-        sequence_mask_threshold=0.0,
-    )
-    return SimpleNamespace(**{**defaults, **changes})
 
 
 def expected_gradient(logits, sampler, config, ref=None, start=None):
@@ -101,7 +89,7 @@ def kl(p_logits, q_logits):
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_on_policy_every_objective_has_the_gradient_of_the_expected_reward(objective):
     logits = policy(0)
-    wide = settings(objective=objective)
+    wide = summed(objective=objective)
     gradient = expected_gradient(logits, logits.detach(), wide)
     torch.testing.assert_close(-gradient, gradient_of_expected_reward(logits), rtol=0, atol=1e-14)
 
@@ -142,7 +130,7 @@ def expected_gradient_by_hand(objective, logits, sampler, low, high, beta):
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_off_policy_gradient_equals_the_one_written_by_hand(objective):
     logits, sampler = policy(1), policy(2, requires_grad=False)
-    config = settings(objective=objective, clip_low=0.7, clip_high=1.5, dro_beta=0.3)
+    config = summed(objective=objective, clip_low=0.7, clip_high=1.5, dro_beta=0.3)
     # The policy that sampled is the one that the step began with, some updates ago.
     gradient = expected_gradient(logits, sampler, config, start=sampler)
     by_hand = expected_gradient_by_hand(objective, logits, sampler, 0.7, 1.5, 0.3)
@@ -160,12 +148,12 @@ def test_the_policies_of_that_test_are_apart_enough_to_clip_on_both_sides():
 def test_truncated_importance_weights_in_expectation():
     """Coefficient min(p / q, cap) x A: the whole correction is in the weight."""
     logits, sampler = policy(1), policy(2, requires_grad=False)
-    gradient = expected_gradient(logits, sampler, settings(truncate_importance=1.3))
+    gradient = expected_gradient(logits, sampler, summed(truncate_importance=1.3))
     same = expected_gradient(
-        logits, sampler, settings(objective="cispo", clip_low=0.0, clip_high=1.3), start=sampler
+        logits, sampler, summed(objective="cispo", clip_low=0.0, clip_high=1.3), start=sampler
     )
     torch.testing.assert_close(gradient, same, rtol=0, atol=1e-14)
-    uncapped = expected_gradient(logits, sampler, settings(truncate_importance=1e9))
+    uncapped = expected_gradient(logits, sampler, summed(truncate_importance=1e9))
     assert (uncapped - gradient).abs().max() > 1e-3
 
 
@@ -261,7 +249,7 @@ def test_k1_in_the_loss_is_refused_because_it_does_nothing():
     assert float(one_token_gradient("k1").abs().max()) < 1e-15  # zero in expectation
     logits = policy(0)
     with pytest.raises(ValueError) as error:
-        expected_gradient(logits, logits.detach(), settings(kl="k1", kl_coef=1.0), ref=policy(1))
+        expected_gradient(logits, logits.detach(), summed(kl="k1", kl_coef=1.0), ref=policy(1))
     assert str(error.value) == K1_IN_LOSS
 
 
@@ -269,12 +257,12 @@ def test_k1_in_the_loss_is_refused_because_it_does_nothing():
 @pytest.mark.parametrize("kind", ["k2", "k3"])
 def test_every_accepted_kl_term_follows_the_reference(kind, weighted):
     logits = policy(0)
-    config = settings(kl=kind, kl_coef=0.5, kl_importance_weighted=weighted)
+    config = summed(kl=kind, kl_coef=0.5, kl_importance_weighted=weighted)
     gradients = [
         expected_gradient(logits, logits.detach(), config, ref=policy(seed)) for seed in (4, 5)
     ]
     assert (gradients[0] - gradients[1]).abs().max() > 1e-2
-    without = expected_gradient(logits, logits.detach(), settings())
+    without = expected_gradient(logits, logits.detach(), summed())
     for gradient in gradients:
         assert (gradient - without).abs().max() > 1e-2
 
@@ -282,9 +270,9 @@ def test_every_accepted_kl_term_follows_the_reference(kind, weighted):
 def test_weighted_k3_in_the_loss_is_the_gradient_of_the_token_kls():
     """Whole loss, off policy: sum over prefixes (weighted as sampled) of KL's own gradient."""
     logits, sampler, ref = policy(1), policy(2, False), policy(6, False)
-    config = settings(kl="k3", kl_coef=1.0, kl_importance_weighted=True)
+    config = summed(kl="k3", kl_coef=1.0, kl_importance_weighted=True)
     with_kl = expected_gradient(logits, sampler, config, ref=ref)
-    gradient = with_kl - expected_gradient(logits, sampler, settings())
+    gradient = with_kl - expected_gradient(logits, sampler, summed())
     p, r = logits.log_softmax(-1), ref.log_softmax(-1)
     prefix = torch.cat([torch.ones(1, dtype=torch.float64), sampler[0].softmax(-1)])  # (4,)
     exact = (prefix[:, None] * p.exp() * (p - r)).sum()

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from reasoning_from_scratch.config import TrainConfig, resolved
+from reasoning_from_scratch.config import TrainConfig
+from reasoning_from_scratch.run.options import resolved
 
 NOTEBOOK = Path(__file__).parents[1] / "ch06" / "ch06_main.ipynb"
 

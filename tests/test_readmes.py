@@ -12,8 +12,8 @@ import matplotlib.pyplot as plt
 import pytest
 
 from reasoning_from_scratch.commands import cli, quickstart
-from reasoning_from_scratch.config import resolved
 from reasoning_from_scratch.problems import load_problems
+from reasoning_from_scratch.run.options import resolved
 
 ROOT = Path(__file__).resolve().parents[1]
 READMES = (

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from toy import toy_config, toy_problems, toy_world
 
 from reasoning_from_scratch import rewards
-from reasoning_from_scratch.config import replaced, resolved
+from reasoning_from_scratch.config import replaced
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.rollouts import (
     ACTIVE_SAMPLING_ROUNDS,
@@ -23,7 +23,7 @@ from reasoning_from_scratch.rollouts import (
     sample_groups,
     step_problems,
 )
-from reasoning_from_scratch.run.start import configure
+from reasoning_from_scratch.run.options import configure, resolved
 from reasoning_from_scratch.trainer import chosen_groups
 
 PROBLEM = Problem("p", "1 + 1", "2")

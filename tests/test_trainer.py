@@ -8,14 +8,14 @@ import torch
 from toy import toy_config, toy_model, toy_problems, toy_world
 
 from reasoning_from_scratch import ch06
-from reasoning_from_scratch.config import replaced, resolved
+from reasoning_from_scratch.config import replaced
 from reasoning_from_scratch.fast.packed import packed_logprobs
 from reasoning_from_scratch.logprobs import padded_logprobs
 from reasoning_from_scratch.losses import policy_loss
 from reasoning_from_scratch.optim.adamw import AdamW, Float32Sums
 from reasoning_from_scratch.recipes import RECIPES
 from reasoning_from_scratch.rollouts import Group, Rollout, make_batch, reward_groups, sample_groups
-from reasoning_from_scratch.run.start import configure
+from reasoning_from_scratch.run.options import configure, resolved
 from reasoning_from_scratch.run.training import train
 from reasoning_from_scratch.trainer import (
     Engine,

@@ -17,13 +17,13 @@ from typing import Any, Literal
 
 from reasoning_from_scratch.commands.cli import guarded
 from reasoning_from_scratch.commands.train import told_end
-from reasoning_from_scratch.config import TrainConfig, preset
+from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.saved_models import saves_in, which_weights
 from reasoning_from_scratch.problems import Problem, load_problems
 from reasoning_from_scratch.report.plots import step_of
 from reasoning_from_scratch.run.folder import RunFolder
-from reasoning_from_scratch.run.start import configure
+from reasoning_from_scratch.run.options import configure, preset
 from reasoning_from_scratch.text import counted
 
 PROMPT_TOKENS = 256  # of a long problem; with it, rows of a forward pass become tokens

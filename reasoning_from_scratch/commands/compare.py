@@ -10,14 +10,14 @@ from statistics import fmean, stdev
 
 from matplotlib.figure import Figure
 
-from reasoning_from_scratch.config import TrainConfig, resolved
+from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.saved_models import which_weights
 from reasoning_from_scratch.recipes import get_recipe
 from reasoning_from_scratch.report.plots import save_picture, step_axis, step_of
 from reasoning_from_scratch.run.folder import PLACES, RunFolder
+from reasoning_from_scratch.run.options import configure, resolved, resumed_config
 from reasoning_from_scratch.run.origin import with_whole_paths
-from reasoning_from_scratch.run.start import configure, resumed_config
 from reasoning_from_scratch.run.training import train
 from reasoning_from_scratch.text import counted
 

@@ -1,12 +1,66 @@
 """`rfs train`: flags over recipe over defaults; or, resuming, flags over what the run had."""
 
-import tyro
+from dataclasses import field, make_dataclass
+from functools import partial
+from typing import Annotated, Any, Literal, get_type_hints
 
-from reasoning_from_scratch.config import TrainConfig
+import tyro
+from tyro.conf import OmitArgPrefixes, arg
+from tyro.constructors import PrimitiveConstructorSpec
+
+from reasoning_from_scratch.config import PARTS, Rewards, TrainConfig
 from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.losses import Loss
+from reasoning_from_scratch.recipes import LOSS_FNS
+from reasoning_from_scratch.rewards import parse_weights
 from reasoning_from_scratch.run.checkpoints import check_holdings
-from reasoning_from_scratch.run.start import configure, resumed_config
-from reasoning_from_scratch.run.void_options import check_void
+from reasoning_from_scratch.run.option_checks import check_loss_fn, check_void
+from reasoning_from_scratch.run.options import configure, resumed_config
+
+# The other names of flags: those of Tinker, and what people expect.
+ALIASES = {
+    "model": "--model-name",
+    "problems_per_step": "--groups-per-batch",
+    "rollouts": "--group-size",
+    "max_new_tokens": "--max-tokens",
+    "kl_coef": "--kl-penalty-coef",
+    "drop_uniform_groups": "--remove-constant-reward-groups",
+    "lr": "--learning-rate",
+}
+
+# On the command line: --reward-parts correct=1 format=0.5
+RewardParts = Annotated[
+    dict[str, float],
+    PrimitiveConstructorSpec(
+        nargs="*",
+        metavar="PART=WEIGHT",
+        instance_from_str=parse_weights,
+        is_instance=lambda value: isinstance(value, dict),
+        str_from_instance=lambda parts: [f"{name}={weight:g}" for name, weight in parts.items()],
+    ),
+]
+LossFn = Annotated[
+    Literal[tuple(LOSS_FNS)] | None,
+    arg(help="Loss as Tinker documents it: objective, summed, with its bounds; over the recipe."),
+]
+
+
+def flags_of(part: type, values: dict[str, Any]) -> type:
+    """A part of the configuration as tyro shows it: a group of flags with a title. `values` are
+    their defaults."""
+    kinds = get_type_hints(part)
+    for name in kinds.keys() & ALIASES.keys():
+        kinds[name] = Annotated[kinds[name], arg(aliases=[ALIASES[name]])]
+    if part is Rewards:
+        kinds["reward_parts"] = RewardParts
+    if part is Loss:
+        kinds["loss_fn"] = LossFn
+    flags = [
+        (name, kind, field(default_factory=partial(values.get, name)))
+        for name, kind in kinds.items()
+    ]
+    group = make_dataclass(part.__name__, flags, bases=(part,), namespace={"__doc__": part.__doc__})
+    return OmitArgPrefixes[group]
 
 
 def train_command(argv: list[str]) -> int:
@@ -30,16 +84,25 @@ def told_end(result, done: str) -> int:
 
 
 def parse_flags(argv: list[str]) -> TrainConfig:
-    resume, recipe = last_value("--resume", argv), last_value("--recipe", argv)
-    loss_fn = last_value("--loss-fn", argv)
-    if resume and recipe:
-        raise UserError("--resume keeps the run's recipe; leave out --recipe")
+    names = ("--resume", "--recipe", "--loss-fn")
+    resume, recipe, loss_fn = (last_value(name, argv) for name in names)
+    if resume and (recipe or loss_fn):
+        given = "--recipe" if recipe else "--loss-fn"
+        raise UserError(f"--resume keeps the run's recipe and loss; leave out {given}")
     if resume:
         default = resumed_config(resume)
     else:
-        default = configure(recipe or TrainConfig.recipe, loss_fn=loss_fn)
+        default = configure(recipe or TrainConfig.recipe, loss_fn)
     about = "Train a model with verifiable rewards. `rfs recipes` lists the recipes."
-    config = tyro.cli(TrainConfig, args=argv, default=default, prog="rfs train", description=about)
+    values = vars(default) | {"loss_fn": loss_fn}
+    groups = [(part.__name__.lower(), flags_of(part, values)) for part in PARTS]
+    flags = tyro.cli(
+        make_dataclass("Flags", groups), args=argv, prog="rfs train", description=about
+    )
+    for name, _ in groups:
+        values |= vars(getattr(flags, name))
+    loss_fn, config = values.pop("loss_fn"), TrainConfig(**values)
+    check_loss_fn(loss_fn, config)
     if resume:
         check_void(config, default)
     return config
@@ -49,10 +112,9 @@ def last_value(name: str, argv: list[str]) -> str | None:
     """The value of a flag, written as --flag VALUE or --flag=VALUE."""
     value = None
     for word, following in zip(argv, [*argv[1:], ""], strict=True):
-        if word == name:
-            value = following
-        elif word.startswith(f"{name}="):
-            value = word.removeprefix(f"{name}=")
+        flag, equals, given = word.partition("=")
+        if flag.replace("_", "-") == name:
+            value = given if equals else following
     return value
 
 

@@ -5,6 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
+from reasoning_from_scratch.config import Optim
 from reasoning_from_scratch.trainer import Reducer, Sums
 
 EPSILON = 1e-8
@@ -17,11 +18,11 @@ def batch_learning_rate(lr: float, batch: int, new_batch: int) -> float:
     return lr * math.sqrt(new_batch / batch)
 
 
-def learning_rate(config, step: int) -> float:
+def learning_rate(config: Optim, step: int, steps: int) -> float:
     """The learning rate of a 0-based step: linear warm-up, then the schedule down to zero."""
     if step < config.warmup_steps:
         return config.lr * (step + 1) / config.warmup_steps
-    done = (step - config.warmup_steps) / max(1, config.steps - config.warmup_steps)
+    done = (step - config.warmup_steps) / max(1, steps - config.warmup_steps)
     if config.lr_schedule == "linear":
         return config.lr * (1 - done)
     if config.lr_schedule == "cosine":

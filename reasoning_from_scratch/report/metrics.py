@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
 
+from reasoning_from_scratch.config import Scale
 from reasoning_from_scratch.rollouts import Group, Rollout
 from reasoning_from_scratch.text import append, as_lines
 
@@ -74,7 +75,7 @@ def sampler_metrics(rollouts: Sequence[Rollout]) -> dict[str, float]:
     }
 
 
-def lag_metrics(groups: Sequence[Group], step: int, config) -> dict[str, float]:
+def lag_metrics(groups: Sequence[Group], step: int, config: Scale) -> dict[str, float]:
     """How old the policy was that sampled, in updates; nothing where no lag is allowed."""
     if not config.max_steps_off_policy:
         return {}

@@ -1,6 +1,6 @@
 """Weights & Biases, where --wandb asks for it; else nothing. Files are always written."""
 
-from reasoning_from_scratch.config import to_json
+from reasoning_from_scratch.config import Records, to_json
 from reasoning_from_scratch.errors import UserError
 
 ID_FILE = "wandb_id"
@@ -13,7 +13,7 @@ class Tracker:
         self.run = run
 
     @classmethod
-    def start(cls, config, folder) -> "Tracker":
+    def start(cls, config: Records, folder) -> "Tracker":
         if not config.wandb:
             return cls()
         wandb = import_wandb()

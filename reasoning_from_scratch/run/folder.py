@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 
-from reasoning_from_scratch.config import TrainConfig, from_json, to_json
+from reasoning_from_scratch.config import FORMER, TrainConfig, from_json, to_json
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.disk import sweep, write_whole
 from reasoning_from_scratch.report.metrics import CSV_COLUMNS, as_csv, csv_row
@@ -199,7 +199,7 @@ class RunFolder:
         """Keep the first configuration; append what this resumption changes."""
         after, changed = to_json(config), self.changes(config)
         values = read_values(self.path / "config.json") or self.config_values()
-        unknown = sorted(set(values) - set(after) - {"start", "versions", "resumed"})
+        unknown = sorted(set(values) - set(after) - FORMER - {"start", "versions", "resumed"})
         if unknown:
             log.warning("config.json: this version knows no %s; left out", ", ".join(unknown))
         values.setdefault("resumed", []).append(

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from reasoning_from_scratch.config import TrainConfig, recipe_values, replaced, resolved
+from reasoning_from_scratch.config import Optim, TrainConfig, replaced
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.fast.device import default_dtype, trusted_device
 from reasoning_from_scratch.fast.packed import compiled_pass, packed_logprobs
@@ -29,6 +29,7 @@ from reasoning_from_scratch.report.tracker import Tracker, import_wandb
 from reasoning_from_scratch.run.checkpoints import Checkpoints, load_trainer_state
 from reasoning_from_scratch.run.folder import RunFolder, job_name, log, plainly
 from reasoning_from_scratch.run.memory import checkpoint_blocks, fit_memory, parse_size
+from reasoning_from_scratch.run.options import resolved
 from reasoning_from_scratch.run.origin import (
     Start,
     found_start,
@@ -38,7 +39,6 @@ from reasoning_from_scratch.run.origin import (
 from reasoning_from_scratch.run.own_task import own_verifier
 from reasoning_from_scratch.run.preflight import preflight_summary, usable_problems
 from reasoning_from_scratch.run.training_run import TrainingRun
-from reasoning_from_scratch.run.void_options import check_void
 from reasoning_from_scratch.scale.lag import check_ranks
 from reasoning_from_scratch.scale.ranks import Ranks
 from reasoning_from_scratch.scale.ray_rollouts import check_learners
@@ -123,7 +123,7 @@ def loaded_run(
         tokenizer=tokenizer,
         problems=problems,
         eval_problems=eval_problems,
-        optimizer=make_optimizer(ranks.trainable(model), config),
+        optimizer=make_optimizer(ranks.trainable(model), config, config.seed),
         reference=ranks.spread(reference),
         folder=folder,
         checkpoints=checkpoints,
@@ -191,9 +191,9 @@ def check_extras(config: TrainConfig, size: int) -> None:
         check_ranks(config, size)
 
 
-def make_optimizer(model: nn.Module, config: TrainConfig) -> AdamW:
-    names = ("beta1", "beta2", "weight_decay", "low_precision_updates", "seed")
-    common = {name: getattr(config, name) for name in names}
+def make_optimizer(model: nn.Module, config: Optim, seed: int = 0) -> AdamW:
+    names = ("beta1", "beta2", "weight_decay", "low_precision_updates")
+    common = {name: getattr(config, name) for name in names} | {"seed": seed}
     if config.low_precision_updates == "stochastic" and next(model.parameters()).dtype.itemsize > 2:
         raise UserError(
             "--low-precision-updates stochastic rounds to bfloat16, and these weights "
@@ -304,19 +304,6 @@ def look_ahead(run: TrainingRun) -> None:
         verifier=own_verifier(config.reward) if config.reward else None,
     )
     log.log(logging.INFO if found.can_work else logging.WARNING, "preflight: %s", found.verdict)
-
-
-def configure(recipe: str = "grpo", **changes: object) -> TrainConfig:
-    """The defaults, then what the recipe changes, then loss_fn, then what you change."""
-    return replaced(recipe_values(recipe, changes.get("loss_fn")), **changes)
-
-
-def resumed_config(path: str | Path, **changes: object) -> TrainConfig:
-    """The configuration with which `train` continues the run in `path`."""
-    saved = RunFolder(path).read_config()
-    config = replaced(saved, **{"resume": str(path), "overwrite": False, "smoke": False} | changes)
-    check_void(config, saved)
-    return config
 
 
 def frozen_copy(model: nn.Module) -> nn.Module:

@@ -18,6 +18,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
+from reasoning_from_scratch.config import Rollouts, Scale, ScaledRollouts
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.fast.device import threads
 from reasoning_from_scratch.problems import Problem
@@ -59,7 +60,9 @@ class Sampler:
     `sample(model, step=..., clock=..., version=..., before_step=...)` gives the groups of a step.
     """
 
-    def __init__(self, model: nn.Module, sample: Callable, config, first_step: int) -> None:
+    def __init__(
+        self, model: nn.Module, sample: Callable, config: ScaledRollouts, first_step: int
+    ) -> None:
         self.sample, self.config, self.first_step = sample, config, first_step
         self.trainer_weights = changing(model)
         self.model = sampling_copy(model)
@@ -144,7 +147,7 @@ def async_rollouts(
     model: nn.Module,
     tokenizer,
     problems: Sequence[Problem],
-    config,
+    config: ScaledRollouts,
     first_step: int = 0,
     clock: Clock | None = None,
     own: Callable[[Sequence[int]], Sequence[int]] = list,
@@ -170,7 +173,7 @@ def async_rollouts(
             sampler.end()
 
 
-def check_ranks(config, size: int) -> None:
+def check_ranks(config: Rollouts, size: int) -> None:
     if config.active_sampling and size > 1:
         raise UserError(
             "--active-sampling must know what all ranks sampled, which with "
@@ -210,7 +213,7 @@ def beside_the_trainer(model: nn.Module) -> AbstractContextManager:
     return nullcontext()
 
 
-def shared_cores(model: nn.Module, config) -> AbstractContextManager:
+def shared_cores(model: nn.Module, config: Scale) -> AbstractContextManager:
     """On a CPU each gets half of the threads, also the one that starts now, or they would crowd
     each other out. Not at lag 0, where they take turns."""
     on_cpu = next(model.parameters()).device.type == "cpu"

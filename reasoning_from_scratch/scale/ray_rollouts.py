@@ -19,7 +19,9 @@ from pathlib import Path
 
 from torch import nn
 
+from reasoning_from_scratch.config import Problems, Scale, ScaledRollouts
 from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.optim.lora import lora_layers
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.report.clock import Clock
 from reasoning_from_scratch.rollouts import ACTIVE_SAMPLING_ROUNDS, Group, step_problems
@@ -53,7 +55,7 @@ class StepWork:
     def complete(self) -> bool:
         return len(self.groups) == self.wanted
 
-    def short_of_signal(self, config) -> bool:
+    def short_of_signal(self, config: Problems) -> bool:
         """Active sampling: too few groups have a signal, and there are rounds left."""
         mixed = sum(group.mixed for group in self.groups.values())
         rounds = ACTIVE_SAMPLING_ROUNDS if config.active_sampling else 1
@@ -63,7 +65,9 @@ class StepWork:
 class Samplers:
     """The actors, what each of them is doing, and the steps that are being sampled."""
 
-    def __init__(self, model: nn.Module, tokenizer, problems: Sequence[Problem], config) -> None:
+    def __init__(
+        self, model: nn.Module, tokenizer, problems: Sequence[Problem], config: ScaledRollouts
+    ) -> None:
         self.ray = connect(config.ray_address)
         self.model, self.problems, self.config = model, problems, config
         self.actor, setup = self.prepared(tokenizer)
@@ -80,7 +84,7 @@ class Samplers:
     def prepared(self, tokenizer) -> tuple[object, SamplerSetup]:
         """The class of the actors with what each takes of a machine, and how it starts."""
         config, machines = self.config, self.ray.cluster_resources()
-        weight = self.model.tok_emb.weight
+        weight, lora = self.model.tok_emb.weight, [*lora_layers(self.model).values()]
         options: dict = {"scheduling_strategy": "SPREAD"}
         if weight.device.type == "cuda":
             if not machines.get("GPU"):
@@ -91,6 +95,7 @@ class Samplers:
             options["num_gpus"] = 1 / ceil(config.num_samplers / machines["GPU"])
         setup = SamplerSetup(
             config=replace(config, reward=with_whole_path(config.reward)),
+            lora=(lora[0].rank, lora[0].alpha) if lora else None,
             cfg={**self.model.cfg, "dtype": weight.dtype},
             tokenizer=tokenizer,
             frozen=packed(parameters(self.model, trained=False)),
@@ -214,7 +219,7 @@ def ray_rollouts(
     model: nn.Module,
     tokenizer,
     problems: Sequence[Problem],
-    config,
+    config: ScaledRollouts,
     first_step: int = 0,
     clock: Clock | None = None,
     on_group: Callable[[Group], None] | None = None,
@@ -237,7 +242,7 @@ def steps_from_ray(
     model: nn.Module,
     tokenizer,
     problems: Sequence[Problem],
-    config,
+    config: ScaledRollouts,
     first_step: int,
     on_group: Callable[[Group], None] | None,
 ) -> Iterator[list[Group]]:
@@ -254,7 +259,7 @@ def steps_from_ray(
         samplers.end()
 
 
-def check_learners(config, size: int) -> None:
+def check_learners(config: Scale, size: int) -> None:
     if config.num_minibatches > 1 and size > 1:
         raise UserError(
             "--num-minibatches trains on what has arrived, and with --sampler ray "

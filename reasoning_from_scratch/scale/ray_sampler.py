@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from reasoning_from_scratch.config import Rollouts
 from reasoning_from_scratch.files.weights import build_model
 from reasoning_from_scratch.optim.lora import add_lora
 from reasoning_from_scratch.problems import Problem
@@ -34,7 +35,8 @@ class Chunk:
 class SamplerSetup:
     """What a sampler needs to be one, beside the weights that change."""
 
-    config: object
+    config: Rollouts
+    lora: tuple[int, float] | None  # rank and alpha
     cfg: dict  # of the model
     tokenizer: object
     frozen: dict  # packed weights that never change: all but LoRA's, with LoRA
@@ -104,8 +106,8 @@ def empty_model(setup: SamplerSetup) -> nn.Module:
         shapes = Qwen3Model(setup.cfg).state_dict()
     state = {name: torch.empty_like(t, device=setup.device) for name, t in shapes.items()}
     model = build_model(setup.cfg, state, "the learner's model")
-    if setup.config.lora_rank:
-        add_lora(model, setup.config.lora_rank, setup.config.lora_alpha)
+    if setup.lora:
+        add_lora(model, *setup.lora)
     return model
 
 

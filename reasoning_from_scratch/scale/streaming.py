@@ -10,7 +10,7 @@ from dataclasses import replace
 import torch
 from torch import nn
 
-from reasoning_from_scratch.config import TrainConfig
+from reasoning_from_scratch.losses import Loss
 from reasoning_from_scratch.optim.adamw import AdamW, Float32Sums
 from reasoning_from_scratch.report.clock import Clock
 from reasoning_from_scratch.rollouts import Group
@@ -40,7 +40,7 @@ class Stream:
         self,
         size: int,
         model: nn.Module,
-        config: TrainConfig,
+        config: Loss,
         reference: nn.Module | None = None,
         engine: Engine | None = None,
         clock: Clock | None = None,
@@ -73,7 +73,7 @@ class Stream:
         model: nn.Module,
         optimizer: AdamW,
         groups: Sequence[Group],
-        config: TrainConfig,
+        config: Loss,
         lr: float,
         reference: nn.Module | None,
         engine: Engine,

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.rendezvous import rendezvous
 
-from reasoning_from_scratch.config import TrainConfig, replaced, to_json
+from reasoning_from_scratch.config import Run, Scale, replaced, to_json
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.fast.device import is_available
 from reasoning_from_scratch.scale.ranks import Ranks
@@ -24,7 +24,7 @@ WAITING = timedelta(hours=1)
 FSDP_ON_CPU = hasattr(torch.cpu.Stream, "record_event")  # not in torch 2.6
 
 
-def start_ranks(config: TrainConfig) -> tuple[Ranks, str]:
+def start_ranks(config: Scale) -> tuple[Ranks, str]:
     """All ranks of this job, and this one's device; a single rank unless torchrun started more."""
     size = os.environ["WORLD_SIZE"]
     restarted = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
@@ -44,7 +44,7 @@ def start_ranks(config: TrainConfig) -> tuple[Ranks, str]:
     return kind(dist.get_rank(), dist.get_world_size(), device, objects, restarted), device
 
 
-def ranks_of(config: TrainConfig, device: str) -> type[Ranks]:
+def ranks_of(config: Scale, device: str) -> type[Ranks]:
     if config.shard == "none":
         return Ranks
     if "cuda" not in device and not FSDP_ON_CPU:
@@ -130,7 +130,7 @@ def leave() -> None:
         dist.destroy_process_group()
 
 
-def agreed_config(config: TrainConfig, ranks: Ranks) -> TrainConfig:
+def agreed_config(config: Run, ranks: Ranks) -> Run:
     """The configuration of all ranks, or one line on each that says how they differ.
 
     The run folder is rank 0's: a name with the time in it may come out differently elsewhere.
@@ -152,7 +152,7 @@ def agreed_config(config: TrainConfig, ranks: Ranks) -> TrainConfig:
 # -- torchrun --max-restarts
 
 
-def check_restartable(config: TrainConfig) -> None:
+def check_restartable(config: Run) -> None:
     """A restarted run finds its folder again by the name that it was given."""
     may_restart = int(os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0")) > 0
     if may_restart and not (config.log_path or config.resume):

@@ -21,11 +21,11 @@ from reasoning_from_scratch.commands.chat_rl import (
     tagged_model,
 )
 from reasoning_from_scratch.commands.train import parse_flags
-from reasoning_from_scratch.config import resolved
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.recipes import LOSS_FNS, RECIPES
 from reasoning_from_scratch.rollouts import reward_groups, sample_groups
-from reasoning_from_scratch.run.start import configure
+from reasoning_from_scratch.run.option_checks import check
+from reasoning_from_scratch.run.options import configure, resolved
 from reasoning_from_scratch.run.training import train
 from reasoning_from_scratch.sampling import Sample
 from reasoning_from_scratch.text import read_lines
@@ -125,11 +125,13 @@ def test_tinkers_losses_are_sums_with_their_bounds():
             config = configure(recipe, loss_fn=name)
             assert (config.objective, config.aggregate) == (name, "sum")
             assert all(getattr(config, key) == value for key, value in bounds.items())
-            config.check()
+            check(config)
     with pytest.raises(UserError, match="did you mean 'cispo'"):
         configure("grpo", loss_fn="cipso")
     with pytest.raises(UserError, match="leave one of them out"):
-        configure("grpo", loss_fn="ppo", objective="dro").check()
+        configure("grpo", loss_fn="ppo", objective="dro")
+    with pytest.raises(UserError, match="leave one of them out"):
+        parse_flags(["--loss_fn=ppo", "--aggregate", "token"])
 
 
 def test_rfs_train_knows_tinkers_flags():

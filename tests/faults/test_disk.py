@@ -15,7 +15,7 @@ from toy import toy_world
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.run.folder import RunFolder
 from reasoning_from_scratch.run.lock import LOCK_FILE, OWNER_FILE, FolderLock
-from reasoning_from_scratch.run.start import resumed_config
+from reasoning_from_scratch.run.options import resumed_config
 from reasoning_from_scratch.run.training import train
 from reasoning_from_scratch.run.training_run import TrainingRun
 from tests.faults.whole import check_whole, kind_of, lines, same_runs
@@ -166,7 +166,7 @@ import os, sys
 sys.path[:0] = [{str(HERE)!r}, {str(HERE.parent)!r}]
 import kill_loop
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.run.start import resumed_config
+from reasoning_from_scratch.run.options import resumed_config
 from reasoning_from_scratch.run.training import train
 from pathlib import Path
 scratch = Path({str(tmp_path / "scratch")!r})

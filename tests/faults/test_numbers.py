@@ -9,7 +9,6 @@ from toy import toy_config, toy_model, toy_problems, toy_tokenizer, toy_world
 
 from reasoning_from_scratch import rollouts, trainer
 from reasoning_from_scratch.advantages import KINDS, advantages
-from reasoning_from_scratch.config import resolved
 from reasoning_from_scratch.distribution import sample_next_token, top_p_filter
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.evaluate import evaluate
@@ -18,7 +17,7 @@ from reasoning_from_scratch.recipes import RECIPES
 from reasoning_from_scratch.rewards import score_parts
 from reasoning_from_scratch.rollouts import Group, Rollout, make_batch
 from reasoning_from_scratch.run import training_run
-from reasoning_from_scratch.run.start import configure, resumed_config
+from reasoning_from_scratch.run.options import configure, resolved, resumed_config
 from reasoning_from_scratch.run.training import train
 from reasoning_from_scratch.sampling import NotFinite, generate
 from reasoning_from_scratch.text import read_lines

@@ -10,7 +10,6 @@ from toy import toy_config, toy_world
 
 from reasoning_from_scratch.commands.cli import main
 from reasoning_from_scratch.commands.compare import CompareOptions, compare_command
-from reasoning_from_scratch.config import PRESETS, preset
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.saved_models import evaluations, which_weights
 from reasoning_from_scratch.files.weights import (
@@ -19,7 +18,7 @@ from reasoning_from_scratch.files.weights import (
     load_tokenizer_only,
     load_weights,
 )
-from reasoning_from_scratch.run.start import configure, resumed_config
+from reasoning_from_scratch.run.options import PRESETS, configure, preset, resumed_config
 from reasoning_from_scratch.run.training import train
 from reasoning_from_scratch.text import as_lines, read_lines
 

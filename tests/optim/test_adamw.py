@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from reasoning_from_scratch.config import TrainConfig
+from reasoning_from_scratch.config import Optim
 from reasoning_from_scratch.optim import adamw as optim
 from reasoning_from_scratch.optim.adamw import AdamW, learning_rate, stochastic_round
 
@@ -98,13 +98,14 @@ def test_clipping():
 
 
 def test_schedules():
-    config = TrainConfig(lr=1.0, steps=10, warmup_steps=2)
-    assert [learning_rate(config, step) for step in (0, 1, 2, 9)] == [0.5, 1.0, 1.0, 1.0]
-    config.lr_schedule = "linear"
-    assert [learning_rate(config, step) for step in (1, 2, 6)] == [1.0, 1.0, 0.5]
-    config.lr_schedule = "cosine"
-    assert learning_rate(config, 6) == pytest.approx(0.5)
-    assert learning_rate(config, 2) == 1.0 and 0 < learning_rate(config, 9) < 0.05
+    def rates(schedule, *steps):
+        config = Optim(lr=1.0, lr_schedule=schedule, warmup_steps=2)
+        return [learning_rate(config, step, steps=10) for step in steps]
+
+    assert rates("constant", 0, 1, 2, 9) == [0.5, 1.0, 1.0, 1.0]
+    assert rates("linear", 1, 2, 6) == [1.0, 1.0, 0.5]
+    assert rates("cosine", 2, 6) == [1.0, pytest.approx(0.5)]
+    assert 0 < rates("cosine", 9)[0] < 0.05
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -10,7 +10,7 @@ from small_model import small_model
 from torch import nn
 from toy import toy_config, toy_model, toy_world
 
-from reasoning_from_scratch.config import TrainConfig, resolved
+from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.weights import load_state
 from reasoning_from_scratch.optim.adamw import batch_learning_rate
@@ -24,7 +24,7 @@ from reasoning_from_scratch.optim.lora import (
     merged,
     save_peft,
 )
-from reasoning_from_scratch.run.start import resumed_config
+from reasoning_from_scratch.run.options import resolved, resumed_config
 from reasoning_from_scratch.run.training import train
 
 IDS = torch.randint(0, 13, (3, 9), generator=torch.Generator().manual_seed(0))

@@ -8,7 +8,6 @@ import pytest
 import torch
 from toy import toy_config, toy_model, toy_world
 
-from reasoning_from_scratch.config import resolved
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.optim.adamw import AdamW
 from reasoning_from_scratch.optim.lora import add_lora
@@ -25,6 +24,7 @@ from reasoning_from_scratch.run.memory import (
     resident_bytes,
     return_freed_memory,
 )
+from reasoning_from_scratch.run.options import resolved
 from reasoning_from_scratch.run.training import train
 
 

@@ -14,10 +14,11 @@ import torch
 from toy import toy_config, toy_world
 
 from reasoning_from_scratch.commands.train import told_end
-from reasoning_from_scratch.config import replaced, resolved
+from reasoning_from_scratch.config import replaced
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.problems import Problem, load_problems
 from reasoning_from_scratch.rollouts import Rollout
+from reasoning_from_scratch.run.options import resolved
 from reasoning_from_scratch.run.own_task import (
     TooSlow,
     Verifier,

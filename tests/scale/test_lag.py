@@ -18,7 +18,6 @@ from torch import nn
 from toy import toy_config, toy_model, toy_problems, toy_world
 
 from reasoning_from_scratch import rollouts, trainer
-from reasoning_from_scratch.config import resolved
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.fast.decoding import CompiledDecoder, load_library
 from reasoning_from_scratch.losses import OBJECTIVES
@@ -29,7 +28,7 @@ from reasoning_from_scratch.report.metrics import lag_metrics
 from reasoning_from_scratch.rollouts import Group, sample_groups
 from reasoning_from_scratch.run import training
 from reasoning_from_scratch.run.memory import checkpoint_blocks
-from reasoning_from_scratch.run.start import resumed_config
+from reasoning_from_scratch.run.options import resolved, resumed_config
 from reasoning_from_scratch.run.training import train
 from reasoning_from_scratch.run.training_run import TrainingRun
 from reasoning_from_scratch.scale import lag as module

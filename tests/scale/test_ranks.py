@@ -26,11 +26,12 @@ from safetensors.torch import load_file
 from toy import toy_config
 
 from reasoning_from_scratch import rollouts
-from reasoning_from_scratch.config import replaced, resolved
+from reasoning_from_scratch.config import replaced
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.rollouts import Rollout
-from reasoning_from_scratch.run.start import claimed, configure
+from reasoning_from_scratch.run.options import configure, resolved
+from reasoning_from_scratch.run.start import claimed
 from reasoning_from_scratch.scale import torchrun
 from reasoning_from_scratch.scale.ranks import BUCKET, Ranks, buckets
 from reasoning_from_scratch.scale.torchrun import (

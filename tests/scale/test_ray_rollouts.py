@@ -17,10 +17,11 @@ from parallel_job import run_job
 from toy import toy_config, toy_world
 
 from reasoning_from_scratch.commands import cli
-from reasoning_from_scratch.config import replaced, resolved
+from reasoning_from_scratch.config import replaced
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.optim.lora import add_lora
 from reasoning_from_scratch.rollouts import on_policy_rollouts
+from reasoning_from_scratch.run.options import resolved
 from reasoning_from_scratch.run.training import train
 from reasoning_from_scratch.scale import ray_rollouts, ray_start
 from reasoning_from_scratch.scale.ray_rollouts import Samplers, equal_parts

@@ -5,11 +5,11 @@ import torch
 from toy import toy_config, toy_model, toy_problems, toy_world
 
 from reasoning_from_scratch import rollouts
-from reasoning_from_scratch.config import resolved
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.optim.adamw import AdamW
 from reasoning_from_scratch.report.clock import Clock
 from reasoning_from_scratch.rollouts import reward_groups, sample_groups
+from reasoning_from_scratch.run.options import resolved
 from reasoning_from_scratch.run.training import train
 from reasoning_from_scratch.run.training_run import kl_pre_post
 from reasoning_from_scratch.scale import streaming

@@ -1,10 +1,16 @@
-"""What the values of a TrainConfig must be like, each violation told in one line."""
+"""What is refused, each in one sentence: values that cannot work, choices that contradict each
+other, and options that would do nothing."""
 
 import math
+from collections.abc import Callable
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from reasoning_from_scratch.config import TrainConfig, fits
 from reasoning_from_scratch.errors import UserError, unknown_name
+from reasoning_from_scratch.losses import CLIPPING
+from reasoning_from_scratch.recipes import LOSS_FNS
+from reasoning_from_scratch.rewards import PARTS
 from reasoning_from_scratch.run.own_task import is_own
 
 # name -> smallest allowed value (None in the field is left alone)
@@ -51,7 +57,13 @@ SMALLEST = {
 ABOVE_ZERO = ("temperature", "logprob_temperature", "length_constant", "sequence_mask_threshold")
 
 
-def check_kinds(config) -> None:
+def check(config: TrainConfig) -> None:
+    """Raise a UserError for the first value that cannot work, and the first contradiction."""
+    check_sizes(config)
+    check_choices(config)
+
+
+def check_kinds(config: TrainConfig) -> None:
     """In Python, a field can be given anything."""
     for name, kind in get_type_hints(type(config)).items():
         value = getattr(config, name)
@@ -62,7 +74,7 @@ def check_kinds(config) -> None:
         raise UserError(f"{flag(name)} is {value!r}, which is no {kind_in_words(kind)}")
 
 
-def check_sizes(config) -> None:
+def check_sizes(config: TrainConfig) -> None:
     for name, smallest in SMALLEST.items():
         value = getattr(config, name)
         if value is None:
@@ -96,8 +108,6 @@ def check_sizes(config) -> None:
 
 
 def check_parts(weights: dict[str, float]) -> None:
-    from reasoning_from_scratch.rewards import PARTS  # late: it loads the grader
-
     for name, weight in weights.items():
         if name not in PARTS:
             raise unknown_name("reward part", name, PARTS)
@@ -107,7 +117,7 @@ def check_parts(weights: dict[str, float]) -> None:
         raise UserError("--reward-parts rewards nothing: give a part a weight, e.g. correct=1")
 
 
-def check_choices(config) -> None:
+def check_choices(config: TrainConfig) -> None:
     if config.problems_per_step % config.num_substeps:
         raise UserError(
             f"--problems-per-step {config.problems_per_step} does not divide into "
@@ -122,16 +132,6 @@ def check_choices(config) -> None:
         )
     if config.ray_address and config.sampler != "ray":
         raise UserError("--ray-address is where --sampler ray samples; add that, or leave it out")
-    if config.loss_fn and config.aggregate != "sum":
-        raise UserError(
-            f"--loss-fn {config.loss_fn} sums over tokens; with --aggregate "
-            f"{config.aggregate} say --objective {config.loss_fn}"
-        )
-    if config.loss_fn and config.loss_fn != config.objective:
-        raise UserError(
-            f"--loss-fn {config.loss_fn} is {config.loss_fn} summed, but the objective is "
-            f"{config.objective}; leave one of them out (in Python: configure(..., loss_fn=...))"
-        )
     if config.kl != "none" and config.kl_coef == 0:
         raise UserError(f"--kl {config.kl} without --kl-coef has no effect; set it, e.g. 0.01")
     if config.truncate_importance and config.objective == "dro":
@@ -162,7 +162,15 @@ def check_choices(config) -> None:
         )
 
 
-def check_sharding(config) -> None:
+def check_loss_fn(loss_fn: str | None, config: TrainConfig) -> None:
+    if loss_fn and (config.objective, config.aggregate) != (loss_fn, "sum"):
+        raise UserError(
+            f"--loss-fn {loss_fn} is --objective {loss_fn} --aggregate sum, but here is "
+            f"--objective {config.objective} --aggregate {config.aggregate}: leave one of them out"
+        )
+
+
+def check_sharding(config: TrainConfig) -> None:
     """What cannot be done with slices of the weights, or by ranks that must keep in step."""
     refused = {
         "--optimizer muon": config.optimizer == "muon",  # it needs whole matrices
@@ -176,7 +184,7 @@ def check_sharding(config) -> None:
             raise UserError(f"--shard fsdp and {words} do not go together; leave one of them out")
 
 
-def check_streaming(config) -> None:
+def check_streaming(config: TrainConfig) -> None:
     """What a step that is trained on while it is sampled cannot be."""
     parts = config.num_minibatches
     if parts == 1:
@@ -208,17 +216,6 @@ def flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def fits(value: Any, kind: Any) -> bool:
-    """Is it a value of that type? For the types that fields have."""
-    if get_origin(kind) in (Union, UnionType):
-        return any(fits(value, option) for option in get_args(kind))
-    if get_origin(kind) is Literal:
-        return value in get_args(kind)
-    if kind in (int, float):
-        return type(value) in (int, kind)
-    return isinstance(value, get_origin(kind) or kind)
-
-
 def literals(kind: Any) -> list[str]:
     """The words that a field of that type may be, if it is of words."""
     if get_origin(kind) is Literal:
@@ -232,3 +229,94 @@ def kind_in_words(kind: Any) -> str:
     return " or ".join(
         names.get(kind, "mapping of names to numbers") for kind in kinds if kind is not type(None)
     )
+
+
+# --- options that do nothing by themselves: given without what they need, they are refused.
+# What a recipe brings along is not given: `--recipe grpo_kl --kl none` leaves its kl-coef unused.
+
+
+def clips(config: TrainConfig) -> bool:
+    return config.objective in CLIPPING
+
+
+def updates_again(config: TrainConfig) -> bool:
+    """Whether a step's rollouts meet a policy that has moved since the step began."""
+    return config.epochs * config.num_substeps > 1
+
+
+def off_policy(config: TrainConfig) -> bool:
+    """Whether they meet one that has moved since it sampled them."""
+    return updates_again(config) or config.max_steps_off_policy > 0
+
+
+def pays_for_form(config: TrainConfig) -> bool:
+    return bool(set(config.reward_parts) - {"correct", "wrong"})
+
+
+# In these words, the end of "--kl-coef does nothing ..."
+NO_KL = "without a place for the penalty: add --kl reward, k2 or k3"
+NO_CLIP = "in an objective without a clip: it is for --objective ppo, cispo and gspo"
+ONE_UPDATE = (
+    "where each rollout serves one update: all ratios p / p_start are 1; add --epochs "
+    "or --num-substeps"
+)
+ON_POLICY = (
+    "where each rollout serves one update of the policy that sampled it, which has not "
+    "drifted; add --epochs, --num-substeps or --max-steps-off-policy"
+)
+NO_MUON = "without --optimizer muon"
+NO_LORA = "without --lora-rank"
+LORA_MUON = "where --lora-rank trains matrices only, and muon takes them all"
+
+# Field, what must hold for it to do something, and what to say if it does not.
+NEEDS: tuple[tuple[str, Callable[..., bool], str], ...] = (
+    ("kl_coef", lambda c: c.kl != "none", NO_KL),
+    (
+        "kl_importance_weighted",
+        lambda c: c.kl in ("k2", "k3"),
+        "without a KL term in the loss: add --kl k2 or k3 with --kl-coef",
+    ),
+    ("clip_low", clips, NO_CLIP),
+    ("clip_high", clips, NO_CLIP),
+    ("clip_low", updates_again, ONE_UPDATE),
+    ("clip_high", updates_again, ONE_UPDATE),
+    ("dro_beta", lambda c: c.objective == "dro", "in another objective than --objective dro"),
+    ("dro_beta", off_policy, ON_POLICY),
+    ("sequence_mask_threshold", off_policy, ON_POLICY),
+    # A run's config.json has the value that this length stands for.
+    (
+        "length_constant",
+        lambda c: c.aggregate == "constant" or c.length_constant == c.max_new_tokens,
+        "without --aggregate constant",
+    ),
+    (
+        "conditional_format",
+        pays_for_form,
+        "without a reward for form: add a part, e.g. --reward-parts correct=1 format=1",
+    ),
+    ("num_samplers", lambda c: c.sampler == "ray", "without --sampler ray"),
+    ("matrix_lr", lambda c: c.optimizer == "muon", NO_MUON),
+    ("embedding_lr", lambda c: c.optimizer == "muon", NO_MUON),
+    ("unembedding_lr", lambda c: c.optimizer == "muon", NO_MUON),
+    ("lora_alpha", lambda c: c.lora_rank > 0, NO_LORA),
+    *(
+        (name, lambda c: c.optimizer != "muon" or c.lora_rank == 0, LORA_MUON)
+        for name in ("embedding_lr", "unembedding_lr", "beta1", "beta2", "weight_decay")
+    ),
+    *(
+        (name, lambda c: c.eval_every != 0, "without --eval-every")
+        for name in ("eval_problems", "eval_limit", "eval_samples")
+    ),
+    ("keep_last", lambda c: c.save_every > 0, "without --save-every"),
+)
+
+
+def check_void(config: TrainConfig, before: TrainConfig) -> None:
+    """Refuse what `config` gives in vain; `before` is the same without what was given. A default
+    asks for nothing: it may be said to undo what a recipe brings along."""
+    default, usual = TrainConfig(), LOSS_FNS.get(config.objective, {})
+    for name, holds, why in NEEDS:
+        value = getattr(config, name)
+        asked = value not in (getattr(before, name), getattr(default, name), usual.get(name))
+        if asked and not holds(config):
+            raise UserError(f"{flag(name)} {value} does nothing {why}")

@@ -1,0 +1,130 @@
+"""How a configuration comes about.
+
+    configure("dapo", steps=50)     the defaults, then what the recipe changes, then what you change
+    resolved(config)                checked, and with a value wherever one was left open
+    resumed_config("runs/my-run")   what that run was made with, to go on with
+
+What is refused is in option_checks.py.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from reasoning_from_scratch.config import TrainConfig, replaced
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.files.saved_models import run_and_save
+from reasoning_from_scratch.losses import CLIPPING
+from reasoning_from_scratch.recipes import get_recipe, loss_fn_changes
+from reasoning_from_scratch.run.folder import RunFolder
+from reasoning_from_scratch.run.option_checks import check, check_kinds, check_loss_fn, check_void
+from reasoning_from_scratch.run.own_task import is_own
+from reasoning_from_scratch.text import read_values
+
+# What suits a model when a field is left at None. "tiny" is any of the shipped tiny models.
+PRESETS: dict[str, dict[str, Any]] = {
+    "tiny": {"problems": "tiny", "eval_problems": "tiny-test", "max_new_tokens": 128, "lr": 5e-5},
+    "qwen3": {
+        "problems": "math-train",
+        "eval_problems": "math-500",
+        "max_new_tokens": 512,
+        "lr": 1e-6,
+    },
+}
+
+LAG_WEIGHT = 2.0  # the cap on p_start / p_sampler where the sampler lags
+
+# --smoke: at most this much of everything.
+SMOKE = {
+    "steps": 2,
+    "problems_per_step": 2,
+    "num_substeps": 1,
+    "rollouts": 4,
+    "max_new_tokens": 128,
+    "epochs": 1,
+    "eval_limit": 8,
+    "problem_limit": 64,
+}
+
+
+def configure(recipe: str = "grpo", loss_fn: str | None = None, **changes: object) -> TrainConfig:
+    """The defaults, then what the recipe changes, then Tinker's loss, then what you change."""
+    chosen = {"recipe": recipe} | get_recipe(recipe).changes | loss_fn_changes(loss_fn)
+    config = replaced(TrainConfig(), **(chosen | changes))
+    check_loss_fn(loss_fn, config)
+    return config
+
+
+def resumed_config(path: str | Path, **changes: object) -> TrainConfig:
+    """The configuration with which `train` continues the run in `path`."""
+    saved = RunFolder(path).read_config()
+    again = {"resume": str(path), "overwrite": False, "smoke": False}
+    config = replaced(saved, **(again | changes))
+    check_void(config, saved)
+    return config
+
+
+def preset(model: str) -> dict[str, Any]:
+    """The values that suit `model`: a folder tells by its configuration, else by its name."""
+    folder = run_and_save(model)[0] or Path(model).expanduser()
+    tiny = Path(model).name.startswith("tiny")
+    for path in (folder / "config.json", *folder.glob("checkpoints/*/config.json")):
+        size = read_values(path).get("vocab_size")
+        if isinstance(size, int):  # of a run: each of its saves says the same
+            tiny = size < 10_000
+            break
+    return PRESETS["tiny" if tiny else "qwen3"]
+
+
+def resolved(config: TrainConfig) -> TrainConfig:
+    """A checked copy in which every value that was left to the model's preset is filled in."""
+    check_kinds(config)
+    values = preset(config.model)
+    if is_own(config.problems):  # held-out problems of another task would measure nothing
+        values = values | {"eval_problems": config.problems.rpartition(":")[0] + ":test_problems"}
+    if config.lora_rank:
+        from reasoning_from_scratch.optim.lora import lora_learning_rate
+
+        values = values | {"lr": lora_learning_rate(values["lr"])}
+    values = values | {"eval_every": config.steps if asks_for_evaluation(config) else 0}
+    config = filled(config, values)
+    before = filled(configure(config.recipe), values)
+    if config.overlong_penalty == before.overlong_penalty:  # a recipe knows no limits
+        config = replaced(
+            config, overlong_penalty=min(config.overlong_penalty, config.max_new_tokens)
+        )
+    check(config)
+    if not config.resume:  # a resumed run's values were checked when it began
+        check_given(config, before)
+    if config.smoke:
+        config = replaced(config, **{k: min(v, getattr(config, k) or v) for k, v in SMOKE.items()})
+    if config.length_constant is None:
+        config = replaced(config, length_constant=float(config.max_new_tokens))
+    if config.keep_sampling_mask is None:
+        config = replaced(config, keep_sampling_mask=config.cuts)
+    if config.truncate_importance is None:
+        lags = config.max_steps_off_policy > 0 and config.objective in CLIPPING
+        config = replaced(config, truncate_importance=LAG_WEIGHT if lags else 0.0)
+    return config
+
+
+def filled(config: TrainConfig, values: dict[str, Any]) -> TrainConfig:
+    """A copy with `values` where the configuration has None."""
+    return replaced(config, **{k: v for k, v in values.items() if getattr(config, k) is None})
+
+
+def check_given(config: TrainConfig, before: TrainConfig) -> None:
+    """Refuse what is given and does nothing; `before` is the configuration without it."""
+    check_void(config, before)
+    row, default = get_recipe(config.recipe).changes, TrainConfig()
+    if row and all(getattr(config, name) == getattr(default, name) for name in row):
+        raise UserError(
+            f"--recipe {config.recipe} is named, but none of its choices are left; in "
+            f"Python they come from configure({config.recipe!r}, ...)"
+        )
+
+
+def asks_for_evaluation(config: TrainConfig) -> bool:
+    """How to evaluate is said, but not when."""
+    default = TrainConfig()
+    names = ("eval_problems", "eval_limit", "eval_samples")
+    return any(getattr(config, name) != getattr(default, name) for name in names)
