@@ -211,11 +211,6 @@ class Records:
 class TrainConfig(Records, Memory, Optim, Loss, ScaledRollouts, Run):
     """Every choice of a training run."""
 
-    @property
-    def train_temperature(self) -> float:
-        """Unless it is given, that of sampling."""
-        return self.logprob_temperature or self.temperature
-
 
 PARTS = (Run, Problems, Sampling, Rewards, Loss, Optim, Scale, Memory, Records)
 Part = TypeVar("Part")

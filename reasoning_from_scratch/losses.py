@@ -77,8 +77,8 @@ class Loss:
 
     @property
     def train_temperature(self) -> float:
-        """That of the log-probabilities which are trained; a part alone knows no other."""
-        return self.logprob_temperature or 1.0
+        """Unless it is given, that of sampling; a part alone knows none, so 1."""
+        return self.logprob_temperature or getattr(self, "temperature", 1.0)
 
 
 # --- objectives: (B, T) values, to be maximized ---

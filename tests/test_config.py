@@ -106,7 +106,7 @@ def test_problems_and_rollouts(world):
     assert [len(chosen_groups(groups, Problems())) for groups in steps] == [2, 2]
 
 
-def test_scale(world):
+def test_scale(world, monkeypatch):
     model, tokenizer, problems = world
     config = ScaledRollouts(
         problems_per_step=1, rollouts=2, max_new_tokens=3, max_steps_off_policy=1
@@ -115,6 +115,7 @@ def test_scale(world):
         assert "sampling_client/step_max" in lag_metrics(
             groups, step, Scale(max_steps_off_policy=1)
         )
+    monkeypatch.setenv("WORLD_SIZE", "1")
     ranks, device = start_ranks(Scale(device="cpu"))
     assert (ranks.size, device) == (1, "cpu")
     check_restartable(Run())
