@@ -20,9 +20,9 @@ import torch
 from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.fast.packed import packed_logprobs
 from reasoning_from_scratch.files.disk import write_whole
+from reasoning_from_scratch.files.problem_sets import load_problems
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.optim.adamw import learning_rate
-from reasoning_from_scratch.problems import load_problems
 from reasoning_from_scratch.report.clock import Clock
 from reasoning_from_scratch.rollouts import sample_step
 from reasoning_from_scratch.run.options import configure, resolved

@@ -17,8 +17,7 @@ import torch
 
 from reasoning_from_scratch.files.tensor_files import to_hf_names
 from reasoning_from_scratch.grading import extract_final_candidate, judge
-from reasoning_from_scratch.problems import Problem
-from reasoning_from_scratch.prompts import render_prompt
+from reasoning_from_scratch.problems import Problem, render_prompt
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.rollouts import Group
 

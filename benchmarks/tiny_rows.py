@@ -13,10 +13,10 @@ from reasoning_from_scratch.distribution import sample_next_token, uniform
 from reasoning_from_scratch.evaluation.evaluate import evaluate
 from reasoning_from_scratch.fast.decoding import decoder_for
 from reasoning_from_scratch.fast.packed import packed_logprobs
+from reasoning_from_scratch.files.problem_sets import load_problems
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer, shipped_checkpoint
 from reasoning_from_scratch.optim.adamw import AdamW
-from reasoning_from_scratch.problems import load_problems
-from reasoning_from_scratch.prompts import render_prompt
+from reasoning_from_scratch.problems import render_prompt
 from reasoning_from_scratch.qwen3 import KVCache
 from reasoning_from_scratch.rollouts import reward_groups, sample_groups
 from reasoning_from_scratch.run.options import resolved

@@ -20,9 +20,9 @@ import torch.nn.functional as F
 from reasoning_from_scratch.commands.cli import run_script
 from reasoning_from_scratch.evaluation.evaluate import evaluate
 from reasoning_from_scratch.fast.device import trusted_device
+from reasoning_from_scratch.files.problem_sets import load_problems
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
-from reasoning_from_scratch.problems import Problem, load_problems
-from reasoning_from_scratch.prompts import render_prompt
+from reasoning_from_scratch.problems import Problem, render_prompt
 from reasoning_from_scratch.rewards import correctness
 from reasoning_from_scratch.run.options import preset
 from reasoning_from_scratch.sampling import Sample, generate

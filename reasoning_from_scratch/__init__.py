@@ -12,7 +12,7 @@ _LIVES_IN = {
     "configure": "run.options",
     "generate": "sampling",
     "load_model_and_tokenizer": "files.weights",
-    "load_problems": "problems",
+    "load_problems": "files.problem_sets",
 }
 
 

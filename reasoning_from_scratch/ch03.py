@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 
 from reasoning_from_scratch.ch02 import generate_text_basic_stream_cache
+from reasoning_from_scratch.files.problem_sets import load_math500_test  # noqa: F401  3.8
 from reasoning_from_scratch.files.weights import (  # noqa: F401  3.2
     load_model_and_tokenizer,
     load_tokenizer_only,
@@ -25,8 +26,7 @@ from reasoning_from_scratch.grading import (  # noqa: F401  3.4 to 3.6
     split_into_parts,
     sympy_parser,
 )
-from reasoning_from_scratch.problems import load_math500_test  # noqa: F401  3.8
-from reasoning_from_scratch.prompts import render_prompt  # noqa: F401  3.7
+from reasoning_from_scratch.problems import render_prompt  # noqa: F401  3.7
 from reasoning_from_scratch.tokenizer import stop_ids_of
 
 # 3.3 Generating as a text

@@ -1,32 +1,10 @@
-"""Problems with answers that can be checked: the tiny world, MATH, GSM8K, or a file."""
+"""A problem whose answer can be checked, and the prompt: what the model is shown of it."""
 
-import json
-import math
-import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
-from reasoning_from_scratch.errors import UserError, unknown_name
-from reasoning_from_scratch.files.downloads import DATA_SETS, download_data
-from reasoning_from_scratch.grading import get_last_boxed
-from reasoning_from_scratch.run.own_task import is_own, own_function
-from reasoning_from_scratch.tiny.world import tiny_problem
-
-TINY_SETS = {"tiny": ("train", 12_000), "tiny-test": ("test", 500), "tiny-longer": ("longer", 500)}
-PROBLEM_SETS = (*TINY_SETS, *DATA_SETS)
-MAX_LINE = 1_000_000  # bytes; the longest solution of MATH has 7,000
-MAX_LIST = 100_000_000  # bytes of a file that is one list; MATH's 12,000 problems have 12,000,000
-MAX_FILE = 1_000_000_000
-OWN_SIZE = 12_000  # problems taken from a generator that may never end
-
-_CALCULATOR = re.compile(r"<<[^<>]{0,200}>>")  # GSM8K marks its sums for a calculator
-_SPACE = re.compile(r"\s*")
-_DECODER = json.JSONDecoder()
-_NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)(/\d+)?")
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.text import counted
 
 
 @dataclass(frozen=True)
@@ -46,235 +24,60 @@ class Problem:
         return f"{self.id} ({self.source})" if self.source else self.id
 
 
-def load_problems(
-    name: str, data_path: str | Path | None = None, limit: int | None = None
-) -> list[Problem]:
-    """The problem set `name`: one of PROBLEM_SETS, or a .json or .jsonl file in the schema of
-    MATH (problem, and answer or a solution with the answer in a box) or GSM8K (question, answer
-    after ####), or FILE.py:FUNCTION.
-
-    `data_path` is a file to read instead of a download. `limit` takes the first so many.
-    """
-    if limit is not None and limit < 1:
-        raise UserError(f"limit is {limit}; at least one problem is needed")
-    if data_path is None and name in TINY_SETS:
-        split, size = TINY_SETS[name]
-        rows = (tiny_problem(split, index) for index in range(min(size, limit or size)))
-        return [math_problem(row, "") for row in rows]
-    if data_path is None and is_own(name):
-        return own_problems(name, min(limit or OWN_SIZE, OWN_SIZE))
-    return read_problems(_path_of(name, data_path), limit)
+def render_prompt(prompt):
+    # The published checkpoints were trained on exactly this string.
+    return (
+        "You are a helpful math assistant.\n"
+        "Answer the question and write the final result on a new line as:\n"
+        "\\boxed{ANSWER}\n\n"
+        f"Question:\n{prompt}\n\n"
+        "Answer:"
+    )
 
 
-def own_problems(name: str, limit: int) -> list[Problem]:
-    """What the function of FILE.py:FUNCTION yields: problems, or rows as files have them."""
-    problems: list[Problem] = []
-    try:
-        for row in islice(own_function(name)(), limit):
-            if isinstance(row, Problem):  # a verifier may do without an answer
-                texts = {
-                    "problem": _text(vars(row), "problem"),
-                    "answer": _text(vars(row), "answer", optional=True),
-                }
-                problems.append(replace(row, **texts))
-            else:
-                number = f"{Path(name.rpartition(':')[0]).stem}/{len(problems)}"
-                problems.append(_as_problem(row, number))
-    except UserError:
-        raise
-    except Exception as error:  # of the reader's code, which may raise anything
-        why = f"{type(error).__name__}: {error}"
-        raise UserError(f"{name}, problem {len(problems)}: {why}") from error
-    if not problems:
-        raise UserError(f"{name} yields no problems")
-    return problems
+def render_chat_prompt(problem: str) -> str:
+    """A user's turn, for models that were trained on chats; the tokenizer wraps it in the
+    chat template."""
+    return f"{problem}\n\nReason step by step and write the final result as \\boxed{{ANSWER}}."
 
 
-def _path_of(name: str, data_path: str | Path | None) -> Path:
-    if data_path is not None:
-        return Path(data_path)
-    if name in DATA_SETS:
-        return download_data(name)
-    if Path(name).suffix in (".json", ".jsonl") or Path(name).is_file():
-        return Path(name)
-    raise unknown_name("problem set", name, [*PROBLEM_SETS, "a .json or .jsonl file"])
+def few_shot_prompt(
+    examples: Iterable[Problem], render: Callable[[str], str] = render_prompt
+) -> Callable[[str], str]:
+    """A prompt function that shows solved problems before the one that is asked."""
+    prefix = few_shot_prefix(examples, render)
+    return lambda problem: prefix + render(problem)
 
 
-def read_problems(path: str | Path, limit: int | None = None) -> list[Problem]:
-    """The problems of a file, or a UserError that names the line which is wrong."""
-    path, problems = Path(path), []
-    for where, row in _rows(path):
-        try:
-            problems.append(_as_problem(row, f"{path.stem}/{len(problems)}", f"{path}, {where}"))
-        except ValueError as error:
-            raise UserError(f"{path}, {where}: {error}") from None
-        if len(problems) == limit:
-            break
-    if not problems:
-        raise UserError(f"{path} holds no problems")
-    return problems
+def few_shot_prefix(
+    examples: Iterable[Problem], render: Callable[[str], str] = render_prompt
+) -> str:
+    """Solved problems, each as the model is asked and as it should answer."""
+    return "".join(f"{render(e.problem)}\n{solution_text(e)}\n\n\n" for e in examples)
 
 
-# --- from a file to rows ---
+def problem_prompt(problem: Problem, render: Callable[[str], str] = render_prompt) -> str:
+    """What the model is shown for a problem: solved ones first, if it has some."""
+    return problem.prefix + render(problem.problem)
 
 
-def _rows(path: Path) -> Iterator[tuple[str, object]]:
-    """(where, value) of each entry of a JSON list, of each line that is not empty, or of each
-    object where an object has several lines."""
-    if not path.is_file():
-        raise UserError(f"there is no file {path}; give the path of a .json or .jsonl file")
-    if path.stat().st_size > MAX_FILE:
-        raise UserError(f"{path} is larger than {MAX_FILE // 10**9} GB; split it")
-    with path.open("rb") as file:
-        start = file.read(4096).removeprefix(b"\xef\xbb\xbf").lstrip()
-        file.seek(0)
-        if start.startswith(b"["):
-            yield from _entries(_read_whole(file, path), path)
-            return
-        if start.startswith(b"{") and start.partition(b"\n")[0].rstrip().endswith((b"{", b",")):
-            yield from _objects(_read_whole(file, path), path)
-            return
-        number = 0
-        while line := file.readline(MAX_LINE + 1):
-            number += 1
-            if len(line) > MAX_LINE:
-                raise UserError(f"{path}, line {number}: longer than {MAX_LINE:,} bytes")
-            if line.strip():
-                yield f"line {number}", _parse(line, path, number)
-
-
-def _read_whole(file, path: Path) -> bytes:
-    """A file whose values end where their brackets close, not where a line ends."""
-    data = file.read(MAX_LIST + 1)
-    if len(data) > MAX_LIST:
+def show_examples(
+    count: int, problems: Sequence[Problem], eval_problems: Sequence[Problem]
+) -> tuple[list[Problem], list[Problem]]:
+    """Both sets with the first `count` training problems, solved, before each question.
+    Those are not trained on."""
+    if count >= len(problems):
         raise UserError(
-            f"{path} is over {MAX_LIST // 10**6} MB, and not a problem per line; save it as .jsonl"
+            f"--few-shot {count} leaves nothing to train on of {counted(len(problems), 'problem')}"
         )
-    # A problem has text; a list of empty lists would grow to 30 times its size in memory.
-    if data.count(b"[") + data.count(b"{") > 100 + len(data) // 8:
-        raise UserError(f"{path}, line 1: JSON that is too deep or too large")
-    return data
+    prefix = few_shot_prefix(problems[:count])
+    shown = [replace(problem, prefix=prefix) for problem in (*problems[count:], *eval_problems)]
+    split = len(problems) - count
+    return shown[:split], shown[split:]
 
 
-def _entries(data: bytes, path: Path) -> Iterator[tuple[str, object]]:
-    """The entries of a JSON list."""
-    yield from ((f"entry {n}", value) for n, value in enumerate(_parse(data, path, 1), 1))
-
-
-def _objects(data: bytes, path: Path) -> Iterator[tuple[str, object]]:
-    """Objects one after the other, each over several lines, as editors lay them out."""
-    with _told_plainly(data, path, 1):
-        text = data.decode("utf-8-sig").rstrip()
-    at, line = 0, 1
-    while at < len(text):
-        start = _SPACE.match(text, at).end()
-        line += text.count("\n", at, start)
-        with _told_plainly(data, path, 1):
-            value, at = _DECODER.raw_decode(text, start)
-        yield f"line {line}", value
-        line += text.count("\n", start, at)
-
-
-def _parse(data: bytes, path: Path, first_line: int):
-    with _told_plainly(data, path, first_line):
-        return json.loads(data.decode("utf-8-sig"))
-
-
-@contextmanager
-def _told_plainly(data: bytes, path: Path, first_line: int) -> Iterator[None]:
-    """Whatever is wrong with JSON, in one line."""
-    try:
-        yield
-    except UnicodeDecodeError as error:
-        line = first_line + data.count(b"\n", 0, error.start)
-        raise UserError(f"{path}, line {line}: not UTF-8 text; save the file as UTF-8") from None
-    except json.JSONDecodeError as error:
-        line = first_line + error.lineno - 1
-        raise UserError(f"{path}, line {line}: not valid JSON ({error.msg})") from None
-    except (RecursionError, ValueError):  # ValueError: an integer of thousands of digits
-        raise UserError(f"{path}, line {first_line}: JSON that is too deep or too large") from None
-
-
-# --- from a row to a problem ---
-
-
-def _as_problem(row: object, default_id: str, source: str = "") -> Problem:
-    if not isinstance(row, dict):
-        raise ValueError("expected an object with the fields problem and answer")
-    schema = gsm8k_problem if "question" in row else math_problem
-    return schema(row, default_id, source)
-
-
-def math_problem(row: dict, default_id: str, source: str = "") -> Problem:
-    """A row in MATH's schema; MATH-500 calls the type `subject` and numbers its levels. The
-    original files have no `answer`: it stands in the last box of the solution."""
-    level = _text(row, "level", optional=True)
-    solution = _text(row, "solution", optional=True)
-    boxed = get_last_boxed(solution) if row.get("answer") is None else None
-    return Problem(
-        id=_text(row, "unique_id", optional=True) or default_id,
-        problem=_text(row, "problem"),
-        answer=boxed or _text(row, "answer"),
-        level=f"Level {level}" if level.isdigit() else level,
-        type=_text(row, "type", optional=True) or _text(row, "subject", optional=True),
-        solution=solution,
-        source=source,
-    )
-
-
-def gsm8k_problem(row: dict, default_id: str, source: str = "") -> Problem:
-    """A row of the official GSM8K files: the solution, then #### and a number."""
-    solution, mark, answer = _text(row, "answer").rpartition("####")
-    if not mark:
-        raise ValueError("the answer has no #### before its final number")
-    answer = answer.strip().replace(",", "").removeprefix("$")
-    if not _NUMBER.fullmatch(answer):
-        raise ValueError(f"after #### a number was expected, found {answer[:40]!r}")
-    return Problem(
-        id=_text(row, "unique_id", optional=True) or default_id,
-        problem=_text(row, "question"),
-        answer=answer,
-        type="GSM8K",
-        solution=_CALCULATOR.sub("", solution).strip(),
-        source=source,
-    )
-
-
-def _text(row: dict, name: str, optional: bool = False) -> str:
-    value = row.get(name)
-    if value is None and optional:
-        return ""
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        value = str(value) if -math.inf < value < math.inf else value  # json.loads takes NaN
-    if not isinstance(value, str) or not (value.strip() or optional):
-        found = f"it is {json.dumps(value)[:40]}" if name in row else "it is missing"
-        raise ValueError(f"the field {name!r} must be text; {found}")
-    if len(value) > MAX_LINE:
-        raise ValueError(f"the field {name!r} has more than {MAX_LINE:,} characters")
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise ValueError(f"the field {name!r} holds half of a surrogate pair") from None
-    return value
-
-
-# --- the book's names ---
-
-
-def load_math500_test(local_path="math500_test.json", save_copy=True):
-    """The 500 rows of MATH-500 as dictionaries; downloaded if the file is not there."""
-    return _load_rows("math-500", local_path, save_copy)
-
-
-def load_math_train(local_path="math_train.json", save_copy=True):
-    """The 12,000 rows of MATH that are not in MATH-500."""
-    return _load_rows("math-train", local_path, save_copy)
-
-
-def _load_rows(name, local_path, save_copy):
-    if save_copy or Path(local_path).exists():
-        path = download_data(name, local_path)
-        return [row for _, row in _rows(path)]
-    with TemporaryDirectory() as folder:
-        path = download_data(name, Path(folder) / DATA_SETS[name].filename)
-        return [row for _, row in _rows(path)]
+def solution_text(problem: Problem) -> str:
+    """The solution as a model should write it: it ends with the answer in a box."""
+    if "\\boxed{" in problem.solution:
+        return problem.solution
+    return f"{problem.solution}\n\\boxed{{{problem.answer}}}".lstrip()

@@ -8,15 +8,14 @@ from functools import lru_cache, partial
 import torch
 from torch import Tensor
 
-from reasoning_from_scratch.problems import Problem
-from reasoning_from_scratch.prompts import problem_prompt
+from reasoning_from_scratch.files.own_task import own_verifier
+from reasoning_from_scratch.problems import Problem, problem_prompt
 from reasoning_from_scratch.report.clock import Clock
 from reasoning_from_scratch.rewards import (
     overlong_penalty,
     score_parts,
     total_reward,
 )
-from reasoning_from_scratch.run.own_task import own_verifier
 from reasoning_from_scratch.sampling import Sample, generate
 from reasoning_from_scratch.tokenizer import stop_ids_of
 

@@ -14,7 +14,7 @@ from reasoning_from_scratch.advantages import zscore
 from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.logprobs import token_logprobs
 from reasoning_from_scratch.losses import policy_loss, step_denominator
-from reasoning_from_scratch.prompts import render_prompt
+from reasoning_from_scratch.problems import render_prompt
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.recipes import RECIPES
 from reasoning_from_scratch.rewards import correctness

@@ -12,7 +12,7 @@ import matplotlib.pyplot as plt
 import pytest
 
 from reasoning_from_scratch.commands import cli, quickstart
-from reasoning_from_scratch.problems import load_problems
+from reasoning_from_scratch.files.problem_sets import load_problems
 from reasoning_from_scratch.run.options import resolved
 
 ROOT = Path(__file__).resolve().parents[1]

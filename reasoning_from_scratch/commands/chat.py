@@ -7,7 +7,7 @@ from typing import Literal
 
 from reasoning_from_scratch.errors import PromptTooLong
 from reasoning_from_scratch.evaluation.evaluate import open_model
-from reasoning_from_scratch.prompts import render_prompt
+from reasoning_from_scratch.problems import render_prompt
 from reasoning_from_scratch.sampling import stream
 from reasoning_from_scratch.text import visible
 from reasoning_from_scratch.tokenizer import past_turn, stop_ids_of

@@ -19,8 +19,9 @@ from reasoning_from_scratch.commands.cli import guarded
 from reasoning_from_scratch.commands.train import told_end
 from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.files.problem_sets import load_problems
 from reasoning_from_scratch.files.saved_models import saves_in, which_weights
-from reasoning_from_scratch.problems import Problem, load_problems
+from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.report.plots import step_of
 from reasoning_from_scratch.run.folder import RunFolder
 from reasoning_from_scratch.run.options import configure, preset

@@ -8,8 +8,8 @@ from pathlib import Path
 from reasoning_from_scratch.commands.train import told_end
 from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.evaluation.evaluate import EvalResult, evaluate
+from reasoning_from_scratch.files.problem_sets import load_problems
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
-from reasoning_from_scratch.problems import load_problems
 from reasoning_from_scratch.report.plots import plot_runs
 from reasoning_from_scratch.run.folder import RunFolder
 from reasoning_from_scratch.run.options import configure

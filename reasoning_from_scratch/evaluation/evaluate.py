@@ -23,6 +23,8 @@ from reasoning_from_scratch.evaluation.scores import (
 )
 from reasoning_from_scratch.fast.device import default_dtype, trusted_device
 from reasoning_from_scratch.files.counters import counter
+from reasoning_from_scratch.files.own_task import Verifier
+from reasoning_from_scratch.files.problem_sets import load_problems
 from reasoning_from_scratch.files.saved_models import which_weights
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.grading import (
@@ -32,10 +34,8 @@ from reasoning_from_scratch.grading import (
     extract_final_candidate,
     judge,
 )
-from reasoning_from_scratch.problems import Problem, load_problems
-from reasoning_from_scratch.prompts import problem_prompt, render_prompt
+from reasoning_from_scratch.problems import Problem, problem_prompt, render_prompt
 from reasoning_from_scratch.qwen3 import room_for_answer
-from reasoning_from_scratch.run.own_task import Verifier
 from reasoning_from_scratch.sampling import Sample, generate
 from reasoning_from_scratch.text import counted
 from reasoning_from_scratch.tokenizer import stop_ids_of

@@ -6,8 +6,7 @@ from typing import Any
 
 import torch
 
-from reasoning_from_scratch.problems import Problem
-from reasoning_from_scratch.prompts import problem_prompt
+from reasoning_from_scratch.problems import Problem, problem_prompt
 from reasoning_from_scratch.rewards import correctness
 from reasoning_from_scratch.sampling import generate
 from reasoning_from_scratch.text import json_line

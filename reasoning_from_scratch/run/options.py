@@ -12,12 +12,12 @@ from typing import Any
 
 from reasoning_from_scratch.config import TrainConfig, replaced
 from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.files.own_task import is_own
 from reasoning_from_scratch.files.saved_models import run_and_save
 from reasoning_from_scratch.losses import CLIPPING
 from reasoning_from_scratch.recipes import get_recipe, loss_fn_changes
 from reasoning_from_scratch.run.folder import RunFolder
 from reasoning_from_scratch.run.option_checks import check, check_kinds, check_loss_fn, check_void
-from reasoning_from_scratch.run.own_task import is_own
 from reasoning_from_scratch.text import read_values
 
 # What suits a model when a field is left at None. "tiny" is any of the shipped tiny models.

@@ -18,12 +18,12 @@ import torch
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.evaluate import EvalResult, evaluate, open_model
+from reasoning_from_scratch.files.own_task import SHOWN, Verifier, own_verifier
+from reasoning_from_scratch.files.problem_sets import load_problems
 from reasoning_from_scratch.grading import UnreadableTruth, check_truth
 from reasoning_from_scratch.logprobs import token_logprobs
-from reasoning_from_scratch.problems import Problem, load_problems
-from reasoning_from_scratch.prompts import problem_prompt
+from reasoning_from_scratch.problems import Problem, problem_prompt
 from reasoning_from_scratch.run.options import preset
-from reasoning_from_scratch.run.own_task import SHOWN, Verifier, own_verifier
 from reasoning_from_scratch.text import counted, one_line, visible
 
 GIB = 2**30

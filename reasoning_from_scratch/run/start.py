@@ -14,6 +14,8 @@ from reasoning_from_scratch.config import Optim, TrainConfig, replaced
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.fast.device import default_dtype, trusted_device
 from reasoning_from_scratch.fast.packed import compiled_pass, packed_logprobs
+from reasoning_from_scratch.files.own_task import own_verifier
+from reasoning_from_scratch.files.problem_sets import load_problems
 from reasoning_from_scratch.files.weights import (
     MODEL_NAMES,
     load_model_and_tokenizer,
@@ -22,8 +24,7 @@ from reasoning_from_scratch.files.weights import (
 from reasoning_from_scratch.optim.adamw import AdamW, Float32Sums
 from reasoning_from_scratch.optim.lora import add_lora, load_lora
 from reasoning_from_scratch.optim.muon import MuonAdamW
-from reasoning_from_scratch.problems import Problem, load_problems
-from reasoning_from_scratch.prompts import problem_prompt, show_examples
+from reasoning_from_scratch.problems import Problem, problem_prompt, show_examples
 from reasoning_from_scratch.report.progress import Progress, show_log
 from reasoning_from_scratch.report.tracker import Tracker, import_wandb
 from reasoning_from_scratch.run.checkpoints import Checkpoints, load_trainer_state
@@ -36,7 +37,6 @@ from reasoning_from_scratch.run.origin import (
     weights_record,
     with_whole_paths,
 )
-from reasoning_from_scratch.run.own_task import own_verifier
 from reasoning_from_scratch.run.preflight import preflight_summary, usable_problems
 from reasoning_from_scratch.run.training_run import TrainingRun
 from reasoning_from_scratch.scale.lag import check_ranks

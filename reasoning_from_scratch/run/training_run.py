@@ -13,6 +13,7 @@ from torch import nn
 from reasoning_from_scratch.config import TrainConfig, replaced, to_json
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.evaluate import pass_at_k
+from reasoning_from_scratch.files.own_task import failure_reports, own_verifier
 from reasoning_from_scratch.files.weights import save_hf_folder
 from reasoning_from_scratch.optim.adamw import AdamW, learning_rate
 from reasoning_from_scratch.optim.lora import lora_state, merged, save_peft
@@ -37,7 +38,6 @@ from reasoning_from_scratch.rollouts import Group, make_batch, reward_groups, sa
 from reasoning_from_scratch.run.checkpoints import Checkpoints
 from reasoning_from_scratch.run.folder import PLACES, RunFolder, log
 from reasoning_from_scratch.run.interrupts import Interrupts
-from reasoning_from_scratch.run.own_task import failure_reports, own_verifier
 from reasoning_from_scratch.scale.ranks import Ranks
 from reasoning_from_scratch.text import finite, read_lines
 from reasoning_from_scratch.trainer import Engine, chosen_groups, frozen_logprobs

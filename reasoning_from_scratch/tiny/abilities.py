@@ -6,8 +6,8 @@ from copy import copy
 from dataclasses import dataclass
 
 from reasoning_from_scratch.evaluation.evaluate import EvalResult, evaluate, open_model
-from reasoning_from_scratch.problems import Problem, load_problems
-from reasoning_from_scratch.prompts import render_prompt
+from reasoning_from_scratch.files.problem_sets import load_problems
+from reasoning_from_scratch.problems import Problem, render_prompt
 from reasoning_from_scratch.tiny.world import WORKED_START
 
 MAX_NEW_TOKENS = 160  # the longest working, of the longer problems, has 118

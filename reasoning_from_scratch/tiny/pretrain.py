@@ -22,7 +22,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from reasoning_from_scratch.files.transfers import replacing
 from reasoning_from_scratch.files.weights import save_hf_folder
 from reasoning_from_scratch.optim.muon import Muon
-from reasoning_from_scratch.prompts import render_chat_prompt, render_prompt
+from reasoning_from_scratch.problems import render_chat_prompt, render_prompt
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.tiny.tokenizer import train_tokenizer
 from reasoning_from_scratch.tiny.world import TINY_CONFIG, tiny_problem

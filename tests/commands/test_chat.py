@@ -7,7 +7,7 @@ import torch
 
 from reasoning_from_scratch.commands import chat
 from reasoning_from_scratch.commands.chat import ChatOptions, Conversation, say, stream_text
-from reasoning_from_scratch.prompts import render_prompt
+from reasoning_from_scratch.problems import render_prompt
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.sampling import generate
 

@@ -19,7 +19,8 @@ from reasoning_from_scratch.evaluation import evaluate as evaluation
 from reasoning_from_scratch.evaluation import scores
 from reasoning_from_scratch.evaluation.answer_file import AnswerFile, card_path
 from reasoning_from_scratch.evaluation.evaluate import evaluate, pass_at_k, wilson_interval
-from reasoning_from_scratch.problems import Problem, load_problems
+from reasoning_from_scratch.files.problem_sets import load_problems
+from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.rewards import correctness
 from reasoning_from_scratch.sampling import Sample, uniform

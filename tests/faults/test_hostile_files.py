@@ -20,13 +20,13 @@ import torch
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.file_checks import FLOATS
+from reasoning_from_scratch.files.problem_sets import load_problems
 from reasoning_from_scratch.files.tensor_files import load_state
 from reasoning_from_scratch.files.weights import (
     load_model_and_tokenizer,
     save_hf_folder,
     save_model,
 )
-from reasoning_from_scratch.problems import load_problems
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.tokenizer import Qwen3Tokenizer
 from tests.conftest import build_tokenizer
@@ -593,7 +593,7 @@ def test_spoiled_weights(tmp_path, name, count):
     assert spoiled_weights(count, tmp_path / name, content, length) > count // 20
 
 
-# ---- data sets (more of them: tests/test_problems.py)
+# ---- data sets (more of them: tests/files/test_problem_sets.py)
 
 
 def filled(path, start: bytes, piece: bytes, times: int, end: bytes) -> None:

@@ -13,8 +13,7 @@ from report_groups import ByteTokenizer, make_groups, make_rollout
 from reasoning_from_scratch.commands.cli import main
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.evaluate import wilson_interval
-from reasoning_from_scratch.problems import Problem
-from reasoning_from_scratch.prompts import render_prompt
+from reasoning_from_scratch.problems import Problem, render_prompt
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.report import record_probes, write_iteration, write_run_report
 from reasoning_from_scratch.report.curves import make_charts, short, smooth, ticks

@@ -19,8 +19,7 @@ from reasoning_from_scratch.files.weights import (
     save_hf_folder,
     save_model,
 )
-from reasoning_from_scratch.problems import Problem
-from reasoning_from_scratch.prompts import render_prompt
+from reasoning_from_scratch.problems import Problem, render_prompt
 from reasoning_from_scratch.report.probes import record_probes
 from reasoning_from_scratch.rollouts import sample_groups
 from reasoning_from_scratch.run.training import train

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from reasoning_from_scratch.evaluation.evaluate import evaluate
+from reasoning_from_scratch.files.problem_sets import load_problems
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer, shipped_checkpoint
-from reasoning_from_scratch.problems import load_problems
 from reasoning_from_scratch.tiny.abilities import (
     TinyReportOptions,
     begin_answers,

@@ -9,7 +9,7 @@ import torch
 
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer, load_tokenizer_only
 from reasoning_from_scratch.optim.muon import Muon, orthogonalize
-from reasoning_from_scratch.prompts import render_chat_prompt, render_prompt
+from reasoning_from_scratch.problems import render_chat_prompt, render_prompt
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.tiny import pretrain as tiny_pretrain
 from reasoning_from_scratch.tiny.pretrain import (

@@ -16,16 +16,17 @@ from toy import toy_config, toy_world
 from reasoning_from_scratch.commands.train import told_end
 from reasoning_from_scratch.config import replaced
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.problems import Problem, load_problems
-from reasoning_from_scratch.rollouts import Rollout
-from reasoning_from_scratch.run.options import resolved
-from reasoning_from_scratch.run.own_task import (
+from reasoning_from_scratch.files.own_task import (
     TooSlow,
     Verifier,
     failure_reports,
     own_function,
     with_limit,
 )
+from reasoning_from_scratch.files.problem_sets import load_problems
+from reasoning_from_scratch.problems import Problem
+from reasoning_from_scratch.rollouts import Rollout
+from reasoning_from_scratch.run.options import resolved
 from reasoning_from_scratch.run.training import train
 
 PROBLEM = Problem("own/0", "What is 1 + 1?\x1b[2J", "2")

@@ -1,0 +1,277 @@
+"""Problem sets: the official files load, and a bad file is told in one line."""
+
+import json
+from dataclasses import FrozenInstanceError
+from pathlib import Path
+
+import pytest
+
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.files import problem_sets
+from reasoning_from_scratch.files.problem_sets import (
+    PROBLEM_SETS,
+    load_math500_test,
+    load_math_train,
+    load_problems,
+)
+from reasoning_from_scratch.problems import Problem
+from reasoning_from_scratch.tiny.world import tiny_problem
+
+OFFICIAL = Path(__file__).parents[3] / "shared" / "data"
+
+GSM8K_ROW = {
+    "question": "A shop sells 3 boxes at $1,500 each. How much is that?",
+    "answer": "It is 3*1500 = $<<3*1500=4500>>4,500.\n#### 4,500",
+}
+MATH_ROW = {
+    "problem": "What is $1+1$?",
+    "solution": "It is $\\boxed{2}$.",
+    "answer": "2",
+    "subject": "Prealgebra",
+    "level": 2,
+    "unique_id": "test/prealgebra/1.json",
+}
+
+
+def write_lines(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def test_gsm8k_rows(tmp_path):
+    (problem,) = load_problems(str(write_lines(tmp_path / "some.jsonl", [GSM8K_ROW])))
+    assert problem == Problem(
+        id="some/0",
+        problem=GSM8K_ROW["question"],
+        answer="4500",
+        type="GSM8K",
+        solution="It is 3*1500 = $4,500.",
+    )
+
+
+@pytest.mark.parametrize(
+    "text, answer",
+    [
+        ("#### 1,234,567", "1234567"),
+        ("a #### 3\n#### -5", "-5"),
+        ("#### $18", "18"),
+        ("#### 0.5 ", "0.5"),
+        ("x\n####7", "7"),
+        ("#### 1/2", "1/2"),
+    ],
+)
+def test_gsm8k_answers(tmp_path, text, answer):
+    path = write_lines(tmp_path / "a.jsonl", [{"question": "?", "answer": text}])
+    assert load_problems(str(path))[0].answer == answer
+
+
+@pytest.mark.parametrize("suffix", ["json", "jsonl"])
+def test_math_rows_as_list_and_as_lines(tmp_path, suffix):
+    path = tmp_path / f"math.{suffix}"
+    rows = [MATH_ROW, {"problem": "p", "answer": 5}]
+    if suffix == "json":
+        path.write_text("\n " + json.dumps(rows, indent=2))
+    else:
+        write_lines(path, rows)
+    first, second = load_problems(path.as_posix())
+    assert first == Problem(
+        "test/prealgebra/1.json",
+        "What is $1+1$?",
+        "2",
+        "Level 2",
+        "Prealgebra",
+        "It is $\\boxed{2}$.",
+    )
+    assert second == Problem("math/1", "p", "5")
+    assert (first.where, second.where) == {
+        "json": (f"test/prealgebra/1.json ({path}, entry 1)", f"math/1 ({path}, entry 2)"),
+        "jsonl": (f"test/prealgebra/1.json ({path}, line 1)", f"math/1 ({path}, line 2)"),
+    }[suffix]
+
+
+def test_objects_may_have_several_lines(tmp_path):
+    path = tmp_path / "a.json"
+    for indent, count in ((4, 1), (2, 3), (0, 2)):
+        text = "\n\n".join([json.dumps(MATH_ROW, indent=indent)] * count)
+        path.write_bytes(b"\xef\xbb\xbf" + text.replace("\n", "\r\n").encode() + b"\n")
+        found = load_problems(str(path))
+        assert [problem.answer for problem in found] == ["2"] * count
+    assert [p.source for p in found] == [f"{path}, line {n}" for n in (1, 10)]
+
+
+def test_an_original_math_row_has_its_answer_in_the_solution(tmp_path):
+    """As in the files of MATH, one problem each: no answer, laid out over several lines."""
+    row = {
+        "problem": "What is $1+1$?",
+        "level": "Level 1",
+        "type": "Prealgebra",
+        "solution": "Not $\\boxed{3}$. It is $\\boxed{\\frac{4}{2}}$.",
+    }
+    path = tmp_path / "1.json"
+    path.write_text(json.dumps(row, indent=4))
+    (problem,) = load_problems(str(path))
+    assert (problem.id, problem.answer) == ("1/0", "\\frac{4}{2}")
+    assert load_problems(str(write_lines(path, [row | {"answer": "2"}])))[0].answer == "2"
+
+
+def test_a_problem_of_ones_own_may_have_a_number_for_an_answer(tmp_path):
+    path = tmp_path / "task.py"
+    path.write_text(
+        "from reasoning_from_scratch.problems import Problem\n"
+        "def problems():\n    yield Problem('a', 'p', ANSWER)\n"
+        "ANSWER = 5\n"
+    )
+    assert load_problems(f"{path}:problems")[0].answer == "5"
+    other = tmp_path / "other.py"
+    other.write_text(path.read_text().replace("= 5", "= float('nan')"))
+    with pytest.raises(UserError, match="problem 0: .*'answer' must be text; it is NaN"):
+        load_problems(f"{other}:problems")
+
+
+def test_what_editors_add_is_no_problem(tmp_path):
+    path = tmp_path / "a.jsonl"
+    line = json.dumps(MATH_ROW, ensure_ascii=False).encode()
+    path.write_bytes(b"\xef\xbb\xbf" + line + b"\r\n\r\n  \n" + line)  # BOM, CRLF, no last newline
+    assert len(load_problems(str(path))) == 2
+    path.write_bytes(b"\xef\xbb\xbf[" + line + b"]")
+    assert len(load_problems(str(path))) == 1
+
+
+def test_the_tiny_sets():
+    train = load_problems("tiny", limit=3)
+    assert [p.id for p in train] == ["tiny/train/0", "tiny/train/1", "tiny/train/2"]
+    row = tiny_problem("train", 2)
+    assert (train[2].problem, train[2].answer, train[2].level, train[2].type) == tuple(
+        row[name] for name in ("problem", "answer", "level", "type")
+    )
+    assert [len(load_problems(name)) for name in ("tiny-test", "tiny-longer")] == [500, 500]
+    assert len(load_problems("tiny")) == 12_000
+
+
+def test_a_named_set_is_downloaded_unless_its_file_is_given(tmp_path, monkeypatch):
+    asked = []
+
+    def download(name, path=None):
+        asked.append(name)
+        return write_lines(Path(path or tmp_path / f"{name}.jsonl"), [GSM8K_ROW, GSM8K_ROW])
+
+    monkeypatch.setattr(problem_sets, "download_data", download)
+    assert len(load_problems("gsm8k")) == 2
+    here = write_lines(tmp_path / "here.jsonl", [MATH_ROW])
+    assert load_problems("math-500", data_path=here)[0].answer == "2"
+    assert load_problems("tiny", data_path=here)[0].answer == "2"
+    assert asked == ["gsm8k"]
+
+
+def test_limit(tmp_path):
+    path = write_lines(tmp_path / "a.jsonl", [MATH_ROW] * 5)
+    assert len(load_problems(str(path), limit=2)) == 2
+    assert len(load_problems(str(path), limit=9)) == 5
+    with pytest.raises(UserError, match="limit is 0"):
+        load_problems(str(path), limit=0)
+
+
+@pytest.mark.parametrize(
+    "name, nearest",
+    [("gsm8", "gsm8k"), ("math500", "math-500"), ("tinytest", "tiny-test"), ("Tiny", "tiny")],
+)
+def test_an_unknown_name_is_answered_with_the_nearest(name, nearest):
+    with pytest.raises(UserError, match=f"did you mean '{nearest}'") as error:
+        load_problems(name)
+    assert all(known in str(error.value) for known in PROBLEM_SETS)
+
+
+GOOD = json.dumps(MATH_ROW).encode() + b"\n"
+BAD_FILES = {
+    "missing problem": (GOOD + b'{"answer": "2"}', "line 2: .*'problem'.* missing"),
+    "missing answer": (GOOD + b'{"problem": "2"}', "line 2: .*'answer'.* missing"),
+    "blank answer": (GOOD + b'{"problem": "p", "answer": " "}', "line 2: .*'answer'"),
+    "null": (b'{"problem": null, "answer": "1"}', "line 1: .*'problem'.* null"),
+    "truth value": (b'{"problem": "p", "answer": true}', "line 1: .*'answer'.* true"),
+    "not a number": (b'{"problem": "p", "answer": NaN}', "line 1: .*'answer'.* it is NaN"),
+    "infinite": (b'{"problem": "p", "answer": -Infinity}', "line 1: .*'answer'.* -Infinity"),
+    "too large": (GOOD + b'{"problem": "p", "answer": 1e999}', "line 2: .*'answer'.* Infinity"),
+    "no box either": (b'{"problem": "p", "solution": "2"}', "line 1: .*'answer'.* missing"),
+    "lines, broken": (b'{\n"problem": "p",\n"answer" 5}', "line 3: not valid JSON"),
+    "lines, cut": (b'{\n"problem": "p",\n"ans', "line 3: not valid JSON"),
+    "lines, then more": (b'{\n"problem": "p",\n"answer": 5},\n{', "line 3: not valid JSON"),
+    "lines, bad object": (b'{\n"problem": "p",\n"answer": 5}\n{}', "line 4: .*'problem'"),
+    "lines, deep": (b'{\n"problem": ' + b"[" * 200_000, "line 1: JSON that is too deep"),
+    "list": (b'{"problem": ["p"], "answer": "1"}', "line 1: .*'problem'"),
+    "no object": (GOOD + GOOD + b"5", "line 3: expected an object"),
+    "broken": (GOOD + b'{"problem": ', "line 2: not valid JSON"),
+    "not json": (b"problem,answer\n1,2\n", "line 1: not valid JSON"),
+    "not utf-8": (GOOD + GOOD + b'{"problem": "\xff"}', "line 3: not UTF-8"),
+    "utf-16": (json.dumps(MATH_ROW).encode("utf-16"), "line 1: not UTF-8"),
+    "half a surrogate": (b'{"problem": "\\ud800", "answer": "1"}', "line 1: .*surrogate"),
+    "long line": (GOOD + b'{"problem": "' + b"x" * 1_000_001 + b'"}', "line 2: longer than"),
+    "endless line": (b" " * 3_000_000, "line 1: longer than"),
+    "deep": (b'{"problem": ' + b"[" * 200_000, "line 1: JSON that is too deep"),
+    "long number": (b'{"problem": "p", "answer": ' + b"9" * 10_000 + b"}", "line 1: JSON that"),
+    "list, broken": (b'[\n{"problem": "p",\n"answer" 5}]', "line 3: not valid JSON"),
+    "list, not utf-8": (b'[\n\n"\xff"]', "line 3: not UTF-8"),
+    "list, bad entry": (b'[{"problem": "p", "answer": "1"}, {}]', "entry 2: .*'problem'"),
+    "list, empty": (b"[]", "holds no problems"),
+    "empty": (b"", "holds no problems"),
+    "blank": (b"\n\n", "holds no problems"),
+    "no ####": (b'{"question": "q", "answer": "18"}', "line 1: .*no ####"),
+    "no number": (b'{"question": "q", "answer": "#### many"}', "line 1: .*'many'"),
+    "empty number": (b'{"question": "q", "answer": "so ####"}', "line 1: .*number"),
+}
+
+
+@pytest.mark.parametrize("content, message", BAD_FILES.values(), ids=BAD_FILES.keys())
+def test_a_bad_file_is_told_in_one_line(tmp_path, content, message):
+    path = tmp_path / "bad.jsonl"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=message) as error:
+        load_problems(str(path))
+    text = str(error.value)
+    assert "bad.jsonl" in text and "\n" not in text and len(text) < 300
+
+
+def test_no_file_and_no_folder(tmp_path):
+    for path in (tmp_path / "none.json", tmp_path):
+        with pytest.raises(UserError, match="there is no file"):
+            load_problems("tiny", data_path=path)
+
+
+def test_a_problem_does_not_change():
+    with pytest.raises(FrozenInstanceError):
+        Problem("1", "p", "2").answer = "3"
+
+
+@pytest.mark.parametrize(
+    "load, name", [(load_math500_test, "math-500"), (load_math_train, "math-train")]
+)
+def test_the_books_loaders_keep_a_copy_if_asked(tmp_path, monkeypatch, load, name):
+    def download(asked, path):
+        assert asked == name
+        if not Path(path).exists():
+            Path(path).write_text(json.dumps([MATH_ROW]))
+        return Path(path)
+
+    monkeypatch.setattr(problem_sets, "download_data", download)
+    path = tmp_path / "math.json"
+    assert load(path, save_copy=False) == [MATH_ROW] and not path.exists()
+    assert load(path) == [MATH_ROW] and path.exists()
+    path.write_text(json.dumps([MATH_ROW] * 2))
+    assert len(load(path, save_copy=False)) == 2  # the file that is there is used
+
+
+@pytest.mark.skipif(not OFFICIAL.is_dir(), reason="the published data sets are not at hand")
+@pytest.mark.parametrize(
+    "name, file, count",
+    [
+        ("gsm8k", "gsm8k_train.jsonl", 7473),
+        ("gsm8k-test", "gsm8k_test.jsonl", 1319),
+        ("math-500", "math500_test.json", 500),
+    ],
+)
+def test_the_published_files_load(name, file, count):
+    rows = load_problems(name, data_path=OFFICIAL / file)
+    assert len(rows) == count == len({row.id for row in rows})
+    assert all(
+        row.problem and row.answer and "," not in row.answer[:4] or "math" in name for row in rows
+    )
+    assert not any("<<" in row.solution or "####" in row.solution for row in rows)
