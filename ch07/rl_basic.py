@@ -28,7 +28,7 @@ DOCUMENTED = (
 
 @dataclass
 class Options:
-    """What is None suits the model: see the presets in reasoning_from_scratch/config.py."""
+    """What is None suits the model: see the presets in reasoning_from_scratch/run/options.py."""
 
     model: str = "tiny"
     """tiny, base (Qwen3-0.6B), reasoning, a folder, a file, a run (its best save) or RUN@SAVE."""

@@ -5,7 +5,6 @@ rollout's tokens, no KL, temperature 1. Clip bounds are absolute ratios everywhe
 A paper's "epsilon 0.2" is clip_low 0.8, clip_high 1.2.
 """
 
-import textwrap
 from dataclasses import dataclass
 
 from reasoning_from_scratch.errors import unknown_name
@@ -185,27 +184,3 @@ def get_recipe(name: str) -> Recipe:
     if plain not in RECIPES:
         raise unknown_name("recipe", name, RECIPES)
     return RECIPES[plain]
-
-
-def recipe_table(width: int = 96) -> str:
-    """All rows as text: name, what changes, the idea, the source."""
-    lines = []
-    for name, recipe in RECIPES.items():
-        changes = "  ".join(f"{field}={_shown(value)}" for field, value in recipe.changes.items())
-        lines.append(name)
-        for text in (changes or "(nothing)", recipe.about, recipe.paper):
-            lines += textwrap.wrap(
-                text,
-                width,
-                initial_indent="    ",
-                subsequent_indent="      ",
-                break_long_words=False,
-                break_on_hyphens=False,
-            )
-    return "\n".join(lines)
-
-
-def _shown(value: object) -> str:
-    if isinstance(value, dict):  # reward parts
-        return ",".join(f"{part}={weight:g}" for part, weight in value.items())
-    return str(value)

@@ -11,7 +11,7 @@ from reasoning_from_scratch.advantages import KINDS
 from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.losses import AGGREGATES, OBJECTIVES, policy_loss, step_denominator
-from reasoning_from_scratch.recipes import RECIPES, get_recipe, recipe_table
+from reasoning_from_scratch.recipes import RECIPES, get_recipe
 from reasoning_from_scratch.rewards import PARTS
 
 NAMES = [
@@ -104,13 +104,3 @@ def test_a_name_near_nothing_gets_the_list():
 
 def test_case_and_dashes_do_not_matter():
     assert get_recipe("Dr-GRPO") is RECIPES["dr_grpo"] and get_recipe("dapo") is RECIPES["dapo"]
-
-
-def test_the_table_shows_every_row_within_its_width():
-    table = recipe_table(width=80)
-    lines = table.splitlines()
-    assert all(len(line) <= 80 for line in lines)
-    for name, recipe in RECIPES.items():
-        assert name in lines
-        for field in recipe.changes:
-            assert field in table

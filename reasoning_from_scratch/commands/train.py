@@ -1,5 +1,6 @@
 """`rfs train`: flags over recipe over defaults; or, resuming, flags over what the run had."""
 
+import textwrap
 from dataclasses import field, make_dataclass
 from functools import partial
 from typing import Annotated, Any, Literal, get_type_hints
@@ -11,7 +12,7 @@ from tyro.constructors import PrimitiveConstructorSpec
 from reasoning_from_scratch.config import PARTS, Rewards, TrainConfig
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.losses import Loss
-from reasoning_from_scratch.recipes import LOSS_FNS
+from reasoning_from_scratch.recipes import LOSS_FNS, RECIPES
 from reasoning_from_scratch.rewards import parse_weights
 from reasoning_from_scratch.run.checkpoints import check_holdings
 from reasoning_from_scratch.run.option_checks import check_loss_fn, check_void
@@ -120,6 +121,28 @@ def last_value(name: str, argv: list[str]) -> str | None:
 
 def recipes_command() -> None:
     """Prints what each recipe changes, and its paper."""
-    from reasoning_from_scratch.recipes import recipe_table
-
     print(recipe_table())
+
+
+def recipe_table(width: int = 96) -> str:
+    """All rows as text: name, what changes, the idea, the source."""
+    lines = []
+    for name, recipe in RECIPES.items():
+        changes = "  ".join(f"{field}={_shown(value)}" for field, value in recipe.changes.items())
+        lines.append(name)
+        for text in (changes or "(nothing)", recipe.about, recipe.paper):
+            lines += textwrap.wrap(
+                text,
+                width,
+                initial_indent="    ",
+                subsequent_indent="      ",
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
+    return "\n".join(lines)
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, dict):  # reward parts
+        return ",".join(f"{part}={weight:g}" for part, weight in value.items())
+    return str(value)

@@ -8,7 +8,9 @@ import pytest
 from toy import toy_config, toy_world
 
 from reasoning_from_scratch.commands import cli
+from reasoning_from_scratch.commands.train import recipe_table
 from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.recipes import RECIPES
 from reasoning_from_scratch.report.progress import Progress, clock_time, summary
 from reasoning_from_scratch.run.options import resumed_config
 from reasoning_from_scratch.run.training import train
@@ -50,6 +52,16 @@ def test_recipes_are_listed(capsys):
     assert cli.main(["recipes"]) == 0
     out = capsys.readouterr().out
     assert "dapo" in out and "arXiv:2503.14476" in out and "clip_high=1.28" in out
+
+
+def test_the_table_shows_every_row_within_its_width():
+    table = recipe_table(width=80)
+    lines = table.splitlines()
+    assert all(len(line) <= 80 for line in lines)
+    for name, recipe in RECIPES.items():
+        assert name in lines
+        for field in recipe.changes:
+            assert field in table
 
 
 def test_stop_on_alarm_saves_first(tmp_path, monkeypatch):
