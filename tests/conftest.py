@@ -47,6 +47,18 @@ def build_tokenizer(vocab_size: int = 320) -> Tokenizer:
     return tokenizer
 
 
+# `pytest -m core`: the loop, its losses and a small training run, in less than a minute. They are
+# the test files at the top of tests/, which has the loop's modules at the top as the package has.
+SLOW = ("test_combinations.py", "test_readmes.py")
+
+
+def pytest_collection_modifyitems(items):
+    top = Path(__file__).parent
+    for item in items:
+        if item.path.parent == top and item.path.name not in SLOW:
+            item.add_marker("core")
+
+
 @pytest.fixture(autouse=True)
 def log_is_heard():
     """A run that shows its log on the console takes it away from pytest's caplog."""

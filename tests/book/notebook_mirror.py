@@ -4,8 +4,8 @@ A function or class at the top level of a notebook cell whose name exists in the
 have the package's text to the letter, comments and decorators included. Any other name ends in
 `_draft` (an attempt that is improved a few cells later) or begins with `plot_` or `show_`.
 
-    python tests/notebook_mirror.py          names what differs, and fails
-    python tests/notebook_mirror.py --fix    rewrites those cells from the package
+    python tests/book/notebook_mirror.py          names what differs, and fails
+    python tests/book/notebook_mirror.py --fix    rewrites those cells from the package
 """
 
 import ast
@@ -13,7 +13,7 @@ import json
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOK_ONLY_PREFIXES, NOTEBOOK_ONLY_SUFFIX = ("plot_", "show_"), "_draft"
 Definition = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = sorted(ROOT.glob("ch0*/ch0*.ipynb"))
 RUN_BY_PYTEST = [path for path in NOTEBOOKS if not path.stem.endswith("_exercises")]
 

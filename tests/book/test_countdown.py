@@ -16,7 +16,7 @@ from reasoning_from_scratch.files.own_task import own_function
 from reasoning_from_scratch.grading import arithmetic
 from reasoning_from_scratch.problems import Problem
 
-CHAPTER = Path(__file__).parents[1] / "ch07"
+CHAPTER = Path(__file__).parents[2] / "ch07"
 reward = own_function(f"{CHAPTER / 'countdown.py'}:reward")
 problems = own_function(f"{CHAPTER / 'countdown.py'}:problems")
 PROBLEM = Problem(

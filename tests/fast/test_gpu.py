@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch.utils.backend_registration as registration
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]
 WORK = [
     "sampled all",
     "sampled top_p",

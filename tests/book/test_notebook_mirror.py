@@ -2,8 +2,9 @@
 
 import json
 
-import notebook_mirror
 import pytest
+
+from tests.book import notebook_mirror
 
 
 def cell(source):

@@ -8,7 +8,7 @@ import pytest
 from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.run.options import resolved
 
-NOTEBOOK = Path(__file__).parents[1] / "ch06" / "ch06_main.ipynb"
+NOTEBOOK = Path(__file__).parents[2] / "ch06" / "ch06_main.ipynb"
 
 
 @pytest.mark.parametrize("model", ["tiny", "base"])

@@ -14,7 +14,7 @@ from reasoning_from_scratch.files import downloads
 from reasoning_from_scratch.files.problem_sets import load_problems
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer, save_model
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = (
     "ch06/train_grpo.py",
     "ch06/evaluate_math500.py",
