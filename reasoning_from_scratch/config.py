@@ -213,13 +213,13 @@ class TrainConfig(Records, Memory, Optim, Loss, ScaledRollouts, Run):
 
 
 PARTS = (Run, Problems, Sampling, Rewards, Loss, Optim, Scale, Memory, Records)
-Part = TypeVar("Part")
+AnyConfig = TypeVar("AnyConfig")
 
 # Fields of earlier versions that said nothing which others did not say as well.
 FORMER = {"loss_fn"}
 
 
-def replaced(config: Part, **changes: Any) -> Part:
+def replaced(config: AnyConfig, **changes: Any) -> AnyConfig:
     """A copy with some fields changed; an unknown field is an error that names the nearest."""
     names = [item.name for item in dataclasses.fields(config)]
     for name in changes:

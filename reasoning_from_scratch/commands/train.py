@@ -42,7 +42,10 @@ RewardParts = Annotated[
 ]
 LossFn = Annotated[
     Literal[tuple(LOSS_FNS)] | None,
-    arg(help="Loss as Tinker documents it: objective, summed, with its bounds; over the recipe."),
+    arg(
+        help="Loss as Tinker documents it: objective, summed, with its bounds; wins over the "
+        "recipe."
+    ),
 ]
 
 

@@ -1,5 +1,7 @@
 """`rfs train` as people use it: exit codes, progress, alarms, preflight, W&B, reports."""
 
+import dataclasses
+import re
 import subprocess
 import sys
 import types
@@ -8,7 +10,8 @@ import pytest
 from toy import toy_config, toy_world
 
 from reasoning_from_scratch.commands import cli
-from reasoning_from_scratch.commands.train import recipe_table
+from reasoning_from_scratch.commands.train import ALIASES, recipe_table
+from reasoning_from_scratch.config import PARTS
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.recipes import RECIPES
 from reasoning_from_scratch.report.progress import Progress, clock_time, summary
@@ -46,6 +49,19 @@ def test_train_then_resume_then_refuse(toy_everywhere, tmp_path, capsys):  # noq
     assert cli.main(["train", "--steps", "0"]) == 2
     assert cli.main(["train", "--recipe", "drgrpo"]) == 2
     assert "did you mean 'dr_grpo'" in capsys.readouterr().err
+
+
+def test_help_shows_each_field_once_under_the_title_of_its_part(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["train", "--help"])
+    text = capsys.readouterr().out
+    places = [text.index(f" {part.__name__.lower()} options ") for part in PARTS]
+    for part, start, end in zip(PARTS, places, [*places[1:], len(text)], strict=True):
+        shown = set(re.findall(r"--[a-z0-9-]+", text[start:end]))
+        names = {"--" + field.name.replace("_", "-") for field in dataclasses.fields(part)}
+        assert names <= shown
+    for flag in ALIASES.values():
+        assert len(re.findall(rf"\s{flag}\b", text)) == 1
 
 
 def test_recipes_are_listed(capsys):
