@@ -1,25 +1,23 @@
-"""Qwen3, one model: batched, cached, padding-aware, for every dense size.
+"""Qwen3: one model class for every dense size, its key-value cache, and attention.
 
-token ids (B, T) -> embeddings -> n blocks of (attention, feed-forward) -> norm -> logits (B, T, V)
+    token ids (B, T) -> embeddings (B, T, D)
+      -> n blocks, each  x = x + attention(norm(x)),  then  x = x + feed_forward(norm(x))
+      -> norm -> hidden states (B, T, D) -> head -> logits (B, T, V)
+
+In the comments: B rows of a batch, T new tokens in each, D features of a token, V vocabulary,
+and S tokens that can be looked at: those in the cache and the new ones.
 """
 
 import math
 from importlib import import_module
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from reasoning_from_scratch.attention import (
-    AttentionPlan,
-    attend,
-    in_rows,
-    plan_with_cache,
-    plan_without_cache,
-)
 from reasoning_from_scratch.errors import PromptTooLong
-from reasoning_from_scratch.kv_cache import KVCache  # noqa: F401  readers import it from here
 
 
 def _dense_config(emb_dim, n_heads, n_layers, hidden_dim, tie_embeddings=False):
@@ -94,6 +92,175 @@ def apply_rope(x, cos, sin, offset=0):
     return x * cos.to(x.dtype) + turned * sin.to(x.dtype)
 
 
+# --- the cache
+
+
+class KVCache:
+    """Keys and values of the tokens that were read so far, so that each is computed only once.
+
+    Each layer has two tensors (B, kv groups, capacity, head_dim), written in place. A token's
+    slot is its position in its row. Here rows of 5 and 3 tokens share a cache:
+
+        slot     0 1 2 3 4 5 6 7
+        row 0    a a a a a . . .    lengths = [5, 3]
+        row 1    b b b . . . . .    width = 5, capacity = 8
+
+    It does not matter what the slots marked "." hold: no token looks at them, and the row's next
+    tokens overwrite them. So padding may be written there, and whole rows may be copied, dropped
+    and replaced: the sampler does so when an answer ends and another takes its row.
+    """
+
+    def __init__(self, n_layers, max_length=None):
+        self.n_layers = n_layers
+        self.max_length = max_length
+        self.reset()
+
+    def reset(self):
+        self.keys = [None] * self.n_layers
+        self.values = [None] * self.n_layers
+        self.lengths = None  # (B,) tokens per row; None before the first pass
+        self.width = 0  # max(lengths) as a number: reading it from a GPU would mean to wait
+        self.uniform = True  # all rows are known to have `width` tokens
+
+    def get(self, layer):
+        """The filled part of a layer as (keys, values), or None."""
+        if self.keys[layer] is None:
+            return None
+        return self.keys[layer][:, :, : self.width], self.values[layer][:, :, : self.width]
+
+    def update(self, layer, value):
+        """Replace a layer by a (keys, values) pair whose rows all have the same length."""
+        self.keys[layer], self.values[layer] = value
+        batch, _, self.width, _ = value[0].shape
+        self.lengths = torch.full((batch,), self.width, device=value[0].device)
+        self.uniform = True
+
+    def get_all(self):
+        return [self.get(layer) for layer in range(self.n_layers)]
+
+    def append(self, layer, keys, values, width, slots=None):
+        """Write the new tokens of a layer behind those of each row, and return the layer's keys
+        and values, old and new, `width` slots wide.
+
+        What is new has the shape (B, kv groups, T, head_dim). Where all rows are equally long,
+        it goes to the same slots of each row, the last T; otherwise `slots` says where: row
+        numbers (B, 1) and slots (B, T). The lengths only change when all layers have done so,
+        in `advance`.
+        """
+        self._reserve(layer, keys, width)
+        for store, new in ((self.keys[layer], keys), (self.values[layer], values)):
+            if slots is None:
+                store[:, :, width - new.shape[2] : width] = new
+            else:
+                rows, places = slots
+                store[rows, :, places] = new.transpose(1, 2)
+        return self.keys[layer][:, :, :width], self.values[layer][:, :, :width]
+
+    def advance(self, count, attention_mask=None):
+        """Count the tokens that all layers have appended: `count` per row, or with a mask (B, T)
+        the real ones, which came before the padding."""
+        if attention_mask is None:
+            self.lengths, self.width = self.lengths + count, self.width + count
+        else:
+            self._set_lengths(self.lengths + attention_mask.long().sum(dim=1), uniform=False)
+
+    def make_room(self):
+        """See to it that each row has a slot for one more token."""
+        for layer, keys in enumerate(self.keys):
+            self._reserve(layer, keys, self.width + 1)
+
+    def _reserve(self, layer, like, width):
+        """Make a layer at least `width` slots wide."""
+        old = self.keys[layer]
+        if old is not None and old.shape[2] >= width:
+            return
+        # Doubling: a limit of thousands of tokens costs nothing until answers get that long.
+        capacity = max(width, min(2 * width, self.max_length or 2 * width))
+        shape = (len(self.lengths), like.shape[1], capacity, like.shape[3])
+        for store in (self.keys, self.values):
+            # Attention multiplies the values of hidden slots by 0, and 0 * NaN is NaN, which
+            # uninitialized memory may hold.
+            fresh = like.new_zeros(shape)
+            if old is not None:
+                fresh[:, :, : store[layer].shape[2]] = store[layer]
+            store[layer] = fresh
+
+    def take(self, rows):
+        """A new cache of these rows; a row named twice is copied (one prefill, many samples)."""
+        new = KVCache(self.n_layers, self.max_length)
+        new.keys = [keys.index_select(0, rows) for keys in self.keys]
+        new.values = [values.index_select(0, rows) for values in self.values]
+        new._set_lengths(self.lengths.index_select(0, rows), self.uniform)
+        return new
+
+    def put(self, rows, other):
+        """Overwrite these rows by the rows of `other`: a waiting prompt takes a free row."""
+        for layer in range(self.n_layers):
+            self._reserve(layer, self.keys[layer], other.width)
+            keys, values = other.get(layer)
+            self.keys[layer][rows, :, : other.width] = keys
+            self.values[layer][rows, :, : other.width] = values
+        uniform = self.uniform and other.uniform and self.width == other.width
+        self._set_lengths(self.lengths.index_copy(0, rows, other.lengths), uniform)
+
+    def shrink(self, count):
+        """Keep the first `count` rows only; nothing is copied."""
+        self.keys = [keys[:count] for keys in self.keys]
+        self.values = [values[:count] for values in self.values]
+        self._set_lengths(self.lengths[:count], self.uniform)
+
+    def forget_last(self):
+        """Drop the last token of each row, to have it read again."""
+        self._set_lengths(self.lengths - 1, self.uniform)
+
+    def _set_lengths(self, lengths, uniform):
+        self.lengths = lengths
+        self.width = int(lengths.max()) if len(lengths) else 0
+        self.uniform = uniform
+
+
+# --- attention
+
+
+class AttentionPlan(NamedTuple):
+    """What all layers of one forward pass share: where its tokens stand, and what they see.
+
+    This is the plan for tokens in rows, with or without a cache. Another object with `cos`, `sin`
+    and `attend` may take its place: fast/packed.py has one for a batch without padding.
+    """
+
+    cos: Tensor  # (B or 1, 1, T, head_dim) the rotation that says where a token stands
+    sin: Tensor
+    mask: Tensor | None = None  # (B or 1, 1, T, S), as `attention` takes it
+    width: int = 0  # with a cache: S
+    slots: tuple[Tensor, Tensor] | None = None  # as the cache's `append` takes them
+
+    def attend(self, queries, keys, values):
+        return attention(queries, keys, values, self.mask)
+
+
+def attention(queries, keys, values, mask=None):
+    """What T queries per row find among S keys: softmax(queries keys^T / sqrt(head_dim)) values.
+
+    Queries (B, heads, T, head_dim), keys and values (B, kv groups, S, head_dim): neighbouring
+    heads share a group's keys. The result is (B, T, heads * head_dim).
+
+    `mask` (B or 1, 1, T, S) hides keys: it is added to the scores, 0 or -inf (or is boolean: may
+    be seen). Without a mask token t sees tokens 0 to t, and a single query sees all keys.
+    """
+    groups, length = keys.shape[1], queries.shape[2]
+    if length == 1:
+        # The heads of a group become the rows of one matrix product, up to six times as fast.
+        grouped = queries.unflatten(1, (groups, -1)).squeeze(3)  # (B, groups, heads each, hd)
+        found = F.scaled_dot_product_attention(grouped, keys, values, attn_mask=mask)
+        return found.flatten(1)[:, None]
+    shared = queries.shape[1] != groups
+    found = F.scaled_dot_product_attention(
+        queries, keys, values, attn_mask=mask, is_causal=mask is None, enable_gqa=shared
+    )
+    return found.transpose(1, 2).flatten(2)
+
+
 class GroupedQueryAttention(nn.Module):
     def __init__(self, cfg):
         super().__init__()
@@ -111,7 +278,8 @@ class GroupedQueryAttention(nn.Module):
         return x.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)  # (B, heads, T, head_dim)
 
     def project(self, x, plan):
-        """Queries, keys and values (B, heads or groups, T, head_dim), turned to their positions."""
+        """Queries (B, heads, T, head_dim), keys and values (B, kv groups, T, head_dim); queries
+        and keys are rotated, so that their product depends on how far apart they stand."""
         queries = apply_rope(self.q_norm(self._heads(self.W_query(x))), plan.cos, plan.sin)
         keys = apply_rope(self.k_norm(self._heads(self.W_key(x))), plan.cos, plan.sin)
         return queries, keys, self._heads(self.W_value(x))
@@ -119,8 +287,8 @@ class GroupedQueryAttention(nn.Module):
     def forward(self, x, plan, cache=None, layer=0):
         queries, keys, values = self.project(x, plan)
         if cache is not None:
-            keys, values = cache.append(layer, keys, values, plan.slots)
-        return self.out_proj(attend(plan, queries, keys, values))
+            keys, values = cache.append(layer, keys, values, plan.width, plan.slots)
+        return self.out_proj(plan.attend(queries, keys, values))
 
 
 class FeedForward(nn.Module):
@@ -167,51 +335,80 @@ class Qwen3Model(nn.Module):
             self.out_head.weight = self.tok_emb.weight
         self.cfg = cfg
 
-    def hidden_states(self, in_idx, cache=None, attention_mask=None, layout=None):
+    def hidden_states(self, in_idx, cache=None, attention_mask=None, plan=None):
         """Final hidden states (B, T, D). The head is left to the caller, who may need it at
         few positions only: over a vocabulary of 151,936 it costs more than several blocks.
 
-        `attention_mask` (B, T) marks real tokens; None means that all are. Without a cache a
-        right-padded batch needs no mask: no real token ever looks at the padding after it.
-        With a layout, `in_idx` and the result are (1, N) and (1, N, D).
+        `attention_mask` (B, T) marks real tokens; None means that all are. Padding on the right
+        needs no mask where there is no cache: no token looks at what comes after it. What stands
+        at padding in the result means nothing. `plan` is for callers with another AttentionPlan.
         """
-        x, plan = self._start(in_idx, cache, attention_mask, layout)
+        order = None if attention_mask is None else real_tokens_first(attention_mask)  # (B, T)
+        if order is not None:
+            in_idx = in_idx.gather(1, order)
+        x, plan = self._start(in_idx, cache, plan)
         for layer, block in enumerate(self.trf_blocks):
             x = block(x, plan, cache, layer)
+        if cache is not None:
+            cache.advance(in_idx.shape[1], attention_mask)
         x = self.final_norm(x)
-        return x if plan.real is None else in_rows(x[0], plan.real, *in_idx.shape)
+        if order is not None:
+            x = x.gather(1, order.argsort()[..., None].expand_as(x))  # back to where they stood
+        return x
 
     def fill_cache(self, in_idx, cache, attention_mask=None):
         """Read tokens whose hidden states nobody asks for: of the last block, only keys and
         values are needed."""
-        x, plan = self._start(in_idx, cache, attention_mask, None)
+        if attention_mask is not None:
+            in_idx = in_idx.gather(1, real_tokens_first(attention_mask))
+        x, plan = self._start(in_idx, cache)
         *blocks, last = self.trf_blocks
         for layer, block in enumerate(blocks):
             x = block(x, plan, cache, layer)
         _, keys, values = last.att.project(last.norm1(x), plan)
-        cache.append(len(blocks), keys, values, plan.slots)
+        cache.append(len(blocks), keys, values, plan.width, plan.slots)
+        cache.advance(in_idx.shape[1], attention_mask)
 
-    def _start(self, in_idx, cache, attention_mask, layout):
-        """Embeddings (B, T, D), and what all blocks share."""
-        slots = real = None
-        if layout is not None:
-            positions, mask, causal = layout.positions, None, True
-        elif cache is None:
-            positions, mask, causal = plan_without_cache(in_idx, attention_mask)
-        else:
-            positions, mask, causal, slots, real = plan_with_cache(in_idx, cache, attention_mask)
-        x = self.tok_emb(in_idx if real is None else in_idx[real][None])
-        size, base = self.cfg["head_dim"], self.cfg["rope_base"]
-        cos, sin = rope_tables(positions[:, None], size, base, x.dtype)
-        if mask is not None:  # attention would turn True and False into numbers in every layer
-            mask = torch.zeros_like(mask, dtype=x.dtype).masked_fill_(~mask, -torch.inf)
-        return x, AttentionPlan(cos, sin, mask, causal, slots, layout, real)
+    def _start(self, in_idx, cache, plan=None):
+        """Embeddings (B, T, D), and the plan for all blocks."""
+        x = self.tok_emb(in_idx)
+        return x, plan or self._plan(in_idx, cache, x.dtype)
+
+    def _plan(self, in_idx, cache, dtype):
+        """Token t of a row sees the row's tokens in the cache, and the new ones up to itself."""
+        batch, length = in_idx.shape
+        mask, slots, before, device = None, None, 0, in_idx.device
+        positions = torch.arange(length, device=device)[None]  # (1, T)
+        if cache is not None:
+            if cache.lengths is None:
+                cache.lengths = torch.zeros(batch, dtype=torch.long, device=device)
+            before = cache.width
+            if cache.uniform:
+                positions = before + positions
+            else:
+                positions = cache.lengths[:, None] + positions  # (B, T)
+                slots = (torch.arange(batch, device=device)[:, None], positions)
+        width = before + length
+        # Without a mask, attention does the right thing for an empty cache or a single token.
+        if slots is not None or (before and length > 1):
+            hidden = torch.arange(width, device=device) > positions[:, None, :, None]
+            mask = torch.zeros_like(hidden, dtype=dtype).masked_fill_(hidden, -torch.inf)
+        cos, sin = rope_tables(
+            positions[:, None], self.cfg["head_dim"], self.cfg["rope_base"], dtype
+        )
+        return AttentionPlan(cos, sin, mask, width, slots)
 
     def forward(self, in_idx, cache=None, attention_mask=None):
         return self.out_head(self.hidden_states(in_idx, cache, attention_mask))  # (B, T, V)
 
     def reset_kv_cache(self):
         """Nothing to do: positions live in the cache. Kept for code that calls it."""
+
+
+def real_tokens_first(attention_mask):
+    """The order (B, T) in which each row has its real tokens first and its padding behind them,
+    where no token looks: [pad pad a b c] is read as [a b c pad pad]."""
+    return (~attention_mask.bool()).long().argsort(dim=1, stable=True)
 
 
 def room_for_answer(model, prompt_length, max_new_tokens, name="the prompt"):

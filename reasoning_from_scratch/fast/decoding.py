@@ -22,10 +22,10 @@ from reasoning_from_scratch.fast.twin import (
     is_sharded,
     twin_for_decoding,
 )
-from reasoning_from_scratch.kv_cache import KVCache
 from reasoning_from_scratch.qwen3 import (
     FeedForward,
     GroupedQueryAttention,
+    KVCache,
     Qwen3Model,
     TransformerBlock,
     rope_tables,
@@ -162,7 +162,8 @@ class CompiledDecoder:
         return self.original(in_idx, cache=cache)
 
     def decode(self, in_idx: Tensor, cache: KVCache) -> Tensor:
-        positions = cache.extend()  # (B,)
+        cache.make_room()
+        positions = cache.lengths  # (B,) the slot of each new token
         for layer, keys, values in zip(self.layers, cache.keys, cache.values, strict=True):
             layer.keys, layer.values = keys.data_ptr(), values.data_ptr()
         dtype = self.tok_emb.weight.dtype
@@ -172,8 +173,8 @@ class CompiledDecoder:
         pointers = [tensor.data_ptr() for tensor in tensors]
         step = Step(len(in_idx), cache.keys[0].shape[2], torch.get_num_threads(), *pointers)
         if self.library.decode(ctypes.byref(self.model), ctypes.byref(step)):
-            cache.forget_last()  # the place for a token that was not read
             raise MemoryError("decode.c found no memory for a decoding step")
+        cache.advance(1)
         return logits
 
 

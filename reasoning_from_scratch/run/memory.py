@@ -9,11 +9,12 @@ from contextlib import contextmanager
 import torch
 from torch import nn
 
-from reasoning_from_scratch.attention import Layout, Rows
 from reasoning_from_scratch.config import TrainConfig, replaced
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.logprobs import CHUNK_ELEMENTS, token_logprobs
+from reasoning_from_scratch.fast.packed import packed_logprobs
+from reasoning_from_scratch.logprobs import CHUNK_ELEMENTS
 from reasoning_from_scratch.optim.adamw import AdamW
+from reasoning_from_scratch.rollouts import Rollout, make_batch
 from reasoning_from_scratch.run.folder import log
 
 UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
@@ -117,17 +118,12 @@ def activation_bytes(model: nn.Module, longest: int) -> int:
     """
     device = next(model.parameters()).device
     tried = longest if device.type == "cuda" else min(longest, TRIED_TOKENS)
-    token_ids = torch.zeros(1, tried, dtype=torch.long, device=device)  # (1, T)
-    places = torch.arange(tried, device=device)  # one row, in the trainer's layout
-    layout = Layout(places[None], [Rows(places[None], places[None], None)], places)
+    batch = make_batch([trial_rollout(tried)], device)
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
         before = torch.cuda.memory_allocated(device)
     with counted_bytes(model) as counted:
-        hidden = model.hidden_states(token_ids, layout=layout)
-        logprobs, _ = token_logprobs(
-            hidden, model.out_head.weight, token_ids, torch.ones_like(token_ids)
-        )
+        logprobs = packed_logprobs(model, batch)
     logprobs.sum().backward()
     for parameter in model.parameters():
         parameter.grad = None
@@ -136,6 +132,11 @@ def activation_bytes(model: nn.Module, longest: int) -> int:
         peak = torch.cuda.max_memory_allocated(device) - before - logit_bytes(model, longest)
         return max(peak - weight_bytes(model), counted())
     return counted() * longest // tried
+
+
+def trial_rollout(length: int) -> Rollout:
+    """Of which the training pass reads `length` tokens; the last is only predicted."""
+    return Rollout(None, [0], [0] * length, [0.0] * length, [], "", False)
 
 
 @contextmanager

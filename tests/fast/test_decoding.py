@@ -27,9 +27,8 @@ from reasoning_from_scratch.fast.decoding import (
     fits_decode_c,
 )
 from reasoning_from_scratch.fast.device import threads
-from reasoning_from_scratch.kv_cache import KVCache
 from reasoning_from_scratch.optim.lora import add_lora
-from reasoning_from_scratch.qwen3 import FeedForward, RMSNorm
+from reasoning_from_scratch.qwen3 import FeedForward, KVCache, RMSNorm
 from reasoning_from_scratch.run.memory import checkpoint_blocks
 
 needs_compiler = pytest.mark.skipif(

@@ -89,8 +89,9 @@ def test_decoding_does_not_wait_for_each_token(found):
     assert tokens == 33
     fetched = waits(found, "sampled greedy", "record", "listcomp")
     assert fetched == 3 * 2 * 5  # two batches of at most 4 rows, 33 tokens in bursts of 8
-    assert waits(found, "sampled greedy", "distribution.py", "qwen3.py") == 0
-    assert waits(found, "sampled all", "distribution.py", "qwen3.py") == 0
+    for work in ("sampled greedy", "sampled all"):
+        rows_change = waits(found, work, "qwen3.py _set_lengths")  # in the cache, between steps
+        assert waits(found, work, "distribution.py", "qwen3.py") == rows_change
 
 
 def test_top_p_and_its_sets_wait_once_a_token_for_all_rows(found):

@@ -4,7 +4,7 @@ import pytest
 import torch
 from toy import toy_model
 
-from reasoning_from_scratch.fast.packed import attention_rows, packed_logprobs, shared_prompts
+from reasoning_from_scratch.fast.packed import attention_calls, pack, packed_logprobs
 from reasoning_from_scratch.logprobs import padded_logprobs
 from reasoning_from_scratch.rollouts import Rollout, make_batch
 from reasoning_from_scratch.run.memory import checkpoint_blocks
@@ -56,40 +56,42 @@ def test_each_prompt_is_there_once_and_padding_is_not():
     batch = batch_of(
         ([1, 2, 3], [4, 5]), ([1, 2, 3], [6]), ([7], [8, 9, 10]), ([1, 2, 3], [4, 5]), ([7], [8])
     )
-    ids, layout, before = shared_prompts(batch)
-    assert ids.tolist() == [[1, 2, 3, 4, 7, 8, 9, 4]]  # the last tokens predict nothing
-    assert layout.positions.tolist() == [[0, 1, 2, 3, 0, 1, 2, 3]]
-    whole, after = layout.parts
-    # Answers to [1, 2, 3] are shorter than it: it asks for itself, and what is left of them alone.
+    packed = pack(batch)
+    assert packed.token_ids.tolist() == [[1, 2, 3, 4, 7, 8, 9, 4]]  # without last tokens
+    assert packed.positions.tolist() == [[0, 1, 2, 3, 0, 1, 2, 3]]
+    whole, after = packed.calls
+    # Answers to [1, 2, 3] are shorter than it: it is a row of its own, and of them only the
+    # answers are queries.
     assert whole.keys.tolist() == whole.queries.tolist() == [[4, 5, 6], [0, 1, 2]]
     assert after.keys.tolist() == [[0, 1, 2, 3], [0, 1, 2, 7]]
     assert after.queries.tolist() == [[3], [7]] and whole.mask is None and after.mask.all()
-    assert before.tolist() == [2, 3, 2, 4, 5, 6, 2, 7, 4]
-    assert found_at(layout) == list(range(8))  # each token is found where `back` says
+    assert packed.predictors.tolist() == [2, 3, 2, 4, 5, 6, 2, 7, 4]
+    assert found_at(packed) == list(range(8))
 
 
-def found_at(layout):
-    return torch.cat([part.queries.flatten() for part in layout.parts])[layout.back].tolist()
+def found_at(packed):
+    """The token whose query gave the result that each token takes: it should be itself."""
+    return torch.cat([call.queries.flatten() for call in packed.calls])[packed.found].tolist()
 
 
-def test_answers_shorter_than_their_prompt_ask_alone():
+def test_answers_shorter_than_their_prompt_leave_its_queries_out():
     prompt, other = list(range(1, 7)), [9, 9]
     batch = batch_of((prompt, [7] * 10), (prompt, [8] * 3), (prompt, [7] * 5), (other, [7] * 2))
-    ids, layout, _ = shared_prompts(batch)
-    whole, single, longer, shorter = layout.parts
-    assert whole.queries.shape == (1, 15) and whole.mask is None  # the prompt asks here
+    packed = pack(batch)
+    whole, single, longer, shorter = packed.calls
+    assert whole.queries.shape == (1, 15) and whole.mask is None  # the prompt's queries, too
     assert single.queries.tolist() == [[21, 22, 23]]  # nobody shares its prompt
     assert longer.queries.tolist() == [[17, 18, 19, 20]]
     assert shorter.keys.tolist() == [[0, 1, 2, 3, 4, 5, 15, 16]]
     assert shorter.mask.long().sum(-1).tolist() == [[[7, 8]]]  # all before, and itself
-    assert found_at(layout) == list(range(ids.numel()))
+    assert found_at(packed) == list(range(packed.token_ids.numel()))
 
 
 def test_a_long_prompt_does_not_lengthen_the_others():
     """Its answers may be as short as theirs; side by side, all would get keys for 200 tokens."""
     pairs = [(list(range(1, 201)), [7] * 5)] * 2 + [([9] * 20, [8] * 5)] * 2
-    parts = shared_prompts(batch_of(*pairs))[1].parts
-    shapes = [(tuple(part.queries.shape), tuple(part.keys.shape)) for part in parts]
+    calls = pack(batch_of(*pairs)).calls
+    shapes = [(tuple(call.queries.shape), tuple(call.keys.shape)) for call in calls]
     assert shapes == [((1, 200),) * 2, ((1, 20),) * 2, ((2, 4), (2, 24)), ((2, 4), (2, 204))]
 
 
@@ -98,10 +100,10 @@ def test_rows_of_similar_length_are_padded_together():
     for length in (10, 40, 30, 7, 29, 8):
         rows.append(list(range(start, start + length)))
         start += length
-    parts, back = attention_rows(rows, [1] * len(rows))
-    assert [tuple(part.queries.shape) for part in parts] == [(2, 40), (1, 29), (2, 10), (1, 7)]
-    flat = torch.cat([part.queries.flatten() for part in parts])
-    assert flat[torch.tensor(back)].tolist() == list(range(start))
+    calls, found = attention_calls(rows, [1] * len(rows))
+    assert [tuple(call.queries.shape) for call in calls] == [(2, 40), (1, 29), (2, 10), (1, 7)]
+    flat = torch.cat([call.queries.flatten() for call in calls])
+    assert flat[torch.tensor(found)].tolist() == list(range(start))
 
 
 def test_a_batch_without_a_sampled_token():
