@@ -1,13 +1,12 @@
 """Tensors and configurations in files: our names and Hugging Face's, .pth and safetensors."""
 
 import json
+import pickle
 import re
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -15,9 +14,7 @@ from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.file_checks import (
     FLOATS,
     Damaged,
-    Refused,
     check_pth,
-    check_safetensors,
     check_tensors,
 )
 from reasoning_from_scratch.files.transfers import replacing
@@ -117,29 +114,27 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
     if not path.is_file():
         raise UserError(f"{path.parent} is incomplete: expected a file {path.name}, found none")
     try:
-        check_safetensors(path)
-        return load_file(path)
+        state = load_file(path)
+        check_tensors(state, path)
     except Damaged as error:
         raise UserError(f"{path} is damaged, cut off or not a safetensors file: {error}") from None
-    except SafetensorError as error:
+    except Exception as error:  # a shape beyond 64 bits reaches PyTorch, which raises TypeError
         raise UserError(f"{path} is damaged, cut off or not a safetensors file") from error
+    return state
 
 
 def _read_pth(path: Path) -> dict[str, Tensor]:
     try:
         check_pth(path)
-        # Only files in the zip format can be mapped; PyTorch has written them since 1.6.
-        state = torch.load(
-            path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path)
-        )
+        state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
         if is_state(state):
             check_tensors(state, path)
-    except Refused as error:
-        raise UserError(
-            f"refused {path}: it is a pickle that would {error}, expected tensors only"
-        ) from None
     except Damaged as error:
         raise UserError(f"{path} is damaged, cut off or not a PyTorch file: {error}") from None
+    except pickle.UnpicklingError as error:
+        raise UserError(
+            f"refused {path}: PyTorch finds more than tensors in it, and that could run code"
+        ) from error
     except Exception as error:  # an unpickler that reads another kind of file raises anything
         raise UserError(f"{path} is damaged, cut off or not a PyTorch file") from error
     if not is_state(state):

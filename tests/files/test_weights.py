@@ -343,13 +343,12 @@ class Bomb:
         return os.system, (self.command,)
 
 
-@pytest.mark.parametrize("zipped", [True, False])
-def test_a_pickle_that_would_run_code_is_refused(tmp_path, zipped):
+def test_a_pickle_that_would_run_code_is_refused(tmp_path):
     mark = tmp_path / "it ran"
     state = {"tok_emb.weight": torch.zeros(2, 2), "more": Bomb(f"touch '{mark}'")}
     path = tmp_path / "model.pth"
-    torch.save(state, path, _use_new_zipfile_serialization=zipped)
-    with pytest.raises(UserError, match="refused .*model.pth: it is a pickle that would run code"):
+    torch.save(state, path)
+    with pytest.raises(UserError, match="refused .*model.pth: .* could run code"):
         load_model_and_tokenizer(path)
     assert not mark.exists()
 
