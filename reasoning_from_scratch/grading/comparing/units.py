@@ -1,7 +1,7 @@
 """When the units of two answers can be the same."""
 
 from ..reading.trees import Mul, Node, Num, Pow, Sym
-from ..reading.units import CELSIUS, DEGREE, DOLLAR, FAHRENHEIT, PERCENT, UNITS, Unit
+from ..reading.units import CELSIUS, DEGREE, FAHRENHEIT, UNITS, Unit
 from .things import Value
 
 Units = tuple[tuple[Unit, int], ...]
@@ -16,14 +16,13 @@ def units_agree(a: Units, b: Units) -> bool:
 
 
 def is_kind_of(general: dict[Unit, int], special: dict[Unit, int]) -> bool:
-    """Degrees may be of temperature, square units any measure squared; apples may be counted in
-    percent, and cost dollars."""
+    """Degrees may be of temperature, square units any measure squared."""
     if set(general) == {DEGREE}:
         return bool({CELSIUS, FAHRENHEIT} & set(special))
     if set(general) == {UNIT} and len(special) == 1:
         ((unit, power),) = special.items()
         return unit.kind != "noun" and power == general[UNIT]
-    return all(unit.kind == "noun" for unit in general) and set(special) <= {PERCENT, DOLLAR}
+    return False
 
 
 def with_letter_unit(value: Value, units: Units) -> Value:

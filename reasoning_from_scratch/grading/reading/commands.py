@@ -28,16 +28,15 @@ OPERATORS = {
     "%": "%", "degree": "°", "prime": "'", "\\": "\\\\", "&": "&", "colon": ":", "over": "over",
     "choose": "choose", "land": "and", "lor": "or", "wedge": "and", "vee": "or", "iff": "⇒",
     "Rightarrow": "⇒", "implies": "⇒", "to": "⇒", "newline": "\\\\", "lbrack": "[", "rbrack": "]",
-    "bullet": "*", "minus": "-", "plus": "+", "cr": "\\\\", "deg": "°",
+    "bullet": "*", "cr": "\\\\", "deg": "°",
 }  # fmt: skip
 STRUCTURES = {
     name: name
     for name in """frac sqrt binom overline bar dot vec hat angle triangle widehat pmod bmod mod
-    underline overrightarrow stackrel underbrace mathbb tilde""".split()
+    underline overrightarrow mathbb tilde""".split()
 } | {"dfrac": "frac", "tfrac": "frac", "cfrac": "frac", "sfrac": "frac", "nicefrac": "frac",
      "dbinom": "binom", "tbinom": "binom",
-     "measuredangle": "angle", "overparen": "overarc", "widetilde": "tilde",
-     "root": "sqrt"}  # fmt: skip
+     "measuredangle": "angle", "widetilde": "tilde"}  # fmt: skip
 CURRENCY = {"$": "dollar", "euro": "euro", "pounds": "gbp", "yen": "yen", "rupee": "rupee"}
 TEXT_COMMANDS = set(
     """text mbox textbf textrm textit texttt textsf hbox textnormal mathrm operatorname mathsf

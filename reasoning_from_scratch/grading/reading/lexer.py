@@ -23,7 +23,7 @@ from .commands import (
 from .numerals import base_digits, numeral
 from .tokens import Token, Tokens
 from .units import AFTER_VALUES
-from .words import ORDINAL_ENDINGS, looks_like_word
+from .words import ORDINAL_ENDINGS, is_counted_noun, looks_like_word
 
 HALF_OF_DAY = re.compile(r"([ap])\.?\s?m\b\.?", re.IGNORECASE)
 ROW_SPACE = re.compile(r"\s*\[-?[0-9.]{1,6}\s?[a-z]{2}\]")
@@ -167,6 +167,8 @@ class Lexer:
         elif run in FUNCTIONS or run in CONSTANTS or run in GREEK or run == "sqrt":
             self.named(run)
         elif looks_like_word(run) or (last("text") and (len(run) > 1 or run == "a")):
+            self.word(run)
+        elif last("num") and self.tokens.gap and is_counted_noun(run):
             self.word(run)
         else:
             self.product(run)

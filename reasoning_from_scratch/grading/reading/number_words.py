@@ -1,6 +1,7 @@
-"""Numbers in words: twenty-one, three hundred and five."""
+"""Numbers in words: twenty-one, three hundred and five, two thirds, one and a half."""
 
 import re
+from fractions import Fraction
 
 SMALL = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
@@ -16,6 +17,13 @@ ORDINAL_WORDS = {
         "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth".split()
     )
 }
+DENOMINATORS = {word: n for word, n in ORDINAL_WORDS.items() if n > 2} | {
+    "half": 2,
+    "quarter": 4,
+    "hundredth": 100,
+    "thousandth": 1_000,
+}
+PARTS = {f"{word}s": n for word, n in DENOMINATORS.items()} | {"halves": 2}
 SCALES = {"hundred": 100, "thousand": 1_000, "million": 10**6, "billion": 10**9, "trillion": 10**12}
 
 
@@ -32,3 +40,27 @@ def number_from_words(phrase: str) -> int | None:
         elif word != "and" or not seen:
             return None
     return total + group if seen else None
+
+
+def fraction_from_words(phrase: str) -> Fraction | None:
+    """ "three quarters" -> 3/4, "two and a half" -> 5/2; None for what has no denominator.
+
+    The singular goes with one only: twenty third is the 23rd.
+    """
+    before, _, last = phrase.lower().replace("-", " ").rpartition(" ")
+    count, whole = before, ""
+    if " and " in f" {before} ":
+        whole, _, count = f" {before} ".rpartition(" and ")
+    count = count.strip()
+    if last == "half" and not before:
+        top = 1
+    elif last in DENOMINATORS and count in ("a", "one"):
+        top = 1
+    elif last in PARTS and count != "one":
+        top = number_from_words(count)
+    else:
+        return None
+    base = number_from_words(whole) if whole else 0
+    if top is None or base is None:
+        return None
+    return base + Fraction(top, DENOMINATORS.get(last) or PARTS[last])

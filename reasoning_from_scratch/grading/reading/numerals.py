@@ -2,6 +2,8 @@
 
 import re
 
+from .number_words import NUMBER_WORDS
+
 # NUMBER, GROUP, ... below are matched at a position; nothing here searches.
 NUMBER = re.compile(r"[0-9]+(?:\.(?![.])[0-9]*)?|\.[0-9]+")
 GROUP = re.compile(
@@ -13,7 +15,7 @@ COMMA_DIGIT = re.compile(r",[0-9]")
 DECIMALS = re.compile(r"\.[0-9]+")
 EXPONENT = re.compile(r"[eE]([+-]?[0-9]{1,6})(?![0-9A-Za-z.])")
 BASE_BEGINS = re.compile(
-    r"\)?\s?_\s?(?:\{\s?)?(?:\(?[0-9]|\\(?:text|mathrm|mbox)\{|(?:two|three|eight|twelve|sixteen)\b)"
+    r"\)?\s?_\s?(?:\{\s?)?(?:\(?[0-9]|\\(?:text|mathrm|mbox)\{|(?:%s)\b)" % "|".join(NUMBER_WORDS)
 )
 BASE_DIGITS = re.compile(r"[0-9A-Z]{1,60}")
 

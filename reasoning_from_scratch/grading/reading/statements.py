@@ -8,13 +8,13 @@ from ..limits import MAX_CHARS, TooBig, Unparsed
 from .cursor import Cursor, Rules
 from .expressions import expression
 from .lexer import tokenize
-from .number_words import ORDINAL_WORDS, number_from_words
+from .number_words import ORDINAL_WORDS, fraction_from_words, number_from_words
 from .quantities import CURRENCY_WORDS, quantity, ratio, ratio_sign
 from .repeating import spell_out_repeating
 from .tokens import END, Token
-from .trees import Node, Num, Quantity, Relation, SetOperation, Several, Sym, Words
+from .trees import Const, Neg, Node, Num, Quantity, Relation, SetOperation, Several, Sym, Words
 from .units import UnitList, check_label, number_prefix
-from .words import MEANINGS, phrase_key
+from .words import AROUND_NUMBER_SETS, NUMBER_SETS, OBJECTS, phrase_key
 
 RELATIONS = ("=", "<", ">", "≤", "≥", "≠", "≈", "∈", "≡")
 SEPARATORS = (",", ";", "and", "or", r"\\", "⇒")
@@ -145,28 +145,42 @@ def words(c: Cursor) -> Node | None:
 def meaning_of(text: str) -> Node:
     """What words say: an object of mathematics, a number, else the words themselves."""
     key = phrase_key(text)
-    sign, _, amount = key.partition(" ")
-    if sign in ("minus", "negative"):
-        number = number_from_words(amount)
-        if number is not None:
-            return Num(Fraction(-number))
-    if key in ORDINAL_WORDS:
-        return Num(Fraction(ORDINAL_WORDS[key]))
+    if not key:
+        raise Unparsed
+    known = object_named(key)
+    if known is not None:
+        return known
     choice = CHOICE_IN_WORDS.fullmatch(key)
     if choice:
         return Words(choice[1])
-    if key in MEANINGS:
-        return answer(tokenize(MEANINGS[key]))
     value, rest = number_prefix(text)
-    if value is not None:
-        units = UnitList()
-        if rest:
-            units.read(rest)
-        tree = Num(Fraction(value * units.scale))
-        return Quantity(tree, units.as_tuple()) if units else tree
-    if not key:
-        raise Unparsed
-    return Words(key)
+    if value is None:
+        return Words(key)
+    units = UnitList()
+    units.read(rest)
+    tree = Num(Fraction(value * units.scale))
+    return Quantity(tree, units.as_tuple()) if units else tree
+
+
+def object_named(key: str) -> Node | None:
+    """Infinity, the empty set, all real numbers, minus three quarters, third."""
+    sign, _, rest = key.partition(" ")
+    if rest and sign in ("minus", "negative", "positive"):
+        inner = object_named(rest)
+        return inner if inner is None or sign == "positive" else Neg(inner)
+    if key in OBJECTS:
+        return Const(OBJECTS[key])
+    words = key.split()
+    left = [word for word in words if word not in AROUND_NUMBER_SETS]
+    if len(left) == 1 and left[0] in NUMBER_SETS:
+        if len(words) > 1 or left[0].endswith("s"):
+            return Const(NUMBER_SETS[left[0]])
+    number = fraction_from_words(key)
+    if number is None:
+        number = number_from_words(key)
+    if number is None:
+        number = ORDINAL_WORDS.get(key)
+    return None if number is None else Num(Fraction(number))
 
 
 def phrase_of(text: str) -> str | None:

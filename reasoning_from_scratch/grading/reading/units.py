@@ -15,7 +15,6 @@ class Unit(NamedTuple):
 
 
 DEGREE = Unit("degree")
-DOLLAR = Unit("dollar")
 PERCENT = Unit("percent")
 CELSIUS, FAHRENHEIT = Unit("celsius"), Unit("fahrenheit")
 

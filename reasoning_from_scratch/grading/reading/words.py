@@ -5,43 +5,19 @@ import re
 from .number_words import NUMBER_WORDS
 
 ORDINAL_ENDINGS = {"st", "nd", "rd", "th"}
-SHORT_WORDS = set(
-    """yes no odd even all none red blue one two six ten tie both half only true right left up down
-    acute obtuse north south east west cat dog sun mon tue wed thu fri sat day may jan feb mar apr
-    jun jul aug sep oct nov dec male am pm not any cube cone kite rhombus sphere max dne never
-    always to way ways cats hats bags cars jars maps pads bars cans pans man men girl boy kids legs
-    dogs pens rats bats rays laps pals tags""".split()
-)
-# What a phrase means where it means a mathematical object; on the right: our notation.
-MEANINGS = {
-    "infinity": r"\infty",
-    "positive infinity": r"\infty",
-    "negative infinity": r"-\infty",
-    "minus infinity": r"-\infty",
-    "inf": r"\infty",
-    "empty set": r"\emptyset",
-    "the empty set": r"\emptyset",
-    "null set": r"\emptyset",
-    "all real numbers": r"\mathbb{R}",
-    "all reals": r"\mathbb{R}",
-    "all real": r"\mathbb{R}",
-    "real numbers": r"\mathbb{R}",
-    "the real numbers": r"\mathbb{R}",
-    "the set of all real numbers": r"\mathbb{R}",
-    "set of all real numbers": r"\mathbb{R}",
-    "all real values": r"\mathbb{R}",
-    "all integers": r"\mathbb{Z}",
-    "the integers": r"\mathbb{Z}",
-    "integers": r"\mathbb{Z}",
-    "half": r"\frac{1}{2}",
-    "one half": r"\frac{1}{2}",
-    "one third": r"\frac{1}{3}",
-    "two thirds": r"\frac{2}{3}",
-    "one quarter": r"\frac{1}{4}",
-    "one fourth": r"\frac{1}{4}",
-    "three quarters": r"\frac{3}{4}",
-    "three fourths": r"\frac{3}{4}",
+# Phrases that are objects of mathematics, by the names that trees.Const gives these.
+OBJECTS = {"infinity": "inf", "inf": "inf", "empty set": "empty", "null set": "empty"}
+NUMBER_SETS = {
+    "real": "reals",
+    "reals": "reals",
+    "integers": "integers",
+    "naturals": "naturals",
+    "natural": "naturals",
+    "rationals": "rationals",
+    "rational": "rationals",
+    "complex": "complexes",
 }
+AROUND_NUMBER_SETS = {"the", "set", "of", "all", "numbers", "values"}
 SYNONYMS = {
     "dne": "does not exist",
     "no solutions": "no solution",
@@ -61,6 +37,7 @@ SYNONYMS = {
 MONTHS = (
     "january february march april may june july august september october november december".split()
 )
+SHORT_MONTHS = {month[:3] for month in MONTHS}
 DAYS = "monday tuesday wednesday thursday friday saturday sunday".split()
 # A leading or trailing remark with one of these changes what the number says.
 CHANGES_MEANING = set(
@@ -75,25 +52,42 @@ BEFORE_VALUES = set("is are equals be answer ans get gives equal have has was to
 REMARKS = {"is", "are", "answer", "total", "exactly", "only", "result", "final", "value", "ans"}
 ORDINAL = re.compile(r"([0-9])(?:st|nd|rd|th)\b")
 ROMAN = set("ii iii iv vi vii viii ix II III IV VI VII VIII IX".split())
+# Words of two and three letters are products but for these.
+SHORT_WORDS = {"all", "any", "not", "odd", "to", "yes", "no", *SHORT_MONTHS}
 CHANGES_MEANING |= set(DAYS) | set(MONTHS) | set(NUMBER_WORDS)
-LETTERS_IN_ORDER = "abcdefghijklmnopqrstuvwxyz"
+ALPHABET = "abcdefghijklmnopqrstuvwxyz"
+VOWELS, TELLING_VOWELS, VOWELS_AND_Y = set("aeiou"), set("eiou"), set("aeiouy")
 
 
 def looks_like_word(run: str) -> bool:
-    """Whether plain letters are one word. Products of variables are short, or have no vowel that
-    one finds in words, or follow the alphabet."""
+    """Whether plain letters are a word and no product of variables.
+
+    A word has a vowel, and few words have only the vowel a. One writes products in the order of
+    the alphabet, and rarely of more than three letters: bars and first are words, abx and abcd not.
+    """
     lower = run.lower()
     if run in ROMAN or lower in SHORT_WORDS or lower in SYNONYMS or lower in NUMBER_WORDS:
         return True
-    if len(run) < 3 or lower in LETTERS_IN_ORDER:
+    if len(run) < 3 or lower in ALPHABET:
         return False
-    if run[0].isupper() and run[1:].islower() and any(c in "aeiouy" for c in lower):
+    if run[0].isupper() and run[1:].islower() and not VOWELS_AND_Y.isdisjoint(lower):
         return True
     if not (run.islower() or run.isupper() or run[1:].islower()) or len(run) < 4:
         return False
-    vowels = sum(c in "aeiouy" for c in lower)
-    has_telling_vowel = any(c in "eiou" for c in lower)
-    return 0 < vowels < len(run) and (has_telling_vowel or len(run) >= 5)
+    vowels = sum(c in VOWELS_AND_Y for c in lower)
+    if not 0 < vowels < len(run):
+        return False
+    return not TELLING_VOWELS.isdisjoint(lower) or len(run) >= 5 or not in_order(lower)
+
+
+def is_counted_noun(run: str) -> bool:
+    """Whether letters that stand behind a number and a blank are what is counted: 3 men, 2 xy."""
+    return len(run) >= 3 and run.islower() and not VOWELS.isdisjoint(run) and not in_order(run)
+
+
+def in_order(run: str) -> bool:
+    """Whether the letters follow the alphabet, as those of a product do."""
+    return list(run) == sorted(run)
 
 
 def phrase_key(phrase: str) -> str:
