@@ -13,8 +13,6 @@ from reasoning_from_scratch.grading import (
     UnreadableTruth,
     check_truth,
     equality_check,
-    extract_final_candidate,
-    get_last_boxed,
     grade_answer,
     judge,
     normalize_text,
@@ -29,7 +27,7 @@ from reasoning_from_scratch.grading.verdict import decide
 FOLDER = Path(__file__).parent / "pairs"
 SETS = {path.stem: list(labelled_pairs(path)) for path in sorted(FOLDER.glob("*.txt"))}
 PAIRS = [pair for pairs in SETS.values() for pair in pairs]
-WRONG = {"third": 1, "fifth": 23}  # of how many pairs the verdict is wrong; else of none
+WRONG = {"third": 1, "fifth": 10}  # of how many pairs the verdict is wrong; else of none
 DATA = Path(__file__).parents[3] / "shared/data"
 
 # Answers in the manner of MATH, for a checkout without the data.
@@ -104,27 +102,6 @@ def test_verdicts():
     assert judge("9^{9^{9}}", "5") == "too big"
     assert judge("1" * 5_000, "5") == "too big"
     assert judge(None, "5") == "unparsed" and grade_answer(None, None) is False
-
-
-def test_box_reading():
-    assert get_last_boxed(r"\boxed{1} \boxed{\frac{2}{3}}") == r"\frac{2}{3}"
-    assert get_last_boxed(r"\fbox{7}") == "7"
-    assert get_last_boxed(r"\boxed 5$ and 6") == "5"
-    assert get_last_boxed(r"$\boxed\frac{1}{2}$") == r"\frac{1}{2}"
-    assert get_last_boxed(r"\boxed{\{1,2\}}") == r"\{1,2\}"
-    assert get_last_boxed(r"\boxed{\left\{1,2\right.}") == r"\left\{1,2\right."
-    assert get_last_boxed("nothing") is None
-    assert get_last_boxed(r"\boxed{1} \boxed{2") is None
-
-
-def test_final_candidate_and_its_fallbacks():
-    assert extract_final_candidate(r"x \boxed{42} 7") == "42"
-    assert extract_final_candidate("first 3, then -1,234.5 apples") == "-1,234.5"
-    assert extract_final_candidate("none here") == "none here"
-    assert extract_final_candidate("none here", fallback="number_only") == ""
-    assert extract_final_candidate("a 5", fallback="number_only") == "5"
-    assert extract_final_candidate("a 5", fallback=None) == ""
-    assert extract_final_candidate("") == ""
 
 
 def test_only_a_readable_box_parses():

@@ -38,7 +38,7 @@ from .things import (
     Thing,
     Value,
 )
-from .units import units_agree, with_letter_unit
+from .units import in_one_unit, units_agree, with_letter_unit
 
 MAX_PAIRS = 2_500  # elements of one list times elements of the other
 ROUND_OR_ANGLE = {("(", ")"), ("⟨", "⟩")}
@@ -110,7 +110,10 @@ class Comparison:
                 plain = with_letter_unit(plain, other.units)
                 if plain.units:
                     return self.equal(plain.tree, other.tree)
-        return units_agree(a.units, b.units) and self.equal(a.tree, b.tree)
+        if units_agree(a.units, b.units) and self.equal(a.tree, b.tree):
+            return True
+        converted = in_one_unit(a, b)
+        return converted is not None and self.equal(*converted)
 
     def clocks(self, a: TimeOfDay, b: TimeOfDay) -> bool:
         """3:30 may lack its half of the day; 15:30 is 3:30 p.m."""
@@ -200,9 +203,9 @@ class Comparison:
         return all(map(self.in_order, a.rows, b.rows))
 
     def table_and_point(self, table: Table, point: Point) -> bool:
-        """A column and a vector in angle brackets."""
+        """A column, and the same vector as (1, 2) or ⟨1, 2⟩."""
         is_column = all(len(row) == 1 for row in table.rows)
-        if not is_column or point.opening != "⟨":
+        if not is_column or (point.opening, point.closing) not in ROUND_OR_ANGLE:
             return False
         return self.in_order([cell for (cell,) in table.rows], point.things)
 
@@ -228,9 +231,12 @@ class Comparison:
         return self.in_order([given[name] for name in names], named.thing.things)
 
     def assignments_and_items(self, assignments: Assignments, items: Items) -> bool:
-        """x = 1, y = 2 and the bare 1, 2 in the order written."""
+        """x = 1, y = 2 and the bare 1, 2 in the order written; x_1 = 1, x_2 = 2 and {1, 2}."""
         things = [thing for _, thing in assignments.pairs]
-        return not items.braces and self.in_order(things, items.things)
+        if not items.braces:
+            return self.in_order(things, items.things)
+        letters = {name.partition("_")[0] for name, _ in assignments.pairs}
+        return len(letters) == 1 and self.matches(things, items.things)
 
     def named(self, a: Named, b: Named) -> bool:
         if names_agree(a.name, b.name):

@@ -96,6 +96,8 @@ class Kinds:
 
     def expression(self, tree: Node, units: tuple) -> Thing:
         match tree:
+            case Num() | Sym():
+                return Value(tree, units)
             case Const(name) if name not in NUMBERS:
                 return constant_set(name)
             case Neg(Const("inf")):

@@ -115,14 +115,16 @@ class Relations:
         return self.joined("both", links) or Items(False, tuple(links))
 
     def joined(self, link: str, things: Sequence[Thing]) -> Thing | None:
-        """x < 2 or x > 3; x > 1 and x < 3. A comma means "and" unless nothing is left of it."""
+        """x < 2 or x > 3; x > 1 and x < 3. A comma means "and", unless nothing would be left."""
         names = {thing.name for thing in things if isinstance(thing, Named)}
         regions = [thing.thing for thing in things if isinstance(thing, Named)]
         cuts = [region.cuts for region in regions if isinstance(region, Region)]
         if len(names) != 1 or len(cuts) != len(things):
             return None
-        both = self.regions.intersection(*cuts) if link != "either" else ()
-        return Named(names.pop(), Region(both or self.regions.union(*cuts)))
+        joined = self.regions.intersection(*cuts) if link != "either" else ()
+        if link == "either" or (link == "list" and not joined):
+            joined = self.regions.union(*cuts)
+        return Named(names.pop(), Region(joined))
 
     def inequality(self, sign: str, left: Node, right: Node) -> Thing:
         """As a region where it is linear in one letter, else with < or ≤."""

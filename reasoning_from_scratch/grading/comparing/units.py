@@ -1,7 +1,9 @@
 """When the units of two answers can be the same."""
 
-from ..reading.trees import Mul, Node, Num, Pow, Sym
-from ..reading.units import CELSIUS, DEGREE, FAHRENHEIT, UNITS, Unit
+from fractions import Fraction
+
+from ..reading.trees import Const, Degrees, Mul, Node, Num, Pow, Sym, contains
+from ..reading.units import CELSIUS, DEGREE, FAHRENHEIT, RADIAN, SIZES, UNITS, Unit
 from .things import Value
 
 Units = tuple[tuple[Unit, int], ...]
@@ -23,6 +25,33 @@ def is_kind_of(general: dict[Unit, int], special: dict[Unit, int]) -> bool:
         ((unit, power),) = special.items()
         return unit.kind != "noun" and power == general[UNIT]
     return False
+
+
+def size_of(units: Units) -> tuple[dict[str, int], Fraction] | None:
+    """What is measured, with its powers, and how much of it one such unit is: a km per hour is
+    1000/3600 of length per time. None where a unit has no fixed size."""
+    powers: dict[str, int] = {}
+    total = Fraction(1)
+    for unit, power in units:
+        if unit.kind != "measure" or unit.name not in SIZES:
+            return None
+        kind, size = SIZES[unit.name]
+        powers[kind] = powers.get(kind, 0) + power
+        total *= size**power
+    return powers, total
+
+
+def in_one_unit(a: Value, b: Value) -> tuple[Node, Node] | None:
+    """Both numbers as they are in one unit, where they measure the same: 120 mm and 12 cm.
+    An angle in degrees may stand beside one in radians, if that is a multiple of pi."""
+    left, right = size_of(a.units), size_of(b.units)
+    if left is not None and right is not None and left[0] == right[0]:
+        return Mul((Num(left[1]), a.tree)), Mul((Num(right[1]), b.tree))
+    for degrees, radians in ((a, b), (b, a)):
+        if degrees.units == ((DEGREE, 1),) and radians.units in ((), ((RADIAN, 1),)):
+            if contains(radians.tree, (Const,)):
+                return Degrees(degrees.tree), radians.tree
+    return None
 
 
 def with_letter_unit(value: Value, units: Units) -> Value:

@@ -17,7 +17,7 @@ class Rules(NamedTuple):
 
 class Cursor:
     def __init__(self, tokens: list[Token], rules: Rules):
-        self.tokens = tokens
+        self.tokens = [*tokens, END]  # the cursor never passes END
         self.rules = rules
         self.at = 0
         self.depth = 0
@@ -26,24 +26,28 @@ class Cursor:
 
     @property
     def token(self) -> Token:
-        return self.tokens[self.at] if self.at < len(self.tokens) else END
+        return self.tokens[self.at]
 
     def peek(self, ahead: int = 1) -> Token:
         return self.tokens[self.at + ahead] if self.at + ahead < len(self.tokens) else END
 
     def take(self) -> Token:
-        token = self.token
-        self.at += 1
+        token = self.tokens[self.at]
+        self.at += token is not END
         return token
 
     def sees(self, *values: str) -> bool:
         """Whether one of these signs comes next."""
-        token = self.token
+        token = self.tokens[self.at]
         return token.kind == "op" and token.value in values
 
     def accept(self, *values: str) -> str | None:
         """Takes the next token if it is one of these signs."""
-        return self.take().value if self.sees(*values) else None
+        token = self.tokens[self.at]
+        if token.kind != "op" or token.value not in values:
+            return None
+        self.at += 1
+        return token.value
 
     def expect(self, *values: str) -> None:
         if not self.accept(*values):

@@ -60,7 +60,7 @@ def decimal(digits: str) -> Num:
         raise TooBig
     if not mantissa.replace(".", "").isdigit():
         raise Unparsed
-    value = Fraction(mantissa.rstrip("."))
+    value = Fraction(int(mantissa)) if mantissa.isdigit() else Fraction(mantissa.rstrip("."))
     return Num(value * Fraction(10) ** int(exponent) if exponent else value)
 
 
@@ -146,25 +146,24 @@ def mixed_number(c: Cursor) -> Node | None:
     """1\\frac{4}{5} and 137 1/2: a whole number followed by a proper fraction."""
     if c.token.kind != "num" or not c.token.value.isdigit():
         return None
-    start = c.at
-    whole = decimal(c.take().value).value
+    start, following = c.at, c.peek()
     part = None
-    if c.token.kind == "cmd" and c.token.value == "frac":
+    if following.kind == "cmd" and following.value == "frac":
+        c.at += 2
         part = proper_fraction(c)
-    elif c.token.kind == "num" and c.token.gap and c.peek().value == "/":
-        top, bottom = c.token.value, c.peek(2).value
-        if top.isdigit() and bottom.isdigit() and c.peek(2).kind == "num":
-            c.at += 3
+    elif following.kind == "num" and following.gap and c.peek(2).value == "/":
+        top, bottom = following.value, c.peek(3).value
+        if top.isdigit() and bottom.isdigit() and c.peek(3).kind == "num":
+            c.at += 4
             part = decimal(top).value / decimal(bottom).value if int(bottom) else None
     if part is None or c.sees("^", "!"):
         c.at = start
         return None
-    return postfix(c, Num(whole + part))
+    return postfix(c, Num(decimal(c.tokens[start].value).value + part))
 
 
 def proper_fraction(c: Cursor) -> Fraction | None:
     """The \\frac of two whole numbers, if it is less than 1."""
-    c.take()
     top, bottom = short_argument(c), short_argument(c)
     if not (is_whole_number(top) and is_whole_number(bottom)):
         return None

@@ -48,6 +48,8 @@ TWO_SIGNS = {
 }
 ONE_SIGN = set("+-*/^_()[]{}|,;:!=<>'&%")
 WORD_OR_SIGN = re.compile(r"[A-Za-z][A-Za-z'’.-]*|[^A-Za-z\s]")
+MATH_MODE = re.compile(r"(?<!\\)\$")
+LONE_BACKSLASH = re.compile(r"(?<!\\)\\$")  # at the end
 SIGNS_IN_TEXT = set(",;:/()%=")
 MATH_IN_TEXT = set("0123456789\\$^_=<>+*/{}|")
 OPENING, CLOSING = ("(", "[", r"\{", "⟨"), (")", "]", r"\}", "⟩")
@@ -346,10 +348,10 @@ def tokenize(text: str) -> list[Token]:
         raise TooBig
     text = to_ascii(text).replace("{:}", ":")
     if text.replace(r"\$", "").count("$") % 2 == 0:
-        text = re.sub(r"(?<!\\)\$", " ", text)
+        text = MATH_MODE.sub(" ", text)
     if len(text) > 2 * MAX_CHARS:
         raise TooBig
     text = text.strip()
     while len(text) > 2 and text[0] == text[-1] and text[0] in '*"`':
         text = text[1:-1].strip()
-    return Lexer(re.sub(r"(?<!\\)\\$", "", text.strip())).run()
+    return Lexer(LONE_BACKSLASH.sub("", text.strip())).run()

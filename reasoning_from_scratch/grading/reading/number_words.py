@@ -48,9 +48,8 @@ def fraction_from_words(phrase: str) -> Fraction | None:
     The singular goes with one only: twenty third is the 23rd.
     """
     before, _, last = phrase.lower().replace("-", " ").rpartition(" ")
-    count, whole = before, ""
-    if " and " in f" {before} ":
-        whole, _, count = f" {before} ".rpartition(" and ")
+    whole, mixed, count = f" {before} ".rpartition(" and ")
+    base = number_from_words(whole) if mixed else 0
     count = count.strip()
     if last == "half" and not before:
         top = 1
@@ -60,7 +59,6 @@ def fraction_from_words(phrase: str) -> Fraction | None:
         top = number_from_words(count)
     else:
         return None
-    base = number_from_words(whole) if whole else 0
     if top is None or base is None:
         return None
     return base + Fraction(top, DENOMINATORS.get(last) or PARTS[last])

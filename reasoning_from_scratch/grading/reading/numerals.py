@@ -15,7 +15,9 @@ COMMA_DIGIT = re.compile(r",[0-9]")
 DECIMALS = re.compile(r"\.[0-9]+")
 EXPONENT = re.compile(r"[eE]([+-]?[0-9]{1,6})(?![0-9A-Za-z.])")
 BASE_BEGINS = re.compile(
-    r"\)?\s?_\s?(?:\{\s?)?(?:\(?[0-9]|\\(?:text|mathrm|mbox)\{|(?:%s)\b)" % "|".join(NUMBER_WORDS)
+    r"\)?\s?_\s?(?:\{\s?)?(?:\(?[0-9]|\\(?:text|mathrm|mbox)\{|(?:"
+    + "|".join(NUMBER_WORDS)
+    + r")\b)"
 )
 BASE_DIGITS = re.compile(r"[0-9A-Z]{1,60}")
 

@@ -118,7 +118,7 @@ def compound(c: Cursor, first: Node) -> Node:
         second = with_units(c, decimal(c.take().value), UnitList())
         if not isinstance(second, Quantity) or len(second.units) != 1:
             raise Unparsed
-        larger = Mul((Num(Fraction(size)), first.value))
+        larger = Mul((Num(size), first.value))
         first = Quantity(Add((larger, second.value)), second.units)
     return first
 

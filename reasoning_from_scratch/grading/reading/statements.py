@@ -19,8 +19,9 @@ from .words import AROUND_NUMBER_SETS, NUMBER_SETS, OBJECTS, phrase_key
 RELATIONS = ("=", "<", ">", "≤", "≥", "≠", "≈", "∈", "≡")
 SEPARATORS = (",", ";", "and", "or", r"\\", "⇒")
 AFTER_WORDS = (*SEPARATORS, ")", r"\}", "}", "⟩", "]")
-IN_NAME = {"'", "^", "_", "{", "}", "-", "1", "2", "3", "n"}  # f^{-1}(x), a_n(x), f''(x)
-LONGEST_NAME = 12  # tokens
+# h(x)=, f'(2)=, f^{-1}(x)=, a_n(x)=, P_{10}(x,y)=
+FUNCTION_NAME = re.compile(r"\w+(?:_\w|_\{\w+\})?'*(?:\^\{?-1\}?)?\(\w+(?:,\w+)*\)=")
+LONGEST_NAME = 14  # tokens
 COMMANDS = re.compile(r"\\[A-Za-z]+\*?|\\.|[{}$]")
 CHOICE_IN_WORDS = re.compile(r"(?:option|choice|answer) ([a-z])")
 PUNCTUATION = set(" .,;:()-'")
@@ -49,7 +50,7 @@ def parse(text: str) -> Answer:
 
 def answer(tokens: list[Token]) -> Node:
     """The whole text: one statement, or several between commas, "and" and "or"."""
-    c = Cursor(list(tokens), Rules(expression, statement))
+    c = Cursor(tokens, RULES)
     items, separators = [], set()
     while True:
         while c.sees(*SEPARATORS):
@@ -85,21 +86,17 @@ def definition(c: Cursor) -> Node | None:
     """h(x) of h(x) = ..., which elsewhere is a product; \\text{Area} of \\text{Area} = ..."""
     if c.token.kind == "text" and c.peek().value in RELATIONS:
         return Sym(f'"{phrase_key(c.take().value)}"')
-    if c.token.kind != "sym" or c.peek().value not in ("(", "'", "^", "_"):
+    if c.token.kind != "sym":
         return None
-    end = c.at + 1
-    while end < len(c.tokens) and c.tokens[end].value in IN_NAME:
-        end += 1
-    if end >= len(c.tokens) or c.tokens[end].value != "(":
+    values = []
+    for token in c.tokens[c.at : c.at + LONGEST_NAME]:
+        values.append(token.value)
+        if token.value == "=":
+            break
+    if FUNCTION_NAME.fullmatch("".join(values)) is None:
         return None
-    while end < len(c.tokens) and c.tokens[end].value != ")":
-        end += 1
-    after = c.tokens[end + 1] if end + 1 < len(c.tokens) else END
-    if after.value != "=" or end - c.at > LONGEST_NAME:
-        return None
-    name = "".join(token.value for token in c.tokens[c.at : end + 1])
-    c.at = end + 1
-    return Sym(name)
+    c.at += len(values) - 1
+    return Sym("".join(values[:-1]))
 
 
 def combination(c: Cursor) -> Node:
@@ -195,3 +192,6 @@ def as_phrase(text: str, tokens: list[Token]) -> Node:
     if key is None or not any(t.kind == "text" and len(t.value) > 1 for t in tokens):
         raise Unparsed
     return meaning_of(key)
+
+
+RULES = Rules(expression, statement)

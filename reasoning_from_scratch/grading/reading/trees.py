@@ -37,6 +37,10 @@ class Expression(Node):
 class Num(Expression):
     value: Fraction
 
+    def __hash__(self):
+        # The hash of a Fraction must agree with those of ints and floats, which takes time.
+        return hash((self.value.numerator, self.value.denominator))
+
 
 @dataclass(frozen=True, slots=True)
 class Sym(Expression):

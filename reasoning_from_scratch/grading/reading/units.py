@@ -1,5 +1,6 @@
 """Units and other words beside a number."""
 
+from fractions import Fraction
 from typing import NamedTuple
 
 from ..limits import Unparsed
@@ -16,6 +17,7 @@ class Unit(NamedTuple):
 
 DEGREE = Unit("degree")
 PERCENT = Unit("percent")
+RADIAN = Unit("radian")
 CELSIUS, FAHRENHEIT = Unit("celsius"), Unit("fahrenheit")
 
 # Each group is one unit; the first name is the one it is compared by.
@@ -87,18 +89,23 @@ AFTER_VALUES = BARE_UNITS | {"sq", "cu", "per"}
 POWERS = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
 POWERS_AFTER = {"squared": 2, "cubed": 3}
 COMPOUND = {"mph": {"mile": 1, "hour": -1}, "kph": {"km": 1, "hour": -1}}
-SMALLER = {
-    ("week", "day"): 7,
-    ("day", "hour"): 24,
-    ("hour", "minute"): 60,
-    ("minute", "second"): 60,
-    ("yard", "foot"): 3,
-    ("foot", "inch"): 12,
-    ("lb", "oz"): 16,
-    ("km", "m"): 1_000,
-    ("m", "cm"): 100,
-    ("dollar", "cent"): 100,
-    ("year", "month"): 12,
+# What a measure is of, and how much of it one unit is. Months are of no fixed length in days.
+SIZES = {
+    name: (kind, Fraction(size))
+    for kind, *entries in (
+        line.split()
+        for line in """
+        length mm=0.001 cm=0.01 dm=0.1 m=1 km=1000 inch=0.0254 foot=0.3048 yard=0.9144 mile=1609.344
+        mass mg=0.001 g=1 kg=1000 oz=28.349523125 lb=453.59237
+        time second=1 minute=60 hour=3600 day=86400 week=604800
+        months month=1 year=12
+        volume ml=0.001 liter=1
+        volume cup=0.2365882365 pint=0.473176473 quart=0.946352946 gallon=3.785411784
+        money dollar=1 cent=0.01
+        data bit=1 byte=8
+        """.strip().split("\n")
+    )
+    for name, size in (entry.split("=") for entry in entries)
 }
 
 
@@ -169,9 +176,11 @@ class UnitList:
         self.powers[unit] *= power
 
 
-def smaller_unit(unit: Unit, word: str) -> int | None:
+def smaller_unit(unit: Unit, word: str) -> Fraction | None:
     """60 for hours and minutes: how many of the second make one of the first."""
-    return SMALLER.get((unit.name, unit_name(word)))
+    kind, size = SIZES.get(unit.name, ("", 0))
+    other_kind, other_size = SIZES.get(unit_name(word), ("?", 0))
+    return size / other_size if kind == other_kind and size > other_size else None
 
 
 def check_label(label: str, colon: bool) -> None:

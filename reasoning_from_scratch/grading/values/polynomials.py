@@ -106,7 +106,8 @@ class Ring:
         return {((self.number_of(atom), exponent),): ONE}
 
     def constant(self, value: Fraction | int) -> Polynomial:
-        return {(): self.work.number(Fraction(value))} if value else {}
+        value = value if isinstance(value, Fraction) else Fraction(value)
+        return {(): self.work.number(value)} if value else {}
 
     def add(self, p: Polynomial, q: Polynomial) -> Polynomial:
         self.work.spend(1 + len(q))

@@ -1,0 +1,214 @@
+"""From text to tree: boxes, tokens, the grammar, words."""
+
+from fractions import Fraction
+
+import pytest
+
+from reasoning_from_scratch.grading import extract_final_candidate, get_last_boxed
+from reasoning_from_scratch.grading.limits import Unparsed
+from reasoning_from_scratch.grading.reading.choices import Choice, bare_choice, labelled_choice
+from reasoning_from_scratch.grading.reading.lexer import tokenize
+from reasoning_from_scratch.grading.reading.number_words import (
+    fraction_from_words,
+    number_from_words,
+)
+from reasoning_from_scratch.grading.reading.statements import parse
+from reasoning_from_scratch.grading.reading.trees import (
+    Add,
+    BaseNumeral,
+    Braces,
+    Brackets,
+    Builder,
+    Call,
+    Const,
+    Div,
+    Matrix,
+    Mul,
+    Neg,
+    Num,
+    PlusMinus,
+    Pow,
+    Quantity,
+    Ratio,
+    Relation,
+    SetOperation,
+    Several,
+    Sym,
+    TimeOfDay,
+    Unknown,
+    Words,
+    name_of,
+    with_signs,
+)
+from reasoning_from_scratch.grading.reading.units import Unit
+from reasoning_from_scratch.grading.reading.words import is_counted_noun, looks_like_word
+
+
+def num(value: int | str) -> Num:
+    return Num(Fraction(value))
+
+
+x, y, z = Sym("x"), Sym("y"), Sym("z")
+ONE, TWO, THREE = num(1), num(2), num(3)
+
+
+# ---- boxes
+
+
+def test_the_last_box():
+    assert get_last_boxed(r"\boxed{1} \boxed{\frac{2}{3}}") == r"\frac{2}{3}"
+    assert get_last_boxed(r"\fbox{7}") == "7"
+    assert get_last_boxed(r"\boxed 5$ and 6") == "5"
+    assert get_last_boxed(r"$\boxed\frac{1}{2}$") == r"\frac{1}{2}"
+    assert get_last_boxed(r"\boxed{\{1,2\}}") == r"\{1,2\}"
+    assert get_last_boxed(r"\boxed{\left\{1,2\right.}") == r"\left\{1,2\right."
+    assert get_last_boxed("nothing") is None
+    assert get_last_boxed(r"\boxed{1} \boxed{2") is None
+
+
+def test_final_candidate_and_its_fallbacks():
+    assert extract_final_candidate(r"x \boxed{42} 7") == "42"
+    assert extract_final_candidate("first 3, then -1,234.5 apples") == "-1,234.5"
+    assert extract_final_candidate("none here") == "none here"
+    assert extract_final_candidate("none here", fallback="number_only") == ""
+    assert extract_final_candidate("a 5", fallback="number_only") == "5"
+    assert extract_final_candidate("a 5", fallback=None) == ""
+    assert extract_final_candidate("") == ""
+
+
+def test_choices():
+    assert labelled_choice("(C) 12") == Choice("C", "12")
+    assert labelled_choice(r"\text{(B)}") == Choice("B", None)
+    assert labelled_choice("(A), (B)") is None and labelled_choice("C+1") is None
+    assert bare_choice(r"\textbf{(D)}") == "D" and bare_choice("DE") is None
+
+
+# ---- trees
+
+
+TREES = {
+    "2x+1": Add((Mul((TWO, x)), ONE)),
+    "x-y": Add((x, Neg(y))),
+    r"1\frac{2}{3}": num("5/3"),
+    "4 1/2": num("9/2"),
+    r"4\cdot\frac12": Mul((num(4), Div(ONE, TWO))),
+    r"\frac12": Div(ONE, TWO),
+    "2,220": num(2220),
+    "(2,220)": Brackets("(", ")", (TWO, num(220))),
+    "1e3": num(1000),
+    r"0.\overline{3}": Div(num(3), num(9)),
+    r"x^{-1}": Pow(x, Neg(ONE)),
+    r"\sin^2 x": Pow(Call("sin", (x,)), TWO),
+    r"\sin^{-1} x": Call("arcsin", (x,)),
+    r"\log_2 3": Call("log", (THREE, TWO)),
+    "f(x)": Unknown("f", (x,)),
+    "a(x)": Mul((Sym("a"), x)),
+    "|x|": Call("abs", (x,)),
+    "5!": Call("fact", (num(5),)),
+    "101_2": BaseNumeral("101", 2),
+    r"A3_{\text{sixteen}}": BaseNumeral("A3", 16),
+    "x_1": Sym("x_1"),
+    "[1, 2)": Brackets("[", ")", (ONE, TWO)),
+    r"\{1, 2\}": Braces((ONE, TWO)),
+    r"\{x \mid x > 1\}": Builder((Relation((">",), (x, ONE)),)),
+    r"(1,2) \cup (2,3)": SetOperation(
+        "∪", Brackets("(", ")", (ONE, TWO)), Brackets("(", ")", (TWO, THREE))
+    ),
+    r"\pm 1": PlusMinus(ONE),
+    "1 < x <= 2": Relation(("<", "≤"), (ONE, x, TWO)),
+    "1, 2": Several("list", (ONE, TWO)),
+    r"1 \text{ or } 2": Several("either", (ONE, TWO)),
+    "1 and 2": Several("both", (ONE, TWO)),
+    "3:2": Ratio((THREE, TWO)),
+    "3:30 p.m.": TimeOfDay(3, 30, "pm"),
+    r"5\text{ square inches}": Quantity(num(5), ((Unit("inch"), 2),)),
+    r"5\text{ km/h}": Quantity(num(5), ((Unit("hour"), -1), (Unit("km"), 1))),
+    r"\$5": Quantity(num(5), ((Unit("dollar"), 1),)),
+    "5 apples": Quantity(num(5), ((Unit("apple", "noun"), 1),)),
+    "2 hours 15 minutes": Quantity(Add((Mul((num(60), TWO)), num(15))), ((Unit("minute"), 1),)),
+    r"3 \pmod{7}": Quantity(THREE, ((Unit("7", "modulus"), 1),)),
+    r"\begin{pmatrix} 1 & 2 \\ 3 & x \end{pmatrix}": Matrix(((ONE, TWO), (THREE, x))),
+    r"\text{Tuesday}": Words("tuesday"),
+    "all real numbers": Const("reals"),
+    r"\text{negative infinity}": Neg(Const("inf")),
+    "five": num(5),
+    r"\text{The answer is } 3": THREE,
+    "h(x) = x": Relation(("=",), (Sym("h(x)"), x)),
+    "f^{-1}(x) = x": Relation(("=",), (Sym("f^{-1}(x)"), x)),
+    "x^2(x+1) = 0": Relation(("=",), (Mul((Pow(x, TWO), Add((x, ONE)))), num(0))),
+}
+
+
+@pytest.mark.parametrize("text", TREES)
+def test_what_is_read(text):
+    assert parse(text).tree == TREES[text]
+
+
+@pytest.mark.parametrize("text", ["", "3 4", "1+", r"\frac{1}{", "x^{2}^3", "3.14159...", "≈ 5"])
+def test_what_is_not_read(text):
+    with pytest.raises(Unparsed):
+        parse(text)
+
+
+def test_a_remark_that_changes_the_number_makes_a_phrase():
+    assert parse("about 5").tree == Words("about 5")
+    assert parse(r"5\text{ less than twice } x").tree == Words("5 less than twice x")
+
+
+def test_nodes_of_two_kinds_are_never_equal():
+    assert Neg(x) != PlusMinus(x) and Call("f", (x,)) != Unknown("f", (x,))
+    assert len({Neg(x), PlusMinus(x), Neg(x)}) == 2
+
+
+def test_a_node_is_rebuilt_from_its_children():
+    for tree in TREES.values():
+        assert tree.rebuilt(tree.children) == tree
+
+
+def test_free_signs_and_tied_signs():
+    def sums(text):
+        return [tree.children for tree in with_signs(parse(text).tree)]
+
+    assert len(sums(r"\pm x \pm y")) == 4
+    assert sums(r"x \pm y \mp z") == [(x, y, Neg(z)), (x, Neg(y), z)]
+
+
+def test_names_left_of_an_equals_sign():
+    names = {"x": "x", "f(x)": "f(x)", "AB": "AB", "|AB|": "AB", "(x,y)": "(x,y)"}
+    names |= {r"\frac{dy}{dx}": "dy/dx", r"m\angle ABC": "angleABC", "|x|": None, "xy": None}
+    assert {text: name_of(parse(text).tree) for text in names} == names
+
+
+# ---- words
+
+
+def test_mathematics_in_text_is_read_as_such():
+    assert tokenize(r"3\text{ + 5 cm}") == tokenize("3 + 5 cm")
+
+
+def test_numbers_in_words():
+    assert number_from_words("three hundred and five") == 305
+    assert number_from_words("two million one") == 2_000_001
+    assert number_from_words("and") is None and number_from_words("five apples") is None
+    fractions = {
+        "half": "1/2",
+        "one third": "1/3",
+        "a quarter": "1/4",
+        "three-fourths": "3/4",
+        "eleven twelfths": "11/12",
+        "two and a half": "5/2",
+        "five and three quarters": "23/4",
+        "nine hundredths": "9/100",
+    }
+    for words, value in fractions.items():
+        assert fraction_from_words(words) == Fraction(value), words
+    for words in ("twenty third", "third", "one thirds", "some thirds", "and a half", ""):
+        assert fraction_from_words(words) is None, words
+
+
+def test_words_and_products():
+    for word in "cats bars first empty even Tuesday yes vii jan".split():
+        assert looks_like_word(word), word
+    for product in "abc abcd abx xyz xy wxyz mn".split():
+        assert not looks_like_word(product), product
+    assert is_counted_noun("men") and not is_counted_noun("xyz") and not is_counted_noun("abc")
