@@ -4,12 +4,15 @@ import json
 import time
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.grading import GRADER_VERSION, check_truth, judge
 from reasoning_from_scratch.text import counted
+
+ROW = "{:<12}{:>6}{:>18}{:>18}{:>10}"
 
 
 class Pair(NamedTuple):
@@ -33,27 +36,44 @@ def labelled_pairs(path: Path) -> Iterator[Pair]:
                 yield Pair(kind, text.strip(), truth, mark == "=")
 
 
-def print_pairs(folder: Path) -> int:
-    """A table by kind; returns how many verdicts are wrong."""
-    counts: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
+@dataclass
+class Count:
+    """How many pairs there are, and for how many the verdict is wrong, in either way."""
+
+    pairs: int = 0
+    rejected: int = 0
+    accepted: int = 0
+
+    def add(self, same: bool, judged_same: bool) -> None:
+        self.pairs += 1
+        self.rejected += same and not judged_same
+        self.accepted += judged_same and not same
+
+    @property
+    def right(self) -> float:
+        return 1 - (self.rejected + self.accepted) / self.pairs
+
+
+def print_pairs(folder: Path) -> Count:
+    """A table by set and one by kind; returns the count of all pairs."""
+    by_set, by_kind, total = defaultdict(Count), defaultdict(Count), Count()
     for path in sorted(folder.glob("*.txt")):
         for pair in labelled_pairs(path):
-            got = judge(pair.pred, pair.truth) == "correct"
-            row = counts[pair.kind]
-            row[0] += 1
-            row[1] += pair.same and not got
-            row[2] += got and not pair.same
-    if not counts:
+            judged_same = judge(pair.pred, pair.truth) == "correct"
+            for count in (by_set[path.stem], by_kind[pair.kind], total):
+                count.add(pair.same, judged_same)
+    if not total.pairs:
         raise UserError(f"no labelled pairs in {folder}: give the folder that holds the .txt files")
-    print(f"{'kind':<12}{'pairs':>6}{'wrongly rejected':>18}{'wrongly accepted':>18}")
-    total = [sum(row[i] for row in counts.values()) for i in range(3)]
-    for kind, row in [*counts.items(), ("all", total)]:
-        print(f"{kind:<12}{row[0]:>6}{row[1]:>18}{row[2]:>18}")
-    print(f"right: {100 * (1 - (total[1] + total[2]) / total[0]):.2f} %\n")
-    return total[1] + total[2]
+    for heading, counts in (("set", by_set), ("kind", by_kind)):
+        print(ROW.format(heading, "pairs", "wrongly rejected", "wrongly accepted", "right"))
+        for name, count in [*counts.items(), ("all", total)]:
+            right = f"{100 * count.right:.2f} %"
+            print(ROW.format(name, count.pairs, count.rejected, count.accepted, right))
+        print()
+    return total
 
 
-def print_math(path: Path) -> int:
+def print_math(path: Path) -> None:
     """Gold solutions against their own answer and against the next problem's."""
     rows = json.loads(path.read_text(encoding="utf-8"))
     start = time.perf_counter()
@@ -65,7 +85,6 @@ def print_math(path: Path) -> int:
     print(f"{path.name}: {own} of {len(rows)} gold solutions right")
     print(f"  against the next answer: {len(accepted)} accepted: {accepted}")
     print(f"  {2 * len(rows) / seconds:,.0f} verdicts per second")
-    return len(rows) - own
 
 
 def print_gsm8k(path: Path) -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from reasoning_from_scratch.commands.grading_report import labelled_pairs, print_pairs
+from reasoning_from_scratch import grading
+from reasoning_from_scratch.commands.grading_report import Count, labelled_pairs, print_pairs
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.grading import (
     UnreadableTruth,
@@ -61,10 +62,20 @@ def test_every_kind_has_near_misses():
 
 def test_the_report_counts_what_is_wrong(tmp_path, capsys):
     (tmp_path / "a.txt").write_text("## number\n? 5\n= 5.0 ;; 6\n! 7 ;; 10/2\n")
-    assert print_pairs(tmp_path) == 2
+    assert print_pairs(tmp_path) == Count(pairs=4, rejected=1, accepted=1)
     assert "50.00 %" in capsys.readouterr().out
     with pytest.raises(UserError):
         print_pairs(tmp_path / "nowhere")
+
+
+def test_the_readme_states_what_is_measured():
+    text = (Path(grading.__file__).parent / "README.md").read_text(encoding="utf-8")
+    for pairs in (SETS["fifth"], [p for name in SETS if name != "fifth" for p in SETS[name]]):
+        count = Count()
+        for pair in pairs:
+            count.add(pair.same, grade_answer(pair.pred, pair.truth))
+        row = next(line for line in text.splitlines() if f"| {count.pairs:,} |" in line)
+        assert any(f"{100 * count.right:.{n}f} %" in row.split("|")[-2] for n in (1, 2)), row
 
 
 def test_an_answer_equals_itself_and_no_other():
