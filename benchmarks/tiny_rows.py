@@ -7,9 +7,9 @@ from tempfile import TemporaryDirectory
 import peers
 import torch
 from duel import Result, Work, faster, in_turn, run_python, seconds
+from reasoning_from_scratch.distribution import sample_next_token, uniform
 
 from reasoning_from_scratch.config import TrainConfig
-from reasoning_from_scratch.distribution import sample_next_token, uniform
 from reasoning_from_scratch.evaluation.evaluate import evaluate
 from reasoning_from_scratch.fast.decoding import decoder_for
 from reasoning_from_scratch.fast.packed import packed_logprobs

@@ -6,7 +6,7 @@ As in the book's table, the last number counts where an answer has no box.
 
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -43,6 +43,7 @@ def main(options: Options) -> None:
     from reasoning_from_scratch.files.problem_sets import load_problems
     from reasoning_from_scratch.files.saved_models import which_weights
     from reasoning_from_scratch.files.weights import load_model_and_tokenizer, load_weights
+    from reasoning_from_scratch.sampling import greedy
     from reasoning_from_scratch.text import visible
 
     test_set = "tiny-test" if options.which_model == "tiny" else "math-500"
@@ -62,10 +63,16 @@ def main(options: Options) -> None:
     print(f"{name} on {test_set}, {len(problems)} problems, {device}")
     start = time.perf_counter()
     result = evaluate(
-        model, tokenizer, problems, max_new_tokens=options.max_new_tokens,
-        max_rows=options.batch_size, fallback="number_then_full", progress=options.show_eta,
-        out_path=out_path, name=test_set, model_name=name,
-    )  # fmt: skip
+        model,
+        tokenizer,
+        problems,
+        replace(greedy(options.max_new_tokens), sample_rows=options.batch_size),
+        fallback="number_then_full",
+        progress=options.show_eta,
+        out_path=out_path,
+        name=test_set,
+        model_name=name,
+    )
     for row in result.rows if options.verbose else []:
         verdict = "right" if row["correct"] else f"wrong, it is {row['gtruth_answer']}"
         print(visible(f"{row['index']}: {row['problem']}\n{row['generated_text']}\n({verdict})\n"))

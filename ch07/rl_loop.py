@@ -19,13 +19,14 @@ import torch.nn.functional as F
 
 from reasoning_from_scratch.commands.cli import run_script
 from reasoning_from_scratch.evaluation.evaluate import evaluate
+from reasoning_from_scratch.fast.cut import FAST
 from reasoning_from_scratch.fast.device import trusted_device
 from reasoning_from_scratch.files.problem_sets import load_problems
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.problems import Problem, render_prompt
 from reasoning_from_scratch.rewards import correctness
 from reasoning_from_scratch.run.options import preset
-from reasoning_from_scratch.sampling import Sample, generate
+from reasoning_from_scratch.sampling import Rollout, Sampling, generate, greedy
 from reasoning_from_scratch.tokenizer import stop_ids_of
 
 
@@ -83,13 +84,15 @@ def train_step(model, tokenizer, optimizer, problems: list[Problem], config, ste
     first = step * config.groups_per_batch
     batch = [problems[i % len(problems)] for i in range(first, first + config.groups_per_batch)]
     prompts = [tokenizer.encode(render_prompt(problem.problem)) for problem in batch]
+    sampling = Sampling(config.max_tokens, rollouts=config.group_size, seed=config.seed)
+    streams = [(step, i) for i in range(len(batch))]  # of random numbers, new ones at each step
     groups = generate(
-        model, prompts, config.group_size, max_new_tokens=config.max_tokens, seed=config.seed,
-        streams=[(step, i) for i in range(len(batch))], stop_ids=stop_ids_of(tokenizer),
-    )  # fmt: skip
+        model, prompts, sampling, stop_ids=stop_ids_of(tokenizer), streams=streams, engine=FAST
+    )
     # 3. Rewards: 1 for the right answer in a box, else 0.
     rewards = torch.tensor(
-        [[correctness(tokenizer.decode(sample.ids), problem.answer) for sample in group]
+        [[correctness(tokenizer.decode(rollout.response_ids), problem.answer)
+          for rollout in group]
          for problem, group in zip(batch, groups, strict=True)]
     )  # (N, G)  fmt: skip
     # 4. Advantages: better or worse than the other rollouts of the same problem.
@@ -102,27 +105,27 @@ def train_step(model, tokenizer, optimizer, problems: list[Problem], config, ste
     if live:
         optimizer.step()
         optimizer.zero_grad()
-    samples = [sample for group in groups for sample in group]
+    lengths = [len(rollout.response_ids) for group in groups for rollout in group]
     return {
         "step": step,
         "reward/total": rewards.mean().item(),
         "live_groups": len(live) / len(groups),
-        "ac_tokens_per_turn": sum(len(sample.ids) for sample in samples) / len(samples),
+        "ac_tokens_per_turn": sum(lengths) / len(lengths),
         "loss": sum(losses),
         "time/total": time.perf_counter() - start,
     }
 
 
-def backward(model, prompt: list[int], group: list[Sample], advantages: torch.Tensor) -> float:
+def backward(model, prompt: list[int], group: list[Rollout], advantages: torch.Tensor) -> float:
     """Add the gradient of one group's importance-weighted loss, - sum of ratio x advantage."""
     device = model.tok_emb.weight.device
     answers = torch.nn.utils.rnn.pad_sequence(
-        [torch.tensor(sample.ids) for sample in group], batch_first=True
+        [torch.tensor(rollout.response_ids) for rollout in group], batch_first=True
     ).to(device)  # (G, T)
     old_logprobs = torch.nn.utils.rnn.pad_sequence(
-        [torch.tensor(sample.logprobs) for sample in group], batch_first=True
+        [torch.tensor(rollout.logprobs) for rollout in group], batch_first=True
     ).to(device)  # (G, T)
-    lengths = torch.tensor([len(sample.ids) for sample in group], device=device)
+    lengths = torch.tensor([len(rollout.response_ids) for rollout in group], device=device)
     mask = torch.arange(answers.shape[1], device=device) < lengths[:, None]  # (G, T)
     prompts = torch.tensor([prompt] * len(group), device=device)  # (G, P)
     # The token at position t is predicted at t - 1, so the first from the prompt's last.
@@ -139,7 +142,7 @@ def backward(model, prompt: list[int], group: list[Sample], advantages: torch.Te
 
 def measure(model, tokenizer, config: Config) -> None:
     test = load_problems(config.test_problems, limit=config.test_limit)
-    result = evaluate(model, tokenizer, test, max_new_tokens=config.max_tokens)
+    result = evaluate(model, tokenizer, test, greedy(config.max_tokens))
     print(f"{config.test_problems}: {result.accuracy:.1%} of {len(test)} right, greedily; "
           f"{result.mean_length:.0f} tokens per answer", flush=True)  # fmt: skip
 

@@ -1,53 +1,26 @@
-"""Rollout, Group, Batch, and the iterator that the trainer loops over."""
+"""Groups of rollouts and their rewards, batches of them, and the iterator that the trainer loops
+over: stages 1 to 3 of the loop."""
 
 import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, fields
 from functools import lru_cache, partial
 
 import torch
 from torch import Tensor
 
-from reasoning_from_scratch.files.own_task import own_verifier
 from reasoning_from_scratch.problems import Problem, problem_prompt
-from reasoning_from_scratch.report.clock import Clock
 from reasoning_from_scratch.rewards import (
     overlong_penalty,
     score_parts,
     total_reward,
 )
-from reasoning_from_scratch.sampling import Sample, generate
+from reasoning_from_scratch.sampling import PLAIN, Rollout, SamplingEngine, generate
 from reasoning_from_scratch.tokenizer import stop_ids_of
 
 # Active sampling gives up after so many rounds: a set without a signal must not loop for ever.
 ACTIVE_SAMPLING_ROUNDS = 4
-
-
-@dataclass
-class Rollout:
-    """One sampled answer to one problem, and what became of it."""
-
-    problem: Problem
-    prompt_ids: list[int]
-    response_ids: list[int]  # the stop token included
-    logprobs: list[float]  # of each response token, under the distribution it was drawn from
-    entropies: list[float]  # of that distribution
-    text: str
-    finished: bool  # False: cut off at the length limit or the end of the context
-    kept: list[list[int]] | None = None  # per token, what top-p and top-k left over; []: all
-    rewards: dict[str, float] = field(default_factory=dict)
-    failure: str = ""  # how a verifier of one's own failed on it
-    reward: float = 0.0
-    advantage: float = 0.0
-    policy_version: int = 0  # updates the weights had seen when sampling began
-    place: tuple[int, int] = (0, 0)  # problem within the step, rollout within the group
-
-    @property
-    def stop_reason(self) -> str:
-        return "stop" if self.finished else "length"
-
-    def __len__(self) -> int:
-        return len(self.prompt_ids) + len(self.response_ids)
 
 
 @dataclass
@@ -178,6 +151,7 @@ def sample_groups(
     on_group: Callable[[Group], None] | None = None,
     version: int | None = None,
     before_step: Callable[[], None] | None = None,
+    engine: SamplingEngine = PLAIN,
 ) -> list[Group]:
     """Stage 2: sample a group of rollouts for each problem, without gradient.
 
@@ -187,55 +161,28 @@ def sample_groups(
     ends the sampling, also in the middle of a rollout.
     """
     groups: dict[int, Group] = {}
-    prompts = [tokenizer.encode(problem_prompt(problem)) for problem in problems]
     places = range(len(problems)) if places is None else places
-    version = step if version is None else version
 
-    def finished(i: int, drawn: list[Sample]) -> None:
-        groups[i] = as_group(tokenizer, problems[i], prompts[i], drawn, version, places[i])
+    def finished(i: int, rollouts: list[Rollout]) -> None:
+        for number, rollout in enumerate(rollouts):
+            rollout.problem, rollout.place = problems[i], (places[i], number)
+            rollout.policy_version = step if version is None else version
+            rollout.text = tokenizer.decode(rollout.text_ids)
+        groups[i] = Group(problems[i], rollouts)
         if on_group:
             on_group(groups[i])
 
     generate(
         model,
-        prompts,
-        config.rollouts,
-        max_new_tokens=config.max_new_tokens,
-        temperature=config.temperature,
-        top_p=config.top_p,
-        top_k=config.top_k,
-        seed=config.seed,
-        streams=[(step, place) for place in places],
+        [tokenizer.encode(problem_prompt(problem)) for problem in problems],
+        config,
         stop_ids=stop_ids_of(tokenizer),
-        max_rows=config.sample_rows,
-        keep_sets=config.keep_sampling_mask,
+        streams=[(step, place) for place in places],
         on_group=finished,
         before_step=before_step,
+        engine=engine,
     )
     return [groups[i] for i in range(len(problems))]
-
-
-def as_group(
-    tokenizer, problem: Problem, prompt: list[int], samples: list[Sample], version: int, place: int
-) -> Group:
-    rollouts = []
-    for number, sample in enumerate(samples):
-        text_ids = sample.ids[:-1] if sample.finished else sample.ids  # text without stop token
-        rollouts.append(
-            Rollout(
-                problem=problem,
-                prompt_ids=prompt,
-                response_ids=sample.ids,
-                logprobs=sample.logprobs,
-                entropies=sample.entropies,
-                text=tokenizer.decode(text_ids),
-                finished=sample.finished,
-                kept=sample.kept,
-                policy_version=version,
-                place=(place, number),
-            )
-        )
-    return Group(problem, rollouts)
 
 
 def think_token_ids(tokenizer) -> tuple[int, int]:
@@ -243,43 +190,55 @@ def think_token_ids(tokenizer) -> tuple[int, int]:
     return tokenizer.encode("<think>")[-1], tokenizer.encode("</think>")[-1]
 
 
-def reward_groups(groups: Sequence[Group], config, tokenizer) -> None:
-    """Stage 3: judge every rollout. Reward and advantage are different fields."""
+def reward_groups(
+    groups: Sequence[Group],
+    config,
+    tokenizer,
+    verifier: Callable[[str, Problem], tuple[float, str]] | None = None,
+) -> None:
+    """Stage 3: judge every rollout. Reward and advantage are different fields.
+
+    A `verifier` of one's own decides in place of the grader; it also says how it failed, or "".
+    """
     weights = config.reward_parts
     think_ids = think_token_ids(tokenizer) if "think" in weights else ()
-    for group in groups:
-        for rollout in group.rollouts:
-            rollout.rewards = score_parts(
-                rollout.text,
-                rollout.problem.answer,
-                rollout.finished,
-                rollout.response_ids,
-                tuple(weights),
-                think_ids,
+    for rollout in (rollout for group in groups for rollout in group.rollouts):
+        rollout.rewards = score_parts(
+            rollout.text,
+            rollout.problem.answer,
+            rollout.finished,
+            rollout.response_ids,
+            tuple(weights),
+            think_ids,
+        )
+        if verifier:
+            correct, rollout.failure = verifier(rollout.text, rollout.problem)
+            failed = float(bool(rollout.failure))
+            rollout.rewards |= {"correct": correct, "reward_failed": failed}
+            if "wrong" in weights:
+                rollout.rewards["wrong"] = 1.0 - correct
+        rollout.reward = total_reward(rollout.rewards, weights, config.conditional_format)
+        if config.overlong_penalty:
+            late = overlong_penalty(
+                len(rollout.response_ids), config.max_new_tokens, config.overlong_penalty
             )
-            if config.reward:
-                correct, rollout.failure = own_verifier(config.reward)(
-                    rollout.text, rollout.problem
-                )
-                failed = float(bool(rollout.failure))
-                rollout.rewards |= {"correct": correct, "reward_failed": failed}
-                if "wrong" in weights:
-                    rollout.rewards["wrong"] = 1.0 - correct
-            rollout.reward = total_reward(rollout.rewards, weights, config.conditional_format)
-            if config.overlong_penalty:
-                late = overlong_penalty(
-                    len(rollout.response_ids), config.max_new_tokens, config.overlong_penalty
-                )
-                rollout.rewards["overlong"] = late
-                rollout.reward += late
+            rollout.rewards["overlong"] = late
+            rollout.reward += late
 
 
-Together = Callable[[Callable[[], list[Group]]], list[Group]]
+@dataclass(frozen=True)
+class RolloutEngine:
+    """What a run hands in around the sampling of a step; by default one process does it plainly."""
+
+    sampling: SamplingEngine = PLAIN  # how tokens are computed
+    judge: Callable = reward_groups  # (groups, config, tokenizer): writes the rewards
+    own: Callable[[list[int]], list[int]] = list  # of a step's places, those sampled by this rank
+    together: Callable[[Callable[[], list[Group]]], list[Group]] = lambda sample: sample()
+    """Calls `sample` on each rank; all ranks get the groups of all."""
+    timed: Callable[[str], AbstractContextManager] = nullcontext  # timed("sampling"): a stopwatch
 
 
-def alone(sample: Callable[[], list[Group]]) -> list[Group]:
-    """On a single rank, what it samples is all there is."""
-    return sample()
+ONE_PROCESS = RolloutEngine()
 
 
 def sample_step(
@@ -288,22 +247,19 @@ def sample_step(
     problems: Sequence[Problem],
     config,
     step: int,
-    clock: Clock,
     on_group: Callable[[Group], None] | None = None,
     version: int | None = None,
-    own: Callable[[Sequence[int]], Sequence[int]] = list,
-    together: Together = alone,
     before_step: Callable[[], None] | None = None,
+    engine: RolloutEngine = ONE_PROCESS,
 ) -> list[Group]:
     """Stages 1 to 3 of one step: its problems, their rollouts, the rewards.
 
-    `on_group` gets each group, with its rewards, while others may still be sampled. On several
-    ranks, `own` chooses the places that are sampled here, and `together` gathers all groups.
+    `on_group` gets each group, with its rewards, while others may still be sampled.
     """
 
     def rewarded(group: Group) -> None:
-        with clock("reward"):
-            reward_groups([group], config, tokenizer)
+        with engine.timed("reward"):
+            engine.judge([group], config, tokenizer)
         if on_group:
             on_group(group)
 
@@ -311,7 +267,7 @@ def sample_step(
     rounds = ACTIVE_SAMPLING_ROUNDS if config.active_sampling else 1
     for round in range(rounds):
         chosen = dict(enumerate(step_problems(problems, config, step, round), len(groups)))
-        places = own(list(chosen))
+        places = engine.own(list(chosen))
         sample = partial(
             sample_groups,
             model,
@@ -323,9 +279,10 @@ def sample_step(
             rewarded,
             version,
             before_step,
+            engine.sampling,
         )
-        with clock("sampling"):
-            groups += together(sample)
+        with engine.timed("sampling"):
+            groups += engine.together(sample)
         if sum(group.mixed for group in groups) >= config.problems_per_step:
             break
     return groups
@@ -337,18 +294,13 @@ def on_policy_rollouts(
     problems: Sequence[Problem],
     config,
     first_step: int = 0,
-    clock: Clock | None = None,
     on_group: Callable[[Group], None] | None = None,
-    own: Callable[[Sequence[int]], Sequence[int]] = list,
-    together: Together = alone,
+    engine: RolloutEngine = ONE_PROCESS,
 ) -> Iterator[list[Group]]:
     """The groups of one step after another, always sampled by the model as it is now.
 
     The trainer sees no more than this iterator: streaming, asynchronous and many-machine
     sampling are other functions that yield the same.
     """
-    clock = clock or Clock()
     for step in range(first_step, config.steps):
-        yield sample_step(
-            model, tokenizer, problems, config, step, clock, on_group, own=own, together=together
-        )
+        yield sample_step(model, tokenizer, problems, config, step, on_group, engine=engine)

@@ -1,8 +1,21 @@
-"""Sampling: many prompts, several rollouts each, in one batch that is kept full.
+"""Sampling: the distribution that tokens are drawn from, and the loop that draws them.
 
-Each prompt runs through the model once and its cache is shared by its rollouts; a rollout
-that ends gives its row to one that waits. What is drawn depends on (seed, step, problem,
-rollout, position) alone, never on what else is in the batch.
+First, one token: logits (B, V) -> temperature, top-k, top-p -> one uniform number per row -> a
+token, with its log-probability. The uniform numbers are a function of (seed, step, problem,
+rollout, position), so what is drawn never depends on what else is in the batch.
+
+Then, many rollouts: `generate` keeps a batch full. Each prompt runs through the model once, and
+its rollouts start from copies of its cache. Where a rollout ends, a waiting one takes its row:
+
+    row 0  [A A A a a a a      ]      A, B, C: tokens of three prompts; a, b, c: sampled
+    row 1  [A A A a a STOP     ]      row 1 has ended; one rollout of B and two of C wait
+    row 2  [B B b b b b        ]
+
+    row 0  [A A A a a a a      ]      row 1 starts again with a copy of B's cache;
+    row 1  [B B b              ]      C is read as soon as its first rollout finds a row
+    row 2  [B B b b b b        ]
+
+When nobody waits any more, the rows that are left close the gaps and the batch gets smaller.
 """
 
 import math
@@ -10,100 +23,277 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from os.path import commonprefix
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from reasoning_from_scratch.distribution import (
-    Draw,
-    policy_distribution,
-    sample_next_token,
-    stream_key,
-    top_p_filter,
-    uniform,
-    uniform_at,
-)
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.fast.decoding import decoder_for
-from reasoning_from_scratch.fast.device import decoding_threads, threads
+from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.qwen3 import KVCache, room_for_answer
 
-__all__ = [
-    "Sample",
-    "generate",
-    "policy_distribution",
-    "sample_next_token",
-    "stream",
-    "top_p_filter",
-    "uniform",
-]
+
+@dataclass
+class Sampling:
+    """How rollouts are sampled. A TrainConfig is one, too."""
+
+    max_new_tokens: int = 512  # longest answer
+    temperature: float = 1.0  # 1 samples the policy itself; 0 is greedy
+    top_p: float = 1.0  # keep the smallest set of tokens with this much mass; 1 keeps all
+    top_k: int = 0  # keep so many most likely tokens; 0 keeps all
+    rollouts: int = 8  # for each prompt
+    seed: int = 0
+    sample_rows: int = 64  # rollouts that are sampled side by side
+    keep_sampling_mask: bool = False  # record for each token those that top-p and top-k kept
+
+
+def greedy(max_new_tokens: int) -> Sampling:
+    """One answer to each prompt, always the most probable token."""
+    return Sampling(max_new_tokens, temperature=0.0, rollouts=1)
+
+
+@dataclass
+class Rollout:
+    """One sampled answer, and what becomes of it. `generate` writes from prompt_ids to kept, but
+    for the text; the rest is for rollouts.py and the trainer."""
+
+    problem: Problem | None = None
+    prompt_ids: list[int] = field(default_factory=list)
+    response_ids: list[int] = field(default_factory=list)  # the stop token included
+    logprobs: list[float] = field(default_factory=list)  # under the distribution drawn from
+    entropies: list[float] = field(default_factory=list)  # of that distribution
+    text: str = ""
+    finished: bool = False  # False: cut off at the length limit or the end of the context
+    kept: list[list[int]] | None = None  # per token, what top-p and top-k left over; []: all
+    rewards: dict[str, float] = field(default_factory=dict)
+    failure: str = ""  # how a verifier of one's own failed on it
+    reward: float = 0.0
+    advantage: float = 0.0
+    policy_version: int = 0  # updates the weights had seen when sampling began
+    place: tuple[int, int] = (0, 0)  # problem within the step, rollout within the group
+
+    @property
+    def stop_reason(self) -> str:
+        return "stop" if self.finished else "length"
+
+    @property
+    def text_ids(self) -> list[int]:
+        """The response without the stop token."""
+        return self.response_ids[:-1] if self.finished else self.response_ids
+
+    def __len__(self) -> int:
+        return len(self.prompt_ids) + len(self.response_ids)
+
+
+# --- one uniform number per token, from a counter and not from a generator with a state ---
+
+GOLDEN = -0x61C8864680B583EB  # 2^64 / golden ratio, as a signed 64-bit integer
+SMALLEST_U = 2.0**-23
+
+
+def _unsigned_shift(x: Tensor, bits: int) -> Tensor:
+    return (x >> bits) & ((1 << (64 - bits)) - 1)
+
+
+def _mix(x: Tensor) -> Tensor:
+    """The finalizer of splitmix64: each input bit changes each output bit half the time."""
+    x = (x ^ _unsigned_shift(x, 30)) * -0x40A7B892E31B1A47
+    x = (x ^ _unsigned_shift(x, 27)) * -0x6B2FB644ECCEEE15
+    return x ^ _unsigned_shift(x, 31)
+
+
+def stream_key(seed, step, problem, rollout) -> Tensor:
+    """64 bits that name a rollout's random stream; numbers, or int64 tensors for many of them."""
+    key = torch.zeros((), dtype=torch.long)
+    for number in (seed, step, problem, rollout):
+        if not isinstance(number, Tensor):
+            number = (number + 2**63) % 2**64 - 2**63  # any seed fits into 64 bits with a sign
+        key = _mix((key ^ number) + GOLDEN)
+    return key
+
+
+def uniform_at(keys: Tensor, positions: Tensor) -> Tensor:
+    """The numbers in (0, 1) at these positions of the streams."""
+    bits = _mix(keys + (positions + 1) * GOLDEN)
+    # The middles of 2^22 equal parts: never 0, which would draw the first token however
+    # unlikely it is, and so far below 1 that u * total < total in float32.
+    return _unsigned_shift(bits, 42).float() * 2.0**-22 + SMALLEST_U
+
+
+# --- the distribution that is sampled from ---
+
+
+def kept_tokens(probs: Tensor, ordered: Tensor, top_p: float, top_k: int) -> Tensor:
+    """Which of probs (B, V) are kept: the smallest set that holds top_p of the mass of the
+    top_k largest. Among equals the lower index stays. `ordered`: probs, the largest first."""
+    # The sum is rounded once, at its end, so that .7 + .2 reaches .9 as it does on paper.
+    exact = torch.float32 if probs.device.type == "mps" else torch.float64
+    mass = ordered.cumsum(-1, dtype=exact).to(probs.dtype)  # (B, V)
+    limit = min(top_k or mass.shape[1], mass.shape[1]) - 1
+    target = mass[:, limit : limit + 1] * top_p if top_k else mass.new_full((len(mass), 1), top_p)
+    last = torch.searchsorted(mass, target).clamp(max=limit)  # (B, 1)
+    smallest = ordered.gather(-1, last)  # the smallest probability that is kept
+    above, equal = probs > smallest, probs == smallest
+    room = last + 1 - above.sum(-1, keepdim=True)  # for so many of those that equal it
+    return above | (equal & (equal.cumsum(-1, dtype=torch.int32) <= room))
+
+
+def cut(probs: Tensor, top_p: float, top_k: int) -> Tensor:
+    """probs (B, V), 0 where top-p and top-k cut. (fast/cut.py finds the same without sorting.)"""
+    ordered = probs.sort(dim=-1, descending=True).values
+    return probs * kept_tokens(probs, ordered, top_p, top_k)
+
+
+# --- drawing one token per row ---
+
+
+class Draw(NamedTuple):
+    tokens: Tensor  # (B,)
+    logprobs: Tensor  # (B,) under the distribution drawn from; at temperature 0: the model's own
+    entropies: Tensor  # (B,) of the distribution drawn from; at temperature 0: the model's own
+    weights: Tensor | None  # (B, V) 0 where cut; None where nothing is
+
+    def kept_ids(self) -> list[list[int]]:
+        """Per row, the tokens that top-p and top-k left; []: all. A GPU is asked once for all."""
+        if self.weights is None:
+            return [[] for _ in self.tokens]
+        rows, kept = self.weights.nonzero().T.cpu()  # (N,) of all rows together
+        counts = rows.bincount(minlength=len(self.tokens))
+        return [part.tolist() for part in kept.split(counts.tolist())]
+
+
+def _pick(weights: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
+    """Inverse CDF: the index (B, 1) at which the running sum passes u (B, 1) of the total,
+    and which fraction of that entry's own weight was passed."""
+    mass = weights.cumsum(-1)
+    target = u * mass[:, -1:]
+    index = torch.searchsorted(mass, target, right=True).clamp_(max=weights.shape[1] - 1)
+    own = weights.gather(-1, index)
+    if weights.device.type != "cpu":
+        # A parallel sum is not quite monotonic and could end at a token of weight 0.
+        index = torch.where(own > 0, index, weights.argmax(-1, keepdim=True))
+    return index, (target - mass.gather(-1, index) + own) / own
+
+
+def _draw_index(weights: Tensor, u: Tensor, block: int = 128) -> Tensor:
+    """One index per row, (B, 1). In a wide row a running sum over 150,000 entries would be slow
+    and lose digits: there a block of entries is drawn first, then an entry within the block,
+    with what is left of the uniform number."""
+    count = weights.shape[1]
+    if count <= 8 * block:
+        return _pick(weights, u)[0]
+    if count % block:  # Qwen3's 151,936 tokens need no copy
+        weights = F.pad(weights, (0, -count % block))
+    blocks = weights.unflatten(-1, (-1, block))
+    chosen, rest = _pick(blocks.sum(-1), u)
+    inner = blocks[torch.arange(len(blocks), device=chosen.device), chosen[:, 0]]  # (B, block)
+    index = chosen * block + _pick(inner, rest.clamp(SMALLEST_U, 1 - SMALLEST_U))[0]
+    return index.clamp_(max=count - 1)  # NaN weights lead into the padding
+
+
+def sample_next_token(
+    logits: Tensor,
+    u: Tensor,
+    temperature: float = 1.0,
+    top_p: float = 1.0,
+    top_k: int = 0,
+    cut: Callable[[Tensor, float, int], Tensor] = cut,
+) -> Draw:
+    """Draw one token per row of logits (B, V) with one uniform number each, u (B,).
+
+    Temperature 0 takes the most probable token, the lowest id among equals. Logits that are
+    not finite give a log-probability that is not finite; the caller is to look.
+    """
+    scaled = logits.float() / (temperature or 1.0)  # (B, V)
+    probs = scaled.softmax(-1)
+    cuts = temperature > 0 and (top_p < 1.0 or top_k > 0)
+    weights = cut(probs, top_p, top_k) if cuts else probs
+    if temperature == 0:
+        tokens = logits.argmax(-1, keepdim=True)
+    else:
+        tokens = _draw_index(weights, u[:, None])
+    own = probs.gather(-1, tokens)[:, 0].log()
+    # Entropy is -sum p log p, where log p = scaled - normalizer, with the mass that was cut off
+    # added to each; clamped because 0 * -inf is not 0.
+    normalizer = scaled.gather(-1, tokens)[:, 0] - own
+    energy = torch.linalg.vecdot(weights, scaled.clamp_(min=-1e30))
+    if not cuts:
+        return Draw(tokens[:, 0], own, normalizer - energy, None)
+    mass = weights.sum(-1)  # (B,)
+    entropies = normalizer + mass.log() - energy / mass
+    return Draw(tokens[:, 0], own - mass.log(), entropies, weights)
+
+
+# --- many rollouts ---
 
 PREFILL_TOKENS = 16_384  # at most this many prompt tokens, padding included, in one pass
 WORTH_SHARING = 128  # a pass of its own for what all prompts begin with has to save so many tokens
+# Decoding steps between two looks at the drawn tokens. To look is free on a CPU. A GPU has to be
+# waited for, so there 8 steps run unseen: a rollout that ends among them has drawn at most 7
+# tokens too many, which are dropped.
+STEPS_PER_LOOK = {"cpu": 1, "cuda": 8, "mps": 8, "xpu": 8}
 NOT_FINITE = "the model's logits are not finite: its weights are damaged or it has diverged"
-BURST = {"cpu": 1}  # decoding steps between two looks at the tokens, by device; else 8:
-# a look makes a GPU wait, and costs at most 7 tokens of a rollout that has ended
 
 
 class NotFinite(UserError):
     """The model's logits are no numbers any more."""
 
 
-@dataclass
-class Sample:
-    """One rollout as it was drawn."""
+@dataclass(frozen=True)
+class SamplingEngine:
+    """How a decoding step is computed: here the plain way; fast/ has one that is handed in."""
 
-    ids: list[int] = field(default_factory=list)  # the stop token included
-    logprobs: list[float] = field(default_factory=list)
-    entropies: list[float] = field(default_factory=list)
-    finished: bool = False  # ended by itself, with a stop token
-    stop_reason: str = ""  # "stop", or "length": the limit, or the model's context, was reached
-    kept: list[list[int]] | None = None  # per token, what top-p and top-k left; []: all
+    # (model, rows, steps) -> what computes (tokens (B, 1), cache) -> logits (B, 1, V), for about
+    # so many rows and steps; by default the model itself
+    decoder: Callable = lambda model, rows, steps: model
+    cut: Callable[[Tensor, float, int], Tensor] = cut
+
+
+PLAIN = SamplingEngine()
 
 
 @dataclass
 class _Row:
-    prompt: int
-    key: int
-    next_token: int  # what the model reads next: a row starts with its prompt's last token
-    limit: int  # tokens that it may have
-    sample: Sample
+    """A rollout, and what the loop needs to know of it."""
+
+    rollout: Rollout
+    prompt: int  # which of the prompts it answers
+    key: int  # of its random stream
+    limit: int  # most tokens that it may have
 
     @property
     def room(self) -> int:
-        return self.limit - len(self.sample.ids)
+        return self.limit - len(self.rollout.response_ids)
+
+    @property
+    def last_token(self) -> int:
+        """What the model reads next."""
+        return (self.rollout.response_ids or self.rollout.prompt_ids)[-1]
 
 
-class _Queue:
-    """Rows that wait. Prompts are prefilled in order, some ahead of their use."""
+class _Waiting:
+    """The rollouts that have no row yet, in the order of their prompts. Prompts are read in parts,
+    each when the first of its rollouts gets a row; `cache` holds the part that was read last."""
 
-    def __init__(self, model, prompts, rows, max_prompts, max_length):
-        self.model, self.prompts = model, prompts
-        self.waiting = deque(rows)
-        self.max_prompts, self.max_length = max_prompts, max_length
-        self.place = {}  # prompt -> its row in self.cache
+    def __init__(self, model, prompts, rows: list[_Row], max_prompts: int, max_length: int) -> None:
+        self.model, self.prompts, self.rows = model, prompts, deque(rows)
+        self.max_length = max_length
+        self.parts, self.part = iter(_parts(prompts, max_prompts)), range(0)
         self.start = self._read_start()
+        self.cache: KVCache | None = None
 
     def take(self, count: int) -> tuple[list[_Row], Tensor]:
-        """At most `count` rows, and where their prompts lie in self.cache."""
-        if self.waiting[0].prompt not in self.place:
-            self._prefill()
+        """At most `count` rollouts, and the row of `cache` in which each finds its prompt."""
+        if self.rows[0].prompt not in self.part:
+            self.part = next(self.parts)
+            self._read(self.prompts[self.part.start : self.part.stop])
         rows = []
-        while self.waiting and len(rows) < count and self.waiting[0].prompt in self.place:
-            rows.append(self.waiting.popleft())
-        return rows, torch.tensor([self.place[row.prompt] for row in rows])
-
-    def _next_prompts(self) -> list[int]:
-        chosen, longest = [], 0
-        for prompt in range(self.waiting[0].prompt, len(self.prompts)):
-            longest = max(longest, len(self.prompts[prompt]))
-            full = len(chosen) == self.max_prompts or longest * (len(chosen) + 1) > PREFILL_TOKENS
-            if chosen and full:
-                break
-            chosen.append(prompt)
-        return chosen
+        while self.rows and len(rows) < count and self.rows[0].prompt in self.part:
+            rows.append(self.rows.popleft())
+        places = torch.tensor([row.prompt - self.part.start for row in rows])
+        return rows, places.to(self.model.tok_emb.weight.device)
 
     def _read_start(self) -> KVCache | None:
         """What all prompts begin with, such as the instructions of a template, is read once."""
@@ -115,65 +305,75 @@ class _Queue:
         self.model.fill_cache(ids, cache)
         return cache
 
-    def _prefill(self):
-        chosen = self._next_prompts()
+    def _read(self, prompts: list[list[int]]) -> None:
+        """Prefill: one pass over some prompts, padded to the longest."""
         device = self.model.tok_emb.weight.device
         start = self.start.width if self.start else 0
-        rest = [torch.tensor(self.prompts[i][start:]) for i in chosen]
+        rest = [torch.tensor(prompt[start:]) for prompt in prompts]
         ids = pad_sequence(rest, batch_first=True)  # (B, T)
-        lengths, width = torch.tensor([len(x) for x in rest]), ids.shape[1]
-        mask = torch.arange(width) < lengths[:, None]
-        self.cache = KVCache(self.model.cfg["n_layers"], start + width)
+        mask = torch.arange(ids.shape[1]) < torch.tensor([len(x) for x in rest])[:, None]  # (B, T)
+        self.cache = KVCache(self.model.cfg["n_layers"])
         if self.start:
-            self.cache = self.start.take(torch.zeros(len(chosen), dtype=torch.long, device=device))
-            self.cache.max_length = start + width
+            self.cache = self.start.take(torch.zeros(len(rest), dtype=torch.long, device=device))
+        self.cache.max_length = start + ids.shape[1]
         self.model.fill_cache(ids.to(device), self.cache, None if mask.all() else mask.to(device))
-        self.cache.forget_last()  # each sample reads the last prompt token itself
-        self.cache.max_length = self.max_length  # only the copies that samples take will grow
-        self.place = {prompt: row for row, prompt in enumerate(chosen)}
+        # A rollout's first decoding step reads the last prompt token again, for its logits.
+        self.cache.forget_last()
+        self.cache.max_length = self.max_length  # only the copies that rollouts take will grow
+
+
+def _parts(prompts: list[list[int]], max_prompts: int) -> Iterator[range]:
+    """Neighbouring prompts that are read in one pass."""
+    first = longest = 0
+    for i, prompt in enumerate(prompts):
+        longest = max(longest, len(prompt))
+        too_many = i - first == max_prompts or longest * (i - first + 1) > PREFILL_TOKENS
+        if i > first and too_many:
+            yield range(first, i)
+            first, longest = i, len(prompt)
+    yield range(first, len(prompts))
 
 
 class _Batch:
-    """The rows that are being decoded; row i of the cache belongs to rows[i]."""
+    """The rollouts that are being sampled; row i of the cache belongs to rows[i], which is None
+    from the end of its rollout until the next `fill`."""
 
-    def __init__(self, model, n_rows, stop_ids, policy, keep_sets):
-        self.model, self.policy, self.keep_sets = model, policy, keep_sets
-        self.stop_ids = frozenset(stop_ids)
+    def __init__(self, model, n_rows: int, steps: int, sampling, stop_ids, engine) -> None:
+        self.decoder, self.cut = engine.decoder(model, n_rows, steps), engine.cut
         self.device = model.tok_emb.weight.device
+        self.policy = (sampling.temperature, sampling.top_p, sampling.top_k)
+        self.keeps, self.stop_ids = sampling.keep_sampling_mask, frozenset(stop_ids)
         self.rows: list[_Row | None] = [None] * n_rows
-        self.cache = None
+        self.cache: KVCache | None = None
 
-    def _index(self, numbers) -> Tensor:
+    def _index(self, numbers: list) -> Tensor:
         return torch.tensor(numbers, device=self.device)
 
-    def fill(self, queue: _Queue) -> bool:
-        """Rows that have ended go to waiting ones, or leave the batch. False if none is left."""
+    def fill(self, waiting: _Waiting) -> bool:
+        """Give free rows to waiting rollouts, or drop them. False if no row is left."""
         free = [i for i, row in enumerate(self.rows) if row is None]
         if not free:
             return bool(self.rows)
-        while free and queue.waiting:
-            rows, place = queue.take(len(free))
-            if self.cache is None:
-                place = F.pad(place, (0, len(free) - len(place)))  # all rows exist from now on
-                self.cache = queue.cache.take(place.to(self.device))
+        while free and waiting.rows:
+            rows, places = waiting.take(len(free))
+            if self.cache is None:  # the first time, for all rows; some may be overwritten at once
+                self.cache = waiting.cache.take(F.pad(places, (0, len(free) - len(places))))
             else:
-                taken = queue.cache.take(place.to(self.device))
-                self.cache.put(self._index(free[: len(rows)]), taken)
-            for i, row in zip(free, rows, strict=False):
-                self.rows[i] = row
-            free = free[len(rows) :]
-        if not queue.waiting:
-            queue.cache = None
-        self._close_gaps(free)
+                self.cache.put(self._index(free[: len(rows)]), waiting.cache.take(places))
+            for row in rows:
+                self.rows[free.pop(0)] = row
+        if not waiting.rows:
+            waiting.cache = None  # its memory is needed no more
+        if free:
+            self._close_gaps(free)
         if self.rows:
-            self.tokens = self._index([row.next_token for row in self.rows])
+            self.tokens = self._index([row.last_token for row in self.rows])
             self.keys = self._index([[row.key] for row in self.rows])
-            self.positions = self._index([[len(row.sample.ids)] for row in self.rows])
+            self.positions = self._index([[len(row.rollout.response_ids)] for row in self.rows])
         return bool(self.rows)
 
     def _close_gaps(self, free: list[int]) -> None:
-        if not free:
-            return
+        """The last rows move into the free ones, and the batch ends where they began."""
         keep = len(self.rows) - len(free)
         holes = [i for i in free if i < keep]
         movers = [i for i in range(keep, len(self.rows)) if self.rows[i] is not None]
@@ -185,61 +385,55 @@ class _Batch:
         self.cache.shrink(keep)
 
     def decode(self) -> list[Draw]:
-        """One token per row, or on a GPU a few, so that it need not wait for us each time."""
-        burst = min(BURST.get(self.device.type, 8), *(row.room for row in self.rows))
-        steps = torch.arange(burst, device=self.device)
-        u = uniform_at(self.keys, self.positions + steps)  # (B, burst)
-        self.positions = self.positions + burst
+        """Draw a token for each row; on a GPU a few, one after the other."""
+        count = min(STEPS_PER_LOOK[self.device.type], *(row.room for row in self.rows))
+        u = uniform_at(self.keys, self.positions + torch.arange(count, device=self.device))
+        self.positions = self.positions + count
         draws = []
-        for i in range(burst):
-            logits = self.model(self.tokens[:, None], cache=self.cache)[:, -1]  # (B, V)
-            draws.append(sample_next_token(logits, u[:, i], *self.policy))
+        for i in range(count):  # u is (B, count)
+            logits = self.decoder(self.tokens[:, None], cache=self.cache)[:, -1]  # (B, V)
+            draws.append(sample_next_token(logits, u[:, i], *self.policy, self.cut))
             self.tokens = draws[-1].tokens
         return draws
 
     def record(self, draws: list[Draw]) -> list[_Row]:
-        """Append the draws to their samples; the rows that ended with them."""
+        """Append the draws to their rollouts. The rows whose rollouts ended with them."""
         columns = [torch.stack(values).tolist() for values in list(zip(*draws, strict=True))[:3]]
         ended = []
-        for draw, *lists in zip(draws, *columns, strict=True):
-            lists.append(draw.kept_ids() if self.keep_sets else [None] * len(self.rows))
-            for i, values in enumerate(zip(*lists, strict=True)):
-                if self.rows[i] is not None and self._append(self.rows[i], *values):
+        for draw, *values in zip(draws, *columns, strict=True):
+            kept = draw.kept_ids() if self.keeps else [None] * len(self.rows)
+            for i, drawn in enumerate(zip(*values, kept, strict=True)):
+                if self.rows[i] is not None and self._append(self.rows[i], *drawn):
                     ended.append(self.rows[i])
                     self.rows[i] = None
         return ended
 
-    def _append(self, row: _Row, token, logprob, entropy, kept: list[int] | None) -> bool:
-        """True if the sample ends here."""
-        sample = row.sample
+    def _append(self, row: _Row, token: int, logprob: float, entropy: float, kept) -> bool:
+        """True if the rollout ends here."""
+        rollout = row.rollout
         if not math.isfinite(logprob):
-            where = f"prompt {row.prompt}, after {len(sample.ids)} sampled tokens"
+            where = f"prompt {row.prompt}, after {len(rollout.response_ids)} sampled tokens"
             raise NotFinite(f"{NOT_FINITE} ({where})")
-        sample.ids.append(token)
-        sample.logprobs.append(logprob)
-        sample.entropies.append(entropy)
-        if kept is not None:
-            sample.kept.append(kept)
-        row.next_token = token
-        if token in self.stop_ids:
-            sample.finished, sample.stop_reason = True, "stop"
-        elif not row.room:
-            sample.stop_reason = "length"
-        return bool(sample.stop_reason)
+        rollout.response_ids.append(token)
+        rollout.logprobs.append(logprob)
+        rollout.entropies.append(entropy)
+        if self.keeps:
+            rollout.kept.append(kept)
+        rollout.finished = token in self.stop_ids
+        return rollout.finished or not row.room
 
 
-def _check_request(model, prompts, num_samples, max_new_tokens, temperature, top_p, top_k, streams):
-    for name, value, good in (
-        ("num_samples", num_samples, num_samples >= 1),
-        ("max_new_tokens", max_new_tokens, max_new_tokens >= 1),
-        ("temperature", temperature, 0 <= temperature < math.inf),
-        ("top_p", top_p, 0 < top_p <= 1),
-        ("top_k", top_k, top_k >= 0),
+def check_request(model, prompts: list[list[int]], sampling: Sampling) -> None:
+    """Raise a UserError for what cannot be sampled."""
+    for name, good in (
+        ("rollouts", sampling.rollouts >= 1),
+        ("max_new_tokens", sampling.max_new_tokens >= 1),
+        ("temperature", 0 <= sampling.temperature < math.inf),
+        ("top_p", 0 < sampling.top_p <= 1),
+        ("top_k", sampling.top_k >= 0),
     ):
         if not good:
-            raise UserError(f"{name}={value} is out of range")
-    if streams is not None and len(streams) != len(prompts):
-        raise UserError(f"{len(streams)} random streams for {len(prompts)} prompts")
+            raise UserError(f"{name}={getattr(sampling, name)} is out of range")
     vocabulary = model.cfg["vocab_size"]
     for i, prompt in enumerate(prompts):
         if not prompt:
@@ -255,90 +449,55 @@ def _check_request(model, prompts, num_samples, max_new_tokens, temperature, top
 def generate(
     model,
     prompts: list[list[int]],
-    num_samples: int = 1,
+    sampling: Sampling,
     *,
-    max_new_tokens: int,
-    temperature: float = 1.0,
-    top_p: float = 1.0,
-    top_k: int = 0,
-    seed: int = 0,
-    streams: list[tuple[int, int]] | None = None,
     stop_ids: set[int],
-    max_rows: int = 64,
-    on_group: Callable[[int, list[Sample]], None] | None = None,
+    streams: list[tuple[int, int]] | None = None,
     first_sample: int = 0,
-    keep_sets: bool = False,
+    on_group: Callable[[int, list[Rollout]], None] | None = None,
     before_step: Callable[[], None] | None = None,
-) -> list[list[Sample]]:
-    """`num_samples` rollouts for each prompt; temperature 0 is greedy.
+    engine: SamplingEngine = PLAIN,
+) -> list[list[Rollout]]:
+    """`sampling.rollouts` rollouts for each prompt; temperature 0 is greedy.
 
     A rollout ends with a stop token, after `max_new_tokens`, or where the model's context is full.
-    At most `max_rows` rollouts are decoded at a time. `streams` names the random stream of each
-    prompt as (step, problem), by default (0, its index); `first_sample` numbers its first rollout,
-    so that more can be drawn later. `on_group(prompt index, samples)` is called when all samples
-    of a prompt have ended. `keep_sets` records for each token those that top-p and top-k left.
-    `before_step()` is called before each look at the model: what it raises ends the sampling.
+    `streams` names the random stream of each prompt as (step, problem), by default (0, its
+    index); `first_sample` numbers its first rollout, so that more can be drawn later.
+    `on_group(prompt index, rollouts)` is called when all rollouts of a prompt have ended.
+    `before_step()` is called before each decoding step: what it raises ends the sampling.
     """
-    _check_request(model, prompts, num_samples, max_new_tokens, temperature, top_p, top_k, streams)
-    streams = streams or [(0, i) for i in range(len(prompts))]
-    groups = [[Sample(kept=[] if keep_sets else None) for _ in range(num_samples)] for _ in prompts]
+    check_request(model, prompts, sampling)
+    streams = [(0, i) for i in range(len(prompts))] if streams is None else streams
+    if len(streams) != len(prompts):
+        raise UserError(f"{len(streams)} random streams for {len(prompts)} prompts")
+    count = sampling.rollouts
     steps, problems = torch.tensor(streams, dtype=torch.long).view(-1, 2, 1).unbind(1)  # (P, 1)
-    keys = stream_key(seed, steps, problems, torch.arange(num_samples) + first_sample)  # (P, n)
+    keys = stream_key(sampling.seed, steps, problems, torch.arange(count) + first_sample)  # (P, G)
     limits = [
-        room_for_answer(model, len(prompt), max_new_tokens, f"prompt {i}")
+        room_for_answer(model, len(prompt), sampling.max_new_tokens, f"prompt {i}")
         for i, prompt in enumerate(prompts)
     ]
-    rows = [
-        _Row(i, key, prompts[i][-1], limits[i], sample)
-        for i, some in enumerate(keys.tolist())
-        for key, sample in zip(some, groups[i], strict=True)
+    keeps = sampling.keep_sampling_mask
+    groups = [
+        [Rollout(prompt_ids=prompt, kept=[] if keeps else None) for _ in range(count)]
+        for prompt in prompts
     ]
+    rows = [
+        _Row(rollout, i, key, limits[i])
+        for i, group in enumerate(groups)
+        for rollout, key in zip(group, keys[i].tolist(), strict=True)
+    ]
+    n_rows = min(max(1, sampling.sample_rows), len(rows))
     lengths = [len(prompt) + limit for prompt, limit in zip(prompts, limits, strict=True)]
-    max_length = max(lengths, default=0)
-    n_rows = min(max(1, max_rows), len(rows))
-    queue = _Queue(model, prompts, rows, math.ceil(n_rows / num_samples), max_length)
-    decoder = decoder_for(model, n_rows, max(limits, default=0))
-    policy = (temperature, top_p, top_k)
-    batch = _Batch(decoder, n_rows, stop_ids, policy, keep_sets)
-    unfinished, count = [num_samples] * len(prompts), decoding_threads(model)
-    while batch.fill(queue):
+    longest = max(lengths, default=0)
+    waiting = _Waiting(model, prompts, rows, math.ceil(n_rows / count), longest)
+    batch = _Batch(model, n_rows, max(limits, default=0), sampling, stop_ids, engine)
+    unfinished = [count] * len(prompts)
+    while batch.fill(waiting):
         if before_step:
             before_step()
-        with threads(count):
-            ended = batch.record(batch.decode())
-        for row in ended:
+        for row in batch.record(batch.decode()):
             unfinished[row.prompt] -= 1
             if on_group and not unfinished[row.prompt]:
                 on_group(row.prompt, groups[row.prompt])
     return groups
-
-
-@torch.no_grad()
-def stream(
-    model,
-    prompt: list[int],
-    *,
-    max_new_tokens: int,
-    temperature: float = 1.0,
-    top_p: float = 1.0,
-    top_k: int = 0,
-    seed: int = 0,
-    stop_ids: set[int],
-) -> Iterator[int]:
-    """The tokens of one rollout as they are drawn, the stop token left out: the same tokens
-    as generate(model, [prompt], ...) gives."""
-    _check_request(model, [prompt], 1, max_new_tokens, temperature, top_p, top_k, None)
-    limit = room_for_answer(model, len(prompt), max_new_tokens)
-    device = model.tok_emb.weight.device
-    u = uniform(seed, 0, 0, 0, torch.arange(limit)).to(device)
-    cache = KVCache(model.cfg["n_layers"], len(prompt) + limit)
-    hidden = model.hidden_states(torch.tensor([prompt], device=device), cache=cache)
-    logits = model.out_head(hidden[:, -1])
-    for position in range(limit):
-        draw = sample_next_token(logits, u[position : position + 1], temperature, top_p, top_k)
-        if not draw.logprobs.isfinite().item():
-            raise NotFinite(f"{NOT_FINITE} (after {position} sampled tokens)")
-        if draw.tokens.item() in stop_ids:
-            return
-        yield draw.tokens.item()
-        logits = model(draw.tokens[:, None], cache=cache)[:, -1]

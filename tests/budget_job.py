@@ -3,12 +3,14 @@
 
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 from toy import toy_model
 
 from reasoning_from_scratch.config import TrainConfig
+from reasoning_from_scratch.fast.cut import FAST
 from reasoning_from_scratch.fast.packed import packed_logprobs
 from reasoning_from_scratch.optim.adamw import AdamW
 from reasoning_from_scratch.rollouts import Group, Rollout
@@ -37,22 +39,17 @@ def main() -> None:
     if config.gradient_checkpointing:
         checkpoint_blocks(model)
     for step in range(2):
-        samples = generate(
-            model,
-            [PROMPT],
-            ROLLOUTS,
-            max_new_tokens=8,
-            streams=[(step, 0)],
-            stop_ids=set(),
-            max_rows=config.sample_rows,
-        )[0]
+        sampling = replace(config, max_new_tokens=8)
+        (samples,) = generate(
+            model, [PROMPT], sampling, streams=[(step, 0)], stop_ids=set(), engine=FAST
+        )
         # Sampling 300 tokens would take longer than all the rest; what it gives is repeated.
-        copies = LONGEST // len(samples[0].ids)
+        copies = LONGEST // len(samples[0].response_ids)
         rollouts = [
             Rollout(
                 None,
                 PROMPT,
-                sample.ids * copies,
+                sample.response_ids * copies,
                 sample.logprobs * copies,
                 [],
                 "",

@@ -13,13 +13,15 @@ import torch
 from toy import toy_config, toy_model, toy_problems, toy_tokenizer, toy_world
 
 from reasoning_from_scratch import ch02, ch04, ch06, ch07
+from reasoning_from_scratch.commands.chat import stream
 from reasoning_from_scratch.evaluation.evaluate import evaluate
+from reasoning_from_scratch.fast.cut import FAST
 from reasoning_from_scratch.fast.device import parity_problem
 from reasoning_from_scratch.files import tensor_files
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.recipes import RECIPES
 from reasoning_from_scratch.run.training import train
-from reasoning_from_scratch.sampling import generate, stream
+from reasoning_from_scratch.sampling import Sampling, generate
 
 PROMPTS = [[5, 6, 7], [8, 9, 10, 11], [5, 6, 7, 8, 9]]
 RUNS = {
@@ -65,10 +67,9 @@ def trained(device: str, folder: Path, **changes) -> list[dict]:
 def sampled(device: str, **policy) -> list:
     """Rollouts from a vocabulary that is wide enough for candidates to be looked at first."""
     model = toy_model(vocab_size=4096).to(device)
-    groups = generate(
-        model, PROMPTS, 2, max_new_tokens=33, stop_ids=set(range(50)), max_rows=4, **policy
-    )
-    return [[sample.ids, sample.logprobs, sample.kept] for group in groups for sample in group]
+    sampling = Sampling(33, rollouts=2, sample_rows=4, **policy)
+    groups = generate(model, PROMPTS, sampling, stop_ids=set(range(50)), engine=FAST)
+    return [[r.response_ids, r.logprobs, r.kept] for group in groups for r in group]
 
 
 def chapters(device: str, folder: Path) -> list:
@@ -91,9 +92,9 @@ def chapters(device: str, folder: Path) -> list:
     ch06.update_weights(model, optimizer, stats)
     found += [[stats["loss"], *stats["advantages"]]]
     found += [[float(x) for x in ch07.sequence_logprob_and_entropy(model, ids[0], 1)]]
-    found += [list(stream(model, PROMPTS[1], max_new_tokens=9, top_p=0.9, stop_ids=set()))]
+    found += [list(stream(model, PROMPTS[1], Sampling(9, top_p=0.9), set()))]
     problems = [Problem("one", "abc", "2"), *toy_problems(3)]
-    result = evaluate(model, tokenizer, problems, max_new_tokens=4, num_samples=2, temperature=1.0)
+    result = evaluate(model, tokenizer, problems, Sampling(4, rollouts=2))
     return [*found, [row["tokens"] for row in result.rows]]
 
 
@@ -118,7 +119,7 @@ def main(folder: Path) -> None:
     for name, policy in {
         "all": {},
         "top_p": {"top_p": 0.9},
-        "sets": {"top_p": 0.9, "top_k": 9, "keep_sets": True},
+        "sets": {"top_p": 0.9, "top_k": 9, "keep_sampling_mask": True},
         "greedy": {"temperature": 0.0},
     }.items():
         found[f"sampled {name}"] = both(lambda device, policy=policy: sampled(device, **policy))

@@ -2,8 +2,9 @@
 
 import torch
 
+from reasoning_from_scratch.fast.cut import FAST
 from reasoning_from_scratch.qwen3 import Qwen3Model
-from reasoning_from_scratch.sampling import generate
+from reasoning_from_scratch.sampling import Sampling, generate
 
 PROMPTS = [[1, 2, 3], [4, 5], [6, 7, 8, 9]]
 
@@ -32,8 +33,9 @@ def small_model(vocab_size=13, seed=0, sharpness=6.0, n_layers=2, **other_sizes)
     return model.eval()
 
 
-def drawn(model, max_new_tokens=40, **settings):
-    """Ids and log-probabilities of 12 samples, 5 at a time."""
-    settings |= {"max_new_tokens": max_new_tokens, "stop_ids": {0}, "max_rows": 5}
-    samples = [sample for group in generate(model, PROMPTS, 4, **settings) for sample in group]
-    return [s.ids for s in samples], [x for s in samples for x in s.logprobs]
+def drawn(model, max_new_tokens=40, engine=FAST, **options):
+    """Ids and log-probabilities of 12 rollouts, 5 at a time."""
+    sampling = Sampling(max_new_tokens, rollouts=4, sample_rows=5, **options)
+    groups = generate(model, PROMPTS, sampling, stop_ids={0}, engine=engine)
+    rollouts = [rollout for group in groups for rollout in group]
+    return [r.response_ids for r in rollouts], [x for r in rollouts for x in r.logprobs]

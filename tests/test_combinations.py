@@ -8,6 +8,7 @@ import copy
 import itertools
 import math
 import statistics
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -16,14 +17,15 @@ from small_model import PROMPTS, small_model
 
 from reasoning_from_scratch import trainer
 from reasoning_from_scratch.config import TrainConfig
+from reasoning_from_scratch.fast.cut import FAST
 from reasoning_from_scratch.optim.adamw import AdamW
 from reasoning_from_scratch.optim.lora import add_lora
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.recipes import RECIPES
 from reasoning_from_scratch.rewards import total_reward
-from reasoning_from_scratch.rollouts import Group, Rollout
+from reasoning_from_scratch.rollouts import Group
 from reasoning_from_scratch.run.options import configure, resolved
-from reasoning_from_scratch.sampling import generate
+from reasoning_from_scratch.sampling import Sampling, generate
 from reasoning_from_scratch.trainer import chosen_groups, set_advantages, train_step
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -87,42 +89,22 @@ def reference_policy(dtype: str):
 
 
 @cache
-def drawn(dtype, temperature, top_p, top_k, keep_sets):
-    prompts = [*PROMPTS, [2, 2, 11, 5, 7]]
-    return prompts, generate(
-        policy(dtype),
-        prompts,
-        4,
-        max_new_tokens=10,
-        temperature=temperature,
-        top_p=top_p,
-        top_k=top_k,
-        seed=3,
-        stop_ids={0},
-        keep_sets=keep_sets,
+def drawn(dtype, temperature, top_p, top_k, keep_sampling_mask):
+    sampling = Sampling(
+        10, temperature, top_p, top_k, rollouts=4, seed=3, keep_sampling_mask=keep_sampling_mask
     )
+    prompts = [*PROMPTS, [2, 2, 11, 5, 7]]
+    return generate(policy(dtype), prompts, sampling, stop_ids={0}, engine=FAST)
 
 
 def sampled(config, dtype) -> list[Group]:
     """Four groups; the rewards of the last are all equal."""
     cut = (config.temperature, config.top_p, config.top_k, config.keep_sampling_mask)
     groups = []
-    for place, (prompt, samples) in enumerate(zip(*drawn(dtype, *cut), strict=True)):
+    for place, group in enumerate(drawn(dtype, *cut)):
         problem = Problem(f"p/{place}", "", "1")
-        rollouts = [
-            Rollout(
-                problem,
-                prompt,
-                s.ids,
-                s.logprobs,
-                s.entropies,
-                "",
-                s.finished,
-                s.kept,
-                place=(place, i),
-            )
-            for i, s in enumerate(samples)
-        ]
+        # Copies: what is drawn is used again.
+        rollouts = [replace(r, problem=problem, place=(place, i)) for i, r in enumerate(group)]
         for i, rollout in enumerate(rollouts):
             # A sampler that is not quite the trainer, as with lag or other kernels.
             rollout.logprobs = [

@@ -208,16 +208,14 @@ def test_active_sampling_looks_at_correctness_alone(world, tmp_path, monkeypatch
     assert chosen_groups(groups, config) == []
 
 
-def test_right_is_plus_one_and_wrong_minus_one_in_dapo(tmp_path):
+def test_right_is_plus_one_and_wrong_minus_one_in_dapo():
     """As in the paper, where the whole length penalty turns a right answer into nothing earned."""
     config = resolved(configure("dapo", model="tiny", max_new_tokens=20))
     short, wrong = rollout([1], [2], text="\\boxed{2}"), rollout([1], [2], text="\\boxed{3}")
     late = rollout([1], [2] * 20, text="\\boxed{2}", finished=False)
     reward_groups([Group(PROBLEM, [short, wrong, late])], config, None)
     assert [short.reward, wrong.reward, late.reward] == [1, -1, 0]
-    verifier = tmp_path / "half.py"
-    verifier.write_text("def paid(text, problem):\n    return 0.25\n")
-    reward_groups([Group(PROBLEM, [wrong])], replaced(config, reward=f"{verifier}:paid"), None)
+    reward_groups([Group(PROBLEM, [wrong])], config, None, lambda text, problem: (0.25, ""))
     assert wrong.reward == 0.25 - 0.75
 
 

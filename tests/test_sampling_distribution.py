@@ -7,17 +7,16 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from policy import policy_distribution
 
-from reasoning_from_scratch import distribution
-from reasoning_from_scratch.distribution import (
-    policy_distribution,
-    sample_next_token,
-    stream_key,
-    top_p_filter,
-    uniform,
-)
+from reasoning_from_scratch.ch04 import top_p_filter
+from reasoning_from_scratch.sampling import cut, sample_next_token, stream_key, uniform_at
 
 SMALLEST_U, LARGEST_U = 2.0**-23, 1 - 2.0**-23
+
+
+def uniform(seed, step, problem, rollout, position):
+    return uniform_at(stream_key(seed, step, problem, rollout), torch.as_tensor(position))
 
 
 def kept_by_definition(row, top_p, top_k=0):
@@ -121,79 +120,14 @@ def test_top_p_leaves_alone_what_it_should():
     assert filtered.eq(torch.tensor([0.5, 0.5, 0, 0])).all()
 
 
-@pytest.mark.parametrize("top_p, top_k", [(0.9, 0), (0.3, 0), (1.0, 7), (0.8, 300), (0.5, 40)])
-def test_the_shortcut_gives_the_same_as_sorting_all(monkeypatch, top_p, top_k):
-    probs = adversarial_rows(6000)
-    fast, ids = distribution._cut(probs[4:6], top_p, top_k)
-    slow = probs * distribution._nucleus(probs, top_p, top_k)
-    assert torch.equal(distribution._spread(probs, top_p, top_k), slow)
-    for few in (1, 2, 17):
-        monkeypatch.setattr(distribution, "CANDIDATES", few)
-        assert torch.equal(distribution._spread(probs, top_p, top_k), slow)
-
-
-@pytest.mark.parametrize("top_p", [1e-6, 0.3, 0.9, 0.999, 0.9999999])
-def test_cutting_by_buckets_gives_the_same_as_sorting_all(top_p):
-    probs = adversarial_rows(6000)
-    slow = probs * distribution._nucleus(probs, top_p, 0)
-    assert torch.equal(distribution._cut_wide(probs, top_p, 0), slow)
-
-
-def test_cutting_by_buckets_lets_nan_through():
-    """The caller looks at the log-probability and says what is wrong."""
-    probs = torch.full((2, 5000), torch.nan)
-    probs[1] = -probs[1]
-    assert not distribution._cut_wide(probs, 0.9, 0).isfinite().any()
-
-
-def test_the_shortcut_is_taken():
-    """Or the test above compares sorting with sorting."""
-    peaked = adversarial_rows(6000)[1:2]
-    weights, ids = distribution._cut(peaked, 0.5, 0)
-    assert ids.shape == weights.shape == (1, distribution.CANDIDATES)
-    assert distribution._cut(adversarial_rows(6000)[3:4], 0.5, 0)[1] is None
-
-
-def test_candidates_are_not_looked_for_where_they_cannot_suffice(monkeypatch):
-    flat = torch.rand(3, 6000, generator=torch.Generator().manual_seed(0)).softmax(-1)
-    slow = flat * distribution._nucleus(flat, 0.9, 0)
-    monkeypatch.setattr(torch.Tensor, "topk", None)
-    weights, ids = distribution._cut(flat, 0.9, 0)
-    assert ids is None and torch.equal(weights, slow)
-
-
 @pytest.mark.parametrize("size", [5, 6000])
 @pytest.mark.parametrize("top_p, top_k", [(1.0, 1), (1.0, 3), (0.6, 4), (0.95, 50), (0.2, 10**6)])
 def test_top_k_then_top_p_of_its_mass(size, top_p, top_k):
     probs = adversarial_rows(size)
-    kept = nonzero_sets(distribution._spread(probs, top_p, top_k))
+    kept = nonzero_sets(cut(probs, top_p, top_k))
     for row, tokens in zip(probs.tolist(), kept, strict=True):
         expected = kept_by_definition(row, top_p, min(top_k, size))
         assert tokens == {i for i in expected if row[i] > 0}
-
-
-def test_policy_distribution_is_a_distribution():
-    logits = torch.randn(3, 2, 50, generator=torch.Generator().manual_seed(0)) * 3
-    plain = policy_distribution(logits, 0.7)
-    assert torch.allclose(plain, (logits / 0.7).log_softmax(-1))
-    cut = policy_distribution(logits, 0.7, top_p=0.8, top_k=20)
-    assert torch.allclose(cut.exp().sum(-1), torch.ones(3, 2))
-    assert cut.isinf().any()
-    kept = ~cut.isinf()
-    difference = (cut - plain)[kept]  # renormalised: each row is shifted by one number
-    rows = kept.nonzero()[:, :2]
-    for row in {tuple(r) for r in rows.tolist()}:
-        of_row = difference[(rows == torch.tensor(row)).all(-1)]
-        assert (of_row > 0).all() and of_row.max() - of_row.min() < 1e-5
-    with pytest.raises(ValueError, match="temperature"):
-        policy_distribution(logits, 0.0)
-
-
-def test_policy_distribution_has_the_gradient_of_the_kept_tokens():
-    logits = torch.tensor([[2.0, 1.0, 0.0, -3.0]], requires_grad=True)
-    policy_distribution(logits, 1.0, top_k=2)[0, 0].backward()
-    kept = logits.detach()[0, :2].softmax(-1)
-    assert torch.allclose(logits.grad[0], torch.tensor([1 - kept[0], -kept[1], 0, 0]))
 
 
 CUTS = [(1.0, 0), (0.9, 0), (1.0, 5), (0.7, 30)]

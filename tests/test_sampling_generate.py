@@ -7,12 +7,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from policy import policy_distribution
 from small_model import small_model
 
 from reasoning_from_scratch import sampling
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.qwen3 import KVCache
-from reasoning_from_scratch.sampling import generate, policy_distribution, stream
+from reasoning_from_scratch.sampling import Sampling, generate, greedy, stream_key, uniform_at
 
 VOCAB = 13
 MODEL = small_model(VOCAB)
@@ -22,18 +23,16 @@ CUTS = [(1.0, 1.0, 0), (0.8, 0.9, 0), (1.3, 1.0, 4), (0.9, 0.7, 6)]  # temperatu
 
 
 def ids(groups):
-    return [[sample.ids for sample in group] for group in groups]
+    return [[sample.response_ids for sample in group] for group in groups]
 
 
-def draw(prompts, num_samples=1, max_new_tokens=12, stop_ids=frozenset(STOP), **settings):
-    return generate(
-        MODEL,
-        prompts,
-        num_samples,
-        max_new_tokens=max_new_tokens,
-        stop_ids=set(stop_ids),
-        **settings,
-    )
+HOW = ("stop_ids", "streams", "first_sample", "on_group", "before_step", "engine")
+
+
+def draw(prompts, rollouts=1, max_new_tokens=12, model=MODEL, **options):
+    how = {"stop_ids": STOP} | {name: options.pop(name) for name in HOW if name in options}
+    sampling = Sampling(max_new_tokens, rollouts=rollouts, **options)
+    return generate(model, prompts, sampling, **how)
 
 
 @torch.no_grad()
@@ -49,16 +48,21 @@ def test_batched_is_plain():
     assert ids(draw(PROMPTS, temperature=0.0)) == [[plain_greedy(p)] for p in PROMPTS]
 
 
+def test_greedy_is_one_answer_at_temperature_0():
+    groups = generate(MODEL, PROMPTS, greedy(12), stop_ids=STOP)
+    assert ids(groups) == ids(draw(PROMPTS, temperature=0.0))
+
+
 @torch.no_grad()
 def test_a_sampled_rollout_is_plain_too():
     """One by one, without a cache: the uniform number picks from the policy's own sums."""
     for number, prompt in enumerate(PROMPTS):
         (sample,) = draw([prompt], temperature=0.8, top_p=0.9, seed=5, streams=[(2, number)])[0]
         text = list(prompt)
-        for position, token in enumerate(sample.ids):
+        for position, token in enumerate(sample.response_ids):
             logits = MODEL(torch.tensor([text]))[:, -1]
             cumulative = policy_distribution(logits, 0.8, 0.9)[0].exp().cumsum(-1)
-            u = sampling.uniform(5, 2, number, 0, position)
+            u = uniform_at(stream_key(5, 2, number, 0), torch.tensor(position))
             assert token == torch.searchsorted(cumulative, u, right=True)
             text.append(token)
 
@@ -67,9 +71,9 @@ def test_a_sampled_rollout_is_plain_too():
 def test_refilled_is_not_refilled(temperature, top_p, top_k):
     policy = dict(temperature=temperature, top_p=top_p, top_k=top_k)
     whole = draw(PROMPTS, 5, **policy)
-    assert 1 < len({len(sample.ids) for group in whole for sample in group})
+    assert 1 < len({len(sample.response_ids) for group in whole for sample in group})
     for max_rows in (1, 2, 3, 7, 29, 30):
-        assert ids(draw(PROMPTS, 5, max_rows=max_rows, **policy)) == ids(whole)
+        assert ids(draw(PROMPTS, 5, sample_rows=max_rows, **policy)) == ids(whole)
 
 
 @settings(deadline=None, max_examples=40)
@@ -84,14 +88,14 @@ def test_any_company_in_any_order(shuffle, max_rows, num_samples, policy):
     together = draw(
         [PROMPTS[i] for i in chosen],
         num_samples,
-        max_rows=max_rows,
+        sample_rows=max_rows,
         streams=[(3, i) for i in chosen],
         **policy,
     )
     for i, group in zip(chosen, together, strict=True):
         for number, sample in enumerate(group):
             (alone,) = draw([PROMPTS[i]], streams=[(3, i)], first_sample=number, **policy)[0]
-            assert sample.ids == alone.ids
+            assert sample.response_ids == alone.response_ids
             assert sample.stop_reason == alone.stop_reason
             torch.testing.assert_close(sample.logprobs, alone.logprobs, atol=1e-5, rtol=0)
 
@@ -99,12 +103,12 @@ def test_any_company_in_any_order(shuffle, max_rows, num_samples, policy):
 @pytest.mark.parametrize("temperature, top_p, top_k", CUTS)
 @torch.no_grad()
 def test_recorded_logprobs_are_those_of_a_fresh_forward_pass(temperature, top_p, top_k):
-    groups = draw(PROMPTS, 4, temperature=temperature, top_p=top_p, top_k=top_k, max_rows=5)
+    groups = draw(PROMPTS, 4, temperature=temperature, top_p=top_p, top_k=top_k, sample_rows=5)
     for prompt, group in zip(PROMPTS, groups, strict=True):
         for sample in group:
-            logits = MODEL(torch.tensor([prompt + sample.ids]))[0, len(prompt) - 1 : -1]
+            logits = MODEL(torch.tensor([prompt + sample.response_ids]))[0, len(prompt) - 1 : -1]
             policy = policy_distribution(logits, temperature, top_p, top_k)
-            own = policy.gather(-1, torch.tensor(sample.ids)[:, None])[:, 0]
+            own = policy.gather(-1, torch.tensor(sample.response_ids)[:, None])[:, 0]
             torch.testing.assert_close(torch.tensor(sample.logprobs), own, atol=1e-5, rtol=0)
             entropies = torch.special.entr(policy.exp()).sum(-1)
             recorded = torch.tensor(sample.entropies)
@@ -115,35 +119,35 @@ def test_why_a_rollout_stopped():
     samples = [s for group in draw(PROMPTS, 40) for s in group]
     assert {s.stop_reason for s in samples} == {"stop", "length"}
     for s in samples:
-        assert s.finished == (s.stop_reason == "stop") == (s.ids[-1] in STOP)
-        assert not STOP & set(s.ids[:-1])
-        assert len(s.ids) == 12 or s.finished
-        assert len(s.ids) == len(s.logprobs) == len(s.entropies)
+        assert s.finished == (s.stop_reason == "stop") == (s.response_ids[-1] in STOP)
+        assert not STOP & set(s.response_ids[:-1])
+        assert len(s.response_ids) == 12 or s.finished
+        assert len(s.response_ids) == len(s.logprobs) == len(s.entropies)
 
 
 def test_a_stop_token_at_the_very_limit_is_a_stop():
     group = draw(PROMPTS[:1], 30, max_new_tokens=40)[0]
-    lengths = {len(sample.ids) for sample in group if sample.finished}
+    lengths = {len(sample.response_ids) for sample in group if sample.finished}
     assert len(lengths) > 5
     for limit in lengths:
         cut = draw(PROMPTS[:1], 30, max_new_tokens=limit)[0]
         for sample, whole in zip(cut, group, strict=True):
-            assert sample.ids == whole.ids[:limit]
-            stopped = whole.finished and len(whole.ids) <= limit
+            assert sample.response_ids == whole.response_ids[:limit]
+            stopped = whole.finished and len(whole.response_ids) <= limit
             assert sample.stop_reason == ("stop" if stopped else "length")
 
 
 def test_end_of_text_equal_to_padding():
     """Prompts are padded with token 0; as a stop id or inside a prompt it is a token like any."""
-    groups = draw([[0, 0, 0], [0], [3, 0, 2, 0, 1]], 6, stop_ids={0}, max_rows=4)
+    groups = draw([[0, 0, 0], [0], [3, 0, 2, 0, 1]], 6, stop_ids={0}, sample_rows=4)
     for prompt, group in zip([[0, 0, 0], [0], [3, 0, 2, 0, 1]], groups, strict=True):
         for number, sample in enumerate(group):
             alone = draw(
                 [prompt], stop_ids={0}, streams=[(0, groups.index(group))], first_sample=number
             )[0][0]
-            assert alone.ids == sample.ids
-    assert any(s.ids[-1] == 0 for group in groups for s in group)
-    assert all(0 not in s.ids[:-1] for group in groups for s in group)
+            assert alone.response_ids == sample.response_ids
+    assert any(s.response_ids[-1] == 0 for group in groups for s in group)
+    assert all(0 not in s.response_ids[:-1] for group in groups for s in group)
 
 
 def test_end_of_text_inside_a_prompt_stops_nothing():
@@ -152,7 +156,7 @@ def test_end_of_text_inside_a_prompt_stops_nothing():
 
 
 def test_no_stop_ids_means_all_the_way():
-    assert {len(s.ids) for g in draw(PROMPTS, 3, stop_ids=()) for s in g} == {12}
+    assert {len(s.response_ids) for g in draw(PROMPTS, 3, stop_ids=set()) for s in g} == {12}
 
 
 def test_first_sample_continues_a_group():
@@ -177,26 +181,28 @@ def test_each_group_is_announced_once_when_it_is_complete(max_rows):
 
     def on_group(prompt, samples):
         assert all(s.stop_reason for s in samples)
-        calls.append((prompt, [s.ids for s in samples]))
+        calls.append((prompt, [s.response_ids for s in samples]))
 
-    groups = draw(PROMPTS, 3, max_rows=max_rows, on_group=on_group)
+    groups = draw(PROMPTS, 3, sample_rows=max_rows, on_group=on_group)
     assert sorted(calls) == list(enumerate(ids(groups)))
     assert max_rows > 1 or [prompt for prompt, _ in calls] == list(range(len(PROMPTS)))
 
 
 def test_the_sets_that_were_sampled_from_can_be_kept():
-    groups = draw(PROMPTS, 3, temperature=0.9, top_p=0.7, top_k=6, keep_sets=True, max_rows=4)
+    groups = draw(
+        PROMPTS, 3, temperature=0.9, top_p=0.7, top_k=6, keep_sampling_mask=True, sample_rows=4
+    )
     cut = 0
     with torch.no_grad():
         for prompt, group in zip(PROMPTS, groups, strict=True):
             for s in group:
-                logits = MODEL(torch.tensor([prompt + s.ids]))[0, len(prompt) - 1 : -1]
+                logits = MODEL(torch.tensor([prompt + s.response_ids]))[0, len(prompt) - 1 : -1]
                 policy = policy_distribution(logits, 0.9, 0.7, 6)
                 assert s.kept == [row.isfinite().nonzero()[:, 0].tolist() for row in policy]
                 cut += sum(len(kept) < VOCAB for kept in s.kept)
     assert cut
     assert draw(PROMPTS)[0][0].kept is None
-    assert set(map(tuple, draw(PROMPTS, keep_sets=True)[0][0].kept)) == {()}
+    assert set(map(tuple, draw(PROMPTS, keep_sampling_mask=True)[0][0].kept)) == {()}
 
 
 class Spy:
@@ -218,7 +224,7 @@ class Spy:
 @pytest.mark.parametrize("max_rows", [3, 8, 64])
 def test_each_prompt_is_prefilled_once_and_no_row_is_idle(max_rows):
     spy = Spy(MODEL)
-    groups = generate(spy, PROMPTS, 4, max_new_tokens=12, stop_ids=STOP, max_rows=max_rows)
+    groups = draw(PROMPTS, 4, model=spy, sample_rows=max_rows)
     lengths = [
         n
         for shape in spy.prefilled
@@ -226,14 +232,14 @@ def test_each_prompt_is_prefilled_once_and_no_row_is_idle(max_rows):
     ]
     assert [int(n) for n in lengths] == [len(p) for p in PROMPTS]
     assert max(spy.steps) == min(max_rows, 24)
-    assert sum(spy.steps) == sum(len(s.ids) for group in groups for s in group)
+    assert sum(spy.steps) == sum(len(s.response_ids) for group in groups for s in group)
 
 
 def test_what_all_prompts_begin_with_is_read_once():
     start = [i % VOCAB for i in range(3, 70)]
     prompts = [start, start + [5, 6, 7], start + [5], start, start[:-1]]
     spy = Spy(MODEL)
-    found = generate(spy, prompts, 2, max_new_tokens=9, stop_ids=STOP, max_rows=4)
+    found = draw(prompts, 2, 9, model=spy, sample_rows=4)
     lengths = [
         n
         for shape in spy.prefilled
@@ -261,30 +267,21 @@ def test_a_small_prefill_budget_changes_nothing(monkeypatch):
     whole = ids(draw(PROMPTS, 3))
     monkeypatch.setattr(sampling, "PREFILL_TOKENS", 7)
     assert ids(draw(PROMPTS, 3)) == whole
-    assert ids(draw(PROMPTS, 3, max_rows=4)) == whole
+    assert ids(draw(PROMPTS, 3, sample_rows=4)) == whole
 
 
 @pytest.mark.parametrize("max_rows", [2, 7, 64])
 def test_looking_every_few_steps_changes_nothing(monkeypatch, max_rows):
     """As on a GPU: what rows write after they ended is dropped."""
-    options = dict(max_new_tokens=21, max_rows=max_rows, top_p=0.9, keep_sets=True)
+    options = dict(max_new_tokens=21, sample_rows=max_rows, top_p=0.9, keep_sampling_mask=True)
 
     def drawn():
         groups = draw(PROMPTS, 3, **options)
-        return [(s.ids, s.kept, s.stop_reason, len(s.logprobs)) for g in groups for s in g]
+        return [(s.response_ids, s.kept, s.stop_reason, len(s.logprobs)) for g in groups for s in g]
 
     every_step = drawn()
-    monkeypatch.setitem(sampling.BURST, "cpu", 8)
+    monkeypatch.setitem(sampling.STEPS_PER_LOOK, "cpu", 8)
     assert drawn() == every_step
-
-
-def test_stream_gives_what_generate_gives():
-    for policy in (dict(temperature=0.0), dict(temperature=0.8, top_p=0.9), dict(top_k=3)):
-        for prompt in PROMPTS:
-            options = dict(max_new_tokens=15, stop_ids=STOP, seed=4, **policy)
-            (sample,) = generate(MODEL, [prompt], **options)[0]
-            shown = sample.ids[:-1] if sample.finished else sample.ids
-            assert list(stream(MODEL, prompt, **options)) == shown
 
 
 def test_damaged_weights_are_named():
@@ -292,11 +289,8 @@ def test_damaged_weights_are_named():
     with torch.no_grad():
         model.out_head.weight[4, 0] = math.nan
     for policy in (dict(temperature=0.0), dict(), dict(top_p=0.9), dict(top_k=2)):
-        options = dict(max_new_tokens=3, stop_ids=STOP, **policy)
         with pytest.raises(UserError, match="not finite.*prompt 0, after 0 sampled"):
-            generate(model, PROMPTS, **options)
-        with pytest.raises(UserError, match="not finite"):
-            list(stream(model, PROMPTS[0], **options))
+            draw(PROMPTS, max_new_tokens=3, model=model, **policy)
 
 
 @pytest.mark.parametrize(
@@ -310,7 +304,7 @@ def test_damaged_weights_are_named():
         ([[1]], {"top_p": 0.0}, "top_p=0.0"),
         ([[1]], {"top_p": 1.1}, "top_p=1.1"),
         ([[1]], {"top_k": -1}, "top_k=-1"),
-        ([[1]], {"num_samples": 0}, "num_samples=0"),
+        ([[1]], {"rollouts": 0}, "rollouts=0"),
         ([[1]], {"max_new_tokens": 0}, "max_new_tokens=0"),
         ([[1]], {"streams": []}, "0 random streams for 1 prompts"),
     ],
@@ -360,18 +354,9 @@ def test_batched_samples_have_the_exact_distribution(temperature, top_p, top_k):
     model, prompt = small_model(5, sharpness=3.0, n_layers=1), [1, 2]
     exact = exact_pairs(model, prompt, temperature, top_p, top_k)
     assert abs(exact.sum() - 1) < 1e-5
-    (group,) = generate(
-        model,
-        [prompt],
-        6000,
-        max_new_tokens=2,
-        temperature=temperature,
-        top_p=top_p,
-        top_k=top_k,
-        stop_ids=set(),
-        max_rows=2000,
-    )
-    pairs = torch.tensor([s.ids for s in group])
+    policy = dict(temperature=temperature, top_p=top_p, top_k=top_k)
+    (group,) = draw([prompt], 6000, 2, model, stop_ids=set(), sample_rows=2000, **policy)
+    pairs = torch.tensor([s.response_ids for s in group])
     counts = torch.bincount(pairs[:, 0] * 5 + pairs[:, 1], minlength=25)
     assert abs(chi_squared_deviations(counts, exact)) < 3.5
     wrong = exact_pairs(model, prompt, temperature * 1.3, top_p, top_k)

@@ -5,10 +5,23 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+import torch
+
 from reasoning_from_scratch.errors import PromptTooLong
 from reasoning_from_scratch.evaluation.evaluate import open_model
+from reasoning_from_scratch.fast.cut import FAST
 from reasoning_from_scratch.problems import render_prompt
-from reasoning_from_scratch.sampling import stream
+from reasoning_from_scratch.qwen3 import KVCache, room_for_answer
+from reasoning_from_scratch.sampling import (
+    NOT_FINITE,
+    NotFinite,
+    Sampling,
+    check_request,
+    sample_next_token,
+    stream,
+    stream_key,
+    uniform_at,
+)
 from reasoning_from_scratch.text import visible
 from reasoning_from_scratch.tokenizer import past_turn, stop_ids_of
 
@@ -68,17 +81,37 @@ class Conversation:
     def tokens(self, prompt: list[int], spoken: list[int]) -> Iterator[int]:
         """Samples one token after another, and keeps them in `spoken`."""
         options = self.options
-        for token in stream(
-            self.model,
-            prompt,
+        sampling = Sampling(
             max_new_tokens=options.max_new_tokens,
             temperature=options.temperature,
             top_p=options.top_p,
             seed=options.seed + self.turns,
-            stop_ids=stop_ids_of(self.tokenizer),
-        ):
+        )
+        for token in stream(self.model, prompt, sampling, stop_ids_of(self.tokenizer)):
             spoken.append(token)
             yield token
+
+
+@torch.no_grad()
+def stream(model, prompt: list[int], sampling: Sampling, stop_ids: set[int]) -> Iterator[int]:
+    """The tokens of one rollout as they are drawn, the stop token left out: the same tokens
+    as generate(model, [prompt], ...) gives to its first."""
+    check_request(model, [prompt], sampling)
+    limit = room_for_answer(model, len(prompt), sampling.max_new_tokens)
+    device = model.tok_emb.weight.device
+    u = uniform_at(stream_key(sampling.seed, 0, 0, 0), torch.arange(limit)).to(device)
+    policy = (sampling.temperature, sampling.top_p, sampling.top_k)
+    cache = KVCache(model.cfg["n_layers"], len(prompt) + limit)
+    hidden = model.hidden_states(torch.tensor([prompt], device=device), cache=cache)
+    logits = model.out_head(hidden[:, -1])
+    for position in range(limit):
+        draw = sample_next_token(logits, u[position : position + 1], *policy, FAST.cut)
+        if not draw.logprobs.isfinite().item():
+            raise NotFinite(f"{NOT_FINITE} (after {position} sampled tokens)")
+        if draw.tokens.item() in stop_ids:
+            return
+        yield draw.tokens.item()
+        logits = model(draw.tokens[:, None], cache=cache)[:, -1]
 
 
 def stream_text(tokenizer, tokens: Iterable[int]) -> Iterator[str]:

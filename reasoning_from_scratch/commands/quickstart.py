@@ -14,6 +14,7 @@ from reasoning_from_scratch.report.plots import plot_runs
 from reasoning_from_scratch.run.folder import RunFolder
 from reasoning_from_scratch.run.options import configure
 from reasoning_from_scratch.run.training import train
+from reasoning_from_scratch.sampling import greedy
 from reasoning_from_scratch.text import visible
 
 # Found by experiment; benchmarks/README.md has the record of what was tried.
@@ -81,9 +82,9 @@ def measure(model, tokenizer) -> dict[str, EvalResult]:
             model,
             tokenizer,
             load_problems(name),
+            greedy(MAX_NEW_TOKENS),
             progress=True,
             name=title,
-            max_new_tokens=MAX_NEW_TOKENS,
         )
         for name, title in TEST_SETS.items()
     }

@@ -21,6 +21,7 @@ from reasoning_from_scratch.evaluation.scores import (
     score_rows,
     wilson_interval,
 )
+from reasoning_from_scratch.fast.cut import FAST
 from reasoning_from_scratch.fast.device import default_dtype, trusted_device
 from reasoning_from_scratch.files.counters import counter
 from reasoning_from_scratch.files.own_task import Verifier
@@ -36,7 +37,7 @@ from reasoning_from_scratch.grading import (
 )
 from reasoning_from_scratch.problems import Problem, problem_prompt, render_prompt
 from reasoning_from_scratch.qwen3 import room_for_answer
-from reasoning_from_scratch.sampling import Sample, generate
+from reasoning_from_scratch.sampling import Rollout, Sampling, generate
 from reasoning_from_scratch.text import counted
 from reasoning_from_scratch.tokenizer import stop_ids_of
 
@@ -47,15 +48,9 @@ def evaluate(
     model,
     tokenizer,
     problems: Sequence[Problem],
+    sampling: Sampling,
     *,
-    max_new_tokens: int,
-    num_samples: int = 1,
-    temperature: float = 0.0,
-    top_p: float = 1.0,
-    top_k: int = 0,
-    seed: int = 0,
     out_path: str | Path | None = None,
-    max_rows: int = 64,
     prompt_fn: Callable[[str], str] = render_prompt,
     fallback: str | None = None,
     verifier: Verifier | None = None,
@@ -63,7 +58,7 @@ def evaluate(
     name: str = "",
     model_name: str = "",
 ) -> EvalResult:
-    """Answers every problem `num_samples` times and grades the answers.
+    """Answers every problem `sampling.rollouts` times and grades the answers.
 
     With `out_path`, each problem's lines are on disk as soon as it is answered, and a second call
     with the same settings goes on where the first was killed; with further problems after the
@@ -73,12 +68,16 @@ def evaluate(
     """
     check_problems(problems, graded=verifier is None)
     prompts = checked_prompts(model, tokenizer, problems, prompt_fn)
-    limits = {"max_new_tokens": max_new_tokens, "num_samples": num_samples, "seed": seed}
-    limits |= {"temperature": temperature, "top_p": top_p, "top_k": top_k}
-    settings = limits | describe(
-        model, tokenizer, problems, prompt_fn, answer_source(fallback, verifier)
-    )
-    file = AnswerFile(out_path, settings, num_samples, lambda count: asked(problems[:count]))
+    settings = {
+        "max_new_tokens": sampling.max_new_tokens,
+        "num_samples": sampling.rollouts,
+        "seed": sampling.seed,
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "top_k": sampling.top_k,
+        **describe(model, tokenizer, problems, prompt_fn, answer_source(fallback, verifier)),
+    }
+    file = AnswerFile(out_path, settings, sampling.rollouts, lambda count: asked(problems[:count]))
     todo = [index for index in range(len(problems)) if index not in file.groups]
     bar = counter(
         len(problems),
@@ -88,9 +87,9 @@ def evaluate(
         unit="problem",
     )
 
-    def on_group(position: int, samples: list[Sample]) -> None:
+    def on_group(position: int, rollouts: list[Rollout]) -> None:
         index = todo[position]
-        rows = answer_rows(index, problems[index], samples, tokenizer, fallback, verifier)
+        rows = answer_rows(index, problems[index], rollouts, tokenizer, fallback, verifier)
         file.add(index, rows)
         bar.update()
 
@@ -100,14 +99,14 @@ def evaluate(
         drawn = generate(
             model,
             [prompts[index] for index in todo],
-            **limits,
+            sampling,
             streams=streams,
             on_group=on_group,
             stop_ids=stop_ids_of(tokenizer),
-            max_rows=max_rows,
+            engine=FAST,
         )
     speed = sampling_speed(drawn, time.perf_counter() - start, file)
-    result = score_rows(file.rows(), num_samples, speed)
+    result = score_rows(file.rows(), sampling.rollouts, speed)
     file.finish(
         {
             "name": name,
@@ -119,11 +118,11 @@ def evaluate(
     return result
 
 
-def sampling_speed(drawn: list[list[Sample]], seconds: float, file: AnswerFile) -> float:
+def sampling_speed(drawn: list[list[Rollout]], seconds: float, file: AnswerFile) -> float:
     """Tokens per second; what the card says if there was nothing left to sample."""
     if not drawn:
         return (file.read_card().get("result") or {}).get("tokens_per_sec", 0.0)
-    return sum(len(sample.ids) for group in drawn for sample in group) / seconds
+    return sum(len(rollout.response_ids) for group in drawn for rollout in group) / seconds
 
 
 def check_problems(problems: Sequence[Problem], graded: bool = True) -> None:
@@ -206,15 +205,15 @@ def measured_on(model) -> dict[str, str]:
 def answer_rows(
     index: int,
     problem: Problem,
-    samples: list[Sample],
+    rollouts: list[Rollout],
     tokenizer,
     fallback: str | None,
     verifier: Verifier | None,
 ) -> list[dict]:
     """One dict per sampled answer, in the order in which it is written."""
     rows = []
-    for number, sample in enumerate(samples):
-        text = tokenizer.decode(sample.ids[:-1] if sample.finished else sample.ids)
+    for number, rollout in enumerate(rollouts):
+        text = tokenizer.decode(rollout.text_ids)
         extracted = extract_final_candidate(text, fallback=fallback)
         if verifier and not extracted:
             extracted = text  # your verifier may look outside of boxes
@@ -227,8 +226,8 @@ def answer_rows(
                 "generated_text": text,
                 "extracted": extracted,
                 **verdict_on(text, extracted, problem, verifier),
-                "tokens": len(sample.ids),
-                "stopped": sample.finished,  # False: cut off at the limit or the end of the context
+                "tokens": len(rollout.response_ids),
+                "stopped": rollout.finished,  # False: at the length limit or the end of the context
             }
         )
     return rows
@@ -317,14 +316,16 @@ def evaluate_with(options: EvaluateOptions, model, tokenizer, problems) -> EvalR
         model,
         tokenizer,
         problems,
-        max_new_tokens=options.max_new_tokens,
-        num_samples=options.samples,
-        temperature=options.temperature,
-        top_p=options.top_p,
-        top_k=options.top_k,
-        seed=options.seed,
+        Sampling(
+            max_new_tokens=options.max_new_tokens,
+            temperature=options.temperature,
+            top_p=options.top_p,
+            top_k=options.top_k,
+            rollouts=options.samples,
+            seed=options.seed,
+            sample_rows=options.max_rows,
+        ),
         out_path=options.out_path,
-        max_rows=options.max_rows,
         progress=True,
         name=options.problems,
         model_name=options.model,

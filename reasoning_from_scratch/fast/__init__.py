@@ -1,4 +1,5 @@
-"""Engines that compute the same, faster: decoding in C, prompts packed together, devices.
+"""Engines that compute the same, faster: decoding in C, prompts packed together, top-p
+without sorting, devices.
 
 The loop knows only the plain versions; `run/` hands these in. Start with packed.py, which
 computes what logprobs.py does without padding, then decoding.py.

@@ -12,7 +12,7 @@ import importlib.util
 import signal
 from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from threading import current_thread, main_thread
 
@@ -86,6 +86,15 @@ class Verifier:
 def own_verifier(name: str) -> Verifier:
     """The verifier that --reward names."""
     return Verifier(own_function(name))
+
+
+def judge_of(config) -> Callable:
+    """How groups get their rewards: from the grader, or with --reward from a verifier."""
+    from reasoning_from_scratch.rollouts import reward_groups  # late: it loads the grader
+
+    if not config.reward:
+        return reward_groups
+    return partial(reward_groups, verifier=own_verifier(config.reward))
 
 
 def failure_kind(failure: str) -> str:

@@ -6,9 +6,10 @@ from typing import Any
 
 import torch
 
+from reasoning_from_scratch.fast.cut import FAST
 from reasoning_from_scratch.problems import Problem, problem_prompt
 from reasoning_from_scratch.rewards import correctness
-from reasoning_from_scratch.sampling import generate
+from reasoning_from_scratch.sampling import Rollout, generate, greedy
 from reasoning_from_scratch.text import json_line
 from reasoning_from_scratch.tokenizer import stop_ids_of
 
@@ -40,23 +41,24 @@ def record_probes(
     drawn = generate(
         model,
         prompts,
-        max_new_tokens=max_new_tokens,
-        temperature=0.0,
+        greedy(max_new_tokens),
         stop_ids=stop_ids_of(tokenizer),
+        engine=FAST,
     )
     probes = [
-        _probe(model, tokenizer, problem, prompt, samples[0], judge)
-        for problem, prompt, samples in zip(problems, prompts, drawn, strict=True)
+        _probe(model, tokenizer, problem, rollout, judge)
+        for problem, (rollout,) in zip(problems, drawn, strict=True)
     ]
     line = json_line({"step": step, "probes": probes})
     with open(Path(folder) / PROBES_FILE, "a", encoding="utf-8") as file:
         file.write(line + "\n")
 
 
-def _probe(model, tokenizer, problem, prompt: list[int], sample, judge) -> dict:
+def _probe(model, tokenizer, problem, rollout: Rollout, judge) -> dict:
     texts = TokenTexts(tokenizer)
-    text = tokenizer.decode(sample.ids[:-1] if sample.finished else sample.ids)
-    probabilities, ids = next_token_distributions(model, prompt, sample.ids[:POSITIONS])
+    text = tokenizer.decode(rollout.text_ids)
+    response = rollout.response_ids[:POSITIONS]
+    probabilities, ids = next_token_distributions(model, rollout.prompt_ids, response)
     rows = zip(ids.tolist(), probabilities.tolist(), strict=True)
     top = [[[texts.one(token), round(p, 4)] for token, p in zip(*row, strict=True)] for row in rows]
     return {
@@ -65,8 +67,8 @@ def _probe(model, tokenizer, problem, prompt: list[int], sample, judge) -> dict:
         "answer": problem.answer,
         "text": text,
         "correct": judge(text, problem) >= 0.5,
-        "finished": sample.finished,
-        "tokens": texts.each(sample.ids[:POSITIONS]),
+        "finished": rollout.finished,
+        "tokens": texts.each(response),
         "top": top,
     }
 

@@ -24,6 +24,7 @@ from reasoning_from_scratch.grading import UnreadableTruth, check_truth
 from reasoning_from_scratch.logprobs import token_logprobs
 from reasoning_from_scratch.problems import Problem, problem_prompt
 from reasoning_from_scratch.run.options import preset
+from reasoning_from_scratch.sampling import Sampling
 from reasoning_from_scratch.text import counted, one_line, visible
 
 GIB = 2**30
@@ -67,15 +68,9 @@ def preflight_summary(
     model,
     tokenizer,
     problems: Sequence[Problem],
+    sampling: Sampling,
     *,
     num_problems: int = 16,
-    num_rollouts: int = 8,
-    max_new_tokens: int = 512,
-    temperature: float = 1.0,
-    top_p: float = 1.0,
-    top_k: int = 0,
-    seed: int = 0,
-    max_rows: int = 64,
     verifier: Verifier | None = None,
     progress: bool = False,
 ) -> Preflight:
@@ -83,7 +78,7 @@ def preflight_summary(
 
     A `verifier` of your own decides what is right, as it does in training.
     """
-    if num_rollouts < 2:
+    if sampling.rollouts < 2:
         raise UserError("a group needs at least 2 rollouts; raise --rollouts")
     stride = max(1, len(problems) // num_problems)
     chosen = problems[::stride][:num_problems]
@@ -92,25 +87,19 @@ def preflight_summary(
         model,
         tokenizer,
         chosen,
-        max_new_tokens=max_new_tokens,
-        num_samples=num_rollouts,
-        temperature=temperature,
-        top_p=top_p,
-        top_k=top_k,
-        seed=seed,
-        max_rows=max_rows,
+        sampling,
         verifier=verifier,
         progress=progress,
         name="preflight",
     )
     seconds = time.perf_counter() - start
-    live = live_share(result, num_rollouts)
-    can_work, verdict = judge_groups(result, live, max_new_tokens)
+    live = live_share(result, sampling.rollouts)
+    can_work, verdict = judge_groups(result, live, sampling.max_new_tokens)
     return Preflight(
         problems=len(chosen),
-        rollouts=num_rollouts,
+        rollouts=sampling.rollouts,
         pass_at_1=result.accuracy,
-        pass_at_g=result.pass_at[num_rollouts],
+        pass_at_g=result.pass_at[sampling.rollouts],
         cutoff_share=result.cutoff_share,
         parse_rate=result.parse_rate,
         live_share=live,
@@ -285,14 +274,16 @@ def preflight(options: PreflightOptions) -> int:
         model,
         tokenizer,
         problems,
+        Sampling(
+            max_new_tokens=limit,
+            temperature=options.temperature,
+            top_p=options.top_p,
+            top_k=options.top_k,
+            rollouts=options.rollouts,
+            seed=options.seed,
+            sample_rows=options.max_rows,
+        ),
         num_problems=options.num_problems,
-        seed=options.seed,
-        num_rollouts=options.rollouts,
-        max_new_tokens=limit,
-        temperature=options.temperature,
-        top_p=options.top_p,
-        top_k=options.top_k,
-        max_rows=options.max_rows,
         progress=True,
         verifier=own_verifier(options.reward) if options.reward else None,
     )

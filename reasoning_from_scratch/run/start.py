@@ -293,14 +293,8 @@ def look_ahead(run: TrainingRun) -> None:
         run.model,
         run.tokenizer,
         run.problems,
+        replaced(config, keep_sampling_mask=False),
         num_problems=min(8, len(run.problems)),
-        num_rollouts=config.rollouts,
-        max_new_tokens=config.max_new_tokens,
-        temperature=config.temperature,
-        top_p=config.top_p,
-        top_k=config.top_k,
-        seed=config.seed,
-        max_rows=config.sample_rows,
         verifier=own_verifier(config.reward) if config.reward else None,
     )
     log.log(logging.INFO if found.can_work else logging.WARNING, "preflight: %s", found.verdict)

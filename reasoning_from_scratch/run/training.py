@@ -8,7 +8,9 @@ from pathlib import Path
 from torch import nn
 
 from reasoning_from_scratch.config import TrainConfig
-from reasoning_from_scratch.rollouts import Group, on_policy_rollouts
+from reasoning_from_scratch.fast.cut import FAST
+from reasoning_from_scratch.files.own_task import judge_of
+from reasoning_from_scratch.rollouts import Group, RolloutEngine, on_policy_rollouts
 from reasoning_from_scratch.run.interrupts import Interrupts
 from reasoning_from_scratch.run.start import start_run
 from reasoning_from_scratch.run.training_run import TrainingRun
@@ -65,10 +67,12 @@ def rollouts_of(
     run: TrainingRun, on_group: Callable[[Group], None] | None
 ) -> Iterator[list[Group]]:
     """Who samples: the loop knows no more of it than this iterator."""
-    start = (run.model, run.tokenizer, run.problems, run.config, run.first_step, run.clock)
-    ranks = {"own": run.ranks.own, "together": run.ranks.together}
+    start = (run.model, run.tokenizer, run.problems, run.config, run.first_step)
     if run.config.sampler == "ray":
-        return ray_rollouts(*start, on_group, from_first=run.ranks.from_first)
+        return ray_rollouts(*start, run.clock, on_group, from_first=run.ranks.from_first)
+    engine = RolloutEngine(
+        FAST, judge_of(run.config), run.ranks.own, run.ranks.together, timed=run.clock
+    )
     if run.config.max_steps_off_policy:
-        return async_rollouts(*start, **ranks)
-    return on_policy_rollouts(*start, on_group, **ranks)
+        return async_rollouts(*start, run.clock, engine)
+    return on_policy_rollouts(*start, on_group, engine)

@@ -13,7 +13,8 @@ from torch import nn
 from reasoning_from_scratch.config import TrainConfig, replaced, to_json
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.evaluate import pass_at_k
-from reasoning_from_scratch.files.own_task import failure_reports, own_verifier
+from reasoning_from_scratch.fast.cut import FAST
+from reasoning_from_scratch.files.own_task import failure_reports, judge_of, own_verifier
 from reasoning_from_scratch.files.weights import save_hf_folder
 from reasoning_from_scratch.optim.adamw import AdamW, learning_rate
 from reasoning_from_scratch.optim.lora import lora_state, merged, save_peft
@@ -34,7 +35,7 @@ from reasoning_from_scratch.report.metrics import (
 )
 from reasoning_from_scratch.report.progress import Progress
 from reasoning_from_scratch.report.tracker import Tracker
-from reasoning_from_scratch.rollouts import Group, make_batch, reward_groups, sample_groups
+from reasoning_from_scratch.rollouts import Group, make_batch, sample_groups
 from reasoning_from_scratch.run.checkpoints import Checkpoints
 from reasoning_from_scratch.run.folder import PLACES, RunFolder, log
 from reasoning_from_scratch.run.interrupts import Interrupts
@@ -154,8 +155,8 @@ class TrainingRun:
         """This rank's share of the held-out problems, answered and graded."""
         places = self.ranks.own(range(len(self.eval_problems)))
         problems = [self.eval_problems[place] for place in places]
-        groups = sample_groups(self.model, self.tokenizer, problems, asked, 0, places)
-        reward_groups(groups, self.config, self.tokenizer)
+        groups = sample_groups(self.model, self.tokenizer, problems, asked, 0, places, engine=FAST)
+        judge_of(self.config)(groups, self.config, self.tokenizer)
         return groups
 
     def report_rollouts(self, split: str, step: int, groups: Sequence[Group]) -> None:

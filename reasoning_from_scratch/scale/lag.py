@@ -23,7 +23,7 @@ from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.fast.device import threads
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.report.clock import Clock
-from reasoning_from_scratch.rollouts import Group, Together, alone, sample_step
+from reasoning_from_scratch.rollouts import ONE_PROCESS, Group, RolloutEngine, sample_step
 
 log = logging.getLogger("reasoning_from_scratch")
 
@@ -57,7 +57,7 @@ class Sampled:
 class Sampler:
     """A thread that samples, and all that it and the trainer exchange.
 
-    `sample(model, step=..., clock=..., version=..., before_step=...)` gives the groups of a step.
+    `sample(model, step=..., version=..., before_step=...)` gives the groups of a step.
     """
 
     def __init__(
@@ -121,10 +121,7 @@ class Sampler:
     def sample_next(self, step: int) -> None:
         version = self.begin(step)
         start = time.perf_counter()
-        # The trainer's clock is not ours: what it shows is where the trainer's time goes.
-        groups = self.sample(
-            self.model, step=step, clock=Clock(), version=version, before_step=self.look
-        )
+        groups = self.sample(self.model, step=step, version=version, before_step=self.look)
         with self.changed:
             self.sampled[step] = Sampled(groups, start, time.perf_counter())
             self.changed.notify_all()
@@ -150,16 +147,19 @@ def async_rollouts(
     config: ScaledRollouts,
     first_step: int = 0,
     clock: Clock | None = None,
-    own: Callable[[Sequence[int]], Sequence[int]] = list,
-    together: Together = alone,
+    engine: RolloutEngine = ONE_PROCESS,
 ) -> Iterator[list[Group]]:
     """The groups of one step after another, at most `max_steps_off_policy` updates old.
 
-    On several ranks each samples its `own` places by itself; `together` gathers the groups, and
-    is called where all ranks do so at the same time: never in the thread.
+    On several ranks each samples its own places by itself; `engine.together` gathers the groups,
+    and is called where all ranks do so at the same time: never in the thread.
     """
     clock = clock or Clock()
-    sample = partial(sample_step, tokenizer=tokenizer, problems=problems, config=config, own=own)
+    # The trainer's clock shows where the trainer's time goes, not the thread's.
+    in_thread = RolloutEngine(engine.sampling, engine.judge, engine.own)
+    sample = partial(
+        sample_step, tokenizer=tokenizer, problems=problems, config=config, engine=in_thread
+    )
     sampler = Sampler(model, sample, config, first_step)
     with shared_cores(model, config):
         try:
@@ -167,7 +167,7 @@ def async_rollouts(
             for step in range(first_step, config.steps):
                 with clock("sampling"):  # what is left of it: waiting
                     sampler.publish(step)
-                    groups = together(partial(sampler.take, step, clock))
+                    groups = engine.together(partial(sampler.take, step, clock))
                 yield groups
         finally:
             sampler.end()

@@ -12,11 +12,13 @@ import torch
 from torch import Tensor, nn
 
 from reasoning_from_scratch.config import Rollouts
+from reasoning_from_scratch.fast.cut import FAST
+from reasoning_from_scratch.files.own_task import judge_of
 from reasoning_from_scratch.files.weights import build_model
 from reasoning_from_scratch.optim.lora import add_lora
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.qwen3 import Qwen3Model
-from reasoning_from_scratch.rollouts import Group, reward_groups, sample_groups
+from reasoning_from_scratch.rollouts import Group, sample_groups
 
 log = logging.getLogger("reasoning_from_scratch")
 
@@ -86,8 +88,9 @@ class RemoteSampler:
             chunk.step,
             chunk.places,
             version=chunk.version,
+            engine=FAST,
         )
-        reward_groups(groups, config, tokenizer)
+        judge_of(config)(groups, config, tokenizer)
         return groups, self.heard.take()
 
     def load(self, version: int, reference: object) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from reasoning_from_scratch.evaluation.evaluate import EvalResult, evaluate, open_model
 from reasoning_from_scratch.files.problem_sets import load_problems
 from reasoning_from_scratch.problems import Problem, render_prompt
+from reasoning_from_scratch.sampling import Sampling, greedy
 from reasoning_from_scratch.tiny.world import WORKED_START
 
 MAX_NEW_TOKENS = 160  # the longest working, of the longer problems, has 118
@@ -64,29 +65,24 @@ def tiny_figures(model, tokenizer, options: TinyReportOptions) -> dict:
     sets = {name: load_problems(name, limit=options.limit) for name in ("tiny-test", "tiny-longer")}
     figures = {}
     for name, problems in sets.items():
-        ask = {"max_new_tokens": MAX_NEW_TOKENS, "progress": True, "name": name}
-        greedy = evaluate(model, tokenizer, problems, **ask)
-        sampled = evaluate(
-            model,
-            tokenizer,
-            problems,
-            **ask,
-            num_samples=options.samples,
-            temperature=1.0,
-            seed=options.seed,
-        )
+        show = {"progress": True, "name": name}
+        likeliest = evaluate(model, tokenizer, problems, greedy(MAX_NEW_TOKENS), **show)
+        several = Sampling(MAX_NEW_TOKENS, rollouts=options.samples, seed=options.seed)
+        sampled = evaluate(model, tokenizer, problems, several, **show)
         begin_tokenizer, begin = begin_answers(tokenizer)
-        begun = evaluate(model, begin_tokenizer, problems, **ask, prompt_fn=begin)
+        begun = evaluate(
+            model, begin_tokenizer, problems, greedy(MAX_NEW_TOKENS), **show, prompt_fn=begin
+        )
         figures[name] = {
             "problems": len(problems),
-            "greedy accuracy": greedy.accuracy,
-            "greedy length": greedy.mean_length,
-            "greedy, works it out": share(greedy.rows, starts_working),
+            "greedy accuracy": likeliest.accuracy,
+            "greedy length": likeliest.mean_length,
+            "greedy, works it out": share(likeliest.rows, starts_working),
             "sampled reward": sampled.accuracy,
             "sampled, works it out": share(sampled.rows, starts_working),
             "begun accuracy": begun.accuracy,
             "begun, by family": by_family(problems, begun),
-            "greedy, by family": by_family(problems, greedy),
+            "greedy, by family": by_family(problems, likeliest),
         }
     return figures
 

@@ -6,7 +6,7 @@ import torch
 from small_model import small_model
 
 from reasoning_from_scratch import ch02, ch04
-from reasoning_from_scratch.sampling import generate
+from reasoning_from_scratch.sampling import generate, greedy
 from tests.test_sampling_generate import chi_squared_deviations, exact_pairs
 
 matplotlib.use("Agg")
@@ -73,9 +73,8 @@ def test_with_a_cache_each_token_is_read_once():
 def test_plain_and_batched_are_the_same_greedy_tokens(generate_text):
     for stop in range(13):
         new = generate_text(MODEL, torch.tensor([PROMPT]), 12, eos_token_id=stop)[0].tolist()
-        options = dict(max_new_tokens=12, temperature=0.0, stop_ids={stop})
-        (sample,) = generate(MODEL, [PROMPT], **options)[0]
-        assert new == (sample.ids[:-1] if sample.finished else sample.ids)
+        ((rollout,),) = generate(MODEL, [PROMPT], greedy(12), stop_ids={stop})
+        assert new == rollout.text_ids
 
 
 def test_generation_needs_no_gradient_and_leaves_its_mode_alone():

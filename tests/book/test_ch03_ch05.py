@@ -11,6 +11,7 @@ from reasoning_from_scratch import ch03, ch05
 from reasoning_from_scratch.evaluation.evaluate import evaluate
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.qwen3 import Qwen3Model
+from reasoning_from_scratch.sampling import greedy
 
 CHAIN = ":\\boxed{7}\0"  # each letter follows the one before; no letter comes twice
 
@@ -146,9 +147,7 @@ def test_plain_and_batched_evaluation_agree(tmp_path):
         model, LetterTokenizer(), "cpu", MATH_DATA, out_path=path, max_new_tokens=30
     )
     problems = [Problem(str(i), row["problem"], row["answer"]) for i, row in enumerate(MATH_DATA)]
-    batched = evaluate(
-        model, LetterTokenizer(), problems, max_new_tokens=30, fallback="number_then_full"
-    )
+    batched = evaluate(model, LetterTokenizer(), problems, greedy(30), fallback="number_then_full")
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     assert rows == [{key: row[key] for key in rows[0]} for row in batched.rows]
     assert plain[2] == batched.accuracy

@@ -1,15 +1,18 @@
 """`rfs chat`: whole characters, no control codes, the right template, a clean end."""
 
 import io
+import math
 
 import pytest
 import torch
+from small_model import small_model
 
 from reasoning_from_scratch.commands import chat
 from reasoning_from_scratch.commands.chat import ChatOptions, Conversation, say, stream_text
+from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.problems import render_prompt
 from reasoning_from_scratch.qwen3 import Qwen3Model
-from reasoning_from_scratch.sampling import generate
+from reasoning_from_scratch.sampling import Sampling, generate
 
 
 class ByteTokenizer:
@@ -43,8 +46,8 @@ def scripted(monkeypatch):
     def install(*texts):
         prompts, left = [], list(texts)
 
-        def stream(model, prompt, **options):
-            prompts.append((bytes(prompt).decode(), options))
+        def stream(model, prompt, sampling, stop_ids):
+            prompts.append((bytes(prompt).decode(), sampling, stop_ids))
             yield from left.pop(0).encode()
 
         monkeypatch.setattr(chat, "stream", stream)
@@ -93,7 +96,7 @@ def test_templates(scripted):
         ("auto", WrappingTokenizer()),
     ):
         list(Conversation(None, tokenizer, ChatOptions(template=template)).answer("Hi"))
-    assert [prompt for prompt, _ in prompts] == [
+    assert [prompt for prompt, *_ in prompts] == [
         render_prompt("Hi"),
         "Hi",
         "<user>Hi</user>",
@@ -108,8 +111,8 @@ def test_chat_template_remembers_what_was_said(scripted):
     list(talk.answer("Again?"))
     before = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nHello.<|im_end|>\n"
     assert prompts[1][0] == before + "<user>Again?</user>"
-    assert [options["seed"] for _, options in prompts] == [5, 6]
-    assert prompts[0][1]["stop_ids"] == {0} and prompts[0][1]["temperature"] == 0.5
+    assert [sampling.seed for _, sampling, _ in prompts] == [5, 6]
+    assert prompts[0][2] == {0} and prompts[0][1].temperature == 0.5
 
 
 def test_what_was_thought_is_not_remembered(scripted):
@@ -150,9 +153,26 @@ def test_a_real_model_says_what_the_sampler_samples():
     options = ChatOptions(template="plain", max_new_tokens=30, temperature=1.0, seed=3)
     text = "".join(Conversation(model, tokenizer, options).answer("Hi"))
     ((sample,),) = generate(
-        model, [tokenizer.encode("Hi")], max_new_tokens=30, temperature=1.0, seed=3, stop_ids={0}
+        model, [tokenizer.encode("Hi")], Sampling(30, rollouts=1, seed=3), stop_ids={0}
     )
-    assert text == tokenizer.decode([i for i in sample.ids if i])
+    assert text == tokenizer.decode([i for i in sample.response_ids if i])
+
+
+def test_stream_gives_what_generate_gives():
+    model = small_model(13)
+    for policy in (dict(temperature=0.0), dict(temperature=0.8, top_p=0.9), dict(top_k=3)):
+        sampling = Sampling(15, rollouts=1, seed=4, **policy)
+        for prompt in ([1, 2, 3], [4], [5, 6, 7, 8, 9, 10]):
+            ((rollout,),) = generate(model, [prompt], sampling, stop_ids={7, 12})
+            assert list(chat.stream(model, prompt, sampling, {7, 12})) == rollout.text_ids
+
+
+def test_damaged_weights_are_named():
+    model = small_model(13)
+    with torch.no_grad():
+        model.out_head.weight[4, 0] = math.nan
+    with pytest.raises(UserError, match="not finite.*after 0 sampled"):
+        list(chat.stream(model, [1, 2], Sampling(3), set()))
 
 
 def test_the_command_reads_lines_until_there_is_none(scripted, monkeypatch, capsys):
@@ -163,7 +183,7 @@ def test_the_command_reads_lines_until_there_is_none(scripted, monkeypatch, caps
     captured = capsys.readouterr()
     assert captured.out == "Hello.\n\nNew.\n\n"
     assert "/new forgets" in captured.err and "template chat" in captured.err
-    assert [prompt for prompt, _ in prompts] == ["<user>Hi</user>", "<user>Who?</user>"]
+    assert [prompt for prompt, *_ in prompts] == ["<user>Hi</user>", "<user>Who?</user>"]
 
 
 def test_an_empty_line_ends(scripted, monkeypatch, capsys):

@@ -27,7 +27,6 @@ from reasoning_from_scratch.rollouts import reward_groups, sample_groups
 from reasoning_from_scratch.run.option_checks import check
 from reasoning_from_scratch.run.options import configure, resolved
 from reasoning_from_scratch.run.training import train
-from reasoning_from_scratch.sampling import Sample
 from reasoning_from_scratch.text import read_lines
 from reasoning_from_scratch.trainer import backward, prepared_part, set_advantages
 
@@ -87,10 +86,10 @@ def test_rl_loop_has_the_gradient_of_the_library(tmp_path):
     model.zero_grad()
     rl_loop_backward = runpy.run_path(str(CHAPTER / "rl_loop.py"))["backward"]
     for group in groups:
-        samples = [Sample(r.response_ids, r.logprobs) for r in group.rollouts]
         rewards = torch.tensor(group.rewards)
         if len(set(group.rewards)) > 1:
-            rl_loop_backward(model, group.rollouts[0].prompt_ids, samples, rewards - rewards.mean())
+            prompt = group.rollouts[0].prompt_ids
+            rl_loop_backward(model, prompt, group.rollouts, rewards - rewards.mean())
     for parameter, gradient in zip(model.parameters(), expected, strict=True):
         torch.testing.assert_close(parameter.grad, gradient, rtol=1e-4, atol=1e-6)
 

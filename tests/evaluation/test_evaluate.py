@@ -8,6 +8,7 @@ import random
 import subprocess
 import sys
 import time
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ from reasoning_from_scratch.files.problem_sets import load_problems
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.rewards import correctness
-from reasoning_from_scratch.sampling import Sample, uniform
+from reasoning_from_scratch.sampling import Rollout, Sampling, greedy, stream_key, uniform_at
 
 PROBLEMS = [Problem(id=f"p{i}", problem=f"{i} + 1 = ?", answer=str(i + 1)) for i in range(12)]
 PIECES = ["<end>", "\\boxed{", "}", " 1", " 2", " 3", " 4", " so", " then", "\n", "?", "="]
@@ -48,7 +49,7 @@ def random_model(seed=0):
     return Qwen3Model(sizes | {"rope_base": 10_000.0, "dtype": torch.float32}).eval()
 
 
-def scripted(model, prompts, num_samples, *, streams, seed, on_group, stop_ids, **limits):
+def scripted(model, prompts, sampling, *, streams, on_group, **options):
     """In place of `generate`: the same answer for the same stream, groups in a shuffled order."""
     order = list(range(len(prompts)))
     random.Random(len(prompts)).shuffle(order)
@@ -56,11 +57,15 @@ def scripted(model, prompts, num_samples, *, streams, seed, on_group, stop_ids, 
     for position in order:
         step, problem = streams[position]
         groups[position] = [
-            scripted_answer(float(uniform(seed, step, problem, number, 0)), problem)
-            for number in range(num_samples)
+            scripted_answer(scripted_number(sampling.seed, step, problem, number), problem)
+            for number in range(sampling.rollouts)
         ]
         on_group(position, groups[position])
     return [groups[position] for position in range(len(prompts))]
+
+
+def scripted_number(*stream):
+    return float(uniform_at(stream_key(*stream), torch.tensor(0)))
 
 
 def scripted_answer(u, problem):
@@ -72,9 +77,10 @@ def scripted_answer(u, problem):
 
 def as_sample(text, finished=True):
     ids = [ord(letter) for letter in text] + [0] * finished
-    reason = "stop" if finished else "length"
     numbers = [-1.0] * len(ids)
-    return Sample(ids, numbers, numbers, finished=finished, stop_reason=reason)
+    return Rollout(
+        response_ids=ids, logprobs=numbers, entropies=numbers, text=text, finished=finished
+    )
 
 
 class LetterTokenizer:
@@ -87,14 +93,18 @@ class LetterTokenizer:
         return "".join(map(chr, ids))
 
 
+FIELDS = fields(Sampling)
+
+
 @pytest.fixture
 def script(monkeypatch):
     monkeypatch.setattr(evaluation, "generate", scripted)
 
 
 def run(out_path=None, problems=PROBLEMS, **changes):
-    options = {"max_new_tokens": 20, "num_samples": 3, "temperature": 1.0, "seed": 4}
-    return evaluate(None, LetterTokenizer(), problems, out_path=out_path, **(options | changes))
+    asked = {field.name: changes.pop(field.name) for field in FIELDS if field.name in changes}
+    sampling = replace(Sampling(20, rollouts=3, seed=4), **asked)
+    return evaluate(None, LetterTokenizer(), problems, sampling, out_path=out_path, **changes)
 
 
 # --- statistics ---
@@ -190,13 +200,13 @@ def test_a_row_says_what_happened(script):
 
 
 def test_only_the_box_counts_unless_a_fallback_is_named(monkeypatch):
-    def unboxed(model, prompts, num_samples, *, on_group, **options):
+    def unboxed(model, prompts, sampling, *, on_group, **options):
         sample = as_sample("It is 5.")
         on_group(0, [sample])
         return [[sample]]
 
     monkeypatch.setattr(evaluation, "generate", unboxed)
-    options = {"problems": [Problem("x", "2 + 3", "5")], "num_samples": 1}
+    options = {"problems": [Problem("x", "2 + 3", "5")], "rollouts": 1}
     assert run(**options).accuracy == 0.0
     assert run(**options, fallback="number_then_full").accuracy == 1.0
 
@@ -205,14 +215,14 @@ def test_only_the_box_counts_unless_a_fallback_is_named(monkeypatch):
 def test_batched_is_one_by_one(temperature, samples):
     """A real model: any number of rows and any order of problems give the same answers."""
     model, tokenizer = random_model(), PieceTokenizer()
-    options = {"max_new_tokens": 24, "temperature": temperature, "num_samples": samples}
-    batched = evaluate(model, tokenizer, PROBLEMS, **options)
-    single = evaluate(model, tokenizer, PROBLEMS, max_rows=1, **options)
+    sampling = Sampling(24, temperature=temperature, rollouts=samples)
+    batched = evaluate(model, tokenizer, PROBLEMS, sampling)
+    single = evaluate(model, tokenizer, PROBLEMS, replace(sampling, sample_rows=1))
     assert batched.rows == single.rows
     assert 0 < batched.mean_length <= 24
     if samples > 1:
         assert len({row["generated_text"] for row in batched.rows}) > 12
-        other = evaluate(model, tokenizer, PROBLEMS, seed=1, **options)
+        other = evaluate(model, tokenizer, PROBLEMS, replace(sampling, seed=1))
         assert other.rows != batched.rows
 
 
@@ -343,10 +353,8 @@ def slow_evaluation(path):
         random_model(),
         PieceTokenizer(),
         problems,
+        Sampling(60, rollouts=1, sample_rows=2),
         out_path=path,
-        temperature=1.0,
-        max_new_tokens=60,
-        max_rows=2,
     )
 
 
@@ -361,7 +369,7 @@ def test_other_settings_are_not_mixed_into_a_file(script, tmp_path):
         {"seed": 5},
         {"temperature": 0.7},
         {"max_new_tokens": 21},
-        {"num_samples": 4},
+        {"rollouts": 4},
         {"problems": PROBLEMS[:-1]},
         {"prompt_fn": str.upper},
         {"fallback": "number_only"},
@@ -398,12 +406,12 @@ def test_adding_to_a_file_may_be_interrupted_too(monkeypatch, script, tmp_path):
     path = tmp_path / "a.jsonl"
     run(path, problems=PROBLEMS[:4])
 
-    def interrupted(model, prompts, num_samples, *, on_group, **options):
+    def interrupted(model, prompts, sampling, *, on_group, **options):
         def once(position, samples):
             on_group(position, samples)
             raise KeyboardInterrupt
 
-        return scripted(model, prompts, num_samples, on_group=once, **options)
+        return scripted(model, prompts, sampling, on_group=once, **options)
 
     monkeypatch.setattr(evaluation, "generate", interrupted)
     with pytest.raises(KeyboardInterrupt):
@@ -439,26 +447,26 @@ def test_a_prompt_that_is_too_long_is_named_with_its_place(tmp_path):
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     problems = load_problems(str(path))
     with pytest.raises(UserError, match=r"mine/1 \(.*mine.jsonl, line 2\) has \d+ tokens"):
-        evaluate(random_model(), PieceTokenizer(), problems, max_new_tokens=2, out_path=out)
+        evaluate(random_model(), PieceTokenizer(), problems, greedy(2), out_path=out)
     assert not out.exists()
 
 
 def test_other_weights_are_other_settings(tmp_path):
-    options = {"max_new_tokens": 2, "out_path": tmp_path / "a.jsonl"}
-    evaluate(random_model(0), PieceTokenizer(), PROBLEMS[:2], **options)
+    path = tmp_path / "a.jsonl"
+    evaluate(random_model(0), PieceTokenizer(), PROBLEMS[:2], greedy(2), out_path=path)
     with pytest.raises(UserError, match="weights"):
-        evaluate(random_model(1), PieceTokenizer(), PROBLEMS[:2], **options)
+        evaluate(random_model(1), PieceTokenizer(), PROBLEMS[:2], greedy(2), out_path=path)
 
 
 def test_the_card_of_a_real_model_says_what_it_is(tmp_path):
     path = tmp_path / "a.jsonl"
-    evaluate(random_model(), PieceTokenizer(), PROBLEMS[:2], max_new_tokens=2, out_path=path)
+    evaluate(random_model(), PieceTokenizer(), PROBLEMS[:2], greedy(2), out_path=path)
     card = json.loads(card_path(path).read_text())
     assert card["settings"]["dtype"] == "torch.float32"
     assert card["measured_on"]["device"] == "cpu"
     with pytest.raises(UserError, match="dtype.*bfloat16"):
         half = random_model().to(torch.bfloat16)
-        evaluate(half, PieceTokenizer(), PROBLEMS[:2], max_new_tokens=2, out_path=path)
+        evaluate(half, PieceTokenizer(), PROBLEMS[:2], greedy(2), out_path=path)
 
 
 def test_a_file_that_is_not_ours_is_left_alone(script, tmp_path):

@@ -91,11 +91,12 @@ def test_decoding_does_not_wait_for_each_token(found):
     assert fetched == 3 * 2 * 5  # two batches of at most 4 rows, 33 tokens in bursts of 8
     for work in ("sampled greedy", "sampled all"):
         rows_change = waits(found, work, "qwen3.py _set_lengths")  # in the cache, between steps
-        assert waits(found, work, "distribution.py", "qwen3.py") == rows_change
+        assert waits(found, work, "sample_next_token", "_pick", "qwen3.py") == rows_change
 
 
 def test_top_p_and_its_sets_wait_once_a_token_for_all_rows(found):
-    looks = waits(found, "sampled sets", "_cut")
+    looks = waits(found, "sampled sets", "cut_by_candidates")
     assert looks > 33
     assert waits(found, "sampled sets", "kept_ids") == 2 * looks  # how many, and which
-    assert waits(found, "sampled top_p", "distribution.py") == waits(found, "sampled top_p", "_cut")
+    cuts = waits(found, "sampled top_p", "cut_by_candidates")
+    assert waits(found, "sampled top_p", "sample_next_token", "_pick", "cut.py") == cuts

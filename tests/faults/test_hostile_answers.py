@@ -25,6 +25,7 @@ from reasoning_from_scratch.run.folder import log
 from reasoning_from_scratch.run.preflight import preflight_summary
 from reasoning_from_scratch.run.training import train
 from reasoning_from_scratch.run.training_run import TrainingRun
+from reasoning_from_scratch.sampling import Sampling, greedy
 from tests.grading.test_hostile import BIG, CASES, CODE, LONG
 from tests.report.test_hostile import ACTING, HOSTILE, Shape
 
@@ -67,16 +68,15 @@ def encodable(text: str) -> str:
 
 def answering(monkeypatch, texts) -> None:
     """A stub sampler: tokens and log-probabilities are the model's, the texts are these."""
-    drawn, original = iter(range(10**9)), rollouts.as_group
+    drawn, original = iter(range(10**9)), rollouts.Group
 
-    def as_group(*given, **named):
-        group = original(*given, **named)
-        for rollout in group.rollouts:
+    def group_of(problem, sampled):
+        for rollout in sampled:
             text = texts(next(drawn)) if callable(texts) else texts[next(drawn) % len(texts)]
             rollout.text = rollout.text if text is None else text
-        return group
+        return original(problem, sampled)
 
-    monkeypatch.setattr(rollouts, "as_group", as_group)
+    monkeypatch.setattr(rollouts, "Group", group_of)
 
 
 def hostile_world(folder) -> dict:
@@ -203,7 +203,7 @@ def test_what_is_printed_is_harmless(tmp_path, capfd, monkeypatch, text):
         world["model"],
         tokenizer,
         toy_problems(3),
-        max_new_tokens=3,
+        greedy(3),
         progress=True,
         out_path=tmp_path / "a.jsonl",
     )
@@ -213,9 +213,8 @@ def test_what_is_printed_is_harmless(tmp_path, capfd, monkeypatch, text):
         world["model"],
         tokenizer,
         problems,
+        Sampling(3, rollouts=2),
         num_problems=2,
-        num_rollouts=2,
-        max_new_tokens=3,
         progress=False,
     )
     print(found.verdict, found.table())

@@ -9,7 +9,7 @@ from toy import toy_config, toy_model, toy_problems, toy_tokenizer, toy_world
 
 from reasoning_from_scratch import rollouts, trainer
 from reasoning_from_scratch.advantages import KINDS, advantages
-from reasoning_from_scratch.distribution import sample_next_token, top_p_filter
+from reasoning_from_scratch.ch04 import top_p_filter
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.evaluate import evaluate
 from reasoning_from_scratch.problems import Problem
@@ -19,7 +19,7 @@ from reasoning_from_scratch.rollouts import Group, Rollout, make_batch
 from reasoning_from_scratch.run import training_run
 from reasoning_from_scratch.run.options import configure, resolved, resumed_config
 from reasoning_from_scratch.run.training import train
-from reasoning_from_scratch.sampling import NotFinite, generate
+from reasoning_from_scratch.sampling import NotFinite, Sampling, generate, greedy, sample_next_token
 from reasoning_from_scratch.text import read_lines
 from reasoning_from_scratch.trainer import set_advantages, train_step
 
@@ -106,7 +106,7 @@ def test_the_sampler_refuses_and_says_which(bad):
     calls = iter(range(10))
     spoil(model, 1, when=lambda: next(calls) >= 2, bad=bad)
     with pytest.raises(NotFinite, match=r"not finite.*\(prompt 0, after 2 sampled tokens\)"):
-        generate(model, [[1, 2]], 4, max_new_tokens=8, stop_ids={39})
+        generate(model, [[1, 2]], Sampling(8, rollouts=4), stop_ids={39})
 
 
 def test_a_run_whose_sampler_meets_nan_stops_with_a_save(tmp_path, monkeypatch):
@@ -368,9 +368,9 @@ def test_a_prompt_longer_than_the_context_elsewhere(tmp_path):
     model, tokenizer = toy_model(), toy_tokenizer(tmp_path)
     for longest in (512, 513):
         with pytest.raises(UserError, match=f"prompt 1 has {longest} tokens; the model reads 512"):
-            generate(model, [[1] * 511, [1] * longest], max_new_tokens=1, stop_ids={0})
+            generate(model, [[1] * 511, [1] * longest], greedy(1), stop_ids={0})
     with pytest.raises(UserError, match="the model reads 512"):
-        evaluate(model, tokenizer, [Problem("p", "a" * 600, "1")], max_new_tokens=2)
+        evaluate(model, tokenizer, [Problem("p", "a" * 600, "1")], greedy(2))
 
 
 @pytest.mark.parametrize("answer", ["", " ", "\\frac{", "x" * 5_000, "\ud800"])

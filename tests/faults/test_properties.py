@@ -13,9 +13,10 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from policy import policy_distribution
 
 from reasoning_from_scratch.advantages import KINDS, advantages, normalize_batch
-from reasoning_from_scratch.distribution import policy_distribution, sample_next_token, top_p_filter
+from reasoning_from_scratch.ch04 import top_p_filter
 from reasoning_from_scratch.grading import (
     extract_final_candidate,
     get_last_boxed,
@@ -26,6 +27,7 @@ from reasoning_from_scratch.grading import (
 from reasoning_from_scratch.losses import AGGREGATES, aggregate, step_denominator
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.rollouts import Rollout, make_batch, micro_batches
+from reasoning_from_scratch.sampling import sample_next_token
 from reasoning_from_scratch.text import json_line, one_line, visible
 
 QUIET = {"deadline": None, "database": None, "suppress_health_check": list(HealthCheck)}

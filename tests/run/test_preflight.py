@@ -11,7 +11,7 @@ from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.run import preflight
 from reasoning_from_scratch.run.preflight import PreflightOptions, preflight_summary
-from reasoning_from_scratch.sampling import Sample
+from reasoning_from_scratch.sampling import Rollout, Sampling
 
 PROBLEMS = [Problem(id=f"p{i}", problem=f"{i}", answer=str(i)) for i in range(40)]
 
@@ -35,14 +35,14 @@ def answers(monkeypatch):
     """Replaces the model: kinds of answers, by problem and rollout."""
 
     def install(choose):
-        def generate(model, prompts, num_samples, *, on_group, streams, **options):
+        def generate(model, prompts, sampling, *, on_group, streams, **options):
             groups = []
             for position, prompt in enumerate(prompts):
                 words = "".join(map(chr, prompt)).split("Question:\n")[1]
                 problem = int(words.split("\n")[0])
                 group = [
                     as_sample(choose(streams[position][1], number), problem)
-                    for number in range(num_samples)
+                    for number in range(sampling.rollouts)
                 ]
                 on_group(position, group)
                 groups.append(group)
@@ -58,17 +58,13 @@ def as_sample(kind, problem):
     finished = kind not in (CUT, CONTEXT_FULL)
     ids = [ord(letter) for letter in text] + [0] * finished
     ids += [ord("o")] * (512 - len(ids)) * (kind is CUT)
-    return Sample(
-        ids,
-        [0.0] * len(ids),
-        [0.0] * len(ids),
-        finished=finished,
-        stop_reason="stop" if finished else "length",
-    )
+    zeros = [0.0] * len(ids)
+    return Rollout(response_ids=ids, logprobs=zeros, entropies=zeros, finished=finished)
 
 
-def look(problems=PROBLEMS, **options):
-    return preflight_summary(None, LetterTokenizer(), problems, **options)
+def look(problems=PROBLEMS, rollouts=8, **options):
+    sampling = Sampling(rollouts=rollouts)
+    return preflight_summary(None, LetterTokenizer(), problems, sampling, **options)
 
 
 def half(problem, rollout):
@@ -98,7 +94,7 @@ def test_the_verdict_names_the_cause(answers, choose, can_work, words):
 
 def test_the_figures(answers):
     answers(lambda p, r: [WRONG, half(p, r), UNREADABLE, RIGHT][p % 4])
-    found = look(num_problems=8, num_rollouts=6)
+    found = look(num_problems=8, rollouts=6)
     assert (found.problems, found.rollouts) == (8, 6)
     assert found.pass_at_1 == pytest.approx(1 / 8 + 1 / 4)
     assert found.pass_at_g == pytest.approx(1 / 2)
@@ -127,7 +123,7 @@ def test_problems_are_taken_from_the_whole_set(answers, monkeypatch):
 
 def test_a_group_of_one_has_no_signal():
     with pytest.raises(UserError, match="at least 2 rollouts"):
-        look(num_rollouts=1)
+        look(rollouts=1)
 
 
 def small_model():

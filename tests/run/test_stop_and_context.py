@@ -9,9 +9,10 @@ import torch
 from toy import toy_config, toy_model, toy_problems, toy_tokenizer
 
 from reasoning_from_scratch import ch02, ch03, ch04, ch06
-from reasoning_from_scratch.commands.chat import ChatOptions, Conversation
+from reasoning_from_scratch.commands.chat import ChatOptions, Conversation, stream
 from reasoning_from_scratch.errors import PromptTooLong, UserError
 from reasoning_from_scratch.evaluation.evaluate import evaluate
+from reasoning_from_scratch.fast.cut import FAST
 from reasoning_from_scratch.fast.decoding import CompiledDecoder, decoder_for, load_library
 from reasoning_from_scratch.files.weights import (
     load_model_and_tokenizer,
@@ -23,7 +24,7 @@ from reasoning_from_scratch.problems import Problem, render_prompt
 from reasoning_from_scratch.report.probes import record_probes
 from reasoning_from_scratch.rollouts import sample_groups
 from reasoning_from_scratch.run.training import train
-from reasoning_from_scratch.sampling import BURST, generate, stream
+from reasoning_from_scratch.sampling import STEPS_PER_LOOK, Sampling, generate, greedy
 from reasoning_from_scratch.tokenizer import stop_ids_of
 
 TURN, TEXT = "<|im_end|>", "<|endoftext|>"
@@ -52,15 +53,14 @@ def list_ends(folder, *ids):
 
 def by_generate(model, tokenizer, folder, **policy):
     prompt = tokenizer.encode("abc")
-    ((sample,),) = generate(
-        model, [prompt], max_new_tokens=LIMIT, stop_ids=stop_ids_of(tokenizer), **policy
-    )
+    sampling = Sampling(LIMIT, rollouts=1, **policy)
+    ((sample,),) = generate(model, [prompt], sampling, stop_ids=stop_ids_of(tokenizer), engine=FAST)
     assert (
         sample.finished
         == (sample.stop_reason == "stop")
-        == (sample.ids[-1] != 0 and sample.ids[-1] in stop_ids_of(tokenizer))
+        == (sample.response_ids[-1] != 0 and sample.response_ids[-1] in stop_ids_of(tokenizer))
     )
-    return prompt, tokenizer.decode(sample.ids[:-1] if sample.finished else sample.ids)
+    return prompt, tokenizer.decode(sample.text_ids)
 
 
 def by_decode_c(model, tokenizer, folder):
@@ -76,16 +76,16 @@ def by_torch(model, tokenizer, folder):
 
 
 def by_torch_a_few_at_a_time(model, tokenizer, folder):
-    BURST["cpu"] = 8  # as on a GPU
+    STEPS_PER_LOOK["cpu"] = 8  # as on a GPU
     try:
         return by_torch(model, tokenizer, folder)
     finally:
-        BURST["cpu"] = 1
+        STEPS_PER_LOOK["cpu"] = 1
 
 
 def by_stream(model, tokenizer, folder):
     prompt = tokenizer.encode("abc")
-    ids = stream(model, prompt, max_new_tokens=LIMIT, stop_ids=stop_ids_of(tokenizer))
+    ids = stream(model, prompt, Sampling(LIMIT), stop_ids_of(tokenizer))
     return prompt, tokenizer.decode(list(ids))
 
 
@@ -97,7 +97,7 @@ def in_training(model, tokenizer, folder):
 
 
 def in_evaluation(model, tokenizer, folder):
-    result = evaluate(model, tokenizer, [PROBLEM], max_new_tokens=LIMIT)
+    result = evaluate(model, tokenizer, [PROBLEM], greedy(LIMIT))
     return tokenizer.encode(render_prompt("abc")), result.rows[0]["generated_text"]
 
 
@@ -241,15 +241,15 @@ def test_a_prompt_that_leaves_no_room_is_refused(folder, path):
 def test_prompts_of_different_lengths_have_different_room(folder, monkeypatch):
     model, _ = load_model_and_tokenizer(folder)
     prompts = [[1] * length for length in (3, 17, 29, 11)]
-    whole = generate(model, prompts, 2, max_new_tokens=40, stop_ids={34}, max_rows=3)
+    whole = generate(model, prompts, Sampling(40, rollouts=2, sample_rows=3), stop_ids={34})
     model.cfg["context_length"] = 30
     for burst in (1, 8):
-        monkeypatch.setitem(BURST, "cpu", burst)
-        found = generate(model, prompts, 2, max_new_tokens=20, stop_ids={34}, max_rows=3)
+        monkeypatch.setitem(STEPS_PER_LOOK, "cpu", burst)
+        found = generate(model, prompts, Sampling(20, rollouts=2, sample_rows=3), stop_ids={34})
         for prompt, cut, full in zip(prompts, found, whole, strict=True):
             for one, other in zip(cut, full, strict=True):
-                assert one.ids == other.ids[: min(20, 30 - len(prompt))]
-                assert one.stop_reason == ("stop" if one.ids[-1] == 34 else "length")
+                assert one.response_ids == other.response_ids[: min(20, 30 - len(prompt))]
+                assert one.stop_reason == ("stop" if one.response_ids[-1] == 34 else "length")
 
 
 @pytest.mark.parametrize(
@@ -270,5 +270,5 @@ def test_the_generators_of_chapter_2(folder, function):
 def test_the_shipped_model_keeps_to_its_context():
     model, tokenizer = load_model_and_tokenizer("tiny")
     prompt = tokenizer.encode("What")
-    ((sample,),) = generate(model, [prompt], max_new_tokens=700, stop_ids=set())
-    assert len(prompt) + len(sample.ids) == 512 and sample.stop_reason == "length"
+    ((sample,),) = generate(model, [prompt], Sampling(700, rollouts=1), stop_ids=set())
+    assert len(prompt) + len(sample.response_ids) == 512 and sample.stop_reason == "length"

@@ -62,7 +62,7 @@ def test_streaming_and_plain_give_the_same_weights(tmp_path, monkeypatch, change
 def test_training_starts_before_sampling_ends(tmp_path, monkeypatch):
     events = []
 
-    def sampled(*args, original=rollouts.as_group, **kwargs):
+    def sampled(*args, original=rollouts.Group, **kwargs):
         events.append("sampled")
         return original(*args, **kwargs)
 
@@ -70,7 +70,7 @@ def test_training_starts_before_sampling_ends(tmp_path, monkeypatch):
         events.append("trained")
         return original(*args, **kwargs)
 
-    monkeypatch.setattr(rollouts, "as_group", sampled)
+    monkeypatch.setattr(rollouts, "Group", sampled)
     monkeypatch.setattr(streaming, "backward", trained)
     run(tmp_path, "run", monkeypatch, num_minibatches=3, sample_rows=8)
     first = events[: 6 + 3]  # one step

@@ -8,6 +8,7 @@ import torch
 from reasoning_from_scratch.evaluation.evaluate import evaluate
 from reasoning_from_scratch.files.problem_sets import load_problems
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer, shipped_checkpoint
+from reasoning_from_scratch.sampling import Sampling, greedy
 from reasoning_from_scratch.tiny.abilities import (
     TinyReportOptions,
     begin_answers,
@@ -47,22 +48,22 @@ def test_the_folder_is_small_and_complete(shipped):
 
 
 def test_the_base_model_answers_at_once_and_mostly_wrong(base):
-    greedy = evaluate(*base, TEST, max_new_tokens=160)
-    assert greedy.accuracy < 0.40
-    assert greedy.mean_length < 20
-    assert greedy.parse_rate == 1.0 and greedy.cutoff_share == 0.0
+    likeliest = evaluate(*base, TEST, greedy(160))
+    assert likeliest.accuracy < 0.40
+    assert likeliest.mean_length < 20
+    assert likeliest.parse_rate == 1.0 and likeliest.cutoff_share == 0.0
 
 
 def test_the_base_model_can_work_problems_out(base):
     model, tokenizer = base
     tokenizer, prompt = begin_answers(tokenizer)
-    helped = evaluate(model, tokenizer, TEST, max_new_tokens=160, prompt_fn=prompt)
+    helped = evaluate(model, tokenizer, TEST, greedy(160), prompt_fn=prompt)
     assert helped.accuracy > 0.85
     assert helped.mean_length > 30
 
 
 def test_the_base_model_starts_a_working_some_of_the_time(base):
-    sampled = evaluate(*base, TEST, max_new_tokens=160, num_samples=2, temperature=1.0)
+    sampled = evaluate(*base, TEST, Sampling(160, rollouts=2))
     worked = [row for row in sampled.rows if starts_working(row)]
     assert 0.10 < len(worked) / len(sampled.rows) < 0.40
     assert 0.15 < sampled.accuracy < 0.50
@@ -73,7 +74,7 @@ def test_the_base_model_starts_a_working_some_of_the_time(base):
 
 def test_the_reasoning_model_thinks_some_of_the_time():
     model, tokenizer = load_model_and_tokenizer("tiny-reasoning")
-    sampled = evaluate(model, tokenizer, TEST, max_new_tokens=200, temperature=1.0)
+    sampled = evaluate(model, tokenizer, TEST, Sampling(200, rollouts=1))
     thought = [row for row in sampled.rows if "<think>\n" in row["generated_text"]]
     assert 0.15 < len(thought) / len(sampled.rows) < 0.55
     assert sum("</think>\n\n\\boxed{" in row["generated_text"] for row in thought) >= (
@@ -81,10 +82,10 @@ def test_the_reasoning_model_thinks_some_of_the_time():
     )
     assert sum(row["correct"] for row in thought) / len(thought) > 0.7
     tokenizer, prompt = begin_answers(tokenizer)
-    begun = evaluate(model, tokenizer, TEST, max_new_tokens=200, prompt_fn=prompt)
+    begun = evaluate(model, tokenizer, TEST, greedy(200), prompt_fn=prompt)
     assert begun.accuracy > 0.85
     tokenizer.add_thinking = False  # as Qwen3 is told not to think
-    obeys = evaluate(model, tokenizer, TEST[:40], max_new_tokens=200)
+    obeys = evaluate(model, tokenizer, TEST[:40], greedy(200))
     assert not any("<think>" in row["generated_text"] for row in obeys.rows)
 
 

@@ -1,0 +1,74 @@
+"""Top-p and top-k without sorting whole rows: what sampling.cut computes, sooner.
+
+A vocabulary has 150,000 tokens, and a row of probabilities is cut at every token that is drawn.
+On a CPU a row's entries go into buckets by size, and only the bucket in which the cut falls is
+sorted. On a GPU, and for top-k, only the largest entries are.
+"""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from reasoning_from_scratch.fast.decoding import decoder_for
+from reasoning_from_scratch.sampling import SamplingEngine, kept_tokens
+
+CANDIDATES = 256  # the cut is looked for among so many of the largest entries first
+BUCKETS = 0x3F80 + 1  # what the upper 16 bits of a float32 from 0 to 1 can be
+
+
+def cut(probs: Tensor, top_p: float, top_k: int) -> Tensor:
+    """probs (B, V), 0 where top-p and top-k cut."""
+    count = max(CANDIDATES, top_k + 1)
+    if probs.shape[1] <= 8 * count:
+        return probs * kept_tokens(probs, descending(probs), top_p, top_k)
+    if probs.device.type == "cpu" and probs.dtype == torch.float32 and not top_k:
+        return cut_by_buckets(probs, top_p)
+    return cut_by_candidates(probs, top_p, top_k, count)
+
+
+def descending(probs: Tensor) -> Tensor:
+    """Sorted copy. NumPy sorts plain values with SIMD, 20 times faster than torch on a CPU."""
+    if probs.device.type == "cpu":
+        return torch.from_numpy(np.sort(probs.detach().numpy(), axis=-1)).flip(-1)
+    return probs.sort(dim=-1, descending=True).values
+
+
+def cut_by_buckets(probs: Tensor, top_p: float) -> Tensor:
+    weights = torch.empty_like(probs)
+    for row, out in zip(probs.detach().numpy(), weights.numpy(), strict=True):
+        cut_row(row, np.float32(top_p), out)
+    return weights
+
+
+def cut_row(row: np.ndarray, top_p: np.float32, out: np.ndarray) -> None:
+    """One row (V,), cut, into `out`. The upper 16 bits of a positive float32 grow with it, so
+    they number its bucket."""
+    buckets = (row.view(np.int32) >> 16).clip(0, BUCKETS - 1)  # of NaN: somewhere
+    mass = np.bincount(buckets, row, BUCKETS)[::-1].cumsum()  # float64, from the top
+    place = min(int(mass.astype(np.float32).searchsorted(top_p)), BUCKETS - 1)
+    inside = np.sort(row[buckets == BUCKETS - 1 - place])[::-1]
+    running = inside.cumsum(dtype=np.float64) + (mass[place - 1] if place else 0.0)
+    last = min(int(running.astype(np.float32).searchsorted(top_p)), len(inside) - 1)
+    smallest = inside[last] if len(inside) else np.float32(0)  # the smallest that is kept
+    np.multiply(row, row >= smallest, out=out)
+    too_many = np.count_nonzero(inside[last + 1 :] == smallest)
+    if too_many:  # among equals the lower index stays
+        out[np.flatnonzero(row == smallest)[-too_many:]] = 0
+
+
+def cut_by_candidates(probs: Tensor, top_p: float, top_k: int, count: int) -> Tensor:
+    """Looks at the `count` largest entries of each row; at all only where these do not suffice."""
+    values, ids = probs.topk(count, dim=-1, sorted=False)
+    ids, order = ids.sort(dim=-1)  # among equals the lower index stays
+    values = values.gather(-1, order)
+    kept = kept_tokens(values, descending(values), top_p, top_k)
+    weights = torch.zeros_like(probs).scatter_(-1, ids, values * kept)
+    # They suffice where the cut, ties included, falls among them.
+    enough = torch.where(kept, values, 2.0).amin(-1) > values.amin(-1)  # (B,)
+    if not enough.all():  # one look at a GPU for each token: the one that sampling needs
+        rest = probs[~enough]
+        weights[~enough] = rest * kept_tokens(rest, descending(rest), top_p, top_k)
+    return weights
+
+
+FAST = SamplingEngine(decoder_for, cut)

@@ -1,0 +1,78 @@
+"""Top-p and top-k of wide rows: the same as the plain way, which sorts them."""
+
+import pytest
+import torch
+
+from reasoning_from_scratch import sampling
+from reasoning_from_scratch.fast import cut as fast
+from reasoning_from_scratch.sampling import sample_next_token
+from tests.test_sampling_distribution import adversarial_rows
+
+CUTS = [(1e-6, 0), (0.3, 0), (0.9, 0), (0.9999999, 0), (1.0, 7), (0.8, 300), (0.5, 40)]
+
+
+@pytest.mark.parametrize("size", [5, 300, 6000])
+@pytest.mark.parametrize("top_p, top_k", CUTS)
+def test_fast_is_plain(size, top_p, top_k):
+    probs = adversarial_rows(size)
+    assert torch.equal(fast.cut(probs, top_p, top_k), sampling.cut(probs, top_p, top_k))
+
+
+@pytest.mark.parametrize("count", [2, 17, 256, 400])
+@pytest.mark.parametrize("top_p, top_k", CUTS)
+def test_candidates_are_plain_also_where_they_do_not_suffice(count, top_p, top_k):
+    probs, count = adversarial_rows(6000), max(count, top_k + 1)
+    found = fast.cut_by_candidates(probs, top_p, top_k, count)
+    assert torch.equal(found, sampling.cut(probs, top_p, top_k))
+
+
+@pytest.mark.parametrize("rows, way", [(slice(1, 2), "candidates"), (slice(3, 4), "buckets")])
+def test_each_way_is_taken(monkeypatch, rows, way):
+    """Or the tests above compare sorting with sorting."""
+    probs, taken = adversarial_rows(6000)[rows], []
+    for name in ("candidates", "buckets"):
+        original = getattr(fast, f"cut_by_{name}")
+        monkeypatch.setattr(
+            fast, f"cut_by_{name}", lambda *a, n=name, f=original: taken.append(n) or f(*a)
+        )
+    fast.cut(probs, 0.5, 5 if way == "candidates" else 0)
+    assert taken == [way]
+
+
+def test_whole_rows_are_sorted_only_where_candidates_do_not_suffice(monkeypatch):
+    widths = []
+    original = fast.kept_tokens
+    monkeypatch.setattr(
+        fast, "kept_tokens", lambda probs, *a: widths.append(probs.shape) or original(probs, *a)
+    )
+    fast.cut_by_candidates(adversarial_rows(6000)[[1, 3, 4]], 0.5, 0, 256)
+    assert widths == [(3, 256), (1, 6000)]  # of these three, one row is flat
+
+
+def test_buckets_let_nan_through():
+    """The caller looks at the log-probability and says what is wrong."""
+    probs = torch.full((2, 5000), torch.nan)
+    probs[1] = -probs[1]
+    assert not fast.cut_by_buckets(probs, 0.9).isfinite().any()
+
+
+@pytest.mark.parametrize("top_p, top_k", CUTS)
+@pytest.mark.parametrize("size", [40, 9000])
+def test_the_same_tokens_and_log_probabilities_are_drawn(size, top_p, top_k):
+    logits = adversarial_rows(size).log().repeat(20, 1)
+    u = torch.rand(len(logits), generator=torch.Generator().manual_seed(0))
+    plain = sample_next_token(logits, u, 0.8, top_p, top_k)
+    quick = sample_next_token(logits, u, 0.8, top_p, top_k, fast.cut)
+    for one, other in zip(plain, quick, strict=True):
+        assert one is other or torch.equal(one, other)
+
+
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
+@pytest.mark.parametrize("top_p, top_k", [(0.9, 0), (1.0, 5), (0.7, 30)])
+def test_logits_that_are_not_finite_show(bad, top_p, top_k):
+    logits = torch.zeros(3, 5000)
+    logits[1, 70] = bad
+    logits[2] = -torch.inf
+    draw = sample_next_token(logits, torch.full((3,), 0.5), 1.0, top_p, top_k, fast.cut)
+    assert draw.logprobs.isfinite().tolist() == [True, False, False]
+    assert ((draw.tokens >= 0) & (draw.tokens < 5000)).all()  # an embedding can look them up
