@@ -17,9 +17,10 @@ from duel import (
     timed,
 )
 
+from reasoning_from_scratch.fast.cut import FAST
 from reasoning_from_scratch.fast.packed import packed_logprobs
 from reasoning_from_scratch.optim.adamw import AdamW
-from reasoning_from_scratch.sampling import generate
+from reasoning_from_scratch.sampling import Sampling, generate
 from reasoning_from_scratch.trainer import Engine, train_step
 
 BATCHES = (1, 8, 64, 256)
@@ -38,11 +39,8 @@ def gpu_sampling(work: Work) -> list[Result]:
 
 def one_batch(work: Work, model, peer, batch: int, bandwidth: float) -> list[Result]:
     prompt, count = prompt_of(work), work.new_tokens
-    sides = {
-        "ours": lambda: generate(
-            model, [prompt], batch, max_new_tokens=count, top_p=0.9, stop_ids=set(), max_rows=batch
-        )
-    }
+    sampling = Sampling(count, top_p=0.9, rollouts=batch, sample_rows=batch)
+    sides = {"ours": lambda: generate(model, [prompt], sampling, stop_ids=set(), engine=FAST)}
     if peer is not None:
         sides["peer"] = lambda: peers.hf_generate(peer, prompt, batch, count, 0.9, "dynamic")
     times = in_turn(sides, work.rounds)

@@ -18,13 +18,13 @@ from statistics import fmean
 import torch
 
 from reasoning_from_scratch.config import TrainConfig
+from reasoning_from_scratch.fast.cut import FAST
 from reasoning_from_scratch.fast.packed import packed_logprobs
 from reasoning_from_scratch.files.disk import write_whole
 from reasoning_from_scratch.files.problem_sets import load_problems
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.optim.adamw import learning_rate
-from reasoning_from_scratch.report.clock import Clock
-from reasoning_from_scratch.rollouts import sample_step
+from reasoning_from_scratch.rollouts import RolloutEngine, sample_step
 from reasoning_from_scratch.run.options import configure, resolved
 from reasoning_from_scratch.run.start import make_optimizer
 from reasoning_from_scratch.trainer import Engine, chosen_groups, set_advantages, train_step
@@ -48,10 +48,11 @@ def lagged_run(config: TrainConfig, lag: int) -> Iterator[tuple[float, float]]:
     """Accuracy of each step's rollouts, and entropy of the policy that sampled them."""
     model, tokenizer = load_model_and_tokenizer(config.model, "cpu")
     problems, optimizer = load_problems(config.problems), make_optimizer(model, config, config.seed)
+    engine = RolloutEngine(FAST)
     policies: deque = deque(maxlen=lag + 1)  # the oldest first
     for step in range(config.steps):
         policies.append(copy.deepcopy(model))
-        groups = sample_step(policies[0], tokenizer, problems, config, step, Clock())
+        groups = sample_step(policies[0], tokenizer, problems, config, step, engine=engine)
         rollouts = [rollout for group in groups for rollout in group.rollouts]
         entropies = [entropy for rollout in rollouts for entropy in rollout.entropies]
         yield fmean(rollout.rewards["correct"] for rollout in rollouts), fmean(entropies)

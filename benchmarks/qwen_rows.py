@@ -29,6 +29,7 @@ from duel import (
 
 from reasoning_from_scratch import ch06
 from reasoning_from_scratch.config import TrainConfig
+from reasoning_from_scratch.fast.cut import FAST
 from reasoning_from_scratch.fast.decoding import decoder_for
 from reasoning_from_scratch.fast.device import decoding_threads, threads
 from reasoning_from_scratch.fast.packed import packed_logprobs
@@ -37,7 +38,7 @@ from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.optim.adamw import AdamW
 from reasoning_from_scratch.qwen3 import KVCache, Qwen3Model
 from reasoning_from_scratch.run.memory import checkpoint_blocks, fit_memory
-from reasoning_from_scratch.sampling import generate, sample_next_token
+from reasoning_from_scratch.sampling import Sampling, generate, sample_next_token
 from reasoning_from_scratch.trainer import Engine, train_step
 
 FIGURE = Path(__file__).parent / "cost_per_token.png"
@@ -66,10 +67,9 @@ def sampling(work: Work) -> list[Result]:
     # One rollout at a time costs the same for each, and so do steps of bare products: these two
     # sides do an eighth, and their time is taken times eight.
     few, rows, tokens = work.new_tokens // 8, work.rollouts, work.new_tokens
+    asked = Sampling(tokens, top_p=0.9, rollouts=rows)
     sides = {
-        "ours": lambda: generate(
-            model, [prompt], rows, max_new_tokens=tokens, top_p=0.9, stop_ids=set()
-        ),
+        "ours": lambda: generate(model, [prompt], asked, stop_ids=set(), engine=FAST),
         "products": lambda: products(model, rows, few),
         "plain": lambda: ch06.sample_response(model, NoText(prompt), "", "cpu", few, 1.0, 0.9),
     }
@@ -77,7 +77,7 @@ def sampling(work: Work) -> list[Result]:
     for cache in caches:
         peers.hf_generate(peer, prompt, rows, few, 0.9, cache)  # warm
         sides[cache] = partial(peers.hf_generate, peer, prompt, rows, tokens, 0.9, cache)
-    generate(model, [prompt], rows, max_new_tokens=few, top_p=0.9, stop_ids=set())
+    generate(model, [prompt], replace(asked, max_new_tokens=few), stop_ids=set(), engine=FAST)
     times = in_turn(sides, work.rounds, warm=False)
     ours, alone, bare = times["ours"], 8 * rows * times["plain"], 8 * times["products"]
     title = f"(b) sampling, {work.layers} layers, {rows} x {work.new_tokens} tokens"
@@ -226,15 +226,8 @@ def one_step(work: Work) -> dict[str, float]:
     config = fit_memory(model, optimizer, config, work.prompt + work.longest)
     if config.gradient_checkpointing:
         checkpoint_blocks(model)
-    samples = generate(
-        model,
-        [prompt_of(work)],
-        work.rollouts,
-        max_new_tokens=work.longest,
-        stop_ids=set(),
-        max_rows=config.sample_rows,
-    )[0]
-    group = as_group(work, [s.ids for s in samples], [s.logprobs for s in samples])
+    (rollouts,) = generate(model, [prompt_of(work)], config, stop_ids=set(), engine=FAST)
+    group = as_group(work, [r.response_ids for r in rollouts], [r.logprobs for r in rollouts])
     metrics = train_step(model, optimizer, [group], config, 1e-6, engine=Engine(packed_logprobs))
     assert metrics["optim/updates"] == 1
     return {"peak": peak_memory(), "seconds": perf_counter() - start}
@@ -266,7 +259,8 @@ def growth(work: Work) -> list[Result]:
         return sample_next_token(*arguments)
 
     with mock.patch("reasoning_from_scratch.sampling.sample_next_token", draw):
-        generate(model, [prompt_of(work)], work.rollouts, max_new_tokens=work.grown, stop_ids=set())
+        sampling = Sampling(work.grown, rollouts=work.rollouts)
+        generate(model, [prompt_of(work)], sampling, stop_ids=set(), engine=FAST)
     costs = [after - before for before, after in pairwise(ticks)]
     lengths = [2**k for k in range(4, 20) if 2**k <= work.grown]
     window = min(32, work.grown // 4)

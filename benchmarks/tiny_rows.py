@@ -7,10 +7,10 @@ from tempfile import TemporaryDirectory
 import peers
 import torch
 from duel import Result, Work, faster, in_turn, run_python, seconds
-from reasoning_from_scratch.distribution import sample_next_token, uniform
 
 from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.evaluation.evaluate import evaluate
+from reasoning_from_scratch.fast.cut import FAST
 from reasoning_from_scratch.fast.decoding import decoder_for
 from reasoning_from_scratch.fast.packed import packed_logprobs
 from reasoning_from_scratch.files.problem_sets import load_problems
@@ -20,7 +20,14 @@ from reasoning_from_scratch.problems import render_prompt
 from reasoning_from_scratch.qwen3 import KVCache
 from reasoning_from_scratch.rollouts import reward_groups, sample_groups
 from reasoning_from_scratch.run.options import resolved
-from reasoning_from_scratch.sampling import Sample, generate
+from reasoning_from_scratch.sampling import (
+    Rollout,
+    Sampling,
+    generate,
+    sample_next_token,
+    stream_key,
+    uniform_at,
+)
 from reasoning_from_scratch.tokenizer import stop_ids_of
 from reasoning_from_scratch.trainer import Engine, set_advantages, train_step
 
@@ -35,7 +42,8 @@ def grpo_step(work: Work) -> list[Result]:
     optimizer = AdamW(model)
 
     def ours(step: int = 0) -> None:
-        groups = sample_groups(model, tokenizer, problems[8 * step : 8 * step + 8], config, step)
+        chosen = problems[8 * step : 8 * step + 8]
+        groups = sample_groups(model, tokenizer, chosen, config, step, engine=FAST)
         reward_groups(groups, config, tokenizer)
         set_advantages(groups, config)
         train_step(model, optimizer, groups, config, 1e-6, engine=Engine(packed_logprobs))
@@ -91,8 +99,9 @@ def evaluation(work: Work) -> list[Result]:
     found = {}
 
     def refilled(rows: int):
+        sampling = Sampling(limit, rollouts=1, sample_rows=rows)
         found[f"refilled {rows}"] = generate(
-            model, prompts, max_new_tokens=limit, temperature=1.0, stop_ids=stop_ids, max_rows=rows
+            model, prompts, sampling, stop_ids=stop_ids, engine=FAST
         )
 
     def fixed(name: str, rows: int, decode):
@@ -108,11 +117,11 @@ def evaluation(work: Work) -> list[Result]:
         },
         work.rounds,
     )
-    ids = {name: [group[0].ids for group in groups] for name, groups in found.items()}
+    ids = {name: [group[0].response_ids for group in groups] for name, groups in found.items()}
     assert all(other == ids["alone"] for other in ids.values()), "the sides must do the same work"
     lengths = sorted(map(len, ids["alone"]))
     title = f"(c) evaluation, {len(problems)} answers of {lengths[0]} to {lengths[-1]} tokens"
-    result = evaluate(model, tokenizer, problems, max_new_tokens=limit, temperature=1.0)
+    result = evaluate(model, tokenizer, problems, Sampling(limit, rollouts=1))
     assert [row["tokens"] for row in result.rows] == [len(x) for x in ids["alone"]]
     return [
         faster(f"{title}, {ROWS} rows", times["few"], times["fixed"], "fixed batches", 2),
@@ -141,17 +150,17 @@ def fixed_batches(model, decode, prompts, limit: int, stop_ids: set[int], size: 
         cache = KVCache(model.cfg["n_layers"], ids.shape[1] + limit)
         hidden = model.hidden_states(ids, cache=cache, attention_mask=mask)
         logits = model.out_head(hidden[torch.arange(len(batch)), lengths - 1])  # (B, V)
-        numbers = [uniform(0, 0, start + row, 0, torch.arange(limit)) for row in range(len(batch))]
-        u = torch.stack(numbers)  # (B, limit)
-        samples = [Sample() for _ in batch]
+        keys = stream_key(0, 0, torch.arange(start, start + len(batch)), 0)  # (B,)
+        u = uniform_at(keys[:, None], torch.arange(limit))  # (B, limit)
+        rollouts = [Rollout() for _ in batch]
         for position in range(limit):
             tokens = sample_next_token(logits, u[:, position]).tokens
-            for sample, token in zip(samples, tokens.tolist(), strict=True):
-                if not sample.finished:
-                    sample.ids.append(token)
-                    sample.finished = token in stop_ids
-            if all(sample.finished for sample in samples):
+            for rollout, token in zip(rollouts, tokens.tolist(), strict=True):
+                if not rollout.finished:
+                    rollout.response_ids.append(token)
+                    rollout.finished = token in stop_ids
+            if all(rollout.finished for rollout in rollouts):
                 break
             logits = decode(tokens[:, None], cache=cache)[:, -1]
-        groups += [[sample] for sample in samples]
+        groups += [[rollout] for rollout in rollouts]
     return groups

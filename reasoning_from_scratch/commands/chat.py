@@ -18,7 +18,6 @@ from reasoning_from_scratch.sampling import (
     Sampling,
     check_request,
     sample_next_token,
-    stream,
     stream_key,
     uniform_at,
 )

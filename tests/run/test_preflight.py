@@ -111,9 +111,9 @@ def test_problems_are_taken_from_the_whole_set(answers, monkeypatch):
     answers(half)
     seen = []
 
-    def watch(model, tokenizer, problems, **options):
+    def watch(model, tokenizer, problems, sampling, **options):
         seen.append([problem.id for problem in problems])
-        return evaluation.evaluate(model, tokenizer, problems, **options)
+        return evaluation.evaluate(model, tokenizer, problems, sampling, **options)
 
     monkeypatch.setattr(preflight, "evaluate", watch)
     look(num_problems=4)
