@@ -19,13 +19,14 @@ from toy import toy_config, toy_model, toy_problems, toy_world
 
 from reasoning_from_scratch import rollouts, trainer
 from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.fast.cut import FAST
 from reasoning_from_scratch.fast.decoding import CompiledDecoder, load_library
 from reasoning_from_scratch.losses import OBJECTIVES
 from reasoning_from_scratch.optim.lora import add_lora
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.report.clock import Clock
 from reasoning_from_scratch.report.metrics import lag_metrics
-from reasoning_from_scratch.rollouts import Group, sample_groups
+from reasoning_from_scratch.rollouts import Group, RolloutEngine, sample_groups
 from reasoning_from_scratch.run import training
 from reasoning_from_scratch.run.memory import checkpoint_blocks
 from reasoning_from_scratch.run.options import resolved, resumed_config
@@ -83,9 +84,8 @@ def test_lag_0_is_the_synchronous_run_to_the_bit(tmp_path, monkeypatch, changes)
 
     def beside(run, on_group):
         assert on_group is None
-        return async_rollouts(
-            run.model, run.tokenizer, run.problems, run.config, run.first_step, run.clock
-        )
+        given = (run.model, run.tokenizer, run.problems, run.config, run.first_step, run.clock)
+        return async_rollouts(*given, RolloutEngine(FAST, letters))
 
     found = []
     for name in ("sync", "async"):
@@ -159,7 +159,7 @@ class World:
         self.began, self.lags, self.updates = [], [], 0
         monkeypatch.setattr(module, "sample_step", self.sample)
 
-    def sample(self, model, tokenizer, problems, config, own, step, clock, version, before_step):
+    def sample(self, model, tokenizer, problems, config, engine, step, version, before_step):
         self.began.append(step)
         assert model() == [version]
         self.sampling(self, step)
@@ -314,7 +314,8 @@ def test_leaving_early_ends_the_thread_in_the_middle_of_a_rollout(
 ):
     config = resolved(toy_config(tmp_path, max_steps_off_policy=1, max_new_tokens=200))
     world, pace = toy_world(tmp_path, **sizes), Pace(monkeypatch)
-    groups = async_rollouts(world["model"], world["tokenizer"], toy_problems(), config)
+    given = (world["model"], world["tokenizer"], toy_problems(), config)
+    groups = async_rollouts(*given, engine=RolloutEngine(FAST))
     next(groups)
     assert pace.seen == {decoder}
     pace.seconds = 0.2  # the next steps would take 40 seconds each
@@ -442,7 +443,8 @@ def test_ranks_gather_outside_of_the_thread(monkeypatch):
         threads.append(threading.current_thread())
         return [*sample(), "from another rank"]
 
-    groups = async_rollouts(world.model, None, [], world.config, own=list, together=together)
+    engine = RolloutEngine(together=together)
+    groups = async_rollouts(world.model, None, [], world.config, engine=engine)
     for number, ((step, _), other) in enumerate(groups):
         assert (step, other) == (number, "from another rank")
         world.model.update()
