@@ -85,14 +85,13 @@ def train_step(model, tokenizer, optimizer, problems: list[Problem], config, ste
     batch = [problems[i % len(problems)] for i in range(first, first + config.groups_per_batch)]
     prompts = [tokenizer.encode(render_prompt(problem.problem)) for problem in batch]
     sampling = Sampling(config.max_tokens, rollouts=config.group_size, seed=config.seed)
-    streams = [(step, i) for i in range(len(batch))]  # of random numbers, new ones at each step
     groups = generate(
-        model, prompts, sampling, stop_ids=stop_ids_of(tokenizer), streams=streams, engine=FAST
-    )
+        model, prompts, sampling, stop_ids=stop_ids_of(tokenizer),
+        streams=[(step, i) for i in range(len(batch))], engine=FAST,
+    )  # fmt: skip
     # 3. Rewards: 1 for the right answer in a box, else 0.
     rewards = torch.tensor(
-        [[correctness(tokenizer.decode(rollout.response_ids), problem.answer)
-          for rollout in group]
+        [[correctness(tokenizer.decode(one.text_ids), problem.answer) for one in group]
          for problem, group in zip(batch, groups, strict=True)]
     )  # (N, G)  fmt: skip
     # 4. Advantages: better or worse than the other rollouts of the same problem.
