@@ -9,7 +9,7 @@ import torch
 
 from reasoning_from_scratch.ch02 import generate_text_basic_stream_cache
 from reasoning_from_scratch.ch03 import text_of_stream
-from reasoning_from_scratch.fast.cut import cut
+from reasoning_from_scratch.fast.cut import fast_cut
 from reasoning_from_scratch.grading import extract_final_candidate
 from reasoning_from_scratch.qwen3 import KVCache, room_for_answer
 
@@ -121,7 +121,7 @@ def top_p_filter(probas, top_p):
     if top_p is None or top_p >= 1.0:
         return probas
     exact = probas if probas.dtype == torch.float64 else probas.float()
-    weights = cut(exact.reshape(-1, probas.shape[-1]), top_p, 0).view(probas.shape)
+    weights = fast_cut(exact.reshape(-1, probas.shape[-1]), top_p, 0).view(probas.shape)
     return (weights / weights.sum(-1, keepdim=True)).to(probas.dtype)
 
 

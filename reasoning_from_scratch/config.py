@@ -1,8 +1,8 @@
 """TrainConfig: every choice of a training run, in parts. One field, one line of help.
 
 A function takes the part that it reads, by the name `config`; a TrainConfig is each of its parts
-at once. `Loss` is in losses.py. What a recipe, a model or the command line puts in is in
-run/options.py, and what is refused in run/option_checks.py.
+at once. `Sampling` is in sampling.py, `Loss` in losses.py. What a recipe, a model or the command
+line puts in is in run/options.py, and what is refused in run/option_checks.py.
 """
 
 import dataclasses
@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 from reasoning_from_scratch.errors import UserError, unknown_name
 from reasoning_from_scratch.losses import Loss
+from reasoning_from_scratch.sampling import Sampling
 
 Schedule = Literal["constant", "linear", "cosine"]
 
@@ -57,33 +58,6 @@ class Problems:
     """Problems sampled at each step."""
     active_sampling: bool = False
     """Sample further problems until problems-per-step groups have right and wrong answers."""
-
-
-@dataclass
-class Sampling:
-    """How answers are drawn."""
-
-    rollouts: int = 8
-    """Rollouts per problem: the size of a group."""
-    max_new_tokens: int | None = None
-    """Longest answer in tokens (default: 128 for the tiny model, else 512)."""
-    temperature: float = 1.0
-    """Sampling temperature; 1 samples the policy itself."""
-    top_p: float = 1.0
-    """Sample from the smallest set of tokens with this much mass; 1 keeps all."""
-    top_k: int = 0
-    """Sample from this many most likely tokens; 0 keeps all."""
-    keep_sampling_mask: bool | None = None
-    """Train on the tokens that top-p and top-k kept, as was sampled (default: yes if they cut)."""
-    seed: int = 0
-    """Seed of the problem order and of every rollout."""
-    sample_rows: int = 64
-    """Rollouts sampled side by side; lower it when sampling runs out of memory."""
-
-    @property
-    def cuts(self) -> bool:
-        """Whether top-p or top-k leave tokens out."""
-        return self.top_p < 1 or self.top_k > 0
 
 
 @dataclass

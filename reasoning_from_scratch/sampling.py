@@ -37,16 +37,29 @@ from reasoning_from_scratch.qwen3 import KVCache, room_for_answer
 
 @dataclass
 class Sampling:
-    """How rollouts are sampled. A TrainConfig is one, too."""
+    """How answers are drawn."""
 
-    max_new_tokens: int = 512  # longest answer
-    temperature: float = 1.0  # 1 samples the policy itself; 0 is greedy
-    top_p: float = 1.0  # keep the smallest set of tokens with this much mass; 1 keeps all
-    top_k: int = 0  # keep so many most likely tokens; 0 keeps all
-    rollouts: int = 8  # for each prompt
+    max_new_tokens: int | None = None
+    """Longest answer in tokens (default: 128 for the tiny model, else 512)."""
+    temperature: float = 1.0
+    """Sampling temperature; 1 samples the policy itself."""
+    top_p: float = 1.0
+    """Sample from the smallest set of tokens with this much mass; 1 keeps all."""
+    top_k: int = 0
+    """Sample from this many most likely tokens; 0 keeps all."""
+    keep_sampling_mask: bool | None = None
+    """Train on the tokens that top-p and top-k kept, as was sampled (default: yes if they cut)."""
+    rollouts: int = 8
+    """Rollouts per problem: the size of a group."""
     seed: int = 0
-    sample_rows: int = 64  # rollouts that are sampled side by side
-    keep_sampling_mask: bool = False  # record for each token those that top-p and top-k kept
+    """Seed of the problem order and of every rollout."""
+    sample_rows: int = 64
+    """Rollouts sampled side by side; lower it when sampling runs out of memory."""
+
+    @property
+    def cuts(self) -> bool:
+        """Whether top-p or top-k leave tokens out."""
+        return self.top_p < 1 or self.top_k > 0
 
 
 def greedy(max_new_tokens: int) -> Sampling:
@@ -231,9 +244,9 @@ def sample_next_token(
 PREFILL_TOKENS = 16_384  # at most this many prompt tokens, padding included, in one pass
 WORTH_SHARING = 128  # a pass of its own for what all prompts begin with has to save so many tokens
 # Decoding steps between two looks at the drawn tokens. To look is free on a CPU. A GPU has to be
-# waited for, so there 8 steps run unseen: a rollout that ends among them has drawn at most 7
-# tokens too many, which are dropped.
-STEPS_PER_LOOK = {"cpu": 1, "cuda": 8, "mps": 8, "xpu": 8}
+# waited for, so there 8 steps run unseen: a rollout that ends among them has drawn at most
+# 7 tokens too many, which are dropped.
+STEPS_PER_LOOK = {"cpu": 1}  # else 8
 NOT_FINITE = "the model's logits are not finite: its weights are damaged or it has diverged"
 
 
@@ -280,19 +293,19 @@ class _Waiting:
     def __init__(self, model, prompts, rows: list[_Row], max_prompts: int, max_length: int) -> None:
         self.model, self.prompts, self.rows = model, prompts, deque(rows)
         self.max_length = max_length
-        self.parts, self.part = iter(_parts(prompts, max_prompts)), range(0)
+        self.passes, self.read = iter(_passes(prompts, max_prompts)), range(0)
         self.start = self._read_start()
         self.cache: KVCache | None = None
 
     def take(self, count: int) -> tuple[list[_Row], Tensor]:
         """At most `count` rollouts, and the row of `cache` in which each finds its prompt."""
-        if self.rows[0].prompt not in self.part:
-            self.part = next(self.parts)
-            self._read(self.prompts[self.part.start : self.part.stop])
+        if self.rows[0].prompt not in self.read:
+            self.read = next(self.passes)
+            self._read(self.prompts[self.read.start : self.read.stop])
         rows = []
-        while self.rows and len(rows) < count and self.rows[0].prompt in self.part:
+        while self.rows and len(rows) < count and self.rows[0].prompt in self.read:
             rows.append(self.rows.popleft())
-        places = torch.tensor([row.prompt - self.part.start for row in rows])
+        places = torch.tensor([row.prompt - self.read.start for row in rows])
         return rows, places.to(self.model.tok_emb.weight.device)
 
     def _read_start(self) -> KVCache | None:
@@ -322,7 +335,7 @@ class _Waiting:
         self.cache.max_length = self.max_length  # only the copies that rollouts take will grow
 
 
-def _parts(prompts: list[list[int]], max_prompts: int) -> Iterator[range]:
+def _passes(prompts: list[list[int]], max_prompts: int) -> Iterator[range]:
     """Neighbouring prompts that are read in one pass."""
     first = longest = 0
     for i, prompt in enumerate(prompts):
@@ -386,7 +399,7 @@ class _Batch:
 
     def decode(self) -> list[Draw]:
         """Draw a token for each row; on a GPU a few, one after the other."""
-        count = min(STEPS_PER_LOOK[self.device.type], *(row.room for row in self.rows))
+        count = min(STEPS_PER_LOOK.get(self.device.type, 8), *(row.room for row in self.rows))
         u = uniform_at(self.keys, self.positions + torch.arange(count, device=self.device))
         self.positions = self.positions + count
         draws = []
@@ -427,7 +440,7 @@ def check_request(model, prompts: list[list[int]], sampling: Sampling) -> None:
     """Raise a UserError for what cannot be sampled."""
     for name, good in (
         ("rollouts", sampling.rollouts >= 1),
-        ("max_new_tokens", sampling.max_new_tokens >= 1),
+        ("max_new_tokens", (sampling.max_new_tokens or 0) >= 1),
         ("temperature", 0 <= sampling.temperature < math.inf),
         ("top_p", 0 < sampling.top_p <= 1),
         ("top_k", sampling.top_k >= 0),

@@ -16,7 +16,7 @@ CANDIDATES = 256  # the cut is looked for among so many of the largest entries f
 BUCKETS = 0x3F80 + 1  # what the upper 16 bits of a float32 from 0 to 1 can be
 
 
-def cut(probs: Tensor, top_p: float, top_k: int) -> Tensor:
+def fast_cut(probs: Tensor, top_p: float, top_k: int) -> Tensor:
     """probs (B, V), 0 where top-p and top-k cut."""
     count = max(CANDIDATES, top_k + 1)
     if probs.shape[1] <= 8 * count:
@@ -71,4 +71,4 @@ def cut_by_candidates(probs: Tensor, top_p: float, top_k: int, count: int) -> Te
     return weights
 
 
-FAST = SamplingEngine(decoder_for, cut)
+FAST = SamplingEngine(decoder_for, fast_cut)

@@ -15,7 +15,7 @@ CUTS = [(1e-6, 0), (0.3, 0), (0.9, 0), (0.9999999, 0), (1.0, 7), (0.8, 300), (0.
 @pytest.mark.parametrize("top_p, top_k", CUTS)
 def test_fast_is_plain(size, top_p, top_k):
     probs = adversarial_rows(size)
-    assert torch.equal(fast.cut(probs, top_p, top_k), sampling.cut(probs, top_p, top_k))
+    assert torch.equal(fast.fast_cut(probs, top_p, top_k), sampling.cut(probs, top_p, top_k))
 
 
 @pytest.mark.parametrize("count", [2, 17, 256, 400])
@@ -35,7 +35,7 @@ def test_each_way_is_taken(monkeypatch, rows, way):
         monkeypatch.setattr(
             fast, f"cut_by_{name}", lambda *a, n=name, f=original: taken.append(n) or f(*a)
         )
-    fast.cut(probs, 0.5, 5 if way == "candidates" else 0)
+    fast.fast_cut(probs, 0.5, 5 if way == "candidates" else 0)
     assert taken == [way]
 
 
@@ -62,7 +62,7 @@ def test_the_same_tokens_and_log_probabilities_are_drawn(size, top_p, top_k):
     logits = adversarial_rows(size).log().repeat(20, 1)
     u = torch.rand(len(logits), generator=torch.Generator().manual_seed(0))
     plain = sample_next_token(logits, u, 0.8, top_p, top_k)
-    quick = sample_next_token(logits, u, 0.8, top_p, top_k, fast.cut)
+    quick = sample_next_token(logits, u, 0.8, top_p, top_k, fast.fast_cut)
     for one, other in zip(plain, quick, strict=True):
         assert one is other or torch.equal(one, other)
 
@@ -73,6 +73,6 @@ def test_logits_that_are_not_finite_show(bad, top_p, top_k):
     logits = torch.zeros(3, 5000)
     logits[1, 70] = bad
     logits[2] = -torch.inf
-    draw = sample_next_token(logits, torch.full((3,), 0.5), 1.0, top_p, top_k, fast.cut)
+    draw = sample_next_token(logits, torch.full((3,), 0.5), 1.0, top_p, top_k, fast.fast_cut)
     assert draw.logprobs.isfinite().tolist() == [True, False, False]
     assert ((draw.tokens >= 0) & (draw.tokens < 5000)).all()  # an embedding can look them up
