@@ -63,7 +63,7 @@ def as_sample(kind, problem):
 
 
 def look(problems=PROBLEMS, rollouts=8, **options):
-    sampling = Sampling(rollouts=rollouts)
+    sampling = Sampling(512, rollouts=rollouts)
     return preflight_summary(None, LetterTokenizer(), problems, sampling, **options)
 
 
