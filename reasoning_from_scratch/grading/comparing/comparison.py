@@ -132,17 +132,17 @@ class Comparison:
 
     def ratios(self, a: Ratio, b: Ratio) -> bool:
         """3:4 and 6:8: proportional."""
-        if len(a.parts) != len(b.parts):
+        if len(a.items) != len(b.items):
             return False
-        first, other_first = a.parts[0], b.parts[0]
-        pairs = zip(a.parts[1:], b.parts[1:], strict=True)
+        first, other_first = a.items[0], b.items[0]
+        pairs = zip(a.items[1:], b.items[1:], strict=True)
         return all(self.equal(Mul((first, y)), Mul((x, other_first))) for x, y in pairs)
 
     def ratio_and_value(self, ratio: Ratio, value: Value) -> bool:
         """3:4 and 3/4; a whole number is no ratio."""
-        if is_whole_number(value.tree) or value.units or len(ratio.parts) != 2:
+        if is_whole_number(value.tree) or value.units or len(ratio.items) != 2:
             return False
-        return self.equal(Div(*ratio.parts), value.tree)
+        return self.equal(Div(*ratio.items), value.tree)
 
     def base_numerals(self, a: BaseNumeral, b: BaseNumeral) -> bool:
         return a.base == b.base and a.digits.lstrip("0") == b.digits.lstrip("0")

@@ -30,6 +30,20 @@ class Expression(Node):
     """A number or a formula."""
 
 
+@dataclass(frozen=True, slots=True)
+class Listed(Node):
+    """What the nodes share that are nothing but their children."""
+
+    items: tuple[Node, ...]
+
+    @property
+    def children(self):
+        return self.items
+
+    def rebuilt(self, children):
+        return type(self)(tuple(children))
+
+
 # ---- expressions
 
 
@@ -54,28 +68,12 @@ class Const(Expression):
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Add(Expression):
-    terms: tuple[Node, ...]
-
-    @property
-    def children(self):
-        return self.terms
-
-    def rebuilt(self, children):
-        return Add(tuple(children))
+class Add(Listed, Expression):
+    __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Mul(Expression):
-    factors: tuple[Node, ...]
-
-    @property
-    def children(self):
-        return self.factors
-
-    def rebuilt(self, children):
-        return Mul(tuple(children))
+class Mul(Listed, Expression):
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +117,7 @@ class Root(Expression):
 
 @dataclass(frozen=True, slots=True)
 class Wrapped(Expression):
-    """What the nodes with one child share."""
+    """What the expressions with one child share."""
 
     inner: Node
 
@@ -150,36 +148,51 @@ class Degrees(Wrapped):
 
 
 @dataclass(frozen=True, slots=True)
-class Call(Expression):
+class Applied(Expression):
+    """What the functions share."""
+
+    name: str
+    args: tuple[Node, ...]
+
+    @property
+    def children(self):
+        return self.args
+
+    def rebuilt(self, children):
+        return type(self)(self.name, tuple(children))
+
+
+class Call(Applied):
     """A known function: sin, ln, gcd, fact, det."""
 
-    name: str
-    args: tuple[Node, ...]
-
-    @property
-    def children(self):
-        return self.args
-
-    def rebuilt(self, children):
-        return Call(self.name, tuple(children))
+    __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Unknown(Expression):
+class Unknown(Applied):
     """A function that nobody has defined, as f in f(x), or a mark as the bar of a conjugate."""
 
-    name: str
-    args: tuple[Node, ...]
-
-    @property
-    def children(self):
-        return self.args
-
-    def rebuilt(self, children):
-        return Unknown(self.name, tuple(children))
+    __slots__ = ()
 
 
 # ---- what is put together from expressions
+
+
+class Braces(Listed):
+    """A set by its elements: {1, 2}."""
+
+    __slots__ = ()
+
+
+class Builder(Listed):
+    """A set by its conditions: {x | x > 0, x < 3}."""
+
+    __slots__ = ()
+
+
+class Ratio(Listed):
+    """3:4 or 1:2:3."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,34 +209,6 @@ class Brackets(Node):
 
     def rebuilt(self, children):
         return Brackets(self.opening, self.closing, tuple(children))
-
-
-@dataclass(frozen=True, slots=True)
-class Braces(Node):
-    """A set by its elements: {1, 2}."""
-
-    items: tuple[Node, ...]
-
-    @property
-    def children(self):
-        return self.items
-
-    def rebuilt(self, children):
-        return Braces(tuple(children))
-
-
-@dataclass(frozen=True, slots=True)
-class Builder(Node):
-    """A set by its conditions: {x | x > 0, x < 3}."""
-
-    conditions: tuple[Node, ...]
-
-    @property
-    def children(self):
-        return self.conditions
-
-    def rebuilt(self, children):
-        return Builder(tuple(children))
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,20 +272,6 @@ class SetOperation(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Ratio(Node):
-    """3:4 or 1:2:3."""
-
-    parts: tuple[Node, ...]
-
-    @property
-    def children(self):
-        return self.parts
-
-    def rebuilt(self, children):
-        return Ratio(tuple(children))
-
-
-@dataclass(frozen=True, slots=True)
 class Quantity(Node):
     """A value with units, which are pairs of a Unit and its power."""
 
@@ -349,7 +320,7 @@ def contains(tree: Node, kinds: tuple[type, ...], outside_functions: bool = Fals
         node = stack.pop()
         if isinstance(node, kinds):
             return True
-        if not (outside_functions and isinstance(node, (Call, Unknown))):
+        if not (outside_functions and isinstance(node, Applied)):
             stack += node.children
     return False
 
@@ -386,7 +357,7 @@ def is_whole_number(tree: Node) -> bool:
 def without_degrees(tree: Node) -> Node:
     if isinstance(tree, Degrees):
         return without_degrees(tree.inner)
-    if isinstance(tree, (Call, Unknown)) or not contains(tree, (Degrees,)):
+    if isinstance(tree, Applied) or not contains(tree, (Degrees,)):
         return tree
     return tree.rebuilt([without_degrees(child) for child in tree.children])
 

@@ -66,14 +66,14 @@ class ExactValues:
         return self.forms.whole(self.ring.generator(ConstantAtom(tree.name)))
 
     def sum(self, tree: Add) -> Form:
-        total = self.form(tree.terms[0])
-        for term in tree.terms[1:]:
+        total = self.form(tree.items[0])
+        for term in tree.items[1:]:
             total = self.forms.plus(total, self.form(term))
         return total
 
     def product(self, tree: Mul) -> Form:
-        total = self.form(tree.factors[0])
-        for factor in tree.factors[1:]:
+        total = self.form(tree.items[0])
+        for factor in tree.items[1:]:
             total = self.forms.times(total, self.form(factor))
         return total
 

@@ -67,7 +67,7 @@ class Numeric:
         return self.checked(read(self, tree))
 
     def sum(self, tree: Add):
-        return sum(map(self.tree, tree.terms), self.mp.mpf(0))
+        return sum(map(self.tree, tree.items), self.mp.mpf(0))
 
     def symbol(self, tree: Sym):
         if self.point is None:
@@ -86,7 +86,7 @@ class Numeric:
 
     def product(self, tree: Mul):
         product = self.mp.mpf(1)
-        for factor in tree.factors:
+        for factor in tree.items:
             product = self.checked(product * self.tree(factor))
         return product
 
