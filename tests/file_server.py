@@ -73,29 +73,19 @@ def respond(handler, status, body, length=None, **headers):
 
 
 def whole(handler, content):
-    respond(handler, 200, content, ETag='"v1"')
+    respond(handler, 200, content)
 
 
-def ranges(handler, content, etag='"v1"'):
+def ranges(handler, content):
     """A server as it should be."""
     asked = handler.headers.get("Range")
-    if asked is None or handler.headers.get("If-Range", etag) != etag:
-        return respond(handler, 200, content, ETag=etag)
+    if asked is None:
+        return respond(handler, 200, content)
     start = int(asked.removeprefix("bytes=").rstrip("-"))
     if start >= len(content):
         return respond(handler, 416, b"", Content_Range=f"bytes */{len(content)}")
     said = f"bytes {start}-{len(content) - 1}/{len(content)}"
-    return respond(handler, 206, content[start:], Content_Range=said, ETag=etag)
-
-
-def changed(handler, content):
-    """The file is another one by now."""
-    ranges(handler, content[::-1], etag='"v2"')
-
-
-def wrong_range(handler, content):
-    said = f"bytes 0-{len(content) - 1}/{len(content)}"
-    respond(handler, 206, content, Content_Range=said, ETag='"v1"')
+    return respond(handler, 206, content[start:], Content_Range=said)
 
 
 def range_refused(handler, content):
@@ -104,11 +94,11 @@ def range_refused(handler, content):
     return whole(handler, content)
 
 
-def dies_after(count, etag='"v1"', honors_range=True):
+def dies_after(count, honors_range=True):
     """Sends `count` more bytes of those asked for, then closes the connection."""
 
     def behavior(handler, content):
-        start, status, headers = 0, 200, {"ETag": etag}
+        start, status, headers = 0, 200, {}
         if honors_range and handler.headers.get("Range"):
             start, status = int(handler.headers["Range"][6:-1]), 206
             headers["Content_Range"] = f"bytes {start}-{len(content) - 1}/{len(content)}"
@@ -120,7 +110,7 @@ def dies_after(count, etag='"v1"', honors_range=True):
 
 def stalls_after(count, seconds=1.0):
     def behavior(handler, content):
-        respond(handler, 200, content[:count], length=len(content), ETag='"v1"')
+        respond(handler, 200, content[:count], length=len(content))
         time.sleep(seconds)
 
     return behavior

@@ -2,14 +2,15 @@
 
 A file that is already in its place is used without asking the network. A new one grows under
 the name `.NAME.part` and gets its own name only when length, hash and content have been checked.
+A part is continued, also by a later run, if the file's hash is known: then it shows in the end
+whether the pieces belong together.
 """
 
 import hashlib
-import json
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import chain
@@ -25,8 +26,6 @@ TIMEOUT = (10, 30)  # seconds to connect; seconds without a byte
 TRIES = 3  # in a row that bring nothing new
 PAUSE = 1.0  # seconds before the second try, doubled for the third
 CHUNK = 1 << 14  # bytes; what a break can lose
-MOST_WITHOUT_LENGTH = 200_000_000  # bytes; the largest such file, a data set, has 10,000,000
-WEB_PAGES = (b"<!doctype html", b"<html", b"<head", b"<script", b"<meta")
 
 
 class SourceFailed(Exception):
@@ -103,7 +102,6 @@ def _download_from_any(urls: list[str], path: Path, expected: Expected) -> None:
             failures.append(f"{url}: {error}")
             continue
         os.replace(part, path)
-        _note_of(part).unlink(missing_ok=True)
         return
     raise could_not_download(path, failures)
 
@@ -116,7 +114,7 @@ def could_not_download(path: Path, failures: list[str]) -> UserError:
 
 
 def _transfer_and_verify(url: str, part: Path, expected: Expected) -> None:
-    resumed = part.exists()
+    resumed = expected.sha256 and part.exists()
     _transfer_with_retries(url, part, expected)
     try:
         _verify(part, expected)
@@ -143,90 +141,60 @@ def _transfer_with_retries(url: str, part: Path, expected: Expected) -> None:
 
 def _transfer(url: str, part: Path, expected: Expected) -> None:
     """One request: the rest of the file if a part of it is there, else all of it."""
-    start, validator = _resume_point(url, part, expected)
-    # Compressed transfers have no length to check and no ranges.
-    headers = {**expected.headers, "Accept-Encoding": "identity"}
+    start = part.stat().st_size if expected.sha256 and part.exists() else 0
+    headers = {**expected.headers, "Accept-Encoding": "identity"}  # compressed has no length
     if start:
-        headers |= {"Range": f"bytes={start}-", "If-Range": validator}
-        if validator == expected.sha256:
-            del headers["If-Range"]  # a hash is not an ETag; it is checked at the end
+        headers["Range"] = f"bytes={start}-"
     try:
         with requests.get(url, headers=headers, stream=True, timeout=TIMEOUT) as response:
-            start = _check_response(response, part, start)
-            chunks = _chunks_of_a_file(response)
+            start = _check_status(response, part, start)
+            chunks = _not_a_web_page(response)
             total = _total_length(response, start, expected)
             # Only now is it known to be the file: a login page must not cost the bytes so far.
-            if start == 0:
-                _note_source(url, part, expected.sha256 or _strong_etag(response))
             _write_body(chunks, part, start, total)
     except (requests.RequestException, ConnectionError) as error:
         raise Interrupted(_network_reason(error)) from error
 
 
-def _note_of(part: Path) -> Path:
-    return part.with_name(part.name + ".json")
-
-
-def _note_source(url: str, part: Path, validator: str | None) -> None:
-    _note_of(part).write_text(json.dumps({"url": url, "validator": validator}))
-
-
-def _resume_point(url: str, part: Path, expected: Expected) -> tuple[int, str | None]:
-    """How many bytes of `part` may be kept: all, if it is certain of what file they are."""
-    if not part.exists() or not _note_of(part).exists():
-        return 0, None
-    try:
-        note = json.loads(_note_of(part).read_text())
-    except ValueError:  # the machine went down while it was written
-        return 0, None
-    certain = note["validator"] and (not expected.sha256 or note["validator"] == expected.sha256)
-    same = certain and note["url"] == url
-    return (part.stat().st_size, note["validator"]) if same else (0, None)
-
-
-def _strong_etag(response: requests.Response) -> str | None:
-    etag = response.headers.get("ETag", "")
-    return None if etag.startswith("W/") else etag or None
-
-
-def _check_response(response: requests.Response, part: Path, start: int) -> int:
-    """The byte at which the body starts; SourceFailed if it is not the file at all."""
+def _check_status(response: requests.Response, part: Path, start: int) -> int:
+    """The byte at which the body starts: 0 where a server has no ranges."""
     status = response.status_code
     if status == 416:  # there is nothing after what we have: it is not the file we think it is
         part.unlink(missing_ok=True)
         raise Interrupted("the server rejects the range")
     if status >= 500 or status in (408, 429):
         raise Interrupted(f"the server answers {status}")
-    if status == 407:
-        raise SourceFailed(_proxy_reason(status))
-    if status not in (200, 206):
+    if status >= 400:
         raise SourceFailed(f"the server answers {status}")
-    if status == 200:
-        return 0
-    if not response.headers.get("Content-Range", "").startswith(f"bytes {start}-"):
-        part.unlink(missing_ok=True)
-        raise Interrupted("the server sent another range than the one asked for")
-    return start
+    return start if status == 206 else 0
 
 
 def _total_length(response: requests.Response, start: int, expected: Expected) -> int | None:
     length = response.headers.get("Content-Length", "")
-    if length.isdecimal():
-        total = start + int(length)
-        if expected.size is not None and total != expected.size:
-            raise SourceFailed(f"expected {expected.size} bytes, the server has {total}")
-        return total
-    if not (expected.size or expected.sha256 or expected.finish):
-        raise SourceFailed("the server does not say how long the file is")
-    return expected.size
+    if not length.isdecimal():
+        return expected.size
+    total = start + int(length)
+    if expected.size is not None and total != expected.size:
+        raise SourceFailed(f"expected {expected.size} bytes, the server has {total}")
+    return total
 
 
-def _write_body(chunks: Iterable[bytes], part: Path, start: int, total: int | None) -> None:
+def _not_a_web_page(response: requests.Response) -> Iterator[bytes]:
+    """The body. Hotels and companies answer any request with a login page, status 200."""
+    chunks = response.iter_content(CHUNK)
+    first = next(chunks, b"")
+    if not first:
+        raise Interrupted("the server sent nothing")
+    is_page = first.lstrip()[:14].lower().startswith((b"<!doctype html", b"<html"))
+    if is_page or response.headers.get("Content-Type", "").startswith("text/html"):
+        raise SourceFailed("a web page came instead of the file (a login page or proxy?)")
+    return chain([first], chunks)
+
+
+def _write_body(chunks: Iterator[bytes], part: Path, start: int, total: int | None) -> None:
     bar = counter(total, start, part.name[1:-5], unit="B", unit_scale=True, leave=False)
     with open(part, "ab" if start else "wb") as file, bar:
         for chunk in chunks:
-            if total is None and file.tell() > MOST_WITHOUT_LENGTH:
-                raise SourceFailed("the server says no length and sends without end")
             file.write(chunk)
             bar.update(len(chunk))
         file.flush()
@@ -236,20 +204,6 @@ def _write_body(chunks: Iterable[bytes], part: Path, start: int, total: int | No
         raise Interrupted(f"the connection ended after {size} of {total} bytes")
 
 
-def _chunks_of_a_file(response: requests.Response) -> Iterator[bytes]:
-    """The body, unless it is a web page: hotels and companies answer any request with a login
-    page, status 200."""
-    chunks = response.iter_content(CHUNK)
-    first = next(chunks, b"")
-    if not first and response.headers.get("Content-Length") != "0":
-        raise Interrupted("the server sent nothing")
-    says_so = response.headers.get("Content-Type", "").startswith("text/html")
-    looks_so = first.lstrip(b"\xef\xbb\xbf \t\r\n")[:14].lower().startswith(WEB_PAGES)
-    if says_so or looks_so:
-        raise SourceFailed("a web page came instead of the file (a login page or proxy?)")
-    return chain([first], chunks)
-
-
 def _network_reason(error: Exception) -> str:
     """Requests wraps several exceptions into one; people need to know which it was."""
     text = str(error)
@@ -257,7 +211,7 @@ def _network_reason(error: Exception) -> str:
         return f"no answer for {TIMEOUT[1]} seconds"
     if isinstance(error, requests.exceptions.ProxyError):
         status = re.search(r"Tunnel connection failed: (\d+)", text)
-        return _proxy_reason(status[1]) if status else "no connection to the proxy"
+        return f"the proxy answers {status[1]}" if status else "no connection to the proxy"
     if isinstance(error, requests.exceptions.SSLError):
         return "the secure connection failed (a proxy or antivirus that inspects traffic?)"
     if isinstance(error, requests.exceptions.ChunkedEncodingError):
@@ -265,11 +219,6 @@ def _network_reason(error: Exception) -> str:
     if isinstance(error, requests.ConnectionError):
         return "no connection (offline, refused or blocked)"
     return f"{type(error).__name__}: {text}".splitlines()[0]
-
-
-def _proxy_reason(status: str | int) -> str:
-    wants = ": it wants a name and a password, HTTPS_PROXY=http://NAME:PASSWORD@HOST:PORT"
-    return f"the proxy answers {status}" + (wants if str(status) == "407" else "")
 
 
 def _verify(part: Path, expected: Expected) -> None:

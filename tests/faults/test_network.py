@@ -52,11 +52,6 @@ def portal(handler, content):
     return login_page(handler, content)
 
 
-def portal_in_script(handler, content):
-    body = b'\xef\xbb\xbf  <script>location="https://portal.example/"</script>'
-    respond(handler, 200, body, Content_Type="application/octet-stream", ETag='"portal"')
-
-
 def portal_with_its_own_etag(handler, content):
     body = b"<html>" + b"Welcome! " * 1000
     respond(handler, 200, body, Content_Type="text/html", ETag='"portal"')
@@ -70,7 +65,7 @@ def nonsense_length(handler, content):
 
 
 FAULTS = {
-    "proxy wants a password": (answers(407), "the proxy answers 407: it wants a name"),
+    "proxy wants a password": (answers(407), "the server answers 407"),
     "bad gateway": (answers(502), "the server answers 502"),
     "gateway timeout": (answers(504), "the server answers 504"),
     "log in first": (answers(511), "the server answers 511"),
@@ -78,8 +73,7 @@ FAULTS = {
     "login page": (login_page, "a web page came instead"),
     "login page after a redirect": (portal, "a web page came instead"),
     "login page with an ETag": (portal_with_its_own_etag, "a web page came instead"),
-    "login page that is only a script": (portal_in_script, "a web page came instead"),
-    "a length that is no number": (nonsense_length, "does not say how long|sent nothing"),
+    "a length that is no number": (nonsense_length, "sent nothing"),
 }
 
 
@@ -93,11 +87,9 @@ def fails(call, match, target):
 
 
 @pytest.mark.parametrize("behavior, reason", FAULTS.values(), ids=FAULTS.keys())
-@pytest.mark.parametrize("expected", [None, KNOWN, Expected(sha256=SHA256)])
+@pytest.mark.parametrize("expected", [KNOWN, Expected(sha256=SHA256)])
 def test_what_had_arrived_is_kept_through_the_fault(server, target, behavior, reason, expected):
     """Half a file, then a fault for as long as one tries, then a good network again."""
-    if expected is not None and expected.size is None and behavior is nonsense_length:
-        pytest.skip("without a length the hash decides: that is another test")
     url = f"{server.url}/weights.bin"
     server.behaviors = [dies_after(ARRIVED), behavior]
     fails(lambda: download_file(url, target, expected=expected), reason, target)
@@ -106,21 +98,6 @@ def test_what_had_arrived_is_kept_through_the_fault(server, target, behavior, re
     assert target.read_bytes() == CONTENT
     assert server.gets()[-1]["Range"] == f"bytes={ARRIVED}-"
     assert [path.name for path in target.parent.iterdir()] == ["weights.bin"]
-
-
-def test_a_stream_without_end_is_cut(server, target, monkeypatch):
-    monkeypatch.setattr(transfers, "MOST_WITHOUT_LENGTH", 50_000)
-
-    def endless(handler, content):
-        handler.send_response(200)
-        handler.end_headers()
-        handler.close_connection = True
-        while True:
-            handler.wfile.write(bytes(1000))
-
-    server.behaviors = [endless]
-    call = lambda: download_file(f"{server.url}/w", target, expected=Expected(sha256=SHA256))  # noqa: E731
-    fails(call, "sends without end", target)
 
 
 @pytest.mark.parametrize("behavior, reason", FAULTS.values(), ids=FAULTS.keys())
@@ -191,7 +168,7 @@ def proxy(answer: bytes):
 PROXY_ANSWERS = {
     "407": (
         b"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n",
-        "the proxy answers 407: it wants a name",
+        "answers 407",
     ),
     "502": (b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n", "answers 502"),
     "nonsense": (b"220 mail.example ESMTP\r\n", "could not download"),
@@ -226,7 +203,7 @@ def test_the_download_goes_on_without_the_proxy(server, target, monkeypatch):
     with proxy(PROXY_ANSWERS["407"][0]) as (address, _):
         monkeypatch.setenv("HTTP_PROXY", address)
         monkeypatch.setenv("NO_PROXY", "")
-        fails(lambda: download_file(url, target, expected=KNOWN), "the proxy answers 407", target)
+        fails(lambda: download_file(url, target, expected=KNOWN), "answers 407", target)
         monkeypatch.delenv("HTTP_PROXY")
     server.behaviors = [ranges]
     assert download_file(url, target, expected=KNOWN).read_bytes() == CONTENT
