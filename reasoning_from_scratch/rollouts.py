@@ -10,13 +10,14 @@ from functools import lru_cache, partial
 import torch
 from torch import Tensor
 
+from reasoning_from_scratch.config import Rewards, Rollouts
 from reasoning_from_scratch.problems import Problem, problem_prompt
 from reasoning_from_scratch.rewards import (
     overlong_penalty,
     score_parts,
     total_reward,
 )
-from reasoning_from_scratch.sampling import PLAIN, Rollout, SamplingEngine, generate
+from reasoning_from_scratch.sampling import PLAIN, Rollout, Sampling, SamplingEngine, generate
 from reasoning_from_scratch.tokenizer import stop_ids_of
 
 # Active sampling gives up after so many rounds: a set without a signal must not loop for ever.
@@ -129,7 +130,9 @@ def problem_index(seed: int, position: int, size: int) -> int:
     return epoch_order(seed, epoch, size)[place]
 
 
-def step_problems(problems: Sequence[Problem], config, step: int, round: int = 0) -> list[Problem]:
+def step_problems(
+    problems: Sequence[Problem], config: Rollouts, step: int, round: int = 0
+) -> list[Problem]:
     """The problems of a step, a pure function of (seed, step): resuming needs no state.
 
     Active sampling asks for further rounds; those follow a sequence of their own, so that a
@@ -145,7 +148,7 @@ def sample_groups(
     model,
     tokenizer,
     problems: Sequence[Problem],
-    config,
+    config: Sampling,
     step: int,
     places: Sequence[int] | None = None,
     on_group: Callable[[Group], None] | None = None,
@@ -192,13 +195,14 @@ def think_token_ids(tokenizer) -> tuple[int, int]:
 
 def reward_groups(
     groups: Sequence[Group],
-    config,
+    config: Rewards,
     tokenizer,
     verifier: Callable[[str, Problem], tuple[float, str]] | None = None,
 ) -> None:
     """Stage 3: judge every rollout. Reward and advantage are different fields.
 
     A `verifier` of one's own decides in place of the grader; it also says how it failed, or "".
+    With an overlong penalty `config` must be Sampling too, which says how long is too long.
     """
     weights = config.reward_parts
     think_ids = think_token_ids(tokenizer) if "think" in weights else ()
@@ -245,7 +249,7 @@ def sample_step(
     model,
     tokenizer,
     problems: Sequence[Problem],
-    config,
+    config: Rollouts,
     step: int,
     on_group: Callable[[Group], None] | None = None,
     version: int | None = None,
@@ -292,7 +296,7 @@ def on_policy_rollouts(
     model,
     tokenizer,
     problems: Sequence[Problem],
-    config,
+    config: Rollouts,
     first_step: int = 0,
     on_group: Callable[[Group], None] | None = None,
     engine: RolloutEngine = ONE_PROCESS,

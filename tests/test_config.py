@@ -17,7 +17,6 @@ from reasoning_from_scratch.config import (
     Rewards,
     Rollouts,
     Run,
-    Sampling,
     Scale,
     ScaledRollouts,
     TrainConfig,
@@ -32,6 +31,7 @@ from reasoning_from_scratch.report.metrics import lag_metrics
 from reasoning_from_scratch.rollouts import on_policy_rollouts, reward_groups, sample_groups
 from reasoning_from_scratch.run.options import configure
 from reasoning_from_scratch.run.start import make_optimizer
+from reasoning_from_scratch.sampling import Sampling, generate
 from reasoning_from_scratch.scale.lag import async_rollouts
 from reasoning_from_scratch.scale.torchrun import check_restartable, start_ranks
 from reasoning_from_scratch.trainer import chosen_groups, train_step
@@ -97,6 +97,13 @@ def test_sampling_rewards_loss_and_optimizer(world):
     assert numbers["optim/updates"] == 1 and numbers["optim/lr"] == 0.1
     after = torch.cat([parameter.flatten() for parameter in optimizer.parameters])
     assert not torch.equal(before, after)
+
+
+def test_a_prompt(world):
+    model, tokenizer, _ = world
+    config = Sampling(rollouts=2, max_new_tokens=3)
+    (rollouts,) = generate(model, [tokenizer.encode("a")], config, stop_ids=set())
+    assert [len(rollout.response_ids) for rollout in rollouts] == [3, 3]
 
 
 def test_problems_and_rollouts(world):
