@@ -7,6 +7,8 @@
 As padded rows, 64 answers of the tiny model are 7,000 tokens; packed, they are 1,700. All of the
 model but attention treats each token by itself, so it can read the packed tokens as one row
 (1, N). Attention needs to know which tokens stand before which: it puts rows together again.
+The logits of all tokens would be the largest tensor by far, so they are never there all at once:
+log-probabilities and their gradient are computed for one block of the vocabulary after the other.
 """
 
 from collections import Counter
@@ -16,12 +18,15 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn.utils.rnn import pad_sequence
 
-from reasoning_from_scratch.logprobs import kept_of, token_logprobs
+from reasoning_from_scratch.logprobs import Kept, kept_of
 from reasoning_from_scratch.qwen3 import attention, rope_tables
 from reasoning_from_scratch.rollouts import Batch
 
+BLOCK_ELEMENTS = 2**23  # logits at a time: 32 MiB in float32, whatever the vocabulary
+SMALLEST_BLOCK = 1024  # tokens of the vocabulary; thinner matrix products are slow
 PADS_WELL = 0.75  # share of a call's longest row that each of its rows has; others get more padding
 
 
@@ -37,11 +42,10 @@ def packed_logprobs(
     hidden = compute(packed.token_ids, plan=packed_plan(model, packed))[0]  # (N, D)
     sampled = batch.mask[:, 1:].bool()  # (B, T - 1)
     targets = batch.token_ids[:, 1:][sampled]  # (M,)
-    logprobs, _ = token_logprobs(
-        F.embedding(packed.predictors, hidden)[None],  # (1, M, D)
+    logprobs, _ = blockwise_logprobs(
+        F.embedding(packed.predictors, hidden),  # (M, D)
         model.out_head.weight,
-        targets[None],
-        torch.ones_like(targets)[None],
+        targets,
         temperature,
         kept_of(batch),
     )
@@ -222,3 +226,129 @@ def padded_call(rows: list[AttentionRow]) -> AttentionCall:
     positions = starts[:, None] + torch.arange(queries.shape[1])  # (b, T)
     mask = torch.arange(keys.shape[1]) <= positions[:, :, None]  # (b, T, S)
     return AttentionCall(keys, queries, mask[:, None])
+
+
+# --- log-probabilities, a block of the vocabulary at a time
+
+
+def blockwise_logprobs(
+    hidden: Tensor,
+    head_weight: Tensor,
+    targets: Tensor,
+    temperature: float = 1.0,
+    kept: Kept | None = None,
+    block: int = 0,
+) -> tuple[Tensor, Tensor]:
+    """Log-probabilities and entropies, both (M,), of M sampled tokens `targets` that hidden states
+    (M, D) predict: what `token_logprobs` computes, without ever holding the logits (M, V).
+
+    `block` is how many tokens of the vocabulary are looked at together (default: as many as
+    BLOCK_ELEMENTS allows). Gradients reach hidden and head_weight (V, D) through the
+    log-probabilities; the entropies have none.
+    """
+    block = block or max(SMALLEST_BLOCK, BLOCK_ELEMENTS // max(1, len(hidden)))
+    if kept is not None:
+        kept = Kept(kept.ids.to(hidden.device), kept.counts.to(hidden.device))
+    return BlockwiseLogprobs.apply(hidden, head_weight, targets, temperature, kept, block)
+
+
+class BlockwiseLogprobs(torch.autograd.Function):
+    """Two passes over the blocks of the vocabulary: one forward, and one backward, in which each
+    block's logits are computed again instead of being remembered."""
+
+    @staticmethod
+    def forward(ctx, hidden, head, targets, temperature, kept, block):
+        """log p[target] = logit[target] - log Z, with Z = sum over the vocabulary of e^logit.
+
+        e^logit may be too large for a float, so sums are kept relative to the largest logit m so
+        far; when a block has a larger one m', what was summed is multiplied by e^(m - m'):
+
+            total    = sum of e^(logit - m)                so Z = total * e^m
+            weighted = sum of e^(logit - m) * (logit - m)
+            entropy  = -sum of p log p = log total - weighted / total
+
+        For `weighted` the second factor shrinks, too: logit - m' = (logit - m) + (m - m'), so it
+        becomes e^(m - m') * (weighted + total * (m - m')).
+        """
+        largest = hidden.new_full((len(hidden), 1), -torch.inf, dtype=at_least_float32(hidden))
+        total, weighted = torch.zeros_like(largest), torch.zeros_like(largest)  # (M, 1)
+        own = torch.zeros_like(largest)  # the targets' logits
+        for part in blocks(len(head), block):
+            logits = block_logits(hidden, head, temperature, kept, part)  # (M, C)
+            column, inside = targets_in(targets, part)
+            own += logits.gather(-1, column) * inside
+            before, largest = largest, torch.maximum(largest, logits.amax(-1, keepdim=True))
+            shift = (before - largest).clamp_(min=LOWEST)  # m - m', -inf at the first block
+            weighted = shift.exp() * (weighted + total * shift)
+            total = total * shift.exp()
+            logits.sub_(largest)
+            powers = logits.exp()
+            total += powers.sum(-1, keepdim=True)
+            weighted += torch.linalg.vecdot(powers, logits)[:, None]
+        log_z = largest + total.log()  # (M, 1)
+        ctx.save_for_backward(hidden, head, targets, log_z)
+        ctx.rest = temperature, kept, block
+        entropies = (total.log() - weighted / total)[:, 0]
+        ctx.mark_non_differentiable(entropies)
+        return (own - log_z)[:, 0], entropies
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_logprobs, _grad_entropies):
+        """d log p[target] / d logits = (one-hot(target) - p) / temperature, a row per token."""
+        hidden, head, targets, log_z = ctx.saved_tensors
+        temperature, kept, block = ctx.rest
+        # The blocks' shares are added up in float32: in bfloat16 the later ones would round away.
+        grad_hidden = torch.zeros_like(hidden, dtype=at_least_float32(hidden))
+        grad_head = torch.empty_like(head) if ctx.needs_input_grad[1] else None
+        scale = grad_logprobs[:, None] / temperature  # (M, 1)
+        for part in blocks(len(head), block):
+            logits = block_logits(hidden, head, temperature, kept, part)  # (M, C)
+            grad = logits.sub_(log_z).exp_().mul_(-scale)  # -p, weighted
+            column, inside = targets_in(targets, part)
+            grad.scatter_add_(-1, column, scale * inside)
+            grad = grad.to(hidden.dtype)
+            grad_hidden += grad @ head[part]
+            if grad_head is not None:
+                grad_head[part] = grad.T @ hidden
+        return grad_hidden.to(hidden.dtype), grad_head, *[None] * 4
+
+
+LOWEST = -1e30  # in place of -inf: -inf times 0, or minus -inf, would be NaN
+
+
+def blocks(vocabulary: int, size: int) -> list[slice]:
+    return [slice(start, min(start + size, vocabulary)) for start in range(0, vocabulary, size)]
+
+
+def block_logits(hidden, head, temperature, kept, part: slice) -> Tensor:
+    """Logits (M, C) of a block of the vocabulary over the temperature; LOWEST where cut."""
+    logits = (hidden @ head[part].T).to(at_least_float32(hidden))
+    if temperature != 1:
+        logits.div_(temperature)
+    if kept is not None:
+        logits.masked_fill_(cut_in(kept, part), LOWEST)
+    return logits
+
+
+def cut_in(kept: Kept, part: slice) -> Tensor:
+    """Which tokens of the block were cut, (M, C): all that are not among the kept ids, for the
+    sampled tokens that have some."""
+    here = (kept.ids >= part.start) & (kept.ids < part.stop)
+    numbers = torch.arange(len(kept.counts), device=kept.ids.device)
+    rows = numbers.repeat_interleave(kept.counts)  # the sampled token that each kept id belongs to
+    cut = (kept.counts > 0)[:, None].repeat(1, part.stop - part.start)
+    cut[rows[here], kept.ids[here] - part.start] = False
+    return cut
+
+
+def targets_in(targets: Tensor, part: slice) -> tuple[Tensor, Tensor]:
+    """The targets' columns within the block (0 for those outside of it), and which of them are
+    inside, both (M, 1)."""
+    inside = (targets >= part.start) & (targets < part.stop)
+    return ((targets - part.start) * inside)[:, None], inside[:, None]
+
+
+def at_least_float32(tensor: Tensor) -> torch.dtype:
+    """float64 stays, everything narrower is computed in float32."""
+    return torch.promote_types(tensor.dtype, torch.float32)

@@ -11,8 +11,7 @@ from torch import nn
 
 from reasoning_from_scratch.config import TrainConfig, replaced
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.fast.packed import packed_logprobs
-from reasoning_from_scratch.logprobs import CHUNK_ELEMENTS
+from reasoning_from_scratch.fast.packed import BLOCK_ELEMENTS, packed_logprobs
 from reasoning_from_scratch.optim.adamw import AdamW
 from reasoning_from_scratch.rollouts import Rollout, make_batch
 from reasoning_from_scratch.run.folder import log
@@ -128,7 +127,7 @@ def activation_bytes(model: nn.Module, longest: int) -> int:
     for parameter in model.parameters():
         parameter.grad = None
     if device.type == "cuda":
-        # Gradients are counted among what is always there, and so is the chunk of logits.
+        # Gradients are counted among what is always there, and so is the block of logits.
         peak = torch.cuda.max_memory_allocated(device) - before - logit_bytes(model, longest)
         return max(peak - weight_bytes(model), counted())
     return counted() * longest // tried
@@ -136,7 +135,15 @@ def activation_bytes(model: nn.Module, longest: int) -> int:
 
 def trial_rollout(length: int) -> Rollout:
     """Of which the training pass reads `length` tokens; the last is only predicted."""
-    return Rollout(None, [0], [0] * length, [0.0] * length, [], "", False)
+    return Rollout(
+        problem=None,
+        prompt_ids=[0],
+        response_ids=[0] * length,
+        logprobs=[0.0] * length,
+        entropies=[],
+        text="",
+        finished=False,
+    )
 
 
 @contextmanager
@@ -165,7 +172,7 @@ def checkpointed_bytes(model: nn.Module, longest: int, plain: int) -> int:
 
 def logit_bytes(model: nn.Module, tokens: int) -> int:
     """The logits of one block of the vocabulary and what is computed from them, in float32."""
-    return 3 * 4 * min(CHUNK_ELEMENTS, tokens * model.cfg["vocab_size"])
+    return 3 * 4 * min(BLOCK_ELEMENTS, tokens * model.cfg["vocab_size"])
 
 
 def cache_bytes(model: nn.Module, longest: int) -> int:

@@ -18,11 +18,13 @@ import torch
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.evaluate import EvalResult, evaluate, open_model
+from reasoning_from_scratch.fast.packed import packed_logprobs
 from reasoning_from_scratch.files.own_task import SHOWN, Verifier, own_verifier
 from reasoning_from_scratch.files.problem_sets import load_problems
 from reasoning_from_scratch.grading import UnreadableTruth, check_truth
-from reasoning_from_scratch.logprobs import token_logprobs
 from reasoning_from_scratch.problems import Problem, problem_prompt
+from reasoning_from_scratch.rollouts import make_batch
+from reasoning_from_scratch.run.memory import trial_rollout
 from reasoning_from_scratch.run.options import preset
 from reasoning_from_scratch.sampling import Sampling
 from reasoning_from_scratch.text import counted, one_line, visible
@@ -181,11 +183,9 @@ def telling_answer(rows: list[dict]) -> str:
 def train_seconds(model, length: int, rows: int) -> float:
     """Forward and backward of `rows` rollouts of `length` tokens, the longest there can be."""
     weights = [weight for weight in model.parameters() if weight.requires_grad]
-    token_ids = torch.zeros(rows, length, dtype=torch.long, device=weights[0].device)  # (B, T)
+    batch = make_batch([trial_rollout(length - 1)] * rows, weights[0].device)
     start = time.perf_counter()
-    hidden = model.hidden_states(token_ids[:, :-1])  # (B, T - 1, D)
-    mask = torch.ones_like(token_ids[:, 1:])
-    logprobs, _ = token_logprobs(hidden, model.out_head.weight, token_ids[:, 1:], mask)
+    logprobs = packed_logprobs(model, batch)
     gradients = torch.autograd.grad(logprobs.sum(), weights)
     if not all(bool(gradient.isfinite().all()) for gradient in gradients):  # waits for the GPU
         raise UserError("gradients are not finite on this device; try --device cpu")

@@ -204,7 +204,7 @@ def test_sequence_logprob_by_hand():
     assert ch06.sequence_logprob(model, token_ids, 5).item() == 0.0  # an empty answer
 
 
-def test_sequence_logprob_equals_the_chunked_engine_values_and_gradients():
+def test_sequence_logprob_equals_the_engine_values_and_gradients():
     model = small_qwen()
     token_ids, prompt_len = torch.randint(0, 60, (20,)), 6
     plain = ch06.sequence_logprob(model, token_ids, prompt_len)
@@ -214,7 +214,6 @@ def test_sequence_logprob_equals_the_chunked_engine_values_and_gradients():
         model.out_head.weight,
         token_ids[None, 1:],
         mask[:, 1:],
-        chunk=5,
     )
     torch.testing.assert_close(logprobs.sum(), plain)
     parameters = list(model.parameters())
