@@ -14,7 +14,7 @@ import torch
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.optim.muon import MuonAdamW
 from reasoning_from_scratch.run.options import configure
-from reasoning_from_scratch.run.training import train
+from reasoning_from_scratch.run.start import train
 
 STEPS = 30
 FACTORS = (0.1, 0.2, 0.4, 0.8, 1.0, 1.6, 3.2)

@@ -14,7 +14,7 @@ from typing import Literal
 
 from reasoning_from_scratch.commands.cli import run_script
 from reasoning_from_scratch.run.options import configure
-from reasoning_from_scratch.run.training import train
+from reasoning_from_scratch.run.start import train
 
 # The metrics that Tinker's documentation explains, in its order.
 DOCUMENTED = (

@@ -15,8 +15,8 @@ import torch
 from reasoning_from_scratch.advantages import zscore  # 6.7
 from reasoning_from_scratch.ch03 import extract_final_candidate, grade_answer, render_prompt
 from reasoning_from_scratch.ch04 import scale_logits_by_temperature, top_p_filter
+from reasoning_from_scratch.files.disk import replacing
 from reasoning_from_scratch.files.problem_sets import load_math_train  # noqa: F401  6.4
-from reasoning_from_scratch.files.transfers import replacing
 from reasoning_from_scratch.qwen3 import KVCache, room_for_answer
 from reasoning_from_scratch.tokenizer import stop_ids_of
 

@@ -81,3 +81,8 @@ def solution_text(problem: Problem) -> str:
     if "\\boxed{" in problem.solution:
         return problem.solution
     return f"{problem.solution}\n\\boxed{{{problem.answer}}}".lstrip()
+
+
+def is_own(name: str | None) -> bool:
+    """Whether a name is FILE.py:FUNCTION."""
+    return bool(name) and ".py:" in name

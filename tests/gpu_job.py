@@ -20,7 +20,7 @@ from reasoning_from_scratch.fast.device import parity_problem
 from reasoning_from_scratch.files import tensor_files
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.recipes import RECIPES
-from reasoning_from_scratch.run.training import train
+from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.sampling import Sampling, generate
 
 PROMPTS = [[5, 6, 7], [8, 9, 10, 11], [5, 6, 7, 8, 9]]

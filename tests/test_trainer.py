@@ -16,7 +16,7 @@ from reasoning_from_scratch.optim.adamw import AdamW, Float32Sums
 from reasoning_from_scratch.recipes import RECIPES
 from reasoning_from_scratch.rollouts import Group, Rollout, make_batch, reward_groups, sample_groups
 from reasoning_from_scratch.run.options import configure, resolved
-from reasoning_from_scratch.run.training import train
+from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.trainer import (
     Engine,
     backward,

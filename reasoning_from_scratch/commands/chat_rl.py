@@ -134,7 +134,7 @@ def chat_rl(options: ChatRLOptions) -> int:
         RunFolder(f"runs/{options.run}").refuse_used(advice="or choose another --run")
     problems = load_problems(values["problems"], limit=values["problem_limit"])
     config = chat_rl_config(values, model, problems)
-    from reasoning_from_scratch.run.training import train
+    from reasoning_from_scratch.run.start import train
 
     result = train(config, problems=problems)
     if result.writes:

@@ -18,7 +18,7 @@ from reasoning_from_scratch.report.plots import save_picture, step_axis, step_of
 from reasoning_from_scratch.run.folder import PLACES, RunFolder
 from reasoning_from_scratch.run.options import configure, resolved, resumed_config
 from reasoning_from_scratch.run.origin import with_whole_paths
-from reasoning_from_scratch.run.training import train
+from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.text import counted
 
 

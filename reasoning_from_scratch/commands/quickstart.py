@@ -13,7 +13,7 @@ from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.report.plots import plot_runs
 from reasoning_from_scratch.run.folder import RunFolder
 from reasoning_from_scratch.run.options import configure
-from reasoning_from_scratch.run.training import train
+from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.sampling import greedy
 from reasoning_from_scratch.text import visible
 

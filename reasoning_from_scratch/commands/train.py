@@ -70,7 +70,7 @@ def flags_of(part: type, values: dict[str, Any]) -> type:
 def train_command(argv: list[str]) -> int:
     """Reads the flags itself, because the defaults depend on --recipe and --resume."""
     config = parse_flags(argv)
-    from reasoning_from_scratch.run.training import train  # late: --help needs no torch
+    from reasoning_from_scratch.run.start import train  # late: --help needs no torch
 
     result = train(config)
     return told_end(result, f"done: {result.folder} holds the weights, metrics.csv and report.html")

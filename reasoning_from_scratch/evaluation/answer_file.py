@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.evaluation.scores import Answers
 from reasoning_from_scratch.files.disk import write_whole
 from reasoning_from_scratch.text import as_lines, read_values
 
 
-class AnswerFile:
-    """Rows by problem, kept in memory and, if there is a path, in a file that can be resumed.
+class AnswerFile(Answers):
+    """The same in a file that can be resumed.
 
     Problems finish in any order, so lines are appended in that order; `finish` sorts them. A
     problem counts as done only with all its samples, and a half-written line is forgotten.
@@ -21,16 +22,14 @@ class AnswerFile:
 
     def __init__(
         self,
-        path: str | Path | None,
+        path: str | Path,
         settings: dict[str, Any],
         num_samples: int,
         first: Callable[[int], dict[str, Any]],
     ):
-        self.path = Path(path) if path else None
+        super().__init__()
+        self.path = Path(path)
         self.settings, self.first = settings, first
-        self.groups: dict[int, list[dict]] = {}  # problem, counted from 0 -> its rows
-        if self.path is None:
-            return
         self.card_path = card_path(self.path)
         try:
             self.open_or_resume(num_samples)
@@ -77,26 +76,20 @@ class AnswerFile:
                 " another --out-path, or delete the file"
             )
 
-    def rows(self) -> list[dict]:
-        """All rows, by problem, then sample."""
-        return [row for index in sorted(self.groups) for row in self.groups[index]]
-
     def add(self, index: int, rows: list[dict]) -> None:
         """Keeps the rows of a problem that has just finished."""
-        self.groups[index] = rows
-        if self.path is not None:
-            with open(self.path, "ab") as file:  # one write: a kill leaves at most one half line
-                file.write(as_lines(rows).encode())
+        super().add(index, rows)
+        with open(self.path, "ab") as file:  # one write: a kill leaves at most one half line
+            file.write(as_lines(rows).encode())
 
     def finish(self, card: dict[str, Any]) -> None:
         """Puts the lines into their final order and completes the card."""
-        if self.path is not None:
-            write_whole(self.path, as_lines(self.rows()))
-            self.write_card({"settings": self.settings} | card)
+        write_whole(self.path, as_lines(self.rows()))
+        self.write_card({"settings": self.settings} | card)
 
     def read_card(self) -> dict[str, Any]:
         """The card on disk, {} if there is none."""
-        return read_values(self.card_path) if self.path else {}
+        return read_values(self.card_path)
 
     def write_card(self, card: dict[str, Any]) -> None:
         """Replaces the card."""

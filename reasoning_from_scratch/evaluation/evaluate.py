@@ -16,6 +16,7 @@ from reasoning_from_scratch import __version__
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.answer_file import AnswerFile, card_path
 from reasoning_from_scratch.evaluation.scores import (
+    Answers,
     EvalResult,
     pass_at_k,
     score_rows,
@@ -77,7 +78,11 @@ def evaluate(
         "top_k": sampling.top_k,
         **describe(model, tokenizer, problems, prompt_fn, answer_source(fallback, verifier)),
     }
-    file = AnswerFile(out_path, settings, sampling.rollouts, lambda count: asked(problems[:count]))
+    file = Answers()
+    if out_path:
+        file = AnswerFile(
+            out_path, settings, sampling.rollouts, lambda count: asked(problems[:count])
+        )
     todo = [index for index in range(len(problems)) if index not in file.groups]
     bar = counter(
         len(problems),
@@ -118,7 +123,7 @@ def evaluate(
     return result
 
 
-def sampling_speed(drawn: list[list[Rollout]], seconds: float, file: AnswerFile) -> float:
+def sampling_speed(drawn: list[list[Rollout]], seconds: float, file: Answers) -> float:
     """Tokens per second; what the card says if there was nothing left to sample."""
     if not drawn:
         return (file.read_card().get("result") or {}).get("tokens_per_sec", 0.0)

@@ -7,6 +7,28 @@ from typing import Any
 from reasoning_from_scratch.grading import grade_answer
 
 
+class Answers:
+    """Rows by problem, kept in memory."""
+
+    def __init__(self) -> None:
+        self.groups: dict[int, list[dict]] = {}  # problem, counted from 0 -> its rows
+
+    def rows(self) -> list[dict]:
+        """All rows, by problem, then sample."""
+        return [row for index in sorted(self.groups) for row in self.groups[index]]
+
+    def add(self, index: int, rows: list[dict]) -> None:
+        """Keeps the rows of a problem that has just finished."""
+        self.groups[index] = rows
+
+    def finish(self, card: dict) -> None:
+        """All problems are answered."""
+
+    def read_card(self) -> dict:
+        """What is known of an earlier evaluation."""
+        return {}
+
+
 @dataclass
 class EvalResult:
     """What an evaluation measured; `rows` holds one dict per answer, by problem, then sample."""

@@ -47,7 +47,7 @@ def packed_logprobs(
         model.out_head.weight,
         targets,
         temperature,
-        kept_of(batch),
+        kept_of(batch) if batch.kept else None,
     )
     zeros = logprobs.new_zeros(sampled.shape)  # (B, T - 1)
     return F.pad(zeros.masked_scatter(sampled, logprobs), (1, 0))  # (B, T)

@@ -11,11 +11,11 @@ from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_c
 from huggingface_hub.utils import build_hf_headers
 
 from reasoning_from_scratch.errors import UserError, unknown_name
+from reasoning_from_scratch.files.disk import replacing
 from reasoning_from_scratch.files.transfers import (
     Expected,
     could_not_download,
     download_file,
-    replacing,
 )
 
 GITHUB_RAW = "https://raw.githubusercontent.com"

@@ -10,23 +10,16 @@ from what a program may do.
 
 import importlib.util
 import signal
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import lru_cache, partial
 from pathlib import Path
 from threading import current_thread, main_thread
 
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.text import one_line, visible
+from reasoning_from_scratch.problems import is_own
 
 REWARD_SECONDS = 5.0  # for one call of a verifier
 LARGEST_REWARD = 1e18  # the square of a larger one is no number in float32
-SHOWN = 300  # characters of a problem or answer in the report of a failure
-
-
-def is_own(name: str | None) -> bool:
-    """Whether a name is FILE.py:FUNCTION."""
-    return bool(name) and ".py:" in name
 
 
 @lru_cache(maxsize=16)
@@ -95,34 +88,6 @@ def judge_of(config) -> Callable:
     if not config.reward:
         return reward_groups
     return partial(reward_groups, verifier=own_verifier(config.reward))
-
-
-def failure_kind(failure: str) -> str:
-    """Failures of one kind differ in what stands after the colon: "raised KeyError: ..."."""
-    return failure.partition(":")[0]
-
-
-def failure_reports(rollouts: Sequence, told: set[str]) -> list[str]:
-    """A sentence for each kind of failure that is not `told` yet: how often, and one example."""
-    failed = [rollout for rollout in rollouts if rollout.failure]
-    reports = []
-    for kind, count in Counter(failure_kind(rollout.failure) for rollout in failed).items():
-        if kind in told:
-            continue
-        told.add(kind)
-        one = next(rollout for rollout in failed if failure_kind(rollout.failure) == kind)
-        reports.append(
-            f"the reward function failed on {count} of {len(rollouts)} answers, which get 0. It "
-            f"{one_line(one.failure, SHOWN)}. Problem {one_line(one.problem.id, SHOWN)}: "
-            f"{shown(one.problem.problem)} Answer: {shown(one.text)} "
-            "From now on such failures are only counted (env/all/reward_failed)"
-        )
-    return reports
-
-
-def shown(text: str) -> str:
-    cut = f"... ({len(text):,} characters)" if len(text) > SHOWN else ""
-    return repr(visible(text[:SHOWN])) + cut
 
 
 def is_number(value: object) -> bool:

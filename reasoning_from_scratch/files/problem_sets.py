@@ -12,9 +12,9 @@ from tempfile import TemporaryDirectory
 
 from reasoning_from_scratch.errors import UserError, unknown_name
 from reasoning_from_scratch.files.downloads import DATA_SETS, download_data
-from reasoning_from_scratch.files.own_task import is_own, own_function
+from reasoning_from_scratch.files.own_task import own_function
 from reasoning_from_scratch.grading import get_last_boxed
-from reasoning_from_scratch.problems import Problem
+from reasoning_from_scratch.problems import Problem, is_own
 from reasoning_from_scratch.tiny.world import tiny_problem
 
 TINY_SETS = {"tiny": ("train", 12_000), "tiny-test": ("test", 500), "tiny-longer": ("longer", 500)}

@@ -11,7 +11,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -44,32 +44,6 @@ class Expected:
     sha256: str | None = None
     finish: Callable[[Path], None] | None = None  # checks the content, may rewrite it; ValueError
     headers: dict = field(default_factory=dict)  # to be sent along
-
-
-@contextmanager
-def replacing(path: str | Path) -> Iterator[Path]:
-    """A temporary name beside `path` that takes its place if the block succeeds.
-
-    So a crash, a full disk or Ctrl-C leaves the old file or the new one, never half of one.
-    """
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.touch()
-        mode = temporary.stat().st_mode  # safetensors would let nobody but the owner read
-        yield temporary
-        os.chmod(temporary, mode)
-        with open(temporary, "rb+") as file:
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except Exception as error:
-        number = re.search(r"\((?:os error |Os { code: )(\d+)", str(error))
-        if number and not isinstance(error, OSError):  # a full disk, told by a library in Rust
-            raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from error
-        raise
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def download_file(

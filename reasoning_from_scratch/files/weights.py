@@ -9,6 +9,7 @@ from torch import Tensor
 
 from reasoning_from_scratch import qwen3
 from reasoning_from_scratch.errors import UserError, unknown_name
+from reasoning_from_scratch.files.disk import replacing
 from reasoning_from_scratch.files.downloads import download_qwen3_small
 from reasoning_from_scratch.files.saved_models import which_weights
 from reasoning_from_scratch.files.tensor_files import (
@@ -21,7 +22,6 @@ from reasoning_from_scratch.files.tensor_files import (
     to_hf_names,
     to_our_names,
 )
-from reasoning_from_scratch.files.transfers import replacing
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.tokenizer import (
     END_OF_TEXT,

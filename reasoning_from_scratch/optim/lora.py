@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.files.disk import replacing
 from reasoning_from_scratch.files.tensor_files import save_state, to_hf_names
-from reasoning_from_scratch.files.transfers import replacing
 from reasoning_from_scratch.files.weights import build_model
 from reasoning_from_scratch.qwen3 import Qwen3Model
 

@@ -3,9 +3,12 @@
 Each alarm is a pure function of the metrics lines so far, so a resumed run raises the same ones.
 """
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
+
+from reasoning_from_scratch.text import one_line, visible
 
 Rows = Sequence[dict]
 
@@ -184,3 +187,36 @@ CHECKS: tuple[Callable[[Rows], Alarm | None], ...] = (
     gradient_spike,
     hardly_moves,
 )
+
+
+# --- a verifier of one's own that fails ---
+
+SHOWN = 300  # characters of a problem or answer in the report of a failure
+
+
+def failure_kind(failure: str) -> str:
+    """Failures of one kind differ in what stands after the colon: "raised KeyError: ..."."""
+    return failure.partition(":")[0]
+
+
+def failure_reports(rollouts: Sequence, told: set[str]) -> list[str]:
+    """A sentence for each kind of failure that is not `told` yet: how often, and one example."""
+    failed = [rollout for rollout in rollouts if rollout.failure]
+    reports = []
+    for kind, count in Counter(failure_kind(rollout.failure) for rollout in failed).items():
+        if kind in told:
+            continue
+        told.add(kind)
+        one = next(rollout for rollout in failed if failure_kind(rollout.failure) == kind)
+        reports.append(
+            f"the reward function failed on {count} of {len(rollouts)} answers, which get 0. It "
+            f"{one_line(one.failure, SHOWN)}. Problem {one_line(one.problem.id, SHOWN)}: "
+            f"{shown(one.problem.problem)} Answer: {shown(one.text)} "
+            "From now on such failures are only counted (env/all/reward_failed)"
+        )
+    return reports
+
+
+def shown(text: str) -> str:
+    cut = f"... ({len(text):,} characters)" if len(text) > SHOWN else ""
+    return repr(visible(text[:SHOWN])) + cut

@@ -10,17 +10,18 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
 
 import torch
+from filelock import FileLock, Timeout
 
 from reasoning_from_scratch.config import FORMER, TrainConfig, from_json, to_json
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.disk import sweep, write_whole
 from reasoning_from_scratch.report.metrics import CSV_COLUMNS, as_csv, csv_row
 from reasoning_from_scratch.rollouts import Group
-from reasoning_from_scratch.run.lock import FolderLock
 from reasoning_from_scratch.text import (
     as_lines,
     counted,
@@ -67,6 +68,9 @@ OF_A_STEP = re.compile(
 )
 # What differs between a run and the same run somewhere else, or resumed.
 PLACES = ("log_path", "resume", "overwrite")
+
+
+LOCK_FILE, OWNER_FILE = ".run.lock", ".run.owner"
 
 
 class RunFolder:
@@ -370,3 +374,41 @@ def git(*words: str) -> str | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() if done.returncode == 0 else None
+
+
+# --- one process at a time writes a run folder, and which one it is can be read in it ---
+
+
+class FolderLock:
+    """Held by the process that writes a run, until it closes the run or dies.
+
+    The operating system frees the lock of a process that was killed. A network drive that knows no
+    locks cannot: there filelock goes by whether the file .run.lock exists, and after a kill it is
+    for the user to delete it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        # One lock per folder and process: a notebook may begin again, though a run whose cell
+        # was interrupted was never closed.
+        self.lock = FileLock(folder.resolve() / LOCK_FILE, thread_local=False, is_singleton=True)
+
+    def take(self) -> None:
+        owner = self.folder / OWNER_FILE
+        try:
+            self.lock.acquire(timeout=0)
+        except Timeout:
+            name = owner.read_text(encoding="utf-8") if owner.exists() else "another process"
+            raise UserError(
+                f"{self.folder} is being written by {name}; wait for it, end it, or choose "
+                "another --log-path"
+            ) from None
+        now = datetime.now().isoformat(sep=" ", timespec="seconds")
+        owner.write_text(f"process {os.getpid()} on {platform.node()} (since {now})", "utf-8")
+
+    def free(self) -> None:
+        if self.lock.is_locked:
+            with suppress(OSError):
+                (self.folder / OWNER_FILE).unlink()
+                (self.folder / LOCK_FILE).unlink()
+            self.lock.release(force=True)

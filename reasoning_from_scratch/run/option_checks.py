@@ -8,8 +8,8 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from reasoning_from_scratch.config import TrainConfig, fits
 from reasoning_from_scratch.errors import UserError, unknown_name
-from reasoning_from_scratch.files.own_task import is_own
 from reasoning_from_scratch.losses import CLIPPING
+from reasoning_from_scratch.problems import is_own
 from reasoning_from_scratch.recipes import LOSS_FNS
 from reasoning_from_scratch.rewards import PARTS
 

@@ -19,10 +19,11 @@ import torch
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.evaluate import EvalResult, evaluate, open_model
 from reasoning_from_scratch.fast.packed import packed_logprobs
-from reasoning_from_scratch.files.own_task import SHOWN, Verifier, own_verifier
+from reasoning_from_scratch.files.own_task import Verifier, own_verifier
 from reasoning_from_scratch.files.problem_sets import load_problems
 from reasoning_from_scratch.grading import UnreadableTruth, check_truth
 from reasoning_from_scratch.problems import Problem, problem_prompt
+from reasoning_from_scratch.report.health import SHOWN
 from reasoning_from_scratch.rollouts import make_batch
 from reasoning_from_scratch.run.memory import trial_rollout
 from reasoning_from_scratch.run.options import preset

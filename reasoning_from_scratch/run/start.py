@@ -3,7 +3,9 @@
 import copy
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
@@ -12,9 +14,10 @@ from torch import nn
 
 from reasoning_from_scratch.config import Optim, TrainConfig, replaced
 from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.fast.cut import FAST
 from reasoning_from_scratch.fast.device import default_dtype, trusted_device
 from reasoning_from_scratch.fast.packed import compiled_pass, packed_logprobs
-from reasoning_from_scratch.files.own_task import own_verifier
+from reasoning_from_scratch.files.own_task import judge_of, own_verifier
 from reasoning_from_scratch.files.problem_sets import load_problems
 from reasoning_from_scratch.files.weights import (
     MODEL_NAMES,
@@ -27,8 +30,10 @@ from reasoning_from_scratch.optim.muon import MuonAdamW
 from reasoning_from_scratch.problems import Problem, problem_prompt, show_examples
 from reasoning_from_scratch.report.progress import Progress, show_log
 from reasoning_from_scratch.report.tracker import Tracker, import_wandb
+from reasoning_from_scratch.rollouts import Group, RolloutEngine, on_policy_rollouts
 from reasoning_from_scratch.run.checkpoints import Checkpoints, load_trainer_state
 from reasoning_from_scratch.run.folder import RunFolder, job_name, log, plainly
+from reasoning_from_scratch.run.interrupts import Interrupts
 from reasoning_from_scratch.run.memory import checkpoint_blocks, fit_memory, parse_size
 from reasoning_from_scratch.run.options import resolved
 from reasoning_from_scratch.run.origin import (
@@ -39,16 +44,77 @@ from reasoning_from_scratch.run.origin import (
 )
 from reasoning_from_scratch.run.preflight import preflight_summary, usable_problems
 from reasoning_from_scratch.run.training_run import TrainingRun
-from reasoning_from_scratch.scale.lag import check_ranks
+from reasoning_from_scratch.sampling import NotFinite
+from reasoning_from_scratch.scale.lag import async_rollouts, check_ranks
 from reasoning_from_scratch.scale.ranks import Ranks
-from reasoning_from_scratch.scale.ray_rollouts import check_learners
+from reasoning_from_scratch.scale.ray_rollouts import check_learners, ray_rollouts
 from reasoning_from_scratch.scale.ray_start import connect
+from reasoning_from_scratch.scale.streaming import Stream
 from reasoning_from_scratch.scale.torchrun import (
     agreed_config,
     check_restartable,
     start_ranks,
 )
-from reasoning_from_scratch.trainer import Engine
+from reasoning_from_scratch.trainer import Engine, train_step, training_loop
+
+
+@dataclass
+class TrainResult:
+    """What a run leaves behind."""
+
+    model: nn.Module
+    tokenizer: object
+    folder: Path
+    rows: list[dict]  # the lines of metrics.jsonl
+    stopped: str = ""  # why the run ended before its last step; "" if it did not
+    writes: bool = True  # whether this rank is the one that talks to people
+
+
+def train(config: TrainConfig, **given) -> TrainResult:
+    """Run `config` to its end. `given`: a model, tokenizer, problems, ... to use instead of
+    loading those that the configuration names (see start_run)."""
+    run = start_run(config, **given)
+    choose_engines(run)
+    run.interrupts = Interrupts(run.ranks.size > 1, not run.ranks.writes, run.may_stop)
+    run.ranks.interruptible = run.interrupts.open
+    with run.interrupts, run, closing(run.rollouts):
+        try:
+            stopped = training_loop(run)
+        except KeyboardInterrupt:
+            stopped = run.save_interrupted()
+        except NotFinite as error:
+            stopped = run.stop_diverged(error)
+    return TrainResult(
+        run.model, run.tokenizer, run.folder.path, run.folder.rows, stopped, run.ranks.writes
+    )
+
+
+def choose_engines(run: TrainingRun) -> None:
+    """Who samples, and whether a step is trained on while it is sampled."""
+    config, on_group, step = run.config, None, train_step
+    if config.num_minibatches > 1:
+        size = config.problems_per_step // config.num_minibatches // run.ranks.size
+        stream = Stream(max(1, size), run.model, config, run.reference, run.engine, run.clock)
+        step, on_group = stream.train_step, stream.add
+    run.train_step = run.clock.timing("train", step)
+    run.rollouts = rollouts_of(run, on_group)
+
+
+def rollouts_of(
+    run: TrainingRun, on_group: Callable[[Group], None] | None
+) -> Iterator[list[Group]]:
+    """Who samples: the loop knows no more of it than this iterator."""
+    start = (run.model, run.tokenizer, run.problems, run.config, run.first_step)
+    if run.config.sampler == "ray":
+        return ray_rollouts(*start, run.clock, on_group, from_first=run.ranks.from_first)
+    engine = RolloutEngine(FAST, timed=run.clock)
+    if run.config.reward:
+        engine = replace(engine, judge=judge_of(run.config))
+    if run.ranks.size > 1:
+        engine = replace(engine, own=run.ranks.own, together=run.ranks.together)
+    if run.config.max_steps_off_policy:
+        return async_rollouts(*start, run.clock, engine)
+    return on_policy_rollouts(*start, on_group, engine)
 
 
 def start_run(

@@ -14,7 +14,7 @@ from reasoning_from_scratch.config import TrainConfig, replaced, to_json
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.evaluate import pass_at_k
 from reasoning_from_scratch.fast.cut import FAST
-from reasoning_from_scratch.files.own_task import failure_reports, judge_of, own_verifier
+from reasoning_from_scratch.files.own_task import judge_of, own_verifier
 from reasoning_from_scratch.files.weights import save_hf_folder
 from reasoning_from_scratch.optim.adamw import AdamW, learning_rate
 from reasoning_from_scratch.optim.lora import lora_state, merged, save_peft
@@ -26,7 +26,7 @@ from reasoning_from_scratch.report import (
     write_run_report,
 )
 from reasoning_from_scratch.report.clock import Clock
-from reasoning_from_scratch.report.health import new_alarms
+from reasoning_from_scratch.report.health import failure_reports, new_alarms
 from reasoning_from_scratch.report.metrics import (
     append_step,
     lag_metrics,

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from reasoning_from_scratch.files.transfers import replacing
+from reasoning_from_scratch.files.disk import replacing
 from reasoning_from_scratch.files.weights import save_hf_folder
 from reasoning_from_scratch.optim.muon import Muon
 from reasoning_from_scratch.problems import render_chat_prompt, render_prompt

@@ -26,7 +26,7 @@ from reasoning_from_scratch.recipes import LOSS_FNS, RECIPES
 from reasoning_from_scratch.rollouts import reward_groups, sample_groups
 from reasoning_from_scratch.run.option_checks import check
 from reasoning_from_scratch.run.options import configure, resolved
-from reasoning_from_scratch.run.training import train
+from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.text import read_lines
 from reasoning_from_scratch.trainer import backward, prepared_part, set_advantages
 

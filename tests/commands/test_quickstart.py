@@ -6,7 +6,7 @@ from toy import toy_model, toy_problems, toy_tokenizer
 from reasoning_from_scratch.commands import quickstart as module
 from reasoning_from_scratch.commands.quickstart import QuickstartOptions, quickstart
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer, shipped_checkpoint
-from reasoning_from_scratch.run.training import train
+from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.text import read_lines
 from tests.commands.test_compare import toy_everywhere  # noqa: F401
 
@@ -51,7 +51,7 @@ def test_interrupted_quickstart_says_how_to_go_on(small, tmp_path, capsys, monke
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("reasoning_from_scratch.run.training.train_step", interrupted)
+    monkeypatch.setattr("reasoning_from_scratch.run.start.train_step", interrupted)
     assert quickstart(QuickstartOptions(log_path=str(tmp_path / "run"))) == 130
     assert "rfs train --resume" in capsys.readouterr().out
 

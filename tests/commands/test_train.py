@@ -16,7 +16,7 @@ from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.recipes import RECIPES
 from reasoning_from_scratch.report.progress import Progress, clock_time, summary
 from reasoning_from_scratch.run.options import resumed_config
-from reasoning_from_scratch.run.training import train
+from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.text import read_lines
 from tests.commands.test_compare import toy_everywhere  # noqa: F401
 

@@ -113,9 +113,7 @@ def test_bfloat16_blocks_are_added_up_in_float32():
     head[0] = 0
     targets = torch.zeros(1, dtype=torch.long)
     blockwise_logprobs(hidden, head, targets, block=1)[0].sum().backward()
-    (exact,) = torch.autograd.grad(
-        plain(hidden.double(), head.double(), targets)[0].sum(), hidden
-    )
+    (exact,) = torch.autograd.grad(plain(hidden.double(), head.double(), targets)[0].sum(), hidden)
     torch.testing.assert_close(hidden.grad, exact, rtol=0.01, atol=0)
 
 

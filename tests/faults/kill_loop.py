@@ -28,7 +28,7 @@ from reasoning_from_scratch.files import disk, transfers
 from reasoning_from_scratch.recipes import get_recipe
 from reasoning_from_scratch.report import metrics
 from reasoning_from_scratch.run.options import resumed_config
-from reasoning_from_scratch.run.training import train
+from reasoning_from_scratch.run.start import train
 
 STEPS = 10
 KINDS = {

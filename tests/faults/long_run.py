@@ -17,7 +17,7 @@ import torch
 from toy import toy_config, toy_world
 
 from reasoning_from_scratch.config import TrainConfig
-from reasoning_from_scratch.run.training import train
+from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.run.training_run import TrainingRun
 from reasoning_from_scratch.text import append, read_lines
 

@@ -12,10 +12,9 @@ from faults import kill_loop
 from toy import toy_world
 
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.run.folder import RunFolder
-from reasoning_from_scratch.run.lock import LOCK_FILE, OWNER_FILE
+from reasoning_from_scratch.run.folder import LOCK_FILE, OWNER_FILE, RunFolder
 from reasoning_from_scratch.run.options import resumed_config
-from reasoning_from_scratch.run.training import train
+from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.run.training_run import TrainingRun
 from tests.faults.whole import check_whole, kind_of, lines, same_runs
 
@@ -166,7 +165,7 @@ sys.path[:0] = [{str(HERE)!r}, {str(HERE.parent)!r}]
 import kill_loop
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.run.options import resumed_config
-from reasoning_from_scratch.run.training import train
+from reasoning_from_scratch.run.start import train
 from pathlib import Path
 scratch = Path({str(tmp_path / "scratch")!r})
 world = kill_loop.world(scratch)
@@ -233,7 +232,7 @@ def test_a_folder_that_is_renamed_goes_on_under_its_new_name(tmp_path, undisturb
 
 HOLD = (
     "import sys, time; from pathlib import Path; "
-    "from reasoning_from_scratch.run.lock import FolderLock; "
+    "from reasoning_from_scratch.run.folder import FolderLock; "
     "lock = FolderLock(Path(sys.argv[1])); lock.take(); print('held', flush=True); time.sleep(600)"
 )
 

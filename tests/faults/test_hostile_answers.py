@@ -23,7 +23,7 @@ from reasoning_from_scratch.report.progress import show_log
 from reasoning_from_scratch.rewards import score_parts
 from reasoning_from_scratch.run.folder import log
 from reasoning_from_scratch.run.preflight import preflight_summary
-from reasoning_from_scratch.run.training import train
+from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.run.training_run import TrainingRun
 from reasoning_from_scratch.sampling import Sampling, greedy
 from tests.grading.test_hostile import BIG, CASES, CODE, LONG

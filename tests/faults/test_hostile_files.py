@@ -19,9 +19,8 @@ import pytest
 import torch
 
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.files.file_checks import FLOATS
 from reasoning_from_scratch.files.problem_sets import load_problems
-from reasoning_from_scratch.files.tensor_files import load_state
+from reasoning_from_scratch.files.tensor_files import FLOATS, load_state
 from reasoning_from_scratch.files.weights import (
     load_model_and_tokenizer,
     save_hf_folder,

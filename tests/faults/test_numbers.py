@@ -18,7 +18,7 @@ from reasoning_from_scratch.rewards import score_parts
 from reasoning_from_scratch.rollouts import Group, Rollout, make_batch
 from reasoning_from_scratch.run import training_run
 from reasoning_from_scratch.run.options import configure, resolved, resumed_config
-from reasoning_from_scratch.run.training import train
+from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.sampling import NotFinite, Sampling, generate, greedy, sample_next_token
 from reasoning_from_scratch.text import read_lines
 from reasoning_from_scratch.trainer import set_advantages, train_step

@@ -30,6 +30,7 @@ from file_server import (
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files import counters, downloads, transfers
 from reasoning_from_scratch.files.counters import Lines
+from reasoning_from_scratch.files.disk import replacing
 from reasoning_from_scratch.files.downloads import (
     DATA_SETS,
     download_data,
@@ -38,7 +39,7 @@ from reasoning_from_scratch.files.downloads import (
     download_qwen3_grpo_checkpoints,
     download_qwen3_small,
 )
-from reasoning_from_scratch.files.transfers import Expected, download_file, replacing
+from reasoning_from_scratch.files.transfers import Expected, download_file
 
 CONTENT = random.Random(0).randbytes(300_000)
 SHA256 = hashlib.sha256(CONTENT).hexdigest()

@@ -19,15 +19,15 @@ from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.own_task import (
     TooSlow,
     Verifier,
-    failure_reports,
     own_function,
     with_limit,
 )
 from reasoning_from_scratch.files.problem_sets import load_problems
 from reasoning_from_scratch.problems import Problem
+from reasoning_from_scratch.report.health import failure_reports
 from reasoning_from_scratch.rollouts import Rollout
 from reasoning_from_scratch.run.options import resolved
-from reasoning_from_scratch.run.training import train
+from reasoning_from_scratch.run.start import train
 
 PROBLEM = Problem("own/0", "What is 1 + 1?\x1b[2J", "2")
 needs_timer = pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timer signals here")

@@ -19,7 +19,7 @@ from reasoning_from_scratch.files.weights import (
     load_weights,
 )
 from reasoning_from_scratch.run.options import PRESETS, configure, preset, resumed_config
-from reasoning_from_scratch.run.training import train
+from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.text import as_lines, read_lines
 
 

@@ -25,7 +25,7 @@ from reasoning_from_scratch.optim.lora import (
     save_peft,
 )
 from reasoning_from_scratch.run.options import resolved, resumed_config
-from reasoning_from_scratch.run.training import train
+from reasoning_from_scratch.run.start import train
 
 IDS = torch.randint(0, 13, (3, 9), generator=torch.Generator().manual_seed(0))
 

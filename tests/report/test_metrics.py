@@ -13,7 +13,7 @@ from reasoning_from_scratch.report.metrics import (
     rollout_metrics,
 )
 from reasoning_from_scratch.rollouts import Group
-from reasoning_from_scratch.run.training import train
+from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.trainer import advantage_metrics
 from tests.test_rollouts import PROBLEM, rollout
 

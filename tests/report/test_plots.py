@@ -13,7 +13,7 @@ from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.report.curves import CHARTS
 from reasoning_from_scratch.report.plots import CURVES, draw_runs, picture_path, plot_runs, smoothed
 from reasoning_from_scratch.report.run_report import HEADLINES
-from reasoning_from_scratch.run.training import train
+from reasoning_from_scratch.run.start import train
 
 
 def make_run(folder: Path, steps: int, **values) -> Path:

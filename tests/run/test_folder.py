@@ -18,7 +18,7 @@ from reasoning_from_scratch.report.metrics import CSV_COLUMNS
 from reasoning_from_scratch.run.checkpoints import Checkpoints
 from reasoning_from_scratch.run.folder import NEEDED, RunFolder
 from reasoning_from_scratch.run.options import resumed_config
-from reasoning_from_scratch.run.training import train
+from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.text import finite, read_lines
 
 ALWAYS = """step progress/batch progress/done_frac optim/lr optim/loss optim/grad_norm optim/entropy

@@ -25,7 +25,7 @@ from reasoning_from_scratch.run.memory import (
     return_freed_memory,
 )
 from reasoning_from_scratch.run.options import resolved
-from reasoning_from_scratch.run.training import train
+from reasoning_from_scratch.run.start import train
 
 
 @pytest.fixture(autouse=True)

@@ -21,7 +21,7 @@ from reasoning_from_scratch.losses import CLIPPING
 from reasoning_from_scratch.recipes import RECIPES
 from reasoning_from_scratch.run.folder import RunFolder
 from reasoning_from_scratch.run.options import configure, resolved, resumed_config
-from reasoning_from_scratch.run.training import train
+from reasoning_from_scratch.run.start import train
 
 # What by its nature changes no result. NOT_HERE: other tests run it, because of what it needs.
 NOT_HERE = object()

@@ -15,7 +15,7 @@ from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.run.folder import RunFolder
 from reasoning_from_scratch.run.interrupts import Interrupts
 from reasoning_from_scratch.run.options import resumed_config
-from reasoning_from_scratch.run.training import train
+from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.text import read_lines
 
 HERE = Path(__file__).parents[1]

@@ -23,7 +23,7 @@ from reasoning_from_scratch.files.weights import (
 from reasoning_from_scratch.problems import Problem, render_prompt
 from reasoning_from_scratch.report.probes import record_probes
 from reasoning_from_scratch.rollouts import sample_groups
-from reasoning_from_scratch.run.training import train
+from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.sampling import STEPS_PER_LOOK, Sampling, generate, greedy
 from reasoning_from_scratch.tokenizer import stop_ids_of
 

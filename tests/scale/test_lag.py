@@ -27,10 +27,10 @@ from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.report.clock import Clock
 from reasoning_from_scratch.report.metrics import lag_metrics
 from reasoning_from_scratch.rollouts import Group, RolloutEngine, sample_groups
-from reasoning_from_scratch.run import training
+from reasoning_from_scratch.run import start as training
 from reasoning_from_scratch.run.memory import checkpoint_blocks
 from reasoning_from_scratch.run.options import resolved, resumed_config
-from reasoning_from_scratch.run.training import train
+from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.run.training_run import TrainingRun
 from reasoning_from_scratch.scale import lag as module
 from reasoning_from_scratch.scale.lag import (

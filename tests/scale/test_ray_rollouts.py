@@ -22,7 +22,7 @@ from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.optim.lora import add_lora
 from reasoning_from_scratch.rollouts import on_policy_rollouts
 from reasoning_from_scratch.run.options import resolved
-from reasoning_from_scratch.run.training import train
+from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.scale import ray_rollouts, ray_start
 from reasoning_from_scratch.scale.ray_rollouts import Samplers, equal_parts
 from tests.scale.test_ranks import same, torchrun_jobs

@@ -10,7 +10,7 @@ from reasoning_from_scratch.optim.adamw import AdamW
 from reasoning_from_scratch.report.clock import Clock
 from reasoning_from_scratch.rollouts import reward_groups, sample_groups
 from reasoning_from_scratch.run.options import resolved
-from reasoning_from_scratch.run.training import train
+from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.run.training_run import kl_pre_post
 from reasoning_from_scratch.scale import streaming
 from reasoning_from_scratch.scale.ranks import ALONE

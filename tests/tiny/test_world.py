@@ -11,11 +11,12 @@ import pytest
 
 from reasoning_from_scratch.grading import grade_answer
 from reasoning_from_scratch.rewards import correctness
-from reasoning_from_scratch.tiny.families import NAMES, THINGS
 from reasoning_from_scratch.tiny.world import (
     FAMILIES,
     LONGER_FAMILIES,
+    NAMES,
     SPLIT_SIZES,
+    THINGS,
     WORKED_START,
     content_key,
     is_held_out,
