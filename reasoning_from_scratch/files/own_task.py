@@ -10,10 +10,10 @@ from what a program may do.
 
 import importlib.util
 import signal
+import threading
 from collections.abc import Callable
 from functools import lru_cache, partial
 from pathlib import Path
-from threading import current_thread, main_thread
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.problems import is_own
@@ -104,11 +104,13 @@ def with_limit(seconds: float, function: Callable, *arguments):
     """Call the function; TooSlow after `seconds`.
 
     A timer signal stops Python code, and C code that looks for signals (regular expressions,
-    arithmetic with huge integers). On Windows, and outside of the main thread, there is no such
-    signal: a call takes as long as it takes.
+    arithmetic with huge integers). It cannot stop C code that never looks. Only the main thread
+    gets signals: where a sampler runs beside the trainer (scale/lag.py), and on Windows, the
+    second way below has to do.
     """
-    if not hasattr(signal, "setitimer") or current_thread() is not main_thread():
-        return function(*arguments)
+    here = threading.current_thread() is threading.main_thread()
+    if not (here and hasattr(signal, "setitimer")):
+        return with_patience(seconds, function, *arguments)
     previous = signal.signal(signal.SIGALRM, stop)
     # Again and again: a bare `except:` in the function may swallow the first one.
     signal.setitimer(signal.ITIMER_REAL, seconds, seconds)
@@ -117,6 +119,28 @@ def with_limit(seconds: float, function: Callable, *arguments):
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, previous)
+
+
+def with_patience(seconds: float, function: Callable, *arguments):
+    """The same without a signal. A slow call goes on in a thread that is left behind: it takes
+    processor time, but nobody waits for it."""
+    ended = []
+
+    def call() -> None:
+        try:
+            ended.append((function(*arguments), None))
+        except BaseException as error:  # raised below, where the caller can see it
+            ended.append((None, error))
+
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if not ended:
+        raise TooSlow
+    value, error = ended[0]
+    if error is not None:
+        raise error
+    return value
 
 
 def stop(*_: object) -> None:

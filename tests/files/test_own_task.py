@@ -223,12 +223,15 @@ def outside_of_the_main_thread(call):
     return found[0]
 
 
-def test_outside_of_the_main_thread_there_is_no_limit_but_failures_still_cost_nothing():
-    def slow(text, problem):
-        time.sleep(0.1)
-        return 3.0
+def test_outside_of_the_main_thread_a_slow_verifier_is_left_behind():
+    def refused() -> bool:
+        with pytest.raises(TooSlow):
+            with_limit(0.05, time.sleep, 2)
+        return True
 
-    assert outside_of_the_main_thread(lambda: Verifier(slow, 0.01)("a", PROBLEM)) == (3.0, "")
+    start = time.monotonic()
+    assert outside_of_the_main_thread(refused) and time.monotonic() - start < 1.5
+    assert outside_of_the_main_thread(lambda: with_limit(5.0, lambda: 3)) == 3
     failing = Verifier(lambda text, problem: 1 / 0)
     paid, why = outside_of_the_main_thread(lambda: failing("a", PROBLEM))
     assert paid == 0.0 and why.startswith("raised ZeroDivisionError")
