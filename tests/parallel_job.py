@@ -17,8 +17,9 @@ from toy import toy_config, toy_world
 from reasoning_from_scratch import rollouts
 from reasoning_from_scratch.commands.cli import guarded
 from reasoning_from_scratch.config import TrainConfig
-from reasoning_from_scratch.run import training, training_run
+from reasoning_from_scratch.run import training_run
 from reasoning_from_scratch.run.options import resumed_config
+from reasoning_from_scratch.run.start import train
 
 
 def letters(groups, config, tokenizer) -> None:
@@ -58,7 +59,7 @@ def run_job(job: dict, scratch: Path) -> None:
     asked = resumed_config(folder, **changes) if resume else job_config(folder, **changes)
     rollout_metrics, training_run.rollout_metrics = training_run.rollout_metrics, noting
     try:
-        result = training.train(asked, quiet=True, **toy_world(scratch))
+        result = train(asked, quiet=True, **toy_world(scratch))
     finally:
         training_run.rollout_metrics = rollout_metrics
     if result.writes:
