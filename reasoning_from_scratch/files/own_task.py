@@ -15,6 +15,7 @@ from collections.abc import Callable
 from functools import lru_cache, partial
 from pathlib import Path
 
+from reasoning_from_scratch.config import Rewards
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.problems import is_own
 
@@ -81,7 +82,7 @@ def own_verifier(name: str) -> Verifier:
     return Verifier(own_function(name))
 
 
-def judge_of(config) -> Callable:
+def judge_of(config: Rewards) -> Callable:
     """How groups get their rewards: from the grader, or with --reward from a verifier."""
     from reasoning_from_scratch.rollouts import reward_groups  # late: it loads the grader
 

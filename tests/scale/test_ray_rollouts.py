@@ -19,8 +19,9 @@ from toy import toy_config, toy_world
 from reasoning_from_scratch.commands import cli
 from reasoning_from_scratch.config import replaced
 from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.files.own_task import judge_of
 from reasoning_from_scratch.optim.lora import add_lora
-from reasoning_from_scratch.rollouts import on_policy_rollouts
+from reasoning_from_scratch.rollouts import RolloutEngine, on_policy_rollouts
 from reasoning_from_scratch.run.options import resolved
 from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.scale import ray_rollouts, ray_start
@@ -163,7 +164,9 @@ def test_the_same_groups(ray, world, tmp_path, changes):
                 noise = torch.Generator().manual_seed(2)
                 torch.nn.init.normal_(layer.lora_B, std=0.02, generator=noise)
     given = (world["model"], world["tokenizer"], world["problems"], config)
-    local, far = list(on_policy_rollouts(*given)), list(ray_rollouts.ray_rollouts(*given))
+    engine = RolloutEngine(judge=judge_of(config))
+    local = list(on_policy_rollouts(*given, engine=engine))
+    far = list(ray_rollouts.ray_rollouts(*given))
     assert len(far) == 3 and (len(far[0]) > 3 or not config.active_sampling)
     for one, other in zip(sum(local, []), sum(far, []), strict=True):
         for a, b in zip(one.rollouts, other.rollouts, strict=True):
