@@ -21,7 +21,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from reasoning_from_scratch.files.disk import replacing
 from reasoning_from_scratch.files.weights import save_hf_folder
-from reasoning_from_scratch.optim.muon import Muon
+from reasoning_from_scratch.optim.muon import MuonAdamW
 from reasoning_from_scratch.problems import render_chat_prompt, render_prompt
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.tiny.tokenizer import train_tokenizer
@@ -148,15 +148,6 @@ def learning_rate_factor(stage: Stage, step: int) -> float:
     return min((step + 1) / stage.warmup, 1.0, left)
 
 
-def optimizers(model: Qwen3Model, stage: Stage) -> list[tuple[torch.optim.Optimizer, float]]:
-    """Muon for the blocks' matrices, AdamW for the embedding and the norms, with their rates."""
-    matrices = [p for p in model.trf_blocks.parameters() if p.dim() == 2]
-    known = {id(p) for p in matrices}
-    others = [p for p in model.parameters() if id(p) not in known]
-    adam = torch.optim.AdamW(others, lr=stage.vector_lr, betas=(0.9, 0.95), weight_decay=0.0)
-    return [(Muon(matrices, lr=stage.matrix_lr), stage.matrix_lr), (adam, stage.vector_lr)]
-
-
 def train_stage(
     model: Qwen3Model,
     tokenizer: Qwen3Tokenizer,
@@ -166,7 +157,8 @@ def train_stage(
     log_every: int = 20,
 ) -> None:
     """Train on the problems from number `first` on; `log` gets a line every few steps."""
-    opts, device = optimizers(model, stage), model.tok_emb.weight.device
+    device = model.tok_emb.weight.device
+    optimizer = MuonAdamW(model, stage.matrix_lr, stage.vector_lr, stage.vector_lr)
     start, tokens, losses = time.perf_counter(), 0, []
     for step in range(stage.steps):
         factor = learning_rate_factor(stage, step)
@@ -178,11 +170,8 @@ def train_stage(
             part.backward()
             loss += part.item()
             tokens += inputs.numel()
-        for optimizer, lr in opts:
-            for group in optimizer.param_groups:
-                group["lr"] = lr * factor
-            optimizer.step()
-            optimizer.zero_grad()
+        optimizer.step(factor)  # times the rates of the stage
+        optimizer.zero_grad()
         losses.append(loss)
         if (step + 1) % log_every == 0 or step + 1 == stage.steps:
             seconds = time.perf_counter() - start
