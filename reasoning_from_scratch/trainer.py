@@ -236,7 +236,7 @@ def frozen_logprobs(
     """The log-probabilities (B, T) of a batch without gradient, a micro-batch at a time."""
     engine = engine or Engine()
     result = torch.zeros_like(batch.old_logprobs)  # (B, T)
-    with engine.reducer.whole(model):
+    with engine.reducer.whole(model) as model:
         for index in micro_batches(batch.lengths.tolist(), config.micro_batch_tokens):
             part = engine.training_pass(model, batch.rows(index), config.train_temperature)
             result[index, : part.shape[1]] = part
@@ -262,8 +262,8 @@ class Reducer:
         return batches
 
     def whole(self, model: nn.Module) -> AbstractContextManager:
-        """While entered, this process can compute with `model` by itself."""
-        return nullcontext()
+        """While entered, this process can compute with the model that it gives by itself."""
+        return nullcontext(model)
 
     def backward(self, model: nn.Module, loss: Tensor) -> None:
         """Adds the gradient of a micro-batch to that of those before it."""

@@ -104,7 +104,8 @@ def rollouts_of(
     run: TrainingRun, on_group: Callable[[Group], None] | None
 ) -> Iterator[list[Group]]:
     """Who samples: the loop knows no more of it than this iterator."""
-    start = (run.model, run.tokenizer, run.problems, run.config, run.first_step)
+    model = run.ranks.plain(run.model)
+    start = (model, run.tokenizer, run.problems, run.config, run.first_step)
     if run.config.sampler == "ray":
         return ray_rollouts(*start, run.clock, on_group, from_first=run.ranks.from_first)
     engine = RolloutEngine(FAST, timed=run.clock)
@@ -338,9 +339,9 @@ def prepare_model(run: TrainingRun) -> None:
     if run.eval_problems:
         run.eval_problems = usable_problems(run.eval_problems, **check)
     if config.preflight and run.first_step == 0:
-        with run.ranks.whole(model):
+        with run.ranks.whole(model) as plain:
             if run.ranks.writes:
-                look_ahead(run)
+                look_ahead(run, plain)
     if config.memory_budget:
         prompts = (run.tokenizer.encode(problem_prompt(p)) for p in run.problems)
         longest = max(map(len, prompts)) + config.max_new_tokens
@@ -352,11 +353,11 @@ def prepare_model(run: TrainingRun) -> None:
     run.engine = Engine(training_pass, run.ranks if run.ranks.size > 1 else Float32Sums())
 
 
-def look_ahead(run: TrainingRun) -> None:
+def look_ahead(run: TrainingRun, model: nn.Module) -> None:
     """A brief preflight: say before the hours are spent if these problems cannot teach."""
     config = run.config
     found = preflight_summary(
-        run.model,
+        model,
         run.tokenizer,
         run.problems,
         replaced(config, keep_sampling_mask=False),

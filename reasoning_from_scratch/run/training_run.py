@@ -155,7 +155,8 @@ class TrainingRun:
         """This rank's share of the held-out problems, answered and graded."""
         places = self.ranks.own(range(len(self.eval_problems)))
         problems = [self.eval_problems[place] for place in places]
-        groups = sample_groups(self.model, self.tokenizer, problems, asked, 0, places, engine=FAST)
+        model = self.ranks.plain(self.model)
+        groups = sample_groups(model, self.tokenizer, problems, asked, 0, places, engine=FAST)
         judge_of(self.config)(groups, self.config, self.tokenizer)
         return groups
 
@@ -204,7 +205,7 @@ class TrainingRun:
             self.write_page(last=True)
 
     def refresh_report(self, step: int) -> None:
-        with self.clock("report"), self.ranks.whole(self.model):
+        with self.clock("report"), self.ranks.whole(self.model) as model:
             if not self.ranks.writes:
                 return
             probes = (self.eval_problems or self.problems)[:PROBE_PROBLEMS]
@@ -212,7 +213,7 @@ class TrainingRun:
             record_probes(
                 self.folder.path,
                 step,
-                self.model,
+                model,
                 self.tokenizer,
                 probes,
                 self.config.max_new_tokens,
@@ -386,7 +387,7 @@ def kl_pre_post(
     rollouts = [[rollout] for group in groups if group.live for rollout in group.rollouts]
     own = [rollout for (rollout,) in ranks.own_parts(rollouts)]
     moved = torch.zeros(0)  # (N,) of this rank's sampled tokens
-    with ranks.whole(model):
+    with ranks.whole(model) as model:
         if own:
             batch = make_batch(own, next(model.parameters()).device)
             here = Engine(engine.training_pass)  # the weights are whole already

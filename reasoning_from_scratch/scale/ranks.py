@@ -159,6 +159,10 @@ class Ranks(Float32Sums):
         """The model as it is kept."""
         return model
 
+    def plain(self, model: nn.Module) -> nn.Module:
+        """What computes like `model` inside of `together`, `from_first` and `whole`."""
+        return model
+
     def trainable(self, model: nn.Module) -> nn.Module:
         """What the optimizer is made for."""
         return model

@@ -2,14 +2,15 @@
 
 In a training pass each block's weights are gathered just before they are needed, forward and
 backward, and forgotten after it. To sample, a rank would gather them for every token, and all
-ranks in lockstep; so while ranks sample they all hold the whole weights (and nothing else), and
-each goes its own way. Saves are whole too: any number of ranks can go on from them.
+ranks in lockstep; so while ranks sample they all hold the whole weights (and nothing else), in a
+model that FSDP2 knows nothing of, and each goes its own way. Saves are whole too: any number of
+ranks can go on from them.
 """
 
+import copy
 import math
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import TypeVar
 
@@ -28,10 +29,6 @@ from reasoning_from_scratch.scale.ranks import Ranks
 
 T = TypeVar("T")
 
-# FSDP2's, which would forget the gathered weights after a block's first pass, or before they
-# are listed. Without them a whole model is also as fast as a plain one.
-HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_state_dict_pre_hooks")
-
 
 class ShardedRanks(Ranks):
     """Ranks that share the weights of one model between them."""
@@ -39,6 +36,7 @@ class ShardedRanks(Ranks):
     def __init__(self, *given) -> None:
         super().__init__(*given)
         self.policy: nn.Module | None = None
+        self.plains: dict[nn.Module, nn.Module] = {}  # of each sharded model, see `unfilled`
         self.sharded: dict[str, DTensor] = {}  # the policy's parameters
         self.local: dict[str, nn.Parameter] = {}  # this rank's slices of them: the same memory
 
@@ -49,6 +47,7 @@ class ShardedRanks(Ranks):
     def spread(self, model: nn.Module | None) -> nn.Module | None:
         if model is None:
             return None
+        plain = unfilled(model)
         mesh = init_device_mesh(torch.device(self.device).type, (self.size,))
         for block in model.trf_blocks:
             fully_shard(block, mesh=mesh)
@@ -57,6 +56,7 @@ class ShardedRanks(Ranks):
         with torch.no_grad(), self.in_touch():  # FSDP2 finds out in its first pass what is where
             model.hidden_states(torch.zeros(1, 1, dtype=torch.long, device=self.device))
             model.reshard()
+        self.plains[model] = plain
         if self.policy is None:
             self.policy = model
             self.sharded = dict(model.named_parameters())
@@ -76,38 +76,26 @@ class ShardedRanks(Ranks):
     # -- the whole weights, for a while
 
     def results(self, function: Callable[[], T]) -> list[T]:
-        with self.whole(self.policy):
+        with self.whole(self.policy) if self.policy else nullcontext():
             return super().results(function)
 
+    def plain(self, model: nn.Module) -> nn.Module:
+        return self.plains[model]
+
     @contextmanager
-    def whole(self, model: nn.Module | None) -> Iterator[None]:
-        """A plain model until the end of the block: its weights, no hooks, its own classes."""
-        modules = list(model.modules()) if model else []
-        parts = [module for module in modules if isinstance(module, FSDPModule)]
+    def whole(self, model: nn.Module) -> Iterator[nn.Module]:
+        """FSDP2 gathers the weights and forgets them; in between its plain twin has them too."""
+        parts = [module for module in model.modules() if isinstance(module, FSDPModule)]
+        plain = self.plain(model)
         with self.in_touch():
             for part in parts:
                 part.unshard()
-        hooks = [
-            (module, name, getattr(module, name))
-            for module in modules
-            for name in HOOKS
-            if getattr(module, name)
-        ]
-        for module, name, _ in hooks:
-            setattr(module, name, OrderedDict())
-        classes = [part.__class__ for part in parts]
-        for part in parts:  # FSDP2 has put two classes of its own before the module's
-            part.__class__ = part.__class__.__mro__[2]
-        gathering = vars(model).pop("hidden_states") if model else None  # FSDP2's own
+        for name, weight in model.named_parameters(remove_duplicate=False):
+            owner, _, kind = name.rpartition(".")
+            setattr(plain.get_submodule(owner), kind, weight)  # the same memory, no copy
         try:
-            yield
+            yield plain
         finally:
-            if model:
-                model.hidden_states = gathering
-            for part, kind in zip(parts, classes, strict=True):
-                part.__class__ = kind
-            for module, name, found in hooks:
-                setattr(module, name, found)
             for part in parts:
                 part.reshard()
 
@@ -192,3 +180,12 @@ class ShardedRanks(Ranks):
             slices = whole.chunk(self.size)
             if self.rank < len(slices):
                 slice_.copy_(slices[self.rank])
+
+
+def unfilled(model: nn.Module) -> nn.Module:
+    """A copy without weights, which takes no memory: its parameters are on the meta device."""
+    empty = {
+        id(weight): nn.Parameter(torch.empty_like(weight, device="meta"), weight.requires_grad)
+        for weight in model.parameters()
+    }
+    return copy.deepcopy(model, empty)
