@@ -20,7 +20,7 @@ from reasoning_from_scratch.commands.train import told_end
 from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.problem_sets import load_problems
-from reasoning_from_scratch.files.saved_models import saves_in, which_weights
+from reasoning_from_scratch.files.saved_models import read_index, which_weights
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.report.plots import step_of
 from reasoning_from_scratch.run.folder import RunFolder
@@ -251,7 +251,7 @@ def tagged_model(tag: str | None, step: int | None) -> str | None:
 
 def saved_step(run: Path, step: int | None) -> str:
     """The weights that a run of ours saved after `step` steps."""
-    batches = {line["batch"]: line for line in saves_in(run)}
+    batches = {line["batch"]: line for line in read_index(run)}
     return which_weights(f"{run}@{chosen_step(run, batches, step)}")
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.disk import fingerprint
-from reasoning_from_scratch.text import evenly, read_lines, read_values, scan_lines
+from reasoning_from_scratch.text import evenly, read_lines, scan_lines
 
 log = logging.getLogger("reasoning_from_scratch")
 
@@ -33,7 +33,7 @@ def which_weights(name: str | Path, say: Callable[[str], None] = on_stderr) -> s
     run, save = run_and_save(name)
     if run is None:
         return str(name)
-    saves = saves_in(run)
+    saves = read_index(run)
     if not saves:
         raise UserError(f"{run} is a run that has saved nothing yet; there are no weights in it")
     if save is not None:
@@ -85,7 +85,7 @@ def reason(line: dict, saves: list[dict], accuracy: dict[int, float]) -> str:
 
 def evaluations(run: Path) -> dict[int, float]:
     """Held-out accuracy by the number of steps that the evaluated weights had seen."""
-    found = {line["batch"]: line["eval_acc"] for line in saves_in(run) if "eval_acc" in line}
+    found = {line["batch"]: line["eval_acc"] for line in read_index(run) if "eval_acc" in line}
     for row in read_lines(run / "metrics.jsonl"):
         if row.get("eval_acc") is not None:
             found[evaluated_at(row)] = row["eval_acc"]
@@ -104,18 +104,37 @@ def evaluated_at(row: dict) -> int:
 # ---- reading checkpoints.jsonl
 
 
-def saves_in(run: Path) -> list[dict]:
-    """The saves of a run by step, those included that have lost their line."""
-    lines, damaged = read_index(run)
-    found = {line["batch"]: line for line in lines + unlisted(run, lines, damaged)}
-    return [found[batch] for batch in sorted(found)]
-
-
-def read_index(run: Path) -> tuple[list[dict], bool]:
-    """The lines of checkpoints.jsonl, and whether any was lost."""
+def read_index(run: Path) -> list[dict]:
+    """The lines of checkpoints.jsonl by step. Where some of them were lost, what lies in
+    checkpoints/ counts."""
     rows, bad = scan_lines(run / INDEX)
-    lines = [placed(run, row) for row in rows if is_line(row)]
-    return lines, bool(bad) or len(lines) < len(rows) or not (run / INDEX).exists()
+    lines = {row["batch"]: row for row in rows if is_line(row)}
+    if bad or len(lines) < len(rows) or not (run / INDEX).exists():
+        for folder in sorted((run / "checkpoints").glob("*")):
+            line = line_of_folder(folder)
+            if line is not None and line["batch"] not in lines:
+                log.warning("save %s has no line in checkpoints.jsonl; it counts", line["name"])
+                lines[line["batch"]] = line
+    return [placed(run, lines[batch]) for batch in sorted(lines)]
+
+
+def line_of_folder(folder: Path) -> dict | None:
+    """A line for a save that has lost its own, None if the save is not complete.
+
+    The last file of the weights is config.json, the last of all is trainer_state.json.
+    """
+    files = fingerprints(folder) if folder.name.isdecimal() else {}
+    if "config.json" not in files:
+        return None
+    line = {"name": folder.name, "batch": int(folder.name), "final": False, "files": files}
+    if STATE_FILE in files:
+        return line | dict.fromkeys(PATHS)
+    # Weights alone are those of the beginning or the best: as `start` they are never deleted.
+    return line | {"sampler_path": None, "start": True}
+
+
+def fingerprints(folder: Path) -> dict[str, list[int]]:
+    return {path.name: fingerprint(path) for path in sorted(folder.iterdir()) if path.is_file()}
 
 
 def placed(run: Path, line: dict) -> dict:
@@ -127,23 +146,6 @@ def is_line(row: dict) -> bool:
     """Has it what every line has? Else it was damaged."""
     kinds = {"name": str, "batch": int, "files": dict}
     return all(isinstance(row.get(key), kind) for key, kind in kinds.items())
-
-
-def unlisted(run: Path, lines: list[dict], damaged: bool) -> list[dict]:
-    """Saves say themselves what they are: a line that is lost, or was not reached, counts.
-
-    Where the index is whole, older saves without a line were being deleted, and stay out.
-    """
-    listed = [line["batch"] for line in lines if "state_path" in line]
-    oldest = 0 if damaged else max(listed, default=0)
-    found = []
-    for path in sorted((run / "checkpoints").glob(f"*/{STATE_FILE}")):
-        line = read_values(path).get("line", {})
-        whole = is_line(line) and path.parent.name == f"{line['batch']:06d}"
-        if whole and line["batch"] >= oldest and line["batch"] not in listed:
-            files = line["files"] | {STATE_FILE: fingerprint(path)}
-            found.append(placed(run, line | dict.fromkeys(PATHS) | {"files": files}))
-    return found
 
 
 def place_of(run: Path, line: dict) -> Path:

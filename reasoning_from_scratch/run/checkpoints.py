@@ -2,8 +2,7 @@
 
 Every file of a save is written under a temporary name, then renamed, and only when all are on the
 disk does checkpoints.jsonl get its line. So a line speaks of files that are whole; whatever a
-kill leaves behind is in no line and is swept away by the next start. Each save also holds its
-line, so that a damaged checkpoints.jsonl costs no save.
+kill leaves behind is in no line and is swept away by the next start.
 """
 
 import json
@@ -16,14 +15,14 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.files.disk import fingerprint, sync_folder, write_whole
+from reasoning_from_scratch.files.disk import sync_folder, write_whole
 from reasoning_from_scratch.files.saved_models import (
     OPTIMIZER_FILE,
     STATE_FILE,
     broken_file,
+    fingerprints,
     place_of,
     read_index,
-    unlisted,
     weights_only,
 )
 from reasoning_from_scratch.files.tensor_files import load_state, save_state
@@ -39,12 +38,11 @@ class Checkpoints:
         self.index = run / "checkpoints.jsonl"
         self.folder = run / "checkpoints"
         self.lines: list[dict] = []
-        self.damaged = False
 
     def read(self) -> "Checkpoints":
         """The saves that are there. A fresh run does not read: what lies in its folder was
         another run's, and is deleted."""
-        self.lines, self.damaged = read_index(self.run)
+        self.lines = read_index(self.run)
         return self
 
     # -- saving
@@ -76,9 +74,7 @@ class Checkpoints:
             line |= extras | ({"name": "final"} if extras.get("final") else {})
             if optimizer is not None and "state_path" not in line:
                 save_state(optimizer, target / OPTIMIZER_FILE)
-                copy = {key: line[key] for key in line if not key.endswith("_path")}
-                copy |= {"files": fingerprints(target)}
-                write_whole(target / STATE_FILE, json.dumps(state | {"line": copy}))
+                write_whole(target / STATE_FILE, json.dumps(state))
                 line["state_path"] = str(target)
             sync_folder(target)
             sync_folder(self.folder)
@@ -158,7 +154,6 @@ class Checkpoints:
     def newest_whole(self) -> dict | None:
         """The last line with a state whose files are as written; None if nothing was ever saved."""
         self.read()
-        self.find_unlisted()
         saves = [line for line in self.lines if "state_path" in line]
         for line in reversed(saves):
             broken = broken_file(self.run, line)
@@ -168,15 +163,6 @@ class Checkpoints:
         if saves:
             raise UserError(f"all saves in {self.run} are damaged; start again with --overwrite")
         return None
-
-    def find_unlisted(self) -> None:
-        """A save whose line is lost, or was not reached, counts."""
-        for line in unlisted(self.run, self.lines, self.damaged):
-            self.lines = [old for old in self.lines if old["batch"] != line["batch"]] + [line]
-            log.warning(
-                "save %s has no line in checkpoints.jsonl; it counts if it is whole", line["name"]
-            )
-        self.lines.sort(key=lambda line: line["batch"])
 
     def beginning(self) -> Path | None:
         """The weights after no step, if they were saved and are as written."""
@@ -217,9 +203,8 @@ class Checkpoints:
     def sweep_up(self) -> None:
         """Delete the saves that are in no line: half-written or half-deleted when a run died."""
         listed = {self.place(line): line["files"] for line in self.lines}
-        newest = max((line["batch"] for line in self.lines), default=-1)
         for folder in (path for path in self.folder.glob("*") if path.name.isdecimal()):
-            if folder not in listed and (not self.damaged or int(folder.name) > newest):
+            if folder not in listed:
                 shutil.rmtree(folder, ignore_errors=True)
             for name in (OPTIMIZER_FILE, STATE_FILE):
                 if name not in listed.get(folder, {}):
@@ -240,10 +225,6 @@ def check_holdings(run: Path) -> None:
             f"{run} has run its steps, but {' and '.join(lost)} cannot be found: rfs "
             f"train --resume {run} makes what can be made again"
         )
-
-
-def fingerprints(folder: Path) -> dict[str, list[int]]:
-    return {path.name: fingerprint(path) for path in sorted(folder.iterdir()) if path.is_file()}
 
 
 def first_keys(line: dict) -> dict:

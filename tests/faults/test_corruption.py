@@ -180,6 +180,7 @@ def test_the_list_of_saves_is_gone(runs, tmp_path, caplog):
     (copy / "checkpoints.jsonl").unlink()
     said = resumed(runs, copy, caplog)
     assert "save 000007 has no line in checkpoints.jsonl" in said and "at step 7 of 10" in said
+    assert (copy / "checkpoints" / "000000" / "model.safetensors").exists()  # never forgotten
 
 
 def test_a_metrics_line_cut_in_half(runs, tmp_path, caplog):

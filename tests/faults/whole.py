@@ -6,7 +6,7 @@ from pathlib import Path
 
 from safetensors.torch import load_file
 
-from reasoning_from_scratch.run.checkpoints import fingerprint
+from reasoning_from_scratch.files.disk import fingerprint
 from reasoning_from_scratch.text import scan_lines
 
 NOT_COMPARED = {"logs.log"}
