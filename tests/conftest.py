@@ -59,6 +59,17 @@ def pytest_collection_modifyitems(items):
             item.add_marker("core")
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport():
+    """Some tests log halves of surrogate pairs. What workers send each other must be UTF-8."""
+    report = yield
+    report.sections = [
+        (title, text.encode("utf-8", "backslashreplace").decode())
+        for title, text in report.sections
+    ]
+    return report
+
+
 @pytest.fixture(autouse=True)
 def log_is_heard():
     """A run that shows its log on the console takes it away from pytest's caplog."""
