@@ -41,19 +41,9 @@ def render_chat_prompt(problem: str) -> str:
     return f"{problem}\n\nReason step by step and write the final result as \\boxed{{ANSWER}}."
 
 
-def few_shot_prompt(
-    examples: Iterable[Problem], render: Callable[[str], str] = render_prompt
-) -> Callable[[str], str]:
-    """A prompt function that shows solved problems before the one that is asked."""
-    prefix = few_shot_prefix(examples, render)
-    return lambda problem: prefix + render(problem)
-
-
-def few_shot_prefix(
-    examples: Iterable[Problem], render: Callable[[str], str] = render_prompt
-) -> str:
+def few_shot_prefix(examples: Iterable[Problem]) -> str:
     """Solved problems, each as the model is asked and as it should answer."""
-    return "".join(f"{render(e.problem)}\n{solution_text(e)}\n\n\n" for e in examples)
+    return "".join(f"{render_prompt(e.problem)}\n{solution_text(e)}\n\n\n" for e in examples)
 
 
 def problem_prompt(problem: Problem, render: Callable[[str], str] = render_prompt) -> str:

@@ -5,9 +5,8 @@ import pytest
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.problems import (
     Problem,
-    few_shot_prompt,
+    few_shot_prefix,
     problem_prompt,
-    render_chat_prompt,
     render_prompt,
     show_examples,
 )
@@ -29,25 +28,17 @@ def test_examples_come_first_and_end_with_a_box():
         Problem("b", "1+2?", "3", solution="It is \\boxed{3}."),
         Problem("c", "1+3?", "4"),
     ]
-    text = few_shot_prompt(examples)("What is 2+2?")
-    assert text.endswith(EXACT)
+    text = few_shot_prefix(examples)
     answers = [part.split("\n\n\n")[0] for part in text.split("Answer:")[1:4]]
     assert answers == ["\nOne and one is 2.\n\\boxed{2}", "\nIt is \\boxed{3}.", "\n\\boxed{4}"]
-    assert few_shot_prompt([])("What is 2+2?") == EXACT
-
-
-def test_variants_combine():
-    render = few_shot_prompt([Problem("a", "1+1?", "2")], render_chat_prompt)
-    assert render("x").count("\\boxed{ANSWER}") == 2
-    assert render("x").endswith(render_chat_prompt("x"))
-    assert render_chat_prompt("x").startswith("x\n\n")
+    assert few_shot_prefix([]) == ""
 
 
 def test_examples_of_a_run_are_shown_and_not_trained_on():
     problems = [Problem(str(i), f"{i}+1?", str(i + 1)) for i in range(4)]
     train, test = show_examples(2, problems, [Problem("t", "5+5?", "10")])
     assert [p.id for p in train] == ["2", "3"] and [p.id for p in test] == ["t"]
-    assert problem_prompt(test[0]) == few_shot_prompt(problems[:2])("5+5?")
+    assert problem_prompt(test[0]) == few_shot_prefix(problems[:2]) + render_prompt("5+5?")
     assert problem_prompt(problems[0]) == render_prompt("0+1?")
     with pytest.raises(UserError, match="--few-shot 4 leaves nothing to train on of 4"):
         show_examples(4, problems, [])
