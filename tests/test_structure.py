@@ -1,8 +1,10 @@
 """The shape of the package: imports go one way, and nothing is defined twice."""
 
 import ast
+import io
 import statistics
 import sys
+import tokenize
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,18 @@ PACKAGE = Path(__file__).parents[1] / "reasoning_from_scratch"
 
 CHAPTERS = {f"ch0{number}" for number in range(2, 8)}
 TORCH_ONLY = {"advantages", "logprobs", "losses"}
+
+# The loop, in the order in which to read it, and what everybody may use.
+LOOP = """
+    qwen3 tokenizer problems sampling rewards advantages logprobs losses rollouts trainer recipes
+""".split()
+LEAVES = ["text", "errors"]
+LOOP_LINES = 1800  # of code, without what explains it: what one evening is good for
+
+# A room may import those that stand before it; the loop only the grader.
+ROOMS = """
+    grading loop tiny files fast optim evaluation report scale run commands
+""".split()
 
 FILES = sorted(path for path in PACKAGE.rglob("*.py"))
 
@@ -73,6 +87,44 @@ def test_no_circle():
         assert free, f"these import each other in a circle: {sorted(below)}"
         order += free
         below = {module: needs for module, needs in below.items() if module not in free}
+
+
+@pytest.mark.parametrize("name", [*LOOP, "config"])
+def test_the_loop_knows_no_room_but_the_grader(name):
+    """Speed, scale, folders, reports, signals and memory are handed to it from outside."""
+    known = {*LOOP, *LEAVES, "config", "grading"}
+    assert ours(PACKAGE / f"{name}.py") <= known
+
+
+def test_the_loop_is_read_in_one_evening():
+    assert sum(len(code_lines(PACKAGE / f"{name}.py")) for name in LOOP) < LOOP_LINES
+
+
+def code_lines(path: Path) -> set[int]:
+    """The lines of a file that hold code: no blank ones, comments and docstrings."""
+    text = path.read_text(encoding="utf-8")
+    said = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    code = [token for token in tokens if token.type not in said and token.string]
+    lines = {line for token in code for line in range(token.start[0], token.end[0] + 1)}
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            lines -= set(range(node.lineno, node.end_lineno + 1))
+    return lines
+
+
+def room_of(module: str) -> str:
+    first = module.partition(".")[0]
+    return "loop" if first in LOOP or first == "config" else first
+
+
+@pytest.mark.parametrize("path", FILES, ids=label)
+def test_a_room_imports_those_before_it(path):
+    room = room_of(module_of(path))
+    if room not in ROOMS:  # a chapter, the package's door, a leaf
+        return
+    allowed = {*ROOMS[: ROOMS.index(room) + 1], *LEAVES}
+    assert {room_of(module) for module in ours(path)} <= allowed
 
 
 @pytest.mark.parametrize("path", FILES, ids=label)

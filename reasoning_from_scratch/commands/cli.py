@@ -38,11 +38,11 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "chat": ("Talk to a model.", "commands.chat:chat"),
     "tiny-pretrain": (
         "Train the shipped tiny models from nothing, as they were trained.",
-        "tiny.pretrain:tiny_pretrain",
+        "commands.tiny_pretrain:tiny_pretrain",
     ),
     "tiny-report": (
         "Print what a tiny model can do, and what it does of its own accord.",
-        "tiny.abilities:tiny_report",
+        "commands.tiny_report:tiny_report",
     ),
     "preflight": (
         "Can training work with this model and these problems?",

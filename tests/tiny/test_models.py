@@ -5,11 +5,7 @@ import json
 import pytest
 import torch
 
-from reasoning_from_scratch.evaluation.evaluate import evaluate
-from reasoning_from_scratch.files.problem_sets import load_problems
-from reasoning_from_scratch.files.weights import load_model_and_tokenizer, shipped_checkpoint
-from reasoning_from_scratch.sampling import Sampling, greedy
-from reasoning_from_scratch.tiny.abilities import (
+from reasoning_from_scratch.commands.tiny_report import (
     TinyReportOptions,
     begin_answers,
     report_text,
@@ -17,6 +13,10 @@ from reasoning_from_scratch.tiny.abilities import (
     tiny_figures,
     tiny_report,
 )
+from reasoning_from_scratch.evaluation.evaluate import evaluate
+from reasoning_from_scratch.files.problem_sets import load_problems
+from reasoning_from_scratch.files.weights import load_model_and_tokenizer, shipped_checkpoint
+from reasoning_from_scratch.sampling import Sampling, greedy
 from reasoning_from_scratch.tiny.world import TINY_CONFIG
 
 TEST = load_problems("tiny-test", limit=120)

@@ -7,12 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from reasoning_from_scratch.files.weights import load_model_and_tokenizer, load_tokenizer_only
-from reasoning_from_scratch.optim.muon import orthogonalize
-from reasoning_from_scratch.problems import render_chat_prompt, render_prompt
-from reasoning_from_scratch.qwen3 import Qwen3Model
-from reasoning_from_scratch.tiny import pretrain as tiny_pretrain
-from reasoning_from_scratch.tiny.pretrain import (
+from reasoning_from_scratch.commands import tiny_pretrain
+from reasoning_from_scratch.commands.tiny_pretrain import (
     IGNORED,
     STAGES,
     Stage,
@@ -25,6 +21,10 @@ from reasoning_from_scratch.tiny.pretrain import (
     summed_loss,
     train_stages,
 )
+from reasoning_from_scratch.files.weights import load_model_and_tokenizer, load_tokenizer_only
+from reasoning_from_scratch.optim.muon import orthogonalize
+from reasoning_from_scratch.problems import render_chat_prompt, render_prompt
+from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.tiny.world import TINY_CONFIG, tiny_problem
 
 ROW = tiny_problem("train", 0)
