@@ -286,57 +286,8 @@ class _Row:
         return (self.rollout.response_ids or self.rollout.prompt_ids)[-1]
 
 
-class _Waiting:
-    """The rollouts that have no row yet, in the order of their prompts. Prompts are read in parts,
-    each when the first of its rollouts gets a row; `cache` holds the part that was read last."""
-
-    def __init__(self, model, prompts, rows: list[_Row], max_prompts: int, max_length: int) -> None:
-        self.model, self.prompts, self.rows = model, prompts, deque(rows)
-        self.max_length = max_length
-        self.passes, self.read = iter(_passes(prompts, max_prompts)), range(0)
-        self.start = self._read_start()
-        self.cache: KVCache | None = None
-
-    def take(self, count: int) -> tuple[list[_Row], Tensor]:
-        """At most `count` rollouts, and the row of `cache` in which each finds its prompt."""
-        if self.rows[0].prompt not in self.read:
-            self.read = next(self.passes)
-            self._read(self.prompts[self.read.start : self.read.stop])
-        rows = []
-        while self.rows and len(rows) < count and self.rows[0].prompt in self.read:
-            rows.append(self.rows.popleft())
-        places = torch.tensor([row.prompt - self.read.start for row in rows])
-        return rows, places.to(self.model.tok_emb.weight.device)
-
-    def _read_start(self) -> KVCache | None:
-        """What all prompts begin with, such as the instructions of a template, is read once."""
-        length = min(len(commonprefix(self.prompts)), min(map(len, self.prompts), default=0) - 1)
-        if length * (len(self.prompts) - 1) < WORTH_SHARING:
-            return None
-        cache = KVCache(self.model.cfg["n_layers"], length)
-        ids = torch.tensor([self.prompts[0][:length]], device=self.model.tok_emb.weight.device)
-        self.model.fill_cache(ids, cache)
-        return cache
-
-    def _read(self, prompts: list[list[int]]) -> None:
-        """Prefill: one pass over some prompts, padded to the longest."""
-        device = self.model.tok_emb.weight.device
-        start = self.start.width if self.start else 0
-        rest = [torch.tensor(prompt[start:]) for prompt in prompts]
-        ids = pad_sequence(rest, batch_first=True)  # (B, T)
-        mask = torch.arange(ids.shape[1]) < torch.tensor([len(x) for x in rest])[:, None]  # (B, T)
-        self.cache = KVCache(self.model.cfg["n_layers"])
-        if self.start:
-            self.cache = self.start.take(torch.zeros(len(rest), dtype=torch.long, device=device))
-        self.cache.max_length = start + ids.shape[1]
-        self.model.fill_cache(ids.to(device), self.cache, None if mask.all() else mask.to(device))
-        # A rollout's first decoding step reads the last prompt token again, for its logits.
-        self.cache.forget_last()
-        self.cache.max_length = self.max_length  # only the copies that rollouts take will grow
-
-
 def _passes(prompts: list[list[int]], max_prompts: int) -> Iterator[range]:
-    """Neighbouring prompts that are read in one pass."""
+    """Which prompts are read in one pass: neighbours, as many as may be."""
     first = longest = 0
     for i, prompt in enumerate(prompts):
         longest = max(longest, len(prompt))
@@ -347,36 +298,84 @@ def _passes(prompts: list[list[int]], max_prompts: int) -> Iterator[range]:
     yield range(first, len(prompts))
 
 
-class _Batch:
-    """The rollouts that are being sampled; row i of the cache belongs to rows[i], which is None
-    from the end of its rollout until the next `fill`."""
+def _read_start(model, prompts: list[list[int]]) -> KVCache | None:
+    """What all prompts begin with, such as the instructions of a template, is read once."""
+    length = min(len(commonprefix(prompts)), min(map(len, prompts), default=0) - 1)
+    if length * (len(prompts) - 1) < WORTH_SHARING:
+        return None
+    cache = KVCache(model.cfg["n_layers"], length)
+    ids = torch.tensor([prompts[0][:length]], device=model.tok_emb.weight.device)
+    model.fill_cache(ids, cache)
+    return cache
 
-    def __init__(self, model, n_rows: int, steps: int, sampling, stop_ids, engine) -> None:
+
+def _read_prompts(model, prompts: list[list[int]], start: KVCache | None) -> KVCache:
+    """Prefill: one pass over some prompts, padded to the longest. `start` is read already."""
+    device, width = model.tok_emb.weight.device, start.width if start else 0
+    rest = [torch.tensor(prompt[width:]) for prompt in prompts]
+    ids = pad_sequence(rest, batch_first=True)  # (B, T)
+    mask = torch.arange(ids.shape[1]) < torch.tensor([len(x) for x in rest])[:, None]  # (B, T)
+    cache = KVCache(model.cfg["n_layers"])
+    if start:
+        cache = start.take(torch.zeros(len(rest), dtype=torch.long, device=device))
+    cache.max_length = width + ids.shape[1]
+    model.fill_cache(ids.to(device), cache, None if mask.all() else mask.to(device))
+    cache.forget_last()  # a rollout's first step reads the last prompt token again, for its logits
+    return cache
+
+
+class _Batch:
+    """The rollouts that are being sampled, and those that wait, in the order of their prompts.
+
+    Row i of the cache belongs to rows[i], which is None from the end of its rollout until the
+    next `fill`. `read` are the prompts in `prompt_cache`, those of the first that wait.
+    """
+
+    def __init__(self, model, prompts, waiting: list[_Row], sampling, stop_ids, engine) -> None:
+        n_rows = min(max(1, sampling.sample_rows), len(waiting))
+        steps = max((row.limit for row in waiting), default=0)
+        self.model, self.prompts, self.waiting = model, prompts, deque(waiting)
         self.decoder, self.cut = engine.decoder(model, n_rows, steps), engine.cut
         self.device = model.tok_emb.weight.device
         self.policy = (sampling.temperature, sampling.top_p, sampling.top_k)
         self.keeps, self.stop_ids = sampling.keep_sampling_mask, frozenset(stop_ids)
+        self.start = _read_start(model, prompts)
+        self.passes = _passes(prompts, math.ceil(n_rows / sampling.rollouts))
+        self.read, self.prompt_cache = range(0), None
+        self.max_length = max((len(prompts[row.prompt]) + row.limit for row in waiting), default=0)
         self.rows: list[_Row | None] = [None] * n_rows
         self.cache: KVCache | None = None
 
     def _index(self, numbers: list) -> Tensor:
         return torch.tensor(numbers, device=self.device)
 
-    def fill(self, waiting: _Waiting) -> bool:
-        """Give free rows to waiting rollouts, or drop them. False if no row is left."""
+    def _take(self, count: int) -> tuple[list[_Row], Tensor]:
+        """At most `count` that wait, and the rows of prompt_cache in which their prompts lie."""
+        if self.waiting[0].prompt not in self.read:
+            self.read, self.prompt_cache = next(self.passes), None  # frees its memory before
+            prompts = self.prompts[self.read.start : self.read.stop]
+            self.prompt_cache = _read_prompts(self.model, prompts, self.start)
+            self.prompt_cache.max_length = self.max_length  # only copies of its rows will grow
+        rows = []
+        while self.waiting and len(rows) < count and self.waiting[0].prompt in self.read:
+            rows.append(self.waiting.popleft())
+        return rows, self._index([row.prompt - self.read.start for row in rows])
+
+    def fill(self) -> bool:
+        """Give free rows to rollouts that wait, or drop them. False if no row is left."""
         free = [i for i, row in enumerate(self.rows) if row is None]
         if not free:
             return bool(self.rows)
-        while free and waiting.rows:
-            rows, places = waiting.take(len(free))
+        while free and self.waiting:
+            rows, places = self._take(len(free))
             if self.cache is None:  # the first time, for all rows; some may be overwritten at once
-                self.cache = waiting.cache.take(F.pad(places, (0, len(free) - len(places))))
+                self.cache = self.prompt_cache.take(F.pad(places, (0, len(free) - len(places))))
             else:
-                self.cache.put(self._index(free[: len(rows)]), waiting.cache.take(places))
+                self.cache.put(self._index(free[: len(rows)]), self.prompt_cache.take(places))
             for row in rows:
                 self.rows[free.pop(0)] = row
-        if not waiting.rows:
-            waiting.cache = None  # its memory is needed no more
+        if not self.waiting:
+            self.prompt_cache = None  # its memory is needed no more
         if free:
             self._close_gaps(free)
         if self.rows:
@@ -413,27 +412,25 @@ class _Batch:
         """Append the draws to their rollouts. The rows whose rollouts ended with them."""
         columns = [torch.stack(values).tolist() for values in list(zip(*draws, strict=True))[:3]]
         ended = []
-        for draw, *values in zip(draws, *columns, strict=True):
-            kept = draw.kept_ids() if self.keeps else [None] * len(self.rows)
-            for i, drawn in enumerate(zip(*values, kept, strict=True)):
-                if self.rows[i] is not None and self._append(self.rows[i], *drawn):
-                    ended.append(self.rows[i])
+        for draw, tokens, logprobs, entropies in zip(draws, *columns, strict=True):
+            kept = draw.kept_ids() if self.keeps else []
+            for i, row in enumerate(self.rows):
+                if row is None:
+                    continue  # it ended in an earlier of these steps
+                rollout = row.rollout
+                if not math.isfinite(logprobs[i]):
+                    where = f"prompt {row.prompt}, after {len(rollout.response_ids)}"
+                    raise NotFinite(f"{NOT_FINITE} ({where} sampled tokens)")
+                rollout.response_ids.append(tokens[i])
+                rollout.logprobs.append(logprobs[i])
+                rollout.entropies.append(entropies[i])
+                if self.keeps:
+                    rollout.kept.append(kept[i])
+                rollout.finished = tokens[i] in self.stop_ids
+                if rollout.finished or not row.room:
+                    ended.append(row)
                     self.rows[i] = None
         return ended
-
-    def _append(self, row: _Row, token: int, logprob: float, entropy: float, kept) -> bool:
-        """True if the rollout ends here."""
-        rollout = row.rollout
-        if not math.isfinite(logprob):
-            where = f"prompt {row.prompt}, after {len(rollout.response_ids)} sampled tokens"
-            raise NotFinite(f"{NOT_FINITE} ({where})")
-        rollout.response_ids.append(token)
-        rollout.logprobs.append(logprob)
-        rollout.entropies.append(entropy)
-        if self.keeps:
-            rollout.kept.append(kept)
-        rollout.finished = token in self.stop_ids
-        return rollout.finished or not row.room
 
 
 def check_request(model, prompts: list[list[int]], sampling: Sampling) -> None:
@@ -451,7 +448,7 @@ def check_request(model, prompts: list[list[int]], sampling: Sampling) -> None:
     for i, prompt in enumerate(prompts):
         if not prompt:
             raise UserError(f"prompt {i} has no tokens; there is nothing to continue")
-        if max(prompt) >= vocabulary or min(prompt) < 0:
+        if not 0 <= min(prompt) <= max(prompt) < vocabulary:
             raise UserError(
                 f"prompt {i} has a token outside of the model's vocabulary of {vocabulary}; "
                 "its tokenizer belongs to another model"
@@ -500,13 +497,9 @@ def generate(
         for i, group in enumerate(groups)
         for rollout, key in zip(group, keys[i].tolist(), strict=True)
     ]
-    n_rows = min(max(1, sampling.sample_rows), len(rows))
-    lengths = [len(prompt) + limit for prompt, limit in zip(prompts, limits, strict=True)]
-    longest = max(lengths, default=0)
-    waiting = _Waiting(model, prompts, rows, math.ceil(n_rows / count), longest)
-    batch = _Batch(model, n_rows, max(limits, default=0), sampling, stop_ids, engine)
+    batch = _Batch(model, prompts, rows, sampling, stop_ids, engine)
     unfinished = [count] * len(prompts)
-    while batch.fill(waiting):
+    while batch.fill():
         if before_step:
             before_step()
         for row in batch.record(batch.decode()):
