@@ -12,6 +12,7 @@ from reasoning_from_scratch.advantages import KINDS, advantages
 from reasoning_from_scratch.ch04 import top_p_filter
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.evaluate import evaluate
+from reasoning_from_scratch.optim.adamw import AdamW
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.recipes import RECIPES
 from reasoning_from_scratch.rewards import score_parts
@@ -247,7 +248,7 @@ def test_bad_advantages_and_logprobs_never_reach_the_weights(tmp_path):
     for name in ("logprobs", "reward"):
         for bad in BAD:
             model = toy_model()
-            optimizer = trainer.AdamW(model)
+            optimizer = AdamW(model)
             group = drawn_group(["a", "bb", "ccc", "d"])
             if name == "logprobs":
                 group.rollouts[0].logprobs[0] = bad
@@ -296,7 +297,7 @@ def test_empty_answers_and_those_of_only_end_of_text(tmp_path, recipe):
     for rollout in group.rollouts:
         rollout.kept = [[] for _ in rollout.response_ids] if config.keep_sampling_mask else None
     set_advantages([group], config)
-    optimizer = trainer.AdamW(model)
+    optimizer = AdamW(model)
     found = train_step(model, optimizer, [group], config, 1e-3, reference)
     assert found["optim/updates"] >= (not config.advantage_per_part)  # its parts are all equal
     assert found["optim/nonfinite"] == 0 and weights(model).isfinite().all()
@@ -312,7 +313,7 @@ def test_nothing_but_empty_answers(tmp_path):
         rollout.response_ids, rollout.logprobs, rollout.entropies = [], [], []
     set_advantages([group], config)
     before = weights(model)
-    found = train_step(model, trainer.AdamW(model), [group], config, 1e-3)
+    found = train_step(model, AdamW(model), [group], config, 1e-3)
     assert found["optim/loss"] == 0 and found["optim/nonfinite"] == 0
     assert torch.equal(weights(model), before)
 
