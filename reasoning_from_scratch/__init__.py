@@ -7,7 +7,7 @@ __version__ = "0.1.0"
 # What a script needs most, from where it lives. Looked up late: `rfs --help` must not wait for
 # torch.
 _LIVES_IN = {
-    "train": "run.training",
+    "train": "run.start",
     "TrainConfig": "config",
     "configure": "run.options",
     "generate": "sampling",

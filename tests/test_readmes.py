@@ -21,7 +21,11 @@ READMES = (
     "ch06/README.md",
     "ch07/README.md",
     "checkpoints/README.md",
+    "CONTRIBUTING.md",
+    "docs/gpu.md",
+    "docs/metrics.md",
     "docs/scaling.md",
+    "docs/troubleshooting.md",
 )
 LANGUAGES = {"bash", "text", "python"}  # of fenced blocks; other ones could hide a command
 
@@ -70,11 +74,21 @@ FLAGS_ONLY = re.compile(
 NOT_RUN = {
     "python -m pip install uv": "no test installs",
     "pip install 'reasoning-from-scratch[ray]'": "likewise",
+    "uv venv": "no test installs",
+    "uv pip install --torch-backend cpu -e .": "likewise",
     "pytest": "this is it",
+    "pytest -m core": "likewise",
+    "pytest -m soak": "likewise, for hours",
+    "pytest tests/test_losses.py": "likewise",
+    "ruff check .": "a check of its own",
     "ray start --head --port 6379": "a cluster of several machines",
     "ray start --address 10.0.0.1:6379": "likewise",
     "benchmarks/scaling.py --measure": "minutes; what it does is in tests/scale/test_scaling.py",
 }
+
+
+# What stands before a command of the package or of its tests, with the packages that it asks for.
+UV_RUN = re.compile(r"^uv run (--(group|extra) \w+ |--no-sync )*")
 
 
 def readme_commands(text):
@@ -85,7 +99,7 @@ def readme_commands(text):
         whole = (found.group(1) or found.group(2)).replace("\\\n", " ")
         for line in whole.splitlines():
             line = shlex.join(shlex.split(line, comments=True)).replace(" '&&' ", "\n")
-            yield from (command.removeprefix("uv run ") for command in line.splitlines())
+            yield from (UV_RUN.sub("", command) for command in line.splitlines())
 
 
 def small_flags(command):
@@ -191,7 +205,8 @@ def test_a_command_without_an_entry_is_noticed(place):
 
 
 def test_commands_are_found():
-    text = "```bash\na b \\\n  c  # why\nuv run d && uv run e\n```\nand `uv run f g`, not `h`\n"
+    text = "```bash\na b \\\n  c  # why\nuv run --group x d && uv run e\n```\n"
+    text += "and `uv run f g`, not `h`\n"
     assert list(readme_commands(text)) == ["a b c", "d", "e", "f g"]
     with pytest.raises(AssertionError):
         list(readme_commands("```sh\nrm x\n```\n"))
