@@ -115,7 +115,7 @@ def test_six_to_ten_each_and_nothing_else(chapter):
     exercises, solutions = pair(chapter)
     numbers = [number for number in MISTAKES if number.startswith(chapter)]
     assert 6 <= len(numbers) <= 10
-    intro = ["intro", "setup-text", "setup"]
+    intro = ["colab-button", "colab-install", "intro", "setup-text", "setup"]
     ends = ["", "-stub", "-check"]
     assert list(exercises) == intro + [f"exercise-{n}{end}" for n in numbers for end in ends]
     ends = ["", "-solution", "-check", "-why"]
