@@ -204,6 +204,8 @@ def reward_groups(
     A `verifier` of one's own decides in place of the grader; it also says how it failed, or "".
     With an overlong penalty `config` must be Sampling too, which says how long is too long.
     """
+    if config.reward and verifier is None:
+        raise ValueError(f"{config.reward} is to judge: hand in files.own_task.judge_of(config)")
     weights = config.reward_parts
     think_ids = think_token_ids(tokenizer) if "think" in weights else ()
     for rollout in (rollout for group in groups for rollout in group.rollouts):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from toy import toy_config, toy_problems, toy_world
 
 from reasoning_from_scratch import rewards
-from reasoning_from_scratch.config import replaced
+from reasoning_from_scratch.config import Rewards, replaced
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.rollouts import (
     ACTIVE_SAMPLING_ROUNDS,
@@ -229,3 +229,8 @@ def test_the_think_part_asks_the_tokenizer_for_its_ids(tmp_path):
     config = resolved(toy_config(tmp_path, reward_parts={"correct": 1.0, "think": 0.5}))
     reward_groups([Group(PROBLEM, [thought, typed_out])], config, Tokenizer())
     assert [thought.reward, typed_out.reward] == [1.5, 1.0]
+
+
+def test_a_verifier_that_is_named_but_not_handed_in_is_said():
+    with pytest.raises(ValueError, match="my_task.py:reward is to judge: hand in .*judge_of"):
+        reward_groups([], Rewards(reward="my_task.py:reward"), None)
