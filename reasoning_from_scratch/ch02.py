@@ -1,5 +1,4 @@
-"""Chapter 2, generating text with a pre-trained model: one token at a time, always the most
-probable one.
+"""Chapter 2, generating text with a pre-trained model: always the most probable next token.
 
 2.5 the device · 2.6 generating · 2.7 with a cache · 2.8 as a stream · 2.9 how fast
 """

@@ -1,5 +1,4 @@
-"""Groups of rollouts and their rewards, batches of them, and the iterator that the trainer loops
-over: stages 1 to 3 of the loop."""
+"""Groups of rollouts with their rewards, batches of them, and the iterator of stages 1 to 3."""
 
 import random
 from collections.abc import Callable, Iterator, Sequence

@@ -11,6 +11,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+from test_structure import ROOMS
 
 import reasoning_from_scratch
 from reasoning_from_scratch.report.glossary import metrics_glossary
@@ -97,6 +98,12 @@ def test_the_picture_shows_files_and_rooms_that_exist():
     rooms = {f"{path.parent.name}/" for path in PACKAGE.glob("*/__init__.py")}
     assert {name for name in shown if name.endswith("/")} == rooms
     assert [name for name in shown if not (PACKAGE / name).exists()] == []
+
+
+def test_the_picture_shows_rooms_in_the_order_of_their_imports():
+    tower = text_of(ROOT / "docs" / "architecture.svg").split("Who may import whom")[1]
+    shown = re.findall(r">(\w+)/<", tower)
+    assert shown == [room for room in ROOMS if room != "loop"]
 
 
 def test_what_the_changelog_sends_people_to_exists():

@@ -1,5 +1,4 @@
-"""Engines that compute the same, faster: decoding in C, prompts packed together, top-p
-without sorting, devices.
+"""Engines that compute the same, faster: decoding in C, top-p unsorted, prompts packed together.
 
 The loop knows only the plain versions; `run/` hands these in. Start with packed.py, which
 computes what logprobs.py does without padding, then decoding.py.
