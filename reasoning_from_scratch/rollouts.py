@@ -3,7 +3,7 @@
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import lru_cache, partial
 
 import torch
@@ -236,7 +236,8 @@ class RolloutEngine:
     """What a run hands in around the sampling of a step; by default one process does it plainly."""
 
     sampling: SamplingEngine = PLAIN  # how tokens are computed
-    judge: Callable = reward_groups  # (groups, config, tokenizer): writes the rewards
+    # judge(groups, config, tokenizer) writes the rewards.
+    judge: Callable = field(default_factory=lambda: reward_groups)
     own: Callable[[list[int]], list[int]] = list  # of a step's places, those sampled by this rank
     together: Callable[[Callable[[], list[Group]]], list[Group]] = lambda sample: sample()
     """Calls `sample` on each rank; all ranks get the groups of all."""
