@@ -14,7 +14,8 @@ from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.saved_models import which_weights
 from reasoning_from_scratch.recipes import get_recipe
-from reasoning_from_scratch.report.plots import save_picture, step_axis, step_of
+from reasoning_from_scratch.report.curves import Line, draw_line, step_axis
+from reasoning_from_scratch.report.plots import save_picture, step_of
 from reasoning_from_scratch.run.folder import PLACES, RunFolder
 from reasoning_from_scratch.run.options import configure, resolved, resumed_config
 from reasoning_from_scratch.run.origin import with_whole_paths
@@ -268,15 +269,15 @@ def write_csv(path: Path, rows: Sequence[Row]) -> None:
 
 
 def plot_bands(curves: dict[str, Sequence[list[dict]]], path: Path) -> None:
-    """Held-out accuracy and reward by step: mean over seeds, with a band of one standard error."""
+    """Held-out accuracy and reward by step: mean over seeds in a band of one standard error."""
     figure = Figure(figsize=(11, 4.2), layout="constrained")
     titles = {"held-out accuracy": "eval_acc", "reward": "env/all/reward/total"}
     for panel, (title, key) in zip(figure.subplots(1, 2), titles.items(), strict=True):
         step_axis(panel, title)
-        for recipe, runs in curves.items():
+        for number, (recipe, runs) in enumerate(curves.items()):
             steps, low, mean, high = band(runs, key)
-            (line,) = panel.plot(steps, mean, label=recipe)
-            panel.fill_between(steps, low, high, color=line.get_color(), alpha=0.2, linewidth=0)
+            line = Line(recipe, steps, mean, dots=key == "eval_acc", band=(low, high))
+            draw_line(panel, line, number)
     figure.legend(*panel.get_legend_handles_labels(), loc="outside lower center", ncols=6)
     save_picture(figure, path)
 

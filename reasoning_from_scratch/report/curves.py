@@ -1,17 +1,33 @@
-"""Small line charts, as SVG that needs no script to be seen."""
+"""Curves: how a line is drawn, for report.html, `rfs plot` and `rfs compare` alike.
 
-import itertools
+The page has each chart as SVG, which needs no script to be seen.
+"""
+
+import io
 import math
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup, escape
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from reasoning_from_scratch.text import evenly
 
 from .run_files import RunFiles
 
-WIDTH, HEIGHT, LEFT, RIGHT, TOP_EDGE, BOTTOM = 360, 180, 46, 10, 10, 24
-POINTS = 500  # per line; more can't be told apart
+POINTS = 500  # per line of the page; more can't be told apart
+# The bold line averages so many values, or a tenth of all; the thin one is what was measured.
+FEWEST = 9
+COLORS = ("#2f5fd0", "#c2571a", "#0f7b5a", "#8a4fbf", "#a8842c")
+DASHES = ("-", "--", ":", "-.", (0, (8, 2, 1, 2, 1, 2)))
+TEXT, RULE = "#5b6472", "#dcdfe4"
+# The page's style sheet knows these colors by name, and others in their place for the dark.
+NAMES = {TEXT: "soft", RULE: "line"} | {color: f"c{i}" for i, color in enumerate(COLORS)}
+WIDTH, HEIGHT, LEFT, RIGHT, TOP_EDGE, BOTTOM = 360, 180, 46, 10, 16, 24  # of a chart in the page
 
 
 @dataclass
@@ -20,6 +36,7 @@ class Line:
     steps: list[int]
     values: list[float]
     dots: bool = False  # measured now and then: dots, not smoothed
+    band: tuple[list[float], list[float]] | None = None  # low and high, smoothed as the line is
 
 
 @dataclass
@@ -27,8 +44,7 @@ class Chart:
     title: str
     note: str
     lines: list[Line]
-    svg: Markup
-    summary: str  # the curve in words
+    svg: Markup  # with the curves in words
 
 
 # title, what to look for, metrics with their labels
@@ -80,8 +96,7 @@ def make_charts(run: RunFiles) -> list[Chart]:
         lines += _eval_lines(run) if title == "Accuracy" else []
         lines = [line for line in lines if line.steps]
         if lines:
-            svg = draw(title, lines)
-            charts.append(Chart(title, note, lines, svg, "; ".join(map(_in_words, lines))))
+            charts.append(Chart(title, note, lines, as_svg(title, lines)))
     return charts
 
 
@@ -110,89 +125,75 @@ def _in_words(line: Line) -> str:
 
 
 def short(value: float) -> str:
-    """A number as a label: 1234 -> 1.2k, 0.00012 -> 1.2e-04."""
-    size = abs(value)
-    if size >= 1_000_000:
-        return f"{value / 1e6:.1f}".removesuffix(".0") + "M"
-    if size >= 10_000:
-        return f"{value / 1000:.0f}k"
-    if size >= 1000:
-        return f"{value / 1000:.1f}".removesuffix(".0") + "k"
-    if size >= 100 or value == int(value):
-        return f"{value:.0f}"
-    if size >= 1:
-        return f"{value:.2f}".rstrip("0")
-    return f"{value:.3f}".rstrip("0") if size >= 0.001 else f"{value:.1e}"
+    """Three digits: 1230, 0.25, 0.00012."""
+    return f"{float(f'{value:.3g}'):g}"
 
 
-def ticks(low: float, high: float, wanted: int = 4) -> list[float]:
-    """Round numbers that enclose low and high."""
-    span = (high - low) or abs(high) or 1.0
-    size = 10 ** math.floor(math.log10(span / wanted))
-    step = next(size * m for m in (1, 2, 2.5, 5, 10) if span / (size * m) <= wanted)
-    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
-    return [i * step for i in range(first, max(last, first + 1) + 1)]
+def smoothed(values: Sequence[float]) -> list[float]:
+    """Mean of the last few values: nothing is known before it happened."""
+    window = max(FEWEST, len(values) // 10)
+    windows = [values[max(0, end - window) : end] for end in range(1, len(values) + 1)]
+    return [sum(window) / len(window) for window in windows]
 
 
-def smooth(values: list[float]) -> list[float]:
-    """The mean of a tenth of the points around each."""
-    sums = list(itertools.accumulate(values, initial=0.0))
-    reach = len(values) // 20
-    calm = []
-    for i in range(len(values)):
-        first, last = max(0, i - reach), min(len(values), i + reach + 1)
-        calm.append((sums[last] - sums[first]) / (last - first))
-    return calm
+def step_axis(panel: Axes, title: str = "") -> None:
+    """An empty panel over the steps of a run, of which there are no halves."""
+    panel.set_title(title)
+    panel.set_xlabel("step" if title else "", color=TEXT)  # a chart of the page has no room
+    whole = MaxNLocator("auto", integer=True, min_n_ticks=1, steps=[1, 2, 5, 10])
+    panel.xaxis.set_major_locator(whole)
+    panel.spines[:].set_visible(False)
+    panel.grid(axis="y", color=RULE)
+    panel.tick_params(length=0, labelcolor=TEXT)
 
 
-def draw(title: str, lines: list[Line]) -> Markup:
-    values = [value for line in lines for value in line.values]
-    # A share is easiest to read on the whole scale from 0; other curves from 0 where 0 is near.
-    low, high = min(values), max(values)
-    marks = ticks(min(low, 0.0) if low < 0.5 * high else low, high)
-    steps = max(max(line.steps) for line in lines) or 1
-    parts = [*_grid(marks, steps)]
-    for number, line in enumerate(lines):
-        parts += _draw_line(line, number, marks, steps)
-    label = escape(f"{title}. " + "; ".join(map(_in_words, lines)))
-    return Markup(
-        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{label}" '
-        f'data-last="{steps}">' + "".join(parts) + '<line class="cursor" y1="10" y2="156"/></svg>'
+def draw_line(panel: Axes, line: Line, number: int) -> None:
+    """Few values as dots; of many the smoothed curve, and thinly what was measured."""
+    few = line.dots or len(line.values) <= 2 * FEWEST
+    look = {"color": COLORS[number % 5], "linestyle": DASHES[(number + number // 5) % 5]}
+    if few:
+        every = max(1, len(line.values) // 60)
+        look |= {"marker": "o", "markersize": 3.5, "markevery": every, "clip_on": False}
+    calm = list if few else smoothed
+    panel.plot(line.steps, calm(line.values), label=line.label, **look)
+    if line.band:
+        low, high = map(calm, line.band)
+        panel.fill_between(line.steps, low, high, color=look["color"], alpha=0.2, linewidth=0)
+    elif not few:
+        panel.plot(line.steps, line.values, alpha=0.3, linewidth=0.8, **look)
+    _from_zero(panel)
+
+
+def _from_zero(panel: Axes) -> None:
+    """Where 0 is near, a curve is easiest to read from there on."""
+    low, high = panel.dataLim.intervaly
+    if 0 <= low <= 0.5 * high:
+        panel.set_ylim(bottom=0, auto=True)  # the top still follows lines to come
+
+
+def as_svg(title: str, lines: list[Line]) -> Markup:
+    """A chart of the page: its texts stay texts, its colors are the style sheet's, and run.js
+    moves a cursor in it."""
+    figure = Figure(figsize=(WIDTH / 72, HEIGHT / 72))  # SVG has 72 units to the inch
+    across, down = WIDTH - LEFT - RIGHT, HEIGHT - TOP_EDGE - BOTTOM
+    panel = figure.add_axes(
+        (LEFT / WIDTH, BOTTOM / HEIGHT, across / WIDTH, down / HEIGHT), facecolor="none"
     )
-
-
-def place_x(step: float, steps: int) -> float:
-    return LEFT + (WIDTH - LEFT - RIGHT) * step / steps
-
-
-def place_y(value: float, marks: list[float]) -> float:
-    share = (value - marks[0]) / (marks[-1] - marks[0])
-    return HEIGHT - BOTTOM - (HEIGHT - BOTTOM - TOP_EDGE) * share
-
-
-def _grid(marks: list[float], steps: int):
-    for mark in marks:
-        y = place_y(mark, marks)
-        yield f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
-        yield f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{short(mark)}</text>'
-    for mark in ticks(0, steps):
-        if mark <= steps and mark == int(mark):
-            x = place_x(mark, steps)
-            yield f'<text x="{x:.1f}" y="{HEIGHT - 6}" text-anchor="middle">{short(mark)}</text>'
-
-
-def _draw_line(line: Line, number: int, marks: list[float], steps: int):
-    xs = [place_x(step, steps) for step in line.steps]
-    ys = [place_y(value, marks) for value in line.values]
-    if line.dots or len(xs) < 20:
-        yield f'<path class="line l{number}" d="{_path(xs, ys)}"/>'
-        for x, y in evenly(list(zip(xs, ys, strict=True)), 60):
-            yield f'<circle class="dot l{number}" cx="{x:.1f}" cy="{y:.1f}" r="2.6"/>'
-        return
-    yield f'<path class="raw l{number}" d="{_path(xs, ys)}"/>'
-    calm = [place_y(value, marks) for value in smooth(line.values)]
-    yield f'<path class="line l{number}" d="{_path(xs, calm)}"/>'
-
-
-def _path(xs: list[float], ys: list[float]) -> str:
-    return "M" + "L".join([f"{x:.1f} {y:.1f}" for x, y in zip(xs, ys, strict=True)])
+    step_axis(panel)
+    panel.yaxis.set_major_locator(MaxNLocator(5))
+    for number, line in enumerate(lines):
+        draw_line(panel, line, number)
+    last = max(max(line.steps) for line in lines) or 1
+    panel.set_xlim(0, last)
+    file = io.StringIO()
+    nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": title}):
+        figure.savefig(file, format="svg", transparent=True, metadata=nothing)
+    svg = file.getvalue().partition("<svg ")[2]
+    svg = re.sub(r' id="[a-z0-9.]+_[0-9]+"', "", svg)  # every chart would have the same ones
+    for color, name in NAMES.items():
+        svg = svg.replace(color, f"var(--{name})")
+    label = escape(f"{title}. " + "; ".join(map(_in_words, lines)))
+    cursor = f'<line class="cursor" y1="{TOP_EDGE}" y2="{HEIGHT - BOTTOM}"/></svg>'
+    about = f'role="img" aria-label="{label}" data-last="{last}" '
+    return Markup(f"<svg {about}" + svg.replace("</svg>", cursor))

@@ -7,11 +7,11 @@ from pathlib import Path
 import tyro
 from matplotlib.backend_bases import FigureCanvasBase
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.saved_models import evaluated_at
 from reasoning_from_scratch.report import newest_run
+from reasoning_from_scratch.report.curves import Line, draw_line, step_axis
 from reasoning_from_scratch.text import read_lines
 
 CURVES = {
@@ -22,7 +22,6 @@ CURVES = {
     "entropy (nats per token)": "optim/token_entropy",
     "gradient norm": "optim/grad_norm",
 }
-SMOOTH = 9  # steps averaged for the bold line; the thin one is what was measured
 
 
 @dataclass
@@ -54,7 +53,9 @@ def draw_runs(folders: Sequence[str | Path]) -> Figure:
     for panel, (title, key) in zip(panels.flat, CURVES.items(), strict=True):
         step_axis(panel, title)
         for number, (name, rows) in enumerate(runs.items()):
-            draw_curve(panel, rows, key, f"C{number}", name)
+            line = line_of(rows, key, name)
+            if line.steps:
+                draw_line(panel, line, number)
     if len(runs) > 1:
         lines = panels.flat[0].get_legend_handles_labels()  # every step has a reward
         figure.legend(*lines, loc="outside lower center", ncols=4)
@@ -73,42 +74,16 @@ def named(folders: Sequence[str | Path]) -> dict[str, Path]:
     }
 
 
-def step_axis(panel, title: str) -> None:
-    """An empty panel over the steps of a run, of which there are no halves."""
-    panel.set(title=title, xlabel="step")
-    whole = MaxNLocator("auto", integer=True, min_n_ticks=1, steps=[1, 2, 5, 10])
-    panel.xaxis.set_major_locator(whole)
-    panel.grid(alpha=0.3)
-
-
-def draw_curve(panel, rows: list[dict], key: str, color: str, label: str) -> None:
+def line_of(rows: list[dict], key: str, label: str) -> Line:
     points = [(step_of(row, key), row[key]) for row in rows if row.get(key) is not None]
-    if not points:
-        return
-    steps, values = zip(*points, strict=True)
-    few = len(points) <= 2 * SMOOTH
-    panel.plot(
-        steps,
-        values if few else smoothed(values),
-        color=color,
-        label=label,
-        marker="o" if few else None,
-        markersize=3,
-    )
-    if not few:
-        panel.plot(steps, values, color=color, alpha=0.25, linewidth=0.8)
+    steps, values = ([point[i] for point in points] for i in (0, 1))
+    return Line(label, steps, values, dots=key == "eval_acc")
 
 
 def step_of(row: dict, key: str) -> int:
     """The step that a value of a metrics line belongs to: its own, but for the evaluation of the
     final weights. That is one step later, and has no line to itself."""
     return evaluated_at(row) if key == "eval_acc" else row["step"]
-
-
-def smoothed(values: Sequence[float]) -> list[float]:
-    """Mean of the last SMOOTH values: nothing is known before it happened."""
-    windows = [values[max(0, end - SMOOTH) : end] for end in range(1, len(values) + 1)]
-    return [sum(window) / len(window) for window in windows]
 
 
 def metrics_of(folder: str | Path) -> list[dict]:

@@ -6,7 +6,6 @@ from typing import Any
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.text import evenly, shorten
 
-from .curves import Chart, make_charts
 from .learned import SHOWN_TEXT, EvalRow, eval_rows, learned
 from .pages import render, write_unsynced
 from .probe_story import biggest_change, slider_data
@@ -38,6 +37,8 @@ def write_run_report(folder: str | Path) -> Path:
 
 def run_page(folder: str | Path, version: str = "") -> str:
     """The page as text; one with a version asks its server whether there is a newer one."""
+    from .curves import make_charts  # matplotlib takes half a second to load
+
     run = read_run(folder)
     charts, rows = make_charts(run), eval_rows(run)
     stories = [learned(run, name) for name in run.evals]
@@ -106,7 +107,7 @@ def _duration(seconds: float) -> str:
     return f"{minutes:.1f} min" if minutes < 60 else f"{hours:.1f} h"
 
 
-def _chart_data(charts: list[Chart]) -> list[list[dict]]:
+def _chart_data(charts: list) -> list[list[dict]]:
     return [[vars(line) | {"values": _rounded(line.values)} for line in c.lines] for c in charts]
 
 

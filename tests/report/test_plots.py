@@ -10,8 +10,8 @@ from toy import toy_config, toy_world
 from reasoning_from_scratch import ch07
 from reasoning_from_scratch.commands.cli import main
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.report.curves import CHARTS
-from reasoning_from_scratch.report.plots import CURVES, draw_runs, picture_path, plot_runs, smoothed
+from reasoning_from_scratch.report.curves import CHARTS, COLORS, smoothed
+from reasoning_from_scratch.report.plots import CURVES, draw_runs, picture_path, plot_runs
 from reasoning_from_scratch.report.run_report import HEADLINES
 from reasoning_from_scratch.run.start import train
 
@@ -119,7 +119,7 @@ def test_the_legend_names_each_line_in_its_color(tmp_path):
         text.get_text(): line.get_color()
         for text, line in zip(legend.texts, legend.legend_handles, strict=True)
     }
-    assert shown == {"long": "C0", "short": "C1"}
+    assert shown == {"long": COLORS[0], "short": COLORS[1]}
 
 
 def test_runs_of_the_same_name_are_both_drawn(tmp_path):
