@@ -214,9 +214,6 @@ class Ranks(Float32Sums):
         return SystemExit(1)
 
 
-ALONE = Ranks()
-
-
 def buckets(parameters: Sequence[Tensor]) -> list[list[Tensor]]:
     """Few large parts instead of many small ones: each addition costs a round trip."""
     parts, filled = [], BUCKET

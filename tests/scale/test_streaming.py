@@ -13,7 +13,7 @@ from reasoning_from_scratch.run.options import resolved
 from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.run.training_run import kl_pre_post
 from reasoning_from_scratch.scale import streaming
-from reasoning_from_scratch.scale.ranks import ALONE
+from reasoning_from_scratch.scale.ranks import Ranks
 from reasoning_from_scratch.scale.streaming import Stream
 from reasoning_from_scratch.trainer import Engine, set_advantages, train_step
 
@@ -133,7 +133,7 @@ def test_post_kl_is_what_one_update_did(tmp_path, monkeypatch):
 
     def measured(lr: float) -> dict[str, float]:
         train_step(model, AdamW(model), groups, config, lr)
-        return kl_pre_post(model, groups, config, ALONE, Engine())
+        return kl_pre_post(model, groups, config, Ranks(), Engine())
 
     still = measured(lr=0.0)
     assert abs(still["kl_pre_post_v1"]) < 1e-6 and still["kl_pre_post_v2"] < 1e-9
