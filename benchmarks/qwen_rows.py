@@ -30,10 +30,8 @@ from duel import (
 from reasoning_from_scratch import ch06
 from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.fast.cut import FAST
-from reasoning_from_scratch.fast.decoding import decoder_for
-from reasoning_from_scratch.fast.device import decoding_threads, threads
+from reasoning_from_scratch.fast.decoding import Decoder, decoder_for
 from reasoning_from_scratch.fast.packed import packed_logprobs
-from reasoning_from_scratch.fast.twin import twin_for_decoding
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.optim.adamw import AdamW
 from reasoning_from_scratch.qwen3 import KVCache, Qwen3Model
@@ -99,7 +97,7 @@ def sampling(work: Work) -> list[Result]:
 
 
 def decoding(work: Work) -> list[Result]:
-    """A decoding step in C against the same step of the twin, in operations of torch."""
+    """A decoding step in C against the same step in operations of torch."""
     rows = []
     for name, model, count, tokens in (
         ("tiny model", load_model_and_tokenizer("tiny-base")[0], 64, min(64, work.new_tokens)),
@@ -112,22 +110,21 @@ def decoding(work: Work) -> list[Result]:
     ):
         steps = {
             "C": decoder_for(model, count, tokens),
-            "twin": twin_for_decoding(model, count, tokens),
+            "torch": Decoder(model),
         }
-        with threads(decoding_threads(model)):
-            times = in_turn(
-                {
-                    kind: partial(decode_all, model, decode, count, tokens)
-                    for kind, decode in steps.items()
-                },
-                work.rounds,
-            )
+        times = in_turn(
+            {
+                kind: partial(decode_all, model, decode, count, tokens)
+                for kind, decode in steps.items()
+            },
+            work.rounds,
+        )
         rows.append(
             Result(
                 f"a decoding step of {count} rows, {name}",
                 seconds(times["C"] / tokens),
-                f"twin: {seconds(times['twin'] / tokens)}",
-                times["twin"] / times["C"],
+                f"torch: {seconds(times['torch'] / tokens)}",
+                times["torch"] / times["C"],
             )
         )
     return rows

@@ -138,6 +138,11 @@ class KVCache:
     def get_all(self):
         return [self.get(layer) for layer in range(self.n_layers)]
 
+    def open(self, batch, device):
+        """Before the first pass: so many rows, each without tokens."""
+        if self.lengths is None:
+            self.lengths = torch.zeros(batch, dtype=torch.long, device=device)
+
     def append(self, layer, keys, values, width, slots=None):
         """Write the new tokens of a layer behind those of each row, and return the layer's keys
         and values, old and new, `width` slots wide.
@@ -356,12 +361,12 @@ class Qwen3Model(nn.Module):
             x = x.gather(1, order.argsort()[..., None].expand_as(x))  # back to where they stood
         return x
 
-    def fill_cache(self, in_idx, cache, attention_mask=None):
+    def fill_cache(self, in_idx, cache, attention_mask=None, plan=None):
         """Read tokens whose hidden states nobody asks for: of the last block, only keys and
-        values are needed."""
-        if attention_mask is not None:
+        values are needed. With a plan of the caller's, `in_idx` holds the tokens that it is for."""
+        if attention_mask is not None and plan is None:
             in_idx = in_idx.gather(1, real_tokens_first(attention_mask))
-        x, plan = self._start(in_idx, cache)
+        x, plan = self._start(in_idx, cache, plan)
         *blocks, last = self.trf_blocks
         for layer, block in enumerate(blocks):
             x = block(x, plan, cache, layer)
@@ -380,8 +385,7 @@ class Qwen3Model(nn.Module):
         mask, slots, before, device = None, None, 0, in_idx.device
         positions = torch.arange(length, device=device)[None]  # (1, T)
         if cache is not None:
-            if cache.lengths is None:
-                cache.lengths = torch.zeros(batch, dtype=torch.long, device=device)
+            cache.open(batch, device)
             before = cache.width
             if cache.uniform:
                 positions = before + positions

@@ -256,10 +256,10 @@ class NotFinite(UserError):
 
 @dataclass(frozen=True)
 class SamplingEngine:
-    """How a decoding step is computed: here the plain way; fast/ has one that is handed in."""
+    """How the model is asked: here the plain way; fast/ has another that is handed in."""
 
-    # (model, rows, steps) -> what computes (tokens (B, 1), cache) -> logits (B, 1, V), for about
-    # so many rows and steps; by default the model itself
+    # (model, rows, steps) -> a decoder for about so many rows and steps. It has the model's
+    # fill_cache, and is called as the model is: (tokens (B, 1), cache) -> logits (B, 1, V).
     decoder: Callable = lambda model, rows, steps: model
     cut: Callable[[Tensor, float, int], Tensor] = cut
 
@@ -309,7 +309,7 @@ def _read_start(model, prompts: list[list[int]]) -> KVCache | None:
     return cache
 
 
-def _read_prompts(model, prompts: list[list[int]], start: KVCache | None) -> KVCache:
+def _read_prompts(model, decoder, prompts: list[list[int]], start: KVCache | None) -> KVCache:
     """Prefill: one pass over some prompts, padded to the longest. `start` is read already."""
     device, width = model.tok_emb.weight.device, start.width if start else 0
     rest = [torch.tensor(prompt[width:]) for prompt in prompts]
@@ -319,7 +319,7 @@ def _read_prompts(model, prompts: list[list[int]], start: KVCache | None) -> KVC
     if start:
         cache = start.take(torch.zeros(len(rest), dtype=torch.long, device=device))
     cache.max_length = width + ids.shape[1]
-    model.fill_cache(ids.to(device), cache, None if mask.all() else mask.to(device))
+    decoder.fill_cache(ids.to(device), cache, None if mask.all() else mask.to(device))
     cache.forget_last()  # a rollout's first step reads the last prompt token again, for its logits
     return cache
 
@@ -354,7 +354,7 @@ class _Batch:
         if self.waiting[0].prompt not in self.read:
             self.read, self.prompt_cache = next(self.passes), None  # frees its memory before
             prompts = self.prompts[self.read.start : self.read.stop]
-            self.prompt_cache = _read_prompts(self.model, prompts, self.start)
+            self.prompt_cache = _read_prompts(self.model, self.decoder, prompts, self.start)
             self.prompt_cache.max_length = self.max_length  # only copies of its rows will grow
         rows = []
         while self.waiting and len(rows) < count and self.waiting[0].prompt in self.read:

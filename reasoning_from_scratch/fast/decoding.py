@@ -1,7 +1,10 @@
-"""For sampling on a CPU: decoding steps in C, where this machine has a C compiler.
+"""For sampling: prompts without their padding, and on a CPU decoding steps in C.
 
-decode_library.py compiles decode.c once per processor and number format, in a few seconds, into
-the user's cache folder. Without a library, and for models that it does not know, there is twin.py.
+sampling.py computes with a decoder: something with the model's `fill_cache`, which reads prompts,
+and a call for the step that follows, one token per row. By default that is the model itself;
+here are two that give the same numbers sooner. decode_library.py compiles decode.c once per
+processor and number format, in a few seconds, into the user's cache folder. Without a library,
+and for models that decode.c does not know, the model's own operations take the steps.
 """
 
 import ctypes
@@ -9,38 +12,110 @@ import logging
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from reasoning_from_scratch.fast.decode_library import NoLibrary, load_library, open_library
 from reasoning_from_scratch.fast.device import seeded_model, threads
-from reasoning_from_scratch.fast.twin import (
-    FEWEST_STEPS,
-    has_hooks,
-    is_plain_norm,
-    is_sharded,
-    twin_for_decoding,
-)
 from reasoning_from_scratch.qwen3 import (
     FeedForward,
     GroupedQueryAttention,
     KVCache,
     Qwen3Model,
+    RMSNorm,
     TransformerBlock,
+    attention,
     rope_tables,
 )
 
 log = logging.getLogger("reasoning_from_scratch")
 
 
-def decoder_for(model: nn.Module, rows: int, steps: int):
-    """What decodes batches of about `rows` rows: decode.c, or a twin, or the model itself."""
+FEWEST_STEPS = 32  # packing the weights costs as much as it saves in about so many steps
+NARROW = 512  # features; Qwen3-0.6B has 1,024
+
+
+def decoder_for(model: nn.Module, rows: int, steps: int) -> "Decoder":
+    """The fastest decoder for batches of at most `rows` rows and about `steps` steps."""
     if steps >= FEWEST_STEPS and fits_decode_c(model):
         library = load_library(model.tok_emb.weight.dtype)
         if library:
             return CompiledDecoder(model, library)
-    return twin_for_decoding(model, rows, steps)
+    return Decoder(model)
+
+
+class Decoder:
+    """Reads prompts without their padding, and takes the model's own decoding steps."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
+
+    def fill_cache(
+        self, in_idx: Tensor, cache: KVCache, attention_mask: Tensor | None = None
+    ) -> None:
+        """`model.fill_cache`, but of padded prompts (B, T) only the real tokens are computed."""
+        if attention_mask is None:
+            self.model.fill_cache(in_idx, cache)
+        else:
+            plan = prompt_plan(self.model, cache, attention_mask)
+            self.model.fill_cache(in_idx[plan.real][None], cache, attention_mask, plan)
+
+    def __call__(self, in_idx: Tensor, cache: KVCache) -> Tensor:
+        """The next tokens (B, 1) are read; the logits of those after them (B, 1, V)."""
+        with threads(decoding_threads(self.model)):
+            return self.step(in_idx, cache)
+
+    def step(self, in_idx: Tensor, cache: KVCache) -> Tensor:
+        return self.model(in_idx, cache=cache)
+
+
+def decoding_threads(model: nn.Module) -> int:
+    """Decoding a small model is thousands of small products. Two threads are no faster at it
+    than one, and twenty times slower where another program wants a core: they wait for each
+    other at every product."""
+    return 1 if model.cfg["emb_dim"] < NARROW else torch.get_num_threads()
+
+
+class PromptPlan(NamedTuple):
+    """The model's AttentionPlan for the N real tokens of padded prompts (B, T).
+
+        in_idx    [a a a .]        read as (1, N)    [a a a b b b b]
+                  [b b b b]
+
+    Each token is computed by itself, without padding; only attention puts rows together again.
+    """
+
+    cos: Tensor  # (1, 1, N, head_dim)
+    sin: Tensor
+    mask: Tensor  # (B, 1, T, S)
+    width: int  # S
+    slots: tuple[Tensor, Tensor]  # in the cache: rows and slots, both (1, N)
+    real: tuple[Tensor, Tensor]  # in the prompts: rows and columns, both (N,)
+
+    def attend(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        """Queries (1, heads, N, head_dim), keys and values (B, kv groups, S, head_dim) ->
+        (1, N, heads * head_dim)."""
+        batch, _, length, _ = self.mask.shape
+        rows = queries.new_zeros(batch, length, queries.shape[1], queries.shape[3])
+        rows[self.real] = queries[0].transpose(0, 1)
+        found = attention(rows.transpose(1, 2), keys, values, self.mask)  # (B, T, heads * hd)
+        return found[self.real][None]
+
+
+def prompt_plan(model: nn.Module, cache: KVCache, attention_mask: Tensor) -> PromptPlan:
+    """For prompts that follow what the cache already holds of each row."""
+    cache.open(len(attention_mask), attention_mask.device)
+    real = attention_mask.bool().nonzero(as_tuple=True)
+    count = attention_mask.long().cumsum(dim=1)  # (B, T) real tokens up to each
+    positions = cache.lengths[:, None] + (count - 1).clamp(min=0)  # (B, T)
+    width = int((cache.lengths + count[:, -1]).max())
+    hidden = torch.arange(width, device=positions.device) > positions[:, None, :, None]
+    dtype, cfg, places = model.tok_emb.weight.dtype, model.cfg, positions[real][None]  # (1, N)
+    mask = torch.zeros_like(hidden, dtype=dtype).masked_fill_(hidden, -torch.inf)
+    cos, sin = rope_tables(places[:, None], cfg["head_dim"], cfg["rope_base"], dtype)
+    return PromptPlan(cos, sin, mask, width, (real[0][None], places), real)
 
 
 # --- the model, as decode.c takes it ---
@@ -93,19 +168,32 @@ def fits_decode_c(model: nn.Module) -> bool:
     )
 
 
-class CompiledDecoder:
-    """Computes what the model it is made of does, one token per row. It keeps a copy of the
-    weights, so it is made anew after an update."""
+def is_plain_norm(norm: nn.Module) -> bool:
+    return type(norm) is RMSNorm and norm.qwen3_compatible and norm.shift is None
+
+
+def is_sharded(model: nn.Module) -> bool:
+    return any(hasattr(weight, "device_mesh") for weight in model.parameters())
+
+
+def has_hooks(model: nn.Module) -> bool:
+    """A hook is called by the part that it was put on, which decode.c leaves out."""
+    return any(part._forward_hooks or part._forward_pre_hooks for part in model.modules())
+
+
+class CompiledDecoder(Decoder):
+    """Takes decoding steps in C. It keeps a copy of the weights, so it is made anew after an
+    update."""
 
     def __init__(self, model: Qwen3Model, library: ctypes.CDLL) -> None:
-        self.original, self.in_c = model, True
-        self.library, self.tok_emb, self.cfg = library, model.tok_emb, model.cfg
+        super().__init__(model)
+        self.library, self.in_c = library, True
         self.kept: list[Tensor] = []  # what C points into
         self.packing: list[tuple[int, ...]] = []  # what pack() is to do
         self.layers = (Layer * len(model.trf_blocks))(*map(self._layer, model.trf_blocks))
         block, size, embedding = model.trf_blocks[0], model.cfg["head_dim"], model.tok_emb.weight
         heads, groups = (len(x.weight) // size for x in (block.att.W_query, block.att.W_key))
-        self.model = Model(
+        self.weights = Model(
             len(self.layers),
             embedding.shape[1],
             heads,
@@ -151,28 +239,27 @@ class CompiledDecoder:
             first += 1 if in_turn else len(weight) // self.library.lanes()
         return packed
 
-    def __call__(self, in_idx: Tensor, cache: KVCache) -> Tensor:
-        """The next tokens (B, 1) are read; the logits of those after them (B, 1, V)."""
+    def step(self, in_idx: Tensor, cache: KVCache) -> Tensor:
         if self.in_c:
             try:
                 return self.decode(in_idx, cache)
             except MemoryError as error:
                 log.warning("%s; torch goes on", error)
                 self.in_c = False
-        return self.original(in_idx, cache=cache)
+        return super().step(in_idx, cache)
 
     def decode(self, in_idx: Tensor, cache: KVCache) -> Tensor:
         cache.make_room()
         positions = cache.lengths  # (B,) the slot of each new token
         for layer, keys, values in zip(self.layers, cache.keys, cache.values, strict=True):
             layer.keys, layer.values = keys.data_ptr(), values.data_ptr()
-        dtype = self.tok_emb.weight.dtype
-        cos, sin = rope_tables(positions, self.cfg["head_dim"], self.cfg["rope_base"], dtype)
-        logits = torch.empty(len(in_idx), 1, self.model.vocab, dtype=dtype)
+        cfg, dtype = self.model.cfg, self.model.tok_emb.weight.dtype
+        cos, sin = rope_tables(positions, cfg["head_dim"], cfg["rope_base"], dtype)
+        logits = torch.empty(len(in_idx), 1, self.weights.vocab, dtype=dtype)
         tensors = (in_idx.contiguous(), positions, cos, sin, logits)
         pointers = [tensor.data_ptr() for tensor in tensors]
         step = Step(len(in_idx), cache.keys[0].shape[2], torch.get_num_threads(), *pointers)
-        if self.library.decode(ctypes.byref(self.model), ctypes.byref(step)):
+        if self.library.decode(ctypes.byref(self.weights), ctypes.byref(step)):
             raise MemoryError("decode.c found no memory for a decoding step")
         cache.advance(1)
         return logits

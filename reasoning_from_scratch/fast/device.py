@@ -15,8 +15,6 @@ TITLES = {
     "cpu": "CPU",
 }
 
-NARROW = 512  # features; Qwen3-0.6B has 1,024
-
 
 def is_available(kind: str) -> bool:
     if kind == "mps":
@@ -47,13 +45,6 @@ def resolve_device(name: str | torch.device = "auto") -> torch.device:
     if index and not (index.isdigit() and int(index) < count):
         raise UserError(f"device {name} does not exist: expected {kind}:0 to {kind}:{count - 1}")
     return torch.device(str(name))
-
-
-def decoding_threads(model) -> int:
-    """Decoding a small model is thousands of small products. Two threads are no faster at it
-    than one, and twenty times slower where another program wants a core: they wait for each
-    other at every product."""
-    return 1 if model.cfg["emb_dim"] < NARROW else torch.get_num_threads()
 
 
 @contextmanager

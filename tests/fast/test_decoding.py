@@ -23,6 +23,7 @@ from reasoning_from_scratch.fast.decode_library import (
 )
 from reasoning_from_scratch.fast.decoding import (
     CompiledDecoder,
+    Decoder,
     decoder_for,
     fits_decode_c,
 )
@@ -150,6 +151,41 @@ def test_the_same_tokens(settings, monkeypatch):
     assert logprobs == pytest.approx(other_logprobs, abs=1e-5)
 
 
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("before", [0, 3])
+def test_prompts_are_read_without_their_padding(side, before):
+    """After nothing, and after a start that all share; also where a row has nothing to read."""
+    model, lengths = model_that_fits(), torch.tensor([[7], [0], [2], [5]])
+    steps = torch.arange(7)
+    mask = steps >= 7 - lengths if side == "left" else steps < lengths
+    ids = torch.randint(0, 96, (4, 7), generator=torch.Generator().manual_seed(1))
+    caches = [KVCache(model.cfg["n_layers"]) for _ in range(2)]
+    widths = []
+    hook = model.trf_blocks[0].ff.register_forward_hook(lambda _, x, y: widths.append(y.shape[1]))
+    for reader, filled in zip((Decoder(model), model), caches, strict=True):
+        if before:
+            model.fill_cache(ids[:, :before], filled)
+        reader.fill_cache(ids, filled, mask)
+    hook.remove()
+    assert lengths.sum() in widths
+    found, expected = caches
+    assert found.lengths.tolist() == expected.lengths.tolist() == (before + lengths[:, 0]).tolist()
+    for pair, wanted in zip(found.get_all(), expected.get_all(), strict=True):
+        for row, length in enumerate(found.lengths):
+            for tensor, other in zip(pair, wanted, strict=True):
+                assert torch.allclose(tensor[row, :, :length], other[row, :, :length], atol=1e-5)
+
+
+def test_a_small_model_decodes_with_one_thread():
+    model, seen = model_that_fits(), []
+    model.register_forward_pre_hook(lambda *_: seen.append(torch.get_num_threads()))
+    with threads(2):
+        cache, tokens = read_prompts(model, 3)
+        Decoder(model)(tokens, cache)
+        assert torch.get_num_threads() == 2
+    assert seen == [1]
+
+
 @needs_compiler
 def test_an_update_is_seen_by_the_next_decoder():
     model = model_that_fits()
@@ -204,7 +240,7 @@ def test_a_hook_is_called_and_what_it_changes_counts(part):
     model = model_that_fits()
     with_hook = model_that_fits()
     with_hook.get_submodule(part).register_forward_hook(lambda part, inputs, output: 2 * output)
-    assert not fits_decode_c(with_hook) and decoder_for(with_hook, 5, 60) is with_hook
+    assert not fits_decode_c(with_hook) and type(decoder_for(with_hook, 5, 60)) is Decoder
     assert drawn(model, 60) != drawn(with_hook, 60)
 
 
@@ -215,7 +251,7 @@ def test_tiles_of_bfloat16_are_left_to_onednn(monkeypatch):
 
 def test_few_steps_are_not_worth_the_packing():
     model = model_that_fits()
-    assert decoder_for(model, 5, compiled.FEWEST_STEPS - 1) is model
+    assert type(decoder_for(model, 5, compiled.FEWEST_STEPS - 1)) is Decoder
 
 
 @needs_compiler
