@@ -1,4 +1,4 @@
-"""The plain, one-rollout generators: right by themselves, and the same as the batched sampler."""
+"""Chapter 4's generators and its vote: right by themselves, and the same as the batched sampler."""
 
 import matplotlib
 import pytest
@@ -6,96 +6,12 @@ import torch
 from small_model import small_model
 
 from reasoning_from_scratch import ch02, ch04
-from reasoning_from_scratch.sampling import generate, greedy
-from tests.test_sampling_generate import chi_squared_deviations, exact_pairs
+from tests.book.stand_ins import Counter, Letters
+from tests.test_sampling import chi_squared_deviations, exact_pairs
 
 matplotlib.use("Agg")
-
 MODEL = small_model(13)
 PROMPT = [5, 6, 7, 8]
-BASIC = [ch02.generate_text_basic, ch02.generate_text_basic_cache]
-STREAMS = [ch02.generate_text_basic_stream, ch02.generate_text_basic_stream_cache]
-
-
-class Counter:
-    """A stand-in: predicts the successor of the last token, whatever came before."""
-
-    cfg = {"n_layers": 1}
-
-    def __init__(self):
-        self.seen, self.resets = [], 0
-
-    def reset_kv_cache(self):
-        self.resets += 1
-
-    def __call__(self, token_ids, cache=None):
-        self.seen.append(token_ids.shape[1])
-        return torch.nn.functional.one_hot((token_ids + 1) % 10, 10).float() * 9
-
-
-class Letters:
-    """A stand-in: token 0 is a, 1 is b, and so on; j ends the text."""
-
-    eos_token_id = 9
-
-    def encode(self, text):
-        return ["abcdefghij".index(letter) for letter in text]
-
-    def decode(self, ids):
-        return "".join("abcdefghij"[i] for i in ids)
-
-
-@pytest.mark.parametrize("generate_text", BASIC)
-def test_new_tokens_without_prompt_and_end(generate_text):
-    prompt = torch.tensor([[3, 4]])
-    assert generate_text(Counter(), prompt, 3).tolist() == [[5, 6, 7]]
-    assert generate_text(Counter(), prompt, 30, eos_token_id=9).tolist() == [[5, 6, 7, 8]]
-    assert generate_text(Counter(), prompt, 3, eos_token_id=5).shape == (1, 0)
-    assert generate_text(Counter(), prompt, 0).shape == (1, 0)
-
-
-@pytest.mark.parametrize("stream", STREAMS)
-def test_streams_yield_one_by_one(stream):
-    tokens = list(stream(Counter(), torch.tensor([[3]]), 9, eos_token_id=6))
-    assert [t.shape for t in tokens] == [(1, 1)] * 2
-    assert torch.cat(tokens, dim=1).tolist() == [[4, 5]]
-
-
-def test_with_a_cache_each_token_is_read_once():
-    plain, cached = Counter(), Counter()
-    ch02.generate_text_basic(plain, torch.tensor([[1, 2, 3]]), 4)
-    ch02.generate_text_basic_cache(cached, torch.tensor([[1, 2, 3]]), 4)
-    assert plain.seen == [3, 4, 5, 6]
-    assert cached.seen == [3, 1, 1, 1] and cached.resets == 1
-
-
-@pytest.mark.parametrize("generate_text", BASIC)
-def test_plain_and_batched_are_the_same_greedy_tokens(generate_text):
-    for stop in range(13):
-        new = generate_text(MODEL, torch.tensor([PROMPT]), 12, eos_token_id=stop)[0].tolist()
-        ((rollout,),) = generate(MODEL, [PROMPT], greedy(12), stop_ids={stop})
-        assert new == rollout.text_ids
-
-
-def test_generation_needs_no_gradient_and_leaves_its_mode_alone():
-    """Not inference mode either: its tensors could not be trained on later."""
-    tokens = ch02.generate_text_basic_cache(MODEL, torch.tensor([PROMPT]), 2)
-    logits = MODEL(tokens)
-    assert logits.requires_grad
-    logits.sum().backward()
-    MODEL.zero_grad(set_to_none=True)
-    stream = ch02.generate_text_basic_stream(MODEL, torch.tensor([PROMPT]), 2)
-    next(stream)
-    assert torch.is_grad_enabled()
-
-
-def test_stats(capsys):
-    ch02.generate_stats(torch.tensor([[0, 1, 2]]), Letters(), start_time=1.0, end_time=2.5)
-    assert capsys.readouterr().out == "Time: 1.50 sec\n2 tokens/sec\n\nabc\n"
-    ch02.generate_stats(torch.tensor([[0]]), Letters(), start_time=1.0, end_time=1.0)
-
-
-# --- chapter 4 ---
 
 
 def test_text_from_any_generator(capsys):
@@ -129,7 +45,7 @@ def test_temperature_zero_is_greedy(temperature):
 
 @pytest.mark.parametrize("top_p", [None, 0.8])
 def test_plain_samples_have_the_exact_distribution(top_p):
-    """The same law that test_sampling_generate.py holds the batched sampler to."""
+    """The same law that test_sampling.py holds the batched sampler to."""
     model, prompt = small_model(5, sharpness=3.0, n_layers=1), [1, 2]
     exact = exact_pairs(model, prompt, 0.9, top_p or 1.0, 0)
     stream, extra = ch04.generate_text_temp_stream_cache, {}

@@ -1,0 +1,122 @@
+"""Chapter 3 with stand-ins for model and tokenizer, and against the batched evaluation."""
+
+import json
+import time
+
+import pytest
+import torch
+
+from reasoning_from_scratch import ch03
+from reasoning_from_scratch.evaluation.evaluate import evaluate
+from reasoning_from_scratch.problems import Problem
+from reasoning_from_scratch.qwen3 import Qwen3Model
+from reasoning_from_scratch.sampling import greedy
+from tests.book.stand_ins import ChainModel, LetterTokenizer
+
+
+@pytest.fixture
+def stand_ins():
+    return ChainModel(), LetterTokenizer()
+
+
+def test_ch03_has_the_names_that_readers_import():
+    for name in (
+        "load_model_and_tokenizer load_tokenizer_only generate_text_stream_concat get_last_boxed "
+        "extract_final_candidate normalize_text sympy_parser equality_check split_into_parts "
+        "grade_answer run_demos_table render_prompt load_math500_test mini_eval_demo "
+        "eta_progress_message evaluate_math500_stream"
+    ).split():
+        assert callable(getattr(ch03, name)), name
+
+
+def test_text_ends_before_end_of_text(stand_ins, capsys):
+    text = ch03.generate_text_stream_concat(*stand_ins, "Answer:", "cpu", 50)
+    assert text == "\\boxed{7}"
+    assert capsys.readouterr().out == ""
+
+
+def test_text_stops_at_the_limit_and_is_shown_if_wanted(stand_ins, capsys):
+    text = ch03.generate_text_stream_concat(*stand_ins, "Answer:", "cpu", 5, verbose=True)
+    assert text == "\\boxe"
+    assert capsys.readouterr().out == "\\boxe\n"
+
+
+def test_mini_demo_shows_question_and_verdict(stand_ins, capsys):
+    ch03.mini_eval_demo(*stand_ins, "cpu")
+    out = capsys.readouterr().out
+    assert "1/2 + 1/6" in out and "\\boxed{7}" in out and "wrong" in out
+
+
+@pytest.mark.parametrize(
+    "elapsed, processed, total, expected",
+    [
+        (10, 1, 3, "MATH: 1/3 | ETA: 20s"),
+        (60, 1, 3, "MATH: 1/3 | ETA: 2m 00s"),
+        (100, 1, 100, "MATH: 1/100 | ETA: 2h 45m 00s"),
+        (3600, 1, 2, "MATH: 1/2 | ETA: 1h 00m 00s"),
+        (10, 3, 3, "MATH: 3/3 | ETA: 0s"),
+        (10, 0, 3, "MATH: 0/3"),
+    ],
+)
+def test_progress_message(monkeypatch, elapsed, processed, total, expected):
+    monkeypatch.setattr(time, "time", lambda: 1000.0 + elapsed)
+    assert ch03.eta_progress_message(processed, total, 1000.0, True, "MATH") == expected
+    assert ch03.eta_progress_message(1, 2, 1000.0) == "Progress: 1/2"
+
+
+MATH_DATA = [
+    {"problem": "3 + 4", "answer": "7"},
+    {"problem": "3 + 5", "answer": "8"},
+    {"problem": "1/2 of 14", "answer": "\\frac{14}{2}"},
+]
+
+
+def test_math500_stream(stand_ins, tmp_path, capsys):
+    path = tmp_path / "out.jsonl"
+    found = ch03.evaluate_math500_stream(*stand_ins, "cpu", MATH_DATA, out_path=path)
+    assert found == (2, 3, pytest.approx(2 / 3))
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [row["index"] for row in rows] == [1, 2, 3]
+    assert rows[1] == {
+        "index": 2,
+        "problem": "3 + 5",
+        "gtruth_answer": "8",
+        "generated_text": "\\boxed{7}",
+        "extracted": "7",
+        "correct": False,
+    }
+    assert "66.7% (2/3)" in capsys.readouterr().out
+
+
+def test_math500_stream_names_its_file_by_itself(stand_ins, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    ch03.evaluate_math500_stream(*stand_ins, torch.device("cpu"), MATH_DATA[:1])
+    assert len((tmp_path / "math500-cpu.jsonl").read_text().splitlines()) == 1
+
+
+def test_math500_stream_writes_each_line_before_the_next_problem(tmp_path):
+    path, lines = tmp_path / "out.jsonl", []
+
+    class Watching(ChainModel):
+        def reset_kv_cache(self):
+            lines.append(len(path.read_text().splitlines()))
+
+    ch03.evaluate_math500_stream(Watching(), LetterTokenizer(), "cpu", MATH_DATA, out_path=path)
+    assert sorted(set(lines)) == [0, 1, 2]
+
+
+def test_plain_and_batched_evaluation_agree(tmp_path):
+    """A random Qwen3: the same texts and verdicts, one by one and in a batch."""
+    sizes = {"vocab_size": 128, "context_length": 512, "emb_dim": 16, "n_heads": 2, "n_layers": 2}
+    sizes |= {"hidden_dim": 24, "head_dim": 8, "qk_norm": True, "n_kv_groups": 1}
+    torch.manual_seed(3)
+    model = Qwen3Model(sizes | {"rope_base": 10_000.0, "dtype": torch.float32}).eval()
+    path = tmp_path / "plain.jsonl"
+    plain = ch03.evaluate_math500_stream(
+        model, LetterTokenizer(), "cpu", MATH_DATA, out_path=path, max_new_tokens=30
+    )
+    problems = [Problem(str(i), row["problem"], row["answer"]) for i, row in enumerate(MATH_DATA)]
+    batched = evaluate(model, LetterTokenizer(), problems, greedy(30), fallback="number_then_full")
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    assert rows == [{key: row[key] for key in rows[0]} for row in batched.rows]
+    assert plain[2] == batched.accuracy

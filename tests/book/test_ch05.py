@@ -1,0 +1,118 @@
+"""Chapter 5 with stand-ins for model and tokenizer."""
+
+import math
+
+import pytest
+import torch
+
+from reasoning_from_scratch import ch03, ch05
+from tests.book.stand_ins import ChainModel, LetterTokenizer
+
+
+@pytest.fixture
+def stand_ins():
+    return ChainModel(), LetterTokenizer()
+
+
+def test_heuristic_score_ranks_boxed_number_text():
+    boxed, number, words = "so \\boxed{7}", "so it is  7!", "so it is so!"
+    assert len(boxed) == len(number) == len(words)
+    scores = [ch05.heuristic_score(text) for text in (boxed, number, words)]
+    assert scores[0] - scores[1] == pytest.approx(1.0)
+    assert scores[1] - scores[2] == pytest.approx(1.0)
+    assert ch05.heuristic_score(words, fulltext_bonus=0.5) - scores[2] == pytest.approx(0.5)
+    assert ch05.heuristic_score("x" * 400 + boxed) < scores[0]
+    assert ch05.heuristic_score(boxed, prompt="any", boxed_bonus=5.0) - scores[0] == pytest.approx(
+        3
+    )
+    assert ch05.heuristic_score("") == pytest.approx(1.5)
+
+
+def test_next_token_probabilities(stand_ins, capsys):
+    probas = ch05.calc_next_token_probas(*stand_ins, ":\\b!", "cpu")
+    expected = torch.tensor([0.9, 0.9, 0.1 / 127])
+    assert probas.tolist() == pytest.approx(expected.tolist(), rel=1e-5)
+    logprobas = ch05.calc_next_token_logprobas(*stand_ins, ":\\b!", "cpu")
+    assert logprobas.tolist() == pytest.approx(expected.log().tolist(), rel=1e-5)
+    out = capsys.readouterr().out
+    assert "Joint probability: 0.0006378" in out
+    assert f"Joint log-probability: {expected.log().sum():.4f}" in out
+
+
+def test_average_logprob_counts_the_answer_only(stand_ins):
+    score = ch05.avg_logprob_answer(*stand_ins, "any prompt :", "\\b!")
+    assert score == pytest.approx((2 * math.log(0.9) + math.log(0.1 / 127)) / 3, rel=1e-5)
+    assert ch05.avg_logprob_answer(*stand_ins, "p:", "\\boxed{7}") == pytest.approx(math.log(0.9))
+    assert ch05.avg_logprob_answer(*stand_ins, "p:", "") == -math.inf
+
+
+def test_prompts_hold_their_parts():
+    critique = ch05.make_critique_prompt("THE QUESTION", "THE DRAFT")
+    assert "THE QUESTION" in critique and "THE DRAFT" in critique
+    refine = ch05.make_refine_prompt("THE QUESTION", "THE DRAFT", "THE CRITIQUE")
+    assert all(part in refine for part in ("THE QUESTION", "THE DRAFT", "THE CRITIQUE"))
+    assert "\\boxed{ANSWER}" in refine and refine.endswith("Answer:")
+
+
+@pytest.fixture
+def scripted_answers(monkeypatch):
+    """Answers in order, instead of a model's; the prompts are kept."""
+
+    def install(*answers):
+        prompts, left = [], list(answers)
+
+        def respond(model, tokenizer, prompt, device, max_new_tokens, **options):
+            prompts.append((prompt, max_new_tokens, options["temperature"], options["top_p"]))
+            return left.pop(0)
+
+        monkeypatch.setattr(ch05, "generate_text_stream_concat_flex", respond)
+        return prompts
+
+    return install
+
+
+def test_refinement_keeps_the_better_answer(scripted_answers):
+    prompts = scripted_answers("\\boxed{1}", "Review A", "no idea", "Review B", "ok \\boxed{2}")
+    calls = []
+
+    def score(answer, prompt):
+        calls.append(prompt)
+        return float("boxed" in answer)
+
+    found = ch05.self_refinement_loop(
+        None, None, "Q?", "cpu", score_fn=score, prompt_suffix=" Hm.", max_response_tokens=9
+    )
+    assert [step["iteration"] for step in found["steps"]] == [1, 2]
+    first, second = found["steps"]
+    assert (first["draft_score"], first["revised_score"]) == (1.0, 0.0)
+    assert second["draft_full"] == "\\boxed{1}"  # the revision was worse and is not kept
+    assert (second["critique"], second["revised_extracted"]) == ("Review B", "2")
+    assert (found["final_full"], found["final_extracted"]) == ("ok \\boxed{2}", "2")
+    assert prompts[0] == (ch03.render_prompt("Q?") + " Hm.", 9, 0.7, 0.9)
+    assert prompts[1][:2] == (ch05.make_critique_prompt("Q?", "\\boxed{1}"), 256)
+    assert prompts[4][0] == ch05.make_refine_prompt("Q?", "\\boxed{1}", "Review B")
+    assert set(calls) == {prompts[0][0]}
+
+
+def test_refinement_without_a_score_takes_each_revision(scripted_answers):
+    scripted_answers("\\boxed{1}", "Review", "no idea")
+    found = ch05.self_refinement_loop(None, None, "Q?", "cpu", iterations=1)
+    assert found["final_full"] == "no idea"
+
+
+def test_refinement_with_a_stand_in_model(stand_ins):
+    model, tokenizer = stand_ins
+    found = ch05.self_refinement_loop(
+        model,
+        tokenizer,
+        "3 + 4?",
+        "cpu",
+        iterations=1,
+        max_response_tokens=20,
+        max_critique_tokens=5,
+        score_fn=ch05.heuristic_score,
+        temperature=0.1,
+        top_p=0.5,
+    )
+    assert found["final_extracted"] == "7"
+    assert found["steps"][0]["critique"] == "\\boxe"
