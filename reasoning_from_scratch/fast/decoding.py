@@ -10,7 +10,9 @@ and for models that decode.c does not know, the model's own operations take the 
 import ctypes
 import logging
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from reasoning_from_scratch.fast.decode_library import NoLibrary, load_library, open_library
-from reasoning_from_scratch.fast.device import seeded_model, threads
+from reasoning_from_scratch.fast.device import seeded_model
 from reasoning_from_scratch.qwen3 import (
     FeedForward,
     GroupedQueryAttention,
@@ -76,6 +78,16 @@ def decoding_threads(model: nn.Module) -> int:
     than one, and twenty times slower where another program wants a core: they wait for each
     other at every product."""
     return 1 if model.cfg["emb_dim"] < NARROW else torch.get_num_threads()
+
+
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 class PromptPlan(NamedTuple):

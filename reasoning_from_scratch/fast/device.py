@@ -1,8 +1,5 @@
 """Which processor to use, what number format it likes, and whether it computes correctly."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import torch
 
 from reasoning_from_scratch.errors import UserError, unknown_name
@@ -45,16 +42,6 @@ def resolve_device(name: str | torch.device = "auto") -> torch.device:
     if index and not (index.isdigit() and int(index) < count):
         raise UserError(f"device {name} does not exist: expected {kind}:0 to {kind}:{count - 1}")
     return torch.device(str(name))
-
-
-@contextmanager
-def threads(count: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def default_dtype(device: torch.device) -> torch.dtype:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from reasoning_from_scratch.config import Rollouts, Scale, ScaledRollouts
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.fast.device import threads
+from reasoning_from_scratch.fast.decoding import threads
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.report.clock import Clock
 from reasoning_from_scratch.rollouts import ONE_PROCESS, Group, RolloutEngine, sample_step

@@ -26,8 +26,8 @@ from reasoning_from_scratch.fast.decoding import (
     Decoder,
     decoder_for,
     fits_decode_c,
+    threads,
 )
-from reasoning_from_scratch.fast.device import threads
 from reasoning_from_scratch.optim.lora import add_lora
 from reasoning_from_scratch.qwen3 import FeedForward, KVCache, RMSNorm
 from reasoning_from_scratch.run.memory import checkpoint_blocks
