@@ -1,5 +1,11 @@
 """Which notebooks pytest runs: all but the exercises, whose stubs must fail (test_exercises.py)."""
 
+import os
+
+# One worker per core (-n 0 runs all in this process): more threads than that would only wait.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 collect_ignore_glob = ["ch0*/*_exercises.ipynb", "runs/*"]
 
 
