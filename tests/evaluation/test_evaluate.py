@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import math
 import os
 import random
 import subprocess
@@ -17,9 +16,8 @@ import torch
 from reasoning_from_scratch.commands.cli import main
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation import evaluate as evaluation
-from reasoning_from_scratch.evaluation import scores
 from reasoning_from_scratch.evaluation.answer_file import AnswerFile, card_path
-from reasoning_from_scratch.evaluation.evaluate import evaluate, pass_at_k, wilson_interval
+from reasoning_from_scratch.evaluation.evaluate import evaluate, wilson_interval
 from reasoning_from_scratch.files.problem_sets import load_problems
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.qwen3 import Qwen3Model
@@ -105,63 +103,6 @@ def run(out_path=None, problems=PROBLEMS, **changes):
     asked = {field.name: changes.pop(field.name) for field in FIELDS if field.name in changes}
     sampling = replace(Sampling(20, rollouts=3, seed=4), **asked)
     return evaluate(None, LetterTokenizer(), problems, sampling, out_path=out_path, **changes)
-
-
-# --- statistics ---
-
-
-def test_pass_at_k_is_the_share_of_draws_with_a_right_answer():
-    for n in range(1, 8):
-        for c, k in itertools.product(range(n + 1), range(1, n + 1)):
-            answers = [True] * c + [False] * (n - c)
-            draws = list(itertools.combinations(answers, k))
-            expected = sum(map(any, draws)) / len(draws)
-            assert pass_at_k(n, c, k) == pytest.approx(expected, abs=1e-12)
-
-
-def test_pass_at_k_of_many_samples_stays_exact():
-    assert pass_at_k(10_000, 1, 100) == pytest.approx(0.01, abs=1e-12)
-    assert pass_at_k(10_000, 5_000, 64) == pytest.approx(1.0)
-
-
-@pytest.mark.parametrize("n, c, k", [(3, 4, 1), (3, -1, 1), (3, 1, 0), (3, 1, 4)])
-def test_pass_at_k_refuses_what_has_no_meaning(n, c, k):
-    with pytest.raises(ValueError, match="pass@k"):
-        pass_at_k(n, c, k)
-
-
-@pytest.mark.parametrize("total", [1, 2, 10, 500])
-def test_the_interval_holds_the_shares_that_are_within_1_96_standard_errors(total):
-    """Wilson's bounds solve |p - share| = z * sqrt(p (1 - p) / n): check it at both bounds."""
-    for correct in {0, 1, total // 3, total}:
-        share = correct / total
-        for bound in wilson_interval(correct, total):
-            error = 1.959964 * math.sqrt(bound * (1 - bound) / total)
-            assert abs(bound - share) == pytest.approx(error, abs=1e-7)
-
-
-def test_the_interval_of_a_published_example():
-    low, high = wilson_interval(8, 10)  # Brown, Cai, DasGupta 2001, the standard formula
-    assert (low, high) == pytest.approx((0.4902, 0.9433), abs=1e-4)
-    assert wilson_interval(0, 20)[0] == 0.0 and wilson_interval(20, 20)[1] == 1.0
-
-
-def vote(*answers, truth="7"):
-    rows = [
-        {"extracted": a, "parsed": a.isdigit() or "/" in a, "correct": a in (truth, "14/2")}
-        for a in answers
-    ]
-    return scores.majority_share(rows)
-
-
-def test_majority_vote():
-    assert vote("7", "7", "8") == 1.0
-    assert vote("7", "8", "8") == 0.0
-    assert vote("7", "14/2", "8", "8", "9") == 0.5  # equal answers vote together: 2 against 2
-    assert vote("7", "14/2", "7", "8", "8") == 1.0
-    assert vote("7", "junk", "junk", "junk") == 1.0  # what cannot be read has no vote
-    assert vote("junk", "") == 0.0
-    assert vote("1", "2", "7") == pytest.approx(1 / 3)
 
 
 def test_scores_from_rows(script):

@@ -12,8 +12,14 @@ from report_groups import ByteTokenizer, make_groups, make_rollout
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.report import write_iteration
 from reasoning_from_scratch.report.iteration import safe_name
-from reasoning_from_scratch.report.tokens import Shader, TokenTexts
 from reasoning_from_scratch.rollouts import Group
+from tests.report.written import summaries, write_steps
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return write_steps(tmp_path_factory.mktemp("run"))
+
 
 matplotlib.use("Agg")
 SUM = Problem("sum/0", "What is 2 + 3?", "5")
@@ -47,20 +53,6 @@ class Page(HTMLParser):
             for name, attrs, text in self.elements
             if name == tag and cls in (attrs.get("class") or "").split() + [""]
         ]
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("run")
-    write_iteration(folder, "train", 0, make_groups(), ByteTokenizer())
-    write_iteration(folder, "train", 1, make_groups(seed=1), ByteTokenizer())
-    write_iteration(folder, "eval/my test!", 1, make_groups(size=1), ByteTokenizer())
-    return folder
-
-
-def summaries(folder, stem="train_iteration_000001"):
-    lines = (folder / f"{stem}_rollout_summaries.jsonl").read_text().splitlines()
-    return [json.loads(line) for line in lines]
 
 
 def test_every_file_is_there_twice_and_stored_once(run):
@@ -107,82 +99,6 @@ def test_copies_where_links_fail(tmp_path, monkeypatch):
 )
 def test_evaluation_names_become_file_names(name, safe):
     assert safe_name(name) == safe
-
-
-def test_summaries_have_the_documented_keys_and_values(run):
-    rows = summaries(run)
-    assert [(r["group_idx"], r["traj_idx"]) for r in rows] == [
-        (g, t) for g in range(6) for t in range(4)
-    ]
-    rollout = make_groups(seed=1)[2].rollouts[1]
-    row = rows[9]
-    mean = sum(rollout.logprobs) / len(rollout.logprobs)
-    assert row.pop("trajectory_metrics") == {
-        "logprob_mean": pytest.approx(mean),
-        "entropy_mean": 0.5,
-    }
-    assert row == {
-        "schema_version": 1,
-        "split": "train",
-        "iteration": 1,
-        "group_idx": 2,
-        "traj_idx": 1,
-        "tags": ["sums"],
-        "sampling_client_step": 7,
-        "total_reward": 0.0,
-        "final_reward": 0.0,
-        "steps": [
-            {
-                "step_idx": 0,
-                "ob_len": len(rollout.prompt_ids),
-                "ac_len": len(rollout.response_ids),
-                "reward": 0.0,
-                "episode_done": True,
-                "metrics": {"correct": 0.0, "format": 1.0},
-                "logs": {"problem": rollout.problem.problem, "answer": rollout.problem.answer},
-            }
-        ],
-        "final_ob_len": 0,
-        "problem_id": "sum/2",
-        "advantage": -1.0,
-        "stop_reason": "stop",
-        "text": rollout.text,
-    }
-    assert summaries(run, "eval_my_test_iteration_000001")[0]["split"] == "eval/my test!"
-
-
-def conversations(node):
-    """The documented way to find them: a walk over whatever is a dict or a list."""
-    if isinstance(node, dict):
-        if isinstance(node.get("data"), dict) and node["data"].get("type") == "conversation":
-            for message in node["data"]["messages"]:
-                yield message["role"], message["content"]
-        for child in node.get("children", []):
-            yield from conversations(child)
-
-
-def test_the_documented_search_finds_every_conversation(run):
-    tree = json.loads((run / "train_iteration_000001_logtree.json").read_text())
-    assert set(tree) == {"title", "started_at", "path", "root"}
-    assert tree["path"].endswith("train_iteration_000001.html")
-    found = list(conversations(tree["root"]))
-    shown = [rollout for group in make_groups(seed=1)[:4] for rollout in group.rollouts]
-    assert [text for role, text in found if role == "assistant"] == [r.text for r in shown]
-    prompts = [text for role, text in found if role == "user"]
-    assert prompts == [ByteTokenizer().decode(r.prompt_ids) for r in shown]
-
-
-def test_a_response_in_the_logtree_can_be_matched_with_its_summary(run):
-    tree = json.loads((run / "train_iteration_000001_logtree.json").read_text())
-    texts = {(r["group_idx"], r["traj_idx"]): r["text"] for r in summaries(run)}
-    groups = [node for node in tree["root"]["children"] if node["tag"] == "section"]
-    sections = [node for g in groups for node in g["children"] if node["tag"] == "section"]
-    assert len(groups) == 4 and len(sections) == 16
-    for section in sections:
-        attrs = section["attrs"]
-        assert all(isinstance(value, str) for value in attrs.values())
-        place = int(attrs["group_idx"]), int(attrs["traj_idx"])
-        assert ("assistant", texts[place]) in list(conversations(section))
 
 
 def test_the_documented_cells_run(run, tmp_path, monkeypatch):
@@ -242,27 +158,6 @@ def test_the_page_of_an_evaluation_shows_no_advantage(run):
     html = (run / "eval_my_test_iteration_000001.html").read_text("utf-8")
     assert "advantage" not in html and "evaluation my test!" in html
     assert "advantage" in (run / "train_iteration_000001.html").read_text("utf-8")
-
-
-def test_tokens_are_shaded_by_their_probability():
-    logprobs = [0.0, -0.2, -0.5, -1.0, -2.0, -4.0, -9.0, float("-inf")]
-    shaded = Shader(ByteTokenizer()).shade(list(b"abcdefgh"), logprobs, [0.0] * 8)
-    classes = [attrs.get("class") for tag, attrs, _ in Page(shaded.html).elements if tag == "i"]
-    assert classes == [None, "s1", "s2", "s3", "s4", "s5", "s6", "s6"]
-
-
-@pytest.mark.parametrize("text", ["plain", "é", "😀!", "1é2😀3漢", "", "\ufffd"])
-def test_split_characters_appear_at_their_last_token(text):
-    texts = TokenTexts(ByteTokenizer()).each(list(text.encode()))
-    assert "".join(texts) == text and len(texts) == len(text.encode())
-
-
-def test_broken_bytes_stay_in_their_place():
-    ids = [*b"a", 0xF0, 0x9F, *b"b", 0xC3, *b"c", 0xE6]
-    texts = TokenTexts(ByteTokenizer()).each(ids)
-    assert len(texts) == len(ids)
-    assert "".join(texts) == ByteTokenizer().decode(ids)
-    assert [texts[i] for i in (0, 3, 5)] == ["a", "b", "c"]
 
 
 def test_only_the_first_groups_are_written_in_full(tmp_path):

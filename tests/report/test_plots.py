@@ -10,7 +10,7 @@ from toy import toy_config, toy_world
 from reasoning_from_scratch import ch07
 from reasoning_from_scratch.commands.cli import main
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.report.curves import CHARTS, COLORS, smoothed
+from reasoning_from_scratch.report.curves import CHARTS, COLORS
 from reasoning_from_scratch.report.plots import CURVES, draw_runs, picture_path, plot_runs
 from reasoning_from_scratch.report.run_report import HEADLINES
 from reasoning_from_scratch.run.start import train
@@ -142,8 +142,3 @@ def test_plot_and_report_mean_the_same_by_entropy():
 
 def test_a_name_in_capitals_is_a_picture_too(tmp_path):
     assert picture_path(tmp_path / "A.PNG") == tmp_path / "A.PNG"
-
-
-def test_smoothing_looks_only_back():
-    assert smoothed([1.0, 3.0]) == [1.0, 2.0]
-    assert smoothed([0.0] * 20 + [9.0])[-2:] == [0.0, 1.0]

@@ -1,0 +1,62 @@
+"""Curves: ticks, labels, colors, and what was not measured."""
+
+import re
+
+import pytest
+
+from reasoning_from_scratch.report.curves import make_charts, short, smoothed
+from reasoning_from_scratch.report.run_files import read_run
+from reasoning_from_scratch.text import evenly
+from tests.report.written import metrics_line, write_run
+
+
+@pytest.fixture
+def run(tmp_path):
+    return write_run(tmp_path / "a-run")
+
+
+@pytest.mark.parametrize("size, limit", [(3, 5), (5, 5), (100, 6), (7, 2)])
+def test_evenly_keeps_both_ends(size, limit):
+    kept = evenly(list(range(size)), limit)
+    assert len(kept) == min(size, limit) == len(set(kept))
+    assert kept[0] == 0 and kept[-1] == size - 1 and kept == sorted(kept)
+
+
+@pytest.mark.parametrize(
+    "value, label",
+    [
+        (0, "0"),
+        (1234.5, "1230"),
+        (45678, "45700"),
+        (0.25, "0.25"),
+        (120, "120"),
+        (0.00012, "0.00012"),
+        (-2, "-2"),
+    ],
+)
+def test_numbers_are_short(value, label):
+    assert short(value) == label
+
+
+def test_curves_skip_what_was_not_measured(run):
+    with open(run / "metrics.jsonl", "a") as file:
+        file.write(metrics_line(4, **{"optim/grad_norm": None, "optim/clip_frac": None}))
+    charts = {chart.title: chart for chart in make_charts(read_run(run))}
+    assert set(charts) == {"Reward", "Accuracy", "Gradient norm"}
+    assert charts["Gradient norm"].lines[0].steps == [0, 1, 2, 3]
+    assert charts["Accuracy"].lines[0].values == [0.25, 0.5, 0.5]
+    assert "total: 0 at step 0, 0.4 at step 4" in charts["Reward"].svg
+
+
+def test_a_chart_has_the_pages_colors_and_no_id_twice(run):
+    pictures = "".join(chart.svg for chart in make_charts(read_run(run)))
+    assert "var(--c0)" in pictures and "var(--soft)" in pictures
+    assert not re.search("#[0-9a-f]{6}", pictures)
+    assert "<metadata" not in pictures
+    ids = re.findall(' id="(.+?)"', pictures)
+    assert len(ids) == len(set(ids))
+
+
+def test_smoothing_looks_only_back():
+    assert smoothed([1.0, 3.0]) == [1.0, 2.0]
+    assert smoothed([0.0] * 20 + [9.0])[-2:] == [0.0, 1.0]

@@ -1,0 +1,48 @@
+"""Runs as several tests of the report read them, written by hand."""
+
+import json
+
+from report_groups import ByteTokenizer, make_groups, make_rollout
+
+from reasoning_from_scratch.problems import Problem
+from reasoning_from_scratch.report import write_iteration
+from reasoning_from_scratch.rollouts import Group
+
+
+def metrics_line(step: int, **values) -> str:
+    row = {"step": step, "env/all/reward/total": step / 10, "optim/grad_norm": 1.0, **values}
+    return json.dumps(row) + "\n"
+
+
+def write_eval(folder, step: int, right: list[bool], name: str = "test") -> None:
+    groups = []
+    for number, good in enumerate(right):
+        problem = Problem(f"p{number}", f"Problem {number}?", "1")
+        rollout = make_rollout(problem, "\\boxed{1}" if good else "\\boxed{2}", float(good))
+        groups.append(Group(problem, [rollout]))
+    write_iteration(folder, f"eval/{name}", step, groups, ByteTokenizer())
+
+
+def write_run(folder):
+    """Four steps, pages of two of them, and three evaluations."""
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps({"recipe": "grpo", "model": "tiny", "steps": 4}))
+    (folder / "metrics.jsonl").write_text("".join(metrics_line(step) for step in range(4)))
+    for step in (2, 3):
+        write_iteration(folder, "train", step, make_groups(seed=step), ByteTokenizer())
+    for step, right in ((0, "1000"), (2, "1100"), (4, "0110")):
+        write_eval(folder, step, [mark == "1" for mark in right])
+    return folder
+
+
+def write_steps(folder):
+    """Two training steps and an evaluation."""
+    write_iteration(folder, "train", 0, make_groups(), ByteTokenizer())
+    write_iteration(folder, "train", 1, make_groups(seed=1), ByteTokenizer())
+    write_iteration(folder, "eval/my test!", 1, make_groups(size=1), ByteTokenizer())
+    return folder
+
+
+def summaries(folder, stem="train_iteration_000001"):
+    lines = (folder / f"{stem}_rollout_summaries.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
