@@ -21,6 +21,7 @@ When nobody waits any more, the rows that are left close the gaps and the batch 
 import math
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from os.path import commonprefix
 from typing import NamedTuple
@@ -262,6 +263,8 @@ class SamplingEngine:
     # fill_cache, and is called as the model is: (tokens (B, 1), cache) -> logits (B, 1, V).
     decoder: Callable = lambda model, rows, steps: model
     cut: Callable[[Tensor, float, int], Tensor] = cut
+    # Entered around each decoding step, with the model: it may use fewer threads there.
+    limited: Callable[[object], AbstractContextManager] = nullcontext
 
 
 PLAIN = SamplingEngine()
@@ -502,7 +505,9 @@ def generate(
     while batch.fill():
         if before_step:
             before_step()
-        for row in batch.record(batch.decode()):
+        with engine.limited(model):
+            ended = batch.record(batch.decode())
+        for row in ended:
             unfinished[row.prompt] -= 1
             if on_group and not unfinished[row.prompt]:
                 on_group(row.prompt, groups[row.prompt])

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from reasoning_from_scratch.fast.decoding import decoder_for
+from reasoning_from_scratch.fast.decoding import decoder_for, decoding_threads
 from reasoning_from_scratch.sampling import SamplingEngine, kept_tokens
 
 CANDIDATES = 256  # the cut is looked for among so many of the largest entries first
@@ -71,4 +71,4 @@ def cut_by_candidates(probs: Tensor, top_p: float, top_k: int, count: int) -> Te
     return weights
 
 
-FAST = SamplingEngine(decoder_for, fast_cut)
+FAST = SamplingEngine(decoder_for, fast_cut, decoding_threads)

@@ -12,7 +12,7 @@ import logging
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -66,18 +66,14 @@ class Decoder:
 
     def __call__(self, in_idx: Tensor, cache: KVCache) -> Tensor:
         """The next tokens (B, 1) are read; the logits of those after them (B, 1, V)."""
-        with threads(decoding_threads(self.model)):
-            return self.step(in_idx, cache)
-
-    def step(self, in_idx: Tensor, cache: KVCache) -> Tensor:
         return self.model(in_idx, cache=cache)
 
 
-def decoding_threads(model: nn.Module) -> int:
+def decoding_threads(model: nn.Module) -> AbstractContextManager:
     """Decoding a small model is thousands of small products. Two threads are no faster at it
     than one, and twenty times slower where another program wants a core: they wait for each
     other at every product."""
-    return 1 if model.cfg["emb_dim"] < NARROW else torch.get_num_threads()
+    return threads(1 if model.cfg["emb_dim"] < NARROW else torch.get_num_threads())
 
 
 @contextmanager
@@ -251,14 +247,14 @@ class CompiledDecoder(Decoder):
             first += 1 if in_turn else len(weight) // self.library.lanes()
         return packed
 
-    def step(self, in_idx: Tensor, cache: KVCache) -> Tensor:
+    def __call__(self, in_idx: Tensor, cache: KVCache) -> Tensor:
         if self.in_c:
             try:
                 return self.decode(in_idx, cache)
             except MemoryError as error:
                 log.warning("%s; torch goes on", error)
                 self.in_c = False
-        return super().step(in_idx, cache)
+        return super().__call__(in_idx, cache)
 
     def decode(self, in_idx: Tensor, cache: KVCache) -> Tensor:
         cache.make_room()

@@ -70,7 +70,7 @@ def test_help_and_a_wrong_flag(script, run):
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_is_thin(script):
     source = (ROOT / script).read_text(encoding="utf-8")
-    assert len(source.splitlines()) < 80
+    assert len(source.splitlines()) < 90
     assert source.count("def ") <= 1
 
 

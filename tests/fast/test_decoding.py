@@ -13,6 +13,7 @@ import torch
 from small_model import drawn, small_model
 
 from reasoning_from_scratch.fast import decoding as compiled
+from reasoning_from_scratch.fast.cut import FAST
 from reasoning_from_scratch.fast.decode_library import (
     FLAGS,
     FORMATS,
@@ -31,6 +32,7 @@ from reasoning_from_scratch.fast.decoding import (
 from reasoning_from_scratch.optim.lora import add_lora
 from reasoning_from_scratch.qwen3 import FeedForward, KVCache, RMSNorm
 from reasoning_from_scratch.run.memory import checkpoint_blocks
+from reasoning_from_scratch.sampling import generate, greedy
 
 needs_compiler = pytest.mark.skipif(
     load_library(torch.float32) is None, reason="this machine has no C compiler"
@@ -180,10 +182,9 @@ def test_a_small_model_decodes_with_one_thread():
     model, seen = model_that_fits(), []
     model.register_forward_pre_hook(lambda *_: seen.append(torch.get_num_threads()))
     with threads(2):
-        cache, tokens = read_prompts(model, 3)
-        Decoder(model)(tokens, cache)
+        generate(model, [[1, 2, 3]], greedy(2), stop_ids=set(), engine=FAST)
         assert torch.get_num_threads() == 2
-    assert seen == [1]
+    assert seen == [1, 1]
 
 
 @needs_compiler
