@@ -5,7 +5,6 @@ Neither is a dependency of the project; `benchmarks/run.py --help` says how to h
 
 import contextlib
 import io
-import os
 import tempfile
 import time
 import warnings
@@ -20,9 +19,6 @@ from reasoning_from_scratch.grading import extract_final_candidate, judge
 from reasoning_from_scratch.problems import Problem, render_prompt
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.rollouts import Group
-
-os.environ.setdefault("HF_HUB_OFFLINE", "1")
-os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 
 
 def have(*names: str) -> bool:

@@ -90,7 +90,9 @@ class RunFolder:
         advice: str = "choose another --log-path, or delete that run with --overwrite",
     ) -> None:
         """A folder that has a run in it is an error, unless the run may be deleted."""
-        if self.used() and not overwrite:
+        with plainly(self.path):
+            used = self.used()
+        if used and not overwrite:
             raise UserError(
                 f"{self.path} already holds a run; continue it with rfs train --resume "
                 f"{self.path}, {advice}"

@@ -184,7 +184,7 @@ for config in asked:
     folders = [run, tmp_path / "empty", *(path for path in run.rglob("*") if path.is_dir())]
     for path in [*before, *folders]:
         path.chmod(0o555 if path.is_dir() else 0o444)
-    for path in [tmp_path, *tmp_path.parents][:3]:
+    for path in [tmp_path, *tmp_path.parents][:4]:
         path.chmod(path.stat().st_mode | 0o055)
     done = subprocess.run(
         [sys.executable, "-c", code],
