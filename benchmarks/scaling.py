@@ -1,13 +1,12 @@
 """What a step of GRPO costs on 1 to 512 GPUs: a simulation on paper, and its check on this machine.
 
-    uv run benchmarks/scaling.py             the table of docs/scaling.md
-    uv run benchmarks/scaling.py --measure   1, 2 and 3 processes here, measured and predicted
+    uv run benchmarks/scaling.py         the table of docs/scaling.md
+    uv run benchmarks/scaling_check.py   1, 2 and 3 processes here, measured and predicted
 
 No GPU was measured. The machine is a data sheet, the shares of it that are reached are
 assumptions, and both stand in `Machine`, where you put your own.
 """
 
-import argparse
 import math
 import random
 from bisect import insort
@@ -266,17 +265,5 @@ def shown(seconds: float) -> str:
     return f"{seconds:,.0f} s" if seconds >= 10 else f"{seconds:.2g} s"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--measure", action="store_true", help="1, 2 and 3 processes here")
-    if parser.parse_args().measure:
-        from scaling_check import check
-
-        for line in check():
-            print(line, flush=True)
-    else:
-        print(table(Machine(), Work()))
-
-
 if __name__ == "__main__":
-    main()
+    print(table(Machine(), Work()))

@@ -106,3 +106,8 @@ def row(name: str, found: Measured, predicted: float) -> str:
         f"| {name} | {found.step:.2f} s | {found.sampling:.2f} s | {found.training:.2f} s | "
         f"{predicted:.2f} s | {found.step / predicted - 1:+.0%} |"
     )
+
+
+if __name__ == "__main__":
+    for line in check():
+        print(line, flush=True)

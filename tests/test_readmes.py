@@ -83,7 +83,7 @@ NOT_RUN = {
     "ruff check .": "a check of its own",
     "ray start --head --port 6379": "a cluster of several machines",
     "ray start --address 10.0.0.1:6379": "likewise",
-    "benchmarks/scaling.py --measure": "minutes; what it does is in tests/scale/test_scaling.py",
+    "benchmarks/scaling_check.py": "minutes; what it does is in tests/scale/test_scaling.py",
 }
 
 
