@@ -1,0 +1,72 @@
+"""Text that is safe to show and to store, by hand."""
+
+import math
+
+import pytest
+import torch
+
+from reasoning_from_scratch.text import (
+    as_lines,
+    counted,
+    finite,
+    has_shape,
+    json_line,
+    one_line,
+    read_evenly,
+    read_lines,
+    read_values,
+    scan_lines,
+    shorten,
+    visible,
+)
+
+
+def test_what_would_act_on_a_terminal_is_spelled_out():
+    assert visible("a\x1b[31mb\u202ec\ud800\n\t") == "a\\x1b[31mb\\u202ec\\ud800\n\t"
+
+
+def test_a_long_text_keeps_its_beginning_and_its_end():
+    text = "a" * 300 + "z" * 300
+    shown = shorten(text, 100)
+    assert shown == "a" * 75 + "\n[... 500 characters left out ...]\n" + "z" * 25
+    assert shorten("a" * 150, 100) == "a" * 150, "about as long as the words about the gap"
+    assert one_line("two\nlines\tof it", 100) == "two lines of it"
+
+
+@pytest.mark.parametrize("number, words", [(1, "1 problem"), (2, "2 problems"), (0, "0 problems")])
+def test_counted(number, words):
+    assert counted(number, "problem") == words
+
+
+def test_json_has_no_nan_and_no_half_of_a_pair():
+    row = {"a": math.nan, "b": [1, torch.tensor(2.5)], 3: "\ud800"}
+    assert json_line(row) == '{"a": null, "b": [1, 2.5], "3": "\\ufffd"}'
+    assert finite({"x": math.inf, "y": 1.5, "z": None}) == ({"x": None, "y": 1.5, "z": None}, ["x"])
+
+
+def test_lines_that_are_torn_are_left_out_and_named(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text(as_lines([{"step": 0}, {"step": 1}]) + '[1]\n\n{"step": 2}\n{"st')
+    rows, bad = scan_lines(path)
+    assert rows == read_lines(path) == [{"step": 0}, {"step": 1}, {"step": 2}]
+    assert bad == [3, 6]
+    assert scan_lines(path, wanted={0})[0] == [{"step": 0}]
+    assert scan_lines(tmp_path / "nowhere.jsonl") == ([], [])
+
+
+def test_a_growing_file_is_read_evenly(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text(as_lines([{"step": step} for step in range(100)]))
+    assert [row["step"] for row in read_evenly(path, 4)] == [0, 33, 66, 99]
+    assert read_evenly(tmp_path / "nowhere.jsonl", 4) == []
+
+
+def test_values_and_shapes(tmp_path):
+    path = tmp_path / "values.json"
+    assert read_values(path) == {}
+    path.write_text("[1, 2]")
+    assert read_values(path) == {}
+    path.write_text('{"a": [{"b": 1}]}')
+    assert has_shape(read_values(path), {"a": [{"b": int}]})
+    assert not has_shape(read_values(path), {"a": [{"b": str}]})
+    assert not has_shape(read_values(path), {"c": object})
