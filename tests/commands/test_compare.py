@@ -20,7 +20,7 @@ from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.run.folder import RunFolder
 from reasoning_from_scratch.run.options import resumed_config
 from reasoning_from_scratch.run.start import train
-from tests.run.test_resume import press_at
+from tests.run.test_interrupts import press_at
 
 
 @pytest.fixture

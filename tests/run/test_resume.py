@@ -1,29 +1,15 @@
 """A run that was interrupted or extended ends as the uninterrupted one (killed: tests/faults)."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
-from pathlib import Path
 
 import pytest
 from toy import toy_config, toy_world
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.run.folder import RunFolder
-from reasoning_from_scratch.run.interrupts import Interrupts
 from reasoning_from_scratch.run.options import resumed_config
 from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.text import read_lines
-
-HERE = Path(__file__).parents[1]
-ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(HERE.parent)}
-
-
-def timeless(rows):
-    return [{k: v for k, v in row.items() if not k.startswith(("time/", "perf/"))} for row in rows]
 
 
 def ten_steps(folder):
@@ -67,64 +53,6 @@ def test_killed_before_the_first_save_starts_again(tmp_path):
     (tmp_path / "run" / "metrics.jsonl").write_text('{"step": 0, "x": 1}\n{"ste')
     result = train(resumed_config(tmp_path / "run"), quiet=True, **toy_world(tmp_path))
     assert [row["step"] for row in result.rows] == [0, 1, 2, 3]
-
-
-# ---- Ctrl-C
-
-
-def test_ctrl_c_saves_and_the_run_goes_on(tmp_path, monkeypatch):
-    """Wherever it comes: in sampling and in the gradient at once, in an update after it."""
-    whole = train(toy_config(tmp_path / "whole", steps=5), quiet=True, **toy_world(tmp_path))
-    places = {"rollouts.sample_groups": 2, "trainer.backward": 2, "optim.adamw:AdamW._updated": 1}
-    for place, steps in places.items():
-        press_at(place, 3, monkeypatch)
-        run = tmp_path / place
-        result = train(toy_config(run, steps=5), quiet=True, **toy_world(tmp_path))
-        monkeypatch.undo()
-        assert len(result.rows) == steps and f"--resume {run}" in result.stopped
-        rest = train(resumed_config(run), quiet=True, **toy_world(tmp_path))
-        assert timeless(rest.rows) == timeless(whole.rows)
-        for a, b in zip(whole.model.parameters(), rest.model.parameters(), strict=True):
-            assert a.equal(b)
-
-
-def press_at(place: str, call: int, monkeypatch) -> None:
-    module, _, path = place.rpartition(":") if ":" in place else place.rpartition(".")
-    *path, name = path.split(".")
-    module = sys.modules[f"reasoning_from_scratch.{module}"]
-    for part in path:
-        module = getattr(module, part)
-    original, calls = getattr(module, name), []
-
-    def pressing(*given, **named):
-        calls.append(1)
-        if len(calls) == call:
-            os.kill(os.getpid(), signal.SIGINT)
-        return original(*given, **named)
-
-    monkeypatch.setattr(module, name, pressing)
-
-
-def test_second_ctrl_c_exits_at_once():
-    code = """
-import os, signal, time
-from reasoning_from_scratch.run.interrupts import Interrupts
-with Interrupts(may_stop=lambda: False):
-    os.kill(os.getpid(), signal.SIGINT)
-    os.kill(os.getpid(), signal.SIGINT)
-    time.sleep(60)
-"""
-    start = time.monotonic()
-    ended = subprocess.run([sys.executable, "-c", code], env=ENVIRONMENT, capture_output=True)
-    assert ended.returncode == 130 and b"Stopped at once" in ended.stderr
-    assert time.monotonic() - start < 30
-
-
-def test_handler_is_put_back():
-    before = signal.getsignal(signal.SIGINT)
-    with Interrupts():
-        assert signal.getsignal(signal.SIGINT) is not before
-    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_resume_with_another_model_is_refused(tmp_path):

@@ -40,7 +40,7 @@ from reasoning_from_scratch.scale.lag import (
     sampling_copy,
 )
 from reasoning_from_scratch.trainer import backward, prepared_part
-from tests.run.test_resume import timeless
+from tests.run.test_interrupts import timeless
 
 ROOT = Path(__file__).parents[2]
 

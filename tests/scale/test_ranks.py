@@ -13,34 +13,19 @@ import socket
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
 from pathlib import Path
 
 import parallel_job
 import pytest
 import torch
-import torch.distributed as dist
-from parallel_job import job_config, run_job
+from parallel_job import run_job
 from safetensors.torch import load_file
-from toy import toy_config
 
 from reasoning_from_scratch import rollouts
-from reasoning_from_scratch.config import replaced
-from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.rollouts import Rollout
-from reasoning_from_scratch.run.options import configure, resolved
-from reasoning_from_scratch.run.start import claimed
 from reasoning_from_scratch.scale import torchrun
 from reasoning_from_scratch.scale.ranks import BUCKET, Ranks, buckets
-from reasoning_from_scratch.scale.torchrun import (
-    agreed_config,
-    check_restartable,
-    meeting_place,
-    rank_device,
-    start_ranks,
-)
 from reasoning_from_scratch.text import read_lines
 
 HERE = Path(__file__).parents[1]
@@ -50,7 +35,6 @@ ENVIRONMENT = {
     if name not in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 }
 ENVIRONMENT |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": f"{HERE.parent}{os.pathsep}{HERE}"}
-
 SAVES = {"eval_every": 5, "save_every": 4, "preflight": True, "report_every": 5}
 SHORT = {"steps": 4}
 # What must come out the same however many ranks there are; each is run on one rank first.
@@ -269,131 +253,3 @@ def test_buckets_are_few_and_hold_everything():
     tensors = [torch.empty(size, device="meta") for size in sizes]
     parts = [[tensor.numel() for tensor in part] for part in buckets(tensors)]
     assert parts == [[BUCKET - 5, 5], [1], [BUCKET + 7], [3]]
-
-
-@pytest.fixture
-def two_ranks(monkeypatch):
-    with socket.socket() as taken:
-        taken.bind(("", 0))
-        taken.listen()
-        port = str(taken.getsockname()[1])
-        values = {
-            "RANK": "0",
-            "WORLD_SIZE": "2",
-            "LOCAL_RANK": "0",
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": port,
-        }
-        for name, value in values.items():
-            monkeypatch.setenv(name, value)
-        yield port
-
-
-def test_no_rank_takes_a_dead_one_for_rank_0():
-    """torchrun keeps its store across restarts; a rank that comes before rank 0 waits for it."""
-    store = dist.HashStore()
-    places = []
-    for first, second in [(0, 1), (1, 0), (1, 0)]:
-        with ThreadPoolExecutor() as ranks:
-            early = ranks.submit(meeting_place, store, first, 2)
-            time.sleep(0.2)
-            late = ranks.submit(meeting_place, store, second, 2)
-        early.result().set("address", f"{first} at {len(places)}")
-        assert late.result().get("address").decode() == f"{first} at {len(places)}"
-        places.append(late.result())
-    assert [place.get("address").decode() for place in places] == ["0 at 0", "1 at 1", "1 at 2"]
-
-
-def test_a_rank_0_that_does_not_come_is_said(two_ranks, tmp_path, monkeypatch):
-    """The store is there, as under torchrun, but who should be rank 0 is not."""
-    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    store.set("rank 0", "a dead one's name")
-    monkeypatch.setattr(torchrun, "JOINING", timedelta(seconds=1))
-    monkeypatch.setenv("RANK", "1")
-    monkeypatch.setenv("MASTER_PORT", str(store.port))
-    with pytest.raises(UserError, match="did not meet at .* within 1 s: rank 0 has not answered"):
-        start_ranks(toy_config(tmp_path))
-
-
-def test_a_port_in_use_is_said(two_ranks, tmp_path):
-    with pytest.raises(UserError, match=f"{two_ranks} is in use.*--master-port"):
-        start_ranks(toy_config(tmp_path))
-
-
-def test_ranks_that_do_not_come_are_said(two_ranks, tmp_path, monkeypatch):
-    monkeypatch.setattr(torchrun, "JOINING", timedelta(seconds=1))
-    monkeypatch.setenv("RANK", "1")
-    monkeypatch.setenv("MASTER_PORT", "1")
-    with pytest.raises(UserError, match="the 2 ranks did not meet at 127.0.0.1:1"):
-        start_ranks(toy_config(tmp_path))
-
-
-def test_started_without_torchrun_is_said(two_ranks, tmp_path, monkeypatch):
-    monkeypatch.delenv("MASTER_PORT")
-    monkeypatch.delenv("RANK")
-    with pytest.raises(UserError, match="RANK and MASTER_PORT is not set: start.*torchrun"):
-        start_ranks(toy_config(tmp_path))
-
-
-def test_ranks_need_a_gpu_each_or_the_cpu(monkeypatch):
-    assert rank_device("cpu", 3) == "cpu"
-    for name in ("mps", "cuda:1"):
-        with pytest.raises(UserError, match=f"--device {name} cannot be shared"):
-            rank_device(name, 0)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    with pytest.raises(UserError, match="2 GPUs here for .* ranks.*--nproc_per_node=2"):
-        rank_device("cuda", 2)
-
-
-def test_the_folder_is_rank_0s(tmp_path):
-    class Two(Ranks):
-        def exchange(self, value):
-            return [value | {"log_path": "runs/zero"}, value]
-
-    config = resolved(toy_config(tmp_path))
-    assert agreed_config(config, Two()) == replaced(config, log_path="runs/zero")
-
-
-def test_only_a_restart_of_the_same_job_goes_on(tmp_path, monkeypatch):
-    """A folder that somebody else's run has used stays refused, also the second time."""
-    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "ours")
-    config = resolved(job_config(tmp_path / "run"))
-    folder = torchrun_folder(config)
-    with pytest.raises(UserError, match="already holds a run"):
-        claimed(config, folder, restarted=False)
-    assert claimed(config, folder, restarted=True).resume == str(tmp_path / "run")
-    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "another")
-    with pytest.raises(UserError, match="already holds a run"):
-        claimed(config, folder, restarted=True)
-
-
-def torchrun_folder(config):
-    from reasoning_from_scratch.run.folder import RunFolder
-
-    folder = RunFolder(config.log_path)
-    folder.create(config)
-    folder.close()
-    return folder
-
-
-def test_restarts_need_a_name_to_find_the_folder(tmp_path, monkeypatch):
-    check_restartable(configure())
-    monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", "3")
-    check_restartable(toy_config(tmp_path))
-    with pytest.raises(UserError, match="--max-restarts needs --log-path"):
-        check_restartable(configure())
-
-
-@pytest.mark.parametrize(
-    "changes, says",
-    [
-        ({"optimizer": "muon"}, "--optimizer muon"),
-        ({"num_minibatches": 2}, "--num-minibatches"),
-        ({"memory_budget": "8GB"}, "--memory-budget"),
-        ({"compile": True}, "--compile"),
-        ({"max_steps_off_policy": 1}, "--max-steps-off-policy"),
-    ],
-)
-def test_what_cannot_be_sharded_is_said(tmp_path, changes, says):
-    with pytest.raises(UserError, match=f"--shard fsdp and {says} do not go together"):
-        resolved(toy_config(tmp_path, shard="fsdp", **changes))

@@ -1,0 +1,353 @@
+"""What is refused: pairs that contradict, values out of range, what would do nothing."""
+
+import dataclasses
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from toy import toy_config, toy_model, toy_problems, toy_tokenizer, toy_world
+
+from reasoning_from_scratch.commands.train import parse_flags
+from reasoning_from_scratch.config import TrainConfig, replaced
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.files.tensor_files import load_state
+from reasoning_from_scratch.files.weights import save_hf_folder
+from reasoning_from_scratch.run.options import resolved, resumed_config
+from reasoning_from_scratch.run.start import train
+
+# What by its nature changes no result. NOT_HERE: other tests run it, because of what it needs.
+NOT_HERE = object()
+NO_RESULT = {
+    "sample_rows": (3, "memory: a rollout depends on its seed, step and place alone"),
+    "micro_batch_tokens": (40, "memory: gradients of parts add up"),
+    "num_minibatches": (2, "speed: the same update, begun while others are still sampled"),
+    "gradient_checkpointing": (True, "memory: computed twice"),
+    "memory_budget": ("8GB", "memory: it only chooses among the fields around this one"),
+    "shard": ("fsdp", "memory: each rank keeps a slice"),
+    "drop_uniform_groups": (False, "speed: those groups have no gradient"),
+    "truncate_importance": (2.0, "its weights are 1 where sampler and trainer agree, as here"),
+    "compile": (NOT_HERE, "speed"),
+    "device": ("cpu", "a place"),
+    "sampler": (NOT_HERE, "a place: Ray's actors sample the same"),
+    "ray_address": (NOT_HERE, "a place"),
+    "log_path": ("elsewhere", "a place"),
+    "resume": (NOT_HERE, "a place: the run that goes on"),
+    "overwrite": (True, "a place: it may hold a run, which is deleted"),
+    "preflight": (True, "a report: a line of the log"),
+    "stop_on_alarm": (True, "what an alarm does; none goes off here"),
+    "rolling_every": (1, "a save for a run that is killed: the last one takes its place"),
+    "wandb": (NOT_HERE, "a report"),
+}
+# A value that is not the default; those marked with a word are refused, with it in the sentence.
+ALONE = {
+    "model": "{other}",
+    "load_checkpoint_path": "{other}",
+    "problems": "{other}/more.jsonl",
+    "reward": "{other}/mine.py:paid",
+    "data_path": "{other}/more.jsonl",
+    "problem_limit": 3,
+    "few_shot": 1,
+    "steps": 3,
+    "smoke": True,
+    "problems_per_step": 2,
+    "rollouts": 4,
+    "seed": 1,
+    "max_new_tokens": 3,
+    "temperature": 0.5,
+    "logprob_temperature": 0.5,
+    "top_p": 0.5,
+    "top_k": 5,
+    "advantage": "mean",
+    "advantage_per_part": True,
+    "objective": "reinforce",
+    "aggregate": "token",
+    "active_sampling": True,
+    "reward_parts": {"correct": 1.0, "unformatted": -0.1},
+    "overlong_penalty": 2,
+    "epochs": 2,
+    "num_substeps": 2,
+    "max_steps_off_policy": 1,
+    "compute_post_kl": True,
+    "lr": 1e-4,
+    "optimizer": "muon",
+    "lora_rank": 2,
+    "lr_schedule": "linear",
+    "warmup_steps": 2,
+    "weight_decay": 0.5,
+    "beta1": 0.5,
+    "beta2": 0.5,
+    "grad_clip": 1e-6,
+    "dtype": "bfloat16",
+    "eval_every": 1,
+    "eval_problems": "{other}/more.jsonl",
+    "eval_limit": 2,
+    "eval_samples": 2,
+    "save_every": 1,
+    "report_every": 1,
+    "num_groups_to_log": 0,
+}
+REFUSED = {
+    "recipe": ("dr_grpo", "none of its choices"),
+    "length_constant": (7.0, "without --aggregate constant"),
+    "clip_low": (0.5, "serves one update:"),
+    "clip_high": (1.5, "serves one update:"),
+    "dro_beta": (0.1, "another objective"),
+    "kl": ("k3", "without --kl-coef"),
+    "kl_coef": (0.1, "add --kl"),
+    "kl_importance_weighted": (True, "add --kl"),
+    "sequence_mask_threshold": (0.1, "has not drifted"),
+    "keep_sampling_mask": (True, "needs --top-p"),
+    "conditional_format": (True, "add a part"),
+    "num_samplers": (3, "without --sampler ray"),
+    "matrix_lr": (0.1, "without --optimizer muon"),
+    "embedding_lr": (0.1, "without --optimizer muon"),
+    "unembedding_lr": (0.1, "without --optimizer muon"),
+    "lora_alpha": (8.0, "without --lora-rank"),
+    "low_precision_updates": ("stochastic", "add --dtype bfloat16"),
+    "keep_last": (1, "without --save-every"),
+}
+# What is refused alone changes the run where it has a meaning.
+FAST = {"epochs": 3, "lr": 1e-2}
+TOGETHER = {
+    "length_constant": {"aggregate": "constant"},
+    "clip_low": FAST | {"clip_low": 0.99},
+    "clip_high": FAST | {"clip_high": 1.01},
+    "dro_beta": FAST | {"objective": "dro", "aggregate": "token"},
+    "kl": {"kl": "k2", "kl_coef": 1.0, "steps": 3},
+    "kl_coef": {"kl": "reward", "kl_coef": 0.5, "steps": 3},
+    "kl_importance_weighted": FAST | {"kl": "k3", "kl_coef": 1.0},
+    "sequence_mask_threshold": FAST | {"sequence_mask_threshold": 1e-4},
+    "keep_sampling_mask": {"top_p": 0.5, "keep_sampling_mask": False},
+    "conditional_format": {"reward_parts": {"correct": 0.1, "unformatted": 1.0}},
+    "matrix_lr": {"optimizer": "muon"},
+    "embedding_lr": {"optimizer": "muon"},
+    "unembedding_lr": {"optimizer": "muon"},
+    "lora_alpha": {"lora_rank": 2},
+    "low_precision_updates": {"dtype": "bfloat16"},
+    "keep_last": {"save_every": 1, "steps": 4},
+}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory) -> Path:
+    """Two toy models on disk, with problems and a verifier."""
+    folder = tmp_path_factory.mktemp("options")
+    tokenizer = toy_tokenizer(folder)
+    for seed, name in enumerate(("tiny-start", "tiny-other")):
+        save_hf_folder(toy_model(seed), tokenizer, folder / name)
+    for name, problems in {
+        "tiny-start/some": toy_problems(),
+        "tiny-other/more": toy_problems(20)[7:],
+    }.items():
+        lines = [json.dumps({"problem": p.problem, "answer": p.answer}) for p in problems]
+        (folder / f"{name}.jsonl").write_text("\n".join(lines))
+    (folder / "tiny-other/mine.py").write_text(
+        "def paid(text, problem):\n    return float('a' in text)\n"
+    )
+    return folder
+
+
+class Outcome:
+    """What a run leaves behind, but for times."""
+
+    def __init__(self, place: Path, folder: Path, **changes) -> None:
+        given = {
+            name: value.format(other=place / "tiny-other") if isinstance(value, str) else value
+            for name, value in changes.items()
+        }
+        start = {
+            "model": str(place / "tiny-start"),
+            "steps": 2,
+            "problems": str(place / "tiny-start/some.jsonl"),
+        }
+        result = train(toy_config(folder / "run", **(start | given)), quiet=True)
+        run = result.folder
+        self.files = sorted(str(path.relative_to(run)) for path in run.rglob("*"))
+        for name in ("checkpoints.jsonl", "probes.jsonl"):
+            self.files += [line[:60] for line in (run / name).read_text().splitlines()]
+        self.metrics = [
+            {name: value for name, value in row.items() if not name.startswith(("time/", "perf/"))}
+            for row in result.rows
+        ]
+        self.weights = torch.cat(
+            [
+                tensor.float().flatten()
+                for tensor in load_state(run / f"checkpoints/{len(result.rows):06d}").values()
+            ]
+        )
+
+    def differs(self, other: "Outcome") -> bool:
+        """By more than sums in another order do."""
+        if self.files != other.files or len(self.metrics) != len(other.metrics):
+            return True
+        if not torch.allclose(self.weights, other.weights, rtol=0, atol=2e-6):
+            return True
+        return not all(map(alike, self.metrics, other.metrics))
+
+
+def alike(row: dict, other: dict) -> bool:
+    numbers = {name for name, value in row.items() if isinstance(value, (int, float))}
+    if row.keys() != other.keys() or any(row[name] != other[name] for name in row.keys() - numbers):
+        return False
+    return all(
+        other[name] is not None and math.isclose(row[name], other[name], rel_tol=1e-3, abs_tol=1e-5)
+        for name in numbers
+    )
+
+
+@pytest.fixture(scope="module")
+def plain(place, tmp_path_factory) -> Outcome:
+    return Outcome(place, tmp_path_factory.mktemp("plain"))
+
+
+def test_two_runs_of_the_defaults_do_not_differ(place, plain, tmp_path):
+    again = Outcome(place, tmp_path)
+    assert not again.differs(plain) and torch.equal(again.weights, plain.weights)
+
+
+def test_every_field_is_in_one_of_the_tables():
+    tables = [*NO_RESULT, *ALONE, *REFUSED]
+    assert sorted(tables) == sorted(field.name for field in dataclasses.fields(TrainConfig))
+    assert TOGETHER.keys() <= REFUSED.keys()
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_alone_it_changes_the_run(name, place, plain, tmp_path):
+    assert Outcome(place, tmp_path, **{name: ALONE[name]}).differs(plain)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_alone_it_is_refused_before_anything_is_written(name, place, tmp_path):
+    value, says = REFUSED[name]
+    with pytest.raises(UserError, match=says):
+        Outcome(place, tmp_path, **{name: value})
+    assert not list(tmp_path.glob("run/*"))
+
+
+@pytest.mark.parametrize("name", TOGETHER)
+def test_where_it_has_a_meaning_it_changes_the_run(name, place, tmp_path):
+    others = dict(TOGETHER[name])
+    value = others.pop(name, REFUSED[name][0])
+    if name in ("kl", "kl_coef"):  # each is void without the other
+        others = {"steps": others["steps"]}
+    without = Outcome(place, tmp_path / "without", **others)
+    others |= TOGETHER[name]
+    assert Outcome(place, tmp_path / "with", **others | {name: value}).differs(without)
+
+
+@pytest.mark.parametrize("name", [n for n, (value, _) in NO_RESULT.items() if value != NOT_HERE])
+def test_it_changes_no_result(name, place, plain, tmp_path):
+    value = str(tmp_path / "elsewhere") if name == "log_path" else NO_RESULT[name][0]
+    found = Outcome(place, tmp_path, **{name: value})
+    rows = (plain.metrics, found.metrics)
+    same = [
+        {key: row[key] for key in ("step", "optim/grad_norm", "env/all/correct")} for row in rows[0]
+    ]
+    assert same == [pytest.approx({key: row[key] for key in same[0]}, rel=1e-3) for row in rows[1]]
+    torch.testing.assert_close(found.weights, plain.weights, rtol=0, atol=2e-6)
+
+
+# ---- pairs of which one leaves nothing for the other
+
+
+@pytest.mark.parametrize(
+    "changes, says",
+    [
+        ({"clip_high": 3.0, "objective": "reinforce", "epochs": 2}, "without a clip"),
+        ({"clip_low": 0.5, "max_steps_off_policy": 1}, "all ratios p / p_start are 1"),
+        ({"kl_importance_weighted": True, "kl": "reward", "kl_coef": 0.1}, "KL term in the loss"),
+        (
+            {"conditional_format": True, "reward_parts": {"correct": 1.0, "wrong": -1.0}},
+            "add a part",
+        ),
+        ({"advantage_per_part": True, "advantage": "mean"}, "z-scores each part"),
+        ({"active_sampling": True, "reward_parts": {"format": 1.0}}, "add correct=1"),
+        ({"reward": "mine.py:paid", "reward_parts": {"format": 1.0}}, "add correct=1"),
+        ({"problems": "mine.py:all", "data_path": "x.jsonl"}, "leave one out"),
+        ({"optimizer": "muon", "lora_rank": 4, "embedding_lr": 0.1}, "muon takes them all"),
+        ({"optimizer": "muon", "lora_rank": 4, "beta2": 0.9}, "muon takes them all"),
+        ({"reward_parts": {"correct": 0.0}}, "rewards nothing"),
+    ],
+)
+def test_pairs(changes, says):
+    with pytest.raises(UserError, match=says):
+        resolved(TrainConfig(**changes))
+
+
+# ---- values out of range, or of another kind
+
+
+@pytest.mark.parametrize(
+    "changes, says",
+    [
+        ({"clip_low": 1.3, "clip_high": 1.2}, "--clip-low 1.3 and --clip-high 1.2"),
+        ({"clip_high": 0.28}, "epsilon 0.2 is 0.8 and 1.2"),
+        ({"clip_low": -0.1}, "--clip-low is -0.1"),
+        ({"logprob_temperature": -1.0}, "--logprob-temperature is -1.0"),
+        ({"logprob_temperature": 0.0}, "--logprob-temperature is 0.0"),
+        ({"length_constant": -5.0}, "--length-constant is -5.0"),
+        ({"truncate_importance": -2.0}, "--truncate-importance is -2.0"),
+        ({"sequence_mask_threshold": -0.1}, "--sequence-mask-threshold is -0.1"),
+        ({"beta1": 1.0}, "--beta1 is 1.0"),
+        ({"beta1": -0.1}, "--beta1"),
+        ({"beta2": 1.5}, "--beta2 is 1.5"),
+        ({"beta1": float("nan")}, "--beta1 is nan"),
+        ({"overlong_penalty": 200, "max_new_tokens": 100}, "--overlong-penalty 200"),
+        ({"kl": "k1"}, "unknown --kl 'k1'.*k2"),
+        ({"objective": "pp0"}, "did you mean 'ppo'"),
+        ({"steps": "5"}, "--steps is '5', which is no whole number"),
+        ({"steps": 2.5}, "--steps is 2.5, which is no whole number"),
+        ({"lr": "fast"}, "--lr is 'fast', which is no number"),
+        ({"reward_parts": {"corect": 1.0}}, "did you mean 'correct'"),
+        ({"reward_parts": {"correct": float("inf")}}, "--reward-parts correct has the weight inf"),
+        ({"recipe": "dappo"}, "did you mean 'dapo'"),
+    ],
+)
+def test_values_out_of_range_are_refused_by_name(changes, says):
+    with pytest.raises(UserError, match=says):
+        resolved(TrainConfig(**changes))
+
+
+# ---- recipes, presets and what is left open
+
+
+@pytest.mark.parametrize(
+    "changes, says",
+    [
+        ({"steps": 0}, "--steps is 0"),
+        ({"steps": -3}, "--steps is -3"),
+        ({"rollouts": 1}, "--rollouts is 1, but must be at least 2"),
+        ({"problems_per_step": 0}, "--problems-per-step"),
+        ({"max_new_tokens": 0}, "--max-new-tokens"),
+        ({"lr": -1.0}, "--lr"),
+        ({"lr": float("nan")}, "--lr is nan"),
+        ({"micro_batch_tokens": 0}, "--micro-batch-tokens"),
+        ({"temperature": 0.0}, "--temperature"),
+        ({"top_p": 0.0}, "--top-p"),
+        ({"top_p": 1.5}, "--top-p"),
+        ({"problems_per_step": 8, "num_substeps": 3}, "does not divide"),
+        ({"kl": "k3"}, "--kl-coef"),
+        ({"keep_sampling_mask": True}, "--top-p below 1"),
+        ({"objective": "dro", "truncate_importance": 2.0}, "dro's penalty covers that"),
+        ({"memory_budget": "lots"}, "is not a size"),
+    ],
+)
+def test_bad_values_are_named(changes, says, tmp_path):
+    with pytest.raises(UserError, match=says):
+        train(replaced(toy_config(tmp_path / "run"), **changes), quiet=True, **toy_world(tmp_path))
+
+
+def test_a_resumed_run_is_asked_only_about_what_is_new(place, tmp_path):
+    run = tmp_path / "run"
+    Outcome(place, tmp_path)
+    # As a run of an earlier version, whose rates had other defaults.
+    config = json.loads((run / "config.json").read_text()) | {"matrix_lr": 0.02}
+    (run / "config.json").write_text(json.dumps(config))
+    assert resolved(resumed_config(run, steps=3)).steps == 3
+    assert parse_flags(["--resume", str(run), "--steps", "3"]).matrix_lr == 0.02
+    with pytest.raises(UserError, match="--matrix-lr 0.3 does nothing without --optimizer muon"):
+        resumed_config(run, matrix_lr=0.3)
+    with pytest.raises(UserError, match="--kl-coef 0.1 does nothing"):
+        parse_flags(["--resume", str(run), "--kl-penalty-coef", "0.1"])
