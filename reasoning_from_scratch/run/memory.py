@@ -17,7 +17,9 @@ from reasoning_from_scratch.rollouts import Rollout, make_batch
 from reasoning_from_scratch.run.folder import log
 
 UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
-PROCESS_BYTES = 800_000_000  # Python and torch at work, or a GPU's context, without a model
+# Python and torch at work, the pages of its libraries included (a build for GPUs has more of
+# them), or a GPU's context; without a model.
+PROCESS_BYTES = 900_000_000
 TRIED_TOKENS = 128
 CACHE_COPIES = 2  # the sampler's cache, and the prompts that wait
 HOLES = 1.25  # memory that the C library holds, over what is in use

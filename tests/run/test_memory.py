@@ -102,19 +102,19 @@ def test_checkpointed_blocks_keep_less_and_compute_the_same():
 
 
 def test_a_run_with_a_budget(tmp_path):
-    config = toy_config(tmp_path / "run", memory_budget="900MB", steps=2)
+    config = toy_config(tmp_path / "run", memory_budget="1000MB", steps=2)
     result = train(config, quiet=True, **toy_world(tmp_path))
     assert len(result.rows) == 2
-    assert "memory budget 900MB" in (tmp_path / "run" / "logs.log").read_text()
+    assert "memory budget 1000MB" in (tmp_path / "run" / "logs.log").read_text()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads a process's peak from /proc")
-@pytest.mark.parametrize("budget", [2.1e9, 1.7e9])  # without checkpointing, and with it
+@pytest.mark.parametrize("budget", [2.25e9, 1.8e9])  # without checkpointing, and with it
 def test_a_budget_is_kept(budget):
     """By all of the process, Python and torch included."""
     job = [sys.executable, Path(__file__).parents[1] / "budget_job.py", f"{budget / 1e9}GB"]
     done = subprocess.run(job, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     peak, rows = map(int, done.stdout.split())
-    assert 1.2e9 < peak < budget
+    assert 1.1e9 < peak < budget
     assert 1 <= rows < 8  # it was the budget that kept it
