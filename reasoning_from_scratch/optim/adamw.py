@@ -171,14 +171,17 @@ class Float32Sums(Reducer):
         for parameter in model.parameters():
             if parameter.grad is None or torch.finfo(parameter.dtype).bits >= 32:
                 continue
-            self.sums[parameter] = self.sums.get(parameter, 0) + parameter.grad.float()
+            if parameter in self.sums:
+                self.sums[parameter] += parameter.grad
+            else:
+                self.sums[parameter] = parameter.grad.float()
             parameter.grad = None
         loss.backward()
 
     def add_gradients(self, optimizer: "AdamW", sums: list[Sums]) -> list[Sums]:
         for parameter, total in self.sums.items():
             if parameter.grad is not None:
-                total = total + parameter.grad
+                total += parameter.grad
             parameter.grad = total.to(parameter.dtype)
         self.sums = {}
         return sums

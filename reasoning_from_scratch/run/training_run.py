@@ -74,7 +74,7 @@ class TrainingRun:
     told: set[str] = field(default_factory=set)  # how the verifier failed, as far as it was said
     settled: int = 0  # optimizer steps in the finished training steps
     finishing: bool = False  # a step is between its update and its last save
-    # What the loop is handed; training.py chooses.
+    # What the loop is handed; start.py chooses.
     rollouts: Iterator[list[Group]] = iter(())
     train_step: Callable[..., dict[str, float | None]] | None = None
     engine: Engine = field(default_factory=Engine)

@@ -3,7 +3,6 @@
 import json
 import re
 import time
-from html.parser import HTMLParser
 
 import matplotlib
 import pytest
@@ -13,7 +12,7 @@ from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.report import write_iteration
 from reasoning_from_scratch.report.iteration import safe_name
 from reasoning_from_scratch.rollouts import Group
-from tests.report.written import summaries, write_steps
+from tests.report.written import Page, summaries, write_steps
 
 
 @pytest.fixture(scope="module")
@@ -23,36 +22,6 @@ def run(tmp_path_factory):
 
 matplotlib.use("Agg")
 SUM = Problem("sum/0", "What is 2 + 3?", "5")
-
-
-class Page(HTMLParser):
-    """Collects (tag, attributes, text directly inside) in document order."""
-
-    def __init__(self, html: str):
-        super().__init__()
-        self.elements: list[tuple[str, dict, list[str]]] = []
-        self._open: list[int] = []
-        self.feed(html)
-
-    def handle_starttag(self, tag, attrs):
-        self.elements.append((tag, dict(attrs), []))
-        if tag not in ("meta", "link", "input", "br", "line", "circle", "path", "rect"):
-            self._open.append(len(self.elements) - 1)
-
-    def handle_endtag(self, tag):
-        while self._open and self.elements[self._open.pop()][0] != tag:
-            pass
-
-    def handle_data(self, data):
-        for place in self._open:
-            self.elements[place][2].append(data)
-
-    def texts(self, tag: str, cls: str = "") -> list[str]:
-        return [
-            "".join(text)
-            for name, attrs, text in self.elements
-            if name == tag and cls in (attrs.get("class") or "").split() + [""]
-        ]
 
 
 def test_every_file_is_there_twice_and_stored_once(run):

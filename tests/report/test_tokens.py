@@ -1,41 +1,10 @@
 """Tokens shaded by their probability, and characters split between tokens."""
 
-from html.parser import HTMLParser
-
 import pytest
 from report_groups import ByteTokenizer
 
 from reasoning_from_scratch.report.tokens import Shader, TokenTexts
-
-
-class Page(HTMLParser):
-    """Collects (tag, attributes, text directly inside) in document order."""
-
-    def __init__(self, html: str):
-        super().__init__()
-        self.elements: list[tuple[str, dict, list[str]]] = []
-        self._open: list[int] = []
-        self.feed(html)
-
-    def handle_starttag(self, tag, attrs):
-        self.elements.append((tag, dict(attrs), []))
-        if tag not in ("meta", "link", "input", "br", "line", "circle", "path", "rect"):
-            self._open.append(len(self.elements) - 1)
-
-    def handle_endtag(self, tag):
-        while self._open and self.elements[self._open.pop()][0] != tag:
-            pass
-
-    def handle_data(self, data):
-        for place in self._open:
-            self.elements[place][2].append(data)
-
-    def texts(self, tag: str, cls: str = "") -> list[str]:
-        return [
-            "".join(text)
-            for name, attrs, text in self.elements
-            if name == tag and cls in (attrs.get("class") or "").split() + [""]
-        ]
+from tests.report.written import Page
 
 
 def test_tokens_are_shaded_by_their_probability():

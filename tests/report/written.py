@@ -1,6 +1,7 @@
-"""Runs as several tests of the report read them, written by hand."""
+"""Runs as several tests of the report read them, written by hand, and a page as they read it."""
 
 import json
+from html.parser import HTMLParser
 
 from report_groups import ByteTokenizer, make_groups, make_rollout
 
@@ -46,3 +47,33 @@ def write_steps(folder):
 def summaries(folder, stem="train_iteration_000001"):
     lines = (folder / f"{stem}_rollout_summaries.jsonl").read_text().splitlines()
     return [json.loads(line) for line in lines]
+
+
+class Page(HTMLParser):
+    """Collects (tag, attributes, text directly inside) in document order."""
+
+    def __init__(self, html: str):
+        super().__init__()
+        self.elements: list[tuple[str, dict, list[str]]] = []
+        self._open: list[int] = []
+        self.feed(html)
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs), []))
+        if tag not in ("meta", "link", "input", "br", "line", "circle", "path", "rect"):
+            self._open.append(len(self.elements) - 1)
+
+    def handle_endtag(self, tag):
+        while self._open and self.elements[self._open.pop()][0] != tag:
+            pass
+
+    def handle_data(self, data):
+        for place in self._open:
+            self.elements[place][2].append(data)
+
+    def texts(self, tag: str, cls: str = "") -> list[str]:
+        return [
+            "".join(text)
+            for name, attrs, text in self.elements
+            if name == tag and cls in (attrs.get("class") or "").split() + [""]
+        ]

@@ -1,8 +1,6 @@
 """Saves: whole or not there, pruned, the best ones kept, damaged ones passed over."""
 
-import errno
 import logging
-import os
 
 import pytest
 from toy import toy_config, toy_world
@@ -13,16 +11,7 @@ from reasoning_from_scratch.run.checkpoints import Checkpoints
 from reasoning_from_scratch.run.options import resumed_config
 from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.text import read_lines
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    """A finished run with evaluations and saves."""
-    folder = tmp_path_factory.mktemp("runs")
-    config = toy_config(
-        folder / "run", steps=6, eval_every=2, save_every=2, rolling_every=1, keep_last=1, lr=1e-2
-    )
-    return train(config, quiet=True, **toy_world(folder))
+from tests.run.conftest import full_disk
 
 
 def test_checkpoint_lines(run):
@@ -41,10 +30,6 @@ def test_checkpoint_lines(run):
 
 
 # ---- saves
-
-
-def full_disk(*_, **__):
-    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def test_full_disk_during_a_save_loses_nothing(tmp_path, monkeypatch):

@@ -1,11 +1,9 @@
 """The files of a run: keys, equality of JSONL and CSV, atomic saves, pruning, clear refusals."""
 
 import csv
-import errno
 import json
 import logging
 import math
-import os
 import sys
 from pathlib import Path
 
@@ -18,6 +16,7 @@ from reasoning_from_scratch.run.folder import NEEDED, RunFolder
 from reasoning_from_scratch.run.options import resumed_config
 from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.text import finite, read_lines
+from tests.run.conftest import full_disk
 
 ALWAYS = """step progress/batch progress/done_frac optim/lr optim/loss optim/grad_norm optim/entropy
 optim/kl_sample_train_v1 optim/kl_sample_train_v2 optim/clip_frac optim/ratio_mean optim/ratio_max
@@ -27,16 +26,6 @@ env/all/total_ac_tokens env/all/total_ob_tokens env/all/by_group/frac_mixed
 env/all/by_group/frac_all_good env/all/by_group/frac_all_bad time/total time/sampling time/reward
 time/train perf/sample_tokens_per_sec perf/train_tokens_per_sec entropy ac_tokens_per_turn
 kl_sample_train_v1 kl_sample_train_v2 reward/total""".split()
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    """A finished run with evaluations and saves."""
-    folder = tmp_path_factory.mktemp("runs")
-    config = toy_config(
-        folder / "run", steps=6, eval_every=2, save_every=2, rolling_every=1, keep_last=1, lr=1e-2
-    )
-    return train(config, quiet=True, **toy_world(folder))
 
 
 # ---- what is written
@@ -129,10 +118,6 @@ def test_finished_run_stays_as_it_is(run, tmp_path):
 
 
 # ---- saves
-
-
-def full_disk(*_, **__):
-    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def test_full_disk_while_logging_is_one_clear_line(tmp_path, monkeypatch):

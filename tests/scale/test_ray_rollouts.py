@@ -5,7 +5,6 @@ import random
 import signal
 from contextlib import suppress
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -22,6 +21,7 @@ from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.scale import ray_rollouts, ray_start
 from reasoning_from_scratch.scale.ray_rollouts import Samplers, equal_parts
 from tests.scale.test_ranks import same, torchrun_jobs
+from tests.scale.test_ray_start import needs_ray
 
 # A reward that random models have in some rollouts of most groups.
 REWARD = """
@@ -30,11 +30,6 @@ def reward(text, problem):
         raise ValueError("an answer like the question")
     return float(len(set(text)) % 2)
 """
-
-
-def needs_ray():
-    if not find_spec("ray"):
-        pytest.skip("the extra `ray` is not installed")
 
 
 @pytest.fixture(scope="module")

@@ -21,15 +21,6 @@ def needs_ray():
         pytest.skip("the extra `ray` is not installed")
 
 
-@pytest.fixture(scope="module")
-def ray():
-    """One local Ray for all tests here: it takes seconds to start."""
-    needs_ray()
-    module = ray_start.connect(None)
-    yield module
-    module.shutdown()
-
-
 # ---- what a user can get wrong
 
 
