@@ -78,40 +78,72 @@ def evaluate(
         "top_k": sampling.top_k,
         **describe(model, tokenizer, problems, prompt_fn, answer_source(fallback, verifier)),
     }
-    file = Answers()
-    if out_path:
-        file = AnswerFile(
-            out_path, settings, sampling.rollouts, lambda count: asked(problems[:count])
-        )
-    todo = [index for index in range(len(problems)) if index not in file.groups]
-    bar = counter(
-        len(problems),
-        len(problems) - len(todo),
-        name or "evaluating",
-        quiet=not progress,
-        unit="problem",
-    )
+    stop_ids = stop_ids_of(tokenizer)
 
-    def on_group(position: int, rollouts: list[Rollout]) -> None:
-        index = todo[position]
-        rows = answer_rows(index, problems[index], rollouts, tokenizer, fallback, verifier)
-        file.add(index, rows)
-        bar.update()
+    def sample(todo: list[int], keep: Keep) -> None:
+        def on_group(position: int, rollouts: list[Rollout]) -> None:
+            index = todo[position]
+            rows = answer_rows(index, problems[index], rollouts, tokenizer, fallback, verifier)
+            keep(index, rows)
 
-    streams = [(0, index) for index in todo]  # the same answers, whatever is left to do
-    start = time.perf_counter()
-    with bar:
-        drawn = generate(
+        generate(
             model,
             [prompts[index] for index in todo],
             sampling,
-            streams=streams,
+            streams=[(0, index) for index in todo],  # the same answers, whatever is left to do
             on_group=on_group,
-            stop_ids=stop_ids_of(tokenizer),
+            stop_ids=stop_ids,
             engine=FAST,
         )
-    speed = sampling_speed(drawn, time.perf_counter() - start, file)
-    result = score_rows(file.rows(), sampling.rollouts, speed)
+
+    return answered(
+        problems,
+        settings,
+        sample,
+        num_samples=sampling.rollouts,
+        model=model,
+        out_path=out_path,
+        progress=progress,
+        name=name,
+        model_name=model_name,
+    )
+
+
+Keep = Callable[[int, list[dict]], None]  # (problem, its rows)
+
+
+def answered(
+    problems: Sequence[Problem],
+    settings: dict[str, Any],
+    work: Callable[[list[int], Keep], None],
+    *,
+    model,
+    num_samples: int = 1,
+    out_path: str | Path | None = None,
+    progress: bool = False,
+    name: str = "",
+    model_name: str = "",
+) -> EvalResult:
+    """Has `work` answer the problems that the file does not hold yet, and scores them all.
+
+    `work(todo, keep)` calls keep(problem, its rows) as soon as a problem is answered.
+    """
+    file = Answers()
+    if out_path:
+        file = AnswerFile(out_path, settings, num_samples, lambda count: asked(problems[:count]))
+    todo = [index for index in range(len(problems)) if index not in file.groups]
+    done, words = len(problems) - len(todo), name or "evaluating"
+    bar = counter(len(problems), done, words, quiet=not progress, unit="problem")
+
+    def keep(index: int, rows: list[dict]) -> None:
+        file.add(index, rows)
+        bar.update()
+
+    start = time.perf_counter()
+    with bar:
+        work(todo, keep)
+    speed = sampling_speed(todo, time.perf_counter() - start, file)
+    result = score_rows(file.rows(), num_samples, speed)
     file.finish(
         {
             "name": name,
@@ -123,11 +155,11 @@ def evaluate(
     return result
 
 
-def sampling_speed(drawn: list[list[Rollout]], seconds: float, file: Answers) -> float:
+def sampling_speed(todo: list[int], seconds: float, file: Answers) -> float:
     """Tokens per second; what the card says if there was nothing left to sample."""
-    if not drawn:
+    if not todo:
         return (file.read_card().get("result") or {}).get("tokens_per_sec", 0.0)
-    return sum(len(rollout.response_ids) for group in drawn for rollout in group) / seconds
+    return sum(row["tokens"] for index in todo for row in file.groups[index]) / seconds
 
 
 def check_problems(problems: Sequence[Problem], graded: bool = True) -> None:
