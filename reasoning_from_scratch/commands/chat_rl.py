@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,7 +21,7 @@ from reasoning_from_scratch.commands.train import told_end
 from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.problem_sets import load_problems
-from reasoning_from_scratch.files.saved_models import read_index, which_weights
+from reasoning_from_scratch.files.saved_models import evaluations_in, read_index, which_weights
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.report.plots import step_of
 from reasoning_from_scratch.run.folder import RunFolder
@@ -210,7 +211,7 @@ def chat_rl_config(values: dict[str, Any], model: str, problems: Sequence[Proble
 def pass_at_lines(rows: Sequence[dict], name: str) -> list[str]:
     """One line per evaluation, as nanochat prints it."""
     prefix, lines = f"{name}/pass@", []
-    for row in rows:
+    for row in chain.from_iterable(map(evaluations_in, rows)):
         measured = {
             int(key.removeprefix(prefix)): value
             for key, value in row.items()

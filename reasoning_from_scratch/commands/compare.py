@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.files.saved_models import which_weights
+from reasoning_from_scratch.files.saved_models import evaluations_in, which_weights
 from reasoning_from_scratch.recipes import get_recipe
 from reasoning_from_scratch.report.curves import Line, draw_line, step_axis
 from reasoning_from_scratch.report.plots import save_picture, step_of
@@ -63,7 +63,7 @@ class Row:
     sampled_error: float
     gain: float  # that share minus the first recipe's, seed by seed
     gain_error: float
-    start: float  # greedy, before the first step; nan for a run of one step
+    start: float  # greedy, before the first step
     tokens: float  # sampled per run
     minutes: float  # per run
 
@@ -185,8 +185,8 @@ def table_row(recipe: str, runs: Sequence[list[dict]], first: Sequence[list[dict
 
 
 def start_accuracy(rows: Sequence[dict]) -> float:
-    """Before the first step. The line of an only step has the accuracy after it instead."""
-    return rows[0]["eval_acc"] if len(rows) > 1 else math.nan
+    """Before the first step."""
+    return evaluations_in(rows[0])[0]["eval_acc"]
 
 
 def late_share(rows: Sequence[dict]) -> float:

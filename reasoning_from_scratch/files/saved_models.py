@@ -19,6 +19,7 @@ INDEX = "checkpoints.jsonl"
 OPTIMIZER_FILE = "optimizer.safetensors"
 STATE_FILE = "trainer_state.json"
 PATHS = ("sampler_path", "state_path")
+BEFORE = "before/"
 
 
 def on_stderr(words: str) -> None:
@@ -87,9 +88,24 @@ def evaluations(run: Path) -> dict[int, float]:
     """Held-out accuracy by the number of steps that the evaluated weights had seen."""
     found = {line["batch"]: line["eval_acc"] for line in read_index(run) if "eval_acc" in line}
     for row in read_lines(run / "metrics.jsonl"):
-        if row.get("eval_acc") is not None:
-            found[evaluated_at(row)] = row["eval_acc"]
+        for measured in evaluations_in(row):
+            if measured["eval_acc"] is not None:
+                found[evaluated_at(measured)] = measured["eval_acc"]
     return found
+
+
+def evaluations_in(row: dict) -> list[dict]:
+    """What was evaluated in a line of metrics.jsonl, in order. The last line may have two: the
+    one before its step is there under before/, that of the final weights has the usual names."""
+    before = {k.removeprefix(BEFORE): v for k, v in row.items() if k.startswith(BEFORE)}
+    return [found | {"step": row["step"]} for found in (before, row) if "eval_acc" in found]
+
+
+def with_final(row: dict, final: dict) -> dict:
+    """The last line, with the evaluation of the final weights."""
+    if row.get("eval_step") in (None, final["eval_step"]):
+        return row | final
+    return row | {BEFORE + name: row[name] for name in final if name in row} | final
 
 
 def evaluated_at(row: dict) -> int:

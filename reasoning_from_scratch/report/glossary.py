@@ -34,6 +34,11 @@ METRICS = [
         "the line's step; one more in the last line, which has the evaluation of the final weights",
     ),
     Metric(
+        "before/<name>",
+        "in the last line, where an evaluation fell on the last step: that one, before the step",
+        "as without before/",
+    ),
+    Metric(
         "<eval>/pass@<k>",
         "chance that k sampled answers hold a right one",
         "pass@1 nears pass@k as the model becomes sure",
@@ -99,8 +104,10 @@ METRICS = [
     ),
     Metric(
         "optim/kl_sample_train_v2",
-        "mean((log q - log p)^2) / 2",
-        "as v1; larger with lag, or with top-p and no kept mask",
+        "mean((log q - log p)^2) / 2. Both are over the rollouts that are trained on; where no "
+        "group had a signal, over all",
+        "as v1; larger with lag, or with top-p and no kept mask. An alarm watches both, from 0.01 "
+        "on",
     ),
     Metric(
         "kl_policy_base",

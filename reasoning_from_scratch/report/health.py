@@ -19,7 +19,7 @@ RISEN_ENTROPY = 3.0  # times the beginning, and
 HIGH_ENTROPY = 1.0  # nats per token
 CUT_OFF_SHARE = 0.3
 EVAL_FALL = 0.05
-SAMPLER_GAP = 1e-2  # mean square difference of log-probabilities, half
+SAMPLER_GAP = 1e-2  # mean difference of log-probabilities, or half their mean square
 SPIKE = 20.0  # times the median gradient norm
 STILL = 2e-6  # of a matrix' size; a thousand such steps are the last digit of a bfloat16
 
@@ -125,11 +125,12 @@ def reward_without_accuracy(rows: Rows) -> Alarm | None:
 
 
 def sampler_gap(rows: Rows) -> Alarm | None:
-    gap = rows[-1].get("optim/kl_sample_train_v2")
+    gaps = {name: rows[-1].get(f"optim/kl_sample_train_{name}") for name in ("v1", "v2")}
     lag = rows[-1].get("training_client/step", 0) - rows[-1].get("sampling_client/step_min", 0)
-    if gap is None or gap < SAMPLER_GAP or lag:
+    wide = [f"{name} = {gap:.4f}" for name, gap in gaps.items() if abs(gap or 0) >= SAMPLER_GAP]
+    if not wide or lag:
         return None
-    saw = f"sampler and trainer disagree on log-probabilities (v2 = {gap:.4f})"
+    saw = f"sampler and trainer disagree on log-probabilities ({', '.join(wide)})"
     return Alarm(
         "sampler_gap",
         saw,

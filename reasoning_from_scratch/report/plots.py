@@ -9,7 +9,7 @@ from matplotlib.backend_bases import FigureCanvasBase
 from matplotlib.figure import Figure
 
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.files.saved_models import evaluated_at
+from reasoning_from_scratch.files.saved_models import evaluated_at, evaluations_in
 from reasoning_from_scratch.report import newest_run
 from reasoning_from_scratch.report.curves import Line, draw_line, step_axis
 from reasoning_from_scratch.text import read_lines
@@ -75,6 +75,8 @@ def named(folders: Sequence[str | Path]) -> dict[str, Path]:
 
 
 def line_of(rows: list[dict], key: str, label: str) -> Line:
+    if key == "eval_acc":
+        rows = [found for row in rows for found in evaluations_in(row)]
     points = [(step_of(row, key), row[key]) for row in rows if row.get(key) is not None]
     steps, values = ([point[i] for point in points] for i in (0, 1))
     return Line(label, steps, values, dots=key == "eval_acc")

@@ -15,6 +15,7 @@ from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.evaluate import pass_at_k
 from reasoning_from_scratch.fast.cut import FAST
 from reasoning_from_scratch.files.own_task import judge_of, own_verifier
+from reasoning_from_scratch.files.saved_models import with_final
 from reasoning_from_scratch.files.weights import save_hf_folder
 from reasoning_from_scratch.optim.adamw import AdamW, learning_rate
 from reasoning_from_scratch.optim.lora import lora_state, merged, save_peft
@@ -119,15 +120,22 @@ class TrainingRun:
         self.report_rollouts("train", step, groups)
         if numbers["optim/nonfinite"]:
             self.report_nonfinite(step, groups)
+        if numbers["optim/kl_sample_train_v1"] is None:  # no group had a signal: no weight moved
+            numbers |= self.gap(groups, "optim/kl_sample_train")
         if self.config.compute_post_kl:
-            chosen = chosen_groups(groups, self.config)
-            numbers |= kl_pre_post(self.model, chosen, self.config, self.ranks, self.engine)
+            live = [group for group in chosen_groups(groups, self.config) if group.live]
+            numbers |= self.gap(live, "kl_pre_post")
         stopped = self.finish_step(step, self.measured | numbers)
         self.settled, self.finishing = self.optimizer.updates, False
         # A signal that came since the update has waited. (Several ranks agree, while they sample.)
         if self.interrupts.received and self.ranks.size == 1:
             raise KeyboardInterrupt
         return stopped
+
+    def gap(self, groups: Sequence[Group], name: str) -> dict[str, float]:
+        """How far the policy is now from the sampler's record of these rollouts: v1 and v2."""
+        means = gap_to_sampler(self.model, groups, self.config, self.ranks, self.engine)
+        return {f"{name}_v{number}": mean for number, mean in enumerate(means, 1)}
 
     # -- evaluation
 
@@ -190,7 +198,7 @@ class TrainingRun:
         line = self.ranks.agreed(self.checkpoints.line_of(self.done))
         if not line["final"]:
             if self.config.eval_every and self.folder.rows:
-                self.folder.rows[-1] |= self.evaluate(self.done)
+                self.folder.rows[-1] = with_final(self.folder.rows[-1], self.evaluate(self.done))
                 if self.ranks.writes:
                     self.folder.write_rows()
             self.save(self.done, final=True)
@@ -237,7 +245,7 @@ class TrainingRun:
         config, self.done = self.config, step + 1
         last = self.done == config.steps
         if last and config.eval_every:
-            metrics |= self.evaluate(self.done)
+            metrics = with_final(metrics, self.evaluate(self.done))
         times, spans = self.clock.take()
         row = {
             "step": step,
@@ -380,24 +388,23 @@ class TrainingRun:
         return sentence
 
 
-def kl_pre_post(
+def gap_to_sampler(
     model: nn.Module, groups: Sequence[Group], config: TrainConfig, ranks: Ranks, engine: Engine
-) -> dict[str, float]:
-    """How far the step moved the policy, on its own rollouts: from the sampler's record."""
-    rollouts = [[rollout] for group in groups if group.live for rollout in group.rollouts]
+) -> list[float]:
+    """Over all sampled tokens of these groups, the means of log q - log p and of its square, half.
+    q is the sampler's record, p the model as it is now. [] without a token."""
+    rollouts = [[rollout] for group in groups for rollout in group.rollouts]
     own = [rollout for (rollout,) in ranks.own_parts(rollouts)]
-    moved = torch.zeros(0)  # (N,) of this rank's sampled tokens
+    gaps = torch.zeros(0)  # (N,) of this rank's sampled tokens
     with ranks.whole(model) as model:
         if own:
             batch = make_batch(own, next(model.parameters()).device)
             here = Engine(engine.training_pass)  # the weights are whole already
-            moved = batch.old_logprobs - frozen_logprobs(model, batch, config, here)  # (B, T)
-            moved = moved[batch.mask.bool()].double()
-    sums = ranks.exchange((moved.numel(), float(moved.sum()), float(moved.square().sum())))
+            gaps = batch.old_logprobs - frozen_logprobs(model, batch, config, here)  # (B, T)
+            gaps = gaps[batch.mask.bool()].double()
+    sums = ranks.exchange((gaps.numel(), float(gaps.sum()), float(gaps.square().sum())))
     tokens, first, second = map(sum, zip(*sums, strict=True))
-    if not tokens:
-        return {}
-    return {"kl_pre_post_v1": first / tokens, "kl_pre_post_v2": 0.5 * second / tokens}
+    return [first / tokens, 0.5 * second / tokens] if tokens else []
 
 
 def eval_metrics(name: str, groups: Sequence[Group]) -> dict[str, float]:

@@ -111,10 +111,16 @@ def test_chat_rl_is_reinforce_with_token_normalization():
 
 def test_pass_at_lines_are_those_of_the_evaluations():
     rows = [
-        {"step": 0, "progress/done_frac": 0.5, "t/pass@1": 0.25, "t/pass@10": 1.0, "t/pass@2": 0.5},
-        {"step": 1, "progress/done_frac": 1.0},
+        {"step": 0, "eval_acc": 0.25, "t/pass@1": 0.25, "t/pass@10": 1.0, "t/pass@2": 0.5},
+        {"step": 1},
+        {"step": 2, "progress/done_frac": 1.0, "eval_acc": 1.0, "eval_step": 3, "t/pass@1": 1.0}
+        | {"before/eval_acc": 0.5, "before/eval_step": 2, "before/t/pass@1": 0.5},
     ]
-    assert pass_at_lines(rows, "t") == ["Step 0 | Pass@1: 0.2500, Pass@2: 0.5000, Pass@10: 1.0000"]
+    assert pass_at_lines(rows, "t") == [
+        "Step 0 | Pass@1: 0.2500, Pass@2: 0.5000, Pass@10: 1.0000",
+        "Step 2 | Pass@1: 0.5000",
+        "Step 3 | Pass@1: 1.0000",
+    ]
 
 
 def test_tags_find_models_runs_and_files(tmp_path, monkeypatch):

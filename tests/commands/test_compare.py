@@ -1,7 +1,6 @@
 """Comparing recipes: equal budgets, a table whose numbers can be checked, runs that are kept."""
 
 import csv
-import math
 from dataclasses import fields
 from pathlib import Path
 
@@ -219,8 +218,10 @@ def test_table_by_hand():
         "1.0",
     ]
     assert cells(text, "grpo")[:7] == ["grpo", "40.0%", "-", "50.0%", "-", "0.0%", "-"]
-    one_step = table_row("grpo", [run(0.4)], [run(0.4)])  # its line has the accuracy at the end
-    assert one_step.accuracy == 0.4 and math.isnan(one_step.start)
+    (line,) = run(0.4)  # of an only step: its line has both evaluations
+    one_step = [line | {"eval_step": 1, "before/eval_acc": 0.1, "before/eval_step": 0}]
+    both = table_row("grpo", [one_step], [one_step])
+    assert (both.start, both.accuracy) == (0.1, 0.4)
     assert len({len(line) for line in text.splitlines() if line.startswith("|")}) == 1
 
 

@@ -61,6 +61,8 @@ def test_an_almost_perfect_model_may_be_sure():
     "name, last",
     [
         ("sampler_gap", {"optim/kl_sample_train_v2": 0.5}),
+        ("sampler_gap", {"optim/kl_sample_train_v1": 0.02}),
+        ("sampler_gap", {"optim/kl_sample_train_v1": -0.02}),
         ("gradient_spike", {"optim/grad_norm": 50.0}),
     ],
 )
