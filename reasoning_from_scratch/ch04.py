@@ -60,12 +60,12 @@ def generate_text_temp_stream_cache(
     )
 
 
-def count_samples(probas, num_samples=1000, tokenizer=None):
-    """Prints how often each token is drawn, if it is drawn at all."""
+def count_samples(probas, num_samples=1000, threshold=1, tokenizer=None):
+    """Prints how often each token is drawn, if it is more often than `threshold`."""
     probas = probas.flatten().cpu()
     samples = torch.multinomial(probas, num_samples, replacement=True)
     for token_id, count in enumerate(torch.bincount(samples).tolist()):
-        if count > 0:
+        if count > threshold:
             name = token_id if tokenizer is None else tokenizer.decode([token_id])
             print(f"{count}x {name!r}")
 
@@ -93,12 +93,13 @@ def plot_scores_bar(
 
 
 def plot_logits_with_temperature(
-    next_token_logits, start=19_800, end=19_900, T1=0.5, T2=5.0
+    next_token_logits, start=19_800, end=19_900, T1=0.5, T2=5.0, temps=None
 ):
-    """The same scores as they are and at two temperatures."""
+    """The same scores as they are and at two temperatures, or at each of `temps`."""
     import matplotlib.pyplot as plt
 
-    for temperature in (1.0, T1, T2):
+    temps = (T1, T2) if temps is None else temps
+    for temperature in dict.fromkeys((1.0, *temps)):
         scaled = scale_logits_by_temperature(next_token_logits, temperature)
         token_ids, scores = _scores_between(scaled, start, end)
         plt.plot(token_ids, scores, label=f"temperature {temperature}")

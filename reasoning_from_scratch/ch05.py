@@ -47,21 +47,23 @@ def next_token_logprobas(model, token_ids):
     return logprobas[:, :-1].gather(-1, targets)[0, :, 0]  # (T - 1,)
 
 
-def calc_next_token_probas(model, tokenizer, prompt, device):
-    """Prints and returns how probable each next token of a text is."""
+def calc_next_token_probas(model, tokenizer, prompt, device, show=True):
+    """How probable each next token of a text is; `show` prints it, too."""
     token_ids = torch.tensor([tokenizer.encode(prompt)], device=device)
     probas = next_token_logprobas(model, token_ids).exp()
-    print("Next-token probabilities:", [round(p, 4) for p in probas.tolist()])
-    print("Joint probability:", f"{probas.prod().item():.4g}")
+    if show:
+        print("Next-token probabilities:", [round(p, 4) for p in probas.tolist()])
+        print("Joint probability:", f"{probas.prod().item():.4g}")
     return probas
 
 
-def calc_next_token_logprobas(model, tokenizer, prompt, device):
+def calc_next_token_logprobas(model, tokenizer, prompt, device, show=True):
     """The same in logarithms: sums do not underflow where products do."""
     token_ids = torch.tensor([tokenizer.encode(prompt)], device=device)
     logprobas = next_token_logprobas(model, token_ids)
-    print("Next-token log-probabilities:", [round(p, 4) for p in logprobas.tolist()])
-    print("Joint log-probability:", f"{logprobas.sum().item():.4f}")
+    if show:
+        print("Next-token log-probabilities:", [round(p, 4) for p in logprobas.tolist()])
+        print("Joint log-probability:", f"{logprobas.sum().item():.4f}")
     return logprobas
 
 

@@ -8,6 +8,7 @@ The engine (rollouts.py, trainer.py) does the same in batches; tests compare the
 
 import csv
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 
 import torch
@@ -21,6 +22,19 @@ from reasoning_from_scratch.qwen3 import KVCache, room_for_answer
 from reasoning_from_scratch.tokenizer import stop_ids_of
 
 # 6.5 Sampling a rollout
+
+
+def probas_to_draw_from(logits, temperature, top_p):
+    """Logits (1, V) to probabilities: tempered, softmax, cut with top-p.
+
+    Temperature None changes nothing; 0 is certain of the likeliest token.
+    """
+    if temperature == 0:
+        best = logits.argmax(dim=-1, keepdim=True)  # (1, 1)
+        return torch.zeros_like(logits).scatter(-1, best, 1.0)
+    if temperature is not None:
+        logits = scale_logits_by_temperature(logits, temperature)
+    return top_p_filter(torch.softmax(logits, dim=-1), top_p)
 
 
 @torch.no_grad()
@@ -38,8 +52,7 @@ def sample_response(model, tokenizer, prompt, device,
     room = room_for_answer(model, len(prompt_ids), max_new_tokens)
     while len(answer_ids) < room:
         logits = model(next_ids, cache=cache)[:, -1].float()  # (1, V)
-        logits = scale_logits_by_temperature(logits, temperature)
-        probas = top_p_filter(torch.softmax(logits, dim=-1), top_p)
+        probas = probas_to_draw_from(logits, temperature, top_p)
         # Drawn on the CPU, so that a seed means the same on every device.
         next_ids = torch.multinomial(probas.cpu(), num_samples=1).to(device)
         answer_ids.append(next_ids.item())
@@ -92,7 +105,7 @@ def compute_grpo_loss(model, tokenizer, example, device, num_rollouts=2,
                       max_new_tokens=256, temperature=0.8, top_p=0.9):
     """Stages 2 to 6 for the rollouts of one problem."""
     if num_rollouts < 2:
-        raise ValueError("num_rollouts must be at least 2")
+        raise ValueError("num_rollouts must be at least 2, to compare them")
     prompt = render_prompt(example["problem"])
     logprobs, samples = [], []
     with evaluation_mode(model):
@@ -134,6 +147,9 @@ def train_rlvr_grpo(
 ):
     """One problem, one group, one update per step. Ctrl-C saves, returns."""
     steps = len(math_data) if steps is None else steps
+    if csv_log_path is None:
+        now = datetime.now().strftime("%Y%m%d_%H%M%S")
+        csv_log_path = f"train_rlvr_grpo_metrics_{now}.csv"
     optimizer = torch.optim.AdamW(model.parameters(), lr=lr)
     step = 0
     try:
@@ -145,12 +161,14 @@ def train_rlvr_grpo(
             )
             update_weights(model, optimizer, stats)  # 7 update
             log_step(stats, step, steps, csv_log_path)
+            if step % 10 == 0:
+                print_samples(stats)
             if checkpoint_every and step % checkpoint_every == 0:
                 path = save_checkpoint(model, checkpoint_dir, step)
-                print(f"Saved {path}")
+                print(f"Saved checkpoint to {path}")
     except KeyboardInterrupt:
         path = save_checkpoint(model, checkpoint_dir, step, "interrupt")
-        print(f"\nInterrupted. Saved {path}")
+        print(f"\nInterrupted. Saved checkpoint to {path}")
     return model
 
 
@@ -167,7 +185,7 @@ def update_weights(model, optimizer, stats):
     optimizer.step()
 
 
-def log_step(stats, step, steps, csv_log_path=None):
+def log_step(stats, step, steps, csv_log_path):
     """One line for the reader, one for the CSV file."""
     reward_avg = sum(stats["rewards"]) / len(stats["rewards"])
     lengths = [sample["gen_len"] for sample in stats["samples"]]
@@ -176,10 +194,18 @@ def log_step(stats, step, steps, csv_log_path=None):
         f"[Step {step}/{steps}] loss={stats['loss']:.4f} "
         f"reward_avg={reward_avg:.3f} avg_resp_len={avg_response_len:.1f}"
     )
-    if csv_log_path:
-        append_csv_metrics(
-            csv_log_path, step, steps, stats["loss"],
-            reward_avg, avg_response_len,
+    append_csv_metrics(
+        csv_log_path, step, steps, stats["loss"],
+        reward_avg, avg_response_len,
+    )
+
+
+def print_samples(stats, count=3):
+    """The first few answers of a group, each on a line of its own."""
+    for sample in stats["samples"][:count]:
+        print(
+            f"  reward={sample['reward']:.1f} length={sample['gen_len']}: "
+            f"{sample['text']!r}"
         )
 
 

@@ -1,8 +1,12 @@
 """What is published and where: models, GRPO checkpoints, data sets, the book's other files."""
 
+import filecmp
 import json
+import logging
 import os
 import shutil
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,11 +18,16 @@ from reasoning_from_scratch.errors import UserError, unknown_name
 from reasoning_from_scratch.files.disk import replacing
 from reasoning_from_scratch.files.transfers import (
     Expected,
+    check_size_and_hash,
     could_not_download,
     download_file,
+    tell_of_another_source,
 )
 
-GITHUB_RAW = "https://raw.githubusercontent.com"
+log = logging.getLogger("reasoning_from_scratch")
+
+GITHUB, GITHUB_RAW = "https://github.com", "https://raw.githubusercontent.com"
+HUB, HUB_MIRROR = "https://huggingface.co", "https://hf-mirror.com"  # the same paths on both
 QWEN3_REPOSITORY = "rasbt/qwen3-from-scratch"
 GRPO_REPOSITORY = "rasbt/qwen3-from-scratch-grpo-checkpoints"
 GRPO_FOLDERS = {
@@ -35,15 +44,20 @@ GRPO_CHECKPOINTS = {  # kind -> steps that are published
 }
 
 
-def _hub_endpoint() -> str:
-    return os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
+def _hub_endpoints() -> list[str]:
+    """The hub and its mirror, or the only one that the reader wants."""
+    named = os.environ.get("HF_ENDPOINT", "").rstrip("/")
+    return [named] if named else [HUB, HUB_MIRROR]
 
 
-def download_from_hub(repository: str, filename: str, out_dir: str | Path = ".") -> Path:
-    """`out_dir/filename` from a model repository of the hub.
+def download_from_hub(
+    repository: str, filename: str, out_dir: str | Path = ".", perhaps: Path | None = None
+) -> Path:
+    """`out_dir/filename` from a model repository of the hub, or of its mirror.
 
     huggingface_hub knows the address, the token, its own cache, and the size and hash; the bytes
     come through download_file, because huggingface_hub starts from zero after an interruption.
+    `perhaps` is a file that may be the same; then it need not come again.
     """
     path = Path(out_dir) / filename
     if path.exists():
@@ -53,17 +67,50 @@ def download_from_hub(repository: str, filename: str, out_dir: str | Path = ".")
         with replacing(path) as temporary:
             shutil.copyfile(cached, temporary)
         return path
-    url = hf_hub_url(repository, filename, endpoint=_hub_endpoint())
-    try:
-        known = get_hf_file_metadata(url)
-    except Exception as error:  # each generation of huggingface_hub has another HTTP library
-        reason = " ".join(str(error).split())[:200] or type(error).__name__
-        raise could_not_download(path, [f"{url}: {reason}"]) from error
+    urls = [hf_hub_url(repository, filename, endpoint=end) for end in _hub_endpoints()]
+    failures: list[str] = []
+    while urls:
+        url, *urls = urls
+        token = False if failures else None  # the reader's own, but not for a mirror
+        try:
+            expected = _told_by_hub(url, token)
+        except Exception as error:  # each generation of huggingface_hub has another HTTP library
+            reason = " ".join(str(error).split())[:200] or type(error).__name__
+            failures.append(f"{url}: {reason}")
+            continue
+        if perhaps and expected.sha256 and _is_file(perhaps, expected):
+            also_as(perhaps, path)
+        else:
+            download_file(url, path, *urls, expected=expected)
+            tell_of_another_source(url, failures)
+        return path
+    raise could_not_download(path, failures)
+
+
+def _told_by_hub(url: str, token: bool | None) -> Expected:
+    known = get_hf_file_metadata(url, token=token)
     if not (known.etag and known.commit_hash):
-        raise could_not_download(path, [f"{url}: what answers there is not the hub"])
+        raise ValueError("what answers there is not the hub")
     is_hash = len(known.etag) == 64  # of large files; small ones have a git id of 40 digits
-    expected = Expected(known.size, known.etag if is_hash else None, headers=build_hf_headers())
-    return download_file(url, path, expected=expected)
+    headers = build_hf_headers(token=token)
+    return Expected(known.size, known.etag if is_hash else None, headers=headers)
+
+
+def _is_file(path: Path, expected: Expected) -> bool:
+    with suppress(OSError, ValueError):
+        check_size_and_hash(path, expected)
+        return True
+    return False
+
+
+def also_as(path: Path, name: Path) -> None:
+    """A second name for a file; a copy where the disk knows no second names."""
+    name.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        os.link(path, name)
+    except OSError:
+        with replacing(name) as temporary:
+            shutil.copyfile(path, temporary)
 
 
 def download_qwen3_small(
@@ -80,7 +127,10 @@ def download_qwen3_small(
 def download_qwen3_grpo_checkpoints(
     grpo_type: str = "no_kl", step: str | int = "00050", out_dir: str | Path = "."
 ) -> Path:
-    """A published GRPO checkpoint of Qwen3-0.6B, under the folder name of its kind."""
+    """A published GRPO checkpoint of Qwen3-0.6B, in a folder for its kind -> its path.
+
+    The book's cells read it from `out_dir` itself, so there it has a second name.
+    """
     if grpo_type not in GRPO_FOLDERS:
         raise unknown_name("grpo_type", grpo_type, GRPO_FOLDERS)
     steps = GRPO_CHECKPOINTS[grpo_type]
@@ -88,7 +138,20 @@ def download_qwen3_grpo_checkpoints(
         known = ", ".join(map(str, steps))
         raise UserError(f"{grpo_type} has no checkpoint of step {step}; published are {known}")
     name = f"qwen3-0.6B-rlvr-grpo-step{int(step):05d}.pth"
-    return download_from_hub(GRPO_REPOSITORY, f"{GRPO_FOLDERS[grpo_type]}/{name}", out_dir)
+    books = Path(out_dir) / name
+    path = download_from_hub(GRPO_REPOSITORY, f"{GRPO_FOLDERS[grpo_type]}/{name}", out_dir, books)
+    others = [Path(out_dir) / folder / name for folder in GRPO_FOLDERS.values()]
+    if any(books.exists() and _same(books, other) for other in others if other != path):
+        books.unlink()  # of another kind, which keeps its name in its own folder
+    if not books.exists():
+        also_as(path, books)
+    elif not _same(books, path):  # perhaps what the reader has trained
+        log.warning("%s is another file and stays; the published checkpoint is %s", books, path)
+    return path
+
+
+def _same(one: Path, other: Path) -> bool:
+    return other.exists() and (one.samefile(other) or filecmp.cmp(one, other, shallow=False))
 
 
 def download_from_github(rel_path: str, out: str | Path | None = None) -> Path:
@@ -102,10 +165,17 @@ class DataSet:
     """Where a data set is published, and what shows that it is whole."""
 
     filename: str
-    paths: tuple[str, ...]  # below GITHUB_RAW, or "hub:" and below the hub
+    paths: tuple[str, ...]  # below GITHUB_RAW; after "github:" or "hub:" below one of these
     rows: int
     fields: tuple[str, ...]
     sha256: str | None = None
+    reword: Callable[[dict], dict] | None = None  # a mirror's row, as the first source has it
+
+
+def _as_in_math(row: dict) -> dict:
+    """PRM800K's files say `subject`, and 3 for "Level 3"."""
+    level, subject = row.pop("level", ""), row.pop("subject", "")
+    return row | {"level": f"Level {level}", "type": subject}
 
 
 MATH_FIELDS = ("problem", "solution", "answer", "unique_id")
@@ -125,10 +195,13 @@ DATA_SETS = {
         "math_train.json",
         (
             "rasbt/math_full_minus_math500/refs/heads/main/math_full_minus_math500.json",
-            "hub:datasets/rasbt/math_full_minus_math500/resolve/main/math_full_minus_math500.json",
+            # The 12,000 that OpenAI trained on when it kept MATH-500 apart. On the hub the book's
+            # file is there as parquet only.
+            "github:openai/prm800k/raw/main/prm800k/math_splits/train.jsonl",
         ),
         12_000,
         MATH_FIELDS,
+        reword=_as_in_math,
     ),
     "gsm8k": DataSet(
         "gsm8k_train.jsonl",
@@ -153,15 +226,17 @@ def download_data(name: str, path: str | Path | None = None) -> Path:
     if name not in DATA_SETS:
         raise unknown_name("data set", name, DATA_SETS)
     data = DATA_SETS[name]
-    urls = [_data_url(source) for source in data.paths]
+    urls = [url for source in data.paths for url in _data_urls(source)]
     expected = Expected(sha256=data.sha256, finish=partial(_finish_rows, data))
-    return download_file(urls[0], path or data.filename, (urls[1:] or [None])[0], expected)
+    return download_file(urls[0], path or data.filename, *urls[1:], expected=expected)
 
 
-def _data_url(source: str) -> str:
+def _data_urls(source: str) -> list[str]:
     if source.startswith("hub:"):
-        return f"{_hub_endpoint()}/{source.removeprefix('hub:')}"
-    return f"{GITHUB_RAW}/{source}"
+        return [f"{end}/{source.removeprefix('hub:')}" for end in _hub_endpoints()]
+    if source.startswith("github:"):
+        return [f"{GITHUB}/{source.removeprefix('github:')}"]
+    return [f"{GITHUB_RAW}/{source}"]
 
 
 def _finish_rows(data: DataSet, part: Path) -> None:
@@ -182,4 +257,5 @@ def _finish_rows(data: DataSet, part: Path) -> None:
     if missing:
         raise ValueError(f"rows without {', '.join(sorted(missing))}")
     if data.filename.endswith(".json") and not is_list:
+        rows = list(map(data.reword, rows)) if data.reword else rows
         part.write_text(json.dumps(rows, indent=2, ensure_ascii=False), encoding="utf-8")

@@ -7,12 +7,13 @@ whether the pieces belong together.
 """
 
 import hashlib
+import logging
 import os
 import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 
@@ -21,6 +22,8 @@ from filelock import FileLock
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.counters import counter
+
+log = logging.getLogger("reasoning_from_scratch")
 
 TIMEOUT = (10, 30)  # seconds to connect; seconds without a byte
 TRIES = 3  # in a row that bring nothing new
@@ -47,9 +50,9 @@ class Expected:
 
 
 def download_file(
-    url: str, path: str | Path, backup_url: str | None = None, expected: Expected | None = None
+    url: str, path: str | Path, *backup_urls: str, expected: Expected | None = None
 ) -> Path:
-    """Bring `url` (or the backup) to `path`, unless a file is there already."""
+    """Bring `url`, or else one of the backups, to `path`, unless a file is there already."""
     path, expected = Path(path), expected or Expected()
     if path.exists():
         return path
@@ -58,7 +61,7 @@ def download_file(
         lock = path.with_name(f".{path.name}.lock")
         with FileLock(lock):
             if not path.exists():  # otherwise another process has just brought it
-                _download_from_any([u for u in (url, backup_url) if u], path, expected)
+                _download_from_any([url, *backup_urls], path, expected)
         with suppress(OSError):  # who still waits for the lock will find the file
             lock.unlink()
     except OSError as error:
@@ -74,10 +77,17 @@ def _download_from_any(urls: list[str], path: Path, expected: Expected) -> None:
             _transfer_and_verify(url, part, expected)
         except SourceFailed as error:
             failures.append(f"{url}: {error}")
+            expected = replace(expected, headers={})  # a token is for the first address alone
             continue
         os.replace(part, path)
+        tell_of_another_source(url, failures)
         return
     raise could_not_download(path, failures)
+
+
+def tell_of_another_source(url: str, failures: list[str]) -> None:
+    if failures:
+        log.warning("took %s instead (%s)", url, "; ".join(failures))
 
 
 def could_not_download(path: Path, failures: list[str]) -> UserError:
@@ -198,7 +208,7 @@ def _network_reason(error: Exception) -> str:
 def _verify(part: Path, expected: Expected) -> None:
     """What fails here is thrown away: its bytes are not those of the file."""
     try:
-        _check_size_and_hash(part, expected)
+        check_size_and_hash(part, expected)
         if expected.finish:
             expected.finish(part)
     except ValueError as error:
@@ -206,7 +216,7 @@ def _verify(part: Path, expected: Expected) -> None:
         raise SourceFailed(str(error)) from None
 
 
-def _check_size_and_hash(part: Path, expected: Expected) -> None:
+def check_size_and_hash(part: Path, expected: Expected) -> None:
     size = part.stat().st_size
     if expected.size is not None and size != expected.size:
         raise ValueError(f"expected {expected.size} bytes, found {size}")

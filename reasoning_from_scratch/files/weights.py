@@ -34,7 +34,9 @@ __all__ = ["NAMES", "load_state", "to_hf_names", "to_our_names"]  # of tensor_fi
 
 SHIPPED = ("tiny-base", "tiny-reasoning", "tiny-grpo")
 GENERATION_FILE = "generation_config.json"
-MODEL_NAMES = ("tiny", *SHIPPED, "base", "reasoning")
+# Qwen3-0.6B: `instruct` is `reasoning` told not to think.
+PUBLISHED = {"base": "base", "reasoning": "reasoning", "instruct": "reasoning"}
+MODEL_NAMES = ("tiny", *SHIPPED, *PUBLISHED)
 
 
 # ---- a model from tensors
@@ -159,6 +161,8 @@ def load_model_and_tokenizer(
         cfg = config_from_state(state, path)
     model = build_model(cfg, state, path, dtype)
     tokenizer = _tokenizer_for(path, model.cfg, local_dir)
+    if which_model == "instruct":
+        tokenizer.add_thinking = False
     model.to(device)
     if use_compile:
         model.compile()  # in place: the names in its state dict stay the published ones
@@ -167,8 +171,11 @@ def load_model_and_tokenizer(
 
 def load_tokenizer_only(which_model: str | Path, local_dir: str | Path = "qwen3") -> Qwen3Tokenizer:
     """The tokenizer that load_model_and_tokenizer would return, without the weights."""
-    if which_model in ("base", "reasoning"):
-        return _qwen3_tokenizer(str(which_model), local_dir)
+    if which_model in PUBLISHED:
+        tokenizer = _qwen3_tokenizer(PUBLISHED[which_model], local_dir)
+        if which_model == "instruct":
+            tokenizer.add_thinking = False
+        return tokenizer
     path = _weights_path(which_model, local_dir)
     if path.is_dir():
         return _folder_tokenizer(path)
@@ -179,9 +186,10 @@ def _weights_path(which_model: str | Path, local_dir: str | Path) -> Path:
     name = "tiny-base" if which_model == "tiny" else str(which_model)
     if name in SHIPPED:
         return shipped_checkpoint(name)
-    if name in ("base", "reasoning"):
-        download_qwen3_small(name, out_dir=local_dir)
-        return Path(local_dir) / f"qwen3-0.6B-{name}.pth"
+    if name in PUBLISHED:
+        kind = PUBLISHED[name]
+        download_qwen3_small(kind, out_dir=local_dir)
+        return Path(local_dir) / f"qwen3-0.6B-{kind}.pth"
     path = Path(which_weights(name)).expanduser()
     if not path.exists():
         raise unknown_name("model", name, [*MODEL_NAMES, "a folder", "a file", "a run", "RUN@SAVE"])
@@ -247,7 +255,11 @@ def _folder_tokenizer(folder: Path) -> Qwen3Tokenizer:
     if listed:
         tokenizer.eos_token_id, *others = listed
         tokenizer.other_stop_ids = frozenset(others) - {tokenizer.eos_token_id}
-    return _with_prompts_as_trained(tokenizer)
+    tokenizer = _with_prompts_as_trained(tokenizer)
+    about = folder / "tokenizer_config.json"
+    if about.exists() and THINKS_IF_TOLD in str(read_json(about).get("chat_template")):
+        tokenizer.add_thinking = False
+    return tokenizer
 
 
 def _listed_ends(path: Path, tokenizer: Qwen3Tokenizer) -> list[int]:
@@ -301,6 +313,8 @@ def _plain_state(model: torch.nn.Module) -> dict[str, Tensor]:
 
 # The same strings as Qwen3Tokenizer.wrap_chat, in the template language of transformers; and as
 # past_turn: of an answer that is not the last message, what was thought is dropped.
+MAY_THINK = "enable_thinking is defined and not enable_thinking"
+THINKS_IF_TOLD = "enable_thinking is not defined or not enable_thinking"
 CHAT_TEMPLATE = (
     "{% for message in messages %}"
     "{% set content = message['content'] %}"
@@ -310,7 +324,7 @@ CHAT_TEMPLATE = (
     "{{ '<|im_start|>' + message['role'] + '\n' + content + '<|im_end|>\n' }}"
     "{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}"
-    "{% if enable_thinking is defined and not enable_thinking %}"
+    "{% if " + MAY_THINK + " %}"
     "{{ '<think>\n\n</think>\n\n' }}"
     "{% endif %}{% endif %}"
 )
@@ -342,7 +356,10 @@ def _tokenizer_config(tokenizer: Qwen3Tokenizer) -> dict:
         "pad_token": END_OF_TEXT,
         "clean_up_tokenization_spaces": False,
     }
-    return config | ({"chat_template": CHAT_TEMPLATE} if tokenizer.apply_chat_template else {})
+    if tokenizer.apply_chat_template:
+        unless = MAY_THINK if tokenizer.add_thinking else THINKS_IF_TOLD
+        config["chat_template"] = CHAT_TEMPLATE.replace(MAY_THINK, unless)
+    return config
 
 
 def _write_json(path: Path, content: Mapping) -> None:

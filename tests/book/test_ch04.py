@@ -64,6 +64,11 @@ def test_count_samples(capsys):
     ch04.count_samples(torch.tensor([[0.0, 1.0, 0.0]]), num_samples=50)
     ch04.count_samples(torch.tensor([0.0, 1.0]), num_samples=5, tokenizer=Letters())
     assert capsys.readouterr().out == "50x 1\n5x 'b'\n"
+    ch04.count_samples(torch.tensor([0.999, 0.001]), 5000, 10, Letters())
+    ch04.count_samples(torch.tensor([0.0, 1.0]), num_samples=1, threshold=0)
+    ch04.count_samples(torch.tensor([0.0, 1.0]), num_samples=1)
+    often, once = capsys.readouterr().out.splitlines()
+    assert often.endswith("x 'a'") and once == "1x 1"
 
 
 def test_plots_show_what_they_were_given():
@@ -78,6 +83,10 @@ def test_plots_show_what_they_were_given():
     ch04.plot_logits_with_temperature(logits, start=5, end=12, T1=0.5, T2=5.0)
     heights = {line.get_label(): line.get_ydata()[0] for line in plt.gca().lines}
     assert heights == {"temperature 1.0": 5, "temperature 0.5": 10, "temperature 5.0": 1}
+    plt.close("all")
+    ch04.plot_logits_with_temperature(logits, start=5, end=12, temps=(0.1, 1.0, 2.0))
+    heights = {line.get_label(): line.get_ydata()[0] for line in plt.gca().lines}
+    assert heights == {"temperature 1.0": 5, "temperature 0.1": 50, "temperature 2.0": 2.5}
     plt.close("all")
 
 

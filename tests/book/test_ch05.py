@@ -37,6 +37,11 @@ def test_next_token_probabilities(stand_ins, capsys):
     out = capsys.readouterr().out
     assert "Joint probability: 0.0006378" in out
     assert f"Joint log-probability: {expected.log().sum():.4f}" in out
+    for function in (ch05.calc_next_token_probas, ch05.calc_next_token_logprobas):
+        shown = function(*stand_ins, ":\\b!", "cpu")
+        assert capsys.readouterr().out
+        assert torch.equal(function(*stand_ins, ":\\b!", "cpu", show=False), shown)
+        assert capsys.readouterr().out == ""
 
 
 def test_average_logprob_counts_the_answer_only(stand_ins):

@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import math
+import re
 
 import pytest
 import torch
@@ -136,6 +137,20 @@ def test_sample_response_draws_from_the_tempered_and_cut_distribution():
     ids, _, _ = ch06.sample_response(model, WordTokenizer(), "?", "cpu", 2000, 0.5, 1.0)
     counts = torch.bincount(ids[2:], minlength=4)
     assert float(counts[0] / 2000) == pytest.approx(0.36 / 0.52, abs=0.04)  # squared, renormalized
+
+
+@pytest.mark.parametrize("top_p", [0.5, None])
+def test_temperature_0_takes_the_likeliest_token_and_none_leaves_them_as_they_are(top_p):
+    model = Bandit(torch.tensor([0.2, 0.7, 0.08, 0.02]).log().tolist())
+    ids, _, _ = ch06.sample_response(model, WordTokenizer(), "?", "cpu", 50, 0, top_p)
+    assert ids[2:].tolist() == [1] * 50
+    draws = []
+    for temperature in (None, 1.0):
+        torch.manual_seed(0)
+        draws.append(ch06.sample_response(model, WordTokenizer(), "?", "cpu", 50, temperature)[0])
+    assert torch.equal(*draws) and len(set(draws[0][2:].tolist())) > 1
+    with pytest.raises(ValueError, match="temperature must be > 0"):
+        ch06.sample_response(model, WordTokenizer(), "?", "cpu", 50, -1.0)
 
 
 def test_sample_response_is_repeatable_and_leaves_no_graph():
@@ -367,6 +382,13 @@ def test_training_learns_prints_logs_and_saves(tmp_path, capsys):
     assert " reward_avg=" in steps[0] and " avg_resp_len=" in steps[0]
     names = sorted(path.name for path in (tmp_path / "new").iterdir())
     assert names == [f"qwen3-0.6B-rlvr-grpo-step000{n}.pth" for n in (20, 40)]
+    saved = [line for line in lines if line.startswith("Saved checkpoint to ")]
+    assert [line.removeprefix("Saved checkpoint to ") for line in saved] == [
+        str(tmp_path / "new" / name) for name in names
+    ]
+    shown = [line for line in lines if line.startswith("  reward=")]
+    assert len(shown) == 3 * 4  # three of four answers, after steps 10, 20, 30 and 40
+    assert lines.index(shown[0]) == lines.index(steps[9]) + 1
     rows = list(csv.DictReader((tmp_path / "logs" / "metrics.csv").open()))
     assert [int(row["step"]) for row in rows] == list(range(1, 41))
     assert rows[0]["total_steps"] == "40" and float(rows[-1]["reward_avg"]) >= 0.5
@@ -383,9 +405,18 @@ def test_a_uniform_group_moves_no_weight_not_even_through_momentum():
     assert torch.equal(model.logits, after_one)
 
 
-def test_steps_default_to_one_pass_over_the_data(capsys):
+def test_steps_default_to_one_pass_over_the_data(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
     ch06.train_rlvr_grpo(Bandit(), WordTokenizer(), [EXAMPLE] * 3, "cpu", max_new_tokens=2)
     assert "[Step 3/3]" in capsys.readouterr().out
+
+
+def test_without_a_name_the_metrics_are_in_a_file_named_after_the_time(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    ch06.train_rlvr_grpo(Bandit(), WordTokenizer(), [EXAMPLE] * 2, "cpu", max_new_tokens=2)
+    (path,) = tmp_path.iterdir()
+    assert re.fullmatch(r"train_rlvr_grpo_metrics_\d{8}_\d{6}\.csv", path.name)
+    assert [row["step"] for row in csv.DictReader(path.open())] == ["1", "2"]
 
 
 class InterruptedAt(list):
@@ -403,13 +434,14 @@ def test_ctrl_c_saves_and_returns(tmp_path, capsys):
         InterruptedAt([EXAMPLE] * 5),
         "cpu",
         max_new_tokens=2,
-        checkpoint_dir=tmp_path,
+        checkpoint_dir=tmp_path / "saves",
+        csv_log_path=tmp_path / "metrics.csv",
     )
     assert result is model
-    (path,) = tmp_path.iterdir()
+    (path,) = (tmp_path / "saves").iterdir()
     assert path.name == "qwen3-0.6B-rlvr-grpo-step00003-interrupt.pth"
     assert torch.equal(torch.load(path)["logits"], model.logits)
-    assert "Interrupted" in capsys.readouterr().out
+    assert f"Interrupted. Saved checkpoint to {path}" in capsys.readouterr().out
 
 
 def test_checkpoint_names(tmp_path):

@@ -14,6 +14,7 @@ from file_server import (
     respond,
     serving,
     stalls_after,
+    whole,
 )
 
 from reasoning_from_scratch.errors import UserError
@@ -26,6 +27,7 @@ from reasoning_from_scratch.files.downloads import (
     download_qwen3_grpo_checkpoints,
     download_qwen3_small,
 )
+from reasoning_from_scratch.files.problem_sets import load_problems
 from tests.files.test_transfers import CONTENT, SHA256, closed_port
 
 
@@ -111,6 +113,58 @@ def test_hub_offline(tmp_path, monkeypatch):
         download_qwen3_small("base", tokenizer_only=True, out_dir=tmp_path)
 
 
+@pytest.fixture
+def hub_and_mirror(hub_server, monkeypatch):
+    """Two servers, and a reader who has a token and has named no endpoint."""
+    with serving(CONTENT) as mirror:
+        mirror.behaviors = [hub]
+        monkeypatch.delenv("HF_ENDPOINT")
+        monkeypatch.setenv("HF_TOKEN", "hf_secret")
+        monkeypatch.setattr(downloads, "HUB", hub_server.url)
+        monkeypatch.setattr(downloads, "HUB_MIRROR", mirror.url)
+        yield hub_server, mirror
+
+
+def shown_the_token(server):
+    return any("hf_secret" in str(headers) for _, _, headers in server.requests)
+
+
+@pytest.mark.parametrize("behaviors", [[answers(503)], [login_page], [hub, answers(404)]])
+def test_a_mirror_has_what_the_hub_does_not_give(hub_and_mirror, tmp_path, caplog, behaviors):
+    """Nothing is known, or size and hash but no bytes. The token is shown to the hub alone."""
+    hub_server, mirror = hub_and_mirror
+    hub_server.behaviors = list(behaviors)
+    path = download_qwen3_grpo_checkpoints("kl", 50, out_dir=tmp_path)
+    assert path.read_bytes() == CONTENT
+    assert {path for _, path, _ in mirror.requests} == {path for _, path, _ in hub_server.requests}
+    assert f"took {mirror.url}/rasbt/" in caplog.text and hub_server.url in caplog.text
+    assert shown_the_token(hub_server) and not shown_the_token(mirror)
+
+
+def test_a_mirror_must_give_the_bytes_that_the_hub_has_named(hub_and_mirror, tmp_path):
+    hub_server, mirror = hub_and_mirror
+    hub_server.behaviors, mirror.content = [hub, answers(404)], CONTENT[::-1]
+    with pytest.raises(UserError, match="answers 404.*; .*expected sha256"):
+        download_qwen3_grpo_checkpoints("kl", 50, out_dir=tmp_path)
+
+
+def test_hub_and_mirror_are_both_named_where_neither_has_the_file(hub_and_mirror, tmp_path):
+    for server in hub_and_mirror:
+        server.behaviors = [answers(404)]
+    with pytest.raises(UserError) as info:
+        download_qwen3_small("base", out_dir=tmp_path)
+    assert all(server.url in str(info.value) for server in hub_and_mirror)
+
+
+def test_who_names_an_endpoint_gets_no_other(hub_and_mirror, tmp_path, monkeypatch):
+    hub_server, mirror = hub_and_mirror
+    monkeypatch.setenv("HF_ENDPOINT", f"{hub_server.url}/")
+    hub_server.behaviors = [answers(404)]
+    with pytest.raises(UserError):
+        download_qwen3_small("base", out_dir=tmp_path)
+    assert not mirror.requests
+
+
 def requested(server):
     return [path for method, path, _ in server.requests if method == "GET"]
 
@@ -167,6 +221,50 @@ def test_grpo_checkpoints_that_do_not_exist(tmp_path, grpo_type, step, message):
         download_qwen3_grpo_checkpoints(grpo_type, step, out_dir=tmp_path)
 
 
+NAME = "qwen3-0.6B-rlvr-grpo-step00050.pth"
+
+
+def test_the_books_cells_find_the_checkpoint_that_they_have_just_asked_for(
+    hub_server, tmp_path, monkeypatch, caplog
+):
+    monkeypatch.chdir(tmp_path)
+    path = download_qwen3_grpo_checkpoints(grpo_type="no_kl", step="00050")
+    assert (tmp_path / NAME).samefile(path)
+    for_kl = CONTENT[::-1]
+    hub_server.content = for_kl
+    sha256 = hashlib.sha256(for_kl).hexdigest()
+    hub_server.behaviors = [lambda h, content: hub(h, content, X_Linked_ETag=f'"{sha256}"')]
+    download_qwen3_grpo_checkpoints("kl", 50)
+    assert (tmp_path / NAME).read_bytes() == for_kl and path.read_bytes() == CONTENT
+    download_qwen3_grpo_checkpoints("no_kl", 50)
+    assert (tmp_path / NAME).read_bytes() == CONTENT and not caplog.text
+
+
+def test_what_the_reader_has_trained_stays_and_the_reader_is_told(hub_server, tmp_path, caplog):
+    (tmp_path / NAME).write_bytes(b"trained for a night")
+    path = download_qwen3_grpo_checkpoints("no_kl", 50, tmp_path)
+    assert path.read_bytes() == CONTENT
+    assert (tmp_path / NAME).read_bytes() == b"trained for a night"
+    assert f"{NAME} is another file and stays" in caplog.text and str(path) in caplog.text
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_a_checkpoint_that_the_books_cells_have_brought_need_not_come_again(
+    hub_server, tmp_path, monkeypatch, caplog, links
+):
+    if not links:
+
+        def no_links(*args):
+            raise OSError("not on this disk")
+
+        monkeypatch.setattr(downloads.os, "link", no_links)
+    (tmp_path / NAME).write_bytes(CONTENT)
+    for _ in range(2):
+        path = download_qwen3_grpo_checkpoints("no_kl", 50, tmp_path)
+    assert path.read_bytes() == (tmp_path / NAME).read_bytes() == CONTENT
+    assert not requested(hub_server) and not caplog.text
+
+
 # ---- data sets
 
 
@@ -181,6 +279,7 @@ def math_rows(count):
 def github(monkeypatch):
     with serving() as github, serving() as hub:
         monkeypatch.setattr(downloads, "GITHUB_RAW", github.url)
+        monkeypatch.setattr(downloads, "GITHUB", github.url)
         monkeypatch.setenv("HF_ENDPOINT", hub.url)
         yield github, hub
 
@@ -222,6 +321,22 @@ def test_math_train(github, tmp_path):
     path = download_data("math-train", tmp_path / "math_train.json")
     assert len(json.loads(path.read_text())) == 12_000
     assert "math_full_minus_math500.json" in github[0].requests[0][1]
+
+
+def test_math_train_in_the_words_of_the_second_source(github, tmp_path):
+    """PRM800K's file has the same problems, as JSONL, with `subject` and a number as level."""
+    github[0].behaviors = [answers(404), whole]
+    lines = [
+        json.dumps(row | {"subject": "Algebra", "level": n % 5 + 1})
+        for n, row in enumerate(math_rows(12_000))
+    ]
+    github[0].content = "\n".join(lines).encode()
+    path = download_data("math-train", tmp_path / "math_train.json")
+    rows = json.loads(path.read_text(encoding="utf-8"))
+    assert rows[2] == math_rows(3)[2] | {"type": "Algebra", "level": "Level 3"}
+    assert github[0].requests[1][1] == "/openai/prm800k/raw/main/prm800k/math_splits/train.jsonl"
+    problem = load_problems(str(path), limit=3)[2]
+    assert (problem.level, problem.type) == ("Level 3", "Algebra")
 
 
 def test_gsm8k_is_checked_by_its_hash(github, tmp_path, monkeypatch):

@@ -50,8 +50,8 @@ def target(tmp_path):
     return tmp_path / "new folder" / "weights.bin"
 
 
-def fetch(server, target, expected=None, **options):
-    return download_file(f"{server.url}/weights.bin", target, expected=expected, **options)
+def fetch(server, target, expected=None, backups=()):
+    return download_file(f"{server.url}/weights.bin", target, *backups, expected=expected)
 
 
 def fails(server, target, match, expected=None):
@@ -214,7 +214,7 @@ def test_no_connection_names_the_url_and_the_place(target):
 def test_the_backup_is_used(server, target, behavior):
     with serving(CONTENT) as backup:
         server.behaviors = [behavior]
-        fetch(server, target, backup_url=f"{backup.url}/copy.bin")
+        fetch(server, target, backups=[f"{backup.url}/copy.bin"])
     assert target.read_bytes() == CONTENT
 
 
@@ -222,7 +222,7 @@ def test_a_part_of_one_source_is_not_continued_from_another(server, target):
     with serving(CONTENT[::-1]) as backup:
         backup.behaviors = [ranges]
         server.behaviors = [dies_after(100_000), answers(404)]
-        fetch(server, target, backup_url=f"{backup.url}/weights.bin")
+        fetch(server, target, backups=[f"{backup.url}/weights.bin"])
     assert target.read_bytes() == CONTENT[::-1]
 
 
@@ -230,7 +230,7 @@ def test_both_reasons_are_told(server, target):
     with serving() as backup:
         server.behaviors, backup.behaviors = [answers(404)], [answers(403)]
         with pytest.raises(UserError, match="answers 404; .*answers 403"):
-            fetch(server, target, backup_url=f"{backup.url}/b")
+            fetch(server, target, backups=[f"{backup.url}/b"])
 
 
 def test_a_place_that_cannot_be_written(server, tmp_path):

@@ -501,21 +501,41 @@ def test_the_end_of_text_of_a_folder_decides_about_the_chat_template(
     assert found.apply_chat_template == found.add_generation_prompt == found.add_thinking == chat
 
 
-@pytest.mark.parametrize("kind, chat", [("base", False), ("reasoning", True)])
-def test_published_models_by_name(tmp_path, monkeypatch, tiny_tokenizer_file, kind, chat):
+TURN = "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
+
+
+@pytest.mark.parametrize(
+    "name, kind, chat, expected",
+    [
+        ("base", "base", False, "hi"),
+        ("reasoning", "reasoning", True, TURN),
+        ("instruct", "reasoning", True, TURN + "<think>\n\n</think>\n\n"),
+    ],
+)
+def test_published_models_by_name(
+    tmp_path, monkeypatch, tiny_tokenizer_file, name, kind, chat, expected
+):
     """With files that are already in local_dir, no network; a stand-in of small size."""
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     model = make_model(dtype=torch.bfloat16)
     torch.save(model.state_dict(), tmp_path / f"qwen3-0.6B-{kind}.pth")
     (tmp_path / f"tokenizer-{kind}.json").write_bytes(tiny_tokenizer_file.read_bytes())
-    loaded, tokenizer = load_model_and_tokenizer(kind, "cpu", False, local_dir=tmp_path)
+    loaded, tokenizer = load_model_and_tokenizer(name, "cpu", False, local_dir=tmp_path)
     same_bits(model, loaded)
-    alone = load_tokenizer_only(kind, local_dir=tmp_path)
+    alone = load_tokenizer_only(name, local_dir=tmp_path)
     for found in (tokenizer, alone):
         assert found.eos_token == ("<|im_end|>" if chat else "<|endoftext|>")
         assert found.apply_chat_template == chat
-    expected = "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n" if chat else "hi"
-    assert tokenizer.decode(tokenizer.encode("hi")) == expected
+        assert found.decode(found.encode("hi")) == expected
+    folder = save_hf_folder(model, tokenizer, tmp_path / "saved")  # as a run of it does
+    saved = load_tokenizer_only(folder)
+    assert saved.decode(saved.encode("hi")) == expected
+    if chat:
+        theirs = transformers.AutoTokenizer.from_pretrained(folder)
+        turn = [{"role": "user", "content": "hi"}]
+        assert (
+            theirs.apply_chat_template(turn, tokenize=False, add_generation_prompt=True) == expected
+        )
 
 
 # ---- a model of full size
