@@ -1,10 +1,9 @@
-"""`rfs train` as people use it: exit codes, progress, alarms, preflight, W&B, reports."""
+"""`rfs train` as people use it: exit codes, help, recipes, preflight, no warnings."""
 
 import dataclasses
 import re
 import subprocess
 import sys
-import types
 
 import pytest
 from toy import toy_config, toy_world
@@ -12,9 +11,7 @@ from toy import toy_config, toy_world
 from reasoning_from_scratch.commands import cli
 from reasoning_from_scratch.commands.train import ALIASES, recipe_table
 from reasoning_from_scratch.config import PARTS
-from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.recipes import RECIPES
-from reasoning_from_scratch.report.progress import Progress, clock_time, summary
 from reasoning_from_scratch.run.options import resumed_config
 from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.text import read_lines
@@ -108,80 +105,6 @@ def test_reports_and_probes(tmp_path):
     assert [row["step"] for row in read_lines(folder / "probes.jsonl")] == [0, 2, 4]
     assert (folder / "report.html").exists()
     assert (folder / "iteration_000003" / "train.html").exists()
-
-
-# ---- W&B
-
-
-def test_wandb_continues_the_same_run(tmp_path, monkeypatch):
-    calls = []
-
-    class Run:
-        id = "abc"
-
-        def log(self, row, step):
-            calls.append((step, None in row.values()))
-
-        def finish(self):
-            calls.append("finish")
-
-    def init(**options):
-        calls.append((options["project"], options["id"], options["resume"]))
-        return Run()
-
-    monkeypatch.setitem(sys.modules, "wandb", types.SimpleNamespace(init=init))
-    config = toy_config(tmp_path / "run", steps=1, wandb="mine")
-    train(config, quiet=True, **toy_world(tmp_path))
-    train(resumed_config(tmp_path / "run", steps=2), quiet=True, **toy_world(tmp_path))
-    assert calls == [
-        ("mine", None, "allow"),
-        (0, False),
-        "finish",
-        ("mine", "abc", "allow"),
-        (1, False),
-        "finish",
-    ]
-
-
-def test_wandb_missing_is_one_line(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "wandb", None)
-    with pytest.raises(UserError, match="needs the extra"):
-        train(toy_config(tmp_path / "run", wandb="mine"), quiet=True, **toy_world(tmp_path))
-    assert not (tmp_path / "run").exists()  # the next attempt finds no used folder
-
-
-# ---- progress
-
-
-ROW = {
-    "step": 1,
-    "env/all/reward/total": 0.5,
-    "env/all/correct": 0.25,
-    "env/all/ac_tokens_per_turn": 7.4,
-    "env/all/by_group/frac_mixed": 1.0,
-}
-
-
-def test_progress_in_a_pipe_is_one_line_per_step(capsys):
-    progress = Progress(4, first=1)
-    progress.show(ROW)
-    out = capsys.readouterr().out
-    assert out.startswith("step 2/4  reward 0.50  correct 0.25  tokens 7  live 1.00  left 0:0")
-    assert out.count("\n") == 1
-
-
-def test_progress_in_a_terminal_is_a_bar(capsys, monkeypatch):
-    monkeypatch.setattr("reasoning_from_scratch.report.progress.interactive", lambda: True)
-    progress = Progress(4, first=1)
-    progress.show(ROW | {"eval_acc": 0.75})
-    progress.close()
-    out = capsys.readouterr()
-    assert out.out == "" and "2/4" in out.err and "eval 0.75" in out.err
-
-
-def test_words():
-    assert clock_time(59.9) == "0:59" and clock_time(3661) == "1:01:01"
-    assert "eval" not in summary(ROW)
 
 
 def test_no_warning_from_start_to_report(tmp_path):

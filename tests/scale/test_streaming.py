@@ -7,7 +7,6 @@ from toy import toy_config, toy_model, toy_problems, toy_world
 from reasoning_from_scratch import rollouts
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.optim.adamw import AdamW
-from reasoning_from_scratch.report.clock import Clock
 from reasoning_from_scratch.rollouts import reward_groups, sample_groups
 from reasoning_from_scratch.run.options import resolved
 from reasoning_from_scratch.run.start import train
@@ -113,12 +112,6 @@ def test_a_step_without_signal_moves_nothing(tmp_path, monkeypatch):
 def test_what_cannot_be_streamed_is_said(tmp_path, changes, says):
     with pytest.raises(UserError, match=says):
         resolved(toy_config(tmp_path, **changes))
-
-
-def test_time_inside_of_sampling_is_not_counted_as_sampling():
-    clock = Clock()
-    clock.spans = [("sampling", 0.0, 10.0), ("train", 2.0, 5.0), ("train", 11.0, 12.0)]
-    assert clock.seconds("sampling") == 7.0 and clock.seconds("train") == 4.0
 
 
 def test_post_kl_is_what_one_update_did(tmp_path, monkeypatch):

@@ -1,0 +1,113 @@
+"""Progress: a bar in a terminal, else a line per step; a console that goes away ends no run."""
+
+import io
+import os
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from reasoning_from_scratch.report import progress as module
+from reasoning_from_scratch.report.progress import Progress, clock_time, show_log, summary, tell
+
+ROW = {
+    "step": 1,
+    "env/all/reward/total": 0.5,
+    "env/all/correct": 0.25,
+    "env/all/ac_tokens_per_turn": 7.4,
+    "env/all/by_group/frac_mixed": 1.0,
+}
+
+
+def test_progress_in_a_pipe_is_one_line_per_step(capsys):
+    progress = Progress(4, first=1)
+    progress.show(ROW)
+    out = capsys.readouterr().out
+    assert out.startswith("step 2/4  reward 0.50  correct 0.25  tokens 7  live 1.00  left 0:0")
+    assert out.count("\n") == 1
+
+
+def test_progress_in_a_terminal_is_a_bar(capsys, monkeypatch):
+    monkeypatch.setattr("reasoning_from_scratch.report.progress.interactive", lambda: True)
+    progress = Progress(4, first=1)
+    progress.show(ROW | {"eval_acc": 0.75})
+    progress.close()
+    out = capsys.readouterr()
+    assert out.out == "" and "2/4" in out.err and "eval 0.75" in out.err
+
+
+def test_words():
+    assert clock_time(59.9) == "0:59" and clock_time(3661) == "1:01:01"
+    assert "eval" not in summary(ROW)
+
+
+def test_the_line_leaves_out_what_is_not_there_or_said_twice():
+    assert summary(ROW) == "reward 0.50  correct 0.25  tokens 7  live 1.00"
+    paid = ROW | {"env/all/correct": 0.5, "eval_acc": 0.125}  # only right answers are paid
+    assert summary(paid) == "reward 0.50  tokens 7  live 1.00  eval 0.12"
+
+
+def test_the_time_left_counts_only_the_steps_of_this_process(capsys, monkeypatch):
+    """Resumed at step 10 of 16, the two steps since then took 5 s each: four more take 20 s."""
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=iter([100.0, 110.0]).__next__))
+    Progress(16, first=10).show(ROW | {"step": 11})
+    assert capsys.readouterr().out.endswith("left 0:20\n")
+
+
+def test_quiet_says_nothing(capsys, monkeypatch):
+    monkeypatch.setattr(module, "interactive", lambda: True)
+    progress = Progress(4, quiet=True)
+    progress.show(ROW)
+    progress.close()
+    assert capsys.readouterr() == ("", "")
+
+
+# ---- the console
+
+
+@pytest.fixture
+def closed_pipe():
+    """A console as after `| head -1`: nobody reads it any more. Its lines are sent one by one."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w", buffering=1) as stream:
+        yield stream
+
+
+def test_a_console_that_is_gone_ends_no_run(closed_pipe, monkeypatch):
+    monkeypatch.setattr(sys, "stdout", closed_pipe)
+    monkeypatch.setattr(sys, "stderr", io.StringIO())  # is no file, as in a notebook
+    with pytest.raises(BrokenPipeError):
+        print("as it would be", flush=True)
+    progress = Progress(4)
+    progress.show(ROW)
+    progress.show(ROW | {"step": 2})
+    print("goes nowhere now", flush=True)
+
+
+@pytest.fixture
+def log(monkeypatch):
+    """The log as it is before a command shows it."""
+    monkeypatch.setattr(module.log, "handlers", [])
+    monkeypatch.setattr(module.log, "propagate", True)
+    return module.log
+
+
+def test_the_log_is_shown_once_and_cannot_act_on_the_terminal(log, capsys):
+    show_log()
+    show_log()
+    log.info("an answer: %s", "\x1b[31mred")
+    assert capsys.readouterr().err == "an answer: \\x1b[31mred\n"
+    assert not log.propagate
+
+
+def test_the_log_of_a_console_that_is_gone_ends_no_run(log, closed_pipe, monkeypatch):
+    monkeypatch.setattr(sys, "stderr", closed_pipe)
+    show_log()
+    log.info("nobody hears this")
+    print("goes nowhere now", file=sys.stderr, flush=True)
+
+
+def test_a_signal_is_answered_past_all_buffers(capfd):
+    tell("stopping")
+    assert capfd.readouterr().err == "\nstopping\n"
