@@ -1,0 +1,78 @@
+"""The frame of the pages: what is printed is escaped, one script may run, files are whole."""
+
+import base64
+import hashlib
+import os
+
+import pytest
+from jinja2 import UndefinedError
+
+from reasoning_from_scratch.report.pages import (
+    as_percent,
+    content_policy,
+    render,
+    token_name,
+    write_unsynced,
+)
+from tests.report.written import Page
+
+
+def test_only_the_script_of_the_page_may_run():
+    page = Page(render("frame.html", "run.js"))
+    (script,) = page.texts("script")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    (policy,) = [a["content"] for tag, a, _ in page.elements if "http-equiv" in a]
+    assert f"script-src 'sha256-{digest}';" in policy
+    assert policy.startswith("default-src 'none';") and "connect-src 'none';" in policy
+
+
+def test_only_a_page_that_is_kept_up_to_date_may_ask_its_server():
+    assert "connect-src 'self';" in content_policy("x", live=True)
+    live = render("frame.html", "run.js", version="7")
+    assert "connect-src &#39;self&#39;;" in live or "connect-src 'self';" in live
+
+
+def test_every_value_is_escaped_and_made_visible():
+    html = render("frame.html", "run.js", version='"><b>\x1b[31m & {{ 7 * 191 }}')
+    assert '<body data-version="&#34;&gt;&lt;b&gt;\\x1b[31m &amp; {{ 7 * 191 }}">' in html
+
+
+def test_a_value_that_is_missing_is_an_error_and_no_empty_place():
+    with pytest.raises(UndefinedError, match="title"):
+        render("run.html", "run.js")
+
+
+def test_names_and_numbers():
+    assert token_name(" the\n\t") == "␣the↵⇥"
+    shares = [as_percent(share) for share in (0, 0.5, 0.1234, 1)]
+    assert shares == ["0 %", "50 %", "12.3 %", "100 %"]
+
+
+# ---- files
+
+
+def test_a_page_replaces_the_one_before(tmp_path):
+    page = tmp_path / ("x" * 240 + ".html")  # as long as names may be
+    for text in ("old\n", "new ✓\n"):
+        write_unsynced(page, text)
+        assert page.read_bytes() == text.encode()
+    assert list(tmp_path.iterdir()) == [page]
+
+
+@pytest.mark.parametrize("fails", ["writing", "renaming"])
+def test_a_page_that_could_not_be_written_leaves_the_one_before(tmp_path, monkeypatch, fails):
+    page = tmp_path / "report.html"
+    page.write_text("old")
+    text = "new"
+    if fails == "writing":
+        text = "half\ud800"  # no UTF-8 for that
+    else:
+
+        def full(*_):
+            raise OSError("no room")
+
+        monkeypatch.setattr(os, "replace", full)
+    with pytest.raises((OSError, UnicodeEncodeError)):
+        write_unsynced(page, text)
+    assert page.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [page]
