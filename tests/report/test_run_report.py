@@ -8,24 +8,12 @@ import pytest
 from reasoning_from_scratch.commands.cli import main
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.report import write_run_report
-from reasoning_from_scratch.report.run_files import read_run
 from tests.report.written import metrics_line, write_run
 
 
 @pytest.fixture
 def run(tmp_path):
     return write_run(tmp_path / "a-run")
-
-
-# ---- reading
-
-
-def test_a_step_that_was_run_again_counts_once_and_half_a_line_not_at_all(run):
-    with open(run / "metrics.jsonl", "a") as file:
-        file.write(metrics_line(2, **{"env/all/reward/total": 0.9}) + '{"step": 4, "env/al')
-    rows = read_run(run).metrics
-    assert [row["step"] for row in rows] == [0, 1, 2, 3]
-    assert rows[2]["env/all/reward/total"] == 0.9
 
 
 def test_a_folder_without_a_run_is_a_user_error(tmp_path, capsys):

@@ -1,0 +1,90 @@
+"""A run folder as the reports read it: whatever is there, also while the run writes to it."""
+
+import json
+import os
+
+import pytest
+
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.report.run_files import last_train_rollouts, newest_run, read_run
+from tests.report.written import metrics_line, write_run
+
+
+@pytest.fixture
+def run(tmp_path):
+    return write_run(tmp_path / "a-run")
+
+
+def test_what_a_run_has(run):
+    found = read_run(run)
+    assert found.name == "a-run" and found.config["recipe"] == "grpo"
+    assert [row["step"] for row in found.metrics] == [0, 1, 2, 3]
+    assert found.files == ["metrics.jsonl", "config.json"]
+    assert list(found.evals) == ["test"]
+    assert (found.probes, found.checkpoints) == ([], [])
+
+
+def test_a_step_that_was_run_again_counts_once_and_half_a_line_not_at_all(run):
+    with open(run / "metrics.jsonl", "a") as file:
+        file.write(metrics_line(2, **{"env/all/reward/total": 0.9}) + '{"step": 4, "env/al')
+    rows = read_run(run).metrics
+    assert [row["step"] for row in rows] == [0, 1, 2, 3]
+    assert rows[2]["env/all/reward/total"] == 0.9
+
+
+def test_the_page_of_a_step_comes_before_that_of_its_evaluation(run):
+    for name in ("train_iteration_x.html", "notes_iteration_000002.html"):  # not pages of ours
+        (run / name).write_text("")
+    assert read_run(run).pages == {
+        0: ["eval_test_iteration_000000.html"],
+        2: ["train_iteration_000002.html", "eval_test_iteration_000002.html"],
+        3: ["train_iteration_000003.html"],
+        4: ["eval_test_iteration_000004.html"],
+    }
+
+
+def test_a_probe_that_lacks_something_is_left_out(run):
+    probe = {"problem_id": "p", "problem": "1 + 1?", "answer": "2", "text": "2"}
+    probe |= {"correct": True, "finished": True, "tokens": ["2"], "top": [[["2", 1.0]]]}
+    lacking = {key: value for key, value in probe.items() if key != "tokens"}
+    rows = [{"step": step, "probes": [it]} for step, it in enumerate([probe, lacking, probe])]
+    rows.append({"step": "3", "probes": [probe]})
+    (run / "probes.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = read_run(run)
+    assert [row["step"] for row in found.probes] == [0, 2]
+    assert "probes.jsonl" in found.files
+
+
+def test_the_last_training_rollouts_and_no_evaluations(run):
+    for steps, expected in ((1, {3}), (2, {2, 3}), (9, {2, 3})):
+        rows = last_train_rollouts(read_run(run), steps)
+        assert {row["iteration"] for row in rows} == expected
+        assert {row["split"] for row in rows} == {"train"}
+
+
+def test_a_folder_without_a_run_is_one_line(tmp_path):
+    with pytest.raises(UserError, match="no run in .*it has no metrics.jsonl; give a run's"):
+        read_run(tmp_path)
+    (tmp_path / "config.json").write_text("{}")  # one that has only begun
+    assert read_run(tmp_path).metrics == []
+
+
+# ---- which run is the newest
+
+
+def test_a_report_written_later_does_not_make_an_old_run_new(tmp_path):
+    """Of three runs, the second has written its last step last."""
+    for name, start, last_step in (("first", 10, 30), ("second", 20, 50), ("third", 40, None)):
+        (tmp_path / name).mkdir()
+        for file, moment in (("config.json", start), ("metrics.jsonl", last_step)):
+            if moment:
+                (tmp_path / name / file).write_text("{}")
+                os.utime(tmp_path / name / file, (moment, moment))
+    (tmp_path / "first" / "report.html").write_text("written just now")
+    (tmp_path / "notes").mkdir()
+    assert newest_run(tmp_path) == tmp_path / "second"
+
+
+def test_no_run_at_all_is_one_line(tmp_path):
+    with pytest.raises(UserError, match="there is no run in .*; give the folder of one"):
+        newest_run(tmp_path)
