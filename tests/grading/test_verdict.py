@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from reasoning_from_scratch import grading
-from reasoning_from_scratch.commands.grading_report import Count, labelled_pairs, print_pairs
-from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.commands.grading_report import Count, labelled_pairs
 from reasoning_from_scratch.grading import (
     UnreadableTruth,
     check_truth,
@@ -58,14 +57,6 @@ def test_every_kind_has_near_misses():
     assert len(kinds) >= 15
     for kind in kinds:
         assert {pair.same for pair in PAIRS if pair.kind == kind} == {True, False}, kind
-
-
-def test_the_report_counts_what_is_wrong(tmp_path, capsys):
-    (tmp_path / "a.txt").write_text("## number\n? 5\n= 5.0 ;; 6\n! 7 ;; 10/2\n")
-    assert print_pairs(tmp_path) == Count(pairs=4, rejected=1, accepted=1)
-    assert "50.00 %" in capsys.readouterr().out
-    with pytest.raises(UserError):
-        print_pairs(tmp_path / "nowhere")
 
 
 def test_the_readme_states_what_is_measured():

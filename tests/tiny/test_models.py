@@ -6,12 +6,8 @@ import pytest
 import torch
 
 from reasoning_from_scratch.commands.tiny_report import (
-    TinyReportOptions,
     begin_answers,
-    report_text,
     starts_working,
-    tiny_figures,
-    tiny_report,
 )
 from reasoning_from_scratch.evaluation.evaluate import evaluate
 from reasoning_from_scratch.files.problem_sets import load_problems
@@ -87,15 +83,3 @@ def test_the_reasoning_model_thinks_some_of_the_time():
     tokenizer.add_thinking = False  # as Qwen3 is told not to think
     obeys = evaluate(model, tokenizer, TEST[:40], greedy(200))
     assert not any("<think>" in row["generated_text"] for row in obeys.rows)
-
-
-def test_the_report_shows_every_figure_and_family(base, capsys):
-    options = TinyReportOptions(limit=8, samples=1)
-    figures = tiny_figures(*base, options)
-    text = report_text("tiny-base", figures)
-    tiny_report(options)
-    assert capsys.readouterr().out == text + "\n"
-    for name, values in figures.items():
-        assert name in text and values["problems"] == 8
-    assert set(figures["tiny-test"]["begun, by family"]) == {p.type for p in TEST[:8]}
-    assert "begun accuracy" in text and "greedy length" in text
