@@ -90,13 +90,13 @@ CHARTS: tuple[tuple[str, str, dict[str, str]], ...] = (
 
 
 def make_charts(run: RunFiles) -> list[Chart]:
-    charts = []
+    charts, panel = [], page_panel()
     for title, note, names in CHARTS:
         lines = [_metric(run.metrics, name, label) for name, label in names.items()]
         lines += _eval_lines(run) if title == "Accuracy" else []
         lines = [line for line in lines if line.steps]
         if lines:
-            charts.append(Chart(title, note, lines, as_svg(title, lines)))
+            charts.append(Chart(title, note, lines, as_svg(panel, title, lines)))
     return charts
 
 
@@ -171,9 +171,9 @@ def _from_zero(panel: Axes) -> None:
         panel.set_ylim(bottom=0, auto=True)  # the top still follows lines to come
 
 
-def as_svg(title: str, lines: list[Line]) -> Markup:
-    """A chart of the page: its texts stay texts, its colors are the style sheet's, and run.js
-    moves a cursor in it."""
+def page_panel() -> Axes:
+    """What all charts of a page are drawn in, one after the other: making it, with its ticks,
+    takes as long as drawing a chart."""
     figure = Figure(figsize=(WIDTH / 72, HEIGHT / 72))  # SVG has 72 units to the inch
     across, down = WIDTH - LEFT - RIGHT, HEIGHT - TOP_EDGE - BOTTOM
     panel = figure.add_axes(
@@ -181,6 +181,16 @@ def as_svg(title: str, lines: list[Line]) -> Markup:
     )
     step_axis(panel)
     panel.yaxis.set_major_locator(MaxNLocator(5))
+    return panel
+
+
+def as_svg(panel: Axes, title: str, lines: list[Line]) -> Markup:
+    """A chart of the page: its texts stay texts, its colors are the style sheet's, and run.js
+    moves a cursor in it."""
+    for drawn in list(panel.lines):  # of the chart before
+        drawn.remove()
+    panel.relim()
+    panel.autoscale()
     for number, line in enumerate(lines):
         draw_line(panel, line, number)
     last = max(max(line.steps) for line in lines) or 1
@@ -188,7 +198,7 @@ def as_svg(title: str, lines: list[Line]) -> Markup:
     file = io.StringIO()
     nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": title}):
-        figure.savefig(file, format="svg", transparent=True, metadata=nothing)
+        panel.figure.savefig(file, format="svg", transparent=True, metadata=nothing)
     svg = file.getvalue().partition("<svg ")[2]
     svg = re.sub(r' id="[a-z0-9.]+_[0-9]+"', "", svg)  # every chart would have the same ones
     for color, name in NAMES.items():
