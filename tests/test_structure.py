@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import ROOT, SLOWEST_FIRST
+
 PACKAGE = Path(__file__).parents[1] / "reasoning_from_scratch"
 
 # What the book's cells import: its chapters, and the one function in its utils.
@@ -159,6 +161,12 @@ def test_the_tree_has_no_leftovers():
     names = {path.stem for path in FILES} - CHAPTERS
     assert not names & {"utils", "helpers", "common", "misc"}
     assert not [name for name in names if name.endswith(("_v2", "_old", "_new", "_copy"))]
+
+
+def test_the_slowest_files_exist():
+    """Else a file that was renamed would quietly come last, and a worker wait for it alone."""
+    assert [name for name in SLOWEST_FIRST if not (ROOT / name).exists()] == []
+    assert len(set(SLOWEST_FIRST)) == len(SLOWEST_FIRST)
 
 
 def test_import_arrows_are_seen():
