@@ -1,6 +1,7 @@
 """From graded answers to scores: accuracy with its interval, pass@k, majority vote."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -88,23 +89,32 @@ def majority_share(rows: list[dict]) -> float:
     Equal answers in different spelling vote together; what cannot be parsed does not vote; a tie
     is broken by lot, so its value is the share of right ones among the tied answers.
     """
-    ballots: list[tuple[dict, int]] = []
-    for row in filter(lambda row: row["parsed"], rows):
-        for place, (leader, votes) in enumerate(ballots):
-            if votes_for(row, leader):
-                ballots[place] = (leader, votes + 1)
-                break
-        else:
-            ballots.append((row, 1))
-    most = max((votes for _, votes in ballots), default=0)
-    winners = [leader["correct"] for leader, votes in ballots if votes == most]
+    parties = ballots(rows, votes_for)
+    most = max(map(len, parties), default=0)
+    winners = [party[0]["correct"] for party in parties if len(party) == most]
     return sum(winners) / len(winners) if winners else 0.0
 
 
+def ballots(rows: list[dict], same: Callable[[dict, dict], bool]) -> list[list[dict]]:
+    """The answers that can be read, those that are the same together, in the order they came."""
+    parties: list[list[dict]] = []
+    for row in filter(lambda row: row["parsed"], rows):
+        for party in parties:
+            if same(row, party[0]):
+                party.append(row)
+                break
+        else:
+            parties.append([row])
+    return parties
+
+
 def votes_for(row: dict, other: dict) -> bool:
-    """Whether two answers to one problem are equal."""
-    if row["correct"] != other["correct"]:
-        return False
+    """Whether two answers to one problem are equal, and graded so."""
+    return row["correct"] == other["correct"] and equal_answers(row, other)
+
+
+def equal_answers(row: dict, other: dict) -> bool:
+    """Whether two answers are equal, perhaps in different spelling."""
     return row["extracted"] == other["extracted"] or grade_answer(
         row["extracted"], other["extracted"]
     )

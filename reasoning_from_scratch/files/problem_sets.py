@@ -87,7 +87,7 @@ def _path_of(name: str, data_path: str | Path | None) -> Path:
 def read_problems(path: str | Path, limit: int | None = None) -> list[Problem]:
     """The problems of a file, or a UserError that names the line which is wrong."""
     path, problems = Path(path), []
-    for where, row in _rows(path):
+    for where, row in file_rows(path):
         try:
             problems.append(_as_problem(row, f"{path.stem}/{len(problems)}", f"{path}, {where}"))
         except ValueError as error:
@@ -102,7 +102,7 @@ def read_problems(path: str | Path, limit: int | None = None) -> list[Problem]:
 # --- from a file to rows ---
 
 
-def _rows(path: Path) -> Iterator[tuple[str, object]]:
+def file_rows(path: Path) -> Iterator[tuple[str, object]]:
     """(where, value) of each entry of a JSON list, of each line that is not empty, or of each
     object where an object has several lines."""
     if not path.is_file():
@@ -258,7 +258,7 @@ def load_math_train(local_path="math_train.json", save_copy=True):
 def _load_rows(name, local_path, save_copy):
     if save_copy or Path(local_path).exists():
         path = download_data(name, local_path)
-        return [row for _, row in _rows(path)]
+        return [row for _, row in file_rows(path)]
     with TemporaryDirectory() as folder:
         path = download_data(name, Path(folder) / DATA_SETS[name].filename)
-        return [row for _, row in _rows(path)]
+        return [row for _, row in file_rows(path)]

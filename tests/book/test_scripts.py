@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = (
     "ch06/train_grpo.py",
     "ch06/evaluate_math500.py",
+    "ch06/inference_scaling.py",
     "ch06/plot_metrics.py",
     "ch07/train_recipe.py",
     "ch07/compare_recipes.py",
@@ -107,6 +108,42 @@ def test_evaluate_refuses_another_models_checkpoint(run, tmp_path):
     code, _, err = run("ch06/evaluate_math500.py", "--checkpoint_path", path, "--device", "cpu")
     assert code == 2
     assert err.startswith("evaluate_math500.py: ") and "holds another model" in err
+    assert err.count("\n") == 1
+
+
+SMALL = ["--dataset_size", 3, "--max_new_tokens", 16, "--max_critique_tokens", 8, "--device", "cpu"]
+
+
+def test_methods_side_by_side_and_graded_again(run, tmp_path):
+    methods = ["--method", "greedy", "vote_logprob", "refine", "--samples", 2, 3]
+    models = ["--which_model", "tiny-base", "tiny-grpo"]
+    code, out, err = run("ch06/inference_scaling.py", *methods, *models, *SMALL)
+    assert code == 0, err
+    table = [line.split(" | ") for line in out.splitlines() if line.startswith("| tiny-")]
+    labels = ["greedy", "vote_logprob_2", "vote_logprob_3", "refine"]
+    assert [row[1] for row in table] == 2 * labels
+    files = {path.name for path in (tmp_path / "runs").glob("*.jsonl")}
+    assert files == {f"tiny-test-{model}-{label}.jsonl" for model in models[1:] for label in labels}
+    accuracy = next(line for line in out.splitlines() if line.startswith("  accuracy"))
+    stored = "runs/tiny-test-tiny-base-greedy.jsonl"
+    code, out, _ = run("ch06/inference_scaling.py", "--method", "rescore", "--answers", stored)
+    assert code == 0 and accuracy in out and "changed     0 verdicts" in out
+
+
+@pytest.mark.parametrize(
+    "words, complaint",
+    [
+        (["--method", "rescore"], "goes with --answers FILE"),
+        (["--method", "greedy", "--answers", "a.jsonl"], "goes with --answers FILE"),
+        (["--method", "rescore", "--answers", "none.jsonl"], "there is no file none.jsonl"),
+        (["--which_model", "tinny"], "unknown model 'tinny'"),
+        (["--temperature", 0], "greedy answers are equal"),
+        (["--samples"], "nothing to do"),
+    ],
+)
+def test_a_method_that_cannot_be_is_one_line(run, words, complaint):
+    code, _, err = run("ch06/inference_scaling.py", *words, *SMALL)
+    assert code == 2 and err.startswith("inference_scaling.py: ") and complaint in err
     assert err.count("\n") == 1
 
 

@@ -1,0 +1,115 @@
+"""Several tries at a problem: how good is each, which one to take, and how to ask for another.
+
+Nothing here sees whether a try is right.
+"""
+
+import math
+
+import torch
+
+from reasoning_from_scratch.evaluation.scores import ballots, equal_answers
+from reasoning_from_scratch.fast.packed import packed_logprobs
+from reasoning_from_scratch.grading import extract_final_candidate
+from reasoning_from_scratch.rollouts import make_batch, micro_batches
+from reasoning_from_scratch.sampling import Rollout
+
+SCORED_TOKENS = 16_384  # at most this many in one pass that asks how sure the model is
+
+# --- scores: higher is better ---
+
+
+def heuristic_score(
+    answer,
+    prompt=None,
+    brevity_bonus=500.0,
+    boxed_bonus=2.0,
+    extract_bonus=1.0,
+    fulltext_bonus=0.0,
+):
+    """Rewards a final answer that can be found, and a short text around it."""
+    if extract_final_candidate(answer, fallback=None):
+        score = boxed_bonus
+    elif extract_final_candidate(answer, fallback="number_only"):
+        score = extract_bonus
+    else:
+        score = fulltext_bonus if answer.strip() else 0.0
+    # 1.5 for an empty text, 0.55 after `brevity_bonus` characters, 0 in the end
+    return score + 1.5 * math.exp(-len(answer) / brevity_bonus)
+
+
+@torch.no_grad()
+def mean_logprobs(model, prompt: list[int], answers: list[list[int]]) -> list[float]:
+    """The mean log-probability of each answer's tokens after the prompt: the model's confidence.
+
+    It is the model's own, whatever temperature the answers were sampled with.
+    """
+    scores = [-math.inf] * len(answers)  # no answer at all must not pass for a certain one
+    places = [place for place, answer in enumerate(answers) if answer]
+    rollouts = [Rollout(None, prompt, answers[at], [0.0] * len(answers[at])) for at in places]
+    for part in micro_batches(list(map(len, rollouts)), SCORED_TOKENS):
+        batch = make_batch([rollouts[i] for i in part], model.tok_emb.weight.device)
+        sums = packed_logprobs(model, batch).sum(-1)  # (B,)
+        for i, total in zip(part, sums.tolist(), strict=True):
+            scores[places[i]] = total / len(rollouts[i].response_ids)
+    return scores
+
+
+def by_confidence(model, prompt: list[int], rollouts: list[Rollout], texts: list[str]):
+    return mean_logprobs(model, prompt, [rollout.text_ids for rollout in rollouts])
+
+
+def by_rules(model, prompt: list[int], rollouts: list[Rollout], texts: list[str]):
+    return [heuristic_score(text) for text in texts]
+
+
+SCORES = {"logprob": by_confidence, "heuristic": by_rules}
+
+# --- choosing one of several tries ---
+
+
+def first(tries: list[dict]) -> dict:
+    return tries[0]
+
+
+def best(tries: list[dict]) -> dict:
+    """The one with the highest score, the first of equal ones."""
+    return max(tries, key=lambda row: row["score"])
+
+
+def vote(tries: list[dict]) -> dict:
+    """One with the most frequent answer. What cannot be read does not vote. In a tie the best
+    score decides, or without scores who was first."""
+    parties = ballots(tries, equal_answers)
+    most = max(map(len, parties), default=0)
+    tied = [party for party in parties if len(party) == most]
+    if len(tied) > 1 and "score" in tries[0]:
+        return best([row for party in tied for row in party])
+    return tied[0][0] if tied else tries[0]
+
+
+# --- a second look: what the model reads ---
+
+
+def make_critique_prompt(raw_prompt, draft):
+    """Asks what is wrong with a draft."""
+    return (
+        "You are a careful reviewer of mathematical work.\n"
+        "Check the draft below step by step. Name each mistake, or say that there is none.\n"
+        "Do not solve the question again. Be brief.\n\n"
+        f"Question:\n{raw_prompt}\n\n"
+        f"Draft:\n{draft}\n\n"
+        "Review:"
+    )
+
+
+def make_refine_prompt(raw_prompt, draft, critique):
+    """Asks for a new answer that takes the review into account."""
+    return (
+        "You are a helpful math assistant.\n"
+        "Rewrite the draft, correcting what the review found, and keep what is right.\n"
+        "Write the final result on a new line as:\n\\boxed{ANSWER}\n\n"
+        f"Question:\n{raw_prompt}\n\n"
+        f"Draft:\n{draft}\n\n"
+        f"Review:\n{critique}\n\n"
+        "Answer:"
+    )

@@ -1,0 +1,277 @@
+"""Better answers without training: a prompt, a vote, a score, a second look; and what each costs.
+
+Every method here spends more tokens on a problem than one greedy answer. Chapters 4 and 5 build
+them for one problem at a time; here many problems are answered side by side, every try is kept,
+and the tokens of all of them are counted. No method sees whether a try is right.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.evaluation.choices import (
+    SCORES,
+    best,
+    first,
+    make_critique_prompt,
+    make_refine_prompt,
+    vote,
+)
+from reasoning_from_scratch.evaluation.evaluate import (
+    Keep,
+    answer_rows,
+    answer_source,
+    answered,
+    check_problems,
+    checked_prompts,
+    describe,
+)
+from reasoning_from_scratch.evaluation.scores import EvalResult, mean
+from reasoning_from_scratch.fast.cut import FAST
+from reasoning_from_scratch.problems import Problem, render_prompt
+from reasoning_from_scratch.sampling import Rollout, Sampling, generate
+from reasoning_from_scratch.tokenizer import stop_ids_of
+
+THINK_ALOUD = "\n\nExplain step by step."  # what makes a prompt a chain-of-thought prompt
+
+
+@dataclass(frozen=True)
+class Method:
+    """What a method does with a problem."""
+
+    choose: Callable[[list[dict]], dict] = first
+    score: str = ""  # a name in SCORES
+    greedy: bool = False
+    several: bool = False  # tries, side by side; the number is `samples`
+    refines: bool = False  # a draft, a review, a revision
+    suffix: str = ""  # of the prompt
+
+
+METHODS = {
+    "greedy": Method(greedy=True),
+    "cot": Method(greedy=True, suffix=THINK_ALOUD),
+    "sample": Method(),
+    "vote": Method(vote, several=True),
+    "vote_logprob": Method(vote, "logprob", several=True),  # the score decides a tie
+    "vote_heuristic": Method(vote, "heuristic", several=True),
+    "best_logprob": Method(best, "logprob", several=True),
+    "best_heuristic": Method(best, "heuristic", several=True),
+    "refine": Method(refines=True),  # the revision is always kept
+    "refine_logprob": Method(score="logprob", refines=True),  # unless its score is lower
+    "refine_heuristic": Method(score="heuristic", refines=True),
+}
+
+
+def method_label(name: str, samples: int) -> str:
+    """A method as files and tables call it."""
+    return f"{name}_{samples}" if METHODS[name].several else name
+
+
+def answer_with(
+    name: str,
+    model,
+    tokenizer,
+    problems: Sequence[Problem],
+    sampling: Sampling,
+    *,
+    iterations: int = 1,
+    max_critique_tokens: int = 256,
+    prompt_suffix: str = "",
+    fallback: str | None = "number_then_full",
+    out_path: str | Path | None = None,
+    progress: bool = False,
+    problem_set: str = "",
+    model_name: str = "",
+) -> EvalResult:
+    """Answers every problem with the method of this name and grades what it chose.
+
+    `sampling.rollouts` is the number of tries of a method that makes several. With `out_path`,
+    a problem's line is on disk as soon as it is answered, and the same call goes on from there.
+    A line is that of the chosen try, but `tokens` are all that the problem took.
+    """
+    method = METHODS[name]
+    if method.greedy:
+        sampling = replace(sampling, temperature=0.0, top_p=1.0, top_k=0)
+    if not method.several:
+        sampling = replace(sampling, rollouts=1)
+    elif sampling.temperature == 0:
+        raise UserError(f"{name} needs --temperature above 0: greedy answers are equal")
+    suffix = prompt_suffix or method.suffix
+
+    def prompt_fn(problem: str) -> str:
+        return render_prompt(problem) + suffix
+
+    if iterations < 1:
+        raise UserError(f"--iterations is {iterations}, but must be at least 1")
+    check_problems(problems)
+    settings = {
+        "method": name,
+        "samples": sampling.rollouts,
+        "max_new_tokens": sampling.max_new_tokens,
+        "seed": sampling.seed,
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        **describe(model, tokenizer, problems, prompt_fn, answer_source(fallback, None)),
+    }
+    if method.refines:
+        settings |= {"iterations": iterations, "max_critique_tokens": max_critique_tokens}
+    prompts = checked_prompts(model, tokenizer, problems, prompt_fn)
+    solver = Solver(method, model, tokenizer, problems, prompts, sampling, fallback)
+
+    def work(todo: list[int], keep: Keep) -> None:
+        if method.refines:
+            solver.refine(todo, keep, iterations, max_critique_tokens)
+        else:
+            solver.choose(todo, keep)
+
+    where = {"out_path": out_path, "progress": progress, "name": problem_set}
+    return answered(problems, settings, work, model=model, model_name=model_name, **where)
+
+
+@dataclass
+class Solver:
+    """Answers problems, which it knows by their numbers, with one method."""
+
+    method: Method
+    model: torch.nn.Module
+    tokenizer: object
+    problems: Sequence[Problem]
+    prompts: list[list[int]]
+    sampling: Sampling
+    fallback: str | None
+
+    def ask(
+        self,
+        prompts: dict[int, list[int]],
+        phase: int = 0,
+        on_answer: Callable[[int, list[Rollout]], None] | None = None,
+        **changes: int,
+    ) -> dict[int, list[Rollout]]:
+        """The rollouts for each problem's prompt. Drafts, reviews and revisions are phases: each
+        has random streams of its own, so an answer does not depend on what else is asked."""
+        numbers = list(prompts)
+        groups = generate(
+            self.model,
+            list(prompts.values()),
+            replace(self.sampling, **changes),
+            streams=[(phase, number) for number in numbers],
+            stop_ids=stop_ids_of(self.tokenizer),
+            on_group=on_answer and (lambda place, group: on_answer(numbers[place], group)),
+            engine=FAST,
+        )
+        return dict(zip(numbers, groups, strict=True))
+
+    def choose(self, todo: list[int], keep: Keep) -> None:
+        """All tries of a problem side by side, then one of them."""
+
+        def on_answer(number: int, rollouts: list[Rollout]) -> None:
+            tries = self.tries(number, rollouts)
+            chosen = self.method.choose(tries)
+            keep(number, [final_row(chosen, tries, sum(row["tokens"] for row in tries))])
+
+        self.ask({number: self.prompts[number] for number in todo}, on_answer=on_answer)
+
+    def tries(self, number: int, rollouts: list[Rollout]) -> list[dict]:
+        """Answers to a problem, graded, and scored if the method asks for it."""
+        problem = self.problems[number]
+        rows = answer_rows(number, problem, rollouts, self.tokenizer, self.fallback, None)
+        if self.method.score:
+            texts = [row["generated_text"] for row in rows]
+            score = SCORES[self.method.score]
+            values = score(self.model, self.prompts[number], rollouts, texts)
+            for row, value in zip(rows, values, strict=True):
+                row["score"] = value
+        return rows
+
+    def refine(self, todo: list[int], keep: Keep, iterations: int, critique_tokens: int) -> None:
+        """Drafts of as many problems as fill a batch, then their reviews, then their revisions."""
+        size = max(1, self.sampling.sample_rows)
+        for part in (todo[start : start + size] for start in range(0, len(todo), size)):
+            drafts = self.ask({number: self.prompts[number] for number in part})
+            tries = {number: self.tries(number, group) for number, group in drafts.items()}
+            kept = {number: rows[0] for number, rows in tries.items()}
+            tokens = {number: row["tokens"] for number, row in kept.items()}
+            for phase in range(1, 2 * iterations, 2):
+                questions = {
+                    number: make_critique_prompt(row["problem"], row["generated_text"])
+                    for number, row in kept.items()
+                }
+                reviews = self.reply(questions, phase, max_new_tokens=critique_tokens)
+                said = {n: self.tokenizer.decode(review.text_ids) for n, review in reviews.items()}
+                questions = {
+                    n: make_refine_prompt(kept[n]["problem"], kept[n]["generated_text"], text)
+                    for n, text in said.items()
+                }
+                for number, review in reviews.items():
+                    tokens[number] += len(review.response_ids)
+                for number, revision in self.reply(questions, phase + 1).items():
+                    (row,) = self.tries(number, [revision])
+                    tokens[number] += row["tokens"]
+                    tries[number].append(row | {"review": said[number]})
+                    if row.get("score", 0.0) >= kept[number].get("score", 0.0):
+                        kept[number] = row
+            for number in part:
+                keep(number, [final_row(kept[number], tries[number], tokens[number])])
+
+    def reply(self, questions: dict[int, str], phase: int, **changes: int) -> dict[int, Rollout]:
+        """One answer to each question that leaves room for it in the model's context. Where a
+        draft and its review are too long to be read again, the draft stays."""
+        prompts = {number: self.tokenizer.encode(text) for number, text in questions.items()}
+        context = self.model.cfg["context_length"]
+        readable = {number: prompt for number, prompt in prompts.items() if len(prompt) < context}
+        groups = self.ask(readable, phase, **changes)
+        return {number: group[0] for number, group in groups.items()}
+
+
+PER_TRY = ("generated_text", "extracted", "correct", "tokens", "stopped", "score", "review")
+
+
+def final_row(chosen: dict, tries: list[dict], tokens: int) -> dict:
+    """The line of a problem: the chosen try, and all of them in short."""
+    short = [{key: storable(row[key]) for key in PER_TRY if key in row} for row in tries]
+    row = {key: value for key, value in chosen.items() if key != "score"}
+    return row | {"sample": 0, "tokens": tokens, "tries": short}
+
+
+def storable(value):
+    """JSON has no infinity: the score of an empty answer is null."""
+    return None if value == -math.inf else value
+
+
+# --- for people ---
+
+
+def method_report(result: EvalResult) -> str:
+    """What a method reached, and what for."""
+    low, high = result.interval
+    rows = {"accuracy": f"{result.accuracy:.1%}  (95 % interval {low:.1%} to {high:.1%})"}
+    if any(len(row["tries"]) > 1 for row in result.rows):
+        rows["first try"] = f"{mean([row['tries'][0] for row in result.rows], 'correct'):.1%}"
+        rows["some try"] = f"{some_try(result):.1%}"
+    rows["tokens"] = f"{result.mean_length:.1f} per problem"
+    rows["speed"] = f"{result.tokens_per_sec:,.0f} tokens/s"
+    return "\n".join(f"  {name:<12}{value}" for name, value in rows.items())
+
+
+def some_try(result: EvalResult) -> float:
+    """The share of problems with a right try: what a choice could reach at best."""
+    return sum(any(t["correct"] for t in row["tries"]) for row in result.rows) / len(result.rows)
+
+
+def methods_table(results: dict[tuple[str, str], EvalResult]) -> str:
+    """(model, method) -> accuracy against tokens, in Markdown."""
+    lines = [
+        "| model | method | n | right | 95 % interval | some try right | tokens per problem |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for (model, method), result in results.items():
+        low, high = result.interval
+        lines.append(
+            f"| {model} | {method} | {len(result.rows)} | {result.accuracy:.1%} "
+            f"| {low:.1%} to {high:.1%} | {some_try(result):.1%} | {result.mean_length:.1f} |"
+        )
+    return "\n".join(lines)

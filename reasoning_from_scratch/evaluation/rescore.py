@@ -1,0 +1,72 @@
+"""A stored file of answers, graded again: by the grader of today, with another rule of reading."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.evaluation.scores import mean, wilson_interval
+from reasoning_from_scratch.files.problem_sets import file_rows
+from reasoning_from_scratch.grading import (
+    UnreadableTruth,
+    check_truth,
+    extract_final_candidate,
+    judge,
+)
+from reasoning_from_scratch.text import counted, one_line
+
+SHOWN = 20  # verdicts that changed
+
+
+@dataclass
+class Rescored:
+    """The rows of a file with their new verdicts; `changed`: (old row, new row)."""
+
+    rows: list[dict]
+    changed: list[tuple[dict, dict]]
+
+    def report(self) -> str:
+        # Several answers to one problem are not independent: the problems are what we have n of.
+        problems = len({row.get("index", place) for place, row in enumerate(self.rows)})
+        accuracy = mean(self.rows, "correct")
+        low, high = wilson_interval(accuracy * problems, problems)
+        lines = [
+            f"  answers     {len(self.rows):,}, to {counted(problems, 'problem')}",
+            f"  accuracy    {accuracy:.1%}  (95 % interval {low:.1%} to {high:.1%})",
+            f"  changed     {counted(len(self.changed), 'verdict')}",
+        ]
+        for old, new in self.changed[:SHOWN]:
+            verdict = "wrong -> right" if new["correct"] else "right -> wrong"
+            read = one_line(new["extracted"], 60)
+            lines.append(f"    {old.get('index', '')}: {verdict}, {read!r} for {new['truth']!r}")
+        return "\n".join(lines)
+
+
+def rescore(path: str | Path, fallback: str | None) -> Rescored:
+    """Reads the answers of a file of `evaluate_math500_stream`, of `rfs evaluate` or of a script,
+    and grades them as if they had just been given."""
+    rows, changed = [], []
+    for where, old in file_rows(Path(path)):
+        try:
+            new = graded_again(old, fallback)
+        except (ValueError, UnreadableTruth) as error:
+            raise UserError(f"{path}, {where}: {error}") from None
+        rows.append(new)
+        if old.get("correct", new["correct"]) != new["correct"]:
+            changed.append((old, new))
+    if not rows:
+        raise UserError(f"{path} holds no answers")
+    return Rescored(rows, changed)
+
+
+def graded_again(row: object, fallback: str | None) -> dict:
+    """The row with a new verdict."""
+    if not isinstance(row, dict):
+        raise ValueError("expected an object per line, with gtruth_answer and generated_text")
+    for key in ("gtruth_answer", "generated_text"):
+        if not isinstance(row.get(key), str):
+            raise ValueError(f"no text {key!r}; expected a file that an evaluation has written")
+    truth = row["gtruth_answer"]
+    check_truth(truth)
+    extracted = extract_final_candidate(row["generated_text"], fallback=fallback)
+    correct = bool(extracted) and judge(extracted, truth) == "correct"
+    return row | {"extracted": extracted, "correct": correct, "truth": truth}

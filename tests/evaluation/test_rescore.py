@@ -1,0 +1,88 @@
+"""A stored file of answers, graded again."""
+
+import json
+
+import pytest
+
+from reasoning_from_scratch import ch03
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.evaluation.evaluate import evaluate
+from reasoning_from_scratch.evaluation.rescore import rescore
+from reasoning_from_scratch.evaluation.scores import wilson_interval
+from reasoning_from_scratch.files.problem_sets import load_problems
+from reasoning_from_scratch.files.weights import load_model_and_tokenizer
+from reasoning_from_scratch.sampling import Sampling
+from tests.book.stand_ins import ChainModel, LetterTokenizer
+
+
+def stored(path, *rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def row(index, text, truth="7", **more):
+    return {"index": index, "generated_text": text, "gtruth_answer": truth, **more}
+
+
+def test_a_file_of_an_evaluation(tmp_path):
+    path, sampling = tmp_path / "a.jsonl", Sampling(12, rollouts=3)
+    problems = load_problems("tiny-test", limit=8)
+    options = {"out_path": path, "fallback": "number_only"}
+    result = evaluate(*load_model_and_tokenizer("tiny"), problems, sampling, **options)
+    again = rescore(path, "number_only")
+    assert [new["correct"] for new in again.rows] == [old["correct"] for old in result.rows]
+    assert again.changed == []
+    low, high = result.interval
+    assert "24, to 8 problems" in again.report()
+    assert f"{result.accuracy:.1%}  (95 % interval {low:.1%} to {high:.1%})" in again.report()
+
+
+def test_a_file_of_chapter_3(tmp_path):
+    path = tmp_path / "a.jsonl"
+    problems = [{"problem": "3 + 4:", "answer": "7"}, {"problem": "3 + 5:", "answer": "8"}]
+    model, tokenizer = ChainModel(), LetterTokenizer()
+    ch03.evaluate_math500_stream(model, tokenizer, "cpu", problems, path, max_new_tokens=20)
+    again = rescore(path, "number_then_full")
+    assert [new["correct"] for new in again.rows] == [True, False]
+
+
+def test_verdicts_that_changed_are_shown(tmp_path):
+    path = stored(
+        tmp_path / "a.jsonl",
+        row(1, "\\boxed{14/2}", correct=False),
+        row(2, "It is 7.", correct=True),
+        row(3, "\\boxed{7}", correct=True),
+        row(4, "\\boxed{7}"),  # was never graded
+    )
+    report = rescore(path, None).report()
+    assert "changed     2 verdicts" in report
+    assert "1: wrong -> right, '14/2' for '7'" in report
+    assert "2: right -> wrong, '' for '7'" in report
+    low, high = wilson_interval(3, 4)
+    assert f"75.0%  (95 % interval {low:.1%} to {high:.1%})" in report
+    assert "changed     1 verdict\n" in rescore(path, "number_then_full").report()
+
+
+@pytest.mark.parametrize(
+    "content, words",
+    [
+        ("", "holds no answers"),
+        ("notes\n", "line 1: not valid JSON"),
+        ("[1, 2]", "entry 1: expected an object"),
+        ('{"problem": "1 + 1", "answer": "2"}\n', "line 1: no text 'gtruth_answer'"),
+        (json.dumps(row(1, None)) + "\n", "line 1: no text 'generated_text'"),
+        (json.dumps(row(1, "7", truth=" ")) + "\n", "line 1: "),
+        (json.dumps(row(1, "7")) + '\n{"ind', "line 2: not valid JSON"),
+    ],
+)
+def test_a_file_of_something_else_is_one_line(tmp_path, content, words):
+    path = tmp_path / "a.jsonl"
+    path.write_text(content)
+    with pytest.raises(UserError, match=words) as error:
+        rescore(path, None)
+    assert str(path) in str(error.value) and "\n" not in str(error.value)
+
+
+def test_no_file_is_one_line(tmp_path):
+    with pytest.raises(UserError, match="there is no file"):
+        rescore(tmp_path / "none.jsonl", None)
