@@ -9,8 +9,10 @@ import argparse
 import json
 import re
 import shutil
+import sys
 from pathlib import Path
 
+from reasoning_from_scratch.commands.cli import with_home
 from reasoning_from_scratch.commands.quickstart import QuickstartOptions, quickstart
 from reasoning_from_scratch.files.disk import write_whole
 from reasoning_from_scratch.report import write_run_report
@@ -60,7 +62,7 @@ def ship(run: Path, target: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--from-run", type=Path, help="a finished quickstart run to take")
-    run = parser.parse_args().from_run
+    run = parser.parse_args(with_home(sys.argv[1:])).from_run
     if run is None:
         run = Path("runs/tiny-grpo")
         quickstart(QuickstartOptions(log_path=str(run)))

@@ -6,11 +6,13 @@
 """
 
 import argparse
+import sys
 from pathlib import Path
 from statistics import fmean
 
 import torch
 
+from reasoning_from_scratch.commands.cli import with_home
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.optim.muon import MuonAdamW
 from reasoning_from_scratch.run.options import configure
@@ -58,7 +60,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("runs/muon_rates"))
     parser.add_argument("--seeds", type=int, default=3)
-    options = parser.parse_args()
+    options = parser.parse_args(with_home(sys.argv[1:]))
     runs = {"AdamW": {}, "Muon as before": BEFORE}
     runs |= {f"Muon x {factor:g}": {"optimizer": "muon", "factor": factor} for factor in FACTORS}
     print("| optimizer | matrices moved by | greedy accuracy | sampled, last 5 steps |")

@@ -10,6 +10,7 @@ after s - lag updates. Runs that are in the file already are not run again.
 import argparse
 import copy
 import csv
+import sys
 from collections import defaultdict, deque
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ from statistics import fmean
 
 import torch
 
+from reasoning_from_scratch.commands.cli import with_home
 from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.fast.cut import FAST
 from reasoning_from_scratch.fast.packed import packed_logprobs
@@ -135,7 +137,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--steps", type=int, default=25)
     parser.add_argument("--plot", type=Path, help="also draw the curves")
-    given = parser.parse_args()
+    given = parser.parse_args(with_home(sys.argv[1:]))
     torch.set_num_threads(1)  # so that the figures do not depend on the machine's cores
     rows = read_rows(given.out)
     done = {(row["recipe"], row["lr"], row["lag"], row["seed"]) for row in rows}

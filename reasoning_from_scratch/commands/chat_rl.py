@@ -16,7 +16,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
-from reasoning_from_scratch.commands.cli import guarded
+from reasoning_from_scratch.commands.cli import guarded, with_home
 from reasoning_from_scratch.commands.train import told_end
 from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.errors import UserError
@@ -270,7 +270,8 @@ def chosen_step(folder: Path, steps: dict[int, Any], step: int | None) -> int:
 def chat_rl_command(argv: Sequence[str] | None = None) -> int:
     import tyro
 
-    options = tyro.cli(ChatRLOptions, args=argv, prog="chat_rl", description=__doc__)
+    args = with_home(sys.argv[1:] if argv is None else argv)
+    options = tyro.cli(ChatRLOptions, args=args, prog="chat_rl", description=__doc__)
     return guarded("chat_rl", lambda: chat_rl(options))
 
 

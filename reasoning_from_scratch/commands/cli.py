@@ -3,6 +3,7 @@
 import importlib
 import inspect
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import is_dataclass
@@ -58,10 +59,12 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
 }
 
+START_OF_PATH = re.compile(r"^((?:-*[\w-]+=)?)~(?=[/\\]|$)")  # ~/x, --flag=~/x, flag=~/x
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code; a user's mistake is one line, not a traceback."""
-    argv = list(sys.argv[1:] if argv is None else argv)
+    argv = with_home(sys.argv[1:] if argv is None else argv)
     if not argv or argv[0] in ("-h", "--help", "help"):
         print(overview())
         return 0
@@ -80,7 +83,17 @@ def run_script(function: Callable) -> int:
     about = inspect.getdoc(inspect.getmodule(function))
     looks = {"prog": name, "description": about, "use_underscores": True}
     pairs_off = (tyro.conf.FlagCreatePairsOff,)
-    return guarded(name, lambda: function(tyro.cli(options, config=pairs_off, **looks)) or 0)
+    args = with_home(sys.argv[1:])
+    return guarded(
+        name, lambda: function(tyro.cli(options, args=args, config=pairs_off, **looks)) or 0
+    )
+
+
+def with_home(argv: Sequence[str]) -> list[str]:
+    """The words of a command line, with the home folder for a ~ that begins a path. Shells do
+    that too, but not in --log-path=~/x."""
+    home = str(Path.home())
+    return [START_OF_PATH.sub(lambda found: found[1] + home, word) for word in argv]
 
 
 def guarded(name: str, call: Callable[[], int]) -> int:

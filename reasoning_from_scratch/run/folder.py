@@ -77,7 +77,7 @@ class RunFolder:
     """The files that a run writes, except its checkpoints and reports."""
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+        self.path = Path(path).expanduser()
         self.rows: list[dict] = []  # the metrics lines so far
         self.total_steps = 0
         self.lock = FolderLock(self.path)

@@ -29,7 +29,7 @@ from reasoning_from_scratch.optim.lora import add_lora, load_lora
 from reasoning_from_scratch.optim.muon import MuonAdamW
 from reasoning_from_scratch.problems import Problem, problem_prompt, show_examples
 from reasoning_from_scratch.report.progress import Progress, show_log
-from reasoning_from_scratch.report.tracker import Tracker, import_wandb
+from reasoning_from_scratch.report.tracker import import_wandb
 from reasoning_from_scratch.rollouts import Group, RolloutEngine, on_policy_rollouts
 from reasoning_from_scratch.run.checkpoints import Checkpoints, load_trainer_state
 from reasoning_from_scratch.run.folder import RunFolder, job_name, log, plainly
@@ -148,8 +148,8 @@ def start_run(
         run, start = loaded_run(
             config, folder, ranks, device, model, tokenizer, (problems, eval_problems)
         )
+        ranks.from_first(lambda: run.tracker.start(config, folder.path))
         begin(run, start, config)
-        run.tracker = Tracker.start(config, folder) if ranks.writes else Tracker()
     except BaseException:
         folder.close()
         raise
@@ -213,6 +213,7 @@ def begin(run: TrainingRun, start: Start, config: TrainConfig) -> None:
         run.folder.rows = run.ranks.from_first(
             lambda: open_folder(config, run.folder, run.checkpoints, start)
         )
+        run.tracker.keep_id(run.folder.path)
         if start.weights_may_go and not config.resume:
             run.save(0, with_state=False, prune=False, start=True)
 

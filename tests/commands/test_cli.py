@@ -1,15 +1,19 @@
 """The `rfs` command: its table, its exit codes, and that its help never imports torch."""
 
+import runpy
 import socket
 import subprocess
 import sys
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
 from reasoning_from_scratch.commands import cli
 from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.run.folder import RunFolder
+from tests.commands.test_compare import toy_everywhere  # noqa: F401
 
 
 @dataclass
@@ -164,3 +168,79 @@ def test_only_train_is_for_several_ranks(monkeypatch, capsys):
     with pytest.raises(SystemExit) as left:
         cli.main(["train", "--help"])
     assert left.value.code == 0
+
+
+# ---- ~ in a path
+
+
+ROOT = Path(__file__).parents[2]
+TELL_ONLY = {"my_task.py", "countdown.py"}  # no flags: they say what they are
+SCRIPTS = [
+    path
+    for path in sorted([*ROOT.glob("ch0*/*.py"), *ROOT.glob("benchmarks/*.py")])
+    if '__name__ == "__main__"' in (text := path.read_text(encoding="utf-8"))
+    and ("ch0" in path.parent.name or "type=Path" in text)
+    and path.name not in TELL_ONLY
+]
+
+
+@pytest.fixture
+def parsed(monkeypatch, tmp_path):
+    """The words that reach whoever reads flags: what a command is given with --place=~/x."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    seen = []
+
+    def stop(*_, args=None, **__):
+        seen.append(args)
+        raise SystemExit(0)
+
+    monkeypatch.setattr("tyro.cli", stop)
+    monkeypatch.setattr(
+        "argparse.ArgumentParser.parse_args", lambda self, args=None: stop(args=args)
+    )
+
+    def call(function, *arguments):
+        with pytest.raises(SystemExit):
+            function(*arguments)
+        return seen.pop()
+
+    return call
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_a_tilde_is_the_home_folder_in_every_command(name, parsed, tmp_path):
+    assert parsed(cli.main, [name, "--place=~/x"]) == [f"--place={tmp_path}/x"]
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
+def test_a_tilde_is_the_home_folder_in_every_script(path, parsed, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "argv", [str(path), "--place=~/x", "~/a.py:f"])
+    monkeypatch.syspath_prepend(path.parent)
+    words = parsed(lambda: runpy.run_path(str(path), run_name="__main__"))
+    assert words == [f"--place={tmp_path}/x", f"{tmp_path}/a.py:f"]
+
+
+@pytest.mark.parametrize(
+    "word, read",
+    [
+        ("~", "HOME"),
+        ("~/runs/a@best", "HOME/runs/a@best"),
+        ("--out_path=~", "--out_path=HOME"),
+        ("log_path=~/x", "log_path=HOME/x"),
+        ("--out=~other/x", "--out=~other/x"),
+        ("a~/x", "a~/x"),
+        ("--prompt=Is 3 ~/= 4?", "--prompt=Is 3 ~/= 4?"),
+    ],
+)
+def test_only_a_tilde_that_begins_a_path_is_the_home_folder(word, read, monkeypatch):
+    monkeypatch.setenv("HOME", "/my/home")
+    assert cli.with_home([word]) == [read.replace("HOME", "/my/home")]
+
+
+def test_a_run_may_be_named_from_the_home_folder(toy_everywhere, monkeypatch, tmp_path):  # noqa: F811
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    small = "--steps 1 --problems-per-step 2 --rollouts 2 --max-new-tokens 2 --device cpu"
+    assert cli.main(["train", *small.split(), "--log-path=~/mine"]) == 0
+    assert RunFolder("~/mine").read_config().log_path == str(tmp_path / "mine")
+    assert not (tmp_path / "~").exists()

@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -282,3 +284,22 @@ def test_quickstart_and_chat_rl_refuse_at_once(world, monkeypatch):
     (world / "X").rename(world / "runs" / "X")
     with pytest.raises(UserError, match="rfs train --resume runs/X, or choose another --run$"):
         chat_rl(ChatRLOptions(run="X", model="nothing"))
+
+
+@pytest.mark.parametrize("more", [[], ["--overwrite"], ["--resume"]], ids=str)
+def test_weights_and_biases_that_refuses_leaves_the_folder_alone(world, monkeypatch, capsys, more):
+    def init(**options):
+        assert options["id"] == ("abc" if "--resume" in more else None)
+        raise ConnectionError("no network\nand more")
+
+    monkeypatch.setitem(sys.modules, "wandb", types.SimpleNamespace(init=init))
+    run = world / ("X" if more else "new")
+    if more:
+        (run / "wandb_id").write_text("abc")
+    before = contents(run)
+    words = train_words(world, run, *more)
+    if "--resume" in more:
+        words = resume(run, "--steps", 9)
+    line = refused([*words, "--wandb", "mine"], capsys)
+    assert "began no run (no network and more): try `wandb login`" in line
+    assert contents(run) == before
