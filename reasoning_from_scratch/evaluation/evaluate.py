@@ -25,7 +25,7 @@ from reasoning_from_scratch.evaluation.scores import (
 from reasoning_from_scratch.fast.cut import FAST
 from reasoning_from_scratch.fast.device import default_dtype, trusted_device
 from reasoning_from_scratch.files.counters import counter
-from reasoning_from_scratch.files.own_task import Verifier
+from reasoning_from_scratch.files.own_task import Verifier, own_verifier
 from reasoning_from_scratch.files.problem_sets import load_problems
 from reasoning_from_scratch.files.saved_models import which_weights
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
@@ -315,6 +315,8 @@ class EvaluateOptions:
     """Seed of the answers."""
     fallback: Literal["none", "number_only", "number_then_full"] = "none"
     """What is read where nothing is boxed; the book's scores use number_then_full."""
+    reward: str | None = None
+    """Your own verifier, FILE.py:FUNCTION, in place of the grader; right is what it pays 1."""
     out_path: Path | None = None
     """File for a JSON line per answer, with a card beside it; a killed run goes on where it was,
     and a larger --limit adds to the file."""
@@ -333,11 +335,17 @@ def evaluate_command(options: EvaluateOptions) -> None:
         raise UserError(f"--samples is {options.samples}, but must be at least 1")
     if options.samples > 1 and options.temperature == 0:
         raise UserError("--samples above 1 needs --temperature above 0: greedy answers are equal")
+    if options.reward and options.fallback != "none":
+        raise UserError(
+            f"--fallback {options.fallback} is for the grader, and --reward {options.reward} reads "
+            "the whole text: leave one out"
+        )
+    verifier = own_verifier(options.reward) if options.reward else None
     problems = load_problems(options.problems, options.data_path, options.limit)
     model, tokenizer = open_model(options.model, options.device, options.dtype)
     print(f"{options.model} on {options.problems}, {counted(len(problems), 'problem')}")
     try:
-        result = evaluate_with(options, model, tokenizer, problems)
+        result = evaluate_with(options, model, tokenizer, problems, verifier)
     except KeyboardInterrupt:
         if options.out_path is not None:
             print("the same command goes on where it was", file=sys.stderr)
@@ -347,7 +355,9 @@ def evaluate_command(options: EvaluateOptions) -> None:
         print(f"answers: {options.out_path}, card: {card_path(options.out_path)}")
 
 
-def evaluate_with(options: EvaluateOptions, model, tokenizer, problems) -> EvalResult:
+def evaluate_with(
+    options: EvaluateOptions, model, tokenizer, problems, verifier: Verifier | None = None
+) -> EvalResult:
     """`evaluate` as the options say."""
     return evaluate(
         model,
@@ -367,6 +377,7 @@ def evaluate_with(options: EvaluateOptions, model, tokenizer, problems) -> EvalR
         name=options.problems,
         model_name=options.model,
         fallback=None if options.fallback == "none" else options.fallback,
+        verifier=verifier,
     )
 
 

@@ -487,6 +487,17 @@ def test_the_command_prints_scores_and_where_the_answers_are(command, capsys, tm
     assert (card["model"], card["name"]) == ("tiny-grpo", "tiny-longer")
 
 
+def test_the_command_asks_a_verifier_of_ones_own(command, capsys, tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text("def pays(text, problem):\n    return 1.0 if 'know' in text else 0.25\n")
+    assert main([*command, "--reward", f"{file}:pays"]) == 0
+    rows = lines(tmp_path / "a.jsonl")
+    assert [row["correct"] for row in rows] == ["know" in row["generated_text"] for row in rows]
+    assert {row["reward"] for row in rows} == {1.0, 0.25}
+    share = sum(row["correct"] for row in rows) / len(rows)
+    assert f"accuracy        {share:.1%}" in capsys.readouterr().out
+
+
 def test_an_interrupted_command_says_how_to_go_on(command, capsys, monkeypatch):
     def interrupted(*args, **options):
         raise KeyboardInterrupt
@@ -505,6 +516,8 @@ def test_an_interrupted_command_says_how_to_go_on(command, capsys, monkeypatch):
         (["--problems", "tiny-tset"], "did you mean 'tiny-test'"),
         (["--device", "gpu"], "unknown device 'gpu'"),
         (["--data-path", "absent.jsonl"], "no file absent.jsonl"),
+        (["--reward", "absent.py:f"], "no file absent.py"),
+        (["--reward", "a.py:f", "--fallback", "number_only"], "leave one out"),
     ],
 )
 def test_mistakes_on_the_command_line_are_one_line(flags, words, capsys):
