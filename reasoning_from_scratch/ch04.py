@@ -9,6 +9,7 @@ import torch
 
 from reasoning_from_scratch.ch02 import generate_text_basic_stream_cache
 from reasoning_from_scratch.ch03 import text_of_stream
+from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.fast.cut import fast_cut
 from reasoning_from_scratch.grading import extract_final_candidate
 from reasoning_from_scratch.qwen3 import KVCache, room_for_answer
@@ -111,6 +112,8 @@ def plot_logits_with_temperature(
 
 def _scores_between(logits, start, end):
     scores = logits.flatten().float().cpu()[start:end].tolist()
+    if not scores:
+        raise UserError(f"no token is from {start} to {end}: there are {logits.numel()}")
     return list(range(start, start + len(scores))), scores
 
 

@@ -6,6 +6,7 @@ import torch
 from small_model import small_model
 
 from reasoning_from_scratch import ch02, ch04
+from reasoning_from_scratch.errors import UserError
 from tests.book.stand_ins import Counter, Letters
 from tests.test_sampling import chi_squared_deviations, exact_pairs
 
@@ -87,6 +88,10 @@ def test_plots_show_what_they_were_given():
     ch04.plot_logits_with_temperature(logits, start=5, end=12, temps=(0.1, 1.0, 2.0))
     heights = {line.get_label(): line.get_ydata()[0] for line in plt.gca().lines}
     assert heights == {"temperature 1.0": 5, "temperature 0.1": 50, "temperature 2.0": 2.5}
+    plt.close("all")
+    for plot in (ch04.plot_scores_bar, ch04.plot_logits_with_temperature):
+        with pytest.raises(UserError, match="from 19800 to 19900: there are 20"):
+            plot(logits)  # what the book shows of Qwen3's tokens, asked of a small model
     plt.close("all")
 
 
