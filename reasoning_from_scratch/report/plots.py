@@ -1,5 +1,7 @@
 """Curves of one or several runs, as a picture."""
 
+import csv
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +14,7 @@ from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.saved_models import evaluated_at, evaluations_in
 from reasoning_from_scratch.report import newest_run
 from reasoning_from_scratch.report.curves import Line, draw_line, step_axis
+from reasoning_from_scratch.report.metrics import CSV_COLUMNS
 from reasoning_from_scratch.text import read_lines
 
 CURVES = {
@@ -29,7 +32,7 @@ class PlotOptions:
     """Options of `rfs plot`."""
 
     runs: tyro.conf.Positional[list[str]] = field(default_factory=list)
-    """Run folders (default: the newest in runs/)."""
+    """Run folders, or CSV files of the book's scripts (default: the newest run in runs/)."""
     out: str = "curves.png"
     """Picture to write; its ending says in which format."""
 
@@ -46,7 +49,7 @@ def plot_runs(folders: Sequence[str | Path], save_as: str | Path) -> Path:
 
 
 def draw_runs(folders: Sequence[str | Path]) -> Figure:
-    """A panel per curve and a line per run."""
+    """A panel per curve and a line per run; what none of them has measured has no panel."""
     runs = {name: metrics_of(folder) for name, folder in named(folders).items()}
     figure = Figure(figsize=(11, 6), layout="constrained")
     panels = figure.subplots(2, 3)
@@ -56,9 +59,11 @@ def draw_runs(folders: Sequence[str | Path]) -> Figure:
             line = line_of(rows, key, name)
             if line.steps:
                 draw_line(panel, line, number)
+        panel.set_visible(panel.has_data())
     if len(runs) > 1:
-        lines = panels.flat[0].get_legend_handles_labels()  # every step has a reward
-        figure.legend(*lines, loc="outside lower center", ncols=4)
+        drawn = (zip(*panel.get_legend_handles_labels(), strict=True) for panel in panels.flat)
+        lines = {name: look for pairs in drawn for look, name in pairs}
+        figure.legend(lines.values(), lines, loc="outside lower center", ncols=4)
     else:
         figure.suptitle(*runs)
     return figure
@@ -67,7 +72,7 @@ def draw_runs(folders: Sequence[str | Path]) -> Figure:
 def named(folders: Sequence[str | Path]) -> dict[str, Path]:
     """Folders by their names; by their whole paths where two have the same name."""
     paths = [Path(folder) for folder in folders]
-    names = [path.resolve().name for path in paths]
+    names = [path.resolve().name.removesuffix(".csv") for path in paths]
     return {
         name if names.count(name) == 1 else str(path): path
         for name, path in zip(names, paths, strict=True)
@@ -89,10 +94,50 @@ def step_of(row: dict, key: str) -> int:
 
 
 def metrics_of(folder: str | Path) -> list[dict]:
+    if Path(folder).suffix == ".csv":
+        return metrics_of_csv(Path(folder))
     rows = read_lines(Path(folder) / "metrics.jsonl")
     if not rows:
         raise UserError(f"{folder} has no metrics.jsonl with a step in it; give a run folder")
     return rows
+
+
+def metrics_of_csv(path: Path) -> list[dict]:
+    """The steps of a CSV file as the book's scripts write it, by the names of a run here.
+
+    They count steps from 1 and evaluate after a step; the metrics.csv of a run here counts from
+    0, and evaluates before a step and after the last.
+    """
+    try:
+        with open(path, newline="", encoding="utf-8-sig") as file:
+            rows = [
+                {key: number_in(row.get(column), path) for column, key in CSV_COLUMNS.items()}
+                for row in csv.DictReader(file)
+            ]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise UserError(f"cannot read {path}: {error}") from None
+    rows = [row for row in rows if row["step"] is not None]
+    if not any(row.get(key) is not None for row in rows for key in CURVES.values()):
+        known = ", ".join(CSV_COLUMNS)
+        raise UserError(f"{path} has no steps of a run; expected some of the columns {known}")
+    from_0 = min(row["step"] for row in rows) == 0
+    percent = max(row["eval_acc"] or 0 for row in rows) > 1
+    for row in rows:
+        step, is_last = int(row["step"]), row["step"] + 1 == row["total_steps"]
+        row["step"] = step if from_0 else step - 1
+        row["eval_step"] = step + (from_0 and is_last)
+        if percent and row["eval_acc"] is not None:
+            row["eval_acc"] /= 100
+    return rows
+
+
+def number_in(cell: str | None, path: Path) -> float | None:
+    """None for a cell that is empty, and for what is not finite."""
+    try:
+        number = float(cell or "nan")
+    except ValueError:
+        raise UserError(f"{path}: {cell[:40]!r} is no number") from None
+    return number if math.isfinite(number) else None
 
 
 def save_picture(figure: Figure, path: str | Path) -> Path:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from toy import toy_config, toy_world
 
-from reasoning_from_scratch import ch07
+from reasoning_from_scratch import ch06, ch07
 from reasoning_from_scratch.commands.cli import main
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.report.curves import CHARTS, COLORS
@@ -132,6 +132,74 @@ def test_runs_of_the_same_name_are_both_drawn(tmp_path):
 def test_one_run_is_named_above_its_picture(tmp_path, monkeypatch):
     monkeypatch.chdir(make_run(tmp_path / "mine", 3))
     assert draw_runs(["."]).get_suptitle() == "mine"
+
+
+BOOKS = """step,total_steps,loss,reward_avg,tokens_per_sec,avg_response_len,entropy_avg,eval_acc
+1,4,0.1,0.25,90,100.5,0.5,
+2,4,,0.5,90,101.5,nan,15.5
+3,4,0.1,,90,102.5,0.3,
+4,4,0.1,0.75,90,103.5,0.2,47.5
+"""
+
+
+def test_a_csv_of_the_books_scripts_is_drawn_beside_a_run(tmp_path, trained):
+    """Its first step is 1, it evaluates after a step, and it may do so in percent."""
+    path = tmp_path / "published" / "7_3_plus_tracking.csv"
+    path.parent.mkdir()
+    path.write_text(BOOKS)
+    axes = panels(draw_runs([path]))
+    drawn = {name: (list(line.get_xdata()), list(line.get_ydata())) for name, panel in axes.items()
+             for line in panel.lines}  # fmt: skip
+    assert drawn == {
+        "reward": ([0, 1, 3], [0.25, 0.5, 0.75]),
+        "held-out accuracy": ([2, 4], [0.155, 0.475]),
+        "answer length (tokens)": ([0, 1, 2, 3], [100.5, 101.5, 102.5, 103.5]),
+        "entropy (nats per token)": ([0, 2, 3], [0.5, 0.3, 0.2]),
+    }
+    assert not axes["gradient norm"].get_visible() and axes["reward"].get_visible()
+    both = draw_runs([trained, path])
+    assert [text.get_text() for text in both.legends[0].texts] == ["run", "7_3_plus_tracking"]
+    assert len(panels(both)["reward"].lines) == 2 and len(panels(both)["gradient norm"].lines) == 1
+    assert main(["plot", str(trained), str(path), "--out", str(tmp_path / "both.png")]) == 0
+    assert (tmp_path / "both.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_runs_own_csv_is_drawn_as_the_run_is(trained):
+    for title, panel in panels(draw_runs([trained / "metrics.csv"])).items():
+        for line in panel.lines:
+            (of_run,) = panels(draw_runs([trained]))[title].lines
+            ours = list(of_run.get_xdata()), pytest.approx(list(of_run.get_ydata()))
+            assert (list(line.get_xdata()), list(line.get_ydata())) == ours
+
+
+def test_the_csv_that_chapter_6_writes_is_drawn(tmp_path):
+    path = tmp_path / "train_rlvr_grpo_metrics_20260101_120000.csv"
+    for step in (1, 2):
+        ch06.append_csv_metrics(path, step, 2, 0.5, 0.25, 17.0)
+    axes = panels(draw_runs([path]))
+    assert list(axes["reward"].lines[0].get_xdata()) == [0, 1]
+    assert list(axes["answer length (tokens)"].lines[0].get_ydata()) == [17, 17]
+
+
+@pytest.mark.parametrize(
+    "content, says",
+    [
+        (None, "cannot read .*No such file"),
+        (b"", "no steps of a run; expected some of the columns step, "),
+        (b"step,reward_avg\n", "no steps of a run"),
+        (b"a,b\n1,2\n", "no steps of a run"),
+        (b"step,loss\n1,2\n", "no steps of a run"),
+        (b"step,reward_avg\n1,high\n", "'high' is no number"),
+        (b"\xff\xfe\x00", "cannot read"),
+    ],
+)
+def test_a_csv_that_is_none_of_a_run_is_one_line(tmp_path, content, says):
+    path = tmp_path / "metrics.csv"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(UserError, match=says) as info:
+        draw_runs([path])
+    assert "\n" not in str(info.value)
 
 
 def test_plot_and_report_mean_the_same_by_entropy():
