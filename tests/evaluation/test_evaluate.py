@@ -16,7 +16,7 @@ import torch
 from reasoning_from_scratch.commands.cli import main
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation import evaluate as evaluation
-from reasoning_from_scratch.evaluation.answer_file import AnswerFile, card_path
+from reasoning_from_scratch.evaluation.answer_file import card_path
 from reasoning_from_scratch.evaluation.evaluate import evaluate, wilson_interval
 from reasoning_from_scratch.files.problem_sets import load_problems
 from reasoning_from_scratch.problems import Problem
@@ -410,14 +410,6 @@ def test_the_card_of_a_real_model_says_what_it_is(tmp_path):
         evaluate(half, PieceTokenizer(), PROBLEMS[:2], greedy(2), out_path=path)
 
 
-def test_a_file_that_is_not_ours_is_left_alone(script, tmp_path):
-    path = tmp_path / "notes.jsonl"
-    path.write_text("my notes\n")
-    with pytest.raises(UserError, match="not ours"):
-        run(path)
-    assert path.read_text() == "my notes\n"
-
-
 def test_a_mistake_before_the_first_answer_leaves_no_trap(monkeypatch, tmp_path):
     path = tmp_path / "a.jsonl"
 
@@ -431,23 +423,6 @@ def test_a_mistake_before_the_first_answer_leaves_no_trap(monkeypatch, tmp_path)
     assert run(path).rows == lines(path)
 
 
-def test_a_place_that_cannot_be_written_is_named(script, tmp_path):
-    (tmp_path / "file").write_text("not a folder")
-    for path in (tmp_path / "file" / "a.jsonl", tmp_path):
-        with pytest.raises(UserError, match="--out-path"):
-            run(path)
-
-
-def test_a_damaged_line_is_named(script, tmp_path):
-    path = tmp_path / "a.jsonl"
-    run(path)
-    content = path.read_bytes().splitlines(keepends=True)
-    content[4] = b'{"index": 2, "sam\n'
-    path.write_bytes(b"".join(content))
-    with pytest.raises(UserError, match="line 5"):
-        run(path)
-
-
 @pytest.mark.parametrize(
     "problems, words", [([], "no problems"), (None, "problem odd.*cannot be read")]
 )
@@ -456,15 +431,6 @@ def test_what_cannot_be_measured_is_refused(script, problems, words):
         problems = [Problem("odd", "What?", "\\frac{{{")]
     with pytest.raises(UserError, match=words):
         run(problems=problems)
-
-
-def test_odd_text_survives_the_file(tmp_path):
-    settings = {"seed": 0, "problems": 1}
-    file = AnswerFile(tmp_path / "a.jsonl", settings, 1, lambda count: {})
-    text = "line\u2028separator \ud800 lone, \x1b[31m red, NUL \0, 日本"
-    file.add(0, [{"index": 1, "sample": 0, "generated_text": text}])
-    again = AnswerFile(tmp_path / "a.jsonl", settings, 1, lambda count: {})
-    assert again.rows() == file.rows()
 
 
 # --- the command ---
