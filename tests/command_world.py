@@ -61,3 +61,21 @@ def commands(words: Sequence[str], where: Path | None = None) -> int:
         return cli.main(list(words))
     finally:
         os.chdir(before)
+
+
+def run(world: Path, name: str, *more: object) -> Path:
+    """The folder of a run made there by `rfs train`."""
+    assert commands(train_words(world, world / name, *more)) == 0
+    return world / name
+
+
+def refused(words: list[str], capsys, where: Path | None = None) -> str:
+    """What was said by a command that must be refused."""
+    capsys.readouterr()
+    assert commands(words, where) == 2
+    (line,) = [x for x in capsys.readouterr().err.splitlines() if x.startswith("rfs train: ")]
+    return line
+
+
+def resume(path: Path | str, *more: object) -> list[str]:
+    return ["train", "--resume", str(path), *map(str, more)]

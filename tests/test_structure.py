@@ -163,6 +163,43 @@ def test_the_tree_has_no_leftovers():
     assert not [name for name in names if name.endswith(("_v2", "_old", "_new", "_copy"))]
 
 
+# Files without a test file of their own: the rooms of the grader are one thing each, tested as one
+# (reading/, values/, comparing/), and what stands between them by its verdicts, where it is used.
+TESTED_ELSEWHERE = {
+    "grading/calculations.py": "grading/test_values.py",
+    "grading/chapter3.py": "grading/test_verdict.py",
+    "grading/limits.py": "grading/test_hostile.py",
+    "grading/sympy_objects.py": "grading/test_verdict.py",
+    "__main__.py": "commands/test_cli.py",
+}
+
+
+def test_of(name: str) -> str:
+    """Where the tests of a file are, for a name such as grading/values/zero.py."""
+    *rooms, file = name.split("/")
+    if name in TESTED_ELSEWHERE:
+        return TESTED_ELSEWHERE[name]
+    if file.removesuffix(".py") in CHAPTERS:
+        return f"book/test_{file}"
+    if rooms[:1] == ["grading"] and len(rooms) == 2:
+        return f"grading/test_{rooms[1]}.py"
+    return "/".join([*rooms, f"test_{file}"])
+
+
+test_of.__test__ = False
+
+
+@pytest.mark.parametrize("path", FILES, ids=label)
+def test_the_test_of_a_file_is_found_by_its_name(path):
+    if path.name != "__init__.py":
+        tests = ROOT / "tests" / test_of(label(path))
+        assert tests.exists(), f"{label(path)} has no tests: write {tests.relative_to(ROOT)}"
+
+
+def test_the_exceptions_exist():
+    assert set(TESTED_ELSEWHERE) <= {label(path) for path in FILES}
+
+
 def test_the_slowest_files_exist():
     """Else a file that was renamed would quietly come last, and a worker wait for it alone."""
     assert [name for name in SLOWEST_FIRST if not (ROOT / name).exists()] == []

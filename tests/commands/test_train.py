@@ -77,34 +77,11 @@ def test_the_table_shows_every_row_within_its_width():
             assert field in table
 
 
-def test_stop_on_alarm_saves_first(tmp_path, monkeypatch):
-    config = toy_config(tmp_path / "run", steps=40, stop_on_alarm=True, num_groups_to_log=0)
-    result = train(config, quiet=True, **toy_world(tmp_path))
-    assert len(result.rows) == 10 and "length_limit" in result.stopped
-    assert read_lines(tmp_path / "run" / "checkpoints.jsonl")[-1]["batch"] == 10
-    assert "ALARM length_limit" in (tmp_path / "run" / "logs.log").read_text()
-    rest = train(
-        resumed_config(tmp_path / "run", stop_on_alarm=False, steps=11),
-        quiet=True,
-        **toy_world(tmp_path),
-    )
-    assert len(rest.rows) == 11
-
-
 def test_preflight_speaks_before_the_first_step_only(tmp_path):
     config = toy_config(tmp_path / "run", steps=1, preflight=True)
     train(config, quiet=True, **toy_world(tmp_path))
     train(resumed_config(tmp_path / "run", steps=2), quiet=True, **toy_world(tmp_path))
     assert (tmp_path / "run" / "logs.log").read_text().count("preflight:") == 1
-
-
-def test_reports_and_probes(tmp_path):
-    config = toy_config(tmp_path / "run", steps=4, report_every=2, num_groups_to_log=2)
-    train(config, quiet=True, **toy_world(tmp_path))
-    folder = tmp_path / "run"
-    assert [row["step"] for row in read_lines(folder / "probes.jsonl")] == [0, 2, 4]
-    assert (folder / "report.html").exists()
-    assert (folder / "iteration_000003" / "train.html").exists()
 
 
 def test_no_warning_from_start_to_report(tmp_path):

@@ -53,7 +53,8 @@ def test_lines_are_in_the_order_of_their_end_until_all_are_there(path):
 def test_cut_off_anywhere_only_whole_problems_count(path):
     content = path.read_bytes()
     line = len(content) // 4
-    for size in range(len(content) + 1):
+    edges = {end + near for end in (0, line, 2 * line, 4 * line) for near in (-1, 0, 1)}
+    for size in sorted({*range(0, len(content), 11), *edges} & {*range(len(content) + 1)}):
         path.write_bytes(content[:size])
         done = [2, 0][: size // (2 * line)]
         assert sorted(opened(path).groups) == sorted(done), size

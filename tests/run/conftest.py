@@ -2,8 +2,10 @@
 
 import errno
 import os
+import shutil
 
 import pytest
+from command_world import commands, make_world, train_words
 from toy import toy_config, toy_world
 
 from reasoning_from_scratch.run.start import train
@@ -21,3 +23,19 @@ def run(tmp_path_factory):
 
 def full_disk(*_, **__):
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory):
+    """The world in which `rfs` is called here, and a finished run X in it."""
+    folder = tmp_path_factory.mktemp("world")
+    make_world(folder)
+    assert commands(train_words(folder, folder / "X")) == 0
+    return folder
+
+
+@pytest.fixture
+def world(made, tmp_path):
+    """A copy of this test's own."""
+    shutil.copytree(made, tmp_path / "world")
+    return tmp_path / "world"

@@ -1,14 +1,25 @@
-"""What a run does beside the updates: evaluations that stay in the metrics, and gaps measured."""
+"""What a run does beside the updates: evaluations, gaps measured, why it ends, what it leaves."""
 
+import shutil
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
+import torch
+from command_world import commands, contents, equal, resume, run, saved, train_words
+from parallel_job import letters
 from toy import toy_config, toy_problems, toy_world
 
+from reasoning_from_scratch import rollouts
 from reasoning_from_scratch.files.saved_models import evaluations, evaluations_in
-from reasoning_from_scratch.run.options import resumed_config
+from reasoning_from_scratch.optim.adamw import AdamW
+from reasoning_from_scratch.rollouts import Group, Rollout, reward_groups, sample_groups
+from reasoning_from_scratch.run.options import resolved, resumed_config
 from reasoning_from_scratch.run.start import train
+from reasoning_from_scratch.run.training_run import TrainingRun, eval_metrics, gap_to_sampler
+from reasoning_from_scratch.scale.ranks import Ranks
 from reasoning_from_scratch.text import read_lines
+from reasoning_from_scratch.trainer import Engine, set_advantages, train_step
 
 
 def toy_run(folder, **changes):
@@ -18,6 +29,26 @@ def toy_run(folder, **changes):
 
 
 # ---- evaluations
+
+
+def test_the_numbers_of_an_evaluation_by_hand():
+    """Two problems, four answers each: three right, and one right beside one paid in part."""
+    groups = [
+        Group(problem, [rollout(problem, paid) for paid in all_paid])
+        for problem, all_paid in zip(toy_problems(2), ([1, 1, 1, 0], [0, 0, 1, 0.5]), strict=True)
+    ]
+    metrics = eval_metrics("mine", groups)
+    assert metrics["eval_acc"] == metrics["mine/env/all/correct"] == 4.5 / 8  # as it was paid
+    assert metrics["mine/env/all/ac_tokens_per_turn"] == (5 * 2 + 3 * 3) / 8
+    # pass@k counts what is wholly right: 3 and 1 of 4. 1 - (4-c choose k) / (4 choose k)
+    shares = [metrics[f"mine/pass@{k}"] for k in (1, 2, 3, 4)]
+    assert shares == pytest.approx([(3 / 4 + 1 / 4) / 2, (1 + 1 / 2) / 2, (1 + 3 / 4) / 2, 1.0])
+    assert "mine/pass@5" not in metrics
+
+
+def rollout(problem, paid):
+    ids = [1] * (2 if paid else 3)
+    return Rollout(problem=problem, response_ids=ids, rewards={"correct": float(paid)})
 
 
 @pytest.mark.parametrize("steps, every", [(1, 1), (3, 2)])
@@ -61,3 +92,162 @@ def test_without_a_signal_the_gap_is_measured_on_all_rollouts(tmp_path, more):
         assert first > 0.1 and second > 0.01
     else:
         assert abs(first) < 1e-6 and 0 <= second < 1e-6
+
+
+# ---- how far a step moved the policy
+
+
+def test_post_kl_is_what_one_update_did(tmp_path, monkeypatch):
+    """Zero without an update; with one, the mean log-ratio of the samples under both policies."""
+    world = toy_world(tmp_path)
+    config = resolved(toy_config(tmp_path, compute_post_kl=True))
+    groups = sample_groups(world["model"], world["tokenizer"], toy_problems(4), config, 0)
+    reward_groups(groups, config, world["tokenizer"])
+    letters(groups, config, None)
+    set_advantages(groups, config)
+    model = world["model"]
+
+    live = [group for group in groups if group.live]
+    assert 0 < len(live) < len(groups)
+
+    def measured(lr: float) -> list[float]:
+        train_step(model, AdamW(model), groups, config, lr)
+        return gap_to_sampler(model, live, config, Ranks(), Engine())
+
+    first, second = measured(lr=0.0)
+    assert abs(first) < 1e-6 and second < 1e-9
+    first, second = measured(lr=1e-3)
+    differences = []
+    for rollout in (rollout for group in live for rollout in group.rollouts):
+        ids = torch.tensor([rollout.prompt_ids + rollout.response_ids])
+        with torch.no_grad():
+            logprobs = world["model"](ids)[0].log_softmax(-1)
+        start = len(rollout.prompt_ids)
+        for t, (token, old) in enumerate(zip(rollout.response_ids, rollout.logprobs, strict=True)):
+            differences.append(old - logprobs[start + t - 1, token].item())
+    expected = torch.tensor(differences)
+    assert first == pytest.approx(expected.mean().item(), abs=1e-6)
+    assert second == pytest.approx((expected**2).mean().item() / 2, rel=1e-4)
+    assert second > 1e-6
+    assert gap_to_sampler(model, [], config, Ranks(), Engine()) == []
+    monkeypatch.setattr(rollouts, "reward_groups", letters)
+    on, off = (
+        toy_run(tmp_path, log_path=str(tmp_path / str(asked)), steps=3, compute_post_kl=asked)
+        for asked in (True, False)
+    )
+    assert all("kl_pre_post_v1" in row for row in on.rows)
+    assert not any("kl_pre_post_v1" in row for row in off.rows)
+
+
+# ---- why a run ends early
+
+
+def told_to_end(tmp_path, rows, **changes):
+    """What a run whose last steps were these says; None is a step in the middle of many."""
+    config = toy_config(tmp_path, **{"steps": 40} | changes)
+    folder = SimpleNamespace(rows=rows)
+    parts = dict.fromkeys(TrainingRun.__dataclass_fields__) | {"config": config, "folder": folder}
+    return TrainingRun(**parts | {"done": len(rows)}).look_after()
+
+
+@pytest.mark.parametrize(
+    "steps, ends",
+    [([1] * 4, False), ([1] * 5, True), ([1, 1, 0, 1, 1, 1], False), ([0] + [1] * 5, True)],
+)
+def test_five_steps_in_a_row_without_a_finite_gradient(tmp_path, steps, ends):
+    said = told_to_end(tmp_path, [{"step": i, "optim/nonfinite": n} for i, n in enumerate(steps)])
+    assert said == ends * (
+        "loss or gradient was not finite in 5 steps in a row; the weights are those of the last "
+        "finite update. Lower --lr"
+    )
+
+
+@pytest.mark.parametrize(
+    "failed, all_steps, says",
+    [
+        ([1.0, 1.0], 40, ""),
+        ([1.0, 1.0, 1.0], 40, "3 steps in a row"),
+        ([1.0, 0.9, 1.0], 40, ""),
+        ([1.0], 1, "the only step"),  # of a run of one step
+        ([0.5], 1, ""),
+    ],
+)
+def test_a_verifier_that_fails_on_every_answer(tmp_path, failed, all_steps, says):
+    rows = [
+        {"step": i, "optim/nonfinite": 0, "env/all/reward_failed": share}
+        for i, share in enumerate(failed)
+    ]
+    said = told_to_end(tmp_path, rows, steps=all_steps, reward="mine.py:reward")
+    assert (f"mine.py:reward failed on every answer of {says}," in said) if says else said == ""
+
+
+# ---- the end of a run
+
+
+def test_a_run_may_end_where_it_was_interrupted(world, monkeypatch):
+    from reasoning_from_scratch import trainer
+
+    calls, original = [], trainer.set_advantages
+
+    def interrupted(*given):
+        calls.append(1)
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return original(*given)
+
+    monkeypatch.setattr(trainer, "set_advantages", interrupted)
+    assert commands(train_words(world, world / "Y")) == 130
+    monkeypatch.undo()
+    assert commands(resume(world / "Y", "--steps", 3)) == 0
+    fresh = run(world, "fresh", "--steps", 3)
+    assert equal(saved(world / "Y", 3), saved(fresh, 3))
+    rows, others = (read_lines(x / "metrics.jsonl") for x in (world / "Y", fresh))
+    assert [r.get("eval_acc") for r in rows] == [r.get("eval_acc") for r in others]
+    lines = read_lines(world / "Y" / "checkpoints.jsonl")
+    assert lines[-1]["final"] and lines[-1]["batch"] == 3
+
+
+@pytest.mark.parametrize("name", ["report.html", "metrics.csv", "config.json", "probes.jsonl"])
+def test_a_finished_run_writes_again_what_was_lost(world, name):
+    (world / "X" / name).unlink()
+    assert commands(resume(world / "X")) == 0
+    assert (world / "X" / name).stat().st_size > 0
+
+
+def test_a_finished_run_makes_its_last_save_again(world):
+    before = saved(world / "X", 4)
+    before = {name: tensor.clone() for name, tensor in before.items()}
+    shutil.rmtree(world / "X" / "checkpoints" / "000004")
+    assert commands(resume(world / "X")) == 0
+    assert equal(saved(world / "X", 4), before)
+
+
+def test_a_finished_run_that_is_whole_stays_as_it_is(world):
+    assert commands(resume(world / "X")) == 0  # it was copied: checkpoints.jsonl says so now
+    before = contents(world / "X")
+    assert commands(resume(world / "X")) == 0
+    after = contents(world / "X")
+    assert {name for name in after if after[name] != before.get(name)} == {"logs.log"}
+
+
+def test_stop_on_alarm_saves_first(tmp_path, monkeypatch):
+    config = toy_config(tmp_path / "run", steps=40, stop_on_alarm=True, num_groups_to_log=0)
+    result = train(config, quiet=True, **toy_world(tmp_path))
+    assert len(result.rows) == 10 and "length_limit" in result.stopped
+    assert read_lines(tmp_path / "run" / "checkpoints.jsonl")[-1]["batch"] == 10
+    assert "ALARM length_limit" in (tmp_path / "run" / "logs.log").read_text()
+    rest = train(
+        resumed_config(tmp_path / "run", stop_on_alarm=False, steps=11),
+        quiet=True,
+        **toy_world(tmp_path),
+    )
+    assert len(rest.rows) == 11
+
+
+def test_reports_and_probes(tmp_path):
+    config = toy_config(tmp_path / "run", steps=4, report_every=2, num_groups_to_log=2)
+    train(config, quiet=True, **toy_world(tmp_path))
+    folder = tmp_path / "run"
+    assert [row["step"] for row in read_lines(folder / "probes.jsonl")] == [0, 2, 4]
+    assert (folder / "report.html").exists()
+    assert (folder / "iteration_000003" / "train.html").exists()

@@ -1,0 +1,124 @@
+"""With which weights a run begins, and that it finds the very same again when it is resumed."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from command_world import commands, contents, equal, refused, resume, run, saved, train_words
+from toy import toy_config, toy_model
+
+from reasoning_from_scratch.files.weights import MODEL_NAMES
+from reasoning_from_scratch.run.origin import (
+    Start,
+    missing_source,
+    needs_beginning,
+    weights_mark,
+    with_whole_paths,
+)
+
+
+def test_the_mark_of_weights_sees_one_bit():
+    model = toy_model()
+    count, crc = weights_mark(model)
+    assert count == sum(p.numel() for p in model.parameters())
+    assert weights_mark(toy_model()) == [count, crc]
+    with torch.no_grad():
+        model.out_head.weight.view(torch.int32)[-1, -1] ^= 1
+    assert weights_mark(model)[1] != crc
+    assert weights_mark(toy_model(dtype=torch.bfloat16))[1] != crc
+
+
+def test_what_a_run_needs_again_when_it_is_resumed(tmp_path):
+    assert not needs_beginning(toy_config(tmp_path))
+    assert needs_beginning(toy_config(tmp_path, lora_rank=2))
+    assert needs_beginning(toy_config(tmp_path, kl="k3", kl_coef=0.1))
+    for start in (Start("a folder"), Start(MODEL_NAMES[0], weights="a folder")):
+        assert start.weights_may_go
+    for start in (Start(MODEL_NAMES[0]), Start(None)):
+        assert not start.weights_may_go and missing_source(start) is None
+
+
+def test_what_is_missing_is_named(tmp_path):
+    here, gone = str(tmp_path), str(tmp_path / "gone")
+    assert missing_source(Start(here, weights=here)) is None
+    assert missing_source(Start(here, weights=gone)) == gone
+    assert missing_source(Start(gone, weights=here)) == gone
+    given = Start(here, record={"given": True})
+    assert missing_source(given) == "a model that Python gave it"
+
+
+def test_paths_are_written_down_from_the_root(world, monkeypatch):
+    """And of a run the very save: it may have others by the time it is asked again."""
+    monkeypatch.chdir(world)
+    paths = {"model": "tiny-toy", "load_checkpoint_path": "X", "data_path": "problems.jsonl"}
+    whole = with_whole_paths(toy_config(world, **paths), given=False)
+    assert whole.model == str(world / "tiny-toy")
+    assert whole.load_checkpoint_path == str(world / "X" / "checkpoints" / "000004")
+    assert whole.data_path == str(world / "problems.jsonl")
+    named = with_whole_paths(toy_config(world, model=MODEL_NAMES[0]), given=False)
+    assert named.model == MODEL_NAMES[0] and named.load_checkpoint_path is None
+
+
+# ---- through `rfs train`
+
+
+@pytest.mark.parametrize("source", ["--load-checkpoint-path X", "--model X/checkpoints/000004"])
+def test_a_run_is_not_deleted_for_a_run_that_starts_from_it(world, source, capsys):
+    before = contents(world / "X")
+    flag, path = source.split()
+    words = train_words(world, world / "X", "--overwrite", flag, world / path)
+    assert "which --overwrite would delete: choose another --log-path" in refused(words, capsys)
+    assert contents(world / "X") == before
+
+
+@pytest.mark.parametrize("how", ["--lora-rank 2", "--kl k3 --kl-coef 0.5"])
+@pytest.mark.parametrize("fate", ["extended", "overwritten", "deleted", "elsewhere"])
+def test_a_run_goes_on_from_where_it_began(world, how, fate):
+    flags = ["--load-checkpoint-path", world / "X", *how.split()]
+    whole = run(world, "whole", *flags)
+    part = run(world, "part", *flags, "--steps", 2)
+    if fate == "extended":
+        assert commands(resume(world / "X", "--steps", 6)) == 0
+    elif fate == "overwritten":
+        run(world, "X", "--overwrite", "--seed", 7, "--steps", 6)
+    elif fate == "deleted":
+        shutil.rmtree(world / "X")
+    else:
+        world = world.rename(world.parent / "moved")
+        part, whole = world / "part", world / "whole"
+    task = [
+        flag
+        for name in ("data-path", "problems", "eval-problems")
+        for flag in (f"--{name}", world / "problems.jsonl")
+    ]
+    assert commands(resume(part, "--steps", 4, *task)) == 0
+    assert equal(saved(part, 4), saved(whole, 4))
+
+
+def test_a_relative_source_is_found_from_another_folder(world, tmp_path):
+    words = train_words(Path("."), "part", "--load-checkpoint-path", "X", "--steps", 2)
+    words[words.index("--problems") + 1] = words[words.index("--eval-problems") + 1] = "tiny-test"
+    assert commands(words, where=world) == 0
+    task = ["--problems", world / "problems.jsonl", "--eval-every", 0]
+    assert commands(resume(world / "part", "--steps", 4, *task), where=tmp_path) == 0
+    config = json.loads((world / "part" / "config.json").read_text())
+    assert config["load_checkpoint_path"] == str(world / "X" / "checkpoints" / "000004")
+
+
+def test_other_weights_under_the_old_name_are_noticed(world, capsys):
+    flags = ["--lora-rank", 2, "--steps", 2]
+    part = run(world, "part", *flags)
+    shutil.rmtree(part / "checkpoints" / "000000")
+    assert commands(resume(part, "--steps", 3)) == 0  # the folder still has them
+    shutil.rmtree(world / "tiny-toy")
+    (world / "tiny-other").rename(world / "tiny-toy")
+    before = contents(part)
+    assert "began with other weights" in refused(resume(part, "--steps", 4), capsys)
+    assert contents(part) == before
+
+
+def test_fewer_steps_are_refused(world, capsys):
+    said = refused(resume(world / "X", "--steps", 3), capsys)
+    assert "has run 4 steps, more than --steps 3" in said
