@@ -72,6 +72,8 @@ class Loss:
     """Optimizer steps per pass; each takes an equal share of the groups."""
     micro_batch_tokens: int = 8192
     """Tokens of one forward and backward pass, each rollout's prompt included."""
+    micro_batch_rows: int = 0
+    """Rollouts of one forward and backward pass; 0 = as many as its tokens allow."""
     grad_clip: float = 1.0
     """Largest norm of the gradient; 0 = no clipping."""
 

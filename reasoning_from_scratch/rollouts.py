@@ -99,8 +99,9 @@ def make_batch(rollouts: Sequence[Rollout], device: torch.device | str = "cpu") 
     return Batch(*(tensor.to(device) for tensor in tensors), kept=kept)
 
 
-def micro_batches(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
-    """Row numbers in parts of at most `max_tokens` tokens; the pass computes no padding.
+def micro_batches(lengths: Sequence[int], max_tokens: int, max_rows: int = 0) -> list[list[int]]:
+    """Row numbers in parts of at most `max_tokens` tokens and `max_rows` rows (0: any number).
+    The pass computes no padding.
 
     Longest first: neighbours have similar lengths, which attention likes, and a shape that does
     not fit into memory fails at once. A single row over the budget is a part of its own.
@@ -108,7 +109,7 @@ def micro_batches(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
     parts: list[list[int]] = []
     taken = max_tokens
     for row in sorted(range(len(lengths)), key=lambda row: (-lengths[row], row)):
-        if taken + lengths[row] > max_tokens:
+        if taken + lengths[row] > max_tokens or len(parts[-1]) == max_rows > 0:
             parts.append([])
             taken = 0
         parts[-1].append(row)

@@ -201,8 +201,14 @@ def prepared_part(
         batch.start_logprobs = frozen_logprobs(model, batch, config, engine)
     if config.kl == "reward":
         add_kl_to_advantages(batch, [len(rollouts) for rollouts in units], config.kl_coef)
-    parts = micro_batches(batch.lengths.tolist(), config.micro_batch_tokens)
-    return Part(engine.reducer.even([batch.rows(index) for index in parts]), denominator)
+    parts = [batch.rows(index) for index in indexes(batch, config)]
+    return Part(engine.reducer.even(parts), denominator)
+
+
+def indexes(batch: Batch, config: Loss) -> list[list[int]]:
+    """The rows of each micro-batch."""
+    lengths = batch.lengths.tolist()
+    return micro_batches(lengths, config.micro_batch_tokens, config.micro_batch_rows)
 
 
 def groups_with_gradient(groups: Sequence[Group], config: Loss) -> Sequence[Group]:
@@ -237,7 +243,7 @@ def frozen_logprobs(
     engine = engine or Engine()
     result = torch.zeros_like(batch.old_logprobs)  # (B, T)
     with engine.reducer.whole(model) as model:
-        for index in micro_batches(batch.lengths.tolist(), config.micro_batch_tokens):
+        for index in indexes(batch, config):
             part = engine.training_pass(model, batch.rows(index), config.train_temperature)
             result[index, : part.shape[1]] = part
     return result

@@ -72,14 +72,18 @@ def test_kept_sets_follow_their_rows():
     assert make_batch(rows).kept is None
 
 
-@given(st.lists(st.integers(1, 50), min_size=1, max_size=40), st.integers(1, 200))
-def test_micro_batches_are_a_partition_within_the_budget(lengths, budget):
-    parts = micro_batches(lengths, budget)
+@given(
+    st.lists(st.integers(1, 50), min_size=1, max_size=40), st.integers(1, 200), st.integers(0, 9)
+)
+def test_micro_batches_are_a_partition_within_the_budget(lengths, budget, rows):
+    parts = micro_batches(lengths, budget, rows)
     assert sorted(row for part in parts for row in part) == list(range(len(lengths)))
     for part in parts:
         assert sum(lengths[row] for row in part) <= budget or len(part) == 1
-    for part, after in pairwise(parts):
-        assert sum(lengths[row] for row in part) + lengths[after[0]] > budget  # not too small
+        assert len(part) <= (rows or 40)
+    for part, after in pairwise(parts):  # none is too small
+        full = len(part) == rows
+        assert full or sum(lengths[row] for row in part) + lengths[after[0]] > budget
     order = [lengths[row] for part in parts for row in part]
     assert order == sorted(lengths, reverse=True)
 

@@ -7,6 +7,7 @@ reasoning_from_scratch.commands.chat_rl`, `python ch07/chat_rl.py`, or either un
 """
 
 import importlib.util
+import os
 import re
 import sys
 from collections.abc import Sequence
@@ -18,18 +19,21 @@ from typing import Any, Literal
 
 from reasoning_from_scratch.commands.cli import guarded, with_home
 from reasoning_from_scratch.commands.train import told_end
-from reasoning_from_scratch.config import TrainConfig
+from reasoning_from_scratch.config import TrainConfig, replaced
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.problem_sets import load_problems
 from reasoning_from_scratch.files.saved_models import evaluations_in, read_index, which_weights
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.report.plots import step_of
-from reasoning_from_scratch.run.folder import RunFolder
-from reasoning_from_scratch.run.options import configure, preset
+from reasoning_from_scratch.run.folder import PLACES, RunFolder
+from reasoning_from_scratch.run.option_checks import flag
+from reasoning_from_scratch.run.options import configure, preset, resolved
+from reasoning_from_scratch.run.origin import with_whole_paths
 from reasoning_from_scratch.text import counted
 
-PROMPT_TOKENS = 256  # of a long problem; with it, rows of a forward pass become tokens
-MODEL_FOLDERS = ("checkpoints", "runs")
+PROMPT_TOKENS = 256  # of a long problem: a forward pass of long ones has fewer rows
+RUNS = "runs"
+MODEL_FOLDERS = ("checkpoints", RUNS)
 STEP_FILE = re.compile(r"step(\d+)\.(?:pth|safetensors)$")
 
 # nanochat's defaults: its models begin with embeddings of size 1 and answer in 256 tokens.
@@ -125,24 +129,39 @@ class ChatRLOptions:
     """Problems per measurement (nanochat: 400; tiny: 50)."""
     save_every: int | None = None
     """Save after every so many steps (nanochat: 60)."""
+    resume: bool = False
+    """Go on with the run of this --run, given the flags that it was begun with."""
+    overwrite: bool = False
+    """Delete a run of this --run, once the new one is known to start."""
+
+
+USED = "go on with it (--resume), delete it (--overwrite), or choose another --run"
 
 
 def chat_rl(options: ChatRLOptions) -> int:
     """Trains, and prints pass@k for every k at each evaluation."""
+    if options.run == "dummy" and (options.resume or options.overwrite):
+        given = "--resume" if options.resume else "--overwrite"
+        raise UserError(f"{given} needs the name of the run: add --run NAME")
+    if options.resume and options.overwrite:
+        raise UserError("--resume goes on with a run that --overwrite deletes: leave one out")
+    if options.run != "dummy" and not options.resume and "WORLD_SIZE" not in os.environ:
+        # Before anything is downloaded. (Ranks that torchrun has restarted find their own run.)
+        RunFolder(f"{RUNS}/{options.run}").refuse_used(options.overwrite, USED)
     model = tagged_model(options.model_tag, options.model_step) or options.model
     values = filled_in(options, model)
-    if options.run != "dummy":
-        RunFolder(f"runs/{options.run}").refuse_used(advice="or choose another --run")
     problems = load_problems(values["problems"], limit=values["problem_limit"])
     config = chat_rl_config(values, model, problems)
+    if options.run != "dummy" and not config.wandb and os.environ.get("RANK", "0") == "0":
+        print("wandb is not installed, so nothing is logged there (uv sync --extra wandb)")
     from reasoning_from_scratch.run.start import train
 
-    result = train(config, problems=problems)
+    result = train(same_run(config) if options.resume else config, problems=problems, if_used=USED)
     if result.writes:
         for line in pass_at_lines(result.rows, config.eval_problems):
             print(line)
-    done = f"done: {result.folder}; go on from it with --model-tag {result.folder.name}"
-    return told_end(result, done)
+    tag = result.folder.relative_to(RUNS).as_posix()
+    return told_end(result, f"done: {result.folder}; go on from it with --model-tag {tag}")
 
 
 def filled_in(options: ChatRLOptions, model: str) -> dict[str, Any]:
@@ -195,6 +214,7 @@ def chat_rl_config(values: dict[str, Any], model: str, problems: Sequence[Proble
         problems_per_step=values["examples_per_step"],
         rollouts=values["num_samples"],
         sample_rows=rows,
+        micro_batch_rows=rows,
         micro_batch_tokens=rows * (PROMPT_TOKENS + values["max_new_tokens"]),
         optimizer="muon",
         lr=values["init_lr_frac"],
@@ -203,9 +223,36 @@ def chat_rl_config(values: dict[str, Any], model: str, problems: Sequence[Proble
         grad_clip=0.0,
         **asked,
         device=values["device_type"] or "auto",
-        log_path=f"runs/{name}",
+        log_path=f"{RUNS}/{name}",
+        overwrite=values["overwrite"],
         wandb="chat_rl" if values["run"] != "dummy" and importlib.util.find_spec("wandb") else None,
     )
+
+
+# What may be different where a run goes on, and the flags whose names are not those of the fields.
+FREE = (*PLACES, "steps", "device", "wandb")
+FLAGS = {
+    "problems_per_step": "examples_per_step",
+    "rollouts": "num_samples",
+    "sample_rows": "device_batch_size",
+    "eval_limit": "eval_examples",
+    "lr": "init_lr_frac",
+}
+
+
+def same_run(config: TrainConfig) -> TrainConfig:
+    """The same, to go on with the run in its folder; it must have been begun with these flags."""
+    folder = RunFolder(config.log_path)
+    config = with_whole_paths(resolved(replaced(config, resume=config.log_path)), given=False)
+    for name, value in folder.changes(config).items():
+        if name not in FREE:
+            before = getattr(folder.read_config(), name)
+            raise UserError(
+                f"{folder.path} was begun with {flag(FLAGS.get(name, name))} {before}, and now it "
+                f"is {value}: give the flags that it was begun with, or change it with rfs train "
+                f"--resume {folder.path}"
+            )
+    return config
 
 
 def pass_at_lines(rows: Sequence[dict], name: str) -> list[str]:
@@ -233,9 +280,13 @@ def tagged_model(tag: str | None, step: int | None) -> str | None:
             raise UserError("--model-step needs --model-tag, the folder that has the step")
         return None
     places = [Path(folder) / tag for folder in MODEL_FOLDERS]
-    folder = next((place for place in places if place.is_dir()), None)
-    if folder is None:
+    found = [place for place in places if place.is_dir()]
+    if not found:
         raise UserError(f"--model-tag {tag}: there is no {' and no '.join(map(str, places))}")
+    if len(found) > 1:
+        both = " and ".join(map(str, found))
+        raise UserError(f"--model-tag {tag} may be {both}: name one of them with --model")
+    folder = found[0]
     if (folder / "checkpoints.jsonl").exists():
         return saved_step(folder, step)
     files = {

@@ -54,7 +54,8 @@ def quickstart_config(seed: int = 0, log_path: str | None = None) -> TrainConfig
 def quickstart(options: QuickstartOptions) -> int:
     """Evaluates tiny-base, trains it with GRPO, evaluates again, and shows what changed."""
     config = quickstart_config(options.seed, options.log_path)
-    RunFolder(config.log_path).refuse_used(advice="or choose another --log-path")
+    advice = "continue it with rfs train --resume {}, or choose another --log-path"
+    RunFolder(config.log_path).refuse_used(advice=advice)
     start = time.monotonic()
     print("A model of 2.2 million parameters that knows worked solutions, but mostly just guesses.")
     before = measure(*load_model_and_tokenizer(config.model))

@@ -1,6 +1,7 @@
 """A few fixed problems, answered again and again during training: what would it say now?"""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import torch
 from reasoning_from_scratch.fast.cut import FAST
 from reasoning_from_scratch.problems import Problem, problem_prompt
 from reasoning_from_scratch.rewards import correctness
-from reasoning_from_scratch.sampling import Rollout, generate, greedy
+from reasoning_from_scratch.sampling import Rollout, Sampling, generate, greedy
 from reasoning_from_scratch.text import json_line
 from reasoning_from_scratch.tokenizer import stop_ids_of
 
@@ -32,6 +33,7 @@ def record_probes(
     problems: list,
     max_new_tokens: int = 64,
     judge: Callable[[str, Problem], float] = grader,
+    sample_rows: int = Sampling.sample_rows,
 ) -> None:
     """Append one line: the greedy answers to `problems` and what else each token could have been.
 
@@ -41,7 +43,7 @@ def record_probes(
     drawn = generate(
         model,
         prompts,
-        greedy(max_new_tokens),
+        replace(greedy(max_new_tokens), sample_rows=sample_rows),
         stop_ids=stop_ids_of(tokenizer),
         engine=FAST,
     )

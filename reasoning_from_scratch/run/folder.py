@@ -68,6 +68,11 @@ OF_A_STEP = re.compile(
 )
 # What differs between a run and the same run somewhere else, or resumed.
 PLACES = ("log_path", "resume", "overwrite")
+# What to do about a folder that holds a run already, in the flags of `rfs train`.
+USED = (
+    "continue it with rfs train --resume {}, choose another --log-path, or delete that run with "
+    "--overwrite"
+)
 
 
 LOCK_FILE, OWNER_FILE = ".run.lock", ".run.owner"
@@ -84,19 +89,12 @@ class RunFolder:
 
     # -- start
 
-    def refuse_used(
-        self,
-        overwrite: bool = False,
-        advice: str = "choose another --log-path, or delete that run with --overwrite",
-    ) -> None:
+    def refuse_used(self, overwrite: bool = False, advice: str = USED) -> None:
         """A folder that has a run in it is an error, unless the run may be deleted."""
         with plainly(self.path):
             used = self.used()
         if used and not overwrite:
-            raise UserError(
-                f"{self.path} already holds a run; continue it with rfs train --resume "
-                f"{self.path}, {advice}"
-            )
+            raise UserError(f"{self.path} already holds a run; {advice.format(self.path)}")
 
     def reserve(self) -> None:
         """Keep other processes out while the run is loaded, which changes nothing here yet."""

@@ -28,6 +28,7 @@ SMALLEST = {
     "weight_decay": 0,
     "grad_clip": 0,
     "micro_batch_tokens": 1,
+    "micro_batch_rows": 0,
     "eval_every": 0,
     "eval_limit": 1,
     "eval_samples": 1,

@@ -32,7 +32,7 @@ from reasoning_from_scratch.report.progress import Progress, show_log
 from reasoning_from_scratch.report.tracker import import_wandb
 from reasoning_from_scratch.rollouts import Group, RolloutEngine, on_policy_rollouts
 from reasoning_from_scratch.run.checkpoints import Checkpoints, load_trainer_state
-from reasoning_from_scratch.run.folder import RunFolder, job_name, log, plainly
+from reasoning_from_scratch.run.folder import USED, RunFolder, job_name, log, plainly
 from reasoning_from_scratch.run.interrupts import Interrupts
 from reasoning_from_scratch.run.memory import checkpoint_blocks, fit_memory, parse_size
 from reasoning_from_scratch.run.options import resolved
@@ -125,8 +125,10 @@ def start_run(
     problems: Sequence[Problem] | None = None,
     eval_problems: Sequence[Problem] | None = None,
     quiet: bool = False,
+    if_used: str = USED,
 ) -> TrainingRun:
-    """Load what `config` names, unless it is given, and open its run folder."""
+    """Load what `config` names, unless it is given, and open its run folder. `if_used` is the
+    advice where that folder holds a run already."""
     if not quiet:
         show_log()
     under_torchrun = "WORLD_SIZE" in os.environ
@@ -139,7 +141,7 @@ def start_run(
     log.disabled = not ranks.writes
     folder = RunFolder(config.log_path)
     # Before minutes of loading:
-    config = ranks.from_first(lambda: claimed(config, folder, ranks.restarted))
+    config = ranks.from_first(lambda: claimed(config, folder, ranks.restarted, if_used))
     check_extras(config, ranks.size)
     try:
         ranks.from_first(folder.reserve)
@@ -232,7 +234,7 @@ def both_sets(
     return problems, eval_problems or []
 
 
-def claimed(config: TrainConfig, folder: RunFolder, restarted: bool) -> TrainConfig:
+def claimed(config: TrainConfig, folder: RunFolder, restarted: bool, if_used: str) -> TrainConfig:
     """Refuse a folder with a run in it, unless torchrun has restarted us and the run is ours."""
     if config.sampler == "ray":  # where it cannot be reached, nothing is begun
         connect(config.ray_address)
@@ -241,7 +243,7 @@ def claimed(config: TrainConfig, folder: RunFolder, restarted: bool) -> TrainCon
     ours = restarted and folder.used() and folder.config_values()["versions"]["job"] == job_name()
     if ours:
         return replaced(config, resume=config.log_path, overwrite=False)
-    folder.refuse_used(config.overwrite)
+    folder.refuse_used(config.overwrite, if_used)
     return config
 
 

@@ -226,6 +226,7 @@ class TrainingRun:
                 probes,
                 self.config.max_new_tokens,
                 own_verifier(own).value if own else grader,
+                self.config.sample_rows,
             )
             if step > self.first_step:
                 self.write_page(last=step == self.config.steps)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -19,47 +20,120 @@ from reasoning_from_scratch.commands.chat_rl import (
     tagged_model,
 )
 from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.fast.decoding import CompiledDecoder
+from reasoning_from_scratch.fast.packed import pack, packed_logprobs
+from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.run.options import resolved
 from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.text import read_lines
 
 CHAPTER = Path(__file__).parents[2] / "ch07"
+SMALL = """
+    --examples-per-step 2 --num-samples 3 --max-new-tokens 6 --problem-limit 4
+    --device-batch-size 3 --eval-examples 2 --eval-every 1 --save-every 1 --device-type cpu
+""".split()
 
 
 def test_chat_rl_runs_and_goes_on_from_a_step_of_its_own(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    small = [
-        "--examples-per-step",
-        "2",
-        "--num-samples",
-        "3",
-        "--max-new-tokens",
-        "6",
-        "--problem-limit",
-        "4",
-        "--device-batch-size",
-        "3",
-        "--eval-examples",
-        "2",
-        "--eval-every",
-        "1",
-        "--save-every",
-        "1",
-        "--device-type",
-        "cpu",
-    ]
     monkeypatch.setattr("reasoning_from_scratch.run.start.look_ahead", lambda run, plain: None)
-    assert chat_rl_command([*small, "--run", "first"]) == 0
+    assert chat_rl_command([*SMALL, "--run", "first"]) == 0
     out = capsys.readouterr().out
     assert "Step 0 | Pass@1: " in out and "Step 2 | " in out and ", Pass@3: " in out
     config = json.loads((tmp_path / "runs/first/config.json").read_text())
     assert config["steps"] == 2 and config["optimizer"] == "muon"
     rates = [row["optim/lr"] for row in read_lines(tmp_path / "runs/first/metrics.jsonl")]
     assert rates == [0.05, 0.025], "down to zero in a straight line"
-    more = [*small, "--model-tag", "first", "--model-step", "1", "--run", "second"]
+    more = [*SMALL, "--model-tag", "first", "--model-step", "1", "--run", "my/second"]
     assert chat_rl_command(more) == 0
-    config = json.loads((tmp_path / "runs/second/config.json").read_text())
+    config = json.loads((tmp_path / "runs/my/second/config.json").read_text())
     assert config["model"] == str(tmp_path / "runs/first/checkpoints/000001")
+    tag = capsys.readouterr().out.split("--model-tag ")[-1].strip()
+    assert tagged_model(tag, 2) == "runs/my/second/checkpoints/000002"
+
+
+def test_a_name_with_a_run_is_refused_resumed_or_deleted(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("reasoning_from_scratch.run.start.look_ahead", lambda run, plain: None)
+    metrics = tmp_path / "runs/mine/metrics.jsonl"
+
+    def chat_rl_says(*words: str) -> str:
+        """What a refused command says; "" of one that runs."""
+        code = chat_rl_command([*SMALL, "--run", "mine", *words])
+        said = capsys.readouterr().err
+        return said if code == 2 else ""
+
+    assert "has no config.json, so there is no run to resume" in chat_rl_says("--resume")
+    assert not chat_rl_says()
+    refused = chat_rl_says()
+    flags = re.findall(r"--[a-z-]+", refused)
+    assert "runs/mine already holds a run" in refused
+    assert flags == ["--resume", "--overwrite", "--run"]
+    assert set(flags) <= {f"--{field.name}" for field in dataclasses.fields(ChatRLOptions)}
+    other = chat_rl_says("--resume", "--device-batch-size", "2")
+    assert "was begun with --device-batch-size 3, and now it is 2" in other
+    first = metrics.read_text().splitlines()
+    assert not chat_rl_says("--resume", "--num-epochs", "2")
+    rows = read_lines(metrics)
+    assert len(rows) == 4 and rows[0]["time/total"] == json.loads(first[0])["time/total"]
+    assert not chat_rl_says("--overwrite") and len(read_lines(metrics)) == 2
+    assert "leave one out" in chat_rl_says("--resume", "--overwrite")
+    for word in ("--resume", "--overwrite"):
+        assert chat_rl_command([*SMALL, word]) == 2
+        assert f"{word} needs the name of the run: add --run NAME" in capsys.readouterr().err
+
+
+def test_a_name_without_wandb_says_that_nothing_is_logged_there(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("reasoning_from_scratch.run.start.look_ahead", lambda run, plain: None)
+    monkeypatch.setattr(chat_rl.importlib.util, "find_spec", lambda name: None)
+    for words, told in ((["--run", "named"], True), ([], False)):
+        assert chat_rl_command([*SMALL, *words]) == 0
+        assert ("wandb is not installed" in capsys.readouterr().out) == told
+
+
+@pytest.mark.parametrize("rows", [2, 3])
+def test_no_forward_pass_has_more_rows_than_device_batch_size(tmp_path, monkeypatch, rows):
+    """Sampling, training, evaluation, and what a run does beside: preflight and probes."""
+    monkeypatch.chdir(tmp_path)
+    seen: dict[str, list[int]] = {"prompts": [], "decoding": [], "whole": [], "training": []}
+
+    def recorded(kind, function, rows_of):
+        def call(*args, **given):
+            seen[kind].append(rows_of(*args, **given))
+            return function(*args, **given)
+
+        return call
+
+    def prompt_rows(model, ids, cache, attention_mask=None, plan=None):
+        return len(ids if attention_mask is None else attention_mask)
+
+    def whole_rows(model, ids, cache=None, attention_mask=None, plan=None):
+        return len(ids) if cache is None and plan is None else 0
+
+    def training_rows(model, batch, temperature):
+        calls = pack(batch).calls  # in which attention puts the packed tokens into rows again
+        return max(len(batch), *(len(call.keys) for call in calls))
+
+    decode = recorded("decoding", CompiledDecoder.decode, lambda self, ids, cache: len(ids))
+    monkeypatch.setattr(CompiledDecoder, "decode", decode)
+    for kind, name, rows_of in (
+        ("prompts", "fill_cache", prompt_rows),
+        ("decoding", "forward", lambda self, ids, cache=None, attention_mask=None: len(ids)),
+        ("whole", "hidden_states", whole_rows),
+    ):
+        monkeypatch.setattr(Qwen3Model, name, recorded(kind, getattr(Qwen3Model, name), rows_of))
+    trained = recorded("training", packed_logprobs, training_rows)
+    monkeypatch.setattr("reasoning_from_scratch.run.start.packed_logprobs", trained)
+    words = "--examples-per-step 3 --num-samples 4 --max-new-tokens 40 --problem-limit 6"
+    words += " --eval-examples 5 --eval-every 1 --save-every 0 --device-type cpu"
+    assert chat_rl_command([*words.split(), "--device-batch-size", str(rows)]) == 0
+    assert {kind: max(numbers) for kind, numbers in seen.items()} == {
+        "prompts": rows,
+        "decoding": rows,
+        "whole": 1,
+        "training": rows,
+    }
 
 
 def test_chat_rl_has_nanochats_flags_and_defaults():
@@ -127,6 +201,8 @@ def test_tags_find_models_runs_and_files(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "checkpoints" / "plain").mkdir(parents=True)
     (tmp_path / "checkpoints" / "grpo").mkdir()
+    for place in ("checkpoints", "runs"):
+        (tmp_path / place / "both").mkdir(parents=True)
     for step in (50, 100):
         (tmp_path / f"checkpoints/grpo/qwen3-0.6B-rlvr-grpo-step{step:05d}.pth").touch()
     train(toy_config("runs/toy", save_every=2), quiet=True, **toy_world(tmp_path))
@@ -140,6 +216,7 @@ def test_tags_find_models_runs_and_files(tmp_path, monkeypatch):
         ("toy", 3, "has no step 3; it has 2, 4"),
         ("plain", 1, "no steps"),
         ("gone", None, "there is no checkpoints/gone and no runs/gone"),
+        ("both", None, "may be checkpoints/both and runs/both: name one of them with --model"),
         (None, 1, "needs --model-tag"),
     ):
         with pytest.raises(UserError, match=says):

@@ -146,7 +146,8 @@ def test_quickstart_and_chat_rl_refuse_at_once(world, monkeypatch):
         quickstart(QuickstartOptions(log_path="X"))
     (world / "runs").mkdir()
     (world / "X").rename(world / "runs" / "X")
-    with pytest.raises(UserError, match="rfs train --resume runs/X, or choose another --run$"):
+    advice = r"go on with it \(--resume\), delete it \(--overwrite\), or choose another --run$"
+    with pytest.raises(UserError, match=f"^runs/X already holds a run; {advice}"):
         chat_rl(ChatRLOptions(run="X", model="nothing"))
 
 
