@@ -72,6 +72,7 @@ SMALL = {
 FLAGS_ONLY = re.compile(
     r"--(model|which_model) (base|reasoning)\b|\.pth\b|use_checkpoint\.py(?! --list)"
     r"|(math-500|math-train|gsm8k\S*)\b|--serve\b|rfs tiny-pretrain"
+    r"|\bpublished/"  # files that each reader fetches: tests/report/test_plots.py draws such
     r"|--sampler ray\b"  # tests/scale/test_ray_rollouts.py
 )
 NOT_RUN = {
