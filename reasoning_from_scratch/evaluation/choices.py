@@ -77,9 +77,9 @@ def best(tries: list[dict]) -> dict:
 
 
 def vote(tries: list[dict]) -> dict:
-    """One with the most frequent answer. What cannot be read does not vote. In a tie the best
-    score decides, or without scores who was first."""
-    parties = ballots(tries, equal_answers)
+    """One with the most frequent answer; equal answers in different spelling vote together. In a
+    tie the best score decides, or without scores who was first."""
+    parties = ballots([row for row in tries if row["extracted"]], equal_answers)
     most = max(map(len, parties), default=0)
     tied = [party for party in parties if len(party) == most]
     if len(tied) > 1 and "score" in tries[0]:

@@ -89,16 +89,16 @@ def majority_share(rows: list[dict]) -> float:
     Equal answers in different spelling vote together; what cannot be parsed does not vote; a tie
     is broken by lot, so its value is the share of right ones among the tied answers.
     """
-    parties = ballots(rows, votes_for)
+    parties = ballots([row for row in rows if row["parsed"]], votes_for)
     most = max(map(len, parties), default=0)
     winners = [party[0]["correct"] for party in parties if len(party) == most]
     return sum(winners) / len(winners) if winners else 0.0
 
 
 def ballots(rows: list[dict], same: Callable[[dict, dict], bool]) -> list[list[dict]]:
-    """The answers that can be read, those that are the same together, in the order they came."""
+    """The answers, those that are the same together, in the order in which they came."""
     parties: list[list[dict]] = []
-    for row in filter(lambda row: row["parsed"], rows):
+    for row in rows:
         for party in parties:
             if same(row, party[0]):
                 party.append(row)

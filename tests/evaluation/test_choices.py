@@ -6,12 +6,16 @@ import pytest
 
 from reasoning_from_scratch import ch04, ch05
 from reasoning_from_scratch.evaluation import choices
-from reasoning_from_scratch.evaluation.choices import best, mean_logprobs, vote
+from reasoning_from_scratch.evaluation.choices import best, first, mean_logprobs, vote
+from reasoning_from_scratch.evaluation.evaluate import answer_rows
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
+from reasoning_from_scratch.problems import Problem
+from reasoning_from_scratch.sampling import Rollout
+from tests.book.stand_ins import LetterTokenizer
 
 
 def tries(*answers, scores=None):
-    rows = [{"extracted": a, "parsed": a.isdigit() or "/" in a} for a in answers]
+    rows = [{"extracted": answer} for answer in answers]
     for row, score in zip(rows, scores or (), strict=False):
         row["score"] = score
     return rows
@@ -24,8 +28,23 @@ def voted(*answers, scores=None):
 def test_the_most_frequent_answer_wins():
     assert voted("8", "7", "7") == "7"
     assert voted("8", "9", "14/2", "7") == "14/2"  # equal answers vote together
-    assert voted("7", "junk", "junk") == "7"  # what cannot be read has no vote
-    assert voted("junk", "") == "junk"
+    assert voted("", "", "7") == "7"  # who says nothing has no vote
+    assert voted("", "") == ""
+
+
+@pytest.mark.parametrize("choose", [first, best, vote])
+def test_no_choice_depends_on_the_truth(choose):
+    """The grader reads "{" only where the truth is just that."""
+    ids = [list(b"{"), list(b"{"), list(b"\\boxed{3}")]
+    rollouts = [Rollout(response_ids=answer) for answer in ids]
+    found = set()
+    for truth in ("3", "{"):
+        problem = Problem("p", "1 + 2", truth)
+        rows = answer_rows(0, problem, rollouts, LetterTokenizer(), "number_then_full", None)
+        for score, row in enumerate(rows):
+            row["score"] = score
+        found.add(choose(rows)["generated_text"])
+    assert len(found) == 1
 
 
 @pytest.mark.parametrize("answers", [("3", "5", "5", "4"), ("1", "2", "1"), ("6",)])
