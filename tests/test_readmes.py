@@ -54,7 +54,7 @@ SMALL = {
     "ch06/train_grpo.py": TRAIN,
     "ch06/plot_metrics.py": "",
     "ch06/evaluate_math500.py": "--dataset_size 2 --max_new_tokens 8 --device cpu",
-    "ch06/inference_scaling.py": "--dataset_size 2 --samples 2 --max_new_tokens 8 "
+    "ch06/inference_scaling.py": "--dataset_size 2 --max_new_tokens 8 "
     "--max_critique_tokens 4 --device cpu",
     "ch06/inference_scaling.py --method rescore": "",
     "ch07/train_recipe.py": TRAIN,
