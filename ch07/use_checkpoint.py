@@ -38,9 +38,7 @@ def main(options: Options) -> None:
         for kind, steps in downloads.GRPO_CHECKPOINTS.items():
             print(f"{kind:<15}steps {', '.join(map(str, steps))}")
         return
-    path = downloads.download_qwen3_grpo_checkpoints(
-        options.grpo_type, options.step, options.out_dir
-    )
+    path = downloads.published_checkpoint(options.grpo_type, options.step, options.out_dir)
     device = trusted_device(options.device)
     model, tokenizer = load_model_and_tokenizer(
         path, device, local_dir=options.out_dir, dtype=default_dtype(device)

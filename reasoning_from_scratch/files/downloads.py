@@ -5,7 +5,7 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -51,22 +51,20 @@ def _hub_endpoints() -> list[str]:
 
 
 def download_from_hub(
-    repository: str, filename: str, out_dir: str | Path = ".", perhaps: Path | None = None
+    repository: str, filename: str, out_dir: str | Path = ".", perhaps: Sequence[Path] = ()
 ) -> Path:
     """`out_dir/filename` from a model repository of the hub, or of its mirror.
 
     huggingface_hub knows the address, the token, its own cache, and the size and hash; the bytes
     come through download_file, because huggingface_hub starts from zero after an interruption.
-    `perhaps` is a file that may be the same; then it need not come again.
+    A file of `perhaps` that proves to be the same is copied: it need not come again.
     """
     path = Path(out_dir) / filename
     if path.exists():
         return path
     cached = try_to_load_from_cache(repository, filename)
     if isinstance(cached, str):
-        with replacing(path) as temporary:
-            shutil.copyfile(cached, temporary)
-        return path
+        return copy_whole(Path(cached), path)
     urls = [hf_hub_url(repository, filename, endpoint=end) for end in _hub_endpoints()]
     failures: list[str] = []
     while urls:
@@ -78,11 +76,11 @@ def download_from_hub(
             reason = " ".join(str(error).split())[:200] or type(error).__name__
             failures.append(f"{url}: {reason}")
             continue
-        if perhaps and expected.sha256 and _is_file(perhaps, expected):
-            also_as(perhaps, path)
-        else:
-            download_file(url, path, *urls, expected=expected)
-            tell_of_another_source(url, failures)
+        for file in perhaps:
+            if expected.sha256 and _is_file(file, expected):
+                return copy_whole(file, path)
+        download_file(url, path, *urls, expected=expected)
+        tell_of_another_source(url, failures)
         return path
     raise could_not_download(path, failures)
 
@@ -103,14 +101,10 @@ def _is_file(path: Path, expected: Expected) -> bool:
     return False
 
 
-def also_as(path: Path, name: Path) -> None:
-    """A second name for a file; a copy where the disk knows no second names."""
-    name.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        os.link(path, name)
-    except OSError:
-        with replacing(name) as temporary:
-            shutil.copyfile(path, temporary)
+def copy_whole(source: Path, path: Path) -> Path:
+    with replacing(path) as temporary:
+        shutil.copyfile(source, temporary)
+    return path
 
 
 def download_qwen3_small(
@@ -124,13 +118,10 @@ def download_qwen3_small(
         download_from_hub(QWEN3_REPOSITORY, f"qwen3-0.6B-{kind}.pth", out_dir)
 
 
-def download_qwen3_grpo_checkpoints(
+def published_checkpoint(
     grpo_type: str = "no_kl", step: str | int = "00050", out_dir: str | Path = "."
 ) -> Path:
-    """A published GRPO checkpoint of Qwen3-0.6B, in a folder for its kind -> its path.
-
-    The book's cells read it from `out_dir` itself, so there it has a second name.
-    """
+    """A published GRPO checkpoint of Qwen3-0.6B, under the folder name of its kind."""
     if grpo_type not in GRPO_FOLDERS:
         raise unknown_name("grpo_type", grpo_type, GRPO_FOLDERS)
     steps = GRPO_CHECKPOINTS[grpo_type]
@@ -138,20 +129,30 @@ def download_qwen3_grpo_checkpoints(
         known = ", ".join(map(str, steps))
         raise UserError(f"{grpo_type} has no checkpoint of step {step}; published are {known}")
     name = f"qwen3-0.6B-rlvr-grpo-step{int(step):05d}.pth"
-    books = Path(out_dir) / name
-    path = download_from_hub(GRPO_REPOSITORY, f"{GRPO_FOLDERS[grpo_type]}/{name}", out_dir, books)
-    others = [Path(out_dir) / folder / name for folder in GRPO_FOLDERS.values()]
-    if any(books.exists() and _same(books, other) for other in others if other != path):
-        books.unlink()  # of another kind, which keeps its name in its own folder
-    if not books.exists():
-        also_as(path, books)
-    elif not _same(books, path):  # perhaps what the reader has trained
+    brought = (Path(out_dir) / name, Path(name))  # by the book's own function, of whichever kind
+    return download_from_hub(GRPO_REPOSITORY, f"{GRPO_FOLDERS[grpo_type]}/{name}", out_dir, brought)
+
+
+def download_qwen3_grpo_checkpoints(
+    grpo_type: str = "no_kl", step: str | int = "00050", out_dir: str | Path = "."
+) -> Path:
+    """The same, and a copy in `out_dir` itself, where the book's cells read it.
+
+    A copy and no link: readers train to files of this name, and code of theirs may write into it.
+    """
+    path = published_checkpoint(grpo_type, step, out_dir)
+    books = Path(out_dir) / path.name
+    others = [Path(out_dir) / folder / path.name for folder in GRPO_FOLDERS.values()]
+    same = [other for other in others if _same(books, other)]
+    if path not in same and (same or not books.exists()):  # a copy of another kind makes room
+        copy_whole(path, books)
+    elif path not in same:  # perhaps what the reader has trained
         log.warning("%s is another file and stays; the published checkpoint is %s", books, path)
     return path
 
 
 def _same(one: Path, other: Path) -> bool:
-    return other.exists() and (one.samefile(other) or filecmp.cmp(one, other, shallow=False))
+    return one.exists() and other.exists() and filecmp.cmp(one, other, shallow=False)
 
 
 def download_from_github(rel_path: str, out: str | Path | None = None) -> Path:

@@ -115,7 +115,8 @@ def metrics_of_csv(path: Path) -> list[dict]:
                 for row in csv.DictReader(file)
             ]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise UserError(f"cannot read {path}: {error}") from None
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"cannot read {path}: {reason}; give a run folder or a CSV file") from None
     rows = [row for row in rows if row["step"] is not None]
     if not any(row.get(key) is not None for row in rows for key in CURVES.values()):
         known = ", ".join(CSV_COLUMNS)

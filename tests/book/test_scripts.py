@@ -194,7 +194,7 @@ def test_a_checkpoint_is_asked(run, tmp_path, monkeypatch):
         asked.append((grpo_type, step, out_dir))
         return save_model(load_model_and_tokenizer("tiny")[0], tmp_path / "step00100.pth")
 
-    monkeypatch.setattr(downloads, "download_qwen3_grpo_checkpoints", download)
+    monkeypatch.setattr(downloads, "published_checkpoint", download)
     code, out, _ = run(
         "ch07/use_checkpoint.py",
         "--grpo_type",

@@ -26,6 +26,7 @@ from reasoning_from_scratch.files.downloads import (
     download_from_hub,
     download_qwen3_grpo_checkpoints,
     download_qwen3_small,
+    published_checkpoint,
 )
 from reasoning_from_scratch.files.problem_sets import load_problems
 from tests.files.test_transfers import CONTENT, SHA256, closed_port
@@ -200,8 +201,8 @@ def test_download_qwen3_small(hub_server, tmp_path):
         ),
     ],
 )
-def test_download_grpo_checkpoints(hub_server, tmp_path, grpo_type, step, expected):
-    path = download_qwen3_grpo_checkpoints(grpo_type, step, out_dir=tmp_path)
+def test_published_checkpoints(hub_server, tmp_path, grpo_type, step, expected):
+    path = published_checkpoint(grpo_type, step, out_dir=tmp_path)
     assert path == tmp_path / expected and path.read_bytes() == CONTENT
     root = "/rasbt/qwen3-from-scratch-grpo-checkpoints/resolve/main"
     assert requested(hub_server) == [f"{root}/{expected}"]
@@ -229,7 +230,7 @@ def test_the_books_cells_find_the_checkpoint_that_they_have_just_asked_for(
 ):
     monkeypatch.chdir(tmp_path)
     path = download_qwen3_grpo_checkpoints(grpo_type="no_kl", step="00050")
-    assert (tmp_path / NAME).samefile(path)
+    assert (tmp_path / NAME).read_bytes() == CONTENT and not (tmp_path / NAME).samefile(path)
     for_kl = CONTENT[::-1]
     hub_server.content = for_kl
     sha256 = hashlib.sha256(for_kl).hexdigest()
@@ -248,21 +249,22 @@ def test_what_the_reader_has_trained_stays_and_the_reader_is_told(hub_server, tm
     assert f"{NAME} is another file and stays" in caplog.text and str(path) in caplog.text
 
 
-@pytest.mark.parametrize("links", [True, False])
+@pytest.mark.parametrize("folder", [".", "checkpoints"])
 def test_a_checkpoint_that_the_books_cells_have_brought_need_not_come_again(
-    hub_server, tmp_path, monkeypatch, caplog, links
+    hub_server, tmp_path, monkeypatch, caplog, folder
 ):
-    if not links:
-
-        def no_links(*args):
-            raise OSError("not on this disk")
-
-        monkeypatch.setattr(downloads.os, "link", no_links)
+    monkeypatch.chdir(tmp_path)
     (tmp_path / NAME).write_bytes(CONTENT)
     for _ in range(2):
-        path = download_qwen3_grpo_checkpoints("no_kl", 50, tmp_path)
-    assert path.read_bytes() == (tmp_path / NAME).read_bytes() == CONTENT
+        path = download_qwen3_grpo_checkpoints("no_kl", 50, folder)
+    assert path.read_bytes() == (tmp_path / folder / NAME).read_bytes() == CONTENT
     assert not requested(hub_server) and not caplog.text
+
+
+def test_a_checkpoint_that_is_asked_something_has_one_place(hub_server, tmp_path):
+    """The scripts know where it is, and need no copy of 1.5 GB."""
+    path = published_checkpoint("kl", 50, out_dir=tmp_path)
+    assert [file for file in tmp_path.rglob("*") if file.is_file()] == [path]
 
 
 # ---- data sets
