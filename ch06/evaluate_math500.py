@@ -17,8 +17,9 @@ from reasoning_from_scratch.commands.cli import run_script
 class Options:
     device: str = "auto"
     """cpu, cuda, mps, or auto."""
-    which_model: Literal["tiny", "base", "reasoning"] = "tiny"
-    """base and reasoning are variants of Qwen3-0.6B; tiny comes with this repository."""
+    which_model: Literal["tiny", "base", "reasoning", "instruct"] = "tiny"
+    """base and reasoning are variants of Qwen3-0.6B, instruct is reasoning told not to think; tiny
+    comes with this repository."""
     dataset_size: int = 500
     """Use the first so many problems."""
     max_new_tokens: int = 2048
