@@ -105,8 +105,11 @@ def answer_with(
     def prompt_fn(problem: str) -> str:
         return render_prompt(problem) + suffix
 
-    if iterations < 1:
-        raise UserError(f"--iterations is {iterations}, but must be at least 1")
+    numbers = {"samples": sampling.rollouts, "max_new_tokens": sampling.max_new_tokens}
+    numbers |= {"iterations": iterations, "max_critique_tokens": max_critique_tokens}
+    for option, number in numbers.items():
+        if number < 1:
+            raise UserError(f"--{option} is {number}, but must be at least 1")
     check_problems(problems)
     settings = {
         "method": name,

@@ -158,7 +158,10 @@ def test_an_empty_answer_has_no_score(tiny, tmp_path):
     "name, change, words",
     [
         ("vote", {"sampling": replace(SAMPLING, temperature=0.0)}, "--temperature above 0"),
+        ("vote", {"sampling": replace(SAMPLING, rollouts=0)}, "--samples is 0"),
+        ("vote", {"sampling": replace(SAMPLING, max_new_tokens=0)}, "--max_new_tokens is 0"),
         ("refine", {"iterations": 0}, "--iterations is 0"),
+        ("refine", {"max_critique_tokens": 0}, "--max_critique_tokens is 0"),
     ],
 )
 def test_what_makes_no_sense_is_refused(tiny, tmp_path, name, change, words):
