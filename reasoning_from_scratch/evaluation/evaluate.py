@@ -70,12 +70,7 @@ def evaluate(
     check_problems(problems, graded=verifier is None)
     prompts = checked_prompts(model, tokenizer, problems, prompt_fn)
     settings = {
-        "max_new_tokens": sampling.max_new_tokens,
-        "num_samples": sampling.rollouts,
-        "seed": sampling.seed,
-        "temperature": sampling.temperature,
-        "top_p": sampling.top_p,
-        "top_k": sampling.top_k,
+        **describe_sampling(sampling),
         **describe(model, tokenizer, problems, prompt_fn, answer_source(fallback, verifier)),
     }
     stop_ids = stop_ids_of(tokenizer)
@@ -186,6 +181,18 @@ def answer_source(fallback: str | None, verifier: Verifier | None) -> str:
     if verifier:
         return f"the text, by {verifier.name}"
     return "the last box" if fallback is None else f"the last box, {fallback}"
+
+
+def describe_sampling(sampling: Sampling) -> dict[str, Any]:
+    """The part of the card that says how answers were drawn."""
+    return {
+        "max_new_tokens": sampling.max_new_tokens,
+        "num_samples": sampling.rollouts,
+        "seed": sampling.seed,
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "top_k": sampling.top_k,
+    }
 
 
 def describe(model, tokenizer, problems, prompt_fn, source: str) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from reasoning_from_scratch.evaluation.evaluate import (
     check_problems,
     checked_prompts,
     describe,
+    describe_sampling,
 )
 from reasoning_from_scratch.evaluation.scores import EvalResult, mean
 from reasoning_from_scratch.fast.cut import FAST
@@ -113,11 +114,7 @@ def answer_with(
     check_problems(problems)
     settings = {
         "method": name,
-        "samples": sampling.rollouts,
-        "max_new_tokens": sampling.max_new_tokens,
-        "seed": sampling.seed,
-        "temperature": sampling.temperature,
-        "top_p": sampling.top_p,
+        **describe_sampling(sampling),
         **describe(model, tokenizer, problems, prompt_fn, answer_source(fallback, None)),
     }
     if method.refines:
