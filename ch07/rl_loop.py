@@ -147,4 +147,4 @@ def measure(model, tokenizer, config: Config) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(run_script(main))
+    sys.exit(run_script(main, words=True))

@@ -26,6 +26,8 @@ class Run:
     """Model to start from: tiny-base, base, reasoning, a folder, file, run or RUN@SAVE."""
     load_checkpoint_path: str | None = None
     """Take the weights of this checkpoint or run as they are now, and nothing else."""
+    kl_reference: str | None = None
+    """Model that the KL penalty compares with (default: the one that is trained, as it starts)."""
     recipe: str = "grpo"
     """Row of `rfs recipes`; flags given beside it win over the row."""
     smoke: bool = False
@@ -85,6 +87,8 @@ class Optim:
 
     lr: float | None = None
     """Learning rate (default: 5e-5 for the tiny model, else 1e-6; ten times that for LoRA)."""
+    lr_at_problems: int | None = None
+    """Problems per step that lr is meant for; for N times as many it is taken times sqrt(N)."""
     lr_schedule: Schedule = "constant"
     """Shape of the learning rate after the warm-up."""
     warmup_steps: int = 0
@@ -120,7 +124,7 @@ class Scale:
     shard: Literal["none", "fsdp"] = "none"
     """Under torchrun: fsdp keeps a slice of weights, gradients and optimizer on each rank."""
     num_minibatches: int = 1
-    """Stream in so many parts: each is trained on while the others are still sampled."""
+    """Stream a substep in so many parts: each is trained on while the others are sampled."""
     max_steps_off_policy: int = 0
     """Updates that a sampler beside the trainer may lag; 0 = take turns, repeatable to the bit."""
     sampler: Literal["local", "ray"] = "local"

@@ -28,7 +28,7 @@ from torch import Tensor
 Advantage = Literal["zscore", "mean", "leave-one-out"]
 Objective = Literal["reinforce", "importance_sampling", "ppo", "cispo", "dro", "gspo"]
 Aggregate = Literal["sum", "constant", "sequence", "token"]
-KL = Literal["none", "reward", "k2", "k3"]
+KL = Literal["none", "reward", "token", "k2", "k3"]
 OBJECTIVES, AGGREGATES = get_args(Objective), get_args(Aggregate)
 
 
@@ -53,9 +53,11 @@ class Loss:
     dro_beta: float = 0.05
     """Strength of the squared log-ratio in the dro objective."""
     kl: KL = "none"
-    """Where a KL penalty towards the starting model goes: nowhere, reward, loss as k2 or k3."""
+    """Where the KL penalty goes: the whole answer's reward, each token's, the loss as k2 or k3."""
     kl_coef: float = 0.0
-    """Weight of the KL penalty."""
+    """Weight of the KL penalty; with kl=reward it multiplies a sum over the answer's tokens."""
+    kl_discount_factor: float = 0.0
+    """With kl=token, a token pays for those after it too, each this much less than the last."""
     kl_importance_weighted: bool = False
     """Multiply the KL term by the ratio, for rollouts of an older policy."""
     truncate_importance: float | None = None
@@ -69,7 +71,7 @@ class Loss:
     epochs: int = 1
     """Passes over the rollouts of a step."""
     num_substeps: int = 1
-    """Optimizer steps per pass; each takes an equal share of the groups."""
+    """Optimizer steps per pass, each on its share of the groups; start with 2 to 4, and ppo."""
     micro_batch_tokens: int = 8192
     """Tokens of one forward and backward pass, each rollout's prompt included."""
     micro_batch_rows: int = 0
@@ -205,9 +207,11 @@ def aggregate(values: Tensor, mask: Tensor, kind: str, denominator: float) -> Te
 
 # --- KL to a reference policy ---
 
+KL_IN_ADVANTAGES = ("reward", "token")  # paid before the loss, which then has no KL term
+
 K1_IN_LOSS = (
     "k1 = log p - log p_ref cannot be a loss: its gradient does not contain the reference at "
-    "all, and is zero on average; use kl='k2' or 'k3', or kl='reward' (k1 in the reward)"
+    "all, and is zero on average; use kl='k2' or 'k3', or kl='reward' or 'token' (k1 in the reward)"
 )
 
 
@@ -255,6 +259,28 @@ def kl_advantages(
     return (payment - payment.mean()) * (group / (group - 1))
 
 
+def token_kl_advantages(
+    start_logprobs: Tensor, ref_logprobs: Tensor, mask: Tensor, kl_coef: float
+) -> Tensor:
+    """kl='token': what to ADD to the advantages of one group's tokens; all are (G, T).
+
+    Each token pays kl_coef * k1, compared with the mean over the other rollouts' tokens.
+    """
+    mask = mask.bool()
+    k1 = torch.where(mask, kl_estimate("k1", start_logprobs, ref_logprobs), 0.0)
+    sums, counts = k1.sum(-1, keepdim=True), mask.sum(-1, keepdim=True)  # (G, 1)
+    others = (sums.sum() - sums) / (counts.sum() - counts).clamp(min=1)  # (G, 1)
+    return kl_coef * torch.where(mask, others - k1, 0.0)
+
+
+def discounted_sums(values: Tensor, factor: float) -> Tensor:
+    """Each value (B, T) plus those after it: the next times factor, then factor^2, ..."""
+    sums = values.clone()
+    for t in reversed(range(values.shape[1] - 1 if factor else 0)):
+        sums[:, t] += factor * sums[:, t + 1]
+    return sums
+
+
 # --- filters for samples of another policy ---
 
 
@@ -266,7 +292,7 @@ def truncated_importance_weights(gap: Tensor, cap: float) -> Tensor:
 def off_policy_sequence_mask(
     logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, mask: Tensor, threshold: float
 ) -> Tensor:
-    """False on all tokens of a rollout with A < 0 whose mean log(p_old / p) is over threshold.
+    """False on the tokens with A < 0 of a rollout whose mean log(p_old / p) is over threshold.
 
     What the policy has already left behind teaches little by being pushed further away.
     """
@@ -300,8 +326,8 @@ def policy_loss(
             all_sums.append(sums)
         metrics = summarize(all_sums)
 
-    advantages is (B,), or (B, T). ref_logprobs is needed for kl k2 and k3 (kl='reward' is paid
-    through kl_advantages, before). start_logprobs: the trainer's own log-probabilities when the
+    advantages is (B,), or (B, T). ref_logprobs is needed for kl k2 and k3 (what is paid
+    in the advantages was paid before). start_logprobs: the trainer's own log-probabilities when the
     step began; None means those of this very call, which is right as long as each rollout is
     used for one update.
     """
@@ -339,7 +365,7 @@ def _weights(config: Loss, logprobs, start, old_logprobs, advantages, mask) -> T
 
 def _kl_part(config: Loss, logprobs, old_logprobs, ref_logprobs, mask, denominator):
     """The KL term of the loss (0 if there is none), and k3 per token (B, T) for the metrics."""
-    in_loss = config.kl not in ("none", "reward")
+    in_loss = config.kl not in ("none", *KL_IN_ADVANTAGES)
     if ref_logprobs is None:
         if in_loss:
             raise ValueError(f"kl={config.kl!r} in the loss needs ref_logprobs")

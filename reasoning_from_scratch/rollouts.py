@@ -57,7 +57,7 @@ class Batch:
     token_ids: Tensor  # (B, T) prompt, then response, then padding
     mask: Tensor  # (B, T) 1 = sampled token
     old_logprobs: Tensor  # (B, T) the sampler's record; 0 where the mask is 0
-    advantages: Tensor  # (B,)
+    advantages: Tensor  # (B,), or (B, T) where each token has its own
     lengths: Tensor  # (B,) real tokens
     ref_logprobs: Tensor | None = None  # (B, T) of the reference model
     start_logprobs: Tensor | None = None  # (B, T) of the trainer before its first update

@@ -22,12 +22,15 @@ from reasoning_from_scratch.advantages import advantages, normalize_batch, per_p
 from reasoning_from_scratch.config import Problems
 from reasoning_from_scratch.logprobs import padded_logprobs
 from reasoning_from_scratch.losses import (
+    KL_IN_ADVANTAGES,
     Loss,
+    discounted_sums,
     kl_advantages,
     needs_start,
     policy_loss,
     step_denominator,
     summarize,
+    token_kl_advantages,
 )
 from reasoning_from_scratch.rewards import conditional_parts
 from reasoning_from_scratch.rollouts import Batch, Group, Rollout, make_batch, micro_batches
@@ -188,8 +191,9 @@ def prepared_part(
     engine = engine or Engine()
     denominator = whole_denominator(groups, config)
     groups = groups_with_gradient(groups, config)
-    # A KL that is paid in the reward compares the rollouts of a group.
-    units = engine.reducer.share(groups, whole_groups=config.kl == "reward") if groups else []
+    # A KL that is paid in the advantages compares the rollouts of a group.
+    pays_kl = config.kl in KL_IN_ADVANTAGES
+    units = engine.reducer.share(groups, whole_groups=pays_kl) if groups else []
     if not units:
         return None
     batch = make_batch(list(chain.from_iterable(units)), next(model.parameters()).device)
@@ -197,10 +201,10 @@ def prepared_part(
         batch.ref_logprobs = frozen_logprobs(reference, batch, config, engine)
     # In a single pass the first log-probabilities are those of the start.
     later = needs_start(config) and config.epochs * config.num_substeps > 1
-    if later or config.kl == "reward":
+    if later or pays_kl:
         batch.start_logprobs = frozen_logprobs(model, batch, config, engine)
-    if config.kl == "reward":
-        add_kl_to_advantages(batch, [len(rollouts) for rollouts in units], config.kl_coef)
+    if pays_kl:
+        add_kl_to_advantages(batch, [len(rollouts) for rollouts in units], config)
     parts = [batch.rows(index) for index in indexes(batch, config)]
     return Part(engine.reducer.even(parts), denominator)
 
@@ -227,12 +231,17 @@ def whole_denominator(groups: Sequence[Group], config: Loss) -> float:
     return step_denominator(config.aggregate, len(rollouts), tokens, config.length_constant)
 
 
-def add_kl_to_advantages(batch: Batch, sizes: list[int], kl_coef: float) -> None:
-    """kl="reward": each rollout pays for the distance between the policy and its reference. Both
+def add_kl_to_advantages(batch: Batch, sizes: list[int], config: Loss) -> None:
+    """Each rollout, or each token, pays for the distance between the policy and its reference. Both
     are the trainer's own passes: at the start, when they are one model, it is exactly 0."""
     records = (batch.start_logprobs, batch.ref_logprobs, batch.mask)  # each (B, T)
     groups = zip(*(record.split(sizes) for record in records), strict=True)
-    batch.advantages += torch.cat([kl_advantages(*group, kl_coef) for group in groups])
+    if config.kl == "reward":
+        batch.advantages += torch.cat([kl_advantages(*group, config.kl_coef) for group in groups])
+        return
+    paid = torch.cat([token_kl_advantages(*group, config.kl_coef) for group in groups])  # (B, T)
+    paid = discounted_sums(paid, config.kl_discount_factor)
+    batch.advantages = batch.advantages[:, None] + paid  # (B, T)
 
 
 @torch.no_grad()

@@ -37,8 +37,9 @@ UPDATES = {
     "lora": {"lora_rank": 3},
 }
 KL = {"own": {}, "none": {"kl": "none", "kl_importance_weighted": False}} | {
-    kind: {"kl": kind, "kl_coef": 0.05} for kind in ("reward", "k2", "k3")
+    kind: {"kl": kind, "kl_coef": 0.05} for kind in ("reward", "token", "k2", "k3")
 }
+KL["later"] = KL["token"] | {"kl_discount_factor": 0.9}
 # Either how the rollouts are used or where the KL goes, and the two pairs that meet most often.
 VARIANTS = [("once", kl) for kl in KL] + [
     ("epochs", "own"),
@@ -205,7 +206,7 @@ def wide(model):
 
 
 def rollout_loss(rollout, new, start, old, ref, advantage, config):
-    """Per-token terms (T,) to be minimized, the KL term included."""
+    """Per-token terms (T,) to be minimized, the KL term included. `advantage` is (T,)."""
     kind, low, high = config.objective, config.clip_low, config.clip_high
     clips = kind in ("ppo", "cispo", "gspo")
     gap = (start - old).mean().expand_as(new) if kind == "gspo" else start - old
@@ -224,8 +225,8 @@ def rollout_loss(rollout, new, start, old, ref, advantage, config):
     }[kind]()
     drift = float((old - new.detach()).mean())
     threshold = config.sequence_mask_threshold
-    if threshold and advantage < 0 and drift > threshold:
-        weight = 0.0
+    if threshold and drift > threshold:
+        weight = weight * (advantage >= 0)
     loss = -weight * value
     if config.kl in ("k2", "k3"):
         difference = ref - new
@@ -245,7 +246,20 @@ def reference_gradient(now, start, reference, share, advantages, config):
     with torch.no_grad():
         first = {r.place: logprobs_of(start, r, config) for r in rollouts}
         ref = {r.place: logprobs_of(reference, r, config) for r in rollouts}
-    advantages = dict(advantages)
+    advantages = {
+        r.place: torch.full((len(r.response_ids),), advantages[r.place], dtype=torch.float64)
+        for r in rollouts
+    }
+    if config.kl == "token":  # each token pays for itself, and for those after it by the discount
+        for group in share:
+            k1 = {r.place: first[r.place] - ref[r.place] for r in group.rollouts}
+            for place, values in k1.items():
+                others = torch.cat([other for key, other in k1.items() if key != place]).mean()
+                for t in range(len(values)):
+                    advantages[place][t] += config.kl_coef * sum(
+                        config.kl_discount_factor ** (later - t) * (others - values[later])
+                        for later in range(t, len(values))
+                    )
     if config.kl == "reward":  # each pays for its distance, compared with the others of its group
         for group in share:
             paid = {
@@ -355,7 +369,7 @@ def test_with_more_updates_the_first_pass_is_still_exactly_1(dtype, monkeypatch)
     assert all(seen[: len(seen) // 2]) and not any(seen[len(seen) // 2 :])
 
 
-@pytest.mark.parametrize("kl", ["reward", "k2", "k3"])
+@pytest.mark.parametrize("kl", ["reward", "later", "k2", "k3"])
 @pytest.mark.parametrize("dtype, cut", [*itertools.product(DTYPES, CUTS)])
 def test_where_the_policy_is_its_reference_the_kl_pulls_at_nothing(dtype, cut, kl):
     """To the bit: Adam would make full steps of rounding errors."""

@@ -14,12 +14,14 @@ from reasoning_from_scratch.losses import (
     OBJECTIVES,
     Loss,
     aggregate,
+    discounted_sums,
     kl_advantages,
     off_policy_sequence_mask,
     policy_loss,
     ppo,
     step_denominator,
     summarize,
+    token_kl_advantages,
     truncated_importance_weights,
 )
 
@@ -324,6 +326,17 @@ def test_kl_advantages_by_hand_and_zero_sum():
     mask = torch.tensor([[1, 1], [1, 0]])  # k1 sums: 1 + 2 = 3, and 0
     result = kl_advantages(old, ref, mask, kl_coef=0.1)
     torch.testing.assert_close(result, torch.tensor([-0.3, 0.3]))
+
+
+def test_what_each_token_pays_by_hand():
+    old, ref = torch.tensor([[-1.0, -1.0], [-2.0, 0.0]]), torch.tensor([[-2.0, -3.0], [-2.0, 9.0]])
+    mask = torch.tensor([[1, 1], [1, 0]])  # k1: 1 and 2, mean 1.5; 0
+    result = token_kl_advantages(old, ref, mask, kl_coef=0.1)
+    torch.testing.assert_close(result, torch.tensor([[-0.1, -0.2], [0.15, 0.0]]))
+    torch.testing.assert_close(
+        discounted_sums(result, 0.5), torch.tensor([[-0.2, -0.2], [0.15, 0.0]])
+    )
+    assert discounted_sums(result, 0.0) is not result
 
 
 # --- filters ---

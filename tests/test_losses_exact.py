@@ -16,10 +16,12 @@ from reasoning_from_scratch.losses import (
     K1_IN_LOSS,
     OBJECTIVES,
     Loss,
+    discounted_sums,
     kl_advantages,
     kl_estimate,
     kl_loss_values,
     policy_loss,
+    token_kl_advantages,
 )
 
 ANSWERS = torch.tensor(list(itertools.product(range(3), repeat=2)))  # (9, 2)
@@ -291,4 +293,25 @@ def test_k1_in_the_reward_is_the_gradient_of_the_whole_answers_kl():
         total = total + probas[i] * probas[j] * (a * logprobs[rows].sum(-1)).mean()
     gradient = torch.autograd.grad(total, logits)[0]
     exact = torch.autograd.grad(-0.3 * kl(logits, ref), logits)[0]
+    torch.testing.assert_close(gradient, exact, rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("discount", [0.0, 1.0])
+def test_k1_of_each_token_is_the_gradient_of_the_token_kls_or_of_the_whole_answers(discount):
+    """All 81 groups of two, on policy. A token that pays for itself alone lowers the KL of the
+    next token where it stands; one that pays for all after it lowers the KL of the answer."""
+    logits, ref = policy(0), policy(1, requires_grad=False)
+    probas, logprobs = probabilities(logits), answer_logprobs(logits)
+    old, ref_logprobs = logprobs.detach(), answer_logprobs(ref)
+    total = 0.0
+    for i, j in itertools.product(range(9), repeat=2):
+        rows = [i, j]
+        paid = token_kl_advantages(old[rows], ref_logprobs[rows], torch.ones(2, 2), kl_coef=0.3)
+        a = discounted_sums(paid, discount)
+        total = total + probas[i] * probas[j] * (a * logprobs[rows]).sum(-1).mean()
+    gradient = torch.autograd.grad(total, logits)[0]
+    p, r = logits.log_softmax(-1), ref.log_softmax(-1)
+    prefix = torch.cat([torch.ones(1, dtype=torch.float64), old[::3, 0].exp()])  # (4,)
+    token_kls = (prefix[:, None] * p.exp() * (p - r)).sum()
+    exact = torch.autograd.grad(-0.3 * (kl(logits, ref) if discount else token_kls), logits)[0]
     torch.testing.assert_close(gradient, exact, rtol=0, atol=1e-13)

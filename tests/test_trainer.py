@@ -88,7 +88,7 @@ def test_dropping_uniform_groups_changes_nothing_but_the_time(world, tmp_path):
     torch.testing.assert_close(found[0], found[1], rtol=1e-5, atol=1e-7)
 
 
-@pytest.mark.parametrize("kl", ["reward", "k2", "k3"])
+@pytest.mark.parametrize("kl", ["reward", "token", "k2", "k3"])
 def test_dropping_uniform_groups_leaves_their_kl(world, tmp_path, kl):
     """A uniform group has no policy gradient, but a KL term pulls at it as at any other."""
     config = resolved(toy_config(tmp_path, kl=kl, kl_coef=0.1))
@@ -111,7 +111,7 @@ def test_dropping_uniform_groups_leaves_their_kl(world, tmp_path, kl):
     assert (found[0][0] > 0) == (kl != "reward")
 
 
-@pytest.mark.parametrize("kl", ["reward", "k2", "k3"])
+@pytest.mark.parametrize("kl", ["reward", "token", "k2", "k3"])
 def test_a_step_without_signal_still_feels_its_kl(world, tmp_path, kl):
     config = resolved(toy_config(tmp_path, kl=kl, kl_coef=0.1))
     groups = sampled(world, config)

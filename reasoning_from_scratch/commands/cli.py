@@ -75,18 +75,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     return guarded(f"rfs {name}", lambda: run_command(name, rest))
 
 
-def run_script(function: Callable) -> int:
-    """The same for a script beside a chapter, whose flags are spelled with underscores."""
+def run_script(function: Callable, words: bool = False) -> int:
+    """The same for a script beside a chapter, whose flags are spelled with underscores. With
+    `words`, key=value may stand beside --flags."""
     import tyro
 
     options, name = single_dataclass(function), Path(sys.argv[0]).name
     about = inspect.getdoc(inspect.getmodule(function))
     looks = {"prog": name, "description": about, "use_underscores": True}
     pairs_off = (tyro.conf.FlagCreatePairsOff,)
-    args = with_home(sys.argv[1:])
-    return guarded(
-        name, lambda: function(tyro.cli(options, args=args, config=pairs_off, **looks)) or 0
-    )
+
+    def call() -> int:
+        argv = with_home(sys.argv[1:])
+        args = as_flags(argv, options) if words else argv
+        return function(tyro.cli(options, args=args, config=pairs_off, **looks)) or 0
+
+    return guarded(name, call)
 
 
 def with_home(argv: Sequence[str]) -> list[str]:
@@ -94,6 +98,49 @@ def with_home(argv: Sequence[str]) -> list[str]:
     that too, but not in --log-path=~/x."""
     home = str(Path.home())
     return [START_OF_PATH.sub(lambda found: found[1] + home, word) for word in argv]
+
+
+# Words of Tinker's command lines for flags that have another name here.
+TINKERS_WORDS = {
+    "model_name": "model",
+    "batch_size": "groups_per_batch",
+    "max_steps": "steps",
+    "kl_reference_config.base_model": "kl_reference",
+    "kl_reference_config.load_checkpoint_path": "kl_reference",
+}
+
+
+def as_flags(words: Sequence[str], options: type) -> list[str]:
+    """Flags, from flags and key=value words as Tinker's scripts take them. A key may have the part
+    of the configuration before it, as in loss_fn_config.clip_low_threshold=0.9."""
+    kinds, rest, flags = get_type_hints(options), list(words), []
+    while rest:
+        word = rest.pop(0)
+        key, equals, value = word.partition("=")
+        spelled = key.removeprefix("--").replace("-", "_")
+        name = spelled if spelled in TINKERS_WORDS else spelled.rpartition(".")[2]
+        name = TINKERS_WORDS.get(name, name)
+        if key.startswith("-") and name not in kinds:
+            flags.append(word)  # tyro says what is wrong
+        elif not equals:
+            flags.append(f"--{name}" if key.startswith("-") else word)
+            if key.startswith("-") and kinds[name] is not bool and rest:
+                flags.append(rest.pop(0))  # its value
+        elif name not in kinds:
+            raise unknown_name("option", key, [*kinds, *TINKERS_WORDS])
+        elif kinds[name] is bool:
+            flags += switch(name, value, getattr(options, name))
+        else:
+            flags.append(f"--{name}={value}")
+    return flags
+
+
+def switch(name: str, value: str, default: bool) -> list[str]:
+    """The flag that is put for name=True or name=False; none, if that is the default."""
+    if value.lower() not in ("true", "false"):
+        raise UserError(f"{name}={value} is neither True nor False")
+    on = value.lower() == "true"
+    return [] if on == default else [f"--{name}" if on else f"--no_{name}"]
 
 
 def guarded(name: str, call: Callable[[], int]) -> int:

@@ -12,22 +12,23 @@ EPSILON = 1e-8
 SLICE = 2**18  # weights that are updated together: 1 MB of each of their numbers
 
 
-def batch_learning_rate(lr: float, batch: int, new_batch: int) -> float:
-    """The rate for another batch size: Adam's steps are as noisy as before if it grows by the
+def batch_learning_rate(config: Optim, problems_per_step: int) -> float:
+    """The rate for a batch of that size: Adam's steps are as noisy as before if it grows by the
     square root."""
-    return lr * math.sqrt(new_batch / batch)
+    return config.lr * math.sqrt(problems_per_step / (config.lr_at_problems or problems_per_step))
 
 
-def learning_rate(config: Optim, step: int, steps: int) -> float:
+def learning_rate(config: Optim, step: int, steps: int, problems_per_step: int = 1) -> float:
     """The learning rate of a 0-based step: linear warm-up, then the schedule down to zero."""
+    lr = batch_learning_rate(config, problems_per_step)
     if step < config.warmup_steps:
-        return config.lr * (step + 1) / config.warmup_steps
+        return lr * (step + 1) / config.warmup_steps
     done = (step - config.warmup_steps) / max(1, steps - config.warmup_steps)
     if config.lr_schedule == "linear":
-        return config.lr * (1 - done)
+        return lr * (1 - done)
     if config.lr_schedule == "cosine":
-        return config.lr * (1 + math.cos(math.pi * done)) / 2
-    return config.lr
+        return lr * (1 + math.cos(math.pi * done)) / 2
+    return lr
 
 
 def kind_of(name: str, parameter: Tensor) -> str:

@@ -36,12 +36,16 @@ def parse_size(text: str) -> int:
 
 
 def fit_memory(
-    model: nn.Module, optimizer: AdamW, config: TrainConfig, longest: int
+    model: nn.Module,
+    optimizer: AdamW,
+    config: TrainConfig,
+    longest: int,
+    reference: nn.Module | None = None,
 ) -> TrainConfig:
     """Micro-batch, checkpointing and sampling rows that keep to the budget for rollouts of
     `longest` tokens; a UserError that says what does not fit."""
     return_freed_memory(at_once=True)
-    always = resident_bytes(model, optimizer, copies=1 if config.kl == "none" else 2)
+    always = resident_bytes(model, optimizer, reference)
     logits = logit_bytes(model, config.micro_batch_tokens)
     cache = CACHE_COPIES * cache_bytes(model, longest)
     plain = activation_bytes(model, longest)
@@ -82,10 +86,11 @@ def fit_memory(
     )
 
 
-def resident_bytes(model: nn.Module, optimizer: AdamW, copies: int) -> int:
+def resident_bytes(model: nn.Module, optimizer: AdamW, reference: nn.Module | None = None) -> int:
     """What is there in sampling and in training: weights (and the reference's), optimizer."""
     state = sum(tensor.nbytes for tensor in optimizer.state.values())
-    return PROCESS_BYTES + copies * weight_bytes(model) + state
+    weights = weight_bytes(model) + (weight_bytes(reference) if reference else 0)
+    return PROCESS_BYTES + weights + state
 
 
 def weight_bytes(model: nn.Module) -> int:

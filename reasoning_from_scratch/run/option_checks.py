@@ -24,6 +24,7 @@ SMALLEST = {
     "epochs": 1,
     "num_substeps": 1,
     "lr": 0,
+    "lr_at_problems": 1,
     "warmup_steps": 0,
     "weight_decay": 0,
     "grad_clip": 0,
@@ -89,6 +90,10 @@ def check_sizes(config: TrainConfig) -> None:
             raise UserError(f"{flag(name)} is {value}, but must be above 0")
     if not 0 < config.top_p <= 1:
         raise UserError(f"--top-p is {config.top_p}, but must be above 0 and at most 1")
+    if not 0 <= config.kl_discount_factor <= 1:
+        raise UserError(
+            f"--kl-discount-factor is {config.kl_discount_factor}, but must be from 0 to 1"
+        )
     for name in ("beta1", "beta2"):
         if not 0 <= getattr(config, name) < 1:
             raise UserError(
@@ -190,15 +195,11 @@ def check_streaming(config: TrainConfig) -> None:
     parts = config.num_minibatches
     if parts == 1:
         return
-    if config.problems_per_step % parts:
+    if config.problems_per_step // config.num_substeps % parts:
+        each = f" in each of --num-substeps {config.num_substeps}" * (config.num_substeps > 1)
         raise UserError(
             f"--problems-per-step {config.problems_per_step} does not divide into "
-            f"--num-minibatches {parts} equal parts; change one of them"
-        )
-    if config.num_substeps > 1 or config.epochs > 1:
-        raise UserError(
-            "--num-minibatches updates once per step, when all rollouts are in: leave "
-            "--num-substeps and --epochs at 1"
+            f"--num-minibatches {parts} equal parts{each}; change one of them"
         )
     if config.advantage_per_part or config.active_sampling:
         raise UserError(
@@ -255,7 +256,7 @@ def pays_for_form(config: TrainConfig) -> bool:
 
 
 # In these words, the end of "--kl-coef does nothing ..."
-NO_KL = "without a place for the penalty: add --kl reward, k2 or k3"
+NO_KL = "without a place for the penalty: add --kl reward, token, k2 or k3"
 NO_CLIP = "in an objective without a clip: it is for --objective ppo, cispo and gspo"
 ONE_UPDATE = (
     "where each rollout serves one update: all ratios p / p_start are 1; add --epochs "
@@ -272,6 +273,8 @@ LORA_MUON = "where --lora-rank trains matrices only, and muon takes them all"
 # Field, what must hold for it to do something, and what to say if it does not.
 NEEDS: tuple[tuple[str, Callable[..., bool], str], ...] = (
     ("kl_coef", lambda c: c.kl != "none", NO_KL),
+    ("kl_reference", lambda c: c.kl != "none", "without a KL penalty: add --kl with --kl-coef"),
+    ("kl_discount_factor", lambda c: c.kl == "token", "without --kl token"),
     (
         "kl_importance_weighted",
         lambda c: c.kl in ("k2", "k3"),

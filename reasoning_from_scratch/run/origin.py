@@ -45,7 +45,7 @@ def found_start(
     start = Start(None if given else config.model, config.load_checkpoint_path)
     if not config.resume:
         start.record = {"given": True} if given else {}
-        refuse_own_source(start, folder)
+        refuse_own_source(start, config, folder)
         return start
     refuse_changes(config, folder)
     line = checkpoints.newest_whole()
@@ -83,14 +83,16 @@ def missing_source(start: Start) -> str | None:
 
 
 def needs_beginning(config: TrainConfig) -> bool:
-    """LoRA adds to the weights of the beginning, and the KL penalty compares with them."""
-    return bool(config.lora_rank) or config.kl != "none"
+    """LoRA adds to the weights of the beginning, and the KL penalty compares with them, unless it
+    has a reference of its own."""
+    return bool(config.lora_rank) or (config.kl != "none" and not config.kl_reference)
 
 
 # A resumed run keeps these: they are what its saves are made of.
 KEPT = (
     "model",
     "load_checkpoint_path",
+    "kl_reference",
     "lora_rank",
     "lora_alpha",
     "optimizer",
@@ -108,9 +110,9 @@ def refuse_changes(config: TrainConfig, folder: RunFolder) -> None:
             )
 
 
-def refuse_own_source(start: Start, folder: RunFolder) -> None:
+def refuse_own_source(start: Start, config: TrainConfig, folder: RunFolder) -> None:
     """Were the new run to end early, the weights would be lost with the run they are in."""
-    for source in filter(None, (start.model, start.weights)):
+    for source in filter(None, (start.model, start.weights, config.kl_reference)):
         path = Path(source).resolve()
         if folder.used() and folder.path.resolve() in (path, *path.parents):
             raise UserError(
@@ -119,12 +121,17 @@ def refuse_own_source(start: Start, folder: RunFolder) -> None:
             )
 
 
-def weights_record(config: TrainConfig, start: Start, model: nn.Module) -> dict:
-    """What config.json notes of the weights that a run begins with. Resumed, they are compared."""
+def weights_record(
+    config: TrainConfig, start: Start, model: nn.Module, reference: nn.Module | None = None
+) -> dict:
+    """What config.json notes of the weights that a run begins with, and of a reference with other
+    weights. Resumed, they are compared."""
     found = {"dtype": str(next(model.parameters()).dtype).removeprefix("torch.")}
     again = needs_beginning(config) or not start.step  # nothing but these weights will do
     if again and (needs_beginning(config) or start.weights_may_go):
         found["mark"] = weights_mark(model)
+    if config.kl_reference and reference is not None:
+        found["reference_mark"] = weights_mark(reference)
     if not config.resume:
         return found
     before = found | start.record
@@ -138,6 +145,11 @@ def weights_record(config: TrainConfig, start: Start, model: nn.Module) -> dict:
         raise UserError(
             f"{config.resume} began with other weights than those of {here}, and cannot go on "
             "without them: put them back, or begin anew with --overwrite"
+        )
+    if "reference_mark" in found and before["reference_mark"] != found["reference_mark"]:
+        raise UserError(
+            f"{config.resume} began with other weights in --kl-reference {config.kl_reference}, "
+            "and cannot go on without them: put them back, or begin anew with --overwrite"
         )
     return found
 
@@ -159,6 +171,8 @@ def with_whole_paths(config: TrainConfig, given: bool) -> TrainConfig:
         changes["model"] = which_weights(config.model, log.info)
     if config.load_checkpoint_path:
         changes["load_checkpoint_path"] = which_weights(config.load_checkpoint_path, log.info)
+    if config.kl_reference and config.kl_reference not in MODEL_NAMES:
+        changes["kl_reference"] = which_weights(config.kl_reference, log.info)
     if config.data_path:
         changes["data_path"] = config.data_path
     whole = {name: str(Path(path).expanduser().resolve()) for name, path in changes.items()}

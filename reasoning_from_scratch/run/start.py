@@ -93,8 +93,9 @@ def choose_engines(run: TrainingRun) -> None:
     """Who samples, and whether a step is trained on while it is sampled."""
     config, on_group, step = run.config, None, train_step
     if config.num_minibatches > 1:
-        size = config.problems_per_step // config.num_minibatches // run.ranks.size
-        stream = Stream(max(1, size), run.model, config, run.reference, run.engine, run.clock)
+        share = config.problems_per_step // config.num_substeps  # of the first update
+        size = max(1, share // config.num_minibatches // run.ranks.size)
+        stream = Stream(size, share, run.model, config, run.reference, run.engine, run.clock)
         step, on_group = stream.train_step, stream.add
     run.train_step = run.clock.timing("train", step)
     run.rollouts = rollouts_of(run, on_group)
@@ -178,8 +179,8 @@ def loaded_run(
     if start.weights and start.weights != start.model and ranks.writes:
         load_weights(model, start.weights)
     ranks.same_as_first(model.state_dict())
-    start.record |= ranks.from_first(lambda: weights_record(config, start, model))
-    reference = frozen_copy(model) if config.kl != "none" else None
+    reference = reference_of(model, config, ranks) if config.kl != "none" else None
+    start.record |= ranks.from_first(lambda: weights_record(config, start, model, reference))
     if config.lora_rank:
         add_lora(model, config.lora_rank, config.lora_alpha, config.seed)
     problems, eval_problems = both_sets(config, *given_problems)
@@ -349,7 +350,7 @@ def prepare_model(run: TrainingRun) -> None:
         prompts = (run.tokenizer.encode(problem_prompt(p)) for p in run.problems)
         longest = max(map(len, prompts)) + config.max_new_tokens
         longest = min(longest, model.cfg["context_length"])
-        run.config = config = fit_memory(model, run.optimizer, config, longest)
+        run.config = config = fit_memory(model, run.optimizer, config, longest, run.reference)
     if config.gradient_checkpointing:
         checkpoint_blocks(model)
     training_pass = compiled_pass(model) if config.compile else packed_logprobs
@@ -370,5 +371,17 @@ def look_ahead(run: TrainingRun, model: nn.Module) -> None:
     log.log(logging.INFO if found.can_work else logging.WARNING, "preflight: %s", found.verdict)
 
 
-def frozen_copy(model: nn.Module) -> nn.Module:
-    return copy.deepcopy(model).requires_grad_(False).eval()
+def reference_of(model: nn.Module, config: TrainConfig, ranks: Ranks) -> nn.Module:
+    """What the KL penalty compares with: the model as it begins, or another one that is named."""
+    if not config.kl_reference:
+        return copy.deepcopy(model).requires_grad_(False).eval()
+    weight = next(model.parameters())
+    reference, _ = load_model_and_tokenizer(config.kl_reference, weight.device, dtype=weight.dtype)
+    tokens = [one.cfg["vocab_size"] for one in (reference, model)]
+    if tokens[0] != tokens[1]:
+        raise UserError(
+            f"--kl-reference {config.kl_reference} knows {tokens[0]} tokens and the model that is "
+            f"trained {tokens[1]}, so they cannot be compared: name one with the same tokenizer"
+        )
+    ranks.same_as_first(reference.state_dict())
+    return reference.requires_grad_(False).eval()

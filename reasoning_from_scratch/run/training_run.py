@@ -110,7 +110,7 @@ class TrainingRun:
         self.refresh_report_if_due(step)
 
     def lr(self, step: int) -> float:
-        return learning_rate(self.config, step, self.config.steps)
+        return learning_rate(self.config, step, self.config.steps, self.config.problems_per_step)
 
     def after_update(
         self, step: int, groups: Sequence[Group], numbers: dict[str, float | None]

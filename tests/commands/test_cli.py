@@ -244,3 +244,45 @@ def test_a_run_may_be_named_from_the_home_folder(toy_everywhere, monkeypatch, tm
     assert cli.main(["train", *small.split(), "--log-path=~/mine"]) == 0
     assert RunFolder("~/mine").read_config().log_path == str(tmp_path / "mine")
     assert not (tmp_path / "~").exists()
+
+
+# ---- key=value words beside --flags
+
+
+@dataclass
+class Words:
+    model: str = "tiny"
+    steps: int = 3
+    clip: float | None = None
+    often: bool = False
+    usual: bool = True
+    kl_reference: str | None = None
+
+
+@pytest.mark.parametrize(
+    "words, flags",
+    [
+        ("steps=7 --model x clip=None", "--steps=7 --model x --clip=None"),
+        ("--model a=b --steps=2", "--model a=b --steps=2"),  # the value of a flag
+        ("--often steps=2 --no_usual", "--often --steps=2 --no_usual"),
+        ("often=True usual=true", "--often"),
+        ("often=False usual=False", "--no_usual"),
+        ("loss_fn_config.clip=0.5", "--clip=0.5"),
+        ("model_name=base --model-name base --max_steps=4", "--model=base --model base --steps=4"),
+        ("kl_reference_config.load_checkpoint_path=x", "--kl_reference=x"),
+        ("--help", "--help"),
+        ("-h", "-h"),
+        ("--unknown 3 stray --more=2", "--unknown 3 stray --more=2"),  # tyro says what is wrong
+    ],
+)
+def test_words_become_flags(words, flags):
+    assert cli.as_flags(words.split(), Words) == flags.split()
+
+
+@pytest.mark.parametrize(
+    "word, says",
+    [("stesp=3", "did you mean 'steps'"), ("often=2", "often=2 is neither True nor False")],
+)
+def test_a_word_that_is_none_is_named(word, says):
+    with pytest.raises(UserError, match=says):
+        cli.as_flags([word], Words)

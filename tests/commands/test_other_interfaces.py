@@ -1,5 +1,7 @@
 """The three doors to the same loop: rl_loop on one page, Tinker's rl_basic, nanochat's chat_rl."""
 
+import io
+import json
 import runpy
 import sys
 from pathlib import Path
@@ -90,6 +92,8 @@ def test_rl_loop_has_the_gradient_of_the_library(tmp_path):
         [],
         ["--loss_fn", "ppo", "--num_substeps", "2", "--lora_rank", "2", "--compute_post_kl"],
         ["--loss_fn", "cispo", "--num_minibatches", "2", "--kl_penalty_coef", "0.1"],
+        ["num_substeps=2", "loss_fn=dro", "beta=0.1", "temperature=0.9", "lr_at_problems=8"],
+        ["kl_penalty_coef=0.1", "kl_discount_factor=0.5", "kl_reference=tiny-reasoning"],
     ],
 )
 def test_rl_basic_runs_and_prints_the_documented_metrics(run, flags, monkeypatch):
@@ -100,6 +104,81 @@ def test_rl_basic_runs_and_prints_the_documented_metrics(run, flags, monkeypatch
     assert shown["progress/batch"] == ["0", "1"]
     for name in ("reward/total", "ac_tokens_per_turn", "entropy", "optim/lr"):
         assert len(shown[name]) == 2
+
+
+def rl_basic():
+    return runpy.run_path(str(CHAPTER / "rl_basic.py"))
+
+
+def test_every_word_of_rl_basic_is_a_choice_of_the_run():
+    """Each alone, as a flag or a word, changes the configuration in the field that it names."""
+    script = rl_basic()
+    words = {
+        "model": "base", "problems": "gsm8k", "eval_problems": "math-500", "eval_limit": 7,
+        "steps": 7, "groups_per_batch": 4, "group_size": 5, "few_shot": 1, "learning_rate": 1e-3,
+        "lr_at_problems": 2, "max_tokens": 9, "temperature": 0.5, "loss_fn": "ppo",
+        "clip_low_threshold": 0.9, "clip_high_threshold": 3.0, "beta": 0.2, "num_substeps": 2,
+        "num_minibatches": 2, "max_steps_off_policy": 1, "remove_constant_reward_groups": False,
+        "kl_penalty_coef": 0.1, "kl_discount_factor": 0.5, "kl_reference": "tiny-grpo",
+        "compute_post_kl": True, "lora_rank": 2, "eval_every": 7, "save_every": 7,
+        "num_groups_to_log": 1, "load_checkpoint_path": "x", "seed": 1, "log_path": "y",
+        "wandb_project": "z",
+    }  # fmt: skip
+    options, fields = script["Options"], script["FIELDS"]
+    assert {*words, "behavior_if_log_dir_exists"} == vars(options()).keys()
+    plain = vars(script["configured"](options()))
+    for name, value in words.items():
+        changed = vars(script["configured"](options(**{name: value})))
+        field = {"loss_fn": "objective"}.get(name, fields.get(name, name))
+        assert changed[field] == value != plain[field], name
+    assert script["configured"](options(kl_penalty_coef=0.1)).kl == "token"
+
+
+def test_rl_basic_with_a_folder_that_holds_a_run(run, tmp_path, monkeypatch):
+    monkeypatch.setattr("reasoning_from_scratch.run.start.look_ahead", lambda run, plain: None)
+    words = [*SMALL, "eval_every=0", "--log_path", "mine"]
+    metrics = tmp_path / "mine" / "metrics.jsonl"
+    assert run("rl_basic.py", *words)[0] == 0
+    for behavior in ("ask", "raise"):  # nobody is at this terminal
+        code, _, err = run("rl_basic.py", *words, f"behavior_if_log_dir_exists={behavior}")
+        assert code == 2 and len(err.splitlines()) == 1
+        for choice in ("--behavior_if_log_dir_exists resume,", "--log_path", "exists delete"):
+            assert choice in err
+    first, second = metrics.read_text().splitlines()
+    more = [*words, "steps=3", "--behavior_if_log_dir_exists", "resume"]
+    assert run("rl_basic.py", *more)[0] == 0
+    assert [row["step"] for row in read_lines(metrics)] == [0, 1, 2]
+    kept = [json.loads(line) for line in (first, second)]
+    assert [row["time/total"] for row in kept] == [
+        row["time/total"] for row in read_lines(metrics)[:2]
+    ]
+    code, _, err = run("rl_basic.py", *more, "model=tiny-grpo")
+    assert code == 2 and "cannot go on with another --model" in err
+    code, _, err = run("rl_basic.py", *more, "beta=0.1")
+    assert code == 2 and "--beta 0.1 does nothing" in err
+    assert run("rl_basic.py", *words, "behavior_if_log_dir_exists=delete")[0] == 0
+    assert [row["step"] for row in read_lines(metrics)] == [0, 1]
+
+
+def test_whoever_sits_at_the_terminal_is_asked(run, tmp_path, monkeypatch):
+    script = rl_basic()
+    monkeypatch.setattr(sys, "stdin", io.StringIO("what?\ndelete\n\n"))
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
+    assert [script["asked"]("runs/x") for _ in range(2)] == ["delete", "raise"]
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert script["asked"]("runs/x") == "raise"
+
+
+def test_sentences_of_rl_basic_name_its_own_flags():
+    said = rl_basic()["in_these_words"]
+    for ours, theirs in {
+        "--kl-discount-factor 0.4 does nothing without --kl token": (
+            "--kl_discount_factor 0.4 does nothing without --kl_penalty_coef"
+        ),
+        "--lr is nan; --lr-at-problems": "--learning_rate is nan; --lr_at_problems",
+        "--rollouts is 1, or --epochs": "--group_size is 1, or --epochs",
+    }.items():
+        assert said(ours) == theirs
 
 
 def test_tinkers_losses_are_sums_with_their_bounds():
@@ -124,11 +203,14 @@ def test_rfs_train_knows_tinkers_flags():
     words = (
         "--loss-fn cispo --clip-high 3 --groups-per-batch 16 --group-size 4 --max-tokens 99 "
         "--learning-rate 3e-5 --no-remove-constant-reward-groups --kl-penalty-coef 0.1 "
-        "--kl reward --model-name tiny --compute-post-kl --num-minibatches 4"
+        "--kl token --kl-discount-factor 0.5 --kl-reference tiny-grpo --model-name tiny "
+        "--compute-post-kl --num-minibatches 4"
     )
     config = parse_flags(words.split())
     assert (config.objective, config.aggregate) == ("cispo", "sum")
     assert (config.clip_low, config.clip_high) == (0.0, 3.0), "a flag wins over the loss"
     assert (config.problems_per_step, config.rollouts, config.max_new_tokens) == (16, 4, 99)
     assert (config.lr, config.drop_uniform_groups, config.kl_coef) == (3e-5, False, 0.1)
+    assert (config.kl, config.kl_discount_factor) == ("token", 0.5)
+    assert config.kl_reference == "tiny-grpo"
     assert (config.model, config.compute_post_kl, config.num_minibatches) == ("tiny", True, 4)

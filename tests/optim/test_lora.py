@@ -13,7 +13,6 @@ from toy import toy_config, toy_model, toy_world
 from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.weights import load_state
-from reasoning_from_scratch.optim.adamw import batch_learning_rate
 from reasoning_from_scratch.optim.lora import (
     LoRALinear,
     add_lora,
@@ -171,7 +170,6 @@ def test_bfloat16_keeps_master_weights_of_a_and_b(tmp_path):
 
 def test_learning_rates():
     assert lora_learning_rate(1e-6) == pytest.approx(1e-5)
-    assert batch_learning_rate(1e-5, 64, 256) == pytest.approx(2e-5)
     full, lora = (resolved(TrainConfig(lora_rank=rank)).lr for rank in (0, 8))
     assert lora == pytest.approx(10 * full)
     assert resolved(TrainConfig(lora_rank=8, lr=3e-4)).lr == 3e-4

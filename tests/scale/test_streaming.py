@@ -6,8 +6,10 @@ from toy import toy_config, toy_model, toy_world
 
 from reasoning_from_scratch import rollouts
 from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.rollouts import Group
 from reasoning_from_scratch.run.options import resolved
 from reasoning_from_scratch.run.start import train
+from reasoning_from_scratch.sampling import Rollout
 from reasoning_from_scratch.scale import streaming
 from reasoning_from_scratch.scale.streaming import Stream
 
@@ -34,6 +36,8 @@ def run(tmp_path, name, monkeypatch, **changes):
         {"aggregate": "sequence", "grad_clip": 0.01},
         {"aggregate": "constant", "kl": "k3", "kl_coef": 0.1},
         {"kl": "reward", "kl_coef": 0.1},
+        {"kl": "token", "kl_coef": 0.1, "kl_discount_factor": 0.9},
+        {"epochs": 3},
     ],
 )
 @pytest.mark.parametrize("parts", [2, 6])
@@ -51,6 +55,30 @@ def test_streaming_and_plain_give_the_same_weights(tmp_path, monkeypatch, change
         for key in ("optim/loss", "optim/grad_norm", "optim/kl_loss", "reward/total"):
             assert one[key] == pytest.approx(other[key], rel=1e-4, abs=1e-6), key
     assert any(row["optim/updates"] for row in streamed.rows)
+
+
+@pytest.mark.parametrize(
+    "changes, parts",
+    [
+        ({"num_substeps": 2}, 3),
+        ({"num_substeps": 3, "aggregate": "token", "objective": "importance_sampling"}, 2),
+        ({"num_substeps": 2, "epochs": 2, "objective": "cispo", "kl": "k3", "kl_coef": 0.1}, 3),
+        ({"num_substeps": 2, "epochs": 2, "kl": "token", "kl_coef": 0.1}, 1),
+    ],
+)
+def test_of_several_substeps_the_first_is_streamed(tmp_path, monkeypatch, changes, parts):
+    """The update of the first waits until all is sampled, so the rollouts stay the same."""
+    changes |= {"lr": 1e-3}
+    plain = run(tmp_path, "plain", monkeypatch, **changes)
+    streamed = run(tmp_path, "stream", monkeypatch, num_minibatches=parts, **changes)
+    for one, other in zip(plain.rows, streamed.rows, strict=True):
+        assert one["optim/updates"] == other["optim/updates"]
+        assert one["optim/loss"] == pytest.approx(other["optim/loss"], rel=1e-3, abs=1e-6)
+        assert one["reward/total"] == other["reward/total"]
+    for a, b in zip(plain.model.parameters(), streamed.model.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=2e-5)
+    moved = [row["optim/updates"] for row in streamed.rows]
+    assert max(moved) == changes["num_substeps"] * changes.get("epochs", 1)
 
 
 def test_training_starts_before_sampling_ends(tmp_path, monkeypatch):
@@ -76,12 +104,13 @@ def test_a_last_part_that_is_not_full_is_trained_on_and_nothing_waits(tmp_path, 
     given = []
     monkeypatch.setattr(streaming, "set_advantages", lambda groups, _: given.append(list(groups)))
     monkeypatch.setattr(streaming, "prepared_part", lambda *_: None)
-    stream = Stream(3, toy_model(), resolved(toy_config(tmp_path)))
-    for group in range(8):
+    stream = Stream(3, 8, toy_model(), resolved(toy_config(tmp_path)))
+    groups = [Group(None, [Rollout(place=(place, 0))]) for place in range(10)]
+    for group in groups:
         stream.add(group)
-    assert given == [[0, 1, 2], [3, 4, 5]]
+    assert given == [groups[:3], groups[3:6]]
     stream.flush()
-    assert given == [[0, 1, 2], [3, 4, 5], [6, 7]] and stream.waiting == []
+    assert given == [groups[:3], groups[3:6], groups[6:8]] and stream.waiting == []
 
 
 def test_a_step_without_signal_moves_nothing(tmp_path, monkeypatch):
@@ -98,8 +127,7 @@ def test_a_step_without_signal_moves_nothing(tmp_path, monkeypatch):
     "changes, says",
     [
         ({"problems_per_step": 8, "num_minibatches": 3}, "does not divide"),
-        ({"num_minibatches": 2, "num_substeps": 2}, "leave --num-substeps"),
-        ({"num_minibatches": 2, "epochs": 2}, "leave --num-substeps and --epochs at 1"),
+        ({"problems_per_step": 6, "num_minibatches": 2, "num_substeps": 2}, "in each of --num-sub"),
         ({"num_minibatches": 2, "active_sampling": True}, "leave out"),
         ({"num_minibatches": 0}, "at least 1"),
     ],
