@@ -1,6 +1,7 @@
 """Rows that need a CUDA GPU: shares of its memory bandwidth and of its peak arithmetic."""
 
 import time
+from collections.abc import Iterator
 from functools import partial
 
 import peers
@@ -27,14 +28,16 @@ BATCHES = (1, 8, 64, 256)
 SKIPPED = "left out: torch.cuda is not available here"
 
 
-def gpu_sampling(work: Work) -> list[Result]:
+def gpu_sampling(work: Work) -> Iterator[Result]:
     """Sampling for batches of 1 to 256 against transformers."""
     if not torch.cuda.is_available():
-        return [Result("sampling on a GPU, batches of 1 to 256", SKIPPED)]
+        yield Result("sampling on a GPU, batches of 1 to 256", SKIPPED)
+        return
     model = random_model(work.cfg, work.layers, "cuda")
     peer = peers.hf_model(model) if peers.have("transformers") else None
     bandwidth = measured_bandwidth()
-    return [line for batch in BATCHES for line in one_batch(work, model, peer, batch, bandwidth)]
+    for batch in BATCHES:
+        yield from one_batch(work, model, peer, batch, bandwidth)
 
 
 def one_batch(work: Work, model, peer, batch: int, bandwidth: float) -> list[Result]:

@@ -13,7 +13,7 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import torch
@@ -27,7 +27,7 @@ import start_rows  # noqa: E402
 import tiny_rows  # noqa: E402
 from duel import FULL, TOY, Result, Work  # noqa: E402
 
-ROWS: dict[str, Callable[[Work], list[Result]]] = {
+ROWS: dict[str, Callable[[Work], Iterable[Result]]] = {
     "sampling": qwen_rows.sampling,
     "decoding": qwen_rows.decoding,
     "training": qwen_rows.training,

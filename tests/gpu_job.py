@@ -1,5 +1,6 @@
-"""The same work on the CPU and on the pretended GPU of pretend_gpu.py. Prints a JSON object:
-per piece of work what both found, and in which functions the GPU made the host wait.
+"""The same work on the CPU and on a GPU: `gpu_job.py FOLDER DEVICE`, where the device is "cuda", or
+"pretend" for the one of pretend_gpu.py. Prints a JSON object: per piece of work what both found,
+and in which functions the pretended GPU made the host wait.
 
 A process of its own, because the pretended device stays for as long as the process lives."""
 
@@ -8,7 +9,6 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-import pretend_gpu
 import torch
 from toy import toy_config, toy_model, toy_problems, toy_tokenizer, toy_world
 
@@ -43,12 +43,18 @@ RUNS = {
 }
 
 
-def save_from_cpu(tensors, *arguments, **options):
-    """safetensors fetches from a real GPU by itself, but looks for a real one's memory."""
-    return SAVE({name: tensor.cpu() for name, tensor in tensors.items()}, *arguments, **options)
+def pretend() -> list[str]:
+    """Switches the pretended GPU on; returns the list of its waits."""
+    import pretend_gpu
 
+    save_file = tensor_files.save_file
 
-SAVE, tensor_files.save_file = tensor_files.save_file, save_from_cpu
+    def save_from_cpu(tensors, *arguments, **options):
+        """safetensors fetches from a real GPU by itself, but looks for a real one's memory."""
+        save_file({name: tensor.cpu() for name, tensor in tensors.items()}, *arguments, **options)
+
+    tensor_files.save_file = save_from_cpu
+    return pretend_gpu.waits
 
 
 def trained(device: str, folder: Path, **changes) -> list[dict]:
@@ -70,6 +76,14 @@ def sampled(device: str, **policy) -> list:
     sampling = Sampling(33, rollouts=2, sample_rows=4, **policy)
     groups = generate(model, PROMPTS, sampling, stop_ids=set(range(50)), engine=FAST)
     return [[r.response_ids, r.logprobs, r.kept] for group in groups for r in group]
+
+
+def multinomial_on_cpu(probs, *arguments, **options):
+    """The chapters draw with torch's own random numbers, of which each kind of device has others."""
+    return MULTINOMIAL(probs.cpu(), *arguments, **options).to(probs.device)
+
+
+MULTINOMIAL, torch.multinomial = torch.multinomial, multinomial_on_cpu
 
 
 def chapters(device: str, folder: Path) -> list:
@@ -98,23 +112,24 @@ def chapters(device: str, folder: Path) -> list:
     return [*found, [row["tokens"] for row in result.rows]]
 
 
-def mixed() -> str:
+def mixed(device: str) -> str:
     """What is said of a tensor that was left on the CPU."""
     try:
-        return str(torch.ones(3, device="pretend") + torch.ones(3))
+        return str(torch.ones(3, device=device) + torch.ones(3))
     except RuntimeError as error:
         return str(error)
 
 
-def both(work) -> dict:
-    """`work` here and there."""
-    here = work("cpu")
-    pretend_gpu.waits.clear()
-    there = work("pretend")
-    return {"cpu": here, "gpu": there, "waits": Counter(pretend_gpu.waits)}
+def main(folder: Path, device: str) -> None:
+    waits = pretend() if device == "pretend" else []
 
+    def both(work) -> dict:
+        """`work` here and there."""
+        here = work("cpu")
+        waits.clear()
+        there = work(device)
+        return {"cpu": here, "gpu": there, "waits": Counter(waits)}
 
-def main(folder: Path) -> None:
     found = {}
     for name, policy in {
         "all": {},
@@ -130,10 +145,10 @@ def main(folder: Path) -> None:
                 device, folder / f"{name}-{device}", **changes
             )
         )
-    found["parity"] = {"cpu": None, "gpu": parity_problem(torch.device("pretend")), "waits": {}}
-    found["mixed"] = mixed()
+    found["parity"] = {"cpu": None, "gpu": parity_problem(torch.device(device)), "waits": {}}
+    found["mixed"] = mixed(device)
     print(json.dumps(found))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2])

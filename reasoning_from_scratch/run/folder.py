@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import torch
@@ -352,12 +352,20 @@ def job_name() -> str | None:
 def versions() -> dict[str, str | None]:
     return {
         "job": job_name(),
-        "reasoning_from_scratch": version("reasoning-from-scratch"),
+        "reasoning_from_scratch": installed_version(),
         "torch": torch.__version__,
         "python": platform.python_version(),
         "git": git("rev-parse", "HEAD"),
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs",
     }
+
+
+def installed_version() -> str | None:
+    """None where the package runs from its folder and was never installed."""
+    try:
+        return version("reasoning-from-scratch")
+    except PackageNotFoundError:
+        return None
 
 
 def code_diff() -> str:

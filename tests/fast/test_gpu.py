@@ -1,15 +1,18 @@
 """On a GPU: the same results as on a CPU, nothing left on the wrong device, few waits.
 
-The GPU is pretended (see pretend_gpu.py), so none is needed; what real kernels compute,
-`rfs doctor` and the device checks of test_device.py look after.
+One GPU is pretended (see pretend_gpu.py), so none is needed; where there is a real one, it does
+the same work, too.
 """
 
 import json
 import subprocess
 import sys
+import tempfile
+from functools import cache
 from pathlib import Path
 
 import pytest
+import torch
 import torch.utils.backend_registration as registration
 
 HERE = Path(__file__).parents[1]
@@ -29,21 +32,39 @@ WORK = [
 ]
 CLOCKS = ("time", "sec", "memory", "speed")  # metrics that differ from run to run
 
-pytestmark = pytest.mark.skipif(
-    not hasattr(registration, "_setup_privateuseone_for_python_backend"),
-    reason="this torch cannot have a device that is written in Python",
+PRETENDED = pytest.param(
+    "pretend",
+    marks=pytest.mark.skipif(
+        not hasattr(registration, "_setup_privateuseone_for_python_backend"),
+        reason="this torch cannot have a device that is written in Python",
+    ),
+)
+REAL = pytest.param(
+    "cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU is here")
 )
 
 
-@pytest.fixture(scope="module")
-def found(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("gpu")
-    job = subprocess.run(
-        [sys.executable, "-W", "ignore", HERE / "gpu_job.py", folder],
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
+@pytest.fixture(scope="module", params=[PRETENDED, REAL])
+def found_on(request):
+    """What the work found on the CPU and on this device."""
+    return work_on(request.param)
+
+
+@pytest.fixture(scope="module", params=[PRETENDED])
+def found(request):
+    """The same, on the pretended device alone: it knows when the host had to wait."""
+    return work_on(request.param)
+
+
+@cache
+def work_on(device):
+    with tempfile.TemporaryDirectory() as folder:
+        job = subprocess.run(
+            [sys.executable, "-W", "ignore", HERE / "gpu_job.py", folder, device],
+            capture_output=True,
+            text=True,
+            timeout=600,
+        )
     assert job.returncode == 0, job.stderr[-3000:]
     return json.loads(job.stdout.splitlines()[-1])
 
@@ -60,8 +81,8 @@ def leaves(value, path=""):
 
 
 @pytest.mark.parametrize("work", WORK)
-def test_results_are_those_of_the_cpu(found, work):
-    cpu, gpu = dict(leaves(found[work]["cpu"])), dict(leaves(found[work]["gpu"]))
+def test_results_are_those_of_the_cpu(found_on, work):
+    cpu, gpu = dict(leaves(found_on[work]["cpu"])), dict(leaves(found_on[work]["gpu"]))
     assert cpu.keys() == gpu.keys()
     for path, value in cpu.items():
         if isinstance(value, float):
@@ -74,8 +95,8 @@ def test_all_work_is_looked_at(found):
     assert len(dict(leaves(found["trained plain"]["cpu"]))) > 100
 
 
-def test_a_tensor_left_on_the_cpu_is_noticed(found):
-    assert "is on the CPU" in found["mixed"]
+def test_a_tensor_left_on_the_cpu_is_noticed(found_on):
+    assert "on the CPU" in found_on["mixed"] or "same device" in found_on["mixed"]
 
 
 def waits(found, work, *places):
