@@ -28,8 +28,8 @@ def write_iteration(
 ) -> None:
     """Write the page, the logtree and the summaries of one step's groups.
 
-    split is "train" or "eval/<name>"; num_groups_to_log groups are written in full, with 0 there
-    are only summaries.
+    split is "train" or "eval/<name>"; num_groups_to_log groups are written in full, of the others
+    the logtree has the numbers. With 0 there are only summaries.
     """
     folder = Path(folder)
     flat, nested = file_stems(split, iteration)
@@ -38,7 +38,7 @@ def write_iteration(
     contents = {"_rollout_summaries.jsonl": "".join([line + "\n" for line in lines])}
     if num_groups_to_log > 0:
         title, now = f"{split}, step {iteration}", datetime.now(timezone.utc).isoformat()
-        tree = logtree(title, now, str(folder / f"{flat}.html"), shown, tokenizer)
+        tree = logtree(title, now, str(folder / f"{flat}.html"), groups, shown, tokenizer)
         contents["_logtree.json"] = json_line(tree)
         contents[".html"] = iteration_page(folder, split, iteration, groups, shown, tokenizer)
     (folder / nested).parent.mkdir(parents=True, exist_ok=True)

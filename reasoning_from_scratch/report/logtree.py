@@ -1,8 +1,9 @@
 """The rollouts as a tree of nodes, for machines that walk it."""
 
+from collections.abc import Collection, Sequence
 from typing import Any
 
-from .summaries import stop_reason
+from .summaries import extracted, stop_reason
 
 
 def node(tag: str, *children, data: dict | None = None, **attrs) -> dict:
@@ -20,51 +21,71 @@ def conversation(role: str, content: str) -> dict:
     return node("div", node("p", f"{role}: {content}"), data=data)
 
 
-def logtree(title: str, started_at: str, path: str, groups: dict[int, Any], tokenizer) -> dict:
-    """Of the groups that are written in full, by number; every rollout is in the summaries."""
-    prompts: dict[tuple, str] = {}
-    sections = [_group(index, group, tokenizer, prompts) for index, group in groups.items()]
+def logtree(
+    title: str,
+    started_at: str,
+    path: str,
+    groups: Sequence[Any],
+    in_full: Collection[int],
+    tokenizer,
+) -> dict:
+    """All groups of a step. Those whose number is `in_full` have their prompts and answers, the
+    others the numbers alone; the texts of all are in the summaries."""
+    sections = [
+        _group(index, group, tokenizer if index in in_full else None)
+        for index, group in enumerate(groups)
+    ]
     root = node("body", node("h1", title), *sections)
     return {"title": title, "started_at": started_at, "path": path, "root": root}
 
 
-def _group(group_idx: int, group, tokenizer, prompts: dict) -> dict:
-    problem = group.problem
+def _group(group_idx: int, group, tokenizer) -> dict:
+    problem, prompt = group.problem, ""
+    about = [node("p", f"answer: {problem.answer}")]
+    if tokenizer and group.rollouts:
+        about.insert(0, node("p", f"problem: {problem.problem}"))
+        prompt = tokenizer.decode(list(group.rollouts[0].prompt_ids))
     rollouts = []
     for traj_idx, rollout in enumerate(group.rollouts):
-        ids = tuple(rollout.prompt_ids)
-        if ids not in prompts:
-            prompts[ids] = tokenizer.decode(list(ids))
-        rollouts.append(_rollout(group_idx, traj_idx, rollout, prompts[ids]))
+        talk = [conversation("user", prompt), conversation("assistant", rollout.text)]
+        rollouts.append(_rollout(group_idx, traj_idx, rollout, talk if tokenizer else []))
     return node(
         "section",
         node("h2", f"Group {group_idx}: {problem.id}"),
-        node("p", f"problem: {problem.problem}"),
-        node("p", f"answer: {problem.answer}"),
+        *about,
         *rollouts,
         group_idx=group_idx,
         problem_id=problem.id,
+        in_full=tokenizer is not None,
     )
 
 
-def _rollout(group_idx: int, traj_idx: int, rollout, prompt: str) -> dict:
-    parts = [
-        node("tr", node("td", name), node("td", f"{value:g}"))
-        for name, value in rollout.rewards.items()
-    ]
+def _rollout(group_idx: int, traj_idx: int, rollout, talk: list[dict]) -> dict:
+    """`talk`: prompt and answer, where they are written."""
     totals = {
         "reward": f"{rollout.reward:g}",
         "advantage": "" if rollout.advantage is None else f"{rollout.advantage:g}",
         "tokens": len(rollout.response_ids),
         "stop_reason": stop_reason(rollout),
     }
+    read = extracted(rollout)
+    if read is not None:
+        totals["extracted"] = read
     return node(
         "section",
         node("h3", f"Rollout {traj_idx}"),
-        conversation("user", prompt),
-        conversation("assistant", rollout.text),
-        node("table", *parts),
+        *talk,
+        _table(rollout.rewards),
+        # Its only turn: tokens of the prompt, tokens of the answer.
+        _table({"ob_len": len(rollout.prompt_ids), "ac_len": len(rollout.response_ids)}),
         node("p", ", ".join(f"{name} {value}" for name, value in totals.items()), **totals),
         group_idx=group_idx,
         traj_idx=traj_idx,
     )
+
+
+def _table(numbers: dict[str, float]) -> dict:
+    rows = [
+        node("tr", node("td", name), node("td", f"{value:g}")) for name, value in numbers.items()
+    ]
+    return node("table", *rows)

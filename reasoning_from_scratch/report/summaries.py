@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from reasoning_from_scratch.grading import get_last_boxed
 from reasoning_from_scratch.text import json_line
 
 
@@ -9,6 +10,14 @@ def is_right(rollout) -> bool | None:
     """None where no part of the reward says whether the answer is correct."""
     correct = rollout.rewards.get("correct")
     return None if correct is None else correct >= 0.5
+
+
+def extracted(rollout) -> str | None:
+    """What the grader read: the last box. None without one, or where a verifier of one's own
+    judged, which reads what it likes."""
+    if "correct" not in rollout.rewards or "reward_failed" in rollout.rewards:
+        return None
+    return get_last_boxed(rollout.text)
 
 
 def stop_reason(rollout) -> str:
@@ -54,6 +63,7 @@ def _only_step(rollout) -> dict:
         "episode_done": True,
         "metrics": dict(rollout.rewards),
         "logs": {"problem": rollout.problem.problem, "answer": rollout.problem.answer}
+        | ({"extracted": read} if (read := extracted(rollout)) is not None else {})
         | ({"reward_failure": rollout.failure} if rollout.failure else {}),
     }
 

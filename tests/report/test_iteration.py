@@ -151,8 +151,9 @@ def test_groups_with_a_signal_are_written_before_others(tmp_path):
     assert [f"Problem {n} <" in html for n in range(6)] == [True, False, True, False, True, True]
     tree = json.loads((tmp_path / "train_iteration_000000_logtree.json").read_text("utf-8"))
     sections = [part for part in tree["root"]["children"] if part["tag"] == "section"]
-    assert [part["attrs"]["group_idx"] for part in sections] == ["0", "2", "4", "5"]
-    assert sections[1]["children"][3]["attrs"]["group_idx"] == "2"
+    in_full = [p["attrs"]["group_idx"] for p in sections if p["attrs"]["in_full"] == "True"]
+    assert in_full == ["0", "2", "4", "5"]
+    assert sections[2]["children"][3]["attrs"]["group_idx"] == "2"
 
 
 def test_no_groups_means_no_pages_but_all_summaries(tmp_path):

@@ -41,7 +41,11 @@ def test_summaries_have_the_documented_keys_and_values(run):
                 "reward": 0.0,
                 "episode_done": True,
                 "metrics": {"correct": 0.0, "format": 1.0},
-                "logs": {"problem": rollout.problem.problem, "answer": rollout.problem.answer},
+                "logs": {
+                    "problem": rollout.problem.problem,
+                    "answer": rollout.problem.answer,
+                    "extracted": rollout.text.partition("boxed{")[2][:-1],
+                },
             }
         ],
         "final_ob_len": 0,
