@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 from command_world import commands, contents, equal, refused, resume, run, saved, train_words
-from toy import toy_config, toy_model
+from toy import toy_config, toy_model, toy_tokenizer
 
-from reasoning_from_scratch.files.weights import MODEL_NAMES
+from reasoning_from_scratch.files.weights import MODEL_NAMES, save_hf_folder
 from reasoning_from_scratch.run.origin import (
     Start,
     missing_source,
@@ -34,6 +34,7 @@ def test_what_a_run_needs_again_when_it_is_resumed(tmp_path):
     assert not needs_beginning(toy_config(tmp_path))
     assert needs_beginning(toy_config(tmp_path, lora_rank=2))
     assert needs_beginning(toy_config(tmp_path, kl="k3", kl_coef=0.1))
+    assert not needs_beginning(toy_config(tmp_path, kl="k3", kl_coef=0.1, kl_reference="tiny"))
     for start in (Start("a folder"), Start(MODEL_NAMES[0], weights="a folder")):
         assert start.weights_may_go
     for start in (Start(MODEL_NAMES[0]), Start(None)):
@@ -53,10 +54,12 @@ def test_paths_are_written_down_from_the_root(world, monkeypatch):
     """And of a run the very save: it may have others by the time it is asked again."""
     monkeypatch.chdir(world)
     paths = {"model": "tiny-toy", "load_checkpoint_path": "X", "data_path": "problems.jsonl"}
+    paths |= {"kl_reference": "X@000002"}
     whole = with_whole_paths(toy_config(world, **paths), given=False)
     assert whole.model == str(world / "tiny-toy")
     assert whole.load_checkpoint_path == str(world / "X" / "checkpoints" / "000004")
     assert whole.data_path == str(world / "problems.jsonl")
+    assert whole.kl_reference == str(world / "X" / "checkpoints" / "000002")
     named = with_whole_paths(toy_config(world, model=MODEL_NAMES[0]), given=False)
     assert named.model == MODEL_NAMES[0] and named.load_checkpoint_path is None
 
@@ -64,11 +67,15 @@ def test_paths_are_written_down_from_the_root(world, monkeypatch):
 # ---- through `rfs train`
 
 
-@pytest.mark.parametrize("source", ["--load-checkpoint-path X", "--model X/checkpoints/000004"])
+@pytest.mark.parametrize(
+    "source",
+    ["--load-checkpoint-path X", "--model X/checkpoints/000004", "--kl-reference X/checkpoints"],
+)
 def test_a_run_is_not_deleted_for_a_run_that_starts_from_it(world, source, capsys):
     before = contents(world / "X")
     flag, path = source.split()
-    words = train_words(world, world / "X", "--overwrite", flag, world / path)
+    penalty = "--kl token --kl-coef 0.1".split() if "kl" in flag else []
+    words = train_words(world, world / "X", "--overwrite", flag, world / path, *penalty)
     assert "which --overwrite would delete: choose another --log-path" in refused(words, capsys)
     assert contents(world / "X") == before
 
@@ -117,6 +124,31 @@ def test_other_weights_under_the_old_name_are_noticed(world, capsys):
     before = contents(part)
     assert "began with other weights" in refused(resume(part, "--steps", 4), capsys)
     assert contents(part) == before
+
+
+TO_ANOTHER = "--kl token --kl-coef 0.5 --kl-reference".split()
+
+
+def test_a_run_goes_on_with_its_reference_and_with_no_other(world, capsys):
+    flags = [*TO_ANOTHER, world / "tiny-other"]
+    whole = run(world, "whole", *flags)
+    part = run(world, "part", *flags, "--steps", 2)
+    own = run(world, "own", *flags[:4])  # with its own beginning as reference
+    words = resume(part, "--steps", 4, "--kl-reference", world / "tiny-toy")
+    assert "cannot go on with another --kl-reference" in refused(words, capsys)
+    assert commands(resume(part, "--steps", 4)) == 0
+    assert equal(saved(part, 4), saved(whole, 4)) and not equal(saved(own, 4), saved(whole, 4))
+    save_hf_folder(toy_model(7), toy_tokenizer(world), world / "tiny-other")
+    said = refused(resume(part, "--steps", 6), capsys)
+    assert "began with other weights in --kl-reference" in said
+    shutil.rmtree(world / "tiny-other")
+    assert "tiny-other" in refused(resume(part, "--steps", 6), capsys)
+
+
+def test_a_reference_with_other_tokens_is_refused(world, capsys):
+    words = train_words(world, world / "new", *TO_ANOTHER, "tiny-base")
+    assert "name one with the same tokenizer" in refused(words, capsys)
+    assert not (world / "new").exists()
 
 
 def test_fewer_steps_are_refused(world, capsys):
