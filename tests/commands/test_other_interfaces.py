@@ -41,7 +41,8 @@ def run(tmp_path, monkeypatch, capsys):
 
 
 def test_rl_loop_runs_and_writes_its_metrics(run, tmp_path):
-    code, out, _ = run("rl_loop.py", *SMALL, "--test_limit", "2")
+    words = ["batch_size=2", "group_size=3", "max_tokens=6", "model_name=tiny", "--steps", "2"]
+    code, out, _ = run("rl_loop.py", *words, "test_limit=2")
     assert code == 0 and out.count("tiny-test:") == 2
     rows = read_lines(tmp_path / "runs" / "rl_loop" / "metrics.jsonl")
     assert [row["step"] for row in rows] == [0, 1]

@@ -54,6 +54,15 @@ VARIANTS = [
             "keep_sampling_mask": True,
         },
     },
+    {
+        "name": "substeps",
+        "config": SHORT
+        | {"problems_per_step": 8, "num_substeps": 2, "num_minibatches": 2, "epochs": 2},
+    },
+    {
+        "name": "token",
+        "config": SHORT | {"kl": "token", "kl_coef": 0.1, "kl_discount_factor": 0.9, "epochs": 2},
+    },
     {"name": "paid", "config": SHORT | {"kl": "reward", "kl_coef": 0.1, "compute_post_kl": True}},
     {
         "name": "lora",
@@ -145,7 +154,7 @@ def with_shards(*jobs: dict) -> list[dict]:
 
 def test_two_ranks_are_one(single, tmp_path):
     """Also sharded; also going on from another number of ranks; and another option is noticed."""
-    names = ("plain", "active", "paid", "lora")
+    names = ("plain", "active", "token", "paid", "lora")
     sharded = with_shards(*(job for job in VARIANTS if job["name"] in names))
     resumed = [{"name": "one-two", "config": {"steps": 10}}]
     resumed += with_shards({"name": "one", "config": {"steps": 10}})
