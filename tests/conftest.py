@@ -1,9 +1,11 @@
 """Fixtures that several test files share."""
 
 import logging
+import os
 from pathlib import Path
 
 import pytest
+from markupsafe import Markup
 from tokenizers import (
     AddedToken,
     Regex,
@@ -98,6 +100,27 @@ def pytest_runtest_makereport():
         for title, text in report.sections
     ]
     return report
+
+
+# A page's nine charts take longer to draw than the toy model to train, and every run writes a page.
+# Here they are drawn; elsewhere no test looks at them, and a page has all but the curves in it.
+# (What runs in another process draws them everywhere, and the lines of the charts are made.)
+DRAWN = ("tests/report/", "tests/commands/", "tests/faults/test_hostile", "tests/faults/test_num")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def charts_are_drawn_where_they_are_seen():
+    from reasoning_from_scratch.report import curves
+
+    as_svg = curves.as_svg
+
+    def drawn_if_seen(*given):
+        seen = os.environ.get("PYTEST_CURRENT_TEST", "").startswith(DRAWN)
+        return as_svg(*given) if seen else Markup("<svg></svg>")
+
+    curves.as_svg = drawn_if_seen
+    yield
+    curves.as_svg = as_svg
 
 
 @pytest.fixture(autouse=True)

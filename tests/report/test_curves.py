@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-from reasoning_from_scratch.report.curves import make_charts, short, smoothed
+from reasoning_from_scratch.report import curves
+from reasoning_from_scratch.report.curves import Line, make_charts, page_panel, short, smoothed
 from reasoning_from_scratch.report.run_files import read_run
 from reasoning_from_scratch.text import evenly
 from tests.report.written import metrics_line, write_run
@@ -60,3 +61,24 @@ def test_a_chart_has_the_pages_colors_and_no_id_twice(run):
 def test_smoothing_looks_only_back():
     assert smoothed([1.0, 3.0]) == [1.0, 2.0]
     assert smoothed([0.0] * 20 + [9.0])[-2:] == [0.0, 1.0]
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("dots", [False, True], ids=["line", "dots"])
+@pytest.mark.parametrize("length", [1, 2, 40])
+@pytest.mark.parametrize("size", [0.0, 1e-300, 1e-9, 1.0, -3.0, 1e18, 1e300])
+def test_any_finite_numbers_have_a_chart(size, length, dots):
+    steps = [10**9 + 3 * number for number in range(length)]
+    lines = [
+        Line(str(i), steps, [size * (n % (i + 2)) for n in range(length)], dots) for i in (0, 1)
+    ]
+    svg = curves.as_svg(page_panel(), "Any", lines)
+    assert "nan" not in svg and "inf" not in svg
+    assert svg.count("var(--c0)") and svg.count("var(--c1)")
+
+
+def test_a_chart_does_not_show_the_one_before():
+    few, many = [Line("few", [0, 1], [1.0, 2.0])], [Line("many", list(range(40)), [-5.0] * 40)]
+    panel = page_panel()
+    for lines in (many, few, many, few):
+        assert curves.as_svg(panel, "Any", lines) == curves.as_svg(page_panel(), "Any", lines)
