@@ -239,13 +239,19 @@ def rollout_loss(rollout, new, start, old, ref, advantage, config):
 
 def reference_gradient(now, start, reference, share, advantages, config):
     """d loss / d weights of one optimizer step on the groups of `share`."""
-    start, reference = wide(start), wide(reference)
+    moved = not all(map(torch.equal, now.state_dict().values(), start.state_dict().values()))
     now = wide(now)
     rollouts = [rollout for group in share for rollout in group.rollouts]
     old = {r.place: torch.tensor(r.logprobs, dtype=torch.float64) for r in rollouts}
+    new = {r.place: logprobs_of(now, r, config) for r in rollouts}
+    first = ref = {place: logprobs.detach() for place, logprobs in new.items()}
     with torch.no_grad():
-        first = {r.place: logprobs_of(start, r, config) for r in rollouts}
-        ref = {r.place: logprobs_of(reference, r, config) for r in rollouts}
+        if moved:
+            start = wide(start)
+            first = {r.place: logprobs_of(start, r, config) for r in rollouts}
+        if reference is not None:
+            reference = wide(reference)
+            ref = {r.place: logprobs_of(reference, r, config) for r in rollouts}
     advantages = {
         r.place: torch.full((len(r.response_ids),), advantages[r.place], dtype=torch.float64)
         for r in rollouts
@@ -273,7 +279,7 @@ def reference_gradient(now, start, reference, share, advantages, config):
     for r in rollouts:
         terms = rollout_loss(
             r,
-            logprobs_of(now, r, config),
+            new[r.place],
             first[r.place],
             old[r.place],
             ref[r.place],
@@ -318,7 +324,7 @@ def mismatch(recipe, dtype, cut, update, kl):
     advantages = reference_advantages(groups, config)
     distances = []
     for (now, found), share in zip(optimizer.found, shares, strict=True):
-        expected = reference_gradient(now, start, reference or start, share, advantages, config)
+        expected = reference_gradient(now, start, reference, share, advantages, config)
         assert expected.norm() > 0
         distances.append(float((found - expected).norm() / expected.norm()))
         if dtype == "bfloat16" and config.objective in ("ppo", "gspo"):
