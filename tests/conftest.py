@@ -82,7 +82,12 @@ SLOWEST_FIRST = """
 SLOW = ("test_combinations.py", "test_readmes.py")
 
 
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
+    # The long forms run only when they are asked for: pytest -m soak.
+    long = [item for item in items if item.get_closest_marker("soak")]
+    if long and not config.option.markexpr:
+        config.hook.pytest_deselected(items=long)
+        items[:] = [item for item in items if item not in long]
     places = {ROOT / name: place for place, name in enumerate(SLOWEST_FIRST)}
     items.sort(key=lambda item: places.get(item.path, len(places)))  # keeps the order of a file
     top = Path(__file__).parent

@@ -1,15 +1,6 @@
-"""The long forms run only when they are asked for: pytest tests/faults -m soak."""
+"""What the tests of faults share."""
 
 import pytest
-
-
-def pytest_collection_modifyitems(config, items):
-    if config.option.markexpr:
-        return
-    long = [item for item in items if item.get_closest_marker("soak")]
-    if long:
-        config.hook.pytest_deselected(items=long)
-        items[:] = [item for item in items if item not in long]
 
 
 @pytest.fixture(autouse=True)

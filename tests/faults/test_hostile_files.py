@@ -67,10 +67,10 @@ def harmless(text: str) -> bool:
 
 def refused(call, *words: str) -> str:
     """A UserError of one short line, within SECONDS and MEGABYTES."""
-    before, started = peak(), time.monotonic()
+    before, started = peak(), time.process_time()  # what others do meanwhile does not count
     with pytest.raises(UserError) as info:
         call()
-    assert time.monotonic() - started < SECONDS
+    assert time.process_time() - started < SECONDS
     assert peak() - before < MEGABYTES
     text = str(info.value)
     assert harmless(text) and len(text) < 2_200

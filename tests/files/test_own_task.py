@@ -202,7 +202,7 @@ def catastrophic(text, problem):
 def test_a_slow_verifier_is_stopped(reward):
     start = time.monotonic()
     assert Verifier(reward, seconds=0.1)("a", PROBLEM) == (0.0, "took longer than 0.1 s")
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 30  # on a busy machine; left alone, it takes years
 
 
 @needs_timer
@@ -226,11 +226,11 @@ def outside_of_the_main_thread(call):
 def test_outside_of_the_main_thread_a_slow_verifier_is_left_behind():
     def refused() -> bool:
         with pytest.raises(TooSlow):
-            with_limit(0.05, time.sleep, 2)
+            with_limit(0.05, time.sleep, 20)
         return True
 
     start = time.monotonic()
-    assert outside_of_the_main_thread(refused) and time.monotonic() - start < 1.5
+    assert outside_of_the_main_thread(refused) and time.monotonic() - start < 10
     assert outside_of_the_main_thread(lambda: with_limit(5.0, lambda: 3)) == 3
     failing = Verifier(lambda text, problem: 1 / 0)
     paid, why = outside_of_the_main_thread(lambda: failing("a", PROBLEM))

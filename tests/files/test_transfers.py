@@ -1,5 +1,6 @@
 """A transfer that breaks, stalls or lies: resumed, retried, or refused in one line."""
 
+import atexit
 import hashlib
 import multiprocessing
 import random
@@ -198,9 +199,11 @@ def test_a_login_page_is_not_the_file(server, target, behavior):
 
 
 def closed_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """Nobody answers at it: it is taken, so that no other test gets it, and not listened at."""
+    probe = socket.socket()
+    probe.bind(("127.0.0.1", 0))
+    atexit.register(probe.close)
+    return probe.getsockname()[1]
 
 
 def test_no_connection_names_the_url_and_the_place(target):

@@ -7,12 +7,14 @@ to 1e-3; measured were 1.2e-7 after 10 steps, and 2.1e-6 where Adam enlarges a g
 
 import json
 import os
+import random
 import re
 import shutil
 import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import parallel_job
@@ -216,12 +218,19 @@ def test_a_killed_rank_ends_all_and_the_run_goes_on(single, tmp_path):
     same(single, tmp_path, "plain", "killed")
 
 
+def free_port() -> int:
+    """One that no program gets which asks for any, as the tests beside this one do: those start
+    above."""
+    for port in random.sample(range(20_000, 30_000), 100):
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+    raise AssertionError("no port is free")
+
+
 def test_machines_go_on_after_a_rank_of_one_has_died(single, tmp_path):
     """Two of them: torchrun restarts the ranks of both, and counts it where the death was."""
     job = {"name": "half", "config": SAVES | SHORT | {"rolling_every": 1}, "disturb": {"kill": [3]}}
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        meeting = f"--rdzv_endpoint=127.0.0.1:{free.getsockname()[1]}"
+    meeting = f"--rdzv_endpoint=127.0.0.1:{free_port()}"
     command = torchrun_command(
         tmp_path, [job], "--nnodes=2", "--rdzv_backend=c10d", meeting, "--max-restarts=1"
     )

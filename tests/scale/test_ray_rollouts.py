@@ -84,6 +84,8 @@ def test_one_two_and_no_sampler_give_the_same_run(ray, world, tmp_path, changes)
         for a, b in zip(local.model.parameters(), far.model.parameters(), strict=True):
             assert (a - b).abs().max() < 1e-5
     assert any(row["optim/updates"] for row in local.rows)
+    for name in ("local", "ray1", "ray2"):  # how the verifier failed is told, also from afar
+        assert "an answer like the question" in (tmp_path / name / "logs.log").read_text()
 
 
 @pytest.mark.parametrize(
@@ -113,11 +115,6 @@ def test_the_same_groups(ray, world, tmp_path, changes):
             assert b.logprobs == pytest.approx(a.logprobs, abs=1e-5)
             same = replace(b, logprobs=a.logprobs, entropies=a.entropies) == a
             assert same, (a.place, b.place)
-
-
-def test_how_a_verifier_failed_is_told(ray, world, tmp_path):
-    trained(tmp_path, "run", sampler="ray", steps=1, num_samplers=1)
-    assert "an answer like the question" in (tmp_path / "run" / "logs.log").read_text()
 
 
 # ---- samplers that die
@@ -181,7 +178,8 @@ class Killer:
 @pytest.mark.parametrize(
     ("changes", "kills"),
     [
-        ({"steps": 30}, 10),
+        ({"steps": 12}, 4),
+        pytest.param({"steps": 30}, 10, marks=pytest.mark.soak),
         ({"steps": 6, "max_steps_off_policy": 1}, 2),
     ],
 )
@@ -192,7 +190,7 @@ def test_who_dies_changes_nothing(ray, world, tmp_path, monkeypatch, changes, ki
     killer = Killer(ray, monkeypatch, receipts)
     stormy = trained(tmp_path, "stormy", **changes)
     assert killer.dead >= kills - 1  # two may hit the same one
-    assert killer.signals or kills < 10
+    assert killer.signals or kills < 4
     assert_same_run(calm, stormy)
     assert killer.taken == [0, 1, 2, 3] * changes["steps"], "each group once, in its place"
 
