@@ -79,7 +79,7 @@ def sampled(device: str, **policy) -> list:
 
 
 def multinomial_on_cpu(probs, *arguments, **options):
-    """The chapters draw with torch's own random numbers, of which each kind of device has others."""
+    """The chapters draw torch's own random numbers: each kind of device has others."""
     return MULTINOMIAL(probs.cpu(), *arguments, **options).to(probs.device)
 
 
