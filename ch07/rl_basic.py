@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from reasoning_from_scratch.commands.cli import run_script
+from reasoning_from_scratch.commands.train import ALIASES
 from reasoning_from_scratch.config import TrainConfig, replaced
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.run.folder import RunFolder
@@ -33,12 +34,7 @@ DOCUMENTED = (
 )  # fmt: skip
 
 # Tinker's names of what a TrainConfig calls otherwise.
-FIELDS = {
-    "groups_per_batch": "problems_per_step", "group_size": "rollouts", "learning_rate": "lr",
-    "max_tokens": "max_new_tokens", "clip_low_threshold": "clip_low",
-    "clip_high_threshold": "clip_high", "beta": "dro_beta", "kl_penalty_coef": "kl_coef",
-    "remove_constant_reward_groups": "drop_uniform_groups", "wandb_project": "wandb",
-}  # fmt: skip
+FIELDS = {flag.removeprefix("--").replace("-", "_"): name for name, flag in ALIASES.items()}
 WEIGHTS = ("model", "load_checkpoint_path", "kl_reference")  # a run that goes on keeps its own
 
 

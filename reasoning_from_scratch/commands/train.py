@@ -27,6 +27,10 @@ ALIASES = {
     "kl_coef": "--kl-penalty-coef",
     "drop_uniform_groups": "--remove-constant-reward-groups",
     "lr": "--learning-rate",
+    "clip_low": "--clip-low-threshold",
+    "clip_high": "--clip-high-threshold",
+    "dro_beta": "--beta",
+    "wandb": "--wandb-project",
 }
 
 # On the command line: --reward-parts correct=1 format=0.5

@@ -139,7 +139,8 @@ def test_rl_basic_with_a_folder_that_holds_a_run(run, tmp_path, monkeypatch):
     monkeypatch.setattr("reasoning_from_scratch.run.start.look_ahead", lambda run, plain: None)
     words = [*SMALL, "eval_every=0", "--log_path", "mine"]
     metrics = tmp_path / "mine" / "metrics.jsonl"
-    assert run("rl_basic.py", *words)[0] == 0
+    # Nothing is there yet to be resumed.
+    assert run("rl_basic.py", *words, "behavior_if_log_dir_exists=resume")[0] == 0
     for behavior in ("ask", "raise"):  # nobody is at this terminal
         code, _, err = run("rl_basic.py", *words, f"behavior_if_log_dir_exists={behavior}")
         assert code == 2 and len(err.splitlines()) == 1
@@ -202,7 +203,7 @@ def test_tinkers_losses_are_sums_with_their_bounds():
 
 def test_rfs_train_knows_tinkers_flags():
     words = (
-        "--loss-fn cispo --clip-high 3 --groups-per-batch 16 --group-size 4 --max-tokens 99 "
+        "--loss-fn cispo --clip-high-threshold 3 --groups-per-batch 16 --group-size 4 --max-tokens 99 "
         "--learning-rate 3e-5 --no-remove-constant-reward-groups --kl-penalty-coef 0.1 "
         "--kl token --kl-discount-factor 0.5 --kl-reference tiny-grpo --model-name tiny "
         "--compute-post-kl --num-minibatches 4"

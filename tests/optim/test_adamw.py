@@ -108,6 +108,13 @@ def test_schedules():
     assert 0 < rates("cosine", 9)[0] < 0.05
 
 
+def test_the_rate_grows_with_the_square_root_of_the_batch():
+    config = Optim(lr=1e-5, lr_at_problems=64, lr_schedule="linear")
+    assert learning_rate(config, 0, 10, problems_per_step=256) == pytest.approx(2e-5)
+    assert learning_rate(config, 5, 10, problems_per_step=16) == pytest.approx(0.25e-5)
+    assert learning_rate(Optim(lr=1e-5), 0, 10, problems_per_step=256) == 1e-5
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_slices_change_nothing(dtype, monkeypatch):
     updated = []
