@@ -58,6 +58,7 @@ SLOWEST_FIRST = """
     ch07/ch07_main.ipynb
     ch06/ch06_main.ipynb
     tests/scale/test_ray_rollouts.py
+    tests/test_combinations.py
     tests/scale/test_ranks.py
     tests/fast/test_decode_library.py
     tests/run/test_memory.py
@@ -68,7 +69,6 @@ SLOWEST_FIRST = """
     tests/files/test_weights.py
     tests/scale/test_lag.py
     tests/test_readmes.py
-    tests/test_combinations.py
     tests/fast/test_gpu.py
     tests/commands/test_train.py
     tests/faults/test_numbers.py
