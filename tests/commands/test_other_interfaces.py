@@ -203,7 +203,8 @@ def test_tinkers_losses_are_sums_with_their_bounds():
 
 def test_rfs_train_knows_tinkers_flags():
     words = (
-        "--loss-fn cispo --clip-high-threshold 3 --groups-per-batch 16 --group-size 4 --max-tokens 99 "
+        "--loss-fn cispo --clip-high-threshold 3 --groups-per-batch 16 --group-size 4 "
+        "--max-tokens 99 "
         "--learning-rate 3e-5 --no-remove-constant-reward-groups --kl-penalty-coef 0.1 "
         "--kl token --kl-discount-factor 0.5 --kl-reference tiny-grpo --model-name tiny "
         "--compute-post-kl --num-minibatches 4"
