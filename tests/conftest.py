@@ -53,7 +53,8 @@ ROOT = Path(__file__).parents[1]
 
 # The files that take longest, the longest first. Workers take files in this order, so that none is
 # left alone with a long one at the end. What is not named takes less than 20 seconds and comes
-# after these, in the order of the folders; test_structure.py checks the names.
+# after these, in the order of the folders; test_structure.py checks the names. The last three are
+# the longest of `pytest -m core`.
 SLOWEST_FIRST = """
     ch07/ch07_main.ipynb
     ch06/ch06_main.ipynb
@@ -75,6 +76,9 @@ SLOWEST_FIRST = """
     tests/faults/test_long_run.py
     tests/faults/test_hostile_answers.py
     tests/scale/test_ray_start.py
+    tests/test_way_of_a_step.py
+    tests/test_sampling.py
+    tests/test_trainer.py
 """.split()
 
 # `pytest -m core`: the loop, its losses and a small training run, in less than a minute. They are
