@@ -45,6 +45,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Print what a tiny model can do, and what it does of its own accord.",
         "commands.tiny_report:tiny_report",
     ),
+    "playground": (
+        "Write a page that runs and trains the tiny model in a browser.",
+        "commands.playground:playground",
+    ),
     "preflight": (
         "Can training work with this model and these problems?",
         "run.preflight:preflight",

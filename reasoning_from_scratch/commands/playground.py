@@ -1,0 +1,196 @@
+"""`rfs playground`: a page that runs the tiny models in a browser, and trains one there."""
+
+import base64
+import hashlib
+import json
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+
+import numpy as np
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.files.disk import replacing
+from reasoning_from_scratch.files.problem_sets import load_problems
+from reasoning_from_scratch.files.saved_models import read_index, run_and_save
+from reasoning_from_scratch.files.weights import load_model_and_tokenizer
+from reasoning_from_scratch.problems import render_prompt
+from reasoning_from_scratch.recipes import RECIPES
+from reasoning_from_scratch.run.options import configure
+from reasoning_from_scratch.text import evenly
+from reasoning_from_scratch.tokenizer import stop_ids_of
+
+WORKER_FILES = ("qwen3.js", "tokenizer.js", "sampling.js", "grpo.js", "worker.js")
+PAGE_FILES = ("grpo.js", "page.js")
+MAX_NEW_TOKENS = 128
+MOST_PARAMETERS = 8_000_000  # a larger model would make a page that no browser likes to open
+TRAINING_PROBLEMS = 200
+RUN_SAVES = 6  # of a run with more, so many are taken, evenly spaced
+CONFIG = (
+    "vocab_size context_length emb_dim n_heads n_layers hidden_dim head_dim n_kv_groups "
+    "rope_base tie_embeddings"
+).split()
+LOSS = (
+    "advantage objective aggregate clip_low clip_high dro_beta grad_clip temperature top_p "
+    "train_temperature reward_parts conditional_format overlong_penalty length_constant"
+).split()
+
+
+@dataclass
+class PlaygroundOptions:
+    """Options of `rfs playground`."""
+
+    models: tuple[str, ...] = ("tiny-base", "tiny-grpo")
+    """Models to put into the page, the untrained first: names, folders or runs."""
+    run: str | None = None
+    """A run with saved steps, for a slider over its training."""
+    out: str = "docs/playground/index.html"
+    """Where to write the page."""
+
+
+def playground(options: PlaygroundOptions) -> int:
+    """Writes one page with models, problems, recipes and all code in it."""
+    entries = [(Path(name).name, None, name) for name in options.models]
+    if options.run:
+        entries += run_entries(options.run)
+    page = page_of(entries)
+    out = Path(options.out)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(out) as beside:
+        beside.write_text(page, encoding="utf-8", newline="\n")
+    print(f"{out}: {len(entries)} models, {len(page) / 1e6:.1f} MB; open it in a browser")
+    return 0
+
+
+def run_entries(name: str) -> list[tuple[str, int, str]]:
+    """The saves of a run, as (run, step, RUN@SAVE)."""
+    run, save = run_and_save(name)
+    if run is None or save is not None:
+        raise UserError(f"--run {name} is not a run folder: name the folder that rfs train wrote")
+    saves = evenly(read_index(run), RUN_SAVES)
+    if not saves:
+        raise UserError(f"{run} is a run that has saved nothing yet; --save-every makes it")
+    return [(run.name, line["batch"], f"{run}@{line['name']}") for line in saves]
+
+
+def page_of(entries: list[tuple[str, int | None, str]]) -> str:
+    """The page's text."""
+    models, tokenizer_file = [], None
+    for name, step, where in entries:
+        model, tokenizer = load_model_and_tokenizer(where)
+        count = sum(parameter.numel() for parameter in model.parameters())
+        if count > MOST_PARAMETERS:
+            raise UserError(
+                f"{where} has {count / 1e6:.0f} million parameters; the page is for tiny models, "
+                f"of at most {MOST_PARAMETERS / 1e6:.0f}"
+            )
+        file = json.loads(tokenizer._tok.to_str())
+        if tokenizer_file not in (None, file):
+            raise UserError(f"{where} has another tokenizer than {entries[0][2]}; make two pages")
+        tokenizer_file = file
+        models.append(model_entry(name, step, model, tokenizer))
+    data = {
+        "models": [entry for entry, _ in models],
+        "tokenizer": {
+            "model": {key: tokenizer_file["model"][key] for key in ("vocab", "merges")},
+            "added_tokens": [
+                {key: token[key] for key in ("content", "id")}
+                for token in tokenizer_file["added_tokens"]
+            ],
+        },
+        "test": problem_rows("tiny-test"),
+        "train": problem_rows("tiny", TRAINING_PROBLEMS),
+        "recipes": recipe_rows(),
+        "max_new_tokens": MAX_NEW_TOKENS,
+    }
+    return filled_page(data, [weights for _, weights in models])
+
+
+def model_entry(name: str, step: int | None, model, tokenizer) -> tuple[dict, str]:
+    """What the page must know of a model, and its weights in base64."""
+    mark = "PROBLEM"
+    prompt = render_prompt(mark)
+    if tokenizer.apply_chat_template:
+        prompt = tokenizer.wrap_chat(prompt)
+    index, parts = [], []
+    for tensor_name, tensor in model.state_dict().items():
+        if tensor_name == "out_head.weight" and model.cfg["tie_embeddings"]:
+            continue
+        index.append([tensor_name, list(tensor.shape)])
+        parts += rounded(tensor.float().numpy())
+    entry = {
+        "name": name,
+        "step": step,
+        "cfg": {key: model.cfg[key] for key in CONFIG},
+        "index": index,
+        "prompt": prompt.split(mark),
+        "stop_ids": sorted(stop_ids_of(tokenizer)),
+    }
+    return entry, base64.b64encode(b"".join(part.tobytes() for part in parts)).decode()
+
+
+def rounded(tensor: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A scale for each row, float32, and the rows as 16-bit integers.
+
+    A weight's error is at most 1/65,534 of the largest weight of its row: about a quarter of what
+    half precision would lose.
+    """
+    rows = tensor.reshape(-1, tensor.shape[-1]) if tensor.ndim > 1 else tensor[None]
+    scales = np.maximum(np.abs(rows).max(axis=1), 1e-30) / 32767
+    whole = np.round(rows / scales[:, None])
+    return scales.astype("<f4"), whole.astype("<i2")
+
+
+def problem_rows(name: str, limit: int | None = None) -> list[list[str]]:
+    """[problem, answer, type, level], in the order in which evaluations number them."""
+    problems = load_problems(name, limit=limit)
+    return [[p.problem, p.answer, p.type, p.level.removeprefix("Level ")] for p in problems]
+
+
+def recipe_rows() -> dict[str, dict]:
+    """What the page needs of each recipe. Those with a KL term or with an advantage for each part
+    of the reward are left out: on one group, at its first pass, a KL term is 0 anyway."""
+    rows = {}
+    for name, recipe in RECIPES.items():
+        config = configure(name, model="tiny-base", max_new_tokens=MAX_NEW_TOKENS)
+        if config.kl == "none" and not config.advantage_per_part:
+            values = {key: getattr(config, key) for key in LOSS}
+            values["length_constant"] = config.length_constant or MAX_NEW_TOKENS
+            rows[name] = values | {"about": recipe.about}
+    return rows
+
+
+def source(name: str) -> str:
+    return (files("reasoning_from_scratch") / "playground" / name).read_text("utf-8")
+
+
+def scripts() -> tuple[str, str]:
+    """The page's own script, and the text that its worker is made of."""
+    return "\n".join(map(source, PAGE_FILES)), "\n".join(map(source, WORKER_FILES))
+
+
+def filled_page(data: dict, weights: list[str]) -> str:
+    """One file: the page's script runs by its hash, the rest is data."""
+    page_script, worker_script = scripts()
+    digest = base64.b64encode(hashlib.sha256(page_script.encode()).digest()).decode()
+    environment = Environment(
+        loader=PackageLoader("reasoning_from_scratch", "playground"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    report_style = files("reasoning_from_scratch.report") / "templates" / "style.css"
+    return environment.get_template("page.html").render(
+        policy=(
+            f"default-src 'none'; script-src 'sha256-{digest}' blob:; worker-src blob:; "
+            "style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
+        ),
+        style=Markup(report_style.read_text("utf-8") + source("style.css")),
+        script=Markup(page_script),
+        worker=Markup(worker_script),
+        data=data,
+        weights=[Markup(text) for text in weights],
+    )

@@ -1,0 +1,556 @@
+// The page: what is asked of the worker, and how its replies are shown. Text is only ever set as
+// textContent, so whatever is typed or drawn stays text.
+"use strict";
+
+const data = JSON.parse(document.getElementById("data").textContent);
+const by_id = (id) => document.getElementById(id);
+
+function make(tag, props = {}, ...children) {
+  const made = document.createElement(tag);
+  const { data: dataset = {}, ...rest } = props;
+  Object.assign(made, rest);
+  Object.assign(made.dataset, dataset);
+  made.append(...children);
+  return made;
+}
+
+const seen = { " ": "␣", "\n": "↵", "\t": "⇥" };
+const label = (token) => token.replace(/[ \n\t]/g, (c) => seen[c]) || "(part of a character)";
+const percent = (p) => p > 0 && p < 0.0005 ? "< 0.1 %" : (p >= 0.9995 || p === 0 ? (100 * p).toFixed(0) : (100 * p).toFixed(1)) + " %";
+const signed = (x, digits = 2) => (x < 0 ? "−" : "+") + Math.abs(x).toFixed(digits);
+const plural = (count, thing) => `${count} ${thing}${count === 1 ? "" : "s"}`;
+const BOUNDS = [0.9, 0.7, 0.5, 0.2, 0.05, 0.01];
+const shade = (p) => { const s = BOUNDS.filter((bound) => p < bound).length; return s ? "s" + s : ""; };
+const is_end = (token) => /^<\|(endoftext|im_end)\|>$/.test(token.text);
+
+// --- the worker: made from text in this file, so that the page also opens from the disk ---
+
+const worker = new Worker(URL.createObjectURL(
+  new Blob([by_id("worker").textContent], { type: "text/javascript" })));
+const waiting = new Map();
+let last_id = 0;
+
+// A promise of the result; `.id` is for stopping it.
+function ask(what, request = {}, on_event = () => {}) {
+  const id = ++last_id;
+  const promise = new Promise((resolve, reject) => waiting.set(id, { resolve, reject, on_event }));
+  worker.postMessage({ id, what, ...request });
+  return Object.assign(promise, { id });
+}
+
+worker.onmessage = ({ data: { id, event, result, error } }) => {
+  const { resolve, reject, on_event } = waiting.get(id);
+  if (event !== undefined) return on_event(event);
+  waiting.delete(id);
+  if (error !== undefined) reject(new Error(error));
+  else resolve(result);
+};
+
+const stop = (id) => worker.postMessage({ stop: id });
+
+// --- the models ---
+
+const singles = data.models.flatMap((model, index) => (model.step === null ? [index] : []));
+const saves = data.models.flatMap((model, index) => (model.step === null ? [] : [index]));
+const titles = { step: "after your step", trained: "trained in this tab" };
+const title = (model) => titles[model] ??
+  data.models[model].name + (data.models[model].step === null ? "" : `, step ${data.models[model].step}`);
+const read_model = (value) => (value in titles ? value : Number(value));
+
+function model_box(model, checked) {
+  return make("label", {}, make("input", { type: "checkbox", value: model, checked }), title(model));
+}
+
+for (const model of singles) by_id("models").append(model_box(model, singles.indexOf(model) < 2));
+if (saves.length) {
+  const box = make("input", { type: "checkbox", value: saves[saves.length - 1], checked: !singles.length });
+  const name = make("span", { textContent: title(saves[saves.length - 1]) });
+  const slider = make("input", { type: "range", min: 0, max: saves.length - 1, value: saves.length - 1,
+    ariaLabel: "Step of the run " + data.models[saves[0]].name });
+  slider.oninput = () => {
+    box.value = saves[slider.value];
+    name.textContent = slider.ariaValueText = title(saves[slider.value]);
+    box.checked = true;
+  };
+  by_id("models").append(make("label", {}, box, name), slider);
+}
+for (const model of data.models.keys())
+  by_id("group-model").append(make("option", { value: model, textContent: title(model) }));
+
+// A model that was made here can be asked like the others.
+function add_model(model) {
+  if (by_id("models").querySelector(`[value="${model}"]`)) return;
+  by_id("models").append(model_box(model, false));
+  by_id("group-model").append(make("option", { value: model, textContent: title(model) }));
+}
+
+// --- 1 Answer ---
+
+const state = { number: 0, runs: [], asked: null };
+const families = [...new Set(data.test.map(([, , type]) => type))].sort();
+for (const family of families) by_id("family").append(make("option", { textContent: family }));
+
+function show_levels() {
+  const family = by_id("family").value;
+  const levels = [...new Set(data.test.filter((row) => row[2] === family).map((row) => row[3]))].sort();
+  by_id("level").replaceChildren(...levels.map((level) =>
+    make("option", { value: level, textContent: level === "5" ? "5 or more" : level })));
+}
+
+function matching() {
+  const fits = ([, , type, level]) => type === by_id("family").value && level === by_id("level").value;
+  return [...data.test.keys()].filter((number) => fits(data.test[number]));
+}
+
+function show_problem(number) {
+  state.number = number;
+  [by_id("problem").value, by_id("truth").value] = data.test[number];
+}
+
+function another() {
+  const numbers = matching(), next = numbers.find((number) => number > state.number);
+  show_problem(next ?? numbers[0]);
+}
+
+by_id("family").onchange = () => { show_levels(); show_problem(matching()[0]); };
+by_id("level").onchange = () => show_problem(matching()[0]);
+by_id("another").onclick = another;
+by_id("problem").oninput = () => { by_id("truth").value = ""; state.number = 0; };
+
+// A number field's value, within its bounds.
+function number_of(id) {
+  const field = by_id(id), value = Number.isFinite(field.valueAsNumber) ? field.valueAsNumber : 0;
+  field.value = Math.min(Math.max(value, Number(field.min)), Number(field.max));
+  if (field.step === "1" || id.endsWith("seed")) field.value = Math.floor(field.value);
+  return Number(field.value);
+}
+
+function sampling() {
+  return { temperature: number_of("temperature"), top_p: number_of("top_p"),
+    stream: [number_of("seed"), 0, state.number], max_new_tokens: data.max_new_tokens };
+}
+
+// The tokens of an answer as one group of buttons: Tab enters it, arrow keys move within.
+function token_list(name, on_choose) {
+  const list = make("div", { className: "text tokens", role: "group", ariaLabel: name });
+  list.onkeydown = (event) => {
+    if (event.key === "Enter" || event.key === " ") {
+      event.preventDefault();
+      document.activeElement.click();
+    }
+    const move = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    const next = move && list.children[[...list.children].indexOf(document.activeElement) + move];
+    if (!next) return;
+    event.preventDefault();
+    next.focus();
+  };
+  list.onfocusin = ({ target }) => {
+    for (const button of list.children) button.tabIndex = button === target ? 0 : -1;
+  };
+  list.onclick = ({ target }) => {
+    const place = [...list.children].indexOf(target.closest("i"));
+    if (place >= 0) on_choose(place);
+  };
+  return list;
+}
+
+function token_button(token, className) {
+  const shown = is_end(token) ? "■" : token.text;
+  const name = is_end(token) ? "end of the answer" : label(token.text);
+  // Not a <button>: that would be a box, and a line could not break within it.
+  return make("i", { role: "button", className, textContent: shown, tabIndex: -1,
+    ariaLabel: `${name}, ${percent(token.p)}`, title: `${name}  ${percent(token.p)}` });
+}
+
+function verdict(text, answer, finished) {
+  if (!answer.trim()) return ["mixed", "no true answer given"];
+  const { correct } = score_parts(text, answer, finished);
+  if (correct) return ["right", "✓ right"];
+  return ["wrong", finished ? "✗ wrong" : "✗ cut off"];
+}
+
+// One model answers, from the beginning or after tokens that are given.
+async function run_answer(run, begun = []) {
+  run.tokens = [];
+  run.list.replaceChildren();
+  run.verdict.className = "";
+  run.verdict.textContent = "";
+  const request = { model: run.model, problem: run.problem, ...run.sampling,
+    begun: begun.map((token) => token.id) };
+  const asked = ask("answer", request, ({ token, text, p, top }) => {
+    const place = run.tokens.length;
+    run.tokens.push({ id: token, text, p, top });
+    const className = shade(p) + (place + 1 === begun.length ? " given" : "");
+    run.list.append(token_button(run.tokens[place], className));
+    if (!place) run.list.firstChild.tabIndex = 0;
+  });
+  state.asked = asked.id;
+  const { answers: [{ text, finished }], seconds } = await asked;
+  const [kind, words] = verdict(text, run.truth, finished);
+  run.verdict.className = "verdict " + kind;
+  run.verdict.textContent = words;
+  run.speed.textContent = ` ${plural(run.tokens.length, "token")}`;
+  return [run.tokens.length, seconds];
+}
+
+// While an answer is drawn, no second one is begun.
+async function busy(work, state_line, stop_button) {
+  const buttons = document.querySelectorAll("button.main");
+  const before = [...buttons].map((button) => button.disabled);
+  for (const button of buttons) button.disabled = true;
+  if (stop_button) stop_button.hidden = false;
+  try {
+    state_line.textContent = await work();
+  } catch (error) {
+    state_line.textContent = error.message;
+  }
+  if (stop_button) stop_button.hidden = true;
+  buttons.forEach((button, i) => { button.disabled = before[i]; });
+  by_id("step").disabled = !group.answers;
+}
+
+by_id("ask").onclick = () => busy(async () => {
+  const boxes = [...by_id("models").querySelectorAll("input[type=checkbox]:checked")];
+  if (!boxes.length) return "Choose who answers.";
+  if (!by_id("problem").value.trim()) return "Type a problem.";
+  by_id("answer-state").textContent = "drawing tokens …";
+  state.stopping = false;
+  state.runs = boxes.map((box) => {
+    const run = { model: read_model(box.value), problem: by_id("problem").value,
+      truth: by_id("truth").value, sampling: sampling(), verdict: make("span"), tokens: [],
+      speed: make("span", { className: "soft" }) };
+    run.list = token_list(title(run.model) + ": answer, arrow keys choose a token",
+      (place) => show_place(run, place));
+    run.element = make("div", {}, make("h3", {}, title(run.model) + " ", run.verdict, run.speed), run.list);
+    return run;
+  });
+  by_id("answers").replaceChildren(...state.runs.map((run) => run.element));
+  by_id("shades").hidden = false;
+  by_id("place").hidden = true;
+  let tokens = 0, seconds = 0;
+  for (const run of state.runs) {
+    const [count, took] = state.stopping ? [0, 0] : await run_answer(run);
+    [tokens, seconds] = [tokens + count, seconds + took];
+  }
+  show_speed(tokens / seconds);
+  return state.runs.map((run) => `${title(run.model)}: ${run.verdict.textContent || "not asked"}`).join("; ");
+}, by_id("answer-state"), by_id("stop"));
+
+by_id("stop").onclick = () => { state.stopping = true; stop(state.asked); };
+
+function show_speed(speed) {
+  if (Number.isFinite(speed)) by_id("speed").textContent =
+    `On this machine the last answers came at ${speed.toFixed(0)} tokens a second, on one core.`;
+}
+
+// What else could have stood there.
+function show_place(run, place) {
+  const token = run.tokens[place];
+  for (const { list } of state.runs)
+    for (const button of list.children) button.classList.remove("on");
+  run.list.children[place].classList.add("on");
+  by_id("place").hidden = false;
+  by_id("place-title").textContent = `Token ${place + 1} of ${title(run.model)}`;
+  const shown = token.top.some(({ id }) => id === token.id) ? token.top : [...token.top, token];
+  by_id("choices").replaceChildren(...shown.map((choice) => {
+    const bar = make("span");
+    bar.style.width = 100 * choice.p + "%";
+    const taken = choice.id === token.id;
+    const button = make("button", { type: "button", className: "row " + (taken ? "taken" : ""),
+      title: label(choice.text) },
+      make("b", { textContent: is_end(choice) ? "■ end" : label(choice.text) }),
+      make("span", { className: "track" }, bar),
+      make("span", { className: "value", textContent: percent(choice.p) }));
+    button.onclick = () => go_on(run, place, choice);
+    return make("li", {}, button);
+  }));
+}
+
+function go_on(run, place, choice) {
+  if (by_id("ask").disabled) return;
+  busy(async () => {
+    by_id("answer-state").textContent = "going on from there …";
+    const begun = [...run.tokens.slice(0, place), choice];
+    await run_answer(run, begun);
+    if (run.tokens[place]) show_place(run, place);
+    return `${title(run.model)}, with ${label(choice.text)}: ${run.verdict.textContent}`;
+  }, by_id("answer-state"), by_id("stop"));
+}
+
+by_id("temperature").oninput = () => {
+  const zero = number_of("temperature") === 0;
+  by_id("how-sampled").textContent = zero ? "Temperature 0 always takes the most probable token."
+    : "The same seed draws the same answer, here and in the package.";
+};
+
+// --- 2 A group ---
+
+const group = {};
+const ROLLOUTS = 8;
+for (const id of ["recipe", "train-recipe"])
+  for (const name of Object.keys(data.recipes))
+    by_id(id).append(make("option", { textContent: name, selected: name === "grpo" }));
+const OPTIONS = {
+  advantage: Object.keys(ADVANTAGES),
+  objective: ["reinforce", "importance_sampling", "ppo", "cispo", "dro", "gspo"],
+  aggregate: ["sum", "constant", "sequence", "token"],
+};
+for (const [id, names] of Object.entries(OPTIONS)) {
+  for (const name of names) by_id(id).append(make("option", { textContent: name }));
+  by_id(id).onchange = show_group;
+}
+
+function choose_recipe() {
+  const recipe = data.recipes[by_id("recipe").value];
+  for (const id of Object.keys(OPTIONS)) by_id(id).value = recipe[id];
+  by_id("about").textContent = by_id("recipe").value + ": " + recipe.about + ".";
+  if (group.answers) regrade();
+}
+by_id("recipe").onchange = choose_recipe;
+
+// The recipe, with what was chosen beside it.
+function chosen_config() {
+  const chosen = Object.fromEntries(Object.keys(OPTIONS).map((id) => [id, by_id(id).value]));
+  return { ...data.recipes[by_id("recipe").value], ...chosen };
+}
+
+function grade(answer) {
+  const parts = score_parts(answer.text, group.truth, answer.finished);
+  const length = answer.response_ids.length;
+  return { parts, reward: total_reward(parts, chosen_config(), length, data.max_new_tokens) };
+}
+
+function regrade() {
+  group.rewards = group.answers.map((answer) => grade(answer).reward);
+  show_group();
+}
+
+by_id("draw").onclick = () => busy(async () => {
+  const problem = by_id("problem").value, truth = by_id("truth").value, config = chosen_config();
+  if (!problem.trim()) return "Type a problem in part 1.";
+  if (!read_number(truth)) return "The rewards need a number as true answer: give it in part 1.";
+  by_id("group-state").textContent = "drawing eight answers side by side …";
+  by_id("step").disabled = true;
+  const model = read_model(by_id("group-model").value);
+  const { temperature, top_p } = config;
+  const { answers, seconds } = await ask("answer", { model, problem, count: ROLLOUTS, temperature, top_p,
+    stream: [number_of("seed"), 0, state.number], max_new_tokens: data.max_new_tokens });
+  Object.assign(group, { model, problem, truth, answers, result: null });
+  for (const answer of answers)
+    answer.tokens = await ask("pieces", { ids: answer.response_ids });
+  by_id("group-problem").textContent = problem + "  True answer: " + truth;
+  by_id("changed").replaceChildren();
+  by_id("ratio").replaceChildren(by_id("ratio").firstElementChild);
+  by_id("step-state").textContent = "";
+  regrade();
+  const right = answers.filter((answer) => grade(answer).parts.correct).length;
+  const tokens = answers.reduce((sum, answer) => sum + answer.response_ids.length, 0);
+  return `${right} of ${ROLLOUTS} are right. ${tokens} tokens in ${seconds.toFixed(1)} s.`;
+}, by_id("group-state"));
+
+by_id("all-right").onclick = () => {
+  if (!group.answers) return;
+  group.rewards = group.answers.map(() => 1);
+  show_group();
+};
+by_id("graded").onclick = () => { if (group.answers) regrade(); };
+by_id("ratio").onchange = show_group;
+
+// What each token's log-probability is pushed by: the slopes of the loss, upside down.
+function pushes() {
+  const config = chosen_config();
+  const advantages = ADVANTAGES[config.advantage](group.rewards);
+  const tokens = group.answers.reduce((sum, answer) => sum + answer.response_ids.length, 0);
+  const later = by_id("ratio").value !== "first" && group.result;
+  return group.answers.map(({ response_ids }, i) => {
+    const old = later ? group.result.logprobs[0][i] : response_ids.map(() => 0);
+    const logprobs = later ? group.result.logprobs[1][i] : old;
+    const weight = token_weight(config, response_ids.length, ROLLOUTS, tokens);
+    return objective_slopes(config, logprobs, old, advantages[i]).map((slope) => slope * weight);
+  });
+}
+
+function show_group() {
+  if (!group.answers) return;
+  const all = Object.entries(ADVANTAGES).map(([name, f]) => [name, f(group.rewards)]);
+  show_advantages(all);
+  const config = chosen_config(), slopes = pushes();
+  const chosen = ADVANTAGES[config.advantage](group.rewards);
+  const largest = Math.max(...slopes.flat().map(Math.abs));
+  by_id("pushes").hidden = by_id("pass").hidden = false;
+  by_id("largest").textContent = largest ? `Largest push: ${largest.toPrecision(2)} per unit of log-probability.` : "";
+  if (by_id("rollouts").children.length !== ROLLOUTS) by_id("rollouts").replaceChildren(...group.answers.map(card));
+  [...by_id("rollouts").children].forEach((article, i) => {
+    const answer = group.answers[i], { correct } = grade(answer).parts;
+    article.className = "rollout " + (correct ? "is-right" : "is-wrong");
+    const [mark, advantage] = article.querySelectorAll(".verdict, .advantage");
+    mark.className = "verdict " + (correct ? "right" : "wrong");
+    mark.textContent = correct ? "✓ right" : answer.finished ? "✗ wrong" : "✗ cut off";
+    advantage.textContent = signed(chosen[i]);
+    const field = article.querySelector("input");
+    if (document.activeElement !== field) field.value = +group.rewards[i].toFixed(3);
+    article.querySelector(".text").replaceChildren(...answer.tokens.map((text, t) =>
+      make("i", { className: push_class(slopes[i][t], largest, chosen[i]),
+        title: `${label(text)}  ${signed(slopes[i][t], 4)}`, textContent: is_end({ text }) ? "■" : text })));
+  });
+}
+
+function push_class(slope, largest, advantage) {
+  if (slope === 0) return advantage ? "clipped" : "";
+  const size = Math.abs(slope) / largest;
+  return (slope > 0 ? "up" : "down") + (size > 0.66 ? 3 : size > 0.33 ? 2 : 1);
+}
+
+// An answer's card; its contents are filled in by show_group.
+function card(answer, i) {
+  const field = make("input", { type: "number", step: "0.1" });
+  field.oninput = () => {
+    if (!Number.isFinite(field.valueAsNumber)) return;
+    group.rewards[i] = field.valueAsNumber;
+    show_group();
+  };
+  return make("article", {},
+    make("p", { className: "chips" }, make("b", { textContent: i + 1 }), make("span", { className: "verdict" }),
+      make("span", { textContent: plural(answer.response_ids.length, "token") })),
+    make("p", { className: "chips" }, make("label", {}, `Reward of answer ${i + 1} `, field),
+      make("span", {}, "advantage ", make("b", { className: "advantage" }))),
+    make("div", { className: "text", tabIndex: 0, role: "group", ariaLabel: `Answer ${i + 1}` }));
+}
+
+function show_advantages(all) {
+  const row = (name, numbers, digits) => make("tr", {}, make("th", { scope: "row", textContent: name }),
+    ...numbers.map((x) => make("td", { className: "number", textContent: digits === null ? +x.toFixed(3) : signed(x, digits) })));
+  const head = make("tr", {}, make("th", { scope: "col", textContent: "answer" }),
+    ...group.answers.map((_, i) => make("th", { scope: "col", className: "number", textContent: i + 1 })));
+  by_id("advantages").hidden = false;
+  by_id("advantages").replaceChildren(make("thead", {}, head),
+    make("tbody", {}, row("reward", group.rewards, null), ...all.map(([name, numbers]) => row(name, numbers, 2))));
+  const uniform = group.rewards.every((r) => r === group.rewards[0]);
+  by_id("verdict-of-group").textContent = uniform
+    ? "All eight have the same reward. None is better than the others, so every advantage is exactly 0: " +
+      "this group teaches nothing, and the step leaves it out."
+    : `Mean reward ${mean_of(group.rewards).toFixed(2)}: answers above it are pushed up, those below it down.`;
+}
+
+// --- 3 One step ---
+
+by_id("step").onclick = () => busy(async () => {
+  by_id("step-state").textContent = "computing the gradient through all layers …";
+  const config = chosen_config(), passes = Number(by_id("passes").value);
+  const result = await ask("step", { model: group.model, problem: group.problem, rewards: group.rewards,
+    answers: group.answers.map((answer) => answer.response_ids), config, lr: Number(by_id("lr").value), passes });
+  group.result = result;
+  by_id("ratio").replaceChildren(by_id("ratio").firstElementChild,
+    make("option", { value: "later", textContent: "the next pass (ratios as they are after the step)" }));
+  const names = await ask("names");
+  show_step(result, names, ADVANTAGES[config.advantage](group.rewards));
+  add_model("step");
+  show_group();
+  if (!result.norms[0]) return "Every advantage is 0: no gradient, no weight has moved.";
+  return `Gradient norm ${result.norms.map((n) => n.toPrecision(3)).join(", ")}. ` +
+    `${result.seconds.toFixed(1)} s. The changed model can be asked in part 1.`;
+}, by_id("step-state"));
+
+function show_step({ first: [before, after], logprobs: [old, now] }, names, advantages) {
+  const order = [...before.keys()].sort((a, b) =>
+    Math.max(before[b], after[b]) - Math.max(before[a], after[a])).slice(0, 6);
+  const bars = order.map((id) => {
+    const [was, is] = [before, after].map((probs, i) => {
+      const bar = make("span");
+      bar.style.width = 100 * probs[id] + "%";
+      return make("div", { className: "track " + (i ? "" : "was") }, bar);
+    });
+    return make("div", { className: "row" }, make("b", { textContent: label(names[id]), title: label(names[id]) }),
+      make("div", {}, was, is),
+      make("span", { className: "value", textContent: `${percent(before[id])} → ${percent(after[id])}` }));
+  });
+  const sum = (numbers) => numbers.reduce((total, x) => total + x, 0);
+  const cell = (text) => make("td", { className: "number", textContent: text });
+  const rows = old.map((numbers, i) => {
+    const change = sum(now[i]) - sum(numbers);
+    return make("tr", {}, make("th", { scope: "row", textContent: i + 1 }), cell(signed(advantages[i])),
+      cell(sum(numbers).toFixed(2).replace("-", "−")), cell(sum(now[i]).toFixed(2).replace("-", "−")),
+      cell("× " + Math.exp(change).toFixed(Math.exp(change) < 10 ? 2 : 0)));
+  });
+  const head = ["answer", "advantage", "log-probability before", "after", "now as probable"].map((name) =>
+    make("th", { scope: "col", className: "number", textContent: name }));
+  by_id("changed").replaceChildren(
+    make("h3", { textContent: "How the answer begins: before and after" }), ...bars,
+    make("div", { className: "scroll", tabIndex: 0, role: "region", ariaLabel: "Log-probabilities of the eight answers" },
+      make("table", {}, make("thead", {}, make("tr", {}, ...head)), make("tbody", {}, ...rows))));
+}
+
+// --- 4 Train ---
+
+const CHECKED = 10; // test problems that are answered before and after
+by_id("start-training").textContent = `Train ${title(0)}`;
+
+by_id("start-training").onclick = () => busy(async () => {
+  const steps = Number(by_id("steps").value), points = [], state_line = by_id("train-state");
+  const held_out = data.test.slice(0, CHECKED), { max_new_tokens } = data;
+  state.stopping = false;
+  by_id("trained").textContent = "";
+  const count = async (model) => {
+    state_line.textContent = `answering ${CHECKED} test problems …`;
+    const asked = ask("accuracy", { model, problems: held_out, max_new_tokens });
+    state.training = asked.id;
+    return (await asked).right;
+  };
+  const before = await count(0);
+  if (state.stopping) return "stopped";
+  state_line.textContent = "training …"; // said once: a screen reader is not told of each step
+  const asked = ask("train", { model: 0, problems: data.train, config: data.recipes[by_id("train-recipe").value],
+    lr: Number(by_id("train-lr").value), steps, problems_per_step: Number(by_id("per-step").value),
+    rollouts: ROLLOUTS, seed: number_of("train-seed"), max_new_tokens }, (point) => {
+    points.push(point);
+    show_curve(points, steps);
+  });
+  state.training = asked.id;
+  await asked;
+  if (!points.length) return "stopped";
+  add_model("trained");
+  if (state.stopping) return `stopped after ${plural(points.length, "step")}`;
+  const after = await count("trained"), seconds = points.reduce((sum, p) => sum + p.seconds, 0);
+  by_id("trained").textContent = `Test problems answered right, of ${CHECKED} (greedy): ${before} before, ` +
+    `${after} after. The model that you trained can be asked in parts 1 and 2.`;
+  return `${plural(points.length, "step")} in ${seconds.toFixed(0)} s.`;
+}, by_id("train-state"), by_id("stop-training"));
+
+by_id("stop-training").onclick = () => { state.stopping = true; stop(state.training); };
+
+function svg(tag, attributes, text = "") {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  made.textContent = text;
+  return made;
+}
+
+// The share of right answers, step by step.
+function show_curve(points, steps) {
+  const x = (step) => 44 + (580 * (step + 0.5)) / steps, y = (share) => 210 - 190 * share;
+  const grid = [0, 0.25, 0.5, 0.75, 1].flatMap((share) => [
+    svg("line", { class: "grid", x1: 44, x2: 624, y1: y(share), y2: y(share) }),
+    svg("text", { x: 38, y: y(share) + 4, "text-anchor": "end" }, `${100 * share} %`)]);
+  const path = points.map(({ step, correct }) => `${x(step).toFixed(1)},${y(correct).toFixed(1)}`).join(" ");
+  const dots = points.map(({ step, correct }) => svg("circle", { class: "dots", cx: x(step), cy: y(correct), r: 3.5 }));
+  const axis = svg("text", { x: 334, y: 234, "text-anchor": "middle" }, `step 1 to ${steps}`);
+  by_id("curve").hidden = false;
+  by_id("curve").querySelector("svg").replaceChildren(...grid, svg("polyline", { class: "line", points: path }), ...dots, axis);
+  const last = points[points.length - 1];
+  by_id("curve-text").textContent = `Right answers among those drawn, step by step. Step ${last.step + 1}: ` +
+    `${percent(last.correct)} right, ${last.tokens.toFixed(0)} tokens an answer, ${last.seconds.toFixed(1)} s.`;
+}
+
+// --- begin ---
+
+const weights = [...document.querySelectorAll("script.weights")].map((element) => {
+  const text = element.textContent;
+  element.remove(); // the worker has them; twice would be a waste
+  return text;
+});
+const opened = ask("open", { models: data.models, weights, tokenizer: data.tokenizer });
+opened.catch((error) => { by_id("answer-state").textContent = "The models cannot be opened: " + error.message; });
+by_id("family").value = families.includes("stories") ? "stories" : families[0];
+show_levels();
+show_problem(matching()[0]);
+choose_recipe();

@@ -1,0 +1,184 @@
+// What runs beside the page, so that it never freezes: the models, and what is asked of them.
+// A message is {id, what, ...arguments}; replies are {id, event}, any number of them, and then
+// {id, result} or {id, error}. {stop: id} ends a request early, with what there is by then.
+"use strict";
+
+const world = { models: [], opened: new Map(), tokenizer: null, stopped: new Set() };
+
+// The page's models are read from their bytes when they are first asked for.
+function model_of(name) {
+  if (!world.opened.has(name)) {
+    const bytes = Uint8Array.from(atob(world.weights[name]), (c) => c.charCodeAt(0));
+    const { cfg, index } = world.models[name];
+    world.opened.set(name, new Qwen3Model(cfg, read_tensors(bytes, index)));
+  }
+  return world.opened.get(name);
+}
+
+// How a model is asked: a model trained here as the one that it started from.
+function prompt_of(name, problem) {
+  const { prompt: [before, after] } = world.models[world.origins[name] ?? name];
+  return world.tokenizer.encode(before + problem + after);
+}
+
+function stop_ids_of(name) {
+  return world.models[world.origins[name] ?? name].stop_ids;
+}
+
+// Lets messages in, such as {stop}. (A timer would wait at least 4 ms.)
+function pause() {
+  return new Promise((resolve) => {
+    const channel = new MessageChannel();
+    channel.port1.onmessage = resolve;
+    channel.port2.postMessage(0);
+  });
+}
+
+// The `count` largest, the lower index first among equals.
+function most_likely(probs, count) {
+  const found = [];
+  for (let id = 0; id < probs.length; id++) {
+    if (found.length === count && probs[id] <= probs[found[count - 1]]) continue;
+    let place = found.length;
+    while (place && probs[found[place - 1]] < probs[id]) place--;
+    found.splice(place, 0, id);
+    found.length = Math.min(found.length, count);
+  }
+  return found.map((id) => ({ id, text: world.tokenizer.decode([id]), p: probs[id] }));
+}
+
+function finished_answer({ response_ids, logprobs, finished }) {
+  const ids = finished ? response_ids.slice(0, -1) : response_ids;
+  return { response_ids, logprobs, finished, text: world.tokenizer.decode(ids) };
+}
+
+const requests = {
+  open({ models, weights, tokenizer }) {
+    Object.assign(world, { models, weights, origins: {}, tokenizer: new Qwen3Tokenizer(tokenizer) });
+    model_of(0);
+  },
+
+  encode: ({ text }) => world.tokenizer.encode(text),
+  decode: ({ ids }) => world.tokenizer.decode(ids),
+  pieces: ({ ids }) => ids.map((id) => world.tokenizer.decode([id])),
+  names: () => Array.from({ length: model_of(0).cfg.vocab_size }, (_, id) => world.tokenizer.decode([id])),
+
+  logits({ model, ids }) {
+    const asked = model_of(model);
+    return asked.logits(asked.hidden_states(ids, prompt_plan(ids.length)));
+  },
+
+  // `count` answers; tokens arrive as events {answer, token, text, p, top}.
+  async answer({ model, problem, stream, count = 1, max_new_tokens, temperature, top_p, begun }, id) {
+    const [seed, step, number, first = 0] = stream;
+    const keys = Array.from({ length: count }, (_, i) => stream_key(seed, step, number, first + i));
+    const prompt_ids = prompt_of(model, problem), asked = model_of(model);
+    if (prompt_ids.length >= asked.cfg.context_length)
+      throw new Error(`The problem is too long: with its prompt it has ${prompt_ids.length} tokens, ` +
+        `and the model reads ${asked.cfg.context_length}.`);
+    const options = { max_new_tokens, temperature, top_p, begun, stop_ids: stop_ids_of(model) };
+    const start = performance.now();
+    const answers = await generate(asked, prompt_ids, keys, options, async (answer, draw) => {
+      const text = world.tokenizer.decode([draw.token]);
+      const top = most_likely(draw.probs, 8);
+      postMessage({ id, event: { answer, token: draw.token, text, p: draw.probs[draw.token], top } });
+      if (answer === 0) await pause();
+      return !world.stopped.has(id);
+    });
+    return { answers: answers.map(finished_answer), seconds: (performance.now() - start) / 1000 };
+  },
+
+  // The chosen number of passes over one group, and what the model says before and after.
+  async step({ model, problem, answers, rewards, config, lr, passes }, id) {
+    const start = performance.now(), changed = model_of(model).copy();
+    const prompt_ids = prompt_of(model, problem), optimizer = new AdamW(changed);
+    const group = { prompt_ids, answers, rewards };
+    const look = () => new TrainingPass(changed, prompt_ids, answers, config.train_temperature);
+    const before = look(), norms = [];
+    for (let pass = 0; pass < passes; pass++) {
+      norms.push(train_step(changed, optimizer, [group], config, lr, [before.logprobs]));
+      postMessage({ id, event: { pass } });
+      await pause();
+    }
+    const after = look(), last = prompt_ids.length - 1;
+    keep_trained("step", changed, model);
+    return {
+      first: [before, after].map(({ probs, sources }) => first_tokens(probs, sources, last)),
+      logprobs: [before.logprobs, after.logprobs], norms,
+      seconds: (performance.now() - start) / 1000,
+    };
+  },
+
+  // The log-probabilities of a step's groups, and the gradient, for comparing them.
+  gradient({ model, groups, config, old }) {
+    const asked = model_of(model).copy(), logprobs = backward(asked, groups, config, old);
+    const grads = Object.entries(asked.parameters).map(([name, { grad }]) => [name, grad]);
+    return { logprobs, grads: Object.fromEntries(grads) };
+  },
+
+  // GRPO from step to step, on problems of the training set: events {step, reward, tokens}.
+  async train({ model, problems, config, lr, steps, problems_per_step, rollouts, seed, max_new_tokens }, id) {
+    const trained = model_of(model).copy(), optimizer = new AdamW(trained);
+    for (let step = 0; step < steps && !world.stopped.has(id); step++) {
+      const start = performance.now(), groups = [];
+      for (let number = 0; number < problems_per_step; number++) {
+        const [problem, answer] = problems[(step * problems_per_step + number) % problems.length];
+        const prompt_ids = prompt_of(model, problem);
+        const keys = Array.from({ length: rollouts }, (_, i) => stream_key(seed, step, number, i));
+        const options = { max_new_tokens, temperature: config.temperature, top_p: config.top_p,
+          stop_ids: stop_ids_of(model) };
+        const drawn = await generate(trained, prompt_ids, keys, options,
+          async (i) => { if (i === 0) await pause(); return !world.stopped.has(id); });
+        const parts = drawn.map((a) => score_parts(finished_answer(a).text, answer, a.finished));
+        groups.push({ prompt_ids, answers: drawn.map((a) => a.response_ids), parts,
+          rewards: parts.map((p, i) =>
+            total_reward(p, config, drawn[i].response_ids.length, max_new_tokens)) });
+      }
+      if (world.stopped.has(id)) break;
+      const grad_norm = train_step(trained, optimizer, groups, config, lr);
+      const all = groups.flatMap((g) => g.parts), lengths = groups.flatMap((g) => g.answers);
+      keep_trained("trained", trained, model);
+      postMessage({ id, event: { step, grad_norm,
+        correct: mean_of(all.map((p) => p.correct)), tokens: mean_of(lengths.map((a) => a.length)),
+        seconds: (performance.now() - start) / 1000 } });
+      await pause();
+    }
+  },
+
+  // Greedy answers to a few problems: how many are right.
+  async accuracy({ model, problems, max_new_tokens }, id) {
+    let right = 0, done = 0;
+    for (const [problem, answer] of problems) {
+      const options = { max_new_tokens, temperature: 0, top_p: 1, stop_ids: stop_ids_of(model) };
+      const drawn = await generate(model_of(model), prompt_of(model, problem), [0n], options,
+        async () => { await pause(); return !world.stopped.has(id); });
+      if (world.stopped.has(id)) break;
+      right += score_parts(finished_answer(drawn[0]).text, answer, drawn[0].finished).correct;
+      postMessage({ id, event: { done: ++done, right } });
+    }
+    return { right, done };
+  },
+};
+
+// The distribution of the answers' first token.
+function first_tokens(probs, sources, last) {
+  return Array.from(probs[sources.indexOf(last)]);
+}
+
+function keep_trained(name, model, origin) {
+  for (const parameter of Object.values(model.parameters)) parameter.grad = null;
+  world.opened.set(name, model);
+  world.origins[name] = world.origins[origin] ?? origin;
+}
+
+onmessage = async ({ data: { id, what, stop, ...rest } }) => {
+  if (stop !== undefined) {
+    world.stopped.add(stop);
+    return;
+  }
+  try {
+    postMessage({ id, result: await requests[what](rest, id) });
+  } catch (error) {
+    postMessage({ id, error: error.message });
+  }
+};
