@@ -90,12 +90,13 @@ def make_batch(rollouts: Sequence[Rollout], device: torch.device | str = "cpu") 
         start, end = len(rollout.prompt_ids), len(rollout)
         token_ids[row, :end] = torch.tensor(rollout.prompt_ids + rollout.response_ids)
         mask[row, start:end] = 1
+        mask[row, [start + place for place in rollout.forced]] = 0
         old_logprobs[row, start:end] = torch.tensor(rollout.logprobs)
     advantages = torch.tensor([rollout.advantage for rollout in rollouts])  # (B,)
     lengths = torch.tensor([len(rollout) for rollout in rollouts])  # (B,)
     tensors = (token_ids, mask, old_logprobs, advantages, lengths)
     recorded = all(rollout.kept is not None for rollout in rollouts)
-    kept = [rollout.kept for rollout in rollouts] if recorded else None
+    kept = [rollout.of_sampled(rollout.kept) for rollout in rollouts] if recorded else None
     return Batch(*(tensor.to(device) for tensor in tensors), kept=kept)
 
 

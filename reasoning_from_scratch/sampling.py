@@ -22,7 +22,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from os.path import commonprefix
 from typing import NamedTuple
 
@@ -56,6 +56,8 @@ class Sampling:
     """Seed of the problem order and of every rollout."""
     sample_rows: int = 64
     """Rollouts sampled side by side; lower it when sampling runs out of memory."""
+    calculator: bool = False
+    """Work out `<<48/2=` for the model: the result is put into its answer, and not trained on."""
 
     @property
     def cuts(self) -> bool:
@@ -81,6 +83,7 @@ class Rollout:
     text: str = ""
     finished: bool = False  # False: cut off at the length limit or the end of the context
     kept: list[list[int]] | None = None  # per token, what top-p and top-k left over; []: all
+    forced: list[int] = field(default_factory=list)  # places in response_ids that a tool wrote
     rewards: dict[str, float] = field(default_factory=dict)
     failure: str = ""  # how a verifier of one's own failed on it
     reward: float = 0.0
@@ -96,6 +99,16 @@ class Rollout:
     def text_ids(self) -> list[int]:
         """The response without the stop token."""
         return self.response_ids[:-1] if self.finished else self.response_ids
+
+    @property
+    def num_sampled(self) -> int:
+        """Tokens of the response that the model drew itself."""
+        return len(self.response_ids) - len(self.forced)
+
+    def of_sampled(self, values: list) -> list:
+        """Of one value per token of the response, those of the tokens that were drawn."""
+        forced = set(self.forced)
+        return [value for i, value in enumerate(values) if i not in forced]
 
     def __len__(self) -> int:
         return len(self.prompt_ids) + len(self.response_ids)
@@ -265,6 +278,15 @@ class SamplingEngine:
     cut: Callable[[Tensor, float, int], Tensor] = cut
     # Entered around each decoding step, with the model: it may use fewer threads there.
     limited: Callable[[object], AbstractContextManager] = nullcontext
+    # Makes the tool of a tokenizer, for a Sampling that asks for a calculator.
+    calculator: Callable | None = None
+    # A tool is asked after each token that was drawn: (response_ids so far) -> the tokens that
+    # are to follow them, whatever would be drawn.
+    tool: Callable[[list[int]], list[int]] | None = None
+
+    def equipped(self, sampling: Sampling, tokenizer) -> "SamplingEngine":
+        """With the tool that `sampling` asks for, if it does."""
+        return replace(self, tool=self.calculator(tokenizer)) if sampling.calculator else self
 
 
 PLAIN = SamplingEngine()
@@ -278,6 +300,7 @@ class _Row:
     prompt: int  # which of the prompts it answers
     key: int  # of its random stream
     limit: int  # most tokens that it may have
+    forced: list[int] = field(default_factory=list)  # the tokens that come next, by a tool
 
     @property
     def room(self) -> int:
@@ -339,6 +362,7 @@ class _Batch:
         steps = max((row.limit for row in waiting), default=0)
         self.model, self.prompts, self.waiting = model, prompts, deque(waiting)
         self.decoder, self.cut = engine.decoder(model, n_rows, steps), engine.cut
+        self.tool = engine.tool
         self.device = model.tok_emb.weight.device
         self.policy = (sampling.temperature, sampling.top_p, sampling.top_k)
         self.keeps, self.stop_ids = sampling.keep_sampling_mask, frozenset(stop_ids)
@@ -401,7 +425,8 @@ class _Batch:
 
     def decode(self) -> list[Draw]:
         """Draw a token for each row; on a GPU a few, one after the other."""
-        count = min(STEPS_PER_LOOK.get(self.device.type, 8), *(row.room for row in self.rows))
+        unseen = 1 if self.tool else STEPS_PER_LOOK.get(self.device.type, 8)
+        count = min(unseen, *(row.room for row in self.rows))
         u = uniform_at(self.keys, self.positions + torch.arange(count, device=self.device))
         self.positions = self.positions + count
         draws = []
@@ -424,15 +449,23 @@ class _Batch:
                 if not math.isfinite(logprobs[i]):
                     where = f"prompt {row.prompt}, after {len(rollout.response_ids)}"
                     raise NotFinite(f"{NOT_FINITE} ({where} sampled tokens)")
+                forced = bool(row.forced)
+                if forced:  # in place of what was drawn
+                    tokens[i], logprobs[i], entropies[i] = row.forced.pop(0), 0.0, 0.0
+                    rollout.forced.append(len(rollout.response_ids))
                 rollout.response_ids.append(tokens[i])
                 rollout.logprobs.append(logprobs[i])
                 rollout.entropies.append(entropies[i])
                 if self.keeps:
-                    rollout.kept.append(kept[i])
+                    rollout.kept.append([] if forced else kept[i])
                 rollout.finished = tokens[i] in self.stop_ids
                 if rollout.finished or not row.room:
                     ended.append(row)
                     self.rows[i] = None
+                elif self.tool and not forced:
+                    row.forced = self.tool(rollout.response_ids)
+        if self.tool and not ended:  # what the model reads next is not always what it drew
+            self.tokens = self._index([row.last_token for row in self.rows])
         return ended
 
 
@@ -480,6 +513,8 @@ def generate(
     `before_step()` is called before each decoding step: what it raises ends the sampling.
     """
     check_request(model, prompts, sampling)
+    if sampling.calculator and engine.tool is None:
+        raise UserError("calculator=True needs an engine with a tool: FAST.equipped(...)")
     streams = [(0, i) for i in range(len(prompts))] if streams is None else streams
     if len(streams) != len(prompts):
         raise UserError(f"{len(streams)} random streams for {len(prompts)} prompts")

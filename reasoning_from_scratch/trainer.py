@@ -227,7 +227,7 @@ def groups_with_gradient(groups: Sequence[Group], config: Loss) -> Sequence[Grou
 
 def whole_denominator(groups: Sequence[Group], config: Loss) -> float:
     rollouts = [rollout for group in groups for rollout in group.rollouts]
-    tokens = sum(len(rollout.response_ids) for rollout in rollouts)
+    tokens = sum(rollout.num_sampled for rollout in rollouts)
     return step_denominator(config.aggregate, len(rollouts), tokens, config.length_constant)
 
 

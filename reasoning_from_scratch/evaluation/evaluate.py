@@ -88,7 +88,7 @@ def evaluate(
             streams=[(0, index) for index in todo],  # the same answers, whatever is left to do
             on_group=on_group,
             stop_ids=stop_ids,
-            engine=FAST,
+            engine=FAST.equipped(sampling, tokenizer),
         )
 
     return answered(
@@ -192,6 +192,7 @@ def describe_sampling(sampling: Sampling) -> dict[str, Any]:
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,
         "top_k": sampling.top_k,
+        **({"calculator": True} if sampling.calculator else {}),  # older cards do not mention it
     }
 
 
@@ -270,7 +271,7 @@ def answer_rows(
                 "generated_text": text,
                 "extracted": extracted,
                 **verdict_on(text, extracted, problem, verifier),
-                "tokens": len(rollout.response_ids),
+                "tokens": rollout.num_sampled,
                 "stopped": rollout.finished,  # False: at the length limit or the end of the context
             }
         )

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from reasoning_from_scratch.fast.calculator import Calculator
 from reasoning_from_scratch.fast.decoding import decoder_for, decoding_threads
 from reasoning_from_scratch.sampling import SamplingEngine, kept_tokens
 
@@ -71,4 +72,4 @@ def cut_by_candidates(probs: Tensor, top_p: float, top_k: int, count: int) -> Te
     return weights
 
 
-FAST = SamplingEngine(decoder_for, fast_cut, decoding_threads)
+FAST = SamplingEngine(decoder_for, fast_cut, decoding_threads, Calculator)

@@ -59,6 +59,12 @@ METRICS = [
         "may grow; near --max-new-tokens: cut off",
     ),
     Metric(
+        "env/all/forced_tokens_per_turn",
+        "with --calculator: mean number of tokens per answer that the calculator wrote; "
+        "they are in no other length, speed or loss. Missing where it wrote none",
+        "-",
+    ),
+    Metric(
         "env/all/cutoff_share",
         "share of answers that ran into --max-new-tokens or filled the model's context",
         "below 0.1",

@@ -135,7 +135,9 @@ def _shown_group(group, shader: Shader, training: bool) -> dict:
 def _shown_rollout(number: int, rollout, shader: Shader, training: bool) -> _ShownRollout:
     shaded = None
     if len(rollout.logprobs) == len(rollout.response_ids) > 0:
-        shaded = shader.shade(rollout.response_ids, rollout.logprobs, rollout.entropies)
+        shaded = shader.shade(
+            rollout.response_ids, rollout.logprobs, rollout.entropies, rollout.forced
+        )
     return _ShownRollout(
         number,
         is_right(rollout),
@@ -183,8 +185,9 @@ def _tiles(groups: list) -> list[tuple[str, str]]:
     if None not in verdicts:
         tiles.append(("right", f"{sum(verdicts) / count:.0%}"))
     tiles.append(("mean reward", f"{sum(r.reward for r in rollouts) / count:.3f}"))
-    length = sum(len(r.response_ids) for r in rollouts) / count
-    tiles.append(("tokens per answer", f"{length:.1f}"))
+    tiles.append(("tokens per answer", f"{sum(r.num_sampled for r in rollouts) / count:.1f}"))
+    if forced := sum(len(r.forced) for r in rollouts):
+        tiles.append(("of the calculator", f"{forced / count:.1f}"))
     tiles.append(("cut off", f"{sum(not r.finished for r in rollouts) / count:.0%}"))
     if count > len(groups):
         tiles.append(("groups with signal", f"{mixed} of {len(groups)}"))

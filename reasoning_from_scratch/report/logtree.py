@@ -65,7 +65,8 @@ def _rollout(group_idx: int, traj_idx: int, rollout, talk: list[dict]) -> dict:
     totals = {
         "reward": f"{rollout.reward:g}",
         "advantage": "" if rollout.advantage is None else f"{rollout.advantage:g}",
-        "tokens": len(rollout.response_ids),
+        "tokens": rollout.num_sampled,
+        **({"forced": len(rollout.forced)} if rollout.forced else {}),
         "stop_reason": stop_reason(rollout),
     }
     read = extracted(rollout)

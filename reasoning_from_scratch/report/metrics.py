@@ -40,7 +40,8 @@ CSV_COLUMNS = {
 def rollout_metrics(groups: Sequence[Group]) -> dict[str, float]:
     """env/all/*: over all sampled groups, before any filter."""
     rollouts = [rollout for group in groups for rollout in group.rollouts]
-    answer_tokens = sum(len(rollout.response_ids) for rollout in rollouts)
+    answer_tokens = sum(rollout.num_sampled for rollout in rollouts)
+    forced_tokens = sum(len(rollout.forced) for rollout in rollouts)
     prompt_tokens = sum(len(rollout.prompt_ids) for rollout in rollouts)
     metrics = {"env/all/reward/total": fmean(rollout.reward for rollout in rollouts)}
     for part in rollouts[0].rewards:
@@ -55,6 +56,8 @@ def rollout_metrics(groups: Sequence[Group]) -> dict[str, float]:
         "env/all/total_ac_tokens": answer_tokens,
         "env/all/total_ob_tokens": prompt_tokens,
     }
+    if forced_tokens:
+        metrics["env/all/forced_tokens_per_turn"] = forced_tokens / len(rollouts)
     return metrics | group_shares(groups) | sampler_metrics(rollouts)
 
 
@@ -68,7 +71,7 @@ def group_shares(groups: Sequence[Group]) -> dict[str, float]:
 
 def sampler_metrics(rollouts: Sequence[Rollout]) -> dict[str, float]:
     """Entropy twice: from the drawn tokens' log-probabilities, and exactly per position."""
-    tokens = max(1, sum(len(rollout.logprobs) for rollout in rollouts))
+    tokens = max(1, sum(len(rollout.of_sampled(rollout.logprobs)) for rollout in rollouts))
     return {
         "optim/entropy": -sum(sum(rollout.logprobs) for rollout in rollouts) / tokens,
         "optim/token_entropy": sum(sum(rollout.entropies) for rollout in rollouts) / tokens,

@@ -34,18 +34,21 @@ def record_probes(
     max_new_tokens: int = 64,
     judge: Callable[[str, Problem], float] = grader,
     sample_rows: int = Sampling.sample_rows,
+    calculator: bool = False,
 ) -> None:
     """Append one line: the greedy answers to `problems` and what else each token could have been.
 
     step counts the updates that the weights have seen; `judge` says what an answer is worth.
     """
     prompts = [tokenizer.encode(problem_prompt(problem)) for problem in problems]
+    changes = {"sample_rows": sample_rows, "calculator": calculator}
+    sampling = replace(greedy(max_new_tokens), **changes)
     drawn = generate(
         model,
         prompts,
-        replace(greedy(max_new_tokens), sample_rows=sample_rows),
+        sampling,
         stop_ids=stop_ids_of(tokenizer),
-        engine=FAST,
+        engine=FAST.equipped(sampling, tokenizer),
     )
     probes = [
         _probe(model, tokenizer, problem, rollout, judge)

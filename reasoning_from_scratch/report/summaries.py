@@ -42,8 +42,8 @@ def _summary(split: str, iteration: int, group_idx: int, traj_idx: int, rollout)
         "total_reward": rollout.reward,
         "final_reward": 0.0,  # everything is paid in the one step
         "trajectory_metrics": {
-            "logprob_mean": _mean(rollout.logprobs),
-            "entropy_mean": _mean(rollout.entropies),
+            "logprob_mean": _mean(rollout.of_sampled(rollout.logprobs)),
+            "entropy_mean": _mean(rollout.of_sampled(rollout.entropies)),
         },
         "steps": [_only_step(rollout)],
         "final_ob_len": 0,
@@ -51,14 +51,14 @@ def _summary(split: str, iteration: int, group_idx: int, traj_idx: int, rollout)
         "advantage": rollout.advantage,
         "stop_reason": stop_reason(rollout),
         "text": rollout.text,
-    }
+    } | ({"forced": rollout.forced} if rollout.forced else {})  # places of a tool's tokens
 
 
 def _only_step(rollout) -> dict:
     return {
         "step_idx": 0,
         "ob_len": len(rollout.prompt_ids),
-        "ac_len": len(rollout.response_ids),
+        "ac_len": rollout.num_sampled,
         "reward": rollout.reward,
         "episode_done": True,
         "metrics": dict(rollout.rewards),

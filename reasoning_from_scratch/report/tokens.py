@@ -10,6 +10,7 @@ from reasoning_from_scratch.text import visible
 
 SHADES = (0.9, 0.7, 0.5, 0.2, 0.05, 0.01)  # a token of lower probability gets the next darker shade
 _BOUNDS = (0.1054, 0.3567, 0.6931, 1.6094, 2.9957, 4.6052)  # minus the logarithms of SHADES
+TOOL = -1  # in place of a shade: a tool wrote the token, and nobody drew it
 SHOWN_TOKENS = 4000  # of one rollout on a page; all of it is in the summaries
 
 
@@ -62,14 +63,20 @@ class Shader:
         self.texts = TokenTexts(tokenizer)
         self._spans: dict[tuple[str, int], str] = {}
 
-    def shade(self, ids: Sequence[int], logprobs: Sequence[float], entropies) -> ShadedText:
+    def shade(
+        self, ids: Sequence[int], logprobs: Sequence[float], entropies, forced: Sequence[int] = ()
+    ) -> ShadedText:
+        """`forced`: the places in ids that a tool wrote."""
+        shades = [bisect.bisect_left(_BOUNDS, -logprob) for logprob in logprobs]
+        for place in forced:
+            shades[place] = TOOL
         head = ids if len(ids) <= SHOWN_TOKENS else ids[: SHOWN_TOKENS * 3 // 4]
         tail = ids[len(ids) - SHOWN_TOKENS // 4 :] if len(ids) > SHOWN_TOKENS else ids[:0]
         left_out = len(ids) - len(head) - len(tail)
-        html = self._write(head, logprobs)
+        html = self._write(head, shades)
         if left_out:
             html += f'<b class="gap">{left_out:,} tokens left out</b>'
-            html += self._write(tail, logprobs[len(ids) - len(tail) :])
+            html += self._write(tail, shades[len(ids) - len(tail) :])
         return ShadedText(
             Markup(html),
             _numbers(logprobs, len(head), len(tail)),
@@ -77,10 +84,9 @@ class Shader:
             left_out,
         )
 
-    def _write(self, ids: Sequence[int], logprobs: Sequence[float]) -> str:
+    def _write(self, ids: Sequence[int], shades: Sequence[int]) -> str:
         spans, parts = self._spans, []
-        for text, logprob in zip(self.texts.each(ids), logprobs):  # noqa: B905 (logprobs go on)
-            key = (text, bisect.bisect_left(_BOUNDS, -logprob))
+        for key in zip(self.texts.each(ids), shades):  # noqa: B905 (shades go on)
             span = spans.get(key)
             if span is None:
                 span = spans[key] = _span(*key)
@@ -89,7 +95,7 @@ class Shader:
 
 
 def _span(text: str, shade: int) -> str:
-    opening = f"<i class=s{shade}>" if shade else "<i>"
+    opening = {0: "<i>", TOOL: "<i class=tool>"}.get(shade, f"<i class=s{shade}>")
     return f"{opening}{escape(visible(text))}</i>"
 
 

@@ -272,7 +272,7 @@ class RunFolder:
     def write_for_repro(self, step: int, groups: Sequence[Group]) -> Path:
         """The rollouts whose loss or gradient was not finite, to look at and to run again."""
         path = self.path / f"nonfinite_step_{step:06d}.jsonl"
-        names = ("prompt_ids", "response_ids", "logprobs", "advantage", "reward", "text")
+        names = ("prompt_ids", "response_ids", "forced", "logprobs", "advantage", "reward", "text")
         rollouts = [rollout for group in groups for rollout in group.rollouts]
         lines = [json_line({n: getattr(r, n) for n in names}) for r in rollouts]  # NaN as null
         path.write_text("".join(line + "\n" for line in lines))

@@ -109,7 +109,7 @@ def rollouts_of(
     start = (model, run.tokenizer, run.problems, run.config, run.first_step)
     if run.config.sampler == "ray":
         return ray_rollouts(*start, run.clock, on_group, from_first=run.ranks.from_first)
-    engine = RolloutEngine(FAST, timed=run.clock)
+    engine = RolloutEngine(FAST.equipped(run.config, run.tokenizer), timed=run.clock)
     if run.config.reward:
         engine = replace(engine, judge=judge_of(run.config))
     if run.ranks.size > 1:

@@ -164,7 +164,8 @@ class TrainingRun:
         places = self.ranks.own(range(len(self.eval_problems)))
         problems = [self.eval_problems[place] for place in places]
         model = self.ranks.plain(self.model)
-        groups = sample_groups(model, self.tokenizer, problems, asked, 0, places, engine=FAST)
+        engine = FAST.equipped(asked, self.tokenizer)
+        groups = sample_groups(model, self.tokenizer, problems, asked, 0, places, engine=engine)
         judge_of(self.config)(groups, self.config, self.tokenizer)
         return groups
 
@@ -227,6 +228,7 @@ class TrainingRun:
                 self.config.max_new_tokens,
                 own_verifier(own).value if own else grader,
                 self.config.sample_rows,
+                self.config.calculator,
             )
             if step > self.first_step:
                 self.write_page(last=step == self.config.steps)
@@ -415,7 +417,7 @@ def eval_metrics(name: str, groups: Sequence[Group]) -> dict[str, float]:
         f"{name}/env/all/{part}": fmean(rollout.rewards[part] for rollout in rollouts)
         for part in rollouts[0].rewards
     }
-    metrics[f"{name}/env/all/ac_tokens_per_turn"] = fmean(len(r.response_ids) for r in rollouts)
+    metrics[f"{name}/env/all/ac_tokens_per_turn"] = fmean(r.num_sampled for r in rollouts)
     samples = len(groups[0].rollouts)
     # A verifier of your own may also pay in part: right is what earns everything.
     right = [sum(r.rewards["correct"] >= 1 for r in group.rollouts) for group in groups]

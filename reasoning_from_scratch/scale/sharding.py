@@ -104,7 +104,8 @@ class ShardedRanks(Ranks):
     def share(self, groups: Sequence[Group], whole_groups: bool) -> list[list[Rollout]]:
         """A rank that has no rollouts makes passes like the others, over a prompt alone."""
         own = super().share(groups, whole_groups)
-        return own or [[replace(groups[0].rollouts[0], response_ids=[], logprobs=[], kept=None)]]
+        nothing = {"response_ids": [], "logprobs": [], "forced": [], "kept": None}
+        return own or [[replace(groups[0].rollouts[0], **nothing)]]
 
     def even(self, batches: list[Batch]) -> list[Batch]:
         """A pass gathers weights from all ranks, so all make as many as the one with most."""

@@ -23,6 +23,7 @@ NO_RESULT = {
     "sample_rows": (3, "memory: a rollout depends on its seed, step and place alone"),
     "micro_batch_tokens": (40, "memory: gradients of parts add up"),
     "micro_batch_rows": (3, "memory: gradients of parts add up"),
+    "calculator": (True, "no answer calls it here; tests/fast/test_calculator.py"),
     "num_minibatches": (2, "speed: the same update, begun while others are still sampled"),
     "gradient_checkpointing": (True, "memory: computed twice"),
     "memory_budget": ("8GB", "memory: it only chooses among the fields around this one"),

@@ -16,12 +16,14 @@ function show(token) {
   const entropy = box.dataset.entropies.split(" ")[at];
   const name = document.createElement("b");
   name.textContent = token.textContent.replace(/[ \n\t]/g, (c) => seen[c]) || "(part of the next character)";
-  const facts = [
-    "token " + (at + 1) + " of " + box.dataset.size,
-    "log-probability " + logprob.toFixed(3),
-    "probability " + (100 * Math.exp(logprob)).toFixed(1) + " %",
-  ];
-  if (entropy) facts.push("entropy " + entropy + " nats");
+  const facts = ["token " + (at + 1) + " of " + box.dataset.size];
+  if (token.classList.contains("tool")) {
+    facts.push("written by the calculator, not drawn, not trained on");
+  } else {
+    facts.push("log-probability " + logprob.toFixed(3));
+    facts.push("probability " + (100 * Math.exp(logprob)).toFixed(1) + " %");
+    if (entropy) facts.push("entropy " + entropy + " nats");
+  }
   bar.replaceChildren(name, ...facts.map((fact) => {
     const span = document.createElement("span");
     span.textContent = fact;

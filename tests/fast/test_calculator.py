@@ -1,0 +1,404 @@
+"""The calculator: what it computes and what not; in any batch the answers that plain sampling
+gives; and nobody is trained on, or counts, what it wrote."""
+
+import json
+import warnings
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from small_model import small_model
+from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
+from tokenizers.decoders import Fuse
+from toy import toy_config, toy_problems
+
+from reasoning_from_scratch import sampling
+from reasoning_from_scratch.config import replaced
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.evaluation.evaluate import evaluate
+from reasoning_from_scratch.fast.calculator import LONGEST, Calculator, calculated
+from reasoning_from_scratch.fast.cut import FAST
+from reasoning_from_scratch.fast.decoding import CompiledDecoder, decoder_for
+from reasoning_from_scratch.fast.packed import packed_logprobs
+from reasoning_from_scratch.logprobs import padded_logprobs
+from reasoning_from_scratch.losses import Loss, policy_loss, summarize
+from reasoning_from_scratch.report.metrics import rollout_metrics
+from reasoning_from_scratch.rollouts import Group, make_batch
+from reasoning_from_scratch.run.options import resumed_config
+from reasoning_from_scratch.run.start import train
+from reasoning_from_scratch.sampling import (
+    PLAIN,
+    Sampling,
+    SamplingEngine,
+    generate,
+    sample_next_token,
+    stream_key,
+    uniform_at,
+)
+from reasoning_from_scratch.text import read_lines
+from reasoning_from_scratch.tokenizer import Qwen3Tokenizer
+from reasoning_from_scratch.trainer import Engine, backward, prepared_part, whole_denominator
+
+# ---- what it computes
+
+
+@pytest.mark.parametrize(
+    "text, result",
+    [
+        ("48/2", "24.0"),
+        ("48 / 2 ", "24.0"),
+        ("3*25", "75"),
+        ("1,000*2", "2000"),
+        ("0.1+0.2", "0.30000000000000004"),
+        (".5*4", "2.0"),
+        ("10/3", "3.3333333333333335"),
+        ("-(2-5)*+4", "12"),
+        ("7//2", "3"),
+        ("9" * 50 + "*" + "9" * 49, str(int("9" * 50) * int("9" * 49))),
+        ("1e3", None),
+        ("2**3", None),
+        ("2** 3", None),
+        ("2 * *3", None),
+        ("1/0", None),
+        ("2+", None),
+        ("(2", None),
+        ("2)(3", None),
+        ("(2)(3)", None),
+        ("...", None),
+        ("()", None),
+        ("", None),
+        ("  ", None),
+        (",", None),
+        ("007", None),
+        ("$5*2", None),
+        ("5%2", None),
+        ("x*2", None),
+        ("__import__('os')", None),
+        ("'a'*99", None),
+        ("٣+٤", None),
+        ("1+\n1", None),
+        ("(" * LONGEST, None),
+        ("-" * (LONGEST - 1) + "1", "-1"),
+        ("1" * (LONGEST + 1), None),
+    ],
+)
+def test_it_prints_what_python_prints(text, result):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert calculated(text) == result
+
+
+@given(st.text("0123456789+-*/.() ", max_size=12))
+def test_it_computes_what_python_computes_or_nothing(text):
+    found = calculated(text)
+    if found is not None:
+        assert found == str(eval(text.strip()))  # only digits and signs
+
+
+# ---- what calls it
+
+CALLS = ["<<48/2=", "<<3*25=", "<<(1=", "<<1/0="]
+SPECIAL = ["<|python_start|>", "<|python_end|>", "<|output_start|>", "<|output_end|>"]
+LETTERS = "?0123456789.-+*/=<>()|_abcdefghijklmnopqrstuvwxyz "
+END = len(LETTERS) + len(CALLS) + len(SPECIAL)  # <|endoftext|>
+VOCABULARY = 64
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory) -> Qwen3Tokenizer:
+    """Characters, some whole calls, and nanochat's words for them: a token each."""
+    ids = {letter: number for number, letter in enumerate(LETTERS)}
+    inner = Tokenizer(models.WordLevel(ids, unk_token="?"))
+    inner.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    inner.decoder = Fuse()
+    inner.add_tokens([AddedToken(call, normalized=False) for call in CALLS])
+    inner.add_special_tokens([*SPECIAL, "<|endoftext|>", "<|im_end|>"])
+    path = tmp_path_factory.mktemp("calculator") / "tokenizer-base.json"
+    inner.save(str(path))
+    return Qwen3Tokenizer(path)
+
+
+@pytest.mark.parametrize(
+    "text, follows",
+    [
+        ("he has <<48/2=", "24.0>>"),
+        ("he has <<4*2=", "8>>"),
+        ("<<1+1=2>> and <<2+2=", "4>>"),
+        ("<<<<2+2=", "4>>"),
+        ("<|python_start|>48/2<|python_end|>", "<|output_start|>24.0<|output_end|>"),
+        ("48/2=", ""),
+        ("<<48/2", ""),
+        ("<<48/2=2", ""),
+        ("<<48/2==", ""),
+        ("<<1+1=2>>=", ""),
+        ("<48/2=", ""),
+        ("<<x=", ""),
+        ("<<=", ""),
+        ("<<1/0=", ""),
+        ("48/2<|python_end|>", ""),
+        ("<|python_start|>abc<|python_end|>", ""),
+        ("<<" + "1+" * 49 + "1=", "50>>"),
+        ("<<" + "1+" * 50 + "1=", ""),
+    ],
+)
+def test_which_answers_call_it(tokenizer, text, follows):
+    ids = tokenizer.encode(text)
+    assert tokenizer.decode(Calculator(tokenizer)(ids)) == follows
+
+
+# ---- in a batch
+
+
+PROMPTS = [[1, 2, 3], [4], [5, 6, 7, 8, 9, 10], [11, 12]]
+POLICIES = [(1.0, 1.0, 0), (0.9, 0.95, 0), (1.0, 1.0, 50)]  # temperature, top_p, top_k
+FITS_C = {"emb_dim": 32, "head_dim": 16, "hidden_dim": 64}  # whole registers
+
+
+def calling_model(**sizes):
+    """All tokens are about equally likely: one in thirty is a call that is answered."""
+    return small_model(VOCABULARY, sharpness=1.0, **sizes)
+
+
+def drawn(tokenizer, policy, rows=64, count=5, engine=FAST, model=None):
+    temperature, top_p, top_k = policy
+    asked = Sampling(
+        40, temperature, top_p, top_k, rollouts=count, seed=3, sample_rows=rows,
+        calculator=True, keep_sampling_mask=top_p < 1 or top_k > 0,
+    )  # fmt: skip
+    engine = replace(engine, tool=Calculator(tokenizer))
+    model = model or calling_model()
+    return generate(model, PROMPTS, asked, stop_ids={END}, engine=engine)
+
+
+@torch.no_grad()
+def plainly(model, prompt, number, rollout, limit, policy, tool):
+    """No batch, no cache: (ids, places of forced ones, log-probabilities)."""
+    new, forced, logprobs, waiting = [], [], [], []
+    key = stream_key(3, 0, number, rollout)
+    while len(new) < limit and not (new and new[-1] == END):
+        u = uniform_at(key, torch.tensor([len(new)]))
+        draw = sample_next_token(model(torch.tensor([prompt + new]))[:, -1], u, *policy)
+        if waiting:
+            forced.append(len(new))
+            logprobs.append(0.0)
+            new.append(waiting.pop(0))
+            continue
+        new.append(draw.tokens.item())
+        logprobs.append(draw.logprobs.item())
+        waiting = tool(new)
+    return new, forced, logprobs
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("kind", ["plain", "fast", "in C", "bursts"])
+def test_a_batch_gives_what_plain_sampling_gives(tokenizer, policy, kind, monkeypatch):
+    """Whoever computes, however many rows, whoever else is in them; cut off in a result too."""
+    model = calling_model(**(FITS_C if kind == "in C" else {}))
+    if kind == "bursts":
+        monkeypatch.setitem(sampling.STEPS_PER_LOOK, "cpu", 8)
+    if kind == "in C":
+        assert isinstance(decoder_for(model, 4, 40), CompiledDecoder)
+    wanted = [
+        plainly(model, prompt, number, rollout, 40, policy, Calculator(tokenizer))
+        for number, prompt in enumerate(PROMPTS)
+        for rollout in range(5)
+    ]
+    assert sum(bool(forced) for _, forced, _ in wanted) > 5
+    for rows in (1, 3, 64):
+        engine = PLAIN if kind == "plain" else FAST
+        groups = drawn(tokenizer, policy, rows, engine=engine, model=model)
+        found = [rollout for group in groups for rollout in group]
+        assert [(one.response_ids, one.forced) for one in found] == [one[:2] for one in wanted]
+        for one, (_, _, logprobs) in zip(found, wanted, strict=True):
+            assert one.logprobs == pytest.approx(logprobs, abs=2e-5)
+            assert not one.kept or all(one.kept[place] == [] for place in one.forced)
+
+
+class Scripted:
+    """A decoder whose next token is written down for each token that it reads."""
+
+    def __init__(self, model, script: dict[int, int]) -> None:
+        self.model, self.script, self.fill_cache = model, script, model.fill_cache
+
+    def __call__(self, ids, cache):
+        logits = torch.full_like(self.model(ids, cache=cache), -100.0)
+        for row, token in enumerate(ids[:, 0].tolist()):
+            logits[row, 0, self.script[token]] = 100.0
+        return logits
+
+
+def test_an_answer_by_hand(tokenizer):
+    """The model reads the result, and what it would have written there is nowhere."""
+    words = ("?", CALLS[0], ">", "a", "b")
+    prompt, call, end, a, b = (tokenizer.encode(word)[0] for word in words)
+    result = dict.fromkeys(tokenizer.encode("24.0"), b)
+    script = {prompt: a, a: call, call: b, end: END} | result
+    asked = Sampling(20, temperature=0.0, rollouts=1, calculator=True)
+    engine = SamplingEngine(decoder=lambda model, rows, steps: Scripted(model, script))
+    engine = replace(engine, tool=Calculator(tokenizer))
+    ((one,),) = generate(calling_model(), [[prompt]], asked, stop_ids={END}, engine=engine)
+    assert tokenizer.decode(one.text_ids) == "a<<48/2=24.0>>" and one.finished
+    assert one.forced == [2, 3, 4, 5, 6, 7] and one.num_sampled == 3
+    assert one.of_sampled(one.response_ids) == [a, call, END]
+    asked.max_new_tokens = 4
+    ((short,),) = generate(calling_model(), [[prompt]], asked, stop_ids={END}, engine=engine)
+    assert tokenizer.decode(short.response_ids) == "a<<48/2=24" and not short.finished
+
+
+def test_it_is_never_left_out_in_silence(tokenizer):
+    with pytest.raises(UserError, match="needs an engine with a tool"):
+        generate(calling_model(), PROMPTS, Sampling(4, calculator=True), stop_ids={END})
+    assert FAST.equipped(Sampling(4), tokenizer) is FAST
+
+
+# ---- nobody is trained on what it wrote
+
+
+def answered_groups(tokenizer, policy=(1.0, 0.9, 0)) -> list[Group]:
+    groups = [Group(toy_problems(1)[0], group) for group in drawn(tokenizer, policy)]
+    for number, rollout in enumerate(rollout for group in groups for rollout in group.rollouts):
+        rollout.reward, rollout.rewards = float(number % 3 == 0), {"correct": 0.0}
+        rollout.advantage = rollout.reward - 0.3
+    return groups
+
+
+@pytest.mark.parametrize("training_pass", [padded_logprobs, packed_logprobs])
+def test_the_mask_is_0_where_it_wrote(tokenizer, training_pass):
+    """And both passes find the log-probabilities that the sampler wrote down for the others."""
+    rollouts = [rollout for group in answered_groups(tokenizer) for rollout in group.rollouts]
+    batch = make_batch(rollouts)
+    for row, rollout in enumerate(rollouts):
+        start = len(rollout.prompt_ids)
+        places = [place - start for place in batch.mask[row].nonzero()[:, 0].tolist()]
+        assert places == [i for i in range(len(rollout.response_ids)) if i not in rollout.forced]
+        assert len(batch.kept[row]) == rollout.num_sampled
+    assert (batch.old_logprobs[batch.mask == 0] == 0).all()
+    with torch.no_grad():
+        logprobs = training_pass(calling_model(), batch, 1.0)
+    torch.testing.assert_close(logprobs, batch.old_logprobs, rtol=0, atol=1e-4)
+
+
+OBJECTIVES = ("reinforce", "importance_sampling", "ppo", "cispo", "dro", "gspo")
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("kl", ["none", "k3"])
+def test_forced_tokens_have_no_gradient_and_change_no_other(tokenizer, objective, kl):
+    """Whatever log-probabilities, old ones and reference stand at them, NaN included."""
+    rollouts = [rollout for group in answered_groups(tokenizer) for rollout in group.rollouts]
+    batch = make_batch(rollouts)
+    config = Loss(objective=objective, aggregate="token", kl=kl, kl_coef=0.1)
+    mask = batch.mask.bool()
+    tokens = int(mask.sum())
+    noise = torch.rand(mask.shape, generator=torch.Generator().manual_seed(0)) * 0.1
+    found = []
+    for there in (0.0, 5.0, torch.nan):
+        logprobs = torch.where(mask, batch.old_logprobs - noise, there).requires_grad_()
+        others = torch.where(mask, batch.old_logprobs - 2 * noise, there)
+        old = torch.where(mask, batch.old_logprobs, there)
+        loss, sums = policy_loss(
+            logprobs, old, batch.advantages, batch.mask, config, tokens,
+            ref_logprobs=None if kl == "none" else others, start_logprobs=old,
+        )  # fmt: skip
+        loss.backward()
+        assert (logprobs.grad[~mask] == 0).all() and (logprobs.grad[mask] != 0).any()
+        found.append((logprobs.grad[mask], summarize([sums])))
+    assert int(sums["tokens"]) == tokens
+    for gradient, numbers in found[1:]:
+        assert torch.equal(gradient, found[0][0]) and numbers == found[0][1]
+
+
+def test_the_gradient_is_that_of_the_sampled_tokens_alone(tokenizer):
+    """REINFORCE over the step's sampled tokens, written out, against the trainer's."""
+    groups = answered_groups(tokenizer, (1.0, 1.0, 0))
+    rollouts = [rollout for group in groups for rollout in group.rollouts]
+    model, total = calling_model(), 0.0
+    for rollout in rollouts:
+        ids = torch.tensor([rollout.prompt_ids + rollout.response_ids])
+        logprobs = model(ids[:, :-1]).log_softmax(-1)  # (1, T - 1, V)
+        for place, token in enumerate(rollout.response_ids):
+            if place not in rollout.forced:
+                at = len(rollout.prompt_ids) + place - 1
+                total = total - rollout.advantage * logprobs[0, at, token]
+    tokens = sum(rollout.num_sampled for rollout in rollouts)
+    (total / tokens).backward()
+    wanted = [parameter.grad.clone() for parameter in model.parameters()]
+    config = Loss(objective="reinforce", aggregate="token")
+    assert whole_denominator(groups, config) == tokens
+    for training_pass in (padded_logprobs, packed_logprobs):
+        model.zero_grad()
+        engine = Engine(training_pass)
+        backward(model, prepared_part(model, None, groups, config, engine), config, engine)
+        for parameter, gradient in zip(model.parameters(), wanted, strict=True):
+            torch.testing.assert_close(parameter.grad, gradient, rtol=1e-3, atol=1e-6)
+
+
+# ---- nobody counts it, and each report shows it apart
+
+
+def test_lengths_and_entropies_are_of_what_was_drawn(tokenizer):
+    groups = answered_groups(tokenizer)
+    rollouts = [rollout for group in groups for rollout in group.rollouts]
+    metrics = rollout_metrics(groups)
+    sampled = sum(rollout.num_sampled for rollout in rollouts)
+    forced = sum(len(rollout.forced) for rollout in rollouts)
+    assert forced > 0 and metrics["env/all/total_ac_tokens"] == sampled
+    assert metrics["env/all/forced_tokens_per_turn"] == forced / len(rollouts)
+    logprobs = [x for one in rollouts for x in one.of_sampled(one.logprobs)]
+    assert len(logprobs) == sampled
+    assert metrics["optim/entropy"] == pytest.approx(-sum(logprobs) / sampled)
+
+
+def test_an_evaluation_counts_no_forced_token(tokenizer, tmp_path):
+    asked = Sampling(40, rollouts=4, calculator=True)
+    result = evaluate(
+        calling_model(), tokenizer, toy_problems(4), asked, out_path=tmp_path / "answers.jsonl"
+    )
+    tokens = sum(row["tokens"] for row in result.rows)
+    assert tokens < sum(len(tokenizer.encode(row["generated_text"])) for row in result.rows)
+    card = json.loads((tmp_path / "answers.card.json").read_text())
+    assert card["settings"]["calculator"] is True
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"top_p": 0.9}, {"num_minibatches": 2}, {"max_steps_off_policy": 1, "objective": "ppo"}],
+    ids=str,
+)
+def test_a_run_with_a_calculator(tokenizer, tmp_path, changes):
+    """On policy every ratio is 1; summaries and page say which tokens were not the model's."""
+    config = toy_config(
+        tmp_path / "run", steps=3, max_new_tokens=40, rollouts=4, calculator=True, save_every=1,
+        eval_every=1, eval_samples=2, num_groups_to_log=4, **changes,
+    )  # fmt: skip
+    given = {"tokenizer": tokenizer, "problems": toy_problems(), "eval_problems": toy_problems(4)}
+    result = train(config, model=calling_model(context_length=512), quiet=True, **given)
+    for row in result.rows:
+        assert row["env/all/forced_tokens_per_turn"] > 0
+        if "max_steps_off_policy" not in changes and row["optim/updates"]:
+            assert row["optim/ratio_max"] == pytest.approx(1, abs=1e-3)
+            assert abs(row["optim/kl_sample_train_v1"]) < 1e-4
+    lines = read_lines(tmp_path / "run/train_iteration_000000_rollout_summaries.jsonl")
+    forced = [line["forced"] for line in lines if "forced" in line]
+    assert forced and result.rows[0]["env/all/total_ac_tokens"] == sum(
+        line["steps"][0]["ac_len"] for line in lines
+    )
+    page = (tmp_path / "run/train_iteration_000000.html").read_text()
+    assert page.count("<i class=tool>") == sum(map(len, forced)) and "of the calculator" in page
+
+
+def test_a_resumed_run_is_the_uninterrupted_one(tokenizer, tmp_path):
+    given = {"tokenizer": tokenizer, "problems": toy_problems(), "quiet": True}
+    config = toy_config(
+        tmp_path / "whole", steps=3, max_new_tokens=40, calculator=True, save_every=1
+    )
+    whole = train(config, model=calling_model(context_length=512), **given)
+    part = replaced(config, log_path=str(tmp_path / "part"), steps=2)
+    train(part, model=calling_model(context_length=512), **given)
+    again = resumed_config(tmp_path / "part", steps=3)
+    assert again.calculator
+    rest = train(again, model=calling_model(context_length=512), **given)
+    for name, tensor in whole.model.state_dict().items():
+        assert torch.equal(tensor, rest.model.state_dict()[name]), name
