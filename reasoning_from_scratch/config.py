@@ -15,6 +15,7 @@ from reasoning_from_scratch.errors import UserError, unknown_name
 from reasoning_from_scratch.losses import Loss
 from reasoning_from_scratch.sampling import Sampling
 
+Prompt = Literal["book", "question", "nanochat"]
 Schedule = Literal["constant", "linear", "cosine"]
 
 
@@ -52,6 +53,8 @@ class Problems:
     """File to read the training problems from, instead of a download."""
     problem_limit: int | None = None
     """Use only the first so many training problems (default: all)."""
+    prompt: Prompt = "book"
+    """book: asks for a box; question: the problem alone; nanochat: that in its chat tokens."""
     few_shot: int = 0
     """Show so many solved problems, the first of the set, before each question."""
     steps: int = 100
@@ -73,7 +76,7 @@ class Rewards:
     overlong_penalty: int = 0
     """Soft penalty, down to -1, over so many last tokens before the length limit; 0 = none."""
     reward: str | None = None
-    """Your own verifier, FILE.py:FUNCTION, in place of the grader."""
+    """Your own verifier, FILE.py:FUNCTION, in place of the grader; gsm8k: the number after ####."""
 
 
 @dataclass

@@ -16,6 +16,7 @@ class Problem:
     type: str = ""
     solution: str = ""
     prefix: str = ""  # solved problems that the model is shown before this one
+    prompt: str = ""  # all that the model is shown, where it is not the usual prompt
     source: str = field(default="", compare=False)  # file and line that it was read from
 
     @property
@@ -48,7 +49,7 @@ def few_shot_prefix(examples: Iterable[Problem]) -> str:
 
 def problem_prompt(problem: Problem, render: Callable[[str], str] = render_prompt) -> str:
     """What the model is shown for a problem: solved ones first, if it has some."""
-    return problem.prefix + render(problem.problem)
+    return problem.prompt or problem.prefix + render(problem.problem)
 
 
 def show_examples(

@@ -13,7 +13,6 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,9 +21,8 @@ from reasoning_from_scratch.commands.train import told_end
 from reasoning_from_scratch.config import TrainConfig, replaced
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.problem_sets import load_problems
-from reasoning_from_scratch.files.saved_models import evaluations_in, read_index, which_weights
+from reasoning_from_scratch.files.saved_models import read_index, which_weights
 from reasoning_from_scratch.problems import Problem
-from reasoning_from_scratch.report.plots import step_of
 from reasoning_from_scratch.run.folder import PLACES, RunFolder
 from reasoning_from_scratch.run.option_checks import flag
 from reasoning_from_scratch.run.options import configure, preset, resolved
@@ -79,6 +77,12 @@ PRESETS: dict[str, dict[str, Any]] = {
         "matrix_lr": 4e-4,
     },
 }
+# How problems are put, and who reads the answers.
+ANSWERS: dict[str, dict[str, str]] = {
+    "boxed": {},
+    "gsm8k": {"prompt": "question", "reward": "gsm8k"},
+    "nanochat": {"prompt": "nanochat", "reward": "gsm8k"},
+}
 
 
 @dataclass
@@ -129,6 +133,11 @@ class ChatRLOptions:
     """Problems per measurement (nanochat: 400; tiny: 50)."""
     save_every: int | None = None
     """Save after every so many steps (nanochat: 60)."""
+    answers: Literal["boxed", "gsm8k", "nanochat"] = "boxed"
+    """boxed: the book's prompt and a box; gsm8k: the question alone, and the number after ####;
+    nanochat: that in nanochat's chat tokens, for a model whose tokenizer has them."""
+    calculator: bool = False
+    """Where an answer says <<48/2= the result is put in, and not trained on (nanochat: always)."""
     resume: bool = False
     """Go on with the run of this --run, given the flags that it was begun with."""
     overwrite: bool = False
@@ -156,10 +165,12 @@ def chat_rl(options: ChatRLOptions) -> int:
         print("wandb is not installed, so nothing is logged there (uv sync --extra wandb)")
     from reasoning_from_scratch.run.start import train
 
-    result = train(same_run(config) if options.resume else config, problems=problems, if_used=USED)
-    if result.writes:
-        for line in pass_at_lines(result.rows, config.eval_problems):
-            print(line)
+    result = train(
+        same_run(config) if options.resume else config,
+        problems=problems,
+        if_used=USED,
+        on_evaluation=print_pass_at,
+    )
     tag = result.folder.relative_to(RUNS).as_posix()
     return told_end(result, f"done: {result.folder}; go on from it with --model-tag {tag}")
 
@@ -195,6 +206,7 @@ def chat_rl_config(values: dict[str, Any], model: str, problems: Sequence[Proble
         "weight_decay",
         "eval_every",
         "save_every",
+        "calculator",
     )
     asked = (
         {}
@@ -208,6 +220,7 @@ def chat_rl_config(values: dict[str, Any], model: str, problems: Sequence[Proble
     return configure(
         "reinforce",
         **{key: values[key] for key in same},
+        **ANSWERS[values["answers"]],
         model=model,
         steps=steps,
         problem_limit=len(problems),
@@ -255,19 +268,11 @@ def same_run(config: TrainConfig) -> TrainConfig:
     return config
 
 
-def pass_at_lines(rows: Sequence[dict], name: str) -> list[str]:
+def print_pass_at(measured: dict) -> None:
     """One line per evaluation, as nanochat prints it."""
-    prefix, lines = f"{name}/pass@", []
-    for row in chain.from_iterable(map(evaluations_in, rows)):
-        measured = {
-            int(key.removeprefix(prefix)): value
-            for key, value in row.items()
-            if key.startswith(prefix)
-        }
-        if measured:
-            shown = ", ".join(f"Pass@{k}: {measured[k]:.4f}" for k in sorted(measured))
-            lines.append(f"Step {step_of(row, 'eval_acc')} | {shown}")
-    return lines
+    found = {int(name.partition("/pass@")[2]): name for name in measured if "/pass@" in name}
+    shown = ", ".join(f"Pass@{k}: {measured[found[k]]:.4f}" for k in sorted(found))
+    print(f"Step {measured['eval_step']} | {shown}", flush=True)
 
 
 # --- finding a model

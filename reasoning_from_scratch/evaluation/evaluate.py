@@ -13,6 +13,7 @@ from typing import Any, Literal
 import torch
 
 from reasoning_from_scratch import __version__
+from reasoning_from_scratch.config import Prompt
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.answer_file import AnswerFile, card_path
 from reasoning_from_scratch.evaluation.scores import (
@@ -26,7 +27,7 @@ from reasoning_from_scratch.fast.cut import FAST
 from reasoning_from_scratch.fast.device import default_dtype, trusted_device
 from reasoning_from_scratch.files.counters import counter
 from reasoning_from_scratch.files.own_task import Verifier, own_verifier
-from reasoning_from_scratch.files.problem_sets import load_problems
+from reasoning_from_scratch.files.problem_sets import load_problems, prompt_of
 from reasoning_from_scratch.files.saved_models import which_weights
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.grading import (
@@ -215,7 +216,7 @@ def describe(model, tokenizer, problems, prompt_fn, source: str) -> dict[str, An
 
 def asked(problems: Sequence[Problem]) -> dict[str, Any]:
     """Which problems, on the card: a file of answers to the first of them can be extended."""
-    texts = [[problem.prefix + problem.problem, problem.answer] for problem in problems]
+    texts = [[problem_prompt(problem, str), problem.answer] for problem in problems]
     return {"problems": len(texts), "problems_hash": short_hash(json.dumps(texts).encode())}
 
 
@@ -321,6 +322,10 @@ class EvaluateOptions:
     """Sample from this many most likely tokens; 0 keeps all."""
     seed: int = 0
     """Seed of the answers."""
+    prompt: Prompt = "book"
+    """book: asks for a box; question: the problem alone; nanochat: that in its chat tokens."""
+    calculator: bool = False
+    """Work out `<<48/2=` for the model: the result is put into its answer."""
     fallback: Literal["none", "number_only", "number_then_full"] = "none"
     """What is read where nothing is boxed; the book's scores use number_then_full."""
     reward: str | None = None
@@ -379,7 +384,9 @@ def evaluate_with(
             rollouts=options.samples,
             seed=options.seed,
             sample_rows=options.max_rows,
+            calculator=options.calculator,
         ),
+        prompt_fn=prompt_of(options.prompt, tokenizer),
         out_path=options.out_path,
         progress=True,
         name=options.problems,

@@ -17,15 +17,19 @@ from pathlib import Path
 
 from reasoning_from_scratch.config import Rewards
 from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.grading.gsm8k import gsm8k_reward
 from reasoning_from_scratch.problems import is_own
 
 REWARD_SECONDS = 5.0  # for one call of a verifier
+OURS = {"gsm8k": gsm8k_reward}  # for models whose answers end as GSM8K's solutions do
 LARGEST_REWARD = 1e18  # the square of a larger one is no number in float32
 
 
 @lru_cache(maxsize=16)
 def own_function(name: str) -> Callable:
-    """The function that FILE.py:FUNCTION names."""
+    """The function that FILE.py:FUNCTION names, or one of ours by its name."""
+    if name in OURS:
+        return OURS[name]
     path, _, function = name.rpartition(":")
     if not is_own(name) or not function:
         raise UserError(f"{name!r} is not FILE.py:FUNCTION, as in my_task.py:reward")

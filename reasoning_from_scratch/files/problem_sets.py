@@ -3,18 +3,19 @@
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from reasoning_from_scratch.config import Prompt
 from reasoning_from_scratch.errors import UserError, unknown_name
 from reasoning_from_scratch.files.downloads import DATA_SETS, download_data
 from reasoning_from_scratch.files.own_task import own_function
 from reasoning_from_scratch.grading import get_last_boxed
-from reasoning_from_scratch.problems import Problem, is_own
+from reasoning_from_scratch.problems import Problem, is_own, render_prompt
 from reasoning_from_scratch.tiny.world import tiny_problem
 
 TINY_SETS = {"tiny": ("train", 12_000), "tiny-test": ("test", 500), "tiny-longer": ("longer", 500)}
@@ -97,6 +98,34 @@ def read_problems(path: str | Path, limit: int | None = None) -> list[Problem]:
     if not problems:
         raise UserError(f"{path} holds no problems")
     return problems
+
+
+# --- other prompts than the book's ---
+
+CHAT_TOKENS = ("<|bos|>", "<|user_start|>", "<|user_end|>", "<|assistant_start|>")
+
+
+def prompt_of(kind: Prompt, tokenizer) -> Callable[[str], str]:
+    """How a problem is put to the model."""
+    if kind == "book":
+        return render_prompt
+    if kind == "question":
+        return str
+    if any(len(tokenizer.encode(token)) > 1 for token in CHAT_TOKENS):
+        raise UserError(
+            "--prompt nanochat needs a model whose tokenizer has nanochat's tokens, such as "
+            "<|user_start|>; for this one take --prompt question"
+        )
+    bos, *around = CHAT_TOKENS
+    return lambda problem: f"{bos}{around[0]}{problem}{around[1]}{around[2]}"
+
+
+def with_prompt(problems: Sequence[Problem], kind: Prompt, tokenizer) -> Sequence[Problem]:
+    """Problems that say themselves how they are put, where it is not the usual way."""
+    render = prompt_of(kind, tokenizer)
+    if kind == "book":
+        return problems
+    return [replace(problem, prompt=render(problem.problem)) for problem in problems]
 
 
 # --- from a file to rows ---

@@ -147,6 +147,11 @@ def check_choices(config: TrainConfig) -> None:
         )
     if config.keep_sampling_mask and not config.cuts:
         raise UserError("--keep-sampling-mask needs --top-p below 1 or --top-k above 0")
+    if config.few_shot and config.prompt != "book":
+        raise UserError(
+            f"--few-shot shows solved problems in the book's prompt, not in --prompt "
+            f"{config.prompt}: leave one out"
+        )
     if config.data_path and is_own(config.problems):
         raise UserError(
             f"--data-path takes the place of a download, and --problems "

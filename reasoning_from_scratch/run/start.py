@@ -18,7 +18,7 @@ from reasoning_from_scratch.fast.cut import FAST
 from reasoning_from_scratch.fast.device import default_dtype, trusted_device
 from reasoning_from_scratch.fast.packed import compiled_pass, packed_logprobs
 from reasoning_from_scratch.files.own_task import judge_of, own_verifier
-from reasoning_from_scratch.files.problem_sets import load_problems
+from reasoning_from_scratch.files.problem_sets import load_problems, with_prompt
 from reasoning_from_scratch.files.weights import (
     MODEL_NAMES,
     load_model_and_tokenizer,
@@ -127,9 +127,10 @@ def start_run(
     eval_problems: Sequence[Problem] | None = None,
     quiet: bool = False,
     if_used: str = USED,
+    on_evaluation: Callable[[dict], None] = lambda measured: None,
 ) -> TrainingRun:
     """Load what `config` names, unless it is given, and open its run folder. `if_used` is the
-    advice where that folder holds a run already."""
+    advice where that folder holds a run already; `on_evaluation` gets each evaluation's numbers."""
     if not quiet:
         show_log()
     under_torchrun = "WORLD_SIZE" in os.environ
@@ -156,6 +157,7 @@ def start_run(
     except BaseException:
         folder.close()
         raise
+    run.on_evaluation = on_evaluation
     run.progress = Progress(config.steps, run.first_step, quiet=quiet or not ranks.writes)
     return run
 
@@ -183,7 +185,9 @@ def loaded_run(
     start.record |= ranks.from_first(lambda: weights_record(config, start, model, reference))
     if config.lora_rank:
         add_lora(model, config.lora_rank, config.lora_alpha, config.seed)
-    problems, eval_problems = both_sets(config, *given_problems)
+    problems, eval_problems = (
+        with_prompt(found, config.prompt, tokenizer) for found in both_sets(config, *given_problems)
+    )
     if start.save is not None:
         ranks.from_first(lambda: load_saved(model, start.save, config))
         ranks.same_as_first(model.state_dict())

@@ -79,6 +79,7 @@ class TrainingRun:
     rollouts: Iterator[list[Group]] = iter(())
     train_step: Callable[..., dict[str, float | None]] | None = None
     engine: Engine = field(default_factory=Engine)
+    on_evaluation: Callable[[dict], None] = lambda measured: None  # on the rank that writes
     interrupts: Interrupts = field(default_factory=Interrupts)
 
     def __enter__(self) -> "TrainingRun":
@@ -157,6 +158,8 @@ class TrainingRun:
         best = self.checkpoints.best()
         if self.ranks.agreed(best is None or metrics["eval_acc"] > best["eval_acc"]):
             self.save(step, best=True, eval_acc=metrics["eval_acc"], with_state=False)
+        if self.ranks.writes:
+            self.on_evaluation(metrics)
         return metrics
 
     def answered(self, asked: TrainConfig) -> list[Group]:

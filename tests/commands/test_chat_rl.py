@@ -16,14 +16,14 @@ from reasoning_from_scratch.commands.chat_rl import (
     chat_rl_command,
     chat_rl_config,
     filled_in,
-    pass_at_lines,
+    print_pass_at,
     tagged_model,
 )
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.fast.decoding import CompiledDecoder
 from reasoning_from_scratch.fast.packed import pack, packed_logprobs
 from reasoning_from_scratch.qwen3 import Qwen3Model
-from reasoning_from_scratch.run.options import resolved
+from reasoning_from_scratch.run.options import resolved, resumed_config
 from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.text import read_lines
 
@@ -183,18 +183,32 @@ def test_chat_rl_is_reinforce_with_token_normalization():
         chat_rl_config(values, "base", toy_problems(3))
 
 
-def test_pass_at_lines_are_those_of_the_evaluations():
-    rows = [
-        {"step": 0, "eval_acc": 0.25, "t/pass@1": 0.25, "t/pass@10": 1.0, "t/pass@2": 0.5},
-        {"step": 1},
-        {"step": 2, "progress/done_frac": 1.0, "eval_acc": 1.0, "eval_step": 3, "t/pass@1": 1.0}
-        | {"before/eval_acc": 0.5, "before/eval_step": 2, "before/t/pass@1": 0.5},
-    ]
-    assert pass_at_lines(rows, "t") == [
-        "Step 0 | Pass@1: 0.2500, Pass@2: 0.5000, Pass@10: 1.0000",
-        "Step 2 | Pass@1: 0.5000",
-        "Step 3 | Pass@1: 1.0000",
-    ]
+def test_pass_at_lines_are_nanochats(capsys):
+    print_pass_at({"eval_step": 4, "t/pass@1": 0.25, "t/pass@10": 1.0, "t/pass@2": 0.5, "x": 3})
+    line = "Step 4 | Pass@1: 0.2500, Pass@2: 0.5000, Pass@10: 1.0000\n"
+    assert capsys.readouterr().out == line
+
+
+def test_each_evaluation_is_told_when_it_is_made(tmp_path, monkeypatch, capsys):
+    """The baseline before the first step, also of a run of one step."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("reasoning_from_scratch.run.start.look_ahead", lambda run, plain: None)
+    assert chat_rl_command([*SMALL, "--problem-limit", "2"]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith(("S", "s"))]
+    assert [line.split()[:2] for line in lines] == [["Step", "0"], ["Step", "1"], ["step", "1/1"]]
+
+
+def test_answers_as_nanochats_models_give_them(tmp_path, monkeypatch):
+    """The question alone, the number after ####, a calculator; and the run keeps all of it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("reasoning_from_scratch.run.start.look_ahead", lambda run, plain: None)
+    words = [*SMALL, "--answers", "gsm8k", "--calculator", "--run", "mine"]
+    assert chat_rl_command(words) == 0
+    config = resumed_config("runs/mine")
+    assert (config.prompt, config.reward, config.calculator) == ("question", "gsm8k", True)
+    tree = (tmp_path / "runs/mine/train_iteration_000000_logtree.json").read_text()
+    assert "helpful math assistant" not in tree and "boxed{ANSWER}" not in tree
+    assert chat_rl_command([*SMALL, "--answers", "nanochat"]) == 2
 
 
 def test_tags_find_models_runs_and_files(tmp_path, monkeypatch):

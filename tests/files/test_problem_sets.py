@@ -9,12 +9,14 @@ import pytest
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files import problem_sets
 from reasoning_from_scratch.files.problem_sets import (
+    CHAT_TOKENS,
     PROBLEM_SETS,
     load_math500_test,
     load_math_train,
     load_problems,
+    with_prompt,
 )
-from reasoning_from_scratch.problems import Problem
+from reasoning_from_scratch.problems import Problem, problem_prompt
 from reasoning_from_scratch.tiny.world import tiny_problem
 
 OFFICIAL = Path(__file__).parents[3] / "shared" / "data"
@@ -275,3 +277,30 @@ def test_the_published_files_load(name, file, count):
         row.problem and row.answer and "," not in row.answer[:4] or "math" in name for row in rows
     )
     assert not any("<<" in row.solution or "####" in row.solution for row in rows)
+
+
+# ---- other prompts than the book's
+
+
+def test_a_problem_may_be_put_in_another_way():
+    problems = [Problem("x", "How {many}?", "3")]
+    tokenizer = KnowsTokens(("<|bos|>", "<|user_start|>", "<|user_end|>"))
+    assert with_prompt(problems, "book", tokenizer) is problems
+    (question,) = with_prompt(problems, "question", tokenizer)
+    assert problem_prompt(question) == "How {many}?"
+    with pytest.raises(UserError, match="--prompt nanochat needs .* take --prompt question"):
+        with_prompt(problems, "nanochat", tokenizer)
+    tokenizer = KnowsTokens(CHAT_TOKENS)
+    (chat,) = with_prompt(problems, "nanochat", tokenizer)
+    wanted = "<|bos|><|user_start|>How {many}?<|user_end|><|assistant_start|>"
+    assert problem_prompt(chat) == wanted
+
+
+class KnowsTokens:
+    """A stand-in whose only single tokens are these."""
+
+    def __init__(self, tokens):
+        self.tokens = tokens
+
+    def encode(self, text):
+        return [0] if text in self.tokens else [0, 1]

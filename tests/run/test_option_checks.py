@@ -51,6 +51,7 @@ ALONE = {
     "data_path": "{other}/more.jsonl",
     "problem_limit": 3,
     "few_shot": 1,
+    "prompt": "question",
     "steps": 3,
     "smoke": True,
     "problems_per_step": 2,

@@ -1,0 +1,19 @@
+"""GSM8K's own form of an answer: the number after ####, as its solutions end and nanochat reads it.
+
+Stricter than the grader: the first such number is compared letter by letter, but for the commas
+of thousands, so 24.0 is not 24.
+"""
+
+import re
+
+NUMBER = re.compile(r"#### (-?[0-9.,]+)")
+
+
+def number_after_hashes(text: str) -> str | None:
+    found = NUMBER.search(text)
+    return found and found[1].replace(",", "")
+
+
+def gsm8k_reward(text: str, problem) -> float:
+    """1.0 if the first number after #### is the answer."""
+    return float(number_after_hashes(text) == problem.answer.replace(",", ""))

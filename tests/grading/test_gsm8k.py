@@ -1,0 +1,32 @@
+"""The number after ####: as nanochat reads it."""
+
+import pytest
+
+from reasoning_from_scratch.grading.gsm8k import gsm8k_reward, number_after_hashes
+from reasoning_from_scratch.problems import Problem
+
+
+@pytest.mark.parametrize(
+    "text, number",
+    [
+        ("48/2 = <<48/2=24.0>>24.0\n#### 24", "24"),
+        ("#### 1,234", "1234"),
+        ("#### -5 dollars", "-5"),
+        ("#### 3.5", "3.5"),
+        ("#### 7\n#### 8", "7"),
+        ("####7", None),
+        ("#### $7", None),
+        ("\\boxed{7}", None),
+        ("", None),
+    ],
+)
+def test_the_first_number_counts(text, number):
+    assert number_after_hashes(text) == number
+
+
+def test_it_is_compared_letter_by_letter():
+    problem = Problem("x", "How many?", "24")
+    rewards = [gsm8k_reward(f"#### {number}", problem) for number in ("24", "24.0", "24.", "42")]
+    assert rewards == [1.0, 0.0, 0.0, 0.0]
+    assert gsm8k_reward("24", problem) == gsm8k_reward("\\boxed{24}", problem) == 0.0
+    assert gsm8k_reward("#### 1,000", Problem("x", "", "1000")) == 1.0
