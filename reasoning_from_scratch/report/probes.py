@@ -66,6 +66,8 @@ def _probe(model, tokenizer, problem, rollout: Rollout, judge) -> dict:
     probabilities, ids = next_token_distributions(model, rollout.prompt_ids, response)
     rows = zip(ids.tolist(), probabilities.tolist(), strict=True)
     top = [[[texts.one(token), round(p, 4)] for token, p in zip(*row, strict=True)] for row in rows]
+    for place in (place for place in rollout.forced if place < POSITIONS):
+        top[place] = []  # the calculator's: it could not have been another
     return {
         "problem_id": problem.id,
         "problem": problem.problem,

@@ -25,6 +25,7 @@ from reasoning_from_scratch.fast.packed import packed_logprobs
 from reasoning_from_scratch.logprobs import padded_logprobs
 from reasoning_from_scratch.losses import Loss, policy_loss, summarize
 from reasoning_from_scratch.report.metrics import rollout_metrics
+from reasoning_from_scratch.report.probes import record_probes
 from reasoning_from_scratch.rollouts import Group, make_batch
 from reasoning_from_scratch.run.options import resumed_config
 from reasoning_from_scratch.run.start import train
@@ -387,6 +388,15 @@ def test_a_run_with_a_calculator(tokenizer, tmp_path, changes):
     )
     page = (tmp_path / "run/train_iteration_000000.html").read_text()
     assert page.count("<i class=tool>") == sum(map(len, forced)) and "of the calculator" in page
+
+
+def test_a_probe_shows_no_choice_where_there_was_none(tokenizer, tmp_path, monkeypatch):
+    groups = answered_groups(tokenizer)
+    one = next(one for group in groups for one in group.rollouts if one.forced)
+    monkeypatch.setattr("reasoning_from_scratch.report.probes.generate", lambda *_, **__: [[one]])
+    record_probes(tmp_path, 0, calling_model(), tokenizer, toy_problems(1))
+    ((line,),) = (row["probes"] for row in read_lines(tmp_path / "probes.jsonl"))
+    assert [place for place, top in enumerate(line["top"]) if not top] == one.forced
 
 
 def test_a_resumed_run_is_the_uninterrupted_one(tokenizer, tmp_path):

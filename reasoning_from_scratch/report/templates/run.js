@@ -60,7 +60,8 @@ function showStep() {
       const found = at.top[place].find((pair) => pair[0] === token);
       const p = found ? found[1] : 0;
       const shade = BOUNDS.filter((bound) => p < bound).length;
-      said.append(make("i", { textContent: token, className: shade ? "s" + shade : "" }));
+      const className = at.top[place].length ? (shade ? "s" + shade : "") : "tool";
+      said.append(make("i", { textContent: token, className }));
     });
     // Of a long answer only the first tokens have distributions; the rest is plain text.
     const known = at.tokens.join("");
@@ -77,6 +78,11 @@ function showToken() {
   const bars = byId("bars");
   if (!at || !at.top.length) { bars.replaceChildren(); return; }
   const top = at.top[state.token];
+  if (!top.length) {
+    byId("place").textContent = "Token " + (state.token + 1) + " was written by the calculator";
+    bars.replaceChildren();
+    return;
+  }
   const rest = Math.max(0, 1 - top.reduce((sum, pair) => sum + pair[1], 0));
   const rows = top.map((pair) => [label(pair[0]), pair[1], pair[0] === at.tokens[state.token]]);
   rows.push(["all others", rest, false]);
