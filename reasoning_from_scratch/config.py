@@ -163,12 +163,14 @@ class Records:
 
     eval_every: int | None = None
     """Evaluate every so many steps; 0 = never (default: at both ends if --eval-... is given)."""
-    eval_problems: str | None = None
-    """Problem set to evaluate on (default: tiny-test, or math-500 for larger models)."""
+    eval_problems: list[str] | str | None = None
+    """Problem sets to evaluate on, the main one first (default: what goes with --problems)."""
     eval_limit: int = 100
-    """Problems per evaluation."""
+    """Problems per evaluation, of each set."""
     eval_samples: int = 1
     """Answers per problem at evaluation: 1 is greedy, more are sampled and give pass@k."""
+    evaluators: list[str] | str | None = None
+    """Your own, FILE.py:FUNCTION(model, tokenizer) -> {name: number}, at each evaluation."""
     save_every: int = 0
     """Save weights and optimizer after every so many steps; the last step is always saved."""
     rolling_every: int = 0
@@ -185,6 +187,12 @@ class Records:
     """End the run (after a save) when a health alarm goes off."""
     wandb: str | None = None
     """Also log to this Weights & Biases project (extra: wandb)."""
+
+    def __post_init__(self) -> None:
+        """One name is a list of one."""
+        for name in ("eval_problems", "evaluators"):
+            if isinstance(value := getattr(self, name), str):
+                setattr(self, name, [value])
 
 
 # A dataclass lists the fields of its last base first.

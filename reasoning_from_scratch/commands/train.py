@@ -9,7 +9,7 @@ import tyro
 from tyro.conf import OmitArgPrefixes, arg
 from tyro.constructors import PrimitiveConstructorSpec
 
-from reasoning_from_scratch.config import PARTS, Rewards, TrainConfig
+from reasoning_from_scratch.config import PARTS, Records, Rewards, TrainConfig
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.losses import Loss
 from reasoning_from_scratch.recipes import LOSS_FNS, RECIPES
@@ -63,6 +63,8 @@ def flags_of(part: type, values: dict[str, Any]) -> type:
         kinds["reward_parts"] = RewardParts
     if part is Loss:
         kinds["loss_fn"] = LossFn
+    if part is Records:
+        kinds |= dict.fromkeys(("eval_problems", "evaluators"), list[str] | None)
     flags = [
         (name, kind, field(default_factory=partial(values.get, name)))
         for name, kind in kinds.items()

@@ -1,11 +1,12 @@
 """Your own task: problems and a verifier from a Python file, and what keeps a run safe from it.
 
     rfs train --problems my_task.py:problems --reward my_task.py:reward
+    rfs train --eval-every 10 --evaluators my_evals.py:politeness
 
 A verifier that raises, answers something else than a number or takes too long pays 0 for that
 answer, and the run goes on: the step says how often that happened, with one example. If it fails
-on all answers for some steps, the run stops. The file itself is your program: nothing keeps it
-from what a program may do.
+on all answers for some steps, the run stops. An evaluator that fails has no numbers for that step.
+The file itself is your program: nothing keeps it from what a program may do.
 """
 
 import importlib.util
@@ -79,6 +80,28 @@ class Verifier:
     def value(self, text: str, problem) -> float:
         """The reward alone."""
         return self(text, problem)[0]
+
+
+class Evaluator:
+    """function(model, tokenizer) of the reader, called so that nothing it does ends the run."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.function = evaluator_name(name), own_function(name)
+
+    def __call__(self, model, tokenizer) -> tuple[dict[str, float], str]:
+        """Its numbers as <evaluator>/<name>, and how it failed: "" if it did not."""
+        try:
+            found = self.function(model, tokenizer)
+        except (Exception, SystemExit) as error:
+            return {}, f"raised {type(error).__name__}: {error}"
+        if not isinstance(found, dict) or not all(map(is_number, found.values())):
+            return {}, f"returned no dict of finite numbers: {found!r:.80}"
+        return {f"{self.name}/{name}": float(value) for name, value in found.items()}, ""
+
+
+def evaluator_name(name: str) -> str:
+    """What an evaluator is called in metrics and pages: its function's name."""
+    return name.rpartition(":")[2]
 
 
 def own_verifier(name: str) -> Verifier:

@@ -20,6 +20,7 @@ from reasoning_from_scratch.tiny.world import tiny_problem
 
 TINY_SETS = {"tiny": ("train", 12_000), "tiny-test": ("test", 500), "tiny-longer": ("longer", 500)}
 PROBLEM_SETS = (*TINY_SETS, *DATA_SETS)
+HELD_OUT = {"tiny": "tiny-test", "math-train": "math-500", "gsm8k": "gsm8k-test"}
 MAX_LINE = 1_000_000  # bytes; the longest solution of MATH has 7,000
 MAX_LIST = 100_000_000  # bytes of a file that is one list; MATH's 12,000 problems have 12,000,000
 MAX_FILE = 1_000_000_000
@@ -49,6 +50,19 @@ def load_problems(
     if data_path is None and is_own(name):
         return own_problems(name, min(limit or OWN_SIZE, OWN_SIZE))
     return read_problems(_path_of(name, data_path), limit)
+
+
+def held_out(name: str) -> str | None:
+    """The set on which to evaluate what was trained on the set `name`; None of a file, or of a
+    set that is held out itself."""
+    if is_own(name):
+        return name.rpartition(":")[0] + ":test_problems"
+    return HELD_OUT.get(name)
+
+
+def set_name(name: str) -> str:
+    """What a set is called in metrics and pages: a file has its name there without its folder."""
+    return Path(name).name
 
 
 def own_problems(name: str, limit: int) -> list[Problem]:

@@ -15,6 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from reasoning_from_scratch.files.saved_models import evaluated_at, evaluations_in
 from reasoning_from_scratch.text import evenly
 
 from .run_files import RunFiles
@@ -94,10 +95,14 @@ def make_charts(run: RunFiles) -> list[Chart]:
     for title, note, names in CHARTS:
         lines = [_metric(run.metrics, name, label) for name, label in names.items()]
         lines += _eval_lines(run) if title == "Accuracy" else []
-        lines = [line for line in lines if line.steps]
-        if lines:
-            charts.append(Chart(title, note, lines, as_svg(panel, title, lines)))
-    return charts
+        charts.append((title, note, lines))
+    charts += [(name, "your evaluator", lines) for name, lines in _own_lines(run).items()]
+    drawn = [(title, note, [line for line in lines if line.steps]) for title, note, lines in charts]
+    return [
+        Chart(title, note, lines, as_svg(panel, title, lines))
+        for title, note, lines in drawn
+        if lines
+    ]
 
 
 def _metric(rows: list[dict], name: str, label: str) -> Line:
@@ -116,6 +121,22 @@ def _eval_lines(run: RunFiles) -> list[Line]:
         steps, values = [row.step for row in evals.rows], [row.accuracy for row in evals.rows]
         lines.append(Line(name, steps, values, dots=True))
     return lines
+
+
+def _own_lines(run: RunFiles) -> dict[str, list[Line]]:
+    """What evaluators of one's own returned: a line for each of their numbers."""
+    rows = [found for row in run.metrics for found in evaluations_in(row)]
+    charts = {}
+    for evaluator in run.evaluators:
+        names = dict.fromkeys(n for row in rows for n in row if n.startswith(f"{evaluator}/"))
+        charts[evaluator] = [_own_line(rows, name) for name in names]
+    return charts
+
+
+def _own_line(rows: list[dict], name: str) -> Line:
+    pairs = [(evaluated_at(row), float(row[name])) for row in rows if _is_number(row.get(name))]
+    steps, values = ([pair[i] for pair in pairs] for i in (0, 1))
+    return Line(name.partition("/")[2], steps, values, dots=True)
 
 
 def _in_words(line: Line) -> str:

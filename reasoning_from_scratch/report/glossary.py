@@ -25,7 +25,8 @@ METRICS = [
     ),
     Metric(
         "<eval>/env/all/correct",
-        "held-out accuracy, greedy unless --eval-samples > 1; `eval_acc` is the same number",
+        "held-out accuracy on each of --eval-problems, greedy unless --eval-samples > 1; "
+        "`eval_acc` is that of the first set, by which the best save is chosen",
         "rises with the reward; falling alone: the reward is gamed",
     ),
     Metric(
@@ -42,6 +43,11 @@ METRICS = [
         "<eval>/pass@<k>",
         "chance that k sampled answers hold a right one",
         "pass@1 nears pass@k as the model becomes sure",
+    ),
+    Metric(
+        "<evaluator>/<name>",
+        "a number that an evaluator of your own returned under this name, see --evaluators",
+        "-",
     ),
     Metric(
         "env/all/by_group/frac_mixed",

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.files.own_task import evaluator_name
 from reasoning_from_scratch.text import has_shape, read_evenly, read_lines, read_values
 
 from .evals import Evals, read_evals, read_rollouts
@@ -55,6 +56,19 @@ class RunFiles:
     @property
     def name(self) -> str:
         return self.folder.resolve().name
+
+    @property
+    def evaluators(self) -> list[str]:
+        """The names of the reader's own, also of those that came when the run was resumed."""
+        resumed = has_shape(self.config, {"resumed": [{"changed": dict}]})
+        changes = [entry["changed"] for entry in self.config["resumed"]] if resumed else []
+        named = [
+            evaluator_name(name)
+            for values in [self.config, *changes]
+            if has_shape(values, {"evaluators": [str]})
+            for name in values["evaluators"]
+        ]
+        return list(dict.fromkeys(named))
 
 
 def newest_run(folder: Path) -> Path:

@@ -8,6 +8,8 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from reasoning_from_scratch.config import TrainConfig, fits
 from reasoning_from_scratch.errors import UserError, unknown_name
+from reasoning_from_scratch.files.own_task import evaluator_name
+from reasoning_from_scratch.files.problem_sets import set_name
 from reasoning_from_scratch.losses import CLIPPING
 from reasoning_from_scratch.problems import is_own
 from reasoning_from_scratch.recipes import LOSS_FNS
@@ -131,6 +133,7 @@ def check_choices(config: TrainConfig) -> None:
         )
     check_streaming(config)
     check_sharding(config)
+    check_evaluation(config)
     if config.memory_budget and config.max_steps_off_policy and config.sampler == "local":
         raise UserError(
             "--memory-budget tries sampling and training one at a time, and with "
@@ -171,6 +174,21 @@ def check_choices(config: TrainConfig) -> None:
         raise UserError(
             "--reward is the part `correct`, which --reward-parts does not pay for: add correct=1"
         )
+
+
+def check_evaluation(config: TrainConfig) -> None:
+    """Each set and evaluator has a name of its own in metrics and pages."""
+    if config.eval_problems == []:
+        raise UserError("--eval-problems names no set: name one or more, or leave it out")
+    sets = [(name, set_name(name)) for name in config.eval_problems or []]
+    known: dict[str, str] = {}
+    for name, short in [*sets, *((name, evaluator_name(name)) for name in config.evaluators or [])]:
+        if short in known:
+            raise UserError(
+                f"{known[short]} and {name} would both be {short} in the metrics: leave one out, "
+                "or rename it"
+            )
+        known[short] = name
 
 
 def check_loss_fn(loss_fn: str | None, config: TrainConfig) -> None:
@@ -314,7 +332,7 @@ NEEDS: tuple[tuple[str, Callable[..., bool], str], ...] = (
     ),
     *(
         (name, lambda c: c.eval_every != 0, "without --eval-every")
-        for name in ("eval_problems", "eval_limit", "eval_samples")
+        for name in ("eval_problems", "eval_limit", "eval_samples", "evaluators")
     ),
     ("keep_last", lambda c: c.save_every > 0, "without --save-every"),
 )
@@ -328,4 +346,5 @@ def check_void(config: TrainConfig, before: TrainConfig) -> None:
         value = getattr(config, name)
         asked = value not in (getattr(before, name), getattr(default, name), usual.get(name))
         if asked and not holds(config):
-            raise UserError(f"{flag(name)} {value} does nothing {why}")
+            words = " ".join(value) if isinstance(value, list) else value
+            raise UserError(f"{flag(name)} {words} does nothing {why}")

@@ -12,9 +12,9 @@ from typing import Any
 
 from reasoning_from_scratch.config import TrainConfig, replaced
 from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.files.problem_sets import held_out
 from reasoning_from_scratch.files.saved_models import run_and_save
 from reasoning_from_scratch.losses import CLIPPING
-from reasoning_from_scratch.problems import is_own
 from reasoning_from_scratch.recipes import get_recipe, loss_fn_changes
 from reasoning_from_scratch.run.folder import RunFolder
 from reasoning_from_scratch.run.option_checks import check, check_kinds, check_loss_fn, check_void
@@ -22,13 +22,8 @@ from reasoning_from_scratch.text import read_values
 
 # What suits a model when a field is left at None. "tiny" is any of the shipped tiny models.
 PRESETS: dict[str, dict[str, Any]] = {
-    "tiny": {"problems": "tiny", "eval_problems": "tiny-test", "max_new_tokens": 128, "lr": 5e-5},
-    "qwen3": {
-        "problems": "math-train",
-        "eval_problems": "math-500",
-        "max_new_tokens": 512,
-        "lr": 1e-6,
-    },
+    "tiny": {"problems": "tiny", "max_new_tokens": 128, "lr": 5e-5},
+    "qwen3": {"problems": "math-train", "max_new_tokens": 512, "lr": 1e-6},
 }
 
 LAG_WEIGHT = 2.0  # the cap on p_start / p_sampler where the sampler lags
@@ -79,8 +74,9 @@ def resolved(config: TrainConfig) -> TrainConfig:
     """A checked copy in which every value that was left to the model's preset is filled in."""
     check_kinds(config)
     values = preset(config.model)
-    if is_own(config.problems):  # held-out problems of another task would measure nothing
-        values = values | {"eval_problems": config.problems.rpartition(":")[0] + ":test_problems"}
+    # Held-out problems of another task would measure nothing; a file has none of its own.
+    test_set = held_out(config.problems or values["problems"]) or held_out(values["problems"])
+    values = values | {"eval_problems": [test_set]}
     if config.lora_rank:
         from reasoning_from_scratch.optim.lora import lora_learning_rate
 
@@ -126,5 +122,5 @@ def check_given(config: TrainConfig, before: TrainConfig) -> None:
 def asks_for_evaluation(config: TrainConfig) -> bool:
     """How to evaluate is said, but not when."""
     default = TrainConfig()
-    names = ("eval_problems", "eval_limit", "eval_samples")
+    names = ("eval_problems", "eval_limit", "eval_samples", "evaluators")
     return any(getattr(config, name) != getattr(default, name) for name in names)

@@ -15,8 +15,10 @@ from torch import nn
 
 from reasoning_from_scratch.config import TrainConfig, replaced
 from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.files.problem_sets import PROBLEM_SETS
 from reasoning_from_scratch.files.saved_models import which_weights
 from reasoning_from_scratch.files.weights import MODEL_NAMES
+from reasoning_from_scratch.problems import is_own
 from reasoning_from_scratch.run.checkpoints import Checkpoints, load_trainer_state
 from reasoning_from_scratch.run.folder import RunFolder, log
 
@@ -163,6 +165,26 @@ def weights_mark(model: nn.Module) -> list[int]:
     return [count, crc]
 
 
+def with_whole_files(config: TrainConfig) -> TrainConfig:
+    """A run may be resumed from another folder, and samplers may work in one: problems, verifiers
+    and evaluators that are in files are named from the root."""
+
+    def whole(name: str) -> str:
+        is_file = is_own(name) or Path(name).suffix in (".json", ".jsonl") or Path(name).is_file()
+        in_file = name not in PROBLEM_SETS and is_file
+        return str(Path(name).expanduser().resolve()) if in_file else name
+
+    names = ("problems", "data_path", "reward", "eval_problems", "evaluators")
+    given = {name: value for name in names if (value := getattr(config, name))}
+    return replaced(
+        config,
+        **{
+            name: [whole(one) for one in value] if isinstance(value, list) else whole(value)
+            for name, value in given.items()
+        },
+    )
+
+
 def with_whole_paths(config: TrainConfig, given: bool) -> TrainConfig:
     """A run may be resumed from another folder, and its source may have saved more by then: what
     it begins with is written down from the root, and of a run it names the very save."""
@@ -173,7 +195,5 @@ def with_whole_paths(config: TrainConfig, given: bool) -> TrainConfig:
         changes["load_checkpoint_path"] = which_weights(config.load_checkpoint_path, log.info)
     if config.kl_reference and config.kl_reference not in MODEL_NAMES:
         changes["kl_reference"] = which_weights(config.kl_reference, log.info)
-    if config.data_path:
-        changes["data_path"] = config.data_path
     whole = {name: str(Path(path).expanduser().resolve()) for name, path in changes.items()}
     return replaced(config, **whole)

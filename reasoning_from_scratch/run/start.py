@@ -17,8 +17,8 @@ from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.fast.cut import FAST
 from reasoning_from_scratch.fast.device import default_dtype, trusted_device
 from reasoning_from_scratch.fast.packed import compiled_pass, packed_logprobs
-from reasoning_from_scratch.files.own_task import judge_of, own_verifier
-from reasoning_from_scratch.files.problem_sets import load_problems, with_prompt
+from reasoning_from_scratch.files.own_task import Evaluator, judge_of, own_function, own_verifier
+from reasoning_from_scratch.files.problem_sets import load_problems, set_name, with_prompt
 from reasoning_from_scratch.files.weights import (
     MODEL_NAMES,
     load_model_and_tokenizer,
@@ -40,6 +40,7 @@ from reasoning_from_scratch.run.origin import (
     Start,
     found_start,
     weights_record,
+    with_whole_files,
     with_whole_paths,
 )
 from reasoning_from_scratch.run.preflight import preflight_summary, usable_problems
@@ -140,6 +141,7 @@ def start_run(
     ranks, device = start_ranks(config) if under_torchrun else (Ranks(), config.device)
     if ranks.size > 1:
         config = agreed_config(config, ranks)
+    config = with_whole_files(config)
     log.disabled = not ranks.writes
     folder = RunFolder(config.log_path)
     # Before minutes of loading:
@@ -185,9 +187,10 @@ def loaded_run(
     start.record |= ranks.from_first(lambda: weights_record(config, start, model, reference))
     if config.lora_rank:
         add_lora(model, config.lora_rank, config.lora_alpha, config.seed)
-    problems, eval_problems = (
-        with_prompt(found, config.prompt, tokenizer) for found in both_sets(config, *given_problems)
-    )
+    problems, eval_sets = all_sets(config, *given_problems)
+    problems = with_prompt(problems, config.prompt, tokenizer)
+    for name, held_out in eval_sets.items():
+        eval_sets[name] = with_prompt(held_out, config.prompt, tokenizer)
     if start.save is not None:
         ranks.from_first(lambda: load_saved(model, start.save, config))
         ranks.same_as_first(model.state_dict())
@@ -196,7 +199,8 @@ def loaded_run(
         model=ranks.spread(model),
         tokenizer=tokenizer,
         problems=problems,
-        eval_problems=eval_problems,
+        eval_sets=eval_sets,
+        evaluators=[Evaluator(name) for name in config.evaluators or []],
         optimizer=make_optimizer(ranks.trainable(model), config, config.seed),
         reference=ranks.spread(reference),
         folder=folder,
@@ -225,18 +229,23 @@ def begin(run: TrainingRun, start: Start, config: TrainConfig) -> None:
             run.save(0, with_state=False, prune=False, start=True)
 
 
-def both_sets(
+def all_sets(
     config: TrainConfig,
     problems: Sequence[Problem] | None,
     eval_problems: Sequence[Problem] | None,
-) -> tuple[Sequence[Problem], Sequence[Problem]]:
-    """To train on and to evaluate on: what is given, or what the configuration names."""
+) -> tuple[Sequence[Problem], dict[str, Sequence[Problem]]]:
+    """To train on, and by their names to evaluate on: those that the configuration names, unless
+    they are given. `eval_problems` are those of the first evaluation set."""
     problems = problems or load_problems(config.problems, config.data_path, config.problem_limit)
-    if config.eval_every and not eval_problems:
-        eval_problems = load_problems(config.eval_problems, limit=config.eval_limit)
+    first, *others = config.eval_problems
+    sets = {set_name(first): eval_problems} if eval_problems else {}
+    for name in [first, *others] if config.eval_every else []:
+        if set_name(name) not in sets:
+            sets[set_name(name)] = load_problems(name, limit=config.eval_limit)
     if config.few_shot:
-        return show_examples(config.few_shot, problems, eval_problems or [])
-    return problems, eval_problems or []
+        asked = {name: show_examples(config.few_shot, problems, sets[name])[1] for name in sets}
+        return show_examples(config.few_shot, problems, [])[0], asked
+    return problems, sets
 
 
 def claimed(config: TrainConfig, folder: RunFolder, restarted: bool, if_used: str) -> TrainConfig:
@@ -254,8 +263,8 @@ def claimed(config: TrainConfig, folder: RunFolder, restarted: bool, if_used: st
 
 def check_extras(config: TrainConfig, size: int) -> None:
     """What would otherwise fail after minutes of loading."""
-    if config.reward:
-        own_verifier(config.reward)
+    for name in filter(None, (config.reward, *(config.evaluators or []))):
+        own_function(name)
     if config.memory_budget:
         parse_size(config.memory_budget)
     if config.wandb:
@@ -344,8 +353,8 @@ def prepare_model(run: TrainingRun) -> None:
         "graded": not config.reward,
     }
     run.problems = usable_problems(run.problems, **check)
-    if run.eval_problems:
-        run.eval_problems = usable_problems(run.eval_problems, **check)
+    for name, held_out in run.eval_sets.items():
+        run.eval_sets[name] = usable_problems(held_out, **check)
     if config.preflight and run.first_step == 0:
         with run.ranks.whole(model) as plain:
             if run.ranks.writes:

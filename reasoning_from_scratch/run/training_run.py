@@ -14,7 +14,7 @@ from reasoning_from_scratch.config import TrainConfig, replaced, to_json
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.evaluate import pass_at_k
 from reasoning_from_scratch.fast.cut import FAST
-from reasoning_from_scratch.files.own_task import judge_of, own_verifier
+from reasoning_from_scratch.files.own_task import Evaluator, judge_of, own_verifier
 from reasoning_from_scratch.files.saved_models import with_final
 from reasoning_from_scratch.files.weights import save_hf_folder
 from reasoning_from_scratch.optim.adamw import AdamW, learning_rate
@@ -41,7 +41,7 @@ from reasoning_from_scratch.run.checkpoints import Checkpoints
 from reasoning_from_scratch.run.folder import PLACES, RunFolder, log
 from reasoning_from_scratch.run.interrupts import Interrupts
 from reasoning_from_scratch.scale.ranks import Ranks
-from reasoning_from_scratch.text import finite, read_lines
+from reasoning_from_scratch.text import finite, one_line, read_lines
 from reasoning_from_scratch.trainer import Engine, chosen_groups, frozen_logprobs
 
 PROBE_PROBLEMS = 4  # problems whose answers are followed through the whole run
@@ -58,7 +58,7 @@ class TrainingRun:
     model: nn.Module
     tokenizer: object
     problems: Sequence[Problem]
-    eval_problems: Sequence[Problem]
+    eval_sets: dict[str, Sequence[Problem]]  # by name; the first one is what eval_acc is about
     optimizer: AdamW
     reference: nn.Module | None
     folder: RunFolder
@@ -66,6 +66,7 @@ class TrainingRun:
     ranks: Ranks = field(default_factory=Ranks)
     first_step: int = 0
     progress: Progress = field(default_factory=lambda: Progress(0, quiet=True))
+    evaluators: Sequence[Evaluator] = ()
     tracker: Tracker = field(default_factory=Tracker)
     clock: Clock = field(default_factory=Clock)
     done: int = 0  # steps whose update is in the weights
@@ -147,14 +148,13 @@ class TrainingRun:
 
     def evaluate(self, step: int) -> dict[str, float]:
         """Answer the held-out problems; keep the weights if they are the best so far."""
-        config = self.config
-        with self.clock("eval"):
-            asked = replaced(config, rollouts=config.eval_samples, keep_sampling_mask=False)
-            if config.eval_samples == 1:
-                asked = replaced(asked, temperature=0.0)  # greedy
-            groups = self.ranks.together(lambda: self.answered(asked))
-        self.report_rollouts(f"eval/{config.eval_problems}", step, groups)
-        metrics = eval_metrics(config.eval_problems, groups) | {"eval_step": step}
+        metrics = {}
+        for name, problems in self.eval_sets.items():
+            with self.clock("eval"):
+                groups = self.ranks.together(partial(self.answered, problems))
+            self.report_rollouts(f"eval/{name}", step, groups)
+            metrics = eval_metrics(name, groups) | metrics  # eval_acc is that of the first set
+        metrics |= {"eval_step": step} | self.own_numbers(step)
         best = self.checkpoints.best()
         if self.ranks.agreed(best is None or metrics["eval_acc"] > best["eval_acc"]):
             self.save(step, best=True, eval_acc=metrics["eval_acc"], with_state=False)
@@ -162,10 +162,28 @@ class TrainingRun:
             self.on_evaluation(metrics)
         return metrics
 
-    def answered(self, asked: TrainConfig) -> list[Group]:
-        """This rank's share of the held-out problems, answered and graded."""
-        places = self.ranks.own(range(len(self.eval_problems)))
-        problems = [self.eval_problems[place] for place in places]
+    def own_numbers(self, step: int) -> dict[str, float]:
+        """What evaluators of one's own return of these weights."""
+        numbers: dict[str, float] = {}
+        if not self.evaluators:
+            return numbers
+        with self.clock("eval"), self.ranks.whole(self.model) as model, torch.no_grad():
+            for evaluator in self.evaluators if self.ranks.writes else ():
+                found, failure = evaluator(model, self.tokenizer)
+                numbers |= found
+                if failure:
+                    words = one_line(failure, 300)
+                    log.warning("evaluator %s, step %d: it %s", evaluator.name, step, words)
+        return self.ranks.agreed(numbers)
+
+    def answered(self, all_problems: Sequence[Problem]) -> list[Group]:
+        """This rank's share of some held-out problems, answered and graded."""
+        config = self.config
+        asked = replaced(config, rollouts=config.eval_samples, keep_sampling_mask=False)
+        if config.eval_samples == 1:
+            asked = replaced(asked, temperature=0.0)  # greedy
+        places = self.ranks.own(range(len(all_problems)))
+        problems = [all_problems[place] for place in places]
         model = self.ranks.plain(self.model)
         engine = FAST.equipped(asked, self.tokenizer)
         groups = sample_groups(model, self.tokenizer, problems, asked, 0, places, engine=engine)
@@ -220,7 +238,8 @@ class TrainingRun:
         with self.clock("report"), self.ranks.whole(self.model) as model:
             if not self.ranks.writes:
                 return
-            probes = (self.eval_problems or self.problems)[:PROBE_PROBLEMS]
+            asked = next(iter(self.eval_sets.values()), self.problems)
+            probes = asked[:PROBE_PROBLEMS]
             own = self.config.reward
             record_probes(
                 self.folder.path,

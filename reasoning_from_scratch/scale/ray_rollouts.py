@@ -12,10 +12,9 @@ the one that it would have been.
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from math import ceil
-from pathlib import Path
 
 from torch import nn
 
@@ -94,7 +93,7 @@ class Samplers:
                 )
             options["num_gpus"] = 1 / ceil(config.num_samplers / machines["GPU"])
         setup = SamplerSetup(
-            config=replace(config, reward=with_whole_path(config.reward)),
+            config=config,
             lora=(lora[0].rank, lora[0].alpha) if lora else None,
             cfg={**self.model.cfg, "dtype": weight.dtype},
             tokenizer=tokenizer,
@@ -271,11 +270,6 @@ def equal_parts(size: int, count: int) -> list[range]:
     """0 .. size - 1 in at most `count` parts that differ by at most one."""
     edges = [size * i // count for i in range(count + 1)]
     return [range(a, b) for a, b in zip(edges, edges[1:], strict=False) if a < b]
-
-
-def with_whole_path(reward: str | None) -> str | None:
-    """FILE.py:FUNCTION from the root: a sampler may work in another folder."""
-    return reward and str(Path(reward).absolute())
 
 
 def last_line(error: Exception) -> str:

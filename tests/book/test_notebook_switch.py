@@ -22,5 +22,5 @@ def test_the_switch_names_the_defaults_of_a_run(model):
     config = resolved(TrainConfig(model=names["MODEL"]))
     assert names["MODEL"] == model
     assert names["TRAIN_SET"] == config.problems
-    assert names["TEST_SET"] == config.eval_problems
+    assert [names["TEST_SET"]] == config.eval_problems
     assert names["MAX_TOKENS"] == config.max_new_tokens

@@ -88,6 +88,7 @@ ALONE = {
     "eval_problems": "{other}/more.jsonl",
     "eval_limit": 2,
     "eval_samples": 2,
+    "evaluators": "{other}/mine.py:measured",
     "save_every": 1,
     "report_every": 1,
     "num_groups_to_log": 0,
@@ -152,7 +153,8 @@ def place(tmp_path_factory) -> Path:
         lines = [json.dumps({"problem": p.problem, "answer": p.answer}) for p in problems]
         (folder / f"{name}.jsonl").write_text("\n".join(lines))
     (folder / "tiny-other/mine.py").write_text(
-        "def paid(text, problem):\n    return float('a' in text)\n"
+        "def paid(text, problem):\n    return float('a' in text)\n\n"
+        "def measured(model, tokenizer):\n    return {'one': 1}\n"
     )
     return folder
 

@@ -3,10 +3,12 @@
 Every field of TrainConfig, one at a time against the defaults: it changes the run, or it is
 refused with a sentence, or it is named below with the reason why it changes no result."""
 
+import json
+
 import pytest
 
 from reasoning_from_scratch.commands.train import last_value, parse_flags
-from reasoning_from_scratch.config import TrainConfig
+from reasoning_from_scratch.config import TrainConfig, from_json, replaced, to_json
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.losses import CLIPPING
 from reasoning_from_scratch.recipes import RECIPES
@@ -45,6 +47,51 @@ def test_how_to_evaluate_without_when_is_at_the_start_and_at_the_end(changes, ev
     assert resolved(TrainConfig(steps=7, **changes)).eval_every == every
 
 
+@pytest.mark.parametrize("model", ["tiny", "base"])
+@pytest.mark.parametrize(
+    "problems, test_set",
+    [
+        ("gsm8k", "gsm8k-test"),
+        ("math-train", "math-500"),
+        ("tiny", "tiny-test"),
+        ("my/task.py:problems", "my/task.py:test_problems"),
+        ("my/problems.jsonl", None),
+        (None, None),
+    ],
+)
+def test_the_evaluation_set_follows_the_problems(model, problems, test_set):
+    test_set = test_set or {"tiny": "tiny-test", "base": "math-500"}[model]
+    config = resolved(TrainConfig(model=model, problems=problems, eval_every=1))
+    assert config.eval_problems == [test_set]
+    other = resolved(replaced(config, eval_problems="tiny-longer"))
+    assert other.eval_problems == ["tiny-longer"]
+
+
+def test_several_sets_on_the_command_line():
+    words = "--eval-problems tiny-test tiny-longer --evaluators a.py:f b.py:g --eval-every 2"
+    config = parse_flags(words.split())
+    assert config.eval_problems == ["tiny-test", "tiny-longer"]
+    assert config.evaluators == ["a.py:f", "b.py:g"]
+    assert from_json(json.loads(json.dumps(to_json(config)))) == config
+    before = to_json(config) | {"eval_problems": "tiny-test", "evaluators": None}
+    assert from_json(before).eval_problems == ["tiny-test"], "as runs of version 0.1.0 have it"
+
+
+@pytest.mark.parametrize(
+    "changes, words",
+    [
+        ({"eval_problems": []}, "--eval-problems names no set"),
+        ({"eval_problems": ["a/x.jsonl", "b/x.jsonl"]}, "a/x.jsonl and b/x.jsonl would both be"),
+        ({"eval_problems": ["tiny-test", "tiny-test"]}, "would both be tiny-test"),
+        ({"evaluators": ["a.py:f", "b.py:f"]}, "a.py:f and b.py:f would both be f"),
+        ({"evaluators": "a.py:f", "eval_every": 0}, "--evaluators a.py:f does nothing without"),
+    ],
+)
+def test_what_evaluations_cannot_be_is_refused(changes, words):
+    with pytest.raises(UserError, match=words):
+        resolved(TrainConfig(**changes))
+
+
 def test_asked_never_to_evaluate_no_other_word_about_it_is_void():
     with pytest.raises(UserError, match="--eval-limit 8 does nothing without --eval-every"):
         resolved(TrainConfig(eval_every=0, eval_limit=8))
@@ -79,7 +126,7 @@ def test_recipes_change_existing_fields_to_values_that_work():
 
 def test_preset_fills_only_what_was_left_open():
     tiny, large = resolved(TrainConfig()), resolved(TrainConfig(model="base", lr=3e-6))
-    assert (tiny.problems, tiny.eval_problems, tiny.lr) == ("tiny", "tiny-test", 5e-5)
+    assert (tiny.problems, tiny.eval_problems, tiny.lr) == ("tiny", ["tiny-test"], 5e-5)
     assert (large.problems, large.max_new_tokens, large.lr) == ("math-train", 512, 3e-6)
     assert large.length_constant == 512
 

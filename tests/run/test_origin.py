@@ -15,6 +15,7 @@ from reasoning_from_scratch.run.origin import (
     missing_source,
     needs_beginning,
     weights_mark,
+    with_whole_files,
     with_whole_paths,
 )
 
@@ -50,15 +51,35 @@ def test_what_is_missing_is_named(tmp_path):
     assert missing_source(given) == "a model that Python gave it"
 
 
+def test_files_are_named_from_the_root_and_sets_by_their_names(world, monkeypatch):
+    monkeypatch.chdir(world)
+    files = {
+        "problems": "../task.py:problems",
+        "reward": "~/task.py:reward",
+        "data_path": "problems.jsonl",
+        "eval_problems": ["tiny-test", "problems.jsonl", "tiny-tset", f"{world}/problems.jsonl"],
+        "evaluators": ["task.py:f"],
+    }
+    monkeypatch.setenv("HOME", "/home/me")
+    whole = with_whole_files(toy_config(world, **files))
+    assert whole.problems == f"{world.parent}/task.py:problems"
+    assert whole.reward == "/home/me/task.py:reward"
+    assert whole.data_path == f"{world}/problems.jsonl"
+    path = f"{world}/problems.jsonl"
+    assert whole.eval_problems == ["tiny-test", path, "tiny-tset", path]
+    assert whole.evaluators == [f"{world}/task.py:f"]
+    (world / "gsm8k").touch()
+    assert with_whole_files(toy_config(world, problems="gsm8k")).problems == "gsm8k"
+
+
 def test_paths_are_written_down_from_the_root(world, monkeypatch):
     """And of a run the very save: it may have others by the time it is asked again."""
     monkeypatch.chdir(world)
-    paths = {"model": "tiny-toy", "load_checkpoint_path": "X", "data_path": "problems.jsonl"}
+    paths = {"model": "tiny-toy", "load_checkpoint_path": "X"}
     paths |= {"kl_reference": "X@000002"}
     whole = with_whole_paths(toy_config(world, **paths), given=False)
     assert whole.model == str(world / "tiny-toy")
     assert whole.load_checkpoint_path == str(world / "X" / "checkpoints" / "000004")
-    assert whole.data_path == str(world / "problems.jsonl")
     assert whole.kl_reference == str(world / "X" / "checkpoints" / "000002")
     named = with_whole_paths(toy_config(world, model=MODEL_NAMES[0]), given=False)
     assert named.model == MODEL_NAMES[0] and named.load_checkpoint_path is None

@@ -14,6 +14,7 @@ from reasoning_from_scratch import rollouts
 from reasoning_from_scratch.files.saved_models import evaluations, evaluations_in
 from reasoning_from_scratch.optim.adamw import AdamW
 from reasoning_from_scratch.rollouts import Group, Rollout, reward_groups, sample_groups
+from reasoning_from_scratch.run.folder import RunFolder
 from reasoning_from_scratch.run.options import resolved, resumed_config
 from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.run.training_run import TrainingRun, eval_metrics, gap_to_sampler
@@ -251,3 +252,109 @@ def test_reports_and_probes(tmp_path):
     assert [row["step"] for row in read_lines(folder / "probes.jsonl")] == [0, 2, 4]
     assert (folder / "report.html").exists()
     assert (folder / "iteration_000003" / "train.html").exists()
+
+
+# ---- several evaluation sets
+
+
+OWN = """
+def politeness(model, tokenizer):
+    assert not model.tok_emb.weight.isnan().any()
+    return {"please": 0.25, "thanks": len(tokenizer.encode("abc"))}
+
+def broken(model, tokenizer):
+    return {}["nothing"]
+
+def silent(model, tokenizer):
+    return {"said": None}
+"""
+
+
+@pytest.fixture
+def more(tmp_path):
+    """A second evaluation set, and evaluators, in files."""
+    (tmp_path / "mine.py").write_text(OWN)
+    rows = [f'{{"problem": "{"abcd"[i % 4] * 2}", "answer": "{i % 4}"}}\n' for i in range(6)]
+    (tmp_path / "more.jsonl").write_text("".join(rows))
+    return tmp_path
+
+
+def test_each_set_has_its_name_in_metrics_pages_and_the_report(more):
+    folder = toy_run(
+        more,
+        steps=3,
+        eval_every=3,
+        eval_limit=5,
+        eval_samples=2,
+        eval_problems=["tiny-test", str(more / "more.jsonl")],
+        evaluators=f"{more}/mine.py:politeness",
+    ).folder
+    first, _, last = read_lines(folder / "metrics.jsonl")
+    for row in (first, last):
+        assert row["eval_acc"] == row["tiny-test/env/all/correct"]
+        assert 0 <= row["more.jsonl/pass@1"] <= row["more.jsonl/pass@2"] <= 1
+        assert (row["politeness/please"], row["politeness/thanks"]) == (0.25, 3)
+    for step in (0, 3):
+        answers = read_lines(
+            folder / f"eval_more.jsonl_iteration_{step:06d}_rollout_summaries.jsonl"
+        )
+        assert len(answers) == 5 * 2 and {row["split"] for row in answers} == {"eval/more.jsonl"}
+        assert (folder / f"iteration_{step:06d}" / "eval_tiny-test.html").exists()
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    for words in ("accuracy, tiny-test", "accuracy, more.jsonl", "politeness", "thanks"):
+        assert words in page
+
+
+def test_the_best_save_is_that_of_the_first_set(more):
+    names = ["tiny-test", str(more / "more.jsonl")]
+    rows = toy_run(more, steps=4, eval_every=1, lr=1e-2, eval_problems=names).rows
+    found = [one for row in rows for one in evaluations_in(row)]
+    assert evaluations(more / "run") == {one["eval_step"]: one["eval_acc"] for one in found}
+    assert all(one["eval_acc"] == one["tiny-test/env/all/correct"] for one in found)
+    assert any(one["eval_acc"] != one["more.jsonl/env/all/correct"] for one in found)
+
+
+@pytest.mark.parametrize(
+    "name, why",
+    [("broken", "raised KeyError: 'nothing'"), ("silent", "returned no dict of finite")],
+)
+def test_an_evaluator_that_fails_is_told_and_the_run_goes_on(more, name, why):
+    evaluators = [f"{more}/mine.py:{name}", f"{more}/mine.py:politeness"]
+    rows = toy_run(more, steps=2, eval_every=1, evaluators=evaluators).rows
+    assert len(rows) == 2 and rows[1]["politeness/please"] == 0.25
+    assert not any(key.startswith(name) for row in rows for key in row)
+    log = (more / "run" / "logs.log").read_text()
+    assert log.count(f"evaluator {name}, step 1: it {why}") == 1
+
+
+def test_files_given_from_one_folder_are_found_from_another(more, monkeypatch):
+    monkeypatch.chdir(more)
+    (more / "task.py").write_text(TASK)
+    given = {"problems": "task.py:problems", "reward": "task.py:reward"}
+    asked = {
+        "eval_problems": ["task.py:held_out", "more.jsonl"],
+        "evaluators": "mine.py:politeness",
+    }
+    world = {name: value for name, value in toy_world(more).items() if "problems" not in name}
+    config = toy_config(more / "run", steps=1, eval_every=1, **given, **asked)
+    (row,) = train(config, quiet=True, **world).rows
+    assert {"task.py:held_out/env/all/correct", "more.jsonl/env/all/correct"} <= set(row)
+    (more / "elsewhere").mkdir()
+    monkeypatch.chdir(more / "elsewhere")
+    again = resumed_config(more / "run", steps=2)
+    assert len(train(again, quiet=True, **world).rows) == 2
+    (entry,) = RunFolder(more / "run").config_values()["resumed"]
+    assert entry["changed"] == {"steps": 2} | {
+        name: value for name, value in entry["changed"].items() if name in ("resume", "log_path")
+    }
+
+
+TASK = """
+def problems():
+    return [{"problem": "abcd"[i % 4] * 3, "answer": str(i % 4)} for i in range(8)]
+
+held_out = problems
+
+def reward(text, problem):
+    return float("1" in text)
+"""
