@@ -47,10 +47,12 @@ class Options:
     model_name is another name of this flag."""
     problems: str | None = None
     """tiny, gsm8k, math-train, a file, or FILE.py:FUNCTION."""
-    eval_problems: str | None = None
-    """Problem set to evaluate on."""
+    eval_problems: list[str] | None = None
+    """Problem sets to evaluate on, the main one first (default: what goes with the problems)."""
+    evaluators: list[str] | None = None
+    """Your own, FILE.py:FUNCTION(model, tokenizer) -> {name: number}, at each evaluation."""
     eval_limit: int = 100
-    """Problems per evaluation."""
+    """Problems per evaluation, of each set."""
     steps: int = 60
     groups_per_batch: int = 8
     """Problems per step; batch_size is another name of this flag."""

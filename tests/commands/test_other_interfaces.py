@@ -115,7 +115,8 @@ def test_every_word_of_rl_basic_is_a_choice_of_the_run():
     """Each alone, as a flag or a word, changes the configuration in the field that it names."""
     script = rl_basic()
     words = {
-        "model": "base", "problems": "gsm8k", "eval_problems": "math-500", "eval_limit": 7,
+        "model": "base", "problems": "gsm8k", "eval_problems": ["math-500", "gsm8k-test"],
+        "eval_limit": 7, "evaluators": ["mine.py:f"],
         "steps": 7, "groups_per_batch": 4, "group_size": 5, "few_shot": 1, "learning_rate": 1e-3,
         "lr_at_problems": 2, "max_tokens": 9, "temperature": 0.5, "loss_fn": "ppo",
         "clip_low_threshold": 0.9, "clip_high_threshold": 3.0, "beta": 0.2, "num_substeps": 2,
