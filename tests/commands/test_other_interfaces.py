@@ -132,6 +132,7 @@ def test_every_word_of_rl_basic_is_a_choice_of_the_run():
     for name, value in words.items():
         changed = vars(script["configured"](options(**{name: value})))
         field = {"loss_fn": "objective"}.get(name, fields.get(name, name))
+        value = [value] if name == "eval_problems" else value  # one of several sets
         assert changed[field] == value != plain[field], name
     assert script["configured"](options(kl_penalty_coef=0.1)).kl == "token"
 
