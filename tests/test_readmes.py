@@ -42,6 +42,7 @@ SMALL = {
     "rfs train --resume": "--steps 2",
     "rfs train --help": "",
     "rfs recipes": "",
+    "rfs playground": "",
     "rfs compare": COMPARE,
     "rfs plot": "",
     "rfs report": "",
