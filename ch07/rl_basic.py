@@ -116,10 +116,11 @@ def main(options: Options) -> None:
         return
     print(f"\n{'':<32}{'first step':>12}{'last step':>12}")
     first, last = result.rows[0], result.rows[-1]
-    tests = [name for name in last if name.endswith("/env/all/correct") and name[:3] != "env"]
+    tests = [name for name in last if re.match("(?!env/|before/).*/env/all/correct$", name)]
     for name in (*DOCUMENTED, *tests):
         if last.get(name) is not None:
-            print(f"{name:<32}{number(first.get(name))}{number(last[name])}")
+            began = first.get(f"before/{name}", first.get(name))
+            print(f"{name:<32}{number(began)}{number(last[name])}")
     print(result.stopped or f"done: {result.folder}")
 
 

@@ -164,6 +164,15 @@ def test_rl_basic_with_a_folder_that_holds_a_run(run, tmp_path, monkeypatch):
     assert [row["step"] for row in read_lines(metrics)] == [0, 1]
 
 
+def test_rl_basic_shows_each_evaluation_set_once(run, monkeypatch):
+    monkeypatch.setattr("reasoning_from_scratch.run.start.look_ahead", lambda run, plain: None)
+    words = ["steps=1", "eval_limit=2", "--eval_problems", "tiny-test", "tiny-longer"]
+    _, out, _ = run("rl_basic.py", *SMALL, *words, "eval_every=1")
+    shown = [line.split() for line in out.splitlines() if "/env/all/correct" in line]
+    assert [line[0].partition("/")[0] for line in shown] == ["tiny-longer", "tiny-test"]
+    assert all(len(line) == 3 and "-" not in line[1:] for line in shown)
+
+
 def test_whoever_sits_at_the_terminal_is_asked(run, tmp_path, monkeypatch):
     script = rl_basic()
     monkeypatch.setattr(sys, "stdin", io.StringIO("what?\ndelete\n\n"))
