@@ -46,7 +46,7 @@ class PlaygroundOptions:
     """Models to put into the page, the untrained first: names, folders or runs."""
     run: str | None = None
     """A run with saved steps, for a slider over its training."""
-    out: str = "docs/playground/index.html"
+    out: str = "playground.html"
     """Where to write the page."""
 
 

@@ -196,7 +196,7 @@ async function run_answer(run, begun = []) {
 // While an answer is drawn, no second one is begun.
 async function busy(work, state_line, stop_button) {
   const buttons = document.querySelectorAll("button.main");
-  const before = [...buttons].map((button) => button.disabled);
+  const before = [...buttons].map((button) => button.disabled), focused = document.activeElement;
   for (const button of buttons) button.disabled = true;
   if (stop_button) stop_button.hidden = false;
   try {
@@ -207,6 +207,8 @@ async function busy(work, state_line, stop_button) {
   if (stop_button) stop_button.hidden = true;
   buttons.forEach((button, i) => { button.disabled = before[i]; });
   by_id("step").disabled = !group.answers;
+  // A button that is switched off loses the focus; whoever pressed it gets it back.
+  if (document.activeElement === document.body) focused.focus({ preventScroll: true });
 }
 
 by_id("ask").onclick = () => busy(async () => {
@@ -277,7 +279,7 @@ function go_on(run, place, choice) {
   }, by_id("answer-state"), by_id("stop"));
 }
 
-by_id("temperature").oninput = () => {
+by_id("temperature").onchange = () => {
   const zero = number_of("temperature") === 0;
   by_id("how-sampled").textContent = zero ? "Temperature 0 always takes the most probable token."
     : "The same seed draws the same answer, here and in the package.";
@@ -330,15 +332,18 @@ by_id("draw").onclick = () => busy(async () => {
   if (!problem.trim()) return "Type a problem in part 1.";
   if (!read_number(truth)) return "The rewards need a number as true answer: give it in part 1.";
   by_id("group-state").textContent = "drawing eight answers side by side …";
-  by_id("step").disabled = true;
-  const model = read_model(by_id("group-model").value);
+  const model = read_model(by_id("group-model").value), cards = [...Array(ROLLOUTS).keys()].map(card);
   const { temperature, top_p } = config;
+  group.answers = null;
+  by_id("rollouts").replaceChildren(...cards);
+  by_id("group-problem").textContent = problem + "  True answer: " + truth;
+  by_id("verdict-of-group").textContent = "";
   const { answers, seconds } = await ask("answer", { model, problem, count: ROLLOUTS, temperature, top_p,
-    stream: [number_of("seed"), 0, state.number], max_new_tokens: data.max_new_tokens });
+    stream: [number_of("group-seed"), 0, state.number], max_new_tokens: data.max_new_tokens },
+  ({ answer, text }) => cards[answer].querySelector(".text").append(is_end({ text }) ? "■" : text));
   Object.assign(group, { model, problem, truth, answers, result: null });
   for (const answer of answers)
     answer.tokens = await ask("pieces", { ids: answer.response_ids });
-  by_id("group-problem").textContent = problem + "  True answer: " + truth;
   by_id("changed").replaceChildren();
   by_id("ratio").replaceChildren(by_id("ratio").firstElementChild);
   by_id("step-state").textContent = "";
@@ -379,11 +384,11 @@ function show_group() {
   const largest = Math.max(...slopes.flat().map(Math.abs));
   by_id("pushes").hidden = by_id("pass").hidden = false;
   by_id("largest").textContent = largest ? `Largest push: ${largest.toPrecision(2)} per unit of log-probability.` : "";
-  if (by_id("rollouts").children.length !== ROLLOUTS) by_id("rollouts").replaceChildren(...group.answers.map(card));
   [...by_id("rollouts").children].forEach((article, i) => {
     const answer = group.answers[i], { correct } = grade(answer).parts;
     article.className = "rollout " + (correct ? "is-right" : "is-wrong");
-    const [mark, advantage] = article.querySelectorAll(".verdict, .advantage");
+    const [mark, length, advantage] = article.querySelectorAll(".verdict, .length, .advantage");
+    length.textContent = plural(answer.response_ids.length, "token");
     mark.className = "verdict " + (correct ? "right" : "wrong");
     mark.textContent = correct ? "✓ right" : answer.finished ? "✗ wrong" : "✗ cut off";
     advantage.textContent = signed(chosen[i]);
@@ -401,17 +406,17 @@ function push_class(slope, largest, advantage) {
   return (slope > 0 ? "up" : "down") + (size > 0.66 ? 3 : size > 0.33 ? 2 : 1);
 }
 
-// An answer's card; its contents are filled in by show_group.
-function card(answer, i) {
+// An answer's card; while it is drawn it has its text, the rest is filled in by show_group.
+function card(i) {
   const field = make("input", { type: "number", step: "0.1" });
   field.oninput = () => {
-    if (!Number.isFinite(field.valueAsNumber)) return;
+    if (!group.answers || !Number.isFinite(field.valueAsNumber)) return;
     group.rewards[i] = field.valueAsNumber;
     show_group();
   };
   return make("article", {},
     make("p", { className: "chips" }, make("b", { textContent: i + 1 }), make("span", { className: "verdict" }),
-      make("span", { textContent: plural(answer.response_ids.length, "token") })),
+      make("span", { className: "length" })),
     make("p", { className: "chips" }, make("label", {}, `Reward of answer ${i + 1} `, field),
       make("span", {}, "advantage ", make("b", { className: "advantage" }))),
     make("div", { className: "text", tabIndex: 0, role: "group", ariaLabel: `Answer ${i + 1}` }));
@@ -452,8 +457,8 @@ by_id("step").onclick = () => busy(async () => {
 }, by_id("step-state"));
 
 function show_step({ first: [before, after], logprobs: [old, now] }, names, advantages) {
-  const order = [...before.keys()].sort((a, b) =>
-    Math.max(before[b], after[b]) - Math.max(before[a], after[a])).slice(0, 6);
+  const most = (id) => Math.max(before[id], after[id]);
+  const order = [...before.keys()].filter((id) => most(id) > 0.001).sort((a, b) => most(b) - most(a)).slice(0, 8);
   const bars = order.map((id) => {
     const [was, is] = [before, after].map((probs, i) => {
       const bar = make("span");
@@ -527,13 +532,13 @@ function svg(tag, attributes, text = "") {
 
 // The share of right answers, step by step.
 function show_curve(points, steps) {
-  const x = (step) => 44 + (580 * (step + 0.5)) / steps, y = (share) => 210 - 190 * share;
+  const x = (step) => 66 + (564 * (step + 0.5)) / steps, y = (share) => 210 - 190 * share;
   const grid = [0, 0.25, 0.5, 0.75, 1].flatMap((share) => [
-    svg("line", { class: "grid", x1: 44, x2: 624, y1: y(share), y2: y(share) }),
-    svg("text", { x: 38, y: y(share) + 4, "text-anchor": "end" }, `${100 * share} %`)]);
+    svg("line", { class: "grid", x1: 66, x2: 630, y1: y(share), y2: y(share) }),
+    svg("text", { x: 60, y: y(share) + 4, "text-anchor": "end" }, `${100 * share} %`)]);
   const path = points.map(({ step, correct }) => `${x(step).toFixed(1)},${y(correct).toFixed(1)}`).join(" ");
   const dots = points.map(({ step, correct }) => svg("circle", { class: "dots", cx: x(step), cy: y(correct), r: 3.5 }));
-  const axis = svg("text", { x: 334, y: 234, "text-anchor": "middle" }, `step 1 to ${steps}`);
+  const axis = svg("text", { x: 340, y: 234, "text-anchor": "middle" }, `step 1 to ${steps}`);
   by_id("curve").hidden = false;
   by_id("curve").querySelector("svg").replaceChildren(...grid, svg("polyline", { class: "line", points: path }), ...dots, axis);
   const last = points[points.length - 1];

@@ -5,6 +5,7 @@ What the page computes is compared in a headless Chromium with what the package 
 
 import base64
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +14,12 @@ import torch
 from browser import Browser, chromium
 
 from reasoning_from_scratch.advantages import advantages
+from reasoning_from_scratch.commands.cli import main
 from reasoning_from_scratch.commands.playground import PlaygroundOptions, playground, rounded
+from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.evaluate import evaluate
 from reasoning_from_scratch.files.problem_sets import load_problems
-from reasoning_from_scratch.files.weights import load_model_and_tokenizer
+from reasoning_from_scratch.files.weights import load_model_and_tokenizer, shipped_checkpoint
 from reasoning_from_scratch.logprobs import padded_logprobs
 from reasoning_from_scratch.losses import Loss, policy_loss, step_denominator
 from reasoning_from_scratch.problems import render_prompt
@@ -249,9 +252,277 @@ def pages_gradient(page, request: dict) -> dict[str, torch.Tensor]:
 # --- the page itself ---
 
 
+def click(page, button: str, seconds: float = 240) -> str:
+    """Press a button and wait for what it does: the line that is said beside it."""
+    page.run(f"by_id({json.dumps(button)}).click()")
+    page.wait("!by_id('ask').disabled", seconds)
+    said = f"by_id({json.dumps(button)}).closest('.buttons').querySelector('[role=status]')"
+    return page.run(f"({said} || by_id('answer-state')).textContent")
+
+
+def fill(page, **values) -> None:
+    for name, value in values.items():
+        field = f"by_id({json.dumps(name.replace('_in_group', ''))})"
+        page.run(f"{field}.value = {json.dumps(value)}; {field}.dispatchEvent(new Event('input'))")
+
+
+def texts(page, selector: str) -> list[str]:
+    found = f"[...document.querySelectorAll({json.dumps(selector)})]"
+    return page.run(f"{found}.map((x) => x.textContent)")
+
+
+PENS = {"problem": "Ana has 12 pens, buys 9 more and loses 5. How many pens does Ana have now?"}
+
+
+@needs_browser
+def test_both_models_answer_and_one_of_them_is_right(page):
+    fill(page, **PENS, truth="16")
+    assert click(page, "ask") == "tiny-base: ✗ wrong; tiny-grpo: ✓ right"
+    base, trained = texts(page, "#answers .text")
+    assert base.endswith("}■") and "12 + 9 = 21" in trained
+    assert "\n" in trained and page.run("by_id('speed').textContent").endswith("on one core.")
+
+
+@needs_browser
+def test_a_click_on_a_token_shows_what_else_could_have_stood_there(page):
+    fill(page, **PENS, truth="16")
+    click(page, "ask")
+    page.run("state.runs[0].list.children[0].click()")
+    shares = page.run("state.runs[0].tokens[0].top.map((choice) => choice.p)")
+    assert shares == sorted(shares, reverse=True) and 0.9 < sum(shares) <= 1.0001
+    shown = texts(page, "#choices b")
+    assert "␣Let" in shown and len(shown) == 8
+    # The untrained model is right where it is made to begin a working.
+    page.run(f"by_id('choices').children[{shown.index('␣Let')}].firstChild.click()")
+    page.wait("!by_id('ask').disabled")
+    assert texts(page, "#answers .text")[0].startswith(" Let's see.")
+    assert page.run("state.runs[0].verdict.textContent") == "✓ right"
+
+
+@needs_browser
+def test_tokens_are_reached_by_keys(page):
+    fill(page, **PENS)
+    click(page, "ask")
+    page.run("state.runs[0].list.children[0].focus()")
+    for key in ("ArrowRight", "ArrowRight", "Enter"):
+        page.send("Input.dispatchKeyEvent", type="keyDown", key=key)
+    assert page.run("by_id('place-title').textContent") == "Token 3 of tiny-base"
+    assert page.run("[...state.runs[0].list.children].filter((x) => x.tabIndex === 0).length") == 1
+
+
+@needs_browser
+def test_what_is_typed_stays_text(page):
+    hostile = "<script>window.harm = 1</script><img src=x onerror='window.harm = 1'>"
+    fill(page, problem=hostile, truth="1")
+    click(page, "ask")
+    click(page, "draw")
+    assert hostile in page.run("by_id('group-problem').textContent")
+    assert page.run("window.harm === undefined && !document.querySelector('main img, main script')")
+
+
+@needs_browser
+def test_what_cannot_be_asked_is_said_in_a_sentence(page):
+    fill(page, problem=" ")
+    assert click(page, "ask") == "Type a problem."
+    fill(page, problem="日" * 600, truth="1")
+    assert "The problem is too long" in click(page, "ask")
+    fill(page, **PENS)  # which empties the true answer
+    assert "give it in part 1" in click(page, "draw")
+
+
+def draw_group(page) -> str:
+    fill(page, **PENS, truth="16")
+    page.run("by_id('group-model').value = '0'; by_id('group-seed').value = '3'")
+    return click(page, "draw")
+
+
+def table(page) -> dict[str, list[float]]:
+    rows = texts(page, "#advantages tbody tr th")
+    cells = [float(text.replace("−", "-")) for text in texts(page, "#advantages tbody td")]
+    return {name: cells[8 * i : 8 * i + 8] for i, name in enumerate(rows)}
+
+
+@needs_browser
+def test_a_group_has_rewards_and_advantages_and_both_follow_ones_hand(page):
+    said = draw_group(page)
+    shown = table(page)
+    right = int(sum(shown["reward"]))
+    assert said.startswith(f"{right} of 8 are right.") and 0 < right < 8
+    field = "by_id('rollouts').querySelectorAll('input')[0]"
+    page.run(f"{field}.value = '0.5'; {field}.dispatchEvent(new Event('input'))")
+    changed = table(page)
+    assert changed["reward"] == [0.5, *shown["reward"][1:]]
+    for kind in ("zscore", "mean", "leave-one-out"):
+        expected = advantages(torch.tensor(changed["reward"]), kind)
+        torch.testing.assert_close(torch.tensor(changed[kind]), expected, rtol=0, atol=0.0051)
+    page.run("by_id('all-right').click()")
+    assert all(set(values) <= {0.0, 1.0} for values in table(page).values())
+    assert "this group teaches nothing" in page.run("by_id('verdict-of-group').textContent")
+    assert (
+        page.run("document.querySelectorAll('#rollouts .text i[class]:not([class=\"\"])').length")
+        == 0
+    )
+    page.run("by_id('graded').click()")
+    assert table(page) == shown
+
+
+@needs_browser
+def test_tokens_are_pushed_by_the_sign_of_their_advantage(page):
+    draw_group(page)
+    pushed = page.run("""[...by_id('rollouts').children].map((article) => [
+        article.querySelector('.advantage').textContent.startsWith('+'),
+        [...article.querySelectorAll('.text i')].every((i) => i.className.startsWith('up')),
+        [...article.querySelectorAll('.text i')].every((i) => i.className.startsWith('down')),
+    ])""")
+    assert all(up == good and down == (not good) for good, up, down in pushed)
+    assert len({good for good, _, _ in pushed}) == 2
+
+
+@needs_browser
+def test_a_step_makes_what_was_rewarded_more_probable(page):
+    draw_group(page)
+    page.run("by_id('passes').value = '2'")
+    said = click(page, "step")
+    assert said.startswith("Gradient norm") and "can be asked in part 1" in said
+    before, after = page.run(
+        "group.result.logprobs.map((g) => g.map((a) => a.reduce((s, x) => s + x)))"
+    )
+    shown = table(page)
+    change = torch.tensor(after) - torch.tensor(before)
+    assert all(change[torch.tensor(shown["reward"]) == 1] > 0)
+    assert (change * torch.tensor(shown["zscore"])).sum() > 0  # a wrong one may share right words
+    # What the sampler wrote down is what the training pass finds again.
+    drawn = page.run("group.answers.map((a) => a.logprobs.reduce((s, x) => s + x))")
+    torch.testing.assert_close(torch.tensor(before), torch.tensor(drawn), rtol=0, atol=1e-3)
+    assert page.run(
+        "[...by_id('models').querySelectorAll('input')].some((x) => x.value === 'step')"
+    )
+
+
+@needs_browser
+def test_a_group_without_a_signal_moves_no_weight(page):
+    draw_group(page)
+    page.run("by_id('all-right').click()")
+    assert "no weight has moved" in click(page, "step")
+    before, after = page.run("group.result.logprobs")
+    assert before == after
+
+
+@needs_browser
+def test_training_in_the_page_makes_the_curve_rise(page):
+    page.run("by_id('steps').value = '10'; by_id('per-step').value = '1'")
+    said = click(page, "start-training", 500)
+    assert said.startswith("10 steps in")
+    points = page.run("document.querySelectorAll('#curve circle').length")
+    heights = page.run(
+        "[...document.querySelectorAll('#curve circle')].map((c) => +c.getAttribute('cy'))"
+    )
+    assert points == 10 and sum(heights[-3:]) < sum(heights[:3]) - 90  # up is less in a picture
+    assert "trained in this tab" in texts(page, "#models label")
+
+
+@needs_browser
+@pytest.mark.parametrize("width", [320, 390, 1200])
+def test_nothing_sticks_out_of_a_screen(page, width):
+    draw_group(page)
+    click(page, "step")
+    click(page, "ask")
+    page.run("state.runs[1].list.children[8].click()")
+    page.send(
+        "Emulation.setDeviceMetricsOverride",
+        width=width,
+        height=800,
+        deviceScaleFactor=1,
+        mobile=width < 1000,
+    )
+    assert page.run("document.documentElement.scrollWidth") <= width
+    page.send("Emulation.clearDeviceMetricsOverride")
+
+
+CONTROLS = ("button", "checkbox", "combobox", "textbox", "spinbutton", "slider", "region", "image")
+
+
+@needs_browser
+def test_whatever_can_be_used_has_a_name_for_a_screen_reader(page):
+    draw_group(page)
+    click(page, "ask")
+    nodes = page.send("Accessibility.getFullAXTree")["nodes"]
+    named = [
+        (node["role"]["value"], node.get("name", {}).get("value", ""))
+        for node in nodes
+        if not node["ignored"] and node["role"]["value"] in CONTROLS
+    ]
+    assert len(named) > 40
+    assert [role for role, name in named if not name.strip()] == []
+
+
+@needs_browser
+def test_the_saved_steps_of_a_run_are_a_slider(tmp_path):
+    """A run's saves beside a model that is not of it."""
+    sizes = ["--problems-per-step", "1", "--rollouts", "2", "--max-new-tokens", "8"]
+    words = ["--steps", "2", "--save-every", "1", "--no-preflight", *sizes]
+    run = tmp_path / "mine"
+    assert main(["train", "--model", "tiny-base", "--log-path", str(run), *words]) == 0
+    options = PlaygroundOptions(("tiny-base",), run=str(run), out=str(tmp_path / "page.html"))
+    assert playground(options) == 0
+    browser = Browser(tmp_path / "profile")
+    browser.open(tmp_path / "page.html")
+    slider = "by_id('models').querySelector('input[type=range]')"
+    assert texts(browser, "#models label") == ["tiny-base", "mine, step 2"]
+    browser.run(f"{slider}.value = 0; {slider}.dispatchEvent(new Event('input'))")
+    assert texts(browser, "#models label") == ["tiny-base", "mine, step 1"]
+    fill(browser, **PENS, truth="16")
+    assert click(browser, "ask").startswith("tiny-base: ")
+    assert browser.run("state.runs.map((run) => run.model)") == [0, 1]
+    assert browser.errors == []
+    browser.close()
+
+
 @needs_browser
 def test_nothing_was_requested_and_nothing_went_wrong(page, page_file):
-    assert set(page.addresses) - {page_file.resolve().as_uri()} <= {
-        address for address in page.addresses if address.startswith("blob:null/")
-    }
+    """Of all that the tests above did: this one stays the last."""
+    own = [page_file.resolve().as_uri(), "blob:null/"]
+    assert [url for url in page.addresses if not url.startswith(tuple(own))] == []
     assert page.errors == []
+
+
+# --- the command ---
+
+
+def refused(options: PlaygroundOptions) -> str:
+    with pytest.raises(UserError) as error:
+        playground(options)
+    return str(error.value)
+
+
+def test_what_the_page_cannot_hold_is_refused_with_a_sentence(tmp_path):
+    out = str(tmp_path / "page.html")
+    said = refused(PlaygroundOptions(("tiny-base",), run=str(tmp_path), out=out))
+    assert "is not a run folder" in said
+    said = refused(PlaygroundOptions(("tiny-bse",), out=out))
+    assert "tiny-base" in said
+    other = shutil.copytree(shipped_checkpoint("tiny-base"), tmp_path / "other")
+    file = json.loads((other / "tokenizer.json").read_text())
+    file["model"]["merges"].pop()
+    (other / "tokenizer.json").write_text(json.dumps(file))
+    said = refused(PlaygroundOptions(("tiny-base", str(other)), out=out))
+    assert "has another tokenizer than tiny-base" in said
+    assert not Path(out).exists()
+
+
+def test_a_weight_is_rounded_by_less_than_half_precision_rounds_it():
+    weights = torch.randn(64, 256, generator=torch.Generator().manual_seed(0)).numpy()
+    scales, whole = rounded(weights)
+    error = np.abs(whole * scales[:, None] - weights)
+    assert error.max() <= scales.max() / 2 * 1.01
+    half = np.abs(weights.astype("f2").astype("f4") - weights)
+    assert np.sqrt((error**2).mean()) < np.sqrt((half**2).mean()) / 3
+    scales, whole = rounded(np.zeros((2, 4), "f4"))
+    assert not whole.any()
+
+
+def test_the_committed_page_is_what_the_command_makes(page_file):
+    committed = Path(__file__).parents[2] / "docs" / "playground" / "index.html"
+    words = "make it anew: rfs playground --out docs/playground/index.html"
+    assert committed.read_bytes() == page_file.read_bytes(), words
+    assert committed.stat().st_size < 20e6
