@@ -106,7 +106,7 @@ def train_step(model, tokenizer, optimizer, problems: list[Problem], config, ste
         optimizer.zero_grad()
     lengths = [len(rollout.response_ids) for group in groups for rollout in group]
     return {
-        "step": step,
+        "step": step, "progress/batch": step,
         "reward/total": rewards.mean().item(),
         "live_groups": len(live) / len(groups),
         "ac_tokens_per_turn": sum(lengths) / len(lengths),
