@@ -72,6 +72,7 @@ SLOWEST_FIRST = """
     tests/test_readmes.py
     tests/fast/test_gpu.py
     tests/commands/test_train.py
+    tests/book/test_sources.py
     tests/faults/test_numbers.py
     tests/faults/test_long_run.py
     tests/faults/test_hostile_answers.py

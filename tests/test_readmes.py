@@ -143,7 +143,9 @@ def parse_here(command):
     load_function, run_script = cli.load_function, cli.run_script
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cli, "load_function", lambda target: only_parsed(load_function(target)))
-        patch.setattr(cli, "run_script", lambda function: run_script(only_parsed(function)))
+        patch.setattr(
+            cli, "run_script", lambda function, **looks: run_script(only_parsed(function), **looks)
+        )
         return run_here(command)
 
 
