@@ -43,7 +43,7 @@ class PlaygroundOptions:
     """Options of `rfs playground`."""
 
     models: tuple[str, ...] = ("tiny-base", "tiny-grpo")
-    """Models to put into the page, the untrained first: names, folders or runs."""
+    """Models to put into the page, the one to be trained first: names, folders or runs."""
     run: str | None = None
     """A run with saved steps, for a slider over its training."""
     out: str = "playground.html"

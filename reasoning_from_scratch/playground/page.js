@@ -157,6 +157,7 @@ function token_list(name, on_choose) {
 function token_button(token, className) {
   const shown = is_end(token) ? "■" : token.text;
   const name = is_end(token) ? "end of the answer" : label(token.text);
+  if (shown.startsWith("\n")) className += " newline"; // else there would be nothing to click
   // Not a <button>: that would be a box, and a line could not break within it.
   return make("i", { role: "button", className, textContent: shown, tabIndex: -1,
     ariaLabel: `${name}, ${percent(token.p)}`, title: `${name}  ${percent(token.p)}` });

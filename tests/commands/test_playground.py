@@ -292,7 +292,7 @@ def test_a_click_on_a_token_shows_what_else_could_have_stood_there(page):
     assert shares == sorted(shares, reverse=True) and 0.9 < sum(shares) <= 1.0001
     shown = texts(page, "#choices b")
     assert "␣Let" in shown and len(shown) == 8
-    # The untrained model is right where it is made to begin a working.
+    # Before GRPO the model is right where it is made to begin a working.
     page.run(f"by_id('choices').children[{shown.index('␣Let')}].firstChild.click()")
     page.wait("!by_id('ask').disabled")
     assert texts(page, "#answers .text")[0].startswith(" Let's see.")
@@ -397,6 +397,17 @@ def test_a_step_makes_what_was_rewarded_more_probable(page):
     assert page.run(
         "[...by_id('models').querySelectorAll('input')].some((x) => x.value === 'step')"
     )
+
+
+@needs_browser
+def test_the_page_does_not_freeze_while_it_computes(page):
+    """A timer that is due every 10 ms is never late by more than half a second."""
+    draw_group(page)
+    page.run("""latest = performance.now(); gap = 0; clock = setInterval(() => {
+        gap = Math.max(gap, performance.now() - latest); latest = performance.now(); }, 10)""")
+    click(page, "step")
+    assert page.run("clearInterval(clock), group.result.seconds") > 0.5
+    assert page.run("gap") < 500
 
 
 @needs_browser
