@@ -21,7 +21,7 @@ from reasoning_from_scratch.commands.cli import run_script
 from reasoning_from_scratch.evaluation.evaluate import evaluate
 from reasoning_from_scratch.fast.cut import FAST
 from reasoning_from_scratch.fast.device import trusted_device
-from reasoning_from_scratch.files.problem_sets import load_problems
+from reasoning_from_scratch.files.problem_sets import held_out, load_problems
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.problems import Problem, render_prompt
 from reasoning_from_scratch.rewards import correctness
@@ -37,7 +37,7 @@ class Config:
     problems: str | None = None
     """Problem set to learn from (default: tiny, or gsm8k for larger models)."""
     test_problems: str | None = None
-    """Problem set to measure on (default: tiny-test, or gsm8k-test)."""
+    """Problem set to measure on (default: what goes with the problems, as gsm8k-test)."""
     steps: int = 60
     groups_per_batch: int = 8
     """Problems per step."""
@@ -53,12 +53,12 @@ class Config:
     """Folder for metrics.jsonl; one that is there is written over."""
 
 
-TINY = {"problems": "tiny", "test_problems": "tiny-test", "learning_rate": 5e-5, "max_tokens": 128}
-LARGE = {"problems": "gsm8k", "test_problems": "gsm8k-test", "learning_rate": 1e-6,
-         "max_tokens": 512}  # fmt: skip
+TINY = dict(problems="tiny", test_problems="tiny-test", learning_rate=5e-5, max_tokens=128)
+LARGE = dict(problems="gsm8k", test_problems="gsm8k-test", learning_rate=1e-6, max_tokens=512)
 
 
 def main(config: Config) -> None:
+    config.test_problems = config.test_problems or held_out(config.problems or "")
     for name, value in (TINY if preset(config.model)["problems"] == "tiny" else LARGE).items():
         if getattr(config, name) is None:
             setattr(config, name, value)

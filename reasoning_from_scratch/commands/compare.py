@@ -8,17 +8,19 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from statistics import fmean, stdev
 
+import torch
 from matplotlib.figure import Figure
 
 from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.saved_models import evaluations_in, which_weights
+from reasoning_from_scratch.files.weights import MODEL_NAMES, load_model_and_tokenizer
 from reasoning_from_scratch.recipes import get_recipe
 from reasoning_from_scratch.report.curves import Line, draw_line, step_axis
 from reasoning_from_scratch.report.plots import save_picture, step_of
 from reasoning_from_scratch.run.folder import PLACES, RunFolder
 from reasoning_from_scratch.run.options import configure, resolved, resumed_config
-from reasoning_from_scratch.run.origin import with_whole_paths
+from reasoning_from_scratch.run.origin import weights_mark, with_whole_paths
 from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.text import counted
 
@@ -75,6 +77,7 @@ def compare_command(options: CompareOptions) -> None:
     for recipe in options.recipes:  # before the first run: a table takes hours
         for seed in range(options.seeds):
             refuse_other_settings(asked_config(options, recipe, seed))
+    refuse_other_weights(options)
     curves = {
         recipe: [run_one(options, recipe, seed) for seed in range(options.seeds)]
         for recipe in options.recipes
@@ -139,6 +142,29 @@ def refuse_other_settings(asked: TrainConfig) -> None:
             if before != now:
                 raise UserError(
                     f"{folder.path} was run with {name} {before}, not {now}; give another --out"
+                )
+
+
+def refuse_other_weights(options: CompareOptions) -> None:
+    """A folder may hold other weights by now: each run has noted the CRC of those that it began
+    with. The names of published models stand for the same weights for ever."""
+    if options.model in MODEL_NAMES:
+        return
+    marks = {}  # of the weights as they are now, by number format: loaded once for all runs
+    for recipe in options.recipes:
+        for seed in range(options.seeds):
+            folder = RunFolder(asked_config(options, recipe, seed).log_path)
+            begun = folder.start_record() if folder.used() else {}
+            if "mark" not in begun:
+                continue
+            dtype = begun["dtype"]
+            if dtype not in marks:
+                model, _ = load_model_and_tokenizer(options.model, dtype=getattr(torch, dtype))
+                marks[dtype] = weights_mark(model)
+            if begun["mark"] != marks[dtype]:
+                raise UserError(
+                    f"{folder.path} began with other weights than are in {options.model} now; "
+                    "give another --out"
                 )
 
 

@@ -16,6 +16,7 @@ from reasoning_from_scratch.commands.compare import (
     table_row,
 )
 from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.files.weights import save_hf_folder
 from reasoning_from_scratch.run.folder import RunFolder
 from reasoning_from_scratch.run.options import resumed_config
 from reasoning_from_scratch.run.start import train
@@ -109,6 +110,24 @@ def test_a_run_that_was_taken_further_is_not_taken(toy_everywhere, tmp_path, fur
     refused(options(tmp_path, seeds=1), f"grpo-seed0 was run with steps {further['steps']}, not 3")
     # Its first three steps belonged to a run of three.
     refused(options(tmp_path, seeds=1, **further), "grpo-seed0 was run with steps 3, not")
+
+
+def test_a_run_that_began_with_other_weights_of_the_same_folder_is_not_taken(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(
+        "reasoning_from_scratch.run.start.load_problems", lambda *_, **__: toy_problems(8)
+    )
+    folder = tmp_path / "mine"
+    save_hf_folder(toy_model(seed=1), toy_tokenizer(tmp_path), folder)
+    asked = options(tmp_path, seeds=1, model=str(folder))
+    compare_command(asked)
+    save_hf_folder(toy_model(seed=2), toy_tokenizer(tmp_path), folder)
+    words = f"grpo-seed0 began with other weights than are in {folder} now; give another --out"
+    refused(asked, words)
+    refused(options(tmp_path, seeds=1, model=str(folder), recipes=("rloo", "dr_grpo")), "dr_grpo-s")
+    save_hf_folder(toy_model(seed=1), toy_tokenizer(tmp_path), folder)
+    compare_command(asked)
 
 
 def interrupted(call, place, number, monkeypatch):

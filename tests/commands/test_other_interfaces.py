@@ -49,6 +49,30 @@ def test_rl_loop_runs_and_writes_its_metrics(run, tmp_path):
     assert all(0 <= row["reward/total"] <= 1 for row in rows)
 
 
+@pytest.mark.parametrize(
+    ("words", "sets"),
+    [
+        ((), ("tiny", "tiny-test")),
+        (("--model", "base"), ("gsm8k", "gsm8k-test")),
+        (("--problems", "math-train"), ("math-train", "math-500")),
+        (("--problems", "my.jsonl"), ("my.jsonl", "tiny-test")),  # a file holds none back
+        (("--problems", "math-train", "--test_problems", "tiny"), ("math-train", "tiny")),
+    ],
+)
+def test_rl_loop_measures_on_what_goes_with_the_problems(monkeypatch, words, sets):
+    monkeypatch.setattr(sys, "argv", ["rl_loop.py", *words])
+    main = runpy.run_path(str(CHAPTER / "rl_loop.py"))["main"]
+    filled = []
+    # Where the weights would be loaded, the sets are known.
+    main.__globals__["load_model_and_tokenizer"] = lambda *_, **__: filled.append(1) or 1 / 0
+    config = main.__globals__["Config"]()
+    for flag, value in zip(words[::2], words[1::2], strict=True):
+        setattr(config, flag.removeprefix("--"), value)
+    with pytest.raises(ZeroDivisionError):
+        main(config)
+    assert (config.problems, config.test_problems) == sets
+
+
 def test_rl_loop_is_one_page():
     assert len((CHAPTER / "rl_loop.py").read_text(encoding="utf-8").splitlines()) <= 150
 
