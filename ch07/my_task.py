@@ -1,12 +1,15 @@
-"""A task of your own in 20 lines: problems, and what an answer to them is paid. Copy this file
-and change it; `rfs train` reads its functions.
+"""A task of your own in a few lines: problems, what an answer to them is paid, and something to
+measure beside it. Copy this file and change it; `rfs train` reads its functions.
 
     rfs train --problems ch07/my_task.py:problems --reward ch07/my_task.py:reward --eval-every 20
 """
 
 import random
 
+from reasoning_from_scratch.evaluation.evaluate import evaluate
 from reasoning_from_scratch.grading import get_last_boxed
+from reasoning_from_scratch.problems import Problem
+from reasoning_from_scratch.sampling import greedy
 
 
 def problems(seed=0):
@@ -25,6 +28,14 @@ def test_problems():
 def reward(text, problem):
     """What an answer is paid: 1 for right, 0 for wrong, or anything between."""
     return 1.0 if get_last_boxed(text) == problem.answer else 0.0
+
+
+def larger(model, tokenizer):
+    """For --evaluators, what else you want to know of the model: here, whether it can do the same
+    with a first number that is in no training problem."""
+    asked = [Problem(f"larger/{a}", f"Compute {a} + 7 * 30.", str(a + 210)) for a in range(61, 81)]
+    result = evaluate(model, tokenizer, asked, greedy(64))
+    return {"right": result.accuracy, "tokens": result.mean_length}
 
 
 if __name__ == "__main__":  # there is nothing to run here: say what this is, and show a problem

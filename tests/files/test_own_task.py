@@ -17,12 +17,14 @@ from reasoning_from_scratch.commands.train import told_end
 from reasoning_from_scratch.config import replaced
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.own_task import (
+    Evaluator,
     TooSlow,
     Verifier,
     own_function,
     with_limit,
 )
 from reasoning_from_scratch.files.problem_sets import load_problems
+from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.report.health import failure_reports
 from reasoning_from_scratch.rollouts import Rollout
@@ -107,6 +109,13 @@ def test_an_example_says_what_it_is(name, arguments, monkeypatch, capsys):
     out = capsys.readouterr().out
     assert "rfs train " in out and f"--reward ch07/{name}.py:reward" in out
     assert "The first problem:\n{'problem': '" in out
+
+
+def test_the_evaluator_of_the_example_measures_on_unseen_numbers():
+    path = f"{Path(__file__).parents[2]}/ch07/my_task.py"
+    numbers, failure = Evaluator(f"{path}:larger")(*load_model_and_tokenizer("tiny-grpo"))
+    assert failure == "" and numbers.keys() == {"larger/right", "larger/tokens"}
+    assert 0 <= numbers["larger/right"] <= 1 <= numbers["larger/tokens"] <= 64
 
 
 # ---- the verifier
