@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from toy import toy_config, toy_problems, toy_world
+from toy import toy_config, toy_model, toy_problems, toy_world
 
 from reasoning_from_scratch.commands.train import parse_flags
 from reasoning_from_scratch.errors import UserError
@@ -59,18 +59,21 @@ def test_rl_loop_runs_and_writes_its_metrics(run, tmp_path):
         (("--problems", "math-train", "--test_problems", "tiny"), ("math-train", "tiny")),
     ],
 )
-def test_rl_loop_measures_on_what_goes_with_the_problems(monkeypatch, words, sets):
-    monkeypatch.setattr(sys, "argv", ["rl_loop.py", *words])
-    main = runpy.run_path(str(CHAPTER / "rl_loop.py"))["main"]
-    filled = []
-    # Where the weights would be loaded, the sets are known.
-    main.__globals__["load_model_and_tokenizer"] = lambda *_, **__: filled.append(1) or 1 / 0
-    config = main.__globals__["Config"]()
-    for flag, value in zip(words[::2], words[1::2], strict=True):
-        setattr(config, flag.removeprefix("--"), value)
-    with pytest.raises(ZeroDivisionError):
-        main(config)
-    assert (config.problems, config.test_problems) == sets
+def test_rl_loop_measures_on_what_goes_with_the_problems(run, monkeypatch, words, sets):
+    files, seen = "reasoning_from_scratch.files", []
+
+    def load_problems(name, limit=None):
+        seen.append(name)
+        if limit:  # the second set, to measure on
+            raise UserError("that is enough")
+        return []
+
+    monkeypatch.setattr(f"{files}.problem_sets.load_problems", load_problems)
+    monkeypatch.setattr(
+        f"{files}.weights.load_model_and_tokenizer", lambda *_, **__: (toy_model(), None)
+    )
+    assert run("rl_loop.py", *words)[0] == 2
+    assert tuple(seen) == sets
 
 
 def test_rl_loop_is_one_page():
