@@ -248,7 +248,9 @@ def all_sets(
     return problems, sets
 
 
-def claimed(config: TrainConfig, folder: RunFolder, restarted: bool, if_used: str) -> TrainConfig:
+def claimed(
+    config: TrainConfig, folder: RunFolder, restarted: bool, if_used: str = USED
+) -> TrainConfig:
     """Refuse a folder with a run in it, unless torchrun has restarted us and the run is ours."""
     if config.sampler == "ray":  # where it cannot be reached, nothing is begun
         connect(config.ray_address)

@@ -298,7 +298,7 @@ class Sequences(RuleBasedStateMachine):
             return
         before = contents(self.folder)
         words = self.train(name, spec, "--overwrite") if overwrite else self.resume(name)
-        with at_call("run.start.both_sets", 1, lambda: os.kill(os.getpid(), signal.SIGINT)):
+        with at_call("run.start.all_sets", 1, lambda: os.kill(os.getpid(), signal.SIGINT)):
             assert self.call(words) in (130, 2)
         assert contents(self.folder) == before
 

@@ -22,6 +22,8 @@ from reasoning_from_scratch.run.options import PRESETS, configure, preset, resum
 from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.text import as_lines, read_lines
 
+BEFORE = "before/eval_acc"
+
 
 def said(name):
     """The place of the weights below the run, and what is said about the choice."""
@@ -38,7 +40,13 @@ def run(tmp_path):
     rewrite(path / "checkpoints.jsonl", lambda line: line.pop("eval_acc", None))
     accuracy = {0: 0.2, 1: 0.6, 2: 0.6, 3: 0.4}
     rewrite(path / "metrics.jsonl", lambda row: row.update(eval_acc=accuracy[row["step"]]))
+    # The last line has the evaluation before its step and, with the usual names, the one after.
+    rewrite(path / "metrics.jsonl", lambda row: row.update({BEFORE: 0.3} if BEFORE in row else {}))
     return path
+
+
+def forget_evaluations(run):
+    rewrite(run / "metrics.jsonl", lambda row: [row.pop(key, None) for key in ("eval_acc", BEFORE)])
 
 
 def rewrite(path, change):
@@ -53,21 +61,21 @@ def cut(path):
 
 
 def test_the_best_of_equal_ones_the_latest(run):
-    assert evaluations(run) == {0: 0.2, 1: 0.6, 2: 0.6, 4: 0.4}  # the last line: after the step
+    assert evaluations(run) == {0: 0.2, 1: 0.6, 2: 0.6, 3: 0.3, 4: 0.4}
     place, words = said(run)
     assert place == "000002" and f"taking {run}@000002" in words
-    assert "60.0% held-out accuracy, the best of 4 saves" in words
+    assert "60.0% held-out accuracy, the best of 5 saves" in words
 
 
 def test_never_evaluated_the_last(run):
-    rewrite(run / "metrics.jsonl", lambda row: row.pop("eval_acc"))
+    forget_evaluations(run)
     place, words = said(run)
     assert place == "000004" and "taking" in words and "last weights" in words
 
 
 def test_an_evaluation_whose_step_was_not_finished_counts(run):
     """Its weights were saved as the best so far; then the run was killed."""
-    rewrite(run / "metrics.jsonl", lambda row: row.pop("eval_acc"))
+    forget_evaluations(run)
     rewrite(
         run / "checkpoints.jsonl",
         lambda line: line.update({"eval_acc": 0.3} if line["batch"] == 3 else {}),
