@@ -33,8 +33,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "plot": ("Draw the curves of one or several runs.", "report.plots:plot_command"),
     "report": ("Show a run on one page; --serve follows it.", "report.serve:report_command"),
     "evaluate": (
-        "Measure a model's accuracy on a problem set.",
-        "evaluation.evaluate:evaluate_command",
+        "Measure models' accuracy on problem sets; draw pass@k.",
+        "commands.evaluate:evaluate_command",
     ),
     "chat": ("Talk to a model.", "commands.chat:chat"),
     "tiny-pretrain": (

@@ -3,10 +3,9 @@
 import hashlib
 import json
 import platform
-import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,7 +14,7 @@ import torch
 from reasoning_from_scratch import __version__
 from reasoning_from_scratch.config import Prompt
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.evaluation.answer_file import AnswerFile, card_path
+from reasoning_from_scratch.evaluation.answer_file import AnswerFile
 from reasoning_from_scratch.evaluation.scores import (
     Answers,
     EvalResult,
@@ -26,9 +25,8 @@ from reasoning_from_scratch.evaluation.scores import (
 from reasoning_from_scratch.fast.cut import FAST
 from reasoning_from_scratch.fast.device import default_dtype, trusted_device
 from reasoning_from_scratch.files.counters import counter
-from reasoning_from_scratch.files.own_task import Verifier, own_verifier
-from reasoning_from_scratch.files.problem_sets import load_problems, prompt_of
-from reasoning_from_scratch.files.saved_models import which_weights
+from reasoning_from_scratch.files.own_task import Verifier
+from reasoning_from_scratch.files.problem_sets import prompt_of
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.grading import (
     GRADER_VERSION,
@@ -40,7 +38,6 @@ from reasoning_from_scratch.grading import (
 from reasoning_from_scratch.problems import Problem, problem_prompt, render_prompt
 from reasoning_from_scratch.qwen3 import room_for_answer
 from reasoning_from_scratch.sampling import Rollout, Sampling, generate
-from reasoning_from_scratch.text import counted
 from reasoning_from_scratch.tokenizer import stop_ids_of
 
 __all__ = ["EvalResult", "evaluate", "open_model", "pass_at_k", "wilson_interval"]
@@ -295,17 +292,19 @@ def verdict_on(
     return {"correct": verdict == "correct", "parsed": verdict in ("correct", "wrong")}
 
 
-# --- the command ---
+# --- as the command asks for it: commands/evaluate.py ---
 
 
 @dataclass
 class EvaluateOptions:
     """Options of `rfs evaluate`."""
 
-    model: str = "tiny"
-    """tiny, tiny-grpo, base, reasoning, a folder, a file, a run (its best save) or RUN@SAVE."""
-    problems: str = "tiny-test"
-    """tiny-test, tiny-longer, math-500, gsm8k-test, ... or a .json or .jsonl file."""
+    model: tuple[str, ...] = ("tiny",)
+    """tiny, tiny-grpo, base, reasoning, a folder, a file, a run (its best save) or RUN@SAVE; one or
+    several."""
+    problems: tuple[str, ...] = ("tiny-test",)
+    """tiny-test, tiny-longer, math-500, gsm8k-test, ... or a .json or .jsonl file; one or
+    several."""
     data_path: str | None = None
     """File to read the problems from, instead of a download."""
     limit: int | None = None
@@ -332,7 +331,9 @@ class EvaluateOptions:
     """Your own verifier, FILE.py:FUNCTION, in place of the grader; right is what it pays 1."""
     out_path: Path | None = None
     """File for a JSON line per answer, with a card beside it; a killed run goes on where it was,
-    and a larger --limit adds to the file."""
+    and a larger --limit adds to the file. Several models or sets have a file each: A-NAME.jsonl."""
+    figure: Path | None = None
+    """Picture of pass@k for k from 1 to --samples; its numbers go into a .csv beside it."""
     max_rows: int = 64
     """Answers sampled side by side; lower it when memory runs out."""
     device: str = "auto"
@@ -341,35 +342,15 @@ class EvaluateOptions:
     """Number format of the weights; auto: float32 on CPU and MPS, bfloat16 on CUDA."""
 
 
-def evaluate_command(options: EvaluateOptions) -> None:
-    """Prints the scores; how far it is goes to stderr."""
-    options = replace(options, model=which_weights(options.model))  # as the card names it
-    if options.samples < 1:
-        raise UserError(f"--samples is {options.samples}, but must be at least 1")
-    if options.samples > 1 and options.temperature == 0:
-        raise UserError("--samples above 1 needs --temperature above 0: greedy answers are equal")
-    if options.reward and options.fallback != "none":
-        raise UserError(
-            f"--fallback {options.fallback} is for the grader, and --reward {options.reward} reads "
-            "the whole text: leave one out"
-        )
-    verifier = own_verifier(options.reward) if options.reward else None
-    problems = load_problems(options.problems, options.data_path, options.limit)
-    model, tokenizer = open_model(options.model, options.device, options.dtype)
-    print(f"{options.model} on {options.problems}, {counted(len(problems), 'problem')}")
-    try:
-        result = evaluate_with(options, model, tokenizer, problems, verifier)
-    except KeyboardInterrupt:
-        if options.out_path is not None:
-            print("the same command goes on where it was", file=sys.stderr)
-        raise
-    print(result.report())
-    if options.out_path is not None:
-        print(f"answers: {options.out_path}, card: {card_path(options.out_path)}")
-
-
 def evaluate_with(
-    options: EvaluateOptions, model, tokenizer, problems, verifier: Verifier | None = None
+    options: EvaluateOptions,
+    model,
+    tokenizer,
+    problems: Sequence[Problem],
+    verifier: Verifier | None,
+    problem_set: str,
+    model_name: str,
+    out_path: Path | None,
 ) -> EvalResult:
     """`evaluate` as the options say."""
     return evaluate(
@@ -387,10 +368,10 @@ def evaluate_with(
             calculator=options.calculator,
         ),
         prompt_fn=prompt_of(options.prompt, tokenizer),
-        out_path=options.out_path,
+        out_path=out_path,
         progress=True,
-        name=options.problems,
-        model_name=options.model,
+        name=problem_set,
+        model_name=model_name,
         fallback=None if options.fallback == "none" else options.fallback,
         verifier=verifier,
     )

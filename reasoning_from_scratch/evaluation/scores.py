@@ -71,7 +71,8 @@ def pass_at_k(n: int, c: int, k: int) -> float:
     """
     if not (0 <= c <= n and 1 <= k <= n):
         raise ValueError(f"pass@k needs 0 <= c <= n and 1 <= k <= n, not n={n}, c={c}, k={k}")
-    return 1.0 - math.comb(n - c, k) / math.comb(n, k)
+    draws = math.comb(n, k)
+    return (draws - math.comb(n - c, k)) / draws  # whole numbers of any size, rounded only here
 
 
 def wilson_interval(correct: float, total: int, z: float = 1.959964) -> tuple[float, float]:

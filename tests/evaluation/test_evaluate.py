@@ -433,65 +433,6 @@ def test_what_cannot_be_measured_is_refused(script, problems, words):
         run(problems=problems)
 
 
-# --- the command ---
-
-
-@pytest.fixture
-def command(script, monkeypatch, tmp_path):
-    monkeypatch.setattr(evaluation, "open_model", lambda *names: (None, LetterTokenizer()))
-    monkeypatch.setattr(evaluation, "load_problems", lambda *names: PROBLEMS)
-    return ["evaluate", "--samples", "3", "--temperature", "1", "--out-path", f"{tmp_path}/a.jsonl"]
-
-
-def test_the_command_prints_scores_and_where_the_answers_are(command, capsys, tmp_path):
-    assert main([*command, "--model", "tiny-grpo", "--problems", "tiny-longer"]) == 0
-    captured = capsys.readouterr()
-    assert captured.out.startswith("tiny-grpo on tiny-longer, 12 problems\n  accuracy ")
-    assert "a.card.json" in captured.out
-    assert "tiny-longer: 12 of 12, 0 s" in captured.err and "\r" not in captured.err
-    card = json.loads((tmp_path / "a.card.json").read_text())
-    assert (card["model"], card["name"]) == ("tiny-grpo", "tiny-longer")
-
-
-def test_the_command_asks_a_verifier_of_ones_own(command, capsys, tmp_path):
-    file = tmp_path / "mine.py"
-    file.write_text("def pays(text, problem):\n    return 1.0 if 'know' in text else 0.25\n")
-    assert main([*command, "--reward", f"{file}:pays"]) == 0
-    rows = lines(tmp_path / "a.jsonl")
-    assert [row["correct"] for row in rows] == ["know" in row["generated_text"] for row in rows]
-    assert {row["reward"] for row in rows} == {1.0, 0.25}
-    share = sum(row["correct"] for row in rows) / len(rows)
-    assert f"accuracy        {share:.1%}" in capsys.readouterr().out
-
-
-def test_an_interrupted_command_says_how_to_go_on(command, capsys, monkeypatch):
-    def interrupted(*args, **options):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(evaluation, "generate", interrupted)
-    assert main(command) == 130
-    assert "same command goes on" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    "flags, words",
-    [
-        (["--samples", "2"], "--samples above 1 needs --temperature"),
-        (["--samples", "0"], "--samples is 0"),
-        (["--model", "tniy"], "did you mean 'tiny'"),
-        (["--problems", "tiny-tset"], "did you mean 'tiny-test'"),
-        (["--device", "gpu"], "unknown device 'gpu'"),
-        (["--data-path", "absent.jsonl"], "no file absent.jsonl"),
-        (["--reward", "absent.py:f"], "no file absent.py"),
-        (["--reward", "a.py:f", "--fallback", "number_only"], "leave one out"),
-    ],
-)
-def test_mistakes_on_the_command_line_are_one_line(flags, words, capsys):
-    assert main(["evaluate", *flags]) == 2
-    captured = capsys.readouterr()
-    assert words in captured.err and captured.err.count("\n") == 1 and captured.out == ""
-
-
 if __name__ == "__main__":  # the process that test_a_real_kill kills
     slow_evaluation(Path(sys.argv[1]))
     os._exit(0)

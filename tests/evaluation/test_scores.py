@@ -21,6 +21,7 @@ def test_pass_at_k_is_the_share_of_draws_with_a_right_answer():
 def test_pass_at_k_of_many_samples_stays_exact():
     assert pass_at_k(10_000, 1, 100) == pytest.approx(0.01, abs=1e-12)
     assert pass_at_k(10_000, 5_000, 64) == pytest.approx(1.0)
+    assert pass_at_k(10**6, 1, 1) == 10**-6  # to the last digit
 
 
 @pytest.mark.parametrize("n, c, k", [(3, 4, 1), (3, -1, 1), (3, 1, 0), (3, 1, 4)])

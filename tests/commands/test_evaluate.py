@@ -1,0 +1,120 @@
+"""`rfs evaluate`: scores of one or several models, and their pass@k curves."""
+
+import csv
+import json
+
+import pytest
+
+from reasoning_from_scratch.commands import evaluate
+from reasoning_from_scratch.commands.cli import main
+from reasoning_from_scratch.evaluation import evaluate as evaluation
+from reasoning_from_scratch.evaluation.pass_curves import shown_ks
+from tests.conftest import ROOT
+from tests.evaluation.test_evaluate import PROBLEMS, LetterTokenizer, lines, scripted
+
+
+@pytest.fixture
+def command(monkeypatch, tmp_path):
+    monkeypatch.setattr(evaluation, "generate", scripted)
+    monkeypatch.setattr(evaluate, "open_model", lambda *names: (None, LetterTokenizer()))
+    monkeypatch.setattr(evaluate, "load_problems", lambda *names: PROBLEMS)
+    return ["evaluate", "--samples", "3", "--temperature", "1", "--out-path", f"{tmp_path}/a.jsonl"]
+
+
+def test_the_command_prints_scores_and_where_the_answers_are(command, capsys, tmp_path):
+    assert main([*command, "--model", "tiny-grpo", "--problems", "tiny-longer"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out.startswith("tiny-grpo on tiny-longer, 12 problems\n  accuracy ")
+    assert "a.card.json" in captured.out
+    assert "tiny-longer: 12 of 12, 0 s" in captured.err and "\r" not in captured.err
+    card = json.loads((tmp_path / "a.card.json").read_text())
+    assert (card["model"], card["name"]) == ("tiny-grpo", "tiny-longer")
+
+
+def test_the_command_asks_a_verifier_of_ones_own(command, capsys, tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text("def pays(text, problem):\n    return 1.0 if 'know' in text else 0.25\n")
+    assert main([*command, "--reward", f"{file}:pays"]) == 0
+    rows = lines(tmp_path / "a.jsonl")
+    assert [row["correct"] for row in rows] == ["know" in row["generated_text"] for row in rows]
+    assert {row["reward"] for row in rows} == {1.0, 0.25}
+    share = sum(row["correct"] for row in rows) / len(rows)
+    assert f"accuracy        {share:.1%}" in capsys.readouterr().out
+
+
+def test_an_interrupted_command_says_how_to_go_on(command, capsys, monkeypatch):
+    def interrupted(*args, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(evaluation, "generate", interrupted)
+    assert main(command) == 130
+    assert "same command goes on" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "flags, words",
+    [
+        (["--samples", "2"], "--samples above 1 needs --temperature"),
+        (["--samples", "0"], "--samples is 0"),
+        (["--model", "tniy"], "did you mean 'tiny'"),
+        (["--problems", "tiny-tset"], "did you mean 'tiny-test'"),
+        (["--device", "gpu"], "unknown device 'gpu'"),
+        (["--data-path", "absent.jsonl"], "no file absent.jsonl"),
+        (["--reward", "absent.py:f"], "no file absent.py"),
+        (["--model"], "nothing to do: name a --model"),
+        (["--data-path", "a.jsonl", "--problems", "a", "b"], "--data-path is one set of problems"),
+        (["--figure", "a.png"], "--figure draws pass@k, which needs --samples above 1"),
+        (["--figure", "a.xyz", "--samples", "2", "--temperature", "1"], "a.xyz: a picture's name"),
+        (["--model", "a/run", "b/run", "--out-path", "a.jsonl"], "would share a file"),
+        (["--reward", "a.py:f", "--fallback", "number_only"], "leave one out"),
+    ],
+)
+def test_mistakes_on_the_command_line_are_one_line(flags, words, capsys):
+    assert main(["evaluate", *flags]) == 2
+    captured = capsys.readouterr()
+    assert words in captured.err and captured.err.count("\n") == 1 and captured.out == ""
+
+
+# --- several models, several sets ---
+
+
+def test_several_models_share_a_table_and_a_picture(command, capsys, tmp_path):
+    figure = tmp_path / "deep" / "curves.png"
+    command += ["--problems", "tiny-test", "tiny-longer", "--figure", str(figure)]
+    assert main([*command, "--model", "tiny-base", "tiny-grpo"]) == 0
+    out = capsys.readouterr().out
+    assert "tiny-base on tiny-longer, 12 problems" in out
+    assert "\npass@k on tiny-test, 12 problems, with 95 % intervals\n" in out
+    # The stand-in answers in the same way whatever the model is called.
+    rows = [line for line in out.splitlines() if line.startswith("| ") and "+0.0" in line]
+    assert [row.split(" | ")[0] for row in rows] == ["| 1", "| 2", "| 3"] * 2
+    assert all(row.endswith("| +0.0 (+0.0 to +0.0) |") for row in rows)
+    assert figure.read_bytes().startswith(b"\x89PNG") and f"picture: {figure}" in out
+
+    with open(figure.with_suffix(".csv")) as file:
+        numbers = list(csv.DictReader(file))
+    assert len(numbers) == 2 * 2 * 3
+    card = json.loads((tmp_path / "a-tiny-longer-tiny-grpo.card.json").read_text())
+    assert (card["model"], card["name"]) == ("tiny-grpo", "tiny-longer")
+    for row in numbers[-3:]:
+        assert (row["problems"], row["model"]) == ("tiny-longer, 12 problems", "tiny-grpo")
+        assert float(row["pass_at_k"]) == pytest.approx(
+            card["result"]["pass_at"][row["k"]], abs=1e-4
+        )
+        assert float(row["low"]) < float(row["pass_at_k"]) < float(row["high"])
+
+
+def test_one_model_without_a_picture_has_no_table(command, capsys):
+    assert main(command) == 0
+    assert "intervals" not in capsys.readouterr().out
+
+
+def test_the_table_of_chapter_6_is_that_of_its_numbers():
+    with open(ROOT / "ch06" / "pass_at_k.csv") as file:
+        numbers = list(csv.DictReader(file))
+    readme = (ROOT / "ch06" / "README.md").read_text()
+    for row in numbers:
+        if int(row["k"]) in shown_ks(64):
+            mean, low, high = (float(row[name]) for name in ("pass_at_k", "low", "high"))
+            assert f"{mean:.1%} ({low:.1%} to {high:.1%})" in readme
+    assert len(numbers) == 2 * 2 * 64
