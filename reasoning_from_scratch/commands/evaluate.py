@@ -23,9 +23,9 @@ from reasoning_from_scratch.text import counted
 
 def evaluate_command(options: EvaluateOptions) -> None:
     """Prints the scores; how far it is goes to stderr."""
-    check_options(options)
+    refuse_unmeasurable(options)
     figure = picture_path(options.figure) if options.figure else None
-    rates = measure(options)
+    rates = measured_rates(options)
     if figure or len(options.model) > 1:
         for title, by_model in rates.items():
             print(f"\npass@k on {title}, with 95 % intervals\n\n{pass_table(by_model)}")
@@ -38,7 +38,7 @@ def evaluate_command(options: EvaluateOptions) -> None:
         print(f"\npicture: {figure}, its numbers: {figure.with_suffix('.csv')}")
 
 
-def measure(options: EvaluateOptions) -> dict[str, dict[str, Tensor]]:
+def measured_rates(options: EvaluateOptions) -> dict[str, dict[str, Tensor]]:
     """Problem set, with its size -> model -> pass@k of each problem. Prints the other scores."""
     verifier = own_verifier(options.reward) if options.reward else None
     paths = answer_paths(options)
@@ -66,7 +66,7 @@ def measure(options: EvaluateOptions) -> dict[str, dict[str, Tensor]]:
     return rates
 
 
-def check_options(options: EvaluateOptions) -> None:
+def refuse_unmeasurable(options: EvaluateOptions) -> None:
     """Refuses what cannot be measured, before anything is loaded."""
     if not options.model or not options.problems:
         raise UserError("nothing to do: name a --model and a set of --problems")

@@ -58,7 +58,7 @@ def shown_ks(largest: int) -> list[int]:
 def pass_table(rates: dict[str, Tensor]) -> str:
     """A row per k, a column per model, and how far each is above the first; in Markdown."""
     (first, base), *others = rates.items()
-    columns = {name: map(share, *ends(curve(own))) for name, own in rates.items()}
+    columns = {name: map(shown_share, *ends(curve(own))) for name, own in rates.items()}
     for name, own in others:
         columns[f"{name} minus {first}"] = map(points, *ends(curve(own - base)))
     rows = zip(*columns.values(), strict=True)
@@ -73,7 +73,7 @@ def ends(drawn: Curve) -> tuple[list[float], list[float], list[float]]:
     return drawn.mean, drawn.low, drawn.high
 
 
-def share(mean: float, low: float, high: float) -> str:
+def shown_share(mean: float, low: float, high: float) -> str:
     return f"{mean:.1%} ({low:.1%} to {high:.1%})"
 
 

@@ -22,13 +22,13 @@ def save_pass_curves(panels: dict[str, dict[str, Curve]], path: Path) -> None:
     """Panel title -> model -> curve, drawn to `path`; the numbers go into a CSV file beside it."""
     save_picture(draw_pass_curves(panels), path)
     try:
-        write_whole(path.with_suffix(".csv"), as_csv(panels))
+        write_whole(path.with_suffix(".csv"), curve_csv(panels))
     except OSError as error:
         file = path.with_suffix(".csv")
         raise UserError(f"cannot write {file}: {error.strerror}; choose another place") from error
 
 
-def as_csv(panels: dict[str, dict[str, Curve]]) -> str:
+def curve_csv(panels: dict[str, dict[str, Curve]]) -> str:
     """A line per panel, model and k."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")

@@ -6,7 +6,7 @@ import pytest
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.pass_curves import Curve
-from reasoning_from_scratch.report.pass_picture import as_csv, draw_pass_curves, save_pass_curves
+from reasoning_from_scratch.report.pass_picture import curve_csv, draw_pass_curves, save_pass_curves
 
 BASE = Curve([0.1, 0.2, 0.3, 0.4], [0.05, 0.1, 0.2, 0.3], [0.2, 0.3, 0.4, 0.5])
 AFTER = Curve([0.3, 0.3, 0.3, 0.35], [0.2, 0.2, 0.2, 0.3], [0.4, 0.4, 0.4, 0.4])
@@ -34,8 +34,8 @@ def test_the_band_is_where_the_numbers_are():
 
 def test_every_number_is_in_the_csv(tmp_path):
     save_pass_curves(PANELS, tmp_path / "a.png")
-    assert (tmp_path / "a.csv").read_text() == as_csv(PANELS)
-    rows = list(csv.DictReader(as_csv(PANELS).splitlines()))
+    assert (tmp_path / "a.csv").read_text() == curve_csv(PANELS)
+    rows = list(csv.DictReader(curve_csv(PANELS).splitlines()))
     assert len(rows) == 12
     where, numbers = ["short, 5 problems", "after", "2"], ["0.300000", "0.200000", "0.400000"]
     assert list(rows[5].values()) == where + numbers
