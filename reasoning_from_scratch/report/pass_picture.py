@@ -43,7 +43,7 @@ def curve_csv(panels: dict[str, dict[str, Curve]]) -> str:
 
 def draw_pass_curves(panels: dict[str, dict[str, Curve]]) -> Figure:
     """A panel per problem set and a line per model, with its band."""
-    figure = Figure(figsize=(1.2 + 4.4 * len(panels), 4.4), layout="constrained")
+    figure = Figure(figsize=(1 + 3.6 * len(panels), 3.8), layout="constrained")
     row = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
     for panel, (title, curves) in zip(row, panels.items(), strict=True):
         for number, (name, drawn) in enumerate(curves.items()):
@@ -75,7 +75,7 @@ def draw_pass_curve(panel: Axes, name: str, drawn: Curve, number: int) -> None:
 
 
 def pass_axes(panel: Axes, title: str, ks: list[int]) -> None:
-    panel.set_title(title, fontsize=LARGE)
+    panel.set_title(title, fontsize=LARGE, pad=10)
     panel.set_xscale("log", base=2)
     panel.set_xticks(ks, [str(k) for k in ks])
     panel.xaxis.set_minor_locator(NullLocator())
