@@ -47,6 +47,8 @@ SMALL = {
     "rfs plot": "",
     "rfs report": "",
     "rfs evaluate": "--limit 2 --max-new-tokens 8",
+    # The chapter's own picture stays as it is.
+    "rfs evaluate --model tiny-base tiny-grpo": "--limit 2 --max-new-tokens 8 --figure a.png",
     "rfs chat": "",  # nobody speaks to it, so it ends
     "rfs preflight": "--num-problems 8 --rollouts 8",  # fewer cannot tell, and it says so: code 1
     "rfs doctor": "--no-network",

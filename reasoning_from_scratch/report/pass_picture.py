@@ -6,7 +6,7 @@ from pathlib import Path
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullLocator, PercentFormatter
+from matplotlib.ticker import MultipleLocator, NullLocator, PercentFormatter
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.pass_curves import Curve, shown_ks
@@ -15,7 +15,7 @@ from reasoning_from_scratch.report.curves import COLORS, DASHES, RULE, TEXT
 from reasoning_from_scratch.report.plots import save_picture
 
 MARKERS = "osD^v"
-LARGE = 13  # points: readable where a page shows the picture at half its size
+LARGE = 12  # points: to be read without zooming in
 
 
 def save_pass_curves(panels: dict[str, dict[str, Curve]], path: Path) -> None:
@@ -43,7 +43,7 @@ def curve_csv(panels: dict[str, dict[str, Curve]]) -> str:
 
 def draw_pass_curves(panels: dict[str, dict[str, Curve]]) -> Figure:
     """A panel per problem set and a line per model, with its band."""
-    figure = Figure(figsize=(1 + 3.6 * len(panels), 3.8), layout="constrained")
+    figure = Figure(figsize=(1 + 3.3 * len(panels), 3.4), layout="constrained")
     row = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
     for panel, (title, curves) in zip(row, panels.items(), strict=True):
         for number, (name, drawn) in enumerate(curves.items()):
@@ -81,6 +81,7 @@ def pass_axes(panel: Axes, title: str, ks: list[int]) -> None:
     panel.xaxis.set_minor_locator(NullLocator())
     panel.set_xlabel("answers per problem, k", fontsize=LARGE, color=TEXT)
     panel.set_ylim(0, 1)
+    panel.yaxis.set_major_locator(MultipleLocator(0.25))
     panel.yaxis.set_major_formatter(PercentFormatter(1))
     panel.spines[:].set_visible(False)
     panel.grid(axis="y", color=RULE)
