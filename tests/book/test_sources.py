@@ -167,7 +167,7 @@ def test_a_line_that_fails_is_noticed(place):
         with pytest.raises((AssertionError, NameError)):
             try_row(Row("x", [code], [], "same"), names, place)
     with pytest.raises(TypeError):
-        check_names("print(1, colour=2)", names)
+        check_names("sorted(1, colour=2)", names)
     rows = [Row(word, [word], [], "same") for word in ("a=1", "b=2", "a=3")]
     first, second = steps_of(rows, "ch07/rl_basic.py")
     assert first[0].endswith("a=1 b=2") and second[0].endswith(" a=3")
