@@ -281,17 +281,25 @@ def test_weighted_k3_in_the_loss_is_the_gradient_of_the_token_kls():
     torch.testing.assert_close(gradient, torch.autograd.grad(exact, logits)[0], rtol=0, atol=1e-13)
 
 
-def test_k1_in_the_reward_is_the_gradient_of_the_whole_answers_kl():
-    """All 81 groups of two, on policy: E[A log p] has the gradient of -coef x KL(p || ref)."""
-    logits, ref = policy(0), policy(1, requires_grad=False)
+def gradient_over_groups(logits, ref, paid):
+    """Of the exact mean of A log p over all 81 groups of two, on policy. `paid` makes A, (2, 1) or
+    (2, 2), of a group's log-probabilities, those of the reference, and the mask."""
     probas, logprobs = probabilities(logits), answer_logprobs(logits)
     old, ref_logprobs = logprobs.detach(), answer_logprobs(ref)
     total = 0.0
     for i, j in itertools.product(range(9), repeat=2):
         rows = [i, j]
-        a = kl_advantages(old[rows], ref_logprobs[rows], torch.ones(2, 2), kl_coef=0.3)
-        total = total + probas[i] * probas[j] * (a * logprobs[rows].sum(-1)).mean()
-    gradient = torch.autograd.grad(total, logits)[0]
+        a = paid(old[rows], ref_logprobs[rows], torch.ones(2, 2))
+        total = total + probas[i] * probas[j] * (a * logprobs[rows]).sum(-1).mean()
+    return torch.autograd.grad(total, logits)[0]
+
+
+def test_k1_in_the_reward_is_the_gradient_of_the_whole_answers_kl():
+    """All 81 groups of two, on policy: E[A log p] has the gradient of -coef x KL(p || ref)."""
+    logits, ref = policy(0), policy(1, requires_grad=False)
+    gradient = gradient_over_groups(
+        logits, ref, lambda *records: kl_advantages(*records, kl_coef=0.3)[:, None]
+    )
     exact = torch.autograd.grad(-0.3 * kl(logits, ref), logits)[0]
     torch.testing.assert_close(gradient, exact, rtol=0, atol=1e-13)
 
@@ -301,17 +309,14 @@ def test_k1_of_each_token_is_the_gradient_of_the_token_kls_or_of_the_whole_answe
     """All 81 groups of two, on policy. A token that pays for itself alone lowers the KL of the
     next token where it stands; one that pays for all after it lowers the KL of the answer."""
     logits, ref = policy(0), policy(1, requires_grad=False)
-    probas, logprobs = probabilities(logits), answer_logprobs(logits)
-    old, ref_logprobs = logprobs.detach(), answer_logprobs(ref)
-    total = 0.0
-    for i, j in itertools.product(range(9), repeat=2):
-        rows = [i, j]
-        paid = token_kl_advantages(old[rows], ref_logprobs[rows], torch.ones(2, 2), kl_coef=0.3)
-        a = discounted_sums(paid, discount)
-        total = total + probas[i] * probas[j] * (a * logprobs[rows]).sum(-1).mean()
-    gradient = torch.autograd.grad(total, logits)[0]
+    gradient = gradient_over_groups(
+        logits,
+        ref,
+        lambda *records: discounted_sums(token_kl_advantages(*records, kl_coef=0.3), discount),
+    )
     p, r = logits.log_softmax(-1), ref.log_softmax(-1)
-    prefix = torch.cat([torch.ones(1, dtype=torch.float64), old[::3, 0].exp()])  # (4,)
+    first = answer_logprobs(logits).detach()[::3, 0]  # (3,)
+    prefix = torch.cat([torch.ones(1, dtype=torch.float64), first.exp()])  # (4,)
     token_kls = (prefix[:, None] * p.exp() * (p - r)).sum()
     exact = torch.autograd.grad(-0.3 * (kl(logits, ref) if discount else token_kls), logits)[0]
     torch.testing.assert_close(gradient, exact, rtol=0, atol=1e-13)

@@ -18,8 +18,6 @@ from typing import Literal
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.text import counted
 
-TINY_VOCABULARY = 10_000  # Qwen3's own has 151,936 tokens, the tiny model's 1,024
-
 
 @dataclass
 class InferenceOptions:
@@ -92,6 +90,7 @@ def inference_scaling(options: InferenceOptions) -> None:
         methods_table,
     )
     from reasoning_from_scratch.files.problem_sets import load_problems
+    from reasoning_from_scratch.run.options import TINY_VOCABULARY
     from reasoning_from_scratch.sampling import Sampling
 
     results = {}

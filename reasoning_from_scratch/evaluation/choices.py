@@ -5,13 +5,13 @@ Nothing here sees whether a try is right.
 
 import math
 
-import torch
-
 from reasoning_from_scratch.evaluation.scores import ballots, equal_answers
 from reasoning_from_scratch.fast.packed import packed_logprobs
 from reasoning_from_scratch.grading import extract_final_candidate
-from reasoning_from_scratch.rollouts import make_batch, micro_batches
+from reasoning_from_scratch.losses import Loss
+from reasoning_from_scratch.rollouts import make_batch
 from reasoning_from_scratch.sampling import Rollout
+from reasoning_from_scratch.trainer import Engine, frozen_logprobs
 
 SCORED_TOKENS = 16_384  # at most this many in one pass that asks how sure the model is
 
@@ -37,7 +37,6 @@ def heuristic_score(
     return score + 1.5 * math.exp(-len(answer) / brevity_bonus)
 
 
-@torch.no_grad()
 def mean_logprobs(model, prompt: list[int], answers: list[list[int]]) -> list[float]:
     """The mean log-probability of each answer's tokens after the prompt: the model's confidence.
 
@@ -46,11 +45,12 @@ def mean_logprobs(model, prompt: list[int], answers: list[list[int]]) -> list[fl
     scores = [-math.inf] * len(answers)  # no answer at all must not pass for a certain one
     places = [place for place, answer in enumerate(answers) if answer]
     rollouts = [Rollout(None, prompt, answers[at], [0.0] * len(answers[at])) for at in places]
-    for part in micro_batches(list(map(len, rollouts)), SCORED_TOKENS):
-        batch = make_batch([rollouts[i] for i in part], model.tok_emb.weight.device)
-        sums = packed_logprobs(model, batch).sum(-1)  # (B,)
-        for i, total in zip(part, sums.tolist(), strict=True):
-            scores[places[i]] = total / len(rollouts[i].response_ids)
+    if rollouts:
+        batch = make_batch(rollouts, model.tok_emb.weight.device)
+        parts = Loss(micro_batch_tokens=SCORED_TOKENS)
+        logprobs = frozen_logprobs(model, batch, parts, Engine(packed_logprobs))  # (B, T)
+        for place, total in zip(places, logprobs.sum(-1).tolist(), strict=True):
+            scores[place] = total / len(answers[place])
     return scores
 
 

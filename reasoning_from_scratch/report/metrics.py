@@ -71,7 +71,7 @@ def group_shares(groups: Sequence[Group]) -> dict[str, float]:
 
 def sampler_metrics(rollouts: Sequence[Rollout]) -> dict[str, float]:
     """Entropy twice: from the drawn tokens' log-probabilities, and exactly per position."""
-    tokens = max(1, sum(len(rollout.of_sampled(rollout.logprobs)) for rollout in rollouts))
+    tokens = max(1, sum(rollout.num_sampled for rollout in rollouts))
     return {
         "optim/entropy": -sum(sum(rollout.logprobs) for rollout in rollouts) / tokens,
         "optim/token_entropy": sum(sum(rollout.entropies) for rollout in rollouts) / tokens,

@@ -51,8 +51,9 @@ def draw_pass_curves(panels: dict[str, dict[str, Curve]]) -> Figure:
         ks = shown_ks(max(len(drawn.mean) for drawn in curves.values()))
         pass_axes(panel, title, ks)
     row[0].set_ylabel("problems solved", fontsize=LARGE, color=TEXT)
-    figure.legend(*row[0].get_legend_handles_labels(), loc="outside lower center", ncols=4,
-                  fontsize=LARGE, frameon=False, handlelength=3)  # fmt: skip
+    looks = {"fontsize": LARGE, "frameon": False, "handlelength": 3}
+    lines = row[0].get_legend_handles_labels()
+    figure.legend(*lines, loc="outside lower center", ncols=4, **looks)
     return figure
 
 

@@ -26,6 +26,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "qwen3": {"problems": "math-train", "max_new_tokens": 512, "lr": 1e-6},
 }
 
+TINY_VOCABULARY = 10_000  # Qwen3 has 151,936 tokens, the tiny model 1,024
 LAG_WEIGHT = 2.0  # the cap on p_start / p_sampler where the sampler lags
 
 # --smoke: at most this much of everything.
@@ -65,7 +66,7 @@ def preset(model: str) -> dict[str, Any]:
     for path in (folder / "config.json", *folder.glob("checkpoints/*/config.json")):
         size = read_values(path).get("vocab_size")
         if isinstance(size, int):  # of a run: each of its saves says the same
-            tiny = size < 10_000
+            tiny = size < TINY_VOCABULARY
             break
     return PRESETS["tiny" if tiny else "qwen3"]
 
