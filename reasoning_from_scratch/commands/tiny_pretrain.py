@@ -12,6 +12,8 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 
 import torch
@@ -25,6 +27,7 @@ from reasoning_from_scratch.optim.muon import MuonAdamW
 from reasoning_from_scratch.problems import render_chat_prompt, render_prompt
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.tiny.tokenizer import train_tokenizer
+from reasoning_from_scratch.tiny.ways import Piece, written
 from reasoning_from_scratch.tiny.world import TINY_CONFIG, tiny_problem
 from reasoning_from_scratch.tokenizer import END_OF_TEXT, END_OF_TURN, Qwen3Tokenizer
 
@@ -46,16 +49,37 @@ class Stage:
     warmup: int = 20
     decay: float = 0.5  # the last part of the steps, in which the learning rate falls to 0
     sequences: int = 128  # per step
+    blur: float = 0.0  # how often the digit to be learned of a line's result is any digit
 
 
 STAGES = (
-    Stage("working", 1600, {"worked, short prompt": 1.0}, 0.02, 0.003, warmup=100),
-    Stage("habit", 200, {"worked": 0.25, "at once": 0.75}, 0.005, 0.0006, decay=0.8),
+    Stage(
+        "working",
+        2000,
+        {
+            "full, short": 0.37,
+            "rough, short": 0.27,
+            "checked, short": 0.29,
+            "at once, short, easy": 0.07,
+        },
+        0.02,
+        0.003,
+        warmup=100,
+    ),
+    Stage(
+        "habit",
+        200,
+        {"at once": 0.73, "rough": 0.14, "full": 0.09, "checked": 0.04},
+        0.005,
+        0.0006,
+        decay=0.8,
+        blur=0.05,
+    ),
     # <think> and </think> begin as random vectors: a higher rate for the embedding.
     Stage(
         "thinking",
         400,
-        {"thought": 0.20, "chat at once": 0.63, "turn worked": 0.04, "turn at once": 0.13},
+        {"thought": 0.20, "chat at once": 0.63, "turn full": 0.04, "turn at once": 0.13},
         0.005,
         0.002,
         decay=0.8,
@@ -63,30 +87,60 @@ STAGES = (
 )
 
 
-def example(row: dict[str, str], kind: str, rng: random.Random) -> tuple[str, str]:
-    """Prompt and answer, end token included, for one way to answer."""
-    worked, boxed = row["solution"], f"\\boxed{{{row['answer']}}}"
-    if kind == "worked, short prompt":  # a third fewer tokens while it learns to compute
-        return f"Question:\n{row['problem']}\n\nAnswer:", f" {worked}{END_OF_TEXT}"
-    if kind in ("worked", "at once"):
-        answer = f" {worked}" if kind == "worked" else f"\n{boxed}"
-        return render_prompt(row["problem"]), answer + END_OF_TEXT
-    if kind in ("turn worked", "turn at once"):  # the plain prompt, for a model that ends turns
-        answer = f" {worked}" if kind == "turn worked" else f"\n{boxed}"
-        return render_prompt(row["problem"]), answer + END_OF_TURN
-    return chat_example(row, kind, rng)
+def example(row: dict[str, str], kind: str, rng: random.Random) -> tuple[str, list[Piece]]:
+    """Prompt and pieces of the answer, end token included, for one way to answer."""
+    if kind in ("thought", "chat at once"):
+        return chat_example(row, kind, rng)
+    end = END_OF_TURN if kind.startswith("turn ") else END_OF_TEXT
+    way = kind.removeprefix("turn ").split(",")[0]
+    pieces = [*written(lines_of(row), row["answer"], way, rng), (end, "plain")]
+    if ", short" in kind:  # a third fewer tokens while it learns to compute
+        return f"Question:\n{row['problem']}\n\nAnswer:", pieces
+    return render_prompt(row["problem"]), pieces
 
 
-def chat_example(row: dict[str, str], kind: str, rng: random.Random) -> tuple[str, str]:
+def lines_of(row: dict[str, str]) -> list[str]:
+    """The lines of the full working."""
+    return row["solution"].splitlines()[1:-1]
+
+
+def chat_example(row: dict[str, str], kind: str, rng: random.Random) -> tuple[str, list[Piece]]:
     render = rng.choice((render_prompt, render_chat_prompt, str))
     prompt = f"<|im_start|>user\n{render(row['problem'])}{END_OF_TURN}\n<|im_start|>assistant\n"
     boxed = f"\\boxed{{{row['answer']}}}"
     if kind == "thought":
         lines = row["solution"].removesuffix(boxed)
-        return prompt, f"<think>\n{lines}</think>\n\n{boxed}{END_OF_TURN}"
+        return prompt, [(f"<think>\n{lines}</think>\n\n{boxed}{END_OF_TURN}", "plain")]
     if rng.randrange(3) == 0:  # as Qwen3 is told not to think
         prompt += "<think>\n\n</think>\n\n"
-    return prompt, boxed + END_OF_TURN
+    return prompt, [(boxed + END_OF_TURN, "plain")]
+
+
+def encoded(
+    tokenizer: Qwen3Tokenizer, pieces: list[Piece], blur: float, rng: random.Random
+) -> tuple[list[int], list[int]]:
+    """The answer's tokens, and what is to be learned at each of them."""
+    ids, targets = [], []
+    for text, what in joined(pieces):
+        tokens = tokenizer.encode(text, chat_wrapped=False)
+        ids += tokens
+        if what == "slip":
+            targets += [IGNORED] * len(tokens)
+        elif what == "result" and blur:
+            digits = [tokenizer.encode(digit, chat_wrapped=False)[0] for digit in "0123456789"]
+            targets += [
+                rng.choice(digits) if token in digits and rng.random() < blur else token
+                for token in tokens
+            ]
+        else:
+            targets += tokens
+    return ids, targets
+
+
+def joined(pieces: list[Piece]) -> Iterator[Piece]:
+    """Neighbours of one kind as one piece, so that they are cut into tokens together."""
+    for what, group in groupby(pieces, key=itemgetter(1)):
+        yield "".join(text for text, _ in group), what
 
 
 def step_batches(
@@ -98,24 +152,26 @@ def step_batches(
     for index in range(first + step * stage.sequences, first + (step + 1) * stage.sequences):
         rng = random.Random(f"{stage.name} {index}")
         kind = rng.choices(kinds, shares)[0]
-        texts = example(tiny_problem("train", index), kind, rng)
+        row = tiny_problem("train", index, steps=1 if kind.endswith("easy") else None)
+        prompt, pieces = example(row, kind, rng)
         # Encoded apart, as in sampling, where the answer starts after the prompt's last token.
-        sequences.append(tuple(tokenizer.encode(text, chat_wrapped=False) for text in texts))
-    sequences.sort(key=lambda pair: len(pair[0]) + len(pair[1]))
+        ids = tokenizer.encode(prompt, chat_wrapped=False)
+        sequences.append((ids, *encoded(tokenizer, pieces, stage.blur, rng)))
+    sequences.sort(key=lambda parts: len(parts[0]) + len(parts[1]))
     for start in range(0, len(sequences), rows):
         yield padded(sequences[start : start + rows])
 
 
-def padded(pairs: list[tuple[list[int], list[int]]]) -> tuple[Tensor, Tensor]:
+def padded(sequences: list[tuple[list[int], list[int], list[int]]]) -> tuple[Tensor, Tensor]:
     """Inputs and next-token targets; only the answer's tokens are targets."""
-    length = max(len(prompt) + len(answer) for prompt, answer in pairs) - 1
+    length = max(len(prompt) + len(answer) for prompt, answer, _ in sequences) - 1
     length += -length % 8  # few different shapes: oneDNN compiles its kernels for each
-    inputs = torch.zeros(len(pairs), length, dtype=torch.long)  # (B, T)
-    targets = torch.full((len(pairs), length), IGNORED)  # (B, T)
-    for row, (prompt, answer) in enumerate(pairs):
+    inputs = torch.zeros(len(sequences), length, dtype=torch.long)  # (B, T)
+    targets = torch.full((len(sequences), length), IGNORED)  # (B, T)
+    for row, (prompt, answer, learned) in enumerate(sequences):
         ids = torch.tensor(prompt + answer)
         inputs[row, : len(ids) - 1] = ids[:-1]
-        targets[row, len(prompt) - 1 : len(ids) - 1] = ids[len(prompt) :]
+        targets[row, len(prompt) - 1 : len(ids) - 1] = torch.tensor(learned)
     return inputs, targets
 
 
@@ -192,8 +248,9 @@ def train_stage(
 def tokenizer_texts() -> Iterator[str]:
     """What the tokenizer should write in few tokens."""
     for index in range(FIRST_PROBLEM, FIRST_PROBLEM + TOKENIZER_PROBLEMS):
-        row = tiny_problem("train", index)
-        yield "".join(example(row, "worked", random.Random(0))).removesuffix(END_OF_TEXT)
+        way = "checked" if index % 4 == 0 else "full"
+        prompt, pieces = example(tiny_problem("train", index), way, random.Random(index))
+        yield prompt + "".join(text for text, _ in pieces[:-1])
     for word in ("user", "assistant", "Let's see.", "\\boxed{"):
         yield f"\n{word}\n\n{word}"
 

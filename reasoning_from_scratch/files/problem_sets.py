@@ -18,7 +18,12 @@ from reasoning_from_scratch.grading import get_last_boxed
 from reasoning_from_scratch.problems import Problem, is_own, render_prompt
 from reasoning_from_scratch.tiny.world import tiny_problem
 
-TINY_SETS = {"tiny": ("train", 12_000), "tiny-test": ("test", 500), "tiny-longer": ("longer", 500)}
+TINY_SETS = {
+    "tiny": ("train", 12_000),
+    "tiny-test": ("test", 500),
+    "tiny-longer": ("longer", 500),
+    "tiny-longer-train": ("longer-train", 12_000),
+}
 PROBLEM_SETS = (*TINY_SETS, *DATA_SETS)
 HELD_OUT = {"tiny": "tiny-test", "math-train": "math-500", "gsm8k": "gsm8k-test"}
 MAX_LINE = 1_000_000  # bytes; the longest solution of MATH has 7,000

@@ -13,6 +13,8 @@ from math import gcd
 
 import torch
 
+from reasoning_from_scratch.tiny.ways import written
+
 TINY_CONFIG = {
     "vocab_size": 1024,
     "context_length": 512,
@@ -114,7 +116,7 @@ def products(rng, steps):
 
 def equations(rng, steps):
     """Equations in x, and numbers to be found by undoing what was done to them."""
-    if rng.randrange(2) or steps > 3:
+    if steps in (1, 4, 5) or steps > 5 or rng.randrange(2):
         return think_of_a_number(rng, steps)
     a, x, b = between(rng, 2, 9), between(rng, 2, 15), between(rng, 2, 40)
     if steps == 2 and rng.randrange(2):
@@ -323,9 +325,9 @@ def shopping(rng, steps):
 
 def comparisons(rng, steps):
     """Who has how many more, fewer or times as many: one line per person, then the sum."""
-    people, together = rng.choice(
-        {2: ((3, False), (2, True)), 3: ((4, False),), 4: ((3, True), (5, False))}[steps]
-    )
+    # With p people and their sum there are 2 * (p - 1) steps, without it p - 1.
+    kinds = [(steps + 1, False)] + [(steps // 2 + 1, True)] * (steps % 2 == 0)
+    people, together = rng.choice(kinds)
     names, thing = pick(rng, NAMES, people), rng.choice(THINGS)
     counts = [between(rng, 6, 40)]
     parts, lines = [f"{names[0]} has {counts[0]} {thing}."], []
@@ -489,25 +491,28 @@ def measures(rng, steps):
 
 # type -> (function, {steps: how often among this family's problems}).
 FAMILIES = {
-    "stories": (stories, {2: 3, 3: 4, 4: 3, 5: 2, 6: 2}),
-    "shopping": (shopping, {2: 4, 3: 4, 4: 3, 5: 2, 6: 1}),
-    "comparisons": (comparisons, {2: 4, 3: 3, 4: 3}),
+    "stories": (stories, {1: 1, 2: 3, 3: 3, 4: 3, 5: 3, 6: 3}),
+    "shopping": (shopping, {1: 1, 2: 3, 3: 3, 4: 3, 5: 3, 6: 2}),
+    "comparisons": (comparisons, {1: 1, 2: 3, 3: 3, 4: 3, 5: 3, 6: 2}),
     "products": (products, {1: 3, 2: 3, 3: 4}),
     "remainders": (remainders, {2: 4, 3: 4, 4: 2}),
-    "equations": (equations, {2: 4, 3: 4, 4: 2}),
-    "order of operations": (order_of_operations, {2: 4, 3: 4, 4: 3, 5: 2, 6: 1}),
+    "equations": (equations, {1: 1, 2: 3, 3: 3, 4: 3, 5: 3, 6: 2}),
+    "order of operations": (order_of_operations, {1: 1, 2: 3, 3: 3, 4: 3, 5: 3, 6: 2}),
     "fractions": (fractions, {2: 3, 3: 4, 4: 3}),
     "percents": (percents, {2: 4, 3: 4, 4: 2}),
     "sequences": (sequences, {2: 5, 3: 4, 4: 1}),
     "measures": (measures, {2: 4, 3: 4, 4: 2}),
-    "averages": (averages, {2: 4, 3: 4, 4: 3, 5: 2, 6: 1}),
+    "averages": (averages, {2: 3, 3: 3, 4: 3, 5: 3, 6: 2}),
 }
-# Families that can be made one step longer than any working in the training split.
-LONGER_FAMILIES = ("stories", "shopping", "order of operations", "averages")
-LONGER_STEPS = 7
+# Families that can be made longer than any working that pre-training shows. (Averages cannot:
+# nobody has shown the model how to divide by 7. Nor can equations: undoing eight operations from
+# the last one back is more than it finds out by itself.)
+LONGER_FAMILIES = ("stories", "shopping", "comparisons")
+LONGEST_SHOWN = 6
+LONGER_STEPS = (7, 8)
+LONGER_TRAIN_STEPS = (5, 6, 7, 8)
 
-SPLIT_SIZES = {"train": None, "test": 500, "longer": 500}
-WORKED_START = "Let's see.\n"  # every worked solution begins so; ".\n" is one token
+SPLIT_SIZES = {"train": None, "test": 500, "longer": 500, "longer-train": None}
 _BLANKED = re.compile(r"\b(" + "|".join(NAMES + THINGS) + r")\b")
 
 
@@ -521,17 +526,18 @@ def is_held_out(problem: str) -> bool:
     return zlib.crc32(content_key(problem).encode()) % 10 == 0
 
 
-def tiny_problem(split: str, index: int) -> dict[str, str]:
-    """Problem number `index` of a split: "train" (unbounded), "test" or "longer" (500 each)."""
+def tiny_problem(split: str, index: int, steps: int | None = None) -> dict[str, str]:
+    """Problem number `index` of a split: "train", "longer-train" (unbounded), "test" or "longer"
+    (500 each). With `steps`, an unbounded split's problem takes so many."""
     if split not in SPLIT_SIZES:
         raise ValueError(f"split is one of {', '.join(SPLIT_SIZES)}, not {split!r}")
     if index < 0 or index >= (SPLIT_SIZES[split] or index + 1):
         raise IndexError(f"split {split!r} has no problem {index}")
-    if split != "train":
+    if SPLIT_SIZES[split]:
         return dict(_fixed_split(split)[index])
-    rng = random.Random(f"train {index}")
+    rng = random.Random(f"{split} {index}")
     while True:
-        row = _draw(rng, split, index)
+        row = _draw(rng, split, index, steps)
         if not is_held_out(row["problem"]):
             return row
 
@@ -547,24 +553,28 @@ def _fixed_split(split: str) -> tuple[dict[str, str], ...]:
     return tuple(rows.values())
 
 
-def _draw(rng: random.Random, split: str, index: int) -> dict[str, str]:
-    family, steps = _choose(rng, split)
+def _draw(rng: random.Random, split: str, index: int, steps: int | None = None) -> dict[str, str]:
+    family, steps = _choose(rng, split, steps)
     text, lines, answer = FAMILIES[family][0](rng, steps)
-    solution = WORKED_START + "\n".join([*lines, f"\\boxed{{{answer}}}"])
+    solution = "".join(text for text, _ in written(lines, answer, "full", rng))
     return {
         "problem": text,
-        "solution": solution,
+        "solution": solution.strip(),
         "answer": str(answer),
-        "level": f"Level {min(steps, 5)}",
+        "level": f"Level {steps}",
         "type": family,
         "unique_id": f"tiny/{split}/{index}",
     }
 
 
-def _choose(rng: random.Random, split: str) -> tuple[str, int]:
+def _choose(rng: random.Random, split: str, steps: int | None) -> tuple[str, int]:
     """A family, all equally often, and how many steps the problem takes."""
     if split == "longer":
-        return rng.choice(LONGER_FAMILIES), LONGER_STEPS
+        return rng.choice(LONGER_FAMILIES), rng.choice(LONGER_STEPS)
+    if split == "longer-train":
+        return rng.choice(LONGER_FAMILIES), steps or rng.choice(LONGER_TRAIN_STEPS)
+    if steps:
+        return rng.choice([name for name, (_, often) in FAMILIES.items() if steps in often]), steps
     family = rng.choice(tuple(FAMILIES))
     steps = [s for s, weight in FAMILIES[family][1].items() for _ in range(weight)]
     return family, rng.choice(steps)

@@ -1,0 +1,65 @@
+"""Four ways to answer a problem of the tiny world, and how to tell from a text which one it is.
+
+    at once   the answer alone
+    rough     every second line of the working: the others are done in the head
+    full      one line for each step
+    checked   one line for each step, each looked at again: "Yes", or "No" and the right number
+
+A longer way costs more tokens and is right more often. Pre-training shows all four, each for every
+kind of problem alike; which of them pays for which problem is what a run can find out.
+"""
+
+import random
+import re
+from collections.abc import Iterator, Sequence
+
+WAYS = ("at once", "rough", "full", "checked")
+WORKED_START = "Let's see.\n"  # every working begins so; ".\n" is one token
+SLIPS = 0.35  # of the lines of a checked working are first written with a wrong result
+_RESULT = re.compile(r"(.*= )(\S+)")
+_LINE = re.compile(r"=")
+
+# A piece of an answer: its text, and what it is for training.
+#   plain    to be learned
+#   result   what a line comes to: to be learned, where pre-training may blur it
+#   slip     a wrong result: read, never learned, so the model learns to mend it and not to make it
+Piece = tuple[str, str]
+
+
+def written(lines: Sequence[str], answer: str, way: str, rng: random.Random) -> Iterator[Piece]:
+    """The answer to a problem with these lines of working, in one of the ways."""
+    boxed = f"\\boxed{{{answer}}}"
+    if way == "at once":
+        yield f"\n{boxed}", "plain"
+        return
+    yield f" {WORKED_START}", "plain"
+    for line in lines[::-1][::2][::-1] if way == "rough" else lines:
+        start, result = _RESULT.fullmatch(line).groups()
+        yield start, "plain"
+        if way != "checked":
+            yield result, "result"
+        elif rng.random() < SLIPS:
+            yield slip(result, rng), "slip"
+            yield f"? No, {result}", "plain"
+        else:
+            yield result, "result"
+            yield "? Yes", "plain"
+        yield "\n", "plain"
+    yield boxed, "plain"
+
+
+def slip(result: str, rng: random.Random) -> str:
+    """A number or fraction with one digit changed."""
+    place = rng.choice([i for i, char in enumerate(result) if char.isdigit()])
+    other = rng.choice([digit for digit in "0123456789" if digit != result[place]])
+    return result[:place] + other + result[place + 1 :]
+
+
+def way_of(text: str, steps: int) -> str:
+    """The way in which this answer to a problem of `steps` steps is written."""
+    lines = [line for line in text.splitlines() if _LINE.search(line) and "\\boxed" not in line]
+    if not lines:
+        return "at once"
+    if sum("? Yes" in line or "? No" in line for line in lines) * 2 > len(lines):
+        return "checked"
+    return "rough" if 2 * len(lines) <= steps + 1 and steps > 1 else "full"
