@@ -20,18 +20,30 @@ from reasoning_from_scratch.text import visible
 # Found by experiment; benchmarks/README.md has the record of what was tried.
 SETTINGS = {
     "model": "tiny-base",
-    "steps": 60,
+    "steps": 90,
     "problems_per_step": 8,
     "rollouts": 8,
-    "lr": 5e-5,
-    "eval_every": 10,
+    "lr": 1e-4,
+    "max_new_tokens": 160,
+    "eval_every": 15,
     "eval_limit": 100,
     "device": "cpu",
     "dtype": "float32",
     "preflight": False,
     "num_groups_to_log": 1,
 }
-MAX_NEW_TOKENS = 128  # at the evaluations; the longest worked solution has 118
+# The second run goes on where the first one ended, on problems of more steps than any working
+# that the model has seen.
+LONGER = {
+    "model": "tiny-grpo",
+    "problems": "tiny-longer-train",
+    "steps": 300,
+    "max_new_tokens": 224,
+    "eval_problems": "tiny-longer",
+    "eval_every": 50,
+    "report_every": 50,
+}
+MAX_NEW_TOKENS = 224  # at the evaluations
 TEST_SETS = {"tiny-test": "test problems", "tiny-longer": "longer problems"}
 
 
@@ -39,25 +51,35 @@ TEST_SETS = {"tiny-test": "test problems", "tiny-longer": "longer problems"}
 class QuickstartOptions:
     """Options of `rfs quickstart`; it needs none."""
 
+    longer: bool = False
+    """The second run, of some minutes: what comes out of the first learns longer problems."""
     seed: int = 0
     """Another seed draws other problems and rollouts."""
     log_path: str | None = None
     """Run folder (default: runs/quickstart-TIME)."""
 
 
-def quickstart_config(seed: int = 0, log_path: str | None = None) -> TrainConfig:
-    """The run that the quickstart makes, and that checkpoints/tiny-grpo was made with."""
+def quickstart_config(
+    seed: int = 0, log_path: str | None = None, longer: bool = False
+) -> TrainConfig:
+    """The run that the quickstart makes; checkpoints/tiny-grpo and, with `longer`,
+    checkpoints/tiny-grpo-longer were made with it."""
     stamp = datetime.now().strftime("%Y-%m-%d-%H%M%S")
-    return configure("grpo", **SETTINGS, seed=seed, log_path=log_path or f"runs/quickstart-{stamp}")
+    settings = SETTINGS | (LONGER if longer else {})
+    return configure("grpo", **settings, seed=seed, log_path=log_path or f"runs/quickstart-{stamp}")
 
 
 def quickstart(options: QuickstartOptions) -> int:
-    """Evaluates tiny-base, trains it with GRPO, evaluates again, and shows what changed."""
-    config = quickstart_config(options.seed, options.log_path)
+    """Evaluates the model, trains it with GRPO, evaluates again, and shows what changed."""
+    config = quickstart_config(options.seed, options.log_path, options.longer)
     advice = "continue it with rfs train --resume {}, or choose another --log-path"
     RunFolder(config.log_path).refuse_used(advice=advice)
     start = time.monotonic()
-    print("A model of 2.2 million parameters that knows worked solutions, but mostly just guesses.")
+    print(
+        "The quickstart's model, on problems of more steps than any working it has ever seen."
+        if options.longer
+        else "A model of 2.2 million parameters that knows worked solutions, but mostly just guesses."
+    )
     before = measure(*load_model_and_tokenizer(config.model))
     sizes = f"{config.steps} steps of {config.problems_per_step} problems x {config.rollouts}"
     print(f"\nGRPO: {sizes} rollouts. Reward: 1 for a right answer in a box, else 0.")
@@ -69,10 +91,11 @@ def quickstart(options: QuickstartOptions) -> int:
     print()
     after = measure(result.model, result.tokenizer)
     curves = plot_runs([result.folder], result.folder / "curves.png")
-    print(f"\n{before_and_after(before, after)}\n\n{two_answers(before, after)}")
+    shown = "tiny-longer" if options.longer else "tiny-test"
+    print(f"\n{before_and_after(before, after)}\n\n{two_answers(before, after, shown)}")
     print(f"\nTraining took {trained:.0f} s, everything {time.monotonic() - start:.0f} s.")
     print(f"curves: {curves}\nreport: {result.folder / 'report.html'}\n")
-    print(next_commands(result.folder))
+    print(next_commands(result.folder, options.longer))
     return 0
 
 
@@ -104,9 +127,11 @@ def before_and_after(before: dict[str, EvalResult], after: dict[str, EvalResult]
     return "\n".join(lines)
 
 
-def two_answers(before: dict[str, EvalResult], after: dict[str, EvalResult]) -> str:
+def two_answers(
+    before: dict[str, EvalResult], after: dict[str, EvalResult], name: str = "tiny-test"
+) -> str:
     """One problem that was answered wrong and is answered right now."""
-    pairs = zip(before["tiny-test"].rows, after["tiny-test"].rows, strict=True)
+    pairs = zip(before[name].rows, after[name].rows, strict=True)
     learned = [(then, now) for then, now in pairs if now["correct"] and not then["correct"]]
     if not learned:
         return "No problem that was answered wrong before is answered right now."
@@ -117,10 +142,15 @@ def two_answers(before: dict[str, EvalResult], after: dict[str, EvalResult]) -> 
     )
 
 
-def next_commands(folder: Path) -> str:
+def next_commands(folder: Path, longer: bool) -> str:
+    then = (
+        "  rfs evaluate --model tiny-base tiny-grpo tiny-grpo-longer --samples 64  # pass@k\n"
+        if longer
+        else "  rfs quickstart --longer           # it learns problems longer than any it has seen\n"
+    )
     return (
         "Next:\n"
         f"  rfs report {folder} --serve      # what it wrote at each step, and why it was paid\n"
-        "  rfs compare --recipes grpo dr_grpo dapo --seeds 3\n"
+        f"{then}"
         "  jupyter lab ch06/ch06_main.ipynb  # build it yourself"
     )

@@ -21,11 +21,17 @@ from reasoning_from_scratch.tiny.world import tiny_problem
 TINY_SETS = {
     "tiny": ("train", 12_000),
     "tiny-test": ("test", 500),
-    "tiny-longer": ("longer", 500),
     "tiny-longer-train": ("longer-train", 12_000),
+    "tiny-longer": ("longer", 500),
+    "tiny-longest": ("longest", 500),
 }
 PROBLEM_SETS = (*TINY_SETS, *DATA_SETS)
-HELD_OUT = {"tiny": "tiny-test", "math-train": "math-500", "gsm8k": "gsm8k-test"}
+HELD_OUT = {
+    "tiny": "tiny-test",
+    "tiny-longer-train": "tiny-longer",
+    "math-train": "math-500",
+    "gsm8k": "gsm8k-test",
+}
 MAX_LINE = 1_000_000  # bytes; the longest solution of MATH has 7,000
 MAX_LIST = 100_000_000  # bytes of a file that is one list; MATH's 12,000 problems have 12,000,000
 MAX_FILE = 1_000_000_000

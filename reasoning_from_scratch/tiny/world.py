@@ -509,10 +509,10 @@ FAMILIES = {
 # the last one back is more than it finds out by itself.)
 LONGER_FAMILIES = ("stories", "shopping", "comparisons")
 LONGEST_SHOWN = 6
-LONGER_STEPS = (7, 8)
-LONGER_TRAIN_STEPS = (5, 6, 7, 8)
+# The splits of longer problems, and how many steps theirs take.
+LONGER_STEPS = {"longer-train": (5, 6, 7, 8), "longer": (7, 8), "longest": (9, 10)}
 
-SPLIT_SIZES = {"train": None, "test": 500, "longer": 500, "longer-train": None}
+SPLIT_SIZES = {"train": None, "test": 500, "longer-train": None, "longer": 500, "longest": 500}
 _BLANKED = re.compile(r"\b(" + "|".join(NAMES + THINGS) + r")\b")
 
 
@@ -522,13 +522,14 @@ def content_key(problem: str) -> str:
 
 
 def is_held_out(problem: str) -> bool:
-    """True for the tenth of all contents that only the test and longer splits may use."""
+    """True for the tenth of all contents that only the held-out splits may use."""
     return zlib.crc32(content_key(problem).encode()) % 10 == 0
 
 
 def tiny_problem(split: str, index: int, steps: int | None = None) -> dict[str, str]:
-    """Problem number `index` of a split: "train", "longer-train" (unbounded), "test" or "longer"
-    (500 each). With `steps`, an unbounded split's problem takes so many."""
+    """Problem number `index` of a split: "train" or "longer-train" (unbounded), or "test",
+    "longer" or "longest" (held out, 500 each). With `steps`, a problem of an unbounded split
+    takes so many."""
     if split not in SPLIT_SIZES:
         raise ValueError(f"split is one of {', '.join(SPLIT_SIZES)}, not {split!r}")
     if index < 0 or index >= (SPLIT_SIZES[split] or index + 1):
@@ -569,10 +570,8 @@ def _draw(rng: random.Random, split: str, index: int, steps: int | None = None) 
 
 def _choose(rng: random.Random, split: str, steps: int | None) -> tuple[str, int]:
     """A family, all equally often, and how many steps the problem takes."""
-    if split == "longer":
-        return rng.choice(LONGER_FAMILIES), rng.choice(LONGER_STEPS)
-    if split == "longer-train":
-        return rng.choice(LONGER_FAMILIES), steps or rng.choice(LONGER_TRAIN_STEPS)
+    if split in LONGER_STEPS:
+        return rng.choice(LONGER_FAMILIES), steps or rng.choice(LONGER_STEPS[split])
     if steps:
         return rng.choice([name for name, (_, often) in FAMILIES.items() if steps in often]), steps
     family = rng.choice(tuple(FAMILIES))
