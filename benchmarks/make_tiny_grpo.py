@@ -1,8 +1,9 @@
-"""Make checkpoints/tiny-grpo: the quickstart's run with seed 0, its weights and its run folder.
+"""Make checkpoints/tiny-grpo, or tiny-grpo-longer: the quickstart's run with seed 0, its weights
+and its run folder.
 
-    uv run python benchmarks/make_tiny_grpo.py [--from-run RUN]
+    uv run python benchmarks/make_tiny_grpo.py [--longer] [--from-run RUN]
 
-Of the pages that a run writes, those of every tenth step are kept, and of the saves the last.
+Of the pages that a run writes a few are kept, and of the saves the last.
 """
 
 import argparse
@@ -19,7 +20,11 @@ from reasoning_from_scratch.report import write_run_report
 from reasoning_from_scratch.report.plots import plot_runs
 from reasoning_from_scratch.text import as_lines, read_lines
 
-TARGET = Path("checkpoints/tiny-grpo")
+# For --longer or not: where to, and of how many steps one has its pages kept.
+TARGETS = {
+    False: (Path("checkpoints/tiny-grpo"), 10),
+    True: (Path("checkpoints/tiny-grpo-longer"), 50),
+}
 ONCE = (
     "config.json",
     "metrics.jsonl",
@@ -30,10 +35,9 @@ ONCE = (
     "timing_spans.jsonl",
 )
 STEP_FILE = re.compile(r"(train|eval_.+)_iteration_(\d{6})(\.html|_rollout_summaries\.jsonl)")
-KEPT_EVERY = 10
 
 
-def ship(run: Path, target: Path) -> None:
+def ship(run: Path, target: Path, kept_every: int) -> None:
     last = read_lines(run / "checkpoints.jsonl")[-1]
     weights = run / "checkpoints" / f"{last['batch']:06d}"
     (target / "run").mkdir(parents=True, exist_ok=True)
@@ -51,7 +55,7 @@ def ship(run: Path, target: Path) -> None:
         shutil.copyfile(run / name, target / "run" / name)
     for path in run.iterdir():
         found = STEP_FILE.fullmatch(path.name)
-        if found and (int(found[2]) % KEPT_EVERY == 0):
+        if found and (int(found[2]) % kept_every == 0):
             shutil.copyfile(path, target / "run" / path.name)
     line = {"name": "final", "batch": last["batch"], "final": True, "sampler_path": str(target)}
     write_whole(target / "run" / "checkpoints.jsonl", as_lines([line]))
@@ -60,15 +64,18 @@ def ship(run: Path, target: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description="Make a shipped model of the quickstart's run.")
+    parser.add_argument("--longer", action="store_true", help="the second run's")
     parser.add_argument("--from-run", type=Path, help="a finished quickstart run to take")
-    run = parser.parse_args(with_home(sys.argv[1:])).from_run
+    options = parser.parse_args(with_home(sys.argv[1:]))
+    target, kept_every = TARGETS[options.longer]
+    run = options.from_run
     if run is None:
-        run = Path("runs/tiny-grpo")
-        quickstart(QuickstartOptions(log_path=str(run)))
-    ship(run, TARGET)
-    config = json.loads((TARGET / "run" / "config.json").read_text())
-    print(f"{TARGET}: {config['steps']} steps with seed {config['seed']}")
+        run = Path("runs") / target.name
+        quickstart(QuickstartOptions(longer=options.longer, log_path=str(run)))
+    ship(run, target, kept_every)
+    config = json.loads((target / "run" / "config.json").read_text())
+    print(f"{target}: {config['steps']} steps with seed {config['seed']}")
 
 
 if __name__ == "__main__":

@@ -43,6 +43,10 @@ LONGER = {
     "eval_every": 50,
     "report_every": 50,
 }
+OPENING = {
+    False: "A model of 2.2 million parameters that knows worked solutions, but mostly guesses.",
+    True: "The quickstart's model, on problems of more steps than any working it has seen.",
+}
 MAX_NEW_TOKENS = 224  # at the evaluations
 TEST_SETS = {"tiny-test": "test problems", "tiny-longer": "longer problems"}
 
@@ -75,11 +79,7 @@ def quickstart(options: QuickstartOptions) -> int:
     advice = "continue it with rfs train --resume {}, or choose another --log-path"
     RunFolder(config.log_path).refuse_used(advice=advice)
     start = time.monotonic()
-    print(
-        "The quickstart's model, on problems of more steps than any working it has ever seen."
-        if options.longer
-        else "A model of 2.2 million parameters that knows worked solutions, but mostly just guesses."
-    )
+    print(OPENING[options.longer])
     before = measure(*load_model_and_tokenizer(config.model))
     sizes = f"{config.steps} steps of {config.problems_per_step} problems x {config.rollouts}"
     print(f"\nGRPO: {sizes} rollouts. Reward: 1 for a right answer in a box, else 0.")
@@ -146,7 +146,7 @@ def next_commands(folder: Path, longer: bool) -> str:
     then = (
         "  rfs evaluate --model tiny-base tiny-grpo tiny-grpo-longer --samples 64  # pass@k\n"
         if longer
-        else "  rfs quickstart --longer           # it learns problems longer than any it has seen\n"
+        else "  rfs quickstart --longer  # ten minutes more: problems longer than any it has seen\n"
     )
     return (
         "Next:\n"

@@ -32,7 +32,7 @@ from reasoning_from_scratch.tokenizer import (
 
 __all__ = ["NAMES", "load_state", "to_hf_names", "to_our_names"]  # of tensor_files
 
-SHIPPED = ("tiny-base", "tiny-reasoning", "tiny-grpo")
+SHIPPED = ("tiny-base", "tiny-reasoning", "tiny-grpo", "tiny-grpo-longer")
 GENERATION_FILE = "generation_config.json"
 # Qwen3-0.6B: `instruct` is `reasoning` told not to think.
 PUBLISHED = {"base": "base", "reasoning": "reasoning", "instruct": "reasoning"}

@@ -1,5 +1,7 @@
 """The quickstart's story, told on the toy world; with the shipped model, a few real steps."""
 
+import json
+
 import pytest
 from toy import toy_model, toy_problems, toy_tokenizer
 
@@ -41,6 +43,13 @@ def test_the_story(small, tmp_path, capsys):
     assert len(read_lines(run / "metrics.jsonl")) == 12
 
 
+def test_the_second_run_tells_its_own_story(small, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(module, "LONGER", {})
+    assert quickstart(QuickstartOptions(longer=True, log_path=str(tmp_path / "run"))) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("The quickstart's model") and "tiny-grpo-longer" in out
+
+
 def test_two_answers(small, tmp_path, capsys):
     quickstart(QuickstartOptions(log_path=str(tmp_path / "run")))
     out = capsys.readouterr().out
@@ -56,22 +65,31 @@ def test_interrupted_quickstart_says_how_to_go_on(small, tmp_path, capsys, monke
     assert "rfs train --resume" in capsys.readouterr().out
 
 
-def test_shipped_result_is_this_run(tmp_path):
-    """checkpoints/tiny-grpo came from these settings, and is better than tiny-base."""
-    rows = read_lines(shipped_checkpoint("tiny-grpo") / "run" / "metrics.jsonl")
-    assert len(rows) == module.SETTINGS["steps"]
-    assert rows[0]["eval_acc"] <= 0.3 and rows[-1]["eval_acc"] >= 0.8
-    assert rows[-1]["env/all/ac_tokens_per_turn"] > 1.5 * rows[0]["env/all/ac_tokens_per_turn"]
-    base, tokenizer = load_model_and_tokenizer("tiny-base")
-    grpo, other = load_model_and_tokenizer("tiny-grpo")
-    assert base.cfg == grpo.cfg and tokenizer.eos_token_id == other.eos_token_id
+@pytest.mark.parametrize(
+    "name, longer, least, most",
+    [("tiny-grpo", False, 0.15, 0.85), ("tiny-grpo-longer", True, 0.2, 0.5)],
+)
+def test_shipped_results_are_these_runs(name, longer, least, most, tmp_path):
+    """What lies under checkpoints/ came from these settings, and is better than its start."""
+    rows = read_lines(shipped_checkpoint(name) / "run" / "metrics.jsonl")
+    config = module.quickstart_config(log_path=str(tmp_path / "run"), longer=longer)
+    shipped = json.loads((shipped_checkpoint(name) / "run" / "config.json").read_text())
+    assert len(rows) == config.steps
+    for setting in ("model", "steps", "lr", "rollouts", "problems_per_step", "max_new_tokens"):
+        assert shipped[setting] == getattr(config, setting)
+    accuracy = [row["eval_acc"] for row in rows if "eval_acc" in row]
+    assert accuracy[0] <= least and accuracy[-1] >= most
+    start, tokenizer = load_model_and_tokenizer(config.model)
+    end, other = load_model_and_tokenizer(name)
+    assert start.cfg == end.cfg and tokenizer.eos_token_id == other.eos_token_id
 
 
-def test_real_steps_repeat_those_of_the_shipped_run(tmp_path):
-    config = module.quickstart_config(log_path=str(tmp_path / "run"))
+@pytest.mark.parametrize("name, longer", [("tiny-grpo", False), ("tiny-grpo-longer", True)])
+def test_real_steps_repeat_those_of_the_shipped_run(name, longer, tmp_path):
+    config = module.quickstart_config(log_path=str(tmp_path / "run"), longer=longer)
     config.steps, config.eval_every, config.num_groups_to_log = 2, 0, 0
     rows = train(config, quiet=True).rows
-    shipped = read_lines(shipped_checkpoint("tiny-grpo") / "run" / "metrics.jsonl")
+    shipped = read_lines(shipped_checkpoint(name) / "run" / "metrics.jsonl")
     for new, old in zip(rows, shipped, strict=False):
         # Another processor rounds differently, which may flip a token here and there.
         assert new["env/all/reward/total"] == pytest.approx(old["env/all/reward/total"], abs=0.05)

@@ -13,6 +13,7 @@ from reasoning_from_scratch.commands.tiny_pretrain import (
     STAGES,
     Stage,
     TinyPretrainOptions,
+    encoded,
     example,
     initialize,
     learning_rate_factor,
@@ -46,18 +47,25 @@ def small_model():
 # --- what the models are shown
 
 
+def text(pieces):
+    return "".join(text for text, _ in pieces)
+
+
 def test_the_base_model_is_shown_exactly_the_prompt_and_the_solution():
-    worked = example(ROW, "worked", random.Random(0))
-    at_once = example(ROW, "at once", random.Random(0))
-    assert worked == (render_prompt(ROW["problem"]), f" {ROW['solution']}<|endoftext|>")
+    prompt, full = example(ROW, "full", random.Random(0))
+    assert (prompt, text(full)) == (
+        render_prompt(ROW["problem"]),
+        f" {ROW['solution']}<|endoftext|>",
+    )
+    prompt, at_once = example(ROW, "at once", random.Random(0))
     box = f"\\boxed{{{ROW['answer']}}}"
-    assert at_once == (render_prompt(ROW["problem"]), f"\n{box}<|endoftext|>")
+    assert (prompt, text(at_once)) == (render_prompt(ROW["problem"]), f"\n{box}<|endoftext|>")
 
 
 def test_the_short_prompt_is_the_end_of_the_prompt():
-    prompt, answer = example(ROW, "worked, short prompt", random.Random(0))
+    prompt, answer = example(ROW, "full, short", random.Random(0))
     assert render_prompt(ROW["problem"]).endswith(prompt)
-    assert answer == example(ROW, "worked", random.Random(0))[1]
+    assert answer == example(ROW, "full", random.Random(0))[1]
 
 
 def test_the_reasoning_model_is_shown_the_chat_template_as_the_tokenizer_writes_it(tokenizer):
@@ -72,7 +80,7 @@ def test_the_reasoning_model_is_shown_the_chat_template_as_the_tokenizer_writes_
 
 def test_a_thought_is_inside_the_tags_and_the_box_after_them():
     _, answer = example(ROW, "thought", random.Random(0))
-    thought, box = answer.split("</think>\n\n")
+    thought, box = text(answer).split("</think>\n\n")
     assert thought == "<think>\n" + ROW["solution"].split("\\boxed")[0]
     assert box == f"\\boxed{{{ROW['answer']}}}<|im_end|>"
 
@@ -82,20 +90,39 @@ def test_the_shares_of_a_stage_make_a_whole(stage):
     assert sum(stage.mixture.values()) == pytest.approx(1.0)
     for kind in stage.mixture:
         prompt, answer = example(ROW, kind, random.Random(0))
-        assert prompt and answer.endswith(("<|endoftext|>", "<|im_end|>"))
+        assert prompt and text(answer).endswith(("<|endoftext|>", "<|im_end|>"))
 
 
 def test_only_the_tokens_of_the_answer_are_targets():
-    inputs, targets = padded([([5, 6, 7], [8, 9]), ([5], [6, 7, 8, 9, 10, 11, 12, 13, 14])])
+    longer = [6, 7, 8, 9, 10, 11, 12, 13, 14]
+    inputs, targets = padded([([5, 6, 7], [8, 9], [8, 9]), ([5], longer, longer)])
     assert inputs.shape == targets.shape == (2, 16)
     assert inputs[0, :4].tolist() == [5, 6, 7, 8]
     assert targets[0].tolist() == [IGNORED, IGNORED, 8, 9] + [IGNORED] * 12
     assert inputs[1, :9].tolist() == [5, 6, 7, 8, 9, 10, 11, 12, 13]
-    assert targets[1, :9].tolist() == [6, 7, 8, 9, 10, 11, 12, 13, 14]
+    assert targets[1, :9].tolist() == longer
+
+
+def test_slips_are_read_and_not_learned_and_results_may_be_blurred(tokenizer):
+    pieces = [("1 + 9 = ", "plain"), ("11", "slip"), ("? No, 10", "plain"), ("10", "result")]
+    ids, targets = encoded(tokenizer, pieces, 0.0, random.Random(0))
+    assert tokenizer.decode(ids) == "1 + 9 = 11? No, 1010"
+    hidden = [place for place, target in enumerate(targets) if target == IGNORED]
+    assert tokenizer.decode([ids[place] for place in hidden]) == "11" and len(hidden) == 2
+    assert [i for i, t in zip(ids, targets, strict=True) if t != IGNORED] == [
+        t for t in targets if t != IGNORED
+    ]
+    changed = [0] * len(ids)
+    for seed in range(400):
+        again, blurred = encoded(tokenizer, pieces, 0.5, random.Random(seed))
+        assert again == ids  # what is read stays right
+        changed = [n + (a != b) for n, a, b in zip(changed, targets, blurred, strict=True)]
+    assert changed[:-2] == [0] * (len(ids) - 2)
+    assert all(abs(n / 400 - 0.5 * 0.9) < 0.1 for n in changed[-2:])  # one in ten stays by chance
 
 
 def test_a_step_holds_its_problems_once_in_the_stages_shares(tokenizer):
-    stage = Stage("habit", 1, {"worked": 0.25, "at once": 0.75}, 0.1, 0.1, sequences=400)
+    stage = Stage("habit", 1, {"full": 0.25, "at once": 0.75}, 0.1, 0.1, sequences=400)
     batches = list(step_batches(tokenizer, stage, step=2, first=10, rows=16))
     assert sum(len(inputs) for inputs, _ in batches) == 400
     answers = [
@@ -108,6 +135,15 @@ def test_a_step_holds_its_problems_once_in_the_stages_shares(tokenizer):
     expected = {tiny_problem("train", 10 + 800 + n)["answer"] for n in range(400)}
     texts = [tokenizer.decode(ids.tolist()) for ids in answers]
     assert {text.split("\\boxed{")[1].split("}<|end")[0] for text in texts} == expected
+
+
+def test_easy_problems_take_one_step(tokenizer):
+    stage = Stage("working", 1, {"at once, short, easy": 1.0}, 0.1, 0.1, sequences=20)
+    expected = {tiny_problem("train", n, steps=1)["problem"] for n in range(20)}
+    (inputs, _), *more = step_batches(tokenizer, stage, step=0, first=0, rows=20)
+    shown = [tokenizer.decode(row.tolist()) for row in inputs]
+    assert not more
+    assert {text.split("Question:\n")[1].split("\n\nAnswer:")[0] for text in shown} == expected
 
 
 # --- how they learn
@@ -123,7 +159,7 @@ def test_orthogonalized_matrices_keep_directions_and_lose_sizes(shape):
 
 
 def test_the_loss_is_the_cross_entropy_of_the_answer(small_model):
-    inputs, targets = padded([([5, 6, 7], [8, 9]), ([5], [6, 7, 8])])
+    inputs, targets = padded([([5, 6, 7], [8, 9], [8, 9]), ([5], [6, 7, 8], [6, 7, 8])])
     logprobs = small_model(inputs).log_softmax(-1)
     picked = [
         logprobs[0, 2, 8],
