@@ -1,25 +1,40 @@
-"""`rfs compare`: recipes with equal budget, data and seeds, as one table and one picture."""
+"""`rfs compare`: a study of recipes with equal budget, problems and seeds, each at its best rate.
+
+    runs.csv        a line per run, written as soon as it is finished
+    compare.csv     a line per recipe: means, standard errors, differences seed by seed
+    compare.md      the same to read, with the rows that were the same algorithm
+    forest.png      the differences, one line per algorithm
+    compare.png     curves over the steps
+
+A run that is finished is never made again, and one that was killed goes on from its last save.
+"""
 
 import csv
+import io
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 
 import torch
 from matplotlib.figure import Figure
 
 from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.evaluation.paired import Effect, best_rate, paired, standard_error
+from reasoning_from_scratch.files.disk import write_whole
 from reasoning_from_scratch.files.saved_models import evaluations_in, which_weights
 from reasoning_from_scratch.files.weights import MODEL_NAMES, load_model_and_tokenizer
 from reasoning_from_scratch.recipes import get_recipe
 from reasoning_from_scratch.report.curves import Line, draw_line, step_axis
+from reasoning_from_scratch.report.forest import forest_plot
 from reasoning_from_scratch.report.plots import save_picture, step_of
 from reasoning_from_scratch.run.folder import PLACES, RunFolder
-from reasoning_from_scratch.run.options import configure, resolved, resumed_config
+from reasoning_from_scratch.run.jobs import jobs_for, side_by_side
+from reasoning_from_scratch.run.options import PRESETS, configure, preset, resolved, resumed_config
 from reasoning_from_scratch.run.origin import weights_mark, with_whole_paths
 from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.text import counted
@@ -31,10 +46,16 @@ class CompareOptions:
 
     recipes: tuple[str, ...] = ("grpo", "dr_grpo", "dapo")
     """Rows of `rfs recipes`."""
+    lrs: tuple[float, ...] | None = None
+    """Learning rates to try with each recipe; the best one for each is shown."""
     seeds: int = 3
-    """Runs per recipe, with seeds 0, 1, ..."""
+    """Runs per recipe and rate, with seeds 0, 1, ..."""
+    baseline: str | None = None
+    """Recipe that the others are compared with (default: the first)."""
     model: str = "tiny-base"
     """Model that all start from: a name, a folder, a file, a run (its best save) or RUN@SAVE."""
+    problems: str | None = None
+    """Problem set to train on; it is evaluated on what is held out of it."""
     steps: int = 60
     """Training steps of each run."""
     problems_per_step: int = 8
@@ -43,53 +64,84 @@ class CompareOptions:
     """Rollouts per problem."""
     max_new_tokens: int | None = None
     """Longest answer in tokens."""
-    lr: float | None = None
-    """Learning rate of all recipes."""
     eval_every: int = 10
-    """Evaluate before every so many steps and at the end."""
+    """Evaluate before every so many steps and at the end; a killed run goes on from there."""
     eval_limit: int = 200
     """Problems per evaluation."""
+    jobs: int | None = None
+    """Runs side by side, which share the cores (default: one per core for a tiny model, else 1)."""
     out: str = "runs/compare"
-    """Folder of the runs, the table and the picture. A run that is there is not run again; if it
+    """Folder of the runs, the tables and the pictures. A run that is there is not run again; if it
     was made with other settings than these, nothing is done."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One run of the study."""
+
+    recipe: str
+    lr: float | None  # None: what suits the model
+    seed: int
+
+    def __str__(self) -> str:
+        rate = "" if self.lr is None else f", lr {self.lr:g}"
+        return f"{self.recipe}{rate}, seed {self.seed}"
+
+    @property
+    def folder(self) -> str:
+        return str(self).replace(", ", "-").replace(" ", "")
+
+
+Runs = Mapping[int, list[dict]]  # the metrics of each seed
+ENTROPY = "optim/token_entropy"
 
 
 @dataclass
 class Row:
-    """One recipe in the table."""
+    """One recipe in the table, at its best rate."""
 
     recipe: str
+    lr: float
     accuracy: float  # greedy, of the last weights
     error: float  # standard error over seeds; nan for one seed
+    accuracy_gain: float  # minus the baseline's, seed by seed
+    accuracy_gain_error: float
     sampled: float  # right answers among the rollouts of the last third of the steps
     sampled_error: float
-    gain: float  # that share minus the first recipe's, seed by seed
+    gain: float  # that share minus the baseline's, seed by seed
     gain_error: float
     start: float  # greedy, before the first step
+    same_as: str  # the first recipe whose runs went step by step as these; "" if none
     tokens: float  # sampled per run
     minutes: float  # per run
 
 
 def compare_command(options: CompareOptions) -> None:
-    """Trains every recipe with every seed, then writes and prints the table."""
+    """Trains every recipe at every rate with every seed, then writes and prints the table."""
     check_options(options)
     options = replace(options, model=which_weights(options.model))  # said once, not by each run
-    for recipe in options.recipes:  # before the first run: a table takes hours
-        for seed in range(options.seeds):
-            refuse_other_settings(asked_config(options, recipe, seed))
+    every = trials(options)
+    for trial in every:  # before the first run: a table takes hours
+        refuse_other_settings(asked_config(options, trial))
     refuse_other_weights(options)
-    curves = {
-        recipe: [run_one(options, recipe, seed) for seed in range(options.seeds)]
+    done = run_all(options, every)
+    by_rate = {
+        recipe: {
+            lr: {seed: done[Trial(recipe, lr, seed)] for seed in range(options.seeds)}
+            for lr in rates(options)
+        }
         for recipe in options.recipes
     }
-    first = curves[options.recipes[0]]
-    rows = [table_row(recipe, runs, first) for recipe, runs in curves.items()]
+    best = {recipe: at_best_rate(runs) for recipe, runs in by_rate.items()}
+    rows = table_rows(best, options)
     out = Path(options.out)
-    write_csv(out / "compare.csv", rows)
+    write_csv(out / "compare.csv", [vars(row) for row in rows])
     table = markdown(rows, options)
     (out / "compare.md").write_text(table, encoding="utf-8")
-    plot_bands(curves, out / "compare.png")
-    print(f"{table}\n{out / 'compare.md'}, compare.csv, compare.png")
+    plot_bands({recipe: list(runs.values()) for recipe, (_, runs) in best.items()}, out)
+    forest = plot_forest(rows, best, options, out)
+    pictures = "compare.png" + ", forest.png" * forest
+    print(f"{table}\n{out / 'compare.md'}, compare.csv, runs.csv, {pictures}")
 
 
 def check_options(options: CompareOptions) -> None:
@@ -99,31 +151,51 @@ def check_options(options: CompareOptions) -> None:
         raise UserError(f"--eval-every is {options.eval_every}, but the table needs evaluations")
     if len(set(options.recipes)) < len(options.recipes) or not options.recipes:
         raise UserError("--recipes needs one or more names, each once")
+    if options.lrs is not None and len(set(options.lrs)) != max(1, len(options.lrs)):
+        raise UserError("--lrs needs one or more learning rates, each once")
+    if options.baseline not in (None, *options.recipes):
+        raise UserError(f"--baseline {options.baseline} is none of --recipes: add it there")
     for recipe in options.recipes:
         get_recipe(recipe)
 
 
-def asked_config(options: CompareOptions, recipe: str, seed: int) -> TrainConfig:
-    """The run that stands for a recipe and a seed."""
+def rates(options: CompareOptions) -> tuple[float | None, ...]:
+    return options.lrs or (None,)
+
+
+def trials(options: CompareOptions) -> list[Trial]:
+    """Seed by seed, so that a study that is stopped early has whole seeds."""
+    return [
+        Trial(recipe, lr, seed)
+        for seed in range(options.seeds)
+        for recipe in options.recipes
+        for lr in rates(options)
+    ]
+
+
+def asked_config(options: CompareOptions, trial: Trial) -> TrainConfig:
+    """The run that stands for a trial."""
     names = (
         "model",
+        "problems",
         "steps",
         "problems_per_step",
         "rollouts",
         "max_new_tokens",
-        "lr",
         "eval_every",
         "eval_limit",
     )
     chosen = {name: getattr(options, name) for name in names}
-    # A recipe's own learning rate would make it another budget, so the option rules for all.
+    # A recipe's own learning rate would make it another budget, so the options rule for all.
     return configure(
-        recipe,
+        trial.recipe,
         **chosen,
-        seed=seed,
+        lr=trial.lr,
+        seed=trial.seed,
+        rolling_every=options.eval_every,
         num_groups_to_log=0,
         preflight=False,
-        log_path=str(Path(options.out) / f"{recipe}-seed{seed}"),
+        log_path=str(Path(options.out) / trial.folder),
     )
 
 
@@ -151,30 +223,41 @@ def refuse_other_weights(options: CompareOptions) -> None:
     if options.model in MODEL_NAMES:
         return
     marks = {}  # of the weights as they are now, by number format: loaded once for all runs
-    for recipe in options.recipes:
-        for seed in range(options.seeds):
-            folder = RunFolder(asked_config(options, recipe, seed).log_path)
-            begun = folder.start_record() if folder.used() else {}
-            if "mark" not in begun:
-                continue
-            dtype = begun["dtype"]
-            if dtype not in marks:
-                model, _ = load_model_and_tokenizer(options.model, dtype=getattr(torch, dtype))
-                marks[dtype] = weights_mark(model)
-            if begun["mark"] != marks[dtype]:
-                raise UserError(
-                    f"{folder.path} began with other weights than are in {options.model} now; "
-                    "give another --out"
-                )
+    for trial in trials(options):
+        folder = RunFolder(asked_config(options, trial).log_path)
+        begun = folder.start_record() if folder.used() else {}
+        if "mark" not in begun:
+            continue
+        dtype = begun["dtype"]
+        if dtype not in marks:
+            model, _ = load_model_and_tokenizer(options.model, dtype=getattr(torch, dtype))
+            marks[dtype] = weights_mark(model)
+        if begun["mark"] != marks[dtype]:
+            raise UserError(
+                f"{folder.path} began with other weights than are in {options.model} now; "
+                "give another --out"
+            )
 
 
-def run_one(options: CompareOptions, recipe: str, seed: int) -> list[dict]:
+def run_all(options: CompareOptions, every: Sequence[Trial]) -> dict[Trial, list[dict]]:
+    """The metrics of each trial; runs.csv grows by a line with each that ends."""
+    done = {}
+    jobs = jobs_for(options.jobs, len(every), preset(options.model) is PRESETS["tiny"])
+    for trial, metrics in side_by_side(partial(run_one, options), every, jobs):
+        done[trial] = metrics
+        ordered = [trial for trial in every if trial in done]
+        write_csv(Path(options.out) / "runs.csv", [run_row(t, done[t]) for t in ordered])
+        right = f"{percent(metrics[-1]['eval_acc'])} right"
+        print(f"{len(done)} of {len(every)}: {trial}: {right}", flush=True)
+    return done
+
+
+def run_one(options: CompareOptions, trial: Trial) -> list[dict]:
     """The metrics of one run, which may have been done or begun by an earlier call."""
-    config = asked_config(options, recipe, seed)
+    config = asked_config(options, trial)
     refuse_other_settings(config)
     if RunFolder(config.log_path).used():
         config = resumed_config(config.log_path)
-    print(f"{recipe}, seed {seed}", flush=True)
     result = train(config, quiet=True)
     if result.stopped.startswith("interrupted"):
         print("the same command goes on where it was", file=sys.stderr)
@@ -189,25 +272,91 @@ def run_one(options: CompareOptions, recipe: str, seed: int) -> list[dict]:
     return result.rows
 
 
-def table_row(recipe: str, runs: Sequence[list[dict]], first: Sequence[list[dict]]) -> Row:
-    """`first` are the runs of the first recipe, with the same seeds."""
-    final = [rows[-1]["eval_acc"] for rows in runs]
+def run_row(trial: Trial, rows: Sequence[dict]) -> dict:
+    """A line of runs.csv."""
+    return {
+        "recipe": trial.recipe,
+        "lr": rows[0]["optim/lr"] if trial.lr is None else trial.lr,
+        "seed": trial.seed,
+        "start": start_accuracy(rows),
+        "accuracy": rows[-1]["eval_acc"],
+        "sampled": late_share(rows),
+        "tokens": sum(row["env/all/total_ac_tokens"] for row in rows),
+        "minutes": sum(row["time/total"] for row in rows) / 60,
+    }
+
+
+def at_best_rate(by_rate: Mapping[float | None, Runs]) -> tuple[float | None, Runs]:
+    """Chosen by the rollouts of the last third of the steps: the held-out problems, on which
+    recipes are then compared, have no say."""
+    late = {
+        lr: {seed: late_share(rows) for seed, rows in runs.items()} for lr, runs in by_rate.items()
+    }
+    best = best_rate(late)
+    return best, by_rate[best]
+
+
+def table_rows(best: Mapping[str, tuple[float | None, Runs]], options: CompareOptions) -> list[Row]:
+    _, baseline = best[options.baseline or options.recipes[0]]
+    at_best = {recipe: runs for recipe, (_, runs) in best.items()}
+    return [
+        table_row(recipe, lr, runs, baseline, first_like(recipe, at_best))
+        for recipe, (lr, runs) in best.items()
+    ]
+
+
+def table_row(recipe: str, lr: float | None, runs: Runs, baseline: Runs, same_as: str = "") -> Row:
+    """`baseline` are the runs of the recipe to compare with, with the same seeds."""
+    final, late = (values(runs, measure) for measure in (final_accuracy, late_share))
     # Greedy accuracy stops telling recipes apart once each problem's likeliest answer is right.
-    late = [late_share(rows) for rows in runs]
-    # A seed fixes the problems, so what they do to both recipes cancels in the difference.
-    gains = [share - late_share(rows) for share, rows in zip(late, first, strict=True)]
+    accuracy_gain = paired(final, values(baseline, final_accuracy))
+    gain = paired(late, values(baseline, late_share))
+    every = list(runs.values())
     return Row(
         recipe=recipe,
-        accuracy=fmean(final),
-        error=standard_error(final),
-        sampled=fmean(late),
-        sampled_error=standard_error(late),
-        gain=fmean(gains),
-        gain_error=standard_error(gains),
-        start=fmean(start_accuracy(rows) for rows in runs),
-        tokens=fmean(sum(row["env/all/total_ac_tokens"] for row in rows) for rows in runs),
-        minutes=fmean(sum(row["time/total"] for row in rows) for rows in runs) / 60,
+        lr=every[0][0]["optim/lr"] if lr is None else lr,
+        accuracy=fmean(final.values()),
+        error=standard_error(list(final.values())),
+        accuracy_gain=accuracy_gain.mean,
+        accuracy_gain_error=accuracy_gain.error,
+        sampled=fmean(late.values()),
+        sampled_error=standard_error(list(late.values())),
+        gain=gain.mean,
+        gain_error=gain.error,
+        start=fmean(map(start_accuracy, every)),
+        tokens=fmean(sum(row["env/all/total_ac_tokens"] for row in rows) for rows in every),
+        minutes=fmean(sum(row["time/total"] for row in rows) for rows in every) / 60,
+        same_as=same_as,
     )
+
+
+def values(runs: Runs, measure) -> dict[int, float]:
+    """One figure of each seed's run."""
+    return {seed: measure(rows) for seed, rows in runs.items()}
+
+
+def same_algorithm(ours: Runs, theirs: Runs) -> bool:
+    """Whether each step sampled and judged the same, with the same entropy but for rounding. Two
+    algorithms that differ part ways within a few steps; two that are one at these settings do not,
+    unless rounding tips a token."""
+    names = ("env/all/correct", "env/all/total_ac_tokens", "eval_acc")
+    steps = [step for seed in ours for step in zip(ours[seed], theirs[seed], strict=True)]
+    return all(
+        all(one.get(name) == other.get(name) for name in names)
+        and math.isclose(one[ENTROPY], other[ENTROPY], rel_tol=1e-3)
+        for one, other in steps
+    )
+
+
+def first_like(recipe: str, runs: Mapping[str, Runs]) -> str:
+    """The first recipe that is the same algorithm; "" if that is the recipe itself."""
+    first = next(name for name in runs if same_algorithm(runs[name], runs[recipe]))
+    return "" if first == recipe else first
+
+
+def final_accuracy(rows: Sequence[dict]) -> float:
+    """Of the last weights."""
+    return rows[-1]["eval_acc"]
 
 
 def start_accuracy(rows: Sequence[dict]) -> float:
@@ -220,51 +369,40 @@ def late_share(rows: Sequence[dict]) -> float:
     return fmean(row["env/all/correct"] for row in rows[-max(1, len(rows) // 3) :])
 
 
-def standard_error(values: Sequence[float]) -> float:
-    """Of the mean; nan for a single value, which says nothing about its own spread."""
-    return stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.nan
-
-
 def markdown(rows: Sequence[Row], options: CompareOptions) -> str:
     """The table, best recipe first, under lines that say what was equal and what is shown."""
-    first = rows[0].recipe
+    first = options.baseline or options.recipes[0]
+    chosen = (
+        f" lr: for each recipe the one of {', '.join(f'{lr:g}' for lr in options.lrs)} with the "
+        "largest rollouts."
+        if options.lrs
+        else ""
+    )
     about = (
         f"{options.model}: {counted(options.steps, 'step')} x "
         f"{counted(options.problems_per_step, 'problem')} x {options.rollouts} rollouts, "
         f"seeds 0 to {options.seeds - 1}. greedy: accuracy on "
         f"{options.eval_limit} held-out problems at the end (before: at the start). rollouts: "
-        f"right answers among those of the last third of the steps. vs {first}: the difference "
-        "of rollouts, seed by seed. s.e.: standard error over seeds of the column before it. "
-        "tokens: sampled in all, per run."
+        f"right answers among those of the last third of the steps.{chosen} vs {first}: the "
+        "difference of the column before it, seed by seed. s.e.: standard error over seeds of the "
+        "column before it. tokens: sampled in all, per run."
     )
+    versus = f"vs {first}"
     lines = [
-        [
-            "recipe",
-            "greedy",
-            "s.e.",
-            "rollouts",
-            "s.e.",
-            f"vs {first}",
-            "s.e.",
-            "before",
-            "tokens",
-            "minutes",
-        ]
+        ["recipe", "lr", "greedy", "s.e.", versus, "s.e.", "rollouts", "s.e.", versus, "s.e."]
+        + ["before", "tokens", "minutes"]
     ]
     for row in sorted(rows, key=lambda row: (row.accuracy, row.sampled), reverse=True):
-        shares = [
-            row.accuracy,
-            row.error,
-            row.sampled,
-            row.sampled_error,
-            row.gain,
-            row.gain_error,
-            row.start,
-        ]
-        lines.append(
-            [row.recipe, *map(percent, shares), f"{row.tokens:,.0f}", f"{row.minutes:.1f}"]
-        )
-    return "\n".join([about, "", *aligned(lines), ""])
+        shares = [row.accuracy, row.error, row.accuracy_gain, row.accuracy_gain_error]
+        shares += [row.sampled, row.sampled_error, row.gain, row.gain_error, row.start]
+        cells = [row.recipe, f"{row.lr:g}", *map(percent, shares)]
+        lines.append([*cells, f"{row.tokens:,.0f}", f"{row.minutes:.1f}"])
+    twins = [f"{row.recipe} = {row.same_as}" for row in rows if row.same_as]
+    same = (
+        "The same algorithm at these settings (each step's rollouts were equally long, equally "
+        f"right and equally sure, in all seeds): {', '.join(twins)}.\n"
+    )
+    return "\n".join([about, "", *aligned(lines), "", *[same] * bool(twins)])
 
 
 def aligned(lines: Sequence[Sequence[str]]) -> list[str]:
@@ -286,15 +424,48 @@ def percent(share: float) -> str:
     return "-" if math.isnan(share) else f"{share:.1%}"
 
 
-def write_csv(path: Path, rows: Sequence[Row]) -> None:
-    with open(path, "w", newline="", encoding="utf-8") as file:
-        table = csv.DictWriter(file, list(vars(rows[0])))
-        table.writeheader()
-        for row in rows:
-            table.writerow({k: round(v, 5) if k != "recipe" else v for k, v in vars(row).items()})
+def write_csv(path: Path, rows: Sequence[Mapping]) -> None:
+    """All rows or, where something goes wrong, the file as it was."""
+    text = io.StringIO()
+    table = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    table.writeheader()
+    for row in rows:
+        table.writerow({key: shortened(value) for key, value in row.items()})
+    write_whole(path, text.getvalue())
 
 
-def plot_bands(curves: dict[str, Sequence[list[dict]]], path: Path) -> None:
+def shortened(value: object) -> object:
+    """Five digits are more than any of it is exact to."""
+    return f"{value:.5g}" if isinstance(value, float) else value
+
+
+def plot_forest(
+    rows: Sequence[Row],
+    best: Mapping[str, tuple[float | None, Runs]],
+    options: CompareOptions,
+    out: Path,
+) -> bool:
+    """Each algorithm once, as its difference from the baseline; False where none is left."""
+    first = options.baseline or options.recipes[0]
+    twins = {row.recipe: row.same_as or row.recipe for row in rows}
+    effects = {}
+    for row in rows:
+        names = [name for name, whose in twins.items() if whose == row.recipe]
+        if names and first not in names:
+            ours, theirs = (values(best[name][1], final_accuracy) for name in (row.recipe, first))
+            effects[" = ".join(names)] = in_points(paired(ours, theirs))
+    if effects:
+        axis = f"greedy held-out accuracy minus that of {first} (percentage points)"
+        forest_plot(effects, axis, out / "forest.png")
+    return bool(effects)
+
+
+def in_points(effect: Effect) -> Effect:
+    """A difference of shares in percentage points."""
+    return Effect(100 * effect.mean, 100 * effect.error, effect.seeds)
+
+
+def plot_bands(curves: dict[str, Sequence[list[dict]]], out: Path) -> None:
     """Held-out accuracy and reward by step: mean over seeds in a band of one standard error."""
     figure = Figure(figsize=(11, 4.2), layout="constrained")
     titles = {"held-out accuracy": "eval_acc", "reward": "env/all/reward/total"}
@@ -305,7 +476,7 @@ def plot_bands(curves: dict[str, Sequence[list[dict]]], path: Path) -> None:
             line = Line(recipe, steps, mean, dots=key == "eval_acc", band=(low, high))
             draw_line(panel, line, number)
     figure.legend(*panel.get_legend_handles_labels(), loc="outside lower center", ncols=6)
-    save_picture(figure, path)
+    save_picture(figure, out / "compare.png")
 
 
 def band(runs: Sequence[list[dict]], key: str) -> tuple[list[int], list, list, list]:

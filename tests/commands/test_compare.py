@@ -8,11 +8,16 @@ import pytest
 from toy import toy_model, toy_problems, toy_tokenizer
 
 from reasoning_from_scratch.commands.compare import (
+    ENTROPY,
     CompareOptions,
+    Trial,
+    at_best_rate,
     band,
     compare_command,
+    first_like,
     late_share,
     markdown,
+    run_one,
     table_row,
 )
 from reasoning_from_scratch.errors import UserError
@@ -42,6 +47,7 @@ def options(tmp_path, **changes):
         rollouts=4,
         max_new_tokens=2,
         eval_every=2,
+        jobs=1,  # other processes would not see the toy world
         out=str(tmp_path / "out"),
     )
     return CompareOptions(**(values | changes))
@@ -50,6 +56,7 @@ def options(tmp_path, **changes):
 def test_two_recipes_two_seeds(toy_everywhere, tmp_path, capsys):
     compare_command(options(tmp_path))
     out = tmp_path / "out"
+    assert "4 of 4: dr_grpo, seed 1: " in capsys.readouterr().out
     assert {p.name for p in out.iterdir() if p.is_dir()} == {
         "grpo-seed0",
         "grpo-seed1",
@@ -63,6 +70,10 @@ def test_two_recipes_two_seeds(toy_everywhere, tmp_path, capsys):
     assert float(rows[0]["gain"]) == 0 == float(rows[0]["gain_error"])  # compared with itself
     assert "seeds 0 to 1" in (out / "compare.md").read_text()
     assert (out / "compare.png").read_bytes().startswith(b"\x89PNG")
+    with open(out / "runs.csv", newline="") as file:
+        runs = [(row["recipe"], row["seed"], row["lr"]) for row in csv.DictReader(file)]
+    seeds = [("grpo", "0"), ("dr_grpo", "0"), ("grpo", "1"), ("dr_grpo", "1")]
+    assert runs == [(*pair, "5e-05") for pair in seeds]
     times = {path: path.stat().st_mtime_ns for path in out.glob("*/metrics.jsonl")}
     compare_command(options(tmp_path))  # nothing is run again
     assert times == {path: path.stat().st_mtime_ns for path in out.glob("*/metrics.jsonl")}
@@ -86,30 +97,32 @@ ASKED = {
     "problems_per_step": 1,
     "rollouts": 2,
     "max_new_tokens": 3,
-    "lr": 1e-3,
+    "problems": "tiny-longer-train",
     "eval_every": 1,
     "eval_limit": 5,
 }
-IN_THE_PATH = {"recipes", "seeds", "out"}  # each value of these has a folder of its own
+IN_THE_PATH = {"recipes", "lrs", "seeds", "out"}  # each value of these has a folder of its own
+NOT_IN_A_RUN = {"baseline", "jobs"}
 
 
 def test_a_run_with_any_other_setting_is_not_taken(toy_everywhere, tmp_path):
-    assert ASKED.keys() | IN_THE_PATH == {field.name for field in fields(CompareOptions)}
+    assert ASKED.keys() | IN_THE_PATH | NOT_IN_A_RUN == {
+        field.name for field in fields(CompareOptions)
+    }
     compare_command(options(tmp_path, seeds=1))
     for name, value in ASKED.items():
         other = options(tmp_path, seeds=1, **{name: value})
         refused(other, f"grpo-seed0 was run with {name} .*, not {value}; give another --out")
     # The first recipe has no run yet; it is not begun before it is known that all fit.
-    refused(options(tmp_path, seeds=1, recipes=("rloo", "dr_grpo"), lr=1e-3), "dr_grpo-seed0 was")
+    refused(options(tmp_path, seeds=1, recipes=("rloo", "dr_grpo"), steps=4), "dr_grpo-seed0 was")
 
 
-@pytest.mark.parametrize("further", [{"steps": 5}, {"steps": 4, "lr": 1e-3}])
-def test_a_run_that_was_taken_further_is_not_taken(toy_everywhere, tmp_path, further):
+def test_a_run_that_was_taken_further_is_not_taken(toy_everywhere, tmp_path):
     compare_command(options(tmp_path, seeds=1))
-    train(resumed_config(tmp_path / "out" / "grpo-seed0", **further), quiet=True)
-    refused(options(tmp_path, seeds=1), f"grpo-seed0 was run with steps {further['steps']}, not 3")
+    train(resumed_config(tmp_path / "out" / "grpo-seed0", steps=5), quiet=True)
+    refused(options(tmp_path, seeds=1), "grpo-seed0 was run with steps 5, not 3")
     # Its first three steps belonged to a run of three.
-    refused(options(tmp_path, seeds=1, **further), "grpo-seed0 was run with steps 3, not")
+    refused(options(tmp_path, seeds=1, steps=5), "grpo-seed0 was run with steps 3, not")
 
 
 def test_a_run_that_began_with_other_weights_of_the_same_folder_is_not_taken(
@@ -176,11 +189,50 @@ def test_a_run_without_all_its_lines_is_no_row(toy_everywhere, tmp_path):
 
 def test_two_runs_of_one_seed_are_equal(toy_everywhere, tmp_path):
     """Equal data: what differs between recipes is the recipe."""
-    from reasoning_from_scratch.commands.compare import run_one
-
-    first = run_one(options(tmp_path), "grpo", 1)
-    second = run_one(options(tmp_path, out=str(tmp_path / "again")), "grpo", 1)
+    trial = Trial("grpo", None, 1)
+    first = run_one(options(tmp_path), trial)
+    second = run_one(options(tmp_path, out=str(tmp_path / "again")), trial)
     assert [r["env/all/reward/total"] for r in first] == [r["env/all/reward/total"] for r in second]
+
+
+def test_rates_baseline_and_the_same_algorithm(toy_everywhere, tmp_path, capsys):
+    """With one update per batch no ratio leaves 1, and gspo is grpo."""
+    asked = options(
+        tmp_path, recipes=("rloo", "grpo", "gspo"), lrs=(1e-3, 1e-2), baseline="grpo", rollouts=16
+    )
+    compare_command(asked)
+    out = tmp_path / "out"
+    assert len(list(out.glob("*-lr0.01-seed?"))) == 6
+    with open(out / "compare.csv", newline="") as file:
+        rows = {row["recipe"]: row for row in csv.DictReader(file)}
+    assert rows["gspo"]["same_as"] == "grpo" and rows["rloo"]["same_as"] == ""
+    assert float(rows["grpo"]["gain"]) == 0 and {row["lr"] for row in rows.values()} <= {
+        "0.001",
+        "0.01",
+    }
+    text = (out / "compare.md").read_text()
+    assert "in all seeds): gspo = grpo." in text and "vs grpo" in text
+    assert (out / "forest.png").exists()
+
+
+def test_a_comparison_in_two_processes(tmp_path, capsys):
+    """They meet the real tiny model; each writes a run of its own."""
+    sizes = {"steps": 1, "rollouts": 2, "max_new_tokens": 4, "eval_every": 1, "eval_limit": 2}
+    compare_command(options(tmp_path, recipes=("grpo",), jobs=2, **sizes))
+    assert "2 of 2: grpo, seed " in capsys.readouterr().out
+    assert len((tmp_path / "out" / "runs.csv").read_text().splitlines()) == 3
+
+
+def test_the_rate_is_chosen_by_the_rollouts():
+    slow, fast = {0: run(0.1, 0.9, correct=0.2)}, {0: run(0.1, 0.4, correct=0.6)}
+    assert at_best_rate({1e-4: slow, 1e-3: fast}) == (1e-3, fast)
+
+
+def test_equal_steps_are_one_algorithm():
+    first, rounded = ({0: [row | {ENTROPY: e} for row in run(0.1, 0.9)]} for e in (0.5, 0.500001))
+    surer, better = {0: [row | {ENTROPY: 0.49} for row in first[0]]}, {0: run(0.1, 0.8)}
+    runs = {"a": first, "b": surer, "c": rounded, "d": better}
+    assert [first_like(name, runs) for name in runs] == ["", "", "a", ""]
 
 
 def test_bad_requests():
@@ -192,6 +244,10 @@ def test_bad_requests():
         compare_command(CompareOptions(eval_every=0))
     with pytest.raises(UserError, match="each once"):
         compare_command(CompareOptions(recipes=("grpo", "grpo")))
+    with pytest.raises(UserError, match="--lrs needs one or more learning rates, each once"):
+        compare_command(CompareOptions(lrs=(1e-4, 1e-4)))
+    with pytest.raises(UserError, match="--baseline rloo is none of --recipes"):
+        compare_command(CompareOptions(baseline="rloo"))
 
 
 def run(*accuracies, correct=0.5):
@@ -202,6 +258,8 @@ def run(*accuracies, correct=0.5):
             "env/all/correct": correct,
             "time/total": 30,
             "env/all/total_ac_tokens": 100,
+            "optim/lr": 5e-5,
+            ENTROPY: 0.5,
         }
         for i, a in enumerate(accuracies)
     ]
@@ -213,40 +271,37 @@ def cells(text, recipe):
     return [cell.strip() for cell in line.strip("|").split("|")]
 
 
+def table(recipe, runs, baseline):
+    """A row of runs that have the default rate, with seeds 0, 1, ..."""
+    return table_row(recipe, None, dict(enumerate(runs)), dict(enumerate(baseline)))
+
+
 def test_table_by_hand():
     runs = [run(0.1, 0.4), run(0.3, 0.8, correct=0.7)]
-    row = table_row("dapo", runs, [run(0.1, 0.4, correct=0.3), run(0.3, 0.8, correct=0.4)])
+    row = table("dapo", runs, [run(0.1, 0.3, correct=0.3), run(0.3, 0.6, correct=0.4)])
     assert row.accuracy == pytest.approx(0.6) and row.start == pytest.approx(0.2)
     assert row.error == pytest.approx(0.2)  # stdev 0.2 * sqrt(2), over sqrt(2)
+    assert row.accuracy_gain == pytest.approx(0.15)  # .1, .2
+    assert row.accuracy_gain_error == pytest.approx(0.05)
     assert row.sampled == pytest.approx(0.6) and row.sampled_error == pytest.approx(0.1)
     assert row.gain == pytest.approx(0.25) and row.gain_error == pytest.approx(0.05)  # .2, .3
-    assert (row.tokens, row.minutes) == (200, 1)
-    alone = table_row("grpo", [run(0.1, 0.4)], [run(0.1, 0.4)])
-    text = markdown([alone, row], CompareOptions())
+    assert (row.tokens, row.minutes, row.lr) == (200, 1, 5e-5)
+    alone = table("grpo", [run(0.1, 0.4)], [run(0.1, 0.4)])
+    text = markdown([alone, row], CompareOptions(recipes=("grpo", "dapo")))
     assert text.index("| dapo") < text.index("| grpo") and "vs grpo" in text  # best first
-    assert cells(text, "dapo") == [
-        "dapo",
-        "60.0%",
-        "20.0%",
-        "60.0%",
-        "10.0%",
-        "25.0%",
-        "5.0%",
-        "20.0%",
-        "200",
-        "1.0",
-    ]
-    assert cells(text, "grpo")[:7] == ["grpo", "40.0%", "-", "50.0%", "-", "0.0%", "-"]
+    shares = ["60.0%", "20.0%", "15.0%", "5.0%", "60.0%", "10.0%", "25.0%", "5.0%", "20.0%"]
+    assert cells(text, "dapo") == ["dapo", "5e-05", *shares, "200", "1.0"]
+    assert cells(text, "grpo")[2:8] == ["40.0%", "-", "0.0%", "-", "50.0%", "-"]
     (line,) = run(0.4)  # of an only step: its line has both evaluations
     one_step = [line | {"eval_step": 1, "before/eval_acc": 0.1, "before/eval_step": 0}]
-    both = table_row("grpo", [one_step], [one_step])
+    both = table("grpo", [one_step], [one_step])
     assert (both.start, both.accuracy) == (0.1, 0.4)
     assert len({len(line) for line in text.splitlines() if line.startswith("|")}) == 1
 
 
 def test_equal_greedy_accuracy_is_ordered_by_the_rollouts():
     first = [run(0.1, 0.97, correct=0.6)]
-    rows = [table_row("a", first, first), table_row("b", [run(0.1, 0.97, correct=0.7)], first)]
+    rows = [table("a", first, first), table("b", [run(0.1, 0.97, correct=0.7)], first)]
     text = markdown(rows, CompareOptions())
     assert text.index("| b ") < text.index("| a ")
 

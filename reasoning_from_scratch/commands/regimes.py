@@ -1,0 +1,477 @@
+"""A regime for each method: small runs with and without it, where it should matter.
+
+A regime is a table of arms, each a change of the same run. One line of the CSV file is one run,
+written as soon as it is finished; a line that is there is not made again. The lines may come in
+any order and from several calls, so a study of hours can be made a row at a time. ch07/regimes.py
+holds the regimes.
+"""
+
+import csv
+import hashlib
+import json
+import math
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from statistics import fmean
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+
+from reasoning_from_scratch.commands.compare import aligned
+from reasoning_from_scratch.config import TrainConfig
+from reasoning_from_scratch.errors import UserError, unknown_name
+from reasoning_from_scratch.evaluation.evaluate import EvalResult, evaluate
+from reasoning_from_scratch.evaluation.paired import Effect, best_rate, paired
+from reasoning_from_scratch.files.problem_sets import held_out, load_problems
+from reasoning_from_scratch.files.weights import load_model_and_tokenizer
+from reasoning_from_scratch.recipes import get_recipe
+from reasoning_from_scratch.run.folder import RunFolder
+from reasoning_from_scratch.run.jobs import jobs_for, side_by_side
+from reasoning_from_scratch.run.options import configure, resolved, resumed_config
+from reasoning_from_scratch.run.origin import weights_mark
+from reasoning_from_scratch.run.start import train
+from reasoning_from_scratch.sampling import NotFinite, Sampling, greedy
+from reasoning_from_scratch.tiny.ways import WAYS, way_of
+
+# What is measured of each run, and its unit. "Held out" is what goes with the training problems.
+OUTCOMES = {
+    "greedy test": "right of 200 problems of tiny-test, greedily",
+    "greedy longer": "right of 200 problems of tiny-longer, greedily",
+    "tokens test": "tokens per greedy answer, tiny-test",
+    "pass@1": "right answers of 8 to each of 100 held-out problems, temperature 1",
+    "pass@8": "of the same: problems with a right answer among 8",
+    "right tokens": "tokens per right answer, of the same answers",
+    "wrong tokens": "tokens per wrong answer, of the same answers",
+    **{way: f"answers in the way '{way}', of the same answers" for way in WAYS},
+    "reward": "mean reward of the rollouts in the last third of the steps",
+    "sampled": "right rollouts in the last third of the steps",
+    "entropy": "nats per token, in the last third of the steps",
+    "mixed": "groups with right and wrong answers, in the last third of the steps",
+    "tokens": "sampled in training, in all",
+    "most wrong tokens": "longest held-out answer among the wrong ones",
+}
+LATE = {
+    "reward": "env/all/reward/total",
+    "sampled": "env/all/correct",
+    "entropy": "optim/token_entropy",
+    "mixed": "env/all/by_group/frac_mixed",
+}
+KEY = ("regime", "arm", "lr", "seed")
+COLUMNS = (*KEY, "settings", "seconds", *OUTCOMES, "stopped")
+MEASURED_TOKENS = 224  # longest answer when measured
+GREEDY_PROBLEMS, SAMPLED_PROBLEMS, SAMPLES = 200, 100, 8
+
+
+@dataclass(frozen=True)
+class Regime:
+    """A question, and the runs that answer it."""
+
+    question: str
+    arms: dict[str, dict[str, Any]]
+    """By name: recipe and options that the arm changes. The first is without the method."""
+    outcome: str
+    """Column of OUTCOMES that decides."""
+    common: dict[str, Any] = field(default_factory=dict)
+    """Options of all arms."""
+    lrs: tuple[float, ...] = (5e-5, 1e-4, 2e-4)
+    arm_lrs: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    """Of arms that need rates of another size."""
+    lower_is_better: bool = False
+    also: tuple[str, ...] = ()
+    """Further columns to show."""
+    chosen_by: str = "sampled"
+    """Column with whose largest mean an arm's rate is chosen."""
+    pairs: tuple[tuple[str, str], ...] = ()
+    """(with, without); by default each other arm against the first."""
+
+    def compared(self) -> Sequence[tuple[str, str]]:
+        first, *others = self.arms
+        return self.pairs or [(arm, first) for arm in others]
+
+    def rates(self, arm: str) -> tuple[float, ...]:
+        return self.arm_lrs.get(arm, self.lrs)
+
+
+@dataclass
+class RegimesOptions:
+    """Which rows to make, and where they are kept."""
+
+    regime: tuple[str, ...] = ()
+    """Only these regimes (default: all)."""
+    arm: tuple[str, ...] = ()
+    """Only these of their arms (default: all)."""
+    lrs: tuple[float, ...] = ()
+    """Only these learning rates (default: those of the regime)."""
+    seeds: int = 5
+    """Runs of each arm and rate, with seeds 0, 1, ..."""
+    jobs: int | None = None
+    """Runs side by side (default: one per core)."""
+    out: Path = Path("ch07/regimes.csv")
+    """File to which each run adds a line."""
+    keep: Path | None = None
+    """Folder in which the runs stay; a killed one then goes on from its last save."""
+    table: bool = False
+    """Make nothing, print the table of what is there."""
+    list: bool = False
+    """Make nothing, print the regimes and the runs that each still lacks."""
+
+
+@dataclass(frozen=True)
+class ArmRun:
+    """One line of the file, to be made."""
+
+    regime: str
+    arm: str
+    lr: float
+    seed: int
+    settings: str
+    changes: str  # as JSON: a frozen value, the same in every process
+    keep: Path | None = None
+
+    @property
+    def key(self) -> tuple:
+        return self.regime, self.arm, self.lr, self.seed
+
+    @property
+    def run(self) -> tuple:
+        """What is made for it, whichever regime asks."""
+        return self.settings, self.lr, self.seed
+
+    def __str__(self) -> str:
+        return f"{self.regime}, {self.arm}, lr {self.lr:g}, seed {self.seed}"
+
+
+def run_regimes(regimes: Mapping[str, Regime], options: RegimesOptions) -> None:
+    """Makes the rows that are asked for and not there, then prints the table."""
+    chosen = chosen_regimes(regimes, options)
+    marks = SettingsMarks()
+    rows = current_rows(stored_rows(options.out), regimes, marks)
+    todo = missing(chosen, options, rows, marks)
+    if options.list:
+        print(regimes_list(chosen, todo))
+        return
+    if not options.table:
+        open_rows(options.out)
+        for row in made_rows(todo, rows, options.jobs):
+            append_row(options.out, row)
+            rows.append(row)
+    print(table(chosen, rows))
+
+
+def made_rows(
+    todo: Sequence[ArmRun], rows: Sequence[dict], jobs: int | None
+) -> Iterator[dict[str, Any]]:
+    """The rows that lack. Where arms of two regimes are the same run, it is made once."""
+    waiting: dict[tuple, list[ArmRun]] = {}
+    for trial in todo:
+        waiting.setdefault(trial.run, []).append(trial)
+    for row in rows:
+        same = waiting.pop((row["settings"], row["lr"], row["seed"]), [])
+        yield from (row | {"regime": trial.regime, "arm": trial.arm} for trial in same)
+    runs = [same[0] for same in waiting.values()]
+    start = time.monotonic()
+    for done, (first, row) in enumerate(
+        side_by_side(make_row, runs, jobs_for(jobs, len(runs), tiny=True)), 1
+    ):
+        yield from (row | {"regime": t.regime, "arm": t.arm} for t in waiting[first.run])
+        left = (time.monotonic() - start) / done * (len(runs) - done) / 60
+        took = f"{row['seconds']:.0f} s; about {left:.0f} minutes to go"
+        print(f"{done} of {len(runs)}: {first}: {took}", flush=True)
+
+
+def chosen_regimes(regimes: Mapping[str, Regime], options: RegimesOptions) -> dict[str, Regime]:
+    if options.seeds < 1:
+        raise UserError(f"--seeds is {options.seeds}, but must be at least 1")
+    for name in options.regime:
+        if name not in regimes:
+            raise unknown_name("regime", name, list(regimes))
+    chosen = {name: regimes[name] for name in options.regime or regimes}
+    known = [arm for regime in chosen.values() for arm in regime.arms]
+    for arm in options.arm:
+        if arm not in known:
+            raise unknown_name("arm", arm, known)
+    return chosen
+
+
+# ---- which run a line stands for
+
+
+def changes_of(regime: Regime, arm: str) -> dict[str, Any]:
+    return regime.common | regime.arms[arm]
+
+
+def config_of(changes: Mapping[str, Any], lr: float, seed: int) -> TrainConfig:
+    """The run of an arm, but for its folder."""
+    return configure(**dict(changes), lr=lr, seed=seed, **QUIET)
+
+
+# A row is all that stays of a run, so nothing else is written, and nothing measured on the way.
+QUIET = {
+    "device": "cpu",
+    "dtype": "float32",
+    "preflight": False,
+    "num_groups_to_log": 0,
+    "report_every": 0,
+    "rolling_every": 20,
+}
+
+
+class SettingsMarks:
+    """Eight letters for what an arm is made with: its changes, its recipe's, and the very weights
+    that it starts from. A line of another mark is of another experiment."""
+
+    def __init__(self) -> None:
+        self.weights: dict[str, list[int]] = {}
+
+    def of(self, regime: Regime, arm: str) -> str:
+        changes = changes_of(regime, arm)
+        model = changes.get("model", "tiny-base")
+        if model not in self.weights:
+            self.weights[model] = weights_mark(load_model_and_tokenizer(model, "cpu")[0])
+        recipe = get_recipe(changes.get("recipe", "grpo")).changes
+        said = json.dumps([changes, recipe, self.weights[model]], sort_keys=True)
+        return hashlib.sha256(said.encode()).hexdigest()[:8]
+
+
+def missing(
+    chosen: Mapping[str, Regime],
+    options: RegimesOptions,
+    rows: Sequence[dict],
+    marks: SettingsMarks,
+) -> list[ArmRun]:
+    """Seed by seed, so that a study that is stopped early has whole seeds."""
+    there = {tuple(row[name] for name in KEY) for row in rows}
+    every = [
+        ArmRun(name, arm, lr, seed, marks.of(regime, arm), json.dumps(changes), options.keep)
+        for seed in range(options.seeds)
+        for name, regime in chosen.items()
+        for arm in regime.arms
+        if not options.arm or arm in options.arm
+        for lr in options.lrs or regime.rates(arm)
+        for changes in [changes_of(regime, arm)]
+    ]
+    for trial in every:  # before the first run: what is refused is refused now
+        resolved(config_of(json.loads(trial.changes), trial.lr, trial.seed))
+    return [trial for trial in every if trial.key not in there]
+
+
+# ---- one run, one row
+
+
+def make_row(trial: ArmRun) -> dict[str, Any]:
+    """Trains and measures."""
+    config = config_of(json.loads(trial.changes), trial.lr, trial.seed)
+    start = time.perf_counter()
+    head = dict(zip(KEY, trial.key, strict=True)) | {"settings": trial.settings}
+    if trial.keep is None:
+        with TemporaryDirectory() as folder:
+            return head | measured_run(config, Path(folder) / "run", start)
+    name = f"{trial}-{trial.settings}".replace(", ", "-").replace(" ", "_")
+    return head | measured_run(config, trial.keep / name, start)
+
+
+def measured_run(config: TrainConfig, folder: Path, start: float) -> dict[str, Any]:
+    config = replace(config, log_path=str(folder))
+    if RunFolder(folder).used():
+        config = resumed_config(folder)
+    result = train(config, quiet=True)
+    if result.stopped.startswith("interrupted"):
+        raise KeyboardInterrupt
+    row = late_figures(result.rows)
+    try:
+        row |= answers_of(result.model, result.tokenizer, resolved(config).problems)
+    except NotFinite:  # the run diverged: it has no answers, and that is its result
+        result.stopped = result.stopped or "weights that are no numbers"
+    row = {name: round(value, 5) for name, value in row.items()}
+    return row | {"seconds": round(time.perf_counter() - start, 1), "stopped": result.stopped[:60]}
+
+
+def late_figures(rows: Sequence[dict]) -> dict[str, float]:
+    """Means over the last third of the steps; what a step did not measure is left out."""
+    late = rows[-max(1, len(rows) // 3) :]
+    found = {
+        name: [row[key] for row in late if row.get(key) is not None] for name, key in LATE.items()
+    }
+    means = {name: fmean(values) for name, values in found.items() if values}
+    return means | {"tokens": sum(row["env/all/total_ac_tokens"] for row in rows)}
+
+
+def answers_of(model: torch.nn.Module, tokenizer, problems: str) -> dict[str, float]:
+    """The figures of held-out answers, greedy and sampled."""
+    sets = {
+        name: load_problems(name, limit=GREEDY_PROBLEMS) for name in ("tiny-test", "tiny-longer")
+    }
+    test, longer = (evaluate(model, tokenizer, of, greedy(MEASURED_TOKENS)) for of in sets.values())
+    asked = load_problems(held_out(problems) or "tiny-test", limit=SAMPLED_PROBLEMS)
+    several = Sampling(MEASURED_TOKENS, rollouts=SAMPLES)
+    sampled = evaluate(model, tokenizer, asked, several)
+    figures = {
+        "greedy test": test.accuracy,
+        "greedy longer": longer.accuracy,
+        "tokens test": test.mean_length,
+        "pass@1": sampled.accuracy,
+        "pass@8": sampled.pass_at[SAMPLES],
+    }
+    return figures | lengths(sampled) | way_shares(sampled, asked)
+
+
+def lengths(result: EvalResult) -> dict[str, float]:
+    """Tokens of right and of wrong answers; where there are none, nothing."""
+    found = {}
+    for name, correct in (("right tokens", True), ("wrong tokens", False)):
+        tokens = [row["tokens"] for row in result.rows if bool(row["correct"]) is correct]
+        if tokens:
+            found[name] = fmean(tokens)
+        if tokens and not correct:
+            found["most wrong tokens"] = max(tokens)
+    return found
+
+
+def way_shares(result: EvalResult, problems) -> dict[str, float]:
+    """How often it answers in which way."""
+    steps = [int(problem.level.split()[-1]) for problem in problems for _ in range(SAMPLES)]
+    ways = [
+        way_of(row["generated_text"], count) for row, count in zip(result.rows, steps, strict=True)
+    ]
+    return {way: ways.count(way) / len(ways) for way in WAYS}
+
+
+# ---- the file
+
+
+def open_rows(path: Path) -> None:
+    """A file with its first line; what a kill left of a last line goes."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.exists():
+        path.write_text(csv_line(COLUMNS), encoding="utf-8")
+    text = path.read_bytes()
+    if not text.endswith(b"\n"):
+        os.truncate(path, text.rfind(b"\n") + 1)
+
+
+def append_row(path: Path, row: Mapping[str, Any]) -> None:
+    """One write: lines of two commands that run side by side do not mix."""
+    line = csv_line([row.get(name, "") for name in COLUMNS])
+    with open(path, "ab", buffering=0) as file:
+        file.write(line.encode())
+
+
+def csv_line(cells: Sequence[object]) -> str:
+    quoted = (f'"{cell}"'.replace("\n", " ") if "," in str(cell) else str(cell) for cell in cells)
+    return ",".join(quoted) + "\n"
+
+
+def stored_rows(path: Path) -> list[dict[str, Any]]:
+    """Outcomes as numbers; what a run does not have is nan."""
+    if not path.is_file():
+        return []
+    with open(path, newline="", encoding="utf-8") as file:
+        lines = [row for row in csv.DictReader(file) if row["stopped"] is not None]
+    return [
+        row
+        | {name: float(row[name] or "nan") for name in ("lr", "seconds", *OUTCOMES)}
+        | {"seed": int(row["seed"])}
+        for row in lines
+    ]
+
+
+def current_rows(
+    rows: Sequence[dict], regimes: Mapping[str, Regime], marks: SettingsMarks
+) -> list[dict]:
+    """Those that are of the regimes as they are now, each once."""
+    current, old = {}, 0
+    for row in rows:
+        regime = regimes.get(row["regime"])
+        if regime and row["arm"] in regime.arms and row["settings"] == marks.of(regime, row["arm"]):
+            current[tuple(row[name] for name in KEY)] = row
+        else:
+            old += 1
+    if old:
+        print(f"{old} rows are of other settings, or began with other weights: left out")
+    return list(current.values())
+
+
+# ---- the table
+
+
+Values = dict[float, dict[int, float]]  # rate -> seed -> value
+
+
+def values_of(rows: Sequence[dict], regime: str, arm: str, column: str) -> Values:
+    found: Values = {}
+    for row in rows:
+        if (row["regime"], row["arm"]) == (regime, arm):
+            found.setdefault(row["lr"], {})[row["seed"]] = row.get(column, math.nan)
+    return found
+
+
+def table(chosen: Mapping[str, Regime], rows: Sequence[dict]) -> str:
+    """Method x regime x (with, without, difference, its standard error, seeds, rates)."""
+    head = ["regime", "with", "without", "outcome", "with it", "without it", "difference"]
+    lines = [[*head, "s.e.", "seeds", "lr with", "lr without", "verdict"]]
+    for name, regime in chosen.items():
+        for pair in regime.compared():
+            lines += pair_lines(name, regime, pair, rows)
+    about = (
+        "Each arm at its best rate. Differences seed by seed; s.e.: their standard error. Verdict: "
+        "whether the 95 % interval of the difference (Student's t) leaves 0 out, and on which side."
+    )
+    return "\n".join([about, "", *aligned(lines), ""])
+
+
+def pair_lines(
+    name: str, regime: Regime, pair: tuple[str, str], rows: Sequence[dict]
+) -> list[list[str]]:
+    """A line per outcome, the deciding one first; none where an arm has no run yet."""
+    choosing = [values_of(rows, name, arm, regime.chosen_by) for arm in pair]
+    if not all(choosing):
+        return []
+    best = [best_rate(values) for values in choosing]
+    lines = []
+    for column in (regime.outcome, *regime.also):
+        ours, theirs = (
+            values_of(rows, name, arm, column)[lr] for arm, lr in zip(pair, best, strict=True)
+        )
+        effect = paired(ours, theirs)
+        both = sorted(ours.keys() & theirs.keys())
+        means = [fmean(of[seed] for seed in both) if both else math.nan for of in (ours, theirs)]
+        deciding = column == regime.outcome
+        lines.append(
+            [*((name, *pair) if deciding else ("", "", "")), column, *map(digits, means)]
+            + [signed(effect.mean), digits(effect.error), str(effect.seeds)]
+            + [f"{lr:g}" for lr in best]
+            + [verdict(effect, regime.lower_is_better) if deciding else side(effect)]
+        )
+    return lines
+
+
+def verdict(effect: Effect, lower_is_better: bool) -> str:
+    if not effect.sure:
+        return side(effect)
+    return "helps" if (effect.mean < 0) == lower_is_better else "hurts"
+
+
+def side(effect: Effect) -> str:
+    if math.isnan(effect.half):
+        return "too few seeds" if effect.seeds < 2 else "a run has no value"
+    return ("higher" if effect.mean > 0 else "lower") if effect.sure else "no difference seen"
+
+
+def digits(value: float) -> str:
+    return "-" if math.isnan(value) else f"{value:.3f}" if abs(value) < 10 else f"{value:.1f}"
+
+
+def signed(value: float) -> str:
+    return digits(value) if math.isnan(value) or value <= 0 else f"+{digits(value)}"
+
+
+def regimes_list(chosen: Mapping[str, Regime], todo: Sequence[ArmRun]) -> str:
+    lines = [["regime", "arms", "runs to make", "question"]]
+    for name, regime in chosen.items():
+        left = sum(trial.regime == name for trial in todo)
+        lines.append([name, str(len(regime.arms)), str(left), regime.question])
+    return "\n".join(aligned(lines))

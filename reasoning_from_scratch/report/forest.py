@@ -1,0 +1,40 @@
+"""A forest plot: effects with their intervals, one below the other, the largest on top."""
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from reasoning_from_scratch.evaluation.paired import Effect
+from reasoning_from_scratch.report.curves import RULE, TEXT
+from reasoning_from_scratch.report.plots import save_picture
+
+# Blue and orange differ for every kind of colour blindness; the shape says it again in grey.
+BETTER = {"color": "#0b5fa5", "marker": "o", "markerfacecolor": "#0b5fa5"}
+WORSE = {"color": "#d9731a", "marker": "s", "markerfacecolor": "#d9731a"}
+UNSURE = {"color": "#6d747e", "marker": "D", "markerfacecolor": "white"}
+
+
+def forest_plot(effects: Mapping[str, Effect], axis: str, path: str | Path) -> Path:
+    """A line per effect: its mean, and its 95 % interval. `axis` names the unit, and what the
+    differences are from."""
+    ordered = sorted(effects.items(), key=lambda item: item[1].mean)
+    figure = Figure(figsize=(8, 1.5 + 0.36 * len(ordered)), layout="constrained")
+    panel = figure.subplots()
+    panel.axvline(0, color=TEXT, linewidth=1)
+    for place, (_, effect) in enumerate(ordered):
+        look = UNSURE if not effect.sure else BETTER if effect.mean > 0 else WORSE
+        half = 0 if math.isnan(effect.half) else effect.half
+        panel.errorbar(effect.mean, place, xerr=half, capsize=3, linewidth=1.6, **look)
+    panel.set_yticks(range(len(ordered)), [name for name, _ in ordered])
+    panel.set_ylim(-0.7, len(ordered) - 0.3)
+    panel.set_xlabel(axis, color=TEXT)
+    panel.spines[:].set_visible(False)
+    panel.grid(axis="x", color=RULE)
+    panel.set_axisbelow(True)
+    panel.tick_params(length=0, labelcolor=TEXT)
+    for words, look in (("above 0", BETTER), ("below 0", WORSE), ("0 is possible", UNSURE)):
+        panel.plot([], [], linestyle="", label=words, **look)
+    figure.legend(loc="outside lower center", ncols=3, frameon=False, title="95 % interval")
+    return save_picture(figure, path)

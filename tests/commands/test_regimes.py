@@ -1,0 +1,186 @@
+"""Regimes: rows that are never made twice, and a table whose numbers can be checked."""
+
+import runpy
+
+import pytest
+
+from reasoning_from_scratch.commands import regimes
+from reasoning_from_scratch.commands.regimes import (
+    COLUMNS,
+    OUTCOMES,
+    Regime,
+    RegimesOptions,
+    SettingsMarks,
+    append_row,
+    open_rows,
+    pair_lines,
+    run_regimes,
+    stored_rows,
+    table,
+)
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.run.options import resolved
+from tests.conftest import ROOT
+
+TINY = {"steps": 1, "problems_per_step": 1, "rollouts": 2, "max_new_tokens": 4}
+TWO = Regime(
+    "Is two more than one?",
+    {"one": {}, "two": {"epochs": 2}},
+    outcome="tokens test",
+    common=TINY,
+    lrs=(1e-4, 2e-4),
+    lower_is_better=True,
+    also=("greedy test",),
+)
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """Runs take no time, and are counted."""
+    made = []
+
+    def make_row(trial):
+        made.append(trial.key)
+        head = dict(zip(regimes.KEY, trial.key, strict=True))
+        return head | {"settings": trial.settings, "seconds": 1.0, "sampled": trial.lr}
+
+    monkeypatch.setattr(regimes, "make_row", make_row)
+    return made
+
+
+def run(tmp_path, *, table_of=None, **changes):
+    options = RegimesOptions(**({"out": tmp_path / "rows.csv", "jobs": 1, "seeds": 2} | changes))
+    run_regimes(table_of or {"two": TWO}, options)
+
+
+def test_rows_are_made_once_and_each_alone(counted, tmp_path, capsys):
+    run(tmp_path, arm=("two",), lrs=(2e-4,), seeds=1)
+    assert counted == [("two", "two", 2e-4, 0)]
+    run(tmp_path)
+    assert len(counted) == len(set(counted)) == 2 * 2 * 2  # arms, rates, seeds
+    assert [key[3] for key in counted[1:]] == [0] * 3 + [1] * 4  # whole seeds first
+    rows = stored_rows(tmp_path / "rows.csv")
+    assert len(rows) == 8 and {tuple(row[name] for name in regimes.KEY) for row in rows} == set(
+        counted
+    )
+    run(tmp_path, list=True, seeds=3)
+    assert "|            4 | Is two" in capsys.readouterr().out and len(counted) == 8
+
+
+def test_arms_that_are_the_same_run_are_made_once(counted, tmp_path):
+    both = {"two": TWO, "again": Regime("?", {"first": {}, "four": {"epochs": 4}}, "pass@1", TINY)}
+    both["again"] = regimes.replace(both["again"], lrs=(1e-4,))
+    run(tmp_path, table_of=both, seeds=1)
+    assert len(counted) == 5  # and not 6: "first" is "one" at that rate
+    shared = [row for row in stored_rows(tmp_path / "rows.csv") if row["arm"] in ("one", "first")]
+    assert {(row["regime"], row["arm"], row["lr"]) for row in shared} == {
+        ("two", "one", 1e-4), ("two", "one", 2e-4), ("again", "first", 1e-4)
+    }  # fmt: skip
+    later = {"third": regimes.replace(both["again"], arms={"first": {}})}
+    run(tmp_path, table_of=both | later, seeds=1)
+    assert len(counted) == 5 and len(stored_rows(tmp_path / "rows.csv")) == 7
+
+
+def test_half_a_line_of_a_killed_run_is_dropped(counted, tmp_path):
+    path = tmp_path / "rows.csv"
+    run(tmp_path, seeds=1)
+    whole = path.read_text()
+    path.write_text(whole + "two,one,0.0001,1,abc")
+    assert len(stored_rows(path)) == 4
+    run(tmp_path, seeds=1)
+    assert path.read_text() == whole and len(counted) == 4
+
+
+def test_rows_of_other_settings_are_not_taken(counted, tmp_path, capsys):
+    run(tmp_path, seeds=1)
+    longer = regimes.replace(TWO, common=TINY | {"steps": 2})
+    run(tmp_path, table_of={"two": longer}, seeds=1)
+    assert len(counted) == 8 and "4 rows are of other settings" in capsys.readouterr().out
+    marks = SettingsMarks()
+    assert len({marks.of(of, arm) for of in (TWO, longer) for arm in of.arms}) == 4
+
+
+def row(arm, lr, seed, **outcomes):
+    return {"regime": "two", "arm": arm, "lr": lr, "seed": seed} | outcomes
+
+
+def test_the_table_by_hand():
+    """Each arm at the rate with the most right rollouts, then seed by seed."""
+    rows = [
+        row("one", 1e-4, 0, sampled=0.5, **{"tokens test": 30.0, "greedy test": 0.5}),
+        row("one", 1e-4, 1, sampled=0.5, **{"tokens test": 50.0, "greedy test": 0.7}),
+        row("one", 2e-4, 0, sampled=0.4, **{"tokens test": 1.0, "greedy test": 0.0}),
+        row("two", 1e-4, 0, sampled=0.1, **{"tokens test": 99.0, "greedy test": 0.0}),
+        row("two", 2e-4, 0, sampled=0.6, **{"tokens test": 20.0, "greedy test": 0.5}),
+        row("two", 2e-4, 1, sampled=0.6, **{"tokens test": 39.0, "greedy test": 0.7}),
+    ]
+    first, second = pair_lines("two", TWO, ("two", "one"), rows)
+    assert first == (
+        ["two", "two", "one", "tokens test", "29.5", "40.0", "-10.5", "0.500", "2"]
+        + ["0.0002", "0.0001", "helps"]  # 0.5 x 12.71 is below 10.5
+    )
+    assert second[3:9] == ["greedy test", "0.600", "0.600", "0.000", "0.000", "2"]
+    assert second[-1] == "no difference seen"
+    assert "helps" in table({"two": TWO}, rows)
+    worse = regimes.replace(TWO, lower_is_better=False)
+    assert pair_lines("two", worse, ("two", "one"), rows)[0][-1] == "hurts"
+    assert pair_lines("two", TWO, ("two", "one"), rows[:1] + rows[3:4])[0][-1] == "too few seeds"
+    assert pair_lines("two", TWO, ("two", "one"), rows[:3]) == []  # an arm without a run
+
+
+def test_a_real_row_of_one_step(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(regimes, "GREEDY_PROBLEMS", 2)
+    monkeypatch.setattr(regimes, "SAMPLED_PROBLEMS", 2)
+    run(tmp_path, arm=("one",), lrs=(1e-4,), seeds=1, keep=tmp_path / "kept")
+    (made,) = stored_rows(tmp_path / "rows.csv")
+    assert 0 <= made["greedy test"] <= 1 and made["tokens"] > 0 and made["stopped"] == ""
+    assert sum(made[way] for way in regimes.WAYS) == pytest.approx(1)
+    assert len(list((tmp_path / "kept").glob("*/metrics.jsonl"))) == 1
+    assert "1 of 1: two, one, lr 0.0001, seed 0" in capsys.readouterr().out
+
+
+def test_cells_with_commas(tmp_path):
+    open_rows(tmp_path / "rows.csv")
+    append_row(tmp_path / "rows.csv", row("lag 3, weighted", 1e-4, 0, entropy=0.25, seconds=2.0))
+    (found,) = stored_rows(tmp_path / "rows.csv")
+    assert found["arm"] == "lag 3, weighted" and found["entropy"] == 0.25
+    assert list(found) == list(COLUMNS)
+
+
+def test_bad_requests(tmp_path):
+    with pytest.raises(UserError, match="unknown regime 'tow'"):
+        run(tmp_path, regime=("tow",))
+    with pytest.raises(UserError, match="unknown arm 'tree'"):
+        run(tmp_path, arm=("tree",))
+    with pytest.raises(UserError, match="--seeds is 0"):
+        run(tmp_path, seeds=0)
+    assert not (tmp_path / "rows.csv").exists()
+
+
+REGIMES = runpy.run_path(str(ROOT / "ch07" / "regimes.py"))["REGIMES"]
+
+
+@pytest.mark.parametrize("name", REGIMES)
+def test_the_regimes_of_the_chapter(name, monkeypatch):
+    """Each arm is a run that is not refused, and differs from the others."""
+    monkeypatch.chdir(ROOT)  # where their own reward is
+    regime = REGIMES[name]
+    assert regime.question.endswith("?")
+    assert {regime.outcome, regime.chosen_by, *regime.also} <= set(OUTCOMES)
+    assert {arm for pair in regime.compared() for arm in pair} == set(regime.arms)
+    assert set(regime.arm_lrs) <= set(regime.arms)
+    configs = [
+        resolved(regimes.config_of(regimes.changes_of(regime, arm), regime.rates(arm)[0], 0))
+        for arm in regime.arms
+    ]
+    assert all(one != other for i, one in enumerate(configs) for other in configs[:i])
+
+
+def test_a_coin_is_fair_and_repeats_itself():
+    from reasoning_from_scratch.files.problem_sets import load_problems
+
+    coin = runpy.run_path(str(ROOT / "ch07" / "regimes.py"))["coin"]
+    problems = load_problems("tiny-test", limit=200)
+    thrown = [coin(text, problem) for problem in problems for text in ("a", "b")]
+    assert thrown == [coin(text, problem) for problem in problems for text in ("a", "b")]
+    assert 160 < sum(thrown) < 240 and set(thrown) == {0, 1}
