@@ -113,7 +113,8 @@ def chat_example(row: dict[str, str], kind: str, rng: random.Random) -> tuple[st
         return prompt, [(f"<think>\n{lines}</think>\n\n{boxed}{END_OF_TURN}", "plain")]
     if rng.randrange(3) == 0:  # as Qwen3 is told not to think
         prompt += "<think>\n\n</think>\n\n"
-    return prompt, [(boxed + END_OF_TURN, "plain")]
+    (start, what), *rest = written(lines_of(row), row["answer"], "at once", rng)
+    return prompt, [(start.lstrip(), what), *rest, (END_OF_TURN, "plain")]
 
 
 def encoded(
@@ -124,7 +125,7 @@ def encoded(
     for text, what in joined(pieces):
         tokens = tokenizer.encode(text, chat_wrapped=False)
         ids += tokens
-        if what == "slip":
+        if what in ("slip", "guess"):
             targets += [IGNORED] * len(tokens)
         elif what == "result" and blur:
             digits = [tokenizer.encode(digit, chat_wrapped=False)[0] for digit in "0123456789"]

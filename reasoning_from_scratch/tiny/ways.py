@@ -23,14 +23,17 @@ _LINE = re.compile(r"=")
 #   plain    to be learned
 #   result   what a line comes to: to be learned, where pre-training may blur it
 #   slip     a wrong result: read, never learned, so the model learns to mend it and not to make it
+#   guess    the answer to a problem of several steps, given at once: never learned either, because
+#            nobody sees it at once; what the model writes there is its own
 Piece = tuple[str, str]
 
 
 def written(lines: Sequence[str], answer: str, way: str, rng: random.Random) -> Iterator[Piece]:
     """The answer to a problem with these lines of working, in one of the ways."""
-    boxed = f"\\boxed{{{answer}}}"
     if way == "at once":
-        yield f"\n{boxed}", "plain"
+        yield "\n\\boxed{", "plain"
+        yield answer, "guess" if len(lines) > 1 else "plain"
+        yield "}", "plain"
         return
     yield f" {WORKED_START}", "plain"
     for line in lines[::-1][::2][::-1] if way == "rough" else lines:
@@ -45,7 +48,7 @@ def written(lines: Sequence[str], answer: str, way: str, rng: random.Random) -> 
             yield result, "result"
             yield "? Yes", "plain"
         yield "\n", "plain"
-    yield boxed, "plain"
+    yield f"\\boxed{{{answer}}}", "plain"
 
 
 def slip(result: str, rng: random.Random) -> str:

@@ -49,6 +49,12 @@ def test_a_slip_is_read_and_never_learned():
                 assert mended.startswith("? No, ") and slipped != mended.removeprefix("? No, ")
 
 
+def test_a_guess_is_not_learned_and_what_can_be_seen_at_once_is():
+    for lines, what in ((LINES, "guess"), (LINES[:1], "plain")):
+        pieces = list(written(lines, "37", "at once", random.Random(0)))
+        assert pieces == [("\n\\boxed{", "plain"), ("37", what), ("}", "plain")]
+
+
 @pytest.mark.parametrize("result", ["7", "105", "23/15"])
 def test_a_slip_changes_one_digit(result):
     for seed in range(50):
