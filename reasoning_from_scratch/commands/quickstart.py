@@ -37,7 +37,7 @@ SETTINGS = {
 LONGER = {
     "model": "tiny-grpo",
     "problems": "tiny-longer-train",
-    "steps": 300,
+    "steps": 450,
     "max_new_tokens": 224,
     "eval_problems": "tiny-longer",
     "eval_every": 50,
