@@ -38,22 +38,22 @@ class Config:
     """Problem set to learn from (default: tiny, or gsm8k for larger models)."""
     test_problems: str | None = None
     """Problem set to measure on (default: what goes with the problems, as gsm8k-test)."""
-    steps: int = 60
+    steps: int = 90
     groups_per_batch: int = 8
     """Problems per step."""
     group_size: int = 8
     """Rollouts per problem."""
     learning_rate: float | None = None
-    """Step size of AdamW (default: 5e-5, or 1e-6 for larger models)."""
+    """Step size of AdamW (default: 1e-4, or 1e-6 for larger models)."""
     max_tokens: int | None = None
-    """Longest answer (default: 128, or 512)."""
+    """Longest answer (default: 160, or 512)."""
     test_limit: int = 100
     seed: int = 0
     log_path: Path = Path("runs/rl_loop")
     """Folder for metrics.jsonl; one that is there is written over."""
 
 
-TINY = dict(problems="tiny", test_problems="tiny-test", learning_rate=5e-5, max_tokens=128)
+TINY = dict(problems="tiny", test_problems="tiny-test", learning_rate=1e-4, max_tokens=160)
 LARGE = dict(problems="gsm8k", test_problems="gsm8k-test", learning_rate=1e-6, max_tokens=512)
 
 

@@ -23,8 +23,6 @@ SETTINGS = {
     "steps": 90,
     "problems_per_step": 8,
     "rollouts": 8,
-    "lr": 1e-4,
-    "max_new_tokens": 160,
     "eval_every": 15,
     "eval_limit": 100,
     "device": "cpu",

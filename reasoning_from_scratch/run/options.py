@@ -22,7 +22,7 @@ from reasoning_from_scratch.text import read_values
 
 # What suits a model when a field is left at None. "tiny" is any of the shipped tiny models.
 PRESETS: dict[str, dict[str, Any]] = {
-    "tiny": {"problems": "tiny", "max_new_tokens": 128, "lr": 5e-5},
+    "tiny": {"problems": "tiny", "max_new_tokens": 160, "lr": 1e-4},
     "qwen3": {"problems": "math-train", "max_new_tokens": 512, "lr": 1e-6},
 }
 

@@ -440,7 +440,7 @@ class Sequences(RuleBasedStateMachine):
         ]
         words += ["--lr", lr] if lr else []
         config = read_values(out / "grpo-seed0" / "config.json")
-        if config and config["lr"] != float(lr or 5e-5):
+        if config and config["lr"] != float(lr or 1e-4):
             return self.refused(words)
         assert self.call(words) == 0, self.said
         assert len(lines(out / "grpo-seed0" / "metrics.jsonl")) == 2

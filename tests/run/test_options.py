@@ -126,7 +126,7 @@ def test_recipes_change_existing_fields_to_values_that_work():
 
 def test_preset_fills_only_what_was_left_open():
     tiny, large = resolved(TrainConfig()), resolved(TrainConfig(model="base", lr=3e-6))
-    assert (tiny.problems, tiny.eval_problems, tiny.lr) == ("tiny", ["tiny-test"], 5e-5)
+    assert (tiny.problems, tiny.eval_problems, tiny.lr) == ("tiny", ["tiny-test"], 1e-4)
     assert (large.problems, large.max_new_tokens, large.lr) == ("math-train", 512, 3e-6)
     assert large.length_constant == 512
 
