@@ -465,7 +465,8 @@ def test_the_curves_in_the_book_can_be_drawn_again(tmp_path):
         for r in stored
         if (r["recipe"], r["lr"], r["seed"]) == ("reinforce", 5e-5, 0)
     }
-    # (Its values are of the tiny model's first edition.) Until update `lag` is made, all that lag sample from the same policy.
+    # The stored values are of the tiny model's first edition. In any edition: until update `lag`
+    # is made, all that lag sample from the same policy.
     assert first[0, 0] == first[1, 0] == first[3, 0] and first[1, 1] == first[3, 1]
 
 
