@@ -243,12 +243,16 @@ def run_all(options: CompareOptions, every: Sequence[Trial]) -> dict[Trial, list
     """The metrics of each trial; runs.csv grows by a line with each that ends."""
     done = {}
     jobs = jobs_for(options.jobs, len(every), preset(options.model) is PRESETS["tiny"])
-    for trial, metrics in side_by_side(partial(run_one, options), every, jobs):
-        done[trial] = metrics
-        ordered = [trial for trial in every if trial in done]
-        write_csv(Path(options.out) / "runs.csv", [run_row(t, done[t]) for t in ordered])
-        right = f"{percent(metrics[-1]['eval_acc'])} right"
-        print(f"{len(done)} of {len(every)}: {trial}: {right}", flush=True)
+    try:
+        for trial, metrics in side_by_side(partial(run_one, options), every, jobs):
+            done[trial] = metrics
+            ordered = [trial for trial in every if trial in done]
+            write_csv(Path(options.out) / "runs.csv", [run_row(t, done[t]) for t in ordered])
+            right = f"{percent(metrics[-1]['eval_acc'])} right"
+            print(f"{len(done)} of {len(every)}: {trial}: {right}", flush=True)
+    except KeyboardInterrupt:
+        print("the same command goes on where it was", file=sys.stderr)
+        raise
     return done
 
 
@@ -260,7 +264,6 @@ def run_one(options: CompareOptions, trial: Trial) -> list[dict]:
         config = resumed_config(config.log_path)
     result = train(config, quiet=True)
     if result.stopped.startswith("interrupted"):
-        print("the same command goes on where it was", file=sys.stderr)
         raise KeyboardInterrupt
     if result.stopped:
         raise UserError(f"{result.folder}: {result.stopped}")

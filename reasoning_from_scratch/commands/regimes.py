@@ -105,7 +105,7 @@ class RegimesOptions:
     arm: tuple[str, ...] = ()
     """Only these of their arms (default: all)."""
     lrs: tuple[float, ...] = ()
-    """Only these learning rates (default: those of the regime)."""
+    """Only these of their learning rates (default: all)."""
     seeds: int = 5
     """Runs of each arm and rate, with seeds 0, 1, ..."""
     jobs: int | None = None
@@ -194,6 +194,13 @@ def chosen_regimes(regimes: Mapping[str, Regime], options: RegimesOptions) -> di
     for arm in options.arm:
         if arm not in known:
             raise unknown_name("arm", arm, known)
+    tried = sorted(
+        {lr for regime in chosen.values() for arm in regime.arms for lr in regime.rates(arm)}
+    )
+    for lr in set(options.lrs) - set(tried):
+        raise UserError(
+            f"--lrs {lr:g} is none of theirs: {', '.join(f'{rate:g}' for rate in tried)}"
+        )
     return chosen
 
 
@@ -251,7 +258,8 @@ def missing(
         for name, regime in chosen.items()
         for arm in regime.arms
         if not options.arm or arm in options.arm
-        for lr in options.lrs or regime.rates(arm)
+        for lr in regime.rates(arm)
+        if not options.lrs or lr in options.lrs
         for changes in [changes_of(regime, arm)]
     ]
     for trial in every:  # before the first run: what is refused is refused now

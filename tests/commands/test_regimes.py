@@ -152,6 +152,8 @@ def test_bad_requests(tmp_path):
         run(tmp_path, regime=("tow",))
     with pytest.raises(UserError, match="unknown arm 'tree'"):
         run(tmp_path, arm=("tree",))
+    with pytest.raises(UserError, match="--lrs 0.1 is none of theirs: 0.0001, 0.0002"):
+        run(tmp_path, lrs=(0.1,))
     with pytest.raises(UserError, match="--seeds is 0"):
         run(tmp_path, seeds=0)
     assert not (tmp_path / "rows.csv").exists()
