@@ -14,6 +14,7 @@ import zlib
 
 from reasoning_from_scratch.commands.cli import run_script
 from reasoning_from_scratch.commands.regimes import Regime, RegimesOptions, run_regimes
+from reasoning_from_scratch.tiny.ways import way_of
 
 SHORT = {"model": "tiny-base", "problems": "tiny", "steps": 40, "max_new_tokens": 160}
 # The quickstart's model, on problems longer than any working that it has seen.
@@ -25,6 +26,9 @@ LONGER = {
 }
 # Eight updates for each batch, so that the later ones meet a policy that has moved.
 AGAIN = {"epochs": 2, "num_substeps": 4}
+# About half of the full workings do not end within so many tokens. Else every answer keeps the
+# form from the first step on, and a reward for it has no gradient.
+CUT_OFF = {"max_new_tokens": 48}
 
 REGIMES = {
     "clip-higher": Regime(
@@ -134,7 +138,7 @@ REGIMES = {
         pairs=(("4 passes, clip", "4 passes, no clip"), ("4 passes, clip", "1 pass")),
     ),
     "format": Regime(
-        "Paid for the form as well, does training find out that a wrong box is paid too?",
+        "Where many workings are cut off, does a reward for the form teach it to answer at once?",
         {
             "correct": {},
             "form alone": {"reward_parts": {"format": 1.0}},
@@ -142,7 +146,7 @@ REGIMES = {
             "form if correct": {"recipe": "format_if_correct"},
         },
         outcome="greedy test",
-        common=SHORT,
+        common=SHORT | CUT_OFF,
         also=("reward", "pass@1", "tokens test", "at once"),
         chosen_by="reward",  # who tunes a run looks at what it is paid
     ),
@@ -200,15 +204,15 @@ REGIMES = {
         "With two reward parts, is it better to z-score each by itself?",
         {"z-score of the sum": {"recipe": "format_reward"}, "of each part": {"recipe": "gdpo"}},
         outcome="pass@1",
-        common=SHORT,
-        also=("greedy test", "reward"),
+        common=SHORT | CUT_OFF,
+        also=("greedy test", "reward", "at once"),
     ),
     "spurious": Regime(
         "Does a reward that knows nothing of the answer teach anything?",
         {
             "untrained": {"steps": 1},
             "coin": {"reward": "ch07/regimes.py:coin"},
-            "form alone": {"reward_parts": {"format": 1.0}},
+            "any working": {"reward": "ch07/regimes.py:any_working"},
             "correct": {},
         },
         outcome="pass@1",
@@ -223,6 +227,11 @@ REGIMES = {
 def coin(text, problem):
     """1 or 0 by lot, whatever the answer is; drawn from its letters, so a run repeats itself."""
     return zlib.crc32(f"{problem.problem}{text}".encode()) >> 8 & 1
+
+
+def any_working(text, problem):
+    """1 for an answer that is not given at once, right or wrong."""
+    return float(way_of(text, steps=1) != "at once")
 
 
 def main(options: RegimesOptions) -> None:
