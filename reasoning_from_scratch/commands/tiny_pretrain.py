@@ -122,7 +122,7 @@ def encoded(
 ) -> tuple[list[int], list[int]]:
     """The answer's tokens, and what is to be learned at each of them."""
     ids, targets = [], []
-    for text, what in joined(pieces):
+    for text, what in neighbours_together(pieces):
         tokens = tokenizer.encode(text, chat_wrapped=False)
         ids += tokens
         if what in ("slip", "guess"):
@@ -138,7 +138,7 @@ def encoded(
     return ids, targets
 
 
-def joined(pieces: list[Piece]) -> Iterator[Piece]:
+def neighbours_together(pieces: list[Piece]) -> Iterator[Piece]:
     """Neighbours of one kind as one piece, so that they are cut into tokens together."""
     for what, group in groupby(pieces, key=itemgetter(1)):
         yield "".join(text for text, _ in group), what
