@@ -42,7 +42,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "commands.tiny_pretrain:tiny_pretrain",
     ),
     "tiny-report": (
-        "Print what a tiny model can do, and what it does of its own accord.",
+        "Print what a tiny model can do and in which way, also into its README.",
         "commands.tiny_report:tiny_report",
     ),
     "playground": (

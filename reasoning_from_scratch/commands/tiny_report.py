@@ -1,17 +1,31 @@
-"""`rfs tiny-report`: what a tiny model can do, and what it does of its own accord."""
+"""`rfs tiny-report`: what a tiny model can do, what it does of its own accord, and in which way.
 
-from collections import defaultdict
-from collections.abc import Callable
+Printed as the tables of the model's README; with --write they are put into it, between two marks.
+"""
+
+import re
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
 
+from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.evaluate import EvalResult, evaluate, open_model
+from reasoning_from_scratch.files.disk import write_whole
 from reasoning_from_scratch.files.problem_sets import load_problems
 from reasoning_from_scratch.problems import Problem, render_prompt
+from reasoning_from_scratch.report.pages import as_percent
+from reasoning_from_scratch.report.ways import Answered, WayFigures, by_way, evaluated_answers
 from reasoning_from_scratch.sampling import Sampling, greedy
-from reasoning_from_scratch.tiny.world import WORKED_START
+from reasoning_from_scratch.tiny.ways import WAYS, WORKED_START
 
-MAX_NEW_TOKENS = 160  # the longest working, of the longer problems, has 118
+SETS = ("tiny-test", "tiny-longer")
+MAX_NEW_TOKENS = 224  # the longest checked working, of the longer problems, is a little shorter
+START, END = "<!-- made by rfs tiny-report -->", "<!-- end -->"
+# A line of a checked working: what it calculates, its result, what is said of it, a new result.
+CHECKED = re.compile(r"^(.*)= *(\S+?)\? (Yes|No)(?:, (\S+))?", re.MULTILINE)
+TERM = re.compile(r"\d+(?: ?[*/] ?\d+)*")
 
 
 @dataclass
@@ -26,6 +40,29 @@ class TinyReportOptions:
     """Answers per problem at temperature 1."""
     seed: int = 0
     """Seed of those answers."""
+    write: str | None = None
+    """A README whose lines between the two marks of this command become the report."""
+
+
+@dataclass
+class Measured:
+    """The answers of a model to one set of problems."""
+
+    problems: list[Problem]
+    greedy: EvalResult
+    sampled: EvalResult
+    begun: EvalResult  # greedy, the first words of a working given
+
+
+@dataclass
+class Checks:
+    """Lines of checked answers: how many had a wrong result first and how many of these a right
+    one in the end; and how many were right first and wrong in the end."""
+
+    wrong: int = 0
+    mended: int = 0
+    right: int = 0
+    spoiled: int = 0
 
 
 def begin_answers(tokenizer) -> tuple:
@@ -43,72 +80,227 @@ def begin_answers(tokenizer) -> tuple:
     )
 
 
-def starts_working(row: dict) -> bool:
-    answer = row["generated_text"].removeprefix("<think>").lstrip()
-    return answer.startswith(WORKED_START)
+def measured(model, tokenizer, name: str, options: TinyReportOptions) -> Measured:
+    problems, show = load_problems(name, limit=options.limit), {"progress": True, "name": name}
+    several = Sampling(MAX_NEW_TOKENS, rollouts=options.samples, seed=options.seed)
+    likeliest = greedy(MAX_NEW_TOKENS)
+    plain, begin = begin_answers(tokenizer)
+    return Measured(
+        problems,
+        evaluate(model, tokenizer, problems, likeliest, **show),
+        evaluate(model, tokenizer, problems, several, **show),
+        evaluate(model, plain, problems, likeliest, **show, prompt_fn=begin),
+    )
 
 
-def share(rows: list[dict], test: Callable[[dict], bool]) -> float:
-    return sum(map(test, rows)) / len(rows)
+# --- how well the checks work ---
 
 
-def by_family(problems: list[Problem], result: EvalResult) -> dict[str, float]:
+def checks_in(texts: Sequence[str]) -> Checks:
+    """Counts the lines of these answers that say "Yes" or "No" of a result.
+
+    A line is right if its result is that of the calculation that it writes, even where it should
+    have calculated something else. A calculation that cannot be read is not counted.
+    """
+    checks = Checks()
+    for text in texts:
+        for calculation, first, said, second in CHECKED.findall(text):
+            last = second if said == "No" and second else first
+            true = line_value(calculation)
+            if true is None:
+                continue
+            if worth_of(first) == true:
+                checks.right += 1
+                checks.spoiled += worth_of(last) != true
+            else:
+                checks.wrong += 1
+                checks.mended += worth_of(last) == true
+    return checks
+
+
+def line_value(calculation: str) -> Fraction | None:
+    """What the left side of "pens: 3 * 14 = 30 + 12", or of "2x = 45 - 7", comes to."""
+    sides = calculation.rpartition(":")[2].split("=")
+    return next((value for side in sides if (value := worth_of(side)) is not None), None)
+
+
+def worth_of(calculation: str) -> Fraction | None:
+    """What a calculation of the tiny world comes to: sums and differences of products and
+    quotients, without brackets. None for what cannot be read or divides by 0."""
+    parts = re.split(r" ([+-]) ", f" + {calculation.strip()}")[1:]  # sign, term, sign, term, ...
+    total = Fraction(0)
+    for sign, term in zip(parts[::2], parts[1::2], strict=True):
+        if not TERM.fullmatch(term):
+            return None
+        first, *others = re.split(r" ?([*/]) ?", term)
+        value = Fraction(first)
+        for operator, number in zip(others[::2], map(int, others[1::2]), strict=True):
+            if operator == "/" and not number:
+                return None
+            value = value * number if operator == "*" else value / number
+        total += value if sign == "+" else -value
+    return total
+
+
+# --- the tables ---
+
+
+def report_text(name: str, sets: dict[str, Measured], options: TinyReportOptions) -> str:
+    """Markdown: the sets, the ways, the ways by difficulty, the families, and the checks."""
+    seen = {
+        title: (
+            evaluated_answers(found.problems, found.greedy.rows),
+            evaluated_answers(found.problems, found.sampled.rows),
+        )
+        for title, found in sets.items()
+    }
+    tables = [sets_table(sets), *(ways_table(title, seen[title][1]) for title in sets)]
+    tables += [difficulty_table(seen), right_table(seen), family_table(sets[SETS[0]])]
+    tables.append(checks_text([r["generated_text"] for m in sets.values() for r in m.sampled.rows]))
+    limit = f" --limit {options.limit}" if options.limit else ""
+    tables.append(
+        f"Printed by `rfs tiny-report --model {name}{limit}`: greedy answers, and "
+        f"{options.samples} a problem at temperature 1 and top-p 1, seed {options.seed}."
+    )
+    return "\n\n".join(tables)
+
+
+def in_markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table in Markdown: the first column of words, the others of numbers."""
+    rule = "|---|" + "---:|" * (len(head) - 1)
+    return "\n".join([_row(head), rule, *map(_row, rows)])
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def sets_table(sets: dict[str, Measured]) -> str:
+    def line(title, figure):
+        return [title, *(figure(found) for found in sets.values())]
+
+    rows = [
+        line("problems", lambda m: str(len(m.problems))),
+        line("steps of a problem", lambda m: steps_range(m.problems)),
+        line("greedy accuracy", lambda m: as_percent(m.greedy.accuracy)),
+        line("mean greedy answer, tokens", lambda m: f"{m.greedy.mean_length:.1f}"),
+        line("accuracy sampled", lambda m: as_percent(m.sampled.accuracy)),
+        line("mean sampled answer, tokens", lambda m: f"{m.sampled.mean_length:.1f}"),
+        line("greedy accuracy, a working begun for it", lambda m: as_percent(m.begun.accuracy)),
+    ]
+    return in_markdown(["", *sets], rows)
+
+
+def steps_range(problems: Sequence[Problem]) -> str:
+    steps = [int(problem.level.removeprefix("Level ")) for problem in problems]
+    return f"{min(steps)} to {max(steps)}"
+
+
+def ways_table(title: str, sampled: Sequence[Answered]) -> str:
+    rows = [
+        [way, as_percent(so.share), *right_and_tokens(so)] for way, so in by_way(sampled).items()
+    ]
+    return in_markdown(
+        [f"way, {title}, sampled", "share", "right so answered", "mean tokens"], rows
+    )
+
+
+def right_and_tokens(so: WayFigures) -> tuple[str, str]:
+    return (as_percent(so.right), f"{so.tokens:.1f}") if so.count else ("none", "none")
+
+
+def by_steps(answers: Sequence[Answered]) -> dict[int, list[Answered]]:
+    found: dict[int, list[Answered]] = {}
+    for answer in sorted(answers, key=lambda answer: answer.steps):
+        found.setdefault(answer.steps, []).append(answer)
+    return found
+
+
+def difficulty_table(seen: dict[str, tuple[list[Answered], list[Answered]]]) -> str:
+    """Which way is taken, by the steps that a problem takes."""
+    rows = []
+    for likeliest, sampled in seen.values():
+        several = by_steps(sampled)
+        for steps, answers in by_steps(likeliest).items():
+            one, many = by_way(answers), by_way(several[steps])
+            shares = [as_percent(ways[way].share) for ways in (one, many) for way in WAYS]
+            rows.append([str(steps), str(len(answers)), *shares])
+    head = [f"{how}: {way}" for how in ("greedy", "sampled") for way in WAYS]
+    return "Share of each way, by the steps that a problem takes:\n\n" + in_markdown(
+        ["steps", "problems", *head], rows
+    )
+
+
+def right_table(seen: dict[str, tuple[list[Answered], list[Answered]]]) -> str:
+    """How often each way is right, by the steps that a problem takes."""
+    rows = [
+        [
+            str(steps),
+            *(
+                f"{as_percent(so.right)} of {so.count:,}" if so.count else "none"
+                for so in by_way(answers).values()
+            ),
+        ]
+        for _, sampled in seen.values()
+        for steps, answers in by_steps(sampled).items()
+    ]
+    return "Right when so answered, sampled, and of how many answers:\n\n" + in_markdown(
+        ["steps", *WAYS], rows
+    )
+
+
+def family_table(found: Measured) -> str:
+    greedy, sampled, begun = (
+        by_family(found.problems, result) for result in (found.greedy, found.sampled, found.begun)
+    )
+    rows = [
+        [name, *(as_percent(each[name]) for each in (greedy, sampled, begun))] for name in greedy
+    ]
+    return in_markdown([f"right by family, {SETS[0]}", "greedy", "sampled", "begun"], rows)
+
+
+def by_family(problems: Sequence[Problem], result: EvalResult) -> dict[str, float]:
     """Accuracy for each type of problem."""
-    families = defaultdict(list)
-    for problem, row in zip(problems, result.rows, strict=True):
-        families[problem.type].append(row["correct"])
+    families: dict[str, list[bool]] = {}
+    for row in result.rows:
+        families.setdefault(problems[row["index"] - 1].type, []).append(row["correct"])
     return {name: sum(right) / len(right) for name, right in sorted(families.items())}
 
 
-def tiny_figures(model, tokenizer, options: TinyReportOptions) -> dict:
-    """All figures of the report, as numbers."""
-    sets = {name: load_problems(name, limit=options.limit) for name in ("tiny-test", "tiny-longer")}
-    figures = {}
-    for name, problems in sets.items():
-        show = {"progress": True, "name": name}
-        likeliest = evaluate(model, tokenizer, problems, greedy(MAX_NEW_TOKENS), **show)
-        several = Sampling(MAX_NEW_TOKENS, rollouts=options.samples, seed=options.seed)
-        sampled = evaluate(model, tokenizer, problems, several, **show)
-        begin_tokenizer, begin = begin_answers(tokenizer)
-        begun = evaluate(
-            model, begin_tokenizer, problems, greedy(MAX_NEW_TOKENS), **show, prompt_fn=begin
-        )
-        figures[name] = {
-            "problems": len(problems),
-            "greedy accuracy": likeliest.accuracy,
-            "greedy length": likeliest.mean_length,
-            "greedy, works it out": share(likeliest.rows, starts_working),
-            "sampled reward": sampled.accuracy,
-            "sampled, works it out": share(sampled.rows, starts_working),
-            "begun accuracy": begun.accuracy,
-            "begun, by family": by_family(problems, begun),
-            "greedy, by family": by_family(problems, likeliest),
-        }
-    return figures
+def checks_text(texts: Sequence[str]) -> str:
+    found = checks_in(texts)
+    if not found.wrong + found.right:
+        return "No sampled answer checks a line."
+    return (
+        f"Its checks: of {found.wrong + found.right:,} checked lines in the sampled answers "
+        f"{found.wrong:,} had a wrong result at first, and the check mended {found.mended:,} of "
+        f"them. Of the {found.right:,} that were right it spoiled {found.spoiled:,}."
+    )
 
 
-def report_text(name: str, figures: dict) -> str:
-    """One column per problem set, one row per figure; then the families of the test set."""
-    sets = list(figures)
-    lines = [f"{name:<34}" + "".join(f"{s:>14}" for s in sets)]
-    for key, value in figures[sets[0]].items():
-        if isinstance(value, dict):
-            continue
-        shown = (
-            "{:>14.1f}"
-            if "length" in key
-            else "{:>14}"
-            if isinstance(value, int)
-            else ("{:>14.1%}")
-        )
-        lines.append(f"{key:<34}" + "".join(shown.format(figures[s][key]) for s in sets))
-    lines += ["", f"{'family, ' + sets[0]:<34}{'greedy':>14}{'begun':>14}"]
-    begun_by, greedy_by = (figures[sets[0]][f"{k}, by family"] for k in ("begun", "greedy"))
-    lines += [f"{k:<34}{greedy_by[k]:>14.1%}{begun_by[k]:>14.1%}" for k in begun_by]
-    return "\n".join(lines)
+# --- the README ---
+
+
+def around_report(path: Path) -> tuple[str, str]:
+    """What a file has before and after the report, both with their mark."""
+    try:
+        text = path.read_text("utf-8")
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}; give a README") from None
+    before, start, rest = text.partition(START)
+    _, end, after = rest.partition(END)
+    if not end:
+        raise UserError(f"{path} lacks the lines {START} and {END}; the report goes between them")
+    return before + start, end + after
 
 
 def tiny_report(options: TinyReportOptions) -> None:
-    """Greedy, sampled, and with the first words of a worked solution given: the tiny model."""
+    """Accuracy, and the ways of answering by difficulty: of a tiny model, greedy and sampled."""
+    readme = Path(options.write) if options.write else None
+    around = around_report(readme) if readme else None  # refused before the minutes, not after
     model, tokenizer = open_model(options.model, "cpu", "float32")
-    print(report_text(options.model, tiny_figures(model, tokenizer, options)))
+    sets = {name: measured(model, tokenizer, name, options) for name in SETS}
+    report = report_text(options.model, sets, options)
+    print(report)
+    if readme:
+        write_whole(readme, f"{around[0]}\n\n{report}\n\n{around[1]}")

@@ -216,15 +216,24 @@ def as_svg(panel: Axes, title: str, lines: list[Line]) -> Markup:
         draw_line(panel, line, number)
     last = max(max(line.steps) for line in lines) or 1
     panel.set_xlim(0, last)
+    label = f"{title}. " + "; ".join(map(_in_words, lines))
+    svg = page_svg(panel.figure, title, label, NAMES, last)
+    cursor = f'<line class="cursor" y1="{TOP_EDGE}" y2="{HEIGHT - BOTTOM}"/></svg>'
+    return Markup(str(svg).replace("</svg>", cursor))
+
+
+def page_svg(
+    figure: Figure, title: str, label: str, names: dict[str, str], last: int | None = None
+) -> Markup:
+    """A figure for the page: it has the colors of `names` from the style sheet, by these names,
+    and `label` says in words what it shows."""
     file = io.StringIO()
     nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": title}):
-        panel.figure.savefig(file, format="svg", transparent=True, metadata=nothing)
+        figure.savefig(file, format="svg", transparent=True, metadata=nothing)
     svg = file.getvalue().partition("<svg ")[2]
     svg = re.sub(r' id="[a-z0-9.]+_[0-9]+"', "", svg)  # every chart would have the same ones
-    for color, name in NAMES.items():
+    for color, name in names.items():
         svg = svg.replace(color, f"var(--{name})")
-    label = escape(f"{title}. " + "; ".join(map(_in_words, lines)))
-    cursor = f'<line class="cursor" y1="{TOP_EDGE}" y2="{HEIGHT - BOTTOM}"/></svg>'
-    about = f'role="img" aria-label="{label}" data-last="{last}" '
-    return Markup(f"<svg {about}" + svg.replace("</svg>", cursor))
+    moved = "" if last is None else f'data-last="{last}" '  # run.js moves a cursor up to there
+    return Markup(f'<svg role="img" aria-label="{escape(label)}" {moved}' + svg)

@@ -15,6 +15,9 @@ from reasoning_from_scratch.files.saved_models import evaluated_at, evaluations_
 from reasoning_from_scratch.report import newest_run
 from reasoning_from_scratch.report.curves import Line, draw_line, step_axis
 from reasoning_from_scratch.report.metrics import CSV_COLUMNS
+from reasoning_from_scratch.report.run_files import read_run
+from reasoning_from_scratch.report.ways import train_answers, ways_over_time
+from reasoning_from_scratch.report.ways_picture import draw_all_ways
 from reasoning_from_scratch.text import read_lines
 
 CURVES = {
@@ -46,6 +49,12 @@ def plot_command(options: PlotOptions) -> None:
 def plot_runs(folders: Sequence[str | Path], save_as: str | Path) -> Path:
     """One picture of several runs, written to a file."""
     return save_picture(draw_runs(folders), save_as)
+
+
+def plot_ways(folder: str | Path, save_as: str | Path) -> Path | None:
+    """The ways in which a run on the tiny world answered, as a picture; None of another run."""
+    answers = train_answers(read_run(folder))
+    return save_picture(draw_all_ways(ways_over_time(answers)), save_as) if answers else None
 
 
 def draw_runs(folders: Sequence[str | Path]) -> Figure:

@@ -10,6 +10,7 @@ from .learned import SHOWN_TEXT, EvalRow, eval_rows, learned
 from .pages import render, write_unsynced
 from .probe_story import biggest_change, slider_data
 from .run_files import RunFiles, last_train_rollouts, read_run
+from .ways import first_and_last, train_answers, ways_over_time
 
 RECENT_STEPS = 5  # the best and the worst rollouts are picked from these
 PICKED = 3
@@ -20,6 +21,13 @@ HEADLINES = (
     ("tokens per answer", "env/all/ac_tokens_per_turn", ".1f"),
     ("entropy", "optim/token_entropy", ".3f"),
 )
+# How each of tiny.ways.WAYS is known by its text, and by what number of the style sheet's colors.
+WAY_WORDS = {
+    "at once": "no line of working, only the box",
+    "rough": "about every second line of the working, the others done in the head",
+    "full": "one line of working for each step",
+    "checked": "one line for each step, most of them looked at again: “Yes”, or “No” and a number",
+}
 SPANS = ("sampling", "reward", "train", "eval", "save", "report")
 
 
@@ -38,8 +46,10 @@ def write_run_report(folder: str | Path) -> Path:
 def run_page(folder: str | Path, version: str = "") -> str:
     """The page as text; one with a version asks its server whether there is a newer one."""
     from .curves import make_charts  # matplotlib takes half a second to load
+    from .ways_picture import way_pictures
 
     run = read_run(folder)
+    answers = train_answers(run)
     charts, rows = make_charts(run), eval_rows(run)
     stories = [learned(run, name) for name in run.evals]
     return render(
@@ -53,6 +63,9 @@ def run_page(folder: str | Path, version: str = "") -> str:
         change=biggest_change(run.probes),
         data={"charts": _chart_data(charts), "probes": slider_data(run.probes)},
         charts=charts,
+        ways=way_pictures(ways_over_time(answers)) if answers else [],
+        way_ends=first_and_last(answers) if answers else [],
+        way_words=WAY_WORDS,
         evals=rows,
         learned=[story for story in stories if story],
         picked=_best_and_worst(last_train_rollouts(run, RECENT_STEPS)),

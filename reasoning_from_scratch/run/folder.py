@@ -48,6 +48,7 @@ WRITTEN = (
     "iteration_*",
     "checkpoints",
     "curves.png",
+    "ways.png",
     "nonfinite_step_*",
     "wandb_id",
     "adapter",

@@ -1,27 +1,31 @@
-"""rfs tiny-report: what a tiny model can do, and what it does of its own accord."""
+"""rfs tiny-report: what a tiny model can do, what it does of its own accord, and its README."""
 
+import random
+from fractions import Fraction
 from types import SimpleNamespace
 
+import pytest
+
+from reasoning_from_scratch.commands.cli import main
 from reasoning_from_scratch.commands.tiny_report import (
-    TinyReportOptions,
+    END,
+    SETS,
+    START,
+    Checks,
     begin_answers,
     by_family,
-    report_text,
-    starts_working,
-    tiny_figures,
-    tiny_report,
+    checks_in,
+    checks_text,
+    in_markdown,
+    line_value,
+    right_table,
+    worth_of,
 )
-from reasoning_from_scratch.files.problem_sets import load_problems
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.problems import Problem, render_prompt
-from reasoning_from_scratch.tiny.world import WORKED_START
-
-
-def test_a_working_is_known_by_its_first_words():
-    for text in (f"{WORKED_START} 2 + 3", f" \n{WORKED_START}", f"<think>\n{WORKED_START} 2"):
-        assert starts_working({"generated_text": text})
-    for text in ("", "\\boxed{5}", f"5. {WORKED_START}"):
-        assert not starts_working({"generated_text": text})
+from reasoning_from_scratch.report.ways import Answered
+from reasoning_from_scratch.tiny.ways import WAYS, WORKED_START, written
+from reasoning_from_scratch.tiny.world import tiny_problem
 
 
 def test_a_base_model_is_given_the_first_words_after_its_prompt():
@@ -41,20 +45,97 @@ def test_a_reasoning_model_is_given_them_in_its_turn_which_is_written_once():
 
 
 def test_families_are_in_order_and_each_has_its_share():
-    problems = [Problem(str(i), "?", "1", type=name) for i, name in enumerate("baab")]
-    rows = [{"correct": right} for right in (True, False, False, False)]
-    assert by_family(problems, SimpleNamespace(rows=rows)) == {"a": 0.0, "b": 0.5}
+    problems = [Problem(str(i), "?", "1", type=name) for i, name in enumerate("baa")]
+    rows = [{"index": i, "correct": right} for i, right in ((1, True), (2, True), (3, False))]
+    rows += [{"index": 1, "correct": False}]
+    assert by_family(problems, SimpleNamespace(rows=rows)) == {"a": 0.5, "b": 0.5}
 
 
-def test_the_report_shows_every_figure_and_family(capsys):
-    options = TinyReportOptions(limit=8, samples=1)
-    figures = tiny_figures(*load_model_and_tokenizer("tiny-base"), options)
-    text = report_text("tiny-base", figures)
-    tiny_report(options)
-    assert capsys.readouterr().out == text + "\n"
-    for name, values in figures.items():
-        assert name in text and values["problems"] == 8
-    assert set(figures["tiny-test"]["begun, by family"]) == {
-        problem.type for problem in load_problems("tiny-test", limit=8)
-    }
-    assert "begun accuracy" in text and "greedy length" in text
+@pytest.mark.parametrize(
+    "calculation, value",
+    [
+        ("2 + 3 * 4 - 1", 13),
+        (" 60 / 4 ", 15),
+        ("1/2", Fraction(1, 2)),
+        ("3", 3),
+        ("7 / 0", None),
+        ("2x", None),
+        ("2 +", None),
+        ("", None),
+    ],
+)
+def test_a_calculation_has_its_value(calculation, value):
+    assert worth_of(calculation) == value
+
+
+def test_the_first_side_that_is_a_calculation_counts():
+    assert line_value("pens: 3 * 14 = 30 + 12 ") == 42
+    assert line_value("2x = 45 - 7 ") == 38
+    assert line_value("x = y ") is None
+
+
+def test_checks_are_counted_line_by_line():
+    text = (
+        f" {WORKED_START}2 + 3 = 6? No, 5\n2 + 3 = 5? Yes\n2 + 3 = 6? Yes\n2 + 3 = 6? No, 7\n"
+        "2 + 3 = 5? No, 6\n10%: 50 / 10 = 5? Yes\n1/2 = 5/0? No, 5/10\nx = y? Yes\n2 + 3 = 5\n"
+        "\\boxed{5}"
+    )
+    assert checks_in([text]) == Checks(wrong=4, mended=2, right=3, spoiled=1)
+    assert "mended 2 of" in checks_text([text]) and "spoiled 1" in checks_text([text])
+    assert checks_text(["\\boxed{5}"]) == "No sampled answer checks a line."
+
+
+def test_every_line_of_the_tiny_worlds_own_checks_is_read_and_right_in_the_end():
+    lines = slips = 0
+    texts = []
+    for index in range(300):
+        row = tiny_problem("test", index)
+        working = row["solution"].splitlines()[1:-1]
+        pieces = list(written(working, row["answer"], "checked", random.Random(index)))
+        lines += len(working)
+        slips += sum(kind == "slip" for _, kind in pieces)
+        texts.append("".join(text for text, _ in pieces))
+    assert checks_in(texts) == Checks(wrong=slips, mended=slips, right=lines - slips, spoiled=0)
+
+
+def test_what_a_way_is_good_for_stands_beside_how_many_answers_say_so():
+    answers = [
+        Answered(1, "at once", True, 7),
+        Answered(1, "at once", False, 7),
+        Answered(6, "full", True, 7),
+    ]
+    text = right_table({"tiny-test": ([], answers)})
+    assert "| 1 | 50 % of 2 | none | none | none |" in text
+    assert "| 6 | none | none | 100 % of 1 | none |" in text
+
+
+def test_a_table_is_markdown():
+    assert in_markdown(["a", "b"], [["c", "1"]]) == "| a | b |\n|---|---:|\n| c | 1 |"
+
+
+ASKED = ["tiny-report", "--limit", "6", "--samples", "2"]
+
+
+def test_the_report_is_printed_and_put_into_a_readme(tmp_path, capsys):
+    readme = tmp_path / "README.md"
+    readme.write_text(f"# A model\n\n{START}\nold\n{END}\n\n## How to use it\n", encoding="utf-8")
+    assert main([*ASKED, "--write", str(readme)]) == 0
+    report = capsys.readouterr().out.strip()
+    text = readme.read_text("utf-8")
+    assert text == f"# A model\n\n{START}\n\n{report}\n\n{END}\n\n## How to use it\n"
+    assert all(name in report for name in (*SETS, *WAYS))
+    assert "| problems | 6 | 6 |" in report and "a working begun" in report
+    assert main([*ASKED, "--write", str(readme)]) == 0
+    assert readme.read_text("utf-8") == text
+
+
+@pytest.mark.parametrize("text, words", [(None, "cannot read"), (f"# A\n{START}\n", "lacks")])
+def test_a_readme_without_the_marks_is_refused_before_anything_is_measured(
+    tmp_path, capsys, text, words
+):
+    readme = tmp_path / "README.md"
+    if text:
+        readme.write_text(text)
+    assert main([*ASKED, "--write", str(readme)]) == 2
+    told = capsys.readouterr()
+    assert words in told.err and not told.out

@@ -5,14 +5,12 @@ import json
 import pytest
 import torch
 
-from reasoning_from_scratch.commands.tiny_report import (
-    begin_answers,
-    starts_working,
-)
+from reasoning_from_scratch.commands.tiny_report import begin_answers
 from reasoning_from_scratch.evaluation.evaluate import evaluate
 from reasoning_from_scratch.files.problem_sets import load_problems
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer, shipped_checkpoint
 from reasoning_from_scratch.sampling import Sampling, greedy
+from reasoning_from_scratch.tiny.ways import WORKED_START
 from reasoning_from_scratch.tiny.world import TINY_CONFIG
 
 TEST = load_problems("tiny-test", limit=120)
@@ -21,6 +19,10 @@ TEST = load_problems("tiny-test", limit=120)
 @pytest.fixture(scope="module", params=["tiny-base", "tiny-reasoning"])
 def shipped(request):
     return request.param, *load_model_and_tokenizer(request.param)
+
+
+def starts_working(row: dict) -> bool:
+    return row["generated_text"].lstrip().startswith(WORKED_START)
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,184 @@
+"""The ways in which problems of the tiny world are answered: how often each, and how well.
+
+Everything is counted from texts, so a run need not know of it: its files hold all answers.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from reasoning_from_scratch.problems import Problem
+from reasoning_from_scratch.text import evenly
+from reasoning_from_scratch.tiny.ways import WAYS, way_of
+from reasoning_from_scratch.tiny.world import SPLIT_SIZES, tiny_problem
+
+from .evals import read_rollouts
+from .run_files import RunFiles
+
+READ_STEPS = 300  # of a longer run as many, evenly: more can't be told apart in the picture
+POINTS = 30  # of the picture of all problems; the others have half as many
+_ID = re.compile(r"tiny/([a-z-]+)/(\d{1,9})")
+_LEVEL = re.compile(r"Level (\d+)")
+
+
+@dataclass(frozen=True)
+class Answered:
+    steps: int  # that the problem takes
+    way: str
+    right: bool
+    tokens: int
+    iteration: int = 0  # the step of training
+
+
+@dataclass(frozen=True)
+class WayFigures:
+    """What one way does among some answers."""
+
+    count: int
+    share: float
+    right: float  # of those so answered; 0 where there are none, as is tokens
+    tokens: float
+
+
+@dataclass
+class WaysOverTime:
+    """The share of each way over training, for problems of like difficulty."""
+
+    title: str
+    at: list[float]  # steps of training
+    shares: dict[str, list[float]]
+
+
+def by_way(answers: Sequence[Answered]) -> dict[str, WayFigures]:
+    """For each way, also for those that nobody takes."""
+    figures = {}
+    for way in WAYS:
+        so = [answer for answer in answers if answer.way == way]
+        count = max(len(so), 1)
+        figures[way] = WayFigures(
+            len(so),
+            len(so) / max(len(answers), 1),
+            sum(answer.right for answer in so) / count,
+            sum(answer.tokens for answer in so) / count,
+        )
+    return figures
+
+
+# --- answers of an evaluation ---
+
+
+def evaluated_answers(problems: Sequence[Problem], rows: Sequence[dict]) -> list[Answered]:
+    """Of an evaluation's rows, those to problems whose level says how many steps they take."""
+    answers = []
+    for row in rows:
+        level = _LEVEL.fullmatch(problems[row["index"] - 1].level)
+        if level:
+            steps, text = int(level[1]), row["generated_text"]
+            answers.append(Answered(steps, way_of(text, steps), row["correct"], row["tokens"]))
+    return answers
+
+
+def ways_before_and_after(
+    problems: Sequence[Problem], before: Sequence[dict], after: Sequence[dict]
+) -> str:
+    """A small table for the terminal from the rows of two evaluations; empty where no level says
+    how many steps a problem takes."""
+    then, now = (by_way(evaluated_answers(problems, rows)) for rows in (before, after))
+    if not any(figures.count for figures in then.values()):
+        return ""
+    lines = [f"{'':<25}{'before':>18}{'after':>18}"]
+    lines += [f"{'way to answer':<25}" + f"{'share':>10}{'right':>8}" * 2]
+    for way in WAYS:
+        cells = "".join(
+            f"{figures.share:>10.1%}{_or_dash(figures):>8}" for figures in (then[way], now[way])
+        )
+        lines.append(f"{way:<25}{cells}")
+    return "\n".join(lines)
+
+
+def _or_dash(figures: WayFigures) -> str:
+    return f"{figures.right:.0%}" if figures.count else "-"
+
+
+# --- answers of a run ---
+
+
+def train_answers(run: RunFiles) -> list[Answered]:
+    """All training answers of a run on the tiny world, in order; none of another run."""
+    paths = sorted(run.folder.glob("train_iteration_*_rollout_summaries.jsonl"))
+    answers = []
+    for path in evenly(paths, READ_STEPS):
+        answers += [found for row in read_rollouts(path) if (found := _train_answer(row))]
+        if not answers:
+            return []  # other problems: the rest of the files need not be read
+    return answers
+
+
+def _train_answer(row: dict) -> Answered | None:
+    text, step = _tiny(row["problem_id"])
+    only = row["steps"][0]
+    # A run on an earlier edition of the tiny world has other problems by the same names.
+    if text is None or text != only["logs"]["problem"]:
+        return None
+    right = (only["metrics"].get("correct") or 0.0) >= 0.5
+    return Answered(step, way_of(row["text"], step), right, only["ac_len"], row["iteration"])
+
+
+@lru_cache(maxsize=20_000)
+def _tiny(problem_id: str) -> tuple[str | None, int]:
+    """The text of a problem of the tiny world, and how many steps it takes."""
+    found = _ID.fullmatch(problem_id)
+    if not found or found[1] not in SPLIT_SIZES:
+        return None, 0
+    split, index = found[1], int(found[2])
+    if index >= (SPLIT_SIZES[split] or index + 1):
+        return None, 0
+    row = tiny_problem(split, index)
+    return row["problem"], int(_LEVEL.fullmatch(row["level"])[1])
+
+
+def ways_over_time(answers: Sequence[Answered]) -> list[WaysOverTime]:
+    """For all problems, then for those of 1 and 2 steps, of 3 and 4, and so on."""
+    seen = sorted({answer.iteration for answer in answers})
+    pairs = sorted({(answer.steps + 1) // 2 for answer in answers})
+    pictures = [_over_time("all problems", answers, _windows(seen, POINTS))]
+    for pair in pairs if len(pairs) > 1 else ():
+        title = f"problems of {2 * pair - 1} or {2 * pair} steps"
+        of_pair = [answer for answer in answers if (answer.steps + 1) // 2 == pair]
+        pictures.append(_over_time(title, of_pair, _windows(seen, POINTS // 2)))
+    return pictures
+
+
+def _windows(seen: list[int], most: int) -> list[list[int]]:
+    """The steps of training, so many together that there are no more than `most` windows."""
+    width = -(-len(seen) // most)
+    return [seen[start : start + width] for start in range(0, len(seen), width)]
+
+
+def _over_time(title: str, answers: Sequence[Answered], windows: list[list[int]]) -> WaysOverTime:
+    """A window without such problems has no point."""
+    window_of = {step: window[0] for window in windows for step in window}
+    middles = {window[0]: (window[0] + window[-1]) / 2 for window in windows}
+    # The picture begins with the run and ends with it.
+    middles |= {windows[-1][0]: windows[-1][-1], windows[0][0]: windows[0][0]}
+    within: dict[int, list[Answered]] = {}
+    for answer in answers:
+        within.setdefault(window_of[answer.iteration], []).append(answer)
+    figures = [by_way(within[start]) for start in sorted(within)]
+    return WaysOverTime(
+        title,
+        [middles[start] for start in sorted(within)],
+        {way: [each[way].share for each in figures] for way in WAYS},
+    )
+
+
+def first_and_last(answers: Sequence[Answered]) -> list[tuple[str, dict[str, WayFigures]]]:
+    """The ways at the two ends of a run, each with its name: the tenth of its steps there."""
+    seen = sorted({answer.iteration for answer in answers})
+    few = max(1, len(seen) // 10)
+    ends = []
+    for steps in dict.fromkeys((tuple(seen[:few]), tuple(seen[-few:]))):
+        name = f"step {steps[0]}" if few == 1 else f"steps {steps[0]} to {steps[-1]}"
+        ends.append((name, by_way([answer for answer in answers if answer.iteration in steps])))
+    return ends
