@@ -11,6 +11,7 @@ from reasoning_from_scratch.evaluation.evaluate import EvalResult, evaluate
 from reasoning_from_scratch.files.problem_sets import load_problems
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.report.plots import plot_runs
+from reasoning_from_scratch.report.ways import ways_before_and_after
 from reasoning_from_scratch.run.folder import RunFolder
 from reasoning_from_scratch.run.options import configure
 from reasoning_from_scratch.run.start import train
@@ -90,7 +91,9 @@ def quickstart(options: QuickstartOptions) -> int:
     after = measure(result.model, result.tokenizer)
     curves = plot_runs([result.folder], result.folder / "curves.png")
     shown = "tiny-longer" if options.longer else "tiny-test"
-    print(f"\n{before_and_after(before, after)}\n\n{two_answers(before, after, shown)}")
+    print(f"\n{before_and_after(before, after)}\n")
+    print(ways_before_and_after(load_problems(shown), before[shown].rows, after[shown].rows))
+    print(f"\n{two_answers(before, after, shown)}")
     print(f"\nTraining took {trained:.0f} s, everything {time.monotonic() - start:.0f} s.")
     print(f"curves: {curves}\nreport: {result.folder / 'report.html'}\n")
     print(next_commands(result.folder, options.longer))

@@ -8,6 +8,7 @@ from toy import toy_model, toy_problems, toy_tokenizer
 from reasoning_from_scratch.commands import quickstart as module
 from reasoning_from_scratch.commands.quickstart import QuickstartOptions, quickstart
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer, shipped_checkpoint
+from reasoning_from_scratch.run.options import resolved
 from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.text import read_lines
 from tests.commands.test_compare import toy_everywhere  # noqa: F401
@@ -72,7 +73,7 @@ def test_interrupted_quickstart_says_how_to_go_on(small, tmp_path, capsys, monke
 def test_shipped_results_are_these_runs(name, longer, least, most, tmp_path):
     """What lies under checkpoints/ came from these settings, and is better than its start."""
     rows = read_lines(shipped_checkpoint(name) / "run" / "metrics.jsonl")
-    config = module.quickstart_config(log_path=str(tmp_path / "run"), longer=longer)
+    config = resolved(module.quickstart_config(log_path=str(tmp_path / "run"), longer=longer))
     shipped = json.loads((shipped_checkpoint(name) / "run" / "config.json").read_text())
     assert len(rows) == config.steps
     for setting in ("model", "steps", "lr", "rollouts", "problems_per_step", "max_new_tokens"):
