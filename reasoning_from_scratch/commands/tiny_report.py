@@ -22,7 +22,7 @@ from reasoning_from_scratch.tiny.ways import WAYS, WORKED_START
 
 SETS = ("tiny-test", "tiny-longer")
 MAX_NEW_TOKENS = 224  # the longest checked working, of the longer problems, is a little shorter
-START, END = "<!-- made by rfs tiny-report -->", "<!-- end -->"
+START, END = "<!-- rfs tiny-report: from here -->", "<!-- rfs tiny-report: to here -->"
 # A line of a checked working: what it calculates, its result, what is said of it, a new result.
 CHECKED = re.compile(r"^(.*)= *(\S+?)\? (Yes|No)(?:, (\S+))?", re.MULTILINE)
 TERM = re.compile(r"\d+(?: ?[*/] ?\d+)*")
