@@ -58,10 +58,12 @@ const title = (model) => titles[model] ??
 const read_model = (value) => (value in titles ? value : Number(value));
 
 function model_box(model, checked) {
-  return make("label", {}, make("input", { type: "checkbox", value: model, checked }), title(model));
+  const about = data.models[model]?.about;
+  return make("label", {}, make("input", { type: "checkbox", value: model, checked }),
+    make("span", {}, title(model), about ? make("span", { className: "soft", textContent: ": " + about }) : ""));
 }
 
-for (const model of singles) by_id("models").append(model_box(model, singles.indexOf(model) < 2));
+for (const model of singles) by_id("models").append(model_box(model, singles.indexOf(model) < 3));
 if (saves.length) {
   const box = make("input", { type: "checkbox", value: saves[saves.length - 1], checked: !singles.length });
   const name = make("span", { textContent: title(saves[saves.length - 1]) });
@@ -86,36 +88,41 @@ function add_model(model) {
 
 // --- 1 Answer ---
 
-const state = { number: 0, runs: [], asked: null };
-const families = [...new Set(data.test.map(([, , type]) => type))].sort();
+// The held-out problems. A problem's number is that in its own set, as an evaluation counts it: the
+// seed draws by it.
+const problems = [data.test, data.longer].flatMap((rows) => rows.map(
+  ([problem, answer, type, level], number) => ({ problem, answer, type, steps: Number(level), number })));
+const typed = { number: 0, steps: null }; // what is known of a problem that was typed
+const state = { shown: typed, runs: [], asked: null };
+const families = [...new Set(problems.map(({ type }) => type))].sort();
 for (const family of families) by_id("family").append(make("option", { textContent: family }));
 
 function show_levels() {
   const family = by_id("family").value;
-  const levels = [...new Set(data.test.filter((row) => row[2] === family).map((row) => row[3]))].sort();
-  by_id("level").replaceChildren(...levels.map((level) =>
-    make("option", { value: level, textContent: level === "5" ? "5 or more" : level })));
+  const levels = [...new Set(problems.filter(({ type }) => type === family).map(({ steps }) => steps))].sort((a, b) => a - b);
+  by_id("level").replaceChildren(...levels.map((steps) => make("option", { textContent: steps })));
 }
 
 function matching() {
-  const fits = ([, , type, level]) => type === by_id("family").value && level === by_id("level").value;
-  return [...data.test.keys()].filter((number) => fits(data.test[number]));
+  const family = by_id("family").value, steps = Number(by_id("level").value);
+  return problems.filter((row) => row.type === family && row.steps === steps);
 }
 
-function show_problem(number) {
-  state.number = number;
-  [by_id("problem").value, by_id("truth").value] = data.test[number];
+function show_problem(row) {
+  state.shown = row;
+  by_id("problem").value = row.problem;
+  by_id("truth").value = row.answer;
 }
 
 function another() {
-  const numbers = matching(), next = numbers.find((number) => number > state.number);
-  show_problem(next ?? numbers[0]);
+  const rows = matching();
+  show_problem(rows[(rows.indexOf(state.shown) + 1) % rows.length]);
 }
 
 by_id("family").onchange = () => { show_levels(); show_problem(matching()[0]); };
 by_id("level").onchange = () => show_problem(matching()[0]);
 by_id("another").onclick = another;
-by_id("problem").oninput = () => { by_id("truth").value = ""; state.number = 0; };
+by_id("problem").oninput = () => { by_id("truth").value = ""; state.shown = typed; };
 
 // A number field's value, within its bounds.
 function number_of(id) {
@@ -127,7 +134,7 @@ function number_of(id) {
 
 function sampling() {
   return { temperature: number_of("temperature"), top_p: number_of("top_p"),
-    stream: [number_of("seed"), 0, state.number], max_new_tokens: data.max_new_tokens };
+    stream: [number_of("seed"), 0, state.shown.number], max_new_tokens: data.max_new_tokens };
 }
 
 // The tokens of an answer as one group of buttons: Tab enters it, arrow keys move within.
@@ -175,7 +182,7 @@ async function run_answer(run, begun = []) {
   run.tokens = [];
   run.list.replaceChildren();
   run.verdict.className = "";
-  run.verdict.textContent = "";
+  run.verdict.textContent = run.way.textContent = "";
   const request = { model: run.model, problem: run.problem, ...run.sampling,
     begun: begun.map((token) => token.id) };
   const asked = ask("answer", request, ({ token, text, p, top }) => {
@@ -190,7 +197,7 @@ async function run_answer(run, begun = []) {
   const [kind, words] = verdict(text, run.truth, finished);
   run.verdict.className = "verdict " + kind;
   run.verdict.textContent = words;
-  run.speed.textContent = ` ${plural(run.tokens.length, "token")}`;
+  run.way.textContent = `${way_of(text, run.steps)}, ${plural(run.tokens.length, "token")}`;
   return [run.tokens.length, seconds];
 }
 
@@ -220,11 +227,11 @@ by_id("ask").onclick = () => busy(async () => {
   state.stopping = false;
   state.runs = boxes.map((box) => {
     const run = { model: read_model(box.value), problem: by_id("problem").value,
-      truth: by_id("truth").value, sampling: sampling(), verdict: make("span"), tokens: [],
-      speed: make("span", { className: "soft" }) };
+      steps: state.shown.steps, truth: by_id("truth").value, sampling: sampling(), tokens: [],
+      verdict: make("span"), way: make("span", { className: "soft" }) };
     run.list = token_list(title(run.model) + ": answer, arrow keys choose a token",
       (place) => show_place(run, place));
-    run.element = make("div", {}, make("h3", {}, title(run.model) + " ", run.verdict, run.speed), run.list);
+    run.element = make("div", {}, make("h3", {}, title(run.model) + " ", run.verdict, " ", run.way), run.list);
     return run;
   });
   by_id("answers").replaceChildren(...state.runs.map((run) => run.element));
@@ -236,8 +243,11 @@ by_id("ask").onclick = () => busy(async () => {
     [tokens, seconds] = [tokens + count, seconds + took];
   }
   show_speed(tokens / seconds);
-  return state.runs.map((run) => `${title(run.model)}: ${run.verdict.textContent || "not asked"}`).join("; ");
+  return state.runs.map((run) => `${title(run.model)}: ${said_of(run)}`).join("; ");
 }, by_id("answer-state"), by_id("stop"));
+
+const said_of = ({ verdict, way }) =>
+  verdict.textContent ? `${verdict.textContent}, ${way.textContent}` : "not asked";
 
 by_id("stop").onclick = () => { state.stopping = true; stop(state.asked); };
 
@@ -276,7 +286,7 @@ function go_on(run, place, choice) {
     const begun = [...run.tokens.slice(0, place), choice];
     await run_answer(run, begun);
     if (run.tokens[place]) show_place(run, place);
-    return `${title(run.model)}, with ${label(choice.text)}: ${run.verdict.textContent}`;
+    return `${title(run.model)}, with ${label(choice.text)}: ${said_of(run)}`;
   }, by_id("answer-state"), by_id("stop"));
 }
 
@@ -320,7 +330,8 @@ function chosen_config() {
 function grade(answer) {
   const parts = score_parts(answer.text, group.truth, answer.finished);
   const length = answer.response_ids.length;
-  return { parts, reward: total_reward(parts, chosen_config(), length, data.max_new_tokens) };
+  const way = way_of(answer.text, group.steps);
+  return { parts, way, reward: total_reward(parts, chosen_config(), length, data.max_new_tokens) };
 }
 
 function regrade() {
@@ -334,15 +345,15 @@ by_id("draw").onclick = () => busy(async () => {
   if (!read_number(truth)) return "The rewards need a number as true answer: give it in part 1.";
   by_id("group-state").textContent = "drawing eight answers side by side …";
   const model = read_model(by_id("group-model").value), cards = [...Array(ROLLOUTS).keys()].map(card);
-  const { temperature, top_p } = config;
+  const { temperature, top_p } = config, { number, steps } = state.shown;
   group.answers = null;
   by_id("rollouts").replaceChildren(...cards);
   by_id("group-problem").textContent = problem + "  True answer: " + truth;
   by_id("verdict-of-group").textContent = "";
   const { answers, seconds } = await ask("answer", { model, problem, count: ROLLOUTS, temperature, top_p,
-    stream: [number_of("group-seed"), 0, state.number], max_new_tokens: data.max_new_tokens },
+    stream: [number_of("group-seed"), 0, number], max_new_tokens: data.max_new_tokens },
   ({ answer, text }) => cards[answer].querySelector(".text").append(is_end({ text }) ? "■" : text));
-  Object.assign(group, { model, problem, truth, answers, result: null });
+  Object.assign(group, { model, problem, steps, truth, answers, result: null });
   for (const answer of answers)
     answer.tokens = await ask("pieces", { ids: answer.response_ids });
   by_id("changed").replaceChildren();
@@ -382,14 +393,15 @@ function show_group() {
   show_advantages(all);
   const config = chosen_config(), slopes = pushes();
   const chosen = ADVANTAGES[config.advantage](group.rewards);
+  show_ways(chosen);
   const largest = Math.max(...slopes.flat().map(Math.abs));
   by_id("pushes").hidden = by_id("pass").hidden = false;
   by_id("largest").textContent = largest ? `Largest push: ${largest.toPrecision(2)} per unit of log-probability.` : "";
   [...by_id("rollouts").children].forEach((article, i) => {
-    const answer = group.answers[i], { correct } = grade(answer).parts;
+    const answer = group.answers[i], { parts: { correct }, way } = grade(answer);
     article.className = "rollout " + (correct ? "is-right" : "is-wrong");
     const [mark, length, advantage] = article.querySelectorAll(".verdict, .length, .advantage");
-    length.textContent = plural(answer.response_ids.length, "token");
+    length.textContent = `${way}, ${plural(answer.response_ids.length, "token")}`;
     mark.className = "verdict " + (correct ? "right" : "wrong");
     mark.textContent = correct ? "✓ right" : answer.finished ? "✗ wrong" : "✗ cut off";
     advantage.textContent = signed(chosen[i]);
@@ -436,6 +448,21 @@ function show_advantages(all) {
     ? "All eight have the same reward. None is better than the others, so every advantage is exactly 0: " +
       "this group teaches nothing, and the step leaves it out."
     : `Mean reward ${mean_of(group.rewards).toFixed(2)}: answers above it are pushed up, those below it down.`;
+}
+
+// Which ways of answering were drawn, and which of them were paid.
+function show_ways(advantages) {
+  const graded = group.answers.map(grade), cell = (text) => make("td", { className: "number", textContent: text });
+  const rows = ways_drawn(graded.map(({ way }) => way)).map(([way, drawn]) => {
+    const of_way = (numbers) => numbers.filter((_, i) => graded[i].way === way);
+    const right = of_way(graded.map(({ parts }) => parts.correct)).filter(Boolean).length;
+    return make("tr", {}, make("th", { scope: "row", textContent: way }), cell(drawn), cell(right),
+      cell(mean_of(of_way(group.rewards)).toFixed(2).replace("-", "−")), cell(signed(mean_of(of_way(advantages)))));
+  });
+  const head = ["way", "drawn", "right", "mean reward", "mean advantage"].map((name, i) =>
+    make("th", { scope: "col", className: i ? "number" : "", textContent: name }));
+  by_id("ways").hidden = false;
+  by_id("ways").replaceChildren(make("thead", {}, make("tr", {}, ...head)), make("tbody", {}, ...rows));
 }
 
 // --- 3 One step ---
@@ -543,8 +570,10 @@ function show_curve(points, steps) {
   by_id("curve").hidden = false;
   by_id("curve").querySelector("svg").replaceChildren(...grid, svg("polyline", { class: "line", points: path }), ...dots, axis);
   const last = points[points.length - 1];
+  const drawn = ({ ways }) => ways_drawn(ways).map(([way, count]) => `${count} ${way}`).join(", ");
   by_id("curve-text").textContent = `Right answers among those drawn, step by step. Step ${last.step + 1}: ` +
-    `${percent(last.correct)} right, ${last.tokens.toFixed(0)} tokens an answer, ${last.seconds.toFixed(1)} s.`;
+    `${percent(last.correct)} right, ${last.tokens.toFixed(0)} tokens an answer, ${last.seconds.toFixed(1)} s. ` +
+    `Drawn at step 1: ${drawn(points[0])}; at step ${last.step + 1}: ${drawn(last)}.`;
 }
 
 // --- begin ---

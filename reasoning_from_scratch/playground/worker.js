@@ -116,21 +116,23 @@ const requests = {
     return { logprobs, grads: Object.fromEntries(grads) };
   },
 
-  // GRPO from step to step, on problems of the training set: events {step, reward, tokens}.
+  // GRPO from step to step, on problems of the training set: events, one a step.
   async train({ model, problems, config, lr, steps, problems_per_step, rollouts, seed, max_new_tokens }, id) {
     const trained = model_of(model).copy(), optimizer = new AdamW(trained);
     for (let step = 0; step < steps && !world.stopped.has(id); step++) {
       const start = performance.now(), groups = [];
       for (let number = 0; number < problems_per_step; number++) {
-        const [problem, answer] = problems[(step * problems_per_step + number) % problems.length];
+        const [problem, answer, , level] = problems[(step * problems_per_step + number) % problems.length];
         const prompt_ids = prompt_of(model, problem);
         const keys = Array.from({ length: rollouts }, (_, i) => stream_key(seed, step, number, i));
         const options = { max_new_tokens, temperature: config.temperature, top_p: config.top_p,
           stop_ids: stop_ids_of(model) };
         const drawn = await generate(trained, prompt_ids, keys, options,
           async (i) => { if (i === 0) await pause(); return !world.stopped.has(id); });
-        const parts = drawn.map((a) => score_parts(finished_answer(a).text, answer, a.finished));
+        const texts = drawn.map((a) => finished_answer(a).text);
+        const parts = texts.map((text, i) => score_parts(text, answer, drawn[i].finished));
         groups.push({ prompt_ids, answers: drawn.map((a) => a.response_ids), parts,
+          ways: texts.map((text) => way_of(text, Number(level))),
           rewards: parts.map((p, i) =>
             total_reward(p, config, drawn[i].response_ids.length, max_new_tokens)) });
       }
@@ -138,7 +140,7 @@ const requests = {
       const grad_norm = train_step(trained, optimizer, groups, config, lr);
       const all = groups.flatMap((g) => g.parts), lengths = groups.flatMap((g) => g.answers);
       keep_trained("trained", trained, model);
-      postMessage({ id, event: { step, grad_norm,
+      postMessage({ id, event: { step, grad_norm, ways: groups.flatMap((g) => g.ways),
         correct: mean_of(all.map((p) => p.correct)), tokens: mean_of(lengths.map((a) => a.length)),
         seconds: (performance.now() - start) / 1000 } });
       await pause();
