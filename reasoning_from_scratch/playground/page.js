@@ -587,5 +587,6 @@ const opened = ask("open", { models: data.models, weights, tokenizer: data.token
 opened.catch((error) => { by_id("answer-state").textContent = "The models cannot be opened: " + error.message; });
 by_id("family").value = families.includes("stories") ? "stories" : families[0];
 show_levels();
+by_id("level").value = 3; // few enough for the eye, too many to be guessed
 show_problem(matching()[0]);
 choose_recipe();

@@ -6,6 +6,7 @@ What the page computes is compared in a headless Chromium with what the package 
 import base64
 import json
 import random
+import re
 import shutil
 from pathlib import Path
 
@@ -99,11 +100,14 @@ def answers_of(page, which: int, count: int, rows: str = "test", **sampling) -> 
 
 
 @needs_browser
-@pytest.mark.parametrize("which", [0, 1, 2])
-def test_greedy_answers_are_those_of_an_evaluation(page, models, which):
-    result = evaluate(*models[which], load_problems("tiny-test", limit=100), greedy(MAX_NEW_TOKENS))
+@pytest.mark.parametrize(
+    "which, rows, count", [(0, "test", 100), (1, "test", 100), (2, "test", 100), (2, "longer", 20)]
+)
+def test_greedy_answers_are_those_of_an_evaluation(page, models, which, rows, count):
+    problems = load_problems(f"tiny-{rows}", limit=count)
+    result = evaluate(*models[which], problems, greedy(MAX_NEW_TOKENS))
     expected = [row["generated_text"] for row in result.rows]
-    assert answers_of(page, which, 100, temperature=0, top_p=1) == expected
+    assert answers_of(page, which, count, rows, temperature=0, top_p=1) == expected
 
 
 @needs_browser
@@ -111,7 +115,9 @@ def test_greedy_answers_are_those_of_an_evaluation(page, models, which):
     "which, temperature, top_p", [(0, 1.0, 1.0), (1, 0.8, 0.9), (2, 1.0, 1.0), (0, 1.3, 0.7)]
 )
 def test_a_seed_draws_the_packages_answers(page, models, which, temperature, top_p):
-    sampling = Sampling(MAX_NEW_TOKENS, temperature=temperature, top_p=top_p, rollouts=1, seed=12345)
+    sampling = Sampling(
+        MAX_NEW_TOKENS, temperature=temperature, top_p=top_p, rollouts=1, seed=12345
+    )
     result = evaluate(*models[which], load_problems("tiny-test", limit=40), sampling)
     expected = [row["generated_text"] for row in result.rows]
     options = {"temperature": temperature, "top_p": top_p, "seed": 12345}
@@ -301,6 +307,12 @@ def fill(page, **values) -> None:
         page.run(f"{field}.value = {json.dumps(value)}; {field}.dispatchEvent(new Event('input'))")
 
 
+def choose(page, **values) -> None:
+    for name, value in values.items():
+        field = f"by_id({json.dumps(name)})"
+        page.run(f"{field}.value = {json.dumps(value)}; {field}.dispatchEvent(new Event('change'))")
+
+
 def texts(page, selector: str) -> list[str]:
     found = f"[...document.querySelectorAll({json.dumps(selector)})]"
     return page.run(f"{found}.map((x) => x.textContent)")
@@ -310,12 +322,14 @@ PENS = {"problem": "Ana has 12 pens, buys 9 more and loses 5. How many pens does
 
 
 @needs_browser
-def test_both_models_answer_and_one_of_them_is_right(page):
+def test_the_models_answer_and_those_that_were_trained_are_right(page):
     fill(page, **PENS, truth="16")
-    assert click(page, "ask") == "tiny-base: ✗ wrong; tiny-grpo: ✓ right"
-    base, trained = texts(page, "#answers .text")
-    assert base.endswith("}■") and "12 + 9 = 21" in trained
-    assert "\n" in trained and page.run("by_id('speed').textContent").endswith("on one core.")
+    said = re.sub(r", \d+ tokens", "", click(page, "ask"))
+    trained = [f"{name}: ✓ right, checked" for name in MODELS[1:]]
+    assert said == "; ".join(["tiny-base: ✗ wrong, at once", *trained])
+    guess, working, _ = texts(page, "#answers .text")
+    assert guess.endswith("}■") and "12 + 9 = 21? Yes" in working
+    assert "\n" in working and page.run("by_id('speed').textContent").endswith("on one core.")
 
 
 @needs_browser
@@ -332,6 +346,24 @@ def test_a_click_on_a_token_shows_what_else_could_have_stood_there(page):
     page.wait("!by_id('ask').disabled")
     assert texts(page, "#answers .text")[0].startswith(" Let's see.")
     assert page.run("state.runs[0].verdict.textContent") == "✓ right"
+    assert page.run("state.runs[0].way.textContent").startswith("worked out, ")
+
+
+@needs_browser
+def test_problems_of_one_to_eight_steps_can_be_chosen(page):
+    choose(page, family="stories")
+    steps = page.run("[...by_id('level').options].map((option) => Number(option.value))")
+    assert steps == list(range(1, 9))
+    choose(page, level=8)
+    stories = [
+        [p.problem, p.answer, number]
+        for number, p in enumerate(load_problems("tiny-longer"))
+        if (p.type, p.level) == ("stories", "Level 8")
+    ]
+    for expected in [*stories, stories[0]]:
+        found = page.run("[by_id('problem').value, by_id('truth').value, state.shown.number]")
+        assert found == expected
+        page.run("by_id('another').click()")
 
 
 @needs_browser
@@ -402,6 +434,29 @@ def test_a_group_has_rewards_and_advantages_and_both_follow_ones_hand(page):
 
 
 @needs_browser
+def test_a_group_shows_which_ways_were_drawn_and_paid(page):
+    choose(page, family="stories", level=3)
+    page.run("by_id('group-model').value = '0'; by_id('group-seed').value = '3'")
+    click(page, "draw")
+    ways = [way_of(text, 3) for text in page.run("group.answers.map((answer) => answer.text)")]
+    assert [text.split(",")[0] for text in texts(page, "#rollouts .length")] == ways
+    assert len(set(ways)) > 1
+    for reward in (None, 1.0):  # as graded, and as if all were right
+        values = zip(ways, table(page)["reward"], table(page)["zscore"], strict=True)
+        paid = {way: [] for way in WAYS if way in ways}
+        for way, given, advantage in values:
+            assert reward in (None, given)
+            paid[way].append((given, advantage))
+        assert texts(page, "#ways tbody th") == list(paid)
+        cells = [float(text.replace("−", "-")) for text in texts(page, "#ways tbody td")]
+        for number, numbers in enumerate(paid.values()):
+            drawn, right, *means = cells[4 * number : 4 * number + 4]
+            assert drawn == len(numbers) and right <= drawn
+            np.testing.assert_allclose(means, np.mean(numbers, axis=0), atol=0.011)
+        page.run("by_id('all-right').click()")
+
+
+@needs_browser
 def test_tokens_are_pushed_by_the_sign_of_their_advantage(page):
     draw_group(page)
     pushed = page.run("""[...by_id('rollouts').children].map((article) => [
@@ -464,6 +519,7 @@ def test_training_in_the_page_makes_the_curve_rise(page):
         "[...document.querySelectorAll('#curve circle')].map((c) => +c.getAttribute('cy'))"
     )
     assert points == 10 and sum(heights[-3:]) < sum(heights[:3]) - 90  # up is less in a picture
+    assert re.search(r"Drawn at step 1: \d at once.*; at step 10: ", texts(page, "#curve-text")[0])
     assert "trained in this tab" in texts(page, "#models label")
 
 
@@ -514,9 +570,9 @@ def test_the_saved_steps_of_a_run_are_a_slider(tmp_path):
     browser = Browser(tmp_path / "profile")
     browser.open(tmp_path / "page.html")
     slider = "by_id('models').querySelector('input[type=range]')"
-    assert texts(browser, "#models label") == ["tiny-base", "mine, step 2"]
+    assert texts(browser, "#models label") == ["tiny-base: before GRPO", "mine, step 2"]
     browser.run(f"{slider}.value = 0; {slider}.dispatchEvent(new Event('input'))")
-    assert texts(browser, "#models label") == ["tiny-base", "mine, step 1"]
+    assert texts(browser, "#models label") == ["tiny-base: before GRPO", "mine, step 1"]
     fill(browser, **PENS, truth="16")
     assert click(browser, "ask").startswith("tiny-base: ")
     assert browser.run("state.runs.map((run) => run.model)") == [0, 1]
