@@ -17,7 +17,7 @@ from reasoning_from_scratch.commands.cli import with_home
 from reasoning_from_scratch.commands.quickstart import QuickstartOptions, quickstart
 from reasoning_from_scratch.files.disk import write_whole
 from reasoning_from_scratch.report import write_run_report
-from reasoning_from_scratch.report.plots import plot_runs
+from reasoning_from_scratch.report.plots import plot_runs, plot_ways
 from reasoning_from_scratch.text import as_lines, read_lines
 
 # For --longer or not: where to, and of how many steps one has its pages kept.
@@ -60,6 +60,7 @@ def ship(run: Path, target: Path, kept_every: int) -> None:
     line = {"name": "final", "batch": last["batch"], "final": True, "sampler_path": str(target)}
     write_whole(target / "run" / "checkpoints.jsonl", as_lines([line]))
     plot_runs([run], target / "curves.png")
+    plot_ways(run, target / "ways.png")
     write_run_report(target / "run")
 
 
