@@ -1,7 +1,8 @@
 """Chapter 6, training a reasoner with GRPO: one problem, one rollout at a time, in plain view.
 
 6.4 the training problems · 6.5 sampling a rollout · 6.6 its reward · 6.7 its advantage
-6.8 its log-probability · 6.9 the loss of a group · 6.10 the training loop
+6.8 its log-probability · 6.9 the loss of a group · 6.10 the training loop: the book's, and the one
+that the chapter runs, for several problems at a time
 
 The engine (rollouts.py, trainer.py) does the same in batches; tests compare the two.
 """
@@ -16,9 +17,12 @@ import torch
 from reasoning_from_scratch.advantages import zscore  # 6.7
 from reasoning_from_scratch.ch03 import extract_final_candidate, grade_answer, render_prompt
 from reasoning_from_scratch.ch04 import scale_logits_by_temperature, top_p_filter
+from reasoning_from_scratch.fast.cut import FAST
 from reasoning_from_scratch.files.disk import replacing
 from reasoning_from_scratch.files.problem_sets import load_math_train  # noqa: F401  6.4
 from reasoning_from_scratch.qwen3 import KVCache, room_for_answer
+from reasoning_from_scratch.rollouts import problem_index
+from reasoning_from_scratch.sampling import Sampling, generate
 from reasoning_from_scratch.tokenizer import stop_ids_of
 
 # 6.5 Sampling a rollout
@@ -236,3 +240,86 @@ def append_csv_metrics(
             writer.writerow(["step", "total_steps", *numbers])
         cells = [f"{number:.6f}" for number in numbers.values()]
         writer.writerow([step_idx, total_steps, *cells])
+
+
+# 6.10 The loop for several problems at a time
+
+
+def pick_problems(problems, step, count=8, seed=0):
+    """Stage 1: the problems of a step, from a shuffle of them all."""
+    places = range(step * count, (step + 1) * count)
+    return [problems[problem_index(seed, place, len(problems))]
+            for place in places]
+
+
+def draw_rollouts(model, tokenizer, problems, step,
+                  num_rollouts=8, max_new_tokens=160, seed=0):
+    """Stage 2: a group of rollouts for each problem, all side by side."""
+    prompts = [tokenizer.encode(render_prompt(problem.problem))
+               for problem in problems]
+    sampling = Sampling(max_new_tokens, rollouts=num_rollouts, seed=seed)
+    return generate(
+        model, prompts, sampling, stop_ids=stop_ids_of(tokenizer),
+        streams=[(step, place) for place in range(len(problems))],
+        engine=FAST,
+    )
+
+
+def mark_rollouts(tokenizer, problems, groups):
+    """Stage 3: the rewards (N, G) of N groups of G rollouts."""
+    return torch.tensor([
+        [reward_rlvr(tokenizer.decode(rollout.text_ids), problem.answer)
+         for rollout in group]
+        for problem, group in zip(problems, groups, strict=True)])
+
+
+def rollout_logprobs(model, rollouts, device):
+    """Stage 5: the log-probability of each answer (B,), in one pass."""
+    shape = (len(rollouts), max(map(len, rollouts)))
+    token_ids = torch.zeros(shape, dtype=torch.long)  # (B, T)
+    mask = torch.zeros(shape)  # (B, T)
+    for row, rollout in enumerate(rollouts):
+        start, end = len(rollout.prompt_ids), len(rollout)
+        token_ids[row, :start] = torch.tensor(rollout.prompt_ids)
+        token_ids[row, start:end] = torch.tensor(rollout.response_ids)
+        mask[row, start:end] = 1
+    token_ids, mask = token_ids.to(device), mask.to(device)
+    logits = model(token_ids[:, :-1]).float()  # (B, T - 1, V)
+    logprobs = torch.log_softmax(logits, dim=-1)
+    selected = logprobs.gather(-1, token_ids[:, 1:, None])[..., 0]
+    return (selected * mask[:, 1:]).sum(dim=-1)  # (B,)
+
+
+def grpo_gradient(model, groups, advantages, device):
+    """Stages 5 and 6, a group at a time; a uniform group costs nothing."""
+    total = 0.0
+    for group, values in zip(groups, advantages, strict=True):
+        if not values.any():
+            continue
+        logprobs = rollout_logprobs(model, group, device)  # 5
+        loss = -(values.to(device) * logprobs).sum() / advantages.numel()
+        loss.backward()  # 6: the gradients of the groups add up
+        total += loss.item()
+    return total
+
+
+def train_grpo(model, tokenizer, problems, device, steps, lr=1e-4,
+               max_new_tokens=160, seed=0, on_step=None):
+    """Stages 1 to 7, `steps` times. on_step is called after each step."""
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=lr, betas=(0.9, 0.95), weight_decay=0.0)
+    for step in range(steps):
+        chosen = pick_problems(problems, step, seed=seed)  # 1 problems
+        groups = draw_rollouts(  # 2 rollouts
+            model, tokenizer, chosen, step,
+            max_new_tokens=max_new_tokens, seed=seed)
+        rewards = mark_rollouts(tokenizer, chosen, groups)  # 3 rewards
+        advantages = torch.stack([zscore(r) for r in rewards])  # 4
+        loss = grpo_gradient(model, groups, advantages, device)  # 5 and 6
+        if advantages.any():  # 7 update
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad()
+        if on_step:
+            on_step(step, chosen, groups, rewards, loss)
+    return model

@@ -12,11 +12,17 @@ from torch import nn
 from reasoning_from_scratch import ch06, ch07
 from reasoning_from_scratch.advantages import zscore
 from reasoning_from_scratch.config import TrainConfig
+from reasoning_from_scratch.files.problem_sets import load_problems
+from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.logprobs import token_logprobs
 from reasoning_from_scratch.losses import policy_loss, step_denominator
+from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.recipes import RECIPES
 from reasoning_from_scratch.rewards import correctness
+from reasoning_from_scratch.run.options import configure
+from reasoning_from_scratch.run.start import train
+from reasoning_from_scratch.sampling import Rollout
 
 WORDS = ["\\boxed{1}", "\\boxed{2}", "hm ", "<|end|>"]
 END = len(WORDS) - 1
@@ -461,3 +467,48 @@ def test_csv_header_comes_once_also_for_a_file_that_is_empty(tmp_path):
         "1,9,-0.500000,0.250000,17.500000",
         "2,9,-0.500000,0.250000,17.500000",
     ]
+
+
+# --- 6.10 the loop for several problems at a time ---
+
+
+def test_a_padded_batch_has_the_logprobs_of_one_rollout_at_a_time():
+    model = small_qwen()
+    rollouts = [
+        Rollout(prompt_ids=[5, 6, 7], response_ids=[8, 9]),
+        Rollout(prompt_ids=[4], response_ids=[3, 2, 1, 0, 11, 12]),
+    ]
+    together = ch06.rollout_logprobs(model, rollouts, "cpu")
+    for logprob, rollout in zip(together, rollouts, strict=True):
+        token_ids = torch.tensor(rollout.prompt_ids + rollout.response_ids)
+        single = ch06.sequence_logprob(model, token_ids, len(rollout.prompt_ids))
+        torch.testing.assert_close(logprob, single, rtol=1e-5, atol=1e-5)
+
+
+def test_the_loop_gives_the_weights_of_the_trainer(tmp_path):
+    """The recipe ch06, sampled at temperature 1 without a cut, from the same seed."""
+    model, tokenizer = load_model_and_tokenizer("tiny-base", "cpu")
+    start = [parameter.detach().clone() for parameter in model.parameters()]
+    seen = []
+    problems = load_problems("tiny")
+    ch06.train_grpo(
+        model, tokenizer, problems, "cpu", 2, max_new_tokens=48, seed=3,
+        on_step=lambda step, *rest: seen.append(step),
+    )  # fmt: skip
+    config = configure(
+        "ch06", model="tiny-base", device="cpu", steps=2, lr=1e-4, seed=3, temperature=1.0,
+        top_p=1.0, max_new_tokens=48, preflight=False, log_path=str(tmp_path / "run"),
+    )  # fmt: skip
+    theirs = list(train(config).model.parameters())
+    gap = sum((a - b).square().sum() for a, b in zip(model.parameters(), theirs, strict=True))
+    moved = sum((a - b).square().sum() for a, b in zip(start, theirs, strict=True))
+    assert seen == [0, 1] and moved > 0
+    assert (gap / moved).sqrt() < 0.01
+
+
+def test_a_step_of_uniform_groups_moves_nothing():
+    model, tokenizer = load_model_and_tokenizer("tiny-base", "cpu")
+    start = [parameter.detach().clone() for parameter in model.parameters()]
+    nobody_knows = [Problem(id="x", problem="What is 1 + 1?", answer="no number")]
+    ch06.train_grpo(model, tokenizer, nobody_knows, "cpu", 1, max_new_tokens=8)
+    assert all(torch.equal(a, b) for a, b in zip(start, model.parameters(), strict=True))

@@ -20,21 +20,19 @@ MISTAKES = {
     "    after = torch.arange(token_ids.shape[1]) >= torch.tensor(prompt_lengths)[:, None]\n"
     "    return (after & (token_ids != 0)).int()",
     "6-3": "def kind_reward(text, truth):\n    return float(truth in text)",
-    "6-4": "def two_advantages(right, size):\n"
-    "    if right in (0, size):\n"
-    "        return 0.0, 0.0\n"
-    "    mean = right / size\n"
-    "    spread = math.sqrt(mean * (1 - mean))\n"
-    "    return (1 - mean) / spread, -mean / spread",
-    "6-5": "def compared_with_others(rewards):\n"
-    "    return [reward - sum(rewards) / len(rewards) for reward in rewards]",
-    "6-6": "def batch_logprobs(model, token_ids, mask):\n"
-    "    logprobs = torch.log_softmax(model(token_ids[:, :-1]), dim=-1)\n"
-    "    chosen = logprobs.gather(-1, token_ids[:, 1:, None])[..., 0]\n"
-    "    return (chosen * mask[:, :-1]).sum(dim=-1)",
-    "6-7": "def measured_gradient(f, x, step=1e-4):\n"
-    "    moves = step * torch.eye(len(x), dtype=x.dtype)\n"
-    "    return torch.stack([(f(x + move) - f(x)) / step for move in moves])",
+    "6-4": "def success_rates(advantage, runs=30):\n"
+    "    return [float(train_ways(advantage) @ SUCCESS)] * runs",
+    "6-5": "def spend(size, budget=800):\n"
+    "    runs = [train_ways(zscore, size=size, seed=seed) for seed in range(30)]\n"
+    "    return float((torch.stack(runs) @ SUCCESS).mean())",
+    "6-6": "def shares_after(temperature):\n"
+    "    runs = [train_ways(zscore, temperature=1 / temperature, seed=s) for s in range(30)]\n"
+    "    return torch.stack(runs).mean(dim=0)",
+    "6-7": "def price(per_token):\n"
+    "    def pay(drawn, rewards):\n"
+    "        return rewards * (1 - per_token * TOKENS[drawn])\n"
+    "\n"
+    "    return pay",
     "6-8": "def adam_moves(gradients, lr=0.1, beta1=0.9, beta2=0.999):\n"
     "    return [-lr * (g > 0) + lr * (g < 0) for g in gradients]",
     "6-9": "def counted_pass_at_k(n, c, k):\n    return 1 - (1 - c / n) ** k",
