@@ -58,6 +58,7 @@ ROOT = Path(__file__).parents[1]
 SLOWEST_FIRST = """
     ch07/ch07_main.ipynb
     ch06/ch06_main.ipynb
+    ch07/ch07_museum.ipynb
     tests/commands/test_playground.py
     tests/scale/test_ray_rollouts.py
     tests/test_combinations.py

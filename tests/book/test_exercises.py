@@ -56,6 +56,12 @@ MISTAKES = {
     "7-8": "def capped_weights(policy, sampler, cap):\n"
     "    return [min(q / p, cap) for p, q in zip(policy, sampler)]",
     "7-9": "def my_changes():\n    return {'advantage': 'mean', 'aggregate': 'constant'}",
+    "7-10": "def paired(first, second):\n"
+    "    mean = sum(second) / len(second) - sum(first) / len(first)\n"
+    "    both = [*first, *second]\n"
+    "    middle = sum(both) / len(both)\n"
+    "    variance = sum((x - middle) ** 2 for x in both) / (len(both) - 1)\n"
+    "    return mean, math.sqrt(variance / len(both))",
 }
 
 

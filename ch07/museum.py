@@ -1,0 +1,223 @@
+"""The museum of failures: six runs that went wrong, shown before it is said why.
+
+    visit(1)        trains the run of room 1 and shows its curves and three of its answers
+    guess(1, "b")   says whether that is what happened, and if not, what speaks against it
+    repair(1)       says what was wrong, changes that one thing, and draws both runs
+
+ch07_museum.ipynb leads through the rooms. Whoever reads on here has seen behind the curtain.
+"""
+
+import json
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from statistics import fmean
+
+from reasoning_from_scratch.config import from_json, replaced, to_json
+from reasoning_from_scratch.report.chapter7_pictures import joint_curves
+from reasoning_from_scratch.report.health import new_alarms
+from reasoning_from_scratch.rewards import correctness
+from reasoning_from_scratch.run.options import configure
+from reasoning_from_scratch.run.start import TrainResult, train
+
+PLAN = {
+    "model": "tiny-base",
+    "steps": 20,
+    "seed": 2,
+    "lr": 3e-4,
+    "max_new_tokens": 160,
+    "preflight": False,
+    "num_groups_to_log": 0,
+    "report_every": 0,
+    "device": "cpu",
+}
+CURVES = {
+    "env/all/reward/total": "reward paid",
+    "right": "share of right rollouts",
+    "env/all/ac_tokens_per_turn": "tokens per answer",
+    "optim/token_entropy": "entropy (nats per token)",
+    "env/all/by_group/frac_mixed": "groups with a signal (share)",
+}
+
+
+@dataclass(frozen=True)
+class Room:
+    sick: dict  # what the run has beside PLAN
+    repair: dict  # the one field that is put right
+    truth: str  # the letter of what happened
+    said: dict[str, str]  # for each letter: what to say to a reader who chose it
+
+
+def brief_reward(text: str, problem) -> float:
+    """1 for a right answer, less a sixtieth for each character."""
+    return correctness(text, problem.answer) - len(text) / 60
+
+
+ROOMS = {
+    1: Room(
+        sick={"max_new_tokens": 24},
+        repair={"max_new_tokens": 160},
+        truth="b",
+        said={
+            "a": "Too low a rate would leave every curve where it was. Here the length moves: "
+            "something is being learned.",
+            "b": "Yes. A working of two lines or more is cut off before its box, and earns "
+            "nothing. What is still paid are guesses, and workings of a single line.",
+            "c": "There are groups with a signal, so some of the answers are right. And the same "
+            "model learns these problems elsewhere.",
+            "d": "Then the reward would rise while the share of right answers falls. Here the two "
+            "are one curve.",
+        },
+    ),
+    2: Room(
+        sick={"reward": f"{__file__}:brief_reward"},
+        repair={"reward": None},
+        truth="d",
+        said={
+            "a": "A rate that is too high carries the reward away too. This reward is no worse at "
+            "the end than at the start.",
+            "b": "Look at the last lines of the answers: each of them ends by itself.",
+            "c": "The problems are those of every other room.",
+            "d": "Yes. A sixtieth off for each character: a full working costs more than a right "
+            "answer earns. The cheapest answer is a guess, and training found it.",
+        },
+    ),
+    3: Room(
+        sick={"top_p": 0.6, "keep_sampling_mask": False},
+        repair={"top_p": 1.0},
+        truth="c",
+        said={
+            "a": "All of these answers are short and end by themselves.",
+            "b": "It was as low at the first step. And the model has hardly changed since: next "
+            "to no group had a signal, so there was next to no update.",
+            "c": "Yes. The sampler drew from the likeliest tokens only, up to a mass of 0.6, and "
+            "what begins a working is not among them. What is never sampled is never rewarded.",
+            "d": "A guess is paid as everywhere: 1 if it is right. There is no better-paid way "
+            "among these rollouts, because there is no other way among them at all.",
+        },
+    ),
+    4: Room(
+        sick={"objective": "reinforce", "epochs": 4, "lr": 5e-4, "steps": 13},
+        repair={"objective": "ppo"},
+        truth="a",
+        said={
+            "a": "Yes. Each batch is trained on four times, and nothing says that the policy has "
+            "moved in between. What was right for the first pass is pushed once more, and again.",
+            "b": "Then the run would see the same text, and earn the same, as before.",
+            "c": "The limit is 160 tokens. These answers are far from it.",
+            "d": "The reward is that of every other run: 1 for a right answer, else 0.",
+        },
+    ),
+    5: Room(
+        sick={"lr": 1e-6},
+        repair={"lr": 3e-4},
+        truth="b",
+        said={
+            "a": "One answer in five is right from the start, and most groups have a signal. "
+            "There is enough to learn from.",
+            "b": "Yes. 1e-6 is a good rate for Qwen3-0.6B, and far too small for this model.",
+            "c": "Then an alarm would have gone off at the first step. And what is sampled here "
+            "holds all kinds of answers.",
+            "d": "A penalty that holds the model would have a curve of its own here: its distance "
+            "from the reference. This run has none.",
+        },
+    ),
+    6: Room(
+        sick={"lr": 2e-3},
+        repair={"lr": 3e-4},
+        truth="a",
+        said={
+            "a": "Yes. The first steps go in the right direction, and each goes much too far.",
+            "b": "One update per batch: each rollout is used once, by the policy that drew it.",
+            "c": "The run of room 1 could not write long answers, and wanted to. This one writes "
+            "them, and they were short at the beginning.",
+            "d": "It is paid for right answers and nothing else, and it is paid nothing.",
+        },
+    ),
+}
+
+
+def visit(number: int) -> object:
+    """Train the run of a room, print three of its answers, and draw its curves."""
+    run = trained(number)
+    for row in three_answers(run):
+        facts = row["steps"][0]["logs"]
+        end = "" if row["stop_reason"] == "stop" else "   <- the length limit"
+        print(f"{facts['problem']}\n  right would be {facts['answer']}; it wrote:")
+        for line in row["text"].strip().splitlines():
+            print("   |", line)
+        print(f"  paid {row['total_reward']:.2f}{end}\n")
+    return joint_curves({f"room {number}": with_right(run)}, shown_curves(run))
+
+
+def guess(number: int, letter: str = "?") -> None:
+    said = ROOMS[number].said
+    print(said.get(letter.lower(), f"Choose one of {', '.join(said)}."))
+
+
+def repair(number: int) -> object:
+    """Say what was wrong and which alarms went off, and draw the run beside the repaired one."""
+    room, sick, well = ROOMS[number], trained(number), trained(number, repaired=True)
+    (name, value), *_ = room.repair.items()
+    was = room.sick.get(name, PLAN.get(name))
+    was = str(was).rpartition("/")[2]  # of a file its name
+    print(f"It was {name} = {was}; repaired: {name} = {value}")
+    for title, run in (("sick", sick), ("repaired", well)):
+        found = list(alarms_of(run)) or ["no alarm"]
+        print(f"{title}:", "; ".join(found))
+    both = {"sick": with_right(sick), "repaired": with_right(well)}
+    return joint_curves(both, shown_curves(sick))
+
+
+def trained(number: int, repaired: bool = False) -> TrainResult:
+    room = ROOMS[number]
+    plan = PLAN | room.sick | (room.repair if repaired else {})
+    config = configure("grpo", **plan)
+    values = json.dumps(to_json(config), sort_keys=True)
+    return trained_once(values)
+
+
+@cache
+def trained_once(values: str) -> TrainResult:
+    """Several rooms are repaired to one and the same run."""
+    config = replaced(from_json(json.loads(values)), log_path=f"{tempfile.mkdtemp()}/room")
+    return train(config, quiet=True)
+
+
+def last(number: int, curve: str, repaired: bool = False) -> float:
+    """The mean of a curve over the last five steps that measured it."""
+    rows = with_right(trained(number, repaired))
+    return fmean([row[curve] for row in rows if row.get(curve) is not None][-5:])
+
+
+def alarms_of(run: TrainResult) -> Iterator[str]:
+    for end in range(1, len(run.rows) + 1):
+        for alarm in new_alarms(run.rows[:end]):
+            yield f"step {end - 1}, {alarm.name}: {alarm.saw}"
+
+
+def rollouts_of(run: TrainResult) -> list[list[dict]]:
+    """The sampled answers of each step, from the files of the run."""
+    paths = sorted(run.folder.glob("train_*_rollout_summaries.jsonl"))
+    return [[json.loads(line) for line in path.read_text().splitlines()] for path in paths]
+
+
+def with_right(run: TrainResult) -> list[dict]:
+    """The metrics, with the share of right answers by the grader, whatever the run was paid."""
+    shares = [
+        fmean(correctness(row["text"], row["steps"][0]["logs"]["answer"]) for row in step)
+        for step in rollouts_of(run)
+    ]
+    return [row | {"right": share} for row, share in zip(run.rows, shares, strict=True)]
+
+
+def three_answers(run: TrainResult) -> list[dict]:
+    """The first answers to three problems of the last step."""
+    last = rollouts_of(run)[-1]
+    return [row for row in last if row["traj_idx"] == 0][:3]
+
+
+def shown_curves(run: TrainResult) -> dict[str, str]:
+    measured = {"right"}.union(*run.rows)
+    return {name: label for name, label in CURVES.items() if name in measured}

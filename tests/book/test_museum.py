@@ -1,0 +1,89 @@
+"""The museum of failures: each room is repaired by one change, and shown before it is explained."""
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from reasoning_from_scratch.problems import Problem
+from reasoning_from_scratch.run.options import configure
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def load_museum():
+    spec = importlib.util.spec_from_file_location("museum", ROOT / "ch07" / "museum.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["museum"] = module  # its dataclass asks for it
+    spec.loader.exec_module(module)
+    return module
+
+
+museum = load_museum()
+NOTEBOOK = json.loads((ROOT / "ch07" / "ch07_museum.ipynb").read_text(encoding="utf-8"))
+CELLS = {cell["id"]: "".join(cell["source"]) for cell in NOTEBOOK["cells"]}
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Rooms of one small step."""
+    size = {"steps": 1, "problems_per_step": 2, "rollouts": 2}
+    rooms = {
+        number: museum.Room(room.sick | size, room.repair, room.truth, room.said)
+        for number, room in museum.ROOMS.items()
+    }
+    monkeypatch.setattr(museum, "ROOMS", rooms)
+
+
+@pytest.mark.parametrize("number", museum.ROOMS)
+def test_one_change_repairs_a_room(number):
+    room = museum.ROOMS[number]
+    assert len(room.repair) == 1
+    before, after = room.sick, room.sick | room.repair
+    changed = {name for name in after if after[name] != before.get(name)}
+    assert changed == set(room.repair)
+    for plan in (before, after):
+        configure("grpo", **museum.PLAN | plan)
+
+
+@pytest.mark.parametrize("number", museum.ROOMS)
+def test_the_question_has_the_answers_that_are_spoken_to(number, capsys):
+    room, asked = museum.ROOMS[number], CELLS[f"room-{number}-question"]
+    letters = [line[4] for line in asked.splitlines() if line.startswith("- **")]
+    assert letters == list(room.said) == list("abcd")
+    for letter in letters:
+        museum.guess(number, letter.upper())
+        assert capsys.readouterr().out.startswith("Yes.") == (letter == room.truth)
+    museum.guess(number)
+    assert capsys.readouterr().out == "Choose one of a, b, c, d.\n"
+
+
+def test_a_visit_and_a_repair(small, capsys):
+    figure = museum.visit(2)
+    told = capsys.readouterr().out
+    assert told.count("it wrote:") == 2 and "paid" in told and "brief" not in told
+    assert [panel.get_title() for panel in figure.axes][0] == "reward paid"
+    figure = museum.repair(2)
+    told = capsys.readouterr().out
+    assert told.startswith("It was reward = museum.py:brief_reward; repaired: reward = None\n")
+    assert "sick: no alarm\nrepaired: no alarm\n" in told
+    named = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert named == ["sick", "repaired"]
+
+
+def test_the_right_ones_are_counted_by_the_grader(small):
+    """Whatever the room pays."""
+    (row,) = museum.with_right(museum.trained(2))
+    assert 0 <= row["right"] <= 1
+    assert museum.last(2, "right") == row["right"]
+
+
+def test_a_short_wrong_answer_is_better_paid_than_a_long_right_one():
+    """That is the fault of room 2."""
+    problem = Problem(id="one", problem="What is 2 + 3?", answer="5")
+    lines = "\n".join(["Let's see.", *["2 + 3 = 5? Yes"] * 4])
+    working = lines + "\n\\boxed{5}"
+    assert museum.brief_reward("\\boxed{5}", problem) > museum.brief_reward("\\boxed{6}", problem)
+    assert museum.brief_reward("\\boxed{6}", problem) > museum.brief_reward(working, problem)
