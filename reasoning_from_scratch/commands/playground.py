@@ -125,7 +125,7 @@ def model_entry(name: str, step: int | None, model, tokenizer) -> tuple[dict, st
         if tensor_name == "out_head.weight" and model.cfg["tie_embeddings"]:
             continue
         index.append([tensor_name, list(tensor.shape)])
-        parts += packed(*rounded(tensor.float().numpy()))
+        parts += in_three_bytes(*rounded(tensor.float().numpy()))
     entry = {
         "name": name,
         "step": step,
@@ -151,7 +151,7 @@ def rounded(tensor: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return scales.astype("<f4"), whole.astype("<i4")
 
 
-def packed(scales: np.ndarray, whole: np.ndarray) -> tuple[np.ndarray, ...]:
+def in_three_bytes(scales: np.ndarray, whole: np.ndarray) -> tuple[np.ndarray, ...]:
     """As the page reads them: the scales, the upper 16 bits of each integer, and all lowest bits,
     eight in a byte."""
     return scales, (whole >> 1).astype("<i2"), np.packbits((whole & 1).astype(bool))

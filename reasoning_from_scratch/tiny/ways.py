@@ -13,8 +13,9 @@ import random
 import re
 from collections.abc import Iterator, Sequence
 
+from reasoning_from_scratch.tiny.world import WORKED_START
+
 WAYS = ("at once", "rough", "full", "checked")
-WORKED_START = "Let's see.\n"  # every working begins so; ".\n" is one token
 SLIPS = 0.35  # of the lines of a checked working are first written with a wrong result
 _RESULT = re.compile(r"(.*= )(\S+)")
 _LINE = re.compile(r"=")

@@ -13,7 +13,7 @@ from math import gcd
 
 import torch
 
-from reasoning_from_scratch.tiny.ways import written
+WORKED_START = "Let's see.\n"  # every working begins so; ".\n" is one token
 
 TINY_CONFIG = {
     "vocab_size": 1024,
@@ -557,10 +557,11 @@ def _fixed_split(split: str) -> tuple[dict[str, str], ...]:
 def _draw(rng: random.Random, split: str, index: int, steps: int | None = None) -> dict[str, str]:
     family, steps = _choose(rng, split, steps)
     text, lines, answer = FAMILIES[family][0](rng, steps)
-    solution = "".join(text for text, _ in written(lines, answer, "full", rng))
+    working = "\n".join(lines)
+    solution = f"{WORKED_START}{working}\n\\boxed{{{answer}}}"
     return {
         "problem": text,
-        "solution": solution.strip(),
+        "solution": solution,
         "answer": str(answer),
         "level": f"Level {steps}",
         "type": family,
