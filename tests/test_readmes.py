@@ -162,6 +162,7 @@ def place(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "argv", sys.argv)
     sizes = {"steps": 1, "problems_per_step": 2, "rollouts": 2, "max_new_tokens": 8}
     monkeypatch.setattr(quickstart, "SETTINGS", quickstart.SETTINGS | sizes | {"eval_limit": 2})
+    monkeypatch.setattr(quickstart, "LONGER", quickstart.LONGER | sizes)
     monkeypatch.setattr(quickstart, "load_problems", functools.partial(load_problems, limit=2))
     return tmp_path
 
