@@ -63,6 +63,8 @@ SMALL = {
     "ch07/train_recipe.py": TRAIN,
     "ch07/train_recipe.py --list": "",
     "ch07/compare_recipes.py": COMPARE,
+    "ch07/regimes.py --list": "",
+    "ch07/regimes.py --table": "",
     "ch07/use_checkpoint.py --list": "",
     "ch07/rl_loop.py": "--steps 1 --groups_per_batch 2 --group_size 2 --max_tokens 8 "
     "--test_limit 2",
@@ -75,6 +77,7 @@ SMALL = {
 FLAGS_ONLY = re.compile(
     r"--(model|which_model) (base|reasoning)\b|\.pth\b|use_checkpoint\.py(?! --list)"
     r"|(math-500|math-train|gsm8k\S*)\b|--serve\b|rfs tiny-pretrain"
+    r"|ch07/regimes\.py --regime"  # tests/commands/test_regimes.py has small ones
     r"|\bpublished/"  # files that each reader fetches: tests/report/test_plots.py draws such
     r"|--sampler ray\b"  # tests/scale/test_ray_rollouts.py
 )
