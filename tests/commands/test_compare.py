@@ -73,7 +73,7 @@ def test_two_recipes_two_seeds(toy_everywhere, tmp_path, capsys):
     with open(out / "runs.csv", newline="") as file:
         runs = [(row["recipe"], row["seed"], row["lr"]) for row in csv.DictReader(file)]
     seeds = [("grpo", "0"), ("dr_grpo", "0"), ("grpo", "1"), ("dr_grpo", "1")]
-    assert runs == [(*pair, "5e-05") for pair in seeds]
+    assert runs == [(*pair, "0.0001") for pair in seeds]
     times = {path: path.stat().st_mtime_ns for path in out.glob("*/metrics.jsonl")}
     compare_command(options(tmp_path))  # nothing is run again
     assert times == {path: path.stat().st_mtime_ns for path in out.glob("*/metrics.jsonl")}

@@ -17,7 +17,7 @@ def process_and_threads(task: int) -> tuple[int, int, int]:
 def fail_at_two(task: int) -> int:
     if task == 2:
         raise UserError("two is refused")
-    time.sleep(60)  # interrupted, or the test takes as long
+    time.sleep(600)  # interrupted, or the test takes as long
     return task
 
 
@@ -41,7 +41,7 @@ def test_a_refusal_is_told_and_ends_the_others():
     start = time.monotonic()
     with pytest.raises(UserError, match="two is refused"):
         list(side_by_side(fail_at_two, [1, 2], jobs=2))
-    assert time.monotonic() - start < 50
+    assert time.monotonic() - start < 300
 
 
 def test_a_process_that_dies_is_named():
