@@ -14,6 +14,7 @@ from pathlib import Path
 
 from scaling import Machine, Model, Work, device_seconds
 
+from reasoning_from_scratch.run.jobs import cores
 from reasoning_from_scratch.text import read_lines
 
 STEPS, PROBLEMS, ROLLOUTS = 20, 12, 8
@@ -83,7 +84,6 @@ def fitted(small: Measured, large: Measured) -> tuple[Model, Machine]:
 
 def check() -> Iterator[str]:
     """The lines of a table, each as soon as it is measured."""
-    cores = len(os.sched_getaffinity(0))
     small, one = run("small", problems=PROBLEMS // 3), run("one")
     model, machine = fitted(small, one)
     growth = (one.training - small.training) / (one.work.rollouts - small.work.rollouts)
@@ -92,7 +92,7 @@ def check() -> Iterator[str]:
     yield "|---|---|---|---|---|---|"
     yield row("1 process", one, one.step)
     for count in (2, 3):
-        crowd = max(1.0, count / cores)
+        crowd = max(1.0, count / cores())
         sampling = sampled(machine, model, one.work, count) * crowd
         training = (fixed + growth * one.work.rollouts / count) * crowd
         found = run(f"torchrun {count}", ranks=count)

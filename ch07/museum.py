@@ -20,6 +20,7 @@ from reasoning_from_scratch.report.health import new_alarms
 from reasoning_from_scratch.rewards import correctness
 from reasoning_from_scratch.run.options import configure
 from reasoning_from_scratch.run.start import TrainResult, train
+from reasoning_from_scratch.text import read_lines
 
 PLAN = {
     "model": "tiny-base",
@@ -200,7 +201,7 @@ def alarms_of(run: TrainResult) -> Iterator[str]:
 def rollouts_of(run: TrainResult) -> list[list[dict]]:
     """The sampled answers of each step, from the files of the run."""
     paths = sorted(run.folder.glob("train_*_rollout_summaries.jsonl"))
-    return [[json.loads(line) for line in path.read_text().splitlines()] for path in paths]
+    return [read_lines(path) for path in paths]
 
 
 def with_right(run: TrainResult) -> list[dict]:

@@ -368,8 +368,13 @@ def start_accuracy(rows: Sequence[dict]) -> float:
 
 
 def late_share(rows: Sequence[dict]) -> float:
-    """Right answers among the rollouts of the last third of the steps, at least of one."""
-    return fmean(row["env/all/correct"] for row in rows[-max(1, len(rows) // 3) :])
+    """Right answers among the rollouts of the last third of the steps."""
+    return fmean(row["env/all/correct"] for row in last_third(rows))
+
+
+def last_third(rows: Sequence[dict]) -> Sequence[dict]:
+    """Of the steps, at least one."""
+    return rows[-max(1, len(rows) // 3) :]
 
 
 def markdown(rows: Sequence[Row], options: CompareOptions) -> str:

@@ -20,11 +20,11 @@ from reasoning_from_scratch.problems import render_prompt
 from reasoning_from_scratch.recipes import RECIPES
 from reasoning_from_scratch.run.options import configure
 from reasoning_from_scratch.text import evenly
+from reasoning_from_scratch.tiny.ways import ANSWER_TOKENS
 from reasoning_from_scratch.tokenizer import stop_ids_of
 
 WORKER_FILES = ("qwen3.js", "tokenizer.js", "sampling.js", "grpo.js", "ways.js", "worker.js")
 PAGE_FILES = ("grpo.js", "ways.js", "page.js")
-MAX_NEW_TOKENS = 224  # as long as the longest problems need
 MOST_PARAMETERS = 8_000_000  # a larger model would make a page that no browser likes to open
 TRAINING_PROBLEMS = 200
 ABOUT = {
@@ -109,7 +109,7 @@ def page_of(entries: list[tuple[str, int | None, str]]) -> str:
         "longer": problem_rows("tiny-longer"),
         "train": problem_rows("tiny", TRAINING_PROBLEMS),
         "recipes": recipe_rows(),
-        "max_new_tokens": MAX_NEW_TOKENS,
+        "max_new_tokens": ANSWER_TOKENS,
     }
     return filled_page(data, [weights for _, weights in models])
 
@@ -168,10 +168,10 @@ def recipe_rows() -> dict[str, dict]:
     of the reward are left out: on one group, at its first pass, a KL term is 0 anyway."""
     rows = {}
     for name, recipe in RECIPES.items():
-        config = configure(name, model="tiny-base", max_new_tokens=MAX_NEW_TOKENS)
+        config = configure(name, model="tiny-base", max_new_tokens=ANSWER_TOKENS)
         if config.kl == "none" and not config.advantage_per_part:
             values = {key: getattr(config, key) for key in LOSS}
-            values["length_constant"] = config.length_constant or MAX_NEW_TOKENS
+            values["length_constant"] = config.length_constant or ANSWER_TOKENS
             rows[name] = values | {"about": recipe.about}
     return rows
 

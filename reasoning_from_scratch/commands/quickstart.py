@@ -17,6 +17,7 @@ from reasoning_from_scratch.run.options import configure
 from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.sampling import greedy
 from reasoning_from_scratch.text import visible
+from reasoning_from_scratch.tiny.ways import ANSWER_TOKENS
 
 # Found by experiment; benchmarks/README.md has the record of what was tried.
 SETTINGS = {
@@ -37,7 +38,7 @@ LONGER = {
     "model": "tiny-grpo",
     "problems": "tiny-longer-train",
     "steps": 450,
-    "max_new_tokens": 224,
+    "max_new_tokens": ANSWER_TOKENS,
     "eval_problems": "tiny-longer",
     "eval_every": 50,
     "report_every": 50,
@@ -46,7 +47,6 @@ OPENING = {
     False: "A model of 2.2 million parameters that knows worked solutions, but mostly guesses.",
     True: "The quickstart's model, on problems of more steps than any working it has seen.",
 }
-MAX_NEW_TOKENS = 224  # at the evaluations
 TEST_SETS = {"tiny-test": "test problems", "tiny-longer": "longer problems"}
 
 
@@ -107,7 +107,7 @@ def measure(model, tokenizer) -> dict[str, EvalResult]:
             model,
             tokenizer,
             load_problems(name),
-            greedy(MAX_NEW_TOKENS),
+            greedy(ANSWER_TOKENS),
             progress=True,
             name=title,
         )

@@ -8,6 +8,7 @@ holds the regimes.
 
 import csv
 import hashlib
+import io
 import json
 import math
 import os
@@ -21,7 +22,7 @@ from typing import Any
 
 import torch
 
-from reasoning_from_scratch.commands.compare import aligned
+from reasoning_from_scratch.commands.compare import aligned, last_third
 from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.errors import UserError, unknown_name
 from reasoning_from_scratch.evaluation.evaluate import EvalResult, evaluate
@@ -29,13 +30,14 @@ from reasoning_from_scratch.evaluation.paired import Effect, best_rate, paired
 from reasoning_from_scratch.files.problem_sets import held_out, load_problems
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.recipes import get_recipe
+from reasoning_from_scratch.report.ways import by_way, evaluated_answers
 from reasoning_from_scratch.run.folder import RunFolder
 from reasoning_from_scratch.run.jobs import jobs_for, side_by_side
 from reasoning_from_scratch.run.options import configure, resolved, resumed_config
 from reasoning_from_scratch.run.origin import weights_mark
 from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.sampling import NotFinite, Sampling, greedy
-from reasoning_from_scratch.tiny.ways import WAYS, way_of
+from reasoning_from_scratch.tiny.ways import ANSWER_TOKENS, WAYS
 
 # What is measured of each run, and its unit. "Held out" is what goes with the training problems.
 OUTCOMES = {
@@ -62,7 +64,6 @@ LATE = {
 }
 KEY = ("regime", "arm", "lr", "seed")
 COLUMNS = (*KEY, "settings", "seconds", *OUTCOMES, "stopped")
-MEASURED_TOKENS = 224  # longest answer when measured
 GREEDY_PROBLEMS, SAMPLED_PROBLEMS, SAMPLES = 200, 100, 8
 
 
@@ -300,7 +301,7 @@ def measured_run(config: TrainConfig, folder: Path, start: float) -> dict[str, A
 
 def late_figures(rows: Sequence[dict]) -> dict[str, float]:
     """Means over the last third of the steps; what a step did not measure is left out."""
-    late = rows[-max(1, len(rows) // 3) :]
+    late = last_third(rows)
     found = {
         name: [row[key] for row in late if row.get(key) is not None] for name, key in LATE.items()
     }
@@ -313,9 +314,9 @@ def answers_of(model: torch.nn.Module, tokenizer, problems: str) -> dict[str, fl
     sets = {
         name: load_problems(name, limit=GREEDY_PROBLEMS) for name in ("tiny-test", "tiny-longer")
     }
-    test, longer = (evaluate(model, tokenizer, of, greedy(MEASURED_TOKENS)) for of in sets.values())
+    test, longer = (evaluate(model, tokenizer, of, greedy(ANSWER_TOKENS)) for of in sets.values())
     asked = load_problems(held_out(problems) or "tiny-test", limit=SAMPLED_PROBLEMS)
-    several = Sampling(MEASURED_TOKENS, rollouts=SAMPLES)
+    several = Sampling(ANSWER_TOKENS, rollouts=SAMPLES)
     sampled = evaluate(model, tokenizer, asked, several)
     figures = {
         "greedy test": test.accuracy,
@@ -324,7 +325,8 @@ def answers_of(model: torch.nn.Module, tokenizer, problems: str) -> dict[str, fl
         "pass@1": sampled.accuracy,
         "pass@8": sampled.pass_at[SAMPLES],
     }
-    return figures | lengths(sampled) | way_shares(sampled, asked)
+    ways = by_way(evaluated_answers(asked, sampled.rows))
+    return figures | lengths(sampled) | {way: found.share for way, found in ways.items()}
 
 
 def lengths(result: EvalResult) -> dict[str, float]:
@@ -337,15 +339,6 @@ def lengths(result: EvalResult) -> dict[str, float]:
         if tokens and not correct:
             found["most wrong tokens"] = max(tokens)
     return found
-
-
-def way_shares(result: EvalResult, problems) -> dict[str, float]:
-    """How often it answers in which way."""
-    steps = [int(problem.level.split()[-1]) for problem in problems for _ in range(SAMPLES)]
-    ways = [
-        way_of(row["generated_text"], count) for row, count in zip(result.rows, steps, strict=True)
-    ]
-    return {way: ways.count(way) / len(ways) for way in WAYS}
 
 
 # ---- the file
@@ -369,8 +362,10 @@ def append_row(path: Path, row: Mapping[str, Any]) -> None:
 
 
 def csv_line(cells: Sequence[object]) -> str:
-    quoted = (f'"{cell}"'.replace("\n", " ") if "," in str(cell) else str(cell) for cell in cells)
-    return ",".join(quoted) + "\n"
+    text = io.StringIO()
+    one_line = [str(cell).replace("\n", " ") for cell in cells]
+    csv.writer(text, lineterminator="\n").writerow(one_line)
+    return text.getvalue()
 
 
 def stored_rows(path: Path) -> list[dict[str, Any]]:

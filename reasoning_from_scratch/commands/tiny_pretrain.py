@@ -12,6 +12,7 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import cache
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -122,13 +123,13 @@ def encoded(
 ) -> tuple[list[int], list[int]]:
     """The answer's tokens, and what is to be learned at each of them."""
     ids, targets = [], []
+    digits = digit_ids(tokenizer)
     for text, what in neighbours_together(pieces):
         tokens = tokenizer.encode(text, chat_wrapped=False)
         ids += tokens
         if what in ("slip", "guess"):
             targets += [IGNORED] * len(tokens)
         elif what == "result" and blur:
-            digits = [tokenizer.encode(digit, chat_wrapped=False)[0] for digit in "0123456789"]
             targets += [
                 rng.choice(digits) if token in digits and rng.random() < blur else token
                 for token in tokens
@@ -136,6 +137,11 @@ def encoded(
         else:
             targets += tokens
     return ids, targets
+
+
+@cache
+def digit_ids(tokenizer: Qwen3Tokenizer) -> list[int]:
+    return [tokenizer.encode(digit, chat_wrapped=False)[0] for digit in "0123456789"]
 
 
 def neighbours_together(pieces: list[Piece]) -> Iterator[Piece]:

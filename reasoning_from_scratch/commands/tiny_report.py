@@ -14,18 +14,19 @@ from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.evaluate import EvalResult, evaluate, open_model
 from reasoning_from_scratch.files.disk import write_whole
 from reasoning_from_scratch.files.problem_sets import load_problems
+from reasoning_from_scratch.grading.calculations import arithmetic
 from reasoning_from_scratch.problems import Problem, render_prompt
 from reasoning_from_scratch.report.pages import as_percent
 from reasoning_from_scratch.report.ways import Answered, WayFigures, by_way, evaluated_answers
 from reasoning_from_scratch.sampling import Sampling, greedy
-from reasoning_from_scratch.tiny.ways import WAYS, WORKED_START
+from reasoning_from_scratch.tiny.ways import ANSWER_TOKENS, WAYS, WORKED_START
 
 SETS = ("tiny-test", "tiny-longer")
-MAX_NEW_TOKENS = 224  # the longest checked working, of the longer problems, is a little shorter
 START, END = "<!-- rfs tiny-report: from here -->", "<!-- rfs tiny-report: to here -->"
 # A line of a checked working: what it calculates, its result, what is said of it, a new result.
 CHECKED = re.compile(r"^(.*)= *(\S+?)\? (Yes|No)(?:, (\S+))?", re.MULTILINE)
-TERM = re.compile(r"\d+(?: ?[*/] ?\d+)*")
+TERM = r"\d+(?: ?[*/] ?\d+)*"
+CALCULATION = re.compile(rf"{TERM}(?: [+-] {TERM})*")
 
 
 @dataclass
@@ -82,8 +83,8 @@ def begin_answers(tokenizer) -> tuple:
 
 def measured(model, tokenizer, name: str, options: TinyReportOptions) -> Measured:
     problems, show = load_problems(name, limit=options.limit), {"progress": True, "name": name}
-    several = Sampling(MAX_NEW_TOKENS, rollouts=options.samples, seed=options.seed)
-    likeliest = greedy(MAX_NEW_TOKENS)
+    several = Sampling(ANSWER_TOKENS, rollouts=options.samples, seed=options.seed)
+    likeliest = greedy(ANSWER_TOKENS)
     plain, begin = begin_answers(tokenizer)
     return Measured(
         problems,
@@ -127,19 +128,8 @@ def line_value(calculation: str) -> Fraction | None:
 def worth_of(calculation: str) -> Fraction | None:
     """What a calculation of the tiny world comes to: sums and differences of products and
     quotients, without brackets. None for what cannot be read or divides by 0."""
-    parts = re.split(r" ([+-]) ", f" + {calculation.strip()}")[1:]  # sign, term, sign, term, ...
-    total = Fraction(0)
-    for sign, term in zip(parts[::2], parts[1::2], strict=True):
-        if not TERM.fullmatch(term):
-            return None
-        first, *others = re.split(r" ?([*/]) ?", term)
-        value = Fraction(first)
-        for operator, number in zip(others[::2], map(int, others[1::2]), strict=True):
-            if operator == "/" and not number:
-                return None
-            value = value * number if operator == "*" else value / number
-        total += value if sign == "+" else -value
-    return total
+    found = arithmetic(calculation) if CALCULATION.fullmatch(calculation.strip()) else None
+    return found[0] if found else None
 
 
 # --- the tables ---

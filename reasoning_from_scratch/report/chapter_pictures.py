@@ -10,9 +10,11 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.patches import FancyBboxPatch
 
+from reasoning_from_scratch.report.curves import COLORS, TEXT
+
 STAGES = "problems rollouts rewards advantages logprobs loss update".split()
-INK, SOFT, PAPER = "#1d2130", "#5b6472", "#ffffff"
-BLUE, ORANGE, LIGHT = "#2f5fd0", "#c2571a", "#e8eefb"
+INK, SOFT, PAPER = "#1d2130", TEXT, "#ffffff"
+(BLUE, ORANGE), LIGHT = COLORS[:2], "#e8eefb"
 
 
 def _canvas(width: float, height: float):

@@ -11,7 +11,7 @@ from functools import lru_cache
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.text import evenly
 from reasoning_from_scratch.tiny.ways import WAYS, way_of
-from reasoning_from_scratch.tiny.world import SPLIT_SIZES, tiny_problem
+from reasoning_from_scratch.tiny.world import tiny_problem
 
 from .evals import read_rollouts
 from .run_files import RunFiles
@@ -129,12 +129,12 @@ def _train_answer(row: dict) -> Answered | None:
 def _tiny(problem_id: str) -> tuple[str | None, int]:
     """The text of a problem of the tiny world, and how many steps it takes."""
     found = _ID.fullmatch(problem_id)
-    if not found or found[1] not in SPLIT_SIZES:
+    if not found:
         return None, 0
-    split, index = found[1], int(found[2])
-    if index >= (SPLIT_SIZES[split] or index + 1):
+    try:
+        row = tiny_problem(found[1], int(found[2]))
+    except (ValueError, IndexError):  # no such split, or not so many problems in it
         return None, 0
-    row = tiny_problem(split, index)
     return row["problem"], int(_LEVEL.fullmatch(row["level"])[1])
 
 

@@ -18,7 +18,7 @@ from browser import Browser, chromium
 from reasoning_from_scratch.advantages import advantages
 from reasoning_from_scratch.commands.cli import main
 from reasoning_from_scratch.commands.playground import (
-    MAX_NEW_TOKENS,
+    ANSWER_TOKENS,
     PlaygroundOptions,
     playground,
     rounded,
@@ -87,7 +87,7 @@ def test_logits_are_pytorchs(page, models, which):
 
 def answers_of(page, which: int, count: int, rows: str = "test", **sampling) -> list[str]:
     """One answer of the page to each of the first problems of a set."""
-    request = {"model": which, "max_new_tokens": MAX_NEW_TOKENS, **sampling}
+    request = {"model": which, "max_new_tokens": ANSWER_TOKENS, **sampling}
     return page.run(f"""(async () => {{
       const texts = [];
       for (let k = 0; k < {count}; k++) {{
@@ -105,7 +105,7 @@ def answers_of(page, which: int, count: int, rows: str = "test", **sampling) -> 
 )
 def test_greedy_answers_are_those_of_an_evaluation(page, models, which, rows, count):
     problems = load_problems(f"tiny-{rows}", limit=count)
-    result = evaluate(*models[which], problems, greedy(MAX_NEW_TOKENS))
+    result = evaluate(*models[which], problems, greedy(ANSWER_TOKENS))
     expected = [row["generated_text"] for row in result.rows]
     assert answers_of(page, which, count, rows, temperature=0, top_p=1) == expected
 
@@ -115,9 +115,7 @@ def test_greedy_answers_are_those_of_an_evaluation(page, models, which, rows, co
     "which, temperature, top_p", [(0, 1.0, 1.0), (1, 0.8, 0.9), (2, 1.0, 1.0), (0, 1.3, 0.7)]
 )
 def test_a_seed_draws_the_packages_answers(page, models, which, temperature, top_p):
-    sampling = Sampling(
-        MAX_NEW_TOKENS, temperature=temperature, top_p=top_p, rollouts=1, seed=12345
-    )
+    sampling = Sampling(ANSWER_TOKENS, temperature=temperature, top_p=top_p, rollouts=1, seed=12345)
     result = evaluate(*models[which], load_problems("tiny-test", limit=40), sampling)
     expected = [row["generated_text"] for row in result.rows]
     options = {"temperature": temperature, "top_p": top_p, "seed": 12345}

@@ -25,7 +25,7 @@ def small(toy_everywhere, tmp_path, monkeypatch):  # noqa: F811
         "eval_every": 6,
     }
     monkeypatch.setattr(module, "SETTINGS", module.SETTINGS | changes)
-    monkeypatch.setattr(module, "MAX_NEW_TOKENS", 2)
+    monkeypatch.setattr(module, "ANSWER_TOKENS", 2)
     monkeypatch.setattr(
         module, "load_model_and_tokenizer", lambda *_: (toy_model(), toy_tokenizer(tmp_path))
     )
