@@ -2,13 +2,13 @@
 
 import time
 from collections.abc import Iterator
-from functools import partial
 
 import peers
 import torch
 from duel import (
     Result,
     Work,
+    faster,
     in_turn,
     matrices,
     prompt_of,
@@ -93,30 +93,34 @@ def measured_bandwidth() -> float:
     return 2 * 20 * source.numel() / timed(copy)
 
 
-def gpu_training(work: Work) -> list[Result]:
-    """The training part's share of what large matrix products reach."""
+def gpu_training(work: Work) -> Iterator[Result]:
+    """The training part's share of what large matrix products reach, and against trl."""
     if not torch.cuda.is_available():
-        return [Result("training step on a GPU", SKIPPED)]
-    from qwen_rows import train_config
+        yield Result("training step on a GPU", SKIPPED)
+        return
+    for length in (work.new_tokens, work.longest):
+        yield from training_part(work, length)
+
+
+def training_part(work: Work, length: int) -> list[Result]:
+    from qwen_rows import against_trl, train_config
 
     model = random_model(work.cfg, work.layers, "cuda")
-    group, config = random_group(work, work.longest), train_config(work, work.longest)
+    group, config = random_group(work, length), train_config(work, length)
     optimizer = AdamW(model, low_precision_updates="stochastic")
-    ours = partial(
-        train_step, model, optimizer, [group], config, 1e-6, engine=Engine(packed_logprobs)
-    )
-    times = in_turn({"ours": ours}, work.rounds)
+
+    def ours(_step: int = 0) -> None:
+        train_step(model, optimizer, [group], config, 1e-6, engine=Engine(packed_logprobs))
+
+    title = f"training part on the GPU, {work.rollouts} x ({work.prompt} + {length}) tokens"
+    mine, lines = in_turn({"ours": ours}, work.rounds)["ours"], []
+    if peers.have("transformers", "trl"):
+        mine, theirs = against_trl(work, model, group, ours, length)
+        lines.append(faster(title, mine, theirs, "trl", 2))
     parameters = sum(w.numel() for w in matrices(model))
-    tokens = work.rollouts * (work.prompt + work.longest)
-    share = 6 * parameters * tokens / times["ours"] / peak_flops()
-    return [
-        Result(
-            "training step on the GPU",
-            seconds(times["ours"]),
-            "6 x weights x tokens, of a large product's FLOP/s",
-            share,
-        )
-    ]
+    share = 6 * parameters * work.rollouts * (work.prompt + length) / mine / peak_flops()
+    about = "6 x weights x tokens, of a large product's FLOP/s"
+    return [*lines, Result(title, seconds(mine), about, share)]
 
 
 def peak_flops() -> float:

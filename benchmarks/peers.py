@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from statistics import median
 
 import torch
+from duel import synchronize
 
 from reasoning_from_scratch.files.tensor_files import to_hf_names
 from reasoning_from_scratch.grading import extract_final_candidate, judge
@@ -94,12 +95,15 @@ def grpo_steps(
 
     class InTurn(TrainerCallback):
         def on_step_begin(self, args, state, control, **_):
+            synchronize()
             start = time.perf_counter()
             ours(state.global_step)
+            synchronize()
             self.start = time.perf_counter()
             times["ours"].append(self.start - start)
 
         def on_step_end(self, *_, **__):
+            synchronize()
             times["trl"].append(time.perf_counter() - self.start)
 
     class OnFixedRollouts(GRPOTrainer):
@@ -155,11 +159,11 @@ def prompt_rows(problems: Sequence[Problem]) -> list[dict]:
     return [{"prompt": render_prompt(p.problem), "answer": p.answer} for p in problems]
 
 
-def trl_batch(group: Group) -> dict:
+def trl_batch(group: Group, device: str = "cpu") -> dict:
     """The rollouts of one group, all of the same length, as GRPOTrainer prepares them."""
     prompts = torch.tensor([rollout.prompt_ids for rollout in group.rollouts])  # (B, P)
     answers = torch.tensor([rollout.response_ids for rollout in group.rollouts])  # (B, T)
-    return {
+    batch = {
         "prompt_ids": prompts,
         "prompt_mask": torch.ones_like(prompts),
         "completion_ids": answers,
@@ -167,3 +171,4 @@ def trl_batch(group: Group) -> dict:
         "advantages": torch.tensor([rollout.advantage for rollout in group.rollouts]),
         "num_items_in_batch": torch.tensor(answers.numel()),
     }
+    return {name: values.to(device) for name, values in batch.items()}

@@ -165,24 +165,29 @@ def training(work: Work) -> list[Result]:
     title += f"{work.new_tokens}) tokens"
     if not peers.have("transformers", "trl"):
         return [Result(title, seconds(in_turn({"ours": ours}, work.rounds)["ours"]))]
+    mine, theirs = against_trl(work, model, group, ours, work.new_tokens)
+    return [faster(title, mine, theirs, "trl", 2)]
+
+
+def against_trl(work: Work, model, group, ours, length: int) -> tuple[float, float]:
+    """Seconds of our update and of trl's, of the same weights on the same rollouts."""
     from transformers import AutoTokenizer
 
     folder = str(Path(__file__).parents[1] / "checkpoints" / "tiny-base")
     settings = {
         "per_device_train_batch_size": work.rollouts,
         "num_generations": work.rollouts,
-        "max_completion_length": work.new_tokens,
+        "max_completion_length": length,
     }
-    mine, theirs = peers.grpo_steps(
+    return peers.grpo_steps(
         peers.hf_model(model),
         AutoTokenizer.from_pretrained(folder),
         [{"prompt": "", "answer": ""}] * work.rollouts,
         ours,
         work.rounds,
         settings,
-        fixed=peers.trl_batch(group),
+        fixed=peers.trl_batch(group, str(model.tok_emb.weight.device)),
     )
-    return [faster(title, mine, theirs, "trl", 2)]
 
 
 def train_config(work: Work, length: int) -> TrainConfig:

@@ -106,9 +106,11 @@ class RegimesOptions:
     arm: tuple[str, ...] = ()
     """Only these of their arms (default: all)."""
     lrs: tuple[float, ...] = ()
-    """Only these of their learning rates (default: all)."""
+    """Only these of their learning rates, with every seed."""
     seeds: int = 5
-    """Runs of each arm and rate, with seeds 0, 1, ..."""
+    """Runs of each arm, with seeds 0, 1, ..."""
+    tuning_seeds: int = 2
+    """The first so many seeds try every learning rate; the others run at the best of them."""
     jobs: int | None = None
     """Runs side by side (default: one per core)."""
     out: Path = Path("ch07/regimes.csv")
@@ -151,15 +153,17 @@ def run_regimes(regimes: Mapping[str, Regime], options: RegimesOptions) -> None:
     chosen = chosen_regimes(regimes, options)
     marks = SettingsMarks()
     rows = current_rows(stored_rows(options.out), regimes, marks)
-    todo = missing(chosen, options, rows, marks)
     if options.list:
-        print(regimes_list(chosen, todo))
+        print(regimes_list(chosen, missing(chosen, options, rows, marks)))
         return
     if not options.table:
         open_rows(options.out)
-        for row in made_rows(todo, rows, options.jobs):
-            append_row(options.out, row)
-            rows.append(row)
+        # What the later seeds run with is known when the first ones are there.
+        for seeds in (min(options.seeds, options.tuning_seeds), options.seeds):
+            todo = missing(chosen, replace(options, seeds=seeds), rows, marks)
+            for row in made_rows(todo, rows, options.jobs):
+                append_row(options.out, row)
+                rows.append(row)
     print(table(chosen, rows))
 
 
@@ -259,13 +263,28 @@ def missing(
         for name, regime in chosen.items()
         for arm in regime.arms
         if not options.arm or arm in options.arm
-        for lr in regime.rates(arm)
-        if not options.lrs or lr in options.lrs
+        for lr in rates_of(name, regime, arm, options, rows, tuning=seed < options.tuning_seeds)
         for changes in [changes_of(regime, arm)]
     ]
     for trial in every:  # before the first run: what is refused is refused now
         resolved(config_of(json.loads(trial.changes), trial.lr, trial.seed))
     return [trial for trial in every if trial.key not in there]
+
+
+def rates_of(
+    name: str,
+    regime: Regime,
+    arm: str,
+    options: RegimesOptions,
+    rows: Sequence[dict],
+    tuning: bool,
+) -> Sequence[float]:
+    """The learning rates that a seed runs with."""
+    tried = [lr for lr in regime.rates(arm) if not options.lrs or lr in options.lrs]
+    if tuning or options.lrs:
+        return tried
+    found = values_of(rows, name, arm, regime.chosen_by)
+    return [best_rate(found) if found else tried[0]]
 
 
 # ---- one run, one row

@@ -47,7 +47,9 @@ def standard_error(values: Sequence[float]) -> float:
 
 
 def best_rate(values: Mapping[float, Mapping[int, float]]) -> float:
-    """Of learning rates, each with a value per seed: the one with the highest mean. A rate at
-    which a run has no value (it diverged) is taken only where all are so."""
-    means = {rate: fmean(of.values()) for rate, of in values.items()}
+    """Of learning rates, each with a value per seed: the one with the highest mean, over the seeds
+    that all rates have. A rate at which a run has no value (it diverged) is taken only where all
+    are so."""
+    shared = set.intersection(*(set(of) for of in values.values()))
+    means = {rate: fmean(of[seed] for seed in shared or of) for rate, of in values.items()}
     return max(means, key=lambda rate: -math.inf if math.isnan(means[rate]) else means[rate])
