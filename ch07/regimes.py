@@ -13,7 +13,8 @@ import sys
 import zlib
 
 from reasoning_from_scratch.commands.cli import run_script
-from reasoning_from_scratch.commands.regimes import Regime, RegimesOptions, run_regimes
+from reasoning_from_scratch.commands.regimes import RegimesOptions, run_regimes
+from reasoning_from_scratch.evaluation.regime_findings import Regime
 from reasoning_from_scratch.tiny.ways import way_of
 
 SHORT = {"model": "tiny-base", "problems": "tiny", "steps": 40, "max_new_tokens": 160}

@@ -100,6 +100,21 @@ def has_shape(value: object, shape: object) -> bool:
     return isinstance(value, shape)
 
 
+def aligned(lines: Sequence[Sequence[str]]) -> list[str]:
+    """A Markdown table, padded so that it can be read as plain text too."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
+    return [
+        "| "
+        + " | ".join(
+            cell.ljust(width) if i == 0 else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(line, widths, strict=True))
+        )
+        + " |"
+        for line in (lines[0], rule, *lines[1:])
+    ]
+
+
 def evenly(items: Sequence, limit: int) -> Sequence:
     """At most limit items: the first, the last, and what lies evenly between."""
     if len(items) <= limit:

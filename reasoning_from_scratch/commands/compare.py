@@ -37,7 +37,7 @@ from reasoning_from_scratch.run.jobs import jobs_for, side_by_side
 from reasoning_from_scratch.run.options import PRESETS, configure, preset, resolved, resumed_config
 from reasoning_from_scratch.run.origin import weights_mark, with_whole_paths
 from reasoning_from_scratch.run.start import train
-from reasoning_from_scratch.text import counted
+from reasoning_from_scratch.text import aligned, counted
 
 
 @dataclass
@@ -411,21 +411,6 @@ def markdown(rows: Sequence[Row], options: CompareOptions) -> str:
         f"right and equally sure, in all seeds): {', '.join(twins)}.\n"
     )
     return "\n".join([about, "", *aligned(lines), "", *[same] * bool(twins)])
-
-
-def aligned(lines: Sequence[Sequence[str]]) -> list[str]:
-    """A Markdown table, padded so that it can be read as plain text too."""
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
-    return [
-        "| "
-        + " | ".join(
-            cell.ljust(width) if i == 0 else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(line, widths, strict=True))
-        )
-        + " |"
-        for line in (lines[0], rule, *lines[1:])
-    ]
 
 
 def percent(share: float) -> str:

@@ -10,11 +10,10 @@ import csv
 import hashlib
 import io
 import json
-import math
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from tempfile import TemporaryDirectory
@@ -22,11 +21,19 @@ from typing import Any
 
 import torch
 
-from reasoning_from_scratch.commands.compare import aligned, last_third
+from reasoning_from_scratch.commands.compare import last_third
 from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.errors import UserError, unknown_name
 from reasoning_from_scratch.evaluation.evaluate import EvalResult, evaluate
-from reasoning_from_scratch.evaluation.paired import Effect, best_rate, paired
+from reasoning_from_scratch.evaluation.paired import best_rate
+from reasoning_from_scratch.evaluation.regime_findings import (
+    OUTCOMES,
+    Regime,
+    findings,
+    stored_rows,
+    table,
+    values_of,
+)
 from reasoning_from_scratch.files.problem_sets import held_out, load_problems
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.recipes import get_recipe
@@ -37,25 +44,9 @@ from reasoning_from_scratch.run.options import configure, resolved, resumed_conf
 from reasoning_from_scratch.run.origin import weights_mark
 from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.sampling import NotFinite, Sampling, greedy
-from reasoning_from_scratch.tiny.ways import ANSWER_TOKENS, WAYS
+from reasoning_from_scratch.text import aligned
+from reasoning_from_scratch.tiny.ways import ANSWER_TOKENS
 
-# What is measured of each run, and its unit. "Held out" is what goes with the training problems.
-OUTCOMES = {
-    "greedy test": "right of 200 problems of tiny-test, greedily",
-    "greedy longer": "right of 200 problems of tiny-longer, greedily",
-    "tokens test": "tokens per greedy answer, tiny-test",
-    "pass@1": "right answers of 8 to each of 100 held-out problems, temperature 1",
-    "pass@8": "of the same: problems with a right answer among 8",
-    "right tokens": "tokens per right answer, of the same answers",
-    "wrong tokens": "tokens per wrong answer, of the same answers",
-    **{way: f"answers in the way '{way}', of the same answers" for way in WAYS},
-    "reward": "mean reward of the rollouts in the last third of the steps",
-    "sampled": "right rollouts in the last third of the steps",
-    "entropy": "nats per token, in the last third of the steps",
-    "mixed": "groups with right and wrong answers, in the last third of the steps",
-    "tokens": "sampled in training, in all",
-    "most wrong tokens": "longest held-out answer among the wrong ones",
-}
 LATE = {
     "reward": "env/all/reward/total",
     "sampled": "env/all/correct",
@@ -65,36 +56,6 @@ LATE = {
 KEY = ("regime", "arm", "lr", "seed")
 COLUMNS = (*KEY, "settings", "seconds", *OUTCOMES, "stopped")
 GREEDY_PROBLEMS, SAMPLED_PROBLEMS, SAMPLES = 200, 100, 8
-
-
-@dataclass(frozen=True)
-class Regime:
-    """A question, and the runs that answer it."""
-
-    question: str
-    arms: dict[str, dict[str, Any]]
-    """By name: recipe and options that the arm changes. The first is without the method."""
-    outcome: str
-    """Column of OUTCOMES that decides."""
-    common: dict[str, Any] = field(default_factory=dict)
-    """Options of all arms."""
-    lrs: tuple[float, ...] = (5e-5, 1e-4, 2e-4)
-    arm_lrs: dict[str, tuple[float, ...]] = field(default_factory=dict)
-    """Of arms that need rates of another size."""
-    lower_is_better: bool = False
-    also: tuple[str, ...] = ()
-    """Further columns to show."""
-    chosen_by: str = "sampled"
-    """Column with whose largest mean an arm's rate is chosen."""
-    pairs: tuple[tuple[str, str], ...] = ()
-    """(with, without); by default each other arm against the first."""
-
-    def compared(self) -> Sequence[tuple[str, str]]:
-        first, *others = self.arms
-        return self.pairs or [(arm, first) for arm in others]
-
-    def rates(self, arm: str) -> tuple[float, ...]:
-        return self.arm_lrs.get(arm, self.lrs)
 
 
 @dataclass
@@ -164,7 +125,7 @@ def run_regimes(regimes: Mapping[str, Regime], options: RegimesOptions) -> None:
             for row in made_rows(todo, rows, options.jobs):
                 append_row(options.out, row)
                 rows.append(row)
-    print(table(chosen, rows))
+    print(table(findings(chosen, rows)))
 
 
 def made_rows(
@@ -387,20 +348,6 @@ def csv_line(cells: Sequence[object]) -> str:
     return text.getvalue()
 
 
-def stored_rows(path: Path) -> list[dict[str, Any]]:
-    """Outcomes as numbers; what a run does not have is nan."""
-    if not path.is_file():
-        return []
-    with open(path, newline="", encoding="utf-8") as file:
-        lines = [row for row in csv.DictReader(file) if row["stopped"] is not None]
-    return [
-        row
-        | {name: float(row[name] or "nan") for name in ("lr", "seconds", *OUTCOMES)}
-        | {"seed": int(row["seed"])}
-        for row in lines
-    ]
-
-
 def current_rows(
     rows: Sequence[dict], regimes: Mapping[str, Regime], marks: SettingsMarks
 ) -> list[dict]:
@@ -415,80 +362,6 @@ def current_rows(
     if old:
         print(f"{old} rows are of other settings, or began with other weights: left out")
     return list(current.values())
-
-
-# ---- the table
-
-
-Values = dict[float, dict[int, float]]  # rate -> seed -> value
-
-
-def values_of(rows: Sequence[dict], regime: str, arm: str, column: str) -> Values:
-    found: Values = {}
-    for row in rows:
-        if (row["regime"], row["arm"]) == (regime, arm):
-            found.setdefault(row["lr"], {})[row["seed"]] = row.get(column, math.nan)
-    return found
-
-
-def table(chosen: Mapping[str, Regime], rows: Sequence[dict]) -> str:
-    """Method x regime x (with, without, difference, its standard error, seeds, rates)."""
-    head = ["regime", "with", "without", "outcome", "with it", "without it", "difference"]
-    lines = [[*head, "s.e.", "seeds", "lr with", "lr without", "verdict"]]
-    for name, regime in chosen.items():
-        for pair in regime.compared():
-            lines += pair_lines(name, regime, pair, rows)
-    about = (
-        "Each arm at its best rate. Differences seed by seed; s.e.: their standard error. Verdict: "
-        "whether the 95 % interval of the difference (Student's t) leaves 0 out, and on which side."
-    )
-    return "\n".join([about, "", *aligned(lines), ""])
-
-
-def pair_lines(
-    name: str, regime: Regime, pair: tuple[str, str], rows: Sequence[dict]
-) -> list[list[str]]:
-    """A line per outcome, the deciding one first; none where an arm has no run yet."""
-    choosing = [values_of(rows, name, arm, regime.chosen_by) for arm in pair]
-    if not all(choosing):
-        return []
-    best = [best_rate(values) for values in choosing]
-    lines = []
-    for column in (regime.outcome, *regime.also):
-        ours, theirs = (
-            values_of(rows, name, arm, column)[lr] for arm, lr in zip(pair, best, strict=True)
-        )
-        effect = paired(ours, theirs)
-        both = sorted(ours.keys() & theirs.keys())
-        means = [fmean(of[seed] for seed in both) if both else math.nan for of in (ours, theirs)]
-        deciding = column == regime.outcome
-        lines.append(
-            [*((name, *pair) if deciding else ("", "", "")), column, *map(digits, means)]
-            + [signed(effect.mean), digits(effect.error), str(effect.seeds)]
-            + [f"{lr:g}" for lr in best]
-            + [verdict(effect, regime.lower_is_better) if deciding else side(effect)]
-        )
-    return lines
-
-
-def verdict(effect: Effect, lower_is_better: bool) -> str:
-    if not effect.sure:
-        return side(effect)
-    return "helps" if (effect.mean < 0) == lower_is_better else "hurts"
-
-
-def side(effect: Effect) -> str:
-    if math.isnan(effect.half):
-        return "too few seeds" if effect.seeds < 2 else "a run has no value"
-    return ("higher" if effect.mean > 0 else "lower") if effect.sure else "no difference seen"
-
-
-def digits(value: float) -> str:
-    return "-" if math.isnan(value) else f"{value:.3f}" if abs(value) < 10 else f"{value:.1f}"
-
-
-def signed(value: float) -> str:
-    return digits(value) if math.isnan(value) or value <= 0 else f"+{digits(value)}"
 
 
 def regimes_list(chosen: Mapping[str, Regime], todo: Sequence[ArmRun]) -> str:

@@ -4,7 +4,9 @@ import math
 from collections.abc import Mapping
 from pathlib import Path
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from reasoning_from_scratch.evaluation.paired import Effect
 from reasoning_from_scratch.report.curves import RULE, TEXT
@@ -19,9 +21,14 @@ UNSURE = {"color": "#6d747e", "marker": "D", "markerfacecolor": "white"}
 def forest_plot(effects: Mapping[str, Effect], axis: str, path: str | Path) -> Path:
     """A line per effect: its mean, and its 95 % interval. `axis` names the unit, and what the
     differences are from."""
+    figure = Figure(figsize=(8, 1.5 + 0.36 * len(effects)), layout="constrained")
+    draw_forest(figure.subplots(), effects, axis)
+    intervals_legend(figure)
+    return save_picture(figure, path)
+
+
+def draw_forest(panel: Axes, effects: Mapping[str, Effect], axis: str) -> None:
     ordered = sorted(effects.items(), key=lambda item: item[1].mean)
-    figure = Figure(figsize=(8, 1.5 + 0.36 * len(ordered)), layout="constrained")
-    panel = figure.subplots()
     panel.axvline(0, color=TEXT, linewidth=1)
     for place, (_, effect) in enumerate(ordered):
         look = UNSURE if not effect.sure else BETTER if effect.mean > 0 else WORSE
@@ -34,7 +41,11 @@ def forest_plot(effects: Mapping[str, Effect], axis: str, path: str | Path) -> P
     panel.grid(axis="x", color=RULE)
     panel.set_axisbelow(True)
     panel.tick_params(length=0, labelcolor=TEXT)
-    for words, look in (("above 0", BETTER), ("below 0", WORSE), ("0 is possible", UNSURE)):
-        panel.plot([], [], linestyle="", label=words, **look)
-    figure.legend(loc="outside lower center", ncols=3, frameon=False, title="95 % interval")
-    return save_picture(figure, path)
+
+
+def intervals_legend(figure: Figure) -> None:
+    kinds = (("above 0", BETTER), ("below 0", WORSE), ("0 is possible", UNSURE))
+    marks = [Line2D([], [], linestyle="", label=words, **look) for words, look in kinds]
+    figure.legend(
+        handles=marks, loc="outside lower center", ncols=3, frameon=False, title="95 % interval"
+    )

@@ -7,19 +7,16 @@ import pytest
 from reasoning_from_scratch.commands import regimes
 from reasoning_from_scratch.commands.regimes import (
     COLUMNS,
-    OUTCOMES,
-    Regime,
     RegimesOptions,
     SettingsMarks,
     append_row,
     open_rows,
-    pair_lines,
     run_regimes,
-    stored_rows,
-    table,
 )
 from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.evaluation.regime_findings import OUTCOMES, Regime, stored_rows
 from reasoning_from_scratch.run.options import resolved
+from reasoning_from_scratch.tiny.ways import WAYS
 from tests.conftest import ROOT
 
 TINY = {"steps": 1, "problems_per_step": 1, "rollouts": 2, "max_new_tokens": 4}
@@ -64,7 +61,11 @@ def test_rows_are_made_once_and_each_alone(counted, tmp_path, capsys):
         counted
     )
     run(tmp_path, list=True, seeds=3)
-    assert "|            4 | Is two" in capsys.readouterr().out and len(counted) == 8
+    assert "|            2 | Is two" in capsys.readouterr().out and len(counted) == 8
+    run(tmp_path, seeds=3)  # at each arm's best rate, which is the larger: see make_row above
+    assert counted[8:] == [("two", "one", 2e-4, 2), ("two", "two", 2e-4, 2)]
+    run(tmp_path, seeds=3, lrs=(1e-4,))
+    assert counted[10:] == [("two", "one", 1e-4, 2), ("two", "two", 1e-4, 2)]
 
 
 def test_arms_that_are_the_same_run_are_made_once(counted, tmp_path):
@@ -104,37 +105,13 @@ def row(arm, lr, seed, **outcomes):
     return {"regime": "two", "arm": arm, "lr": lr, "seed": seed} | outcomes
 
 
-def test_the_table_by_hand():
-    """Each arm at the rate with the most right rollouts, then seed by seed."""
-    rows = [
-        row("one", 1e-4, 0, sampled=0.5, **{"tokens test": 30.0, "greedy test": 0.5}),
-        row("one", 1e-4, 1, sampled=0.5, **{"tokens test": 50.0, "greedy test": 0.7}),
-        row("one", 2e-4, 0, sampled=0.4, **{"tokens test": 1.0, "greedy test": 0.0}),
-        row("two", 1e-4, 0, sampled=0.1, **{"tokens test": 99.0, "greedy test": 0.0}),
-        row("two", 2e-4, 0, sampled=0.6, **{"tokens test": 20.0, "greedy test": 0.5}),
-        row("two", 2e-4, 1, sampled=0.6, **{"tokens test": 39.0, "greedy test": 0.7}),
-    ]
-    first, second = pair_lines("two", TWO, ("two", "one"), rows)
-    assert first == (
-        ["two", "two", "one", "tokens test", "29.5", "40.0", "-10.5", "0.500", "2"]
-        + ["0.0002", "0.0001", "helps"]  # 0.5 x 12.71 is below 10.5
-    )
-    assert second[3:9] == ["greedy test", "0.600", "0.600", "0.000", "0.000", "2"]
-    assert second[-1] == "no difference seen"
-    assert "helps" in table({"two": TWO}, rows)
-    worse = regimes.replace(TWO, lower_is_better=False)
-    assert pair_lines("two", worse, ("two", "one"), rows)[0][-1] == "hurts"
-    assert pair_lines("two", TWO, ("two", "one"), rows[:1] + rows[3:4])[0][-1] == "too few seeds"
-    assert pair_lines("two", TWO, ("two", "one"), rows[:3]) == []  # an arm without a run
-
-
 def test_a_real_row_of_one_step(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(regimes, "GREEDY_PROBLEMS", 2)
     monkeypatch.setattr(regimes, "SAMPLED_PROBLEMS", 2)
     run(tmp_path, arm=("one",), lrs=(1e-4,), seeds=1, keep=tmp_path / "kept")
     (made,) = stored_rows(tmp_path / "rows.csv")
     assert 0 <= made["greedy test"] <= 1 and made["tokens"] > 0 and made["stopped"] == ""
-    assert sum(made[way] for way in regimes.WAYS) == pytest.approx(1)
+    assert sum(made[way] for way in WAYS) == pytest.approx(1)
     assert len(list((tmp_path / "kept").glob("*/metrics.jsonl"))) == 1
     assert "1 of 1: two, one, lr 0.0001, seed 0" in capsys.readouterr().out
 

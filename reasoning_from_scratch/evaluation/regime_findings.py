@@ -1,0 +1,198 @@
+"""What the regimes found: each method with and without, seed by seed.
+
+A regime is a question and a table of arms, each a change of the same run. `stored_rows` reads the
+runs that commands/regimes.py made, `findings` compares them, and the tables show the findings.
+"""
+
+import csv
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from reasoning_from_scratch.evaluation.paired import Effect, best_rate, paired
+from reasoning_from_scratch.text import aligned
+from reasoning_from_scratch.tiny.ways import WAYS
+
+# What is measured of each run, and its unit. "Held out" is what goes with the training problems.
+OUTCOMES = {
+    "greedy test": "right of 200 problems of tiny-test, greedily",
+    "greedy longer": "right of 200 problems of tiny-longer, greedily",
+    "tokens test": "tokens per greedy answer, tiny-test",
+    "pass@1": "right answers of 8 to each of 100 held-out problems, temperature 1",
+    "pass@8": "of the same: problems with a right answer among 8",
+    "right tokens": "tokens per right answer, of the same answers",
+    "wrong tokens": "tokens per wrong answer, of the same answers",
+    **{way: f"answers in the way '{way}', of the same answers" for way in WAYS},
+    "reward": "mean reward of the rollouts in the last third of the steps",
+    "sampled": "right rollouts in the last third of the steps",
+    "entropy": "nats per token, in the last third of the steps",
+    "mixed": "groups with right and wrong answers, in the last third of the steps",
+    "tokens": "sampled in training, in all",
+    "most wrong tokens": "longest held-out answer among the wrong ones",
+}
+
+
+@dataclass(frozen=True)
+class Regime:
+    """A question, and the runs that answer it."""
+
+    question: str
+    arms: dict[str, dict[str, Any]]
+    """By name: recipe and options that the arm changes. The first is without the method."""
+    outcome: str
+    """Column of OUTCOMES that decides."""
+    common: dict[str, Any] = field(default_factory=dict)
+    """Options of all arms."""
+    lrs: tuple[float, ...] = (5e-5, 1e-4, 2e-4)
+    arm_lrs: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    """Of arms that need rates of another size."""
+    lower_is_better: bool = False
+    also: tuple[str, ...] = ()
+    """Further columns to show."""
+    chosen_by: str = "sampled"
+    """Column with whose largest mean an arm's rate is chosen."""
+    pairs: tuple[tuple[str, str], ...] = ()
+    """(with, without); by default each other arm against the first."""
+
+    def compared(self) -> Sequence[tuple[str, str]]:
+        first, *others = self.arms
+        return self.pairs or [(arm, first) for arm in others]
+
+    def rates(self, arm: str) -> tuple[float, ...]:
+        return self.arm_lrs.get(arm, self.lrs)
+
+
+def stored_rows(path: Path) -> list[dict[str, Any]]:
+    """Outcomes as numbers; what a run does not have is nan."""
+    if not path.is_file():
+        return []
+    with open(path, newline="", encoding="utf-8") as file:
+        lines = [row for row in csv.DictReader(file) if row["stopped"] is not None]
+    return [
+        row
+        | {name: float(row[name] or "nan") for name in ("lr", "seconds", *OUTCOMES)}
+        | {"seed": int(row["seed"])}
+        for row in lines
+    ]
+
+
+Values = dict[float, dict[int, float]]  # rate -> seed -> value
+
+
+def values_of(rows: Sequence[dict], regime: str, arm: str, column: str) -> Values:
+    found: Values = {}
+    for row in rows:
+        if (row["regime"], row["arm"]) == (regime, arm):
+            found.setdefault(row["lr"], {})[row["seed"]] = row.get(column, math.nan)
+    return found
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One outcome of two arms, each at its best rate."""
+
+    regime: str
+    ours: str
+    theirs: str
+    outcome: str
+    with_it: dict[int, float]
+    """By seed; so is `without`. The seeds that both have."""
+    without: dict[int, float]
+    rates: tuple[float, float]
+    decides: bool
+    """Whether it is the outcome that the regime asks for; the others are shown beside it."""
+    lower_is_better: bool
+
+    @property
+    def effect(self) -> Effect:
+        return paired(self.with_it, self.without)
+
+    @property
+    def verdict(self) -> str:
+        """What the 95 % interval of the difference allows to say."""
+        effect = self.effect
+        if math.isnan(effect.half):
+            return "too few seeds" if effect.seeds < 2 else "a run has no value"
+        if not effect.sure:
+            return "no difference seen"
+        if not self.decides:
+            return "higher" if effect.mean > 0 else "lower"
+        return "helps" if (effect.mean < 0) == self.lower_is_better else "hurts"
+
+
+def findings(regimes: Mapping[str, Regime], rows: Sequence[dict]) -> list[Finding]:
+    """The deciding outcome of each pair first, then what is shown beside it. None of a pair of
+    which an arm has no run yet."""
+    found = []
+    for name, regime in regimes.items():
+        for pair in regime.compared():
+            choosing = [values_of(rows, name, arm, regime.chosen_by) for arm in pair]
+            if not all(choosing):
+                continue
+            rates = best_rate(choosing[0]), best_rate(choosing[1])
+            for column in (regime.outcome, *regime.also):
+                ours, theirs = (
+                    values_of(rows, name, arm, column)[lr]
+                    for arm, lr in zip(pair, rates, strict=True)
+                )
+                both = sorted(ours.keys() & theirs.keys())
+                sides = [{seed: side[seed] for seed in both} for side in (ours, theirs)]
+                decides = column == regime.outcome
+                found.append(
+                    Finding(name, *pair, column, *sides, rates, decides, regime.lower_is_better)
+                )
+    return found
+
+
+# ---- the tables
+
+
+def table(found: Sequence[Finding]) -> str:
+    """Method x regime x (with, without, difference, its standard error, seeds, rates)."""
+    head = ["regime", "with", "without", "outcome", "with it", "without it", "difference"]
+    lines = [[*head, "s.e.", "seeds", "lr with", "lr without", "verdict"]]
+    for one in found:
+        names = (one.regime, one.ours, one.theirs) if one.decides else ("", "", "")
+        rates = [f"{lr:g}" for lr in one.rates]
+        lines.append([*names, one.outcome, *numbers(one), *rates, one.verdict])
+    about = (
+        "Each arm at its best rate. Differences seed by seed; s.e.: their standard error. Verdict: "
+        "whether the 95 % interval of the difference (Student's t) leaves 0 out, and on which side."
+    )
+    return "\n".join([about, "", *aligned(lines), ""])
+
+
+def verdicts(found: Sequence[Finding]) -> str:
+    """The deciding outcomes alone, for a README."""
+    head = ["regime", "with", "against", "decided by", "with it", "without", "difference", "s.e."]
+    lines = [[*head, "seeds", "verdict"]]
+    for one in found:
+        if one.decides:
+            names = [f"`{one.regime}`", one.ours, one.theirs, one.outcome]
+            lines.append([*names, *numbers(one), one.verdict])
+    return "\n".join(aligned(lines))
+
+
+def numbers(one: Finding) -> list[str]:
+    effect = one.effect
+    means = [fmean(side.values()) if side else math.nan for side in (one.with_it, one.without)]
+    return [*map(digits, means), signed(effect.mean), digits(effect.error), str(effect.seeds)]
+
+
+def digits(value: float) -> str:
+    if math.isnan(value):
+        return "-"
+    return (
+        f"{value:.3f}"
+        if abs(value) < 10
+        else f"{value:.1f}"
+        if abs(value) < 1000
+        else f"{value:,.0f}"
+    )
+
+
+def signed(value: float) -> str:
+    return digits(value) if math.isnan(value) or value <= 0 else f"+{digits(value)}"
