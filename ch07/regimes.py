@@ -15,6 +15,7 @@ import zlib
 from reasoning_from_scratch.commands.cli import run_script
 from reasoning_from_scratch.commands.regimes import RegimesOptions, run_regimes
 from reasoning_from_scratch.evaluation.regime_findings import Regime
+from reasoning_from_scratch.recipes import RECIPES
 from reasoning_from_scratch.tiny.ways import way_of
 
 SHORT = {"model": "tiny-base", "problems": "tiny", "steps": 40, "max_new_tokens": 160}
@@ -221,6 +222,13 @@ REGIMES = {
         outcome="pass@1",
         common=SHORT | CUT_OFF,
         also=("greedy test", "reward", "at once"),
+    ),
+    "recipes": Regime(
+        "Of the recipes as they were published, which is ahead of plain GRPO?",
+        {name: {"recipe": name} for name in RECIPES},
+        outcome="pass@1",
+        common=SHORT,
+        also=("greedy test", "tokens"),
     ),
     "spurious": Regime(
         "Does a reward that knows nothing of the answer teach anything?",

@@ -35,6 +35,12 @@ OUTCOMES = {
 }
 
 
+def unit_of(outcome: str) -> str:
+    if outcome == "entropy":
+        return "nats per token"
+    return "tokens" if "tokens" in outcome else "points" if outcome == "reward" else "share"
+
+
 @dataclass(frozen=True)
 class Regime:
     """A question, and the runs that answer it."""
@@ -90,6 +96,12 @@ def values_of(rows: Sequence[dict], regime: str, arm: str, column: str) -> Value
     return found
 
 
+def chosen_rates(name: str, regime: Regime, rows: Sequence[dict]) -> dict[str, float]:
+    """The best learning rate of each arm that has a run."""
+    values = {arm: values_of(rows, name, arm, regime.chosen_by) for arm in regime.arms}
+    return {arm: best_rate(of) for arm, of in values.items() if of}
+
+
 @dataclass(frozen=True)
 class Finding:
     """One outcome of two arms, each at its best rate."""
@@ -128,11 +140,11 @@ def findings(regimes: Mapping[str, Regime], rows: Sequence[dict]) -> list[Findin
     which an arm has no run yet."""
     found = []
     for name, regime in regimes.items():
+        best = chosen_rates(name, regime, rows)
         for pair in regime.compared():
-            choosing = [values_of(rows, name, arm, regime.chosen_by) for arm in pair]
-            if not all(choosing):
+            if not best.keys() >= set(pair):
                 continue
-            rates = best_rate(choosing[0]), best_rate(choosing[1])
+            rates = best[pair[0]], best[pair[1]]
             for column in (regime.outcome, *regime.also):
                 ours, theirs = (
                     values_of(rows, name, arm, column)[lr]

@@ -1,0 +1,112 @@
+"""The laboratory: each method live for a few steps, and what was stored about it.
+
+    live("clip-higher")     trains two arms of a regime for a few steps, and draws what differs
+    page("clip-higher")     the table of its stored runs, and their picture
+    overview()              all methods in one picture
+
+The regimes themselves, the settings of every run among them, are in regimes.py.
+"""
+
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+from IPython.display import Markdown, display
+from matplotlib.figure import Figure
+from regimes import REGIMES
+
+from reasoning_from_scratch.commands.regimes import (
+    SettingsMarks,
+    changes_of,
+    config_of,
+    current_rows,
+)
+from reasoning_from_scratch.config import replaced
+from reasoning_from_scratch.evaluation.regime_findings import (
+    chosen_rates,
+    findings,
+    stored_rows,
+    table,
+)
+from reasoning_from_scratch.report.chapter7_pictures import joint_curves
+from reasoning_from_scratch.report.regime_pictures import all_effects, regime_picture
+from reasoning_from_scratch.run.start import train
+
+STORED = Path(__file__).with_name("regimes.csv")
+STEPS, SEED = 8, 2  # of a live run
+RIGHT = {"env/all/correct": "share of right rollouts"}
+TOKENS = {"env/all/ac_tokens_per_turn": "tokens per answer"}
+ENTROPY = {"optim/token_entropy": "entropy (nats per token)"}
+CLIPPED = {"optim/clip_frac": "share of clipped tokens", "optim/ratio_max": "largest ratio"}
+MIXED = {"env/all/by_group/frac_mixed": "groups with a signal (share)"}
+SPREAD = {"advantage/std": "advantage spread"}
+NORM = {"optim/grad_norm": "gradient norm"}
+PAID = {"env/all/reward/total": "reward paid"}
+APART = {"optim/kl_sample_train_v2": "from sampler to trainer (KL)"}
+DISTANCE = {"kl_policy_base": "KL from the reference (nats per token)"}
+
+
+@dataclass(frozen=True)
+class Live:
+    """Two arms side by side, and the curves that tell them apart."""
+
+    arms: tuple[str, str]
+    curves: Mapping[str, str]
+    also: Mapping = field(default_factory=dict)
+    """Changes of both runs that only measure."""
+
+
+MEASURED_KL = {"kl": "k3", "kl_coef": 1e-6}  # a weight that pulls at nothing
+LIVE = {
+    "clip-higher": Live(("clip 0.8 to 1.2", "clip 0.8 to 2"), CLIPPED | RIGHT | ENTROPY),
+    "epochs": Live(("4 passes, no clip", "4 passes, clip"), CLIPPED | RIGHT | ENTROPY),
+    "objective": Live(("ppo", "gspo"), CLIPPED | RIGHT | ENTROPY),
+    "lag": Live(("lag 0", "lag 8"), APART | RIGHT),
+    "sampling-mask": Live(("as if uncut", "mask kept"), APART | RIGHT),
+    "kl": Live(("no KL", "k3 0.1"), DISTANCE | RIGHT, MEASURED_KL),
+    "advantage": Live(("z-score", "minus the mean"), SPREAD | NORM),
+    "length": Live(("mean per sequence", "over a constant"), NORM | TOKENS),
+    "pairing": Live(("z-score, per sequence", "minus the mean, constant"), NORM | RIGHT),
+    "format": Live(("correct", "correct and form"), PAID | RIGHT | TOKENS | MIXED),
+    "gdpo": Live(("z-score of the sum", "of each part"), PAID | TOKENS),
+    "overlong": Live(("no price", "over all 160"), TOKENS | RIGHT),
+    "active": Live(("as they come", "active"), MIXED | {"time/sampling": "sampling (s)"}),
+    "group-size": Live(("2 each", "16 each"), MIXED | SPREAD),
+    "lora": Live(("all weights", "LoRA, rank 8"), NORM | RIGHT),
+    "muon": Live(("AdamW", "Muon"), {"optim/update_ratio": "size of an update"} | RIGHT),
+    "spurious": Live(("coin", "correct"), PAID | RIGHT | TOKENS | ENTROPY),
+}
+
+
+@cache
+def stored() -> tuple[dict, ...]:
+    """The stored runs that are of the regimes and the models as they are now."""
+    return tuple(current_rows(stored_rows(STORED), REGIMES, SettingsMarks()))
+
+
+def live(name: str, steps: int = STEPS) -> Figure:
+    """Both arms for a few steps, each at the rate that suits it best."""
+    regime, shown = REGIMES[name], LIVE[name]
+    rates = chosen_rates(name, regime, stored())
+    runs = {arm: trained(name, arm, rates.get(arm, 1e-4), steps) for arm in shown.arms}
+    return joint_curves({arm: run.rows for arm, run in runs.items()}, shown.curves)
+
+
+def trained(name: str, arm: str, lr: float, steps: int):
+    changes = LIVE[name].also | changes_of(REGIMES[name], arm)
+    config = config_of(changes | {"steps": steps}, lr, SEED)
+    return train(replaced(config, log_path=f"{tempfile.mkdtemp()}/run"), quiet=True)
+
+
+def page(name: str) -> Figure:
+    """The table of a regime's stored runs; returns their picture."""
+    found = findings({name: REGIMES[name]}, stored())
+    _about, _, *lines = table(found).splitlines()
+    display(Markdown("\n".join(lines)))
+    return regime_picture(name, REGIMES[name], stored(), found)
+
+
+def overview() -> Figure:
+    return all_effects(findings(REGIMES, stored()))

@@ -1,0 +1,92 @@
+"""Pictures of what the regimes found: the arms of one, and all of them in one forest."""
+
+import math
+from collections.abc import Sequence
+from statistics import fmean
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from reasoning_from_scratch.evaluation.regime_findings import (
+    Finding,
+    Regime,
+    chosen_rates,
+    unit_of,
+    values_of,
+)
+from reasoning_from_scratch.report.curves import COLORS, DASHES, RULE, TEXT
+from reasoning_from_scratch.report.forest import draw_forest, intervals_legend
+
+
+def regime_picture(name: str, regime: Regime, rows: Sequence[dict], found: Sequence[Finding]):
+    """What each arm reached, seed by seed; how that depends on its learning rate; and the
+    differences with their intervals."""
+    decided = {f"{one.ours}\nagainst {one.theirs}": one.effect for one in found if one.decides}
+    arms = {arm: values_of(rows, name, arm, regime.outcome) for arm in regime.arms}
+    high = 1.6 + 0.42 * max(len(arms), len(decided))
+    figure = Figure(figsize=(10.5, max(2.8, high)), layout="constrained")
+    seeds, rates, differences = figure.subplots(1, 3, width_ratios=(3, 2.2, 3))
+    draw_seeds(seeds, arms, chosen_rates(name, regime, rows))
+    seeds.set_xlabel(f"{regime.outcome} ({unit_of(regime.outcome)})", color=TEXT)
+    draw_rates(rates, {arm: values_of(rows, name, arm, regime.chosen_by) for arm in arms})
+    rates.set_ylabel(f"{regime.chosen_by} ({unit_of(regime.chosen_by)})", color=TEXT)
+    draw_forest(differences, decided, f"difference in {regime.outcome}, 95 % interval")
+    better = "left" if regime.lower_is_better else "right"
+    differences.set_title(f"better is to the {better}", color=TEXT, fontsize=10)
+    for panel in (seeds, rates, differences):
+        panel.tick_params(labelsize=9)
+        panel.xaxis.label.set_size(9)
+        panel.yaxis.label.set_size(9)
+    return figure
+
+
+def draw_seeds(panel: Axes, arms: dict, rates: dict[str, float]) -> None:
+    """A dot per seed, and the mean as a bar across."""
+    for place, (arm, values) in enumerate(reversed(arms.items())):
+        if not values:
+            continue
+        color = COLORS[(len(arms) - 1 - place) % len(COLORS)]
+        measured = [value for value in values[rates[arm]].values() if not math.isnan(value)]
+        panel.plot(measured, [place] * len(measured), "o", color=color, alpha=0.5, ms=5, mew=0)
+        if measured:
+            panel.plot([fmean(measured)] * 2, [place - 0.3, place + 0.3], color=color, lw=2.5)
+    panel.set_yticks(range(len(arms)), reversed(list(arms)))
+    panel.set_ylim(-0.6, len(arms) - 0.4)
+    panel.set_title("each seed a dot, at the best rate", color=TEXT, fontsize=10)
+    soften(panel)
+
+
+def draw_rates(panel: Axes, arms: dict) -> None:
+    """What the rates were chosen by: the mean over the seeds that tried them all."""
+    for number, values in enumerate(arms.values()):
+        known = {lr: list(of.values()) for lr, of in sorted(values.items())}
+        look = {"color": COLORS[number % len(COLORS)], "ls": DASHES[number % len(DASHES)]}
+        panel.plot(list(known), [fmean(of) for of in known.values()], "o", ms=4, **look)
+    panel.set_xscale("log")
+    panel.set_xlabel("learning rate", color=TEXT)
+    panel.set_title("the rates that were tried", color=TEXT, fontsize=10)
+    soften(panel)
+
+
+def soften(panel: Axes) -> None:
+    panel.spines[:].set_visible(False)
+    panel.grid(color=RULE)
+    panel.set_axisbelow(True)
+    panel.tick_params(length=0, labelcolor=TEXT)
+
+
+def all_effects(found: Sequence[Finding]) -> Figure:
+    """Every method's deciding difference, the largest on top; a panel for each unit."""
+    by_unit: dict[str, dict] = {}
+    for one in found:
+        if one.decides and one.effect.seeds > 1:
+            label = f"{one.regime}: {one.ours} / {one.theirs}"
+            by_unit.setdefault(unit_of(one.outcome), {})[label] = one.effect
+    heights = [len(effects) + 1.5 for effects in by_unit.values()]
+    figure = Figure(figsize=(9, 0.8 + 0.3 * sum(heights)), layout="constrained")
+    panels = figure.subplots(len(by_unit), 1, height_ratios=heights, squeeze=False)[:, 0]
+    for panel, (unit, effects) in zip(panels, by_unit.items(), strict=True):
+        draw_forest(panel, effects, f"with / without: difference ({unit})")
+        panel.tick_params(labelsize=8.5)
+    intervals_legend(figure)
+    return figure
