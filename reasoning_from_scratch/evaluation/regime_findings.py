@@ -52,7 +52,7 @@ class Regime:
     """Column of OUTCOMES that decides."""
     common: dict[str, Any] = field(default_factory=dict)
     """Options of all arms."""
-    lrs: tuple[float, ...] = (5e-5, 1e-4, 2e-4)
+    lrs: tuple[float, ...] = (2e-4, 4e-4)
     arm_lrs: dict[str, tuple[float, ...]] = field(default_factory=dict)
     """Of arms that need rates of another size."""
     lower_is_better: bool = False
