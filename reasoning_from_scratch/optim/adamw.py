@@ -9,7 +9,9 @@ from reasoning_from_scratch.config import Optim
 from reasoning_from_scratch.trainer import Reducer, Sums
 
 EPSILON = 1e-8
-SLICE = 2**18  # weights that are updated together: 1 MB of each of their numbers
+# Weights that are updated together: on a CPU 1 MB of each of their numbers, which stays in its
+# cache; on a GPU whole matrices, since there each operation costs the same however small it is.
+SLICE, GPU_SLICE = 2**18, 2**26
 
 
 def batch_learning_rate(config: Optim, problems_per_step: int) -> float:
@@ -96,7 +98,8 @@ class AdamW:
                 self._step_rows(name, parameter, rows, lr, self._noise_seed(index, rows.start))
 
     def _slices(self, name: str, parameter: Tensor) -> list[slice]:
-        size = max(1, SLICE * len(parameter) // max(1, parameter.numel()))
+        together = SLICE if parameter.device.type == "cpu" else GPU_SLICE
+        size = max(1, together * len(parameter) // max(1, parameter.numel()))
         return [slice(start, start + size) for start in range(0, len(parameter), size)]
 
     def _step_rows(self, name: str, parameter: Tensor, rows: slice, lr: float, seed: int) -> None:
