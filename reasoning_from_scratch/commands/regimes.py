@@ -70,7 +70,7 @@ class RegimesOptions:
     """Only these of their learning rates, with every seed."""
     seeds: int = 5
     """Runs of each arm, with seeds 0, 1, ..."""
-    tuning_seeds: int = 2
+    tuning_seeds: int = 1
     """The first so many seeds try every learning rate; the others run at the best of them."""
     jobs: int | None = None
     """Runs side by side (default: one per core)."""
