@@ -148,7 +148,15 @@ def switch(name: str, value: str, default: bool) -> list[str]:
 
 
 def guarded(name: str, call: Callable[[], int]) -> int:
-    """The exit code of a command, also where the user made a mistake or had enough."""
+    """The exit code of a command, also where the user made a mistake or had enough. A rank of
+    several ends here."""
+    code = exit_code(name, call)
+    if "reasoning_from_scratch.scale.torchrun" in sys.modules:
+        sys.modules["reasoning_from_scratch.scale.torchrun"].end_rank(code)
+    return code
+
+
+def exit_code(name: str, call: Callable[[], int]) -> int:
     try:
         code = call()
         sys.stdout.flush()  # so that a closed pipe shows up here and not at interpreter exit
