@@ -51,7 +51,6 @@ REGIMES = {
         {
             "no KL": {},
             "k3 0.1": {"kl": "k3", "kl_coef": 0.1},
-            "k2 0.1": {"kl": "k2", "kl_coef": 0.1},
             "in the reward 0.1": {"kl": "reward", "kl_coef": 0.1},
         },
         outcome="greedy test",
@@ -63,7 +62,6 @@ REGIMES = {
         {
             "mean per sequence": {"aggregate": "sequence"},
             "over a constant": {"aggregate": "constant"},
-            "mean over tokens": {"aggregate": "token"},
         },
         outcome="wrong tokens",
         lower_is_better=True,

@@ -6,13 +6,10 @@ A number that is nobody's result (a definition, a figure of a source that is lin
 off a picture) is named in ELSEWHERE, with the reason.
 """
 
-import csv
 import json
 import re
 import sys
 from pathlib import Path
-
-import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = ("ch07/ch07_main", "ch07/ch07_museum", "ch07/ch07_laboratory")
@@ -49,7 +46,8 @@ def shown_numbers(notebook: dict, folder: Path) -> set[float]:
             texts.append("".join(cell["source"]))
             for output in cell["outputs"]:
                 texts.append("".join(output.get("text", "")))
-                texts += ["".join(of) for kind, of in output.get("data", {}).items() if "text" in kind]
+                shown = output.get("data", {}).items()
+                texts += ["".join(of) for kind, of in shown if kind.startswith("text")]
     return {float(number) for text in texts for number in numbers(text)}
 
 

@@ -4,7 +4,6 @@ import copy
 import faulthandler
 import os
 import random
-import runpy
 import signal
 import threading
 import time
@@ -450,24 +449,6 @@ def test_ranks_gather_outside_of_the_thread(monkeypatch):
         world.model.update()
     assert len(threads) == 5
     assert set(threads) == {threading.main_thread()}
-
-
-def test_the_curves_in_the_book_can_be_drawn_again(tmp_path):
-    """benchmarks/off_policy.py: its policy is exactly as old as it says, and rows are kept."""
-    script = runpy.run_path(str(ROOT / "benchmarks" / "off_policy.py"))
-    rows = script["run_one"]("reinforce", 5e-5, lag=1, seed=0, steps=2)
-    script["write_rows"](tmp_path / "rows.csv", rows)
-    assert script["read_rows"](tmp_path / "rows.csv") == rows
-    stored = script["read_rows"](ROOT / "ch07" / "off_policy.csv")
-    assert [row["step"] for row in rows] == [0, 1]
-    first = {
-        (r["lag"], r["step"]): r["accuracy"]
-        for r in stored
-        if (r["recipe"], r["lr"], r["seed"]) == ("reinforce", 5e-5, 0)
-    }
-    # The stored values are of the tiny model's first edition. In any edition: until update `lag`
-    # is made, all that lag sample from the same policy.
-    assert first[0, 0] == first[1, 0] == first[3, 0] and first[1, 1] == first[3, 1]
 
 
 # ---- the loss of rollouts that are older than the policy

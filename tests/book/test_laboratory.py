@@ -1,0 +1,136 @@
+"""The laboratory: a page for each regime, and a README whose verdicts are those of regimes.csv.
+
+    python tests/book/test_laboratory.py      writes the README's table anew
+"""
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "ch07")]
+
+from reasoning_from_scratch.config import replaced  # noqa: E402
+from reasoning_from_scratch.evaluation.regime_findings import (  # noqa: E402
+    Finding,
+    findings,
+    verdicts,
+)
+from reasoning_from_scratch.report.glossary import METRICS  # noqa: E402
+from reasoning_from_scratch.report.regime_pictures import all_effects, regime_picture  # noqa: E402
+from reasoning_from_scratch.run.options import resolved  # noqa: E402
+
+README = ROOT / "ch07" / "README.md"
+BEGIN, END = "<!-- verdicts -->\n", "<!-- end of verdicts -->"
+LONGEST = 180  # words of a cell that are read in one go
+
+
+def load(name: str):
+    spec = importlib.util.spec_from_file_location(name, ROOT / "ch07" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+laboratory = load("laboratory")
+REGIMES = laboratory.REGIMES
+NOTEBOOK = json.loads((ROOT / "ch07" / "ch07_laboratory.ipynb").read_text(encoding="utf-8"))
+CELLS = {cell["id"]: "".join(cell["source"]) for cell in NOTEBOOK["cells"]}
+
+
+def readme_table() -> str:
+    stored = {name: regime for name, regime in REGIMES.items() if name in laboratory.LIVE}
+    return verdicts(findings(stored, laboratory.stored())) + "\n"
+
+
+def test_the_readme_has_the_verdicts_of_the_stored_runs():
+    shown = README.read_text(encoding="utf-8").split(BEGIN)[1].split(END)[0]
+    assert shown == readme_table(), "python tests/book/test_laboratory.py writes it anew"
+
+
+def test_each_method_has_its_double_page():
+    for name in laboratory.LIVE:
+        assert "```diff" in CELLS[name] and "**A guess.**" in CELLS[name]
+        assert CELLS[f"{name}-live"] == f'live("{name}")'
+        assert CELLS[f"{name}-stored"] == f'page("{name}")'
+        assert CELLS[f"{name}-found"].startswith("**Found.**")
+
+
+def test_a_change_is_a_few_lines():
+    for name in laboratory.LIVE:
+        diff = CELLS[name].split("```diff\n")[1].split("```")[0].splitlines()
+        assert all(line[0] in "+-" for line in diff)
+        assert sum(line[0] == "+" for line in diff) <= 3
+
+
+@pytest.mark.parametrize("notebook", sorted(ROOT.glob("ch07/*.ipynb")), ids=lambda path: path.stem)
+def test_no_cell_is_longer_than_can_be_read_in_one_go(notebook):
+    for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"]:
+        if cell["cell_type"] == "markdown":
+            assert len("".join(cell["source"]).split()) <= LONGEST, cell["id"]
+
+
+@pytest.mark.parametrize("name", laboratory.LIVE)
+def test_a_live_run_is_of_two_arms_and_shows_what_is_measured(name):
+    shown = laboratory.LIVE[name]
+    regime = REGIMES[name]
+    assert set(shown.arms) <= set(regime.arms)
+    for arm in shown.arms:
+        changes = laboratory.changes_of(regime, arm)
+        resolved(laboratory.config_of(shown.also | changes, 1e-4, 0))
+    known = " ".join(metric.name for metric in METRICS)
+    for metric in shown.curves:
+        assert metric.rpartition("/")[2] in known or metric == "env/all/correct", metric
+
+
+def test_two_steps_live(monkeypatch):
+    """A run of the smallest size, drawn: two panels with a line of each arm."""
+    config_of = laboratory.config_of
+    small = {"problems_per_step": 2, "rollouts": 2, "max_new_tokens": 8}
+    monkeypatch.setattr(
+        laboratory, "config_of", lambda *of: replaced(config_of(*of), **small), raising=True
+    )
+    figure = laboratory.live("muon", steps=2)
+    assert len([panel for panel in figure.axes if panel.get_visible()]) == 2
+
+
+def found(name, ours, effects) -> Finding:
+    values = dict(enumerate(effects))
+    zeros = dict.fromkeys(values, 0.0)
+    return Finding(name, ours, "plain", "pass@1", values, zeros, (1e-4, 1e-4), True, False)
+
+
+def test_the_picture_of_a_page():
+    regime = REGIMES["muon"]
+    rows = [
+        {"regime": "muon", "arm": arm, "lr": lr, "seed": seed, "pass@1": seed / 10, "sampled": lr}
+        for arm in regime.arms
+        for lr in (2e-4, 4e-4)
+        for seed in range(3)
+    ]
+    figure = regime_picture("muon", regime, rows, findings({"muon": regime}, rows))
+    seeds, rates, differences = figure.axes
+    assert [text.get_text() for text in seeds.get_yticklabels()] == ["Muon", "AdamW"]
+    assert len(rates.lines) == 2 and rates.get_xscale() == "log"
+    assert [text.get_text() for text in differences.get_yticklabels()] == ["Muon\nagainst AdamW"]
+
+
+def test_all_effects_have_a_panel_for_each_unit():
+    several = [found("a", "x", (0.1, 0.2)), found("b", "y", (0.3, 0.3)), found("c", "z", (0.1,))]
+    tokens = Finding(
+        "d", "w", "plain", "tokens test", {0: 1.0, 1: 2.0}, {0: 0.0, 1: 0.0}, (1, 1), True, True
+    )
+    shares, lengths = all_effects([*several, tokens]).axes
+    names = [text.get_text() for text in shares.get_yticklabels()]
+    assert names == ["a: x / plain", "b: y / plain"]  # the largest on top; one seed is no effect
+    assert len(lengths.get_yticklabels()) == 1
+
+
+if __name__ == "__main__":
+    text = README.read_text(encoding="utf-8")
+    before, rest = text.split(BEGIN)
+    README.write_text(before + BEGIN + readme_table() + END + rest.split(END)[1], encoding="utf-8")
