@@ -3,12 +3,14 @@
     live("clip-higher")     trains two arms of a regime for a few steps, and draws what differs
     page("clip-higher")     the table of its stored runs, and their picture
     overview()              all methods in one picture
+    tried(lr=1e-3)          a short run of plain GRPO but for the changes, for the exercises
 
 The regimes themselves, the settings of every run among them, are in regimes.py.
 """
 
+import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -24,18 +26,22 @@ from reasoning_from_scratch.commands.regimes import (
     current_rows,
 )
 from reasoning_from_scratch.config import replaced
+from reasoning_from_scratch.evaluation.evaluate import evaluate
 from reasoning_from_scratch.evaluation.regime_findings import (
     chosen_rates,
     findings,
     stored_rows,
     table,
 )
+from reasoning_from_scratch.files.problem_sets import load_problems
 from reasoning_from_scratch.report.chapter7_pictures import joint_curves
 from reasoning_from_scratch.report.regime_pictures import all_effects, regime_picture
-from reasoning_from_scratch.run.start import train
+from reasoning_from_scratch.run.start import TrainResult, train
+from reasoning_from_scratch.sampling import Sampling
 
 STORED = Path(__file__).with_name("regimes.csv")
 STEPS, SEED = 8, 2  # of a live run
+TRIED = {"model": "tiny-base", "problems": "tiny", "steps": 12, "max_new_tokens": 160}
 RIGHT = {"env/all/correct": "share of right rollouts"}
 TOKENS = {"env/all/ac_tokens_per_turn": "tokens per answer"}
 ENTROPY = {"optim/token_entropy": "entropy (nats per token)"}
@@ -94,7 +100,7 @@ def live(name: str, steps: int = STEPS) -> Figure:
     return joint_curves({arm: run.rows for arm, run in runs.items()}, shown.curves)
 
 
-def trained(name: str, arm: str, lr: float, steps: int):
+def trained(name: str, arm: str, lr: float, steps: int) -> TrainResult:
     changes = LIVE[name].also | changes_of(REGIMES[name], arm)
     config = config_of(changes | {"steps": steps}, lr, SEED)
     return train(replaced(config, log_path=f"{tempfile.mkdtemp()}/run"), quiet=True)
@@ -110,3 +116,23 @@ def page(name: str) -> Figure:
 
 def overview() -> Figure:
     return all_effects(findings(REGIMES, stored()))
+
+
+def tried(reward: Callable | None = None, **changes) -> TrainResult:
+    """A short run of the tiny model; `reward` is a function of an answer and its problem."""
+    on_trial.reward = reward
+    if reward:
+        changes["reward"] = f"{__file__}:on_trial"
+    config = config_of(TRIED | changes, changes.get("lr", 4e-4), seed=0)
+    return train(replaced(config, log_path=f"{tempfile.mkdtemp()}/run"), quiet=True)
+
+
+def on_trial(text: str, problem) -> float:
+    """The run reads this file anew; the function that is tried stands in the first reading."""
+    return sys.modules["laboratory"].on_trial.reward(text, problem)
+
+
+def right_share(model, tokenizer) -> float:
+    """Of four answers to each of 100 test problems, at temperature 1."""
+    problems = load_problems("tiny-test", limit=100)
+    return evaluate(model, tokenizer, problems, Sampling(160, rollouts=4)).accuracy

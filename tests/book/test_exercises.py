@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "ch07"))  # a notebook finds the files beside it
 NOTEBOOKS = sorted(ROOT.glob("ch0*/ch0*.ipynb"))
 RUN_BY_PYTEST = [path for path in NOTEBOOKS if not path.stem.endswith("_exercises")]
 
@@ -37,31 +38,31 @@ MISTAKES = {
     "    return [-lr * (g > 0) + lr * (g < 0) for g in gradients]",
     "6-9": "def counted_pass_at_k(n, c, k):\n    return 1 - (1 - c / n) ** k",
     "6-10": "def share_with_signal(success, size):\n    return 1 - (1 - success) ** size",
-    "7-1": "def entropy_after_cut(probas, top_p):\n"
-    "    kept = [p for p in probas if p > 1 - top_p]\n"
-    "    return -sum(p / sum(kept) * math.log(p / sum(kept)) for p in kept)",
-    "7-2": "def gradient_flows(ratio, advantage, low=0.8, high=1.2):\n"
+    "7-1": "def gradient_flows(ratio, advantage, low=0.8, high=1.2):\n"
     "    return low < ratio < high",
-    "7-3": "def k2_gradient(policy, reference):\n    return policy * (policy / reference).log()",
-    "7-4": "def form_advantages(correct, formatted, conditional):\n"
-    "    rewards = [r + f for r, f in zip(correct, formatted)]\n"
-    "    return [reward - sum(rewards) / len(rewards) for reward in rewards]",
-    "7-5": "def token_weights(kind, lengths, constant):\n"
+    "7-2": "def k2_gradient(policy, reference):\n"
+    "    return policy * (policy / reference).log()",
+    "7-3": "def token_weights(kind, lengths, constant):\n"
     "    return [1 / (len(lengths) * length) for length in lengths]",
-    "7-6": "def rollout_ratio(logprobs, old_logprobs):\n"
-    "    pairs = zip(logprobs, old_logprobs)\n"
-    "    return sum(math.exp(new - old) for new, old in pairs) / len(logprobs)",
-    "7-7": "def ppo_gradient(ratio, advantage):\n"
-    "    return ratio * advantage if 0.8 < ratio < 1.2 else 0.0",
-    "7-8": "def capped_weights(policy, sampler, cap):\n"
+    "7-4": "def capped_weights(policy, sampler, cap):\n"
     "    return [min(q / p, cap) for p, q in zip(policy, sampler)]",
-    "7-9": "def my_changes():\n    return {'advantage': 'mean', 'aggregate': 'constant'}",
-    "7-10": "def paired(first, second):\n"
+    "7-5": "def paired(first, second):\n"
     "    mean = sum(second) / len(second) - sum(first) / len(first)\n"
     "    both = [*first, *second]\n"
     "    middle = sum(both) / len(both)\n"
     "    variance = sum((x - middle) ** 2 for x in both) / (len(both) - 1)\n"
     "    return mean, math.sqrt(variance / len(both))",
+    "7-6": "def hack(text, problem):\n"
+    "    return float(\"Let's see\" in text)",
+    "7-7": "def two_rates():\n"
+    "    return 1e-6, 1e-5",
+    "7-8": "def colder():\n"
+    "    return 1.5",
+    "7-9": "def mixed_share(rates, size):\n"
+    "    p = sum(rates) / len(rates)\n"
+    "    return 1 - p**size - (1 - p) ** size",
+    "7-10": "def my_changes():\n"
+    "    return {'advantage': 'mean', 'aggregate': 'constant'}",
 }
 
 
