@@ -40,7 +40,7 @@ from reasoning_from_scratch.run.start import TrainResult, train
 from reasoning_from_scratch.sampling import Sampling
 
 STORED = Path(__file__).with_name("regimes.csv")
-STEPS, SEED = 8, 2  # of a live run
+STEPS, SEED = 6, 2  # of a live run
 TRIED = {"model": "tiny-base", "problems": "tiny", "steps": 12, "max_new_tokens": 160}
 RIGHT = {"env/all/correct": "share of right rollouts"}
 TOKENS = {"env/all/ac_tokens_per_turn": "tokens per answer"}
@@ -79,10 +79,10 @@ LIVE = {
     "gdpo": Live(("z-score of the sum", "of each part"), PAID | TOKENS),
     "overlong": Live(("no price", "over all 160"), TOKENS | RIGHT),
     "active": Live(("as they come", "active"), MIXED | {"time/sampling": "sampling (s)"}),
-    "group-size": Live(("2 each", "16 each"), MIXED | SPREAD),
+    "group-size": Live(("2 each", "32 each"), MIXED | SPREAD),
     "lora": Live(("all weights", "LoRA, rank 8"), NORM | RIGHT),
     "muon": Live(("AdamW", "Muon"), {"optim/update_ratio": "size of an update"} | RIGHT),
-    "spurious": Live(("coin", "correct"), PAID | RIGHT | TOKENS | ENTROPY),
+    "spurious": Live(("coin", "correct"), PAID | TOKENS),
 }
 
 
@@ -102,6 +102,8 @@ def live(name: str, steps: int = STEPS) -> Figure:
 
 def trained(name: str, arm: str, lr: float, steps: int) -> TrainResult:
     changes = LIVE[name].also | changes_of(REGIMES[name], arm)
+    if "reward" in changes:  # a file below the repository's root, wherever the notebook runs
+        changes["reward"] = str(STORED.parents[1] / changes["reward"])
     config = config_of(changes | {"steps": steps}, lr, SEED)
     return train(replaced(config, log_path=f"{tempfile.mkdtemp()}/run"), quiet=True)
 
@@ -118,12 +120,12 @@ def overview() -> Figure:
     return all_effects(findings(REGIMES, stored()))
 
 
-def tried(reward: Callable | None = None, **changes) -> TrainResult:
+def tried(reward: Callable | None = None, lr: float = 4e-4, **changes) -> TrainResult:
     """A short run of the tiny model; `reward` is a function of an answer and its problem."""
     on_trial.reward = reward
     if reward:
         changes["reward"] = f"{__file__}:on_trial"
-    config = config_of(TRIED | changes, changes.get("lr", 4e-4), seed=0)
+    config = config_of(TRIED | changes, lr, seed=0)
     return train(replaced(config, log_path=f"{tempfile.mkdtemp()}/run"), quiet=True)
 
 

@@ -17,6 +17,8 @@ from reasoning_from_scratch.evaluation.regime_findings import (
 from reasoning_from_scratch.report.curves import COLORS, DASHES, RULE, TEXT
 from reasoning_from_scratch.report.forest import draw_forest, intervals_legend
 
+MARKS = ("o", "s", "D", "^", "v", "P")  # a shape besides the color, for each arm
+
 
 def regime_picture(name: str, regime: Regime, rows: Sequence[dict], found: Sequence[Finding]):
     """What each arm reached, seed by seed; how that depends on its learning rate; and the
@@ -45,9 +47,10 @@ def draw_seeds(panel: Axes, arms: dict, rates: dict[str, float]) -> None:
     for place, (arm, values) in enumerate(reversed(arms.items())):
         if not values:
             continue
-        color = COLORS[(len(arms) - 1 - place) % len(COLORS)]
+        number = len(arms) - 1 - place
+        color, mark = COLORS[number % len(COLORS)], MARKS[number % len(MARKS)]
         measured = [value for value in values[rates[arm]].values() if not math.isnan(value)]
-        panel.plot(measured, [place] * len(measured), "o", color=color, alpha=0.5, ms=5, mew=0)
+        panel.plot(measured, [place] * len(measured), mark, color=color, alpha=0.5, ms=5, mew=0)
         if measured:
             panel.plot([fmean(measured)] * 2, [place - 0.3, place + 0.3], color=color, lw=2.5)
     panel.set_yticks(range(len(arms)), reversed(list(arms)))
@@ -61,8 +64,12 @@ def draw_rates(panel: Axes, arms: dict) -> None:
     for number, values in enumerate(arms.values()):
         known = {lr: list(of.values()) for lr, of in sorted(values.items())}
         look = {"color": COLORS[number % len(COLORS)], "ls": DASHES[number % len(DASHES)]}
-        panel.plot(list(known), [fmean(of) for of in known.values()], "o", ms=4, **look)
+        mark = MARKS[number % len(MARKS)]
+        panel.plot(list(known), [fmean(of) for of in known.values()], marker=mark, ms=4, **look)
+    tried = sorted({lr for values in arms.values() for lr in values if lr > 0})
     panel.set_xscale("log")
+    panel.minorticks_off()
+    panel.set_xticks(tried, [f"{lr:.0e}".replace("e-0", "e-") for lr in tried])
     panel.set_xlabel("learning rate", color=TEXT)
     panel.set_title("the rates that were tried", color=TEXT, fontsize=10)
     soften(panel)

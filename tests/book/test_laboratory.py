@@ -1,6 +1,6 @@
 """The laboratory: a page for each regime, and a README whose verdicts are those of regimes.csv.
 
-    python tests/book/test_laboratory.py      writes the README's table anew
+python tests/book/test_laboratory.py      writes the README's table anew
 """
 
 import importlib.util
@@ -14,13 +14,8 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "ch07")]
 
 from reasoning_from_scratch.config import replaced  # noqa: E402
-from reasoning_from_scratch.evaluation.regime_findings import (  # noqa: E402
-    Finding,
-    findings,
-    verdicts,
-)
+from reasoning_from_scratch.evaluation.regime_findings import findings, verdicts  # noqa: E402
 from reasoning_from_scratch.report.glossary import METRICS  # noqa: E402
-from reasoning_from_scratch.report.regime_pictures import all_effects, regime_picture  # noqa: E402
 from reasoning_from_scratch.run.options import resolved  # noqa: E402
 
 README = ROOT / "ch07" / "README.md"
@@ -96,38 +91,6 @@ def test_two_steps_live(monkeypatch):
     )
     figure = laboratory.live("muon", steps=2)
     assert len([panel for panel in figure.axes if panel.get_visible()]) == 2
-
-
-def found(name, ours, effects) -> Finding:
-    values = dict(enumerate(effects))
-    zeros = dict.fromkeys(values, 0.0)
-    return Finding(name, ours, "plain", "pass@1", values, zeros, (1e-4, 1e-4), True, False)
-
-
-def test_the_picture_of_a_page():
-    regime = REGIMES["muon"]
-    rows = [
-        {"regime": "muon", "arm": arm, "lr": lr, "seed": seed, "pass@1": seed / 10, "sampled": lr}
-        for arm in regime.arms
-        for lr in (2e-4, 4e-4)
-        for seed in range(3)
-    ]
-    figure = regime_picture("muon", regime, rows, findings({"muon": regime}, rows))
-    seeds, rates, differences = figure.axes
-    assert [text.get_text() for text in seeds.get_yticklabels()] == ["Muon", "AdamW"]
-    assert len(rates.lines) == 2 and rates.get_xscale() == "log"
-    assert [text.get_text() for text in differences.get_yticklabels()] == ["Muon\nagainst AdamW"]
-
-
-def test_all_effects_have_a_panel_for_each_unit():
-    several = [found("a", "x", (0.1, 0.2)), found("b", "y", (0.3, 0.3)), found("c", "z", (0.1,))]
-    tokens = Finding(
-        "d", "w", "plain", "tokens test", {0: 1.0, 1: 2.0}, {0: 0.0, 1: 0.0}, (1, 1), True, True
-    )
-    shares, lengths = all_effects([*several, tokens]).axes
-    names = [text.get_text() for text in shares.get_yticklabels()]
-    assert names == ["a: x / plain", "b: y / plain"]  # the largest on top; one seed is no effect
-    assert len(lengths.get_yticklabels()) == 1
 
 
 if __name__ == "__main__":
