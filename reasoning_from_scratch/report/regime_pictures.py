@@ -62,7 +62,8 @@ def draw_seeds(panel: Axes, arms: dict, rates: dict[str, float]) -> None:
 def draw_rates(panel: Axes, arms: dict) -> None:
     """What the rates were chosen by: the mean over the seeds that tried them all."""
     for number, values in enumerate(arms.values()):
-        known = {lr: list(of.values()) for lr, of in sorted(values.items())}
+        shared = set.intersection(*(set(of) for of in values.values())) if values else set()
+        known = {lr: [of[seed] for seed in shared or of] for lr, of in sorted(values.items())}
         look = {"color": COLORS[number % len(COLORS)], "ls": DASHES[number % len(DASHES)]}
         mark = MARKS[number % len(MARKS)]
         panel.plot(list(known), [fmean(of) for of in known.values()], marker=mark, ms=4, **look)
