@@ -138,7 +138,7 @@ def end_rank(code: int) -> None:
     and if one of them asks for the interpreter after it has gone, the process aborts, and torchrun
     calls a run failed that has done all its work. (Seen in one of ten on a busy machine.)
     """
-    if not join.cache_info().currsize:
+    if not dist.is_initialized():
         return
     atexit._run_exitfuncs()
     sys.stdout.flush()
