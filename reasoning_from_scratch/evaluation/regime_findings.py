@@ -103,7 +103,7 @@ def chosen_rates(name: str, regime: Regime, rows: Sequence[dict]) -> dict[str, f
 
 
 @dataclass(frozen=True)
-class Finding:
+class Contrast:
     """One outcome of two arms, each at its best rate."""
 
     regime: str
@@ -135,7 +135,7 @@ class Finding:
         return "helps" if (effect.mean < 0) == self.lower_is_better else "hurts"
 
 
-def findings(regimes: Mapping[str, Regime], rows: Sequence[dict]) -> list[Finding]:
+def findings(regimes: Mapping[str, Regime], rows: Sequence[dict]) -> list[Contrast]:
     """The deciding outcome of each pair first, then what is shown beside it. None of a pair of
     which an arm has no run yet."""
     found = []
@@ -154,7 +154,7 @@ def findings(regimes: Mapping[str, Regime], rows: Sequence[dict]) -> list[Findin
                 sides = [{seed: side[seed] for seed in both} for side in (ours, theirs)]
                 decides = column == regime.outcome
                 found.append(
-                    Finding(name, *pair, column, *sides, rates, decides, regime.lower_is_better)
+                    Contrast(name, *pair, column, *sides, rates, decides, regime.lower_is_better)
                 )
     return found
 
@@ -162,7 +162,7 @@ def findings(regimes: Mapping[str, Regime], rows: Sequence[dict]) -> list[Findin
 # ---- the tables
 
 
-def table(found: Sequence[Finding]) -> str:
+def table(found: Sequence[Contrast]) -> str:
     """Method x regime x (with, without, difference, its standard error, seeds, rates)."""
     head = ["regime", "with", "without", "outcome", "with it", "without it", "difference"]
     lines = [[*head, "s.e.", "seeds", "lr with", "lr without", "verdict"]]
@@ -177,7 +177,7 @@ def table(found: Sequence[Finding]) -> str:
     return "\n".join([about, "", *aligned(lines), ""])
 
 
-def verdicts(found: Sequence[Finding]) -> str:
+def verdicts(found: Sequence[Contrast]) -> str:
     """The deciding outcomes alone, for a README."""
     head = ["regime", "with", "against", "decided by", "with it", "without", "difference", "s.e."]
     lines = [[*head, "seeds", "verdict"]]
@@ -188,7 +188,7 @@ def verdicts(found: Sequence[Finding]) -> str:
     return "\n".join(aligned(lines))
 
 
-def numbers(one: Finding) -> list[str]:
+def numbers(one: Contrast) -> list[str]:
     effect = one.effect
     means = [fmean(side.values()) if side else math.nan for side in (one.with_it, one.without)]
     return [*map(digits, means), signed(effect.mean), digits(effect.error), str(effect.seeds)]

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from reasoning_from_scratch.evaluation.regime_findings import (
-    Finding,
+    Contrast,
     Regime,
     chosen_rates,
     unit_of,
@@ -20,7 +20,7 @@ from reasoning_from_scratch.report.forest import draw_forest, intervals_legend
 MARKS = ("o", "s", "D", "^", "v", "P")  # a shape besides the color, for each arm
 
 
-def regime_picture(name: str, regime: Regime, rows: Sequence[dict], found: Sequence[Finding]):
+def regime_picture(name: str, regime: Regime, rows: Sequence[dict], found: Sequence[Contrast]):
     """What each arm reached, seed by seed; how that depends on its learning rate; and the
     differences with their intervals."""
     decided = {f"{one.ours}\nagainst {one.theirs}": one.effect for one in found if one.decides}
@@ -83,7 +83,7 @@ def soften(panel: Axes) -> None:
     panel.tick_params(length=0, labelcolor=TEXT)
 
 
-def all_effects(found: Sequence[Finding]) -> Figure:
+def all_effects(found: Sequence[Contrast]) -> Figure:
     """Every method's deciding difference, the largest on top; a panel for each unit."""
     by_unit: dict[str, dict] = {}
     for one in found:

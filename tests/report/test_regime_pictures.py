@@ -1,6 +1,6 @@
 """A regime's picture shows each seed, each rate and each difference; the last one shows all."""
 
-from reasoning_from_scratch.evaluation.regime_findings import Finding, Regime, findings
+from reasoning_from_scratch.evaluation.regime_findings import Contrast, Regime, findings
 from reasoning_from_scratch.report.regime_pictures import MARKS, all_effects, regime_picture
 
 TWO = Regime("Is new better?", {"old": {}, "new": {"epochs": 2}}, "pass@1", lrs=(2e-4, 4e-4))
@@ -28,10 +28,10 @@ def test_an_arm_without_a_run_leaves_its_line_empty():
     assert len(seeds.get_yticklabels()) == 2 and not differences.get_yticklabels()
 
 
-def found(name: str, ours: str, effects: tuple[float, ...], outcome: str = "pass@1") -> Finding:
+def found(name: str, ours: str, effects: tuple[float, ...], outcome: str = "pass@1") -> Contrast:
     values = dict(enumerate(effects))
     zeros = dict.fromkeys(values, 0.0)
-    return Finding(name, ours, "plain", outcome, values, zeros, (1e-4, 1e-4), True, False)
+    return Contrast(name, ours, "plain", outcome, values, zeros, (1e-4, 1e-4), True, False)
 
 
 def test_all_effects_have_a_panel_for_each_unit():
