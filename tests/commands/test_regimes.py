@@ -46,7 +46,8 @@ def counted(monkeypatch):
 
 
 def run(tmp_path, *, table_of=None, **changes):
-    options = RegimesOptions(**({"out": tmp_path / "rows.csv", "jobs": 1, "seeds": 2} | changes))
+    usual = {"out": tmp_path / "rows.csv", "jobs": 1, "seeds": 2, "tuning_seeds": 2}
+    options = RegimesOptions(**(usual | changes))
     run_regimes(table_of or {"two": TWO}, options)
 
 
