@@ -113,10 +113,12 @@ def training_part(work: Work, length: int) -> list[Result]:
         train_step(model, optimizer, [group], config, 1e-6, engine=Engine(packed_logprobs))
 
     title = f"training part on the GPU, {work.rollouts} x ({work.prompt} + {length}) tokens"
-    mine, lines = in_turn({"ours": ours}, work.rounds)["ours"], []
+    lines = []
     if peers.have("transformers", "trl"):
         mine, theirs = against_trl(work, model, group, ours, length)
         lines.append(faster(title, mine, theirs, "trl", 2))
+    else:
+        mine = in_turn({"ours": ours}, work.rounds)["ours"]
     parameters = sum(w.numel() for w in matrices(model))
     share = 6 * parameters * work.rollouts * (work.prompt + length) / mine / peak_flops()
     about = "6 x weights x tokens, of a large product's FLOP/s"

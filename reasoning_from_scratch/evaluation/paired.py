@@ -47,9 +47,13 @@ def standard_error(values: Sequence[float]) -> float:
 
 
 def best_rate(values: Mapping[float, Mapping[int, float]]) -> float:
-    """Of learning rates, each with a value per seed: the one with the highest mean, over the seeds
-    that all rates have. A rate at which a run has no value (it diverged) is taken only where all
-    are so."""
-    shared = set.intersection(*(set(of) for of in values.values()))
-    means = {rate: fmean(of[seed] for seed in shared or of) for rate, of in values.items()}
+    """Of learning rates, each with a value per seed: the one with the highest mean. A rate at which
+    a run has no value (it diverged) is taken only where all are so."""
+    means = rate_means(values)
     return max(means, key=lambda rate: -math.inf if math.isnan(means[rate]) else means[rate])
+
+
+def rate_means(values: Mapping[float, Mapping[int, float]]) -> dict[float, float]:
+    """Of each learning rate the mean over the seeds that all rates have (or else over its own)."""
+    shared = set.intersection(*map(set, values.values())) if values else set()
+    return {rate: fmean(of[seed] for seed in shared or of) for rate, of in values.items()}

@@ -197,13 +197,9 @@ def numbers(one: Contrast) -> list[str]:
 def digits(value: float) -> str:
     if math.isnan(value):
         return "-"
-    return (
-        f"{value:.3f}"
-        if abs(value) < 10
-        else f"{value:.1f}"
-        if abs(value) < 1000
-        else f"{value:,.0f}"
-    )
+    if abs(value) < 10:
+        return f"{value:.3f}"
+    return f"{value:.1f}" if abs(value) < 1000 else f"{value:,.0f}"
 
 
 def signed(value: float) -> str:

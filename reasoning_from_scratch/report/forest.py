@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -37,8 +38,13 @@ def draw_forest(panel: Axes, effects: Mapping[str, Effect], axis: str) -> None:
     panel.set_yticks(range(len(ordered)), [name for name, _ in ordered])
     panel.set_ylim(-0.7, len(ordered) - 0.3)
     panel.set_xlabel(axis, color=TEXT)
+    soften(panel, grid="x")
+
+
+def soften(panel: Axes, grid: Literal["both", "x", "y"] = "both") -> None:
+    """No frame, a pale grid behind the data."""
     panel.spines[:].set_visible(False)
-    panel.grid(axis="x", color=RULE)
+    panel.grid(axis=grid, color=RULE)
     panel.set_axisbelow(True)
     panel.tick_params(length=0, labelcolor=TEXT)
 

@@ -7,6 +7,7 @@ from statistics import fmean
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from reasoning_from_scratch.evaluation.paired import rate_means
 from reasoning_from_scratch.evaluation.regime_findings import (
     Contrast,
     Regime,
@@ -14,8 +15,8 @@ from reasoning_from_scratch.evaluation.regime_findings import (
     unit_of,
     values_of,
 )
-from reasoning_from_scratch.report.curves import COLORS, DASHES, RULE, TEXT
-from reasoning_from_scratch.report.forest import draw_forest, intervals_legend
+from reasoning_from_scratch.report.curves import COLORS, DASHES, TEXT
+from reasoning_from_scratch.report.forest import draw_forest, intervals_legend, soften
 
 MARKS = ("o", "s", "D", "^", "v", "P")  # a shape besides the color, for each arm
 
@@ -62,11 +63,10 @@ def draw_seeds(panel: Axes, arms: dict, rates: dict[str, float]) -> None:
 def draw_rates(panel: Axes, arms: dict) -> None:
     """What the rates were chosen by: the mean over the seeds that tried them all."""
     for number, values in enumerate(arms.values()):
-        shared = set.intersection(*(set(of) for of in values.values())) if values else set()
-        known = {lr: [of[seed] for seed in shared or of] for lr, of in sorted(values.items())}
+        means = dict(sorted(rate_means(values).items()))
         look = {"color": COLORS[number % len(COLORS)], "ls": DASHES[number % len(DASHES)]}
         mark = MARKS[number % len(MARKS)]
-        panel.plot(list(known), [fmean(of) for of in known.values()], marker=mark, ms=4, **look)
+        panel.plot(list(means), list(means.values()), marker=mark, ms=4, **look)
     tried = sorted({lr for values in arms.values() for lr in values if lr > 0})
     panel.set_xscale("log")
     panel.minorticks_off()
@@ -74,13 +74,6 @@ def draw_rates(panel: Axes, arms: dict) -> None:
     panel.set_xlabel("learning rate", color=TEXT)
     panel.set_title("the rates that were tried", color=TEXT, fontsize=10)
     soften(panel)
-
-
-def soften(panel: Axes) -> None:
-    panel.spines[:].set_visible(False)
-    panel.grid(color=RULE)
-    panel.set_axisbelow(True)
-    panel.tick_params(length=0, labelcolor=TEXT)
 
 
 def all_effects(found: Sequence[Contrast]) -> Figure:
