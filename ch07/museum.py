@@ -1,4 +1,4 @@
-"""The museum of failures: six runs that went wrong, shown before it is said why.
+"""The museum of failures: seven runs that went wrong, shown before it is said why.
 
     visit(1)        trains the run of room 1 and shows its curves and three of its answers
     guess(1, "b")   says whether that is what happened, and if not, what speaks against it
@@ -15,6 +15,8 @@ from functools import cache
 from statistics import fmean
 
 from reasoning_from_scratch.config import from_json, replaced, to_json
+from reasoning_from_scratch.files.problem_sets import load_problems
+from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.report.chapter7_pictures import joint_curves
 from reasoning_from_scratch.report.health import new_alarms
 from reasoning_from_scratch.rewards import correctness
@@ -36,6 +38,7 @@ PLAN = {
 CURVES = {
     "env/all/reward/total": "reward paid",
     "right": "share of right rollouts",
+    "eval_acc": "held-out accuracy",
     "env/all/ac_tokens_per_turn": "tokens per answer",
     "optim/token_entropy": "entropy (nats per token)",
     "env/all/by_group/frac_mixed": "groups with a signal (share)",
@@ -53,6 +56,11 @@ class Room:
 def brief_reward(text: str, problem) -> float:
     """1 for a right answer, less a sixtieth for each character."""
     return correctness(text, problem.answer) - len(text) / 60
+
+
+def four_problems() -> list[Problem]:
+    """What somebody trained on, and then took for a test."""
+    return load_problems("tiny", limit=4)
 
 
 ROOMS = {
@@ -134,6 +142,27 @@ ROOMS = {
             "c": "The run of room 1 could not write long answers, and wanted to. This one writes "
             "them, and they were short at the beginning.",
             "d": "It is paid for right answers and nothing else, and it is paid nothing.",
+        },
+    ),
+    7: Room(
+        sick={
+            "problems": f"{__file__}:four_problems",
+            "eval_problems": f"{__file__}:four_problems",
+            "eval_every": 10,
+            "steps": 40,
+            "lr": 5e-4,
+        },
+        repair={"eval_problems": "tiny-test"},
+        truth="b",
+        said={
+            "a": "The reward is 1 for a right answer, and the share of right answers, which the "
+            "grader counts by itself, is the same curve.",
+            "b": "Yes. It is tested on the four problems that it is trained on. Held-out accuracy "
+            "of exactly 1, again and again, is too good for a model of this size.",
+            "c": "In rooms 4 and 6 you saw what becomes of a run whose updates go too far. This "
+            "one loses nothing that is drawn here.",
+            "d": "At the first step one answer in five was right, and the problems are the same at "
+            "the last.",
         },
     ),
 }
