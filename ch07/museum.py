@@ -1,4 +1,4 @@
-"""The museum of failures: seven runs that went wrong, shown before it is said why.
+"""The museum of failures: eight runs that went wrong, shown before it is said why.
 
     visit(1)        trains the run of room 1 and shows its curves and three of its answers
     guess(1, "b")   says whether that is what happened, and if not, what speaks against it
@@ -9,11 +9,15 @@ ch07_museum.ipynb leads through the rooms. Whoever reads on here has seen behind
 
 import json
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from statistics import fmean
+from unittest.mock import patch
 
+from torch import Tensor
+
+from reasoning_from_scratch import losses
 from reasoning_from_scratch.config import from_json, replaced, to_json
 from reasoning_from_scratch.files.problem_sets import load_problems
 from reasoning_from_scratch.problems import Problem
@@ -41,13 +45,14 @@ CURVES = {
     "eval_acc": "held-out accuracy",
     "env/all/ac_tokens_per_turn": "tokens per answer",
     "optim/token_entropy": "entropy (nats per token)",
+    "kl_policy_base": "KL from the reference (nats per token)",
     "env/all/by_group/frac_mixed": "groups with a signal (share)",
 }
 
 
 @dataclass(frozen=True)
 class Room:
-    sick: dict  # what the run has beside PLAN
+    sick: dict  # what the run has beside PLAN; "edit" is a change of the code itself
     repair: dict  # the one field that is put right
     truth: str  # the letter of what happened
     said: dict[str, str]  # for each letter: what to say to a reader who chose it
@@ -56,6 +61,11 @@ class Room:
 def brief_reward(text: str, problem) -> float:
     """1 for a right answer, less a sixtieth for each character."""
     return correctness(text, problem.answer) - len(text) / 60
+
+
+def k1_for_all(kind: str, logprobs: Tensor, ref_logprobs: Tensor) -> Tensor:
+    """In place of losses.kl_estimate, whichever is asked for. By its name the loss refuses it."""
+    return logprobs - ref_logprobs
 
 
 def four_problems() -> list[Problem]:
@@ -165,6 +175,21 @@ ROOMS = {
             "the last.",
         },
     ),
+    8: Room(
+        sick={"edit": k1_for_all, "kl": "k2", "kl_coef": 1.0, "epochs": 4, "steps": 17},
+        repair={"edit": None},
+        truth="b",
+        said={
+            "a": "A stronger one would push harder, and in the same direction. The distance grows "
+            "although it is charged for.",
+            "b": "Yes. It is k1, and the gradient of log p - log q is that of log p alone. With "
+            "fresh rollouts it is 0 on average. With rollouts that are used four times it pushes "
+            "down whatever was sampled, right or wrong.",
+            "c": "Then the reward would stay up while the right answers vanish. They go together.",
+            "d": "At the end they are. When the right answers began to vanish, the others were far "
+            "from the limit.",
+        },
+    ),
 }
 
 
@@ -191,7 +216,7 @@ def repair(number: int) -> object:
     room, sick, well = ROOMS[number], trained(number), trained(number, repaired=True)
     (name, value), *_ = room.repair.items()
     was = room.sick.get(name, PLAN.get(name))
-    was = str(was).rpartition("/")[2]  # of a file its name
+    was = getattr(was, "__name__", str(was).rpartition("/")[2])  # of a file its name
     print(f"It was {name} = {was}; repaired: {name} = {value}")
     for title, run in (("sick", sick), ("repaired", well)):
         found = list(alarms_of(run)) or ["no alarm"]
@@ -201,18 +226,24 @@ def repair(number: int) -> object:
 
 
 def trained(number: int, repaired: bool = False) -> TrainResult:
+    plan, edit = plan_of(number, repaired)
+    values = json.dumps(to_json(configure("grpo", **plan)), sort_keys=True)
+    return trained_once(values, edit)
+
+
+def plan_of(number: int, repaired: bool) -> tuple[dict, Callable | None]:
+    """Options of the run, and what stands in place of losses.kl_estimate while it runs."""
     room = ROOMS[number]
     plan = PLAN | room.sick | (room.repair if repaired else {})
-    config = configure("grpo", **plan)
-    values = json.dumps(to_json(config), sort_keys=True)
-    return trained_once(values)
+    return plan, plan.pop("edit", None)
 
 
 @cache
-def trained_once(values: str) -> TrainResult:
+def trained_once(values: str, edit: Callable | None) -> TrainResult:
     """Several rooms are repaired to one and the same run."""
     config = replaced(from_json(json.loads(values)), log_path=f"{tempfile.mkdtemp()}/room")
-    return train(config, quiet=True)
+    with patch.object(losses, "kl_estimate", edit or losses.kl_estimate):
+        return train(config, quiet=True)
 
 
 def last(number: int, curve: str, repaired: bool = False) -> float:

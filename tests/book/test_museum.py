@@ -44,8 +44,8 @@ def test_one_change_repairs_a_room(number):
     before, after = room.sick, room.sick | room.repair
     changed = {name for name in after if after[name] != before.get(name)}
     assert changed == set(room.repair)
-    for plan in (before, after):
-        configure("grpo", **museum.PLAN | plan)
+    for repaired in (False, True):
+        configure("grpo", **museum.plan_of(number, repaired)[0])
 
 
 @pytest.mark.parametrize("number", museum.ROOMS)
