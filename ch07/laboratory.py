@@ -3,11 +3,13 @@
     live("clip-higher")     trains two arms of a regime for a few steps, and draws what differs
     page("clip-higher")     the table of its stored runs, and their picture
     overview()              all methods in one picture
+    solved()                pass@k while a model learns, from pass_over_training.csv
     tried(lr=1e-3)          a short run of plain GRPO but for the changes, for the exercises
 
 The regimes themselves, the settings of every run among them, are in regimes.py.
 """
 
+import csv
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
@@ -35,11 +37,14 @@ from reasoning_from_scratch.evaluation.regime_findings import (
 )
 from reasoning_from_scratch.files.problem_sets import load_problems
 from reasoning_from_scratch.report.chapter7_pictures import joint_curves
+from reasoning_from_scratch.report.pass_picture import passes_over_training
 from reasoning_from_scratch.report.regime_pictures import all_effects, regime_picture
 from reasoning_from_scratch.run.start import TrainResult, train
 from reasoning_from_scratch.sampling import Sampling
+from reasoning_from_scratch.text import aligned
 
 STORED = Path(__file__).with_name("regimes.csv")
+PASSES = Path(__file__).with_name("pass_over_training.csv")
 STEPS, SEED = 6, 2  # of a live run
 TRIED = {"model": "tiny-base", "problems": "tiny", "steps": 12, "max_new_tokens": 160}
 RIGHT = {"env/all/correct": "share of right rollouts"}
@@ -117,7 +122,31 @@ def page(name: str) -> Figure:
 
 
 def overview() -> Figure:
-    return all_effects(findings(REGIMES, stored()))
+    """Whole recipes change several things at once, and have a page of their own."""
+    single = {name: regime for name, regime in REGIMES.items() if name in LIVE}
+    return all_effects(findings(single, stored()))
+
+
+def solved() -> Figure:
+    """The quickstart's run, and to the right of the line the one on longer problems: their table
+    and their picture."""
+    with open(PASSES, newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    ks = [name for name in rows[0] if name.startswith("pass@")]
+    panels: dict[str, dict[str, dict[int, list[float]]]] = {}
+    table: dict[tuple[str, int], list[str]] = {}
+    ends = {row["run"]: int(row["step"]) for row in rows}  # the last one of each run
+    first = next(iter(ends))
+    for row in rows:
+        step = int(row["step"]) + (0 if row["run"] == first else ends[first])
+        line = table.setdefault((row["run"], step), [row["run"], str(step)])
+        line += (f"{100 * float(row[k]):.1f}" for k in ks)
+        for k in ks:
+            points = panels.setdefault(row["problems"], {}).setdefault(k, {})
+            points.setdefault(step, []).append(float(row[k]))
+    head = ["run", "steps", *(f"{name} {k}" for name in panels for k in ks)]
+    display(Markdown("\n".join(aligned([head, *table.values()]))))
+    return passes_over_training(panels)
 
 
 def tried(reward: Callable | None = None, lr: float = 4e-4, **changes) -> TrainResult:

@@ -51,6 +51,7 @@ REGIMES = {
         {
             "no KL": {},
             "k3 0.1": {"kl": "k3", "kl_coef": 0.1},
+            "k2 0.1": {"kl": "k2", "kl_coef": 0.1},
             "in the reward 0.1": {"kl": "reward", "kl_coef": 0.1},
         },
         outcome="greedy test",
@@ -62,6 +63,7 @@ REGIMES = {
         {
             "mean per sequence": {"aggregate": "sequence"},
             "over a constant": {"aggregate": "constant"},
+            "over all tokens": {"aggregate": "token"},
         },
         outcome="wrong tokens",
         lower_is_better=True,
@@ -200,13 +202,14 @@ REGIMES = {
         outcome="pass@1",
         common=SHORT | {"top_p": 0.8},
         also=("greedy test", "entropy"),
+        chosen_by="pass@1",  # what is earned under the cut hardly tells the rates apart
     ),
     "lora": Regime(
         "Do additions of rank 8 learn as much as all weights?",
         {"all weights": {}, "LoRA, rank 8": {"lora_rank": 8}},
         outcome="pass@1",
         common=SHORT,
-        arm_lrs={"LoRA, rank 8": (1e-3, 2e-3, 4e-3)},
+        arm_lrs={"all weights": (2e-4, 4e-4, 8e-4), "LoRA, rank 8": (1e-3, 2e-3, 4e-3)},
         also=("greedy test",),
     ),
     "muon": Regime(
@@ -214,7 +217,7 @@ REGIMES = {
         {"AdamW": {}, "Muon": {"optimizer": "muon"}},
         outcome="pass@1",
         common=SHORT,
-        arm_lrs={"Muon": (1e-4, 2e-4, 4e-4)},
+        arm_lrs={"AdamW": (2e-4, 4e-4, 8e-4), "Muon": (1e-4, 2e-4, 4e-4, 8e-4)},
         also=("greedy test",),
     ),
     "gdpo": Regime(

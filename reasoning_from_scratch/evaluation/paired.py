@@ -47,10 +47,17 @@ def standard_error(values: Sequence[float]) -> float:
 
 
 def best_rate(values: Mapping[float, Mapping[int, float]]) -> float:
-    """Of learning rates, each with a value per seed: the one with the highest mean. A rate at which
-    a run has no value (it diverged) is taken only where all are so."""
-    means = rate_means(values)
-    return max(means, key=lambda rate: -math.inf if math.isnan(means[rate]) else means[rate])
+    """Of learning rates, each with a value per seed: the one with the highest mean.
+
+    The worst goes first, by the seeds that all of them have, then the worst of the rest. So a rate
+    that one seed tried is judged by that seed, and two that five seeds tried by all five. A rate at
+    which a run has no value (it diverged) is taken only where all are so.
+    """
+    rest = dict(values)
+    while len(rest) > 1:
+        means = rate_means(rest)
+        del rest[min(reversed(means), key=lambda rate: (not math.isnan(means[rate]), means[rate]))]
+    return next(iter(rest))
 
 
 def rate_means(values: Mapping[float, Mapping[int, float]]) -> dict[float, float]:

@@ -163,18 +163,27 @@ def findings(regimes: Mapping[str, Regime], rows: Sequence[dict]) -> list[Contra
 
 
 def table(found: Sequence[Contrast]) -> str:
-    """Method x regime x (with, without, difference, its standard error, seeds, rates)."""
-    head = ["regime", "with", "without", "outcome", "with it", "without it", "difference"]
-    lines = [[*head, "s.e.", "seeds", "lr with", "lr without", "verdict"]]
+    """Method x regime x (with, without, difference, its standard error, seeds, rates). Of a single
+    regime without its name, so that the table fits on a page."""
+    head = ["with", "without", "outcome", "with it", "without it", "difference", "s.e.", "seeds"]
+    lines = [["regime", *head, "rates", "verdict"]]
     for one in found:
         names = (one.regime, one.ours, one.theirs) if one.decides else ("", "", "")
-        rates = [f"{lr:g}" for lr in one.rates]
-        lines.append([*names, one.outcome, *numbers(one), *rates, one.verdict])
+        rates = " / ".join(dict.fromkeys(short_rate(lr) for lr in one.rates))
+        lines.append([*names, one.outcome, *numbers(one), rates, one.verdict])
+    if len({one.regime for one in found}) == 1:
+        lines = [line[1:] for line in lines]
     about = (
         "Each arm at its best rate. Differences seed by seed; s.e.: their standard error. Verdict: "
         "whether the 95 % interval of the difference (Student's t) leaves 0 out, and on which side."
     )
     return "\n".join([about, "", *aligned(lines), ""])
+
+
+def short_rate(lr: float) -> str:
+    """As 2e-4."""
+    number, power = f"{lr:e}".split("e")
+    return f"{float(number):g}e{int(power)}" if lr else "0"
 
 
 def verdicts(found: Sequence[Contrast]) -> str:

@@ -6,12 +6,14 @@ from statistics import fmean
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from reasoning_from_scratch.evaluation.paired import rate_means
 from reasoning_from_scratch.evaluation.regime_findings import (
     Contrast,
     Regime,
     chosen_rates,
+    short_rate,
     unit_of,
     values_of,
 )
@@ -22,21 +24,26 @@ MARKS = ("o", "s", "D", "^", "v", "P")  # a shape besides the color, for each ar
 
 
 def regime_picture(name: str, regime: Regime, rows: Sequence[dict], found: Sequence[Contrast]):
-    """What each arm reached, seed by seed; how that depends on its learning rate; and the
-    differences with their intervals."""
+    """What each arm reached, seed by seed; how that depends on its learning rate, if there
+    are few arms; and the differences with their intervals."""
     decided = {f"{one.ours}\nagainst {one.theirs}": one.effect for one in found if one.decides}
     arms = {arm: values_of(rows, name, arm, regime.outcome) for arm in regime.arms}
     high = 1.6 + 0.42 * max(len(arms), len(decided))
     figure = Figure(figsize=(10.5, max(2.8, high)), layout="constrained")
-    seeds, rates, differences = figure.subplots(1, 3, width_ratios=(3, 2.2, 3))
+    told_apart = len(arms) <= len(MARKS)  # more curves than that are a tangle
+    seeds, *middle, differences = figure.subplots(
+        1, 2 + told_apart, width_ratios=(3, 2.2, 3) if told_apart else (3, 3)
+    )
     draw_seeds(seeds, arms, chosen_rates(name, regime, rows))
     seeds.set_xlabel(f"{regime.outcome} ({unit_of(regime.outcome)})", color=TEXT)
-    draw_rates(rates, {arm: values_of(rows, name, arm, regime.chosen_by) for arm in arms})
-    rates.set_ylabel(f"{regime.chosen_by} ({unit_of(regime.chosen_by)})", color=TEXT)
+    for panel in middle:
+        draw_rates(panel, {arm: values_of(rows, name, arm, regime.chosen_by) for arm in arms})
+        panel.set_ylabel(f"{regime.chosen_by} ({unit_of(regime.chosen_by)})", color=TEXT)
     draw_forest(differences, decided, f"difference in {regime.outcome}, 95 % interval")
     better = "left" if regime.lower_is_better else "right"
+    differences.xaxis.set_major_locator(MaxNLocator(5))
     differences.set_title(f"better is to the {better}", color=TEXT, fontsize=10)
-    for panel in (seeds, rates, differences):
+    for panel in (seeds, *middle, differences):
         panel.tick_params(labelsize=9)
         panel.xaxis.label.set_size(9)
         panel.yaxis.label.set_size(9)
@@ -70,7 +77,7 @@ def draw_rates(panel: Axes, arms: dict) -> None:
     tried = sorted({lr for values in arms.values() for lr in values if lr > 0})
     panel.set_xscale("log")
     panel.minorticks_off()
-    panel.set_xticks(tried, [f"{lr:.0e}".replace("e-0", "e-") for lr in tried])
+    panel.set_xticks(tried, [short_rate(lr) for lr in tried], rotation=45 * (len(tried) > 4))
     panel.set_xlabel("learning rate", color=TEXT)
     panel.set_title("the rates that were tried", color=TEXT, fontsize=10)
     soften(panel)

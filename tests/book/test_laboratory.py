@@ -3,6 +3,7 @@
     python tests/book/test_laboratory.py      writes the README's table anew
 """
 
+import csv
 import json
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "ch07")]
 
 import laboratory  # noqa: E402
+import pass_over_training  # noqa: E402
 
 from reasoning_from_scratch.config import replaced  # noqa: E402
 from reasoning_from_scratch.evaluation.regime_findings import findings, verdicts  # noqa: E402
@@ -82,6 +84,43 @@ def test_two_steps_live(monkeypatch):
     )
     figure = laboratory.live("muon", steps=2)
     assert len([panel for panel in figure.axes if panel.get_visible()]) == 2
+
+
+@pytest.fixture
+def short_runs(monkeypatch):
+    """Four steps each, and four answers to each of two problems."""
+    small = {"steps": 4, "eval_every": 2, "problems_per_step": 2, "rollouts": 2}
+    runs = {name: run | small for name, run in pass_over_training.RUNS.items()}
+    monkeypatch.setattr(pass_over_training, "RUNS", runs)
+    monkeypatch.setattr(pass_over_training, "KS", (1, 4))
+    asked = pass_over_training.ASKED | {"eval_limit": 2, "eval_samples": 4}
+    monkeypatch.setattr(pass_over_training, "ASKED", asked)
+
+
+def test_pass_at_k_is_measured_while_it_learns(short_runs, tmp_path):
+    out = tmp_path / "passes.csv"
+    pass_over_training.main(pass_over_training.Options(out))
+    rows = list(csv.DictReader(out.open(encoding="utf-8")))
+    assert [(row["run"], row["step"]) for row in rows[::2]] == [
+        (name, step) for name in ("quickstart", "longer") for step in "024"
+    ]
+    assert [row["problems"] for row in rows] == ["tiny-test", "tiny-longer"] * 6
+    assert all(0 <= float(row["pass@1"]) <= float(row["pass@4"]) <= 1 for row in rows)
+    assert any(float(row["pass@4"]) > 0 for row in rows)
+
+
+def test_the_stored_passes_are_of_these_runs_and_drawn_in_one_row(capsys):
+    with open(laboratory.PASSES, encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    for name, run in pass_over_training.RUNS.items():
+        steps = {int(row["step"]) for row in rows if row["run"] == name}
+        assert sorted(steps) == list(range(0, run["steps"] + 1, run["eval_every"]))
+    short, longer = laboratory.solved().axes
+    assert [short.get_title(), longer.get_title()] == ["tiny-test", "tiny-longer"]
+    ones, *_, most = longer.get_lines()[:3]
+    assert list(ones.get_xdata())[:2] == [0, 15] and ones.get_xdata()[-1] == 240
+    values = [float(row["pass@64"]) for row in rows if row["problems"] == "tiny-longer"]
+    assert list(most.get_ydata()) == values
 
 
 if __name__ == "__main__":

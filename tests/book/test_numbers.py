@@ -35,9 +35,12 @@ ELSEWHERE: dict[str, dict[str, str]] = {
         "0.75": "parameters of Qwen3-0.6B, in its published file",
         "27": "benchmarks/README.md",
     },
+    "ch07/ch07_museum": {"0.4": "ch06/book_results.csv", "100": "likewise"},
     "ch07/ch07_laboratory": {
         "4.3": STUDENT,
         "41": "DAPO, table 1",
+        "50": "DAPO, table 1",
+        "150": "steps of the second run in pass_over_training.py",
         "64": "rollouts of a step, 8 x 8; DeepSeekMath's group",
         "21.4": "Spurious Rewards, arXiv:2506.10947",
         "29.1": "Spurious Rewards, arXiv:2506.10947",

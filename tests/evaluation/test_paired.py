@@ -39,3 +39,16 @@ def test_a_rate_that_diverged_is_the_last_choice():
     values = {1e-4: {0: 0.5, 1: 0.6}, 2e-4: {0: 0.9, 1: math.nan}, 5e-5: {0: 0.4, 1: 0.4}}
     assert best_rate(values) == 1e-4
     assert best_rate({2e-4: {0: math.nan}}) == 2e-4
+
+
+def test_rates_are_judged_by_as_many_seeds_as_they_share():
+    """The first seed alone likes 4e-3 best; of the two that more seeds tried, 2e-3 is better."""
+    by_one_seed = {1e-3: {0: 0.74}, 2e-3: {0: 0.811}, 4e-3: {0: 0.812}}
+    assert best_rate(by_one_seed) == 4e-3
+    by_three = {
+        1e-3: {0: 0.74},
+        2e-3: {0: 0.811, 1: 0.81, 2: 0.82},
+        4e-3: {0: 0.812, 1: 0.67, 2: 0.7},
+    }
+    assert best_rate(by_three) == 2e-3
+    assert best_rate({1e-4: {0: 0.5}, 2e-4: {0: 0.5}}) == 1e-4  # of equals the first
