@@ -159,7 +159,7 @@ ROOMS = {
             "problems": f"{__file__}:four_problems",
             "eval_problems": f"{__file__}:four_problems",
             "eval_every": 10,
-            "steps": 40,
+            "steps": 30,
             "lr": 5e-4,
         },
         repair={"eval_problems": "tiny-test"},
@@ -176,7 +176,14 @@ ROOMS = {
         },
     ),
     8: Room(
-        sick={"edit": k1_for_all, "kl": "k2", "kl_coef": 1.0, "epochs": 4, "steps": 17},
+        sick={
+            "edit": k1_for_all,
+            "kl": "k2",
+            "kl_coef": 1.0,
+            "epochs": 4,
+            "steps": 17,
+            "max_new_tokens": 96,
+        },
         repair={"edit": None},
         truth="b",
         said={

@@ -35,7 +35,11 @@ ELSEWHERE: dict[str, dict[str, str]] = {
         "0.75": "parameters of Qwen3-0.6B, in its published file",
         "27": "benchmarks/README.md",
     },
-    "ch07/ch07_museum": {"0.4": "ch06/book_results.csv", "100": "likewise"},
+    "ch07/ch07_museum": {
+        "0.4": "ch06/book_results.csv",
+        "100": "likewise",
+        "96": "the limit of that room, in museum.py",
+    },
     "ch07/ch07_laboratory": {
         "4.3": STUDENT,
         "41": "DAPO, table 1",
