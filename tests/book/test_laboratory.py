@@ -17,6 +17,7 @@ import laboratory  # noqa: E402
 import pass_over_training  # noqa: E402
 
 from reasoning_from_scratch.config import replaced  # noqa: E402
+from reasoning_from_scratch.errors import UserError  # noqa: E402
 from reasoning_from_scratch.evaluation.regime_findings import findings, verdicts  # noqa: E402
 from reasoning_from_scratch.report.glossary import METRICS  # noqa: E402
 from reasoning_from_scratch.run.options import resolved  # noqa: E402
@@ -107,6 +108,8 @@ def test_pass_at_k_is_measured_while_it_learns(short_runs, tmp_path):
     assert [row["problems"] for row in rows] == ["tiny-test", "tiny-longer"] * 6
     assert all(0 <= float(row["pass@1"]) <= float(row["pass@4"]) <= 1 for row in rows)
     assert any(float(row["pass@4"]) > 0 for row in rows)
+    with pytest.raises(UserError, match="there is no folder .*nowhere"):  # before it trains
+        pass_over_training.main(pass_over_training.Options(tmp_path / "nowhere" / "passes.csv"))
 
 
 def test_the_stored_passes_are_of_these_runs_and_drawn_in_one_row(capsys):
