@@ -1,6 +1,11 @@
 """Which notebooks pytest runs: all but the exercises, whose stubs must fail (test_exercises.py)."""
 
 import os
+import signal
+
+# A script's background job ignores Ctrl-C; the tests send it to themselves.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # One worker per core (-n 0 runs all in this process): more threads than that would only wait.
 if "PYTEST_XDIST_WORKER" in os.environ:

@@ -83,6 +83,8 @@ def serve(connection: Connection, work: Callable, threads: int) -> None:
     """Works until the other side is gone, also where it was killed."""
     if hasattr(os, "setpgrp"):
         os.setpgrp()  # Ctrl-C reaches the parent alone, which passes it on
+    # A command that a script left in the background ignores Ctrl-C, and so would this process.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     torch.set_num_threads(threads)
     with suppress(EOFError, BrokenPipeError, ConnectionResetError, KeyboardInterrupt):
         while True:

@@ -1,6 +1,7 @@
 """Runs side by side: in processes of their own, in any order, and none is left behind."""
 
 import os
+import signal
 import time
 
 import pytest
@@ -42,6 +43,15 @@ def test_a_refusal_is_told_and_ends_the_others():
     with pytest.raises(UserError, match="two is refused"):
         list(side_by_side(fail_at_two, [1, 2], jobs=2))
     assert time.monotonic() - start < 300
+
+
+def test_a_command_in_the_background_ends_the_others_too():
+    """Where a shell has set Ctrl-C to be ignored, which processes inherit."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        test_a_refusal_is_told_and_ends_the_others()
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_a_process_that_dies_is_named():
