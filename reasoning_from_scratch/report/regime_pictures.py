@@ -68,7 +68,8 @@ def draw_seeds(panel: Axes, arms: dict, rates: dict[str, float]) -> None:
 
 
 def draw_rates(panel: Axes, arms: dict) -> None:
-    """What the rates were chosen by: the mean over the seeds that tried them all."""
+    """The mean over the seeds that tried them all. Where more seeds tried the best few, the choice
+    between those saw more than is drawn: `best_rate`."""
     for number, values in enumerate(arms.values()):
         means = dict(sorted(rate_means(values).items()))
         look = {"color": COLORS[number % len(COLORS)], "ls": DASHES[number % len(DASHES)]}
