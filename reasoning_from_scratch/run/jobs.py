@@ -47,6 +47,8 @@ def side_by_side(
         for task in todo[:jobs]:
             connection, process = started(work, threads=max(1, cores() // jobs))
             busy[connection] = process, task
+        for connection, (_, task) in busy.items():
+            received(connection, task)  # it listens, to Ctrl-C too
             connection.send(task)
         todo = todo[jobs:]
         while busy:
@@ -83,10 +85,12 @@ def serve(connection: Connection, work: Callable, threads: int) -> None:
     """Works until the other side is gone, also where it was killed."""
     if hasattr(os, "setpgrp"):
         os.setpgrp()  # Ctrl-C reaches the parent alone, which passes it on
-    # A command that a script left in the background ignores Ctrl-C, and so would this process.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     torch.set_num_threads(threads)
     with suppress(EOFError, BrokenPipeError, ConnectionResetError, KeyboardInterrupt):
+        # A command that a script left in the background ignores Ctrl-C, and so would this process.
+        # Only from here on can it be interrupted, so only now may the parent send it work.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        connection.send(None)
         while True:
             task = connection.recv()
             try:
