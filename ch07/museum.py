@@ -181,8 +181,9 @@ ROOMS = {
             "kl": "k2",
             "kl_coef": 1.0,
             "epochs": 4,
-            "steps": 17,
-            "max_new_tokens": 96,
+            "steps": 16,
+            "problems_per_step": 6,
+            "max_new_tokens": 80,
         },
         repair={"edit": None},
         truth="b",
@@ -193,8 +194,8 @@ ROOMS = {
             "fresh rollouts it is 0 on average. With rollouts that are used four times it pushes "
             "down whatever was sampled, right or wrong.",
             "c": "Then the reward would stay up while the right answers vanish. They go together.",
-            "d": "At the end they are. When the right answers began to vanish, the others were far "
-            "from the limit.",
+            "d": "At the end they are. When the right answers began to vanish, nearly all of them "
+            "still ended by themselves.",
         },
     ),
 }

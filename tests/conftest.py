@@ -59,6 +59,7 @@ SLOWEST_FIRST = """
     ch07/ch07_main.ipynb
     ch06/ch06_main.ipynb
     ch07/ch07_museum.ipynb
+    ch07/ch07_laboratory.ipynb
     tests/commands/test_playground.py
     tests/scale/test_ray_rollouts.py
     tests/test_combinations.py

@@ -1,27 +1,19 @@
 """The museum of failures: each room is repaired by one change, and shown before it is explained."""
 
-import importlib.util
 import json
 import sys
 from pathlib import Path
 
 import pytest
 
-from reasoning_from_scratch.problems import Problem
-from reasoning_from_scratch.run.options import configure
-
 ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "ch07")]
 
+import museum  # noqa: E402
 
-def load_museum():
-    spec = importlib.util.spec_from_file_location("museum", ROOT / "ch07" / "museum.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["museum"] = module  # its dataclass asks for it
-    spec.loader.exec_module(module)
-    return module
+from reasoning_from_scratch.problems import Problem  # noqa: E402
+from reasoning_from_scratch.run.options import configure  # noqa: E402
 
-
-museum = load_museum()
 NOTEBOOK = json.loads((ROOT / "ch07" / "ch07_museum.ipynb").read_text(encoding="utf-8"))
 CELLS = {cell["id"]: "".join(cell["source"]) for cell in NOTEBOOK["cells"]}
 
