@@ -38,11 +38,13 @@ ELSEWHERE: dict[str, dict[str, str]] = {
     "ch07/ch07_museum": {
         "0.4": "ch06/book_results.csv",
         "100": "likewise",
-        "96": "the limit of that room, in museum.py",
+        "80": "the limit of that room, in museum.py",
     },
     "ch07/ch07_laboratory": {
-        "4.3": STUDENT,
+        "36": "DAPO, table 1",
+        "38": "DAPO, table 1",
         "41": "DAPO, table 1",
+        "42": "DAPO, table 1",
         "50": "DAPO, table 1",
         "150": "steps of the second run in pass_over_training.py",
         "64": "rollouts of a step, 8 x 8; DeepSeekMath's group",
