@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -56,11 +57,16 @@ def load_problems(
         raise UserError(f"limit is {limit}; at least one problem is needed")
     if data_path is None and name in TINY_SETS:
         split, size = TINY_SETS[name]
-        rows = (tiny_problem(split, index) for index in range(min(size, limit or size)))
-        return [math_problem(row, "") for row in rows]
+        return [_drawn(split, index) for index in range(min(size, limit or size))]
     if data_path is None and is_own(name):
         return own_problems(name, min(limit or OWN_SIZE, OWN_SIZE))
     return read_problems(_path_of(name, data_path), limit)
+
+
+@cache
+def _drawn(split: str, index: int) -> Problem:
+    """Drawn once: a notebook or a study trains many runs on the same problems."""
+    return math_problem(tiny_problem(split, index), "")
 
 
 def held_out(name: str) -> str | None:
