@@ -44,7 +44,7 @@ def test_the_readme_has_the_verdicts_of_the_stored_runs():
 def test_each_method_has_its_double_page():
     for name in laboratory.LIVE:
         assert "```diff" in CELLS[name] and "**A guess.**" in CELLS[name]
-        assert CELLS[f"{name}-live"] == f'live("{name}")'
+        assert CELLS[f"{name}-live"].startswith(f'live("{name}"')
         assert CELLS[f"{name}-stored"] == f'page("{name}")'
         assert CELLS[f"{name}-found"].startswith("**Found.**")
 
