@@ -163,14 +163,16 @@ def findings(regimes: Mapping[str, Regime], rows: Sequence[dict]) -> list[Contra
 
 
 def table(found: Sequence[Contrast]) -> str:
-    """Method x regime x (with, without, difference, its standard error, seeds, rates). Of a single
-    regime without its name, so that the table fits on a page."""
-    head = ["with", "without", "outcome", "with it", "without it", "difference", "s.e.", "seeds"]
-    lines = [["regime", *head, "rates", "verdict"]]
+    """Method x regime x (difference, its standard error, verdict; with, without, seeds, rates): a
+    narrow page cuts off what is on the right. Of a single regime without its name."""
+    head = ["with", "without", "outcome", "difference", "s.e.", "verdict"]
+    lines = [["regime", *head, "with it", "without it", "seeds", "rates"]]
     for one in found:
         names = (one.regime, one.ours, one.theirs) if one.decides else ("", "", "")
+        with_it, without, difference, error, seeds = numbers(one)
         rates = " / ".join(dict.fromkeys(short_rate(lr) for lr in one.rates))
-        lines.append([*names, one.outcome, *numbers(one), rates, one.verdict])
+        answer = (difference, error, one.verdict)
+        lines.append([*names, one.outcome, *answer, with_it, without, seeds, rates])
     if len({one.regime for one in found}) == 1:
         lines = [line[1:] for line in lines]
     about = (

@@ -28,12 +28,12 @@ def regime_picture(name: str, regime: Regime, rows: Sequence[dict], found: Seque
     are few arms; and the differences with their intervals."""
     decided = {f"{one.ours}\nagainst {one.theirs}": one.effect for one in found if one.decides}
     arms = {arm: values_of(rows, name, arm, regime.outcome) for arm in regime.arms}
-    high = 1.6 + 0.42 * max(len(arms), len(decided))
-    figure = Figure(figsize=(10.5, max(2.8, high)), layout="constrained")
+    heights = [max(2.3, 1 + 0.3 * len(arms)), 1.2 + 0.42 * len(decided)]
+    figure = Figure(figsize=(7, sum(heights)), layout="constrained")
     told_apart = len(arms) <= len(MARKS)  # more curves than that are a tangle
-    seeds, *middle, differences = figure.subplots(
-        1, 2 + told_apart, width_ratios=(3, 2.2, 3) if told_apart else (3, 3)
-    )
+    above = ["seeds", "rates" if told_apart else "seeds"]
+    panels = figure.subplot_mosaic([above, ["differences"] * 2], height_ratios=heights)
+    seeds, *middle, differences = panels.values()
     draw_seeds(seeds, arms, chosen_rates(name, regime, rows))
     seeds.set_xlabel(f"{regime.outcome} ({unit_of(regime.outcome)})", color=TEXT)
     for panel in middle:
