@@ -5,8 +5,11 @@
 
 import csv
 import json
+import math
+import re
 import sys
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 
@@ -47,6 +50,27 @@ def test_each_method_has_its_double_page():
         assert CELLS[f"{name}-live"].startswith(f'live("{name}"')
         assert CELLS[f"{name}-stored"] == f'page("{name}")'
         assert CELLS[f"{name}-found"].startswith("**Found.**")
+
+
+@pytest.mark.parametrize("name", [*laboratory.LIVE, "recipes"])
+def test_what_was_found_stands_in_the_table_of_its_page(name):
+    """Its differences as pairs with their errors, and each number with a decimal place."""
+    prose = CELLS[f"{name}-found"].split("**At scale")[0].replace("−", "-")
+    found = findings({name: REGIMES[name]}, laboratory.stored())
+    pairs = {(one_place(of.effect.mean), one_place(of.effect.error)) for of in found}
+    for sign, mean, error in re.findall(r"([+-]?)([\d.]+) points \(s\.e\. ([\d.]+)\)", prose):
+        assert (f"{sign or '+'}{mean}", f"+{error}") in pairs
+    sides = [side.values() for of in found for side in (of.with_it, of.without)]
+    numbers = {place for pair in pairs for place in pair} | {one_place(fmean(s)) for s in sides}
+    numbers = {place.lstrip("+-") for place in numbers}
+    numbers |= {f"{abs(of.effect.mean):.1f}" for of in found if "tokens" in of.outcome}
+    stated = re.findall(r"(?<![\d.])\d+\.\d(?!\d)", re.sub(r"section [\d.]+", "", prose))
+    assert set(stated) <= numbers
+
+
+def one_place(share: float) -> str:
+    """A share in percent, rounded as the table rounds it before."""
+    return "-" if math.isnan(share) else f"{100 * round(share, 3):+.1f}"
 
 
 def test_a_change_is_a_few_lines():
