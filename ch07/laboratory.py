@@ -11,11 +11,11 @@ The regimes themselves, the settings of every run among them, are in regimes.py.
 
 import csv
 import sys
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from IPython.display import Markdown, display
 from matplotlib.figure import Figure
@@ -27,7 +27,7 @@ from reasoning_from_scratch.commands.regimes import (
     config_of,
     current_rows,
 )
-from reasoning_from_scratch.config import replaced
+from reasoning_from_scratch.config import TrainConfig, replaced
 from reasoning_from_scratch.evaluation.evaluate import evaluate
 from reasoning_from_scratch.evaluation.regime_findings import (
     chosen_rates,
@@ -109,8 +109,13 @@ def trained(name: str, arm: str, lr: float, steps: int) -> TrainResult:
     changes = LIVE[name].also | changes_of(REGIMES[name], arm)
     if "reward" in changes:  # a file below the repository's root, wherever the notebook runs
         changes["reward"] = str(STORED.parents[1] / changes["reward"])
-    config = config_of(changes | {"steps": steps}, lr, SEED)
-    return train(replaced(config, log_path=f"{tempfile.mkdtemp()}/run"), quiet=True)
+    return trained_and_gone(config_of(changes | {"steps": steps}, lr, SEED))
+
+
+def trained_and_gone(config: TrainConfig) -> TrainResult:
+    """The run without its folder of 30 MB: model and metrics are all that is looked at."""
+    with TemporaryDirectory() as folder:
+        return train(replaced(config, log_path=f"{folder}/run"), quiet=True)
 
 
 def page(name: str) -> Figure:
@@ -154,8 +159,7 @@ def tried(reward: Callable | None = None, lr: float = 4e-4, **changes) -> TrainR
     on_trial.reward = reward
     if reward:
         changes["reward"] = f"{__file__}:on_trial"
-    config = config_of(TRIED | changes, lr, seed=0)
-    return train(replaced(config, log_path=f"{tempfile.mkdtemp()}/run"), quiet=True)
+    return trained_and_gone(config_of(TRIED | changes, lr, seed=0))
 
 
 def on_trial(text: str, problem) -> float:

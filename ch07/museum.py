@@ -8,11 +8,12 @@ ch07_museum.ipynb leads through the rooms. Whoever reads on here has seen behind
 """
 
 import json
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from statistics import fmean
+from tempfile import TemporaryDirectory
 from unittest.mock import patch
 
 from torch import Tensor
@@ -25,7 +26,7 @@ from reasoning_from_scratch.report.chapter7_pictures import joint_curves
 from reasoning_from_scratch.report.health import new_alarms
 from reasoning_from_scratch.rewards import correctness
 from reasoning_from_scratch.run.options import configure
-from reasoning_from_scratch.run.start import TrainResult, train
+from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.text import read_lines
 
 PLAN = {
@@ -233,7 +234,15 @@ def repair(number: int) -> object:
     return joint_curves(both, shown_curves(sick))
 
 
-def trained(number: int, repaired: bool = False) -> TrainResult:
+@dataclass(frozen=True)
+class Finished:
+    """What is looked at of a run. Its folder, of 30 MB and more, is gone."""
+
+    rows: list[dict]  # the metrics of each step
+    rollouts: list[list[dict]]  # the sampled answers of each step
+
+
+def trained(number: int, repaired: bool = False) -> Finished:
     plan, edit = plan_of(number, repaired)
     values = json.dumps(to_json(configure("grpo", **plan)), sort_keys=True)
     return trained_once(values, edit)
@@ -247,11 +256,14 @@ def plan_of(number: int, repaired: bool) -> tuple[dict, Callable | None]:
 
 
 @cache
-def trained_once(values: str, edit: Callable | None) -> TrainResult:
+def trained_once(values: str, edit: Callable | None) -> Finished:
     """Several rooms are repaired to one and the same run."""
-    config = replaced(from_json(json.loads(values)), log_path=f"{tempfile.mkdtemp()}/room")
-    with patch.object(losses, "kl_estimate", edit or losses.kl_estimate):
-        return train(config, quiet=True)
+    with TemporaryDirectory() as folder:
+        config = replaced(from_json(json.loads(values)), log_path=f"{folder}/room")
+        with patch.object(losses, "kl_estimate", edit or losses.kl_estimate):
+            rows = train(config, quiet=True).rows
+        paths = sorted(Path(folder).glob("room/train_*_rollout_summaries.jsonl"))
+        return Finished(rows, [read_lines(path) for path in paths])
 
 
 def last(number: int, curve: str, repaired: bool = False) -> float:
@@ -260,33 +272,26 @@ def last(number: int, curve: str, repaired: bool = False) -> float:
     return fmean([row[curve] for row in rows if row.get(curve) is not None][-5:])
 
 
-def alarms_of(run: TrainResult) -> Iterator[str]:
+def alarms_of(run: Finished) -> Iterator[str]:
     for end in range(1, len(run.rows) + 1):
         for alarm in new_alarms(run.rows[:end]):
             yield f"step {end - 1}, {alarm.name}: {alarm.saw}"
 
 
-def rollouts_of(run: TrainResult) -> list[list[dict]]:
-    """The sampled answers of each step, from the files of the run."""
-    paths = sorted(run.folder.glob("train_*_rollout_summaries.jsonl"))
-    return [read_lines(path) for path in paths]
-
-
-def with_right(run: TrainResult) -> list[dict]:
+def with_right(run: Finished) -> list[dict]:
     """The metrics, with the share of right answers by the grader, whatever the run was paid."""
     shares = [
         fmean(correctness(row["text"], row["steps"][0]["logs"]["answer"]) for row in step)
-        for step in rollouts_of(run)
+        for step in run.rollouts
     ]
     return [row | {"right": share} for row, share in zip(run.rows, shares, strict=True)]
 
 
-def three_answers(run: TrainResult) -> list[dict]:
+def three_answers(run: Finished) -> list[dict]:
     """The first answers to three problems of the last step."""
-    last = rollouts_of(run)[-1]
-    return [row for row in last if row["traj_idx"] == 0][:3]
+    return [row for row in run.rollouts[-1] if row["traj_idx"] == 0][:3]
 
 
-def shown_curves(run: TrainResult) -> dict[str, str]:
+def shown_curves(run: Finished) -> dict[str, str]:
     measured = {"right"}.union(*run.rows)
     return {name: label for name, label in CURVES.items() if name in measured}
