@@ -52,7 +52,7 @@ def build_tokenizer(vocab_size: int = 320) -> Tokenizer:
 ROOT = Path(__file__).parents[1]
 
 # The files that take longest, the longest first. Workers take files in this order, so that none is
-# left alone with a long one at the end. What is not named takes less than 20 seconds and comes
+# left alone with a long one at the end. What is not named takes less than 30 seconds and comes
 # after these, in the order of the folders; test_structure.py checks the names. The last three are
 # the longest of `pytest -m core`.
 SLOWEST_FIRST = """
@@ -66,6 +66,7 @@ SLOWEST_FIRST = """
     tests/scale/test_ranks.py
     tests/fast/test_decode_library.py
     tests/run/test_memory.py
+    ch07/ch07_solutions.ipynb
     tests/faults/test_disk.py
     tests/faults/test_kill.py
     tests/faults/test_command_sequences.py
@@ -73,6 +74,7 @@ SLOWEST_FIRST = """
     tests/files/test_weights.py
     tests/scale/test_lag.py
     tests/test_readmes.py
+    tests/run/test_option_checks.py
     tests/fast/test_gpu.py
     tests/commands/test_train.py
     tests/book/test_sources.py
