@@ -21,7 +21,7 @@ from reasoning_from_scratch.commands.cli import run_script
 from reasoning_from_scratch.evaluation.evaluate import evaluate
 from reasoning_from_scratch.fast.cut import FAST
 from reasoning_from_scratch.fast.device import trusted_device
-from reasoning_from_scratch.files.problem_sets import held_out, load_problems
+from reasoning_from_scratch.files.problem_sets import held_out, load_problems, training_problems
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.problems import Problem, render_prompt
 from reasoning_from_scratch.rewards import correctness
@@ -58,7 +58,8 @@ LARGE = dict(problems="gsm8k", test_problems="gsm8k-test", learning_rate=1e-6, m
 
 
 def main(config: Config) -> None:
-    config.test_problems = config.test_problems or held_out(config.problems or "")
+    if config.problems and not config.test_problems:
+        config.test_problems = held_out(config.problems)
     for name, value in (TINY if preset(config.model)["problems"] == "tiny" else LARGE).items():
         if getattr(config, name) is None:
             setattr(config, name, value)
@@ -66,7 +67,7 @@ def main(config: Config) -> None:
     device = trusted_device("auto")
     model, tokenizer = load_model_and_tokenizer(config.model, device, dtype=torch.float32)
     optimizer = torch.optim.AdamW(model.parameters(), config.learning_rate, weight_decay=0.0)
-    problems = load_problems(config.problems)
+    problems = training_problems(config.problems)
     config.log_path.mkdir(parents=True, exist_ok=True)
     measure(model, tokenizer, config)
     with open(config.log_path / "metrics.jsonl", "w") as log:

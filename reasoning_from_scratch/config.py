@@ -30,7 +30,7 @@ class Run:
     kl_reference: str | None = None
     """Model that the KL penalty compares with (default: the one that is trained, as it starts)."""
     recipe: str = "grpo"
-    """Row of `rfs recipes`; flags given beside it win over the row."""
+    """Row of `rfs recipes`, or your own, FILE.py:NAME; flags given beside it win over the row."""
     smoke: bool = False
     """Two small steps only, to see within two minutes that everything works here."""
     preflight: bool = True

@@ -36,12 +36,12 @@ OBJECTIVES, AGGREGATES = get_args(Objective), get_args(Aggregate)
 class Loss:
     """What a step makes of its rollouts; a recipe is mostly a choice of these."""
 
-    advantage: Advantage = "zscore"
-    """How the rewards of a group become advantages."""
+    advantage: Advantage | str = "zscore"
+    """How the rewards of a group become advantages; or your own, FILE.py:FUNCTION."""
     advantage_per_part: bool = False
     """Z-score each reward part on its own, then their sum over the whole step (gdpo)."""
-    objective: Objective = "ppo"
-    """The function of ratio and advantage that is maximised."""
+    objective: Objective | str = "ppo"
+    """The function of ratio and advantage that is maximised; or your own, FILE.py:FUNCTION."""
     aggregate: Aggregate = "sequence"
     """What token terms are summed to and divided by: 1, a constant, sequences or tokens."""
     length_constant: float | None = None
@@ -168,7 +168,8 @@ CLIPPING = ("ppo", "cispo", "gspo")
 
 def needs_start(config: Loss) -> bool:
     """Whether the loss asks what the trainer computed when the step began."""
-    return config.objective in CLIPPING or bool(config.truncate_importance)
+    clips = config.objective in CLIPPING or callable(config.objective)
+    return clips or bool(config.truncate_importance)
 
 
 # --- one reducer, with a denominator that has a name ---
@@ -341,7 +342,12 @@ def policy_loss(
     start = logprobs.detach() if start_logprobs is None else torch.where(mask, start_logprobs, 0.0)
     base = start if needs_start(config) else old_logprobs
     weight = _weights(config, logprobs, start, old_logprobs, advantages, mask)
-    values, ratio, clipped = objective_values(config, logprobs, base, advantages, mask)
+    if callable(config.objective):  # the reader's own; its ratio is shown, its clip is not known
+        records = dict(logprobs=logprobs, old_logprobs=old_logprobs, start_logprobs=start)
+        values = config.objective(**records, advantages=advantages, mask=mask)
+        ratio, clipped = (logprobs - start).exp().detach(), torch.zeros_like(mask)
+    else:
+        values, ratio, clipped = objective_values(config, logprobs, base, advantages, mask)
     pg_loss = -aggregate(values * weight, mask, config.aggregate, denominator)
     kl_loss, kl_ref = _kl_part(config, logprobs, old_logprobs, ref_logprobs, mask, denominator)
     sums = _token_sums(logprobs.detach() - old_logprobs, ratio, weight, kl_ref, mask)

@@ -139,7 +139,10 @@ def equal_shares(groups: Sequence[Group], num_substeps: int) -> list[Sequence[Gr
 
 def set_advantages(groups: Sequence[Group], config: Loss) -> None:
     """The advantage of every rollout. All rewards equal: exactly 0."""
-    values = [group_advantages(group, config) for group in groups]
+    if callable(config.advantage) and groups:  # the reader's own sees the rewards of all, (P, G)
+        values = list(config.advantage(rewards=torch.tensor([group.rewards for group in groups])))
+    else:
+        values = [group_advantages(group, config) for group in groups]
     if config.advantage_per_part and values:
         flat = torch.cat(values)
         # What was exactly 0 stays so: normalizing must not lend a uniform group a gradient.

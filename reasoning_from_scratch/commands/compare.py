@@ -28,14 +28,20 @@ from reasoning_from_scratch.evaluation.paired import Effect, best_rate, paired, 
 from reasoning_from_scratch.files.disk import write_whole
 from reasoning_from_scratch.files.saved_models import evaluations_in, which_weights
 from reasoning_from_scratch.files.weights import MODEL_NAMES, load_model_and_tokenizer
-from reasoning_from_scratch.recipes import get_recipe
 from reasoning_from_scratch.report.curves import Line, draw_line, step_axis
 from reasoning_from_scratch.report.forest import forest_plot
 from reasoning_from_scratch.report.plots import save_picture, step_of
 from reasoning_from_scratch.run.folder import PLACES, RunFolder
 from reasoning_from_scratch.run.jobs import jobs_for, side_by_side
-from reasoning_from_scratch.run.options import PRESETS, configure, preset, resolved, resumed_config
-from reasoning_from_scratch.run.origin import weights_mark, with_whole_paths
+from reasoning_from_scratch.run.options import (
+    PRESETS,
+    configure,
+    preset,
+    recipe_row,
+    resolved,
+    resumed_config,
+)
+from reasoning_from_scratch.run.origin import weights_mark, with_whole_files, with_whole_paths
 from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.text import aligned, counted
 
@@ -45,7 +51,7 @@ class CompareOptions:
     """Options of `rfs compare`; what is None is as in `rfs train`."""
 
     recipes: tuple[str, ...] = ("grpo", "dr_grpo", "dapo")
-    """Rows of `rfs recipes`."""
+    """Rows of `rfs recipes`, or your own, FILE.py:NAME."""
     lrs: tuple[float, ...] | None = None
     """Learning rates to try with each recipe; the best one for each is shown."""
     seeds: int = 3
@@ -55,7 +61,10 @@ class CompareOptions:
     model: str = "tiny-base"
     """Model that all start from: a name, a folder, a file, a run (its best save) or RUN@SAVE."""
     problems: str | None = None
-    """Problem set to train on; it is evaluated on what is held out of it."""
+    """Problem set to train on, a file of your own or FILE.py:FUNCTION; it is evaluated on what is
+    held out of it."""
+    reward: str | None = None
+    """Your own verifier, FILE.py:FUNCTION, in place of the grader."""
     steps: int = 60
     """Training steps of each run."""
     problems_per_step: int = 8
@@ -89,7 +98,9 @@ class Trial:
 
     @property
     def folder(self) -> str:
-        return str(self).replace(", ", "-").replace(" ", "")
+        """Of a recipe of one's own without its path."""
+        whole = replace(self, recipe=Path(self.recipe).name.replace(".py:", "-"))
+        return str(whole).replace(", ", "-").replace(" ", "")
 
 
 Runs = Mapping[int, list[dict]]  # the metrics of each seed
@@ -156,7 +167,7 @@ def check_options(options: CompareOptions) -> None:
     if options.baseline not in (None, *options.recipes):
         raise UserError(f"--baseline {options.baseline} is none of --recipes: add it there")
     for recipe in options.recipes:
-        get_recipe(recipe)
+        recipe_row(recipe)
 
 
 def rates(options: CompareOptions) -> tuple[float | None, ...]:
@@ -178,6 +189,7 @@ def asked_config(options: CompareOptions, trial: Trial) -> TrainConfig:
     names = (
         "model",
         "problems",
+        "reward",
         "steps",
         "problems_per_step",
         "rollouts",
@@ -205,7 +217,7 @@ def refuse_other_settings(asked: TrainConfig) -> None:
     Whoever resumed it may have changed any field for some steps and then changed it back.
     """
     folder = RunFolder(asked.log_path)
-    wanted = with_whole_paths(resolved(asked), given=False)
+    wanted = with_whole_paths(with_whole_files(resolved(asked)), given=False)
     if not folder.used():
         return
     for made in reversed(folder.read_configs()):  # the latest difference says most

@@ -1,6 +1,7 @@
 """`rfs evaluate`: models on problem sets, their scores, and pass@k as a table and a picture."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from torch import Tensor
@@ -14,15 +15,19 @@ from reasoning_from_scratch.evaluation.evaluate import (
 )
 from reasoning_from_scratch.evaluation.pass_curves import curve, pass_rates, pass_table
 from reasoning_from_scratch.files.own_task import own_verifier
-from reasoning_from_scratch.files.problem_sets import load_problems
-from reasoning_from_scratch.files.saved_models import which_weights
+from reasoning_from_scratch.files.problem_sets import held_out, load_problems
+from reasoning_from_scratch.files.saved_models import run_and_save, which_weights
 from reasoning_from_scratch.report.pass_picture import save_pass_curves
 from reasoning_from_scratch.report.plots import picture_path
+from reasoning_from_scratch.run.folder import RunFolder
+from reasoning_from_scratch.run.options import preset
 from reasoning_from_scratch.text import counted
 
 
 def evaluate_command(options: EvaluateOptions) -> None:
     """Prints the scores; how far it is goes to stderr."""
+    if options.problems is None:
+        options = replace(options, problems=default_problems(options))
     refuse_unmeasurable(options)
     figure = picture_path(options.figure) if options.figure else None
     rates = measured_rates(options)
@@ -36,6 +41,23 @@ def evaluate_command(options: EvaluateOptions) -> None:
         }
         save_pass_curves(curves, figure)
         print(f"\npicture: {figure}, its numbers: {figure.with_suffix('.csv')}")
+
+
+def default_problems(options: EvaluateOptions) -> tuple[str, ...]:
+    """The problems that belong to the models; other ones would measure another task."""
+    if options.data_path:
+        return (options.data_path,)
+    named = {}
+    for name in options.model:
+        run, _ = run_and_save(name)
+        named[name] = (
+            tuple(RunFolder(run).read_config().eval_problems)
+            if run
+            else (held_out(preset(name)["problems"]),)
+        )
+    if len(set(named.values())) > 1:
+        raise UserError("these models were made for different problems: name some in --problems")
+    return named[options.model[0]] if named else ()
 
 
 def measured_rates(options: EvaluateOptions) -> dict[str, dict[str, Tensor]]:

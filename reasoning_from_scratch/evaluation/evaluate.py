@@ -302,9 +302,9 @@ class EvaluateOptions:
     model: tuple[str, ...] = ("tiny",)
     """tiny, tiny-grpo, base, reasoning, a folder, a file, a run (its best save) or RUN@SAVE; one or
     several."""
-    problems: tuple[str, ...] = ("tiny-test",)
+    problems: tuple[str, ...] | None = None
     """tiny-test, tiny-longer, math-500, gsm8k-test, ... or a .json or .jsonl file; one or
-    several."""
+    several (default: of a run what it was evaluated on, else tiny-test or math-500)."""
     data_path: str | None = None
     """File to read the problems from, instead of a download."""
     limit: int | None = None

@@ -2,6 +2,7 @@
 
     rfs train --problems my_task.py:problems --reward my_task.py:reward
     rfs train --eval-every 10 --evaluators my_evals.py:politeness
+    rfs train --recipe my_recipe.py:recipe
 
 A verifier that raises, answers something else than a number or takes too long pays 0 for that
 answer, and the run goes on: the step says how often that happened, with one example. If it fails
@@ -10,16 +11,21 @@ The file itself is your program: nothing keeps it from what a program may do.
 """
 
 import importlib.util
+import inspect
 import signal
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
+
+from torch import Tensor
 
 from reasoning_from_scratch.config import Rewards
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.grading.gsm8k import gsm8k_reward
 from reasoning_from_scratch.problems import is_own
+from reasoning_from_scratch.recipes import Recipe
 
 REWARD_SECONDS = 5.0  # for one call of a verifier
 OURS = {"gsm8k": gsm8k_reward}  # for models whose answers end as GSM8K's solutions do
@@ -40,6 +46,52 @@ def own_function(name: str) -> Callable:
     if not callable(found):
         raise UserError(f"{path} defines no function {function!r}")
     return found
+
+
+def defines(name: str) -> bool:
+    """Whether FILE.py:FUNCTION is there."""
+    path, _, function = name.rpartition(":")
+    return Path(path).is_file() and callable(getattr(run_file(path), function, None))
+
+
+class OwnFunction(str):
+    """An advantage or objective of one's own in a configuration: written down as its name,
+    FILE.py:FUNCTION, and called as the function. It is given the tensors that it names among its
+    parameters, and answers with one of the shape of the first that is offered."""
+
+    def __call__(self, **offered: Tensor) -> Tensor:
+        function, like = own_function(self), next(iter(offered.values()))
+        asked = inspect.signature(function).parameters
+        if unknown := [name for name in asked if name not in offered]:
+            raise UserError(f"{self} asks for {unknown[0]!r}; there is {', '.join(offered)}")
+        try:
+            result = function(**{name: offered[name] for name in asked})
+        except Exception as error:
+            raise UserError(f"{self} raised {type(error).__name__}: {error}") from error
+        if not isinstance(result, Tensor) or result.shape != like.shape:
+            found = tuple(result.shape) if isinstance(result, Tensor) else type(result).__name__
+            raise UserError(f"{self} returned {found}, not a tensor of shape {tuple(like.shape)}")
+        if like.requires_grad and not result.requires_grad:
+            raise UserError(f"{self} returned values without a gradient: make them of logprobs")
+        return result
+
+
+def own_recipe(name: str) -> Recipe:
+    """The row that FILE.py:NAME holds: a Recipe, or a dictionary of what it changes. An advantage
+    or an objective in it may be a function of that file."""
+    path, _, word = name.rpartition(":")
+    if not Path(path).is_file():
+        raise UserError(f"there is no file {path}; give its path, as in ch07/my_recipe.py:{word}")
+    row = getattr(run_file(path), word, None)
+    if isinstance(row, dict):
+        row = Recipe(row, f"your own, from {Path(path).name}", "")
+    if not isinstance(row, Recipe):
+        raise UserError(f"{path} has no recipe {word!r}: a dictionary of what it changes")
+    changes = {
+        field: OwnFunction(f"{path}:{value.__name__}") if inspect.isfunction(value) else value
+        for field, value in row.changes.items()
+    }
+    return replace(row, changes=changes)
 
 
 @lru_cache(maxsize=16)

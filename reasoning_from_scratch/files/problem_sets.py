@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,9 +15,10 @@ from tempfile import TemporaryDirectory
 from reasoning_from_scratch.config import Prompt
 from reasoning_from_scratch.errors import UserError, unknown_name
 from reasoning_from_scratch.files.downloads import DATA_SETS, download_data
-from reasoning_from_scratch.files.own_task import own_function
+from reasoning_from_scratch.files.own_task import defines, own_function
 from reasoning_from_scratch.grading import get_last_boxed
 from reasoning_from_scratch.problems import Problem, is_own, render_prompt
+from reasoning_from_scratch.text import counted
 from reasoning_from_scratch.tiny.world import tiny_problem
 
 TINY_SETS = {
@@ -37,6 +39,8 @@ MAX_LINE = 1_000_000  # bytes; the longest solution of MATH has 7,000
 MAX_LIST = 100_000_000  # bytes of a file that is one list; MATH's 12,000 problems have 12,000,000
 MAX_FILE = 1_000_000_000
 OWN_SIZE = 12_000  # problems taken from a generator that may never end
+SHARE = "@held-out"  # mine.jsonl@held-out: the tenth of mine.jsonl that is kept aside
+LEAST_SHARE = 5  # an accuracy on fewer problems says nothing
 
 _CALCULATOR = re.compile(r"<<[^<>]{0,200}>>")  # GSM8K marks its sums for a calculator
 _SPACE = re.compile(r"\s*")
@@ -49,12 +53,18 @@ def load_problems(
 ) -> list[Problem]:
     """The problem set `name`: one of PROBLEM_SETS, or a .json or .jsonl file in the schema of
     MATH (problem, and answer or a solution with the answer in a box) or GSM8K (question, answer
-    after ####), or FILE.py:FUNCTION.
+    after ####), or FILE.py:FUNCTION; behind any of these @held-out is the part kept aside.
 
     `data_path` is a file to read instead of a download. `limit` takes the first so many.
     """
     if limit is not None and limit < 1:
         raise UserError(f"limit is {limit}; at least one problem is needed")
+    if name.endswith(SHARE):
+        whole = load_problems(name.removesuffix(SHARE), data_path)
+        aside = kept_apart(whole)[1]
+        if len(aside) < LEAST_SHARE:
+            raise UserError(too_few(whole, name))
+        return aside[:limit]
     if data_path is None and name in TINY_SETS:
         split, size = TINY_SETS[name]
         return [_drawn(split, index) for index in range(min(size, limit or size))]
@@ -69,12 +79,36 @@ def _drawn(split: str, index: int) -> Problem:
     return math_problem(tiny_problem(split, index), "")
 
 
-def held_out(name: str) -> str | None:
-    """The set on which to evaluate what was trained on the set `name`; None of a file, or of a
-    set that is held out itself."""
-    if is_own(name):
-        return name.rpartition(":")[0] + ":test_problems"
-    return HELD_OUT.get(name)
+def held_out(name: str) -> str:
+    """The set on which to evaluate what was trained on the set `name`: its counterpart, or a tenth
+    of its own problems, which are then not trained on."""
+    tests = name.rpartition(":")[0] + ":test_problems"
+    if is_own(name) and defines(tests):
+        return tests
+    return HELD_OUT.get(name, name + SHARE)
+
+
+def kept_apart(problems: Sequence[Problem]) -> tuple[list[Problem], list[Problem]]:
+    """To train on, and to keep aside: a problem in ten, chosen by its text alone, so that it stays
+    on its side when others are added and when a run is resumed."""
+    sides: tuple[list[Problem], list[Problem]] = ([], [])
+    for problem in problems:
+        sides[zlib.crc32(problem.problem.encode()) % 10 == 0].append(problem)
+    return sides
+
+
+def training_problems(name: str, data_path: str | Path | None = None) -> Sequence[Problem]:
+    """A set without the share of it that is kept aside, where it is evaluated on that."""
+    whole = load_problems(name, data_path)
+    rest, aside = kept_apart(whole)
+    return rest if held_out(name) == name + SHARE and len(aside) >= LEAST_SHARE else whole
+
+
+def too_few(problems: Sequence[Problem], name: str) -> str:
+    return (
+        f"{name.removesuffix(SHARE)} has {counted(len(problems), 'problem')}, too few to keep a "
+        "tenth aside: name other problems to evaluate on, or do not evaluate"
+    )
 
 
 def set_name(name: str) -> str:
@@ -267,18 +301,21 @@ def math_problem(row: dict, default_id: str, source: str = "") -> Problem:
 
 
 def gsm8k_problem(row: dict, default_id: str, source: str = "") -> Problem:
-    """A row of the official GSM8K files: the solution, then #### and a number."""
+    """A row of the official GSM8K files: the solution, then #### and a number; or the number
+    alone."""
     solution, mark, answer = _text(row, "answer").rpartition("####")
-    if not mark:
-        raise ValueError("the answer has no #### before its final number")
     answer = answer.strip().replace(",", "").removeprefix("$")
     if not _NUMBER.fullmatch(answer):
-        raise ValueError(f"after #### a number was expected, found {answer[:40]!r}")
+        where = "after ####" if mark else "as the answer to a question, or after #### in it,"
+        raise ValueError(
+            f"{where} a number was expected, found {answer[:40]!r} (a row with `problem` in place "
+            "of `question` may have any answer)"
+        )
     return Problem(
         id=_text(row, "unique_id", optional=True) or default_id,
         problem=_text(row, "question"),
         answer=answer,
-        type="GSM8K",
+        type="GSM8K" if mark else "",
         solution=_CALCULATOR.sub("", solution).strip(),
         source=source,
     )

@@ -70,10 +70,11 @@ def check(config: TrainConfig) -> None:
 def check_kinds(config: TrainConfig) -> None:
     """In Python, a field can be given anything."""
     for name, kind in get_type_hints(type(config)).items():
-        value = getattr(config, name)
-        if fits(value, kind):
+        value, words = getattr(config, name), literals(kind)
+        own = words and isinstance(value, str) and value not in words
+        if fits(value, kind) and (not own or is_own(value)):
             continue
-        if words := literals(kind):
+        if words:
             raise unknown_name(flag(name), value, words)
         raise UserError(f"{flag(name)} is {value!r}, which is no {kind_in_words(kind)}")
 
@@ -224,10 +225,10 @@ def check_streaming(config: TrainConfig) -> None:
             f"--problems-per-step {config.problems_per_step} does not divide into "
             f"--num-minibatches {parts} equal parts{each}; change one of them"
         )
-    if config.advantage_per_part or config.active_sampling:
+    if config.advantage_per_part or config.active_sampling or is_own(config.advantage):
         raise UserError(
             "--num-minibatches needs advantages that a group has by itself: leave out "
-            "--advantage-per-part and --active-sampling"
+            "--advantage-per-part, --active-sampling, or an --advantage of your own"
         )
     if config.max_steps_off_policy:
         raise UserError(

@@ -12,10 +12,12 @@ from typing import Any
 
 from reasoning_from_scratch.config import TrainConfig, replaced
 from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.files.own_task import own_recipe
 from reasoning_from_scratch.files.problem_sets import held_out
 from reasoning_from_scratch.files.saved_models import run_and_save
 from reasoning_from_scratch.losses import CLIPPING
-from reasoning_from_scratch.recipes import get_recipe, loss_fn_changes
+from reasoning_from_scratch.problems import is_own
+from reasoning_from_scratch.recipes import Recipe, get_recipe, loss_fn_changes
 from reasoning_from_scratch.run.folder import RunFolder
 from reasoning_from_scratch.run.option_checks import check, check_kinds, check_loss_fn, check_void
 from reasoning_from_scratch.text import read_values
@@ -44,10 +46,15 @@ SMOKE = {
 
 def configure(recipe: str = "grpo", loss_fn: str | None = None, **changes: object) -> TrainConfig:
     """The defaults, then what the recipe changes, then Tinker's loss, then what you change."""
-    chosen = {"recipe": recipe} | get_recipe(recipe).changes | loss_fn_changes(loss_fn)
+    chosen = {"recipe": recipe} | recipe_row(recipe).changes | loss_fn_changes(loss_fn)
     config = replaced(TrainConfig(), **(chosen | changes))
     check_loss_fn(loss_fn, config)
     return config
+
+
+def recipe_row(name: str) -> Recipe:
+    """The row of that name, or of FILE.py:NAME."""
+    return own_recipe(name) if is_own(name) else get_recipe(name)
 
 
 def resumed_config(path: str | Path, **changes: object) -> TrainConfig:
@@ -75,9 +82,10 @@ def resolved(config: TrainConfig) -> TrainConfig:
     """A checked copy in which every value that was left to the model's preset is filled in."""
     check_kinds(config)
     values = preset(config.model)
-    # Held-out problems of another task would measure nothing; a file has none of its own.
-    test_set = held_out(config.problems or values["problems"]) or held_out(values["problems"])
-    values = values | {"eval_problems": [test_set]}
+    if config.data_path and config.problems is None:  # a set without a name is its own
+        config = replaced(config, problems=config.data_path, data_path=None)
+    # Held-out problems of another task would measure nothing.
+    values = values | {"eval_problems": [held_out(config.problems or values["problems"])]}
     if config.lora_rank:
         from reasoning_from_scratch.optim.lora import lora_learning_rate
 
@@ -112,7 +120,7 @@ def filled(config: TrainConfig, values: dict[str, Any]) -> TrainConfig:
 def check_given(config: TrainConfig, before: TrainConfig) -> None:
     """Refuse what is given and does nothing; `before` is the configuration without it."""
     check_void(config, before)
-    row, default = get_recipe(config.recipe).changes, TrainConfig()
+    row, default = recipe_row(config.recipe).changes, TrainConfig()
     if row and all(getattr(config, name) == getattr(default, name) for name in row):
         raise UserError(
             f"--recipe {config.recipe} is named, but none of its choices are left; in "

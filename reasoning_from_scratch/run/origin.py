@@ -15,7 +15,8 @@ from torch import nn
 
 from reasoning_from_scratch.config import TrainConfig, replaced
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.files.problem_sets import PROBLEM_SETS
+from reasoning_from_scratch.files.own_task import OwnFunction
+from reasoning_from_scratch.files.problem_sets import PROBLEM_SETS, SHARE
 from reasoning_from_scratch.files.saved_models import which_weights
 from reasoning_from_scratch.files.weights import MODEL_NAMES
 from reasoning_from_scratch.problems import is_own
@@ -167,21 +168,24 @@ def weights_mark(model: nn.Module) -> list[int]:
 
 def with_whole_files(config: TrainConfig) -> TrainConfig:
     """A run may be resumed from another folder, and samplers may work in one: problems, verifiers
-    and evaluators that are in files are named from the root."""
+    and evaluators that are in files are named from the root, recipes of one's own too."""
 
     def whole(name: str) -> str:
-        is_file = is_own(name) or Path(name).suffix in (".json", ".jsonl") or Path(name).is_file()
-        in_file = name not in PROBLEM_SETS and is_file
+        file = name.removesuffix(SHARE)
+        is_file = is_own(file) or Path(file).suffix in (".json", ".jsonl") or Path(file).is_file()
+        in_file = file not in PROBLEM_SETS and is_file
         return str(Path(name).expanduser().resolve()) if in_file else name
 
-    names = ("problems", "data_path", "reward", "eval_problems", "evaluators")
+    names = ("problems", "data_path", "reward", "eval_problems", "evaluators", "recipe")
     given = {name: value for name in names if (value := getattr(config, name))}
+    own = {name: getattr(config, name) for name in ("advantage", "objective")}
     return replaced(
         config,
         **{
             name: [whole(one) for one in value] if isinstance(value, list) else whole(value)
             for name, value in given.items()
         },
+        **{name: OwnFunction(whole(value)) for name, value in own.items() if is_own(value)},
     )
 
 

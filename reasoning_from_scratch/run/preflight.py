@@ -20,7 +20,7 @@ from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.evaluate import EvalResult, evaluate, open_model
 from reasoning_from_scratch.fast.packed import packed_logprobs
 from reasoning_from_scratch.files.own_task import Verifier, own_verifier
-from reasoning_from_scratch.files.problem_sets import load_problems
+from reasoning_from_scratch.files.problem_sets import training_problems
 from reasoning_from_scratch.grading import UnreadableTruth, check_truth
 from reasoning_from_scratch.problems import Problem, problem_prompt
 from reasoning_from_scratch.report.health import SHOWN
@@ -29,6 +29,7 @@ from reasoning_from_scratch.run.memory import trial_rollout
 from reasoning_from_scratch.run.options import preset
 from reasoning_from_scratch.sampling import Sampling
 from reasoning_from_scratch.text import counted, one_line, visible
+from reasoning_from_scratch.tiny.world import TINY_CONFIG
 
 GIB = 2**30
 log = logging.getLogger("reasoning_from_scratch")
@@ -97,7 +98,8 @@ def preflight_summary(
     )
     seconds = time.perf_counter() - start
     live = live_share(result, sampling.rollouts)
-    can_work, verdict = judge_groups(result, live, sampling.max_new_tokens)
+    tiny = model.cfg["vocab_size"] == TINY_CONFIG["vocab_size"]
+    can_work, verdict = judge_groups(result, live, sampling.max_new_tokens, tiny)
     return Preflight(
         problems=len(chosen),
         rollouts=sampling.rollouts,
@@ -122,13 +124,21 @@ def live_share(result: EvalResult, num_rollouts: int) -> float:
     return sum(len(set(group)) > 1 for group in groups) / len(groups)
 
 
-def judge_groups(result: EvalResult, live: float, max_new_tokens: int) -> tuple[bool, str]:
+def judge_groups(
+    result: EvalResult, live: float, max_new_tokens: int, tiny: bool = False
+) -> tuple[bool, str]:
     """Whether training can work, and the sentence that says why; the first cause that fits."""
     failed = [row for row in result.rows if row.get("reward_failure")]
     if 2 * len(failed) > len(result.rows):
         return False, (
             f"Your reward function failed on {len(failed)} of {len(result.rows)} answers: it "
             f"{one_line(failed[0]['reward_failure'], SHOWN)}. Such answers get 0: mend it first."
+        )
+    if tiny and result.accuracy == 0:
+        return False, (
+            f"None of {len(result.rows)} answers was right. The tiny model knows only the sums of "
+            "its own small world, in that world's words. Take problems like those of --problems "
+            "tiny or ch07/my_task.py, or a model that has read more, such as --model base."
         )
     if live >= 0.1:
         slow = "" if live >= 0.3 else ", slowly: filter the problems by difficulty"
@@ -267,7 +277,8 @@ def preflight(options: PreflightOptions) -> int:
     """Prints figures, cost and verdict; exit code 1 if training cannot work."""
     defaults = preset(options.model)
     limit = options.max_new_tokens or defaults["max_new_tokens"]
-    problems = load_problems(options.problems or defaults["problems"], options.data_path)
+    name = options.problems or options.data_path or defaults["problems"]
+    problems = training_problems(name, options.data_path)
     model, tokenizer = open_model(options.model, options.device, options.dtype)
     context = model.cfg["context_length"]  # as in training, what cannot be used is left out
     problems = usable_problems(problems, tokenizer, context, graded=not options.reward)

@@ -18,12 +18,21 @@ from reasoning_from_scratch.fast.cut import FAST
 from reasoning_from_scratch.fast.device import default_dtype, trusted_device
 from reasoning_from_scratch.fast.packed import compiled_pass, packed_logprobs
 from reasoning_from_scratch.files.own_task import Evaluator, judge_of, own_function, own_verifier
-from reasoning_from_scratch.files.problem_sets import load_problems, set_name, with_prompt
+from reasoning_from_scratch.files.problem_sets import (
+    LEAST_SHARE,
+    SHARE,
+    kept_apart,
+    load_problems,
+    set_name,
+    too_few,
+    with_prompt,
+)
 from reasoning_from_scratch.files.weights import (
     MODEL_NAMES,
     load_model_and_tokenizer,
     load_weights,
 )
+from reasoning_from_scratch.losses import policy_loss
 from reasoning_from_scratch.optim.adamw import AdamW, Float32Sums
 from reasoning_from_scratch.optim.lora import add_lora, load_lora
 from reasoning_from_scratch.optim.muon import MuonAdamW
@@ -56,7 +65,10 @@ from reasoning_from_scratch.scale.torchrun import (
     check_restartable,
     start_ranks,
 )
+from reasoning_from_scratch.text import counted
 from reasoning_from_scratch.trainer import Engine, train_step, training_loop
+
+GIVEN = "given"  # what problems are called that Python hands in
 
 
 @dataclass
@@ -137,7 +149,10 @@ def start_run(
     under_torchrun = "WORLD_SIZE" in os.environ
     if under_torchrun:
         check_restartable(config)
+    unnamed = (config.problems, config.eval_problems) == (None, None)
     config = with_folder(resolved(config))
+    if problems and not eval_problems and unnamed:  # those of another task would measure nothing
+        config = replaced(config, eval_problems=[GIVEN + SHARE])
     ranks, device = start_ranks(config) if under_torchrun else (Ranks(), config.device)
     if ranks.size > 1:
         config = agreed_config(config, ranks)
@@ -236,16 +251,41 @@ def all_sets(
 ) -> tuple[Sequence[Problem], dict[str, Sequence[Problem]]]:
     """To train on, and by their names to evaluate on: those that the configuration names, unless
     they are given. `eval_problems` are those of the first evaluation set."""
-    problems = problems or load_problems(config.problems, config.data_path, config.problem_limit)
+    problems, share, aside = with_share_aside(config, problems)
     first, *others = config.eval_problems
     sets = {set_name(first): eval_problems} if eval_problems else {}
     for name in [first, *others] if config.eval_every else []:
         if set_name(name) not in sets:
-            sets[set_name(name)] = load_problems(name, limit=config.eval_limit)
+            loaded = aside if name == share else load_problems(name, limit=config.eval_limit)
+            sets[set_name(name)] = loaded[: config.eval_limit]
     if config.few_shot:
         asked = {name: show_examples(config.few_shot, problems, sets[name])[1] for name in sets}
         return show_examples(config.few_shot, problems, [])[0], asked
     return problems, sets
+
+
+def with_share_aside(
+    config: TrainConfig, given: Sequence[Problem] | None
+) -> tuple[Sequence[Problem], str, Sequence[Problem]]:
+    """The problems to train on; the name of their own held-out share, and what is in it. It is kept
+    aside whether or not this run asks it: another may, and a resumed one."""
+    share = (GIVEN if given else config.problems) + SHARE
+    if share not in config.eval_problems:
+        whole = given or load_problems(config.problems, config.data_path, config.problem_limit)
+        return whole, share, []
+    whole = given or load_problems(config.problems, config.data_path)
+    rest, aside = kept_apart(whole)
+    if len(aside) < LEAST_SHARE:
+        if config.eval_every:
+            raise UserError(too_few(whole, share))
+        return whole[: config.problem_limit], share, []
+    log.info(
+        "kept aside to evaluate on: %d of %s, by the name of %s; --eval-problems names others",
+        len(aside),
+        counted(len(whole), "problem"),
+        set_name(share),
+    )
+    return rest[: config.problem_limit], share, aside
 
 
 def claimed(
@@ -267,6 +307,7 @@ def check_extras(config: TrainConfig, size: int) -> None:
     """What would otherwise fail after minutes of loading."""
     for name in filter(None, (config.reward, *(config.evaluators or []))):
         own_function(name)
+    try_loss(config)
     if config.memory_budget:
         parse_size(config.memory_budget)
     if config.wandb:
@@ -275,6 +316,23 @@ def check_extras(config: TrainConfig, size: int) -> None:
         check_learners(config, size)
     elif config.max_steps_off_policy:
         check_ranks(config, size)
+
+
+def try_loss(config: TrainConfig) -> None:
+    """An advantage or objective of one's own is called once with numbers made up."""
+    if callable(config.advantage):
+        config.advantage(rewards=torch.tensor([[0.0, 1.0], [1.0, 1.0]]))
+    if callable(config.objective):
+        logprobs = torch.full((2, 3), -1.0)
+        policy_loss(
+            logprobs.requires_grad_(),
+            logprobs.detach(),
+            torch.tensor([1.0, -1.0]),
+            torch.ones(2, 3),
+            config,
+            denominator=1,
+            ref_logprobs=logprobs.detach(),
+        )
 
 
 def make_optimizer(model: nn.Module, config: Optim, seed: int = 0) -> AdamW:
@@ -298,7 +356,8 @@ def with_folder(config: TrainConfig) -> TrainConfig:
     if config.log_path:
         return config
     stamp = datetime.now().strftime("%Y-%m-%d-%H%M%S")
-    return replaced(config, log_path=f"runs/{config.recipe}-{Path(config.model).name}-{stamp}")
+    recipe = Path(config.recipe).name.replace(".py:", "-")
+    return replaced(config, log_path=f"runs/{recipe}-{Path(config.model).name}-{stamp}")
 
 
 def starting_model(

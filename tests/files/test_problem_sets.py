@@ -59,6 +59,9 @@ def test_gsm8k_rows(tmp_path):
         ("#### $18", "18"),
         ("#### 0.5 ", "0.5"),
         ("x\n####7", "7"),
+        ("1,620", "1620"),
+        (1620, "1620"),
+        (0.5, "0.5"),
         ("#### 1/2", "1/2"),
     ],
 )
@@ -216,7 +219,7 @@ BAD_FILES = {
     "list, empty": (b"[]", "holds no problems"),
     "empty": (b"", "holds no problems"),
     "blank": (b"\n\n", "holds no problems"),
-    "no ####": (b'{"question": "q", "answer": "18"}', "line 1: .*no ####"),
+    "no ####": (b'{"question": "q", "answer": "a dozen"}', "line 1: as the answer.*'a dozen'"),
     "no number": (b'{"question": "q", "answer": "#### many"}', "line 1: .*'many'"),
     "empty number": (b'{"question": "q", "answer": "so ####"}', "line 1: .*number"),
 }

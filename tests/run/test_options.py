@@ -54,8 +54,8 @@ def test_how_to_evaluate_without_when_is_at_the_start_and_at_the_end(changes, ev
         ("gsm8k", "gsm8k-test"),
         ("math-train", "math-500"),
         ("tiny", "tiny-test"),
-        ("my/task.py:problems", "my/task.py:test_problems"),
-        ("my/problems.jsonl", None),
+        ("ch07/my_task.py:problems", "ch07/my_task.py:test_problems"),
+        ("my/problems.jsonl", "my/problems.jsonl@held-out"),
         (None, None),
     ],
 )

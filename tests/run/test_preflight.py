@@ -1,6 +1,7 @@
 """`rfs preflight`: every way in which training cannot work is named, and nothing else is."""
 
 import re
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -62,9 +63,10 @@ def as_sample(kind, problem):
     return Rollout(response_ids=ids, logprobs=zeros, entropies=zeros, finished=finished)
 
 
-def look(problems=PROBLEMS, rollouts=8, **options):
+def look(problems=PROBLEMS, rollouts=8, vocab_size=151_936, **options):
+    model = SimpleNamespace(cfg={"vocab_size": vocab_size})
     sampling = Sampling(512, rollouts=rollouts)
-    return preflight_summary(None, LetterTokenizer(), problems, sampling, **options)
+    return preflight_summary(model, LetterTokenizer(), problems, sampling, **options)
 
 
 def half(problem, rollout):
@@ -90,6 +92,17 @@ def test_the_verdict_names_the_cause(answers, choose, can_work, words):
     found = look()
     assert found.can_work is can_work
     assert re.search(words, found.verdict), found.verdict
+
+
+@pytest.mark.parametrize("kind", [WRONG, UNREADABLE, CUT])
+def test_the_tiny_model_knows_only_its_own_world(answers, kind):
+    answers(lambda p, r: kind)
+    found = look(vocab_size=1024)
+    assert not found.can_work
+    assert "knows only the sums of its own small world" in found.verdict
+    assert "--problems tiny" in found.verdict and "--model base" in found.verdict
+    answers(half)
+    assert look(vocab_size=1024).can_work
 
 
 def test_the_figures(answers):

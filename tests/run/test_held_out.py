@@ -1,0 +1,148 @@
+"""Problems of one's own are judged on problems of their own, and those are not trained on."""
+
+import json
+
+import pytest
+from command_world import SHORT, commands, make_world
+from toy import toy_config, toy_model, toy_tokenizer
+
+from reasoning_from_scratch.commands.evaluate import default_problems
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.evaluation.evaluate import EvaluateOptions
+from reasoning_from_scratch.files.problem_sets import held_out, kept_apart, load_problems
+from reasoning_from_scratch.problems import Problem
+from reasoning_from_scratch.run.options import resolved
+from reasoning_from_scratch.run.start import start_run
+from reasoning_from_scratch.text import read_lines
+
+
+def many(count: int = 80) -> list[Problem]:
+    """Each with a text of its own, in letters that the toy tokenizer knows."""
+    letters = "abcdefghij"
+    names = ["".join(letters[int(digit)] for digit in f"{i:03d}") for i in range(count)]
+    return [Problem(f"own/{i}", names[i], str(i % 4)) for i in range(count)]
+
+
+@pytest.fixture
+def world(tmp_path):
+    make_world(tmp_path)
+    rows = [{"problem": p.problem, "answer": p.answer} for p in many()]
+    (tmp_path / "mine.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "task.py").write_text(
+        "import json, pathlib\n"
+        "def problems():\n"
+        "    text = (pathlib.Path(__file__).parent / 'mine.jsonl').read_text()\n"
+        "    return [json.loads(line) for line in text.splitlines()]\n"
+    )
+    return tmp_path
+
+
+def test_a_tenth_is_kept_aside_by_its_text_alone():
+    rest, aside = kept_apart(many(800))
+    assert 50 <= len(aside) <= 110 and len(rest) + len(aside) == 800
+    assert not {p.problem for p in rest} & {p.problem for p in aside}
+    assert kept_apart([*many(800)[::-1], Problem("new", "zzz", "1")])[1][-1] in aside
+    assert set(kept_apart(many(400))[1]) <= set(aside), "more problems move none across"
+    twice = [*many(800), *many(800)]
+    assert len(kept_apart(twice)[1]) == 2 * len(aside), "equal texts are on one side"
+
+
+@pytest.mark.parametrize("source", ["mine.jsonl", "task.py:problems"])
+def test_a_file_of_ones_own_is_evaluated_on_its_own_share(world, source, capsys):
+    words = ["train", "--model", f"{world}/tiny-toy", "--problems", f"{world}/{source}", *SHORT]
+    assert commands([*words, "--log-path", f"{world}/run"]) == 0
+    rest, aside = kept_apart(many())
+    name = f"{source}@held-out"
+    said = [x for x in capsys.readouterr().err.splitlines() if x.startswith("kept aside")]
+    assert said == [
+        f"kept aside to evaluate on: {len(aside)} of 80 problems, by the name of {name}; "
+        "--eval-problems names others"
+    ]
+    rows = read_lines(world / "run" / "metrics.jsonl")
+    assert any(f"{name}/env/all/correct" in row for row in rows)
+    assert not any("tiny-test" in key for row in rows for key in row)
+    pages = [p.name for p in (world / "run").glob("eval_*_rollout_summaries.jsonl")]
+    lines = (world / "run" / pages[0]).read_text().splitlines()
+    assert len(lines) == len(aside)
+    trained = (world / "run").glob("train_*_rollout_summaries.jsonl")
+    seen = {json.loads(line)["problem_id"] for path in trained for line in path.open()}
+    texts = {f"{p.id}": p.problem for p in load_problems(f"{world}/{source}")}
+    assert seen and {texts[name] for name in seen} <= {p.problem for p in rest}
+
+
+def test_the_same_share_when_resumed(world, tmp_path):
+    given = dict(model=toy_model(), tokenizer=toy_tokenizer(tmp_path), quiet=True)
+    source = dict(problems=f"{world}/mine.jsonl", preflight=False)
+    whole = toy_config(tmp_path / "a", eval_every=0, **source)
+    some = toy_config(tmp_path / "b", eval_every=2, **source)
+    asked = []
+    for config in (whole, some):
+        run = start_run(config, **given)
+        with run:
+            asked.append([p.problem for p in run.problems])
+    assert asked[0] == asked[1], "kept aside also where this run asks none of them"
+
+
+def test_the_models_own_problems_are_those_of_rfs_evaluate(world):
+    words = ["train", "--model", f"{world}/tiny-toy", "--problems", f"{world}/mine.jsonl", *SHORT]
+    assert commands([*words, "--log-path", f"{world}/run"]) == 0
+    options = EvaluateOptions(model=(f"{world}/run",))
+    assert default_problems(options) == (f"{world}/mine.jsonl@held-out",)
+    assert default_problems(EvaluateOptions(model=("tiny", "tiny-grpo"))) == ("tiny-test",)
+    assert default_problems(EvaluateOptions(model=("base",))) == ("math-500",)
+    with pytest.raises(UserError, match="for different problems: name some in --problems"):
+        default_problems(EvaluateOptions(model=("tiny", f"{world}/run")))
+
+
+def test_too_few_to_keep_some_aside(world, tmp_path):
+    given = dict(model=toy_model(), tokenizer=toy_tokenizer(tmp_path), quiet=True)
+    source = dict(problems=f"{world}/problems.jsonl", preflight=False)
+    run = start_run(toy_config(tmp_path / "a", eval_every=0, **source), **given)
+    with run:
+        assert len(run.problems) == 8 and not run.eval_sets
+    with pytest.raises(UserError, match="problems.jsonl has 8 problems, too few to keep a tenth"):
+        start_run(toy_config(tmp_path / "b", eval_every=2, **source), **given)
+
+
+def test_problems_that_python_hands_in(tmp_path):
+    """They too are not judged on the tiny world."""
+    given = dict(model=toy_model(), tokenizer=toy_tokenizer(tmp_path), quiet=True)
+    config = toy_config(tmp_path / "a", eval_every=2, problems=None, eval_problems=None)
+    with start_run(config, problems=many(), **given) as run:
+        pass
+    assert list(run.eval_sets) == ["given@held-out"]
+    assert len(run.eval_sets["given@held-out"]) + len(run.problems) == 80
+
+
+@pytest.mark.parametrize(
+    "problems, data_path, test_set",
+    [
+        ("mine.jsonl", None, "mine.jsonl@held-out"),
+        (None, "mine.jsonl", "mine.jsonl@held-out"),
+        ("math-train", "copy.json", "math-500"),
+        ("math-500", None, "math-500@held-out"),
+    ],
+)
+@pytest.mark.parametrize("model", ["tiny", "base"])
+def test_what_belongs_to_a_set(model, problems, data_path, test_set, tmp_path):
+    config = toy_config(tmp_path, problems=problems, data_path=data_path, eval_problems=None)
+    assert resolved(config).eval_problems == [test_set]
+
+
+def test_the_share_by_its_name(world):
+    assert held_out(f"{world}/mine.jsonl") == f"{world}/mine.jsonl@held-out"
+    assert len(load_problems(f"{world}/mine.jsonl@held-out")) == len(kept_apart(many())[1])
+    assert len(load_problems(f"{world}/mine.jsonl@held-out", limit=2)) == 2
+
+
+def test_preflight_looks_at_what_training_will_see(world, monkeypatch):
+    seen = []
+
+    def look(model, tokenizer, problems, *rest, **more):
+        seen.extend(problems)
+        raise UserError("seen enough")
+
+    monkeypatch.setattr("reasoning_from_scratch.run.preflight.preflight_summary", look)
+    words = ["preflight", "--model", f"{world}/tiny-toy", "--problems", f"{world}/mine.jsonl"]
+    assert commands(words) == 2
+    assert [p.problem for p in seen] == [p.problem for p in kept_apart(many())[0]]
