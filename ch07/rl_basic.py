@@ -131,7 +131,7 @@ def configured(options: Options) -> TrainConfig:
     changes = {FIELDS.get(name, name): value for name, value in given.items()}
     if options.kl_penalty_coef:
         changes["kl"] = "token"
-    return configure("importance_sampling", **changes)
+    return configure("importance_sampling", iteration_folders=True, **changes)
 
 
 def settled(config: TrainConfig, options: Options) -> TrainConfig:

@@ -181,12 +181,17 @@ class Records:
     """Ask the probe problems and rewrite report.html every so many steps; 0 = only at the end."""
     num_groups_to_log: int = 4
     """Groups written in full to each step's page, mixed ones before others; 0 = no pages."""
+    iteration_folders: bool = False
+    """Give each step's files a second name in a folder iteration_NNNNNN, where Tinker's viewers
+    look for them."""
     compute_post_kl: bool = False
     """Measure how far each update moved the policy (kl_pre_post_v1, v2): one more forward pass."""
     stop_on_alarm: bool = False
     """End the run (after a save) when a health alarm goes off."""
     wandb: str | None = None
     """Also log to this Weights & Biases project (extra: wandb)."""
+    tensorboard: bool = False
+    """Also write what TensorBoard shows, to the run's folder tensorboard (extra: tensorboard)."""
 
     def __post_init__(self) -> None:
         """One name is a list of one."""

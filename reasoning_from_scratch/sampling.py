@@ -41,7 +41,7 @@ class Sampling:
     """How answers are drawn."""
 
     max_new_tokens: int | None = None
-    """Longest answer in tokens (default: 128 for the tiny model, else 512)."""
+    """Longest answer in tokens (default: 160 for the tiny model, else 512)."""
     temperature: float = 1.0
     """Sampling temperature; 1 samples the policy itself."""
     top_p: float = 1.0

@@ -33,6 +33,14 @@ ALIASES = {
     "wandb": "--wandb-project",
 }
 
+FIRST = (
+    "model problems recipe steps lr rollouts problems_per_step max_new_tokens eval_every log_path"
+).split()
+ABOUT = (
+    "Train a model with verifiable rewards. `rfs recipes` lists the recipes. These ten matter "
+    f"first: {' '.join('--' + name.replace('_', '-') for name in FIRST)}."
+)
+
 # On the command line: --reward-parts correct=1 format=0.5
 RewardParts = Annotated[
     dict[str, float],
@@ -103,11 +111,10 @@ def parse_flags(argv: list[str]) -> TrainConfig:
         default = resumed_config(resume)
     else:
         default = configure(recipe or TrainConfig.recipe, loss_fn)
-    about = "Train a model with verifiable rewards. `rfs recipes` lists the recipes."
     values = vars(default) | {"loss_fn": loss_fn}
     groups = [(part.__name__.lower(), flags_of(part, values)) for part in PARTS]
     flags = tyro.cli(
-        make_dataclass("Flags", groups), args=argv, prog="rfs train", description=about
+        make_dataclass("Flags", groups), args=argv, prog="rfs train", description=ABOUT
     )
     for name, _ in groups:
         values |= vars(getattr(flags, name))

@@ -59,11 +59,13 @@ def download_file(
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         lock = path.with_name(f".{path.name}.lock")
-        with FileLock(lock):
-            if not path.exists():  # otherwise another process has just brought it
-                _download_from_any([url, *backup_urls], path, expected)
-        with suppress(OSError):  # who still waits for the lock will find the file
-            lock.unlink()
+        try:
+            with FileLock(lock):
+                if not path.exists():  # otherwise another process has just brought it
+                    _download_from_any([url, *backup_urls], path, expected)
+        finally:
+            with suppress(OSError):  # who still waits for the lock will find the file, or look anew
+                lock.unlink()
     except OSError as error:
         raise UserError(f"cannot write {path}: {error}") from error
     return path

@@ -25,8 +25,10 @@ def write_iteration(
     groups: list,
     tokenizer: Any,
     num_groups_to_log: int = 4,
+    in_folders: bool = False,
 ) -> None:
-    """Write the page, the logtree and the summaries of one step's groups.
+    """Write the page, the logtree and the summaries of one step's groups; with `in_folders` under a
+    second name too, in a folder of the step, where Tinker's viewers look.
 
     split is "train" or "eval/<name>"; num_groups_to_log groups are written in full, of the others
     the logtree has the numbers. With 0 there are only summaries.
@@ -41,10 +43,12 @@ def write_iteration(
         tree = logtree(title, now, str(folder / f"{flat}.html"), groups, shown, tokenizer)
         contents["_logtree.json"] = json_line(tree)
         contents[".html"] = iteration_page(folder, split, iteration, groups, shown, tokenizer)
-    (folder / nested).parent.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     for ending, text in contents.items():
         write_unsynced(folder / f"{flat}{ending}", text)
-        _link(folder / f"{flat}{ending}", folder / f"{nested}{ending}")
+        if in_folders:
+            (folder / nested).parent.mkdir(exist_ok=True)
+            _link(folder / f"{flat}{ending}", folder / f"{nested}{ending}")
 
 
 def _worth_showing(groups: list, count: int) -> dict[int, Any]:

@@ -36,14 +36,16 @@ class PlotOptions:
 
     runs: tyro.conf.Positional[list[str]] = field(default_factory=list)
     """Run folders, or CSV files of the book's scripts (default: the newest run in runs/)."""
-    out: str = "curves.png"
-    """Picture to write; its ending says in which format."""
+    out: str | None = None
+    """Picture to write; its ending says in which format (default: curves.png, in the run that is
+    drawn; of several runs, or of a CSV file, here)."""
 
 
 def plot_command(options: PlotOptions) -> None:
     """Draws reward, accuracy, length, signal, entropy and gradient norm of the given runs."""
     runs = options.runs or [newest_run(Path("runs"))]
-    print(plot_runs(runs, options.out))
+    inside = len(runs) == 1 and Path(runs[0]).is_dir()
+    print(plot_runs(runs, options.out or (Path(runs[0]) if inside else Path()) / "curves.png"))
 
 
 def plot_runs(folders: Sequence[str | Path], save_as: str | Path) -> Path:

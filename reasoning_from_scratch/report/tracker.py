@@ -1,5 +1,6 @@
-"""Weights & Biases, where --wandb asks for it; else nothing. Files are always written."""
+"""Weights & Biases and TensorBoard, where they are asked for. Our own files are always written."""
 
+import shutil
 from pathlib import Path
 
 from reasoning_from_scratch.config import TrainConfig, to_json
@@ -14,40 +15,63 @@ class Tracker:
 
     def __init__(self) -> None:
         self.run = None
+        self.board = None
 
     def start(self, config: TrainConfig, folder: Path) -> None:
-        """Before anything in the folder changes: without a login or a network it is refused."""
+        """Before a run is begun in the folder: without a login or a network it is refused."""
         if not config.wandb:
             return
         wandb, known = import_wandb(), folder / ID_FILE
+        new = not folder.exists()
+        folder.mkdir(parents=True, exist_ok=True)  # for the files that wandb keeps
         try:
             self.run = wandb.init(
                 project=config.wandb,
                 id=known.read_text() if config.resume and known.exists() else None,
                 resume="allow",
                 name=folder.name,
+                dir=folder,
                 config=to_json(config),
             )
         except Exception as error:  # of another program, which has kinds of its own
+            if new:
+                shutil.rmtree(folder)
             why = one_line(str(error), 200)
             raise UserError(
                 f"--wandb {config.wandb}: Weights & Biases began no run ({why}): try `wandb "
                 "login`, set WANDB_MODE=offline, or leave out --wandb"
             ) from error
 
-    def keep_id(self, folder: Path) -> None:
-        """A resumed training goes on with the same run."""
+    def go_on(self, config: TrainConfig, folder: Path, step: int) -> None:
+        """Once the folder is there. A resumed training goes on with the same run, from `step`."""
         if self.run is not None:
             (folder / ID_FILE).write_text(self.run.id)
+        if config.tensorboard:
+            self.board = import_tensorboard()(folder / "tensorboard", purge_step=step)
 
     def log(self, row: dict) -> None:
+        measured = {name: value for name, value in row.items() if value is not None}
         if self.run is not None:
-            measured = {name: value for name, value in row.items() if value is not None}
             self.run.log(measured, step=row["step"])
+        if self.board is not None:
+            for name, value in measured.items():
+                self.board.add_scalar(name, value, row["step"])
+            self.board.flush()
 
     def finish(self) -> None:
         if self.run is not None:
             self.run.finish()
+        if self.board is not None:
+            self.board.close()
+
+
+def import_tensorboard() -> type:
+    """What writes for TensorBoard: PyTorch's own, which needs TensorBoard's format."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise UserError("--tensorboard needs the extra: uv sync --extra tensorboard") from None
+    return SummaryWriter
 
 
 def import_wandb():

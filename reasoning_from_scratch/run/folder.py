@@ -51,6 +51,7 @@ WRITTEN = (
     "ways.png",
     "nonfinite_step_*",
     "wandb_id",
+    "tensorboard",
     "adapter",
 )
 # What alarms and progress read in every metrics line; one without it was damaged.

@@ -38,7 +38,7 @@ from reasoning_from_scratch.optim.lora import add_lora, load_lora
 from reasoning_from_scratch.optim.muon import MuonAdamW
 from reasoning_from_scratch.problems import Problem, problem_prompt, show_examples
 from reasoning_from_scratch.report.progress import Progress, show_log
-from reasoning_from_scratch.report.tracker import import_wandb
+from reasoning_from_scratch.report.tracker import import_tensorboard, import_wandb
 from reasoning_from_scratch.rollouts import Group, RolloutEngine, on_policy_rollouts
 from reasoning_from_scratch.run.checkpoints import Checkpoints, load_trainer_state
 from reasoning_from_scratch.run.folder import USED, RunFolder, job_name, log, plainly
@@ -239,7 +239,8 @@ def begin(run: TrainingRun, start: Start, config: TrainConfig) -> None:
         run.folder.rows = run.ranks.from_first(
             lambda: open_folder(config, run.folder, run.checkpoints, start)
         )
-        run.tracker.keep_id(run.folder.path)
+        if run.ranks.writes:
+            run.tracker.go_on(config, run.folder.path, start.step)
         if start.weights_may_go and not config.resume:
             run.save(0, with_state=False, prune=False, start=True)
 
@@ -312,6 +313,8 @@ def check_extras(config: TrainConfig, size: int) -> None:
         parse_size(config.memory_budget)
     if config.wandb:
         import_wandb()
+    if config.tensorboard:
+        import_tensorboard()
     if config.sampler == "ray":
         check_learners(config, size)
     elif config.max_steps_off_policy:

@@ -205,6 +205,7 @@ class TrainingRun:
                 groups,
                 self.tokenizer,
                 num_groups_to_log=self.config.num_groups_to_log,
+                in_folders=self.config.iteration_folders,
             )
 
     def refresh_report_if_due(self, step: int) -> None:

@@ -9,6 +9,7 @@ from toy import toy_config, toy_world
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.run.options import resumed_config
 from reasoning_from_scratch.run.start import train
+from reasoning_from_scratch.text import read_lines
 
 
 def test_wandb_continues_the_same_run(tmp_path, monkeypatch):
@@ -25,6 +26,7 @@ def test_wandb_continues_the_same_run(tmp_path, monkeypatch):
 
     def init(**options):
         calls.append((options["project"], options["id"], options["resume"]))
+        assert options["dir"] == tmp_path / "run" and options["dir"].is_dir()
         return Run()
 
     monkeypatch.setitem(sys.modules, "wandb", types.SimpleNamespace(init=init))
@@ -46,3 +48,37 @@ def test_wandb_missing_is_one_line(tmp_path, monkeypatch):
     with pytest.raises(UserError, match="needs the extra"):
         train(toy_config(tmp_path / "run", wandb="mine"), quiet=True, **toy_world(tmp_path))
     assert not (tmp_path / "run").exists()  # the next attempt finds no used folder
+
+
+def test_wandb_that_begins_no_run_leaves_no_folder(tmp_path, monkeypatch):
+    def init(dir, **options):
+        (dir / "wandb").mkdir()
+        raise ConnectionError("nobody there")
+
+    monkeypatch.setitem(sys.modules, "wandb", types.SimpleNamespace(init=init))
+    with pytest.raises(UserError, match="began no run .nobody there."):
+        train(toy_config(tmp_path / "run", wandb="mine"), quiet=True, **toy_world(tmp_path))
+    assert not (tmp_path / "run").exists()
+
+
+def test_tensorboard_reads_what_a_run_and_its_sequel_write(tmp_path):
+    event_accumulator = pytest.importorskip(
+        "tensorboard.backend.event_processing.event_accumulator", reason="the extra tensorboard"
+    )
+    config = toy_config(tmp_path / "run", steps=2, tensorboard=True)
+    train(config, quiet=True, **toy_world(tmp_path))
+    train(resumed_config(tmp_path / "run", steps=4), quiet=True, **toy_world(tmp_path))
+    read = event_accumulator.EventAccumulator(str(tmp_path / "run" / "tensorboard"))
+    read.Reload()
+    found = [(event.step, event.value) for event in read.Scalars("env/all/reward/total")]
+    rows = read_lines(tmp_path / "run" / "metrics.jsonl")
+    written = [(row["step"], pytest.approx(row["env/all/reward/total"])) for row in rows]
+    assert found == written and len(found) == 4
+
+
+def test_tensorboard_missing_is_one_line(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    with pytest.raises(UserError, match="--tensorboard needs the extra"):
+        config = toy_config(tmp_path / "run", tensorboard=True)
+        train(config, quiet=True, **toy_world(tmp_path))
+    assert not (tmp_path / "run").exists()

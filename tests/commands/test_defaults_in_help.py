@@ -1,0 +1,84 @@
+"""What help says a default is, the program takes."""
+
+import re
+from dataclasses import fields
+
+import pytest
+from tyro._docstrings import get_field_docstring
+
+from reasoning_from_scratch.commands.train import FIRST
+from reasoning_from_scratch.config import PARTS, TrainConfig
+from reasoning_from_scratch.run.options import resolved
+
+HELP = {
+    item.name: get_field_docstring(part, item.name, ()) or ""
+    for part in PARTS
+    for item in fields(part)
+}
+
+
+def taken(model, name, **changes):
+    return getattr(resolved(TrainConfig(model=model, **changes)), name)
+
+
+def test_every_field_has_help():
+    assert [name for name, text in HELP.items() if not text.strip()] == []
+    assert set(FIRST) <= set(HELP)
+
+
+@pytest.mark.parametrize("name", ["max_new_tokens", "lr"])
+def test_numbers_that_depend_on_the_model(name):
+    told = re.search(r"default: (\S+) for the tiny model, else ([^\s);]+)", HELP[name])
+    tiny, other = told.groups()
+    assert taken("tiny", name) == float(tiny)
+    assert taken("base", name) == float(other)
+
+
+def test_the_rate_of_lora():
+    assert "ten times that for LoRA" in HELP["lr"]
+    for model in ("tiny", "base"):
+        plain = taken(model, "lr")
+        assert taken(model, "lr", lora_rank=4) == pytest.approx(10 * plain)
+
+
+def test_the_problems():
+    tiny, other = re.search(r"default: (\S+), or ([^\s)]+)", HELP["problems"]).groups()
+    assert (taken("tiny", "problems"), taken("base", "problems")) == (tiny, other)
+
+
+def test_the_weight_of_a_sampler_that_lags():
+    (cap,) = re.search(r"default: (\d+) if the sampler lags", HELP["truncate_importance"]).groups()
+    assert taken("tiny", "truncate_importance", max_steps_off_policy=2) == float(cap)
+    assert taken("tiny", "truncate_importance") == 0
+    lags = dict(max_steps_off_policy=2, objective="dro")
+    assert taken("tiny", "truncate_importance", **lags) == 0
+
+
+def test_lengths_and_cuts():
+    assert "default: max-new-tokens" in HELP["length_constant"]
+    assert taken("tiny", "length_constant", max_new_tokens=77) == 77
+    assert "default: yes if they cut" in HELP["keep_sampling_mask"]
+    assert taken("tiny", "keep_sampling_mask", top_p=0.9) is True
+    assert taken("tiny", "keep_sampling_mask") is False
+    assert "default: at both ends if --eval-... is given" in HELP["eval_every"]
+    assert taken("tiny", "eval_every", eval_limit=7, steps=30) == 30
+    assert taken("tiny", "eval_every") == 0
+
+
+def test_every_default_that_help_names_is_compared_here():
+    told = {name for name, text in HELP.items() if "(default" in text}
+    compared = {"max_new_tokens", "lr", "problems", "truncate_importance", "length_constant"}
+    compared |= {"keep_sampling_mask", "eval_every"}
+    in_words = {  # tested where they are made
+        "kl_reference": "the one that is trained, as it starts",
+        "log_path": "runs/RECIPE-MODEL-TIME",
+        "problem_limit": "all",
+        "matrix_lr": "by their shape",
+        "embedding_lr": "1",
+        "unembedding_lr": "1",
+        "ray_address": "start a Ray on this machine",
+        "eval_problems": "what goes with --problems",
+        "logprob_temperature": "--temperature",
+    }
+    assert told == compared | set(in_words)
+    assert all(f"default: {words}" in HELP[name] for name, words in in_words.items())
