@@ -57,9 +57,12 @@ def run_job(job: dict, scratch: Path) -> None:
         changes |= job.get("rank 1", {})
     resume = job.get("resume")
     asked = resumed_config(folder, **changes) if resume else job_config(folder, **changes)
+    world = toy_world(scratch)
+    if asked.dtype == "bfloat16":
+        world["model"].bfloat16()
     rollout_metrics, training_run.rollout_metrics = training_run.rollout_metrics, noting
     try:
-        result = train(asked, quiet=True, **toy_world(scratch))
+        result = train(asked, quiet=True, **world)
     finally:
         training_run.rollout_metrics = rollout_metrics
     if result.writes:

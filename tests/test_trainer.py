@@ -128,7 +128,7 @@ def test_a_step_without_signal_still_feels_its_kl(world, tmp_path, kl):
 
 def test_bfloat16_gradients_of_many_micro_batches_are_added_up_in_float32(world, tmp_path):
     """64 micro-batches, one rollout each. Each is computed in bfloat16 either way; what is compared
-    is how they are added up: exactly, and rounded once at the end."""
+    is how they are added up: exactly, and in float32 up to the optimizer."""
     config = resolved(toy_config(tmp_path, aggregate="token", micro_batch_tokens=1))
     groups = sampled(world, config)
     model = toy_model().bfloat16()
@@ -141,9 +141,12 @@ def test_bfloat16_gradients_of_many_micro_batches_are_added_up_in_float32(world,
     model.zero_grad()
     engine = Engine(reducer=Float32Sums())
     sums = backward(model, part, config, engine)
-    assert len(engine.reducer.add_gradients(None, sums)) == len(part.batches) == 64
-    assert all(p.grad.dtype == torch.bfloat16 for p in model.parameters())
-    assert (gradients(model).double() - exact).norm() <= 2e-3 * exact.norm()
+    optimizer = AdamW(model)
+    assert len(engine.reducer.add_gradients(optimizer, sums)) == len(part.batches) == 64
+    found = torch.cat([gradient.flatten() for gradient in optimizer.gradients()])
+    assert found.dtype == torch.float32
+    assert (found.double() - exact).norm() <= 1e-6 * exact.norm()
+    assert optimizer.clip_gradient(0) == pytest.approx(float(exact.norm()), rel=1e-6)
 
 
 class SumOfGradients(AdamW):

@@ -64,6 +64,8 @@ class AdamW:
         self.updates = 0
         # Of the last update, per matrix: squared sizes of the change and of the weights.
         self.moved: list[tuple[Tensor, Tensor]] = []
+        # Gradients that were added up in float32: `.grad` of a bfloat16 weight cannot hold them.
+        self.wide: dict[nn.Parameter, Tensor] = {}
         self.state: dict[str, Tensor] = {}  # "NAME.mean", "NAME.square", "NAME.master"
         for name, parameter in self.named:
             kind = parameter.dtype if self.stochastic else torch.float32
@@ -76,14 +78,26 @@ class AdamW:
     def parameters(self) -> list[nn.Parameter]:
         return [parameter for _, parameter in self.named]
 
+    def gradient(self, parameter: nn.Parameter) -> Tensor | None:
+        return self.wide.get(parameter, parameter.grad)
+
+    def gradients(self) -> list[Tensor]:
+        found = [self.gradient(parameter) for parameter in self.parameters]
+        return [gradient for gradient in found if gradient is not None]
+
     def zero_grad(self) -> None:
+        self.wide = {}
         for parameter in self.parameters:
             parameter.grad = None
 
     def clip_gradient(self, largest: float) -> float:
         """The gradient's norm before clipping; 0 for `largest` means that nothing is clipped."""
-        limit = largest if largest > 0 else math.inf
-        return float(nn.utils.clip_grad_norm_(self.parameters, limit))
+        norm = nn.utils.get_total_norm(self.gradients())
+        if largest > 0:
+            shrink = (largest / (norm + 1e-6)).clamp(max=1.0)
+            for gradient in self.gradients():
+                gradient.mul_(shrink)
+        return float(norm)
 
     @torch.no_grad()
     def step(self, lr: float) -> None:
@@ -92,7 +106,7 @@ class AdamW:
         self.updates += 1
         self.moved = []
         for index, (name, parameter) in enumerate(self.named):
-            if parameter.grad is None:
+            if self.gradient(parameter) is None:
                 continue
             for rows in self._slices(name, parameter):
                 self._step_rows(name, parameter, rows, lr, self._noise_seed(index, rows.start))
@@ -105,7 +119,7 @@ class AdamW:
     def _step_rows(self, name: str, parameter: Tensor, rows: slice, lr: float, seed: int) -> None:
         weight, master = parameter[rows], self.state.get(f"{name}.master")
         old = weight if master is None else master[rows]
-        new = self._updated(name, rows, old.float(), parameter.grad[rows].float(), lr)
+        new = self._updated(name, rows, old.float(), self.gradient(parameter)[rows].float(), lr)
         if rows.start == 0 and kind_of(name, parameter) == "matrix":  # some rows tell for all
             self.moved.append(((new - old).square().sum(), old.float().square().sum()))
         if master is not None:
@@ -161,7 +175,7 @@ def stochastic_round(values: Tensor, seed: int) -> Tensor:
 
 
 class Float32Sums(Reducer):
-    """Adds up the gradients of bfloat16 weights in float32, and rounds once, at the end.
+    """Adds up the gradients of bfloat16 weights in float32, for the optimizer to use as they are.
 
     Autograd would add each micro-batch to a bfloat16 `.grad`, whose numbers have 8 bits: what is
     below 1/256 of the sum so far is lost, micro-batch after micro-batch. So before each backward
@@ -186,6 +200,6 @@ class Float32Sums(Reducer):
         for parameter, total in self.sums.items():
             if parameter.grad is not None:
                 total += parameter.grad
-            parameter.grad = total.to(parameter.dtype)
-        self.sums = {}
+            parameter.grad = None
+        optimizer.wide, self.sums = self.sums, {}
         return sums

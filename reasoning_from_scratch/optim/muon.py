@@ -18,7 +18,9 @@ MOMENTUM = 0.95
 def orthogonalize(matrix: Tensor, rounds: int = 5) -> Tensor:
     """U V^T of the singular value decomposition U S V^T, roughly, by matrix products alone."""
     a, b, c = QUINTIC
-    x = matrix.bfloat16()  # rounding errors are far below what the quintic leaves
+    # In bfloat16 the rounds would turn its last bit into whole directions, and two ranks whose
+    # gradients differ in the seventh digit would part ways.
+    x = matrix.float()
     wide = x.shape[0] <= x.shape[1]
     x = x if wide else x.T
     x = x / x.norm().clamp(min=1e-7)  # all singular values are at most 1 now

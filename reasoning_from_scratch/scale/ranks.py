@@ -133,21 +133,23 @@ class Ranks(Float32Sums):
 
     def collect_gradients(self, optimizer: AdamW) -> None:
         for bucket in buckets(optimizer.parameters):
-            self.add_bucket(bucket)
+            self.add_bucket(optimizer, bucket)
 
     @torch.no_grad()
-    def add_bucket(self, parameters: Sequence[Tensor]) -> None:
+    def add_bucket(self, optimizer: AdamW, parameters: Sequence[nn.Parameter]) -> None:
+        """In float32 from the micro-batches to the optimizer: bfloat16 would round each rank's sum,
+        and their sum once more."""
+        parts = []
         for parameter in parameters:
-            if parameter.grad is None:  # this rank had no row in this step
-                parameter.grad = torch.zeros_like(parameter)
-        # In float32, so that bfloat16 gradients are rounded once and not at every addition.
-        flat = torch.cat([parameter.grad.float().flatten() for parameter in parameters])
+            own = optimizer.gradient(parameter)  # None: this rank had no row in this step
+            parts.append((torch.zeros_like(parameter) if own is None else own).float().flatten())
+        flat = torch.cat(parts)
         with self.in_touch():
             dist.all_reduce(flat)
         for parameter, total in zip(
             parameters, flat.split([parameter.numel() for parameter in parameters]), strict=True
         ):
-            parameter.grad.copy_(total.view_as(parameter))
+            optimizer.wide[parameter], parameter.grad = total.view_as(parameter), None
 
     # -- weights; scale/sharding.py has its own answers
 

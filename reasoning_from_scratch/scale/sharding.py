@@ -18,7 +18,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
+from torch.distributed.fsdp import (
+    FSDPModule,
+    MixedPrecisionPolicy,
+    fully_shard,
+    register_fsdp_forward_method,
+)
 from torch.distributed.tensor import DTensor
 
 from reasoning_from_scratch.files.weights import build_model
@@ -49,9 +54,10 @@ class ShardedRanks(Ranks):
             return None
         plain = unfilled(model)
         mesh = init_device_mesh(torch.device(self.device).type, (self.size,))
+        kept = {"mesh": mesh, "mp_policy": MixedPrecisionPolicy(reduce_dtype=torch.float32)}
         for block in model.trf_blocks:
-            fully_shard(block, mesh=mesh)
-        fully_shard(model, mesh=mesh)  # embedding, head and last norm
+            fully_shard(block, **kept)
+        fully_shard(model, **kept)  # embedding, head and last norm
         register_fsdp_forward_method(model, "hidden_states")
         with torch.no_grad(), self.in_touch():  # FSDP2 finds out in its first pass what is where
             model.hidden_states(torch.zeros(1, 1, dtype=torch.long, device=self.device))
@@ -114,21 +120,24 @@ class ShardedRanks(Ranks):
         return batches + idle * [replace(row, mask=torch.zeros_like(row.mask))]
 
     def collect_gradients(self, optimizer: AdamW) -> None:
+        sums = {}
         for name, slice_ in optimizer.named:
             # FSDP2 has averaged over ranks; the denominator already counts all ranks' rows.
-            slice_.grad = self.sharded[name].grad.to_local() * self.size
+            total = optimizer.gradient(self.sharded[name]).to_local()
+            sums[slice_] = total.float() * self.size
             self.sharded[name].grad = None
+        optimizer.wide = sums
 
     @torch.no_grad()
     def clip_gradient(self, optimizer: AdamW, largest: float) -> float:
-        squares = [slice_.grad.float().square().sum() for slice_ in optimizer.parameters]
+        squares = [gradient.square().sum() for gradient in optimizer.gradients()]
         total = torch.stack(squares).sum()
         with self.in_touch():
             dist.all_reduce(total)
         norm = math.sqrt(float(total))
         if 0 < largest < norm:
-            for slice_ in optimizer.parameters:
-                slice_.grad *= largest / norm
+            for gradient in optimizer.gradients():
+                gradient *= largest / norm
         return norm
 
     # -- saving and resuming

@@ -103,12 +103,11 @@ class Stream:
         return record.metrics() | advantage_metrics(groups)
 
     def streamed_sums(self, optimizer: AdamW, denominator: float) -> list[Sums]:
-        """Those of the groups that came in one by one; their gradient goes into `.grad`."""
+        """Those of the groups that came in one by one; their gradient goes to the optimizer."""
         streamed, self.sums = self.here.reducer.add_gradients(optimizer, self.sums), []
         with torch.no_grad():
-            for parameter in optimizer.parameters:
-                if parameter.grad is not None:
-                    parameter.grad /= denominator
+            for gradient in optimizer.gradients():
+                gradient /= denominator
         return [
             {name: value / denominator if name in LOSSES else value for name, value in part.items()}
             for part in streamed
