@@ -195,7 +195,7 @@ def test_two_ranks_are_one(single, tmp_path):
     done = torchrun_jobs(tmp_path, 2, jobs)
     for job in VARIANTS:
         same(single, tmp_path, job["name"])
-        if "dtype" not in job["config"]:  # the sampler's own bfloat16 depends on the shape of a batch
+        if "dtype" not in job["config"]:  # a sampler's bfloat16 depends on the shape of its batch
             same_metrics(single / job["name"], tmp_path / job["name"])
     for job in sharded:
         same(single, tmp_path, job["name"].removesuffix("-fsdp"), job["name"])
