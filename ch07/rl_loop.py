@@ -53,16 +53,8 @@ class Config:
     """Folder for metrics.jsonl; one that is there is written over."""
 
 
-TINY = dict(problems="tiny", test_problems="tiny-test", learning_rate=1e-4, max_tokens=160)
-LARGE = dict(problems="gsm8k", test_problems="gsm8k-test", learning_rate=1e-6, max_tokens=512)
-
-
 def main(config: Config) -> None:
-    if config.problems and not config.test_problems:
-        config.test_problems = held_out(config.problems)
-    for name, value in (TINY if preset(config.model)["problems"] == "tiny" else LARGE).items():
-        if getattr(config, name) is None:
-            setattr(config, name, value)
+    config = with_what_suits(config)
     # float32 on every device: in bfloat16 a weight of 0.02 does not feel an update of 1e-6.
     device = trusted_device("auto")
     model, tokenizer = load_model_and_tokenizer(config.model, device, dtype=torch.float32)
@@ -145,6 +137,17 @@ def measure(model, tokenizer, config: Config) -> None:
     result = evaluate(model, tokenizer, test, greedy(config.max_tokens))
     print(f"{config.test_problems}: {result.accuracy:.1%} of {len(test)} right, greedily; "
           f"{result.mean_length:.0f} tokens per answer", flush=True)  # fmt: skip
+
+
+def with_what_suits(config: Config) -> Config:
+    """A value wherever the command line gave none."""
+    if preset(config.model)["problems"] == "tiny":
+        suits = dict(problems="tiny", learning_rate=1e-4, max_tokens=160)
+    else:
+        suits = dict(problems="gsm8k", learning_rate=1e-6, max_tokens=512)
+    given = {name: value for name, value in vars(config).items() if value is not None}
+    chosen = suits | given
+    return Config(**{"test_problems": held_out(chosen["problems"])} | chosen)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from reasoning_from_scratch.evaluation.pass_curves import curve, pass_rates, pas
 from reasoning_from_scratch.files.own_task import own_verifier
 from reasoning_from_scratch.files.problem_sets import held_out, load_problems
 from reasoning_from_scratch.files.saved_models import run_and_save, which_weights
+from reasoning_from_scratch.files.weights import check_model_name
 from reasoning_from_scratch.report.pass_picture import save_pass_curves
 from reasoning_from_scratch.report.plots import picture_path
 from reasoning_from_scratch.run.folder import RunFolder
@@ -50,6 +51,8 @@ def default_problems(options: EvaluateOptions) -> tuple[str, ...]:
     named = {}
     for name in options.model:
         run, _ = run_and_save(name)
+        if not run:
+            check_model_name(name)
         named[name] = (
             tuple(RunFolder(run).read_config().eval_problems)
             if run

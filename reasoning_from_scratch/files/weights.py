@@ -191,8 +191,7 @@ def _weights_path(which_model: str | Path, local_dir: str | Path) -> Path:
         download_qwen3_small(kind, out_dir=local_dir)
         return Path(local_dir) / f"qwen3-0.6B-{kind}.pth"
     path = Path(which_weights(name)).expanduser()
-    if not path.exists():
-        raise unknown_name("model", name, [*MODEL_NAMES, "a folder", "a file", "a run", "RUN@SAVE"])
+    check_model_name(path)
     return path
 
 
@@ -200,6 +199,14 @@ def _shipped_folder(name: str) -> Path | None:
     package = Path(__file__).parents[1]  # a wheel carries the folder in here, a checkout beside it
     folders = [package / "checkpoints" / name, package.parent / "checkpoints" / name]
     return next((folder for folder in folders if (folder / "config.json").exists()), None)
+
+
+def check_model_name(name: str | Path) -> None:
+    """Refuses what is neither a name of ours nor anything on the disk."""
+    if name not in MODEL_NAMES and not Path(name).exists():
+        raise unknown_name(
+            "model", str(name), [*MODEL_NAMES, "a folder", "a file", "a run", "RUN@SAVE"]
+        )
 
 
 def shipped_checkpoint(name: str) -> Path:

@@ -34,11 +34,19 @@ def test_every_file_is_there_twice_and_stored_once(run):
 
 def test_writing_a_step_again_replaces_both_names(tmp_path):
     for seed in (0, 1):
-        write_iteration(tmp_path, "train", 3, make_groups(seed=seed), ByteTokenizer())
+        groups = make_groups(seed=seed)
+        write_iteration(tmp_path, "train", 3, groups, ByteTokenizer(), in_folders=True)
     again = tmp_path / "train_iteration_000003.html"
     assert again.samefile(tmp_path / "iteration_000003/train.html")
     assert make_groups(seed=1)[0].problem.problem in again.read_text("utf-8")
     assert not list(tmp_path.rglob("*.partial"))
+
+
+def test_a_step_has_three_files_and_no_folder_unless_it_is_asked_for(tmp_path):
+    write_iteration(tmp_path, "train", 3, make_groups(), ByteTokenizer())
+    endings = (".html", "_logtree.json", "_rollout_summaries.jsonl")
+    names = {f"train_iteration_000003{ending}" for ending in endings}
+    assert {path.name for path in tmp_path.iterdir()} == names
 
 
 def test_copies_where_links_fail(tmp_path, monkeypatch):
@@ -46,7 +54,7 @@ def test_copies_where_links_fail(tmp_path, monkeypatch):
         raise OSError("no links here")
 
     monkeypatch.setattr("os.link", refuse)
-    write_iteration(tmp_path, "train", 0, make_groups(1), ByteTokenizer())
+    write_iteration(tmp_path, "train", 0, make_groups(1), ByteTokenizer(), in_folders=True)
     flat = tmp_path / "train_iteration_000000.html"
     nested = tmp_path / "iteration_000000/train.html"
     assert flat.read_bytes() == nested.read_bytes() and not flat.samefile(nested)

@@ -30,7 +30,8 @@ def write_run(folder):
     (folder / "config.json").write_text(json.dumps({"recipe": "grpo", "model": "tiny", "steps": 4}))
     (folder / "metrics.jsonl").write_text("".join(metrics_line(step) for step in range(4)))
     for step in (2, 3):
-        write_iteration(folder, "train", step, make_groups(seed=step), ByteTokenizer())
+        groups = make_groups(seed=step)
+        write_iteration(folder, "train", step, groups, ByteTokenizer(), in_folders=True)
     for step, right in ((0, "1000"), (2, "1100"), (4, "0110")):
         write_eval(folder, step, [mark == "1" for mark in right])
     return folder
@@ -38,9 +39,10 @@ def write_run(folder):
 
 def write_steps(folder):
     """Two training steps and an evaluation."""
-    write_iteration(folder, "train", 0, make_groups(), ByteTokenizer())
-    write_iteration(folder, "train", 1, make_groups(seed=1), ByteTokenizer())
-    write_iteration(folder, "eval/my test!", 1, make_groups(size=1), ByteTokenizer())
+    steps = (("train", 0, {}), ("train", 1, {"seed": 1}), ("eval/my test!", 1, {"size": 1}))
+    for split, step, changes in steps:
+        groups = make_groups(**changes)
+        write_iteration(folder, split, step, groups, ByteTokenizer(), in_folders=True)
     return folder
 
 

@@ -247,7 +247,9 @@ def test_stop_on_alarm_saves_first(tmp_path, monkeypatch):
 
 
 def test_reports_and_probes(tmp_path):
-    config = toy_config(tmp_path / "run", steps=4, report_every=2, num_groups_to_log=2)
+    config = toy_config(
+        tmp_path / "run", steps=4, report_every=2, num_groups_to_log=2, iteration_folders=True
+    )
     train(config, quiet=True, **toy_world(tmp_path))
     folder = tmp_path / "run"
     assert [row["step"] for row in read_lines(folder / "probes.jsonl")] == [0, 2, 4]
@@ -289,6 +291,7 @@ def test_each_set_has_its_name_in_metrics_pages_and_the_report(more):
         eval_samples=2,
         eval_problems=["tiny-test", str(more / "more.jsonl")],
         evaluators=f"{more}/mine.py:politeness",
+        iteration_folders=True,
     ).folder
     first, _, last = read_lines(folder / "metrics.jsonl")
     for row in (first, last):
