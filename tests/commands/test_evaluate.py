@@ -65,7 +65,10 @@ def test_an_interrupted_command_says_how_to_go_on(command, capsys, monkeypatch):
         (["--data-path", "a.jsonl", "--problems", "a", "b"], "--data-path is one set of problems"),
         (["--figure", "a.png"], "--figure draws pass@k, which needs --samples above 1"),
         (["--figure", "a.xyz", "--samples", "2", "--temperature", "1"], "a.xyz: a picture's name"),
-        (["--model", "a/run", "b/run", "--out-path", "a.jsonl"], "would share a file"),
+        (
+            ["--problems", "tiny-test", "--model", "a/run", "b/run", "--out-path", "a.jsonl"],
+            "would share a file",
+        ),
         (["--reward", "a.py:f", "--fallback", "number_only"], "leave one out"),
     ],
 )
