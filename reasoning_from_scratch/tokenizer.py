@@ -31,6 +31,10 @@ class Qwen3Tokenizer:
         self.pad_token_id = self._id_of(END_OF_TEXT, path)
         # A model may end its answers with other tokens, too; its generation_config.json lists them.
         self.other_stop_ids: frozenset[int] = frozenset()
+        self.stops_from = ""  # the file that says which tokens end an answer
+        # Tokenizer, chat template and generation config of the model's folder, byte for byte:
+        # who saves the model hands them on, even where that folder is gone by then.
+        self.files: dict[str, bytes] = {}
 
     def _id_of(self, token: str, path: Path) -> int:
         token_id = self._tok.token_to_id(token)

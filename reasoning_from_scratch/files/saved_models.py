@@ -19,6 +19,9 @@ INDEX = "checkpoints.jsonl"
 OPTIMIZER_FILE = "optimizer.safetensors"
 STATE_FILE = "trainer_state.json"
 PATHS = ("sampler_path", "state_path")
+# Beside the folder of the saved weights: engines read every .safetensors of that one.
+STATES = "training_state"
+CARD_FILE = "README.md"  # people write into it, so no save is damaged by another one
 BEFORE = "before/"
 
 
@@ -139,23 +142,45 @@ def line_of_folder(folder: Path) -> dict | None:
 
     The last file of the weights is config.json, the last of all is trainer_state.json.
     """
-    files = fingerprints(folder) if folder.name.isdecimal() else {}
+    files = fingerprints(files_of(folder)) if folder.name.isdecimal() else {}
     if "config.json" not in files:
         return None
     line = {"name": folder.name, "batch": int(folder.name), "final": False, "files": files}
-    if STATE_FILE in files:
+    if any(Path(name).name == STATE_FILE for name in files):
         return line | dict.fromkeys(PATHS)
     # Weights alone are those of the beginning or the best: as `start` they are never deleted.
     return line | {"sampler_path": None, "start": True}
 
 
-def fingerprints(folder: Path) -> dict[str, list[int]]:
-    return {path.name: fingerprint(path) for path in sorted(folder.iterdir()) if path.is_file()}
+def files_of(place: Path) -> dict[str, Path]:
+    """The files of a save whose weights are there, by their names in checkpoints.jsonl."""
+    found = {path.name: path for path in sorted(place.glob("*")) if path.name != CARD_FILE}
+    beside = file_of(place, f"{STATES}/")
+    found |= {f"{STATES}/{path.name}": path for path in sorted(beside.glob("*"))}
+    return {name: path for name, path in found.items() if path.is_file()}
+
+
+def file_of(place: Path, name: str) -> Path:
+    """Where a file is that has this name in checkpoints.jsonl."""
+    folder, _, file = name.rpartition("/")
+    return place.parents[1] / STATES / place.name / file if folder == STATES else place / name
+
+
+def fingerprints(files: dict[str, Path]) -> dict[str, list[int]]:
+    return {name: fingerprint(path) for name, path in files.items()}
 
 
 def placed(run: Path, line: dict) -> dict:
     """The line with the paths of where the run is now: it may have been moved or copied."""
-    return line | {key: str(place_of(run, line)) for key in PATHS if key in line}
+    place = place_of(run, line)
+    places = {"sampler_path": str(place), "state_path": str(state_of(place))}
+    return line | {key: places[key] for key in PATHS if key in line}
+
+
+def state_of(place: Path) -> Path:
+    """Where the optimizer's state is that belongs to these weights. Earlier versions had it in the
+    same folder."""
+    return place if (place / STATE_FILE).exists() else file_of(place, f"{STATES}/")
 
 
 def is_line(row: dict) -> bool:
@@ -173,7 +198,7 @@ def broken_file(run: Path, line: dict) -> str | None:
     """The first file of a save that is not as it was written."""
     for name, mark in line["files"].items():
         try:
-            if fingerprint(place_of(run, line) / name) != mark:
+            if fingerprint(file_of(place_of(run, line), name)) != mark:
                 return name
         except OSError:  # missing, or a disk that cannot read it any more
             return name
@@ -182,5 +207,6 @@ def broken_file(run: Path, line: dict) -> str | None:
 
 def weights_only(line: dict) -> dict:
     """The line of a save without what only training needs."""
-    files = {k: v for k, v in line["files"].items() if k not in (OPTIMIZER_FILE, STATE_FILE)}
+    only_training = (OPTIMIZER_FILE, STATE_FILE)
+    files = {k: v for k, v in line["files"].items() if Path(k).name not in only_training}
     return {key: value for key, value in line.items() if key != "state_path"} | {"files": files}

@@ -33,7 +33,20 @@ from reasoning_from_scratch.tokenizer import (
 __all__ = ["NAMES", "load_state", "to_hf_names", "to_our_names"]  # of tensor_files
 
 SHIPPED = ("tiny-base", "tiny-reasoning", "tiny-grpo", "tiny-grpo-longer")
-GENERATION_FILE = "generation_config.json"
+GENERATION_FILE, TOKENIZER_CONFIG = "generation_config.json", "tokenizer_config.json"
+# What a model's folder has beside weights and config.json: a save hands it on as it is.
+HANDED_ON = (
+    "tokenizer.json",
+    TOKENIZER_CONFIG,
+    GENERATION_FILE,
+    "chat_template.jinja",
+    "chat_template.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "tokenizer.model",
+    "vocab.json",
+    "merges.txt",
+)
 # Qwen3-0.6B: `instruct` is `reasoning` told not to think.
 PUBLISHED = {"base": "base", "reasoning": "reasoning", "instruct": "reasoning"}
 MODEL_NAMES = ("tiny", *SHIPPED, *PUBLISHED)
@@ -253,24 +266,37 @@ def _qwen3_tokenizer(kind: str, local_dir: str | Path) -> Qwen3Tokenizer:
 
 
 def _folder_tokenizer(folder: Path) -> Qwen3Tokenizer:
-    """Its answers end with each id that one of the two files lists; the first is written where
-    a text or turn ends."""
+    """Its answers end with the ids that the first of three files lists. Of several, the one that a
+    later file names is written where a text or turn ends."""
     tokenizer = Qwen3Tokenizer(folder / "tokenizer.json")
-    listed = _listed_ends(folder / "config.json", tokenizer)
-    if (folder / GENERATION_FILE).exists():
-        listed += _listed_ends(folder / GENERATION_FILE, tokenizer)
-    if listed:
-        tokenizer.eos_token_id, *others = listed
-        tokenizer.other_stop_ids = frozenset(others) - {tokenizer.eos_token_id}
+    places = [folder / name for name in HANDED_ON]
+    tokenizer.files = {path.name: path.read_bytes() for path in places if path.is_file()}
+    said = {
+        name: ends
+        for name in (GENERATION_FILE, "config.json", TOKENIZER_CONFIG)
+        if (folder / name).exists() and (ends := _listed_ends(folder / name, tokenizer))
+    }
+    if said:
+        tokenizer.stops_from, *later = said
+        listed = said[tokenizer.stops_from]
+        named = [said[name][0] for name in later if said[name][0] in listed]
+        tokenizer.eos_token_id = (named or listed)[0]
+        tokenizer.other_stop_ids = frozenset(listed) - {tokenizer.eos_token_id}
     tokenizer = _with_prompts_as_trained(tokenizer)
-    about = folder / "tokenizer_config.json"
-    if about.exists() and THINKS_IF_TOLD in str(read_json(about).get("chat_template")):
+    templates = (tokenizer.files.get(n, b"") for n in (TOKENIZER_CONFIG, "chat_template.jinja"))
+    if any(THINKS_IF_TOLD.encode() in template for template in templates):
         tokenizer.add_thinking = False
     return tokenizer
 
 
 def _listed_ends(path: Path, tokenizer: Qwen3Tokenizer) -> list[int]:
-    found = read_json(path).get("eos_token_id")
+    values = read_json(path)
+    found = values.get("eos_token_id")
+    if path.name == TOKENIZER_CONFIG and (token := values.get("eos_token")) is not None:
+        token = token.get("content") if isinstance(token, dict) else token
+        found = tokenizer._tok.token_to_id(str(token))
+        if found is None:
+            raise UserError(f"{path}: its eos_token {token} is not in tokenizer.json")
     listed = found if isinstance(found, list) else [] if found is None else [found]
     for token_id in listed:
         if not isinstance(token_id, int) or token_id not in range(tokenizer.vocab_size):
@@ -338,21 +364,26 @@ CHAT_TEMPLATE = (
 
 
 def save_hf_folder(model: Qwen3Model, tokenizer: Qwen3Tokenizer, folder: str | Path) -> Path:
-    """A folder that transformers' Auto classes, vLLM and load_model_and_tokenizer open."""
+    """A folder that transformers' Auto classes, vLLM and load_model_and_tokenizer open. The
+    tokenizer's files are those that it was opened from; what it lacks is written anew."""
     folder = Path(folder)
     state = to_hf_names(_plain_state(model))
     if model.cfg.get("tie_embeddings", False):
         del state["lm_head.weight"]
     save_state(state, folder / "model.safetensors")
-    with replacing(folder / "tokenizer.json") as temporary:
-        tokenizer._tok.save(str(temporary))
     ids = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
     cfg = {**model.cfg, "dtype": model.tok_emb.weight.dtype}
-    _write_json(folder / "tokenizer_config.json", _tokenizer_config(tokenizer))
     ends = [tokenizer.eos_token_id, *sorted(stop_ids_of(tokenizer) - {tokenizer.eos_token_id})]
     listed = {"eos_token_id": ends if len(ends) > 1 else ends[0]}
-    _write_json(folder / GENERATION_FILE, ids | listed)
-    _write_json(folder / "config.json", config_to_hf(cfg, **ids))
+    written = {
+        "tokenizer.json": tokenizer._tok.to_str(pretty=True).encode(),
+        TOKENIZER_CONFIG: _json_bytes(_tokenizer_config(tokenizer)),
+        GENERATION_FILE: _json_bytes(ids | listed),
+    }
+    last = {"config.json": _json_bytes(config_to_hf(cfg, **ids))}  # with it the folder is whole
+    for name, content in (written | tokenizer.files | last).items():
+        with replacing(folder / name) as temporary:
+            temporary.write_bytes(content)
     return folder
 
 
@@ -369,6 +400,5 @@ def _tokenizer_config(tokenizer: Qwen3Tokenizer) -> dict:
     return config
 
 
-def _write_json(path: Path, content: Mapping) -> None:
-    with replacing(path) as temporary:
-        temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+def _json_bytes(content: Mapping) -> bytes:
+    return (json.dumps(content, indent=2) + "\n").encode()

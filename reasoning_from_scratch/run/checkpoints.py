@@ -19,10 +19,14 @@ from reasoning_from_scratch.files.disk import sync_folder, write_whole
 from reasoning_from_scratch.files.saved_models import (
     OPTIMIZER_FILE,
     STATE_FILE,
+    STATES,
     broken_file,
+    file_of,
+    files_of,
     fingerprints,
     place_of,
     read_index,
+    state_of,
     weights_only,
 )
 from reasoning_from_scratch.files.tensor_files import load_state, save_state
@@ -37,6 +41,7 @@ class Checkpoints:
         self.run = run
         self.index = run / "checkpoints.jsonl"
         self.folder = run / "checkpoints"
+        self.states = run / STATES
         self.lines: list[dict] = []
 
     def read(self) -> "Checkpoints":
@@ -56,7 +61,7 @@ class Checkpoints:
         **extras: object,
     ) -> None:
         """Save after `batch` steps. `save_weights(folder)` writes the weights in a published
-        layout. Without optimizer state it is weights only: for sampling.
+        layout; the optimizer's state goes into another folder. Without it the save is for sampling.
 
         Extras (final=True, rolling=True, best=True, ...) become keys of the line. A second save
         at the same batch only adds to the first.
@@ -65,20 +70,20 @@ class Checkpoints:
         if "state_path" in line:
             extras.pop("rolling", None)  # a save that was to be kept stays one
         target = self.place(line)
+        beside = self.states / target.name
         try:
-            self.folder.mkdir(exist_ok=True)
-            target.mkdir(exist_ok=True)
+            target.mkdir(parents=True, exist_ok=True)
             if "sampler_path" not in line:
                 save_weights(target)
                 line["sampler_path"] = str(target)
             line |= extras | ({"name": "final"} if extras.get("final") else {})
             if optimizer is not None and "state_path" not in line:
-                save_state(optimizer, target / OPTIMIZER_FILE)
-                write_whole(target / STATE_FILE, json.dumps(state))
-                line["state_path"] = str(target)
-            sync_folder(target)
-            sync_folder(self.folder)
-            line["files"] = fingerprints(target)
+                save_state(optimizer, beside / OPTIMIZER_FILE)
+                write_whole(beside / STATE_FILE, json.dumps(state))
+                line["state_path"] = str(beside)
+            for folder in (target, beside, self.folder, self.states, self.run):
+                sync_folder(folder)
+            line["files"] = fingerprints(files_of(target))
             self.write_index([old for old in self.lines if old["batch"] != batch] + [line])
         except OSError as error:
             self.make_room(target, self.line_of(batch))
@@ -86,8 +91,8 @@ class Checkpoints:
 
     def make_room(self, target: Path, known: dict | None) -> None:
         """What a failed save has written so far is of no use, and the disk may be full."""
-        for path in target.glob("*"):
-            if known is None or path.name not in known["files"]:
+        for name, path in files_of(target).items():
+            if known is None or name not in known["files"]:
                 with suppress(OSError):
                     path.unlink()
 
@@ -140,14 +145,16 @@ class Checkpoints:
         """Keep the weights only."""
         self.replace(line, weights_only(line))
         for name in (OPTIMIZER_FILE, STATE_FILE):
-            (self.place(line) / name).unlink(missing_ok=True)
+            (self.place(line) / name).unlink(missing_ok=True)  # of an earlier version
+        shutil.rmtree(self.states / self.place(line).name, ignore_errors=True)
 
     def replace(self, old: dict, new: dict | None) -> None:
         self.write_index([line for line in self.lines if line != old] + ([new] if new else []))
 
     def forget(self, line: dict) -> None:
         self.replace(line, None)
-        shutil.rmtree(self.place(line), ignore_errors=True)
+        for folder in (self.place(line), self.states / self.place(line).name):
+            shutil.rmtree(folder, ignore_errors=True)
 
     # -- resuming
 
@@ -189,7 +196,8 @@ class Checkpoints:
         """The lines whose files are there: people delete saves that they do not need."""
         lines = []
         for line in self.lines:
-            missing = [name for name in line["files"] if not (self.place(line) / name).exists()]
+            place = self.place(line)
+            missing = [name for name in line["files"] if not file_of(place, name).exists()]
             if missing:
                 log.warning(
                     "save %s has lost %s, so checkpoints.jsonl no longer lists it",
@@ -202,13 +210,13 @@ class Checkpoints:
 
     def sweep_up(self) -> None:
         """Delete the saves that are in no line: half-written or half-deleted when a run died."""
-        listed = {self.place(line): line["files"] for line in self.lines}
-        for folder in (path for path in self.folder.glob("*") if path.name.isdecimal()):
-            if folder not in listed:
+        weights = {self.place(line) for line in self.lines}
+        states = {state_of(self.place(line)) for line in self.lines if "state_path" in line}
+        for folder in [*self.folder.glob("*"), *self.states.glob("*")]:
+            if folder.name.isdecimal() and folder not in weights | states:
                 shutil.rmtree(folder, ignore_errors=True)
-            for name in (OPTIMIZER_FILE, STATE_FILE):
-                if name not in listed.get(folder, {}):
-                    (folder / name).unlink(missing_ok=True)
+            for name in (OPTIMIZER_FILE, STATE_FILE) if folder not in states else ():
+                (folder / name).unlink(missing_ok=True)
 
 
 def check_holdings(run: Path) -> None:
@@ -233,7 +241,8 @@ def first_keys(line: dict) -> dict:
     return head | {key: value for key, value in line.items() if key not in head}
 
 
-def load_trainer_state(folder: Path) -> tuple[dict[str, Tensor], dict]:
-    """Optimizer tensors by name, and what else training needs to go on."""
+def load_trainer_state(place: Path) -> tuple[dict[str, Tensor], dict]:
+    """Of the save with its weights there: optimizer tensors, and what else training needs."""
+    folder = state_of(place)
     state = json.loads((folder / STATE_FILE).read_text(encoding="utf-8"))
     return load_file(folder / OPTIMIZER_FILE), state

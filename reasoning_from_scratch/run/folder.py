@@ -47,6 +47,7 @@ WRITTEN = (
     "eval_*_iteration_*",
     "iteration_*",
     "checkpoints",
+    "training_state",
     "curves.png",
     "ways.png",
     "nonfinite_step_*",
@@ -189,7 +190,8 @@ class RunFolder:
         path = self.path / "config.json"
         values = read_values(path)
         if "steps" not in values:
-            saves = sorted(self.path.glob("checkpoints/*/trainer_state.json"), reverse=True)
+            saves = list(self.path.glob("*/*/trainer_state.json"))
+            saves.sort(key=lambda path: path.parent.name, reverse=True)
             found = (read_values(save).get("config") for save in saves)
             values = next((config for config in found if config), {})
             if not values:

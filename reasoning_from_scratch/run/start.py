@@ -66,6 +66,7 @@ from reasoning_from_scratch.scale.torchrun import (
     start_ranks,
 )
 from reasoning_from_scratch.text import counted
+from reasoning_from_scratch.tokenizer import stop_ids_of
 from reasoning_from_scratch.trainer import Engine, train_step, training_loop
 
 GIVEN = "given"  # what problems are called that Python hands in
@@ -195,6 +196,7 @@ def loaded_run(
     start = ranks.from_first(lambda: found_start(config, folder, checkpoints, given))
     if not given:
         model, tokenizer = starting_model(start, config, device, ranks)
+    log.info("answers end with %s", spoken_stops(tokenizer))
     if start.weights and start.weights != start.model and ranks.writes:
         load_weights(model, start.weights)
     ranks.same_as_first(model.state_dict())
@@ -373,6 +375,13 @@ def starting_model(
     here = start.model in MODEL_NAMES or Path(start.model).exists()
     model = start.model if here else config.model
     return load_model_and_tokenizer(model, ranks.loading_device(place), dtype=dtype)
+
+
+def spoken_stops(tokenizer: object) -> str:
+    """The tokens that end an answer, and who says so."""
+    stops = [f"{tokenizer.decode([stop])} ({stop})" for stop in sorted(stop_ids_of(tokenizer))]
+    source = getattr(tokenizer, "stops_from", "")
+    return " or ".join(stops) + (f", as {source} says" if source else "")
 
 
 def load_saved(model: nn.Module, place: Path, config: TrainConfig) -> None:

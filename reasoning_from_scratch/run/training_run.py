@@ -14,8 +14,9 @@ from reasoning_from_scratch.config import TrainConfig, replaced, to_json
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.evaluate import pass_at_k
 from reasoning_from_scratch.fast.cut import FAST
+from reasoning_from_scratch.files.disk import write_whole
 from reasoning_from_scratch.files.own_task import Evaluator, judge_of, own_verifier
-from reasoning_from_scratch.files.saved_models import with_final
+from reasoning_from_scratch.files.saved_models import CARD_FILE, with_final
 from reasoning_from_scratch.files.weights import save_hf_folder
 from reasoning_from_scratch.optim.adamw import AdamW, learning_rate
 from reasoning_from_scratch.optim.lora import lora_state, merged, save_peft
@@ -40,6 +41,7 @@ from reasoning_from_scratch.rollouts import Group, make_batch, sample_groups
 from reasoning_from_scratch.run.checkpoints import Checkpoints
 from reasoning_from_scratch.run.folder import PLACES, RunFolder, log
 from reasoning_from_scratch.run.interrupts import Interrupts
+from reasoning_from_scratch.run.model_card import model_card
 from reasoning_from_scratch.scale.ranks import Ranks
 from reasoning_from_scratch.text import finite, one_line, read_lines
 from reasoning_from_scratch.trainer import Engine, chosen_groups, frozen_logprobs
@@ -73,6 +75,8 @@ class TrainingRun:
     page_end: float = 0.0  # when report.html was written last, and how long that took
     page_seconds: float = 0.0
     measured: dict[str, float] = field(default_factory=dict)  # of the step, before its update
+    # Of the last evaluation: after how many steps, and per set its accuracy and its size.
+    scores: tuple[int, dict[str, tuple[float, int]]] = (-1, {})
     told: set[str] = field(default_factory=set)  # how the verifier failed, as far as it was said
     settled: int = 0  # optimizer steps in the finished training steps
     finishing: bool = False  # a step is between its update and its last save
@@ -148,17 +152,21 @@ class TrainingRun:
 
     def evaluate(self, step: int) -> dict[str, float]:
         """Answer the held-out problems; keep the weights if they are the best so far."""
-        metrics = {}
+        metrics, scores = {}, {}
         for name, problems in self.eval_sets.items():
             with self.clock("eval"):
                 groups = self.ranks.together(partial(self.answered, problems))
             self.report_rollouts(f"eval/{name}", step, groups)
             metrics = eval_metrics(name, groups) | metrics  # eval_acc is that of the first set
+            scores[name] = metrics[f"{name}/env/all/correct"], len(groups)
+        self.scores = step, scores
         metrics |= {"eval_step": step} | self.own_numbers(step)
         best = self.checkpoints.best()
         if self.ranks.agreed(best is None or metrics["eval_acc"] > best["eval_acc"]):
             self.save(step, best=True, eval_acc=metrics["eval_acc"], with_state=False)
         if self.ranks.writes:
+            if saved := self.checkpoints.line_of(step):
+                self.write_card(self.checkpoints.place(saved))
             self.on_evaluation(metrics)
         return metrics
 
@@ -374,6 +382,7 @@ class TrainingRun:
 
     def write_weights(self, model: nn.Module, path: Path) -> None:
         """Weights that anything loads: LoRA merged into them, and by itself in adapter/."""
+        self.write_card(path)
         if not self.config.lora_rank:
             save_hf_folder(model, self.tokenizer, path)
             return
@@ -381,6 +390,12 @@ class TrainingRun:
         kept = Path(line["sampler_path"]).absolute() if line.get("start") else self.config.model
         save_peft(model, self.folder.path / "adapter", str(kept))
         save_hf_folder(merged(model), self.tokenizer, path)
+
+    def write_card(self, path: Path) -> None:
+        batch, (measured, scores) = int(path.name), self.scores
+        known = scores if measured == batch else {}
+        card = model_card(self.config, self.folder.path.resolve().name, batch, known)
+        write_whole(path / CARD_FILE, card)
 
     def save_interrupted(self) -> str:
         """After a signal: the weights after the last whole step. "" if that was the last one."""

@@ -36,6 +36,7 @@ from hypothesis.stateful import (
 )
 
 from reasoning_from_scratch.commands.chat_rl import chat_rl_command
+from reasoning_from_scratch.files.saved_models import file_of
 from reasoning_from_scratch.text import read_lines, read_values
 from tests.faults.whole import check_whole, lines
 
@@ -175,7 +176,7 @@ class Sequences(RuleBasedStateMachine):
 
     def has(self, name: str, row: dict) -> bool:
         place = self.folder / name / "checkpoints" / f"{row['batch']:06d}"
-        return all((place / file).exists() for file in row["files"])
+        return all(file_of(place, file).exists() for file in row["files"])
 
     def may_refuse(self, name: str) -> bool:
         """Without its first weights a run may be lost, and without any of its saves it is."""

@@ -53,8 +53,8 @@ def resumed(runs: Path, copy: Path, caplog) -> str:
     caplog.clear()
     logging.getLogger("reasoning_from_scratch").propagate = True
     train(resumed_config(copy), quiet=True, **toy_world(copy.parent))
-    for name in ("model.safetensors", "optimizer.safetensors"):
-        ends = [run / "checkpoints" / "000010" / name for run in (copy, runs / "plain")]
+    for name in ("checkpoints/000010/model", "training_state/000010/optimizer"):
+        ends = [run / f"{name}.safetensors" for run in (copy, runs / "plain")]
         assert ends[0].read_bytes() == ends[1].read_bytes()
     rows, whole = (timeless(lines(run / "metrics.jsonl")) for run in (copy, runs / "plain"))
     assert [row for row in whole if row["step"] >= CRASHED_AT] == rows[-3:]

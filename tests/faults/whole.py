@@ -7,6 +7,7 @@ from pathlib import Path
 from safetensors.torch import load_file
 
 from reasoning_from_scratch.files.disk import fingerprint
+from reasoning_from_scratch.files.saved_models import CARD_FILE, file_of
 from reasoning_from_scratch.text import scan_lines
 
 NOT_COMPARED = {"logs.log"}
@@ -49,11 +50,11 @@ def check_whole(run: Path) -> None:
         assert seen == sorted(set(seen))
     named = {}
     for line in lines(run / "checkpoints.jsonl"):
-        named |= {
-            run / "checkpoints" / f"{line['batch']:06d}" / name: mark
-            for name, mark in line["files"].items()
-        }
-    written = [path for path in run.glob("checkpoints/*/*")]
+        place = run / "checkpoints" / f"{line['batch']:06d}"
+        assert (place / CARD_FILE).is_file()
+        named |= {file_of(place, name): mark for name, mark in line["files"].items()}
+    written = [*run.glob("checkpoints/*/*"), *run.glob("training_state/*/*")]
+    written = [path for path in written if path.name != CARD_FILE]
     assert named == {path: fingerprint(path) for path in written}
 
 

@@ -88,7 +88,7 @@ def test_damaged_and_deleted_saves_are_passed_over(run, caplog):
     assert said(run)[0] == "000001" and "000002: model.safetensors" in caplog.text
     shutil.rmtree(run / "checkpoints" / "000001")
     assert said(run)[0] == "000004"
-    cut(run / "checkpoints" / "000004" / "optimizer.safetensors")  # of no use to a model
+    cut(run / "training_state" / "000004" / "optimizer.safetensors")  # of no use to a model
     assert said(run)[0] == "000004"
     for path in run.glob("checkpoints/*/model.safetensors"):
         path.unlink()

@@ -158,7 +158,7 @@ def test_bfloat16_keeps_master_weights_of_a_and_b(tmp_path):
     world["model"].bfloat16()
     result = train(lora_config(tmp_path / "run"), quiet=True, **world)
     assert {p.dtype for p in result.model.parameters()} == {torch.bfloat16}
-    saved = load_file(tmp_path / "run" / "checkpoints" / "000004" / "optimizer.safetensors")
+    saved = load_file(tmp_path / "run" / "training_state" / "000004" / "optimizer.safetensors")
     assert {name.rpartition(".")[2] for name in saved} == {
         "mean",
         "square",

@@ -1,16 +1,21 @@
 """Saves: whole or not there, pruned, the best ones kept, damaged ones passed over."""
 
 import logging
+import shutil
+from pathlib import Path
 
 import pytest
+import transformers
 from toy import toy_config, toy_world
 
+from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer, load_state
 from reasoning_from_scratch.run.checkpoints import Checkpoints
+from reasoning_from_scratch.run.model_card import model_card
 from reasoning_from_scratch.run.options import resumed_config
 from reasoning_from_scratch.run.start import train
-from reasoning_from_scratch.text import read_lines
+from reasoning_from_scratch.text import as_lines, read_lines
 from tests.run.conftest import full_disk
 
 
@@ -27,6 +32,110 @@ def test_checkpoint_lines(run):
     on_disk = {path.name for path in (run.folder / "checkpoints").iterdir()}
     assert on_disk == {f"{line['batch']:06d}" for line in lines}
     assert sum(bool(line.get("best")) for line in lines) >= 1
+
+
+def test_the_folder_of_a_save_is_a_model_and_nothing_else(run):
+    """Engines read every .safetensors of a folder that has no index."""
+    for line in read_lines(run.folder / "checkpoints.jsonl"):
+        place = Path(line["sampler_path"])
+        assert [path.name for path in place.rglob("*.safetensors")] == ["model.safetensors"]
+        assert not (place / "trainer_state.json").exists()
+        theirs = transformers.AutoModelForCausalLM.from_pretrained(place)
+        assert theirs.config.model_type == "qwen3"
+        if "state_path" in line:
+            state = Path(line["state_path"])
+            assert place not in (state, *state.parents) and state.parents[1] == run.folder
+            names = {path.name for path in state.iterdir()}
+            assert names == {"optimizer.safetensors", "trainer_state.json"}
+    states = {path.name for path in (run.folder / "training_state").iterdir()}
+    assert states == {"000004", "000006"}  # those of pruned saves are gone
+
+
+def test_the_card_of_a_save(run, tmp_path):
+    final = run.folder / "checkpoints" / "000006" / "README.md"
+    accuracy = run.rows[-1]["eval_acc"]
+    text = final.read_text()
+    assert text.startswith("---\nlibrary_name: transformers\n") and "base_model" not in text
+    assert "# run, after 6 of 6 steps" in text and "It began as `tiny-toy`" in text
+    assert f"Held-out accuracy: {accuracy:.1%} of 8 problems of" in text and "95 % interval" in text
+    assert "rfs train --recipe grpo --model tiny-toy" in text and "/" + str(tmp_path) not in text
+    assert "not measured at this step" in model_card(TrainConfig(steps=9), "mine", 3, {})
+
+
+def test_the_card_names_models_as_others_know_them():
+    known = {
+        "base": "Qwen/Qwen3-0.6B-Base",
+        "/root/.cache/huggingface/hub/models--Qwen--Qwen3-0.6B/snapshots/c1899": "Qwen/Qwen3-0.6B",
+        "/home/me/runs/mine/checkpoints/000090": "mine@000090",
+        "/home/me/my-model": "my-model",
+        "tiny-base": "tiny-base",
+    }
+    for model, name in known.items():
+        card = model_card(TrainConfig(model=model), "x", 1, {"math500": (0.5, 100)})
+        assert f"It began as `{name}`." in card and "/home/me" not in card
+        assert (f"base_model: {name}\n" in card) == name.startswith("Qwen/")
+        assert "50.0% of 100 problems of `math500` (95 % interval 40.4% to 59.6%)" in card
+
+
+def as_earlier_versions_wrote_it(run):
+    """The optimizer's state beside the weights, in one folder."""
+    rows = read_lines(run / "checkpoints.jsonl")
+    for row in rows:
+        row["files"] = {name.removeprefix("training_state/"): m for name, m in row["files"].items()}
+        if "state_path" in row:
+            row["state_path"] = row["sampler_path"]
+            for path in (run / "training_state" / f"{row['batch']:06d}").iterdir():
+                path.rename(Path(row["sampler_path"]) / path.name)
+    (run / "checkpoints.jsonl").write_text(as_lines(rows))
+    shutil.rmtree(run / "training_state")
+    for card in run.glob("checkpoints/*/README.md"):
+        card.unlink()
+
+
+@pytest.mark.parametrize("lost", ["nothing", "index", "config", "newest"])
+def test_a_run_of_the_old_layout_goes_on(tmp_path, lost):
+    often = {"save_every": 1, "keep_last": 1, "eval_every": 2, "report_every": 0}
+    whole = train(toy_config(tmp_path / "other", steps=4), quiet=True, **toy_world(tmp_path))
+    run = tmp_path / "run"
+    train(toy_config(run, steps=2, **often | {"keep_last": 0}), quiet=True, **toy_world(tmp_path))
+    as_earlier_versions_wrote_it(run)
+    if lost == "index":
+        (run / "checkpoints.jsonl").unlink()
+    if lost == "config":
+        (run / "config.json").write_text("{")
+    if lost == "newest":
+        (run / "checkpoints" / "000002" / "optimizer.safetensors").write_bytes(b"cut")
+    asked = resumed_config(run, steps=4, **often)
+    result = train(asked, quiet=True, **toy_world(tmp_path))
+    for a, b in zip(result.model.parameters(), whole.model.parameters(), strict=True):
+        assert a.equal(b)
+    left = {path.relative_to(run).parts[:2] for path in run.rglob("optimizer.safetensors")}
+    assert left == {("training_state", "000003"), ("training_state", "000004")}
+
+
+def test_an_old_save_keeps_its_weights_when_its_state_is_pruned(tmp_path):
+    run = tmp_path / "run"
+    train(toy_config(run, steps=2, save_every=1), quiet=True, **toy_world(tmp_path))
+    as_earlier_versions_wrote_it(run)
+    saves = Checkpoints(run).read()
+    saves.forget_state(saves.lines[0])
+    left = {path.name for path in (run / "checkpoints" / "000001").iterdir()}
+    assert not left & {"optimizer.safetensors", "trainer_state.json"} and "config.json" in left
+    assert states(saves) == [2] and batches(saves) == [1, 2]
+    load_model_and_tokenizer(f"{run}@1")
+    assert saves.newest_whole()["batch"] == 2
+
+
+def test_folders_on_another_disk(tmp_path):
+    """checkpoints/ may be a link to where there is room; the states stay where the run is."""
+    run, room = tmp_path / "run", tmp_path / "room" / "deep"
+    room.mkdir(parents=True)
+    run.mkdir()
+    (run / "checkpoints").symlink_to(room)
+    saves = Checkpoints(run)
+    saves.save(1, lambda place: (place / "config.json").write_text("{}"), {}, {"updates": 1})
+    assert (room / "000001" / "config.json").exists()
+    assert Checkpoints(run).newest_whole()["batch"] == 1
 
 
 # ---- saves
@@ -64,7 +173,7 @@ def test_damaged_save_is_skipped(tmp_path, caplog):
     logging.getLogger("reasoning_from_scratch").propagate = True
     assert saves.newest_whole()["batch"] == 2
     assert "model.safetensors is missing or damaged" in caplog.text
-    for path in (tmp_path / "run" / "checkpoints").glob("*/optimizer.safetensors"):
+    for path in (tmp_path / "run" / "training_state").glob("*/optimizer.safetensors"):
         path.unlink()
     with pytest.raises(UserError, match="all saves .* are damaged"):
         saves.newest_whole()

@@ -132,10 +132,9 @@ def same(one: Path, other: Path, name: str, other_name: str | None = None) -> No
     assert told[0]["sampled"][-steps:] == told[1]["sampled"]
     assert told[0]["rows"] == told[1]["rows"]
     last = max(path.name for path in (one / name / "checkpoints").iterdir())
-    for file in ("model", "optimizer"):
+    for file in (f"checkpoints/{last}/model", f"training_state/{last}/optimizer"):
         tensors = [
-            load_file(path / "checkpoints" / last / f"{file}.safetensors")
-            for path in (one / name, other / other_name)
+            load_file(path / f"{file}.safetensors") for path in (one / name, other / other_name)
         ]
         assert list(tensors[0]) == list(tensors[1])
         for key in tensors[0]:
@@ -150,7 +149,8 @@ def same(one: Path, other: Path, name: str, other_name: str | None = None) -> No
 
 def apart(one: Path, other: Path) -> float:
     """How far the weights of two runs are from each other, as a share of their first update."""
-    saved = [load_file(path / "checkpoints/000001/optimizer.safetensors") for path in (one, other)]
+    place = "training_state/000001/optimizer.safetensors"
+    saved = [load_file(path / place) for path in (one, other)]
     begun = toy_model().bfloat16().state_dict()
     mine, theirs = ({name: state[f"{name}.master"] for name in begun} for state in saved)
     difference = sum((mine[name] - theirs[name]).square().sum() for name in begun)

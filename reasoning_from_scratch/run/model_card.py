@@ -1,0 +1,81 @@
+"""README.md of a save, for who gets the weights and nothing else: what they are, how to use them.
+
+Hugging Face shows it as the page of the model; the lines between the dashes are for its search.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from reasoning_from_scratch.config import TrainConfig
+from reasoning_from_scratch.evaluation.scores import wilson_interval
+
+ON_THE_HUB = {
+    "base": "Qwen/Qwen3-0.6B-Base",
+    "reasoning": "Qwen/Qwen3-0.6B",
+    "instruct": "Qwen/Qwen3-0.6B",
+}
+# Their names alone: whoever reads the page has other folders.
+OPTIONS = "recipe model problems steps problems_per_step rollouts max_new_tokens lr seed".split()
+
+
+def model_card(
+    config: TrainConfig, run: str, batch: int, scores: Mapping[str, tuple[float, int]]
+) -> str:
+    """`scores`: of each held-out set that these weights have answered, the share of right answers
+    and the number of problems."""
+    begun = spoken_origin(config.load_checkpoint_path or config.model)
+    base = f"base_model: {begun}\n" if begun.count("/") == 1 else ""
+    options = " ".join(
+        f"--{name.replace('_', '-')} {spoken_origin(str(getattr(config, name)))}"
+        for name in OPTIONS
+    )
+    figures = [spoken_score(name, *score) for name, score in scores.items()]
+    problems = spoken_origin(str(config.problems))
+    answers = batch * config.problems_per_step * config.rollouts
+    return f"""---
+library_name: transformers
+pipeline_tag: text-generation
+{base}tags: [reinforcement-learning, rlvr, {config.recipe}]
+---
+# {run}, after {batch} of {config.steps} steps
+
+A language model trained by reinforcement learning with verifiable rewards.
+
+- It began as `{begun}`.
+- Recipe `{config.recipe}`, on problems of `{problems}`: {answers:,} answers.
+- Held-out accuracy: {"; ".join(figures) or "not measured at this step"}.
+
+A run like it, with the package `reasoning_from_scratch`:
+
+```bash
+rfs train {options}
+```
+
+The run's `config.json` has all options, and `rfs train --resume RUN` goes on with it. This folder
+by itself is a model for `rfs chat --model`, for vLLM, and for transformers:
+
+```python
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained(".")
+model = AutoModelForCausalLM.from_pretrained(".")
+```
+"""
+
+
+def spoken_score(name: str, accuracy: float, problems: int) -> str:
+    low, high = wilson_interval(accuracy * problems, problems)
+    return (
+        f"{accuracy:.1%} of {problems} problems of `{name}` (95 % interval {low:.1%} to {high:.1%})"
+    )
+
+
+def spoken_origin(name: str) -> str:
+    """A model or problem set without the folders of the machine that it was on."""
+    parts = Path(ON_THE_HUB.get(name, name)).parts
+    for part in parts:
+        if part.startswith("models--"):  # a folder in Hugging Face's cache
+            return part.removeprefix("models--").replace("--", "/", 1)
+    if name in ON_THE_HUB or len(parts) < 2:
+        return "/".join(parts)
+    return f"{parts[-3]}@{parts[-1]}" if parts[-2] == "checkpoints" else parts[-1]
