@@ -236,7 +236,7 @@ def _dtype(name: object, origin: str | Path) -> torch.dtype:
     return known[name]
 
 
-def config_to_hf(cfg: Mapping, eos_token_id: int, pad_token_id: int) -> dict:
+def config_to_hf(cfg: Mapping, eos_token_id: int | list[int], pad_token_id: int) -> dict:
     """Hugging Face's config.json for our configuration, in the form of the published ones."""
     return {
         "architectures": ["Qwen3ForCausalLM"],

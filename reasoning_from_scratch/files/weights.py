@@ -292,9 +292,10 @@ def _folder_tokenizer(folder: Path) -> Qwen3Tokenizer:
 def _listed_ends(path: Path, tokenizer: Qwen3Tokenizer) -> list[int]:
     values = read_json(path)
     found = values.get("eos_token_id")
-    if path.name == TOKENIZER_CONFIG and (token := values.get("eos_token")) is not None:
-        token = token.get("content") if isinstance(token, dict) else token
-        found = tokenizer._tok.token_to_id(str(token))
+    token = values.get("eos_token") if path.name == TOKENIZER_CONFIG else None
+    if token is not None:
+        token = str(token.get("content") if isinstance(token, dict) else token)
+        found = tokenizer._tok.token_to_id(token)
         if found is None:
             raise UserError(f"{path}: its eos_token {token} is not in tokenizer.json")
     listed = found if isinstance(found, list) else [] if found is None else [found]
@@ -380,8 +381,11 @@ def save_hf_folder(model: Qwen3Model, tokenizer: Qwen3Tokenizer, folder: str | P
         TOKENIZER_CONFIG: _json_bytes(_tokenizer_config(tokenizer)),
         GENERATION_FILE: _json_bytes(ids | listed),
     }
-    last = {"config.json": _json_bytes(config_to_hf(cfg, **ids))}  # with it the folder is whole
-    for name, content in (written | tokenizer.files | last).items():
+    if tokenizer.stops_from == "config.json":  # the generation config, handed on, does not say
+        ids |= listed
+    written |= tokenizer.files
+    written["config.json"] = _json_bytes(config_to_hf(cfg, **ids))  # with it the folder is whole
+    for name, content in written.items():
         with replacing(folder / name) as temporary:
             temporary.write_bytes(content)
     return folder

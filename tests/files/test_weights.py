@@ -1,6 +1,7 @@
 """Weights in files: both naming schemes, both formats, bit for bit; and what is refused."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -27,7 +28,7 @@ from reasoning_from_scratch.files.weights import (
     to_our_names,
 )
 from reasoning_from_scratch.qwen3 import QWEN_CONFIG_06_B, Qwen3Model
-from reasoning_from_scratch.tokenizer import Qwen3Tokenizer, past_turn
+from reasoning_from_scratch.tokenizer import Qwen3Tokenizer, past_turn, stop_ids_of
 
 CONFIG = {
     "vocab_size": 400,
@@ -492,6 +493,7 @@ def test_the_end_of_text_of_a_folder_decides_about_the_chat_template(
     tmp_path, tokenizer, eos, chat
 ):
     save_hf_folder(make_model(), tokenizer, tmp_path)
+    (tmp_path / "generation_config.json").unlink()
     config = json.loads((tmp_path / "config.json").read_text())
     ids = [tokenizer._tok.token_to_id(token) for token in ([eos] if isinstance(eos, str) else eos)]
     config["eos_token_id"] = ids[0] if isinstance(eos, str) else ids
@@ -499,6 +501,94 @@ def test_the_end_of_text_of_a_folder_decides_about_the_chat_template(
     found = load_tokenizer_only(tmp_path)
     assert found.eos_token_id == ids[0]
     assert found.apply_chat_template == found.add_generation_prompt == found.add_thinking == chat
+
+
+TOOLS = "{% if tools %}{{ tools | tojson }}{% endif %}{{ messages[0].content }}\n"
+
+
+@pytest.fixture
+def published(tmp_path, tokenizer):
+    """A folder as others publish it: their template, their limits, their layout of the JSON."""
+    folder = save_hf_folder(make_model(), tokenizer, tmp_path / "published")
+    config = {"eos_token": "<|endoftext|>", "model_max_length": 4096, "chat_template": TOOLS}
+    config |= {"tokenizer_class": "PreTrainedTokenizerFast", "unknown": [1, {"é": None}]}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config, ensure_ascii=False))
+    text, turn = (tokenizer._tok.token_to_id(token) for token in ("<|endoftext|>", "<|im_end|>"))
+    (folder / "generation_config.json").write_text(
+        json.dumps({"temperature": 0.6, "eos_token_id": [turn, text]}, indent=7)
+    )
+    (folder / "tokenizer.json").write_text(tokenizer._tok.to_str(pretty=False))
+    (folder / "chat_template.jinja").write_text(TOOLS)
+    (folder / "special_tokens_map.json").write_text('{"eos_token":   "<|endoftext|>"}')
+    (folder / "merges.txt").write_bytes(b"#version: 0.2\r\n")
+    return folder
+
+
+def test_a_save_hands_on_the_tokenizers_files_byte_for_byte(published, tmp_path):
+    before = {path.name: path.read_bytes() for path in published.iterdir()}
+    model, tokenizer = load_model_and_tokenizer(published)
+    shutil.rmtree(published)  # they are kept, not looked for again
+    first = save_hf_folder(model, tokenizer, tmp_path / "first")
+    second = save_hf_folder(*load_model_and_tokenizer(first), tmp_path / "second")
+    for folder in (first, second):
+        assert {path.name for path in folder.iterdir()} == set(before)
+        for name in set(before) - {"config.json", "model.safetensors"}:
+            assert (folder / name).read_bytes() == before[name], name
+        theirs = transformers.AutoTokenizer.from_pretrained(folder)
+        assert theirs.model_max_length == 4096 and theirs.chat_template == TOOLS
+        theirs = transformers.AutoModelForCausalLM.from_pretrained(folder).generation_config
+        assert theirs.temperature == 0.6
+        assert set(theirs.eos_token_id) == stop_ids_of(load_tokenizer_only(folder))
+
+
+@pytest.mark.parametrize(
+    "generation, config, tokens, stops, eos, source",
+    [
+        (["im", "text"], "text", "text", {"im", "text"}, "text", "generation_config.json"),
+        (["text", "im"], "im", "text", {"im", "text"}, "im", "generation_config.json"),
+        ("text", "im", "im", {"text"}, "text", "generation_config.json"),
+        (None, "text", "im", {"text"}, "text", "config.json"),
+        (None, ["im", "text"], "text", {"im", "text"}, "text", "config.json"),
+        (None, None, "text", {"text"}, "text", "tokenizer_config.json"),
+        (None, None, {"content": "text"}, {"text"}, "text", "tokenizer_config.json"),
+        (None, None, None, {"im"}, "im", ""),
+    ],
+)
+def test_who_says_where_answers_end(
+    tmp_path, tokenizer, generation, config, tokens, stops, eos, source
+):
+    """generation_config, then config, then tokenizer_config; a folder that says end of text does
+    not become a chat model by being saved."""
+    spelled = {"im": "<|im_end|>", "text": "<|endoftext|>"}
+
+    def ids(said):
+        return [ids(one) for one in said] if isinstance(said, list) else _id(said)
+
+    def _id(name):
+        return name and tokenizer._tok.token_to_id(spelled[name])
+
+    folder = save_hf_folder(make_model(), tokenizer, tmp_path / "published")
+    token = {"content": spelled["text"]} if isinstance(tokens, dict) else tokens and spelled[tokens]
+    ours = json.loads((folder / "config.json").read_text())
+    for name, values in {
+        "generation_config.json": {"eos_token_id": ids(generation)},
+        "config.json": ours | {"eos_token_id": ids(config)},
+        "tokenizer_config.json": {"eos_token": token},
+    }.items():
+        (folder / name).write_text(json.dumps(values))
+    saved = save_hf_folder(*load_model_and_tokenizer(folder), tmp_path / "saved")
+    for place in (folder, saved):
+        found = load_tokenizer_only(place)
+        assert stop_ids_of(found) == {_id(name) for name in stops}
+        assert found.eos_token_id == _id(eos) and found.apply_chat_template == (eos == "im")
+    assert load_tokenizer_only(folder).stops_from == source
+
+
+def test_an_end_of_text_that_the_tokenizer_does_not_know(tmp_path, tokenizer):
+    folder = save_hf_folder(make_model(), tokenizer, tmp_path)
+    (folder / "tokenizer_config.json").write_text('{"eos_token": "</s>"}')
+    with pytest.raises(UserError, match="tokenizer_config.json: its eos_token </s> is not in"):
+        load_tokenizer_only(folder)
 
 
 TURN = "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"

@@ -3,6 +3,7 @@ the same on every path that samples."""
 
 import json
 import pickle
+import shutil
 
 import pytest
 import torch
@@ -23,6 +24,7 @@ from reasoning_from_scratch.files.weights import (
 from reasoning_from_scratch.problems import Problem, render_prompt
 from reasoning_from_scratch.report.probes import record_probes
 from reasoning_from_scratch.rollouts import sample_groups
+from reasoning_from_scratch.run.options import resumed_config
 from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.sampling import STEPS_PER_LOOK, Sampling, generate, greedy
 from reasoning_from_scratch.tokenizer import stop_ids_of
@@ -194,6 +196,31 @@ def test_saving_and_training_keep_them(folder, tmp_path):
     for place in (copy, *saved):
         assert stop_ids_of(load_tokenizer_only(place)) == {turn, 40, 50}
         assert json.loads((place / "config.json").read_text())["eos_token_id"] == turn
+
+
+@pytest.mark.parametrize("changes", [{}, {"lora_rank": 2}], ids=["weights", "lora"])
+def test_a_run_hands_on_the_tokenizers_files_wherever_they_came_from(folder, tmp_path, changes):
+    """The user's folder, gone by the time of the save; then, resumed, the run's own first save."""
+    given = json.loads((folder / "tokenizer_config.json").read_text())
+    given |= {"model_max_length": 4096, "chat_template": "{{ tools }}"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(given))
+    turn = load_tokenizer_only(folder).eos_token_id
+    list_ends(folder, turn, 40)
+    names = ("tokenizer.json", "tokenizer_config.json", "generation_config.json")
+    before = {name: (folder / name).read_bytes() for name in names}
+    world = {"problems": toy_problems(), "eval_problems": toy_problems(4)}
+    run = tmp_path / "run"
+    config = toy_config(run, model=str(folder), steps=1, report_every=0, **changes)
+    train(config, quiet=True, **world)
+    shutil.rmtree(folder)
+    train(resumed_config(run, steps=2), quiet=True, **world)
+    saves = sorted((run / "checkpoints").iterdir())
+    assert [place.name for place in saves] == ["000000", "000001", "000002"]
+    for place in saves:
+        assert {name: (place / name).read_bytes() for name in names} == before
+    said = (run / "logs.log").read_text().splitlines()[:3]
+    assert any("answers end with" in line for line in said), said
+    assert f"<|im_end|> ({turn}) or <40> (40), as generation_config.json says" in " ".join(said)
 
 
 def test_a_chat_model_in_a_bare_file_ends_turns_and_texts_as_qwen3_does(folder, tmp_path):
