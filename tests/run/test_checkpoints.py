@@ -8,11 +8,9 @@ import pytest
 import transformers
 from toy import toy_config, toy_world
 
-from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer, load_state
 from reasoning_from_scratch.run.checkpoints import Checkpoints
-from reasoning_from_scratch.run.model_card import model_card
 from reasoning_from_scratch.run.options import resumed_config
 from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.text import as_lines, read_lines
@@ -49,32 +47,6 @@ def test_the_folder_of_a_save_is_a_model_and_nothing_else(run):
             assert names == {"optimizer.safetensors", "trainer_state.json"}
     states = {path.name for path in (run.folder / "training_state").iterdir()}
     assert states == {"000004", "000006"}  # those of pruned saves are gone
-
-
-def test_the_card_of_a_save(run, tmp_path):
-    final = run.folder / "checkpoints" / "000006" / "README.md"
-    accuracy = run.rows[-1]["eval_acc"]
-    text = final.read_text()
-    assert text.startswith("---\nlibrary_name: transformers\n") and "base_model" not in text
-    assert "# run, after 6 of 6 steps" in text and "It began as `tiny-toy`" in text
-    assert f"Held-out accuracy: {accuracy:.1%} of 8 problems of" in text and "95 % interval" in text
-    assert "rfs train --recipe grpo --model tiny-toy" in text and "/" + str(tmp_path) not in text
-    assert "not measured at this step" in model_card(TrainConfig(steps=9), "mine", 3, {})
-
-
-def test_the_card_names_models_as_others_know_them():
-    known = {
-        "base": "Qwen/Qwen3-0.6B-Base",
-        "/root/.cache/huggingface/hub/models--Qwen--Qwen3-0.6B/snapshots/c1899": "Qwen/Qwen3-0.6B",
-        "/home/me/runs/mine/checkpoints/000090": "mine@000090",
-        "/home/me/my-model": "my-model",
-        "tiny-base": "tiny-base",
-    }
-    for model, name in known.items():
-        card = model_card(TrainConfig(model=model), "x", 1, {"math500": (0.5, 100)})
-        assert f"It began as `{name}`." in card and "/home/me" not in card
-        assert (f"base_model: {name}\n" in card) == name.startswith("Qwen/")
-        assert "50.0% of 100 problems of `math500` (95 % interval 40.4% to 59.6%)" in card
 
 
 def as_earlier_versions_wrote_it(run):

@@ -1,0 +1,59 @@
+"""README.md of a save: what it says, what it does not tell, and that people may change it."""
+
+from toy import toy_config, toy_world
+
+from reasoning_from_scratch.config import TrainConfig
+from reasoning_from_scratch.files.saved_models import which_weights
+from reasoning_from_scratch.run.model_card import model_card
+from reasoning_from_scratch.run.options import resumed_config
+from reasoning_from_scratch.run.start import train
+from reasoning_from_scratch.text import read_lines
+
+
+def test_the_card_of_a_save(run, tmp_path):
+    final = run.folder / "checkpoints" / "000006" / "README.md"
+    accuracy = run.rows[-1]["eval_acc"]
+    text = final.read_text()
+    assert text.startswith("---\nlibrary_name: transformers\n") and "base_model" not in text
+    assert "# run, after 6 of 6 steps" in text and "It began as `tiny-toy`" in text
+    assert f"Held-out accuracy: {accuracy:.1%} of 8 problems of" in text and "95 % interval" in text
+    assert "rfs train --recipe grpo --model tiny-toy" in text and str(tmp_path) not in text
+    assert "not measured at this step" in model_card(TrainConfig(steps=9), "mine", 3, {})
+
+
+def test_the_card_names_models_as_others_know_them():
+    known = {
+        "base": "Qwen/Qwen3-0.6B-Base",
+        "/root/.cache/huggingface/hub/models--Qwen--Qwen3-0.6B/snapshots/c1899": "Qwen/Qwen3-0.6B",
+        "/home/me/runs/mine/checkpoints/000090": "mine@000090",
+        "/home/me/my-model": "my-model",
+        "tiny-base": "tiny-base",
+    }
+    for model, name in known.items():
+        card = model_card(TrainConfig(model=model), "x", 1, {"math500": (0.5, 100)})
+        assert f"It began as `{name}`." in card and "/home/me" not in card
+        assert (f"base_model: {name}\n" in card) == name.startswith("Qwen/")
+        assert "50.0% of 100 problems of `math500` (95 % interval 40.4% to 59.6%)" in card
+
+
+def test_people_may_write_into_the_card(tmp_path):
+    """And delete it: the save stays whole, and the run goes on."""
+    run = tmp_path / "run"
+    train(toy_config(run, steps=2, save_every=1), quiet=True, **toy_world(tmp_path))
+    (run / "checkpoints" / "000002" / "README.md").write_text("mine")
+    (run / "checkpoints" / "000001" / "README.md").unlink()
+    assert which_weights(run).endswith("000002")
+    train(resumed_config(run, steps=3), quiet=True, **toy_world(tmp_path))
+    batches = [line["batch"] for line in read_lines(run / "checkpoints.jsonl")]
+    assert batches == [1, 2, 3] and (run / "checkpoints" / "000002" / "README.md").exists()
+
+
+def test_the_card_learns_what_these_weights_score(tmp_path):
+    """A save comes before the evaluation of its weights; the best of them is only one of them."""
+    run = tmp_path / "run"
+    asked = toy_config(run, steps=3, save_every=1, eval_every=1)
+    result = train(asked, quiet=True, **toy_world(tmp_path))
+    for row in result.rows[1:]:
+        text = (run / "checkpoints" / f"{row['step']:06d}" / "README.md").read_text()
+        accuracy = row.get("before/eval_acc", row["eval_acc"])
+        assert f"Held-out accuracy: {accuracy:.1%} of 8 problems" in text
