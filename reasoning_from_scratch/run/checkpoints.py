@@ -212,8 +212,9 @@ class Checkpoints:
         """Delete the saves that are in no line: half-written or half-deleted when a run died."""
         weights = {self.place(line) for line in self.lines}
         states = {state_of(self.place(line)) for line in self.lines if "state_path" in line}
-        for folder in [*self.folder.glob("*"), *self.states.glob("*")]:
-            if folder.name.isdecimal() and folder not in weights | states:
+        found = [*self.folder.glob("*"), *self.states.glob("*")]
+        for folder in (path for path in found if path.name.isdecimal()):
+            if folder not in weights | states:
                 shutil.rmtree(folder, ignore_errors=True)
             for name in (OPTIMIZER_FILE, STATE_FILE) if folder not in states else ():
                 (folder / name).unlink(missing_ok=True)
