@@ -14,10 +14,12 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from reasoning_from_scratch.commands.cli import run_script  # first: it minds Ctrl-C
+
+# isort: split
 import torch
 import torch.nn.functional as F
 
-from reasoning_from_scratch.commands.cli import run_script
 from reasoning_from_scratch.evaluation.evaluate import evaluate
 from reasoning_from_scratch.fast.cut import FAST
 from reasoning_from_scratch.fast.device import trusted_device

@@ -324,11 +324,15 @@ def chosen_step(folder: Path, steps: dict[int, Any], step: int | None) -> int:
 
 
 def chat_rl_command(argv: Sequence[str] | None = None) -> int:
-    import tyro
-
     args = with_home(sys.argv[1:] if argv is None else argv)
-    options = tyro.cli(ChatRLOptions, args=args, prog="chat_rl", description=__doc__)
-    return guarded("chat_rl", lambda: chat_rl(options))
+
+    def call() -> int:
+        import tyro
+
+        looks = {"prog": "chat_rl", "description": __doc__}
+        return chat_rl(tyro.cli(ChatRLOptions, args=args, **looks))
+
+    return guarded("chat_rl", call)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,9 @@ from typing import get_type_hints
 
 from reasoning_from_scratch import __version__
 from reasoning_from_scratch.errors import UserError, unknown_name
+from reasoning_from_scratch.run.keyboard import mind_the_keyboard
+
+mind_the_keyboard()  # here, because scripts import this file before they import torch
 
 # name -> (one line of help, "module:function"). The function takes one dataclass, or typed keyword
 # arguments, which tyro turns into flags, or `argv`, the flags themselves. `rfs --help` reads only

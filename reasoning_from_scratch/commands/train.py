@@ -128,7 +128,7 @@ def parse_flags(argv: list[str]) -> TrainConfig:
 def last_value(name: str, argv: list[str]) -> str | None:
     """The value of a flag, written as --flag VALUE or --flag=VALUE."""
     value = None
-    for word, following in zip(argv, [*argv[1:], ""], strict=True):
+    for word, following in zip(argv, [*argv, ""][1:], strict=True):
         flag, equals, given = word.partition("=")
         if flag.replace("_", "-") == name:
             value = given if equals else following

@@ -5,16 +5,18 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 
 from reasoning_from_scratch.report.progress import mute_console, tell
+from reasoning_from_scratch.run.keyboard import importing
 
 
 class Interrupts:
     """While entered, these signals raise KeyboardInterrupt, wherever the run `may_stop`.
 
     Sampling, evaluation and the gradient change nothing and may end anywhere: their step is run
-    again. From the first change of the weights to the writing of the metrics, a step ends first;
-    then the run looks at `received` itself.
+    again. From the first change of the weights to the writing of the metrics, and where a module
+    is being imported, a step ends first; then the run looks at `received` itself.
 
     A second Ctrl-C ends the process at once. SIGTERM and SIGHUP end it when all is saved, with
     the exit code by which a shell tells them, 128 + the signal's number; their repetitions
@@ -47,7 +49,7 @@ class Interrupts:
         if self.received not in (0, signal.SIGINT):
             raise SystemExit(128 + self.received)
 
-    def on_signal(self, number: int, *_: object) -> None:
+    def on_signal(self, number: int, frame: FrameType | None) -> None:
         first, self.received = not self.received, number
         if not first:
             if number == signal.SIGINT:
@@ -60,7 +62,7 @@ class Interrupts:
             tell("Stopping; the work so far is saved first. Ctrl-C again: at once.")
         elif not self.together:  # torchrun also sends it when a rank died: nothing to save then
             tell("Asked to end (SIGTERM); the work so far is saved first.")
-        if self.opened and self.may_stop():
+        if self.opened and self.may_stop() and not importing(frame):
             raise KeyboardInterrupt
 
     @contextmanager

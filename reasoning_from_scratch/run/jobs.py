@@ -3,8 +3,8 @@
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
-from multiprocessing import get_context
+from contextlib import contextmanager, suppress
+from multiprocessing import get_context, resource_tracker
 from multiprocessing.connection import Connection, wait
 from typing import TypeVar
 
@@ -43,12 +43,14 @@ def side_by_side(
         return
     todo = list(tasks)
     busy = {}  # connection -> (process, its task)
+    listening = set()  # the processes that hear Ctrl-C; before that they have nothing to save
     try:
         for task in todo[:jobs]:
             connection, process = started(work, threads=max(1, cores() // jobs))
             busy[connection] = process, task
-        for connection, (_, task) in busy.items():
-            received(connection, task)  # it listens, to Ctrl-C too
+        for connection, (process, task) in busy.items():
+            received(connection, task)
+            listening.add(process)
             connection.send(task)
         todo = todo[jobs:]
         while busy:
@@ -63,7 +65,9 @@ def side_by_side(
                     connection.close()  # the process ends when nobody can send to it any more
     finally:
         for process, _ in busy.values():
-            if process.is_alive():
+            if process not in listening:
+                process.terminate()
+            elif process.is_alive():
                 os.kill(process.pid, signal.SIGINT)
         for connection, (process, _) in busy.items():
             connection.close()
@@ -76,9 +80,25 @@ def started(work: Callable, threads: int) -> tuple[Connection, object]:
     context = get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=serve, args=(theirs, work, threads))
-    process.start()
+    with deaf():
+        process.start()
     theirs.close()
     return ours, process
+
+
+@contextmanager
+def deaf() -> Iterator[None]:
+    """Ctrl-C is heard afterwards. A process that is started meanwhile is born deaf, so that a
+    Ctrl-C in the terminal does not tear up its imports; `serve` makes it listen."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    resource_tracker.ensure_running()  # multiprocessing's own first process would end the silence
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def serve(connection: Connection, work: Callable, threads: int) -> None:
@@ -90,6 +110,8 @@ def serve(connection: Connection, work: Callable, threads: int) -> None:
         # A command that a script left in the background ignores Ctrl-C, and so would this process.
         # Only from here on can it be interrupted, so only now may the parent send it work.
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        if hasattr(signal, "pthread_sigmask"):
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
         connection.send(None)
         while True:
             task = connection.recv()

@@ -10,7 +10,7 @@ import pytest
 from toy import toy_config, toy_world
 
 from reasoning_from_scratch.commands import cli
-from reasoning_from_scratch.commands.train import ALIASES, recipe_table
+from reasoning_from_scratch.commands.train import ALIASES, parse_flags, recipe_table
 from reasoning_from_scratch.config import PARTS
 from reasoning_from_scratch.recipes import RECIPES
 from reasoning_from_scratch.run.options import resumed_config
@@ -47,6 +47,10 @@ def test_train_then_resume_then_refuse(toy_everywhere, tmp_path, capsys):  # noq
     assert cli.main(["train", "--steps", "0"]) == 2
     assert cli.main(["train", "--recipe", "drgrpo"]) == 2
     assert "did you mean 'dr_grpo'" in capsys.readouterr().err
+
+
+def test_without_a_flag_it_is_plain_grpo():
+    assert parse_flags([]).recipe == "grpo"
 
 
 def test_help_shows_each_field_once_under_the_title_of_its_part(capsys):

@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -76,6 +78,33 @@ def test_a_command_in_the_background_ends_the_others_too(tmp_path, order):
     finally:
         signal.signal(signal.SIGINT, before)
     assert time.monotonic() - start < 100
+
+
+PRESSED = """
+import os, signal, threading, time
+from reasoning_from_scratch.run.jobs import side_by_side
+
+def press():
+    time.sleep(0.5)
+    os.killpg(0, signal.SIGINT)
+
+if __name__ == "__main__":
+    threading.Thread(target=press).start()
+    try:
+        list(side_by_side(time.sleep, [60, 60], jobs=2))
+    except KeyboardInterrupt:
+        print("stopped")
+"""
+
+
+def test_ctrl_c_while_the_processes_are_starting_is_quiet(tmp_path):
+    """The terminal sends it to them too: they must not break off their imports with tracebacks."""
+    (tmp_path / "pressed.py").write_text(PRESSED)
+    command = [sys.executable, "pressed.py"]
+    ended = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, start_new_session=True, timeout=50
+    )
+    assert (ended.stdout, ended.stderr) == ("stopped\n", "")
 
 
 def test_a_process_that_dies_is_named():

@@ -1,0 +1,53 @@
+"""Ctrl-C in a command's first seconds: kept until what is being imported is whole.
+
+torch takes no KeyboardInterrupt while it imports numpy. It drops it and goes on without numpy, and
+the command either never hears that it was to stop or fails at the next thing that needs numpy.
+"""
+
+import _thread
+import dataclasses
+import os
+import signal
+import sys
+import threading
+import time
+from types import FrameType
+
+# Python's own import machinery; and up to Python 3.11 a KeyboardInterrupt out of the making of a
+# dataclass is a RuntimeError.
+UNDISTURBED = ("<frozen importlib._bootstrap>", dataclasses.__file__)
+
+kept = threading.Event()  # a Ctrl-C that waits for the end of an import
+
+
+def mind_the_keyboard() -> None:
+    """From here on Ctrl-C is Python's own KeyboardInterrupt, but never within an import. Where it
+    is ignored, as in a script's background job, or somebody else's, it stays so."""
+    here = threading.current_thread() is threading.main_thread()
+    if here and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, on_interrupt)
+
+
+def on_interrupt(number: int, frame: FrameType | None) -> None:
+    if not importing(frame):
+        raise KeyboardInterrupt
+    if kept.is_set():  # a second Ctrl-C: nothing has begun that would have to be saved
+        os.write(2, b"\ninterrupted\n")
+        os._exit(130)
+    kept.set()
+    threading.Thread(target=interrupt_after_import, daemon=True).start()
+
+
+def importing(frame: FrameType | None) -> bool:
+    """Whether Python's importer is among the callers of `frame`."""
+    while frame is not None and frame.f_code.co_filename not in UNDISTURBED:
+        frame = frame.f_back
+    return frame is not None
+
+
+def interrupt_after_import() -> None:
+    main = threading.main_thread().ident
+    while importing(sys._current_frames()[main]):
+        time.sleep(0.02)
+    kept.clear()  # the next import may have begun by now: then it is kept once more
+    _thread.interrupt_main()
