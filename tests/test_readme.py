@@ -1,7 +1,7 @@
 """What README and the pages beside it say about the code is still so.
 
-`python tests/test_readme.py` writes README's map anew, and the repository's address wherever it
-stands, from pyproject.toml.
+`python tests/test_readme.py` writes README's map anew, and what needs the repository's address,
+the Colab buttons first of all, from pyproject.toml; while it has none there are no buttons.
 """
 
 import ast
@@ -37,6 +37,7 @@ def text_of(path: Path) -> str:
 
 
 README = text_of(ROOT / "README.md")
+PYPROJECT = ROOT / "pyproject.toml"
 
 
 def test_the_metrics_glossary_is_the_one_in_the_code():
@@ -123,28 +124,107 @@ def test_what_a_script_needs_most_can_be_imported(name):
     assert callable(getattr(reasoning_from_scratch, name))
 
 
-def address() -> str:
-    """OWNER/NAME on GitHub, from pyproject.toml."""
-    project = text_of(ROOT / "pyproject.toml")
-    return re.search(r'^Repository = "https://github.com/(.*)"$', project, flags=re.M)[1]
+def address() -> str | None:
+    """OWNER/NAME on GitHub, from pyproject.toml; None while there is no such place."""
+    project = text_of(PYPROJECT)
+    found = re.search(r'^Repository = "https://github.com/(.*)"$', project, flags=re.M)
+    return found and found[1]
+
+
+BUTTON = (
+    "[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)]"
+    "(https://colab.research.google.com/github/{address}/blob/main/{notebook})"
+)
+INSTALL = """import sys
+
+if "google.colab" in sys.modules:  # it opens this page alone: fetch all
+    shell = get_ipython()
+    address = "https://github.com/{address}"
+    shell.system(f"git clone -q --depth 1 {{address}} book")
+    shell.run_line_magic("cd", "book/{folder}")
+    shell.run_line_magic("pip", "install -q ..")"""
+
+
+def addressed(path: Path, text: str, address: str | None) -> str:
+    """A file with the buttons and links that lead to `address`; without any where there is none."""
+    if path.suffix == ".cff":
+        text = re.sub("^repository-code:.*\n", "", text, flags=re.M)
+        line = f"repository-code: https://github.com/{address}\n" if address else ""
+        return re.sub("(^license:.*\n)", rf"\1{line}", text, flags=re.M)
+    if path.suffix == ".md":
+        title, _, rest = text.partition("\n\n")
+        rest = rest.partition("\n\n")[2] if rest.startswith("[![Open in Colab]") else rest
+        main = f"{path.parent.name}/{path.parent.name}_main.ipynb"
+        button = BUTTON.format(address=address, notebook=main)
+        return "\n\n".join([title, button, rest] if address else [title, rest])
+    notebook = json.loads(text)
+    cells = [cell for cell in notebook["cells"] if not cell["id"].startswith("colab-")]
+    if address:
+        button = BUTTON.format(address=address, notebook=short(path))
+        button += " On your own machine the next cell does nothing."
+        install = INSTALL.format(address=address, folder=path.parent.name)
+        empty = {"execution_count": None, "outputs": []}
+        cells = [
+            {"cell_type": "markdown", "id": "colab-button", "metadata": {}} | lines(button),
+            {"cell_type": "code", "id": "colab-install", "metadata": {}} | empty | lines(install),
+            *cells,
+        ]
+    return json.dumps(notebook | {"cells": cells}, indent=1, ensure_ascii=False) + "\n"
+
+
+def lines(text: str) -> dict[str, list[str]]:
+    return {"source": text.splitlines(keepends=True)}
 
 
 @pytest.mark.parametrize("path", WITH_ADDRESS, ids=short)
-def test_the_address_is_that_of_pyproject(path):
-    assert set(ADDRESS.findall(text_of(path))) == {address()}
+def test_the_address_is_that_of_pyproject_or_nowhere(path):
+    text = text_of(path)
+    assert addressed(path, text, address()) == text
+    assert "github.com/OWNER" not in text and "github.com/OWNER" not in text_of(PYPROJECT)
+
+
+@pytest.mark.parametrize("path", WITH_ADDRESS, ids=short)
+def test_once_there_is_an_address_it_is_written_everywhere(path):
+    mine, yours = "me/reasoning-from-scratch", "you/reasoning-from-scratch"
+    there = addressed(path, text_of(path), mine)
+    assert set(ADDRESS.findall(there)) == {mine}
+    assert addressed(path, there, yours) == there.replace(mine, yours)
+    assert addressed(path, there, None) == addressed(path, text_of(path), None)
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=short)
 def test_the_button_opens_this_notebook_and_fetches_its_folder(path):
-    first, second = json.loads(text_of(path))["cells"][:2]
-    assert f"colab.research.google.com/github/{address()}/blob/main/{short(path)}" in "".join(
-        first["source"]
+    there = json.loads(addressed(path, text_of(path), "me/reasoning-from-scratch"))
+    first, second = ("".join(cell["source"]) for cell in there["cells"][:2])
+    assert (
+        f"colab.research.google.com/github/me/reasoning-from-scratch/blob/main/{short(path)}"
+        in first
     )
-    assert f'"cd", "book/{path.parent.name}"' in "".join(second["source"])
+    assert f'"cd", "book/{path.parent.name}"' in second
+    compile(second, "cell", "exec")
+
+
+def test_jupyter_is_started_so_that_every_link_of_a_notebook_stays_inside(monkeypatch):
+    """JupyterLab opens nothing outside of its root, which is a notebook's own folder unless it is
+    told otherwise."""
+    from jupyter_server.serverapp import ServerApp
+
+    monkeypatch.chdir(ROOT)
+    pages = [ROOT / "README.md", ROOT / "docs" / "troubleshooting.md", *ROOT.glob("ch0*/README.md")]
+    started = [
+        words
+        for page in pages
+        for words in re.findall(r"jupyter lab ([^`\n]*ipynb)", text_of(page))
+    ]
+    assert len(started) == 4
+    for words in started:
+        server = ServerApp()
+        server.parse_command_line(words.split())
+        assert Path(server.root_dir) == ROOT and Path(server.file_to_run).is_file()
 
 
 if __name__ == "__main__":
     README = README.replace(shown_map(README), package_map())
     (ROOT / "README.md").write_text(README, encoding="utf-8")
     for path in WITH_ADDRESS:
-        path.write_text(ADDRESS.sub(address(), text_of(path)), encoding="utf-8")
+        path.write_text(addressed(path, text_of(path), address()), encoding="utf-8")

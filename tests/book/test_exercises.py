@@ -40,8 +40,7 @@ MISTAKES = {
     "6-10": "def share_with_signal(success, size):\n    return 1 - (1 - success) ** size",
     "7-1": "def gradient_flows(ratio, advantage, low=0.8, high=1.2):\n"
     "    return low < ratio < high",
-    "7-2": "def k2_gradient(policy, reference):\n"
-    "    return policy * (policy / reference).log()",
+    "7-2": "def k2_gradient(policy, reference):\n    return policy * (policy / reference).log()",
     "7-3": "def token_weights(kind, lengths, constant):\n"
     "    return [1 / (len(lengths) * length) for length in lengths]",
     "7-4": "def capped_weights(policy, sampler, cap):\n"
@@ -52,17 +51,13 @@ MISTAKES = {
     "    middle = sum(both) / len(both)\n"
     "    variance = sum((x - middle) ** 2 for x in both) / (len(both) - 1)\n"
     "    return mean, math.sqrt(variance / len(both))",
-    "7-6": "def hack(text, problem):\n"
-    "    return float(\"Let's see\" in text)",
-    "7-7": "def two_rates():\n"
-    "    return 1e-6, 1e-5",
-    "7-8": "def colder():\n"
-    "    return 1.5",
+    "7-6": 'def hack(text, problem):\n    return float("Let\'s see" in text)',
+    "7-7": "def two_rates():\n    return 1e-6, 1e-5",
+    "7-8": "def colder():\n    return 1.5",
     "7-9": "def mixed_share(rates, size):\n"
     "    p = sum(rates) / len(rates)\n"
     "    return 1 - p**size - (1 - p) ** size",
-    "7-10": "def my_changes():\n"
-    "    return {'advantage': 'mean', 'aggregate': 'constant'}",
+    "7-10": "def my_changes():\n    return {'advantage': 'mean', 'aggregate': 'constant'}",
 }
 
 
@@ -120,7 +115,11 @@ def test_six_to_ten_each_and_nothing_else(chapter):
     exercises, solutions = pair(chapter)
     numbers = [number for number in MISTAKES if number.startswith(chapter)]
     assert 6 <= len(numbers) <= 10
-    intro = ["colab-button", "colab-install", "intro", "setup-text", "setup"]
+    exercises, solutions = (
+        {name: cell for name, cell in page.items() if not name.startswith("colab-")}
+        for page in (exercises, solutions)
+    )
+    intro = ["intro", "setup-text", "setup"]
     ends = ["", "-stub", "-check"]
     assert list(exercises) == intro + [f"exercise-{n}{end}" for n in numbers for end in ends]
     ends = ["", "-solution", "-check", "-why"]
