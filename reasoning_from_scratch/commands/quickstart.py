@@ -1,9 +1,16 @@
 """`rfs quickstart`: watch a small model learn to reason, on a CPU, with nothing to download."""
 
+import os
+import shlex
+import shutil
+import sys
 import time
 from dataclasses import dataclass
 from datetime import datetime
+from importlib.util import find_spec
 from pathlib import Path
+
+import torch
 
 from reasoning_from_scratch.commands.train import told_end
 from reasoning_from_scratch.config import TrainConfig
@@ -47,6 +54,7 @@ OPENING = {
     False: "A model of 2.2 million parameters that knows worked solutions, but mostly guesses.",
     True: "The quickstart's model, on problems of more steps than any working it has seen.",
 }
+CHAPTER = "ch06/ch06_main.ipynb"
 TEST_SETS = {"tiny-test": "test problems", "tiny-longer": "longer problems"}
 
 
@@ -117,7 +125,8 @@ def measure(model, tokenizer) -> dict[str, EvalResult]:
 
 def before_and_after(before: dict[str, EvalResult], after: dict[str, EvalResult]) -> str:
     """The small table."""
-    lines = [f"{'':<34}{'before':>9}{'after':>9}"]
+    count = len(before["tiny-test"].rows)
+    lines = [f"{f'greedy, {count} problems each':<34}{'before':>9}{'after':>9}"]
     for name, title in TEST_SETS.items():
         then, now = before[name], after[name]
         for what, a, b in (
@@ -144,14 +153,35 @@ def two_answers(
 
 
 def next_commands(folder: Path, longer: bool) -> str:
-    then = (
-        "  rfs evaluate --model tiny-base tiny-grpo tiny-grpo-longer --samples 64  # pass@k\n"
+    """What to do now, as it can be typed here."""
+    rfs, jupyter = words_here()
+    rows = [
+        (f"{rfs} report {shlex.quote(str(folder))} --serve", "each step, and why it was paid"),
+        (f"{rfs} evaluate --model tiny-base tiny-grpo tiny-grpo-longer --samples 64", "pass@k")
         if longer
-        else "  rfs quickstart --longer  # ten minutes more: problems longer than any it has seen\n"
-    )
-    return (
-        "Next:\n"
-        f"  rfs report {folder} --serve      # what it wrote at each step, and why it was paid\n"
-        f"{then}"
-        "  jupyter lab ch06/ch06_main.ipynb  # build it yourself"
-    )
+        else (
+            f"{rfs} quickstart --longer",
+            "ten minutes more: problems longer than any it has seen",
+        ),
+    ]
+    if Path(CHAPTER).is_file():  # not where the package came without the book, or in another folder
+        rows.append((f"{jupyter} --notebook-dir . {CHAPTER}", "build it yourself"))
+    return "\n".join(["Next:", *(f"  {command}  # {why}" for command, why in rows)])
+
+
+def words_here() -> tuple[str, str]:
+    """How `rfs` and `jupyter lab` are called in the shell from which this was started."""
+    by_uv = "UV" in os.environ  # `uv run` says so
+    if by_uv and torch.__version__.endswith("+cpu"):  # as README installs it; uv would replace it
+        install = 'uv pip install --torch-backend cpu -e ".[notebook]" && '
+        rfs, jupyter = "uv run --no-sync rfs", install + "uv run --no-sync jupyter lab"
+    elif by_uv:
+        rfs, jupyter = "uv run rfs", "uv run --extra notebook jupyter lab"
+    else:
+        found = shutil.which("rfs")
+        ours = found and Path(found).parent == Path(sys.executable).parent
+        python = shlex.quote(sys.executable)
+        install = "" if find_spec("jupyterlab") else f'{python} -m pip install -e ".[notebook]" && '
+        rfs = "rfs" if ours else f"{python} -m reasoning_from_scratch"
+        jupyter = install + ("jupyter lab" if ours else f"{python} -m jupyter lab")
+    return rfs, jupyter

@@ -97,8 +97,9 @@ def _run_tiles(run: RunFiles, evals: list[EvalRow]) -> list[tuple[str, str, str]
     for name in run.evals:
         of_name = [row for row in evals if row.name == name]
         if of_name:
+            now = of_name[-1]
             was = f"from {of_name[0].accuracy:.1%}" if len(of_name) > 1 else ""
-            tiles.append((f"accuracy, {name}", f"{of_name[-1].accuracy:.1%}", was))
+            tiles.append((f"accuracy, {name} ({now.problems})", f"{now.accuracy:.1%}", was))
     for name, key, form in HEADLINES:
         values = [row[key] for row in run.metrics if row.get(key) is not None]
         if values:

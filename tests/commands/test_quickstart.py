@@ -1,6 +1,8 @@
 """The quickstart's story, told on the toy world; with the shipped model, a few real steps."""
 
 import json
+import sys
+from pathlib import Path
 
 import pytest
 from toy import toy_model, toy_problems, toy_tokenizer
@@ -40,7 +42,8 @@ def test_the_story(small, tmp_path, capsys):
     assert "longer problems, tokens per answer" in out
     assert str(run / "curves.png") in out and (run / "curves.png").exists()
     assert str(run / "report.html") in out and (run / "report.html").exists()
-    assert out.count("rfs ") == 2 and "ch06_main.ipynb" in out
+    assert "greedy, 8 problems each" in out  # the report's figure is of other ones, and says so
+    assert f" report {run} --serve" in out and " quickstart --longer" in out
     assert len(read_lines(run / "metrics.jsonl")) == 12
 
 
@@ -49,6 +52,33 @@ def test_the_second_run_tells_its_own_story(small, tmp_path, capsys, monkeypatch
     assert quickstart(QuickstartOptions(longer=True, log_path=str(tmp_path / "run"))) == 0
     out = capsys.readouterr().out
     assert out.startswith("The quickstart's model") and "tiny-grpo-longer" in out
+
+
+def installed(monkeypatch, torch_version="2.9.0", **environment):
+    monkeypatch.delenv("UV", raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(module.torch, "__version__", torch_version)
+
+
+def test_the_next_commands_are_those_of_the_shell(tmp_path, monkeypatch):
+    """As `uv run` started it, with README's PyTorch for the CPU, or in an activated environment."""
+    monkeypatch.chdir(shipped_checkpoint("tiny-grpo").parents[1])  # the clone
+    installed(monkeypatch, UV="/usr/bin/uv")
+    said = module.next_commands(tmp_path / "my run", False)
+    assert f"  uv run rfs report '{tmp_path}/my run' --serve" in said
+    assert "  uv run --extra notebook jupyter lab --notebook-dir . ch06/ch06_main.ipynb" in said
+    installed(monkeypatch, "2.9.0+cpu", UV="/usr/bin/uv")
+    said = module.next_commands(tmp_path, False)
+    assert "  uv run --no-sync rfs quickstart --longer" in said and "uv run rfs" not in said
+    installed(monkeypatch, PATH=str(Path(sys.executable).parent))
+    said = module.next_commands(tmp_path, True)
+    assert "\n  rfs evaluate --model tiny-base" in said and "\n  jupyter lab" in said
+    installed(monkeypatch, PATH="")
+    monkeypatch.chdir(tmp_path)  # no book here
+    said = module.next_commands(tmp_path, True)
+    assert f"  {sys.executable} -m reasoning_from_scratch report" in said
+    assert "jupyter" not in said
 
 
 def test_two_answers(small, tmp_path, capsys):
