@@ -44,7 +44,7 @@ def padded_logprobs(model, batch, temperature: float = 1.0) -> Tensor:
     No real token looks at it. `fast/packed.py` computes the same without it.
     """
     hidden = model.hidden_states(batch.token_ids[:, :-1])  # (B, T - 1, D)
-    logprobs, _ = token_logprobs(
+    logprobs = token_logprobs(
         hidden,
         model.out_head.weight,
         batch.token_ids[:, 1:],
@@ -62,17 +62,17 @@ def token_logprobs(
     mask: Tensor,
     temperature: float = 1.0,
     kept: Kept | None = None,
-) -> tuple[Tensor, Tensor]:
-    """Log-probability and entropy of each sampled token, both (B, T) float32, 0 where mask is 0.
+) -> Tensor:
+    """Log-probability of each sampled token, (B, T) float32, 0 where mask is 0.
 
     `hidden[:, t]` (B, T, D) predicts `targets[:, t]` (B, T). For a batch of token_ids (B, T+1):
 
         hidden = model.hidden_states(token_ids[:, :-1])
-        logprobs, entropy = token_logprobs(
+        logprobs = token_logprobs(
             hidden, model.out_head.weight, token_ids[:, 1:], mask[:, 1:], temperature)
 
     The distribution is softmax(logits / temperature), over the tokens in `kept` if given.
-    Gradients reach hidden and head_weight (V, D) through logprobs; entropy has none.
+    Gradients reach hidden and head_weight (V, D).
     """
     mask = mask.bool()
     logits = hidden[mask] @ head_weight.T  # (N, V), N sampled tokens
@@ -81,9 +81,7 @@ def token_logprobs(
         logits = logits.masked_fill(cut_tokens(kept, logits.shape[1]).to(logits.device), -torch.inf)
     logprobs = logits.log_softmax(dim=-1)  # (N, V)
     own = logprobs.gather(-1, targets[mask][:, None])[:, 0]  # (N,)
-    entropies = torch.special.entr(logprobs.detach().exp()).sum(dim=-1)  # -p log p, and 0 at p = 0
-    zeros = own.new_zeros(mask.shape)  # (B, T)
-    return zeros.masked_scatter(mask, own), zeros.masked_scatter(mask, entropies)
+    return own.new_zeros(mask.shape).masked_scatter(mask, own)  # (B, T)
 
 
 def cut_tokens(kept: Kept, vocabulary: int) -> Tensor:

@@ -1,10 +1,9 @@
-"""Groups of rollouts with their rewards, batches of them, and the iterator of stages 1 to 3."""
+"""Groups of rollouts: which problems a step asks, how they are sampled and judged, as a batch."""
 
 import random
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, fields
-from functools import lru_cache, partial
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -18,9 +17,6 @@ from reasoning_from_scratch.rewards import (
 )
 from reasoning_from_scratch.sampling import PLAIN, Rollout, Sampling, SamplingEngine, generate
 from reasoning_from_scratch.tokenizer import stop_ids_of
-
-# Active sampling gives up after so many rounds: a set without a signal must not loop for ever.
-ACTIVE_SAMPLING_ROUNDS = 4
 
 
 @dataclass
@@ -231,84 +227,3 @@ def reward_groups(
             )
             rollout.rewards["overlong"] = late
             rollout.reward += late
-
-
-@dataclass(frozen=True)
-class RolloutEngine:
-    """What a run hands in around the sampling of a step; by default one process does it plainly."""
-
-    sampling: SamplingEngine = PLAIN  # how tokens are computed
-    # judge(groups, config, tokenizer) writes the rewards.
-    judge: Callable = field(default_factory=lambda: reward_groups)
-    own: Callable[[list[int]], list[int]] = list  # of a step's places, those sampled by this rank
-    together: Callable[[Callable[[], list[Group]]], list[Group]] = lambda sample: sample()
-    """Calls `sample` on each rank; all ranks get the groups of all."""
-    timed: Callable[[str], AbstractContextManager] = nullcontext  # timed("sampling"): a stopwatch
-
-
-ONE_PROCESS = RolloutEngine()
-
-
-def sample_step(
-    model,
-    tokenizer,
-    problems: Sequence[Problem],
-    config: Rollouts,
-    step: int,
-    on_group: Callable[[Group], None] | None = None,
-    version: int | None = None,
-    before_step: Callable[[], None] | None = None,
-    engine: RolloutEngine = ONE_PROCESS,
-) -> list[Group]:
-    """Stages 1 to 3 of one step: its problems, their rollouts, the rewards.
-
-    `on_group` gets each group, with its rewards, while others may still be sampled.
-    """
-
-    def rewarded(group: Group) -> None:
-        with engine.timed("reward"):
-            engine.judge([group], config, tokenizer)
-        if on_group:
-            on_group(group)
-
-    groups: list[Group] = []
-    rounds = ACTIVE_SAMPLING_ROUNDS if config.active_sampling else 1
-    for round in range(rounds):
-        chosen = dict(enumerate(step_problems(problems, config, step, round), len(groups)))
-        places = engine.own(list(chosen))
-        sample = partial(
-            sample_groups,
-            model,
-            tokenizer,
-            [chosen[place] for place in places],
-            config,
-            step,
-            places,
-            rewarded,
-            version,
-            before_step,
-            engine.sampling,
-        )
-        with engine.timed("sampling"):
-            groups += engine.together(sample)
-        if sum(group.mixed for group in groups) >= config.problems_per_step:
-            break
-    return groups
-
-
-def on_policy_rollouts(
-    model,
-    tokenizer,
-    problems: Sequence[Problem],
-    config: Rollouts,
-    first_step: int = 0,
-    on_group: Callable[[Group], None] | None = None,
-    engine: RolloutEngine = ONE_PROCESS,
-) -> Iterator[list[Group]]:
-    """The groups of one step after another, always sampled by the model as it is now.
-
-    The trainer sees no more than this iterator: streaming, asynchronous and many-machine
-    sampling are other functions that yield the same.
-    """
-    for step in range(first_step, config.steps):
-        yield sample_step(model, tokenizer, problems, config, step, on_group, engine=engine)

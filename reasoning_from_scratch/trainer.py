@@ -1,25 +1,29 @@
 """The loop: problems, rollouts, rewards, advantages, log-probabilities, loss, update.
 
-`training_loop` goes from step to step. Stages 1 to 3 are in the iterator of finished groups that
-it is given; stages 4 to 7 are `train_step`. What a run does beside (evaluating, saving, pages,
-alarms) are calls on one object, `run`. ch07/rl_loop.py is the same with less around it.
+    training_loop    from step to step
+    sample_step      stages 1 to 3: what a step is trained on
+    train_step       stages 4 to 7: what it makes of the weights
+
+What a run does beside (evaluating, saving, pages, alarms) are two calls on the object that
+`training_loop` is given. ch07/rl_loop.py is the same with less around it.
 
 Further down: how a step's rollouts become tensors, what a faster engine may replace, and the
 numbers that a step reports.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import chain
 from statistics import fmean
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
 from reasoning_from_scratch.advantages import advantages, normalize_batch, per_part_advantages
-from reasoning_from_scratch.config import Problems
+from reasoning_from_scratch.config import Problems, Rollouts, TrainConfig
 from reasoning_from_scratch.logprobs import padded_logprobs
 from reasoning_from_scratch.losses import (
     KL_IN_ADVANTAGES,
@@ -32,92 +36,205 @@ from reasoning_from_scratch.losses import (
     summarize,
     token_kl_advantages,
 )
+from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.rewards import conditional_parts
-from reasoning_from_scratch.rollouts import Batch, Group, Rollout, make_batch, micro_batches
+from reasoning_from_scratch.rollouts import (
+    Batch,
+    Group,
+    Rollout,
+    make_batch,
+    micro_batches,
+    reward_groups,
+    sample_groups,
+    step_problems,
+)
+from reasoning_from_scratch.sampling import PLAIN, SamplingEngine
 
 Sums = dict[str, Tensor]  # what policy_loss reports of a micro-batch
+Numbers = dict[str, float | None]  # what a step reports, as optim/*
 
 
-def training_loop(run) -> str:
+class Optimizer(Protocol):
+    """What the loop asks of an optimizer; optim/ has them."""
+
+    def step(self, lr: float) -> None: ...
+
+    def zero_grad(self) -> None: ...
+
+    def clip_gradient(self, largest: float) -> float: ...
+
+    def update_ratio(self) -> float | None: ...
+
+
+class Run(Protocol):
+    """What the loop is given; run/training_run.py has it."""
+
+    config: TrainConfig
+    model: nn.Module
+    reference: nn.Module | None  # what a KL penalty compares with
+    optimizer: Optimizer
+    engine: "Engine"
+    rollouts: Iterator[list[Group]]  # on_policy_rollouts, or another that yields the same
+    first_step: int
+
+    def lr(self, step: int) -> float: ...
+
+    def before_update(self, step: int, groups: Sequence[Group]) -> None:
+        """Metrics, and an evaluation where one is due."""
+
+    def after_update(self, step: int, groups: Sequence[Group], numbers: Numbers) -> str:
+        """Pages, saves, alarms; why the run must end now, or ""."""
+
+
+def training_loop(run: Run) -> str:
     """Train until the rollouts end, or a step says why the run must: that sentence, or ""."""
-    # 1. Problems.  2. Rollouts, without gradient.  3. Rewards.  (All in the iterator.)
-    for step, groups in enumerate(run.rollouts, run.first_step):
-        run.before_update(step, groups)  # evaluates, where that is due
-        # 4. Advantages.  5. Log-probabilities.  6. Loss.  7. Update.
-        numbers = run.train_step(
-            run.model,
-            run.optimizer,
-            chosen_groups(groups, run.config),
-            run.config,
-            run.lr(step),
-            run.reference,
-            run.engine,
+    for step, groups in enumerate(run.rollouts, run.first_step):  # stages 1 to 3, by sample_step
+        run.before_update(step, groups)
+        chosen, lr = chosen_groups(groups, run.config), run.lr(step)
+        numbers = train_step(
+            run.model, run.optimizer, chosen, run.config, lr, run.reference, run.engine
         )
-        stopped = run.after_update(step, groups, numbers)  # metrics, pages, saves, alarms
+        stopped = run.after_update(step, groups, numbers)
         if stopped:
             return stopped
     return ""
 
 
+def sample_step(
+    model,
+    tokenizer,
+    problems: Sequence[Problem],
+    config: Rollouts,
+    step: int,
+    engine: "RolloutEngine | None" = None,
+    version: int | None = None,
+    before_step: Callable[[], None] | None = None,
+) -> list[Group]:
+    """Stages 1 to 3, without gradient. `version` and `before_step` are sample_groups'."""
+    engine, groups = engine or RolloutEngine(), []
+    for round in range(ACTIVE_SAMPLING_ROUNDS if config.active_sampling else 1):
+        # 1. Problems: a function of the seed and the step, so that resuming needs no state.
+        chosen = dict(enumerate(step_problems(problems, config, step, round), len(groups)))
+        places = engine.own(list(chosen))  # of this rank, if there are several
+
+        def answered(places=places, chosen=chosen) -> list[Group]:
+            # 2. Rollouts: several answers to each problem.
+            asked = [chosen[place] for place in places]
+            drawn = sample_groups(
+                model, tokenizer, asked, config, step, places, version=version,
+                before_step=before_step, engine=engine.sampling,
+            )  # fmt: skip
+            # 3. Rewards: what each answer is paid.
+            with engine.timed("reward"):
+                engine.reward(drawn, config, tokenizer)
+            return drawn
+
+        with engine.timed("sampling"):
+            groups += engine.together(answered)
+        if sum(group.mixed for group in groups) >= config.problems_per_step:
+            break  # active sampling has enough groups with right and wrong answers
+    return groups
+
+
 def train_step(
     model: nn.Module,
-    optimizer,
+    optimizer: Optimizer,
     groups: Sequence[Group],
     config: Loss,
     lr: float,
     reference: nn.Module | None = None,
     engine: "Engine | None" = None,
-) -> dict[str, float | None]:
+) -> Numbers:
     """Stages 4 to 7 on the groups of one step: what was measured, as optim/*."""
     engine, record = engine or Engine(), StepRecord(lr)
     # 4. Advantages: how much better than the other answers to this problem.
     set_advantages(groups, config)
-    parts = [
-        prepared_part(model, reference, share, config, engine)
+    updates = [
+        prepared_update(model, reference, share, config, engine)
         for share in equal_shares(groups, config.num_substeps)
     ]
-    for part in parts * config.epochs:  # inner epochs re-use the rollouts
-        # 5. Log-probabilities.  6. Loss and its gradient, a micro-batch at a time.
-        sums = backward(model, part, config, engine)
-        # 7. One step on their sum.
-        update(optimizer, sums, config, lr, record, engine)
+    for prepared in updates * config.epochs:  # several epochs use the rollouts again
+        all_sums: list[Sums] = []
+        for batch in prepared.batches:
+            # 5. Log-probabilities of the sampled tokens, as the model is now.
+            logprobs = engine.training_pass(model, batch, config.train_temperature)  # (B, T)
+            # 6. Loss, and its gradient on top of that of the batches before.
+            loss, sums = batch_loss(logprobs, batch, config, prepared.denominator)
+            engine.reducer.backward(model, loss)
+            all_sums.append(sums)
+        # 7. Update: one step of the optimizer on their sum.
+        update(optimizer, all_sums, config, lr, record, engine)
     return record.metrics() | advantage_metrics(groups)
 
 
-def backward(
-    model: nn.Module, part: "Part | None", config: Loss, engine: "Engine | None" = None
-) -> list[Sums]:
-    """Stages 5 and 6: adds the gradient of a part to `.grad`. The sums of its micro-batches."""
-    engine, all_sums = engine or Engine(), []
-    for batch in part.batches if part else []:
-        logprobs = engine.training_pass(model, batch, config.train_temperature)  # (B, T)
-        loss, sums = policy_loss(
-            logprobs,
-            batch.old_logprobs,
-            batch.advantages,
-            batch.mask,
-            config,
-            part.denominator,
-            ref_logprobs=batch.ref_logprobs,
-            start_logprobs=batch.start_logprobs,
-        )
-        engine.reducer.backward(model, loss)
-        all_sums.append(sums)
-    return all_sums
+def batch_loss(
+    logprobs: Tensor, batch: Batch, config: Loss, denominator: float
+) -> tuple[Tensor, Sums]:
+    """The policy loss of a micro-batch, and its sums for the metrics."""
+    return policy_loss(
+        logprobs,
+        batch.old_logprobs,
+        batch.advantages,
+        batch.mask,
+        config,
+        denominator,
+        ref_logprobs=batch.ref_logprobs,
+        start_logprobs=batch.start_logprobs,
+    )
 
 
 def update(
-    optimizer, sums: list[Sums], config: Loss, lr: float, record: "StepRecord", engine
+    optimizer: Optimizer,
+    all_sums: list[Sums],
+    config: Loss,
+    lr: float,
+    record: "StepRecord",
+    engine: "Engine",
 ) -> None:
-    """Stage 7. Without any gradient no step: momentum would still move the weights."""
-    sums = engine.reducer.add_gradients(optimizer, sums)
-    if not sums:
+    """Without any gradient there is no step: momentum would still move the weights."""
+    all_sums = engine.reducer.add_gradients(optimizer, all_sums)
+    if not all_sums:
         return
-    record.add(sums, grad_norm=engine.reducer.clip_gradient(optimizer, config.grad_clip))
+    record.add(all_sums, grad_norm=engine.reducer.clip_gradient(optimizer, config.grad_clip))
     if record.is_finite():
         optimizer.step(lr)
         record.moved = optimizer.update_ratio()
     optimizer.zero_grad()
+
+
+# --- stages 1 to 3: who samples ---
+
+# Active sampling gives up after so many rounds: a set without a signal must not loop for ever.
+ACTIVE_SAMPLING_ROUNDS = 4
+
+
+@dataclass(frozen=True)
+class RolloutEngine:
+    """What a run hands in around the sampling of a step; by default one process does it plainly."""
+
+    sampling: SamplingEngine = PLAIN  # how tokens are computed
+    reward: Callable = reward_groups  # reward(groups, config, tokenizer) writes the rewards
+    own: Callable[[list[int]], list[int]] = list  # of a step's places, those sampled by this rank
+    together: Callable[[Callable[[], list[Group]]], list[Group]] = lambda sample: sample()
+    """Calls `sample` on each rank; all ranks get the groups of all."""
+    timed: Callable[[str], AbstractContextManager] = nullcontext  # timed("sampling"): a stopwatch
+
+
+def on_policy_rollouts(
+    model,
+    tokenizer,
+    problems: Sequence[Problem],
+    config: Rollouts,
+    first_step: int = 0,
+    engine: RolloutEngine | None = None,
+) -> Iterator[list[Group]]:
+    """The groups of one step after another, always sampled by the model as it is now.
+
+    The trainer sees no more than this iterator: asynchronous and many-machine sampling are other
+    functions that yield the same.
+    """
+    for step in range(first_step, config.steps):
+        yield sample_step(model, tokenizer, problems, config, step, engine)
 
 
 # --- stage 4: advantages ---
@@ -171,22 +288,21 @@ def group_advantages(group: Group, config: Loss) -> Tensor:
 
 
 @dataclass
-class Part:
-    """The rollouts of one optimizer step."""
+class Update:
+    """The rollouts of one optimizer step, in micro-batches."""
 
-    batches: list[Batch]
+    batches: list[Batch]  # none, where nothing has a gradient
     denominator: float  # what the summed loss is divided by, the same for every micro-batch
 
 
-def prepared_part(
+def prepared_update(
     model: nn.Module,
     reference: nn.Module | None,
     groups: Sequence[Group],
     config: Loss,
     engine: "Engine | None" = None,
-) -> Part | None:
-    """The micro-batches that are computed here, with all that the loss reads; None if there is
-    nothing with a gradient.
+) -> Update:
+    """The micro-batches that are computed here, with all that the loss reads.
 
     The denominator counts every sampled rollout, also those of groups that are dropped for
     having no gradient: dropping them saves time and changes nothing else.
@@ -198,7 +314,7 @@ def prepared_part(
     pays_kl = config.kl in KL_IN_ADVANTAGES
     units = engine.reducer.share(groups, whole_groups=pays_kl) if groups else []
     if not units:
-        return None
+        return Update([], denominator)
     batch = make_batch(list(chain.from_iterable(units)), next(model.parameters()).device)
     if reference is not None:
         batch.ref_logprobs = frozen_logprobs(reference, batch, config, engine)
@@ -208,8 +324,8 @@ def prepared_part(
         batch.start_logprobs = frozen_logprobs(model, batch, config, engine)
     if pays_kl:
         add_kl_to_advantages(batch, [len(rollouts) for rollouts in units], config)
-    parts = [batch.rows(index) for index in indexes(batch, config)]
-    return Part(engine.reducer.even(parts), denominator)
+    batches = [batch.rows(index) for index in indexes(batch, config)]
+    return Update(engine.reducer.even(batches), denominator)
 
 
 def indexes(batch: Batch, config: Loss) -> list[list[int]]:
@@ -256,8 +372,8 @@ def frozen_logprobs(
     result = torch.zeros_like(batch.old_logprobs)  # (B, T)
     with engine.reducer.whole(model) as model:
         for index in indexes(batch, config):
-            part = engine.training_pass(model, batch.rows(index), config.train_temperature)
-            result[index, : part.shape[1]] = part
+            found = engine.training_pass(model, batch.rows(index), config.train_temperature)
+            result[index, : found.shape[1]] = found
     return result
 
 

@@ -28,13 +28,13 @@ from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.losses import Loss
 from reasoning_from_scratch.optim.adamw import learning_rate
 from reasoning_from_scratch.report.metrics import lag_metrics
-from reasoning_from_scratch.rollouts import on_policy_rollouts, reward_groups, sample_groups
+from reasoning_from_scratch.rollouts import reward_groups, sample_groups
 from reasoning_from_scratch.run.options import configure
 from reasoning_from_scratch.run.start import make_optimizer
 from reasoning_from_scratch.sampling import Sampling, generate
 from reasoning_from_scratch.scale.lag import async_rollouts
 from reasoning_from_scratch.scale.torchrun import check_restartable, start_ranks
-from reasoning_from_scratch.trainer import chosen_groups, train_step
+from reasoning_from_scratch.trainer import chosen_groups, on_policy_rollouts, train_step
 
 
 def test_every_field_belongs_to_exactly_one_part():

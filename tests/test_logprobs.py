@@ -35,17 +35,14 @@ def test_by_hand(temperature, sets):
             for kept, place in zip(sets, SAMPLED, strict=True)
         ]
     kept = pack_kept(sets) if sets else None
-    logprobs, entropy = token_logprobs(hidden, head, targets, MASK, temperature, kept)
-    expected, expected_entropy = torch.zeros(B, T).double(), torch.zeros(B, T).double()
+    logprobs = token_logprobs(hidden, head, targets, MASK, temperature, kept)
+    expected = torch.zeros(B, T).double()
     for number, place in enumerate(SAMPLED):
         logits = (head @ hidden[place]).tolist()
         allowed = sets[number] if sets and sets[number] else range(V)
         p = distribution(logits, temperature, allowed)
         expected[place] = math.log(p[int(targets[place])])
-        expected_entropy[place] = -sum(x * math.log(x) for x in p.values())
     torch.testing.assert_close(logprobs, expected)
-    torch.testing.assert_close(entropy, expected_entropy)
-    assert not entropy.requires_grad
 
 
 def test_gradients():
@@ -53,7 +50,7 @@ def test_gradients():
     kept = pack_kept([[int(targets[place]), 0] for place in SAMPLED])
 
     def function(hidden, head):
-        return token_logprobs(hidden, head, targets, MASK, 0.8, kept)[0]
+        return token_logprobs(hidden, head, targets, MASK, 0.8, kept)
 
     assert torch.autograd.gradcheck(function, (hidden, head))
 
@@ -62,16 +59,16 @@ def test_gradient_is_zero_where_the_mask_is():
     hidden, head, targets = problem()
     with torch.no_grad():
         hidden[MASK == 0] = float("nan")  # junk there must not spread
-    logprobs, entropy = token_logprobs(hidden, head, targets, MASK)
+    logprobs = token_logprobs(hidden, head, targets, MASK)
     logprobs.sum().backward()
-    assert torch.isfinite(logprobs).all() and torch.isfinite(entropy).all()
+    assert torch.isfinite(logprobs).all()
     assert hidden.grad[MASK == 0].eq(0).all() and torch.isfinite(head.grad).all()
 
 
 def test_bfloat16_is_computed_in_float32():
     hidden, head, targets = problem(torch.bfloat16)
-    logprobs, entropy = token_logprobs(hidden, head, targets, MASK)
-    assert logprobs.dtype == entropy.dtype == torch.float32
+    logprobs = token_logprobs(hidden, head, targets, MASK)
+    assert logprobs.dtype == torch.float32
     logits = (hidden @ head.T).float()
     expected = logits.log_softmax(-1).gather(-1, targets[..., None])[..., 0] * MASK
     torch.testing.assert_close(logprobs, expected, rtol=1e-6, atol=1e-6)
@@ -79,17 +76,17 @@ def test_bfloat16_is_computed_in_float32():
 
 def test_no_sampled_token_at_all():
     hidden, head, targets = problem()
-    logprobs, entropy = token_logprobs(hidden, head, targets, torch.zeros_like(MASK))
+    logprobs = token_logprobs(hidden, head, targets, torch.zeros_like(MASK))
     (logprobs.sum() + 0 * hidden.sum()).backward()
-    assert logprobs.eq(0).all() and entropy.eq(0).all() and head.grad.eq(0).all()
+    assert logprobs.eq(0).all() and head.grad.eq(0).all()
 
 
 def test_one_kept_token_is_certain():
     hidden, head, targets = problem()
     kept = pack_kept([[int(targets[place])] for place in SAMPLED])
-    logprobs, entropy = token_logprobs(hidden, head, targets, MASK, kept=kept)
+    logprobs = token_logprobs(hidden, head, targets, MASK, kept=kept)
     logprobs.sum().backward()
-    assert logprobs.abs().max() == 0 and entropy.abs().max() == 0
+    assert logprobs.abs().max() == 0
     assert hidden.grad.abs().max() == 0 and head.grad.abs().max() == 0
 
 

@@ -12,19 +12,17 @@ from reasoning_from_scratch import rewards
 from reasoning_from_scratch.config import Rewards, replaced
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.rollouts import (
-    ACTIVE_SAMPLING_ROUNDS,
     Group,
     Rollout,
     make_batch,
     micro_batches,
-    on_policy_rollouts,
     problem_index,
     reward_groups,
     sample_groups,
     step_problems,
 )
 from reasoning_from_scratch.run.options import configure, resolved
-from reasoning_from_scratch.trainer import chosen_groups
+from reasoning_from_scratch.trainer import ACTIVE_SAMPLING_ROUNDS, chosen_groups, on_policy_rollouts
 
 PROBLEM = Problem("p", "1 + 1", "2")
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from toy import toy_config, toy_model, toy_problems, toy_world
+from toy import add_gradient, toy_config, toy_model, toy_problems, toy_world
 
 from reasoning_from_scratch import ch06
 from reasoning_from_scratch.config import replaced
@@ -19,11 +19,10 @@ from reasoning_from_scratch.run.options import configure, resolved
 from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.trainer import (
     Engine,
-    backward,
     chosen_groups,
     equal_shares,
     frozen_logprobs,
-    prepared_part,
+    prepared_update,
     set_advantages,
     train_step,
 )
@@ -66,7 +65,7 @@ def test_micro_batches_give_the_gradient_of_one_batch(world, tmp_path, aggregate
     for budget in (10**9, tokens):
         model.zero_grad()
         asked = replaced(config, micro_batch_tokens=budget)
-        backward(model, prepared_part(model, reference, groups, asked), asked)
+        add_gradient(model, prepared_update(model, reference, groups, asked), asked)
         found.append(gradients(model))
     whole, split = found
     assert whole.norm() > 0
@@ -81,9 +80,9 @@ def test_dropping_uniform_groups_changes_nothing_but_the_time(world, tmp_path):
     for drop in (True, False):
         world["model"].zero_grad()
         asked = replaced(config, drop_uniform_groups=drop)
-        part = prepared_part(world["model"], None, groups, asked)
+        part = prepared_update(world["model"], None, groups, asked)
         assert sum(map(len, part.batches)) == 8 * sum(group.live or not drop for group in groups)
-        backward(world["model"], part, asked)
+        add_gradient(world["model"], part, asked)
         found.append(gradients(world["model"]))
     torch.testing.assert_close(found[0], found[1], rtol=1e-5, atol=1e-7)
 
@@ -132,15 +131,15 @@ def test_bfloat16_gradients_of_many_micro_batches_are_added_up_in_float32(world,
     config = resolved(toy_config(tmp_path, aggregate="token", micro_batch_tokens=1))
     groups = sampled(world, config)
     model = toy_model().bfloat16()
-    part = prepared_part(model, None, groups, replaced(config, drop_uniform_groups=False))
+    part = prepared_update(model, None, groups, replaced(config, drop_uniform_groups=False))
     exact = torch.zeros(sum(p.numel() for p in model.parameters()), dtype=torch.float64)
     for batch in part.batches:
         model.zero_grad()
-        backward(model, replace(part, batches=[batch]), config)
+        add_gradient(model, replace(part, batches=[batch]), config)
         exact += gradients(model).double()
     model.zero_grad()
     engine = Engine(reducer=Float32Sums())
-    sums = backward(model, part, config, engine)
+    sums = add_gradient(model, part, config, engine)
     optimizer = AdamW(model)
     assert len(engine.reducer.add_gradients(optimizer, sums)) == len(part.batches) == 64
     found = torch.cat([gradient.flatten() for gradient in optimizer.gradients()])
@@ -168,8 +167,8 @@ def test_order_of_rollouts_does_not_matter(world, tmp_path):
     found = []
     for order in (groups, groups[::-1]):
         world["model"].zero_grad()
-        part = prepared_part(world["model"], None, order, config)
-        backward(world["model"], part, config)
+        part = prepared_update(world["model"], None, order, config)
+        add_gradient(world["model"], part, config)
         found.append(gradients(world["model"]))
     assert (found[0] - found[1]).norm() <= 1e-6 * found[0].norm()
 
@@ -234,8 +233,8 @@ def test_the_engine_computes_what_chapter_6_computes(world, tmp_path, monkeypatc
     plain["loss_tensor"].backward()
     expected = gradients(world["model"])
     world["model"].zero_grad()
-    part = prepared_part(world["model"], None, groups, config)
-    sums = backward(world["model"], part, config)
+    part = prepared_update(world["model"], None, groups, config)
+    sums = add_gradient(world["model"], part, config)
     (batch,) = part.batches
     assert batch.advantages.tolist() == pytest.approx(plain["advantages"], abs=1e-6)
     assert sum(float(s["loss"]) for s in sums) == pytest.approx(plain["loss"], rel=1e-5)

@@ -10,6 +10,7 @@ from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.tokenizer import Qwen3Tokenizer
+from reasoning_from_scratch.trainer import Engine, batch_loss
 
 BOXES = [f"\\boxed{{{digit}}}" for digit in range(4)]
 TOY_CONFIG = {
@@ -65,6 +66,17 @@ def toy_config(folder, **changes) -> TrainConfig:
         log_path=str(folder),
     )
     return TrainConfig(**(values | changes))
+
+
+def add_gradient(model, prepared, config, engine=None) -> list[dict]:
+    """Adds the gradient of an update's micro-batches to `.grad`; their sums."""
+    engine, all_sums = engine or Engine(), []
+    for batch in prepared.batches:
+        logprobs = engine.training_pass(model, batch, config.train_temperature)
+        loss, sums = batch_loss(logprobs, batch, config, prepared.denominator)
+        engine.reducer.backward(model, loss)
+        all_sums.append(sums)
+    return all_sums
 
 
 def toy_world(folder, **changes) -> dict:

@@ -42,7 +42,7 @@ def packed_logprobs(
     hidden = compute(packed.token_ids, plan=packed_plan(model, packed))[0]  # (N, D)
     sampled = batch.mask[:, 1:].bool()  # (B, T - 1)
     targets = batch.token_ids[:, 1:][sampled]  # (M,)
-    logprobs, _ = blockwise_logprobs(
+    logprobs = blockwise_logprobs(
         F.embedding(packed.predictors, hidden),  # (M, D)
         model.out_head.weight,
         targets,
@@ -238,13 +238,12 @@ def blockwise_logprobs(
     temperature: float = 1.0,
     kept: Kept | None = None,
     block: int = 0,
-) -> tuple[Tensor, Tensor]:
-    """Log-probabilities and entropies, both (M,), of M sampled tokens `targets` that hidden states
-    (M, D) predict: what `token_logprobs` computes, without ever holding the logits (M, V).
+) -> Tensor:
+    """Log-probabilities (M,) of M sampled tokens `targets` that hidden states (M, D) predict: what
+    `token_logprobs` computes, without ever holding the logits (M, V).
 
     `block` is how many tokens of the vocabulary are looked at together (default: as many as
-    BLOCK_ELEMENTS allows). Gradients reach hidden and head_weight (V, D) through the
-    log-probabilities; the entropies have none.
+    BLOCK_ELEMENTS allows). Gradients reach hidden and head_weight (V, D).
     """
     block = block or max(SMALLEST_BLOCK, BLOCK_ELEMENTS // max(1, len(hidden)))
     if kept is not None:
@@ -261,40 +260,26 @@ class BlockwiseLogprobs(torch.autograd.Function):
         """log p[target] = logit[target] - log Z, with Z = sum over the vocabulary of e^logit.
 
         e^logit may be too large for a float, so sums are kept relative to the largest logit m so
-        far; when a block has a larger one m', what was summed is multiplied by e^(m - m'):
-
-            total    = sum of e^(logit - m)                so Z = total * e^m
-            weighted = sum of e^(logit - m) * (logit - m)
-            entropy  = -sum of p log p = log total - weighted / total
-
-        For `weighted` the second factor shrinks, too: logit - m' = (logit - m) + (m - m'), so it
-        becomes e^(m - m') * (weighted + total * (m - m')).
+        far, total = sum of e^(logit - m), so that Z = total * e^m. When a block has a larger one,
+        m', what was summed is multiplied by e^(m - m').
         """
         largest = hidden.new_full((len(hidden), 1), -torch.inf, dtype=at_least_float32(hidden))
-        total, weighted = torch.zeros_like(largest), torch.zeros_like(largest)  # (M, 1)
-        own = torch.zeros_like(largest)  # the targets' logits
+        total, own = torch.zeros_like(largest), torch.zeros_like(largest)  # own: targets' logits
         for part in blocks(len(head), block):
             logits = block_logits(hidden, head, temperature, kept, part)  # (M, C)
             column, inside = targets_in(targets, part)
             own += logits.gather(-1, column) * inside
             before, largest = largest, torch.maximum(largest, logits.amax(-1, keepdim=True))
-            shift = (before - largest).clamp_(min=LOWEST)  # m - m', -inf at the first block
-            weighted = shift.exp() * (weighted + total * shift)
-            total = total * shift.exp()
-            logits.sub_(largest)
-            powers = logits.exp()
-            total += powers.sum(-1, keepdim=True)
-            weighted += torch.linalg.vecdot(powers, logits)[:, None]
+            total *= (before - largest).exp()  # m - m' is -inf at the first block: 0 times 0
+            total += logits.sub_(largest).exp_().sum(-1, keepdim=True)
         log_z = largest + total.log()  # (M, 1)
         ctx.save_for_backward(hidden, head, targets, log_z)
         ctx.rest = temperature, kept, block
-        entropies = (total.log() - weighted / total)[:, 0]
-        ctx.mark_non_differentiable(entropies)
-        return (own - log_z)[:, 0], entropies
+        return (own - log_z)[:, 0]
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, grad_logprobs, _grad_entropies):
+    def backward(ctx, grad_logprobs):
         """d log p[target] / d logits = (one-hot(target) - p) / temperature, a row per token."""
         hidden, head, targets, log_z = ctx.saved_tensors
         temperature, kept, block = ctx.rest
@@ -314,7 +299,7 @@ class BlockwiseLogprobs(torch.autograd.Function):
         return grad_hidden.to(hidden.dtype), grad_head, *[None] * 4
 
 
-LOWEST = -1e30  # in place of -inf: -inf times 0, or minus -inf, would be NaN
+LOWEST = -1e30  # in place of -inf, which minus -inf would be NaN
 
 
 def blocks(vocabulary: int, size: int) -> list[slice]:

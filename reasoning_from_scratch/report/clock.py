@@ -1,7 +1,7 @@
 """Clock: where the time of a step goes."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 
@@ -21,14 +21,9 @@ class Clock:
         finally:
             self.spans.append((name, start, time.perf_counter()))
 
-    def timing(self, name: str, function: Callable) -> Callable:
-        """The function, its time collected under that name."""
-
-        def timed(*given):
-            with self(name):
-                return function(*given)
-
-        return timed
+    def since(self, name: str, start: float) -> None:
+        """A span that began at `start`, a time.perf_counter(), and ends now."""
+        self.spans.append((name, start, time.perf_counter()))
 
     def beside(self, name: str, start: float, end: float) -> None:
         """What another thread did meanwhile: shown, but no part of this thread's time."""

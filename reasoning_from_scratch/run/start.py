@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -39,7 +40,7 @@ from reasoning_from_scratch.optim.muon import MuonAdamW
 from reasoning_from_scratch.problems import Problem, problem_prompt, show_examples
 from reasoning_from_scratch.report.progress import Progress, show_log
 from reasoning_from_scratch.report.tracker import import_tensorboard, import_wandb
-from reasoning_from_scratch.rollouts import Group, RolloutEngine, on_policy_rollouts
+from reasoning_from_scratch.rollouts import Group
 from reasoning_from_scratch.run.checkpoints import Checkpoints, load_trainer_state
 from reasoning_from_scratch.run.folder import USED, RunFolder, job_name, log, plainly
 from reasoning_from_scratch.run.interrupts import Interrupts
@@ -59,7 +60,7 @@ from reasoning_from_scratch.scale.lag import async_rollouts, check_ranks
 from reasoning_from_scratch.scale.ranks import Ranks
 from reasoning_from_scratch.scale.ray_rollouts import check_learners, ray_rollouts
 from reasoning_from_scratch.scale.ray_start import connect
-from reasoning_from_scratch.scale.streaming import Stream
+from reasoning_from_scratch.scale.streaming import Stream, streamed_rollouts, streaming_loop
 from reasoning_from_scratch.scale.torchrun import (
     agreed_config,
     check_restartable,
@@ -67,7 +68,12 @@ from reasoning_from_scratch.scale.torchrun import (
 )
 from reasoning_from_scratch.text import counted
 from reasoning_from_scratch.tokenizer import stop_ids_of
-from reasoning_from_scratch.trainer import Engine, train_step, training_loop
+from reasoning_from_scratch.trainer import (
+    Engine,
+    RolloutEngine,
+    on_policy_rollouts,
+    training_loop,
+)
 
 GIVEN = "given"  # what problems are called that Python hands in
 
@@ -88,12 +94,12 @@ def train(config: TrainConfig, **given) -> TrainResult:
     """Run `config` to its end. `given`: a model, tokenizer, problems, ... to use instead of
     loading those that the configuration names (see start_run)."""
     run = start_run(config, **given)
-    choose_engines(run)
+    loop = loop_of(run)
     run.interrupts = Interrupts(run.ranks.size > 1, not run.ranks.writes, run.may_stop)
     run.ranks.interruptible = run.interrupts.open
     with run.interrupts, run, closing(run.rollouts):
         try:
-            stopped = training_loop(run)
+            stopped = loop()
         except KeyboardInterrupt:
             stopped = run.save_interrupted()
         except NotFinite as error:
@@ -103,34 +109,36 @@ def train(config: TrainConfig, **given) -> TrainResult:
     )
 
 
-def choose_engines(run: TrainingRun) -> None:
-    """Who samples, and whether a step is trained on while it is sampled."""
-    config, on_group, step = run.config, None, train_step
-    if config.num_minibatches > 1:
-        share = config.problems_per_step // config.num_substeps  # of the first update
-        size = max(1, share // config.num_minibatches // run.ranks.size)
-        stream = Stream(size, share, run.model, config, run.reference, run.engine, run.clock)
-        step, on_group = stream.train_step, stream.add
-    run.train_step = run.clock.timing("train", step)
-    run.rollouts = rollouts_of(run, on_group)
+def loop_of(run: TrainingRun) -> Callable[[], str]:
+    """Chooses who samples, and whether a step is trained on while it is sampled."""
+    if run.config.num_minibatches == 1:
+        run.rollouts = rollouts_of(run)
+        return partial(training_loop, run)
+    config = run.config
+    share = config.problems_per_step // config.num_substeps  # of the first update
+    size = max(1, share // config.num_minibatches // run.ranks.size)
+    stream = Stream(size, share, run.model, config, run.reference, run.engine, run.clock)
+    run.rollouts = rollouts_of(run, stream.add)
+    return partial(streaming_loop, run, stream)
 
 
 def rollouts_of(
-    run: TrainingRun, on_group: Callable[[Group], None] | None
+    run: TrainingRun, on_group: Callable[[Group], None] | None = None
 ) -> Iterator[list[Group]]:
-    """Who samples: the loop knows no more of it than this iterator."""
+    """Who samples: the loop knows no more of it than this iterator. `on_group`: streaming's."""
     model = run.ranks.plain(run.model)
     start = (model, run.tokenizer, run.problems, run.config, run.first_step)
     if run.config.sampler == "ray":
         return ray_rollouts(*start, run.clock, on_group, from_first=run.ranks.from_first)
-    engine = RolloutEngine(FAST.equipped(run.config, run.tokenizer), timed=run.clock)
-    if run.config.reward:
-        engine = replace(engine, judge=judge_of(run.config))
+    sampling = FAST.equipped(run.config, run.tokenizer)
+    engine = RolloutEngine(sampling, judge_of(run.config), timed=run.clock)
     if run.ranks.size > 1:
         engine = replace(engine, own=run.ranks.own, together=run.ranks.together)
     if run.config.max_steps_off_policy:
         return async_rollouts(*start, run.clock, engine)
-    return on_policy_rollouts(*start, on_group, engine)
+    if on_group:
+        return streamed_rollouts(*start, engine, on_group)
+    return on_policy_rollouts(*start, engine)
 
 
 def start_run(

@@ -80,9 +80,9 @@ class TrainingRun:
     told: set[str] = field(default_factory=set)  # how the verifier failed, as far as it was said
     settled: int = 0  # optimizer steps in the finished training steps
     finishing: bool = False  # a step is between its update and its last save
+    update_began: float = 0.0  # by time.perf_counter()
     # What the loop is handed; start.py chooses.
     rollouts: Iterator[list[Group]] = iter(())
-    train_step: Callable[..., dict[str, float | None]] | None = None
     engine: Engine = field(default_factory=Engine)
     on_evaluation: Callable[[dict], None] = lambda measured: None  # on the rank that writes
     interrupts: Interrupts = field(default_factory=Interrupts)
@@ -114,6 +114,7 @@ class TrainingRun:
         self.measured = rollout_metrics(groups) | lag_metrics(groups, step, self.config)
         self.measured |= self.evaluate_if_due(step)
         self.refresh_report_if_due(step)
+        self.update_began = time.perf_counter()
 
     def lr(self, step: int) -> float:
         return learning_rate(self.config, step, self.config.steps, self.config.problems_per_step)
@@ -123,6 +124,7 @@ class TrainingRun:
     ) -> str:
         """The step's page, metrics, saves, alarms. Why the run must end now; "" if it goes on."""
         self.finishing = True
+        self.clock.since("train", self.update_began)
         self.report_rollouts("train", step, groups)
         if numbers["optim/nonfinite"]:
             self.report_nonfinite(step, groups)

@@ -23,7 +23,8 @@ from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.fast.decoding import threads
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.report.clock import Clock
-from reasoning_from_scratch.rollouts import ONE_PROCESS, Group, RolloutEngine, sample_step
+from reasoning_from_scratch.rollouts import Group
+from reasoning_from_scratch.trainer import RolloutEngine, sample_step
 
 log = logging.getLogger("reasoning_from_scratch")
 
@@ -147,16 +148,16 @@ def async_rollouts(
     config: ScaledRollouts,
     first_step: int = 0,
     clock: Clock | None = None,
-    engine: RolloutEngine = ONE_PROCESS,
+    engine: RolloutEngine | None = None,
 ) -> Iterator[list[Group]]:
     """The groups of one step after another, at most `max_steps_off_policy` updates old.
 
     On several ranks each samples its own places by itself; `engine.together` gathers the groups,
     and is called where all ranks do so at the same time: never in the thread.
     """
-    clock = clock or Clock()
+    clock, engine = clock or Clock(), engine or RolloutEngine()
     # The trainer's clock shows where the trainer's time goes, not the thread's.
-    in_thread = RolloutEngine(engine.sampling, engine.judge, engine.own)
+    in_thread = RolloutEngine(engine.sampling, engine.reward, engine.own)
     sample = partial(
         sample_step, tokenizer=tokenizer, problems=problems, config=config, engine=in_thread
     )

@@ -23,7 +23,7 @@ from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.optim.lora import lora_layers
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.report.clock import Clock
-from reasoning_from_scratch.rollouts import ACTIVE_SAMPLING_ROUNDS, Group, step_problems
+from reasoning_from_scratch.rollouts import Group, step_problems
 from reasoning_from_scratch.scale.lag import may_begin
 from reasoning_from_scratch.scale.ray_sampler import (
     Chunk,
@@ -33,6 +33,7 @@ from reasoning_from_scratch.scale.ray_sampler import (
     parameters,
 )
 from reasoning_from_scratch.scale.ray_start import connect
+from reasoning_from_scratch.trainer import ACTIVE_SAMPLING_ROUNDS
 
 DEATHS = 10  # so many samplers in a row that die before any chunk is done: something is wrong
 PATIENCE = 60.0  # seconds without a sampler after which we say what we wait for

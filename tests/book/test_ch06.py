@@ -226,7 +226,7 @@ def test_sequence_logprob_equals_the_engine_values_and_gradients():
     token_ids, prompt_len = torch.randint(0, 60, (20,)), 6
     plain = ch06.sequence_logprob(model, token_ids, prompt_len)
     mask = (torch.arange(20) >= prompt_len)[None]
-    logprobs, entropy = token_logprobs(
+    logprobs = token_logprobs(
         model.hidden_states(token_ids[None, :-1]),
         model.out_head.weight,
         token_ids[None, 1:],
@@ -240,7 +240,10 @@ def test_sequence_logprob_equals_the_engine_values_and_gradients():
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
     with_entropy, mean_entropy = ch07.sequence_logprob_and_entropy(model, token_ids, prompt_len)
     assert with_entropy.item() == plain.item() and with_entropy.requires_grad
-    torch.testing.assert_close(mean_entropy, entropy.sum() / mask.sum(), rtol=1e-5, atol=1e-6)
+    with torch.no_grad():
+        distributions = model(token_ids[None])[0, prompt_len - 1 : -1].log_softmax(-1)  # (T, V)
+    entropy = -(distributions.exp() * distributions).sum(-1).mean()
+    torch.testing.assert_close(mean_entropy, entropy, rtol=1e-5, atol=1e-6)
     assert not mean_entropy.requires_grad
 
 
@@ -308,7 +311,7 @@ def test_the_ch06_recipe_gives_the_same_loss_and_gradient(monkeypatch):
     for row, (ids, prompt_len, _) in enumerate(drawn):
         token_ids[row, : len(ids)] = ids
         mask[row, prompt_len : len(ids)] = 1
-    logprobs, _ = token_logprobs(
+    logprobs = token_logprobs(
         model.hidden_states(token_ids[:, :-1]),
         model.out_head.weight,
         token_ids[:, 1:],

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from toy import toy_config, toy_model, toy_problems, toy_world
+from toy import add_gradient, toy_config, toy_model, toy_problems, toy_world
 
 from reasoning_from_scratch.commands.train import parse_flags
 from reasoning_from_scratch.errors import UserError
@@ -17,7 +17,7 @@ from reasoning_from_scratch.rollouts import reward_groups, sample_groups
 from reasoning_from_scratch.run.option_checks import check
 from reasoning_from_scratch.run.options import configure, resolved
 from reasoning_from_scratch.text import read_lines
-from reasoning_from_scratch.trainer import backward, prepared_part, set_advantages
+from reasoning_from_scratch.trainer import prepared_update, set_advantages
 
 CHAPTER = Path(__file__).parents[2] / "ch07"
 SMALL = ["--groups_per_batch", "2", "--group_size", "3", "--max_tokens", "6", "--steps", "2"]
@@ -93,8 +93,8 @@ def test_rl_loop_has_the_gradient_of_the_library(tmp_path):
         for rollout in group.rollouts:
             rollout.reward = float(len(set(rollout.response_ids)) % 2)
     set_advantages(groups, config)
-    part = prepared_part(model, None, groups, config)
-    backward(model, part, config)
+    part = prepared_update(model, None, groups, config)
+    add_gradient(model, part, config)
     expected = [parameter.grad.clone() for parameter in model.parameters()]
     model.zero_grad()
     rl_loop_backward = runpy.run_path(str(CHAPTER / "rl_loop.py"))["backward"]

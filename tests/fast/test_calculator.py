@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from small_model import small_model
 from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
 from tokenizers.decoders import Fuse
-from toy import toy_config, toy_problems
+from toy import add_gradient, toy_config, toy_problems
 
 from reasoning_from_scratch import sampling
 from reasoning_from_scratch.config import replaced
@@ -40,7 +40,7 @@ from reasoning_from_scratch.sampling import (
 )
 from reasoning_from_scratch.text import read_lines
 from reasoning_from_scratch.tokenizer import Qwen3Tokenizer
-from reasoning_from_scratch.trainer import Engine, backward, prepared_part, whole_denominator
+from reasoning_from_scratch.trainer import Engine, prepared_update, whole_denominator
 
 # ---- what it computes
 
@@ -331,7 +331,7 @@ def test_the_gradient_is_that_of_the_sampled_tokens_alone(tokenizer):
     for training_pass in (padded_logprobs, packed_logprobs):
         model.zero_grad()
         engine = Engine(training_pass)
-        backward(model, prepared_part(model, None, groups, config, engine), config, engine)
+        add_gradient(model, prepared_update(model, None, groups, config, engine), config, engine)
         for parameter, gradient in zip(model.parameters(), wanted, strict=True):
             torch.testing.assert_close(parameter.grad, gradient, rtol=1e-3, atol=1e-6)
 

@@ -136,8 +136,7 @@ def head_inputs(dtype, count=M, vocabulary=V):
 
 def plain(hidden, head, targets, temperature=1.0, kept=None):
     mask = torch.ones_like(targets)[None]
-    found = token_logprobs(hidden[None], head, targets[None], mask, temperature, kept)
-    return [tensor[0] for tensor in found]
+    return token_logprobs(hidden[None], head, targets[None], mask, temperature, kept)[0]
 
 
 def token_gradients(logprobs, hidden, head):
@@ -152,18 +151,16 @@ def token_gradients(logprobs, hidden, head):
 @pytest.mark.parametrize("dtype, tolerance", [(torch.float64, 1e-12), (torch.float32, 2e-6)])
 def test_same_values_and_gradients_as_the_plain_version(dtype, tolerance, temperature, block):
     hidden, head, targets = head_inputs(dtype)
-    logprobs, entropy = blockwise_logprobs(hidden, head, targets, temperature, block=block)
-    expected, expected_entropy = plain(hidden, head, targets, temperature)
+    logprobs = blockwise_logprobs(hidden, head, targets, temperature, block=block)
+    expected = plain(hidden, head, targets, temperature)
     close = dict(rtol=tolerance, atol=tolerance)
     torch.testing.assert_close(logprobs, expected, **close)
-    torch.testing.assert_close(entropy, expected_entropy, **close)
     for ours, theirs in zip(
         token_gradients(logprobs, hidden, head),
         token_gradients(expected, hidden, head),
         strict=True,
     ):
         torch.testing.assert_close(ours, theirs, **close)
-    assert not entropy.requires_grad
 
 
 def kept_sets(targets):
@@ -181,7 +178,7 @@ def test_gradcheck_with_kept_tokens():
     hidden, head, targets = head_inputs(torch.float64)
 
     def function(hidden, head):
-        return blockwise_logprobs(hidden, head, targets, 0.8, kept_sets(targets), block=4)[0]
+        return blockwise_logprobs(hidden, head, targets, 0.8, kept_sets(targets), block=4)
 
     assert torch.autograd.gradcheck(function, (hidden, head))
 
@@ -190,10 +187,9 @@ def test_gradcheck_with_kept_tokens():
 def test_kept_tokens_are_renormalized_after_the_temperature(block):
     hidden, head, targets = head_inputs(torch.float64)
     kept = kept_sets(targets)
-    logprobs, entropy = blockwise_logprobs(hidden, head, targets, 0.6, kept, block)
-    expected, expected_entropy = plain(hidden, head, targets, 0.6, kept)
+    logprobs = blockwise_logprobs(hidden, head, targets, 0.6, kept, block)
+    expected = plain(hidden, head, targets, 0.6, kept)
     torch.testing.assert_close(logprobs, expected, rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(entropy, expected_entropy, rtol=1e-12, atol=1e-12)
     for ours, theirs in zip(
         token_gradients(logprobs, hidden, head),
         token_gradients(expected, hidden, head),
@@ -205,19 +201,19 @@ def test_kept_tokens_are_renormalized_after_the_temperature(block):
 def test_one_kept_token_is_certain():
     hidden, head, targets = head_inputs(torch.float32)
     kept = pack_kept([[target] for target in targets.tolist()])
-    logprobs, entropy = blockwise_logprobs(hidden, head, targets, kept=kept)
-    assert logprobs.abs().max() == 0 and entropy.abs().max() == 0
+    logprobs = blockwise_logprobs(hidden, head, targets, kept=kept)
+    assert logprobs.abs().max() == 0
     assert all(g.abs().max() == 0 for g in token_gradients(logprobs, hidden, head))
 
 
 def test_bfloat16_is_no_further_from_float64_than_plain_autograd():
     hidden, head, targets = head_inputs(torch.bfloat16)
-    logprobs, entropy = blockwise_logprobs(hidden, head, targets, block=4)
-    assert logprobs.dtype == entropy.dtype == torch.float32
-    expected, _ = plain(hidden, head, targets)
+    logprobs = blockwise_logprobs(hidden, head, targets, block=4)
+    assert logprobs.dtype == torch.float32
+    expected = plain(hidden, head, targets)
     torch.testing.assert_close(logprobs, expected, rtol=1e-6, atol=1e-6)
     exact_inputs = [x.detach().double().requires_grad_() for x in (hidden, head)]
-    exact = token_gradients(plain(*exact_inputs, targets)[0], *exact_inputs)
+    exact = token_gradients(plain(*exact_inputs, targets), *exact_inputs)
     ours, theirs = token_gradients(logprobs, hidden, head), token_gradients(expected, hidden, head)
     for mine, other, truth in zip(ours, theirs, exact, strict=True):
         assert mine.dtype == torch.bfloat16
@@ -231,23 +227,23 @@ def test_bfloat16_blocks_are_added_up_in_float32():
     head = torch.full((1000, D), -1.0, dtype=torch.bfloat16)
     head[0] = 0
     targets = torch.zeros(1, dtype=torch.long)
-    blockwise_logprobs(hidden, head, targets, block=1)[0].sum().backward()
-    (exact,) = torch.autograd.grad(plain(hidden.double(), head.double(), targets)[0].sum(), hidden)
+    blockwise_logprobs(hidden, head, targets, block=1).sum().backward()
+    (exact,) = torch.autograd.grad(plain(hidden.double(), head.double(), targets).sum(), hidden)
     torch.testing.assert_close(hidden.grad, exact, rtol=0.01, atol=0)
 
 
 def test_a_frozen_head_gets_no_gradient_and_hidden_still_does():
     hidden, head, targets = head_inputs(torch.float64)
-    logprobs, _ = blockwise_logprobs(hidden, head.detach(), targets)
+    logprobs = blockwise_logprobs(hidden, head.detach(), targets)
     logprobs.sum().backward()
     assert head.grad is None and float(hidden.grad.abs().max()) > 0
 
 
 def test_no_sampled_token_at_all():
     hidden, head, targets = head_inputs(torch.float32, count=0)
-    logprobs, entropy = blockwise_logprobs(hidden, head, targets)
+    logprobs = blockwise_logprobs(hidden, head, targets)
     logprobs.sum().backward()
-    assert logprobs.shape == entropy.shape == (0,) and head.grad.eq(0).all()
+    assert logprobs.shape == (0,) and head.grad.eq(0).all()
 
 
 # --- memory ---
@@ -269,7 +265,7 @@ class LargestTensor(TorchDispatchMode):
 def largest(function, **keywords):
     inputs = head_inputs(torch.float32, count=128, vocabulary=1000)
     with LargestTensor() as seen:
-        function(*inputs, **keywords)[0].sum().backward()
+        function(*inputs, **keywords).sum().backward()
     return seen.elements
 
 

@@ -140,7 +140,7 @@ def test_the_next_start_sweeps_up(tmp_path):
 def test_a_save_to_keep_stays_one_when_the_run_is_interrupted_right_after(tmp_path, monkeypatch):
     run = tmp_path / "run"
     asked = kill_loop.config(run, rolling_every=0, save_every=4, steps=10, keep_last=0)
-    sample, calls = sys.modules["reasoning_from_scratch.rollouts"].sample_groups, []
+    sample, calls = sys.modules["reasoning_from_scratch.trainer"].sample_groups, []
 
     def interrupted(*given, **named):
         calls.append(1)
@@ -148,7 +148,7 @@ def test_a_save_to_keep_stays_one_when_the_run_is_interrupted_right_after(tmp_pa
             os.kill(os.getpid(), signal.SIGINT)
         return sample(*given, **named)
 
-    monkeypatch.setattr("reasoning_from_scratch.rollouts.sample_groups", interrupted)
+    monkeypatch.setattr("reasoning_from_scratch.trainer.sample_groups", interrupted)
     assert train(asked, quiet=True, **toy_world(tmp_path)).stopped
     monkeypatch.undo()
     train(resumed_config(run), quiet=True, **toy_world(tmp_path))

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from torch import nn
-from toy import toy_config, toy_model, toy_problems, toy_world
+from toy import add_gradient, toy_config, toy_model, toy_problems, toy_world
 
 from reasoning_from_scratch import rollouts, trainer
 from reasoning_from_scratch.errors import UserError
@@ -25,7 +25,7 @@ from reasoning_from_scratch.optim.lora import add_lora
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.report.clock import Clock
 from reasoning_from_scratch.report.metrics import lag_metrics
-from reasoning_from_scratch.rollouts import Group, RolloutEngine, sample_groups
+from reasoning_from_scratch.rollouts import Group, sample_groups
 from reasoning_from_scratch.run import start as training
 from reasoning_from_scratch.run.memory import checkpoint_blocks
 from reasoning_from_scratch.run.options import resolved, resumed_config
@@ -38,7 +38,7 @@ from reasoning_from_scratch.scale.lag import (
     may_begin,
     sampling_copy,
 )
-from reasoning_from_scratch.trainer import backward, prepared_part
+from reasoning_from_scratch.trainer import RolloutEngine, prepared_update
 from tests.run.test_interrupts import timeless
 
 ROOT = Path(__file__).parents[2]
@@ -81,8 +81,7 @@ def letters(groups, config, tokenizer):
 def test_lag_0_is_the_synchronous_run_to_the_bit(tmp_path, monkeypatch, changes):
     monkeypatch.setattr(rollouts, "reward_groups", letters)
 
-    def beside(run, on_group):
-        assert on_group is None
+    def beside(run):
         given = (run.model, run.tokenizer, run.problems, run.config, run.first_step, run.clock)
         return async_rollouts(*given, RolloutEngine(FAST, letters))
 
@@ -527,8 +526,8 @@ def test_the_gradient_of_older_rollouts(tmp_path, lagged, objective, cap):
             tmp_path, objective=objective, aggregate="sum", num_substeps=2, truncate_importance=cap
         )
     )
-    part = prepared_part(start, None, groups, config)
-    backward(now, part, config)
+    part = prepared_update(start, None, groups, config)
+    add_gradient(now, part, config)
     found = [parameter.grad.clone() for parameter in now.parameters()]
     now.zero_grad()
     total, bites = 0.0, 0
@@ -551,9 +550,9 @@ def test_with_one_update_per_step_the_trainers_own_start_is_its_first_pass(tmp_p
     """No pass of its own is paid for it: p_start / q is the whole weight, and the ratio is 1."""
     groups, (now, _) = lagged
     config = resolved(toy_config(tmp_path, aggregate="sum", truncate_importance=cap))
-    part = prepared_part(now, None, groups, config)
+    part = prepared_update(now, None, groups, config)
     assert all(batch.start_logprobs is None for batch in part.batches)
-    backward(now, part, config)
+    add_gradient(now, part, config)
     found = [parameter.grad.clone() for parameter in now.parameters()]
     total = 0.0
     for rollout in (rollout for group in groups if group.live for rollout in group.rollouts):
@@ -577,8 +576,8 @@ def test_the_sequence_mask_acts_on_lag(tmp_path, lagged):
             truncate_importance=0.0,
         )
     )
-    part = prepared_part(now, None, groups, config)
-    backward(now, part, config)
+    part = prepared_update(now, None, groups, config)
+    add_gradient(now, part, config)
     found = [parameter.grad.clone() for parameter in now.parameters()]
     total, masked = 0.0, Counter()
     for rollout in (rollout for group in groups if group.live for rollout in group.rollouts):

@@ -15,11 +15,11 @@ from toy import toy_config, toy_world
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.own_task import judge_of
 from reasoning_from_scratch.optim.lora import add_lora
-from reasoning_from_scratch.rollouts import RolloutEngine, on_policy_rollouts
 from reasoning_from_scratch.run.options import resolved
 from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.scale import ray_rollouts, ray_start
 from reasoning_from_scratch.scale.ray_rollouts import Samplers, equal_parts
+from reasoning_from_scratch.trainer import RolloutEngine, on_policy_rollouts
 from tests.scale.test_ranks import same, torchrun_jobs
 from tests.scale.test_ray_start import needs_ray
 

@@ -12,6 +12,7 @@ from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.sampling import Rollout
 from reasoning_from_scratch.scale import streaming
 from reasoning_from_scratch.scale.streaming import Stream
+from reasoning_from_scratch.trainer import Update
 
 
 def letters(groups, config, tokenizer):
@@ -88,12 +89,12 @@ def test_training_starts_before_sampling_ends(tmp_path, monkeypatch):
         events.append("sampled")
         return original(*args, **kwargs)
 
-    def trained(*args, original=streaming.backward, **kwargs):
+    def trained(*args, original=Stream.backward, **kwargs):
         events.append("trained")
         return original(*args, **kwargs)
 
     monkeypatch.setattr(rollouts, "Group", sampled)
-    monkeypatch.setattr(streaming, "backward", trained)
+    monkeypatch.setattr(Stream, "backward", trained)
     run(tmp_path, "run", monkeypatch, num_minibatches=3, sample_rows=8)
     first = events[: 6 + 3]  # one step
     assert sorted(first) == ["sampled"] * 6 + ["trained"] * 3
@@ -103,7 +104,7 @@ def test_training_starts_before_sampling_ends(tmp_path, monkeypatch):
 def test_a_last_part_that_is_not_full_is_trained_on_and_nothing_waits(tmp_path, monkeypatch):
     given = []
     monkeypatch.setattr(streaming, "set_advantages", lambda groups, _: given.append(list(groups)))
-    monkeypatch.setattr(streaming, "prepared_part", lambda *_: None)
+    monkeypatch.setattr(streaming, "prepared_update", lambda *_: Update([], 1.0))
     stream = Stream(3, 8, toy_model(), resolved(toy_config(tmp_path)))
     groups = [Group(None, [Rollout(place=(place, 0))]) for place in range(10)]
     for group in groups:
