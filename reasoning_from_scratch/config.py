@@ -182,8 +182,7 @@ class Records:
     num_groups_to_log: int = 4
     """Groups written in full to each step's page, mixed ones before others; 0 = no pages."""
     iteration_folders: bool = False
-    """Give each step's files a second name in a folder iteration_NNNNNN, where Tinker's viewers
-    look for them."""
+    """Give each step's files a second name, in iteration_NNNNNN/, as Tinker's viewers want it."""
     compute_post_kl: bool = False
     """Measure how far each update moved the policy (kl_pre_post_v1, v2): one more forward pass."""
     stop_on_alarm: bool = False

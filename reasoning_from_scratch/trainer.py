@@ -66,7 +66,7 @@ class Optimizer(Protocol):
     def update_ratio(self) -> float | None: ...
 
 
-class Run(Protocol):
+class Training(Protocol):
     """What the loop is given; run/training_run.py has it."""
 
     config: TrainConfig
@@ -86,7 +86,7 @@ class Run(Protocol):
         """Pages, saves, alarms; why the run must end now, or ""."""
 
 
-def training_loop(run: Run) -> str:
+def training_loop(run: Training) -> str:
     """Train until the rollouts end, or a step says why the run must: that sentence, or ""."""
     for step, groups in enumerate(run.rollouts, run.first_step):  # stages 1 to 3, by sample_step
         run.before_update(step, groups)

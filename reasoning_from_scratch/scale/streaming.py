@@ -24,9 +24,9 @@ from reasoning_from_scratch.trainer import (
     Numbers,
     Optimizer,
     RolloutEngine,
-    Run,
     StepRecord,
     Sums,
+    Training,
     Update,
     advantage_metrics,
     batch_loss,
@@ -41,7 +41,7 @@ LOSSES = ("loss", "pg_loss", "kl_loss")
 OnGroup = Callable[[Group], None]
 
 
-def streaming_loop(run: Run, stream: "Stream") -> str:
+def streaming_loop(run: Training, stream: "Stream") -> str:
     """trainer.training_loop, where `stream` has been handed each group as it came."""
     for step, groups in enumerate(run.rollouts, run.first_step):  # 1. to 6. of the first update
         run.before_update(step, groups)

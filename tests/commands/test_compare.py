@@ -156,11 +156,11 @@ def test_a_run_that_was_made_otherwise_for_a_while_is_not_taken(
     """Its last settings are the ones asked for, but one step was made with others."""
     asked, run = options(tmp_path, seeds=1, recipes=("grpo",)), tmp_path / "out" / "grpo-seed0"
     with pytest.raises(KeyboardInterrupt):
-        interrupted(lambda: compare_command(asked), "run.start.train_step", 1, monkeypatch)
+        interrupted(lambda: compare_command(asked), "trainer.train_step", 1, monkeypatch)
     before = RunFolder(run).read_config().lr
     other = resumed_config(run, lr=1e-3)
     assert interrupted(
-        lambda: train(other, quiet=True), "run.start.train_step", 1, monkeypatch
+        lambda: train(other, quiet=True), "trainer.train_step", 1, monkeypatch
     ).stopped
     train(resumed_config(run, lr=before), quiet=True)
     refused(asked, f"grpo-seed0 was run with lr 0.001, not {before}")
@@ -169,7 +169,7 @@ def test_a_run_that_was_made_otherwise_for_a_while_is_not_taken(
 def test_an_interrupted_comparison_goes_on(toy_everywhere, tmp_path, monkeypatch, capsys):
     asked = options(tmp_path, seeds=1)
     with pytest.raises(KeyboardInterrupt):  # in the second step of the second run
-        interrupted(lambda: compare_command(asked), "run.start.train_step", 5, monkeypatch)
+        interrupted(lambda: compare_command(asked), "trainer.train_step", 5, monkeypatch)
     assert "the same command goes on" in capsys.readouterr().err
     compare_command(asked)
     compare_command(options(tmp_path, seeds=1, out=str(tmp_path / "whole")))

@@ -91,7 +91,7 @@ def test_interrupted_quickstart_says_how_to_go_on(small, tmp_path, capsys, monke
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("reasoning_from_scratch.run.start.train_step", interrupted)
+    monkeypatch.setattr("reasoning_from_scratch.trainer.train_step", interrupted)
     assert quickstart(QuickstartOptions(log_path=str(tmp_path / "run"))) == 130
     assert "rfs train --resume" in capsys.readouterr().out
 

@@ -64,12 +64,14 @@ def test_another_thread_is_shown_but_takes_none_of_this_ones_time(now):
 
 def test_time_counts_also_where_it_ended_in_an_error(now):
     clock = Clock()
-
-    def fails(seconds):
-        now.seconds += seconds
+    with pytest.raises(KeyboardInterrupt), clock("train"):
+        now.seconds += 3
         raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        clock.timing("train", fails)(3)
     assert clock.seconds("train") == 3.0
-    assert clock.timing("train", max)(3, 5) == 5
+
+
+def test_a_span_that_began_elsewhere(now):
+    clock, began = Clock(), now.seconds
+    now.seconds += 2
+    clock.since("train", began)
+    assert clock.seconds("train") == 2.0

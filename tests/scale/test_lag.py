@@ -337,7 +337,7 @@ def test_an_error_in_the_update_ends_the_thread_too(tmp_path, monkeypatch):
         pace.seconds = 0.2
         raise ZeroDivisionError
 
-    monkeypatch.setattr(training, "train_step", failing)
+    monkeypatch.setattr(trainer, "train_step", failing)
     config = toy_config(
         tmp_path / "run", max_steps_off_policy=1, max_new_tokens=200, report_every=0
     )
@@ -349,14 +349,14 @@ def test_an_error_in_the_update_ends_the_thread_too(tmp_path, monkeypatch):
 def test_ctrl_c_while_waiting_saves_and_the_run_goes_on_from_there(tmp_path, monkeypatch):
     pace, asked = Pace(monkeypatch), []
 
-    def updated(*args, original=training.train_step, **kwargs):
+    def updated(*args, original=trainer.train_step, **kwargs):
         asked.append(threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)))
         if len(asked) == 3:
             pace.seconds = 0.2
             asked[-1].start()
         return original(*args, **kwargs)
 
-    monkeypatch.setattr(training, "train_step", updated)
+    monkeypatch.setattr(trainer, "train_step", updated)
     changes = {"max_new_tokens": 100, "steps": 6, "report_every": 0}
     config = toy_config(tmp_path / "run", max_steps_off_policy=2, **changes)
     start = time.perf_counter()
