@@ -170,10 +170,24 @@ function token_button(token, className) {
     ariaLabel: `${name}, ${percent(token.p)}`, title: `${name}  ${percent(token.p)}` });
 }
 
-function verdict(text, answer, finished) {
-  if (!answer.trim()) return ["mixed", "no true answer given"];
-  const { correct } = score_parts(text, answer, finished);
+// The words that the models know, as far as this page's problems have them. Names begin with a
+// capital letter; any may be new.
+const words_of = (text) => text.match(/(?<!\p{L})\p{Ll}\p{L}*/gu) ?? [];
+const known = new Set([data.test, data.longer, data.train].flat().flatMap(([problem]) => words_of(problem)));
+
+// Why a problem that somebody typed is none that the models understand; "" if it may be one.
+function beyond(problem) {
+  const strange = words_of(problem).filter((word) => !known.has(word)).map((word) => `“${word}”`);
+  if (!strange.length && /\d/.test(problem)) return "";
+  return "These models understand only short problems with numbers, of the kinds that can be chosen above. " +
+    (strange.length ? `They have not learned ${strange.slice(0, 3).join(", ")}. ` : "There is no number in this one. ");
+}
+
+function verdict({ truth, problem, typed }, text, finished) {
+  const { correct } = truth.trim() ? score_parts(text, truth, finished) : {};
   if (correct) return ["right", "✓ right"];
+  if (typed && beyond(problem)) return ["mixed", "not its kind of problem"];
+  if (!truth.trim()) return ["mixed", "no true answer given"];
   return ["wrong", finished ? "✗ wrong" : "✗ cut off"];
 }
 
@@ -194,7 +208,7 @@ async function run_answer(run, begun = []) {
   });
   state.asked = asked.id;
   const { answers: [{ text, finished }], seconds } = await asked;
-  const [kind, words] = verdict(text, run.truth, finished);
+  const [kind, words] = verdict(run, text, finished);
   run.verdict.className = "verdict " + kind;
   run.verdict.textContent = words;
   run.way.textContent = `${way_of(text, run.steps)}, ${plural(run.tokens.length, "token")}`;
@@ -227,7 +241,7 @@ by_id("ask").onclick = () => busy(async () => {
   state.stopping = false;
   state.runs = boxes.map((box) => {
     const run = { model: read_model(box.value), problem: by_id("problem").value,
-      steps: state.shown.steps, truth: by_id("truth").value, sampling: sampling(), tokens: [],
+      typed: state.shown === typed, steps: state.shown.steps, truth: by_id("truth").value, sampling: sampling(), tokens: [],
       verdict: make("span"), way: make("span", { className: "soft" }) };
     run.list = token_list(title(run.model) + ": answer, arrow keys choose a token",
       (place) => show_place(run, place));
@@ -236,14 +250,15 @@ by_id("ask").onclick = () => busy(async () => {
   });
   by_id("answers").replaceChildren(...state.runs.map((run) => run.element));
   by_id("shades").hidden = false;
-  by_id("place").hidden = true;
+  choices_box.hidden = true;
   let tokens = 0, seconds = 0;
   for (const run of state.runs) {
     const [count, took] = state.stopping ? [0, 0] : await run_answer(run);
     [tokens, seconds] = [tokens + count, seconds + took];
   }
   show_speed(tokens / seconds);
-  return state.runs.map((run) => `${title(run.model)}: ${said_of(run)}`).join("; ");
+  const advice = state.shown === typed ? beyond(by_id("problem").value) : "";
+  return advice + state.runs.map((run) => `${title(run.model)}: ${said_of(run)}`).join("; ");
 }, by_id("answer-state"), by_id("stop"));
 
 const said_of = ({ verdict, way }) =>
@@ -256,14 +271,18 @@ function show_speed(speed) {
     `On this machine the last answers came at ${speed.toFixed(0)} tokens a second, on one core.`;
 }
 
-// What else could have stood there.
+// What else could have stood there: beneath the answer, and scrolled to where both are seen.
+const choices_box = by_id("place");
+
 function show_place(run, place) {
   const token = run.tokens[place];
   for (const { list } of state.runs)
     for (const button of list.children) button.classList.remove("on");
   run.list.children[place].classList.add("on");
-  by_id("place").hidden = false;
-  by_id("place-title").textContent = `Token ${place + 1} of ${title(run.model)}`;
+  run.element.append(choices_box);
+  choices_box.hidden = false;
+  const name = is_end(token) ? "the end" : token.text === "\n" ? "the line break ↵" : label(token.text);
+  by_id("place-title").textContent = `Token ${place + 1} of ${title(run.model)}: ${name}`;
   const shown = token.top.some(({ id }) => id === token.id) ? token.top : [...token.top, token];
   by_id("choices").replaceChildren(...shown.map((choice) => {
     const bar = make("span");
@@ -277,6 +296,7 @@ function show_place(run, place) {
     button.onclick = () => go_on(run, place, choice);
     return make("li", {}, button);
   }));
+  for (const seen of [choices_box, run.list.children[place]]) seen.scrollIntoView({ block: "nearest" });
 }
 
 function go_on(run, place, choice) {
@@ -584,7 +604,10 @@ const weights = [...document.querySelectorAll("script.weights")].map((element) =
   return text;
 });
 const opened = ask("open", { models: data.models, weights, tokenizer: data.tokenizer });
-opened.catch((error) => { by_id("answer-state").textContent = "The models cannot be opened: " + error.message; });
+opened.then(() => {
+  by_id("answer-state").textContent = "";
+  for (const id of ["ask", "draw", "start-training"]) by_id(id).disabled = false;
+}, (error) => { by_id("answer-state").textContent = "The models cannot be opened: " + error.message; });
 by_id("family").value = families.includes("stories") ? "stories" : families[0];
 show_levels();
 by_id("level").value = 3; // few enough for the eye, too many to be guessed

@@ -348,6 +348,81 @@ def test_a_click_on_a_token_shows_what_else_could_have_stood_there(page):
 
 
 @needs_browser
+def test_the_page_says_that_it_loads_until_it_can_be_used(page, page_file):
+    text = page_file.read_text(encoding="utf-8")
+    assert 'role="status">Loading 19 MB of models …</span>' in text
+    buttons = ("ask", "draw", "start-training")
+    assert all(f'class="main" id="{name}" disabled>' in text for name in buttons)
+    assert not page.run(f"{json.dumps(buttons)}.some((name) => by_id(name).disabled)")
+    assert "Loading" not in page.run("by_id('answer-state').textContent")
+
+
+@needs_browser
+@pytest.mark.parametrize("width, height", [(1280, 900), (390, 844)])
+def test_the_alternatives_open_where_both_they_and_the_token_are_seen(page, width, height):
+    screen = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 1000}
+    page.send("Emulation.setDeviceMetricsOverride", **screen)
+    choose(page, family="stories", level=3)
+    click(page, "ask")
+    for run in (0, 2, 1, 0):  # beneath an answer further up, and further down
+        page.run(f"state.runs[{run}].list.children[0].click()")
+        for place in ("#place", ".tokens .on"):
+            box = f"document.querySelector({json.dumps(place)}).getBoundingClientRect()"
+            top, bottom = page.run(f"[{box}.top, {box}.bottom]")
+            assert -1 <= top < bottom <= height + 1, (run, place)
+    assert page.run("by_id('place-title').textContent") == (
+        "Token 1 of tiny-base: the line break ↵"  # as the page's first sentences name it
+    )
+    assert "the line break ↵, and choose ␣Let" in page.run("document.body.textContent")
+    page.send("Emulation.clearDeviceMetricsOverride")
+
+
+@needs_browser
+@pytest.mark.parametrize(
+    "problem, truth, why",
+    [
+        ("What is the capital of France?", "Paris", "They have not learned “capital”."),
+        ("How many pens does Ana have now?", "", "There is no number in this one."),
+    ],
+)
+def test_a_problem_of_another_world_is_not_just_wrong(page, problem, truth, why):
+    fill(page, problem=problem, truth=truth)
+    said = click(page, "ask")
+    assert (
+        said.startswith("These models understand only short problems with numbers") and why in said
+    )
+    assert set(texts(page, "#answers .verdict")) == {"not its kind of problem"}
+    fill(page, problem=PENS["problem"].replace("Ana", "Xaver"), truth="17")  # any name may be new
+    assert "✗ wrong" in click(page, "ask") and "These models" not in click(page, "ask")
+
+
+@needs_browser
+def test_a_wide_table_shows_on_a_phone_that_it_goes_on(page):
+    draw_group(page)
+    page.send(
+        "Emulation.setDeviceMetricsOverride",
+        width=390,
+        height=844,
+        deviceScaleFactor=1,
+        mobile=True,
+    )
+    shown = page.run("""(() => {
+      const place = by_id("advantages").parentNode, first = place.querySelector("th");
+      place.scrollLeft = 100;
+      const gone = first.getBoundingClientRect().left - place.getBoundingClientRect().left;
+      return [place.scrollWidth > place.clientWidth, gone,
+        getComputedStyle(place).backgroundAttachment];
+    })()""")
+    assert shown == [True, 0, "local, local, scroll, scroll"]  # two shadows, covered at the ends
+    page.send("Emulation.clearDeviceMetricsOverride")
+
+
+def test_grpo_is_spelled_out_once(page_file):
+    text = page_file.read_text(encoding="utf-8")
+    assert text.count("GRPO (group relative policy optimization)") == 1
+
+
+@needs_browser
 def test_problems_of_one_to_eight_steps_can_be_chosen(page):
     choose(page, family="stories")
     steps = page.run("[...by_id('level').options].map((option) => Number(option.value))")
@@ -371,7 +446,7 @@ def test_tokens_are_reached_by_keys(page):
     page.run("state.runs[0].list.children[0].focus()")
     for key in ("ArrowRight", "ArrowRight", "Enter"):
         page.send("Input.dispatchKeyEvent", type="keyDown", key=key)
-    assert page.run("by_id('place-title').textContent") == "Token 3 of tiny-base"
+    assert page.run("by_id('place-title').textContent").startswith("Token 3 of tiny-base: ")
     assert page.run("[...state.runs[0].list.children].filter((x) => x.tabIndex === 0).length") == 1
 
 
@@ -567,6 +642,7 @@ def test_the_saved_steps_of_a_run_are_a_slider(tmp_path):
     assert playground(options) == 0
     browser = Browser(tmp_path / "profile")
     browser.open(tmp_path / "page.html")
+    browser.run("opened")
     slider = "by_id('models').querySelector('input[type=range]')"
     assert texts(browser, "#models label") == ["tiny-base: before GRPO", "mine, step 2"]
     browser.run(f"{slider}.value = 0; {slider}.dispatchEvent(new Event('input'))")
