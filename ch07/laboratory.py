@@ -122,8 +122,33 @@ def page(name: str) -> Figure:
     """The table of a regime's stored runs; returns their picture."""
     found = findings({name: REGIMES[name]}, stored())
     _about, _, *lines = table(found).splitlines()
-    display(Markdown("\n".join(lines)))
+    display(Markdown("\n".join([*lines, "", *shared_runs(name)])))
     return regime_picture(name, REGIMES[name], stored(), found)
+
+
+def shared_runs(name: str) -> list[str]:
+    """A sentence for each arm whose runs are mostly those of other pages: luck is shared too."""
+    told, runs = [], runs_of_arms()
+    for arm in REGIMES[name].arms:
+        mine = runs[name, arm]
+        same = [page for page, other in runs if len(mine & runs[page, other]) > len(mine) / 2]
+        pages = ", ".join(f"`{page}`" for page in same if page != name)
+        if pages:
+            told.append(f"The runs of *{arm}* are also those of {pages}.")
+    return told
+
+
+def runs_of_arms() -> dict[tuple[str, str], set[tuple]]:
+    """Each arm's runs at its best rate, by what tells two runs apart."""
+    return {
+        (name, arm): {
+            (row["lr"], row["seed"], row["tokens"], row["reward"], row["greedy test"])
+            for row in stored()
+            if (row["regime"], row["arm"], row["lr"]) == (name, arm, rate)
+        }
+        for name, regime in REGIMES.items()
+        for arm, rate in chosen_rates(name, regime, stored()).items()
+    }
 
 
 def overview() -> Figure:

@@ -21,6 +21,7 @@ from torch import Tensor
 from reasoning_from_scratch import losses
 from reasoning_from_scratch.config import from_json, replaced, to_json
 from reasoning_from_scratch.files.problem_sets import load_problems
+from reasoning_from_scratch.losses import kl_estimate
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.report.chapter7_pictures import joint_curves
 from reasoning_from_scratch.report.health import new_alarms
@@ -64,9 +65,14 @@ def brief_reward(text: str, problem) -> float:
     return correctness(text, problem.answer) - len(text) / 60
 
 
-def k1_for_all(kind: str, logprobs: Tensor, ref_logprobs: Tensor) -> Tensor:
+def k1_in_the_loss(kind: str, logprobs: Tensor, ref_logprobs: Tensor) -> Tensor:
     """In place of losses.kl_estimate, whichever is asked for. By its name the loss refuses it."""
-    return logprobs - ref_logprobs
+    return kl_estimate("k1", logprobs, ref_logprobs)
+
+
+def k2_in_the_loss(kind: str, logprobs: Tensor, ref_logprobs: Tensor) -> Tensor:
+    """The same run with k2; the distance that is drawn, elsewhere k3, is k1 here too."""
+    return kl_estimate("k2" if kind == "k2" else "k1", logprobs, ref_logprobs)
 
 
 def four_problems() -> list[Problem]:
@@ -178,7 +184,7 @@ ROOMS = {
     ),
     8: Room(
         sick={
-            "edit": k1_for_all,
+            "edit": k1_in_the_loss,
             "kl": "k2",
             "kl_coef": 1.0,
             "epochs": 4,
@@ -186,7 +192,7 @@ ROOMS = {
             "problems_per_step": 6,
             "max_new_tokens": 80,
         },
-        repair={"edit": None},
+        repair={"edit": k2_in_the_loss},
         truth="b",
         said={
             "a": "A stronger one would push harder, and in the same direction. The distance grows "
@@ -224,9 +230,11 @@ def repair(number: int) -> object:
     """Say what was wrong and which alarms went off, and draw the run beside the repaired one."""
     room, sick, well = ROOMS[number], trained(number), trained(number, repaired=True)
     (name, value), *_ = room.repair.items()
-    was = room.sick.get(name, PLAN.get(name))
-    was = getattr(was, "__name__", str(was).rpartition("/")[2])  # of a file its name
-    print(f"It was {name} = {was}; repaired: {name} = {value}")
+    was, now = (
+        getattr(of, "__name__", str(of).rpartition("/")[2])  # of a file its name
+        for of in (room.sick.get(name, PLAN.get(name)), value)
+    )
+    print(f"It was {name} = {was}; repaired: {name} = {now}")
     for title, run in (("sick", sick), ("repaired", well)):
         found = list(alarms_of(run)) or ["no alarm"]
         print(f"{title}:", "; ".join(found))

@@ -15,6 +15,7 @@ import zlib
 from reasoning_from_scratch.commands.cli import run_script
 from reasoning_from_scratch.commands.regimes import RegimesOptions, run_regimes
 from reasoning_from_scratch.evaluation.regime_findings import Regime
+from reasoning_from_scratch.losses import ppo
 from reasoning_from_scratch.recipes import RECIPES
 from reasoning_from_scratch.tiny.ways import way_of
 
@@ -105,7 +106,7 @@ REGIMES = {
         also=("greedy test", "mixed"),
     ),
     "lag": Regime(
-        "Do importance weights help where rollouts are up to 3 or 8 updates old?",
+        "Where rollouts are up to 3 or 8 updates old, what must the loss know of their sampler?",
         {
             "lag 0": {},
             "lag 3": {"max_steps_off_policy": 3, "truncate_importance": 0.0},
@@ -117,9 +118,21 @@ REGIMES = {
                 "truncate_importance": 0.0,
                 "sequence_mask_threshold": 0.5,
             },
+            "lag 8, ratio to sampler": {
+                "max_steps_off_policy": 8,
+                "objective": "ch07/regimes.py:clipped_against_the_sampler",
+            },
         },
         outcome="pass@1",
         common=SHORT,
+        arm_lrs={  # what moves further before it is corrected may want smaller steps
+            "lag 0": (5e-5, 1e-4, 2e-4, 4e-4, 8e-4),
+            "lag 3": (5e-5, 1e-4, 2e-4, 4e-4),
+            "lag 8": (2.5e-5, 5e-5, 1e-4, 2e-4, 4e-4),
+            "lag 8, weighted": (1e-4, 2e-4, 4e-4),
+            "lag 8, masked": (1e-4, 2e-4, 4e-4),
+            "lag 8, ratio to sampler": (5e-5, 1e-4, 2e-4, 4e-4),
+        },
         also=("greedy test", "entropy"),
         pairs=(
             ("lag 3", "lag 0"),
@@ -127,6 +140,8 @@ REGIMES = {
             ("lag 3, weighted", "lag 3"),
             ("lag 8, weighted", "lag 8"),
             ("lag 8, masked", "lag 8"),
+            ("lag 8, ratio to sampler", "lag 8"),
+            ("lag 8, ratio to sampler", "lag 8, weighted"),
         ),
     ),
     "epochs": Regime(
@@ -251,6 +266,11 @@ REGIMES = {
         chosen_by="pass@1",  # the most that a coin can be said to have taught
     ),
 }
+
+
+def clipped_against_the_sampler(logprobs, old_logprobs, advantages):
+    """ppo, whose ratio is to what the sampler wrote down and not to where the step began."""
+    return ppo((logprobs - old_logprobs).exp(), advantages, 0.8, 1.2)
 
 
 def coin(text, problem):

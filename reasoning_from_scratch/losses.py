@@ -94,7 +94,7 @@ def reinforce(logprobs: Tensor, advantages: Tensor) -> Tensor:
 
 
 def importance_sampling(ratio: Tensor, advantages: Tensor) -> Tensor:
-    """r * A, the ratio r = p / p_old undoing that an older policy did the sampling."""
+    """r * A: the ratio r = p / p_old corrects, to first order, for an older policy's sampling."""
     return ratio * advantages
 
 
@@ -286,7 +286,7 @@ def discounted_sums(values: Tensor, factor: float) -> Tensor:
 
 
 def truncated_importance_weights(gap: Tensor, cap: float) -> Tensor:
-    """min(p_start / p_sampler, cap), gap being that ratio: a bias corrected, no weight huge."""
+    """min(p_start / p_sampler, cap), gap being that ratio: less bias, and no weight huge."""
     return gap.clamp(max=cap).detach()
 
 

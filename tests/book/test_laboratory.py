@@ -4,24 +4,32 @@
 """
 
 import csv
+import itertools
 import json
 import math
 import re
 import sys
 from pathlib import Path
-from statistics import fmean
+from statistics import correlation, fmean, variance
 
 import pytest
+import torch
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "ch07")]
 
 import laboratory  # noqa: E402
 import pass_over_training  # noqa: E402
+import regimes  # noqa: E402
 
 from reasoning_from_scratch.config import replaced  # noqa: E402
 from reasoning_from_scratch.errors import UserError  # noqa: E402
-from reasoning_from_scratch.evaluation.regime_findings import findings, verdicts  # noqa: E402
+from reasoning_from_scratch.evaluation.regime_findings import (  # noqa: E402
+    chosen_rates,
+    findings,
+    values_of,
+    verdicts,
+)
 from reasoning_from_scratch.report.glossary import METRICS  # noqa: E402
 from reasoning_from_scratch.run.options import resolved  # noqa: E402
 
@@ -33,6 +41,8 @@ DEAREST = ("kl", "active")  # live pages of half a minute each, if they took six
 REGIMES = laboratory.REGIMES
 NOTEBOOK = json.loads((ROOT / "ch07" / "ch07_laboratory.ipynb").read_text(encoding="utf-8"))
 CELLS = {cell["id"]: "".join(cell["source"]) for cell in NOTEBOOK["cells"]}
+CHAPTER = json.loads((ROOT / "ch07" / "ch07_main.ipynb").read_text(encoding="utf-8"))
+MAIN = {cell["id"]: "".join(cell["source"]) for cell in CHAPTER["cells"]}
 
 
 def readme_table() -> str:
@@ -67,6 +77,76 @@ def test_what_was_found_stands_in_the_table_of_its_page(name):
     numbers |= {f"{abs(of.effect.mean):.1f}" for of in found if "tokens" in of.outcome}
     stated = re.findall(r"(?<![\d.])\d+\.\d(?!\d)", re.sub(r"section [\d.]+", "", prose))
     assert set(stated) <= numbers
+
+
+def test_what_is_said_of_other_rates_of_a_lag_is_stored():
+    """Of a lag of eight: 10 % at 2e-4, 36 % at 5e-5 (as a run without a lag), 42 % at 1e-4."""
+    rows = laboratory.stored()
+    reached = {
+        rate: round(100 * fmean(values_of(rows, "lag", "lag 8", "pass@1")[rate].values()))
+        for rate in (5e-5, 1e-4, 2e-4)
+    }
+    assert reached == {5e-5: 36, 1e-4: 42, 2e-4: 10}
+    assert len(values_of(rows, "lag", "lag 8", "pass@1")[5e-5]) == 3
+    (without,) = values_of(rows, "lag", "lag 0", "pass@1")[5e-5].values()
+    assert 0.355 < without < 0.37
+    (base,) = {row["pass@1"] for row in rows if row["arm"] == "untrained" and row["seed"] == 0}
+    assert 0.17 < base < 0.19
+    for id in ("lag-found", "what-misled"):
+        assert "10 %" in CELLS[id] and "42" in CELLS[id]
+
+
+def test_how_much_pairing_by_seed_is_worth():
+    """Section 7.6 says it: over all pairs of arms of a regime, each at its best rate."""
+    rows, found = laboratory.stored(), []
+    for name, regime in REGIMES.items():
+        rates = chosen_rates(name, regime, rows)
+        runs = [values_of(rows, name, arm, "pass@1")[rate] for arm, rate in rates.items()]
+        for ours, theirs in itertools.combinations(runs, 2):
+            seeds = sorted(ours.keys() & theirs.keys())
+            pair = [ours[seed] for seed in seeds], [theirs[seed] for seed in seeds]
+            if all(map(variance, pair)):  # "untrained" is one model, asked once
+                found.append(pair)
+    shares = [
+        variance([x - y for x, y in zip(*pair, strict=True)]) / sum(map(variance, pair))
+        for pair in found
+    ]
+    correlated = fmean(correlation(*pair) for pair in found)
+    worse = fmean(share > 1 for share in shares)
+    said = MAIN["cell-049"]
+    assert f"the {len(found)} pairs of arms" in said
+    assert f"correlated by {correlated:.2f};" in said
+    assert f"is {1 - fmean(shares):.0%} smaller".replace("%", " %") in said
+    assert f"in {worse:.0%} of the pairs".replace("%", " %") in said
+
+
+def test_pages_that_share_runs_say_so():
+    assert laboratory.shared_runs("gdpo") == [
+        "The runs of *z-score of the sum* are also those of `format`."
+    ]
+    assert laboratory.shared_runs("spurious") == []
+    (plain,) = laboratory.shared_runs("lag")
+    named = set(re.findall(r"`([a-z-]+)`", plain)) | {"lag"}
+    said = README.read_text(encoding="utf-8").split("plain GRPO at 4e-4 is the other side in ")[1]
+    assert set(re.findall(r"`([a-z-]+)`", said.split(", so the luck")[0])) == named
+    assert len(named) == 8 and "on eight of them" in CELLS["how-rates-were-chosen"]
+    assert len(named - {"recipes"}) == 7 and "on seven pages" in CELLS["last-3"]
+
+
+def test_how_the_rates_were_chosen():
+    """As the page says: by right rollouts, on three pages by something else."""
+    chosen = {name: of.chosen_by for name, of in REGIMES.items() if of.chosen_by != "sampled"}
+    assert chosen == {"format": "reward", "sampling-mask": "pass@1", "spurious": "pass@1"}
+    tried = {len(of.rates(arm)) for of in REGIMES.values() for arm in of.arms if of.rates(arm)[0]}
+    assert (min(tried), max(tried)) == (2, 5)
+
+
+def test_the_ratio_to_the_sampler_is_ppo_with_another_denominator():
+    logprobs = torch.tensor([[-1.0, -1.0, -1.0]], requires_grad=True)
+    old, advantages = torch.tensor([[-1.1, -2.0, -0.5]]), torch.tensor([[1.0, 1.0, -1.0]])
+    regimes.clipped_against_the_sampler(logprobs, old, advantages).sum().backward()
+    # e^0.1 is within 0.8 and 1.2; e^1 is not, and good; e^-0.5 is not, and bad.
+    assert logprobs.grad.tolist() == [[pytest.approx(math.exp(0.1)), 0.0, 0.0]]
 
 
 def one_place(share: float) -> str:

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "ch07")]
@@ -63,6 +64,17 @@ def test_a_visit_and_a_repair(small, capsys):
     assert "sick: no alarm\nrepaired: no alarm\n" in told
     named = [text.get_text() for text in figure.legends[0].get_texts()]
     assert named == ["sick", "repaired"]
+
+
+def test_room_8_draws_both_distances_with_one_estimator():
+    """Only what the loss asks for, k2, differs between the two runs."""
+    sick, well = (museum.plan_of(8, repaired)[1] for repaired in (False, True))
+    logprobs, reference = torch.tensor([-1.0, -2.0]), torch.tensor([-1.5, -0.5])
+    k1 = logprobs - reference
+    assert torch.equal(sick("k3", logprobs, reference), k1)
+    assert torch.equal(well("k3", logprobs, reference), k1)
+    assert torch.equal(sick("k2", logprobs, reference), k1)
+    assert torch.equal(well("k2", logprobs, reference), k1**2 / 2)
 
 
 def test_the_right_ones_are_counted_by_the_grader(small):
