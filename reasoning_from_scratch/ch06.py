@@ -74,7 +74,7 @@ def reward_rlvr(answer_text, ground_truth):
     answer = extract_final_candidate(answer_text, fallback=None)
     if not answer:
         return 0.0
-    return float(grade_answer(answer, ground_truth))
+    return float(grade_answer(answer_text, ground_truth))
 
 
 # 6.8 Its log-probability

@@ -29,7 +29,7 @@ def correctness(text: str, answer: str) -> float:
     boxed = get_last_boxed(text)
     if boxed is None or not boxed.strip():
         return 0.0
-    return float(grade_answer(boxed, answer))
+    return float(grade_answer(text, answer))
 
 
 def box_format(text: str, finished: bool) -> float:

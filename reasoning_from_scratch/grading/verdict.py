@@ -5,11 +5,11 @@ from fractions import Fraction
 
 from .comparing.comparison import same_answer
 from .limits import MAX_CHARS, TooBig, Unparsed
-from .reading.boxes import get_last_boxed, last_box
+from .reading.boxes import boxed_answer, last_box
 from .reading.choices import bare_choice, labelled_choice
 from .reading.statements import parse
 
-GRADER_VERSION = "2"
+GRADER_VERSION = "3"
 
 PLAIN_NUMBER = re.compile(r"-?[0-9]{1,40}(?:\.[0-9]{1,40})?", re.ASCII)
 
@@ -39,7 +39,7 @@ def boxed_or_whole(text: str) -> str:
     """What stands in the last box; without any box, the text itself. No call reads both."""
     if last_box(text) < 0:
         return text.strip()
-    boxed = get_last_boxed(text)
+    boxed = boxed_answer(text)
     if boxed is None:
         raise Unparsed
     return boxed
@@ -83,7 +83,7 @@ def same_choice(labelled: str, other: str) -> bool:
 def parses(text: str) -> bool:
     """Whether a model's text has a box with an answer that we can read."""
     try:
-        boxed = get_last_boxed(text)
+        boxed = boxed_answer(text)
         return bool(boxed) and parse(boxed) is not None
     except (Unparsed, TooBig, RecursionError):
         return False

@@ -17,6 +17,7 @@ from ..reading.trees import (
     PlusMinus,
     Quantity,
     Relation,
+    Sym,
     contains,
     name_of,
     symbols,
@@ -26,6 +27,7 @@ from ..values.exact import ExactValues
 from ..values.forms import Form
 from .regions import LINE, MINUS, PLUS, Cuts, Regions
 from .things import Contradiction, Equation, Inequality, Items, Named, Region, Thing
+from .units import units_agree
 
 FLIPPED = {"<": ">", ">": "<", "≤": "≥", "≥": "≤", "≠": "≠"}
 EQUALITY = {"=", "≡"}
@@ -54,6 +56,8 @@ class Relations:
             signs, sides = without_approximation(signs, sides)
             if not signs:
                 return self.settle(sides[0])
+        if set(signs) <= EQUALITY and all(is_letter_of_choice(side) for side in sides):
+            raise Unparsed  # B = C names two choices
         if set(signs) <= EQUALITY:
             return self.equalities(sides)
         if signs == ("∈",):
@@ -66,6 +70,8 @@ class Relations:
         """Whether one can be the other, rounded: closer than 1 in 20."""
         if name_of(left) is not None:
             return True
+        if not self.same_units((left, right)):
+            return False
         forms, zero = self.values.forms, self.values.zero
         distance = Call("abs", (Add((plain(left), Neg(plain(right)))),))
         limit = Div(Call("abs", (plain(left),)), Num(Fraction(20)))
@@ -94,12 +100,18 @@ class Relations:
             return Contradiction()
         return Equation(plain(sides[0]), plain(sides[1]))
 
+    def same_units(self, sides: Sequence[Node]) -> bool:
+        units = [side.units for side in sides if isinstance(side, Quantity)]
+        return all(units_agree(units[0], other) for other in units[1:])
+
     def all_equal(self, sides: Sequence[Node]) -> bool:
         if len(sides) == 1:
             return True
         if any(contains(side, (PlusMinus, MinusPlus)) for side in sides):
             return False
         trees = [without_units(side) for side in sides]
+        if not self.same_units(sides):
+            return False
         return all(isinstance(t, Expression) and self.equal(trees[0], t) for t in trees[1:])
 
     # inequalities
@@ -200,6 +212,10 @@ def without_approximation(signs: tuple, sides: tuple) -> tuple[tuple, tuple]:
 def occurs(name: str, tree: Node) -> bool:
     """Whether a letter, with or without an index, is in the tree."""
     return (len(name) == 1 or name[1:2] == "_") and name in symbols(tree)
+
+
+def is_letter_of_choice(tree: Node) -> bool:
+    return isinstance(tree, Sym) and tree.name in "ABCDEFGHIJ"
 
 
 def is_absolute_value(tree: Node) -> bool:

@@ -1,16 +1,29 @@
 """Finding the answer in a model's text: the last box, or by choice the last number."""
 
 import re
+from typing import NamedTuple
 
 MAX_BOX = 20_000  # a box that has not closed by then is treated as one that never does
+MAX_NESTED = 40  # boxes in one another, or linked by "or"
 
 BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])")
 UNBRACED_END = re.compile(r"[$\s]|\\[)\]]")
 BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
+# A brace, with the command before it where that is a box or hides what follows.
+OPENING = re.compile(r"\\(boxed|fbox|[hv]?phantom)\s*\{|\\.|[{}]", re.DOTALL)
+# What stands between two boxes that are one answer: \boxed{3}$ or $\boxed{4}.
+LINK = re.compile(r"(?:[\s$~,;]|\\[,;:! ()\[\]]|\\q?quad|\\text\s*\{|\}|\b(?:and|or)\b)*")
+LINKING_WORD = re.compile(r"(?<!\\)[,;]|and|or")
 NUMBER = re.compile(
     r"-?(?:[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?|[0-9]+/[0-9]+|[0-9]+(?:\.[0-9]+)?|\.[0-9]+)"
     r"(?:[eE][+-]?[0-9]+)?"
 )
+
+
+class Box(NamedTuple):
+    start: int  # of its command
+    end: int  # behind its closing brace
+    content: str
 
 
 def last_box(text: str) -> int:
@@ -37,28 +50,98 @@ def closing_brace(text: str, start: int) -> int:
 
 
 def get_last_boxed(text: str) -> str | None:
-    """What stands in the last box; None if there is no box or its braces do not close."""
-    start = last_box(text)
-    if start < 0:
+    """What stands in the last box; None if there is no box or its braces do not close.
+
+    A box in a box is no answer of its own: \\boxed{3 \\boxed{4}} says 3 and 4.
+    """
+    box = last_visible_box(text)
+    return box and unwrapped(box.content)
+
+
+def boxed_answer(text: str) -> str | None:
+    """What the last box says, together with the boxes that stand beside it: an answer that names
+    two values is not the one of them that comes last."""
+    box = last_visible_box(text)
+    if box is None or not box.content:
         return None
+    contents = [unwrapped(box.content)]
+    while len(contents) < MAX_NESTED and text.find("box", 0, box.start) >= 0:
+        before = last_visible_box(text[: box.start])
+        if before is None or not are_linked(text[before.end : box.start]):
+            break
+        box = before
+        contents.append(unwrapped(box.content))
+    return r" \text{ or } ".join(dict.fromkeys(reversed(contents)))
+
+
+def are_linked(between: str) -> bool:
+    """Whether boxes with this between them are one answer: a comma, "or", blanks in one line."""
+    if len(between) > 60 or not LINK.fullmatch(between):
+        return False
+    return "\n" not in between or bool(LINKING_WORD.search(between))
+
+
+def last_visible_box(text: str) -> Box | None:
+    """The last box, or the outermost one that it stands in; None where a \\phantom hides it."""
+    start = last_box(text)
+    box = box_at(text, start) if start >= 0 else None
+    earlier = (text.rfind(name, 0, max(start, 0)) for name in ("\\boxed", "\\fbox", "phantom"))
+    if box is None or max(earlier) < 0:
+        return box
+    around = [match for match in open_braces(text, box) if match[1]]
+    if any("phantom" in match[1] for match in around):
+        return None
+    return box_at(text, around[0].start()) if around else box
+
+
+def open_braces(text: str, box: Box) -> list[re.Match]:
+    """The braces before a box that close behind it, from the outermost one."""
+    opened: list[re.Match] = []
+    for match in OPENING.finditer(text, max(0, box.start - MAX_BOX), box.start):
+        if match.group().endswith("{") and match.group() != r"\{":
+            opened.append(match)
+        elif match.group() == "}" and opened:
+            opened.pop()
+    depth, closed = 0, 0
+    for match in BRACE.finditer(text, box.end, box.end + MAX_BOX):
+        depth += (match.group() == "{") - (match.group() == "}")
+        closed = max(closed, -depth)
+    return opened[-closed:] if closed else []
+
+
+def box_at(text: str, start: int) -> Box | None:
+    """The box that begins here, if its braces close; `\\boxed 5` needs none."""
     position = BOX.match(text, start).end()
     while position < len(text) and text[position] in " \t":
         position += 1
     if text.startswith("{", position):
         end = closing_brace(text, position)
-        return text[position + 1 : end].strip() if end >= 0 else None
-    return unbraced(text, position)
+        return Box(start, end + 1, text[position + 1 : end].strip()) if end >= 0 else None
+    end = end_of_unbraced(text, position)
+    return Box(start, end, text[position:end].strip()) if end > position else None
 
 
-def unbraced(text: str, position: int) -> str | None:
-    """`\\boxed 5`: up to the first blank, line end or end of math that no brace encloses."""
+def end_of_unbraced(text: str, position: int) -> int:
+    """The first blank, line end or end of math that no brace encloses; 0 if a brace stays open."""
     stop = position
     window = min(len(text), position + MAX_BOX)
     while stop < window and not UNBRACED_END.match(text, stop):
         stop = closing_brace(text, stop) + 1 if text[stop] == "{" else stop + 1
         if stop == 0:
-            return None
-    return text[position:stop].strip() or None
+            return 0
+    return stop
+
+
+def unwrapped(content: str) -> str:
+    """\\boxed{4} as 4; boxes that do not hold all of it lose their commands."""
+    if "box" not in content:
+        return content
+    for _ in range(MAX_NESTED):
+        box = box_at(content, 0) if BOX.match(content) else None
+        if box is None or box.end < len(content):
+            break
+        content = box.content
+    return BOX.sub(" ", content).strip()
 
 
 def last_number(text: str) -> str | None:

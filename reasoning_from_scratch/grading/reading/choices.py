@@ -6,6 +6,11 @@ from typing import NamedTuple
 LABELLED = re.compile(r"(?:\(([A-Ja-j])\)|([A-Ja-j])(?:[.)]|:(?=\s)))\s*(\S.*)?", re.DOTALL)
 BARE = re.compile(r"\(?([A-J])[).]?")
 SEPARATOR = re.compile(r"[,;/&+*^=<>-]|and\b|or\b|\\(?:cdot|times|pm|cup)")
+# What makes the text of a choice none: the letter of another, or a remark on the choice.
+ANOTHER = re.compile(
+    r"\([A-Ja-j]\)|(?<![A-Za-z\\])[A-J](?:[.)]|\s*$)"
+    r"|^(?:is|does|if|but|unless|except|instead|rather|otherwise)(?:n't)?\b"
+)
 STYLES = re.compile(r"\\(?:text|textbf|textrm|mathrm|mathbf|textit|boldsymbol)(?![A-Za-z])|[{}$~]")
 
 
@@ -20,7 +25,7 @@ def labelled_choice(answer: str) -> Choice | None:
     if match is None:
         return None
     rest = match[3]
-    if rest and (SEPARATOR.match(rest) or BARE.fullmatch(rest)):
+    if rest and (SEPARATOR.match(rest) or ANOTHER.search(rest)):
         return None
     return Choice(match[1] or match[2], rest)
 

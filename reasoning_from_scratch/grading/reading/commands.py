@@ -54,11 +54,7 @@ BLANKS = set(", ;:>") | {"quad", "qquad", "thinspace", "enspace"}
 WITH_ARGUMENT = {
     "hspace",
     "vspace",
-    "phantom",
-    "hphantom",
     "textcolor",
-    "label",
-    "tag",
     "color",
     "mspace",
 }

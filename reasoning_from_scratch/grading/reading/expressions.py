@@ -42,7 +42,7 @@ from .trees import (
 CLOSING = {"(": ")", "{": "}"}
 STARTS = {"(", "[", "{", r"\{", "⟨", "⌊", "⌈", "|(", "|", "||"}
 SIGNED = {"+": lambda term: term, "-": Neg, "±": PlusMinus, "∓": MinusPlus}
-MODULI = {"pmod", "mod", "bmod"}
+MODULI = {"pmod", "mod"}
 UNIT_COMMANDS = MODULI | set(CURRENCY.values())
 ACCENTS = set("bar dot vec hat widehat overrightarrow underline tilde overline".split())
 INVERSE = {name: f"arc{name}" for name in ("sin", "cos", "tan", "cot", "sec", "csc")}
@@ -96,8 +96,10 @@ def product(c: Cursor) -> Node:
         elif c.accept("/"):
             factors = [Div(joined(factors), signed_factor(c))]
         elif starts_factor(c):
-            if c.token.kind == "num" and isinstance(factors[-1], (Num, BaseNumeral)):
-                raise Unparsed  # 3 4 is neither 12 nor 34
+            if starts_number(c) and isinstance(factors[-1], (Num, BaseNumeral)):
+                raise Unparsed  # 3 4 is neither 12 nor 34, nor is 3 {4}
+            if c.token.kind == "num" and c.token.gap and Num in map(type, factors):
+                raise Unparsed  # 0 o 1 is no product
             factors.append(factor(c))
         else:
             return joined(factors)
@@ -134,6 +136,10 @@ def starts_factor(c: Cursor) -> bool:
     if token.value == "(" and c.peek().kind == "text":
         return False  # a remark: 101 (base 2)
     return token.value in STARTS
+
+
+def starts_number(c: Cursor) -> bool:
+    return (c.peek() if c.sees("{") else c.token).kind == "num"
 
 
 def is_unit_command(c: Cursor) -> bool:
@@ -261,7 +267,7 @@ def subscript(c: Cursor, value: Node) -> Node:
     c.expect("_")
     start = c.at
     if isinstance(value, Num):
-        return BaseNumeral(digits_before(c, start - 2), base_of_numeral(c))
+        return base_numeral(digits_before(c, start - 2), base_of_numeral(c))
     if not isinstance(value, Sym):
         raise Unparsed
     if c.sees("{"):
@@ -270,6 +276,13 @@ def subscript(c: Cursor, value: Node) -> Node:
         primary(c)
     name = "".join(token.value for token in c.tokens[start : c.at] if token.value not in "{}")
     return Sym(f"{value.name}_{name}")
+
+
+def base_numeral(digits: str, base: int) -> BaseNumeral:
+    """101_2; no 4_3, whose digit is too large."""
+    if any(c.isalnum() and int(c, 36) >= base for c in digits):
+        raise Unparsed
+    return BaseNumeral(digits, base)
 
 
 def digits_before(c: Cursor, at: int) -> str:

@@ -53,6 +53,7 @@ LONE_BACKSLASH = re.compile(r"(?<!\\)\\$")  # at the end
 SIGNS_IN_TEXT = set(",;:/()%=")
 MATH_IN_TEXT = set("0123456789\\$^_=<>+*/{}|")
 OPENING, CLOSING = ("(", "[", r"\{", "⟨"), (")", "]", r"\}", "⟩")
+LINKING_WORDS = {"and", "And", "AND", "or", "Or", "OR"}
 LONGEST_FIRST = sorted(FUNCTIONS, key=len, reverse=True)
 
 
@@ -158,8 +159,8 @@ class Lexer:
     def letter_run(self, run: str) -> None:
         """A word, a name or a product: decided by what stands before it."""
         last = self.tokens.last
-        if run in ("and", "or"):
-            self.tokens.add("op", run)
+        if run in LINKING_WORDS and (run.islower() or self.tokens.found):
+            self.tokens.add("op", run.lower())
         elif run in ORDINAL_ENDINGS and (last("num") or self.in_exponent()):
             self.tokens.add("text", run)
         elif (run in AFTER_VALUES and self.after_value()) or run in ("USD", "EUR"):
@@ -324,12 +325,14 @@ class Lexer:
 
     def piece_of_text(self, piece: str) -> None:
         word = piece.strip(".'’-") if piece[:1].isalpha() else piece
-        if word in ("and", "or"):
-            self.tokens.add("op", word)
+        if word in LINKING_WORDS:
+            self.tokens.add("op", word.lower())
         elif word.isalpha():
             self.word(word)
         elif word in SIGNS_IN_TEXT:
             self.operator(word)
+        elif word == "?":
+            raise Unparsed
         elif piece[:1].isalpha():
             self.word(word.replace(".", "").replace("-", " ").replace("'", ""))
 

@@ -7,6 +7,7 @@ from .commands import CURRENCY
 from .cursor import Cursor
 from .expressions import (
     MODULI,
+    base_numeral,
     base_of_numeral,
     decimal,
     exponent,
@@ -16,13 +17,13 @@ from .expressions import (
 )
 from .trees import (
     Add,
-    BaseNumeral,
     Mul,
     Neg,
     Node,
     Num,
     Quantity,
     Ratio,
+    Sym,
     TimeOfDay,
     is_whole_number,
 )
@@ -45,7 +46,7 @@ def ratio_sign(c: Cursor) -> bool:
 
 def ratio(c: Cursor, first: Node) -> Node:
     """3:4, 3 to 4, and the times that look so."""
-    time = clock(c) if c.sees(":") else None
+    time = clock(c) if c.sees(":") and isinstance(first, Num) else None
     if time is not None:
         return time
     parts = [first]
@@ -140,7 +141,7 @@ def after_number(c: Cursor, start: int) -> Node | None:
     base = base_of_numeral(c)
     if opened:
         c.expect(")")
-    return BaseNumeral(digits, base)
+    return base_numeral(digits, base)
 
 
 def with_units(c: Cursor, value: Node, units: UnitList) -> Node:
@@ -148,6 +149,8 @@ def with_units(c: Cursor, value: Node, units: UnitList) -> Node:
         pass
     if units.scale != 1:
         value = Mul((value, Num(Fraction(units.scale))))
+    if isinstance(value, Sym) and any(unit.kind == "noun" for unit in units.powers):
+        raise Unparsed  # C \text{ B} names two choices
     return Quantity(value, units.as_tuple()) if units else value
 
 

@@ -5,6 +5,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from ..limits import MAX_CHARS, TooBig, Unparsed
+from .commands import FONTS, TEXT_COMMANDS
 from .cursor import Cursor, Rules
 from .expressions import expression
 from .lexer import tokenize
@@ -21,8 +22,10 @@ SEPARATORS = (",", ";", "and", "or", r"\\", "⇒")
 AFTER_WORDS = (*SEPARATORS, ")", r"\}", "}", "⟩", "]")
 # h(x)=, f'(2)=, f^{-1}(x)=, a_n(x)=, P_{10}(x,y)=
 FUNCTION_NAME = re.compile(r"\w+(?:_\w|_\{\w+\})?'*(?:\^\{?-1\}?)?\(\w+(?:,\w+)*\)=")
+NOT_IN_PHRASES = {*RELATIONS, *"±∓⇒|!*^_+∪∩", "||", "|(", "..."}
+IN_PHRASES = ("text", "num", "sym", "const", "op")
 LONGEST_NAME = 14  # tokens
-COMMANDS = re.compile(r"\\[A-Za-z]+\*?|\\.|[{}$]")
+STYLES = re.compile(rf"\\(?:{'|'.join(TEXT_COMMANDS | FONTS)})(?![A-Za-z])|\\[^A-Za-z]|[{{}}$]")
 CHOICE_IN_WORDS = re.compile(r"(?:option|choice|answer) ([a-z])")
 PUNCTUATION = set(" .,;:()-'")
 
@@ -43,7 +46,7 @@ def parse(text: str) -> Answer:
         tree = answer(tokens)
     except Unparsed:
         tree = as_phrase(text, tokens)
-    plain = COMMANDS.sub(" ", text)
+    plain = STYLES.sub(" ", text)
     only_letters = all(c.isalnum() or c in PUNCTUATION for c in plain)
     return Answer(tree, phrase_of(text) if only_letters else None)
 
@@ -182,7 +185,7 @@ def object_named(key: str) -> Node | None:
 
 def phrase_of(text: str) -> str | None:
     """The words of a text without its commands, if it has letters at all."""
-    key = phrase_key(COMMANDS.sub(" ", text))
+    key = phrase_key(STYLES.sub(" ", text))
     return key if any(c.isalpha() for c in key) else None
 
 
@@ -191,7 +194,9 @@ def as_phrase(text: str, tokens: list[Token]) -> Node:
     key = phrase_of(text)
     if key is None or not any(t.kind == "text" and len(t.value) > 1 for t in tokens):
         raise Unparsed
-    return meaning_of(key)
+    if not all(t.kind in IN_PHRASES and t.value not in NOT_IN_PHRASES for t in tokens):
+        raise Unparsed
+    return Words(key) if any(c.isdigit() for c in key) else meaning_of(key)
 
 
 RULES = Rules(expression, statement)

@@ -143,6 +143,8 @@ class UnitList:
             name = unit_name(word)
             if lower in SCALES and last is None and not others:
                 self.scale *= SCALES[lower]
+            elif lower in SCALES:
+                raise Unparsed  # 12 cm million
             elif lower in POWERS:
                 power = POWERS[lower]
             elif lower in POWERS_AFTER and last:

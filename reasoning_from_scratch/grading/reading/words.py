@@ -45,7 +45,9 @@ CHANGES_MEANING = set(
     most over under above below about around approximately approx nearly almost roughly between to
     from than times dozen half minus plus negative mod modulo where for neither either but wrong
     incorrect tenths hundredths thousandths halves thirds fourths fifths factorial isn't
-    never maybe perhaps possibly squared cubed into""".split()
+    never maybe perhaps possibly squared cubed into false fails fail failed rejected extraneous
+    undefined invalid likely unlikely probably guess guessing unsure doubt could might can hopefully
+    alternatively otherwise instead rather else xor impossible unknown then""".split()
 )
 # A label is dropped where it ends with one of these: "the answer is", "there are".
 BEFORE_VALUES = set("is are equals be answer ans get gives equal have has was total".split())

@@ -56,6 +56,8 @@ class ExactValues:
         return self.forms.rational(tree.value)
 
     def symbol(self, tree: Sym) -> Form:
+        if tree.name == "...":
+            raise Unparsed  # 0 ... 9 is no product
         return self.forms.whole(self.ring.generator(SymbolAtom(tree.name)))
 
     def constant(self, tree: Const) -> Form:
