@@ -21,9 +21,9 @@ from ..reading.trees import (
     is_whole_number,
     symbols,
 )
-from ..values.exact import ExactValues
-from .equality import Equality
+from .equality import Equality, over_common
 from .kinds import Kinds
+from .regions import same_region
 from .things import (
     Assignments,
     Contradiction,
@@ -53,9 +53,8 @@ class Comparison:
 
     def __init__(self, work: Work):
         self.work = work
-        values = ExactValues(work)
-        self.equality = Equality(work, values)
-        self.kinds = Kinds(values, self.equal)
+        self.equality = Equality(work)
+        self.kinds = Kinds(self.equality)
 
     def equal(self, a: Node, b: Node) -> bool:
         """Two expressions; an undefined one equals nothing."""
@@ -250,7 +249,10 @@ class Comparison:
     def equations(self, a: Equation, b: Equation) -> bool:
         """The same solutions for the same reason: the differences of their sides are multiples."""
         left, right = difference(a), difference(b)
-        return self.equality.proportional(left, right, as_equations=True) is not None
+        if self.equality.proportional(left, right) is not None:
+            return True
+        tops = over_common(left)[0], over_common(right)[0]
+        return tops != (left, right) and self.equality.proportional(*tops) is not None
 
     def inequalities(self, a: Inequality, b: Inequality) -> bool:
         """The same where one is a positive multiple of the other; ≠ has no direction."""
@@ -260,12 +262,12 @@ class Comparison:
     # sets of real numbers
 
     def regions(self, a: Region, b: Region) -> bool:
-        return self.kinds.regions.same(a.cuts, b.cuts)
+        return same_region(a.cuts, b.cuts)
 
     def as_regions(self, a: Thing, b: Thing) -> bool:
         """An interval, an inequality, a union; single numbers only against a set of numbers."""
         left, right = self.kinds.region_of(a), self.kinds.region_of(b)
-        return left is not None and right is not None and self.kinds.regions.same(left, right)
+        return left is not None and right is not None and same_region(left, right)
 
 
 COMPARED_BY = {  # either order of the two kinds; `same` knows what to do with other pairs

@@ -1,137 +1,121 @@
-"""Whether two expressions are equal: exact first; then many digits at points reject; what exact
-arithmetic cannot decide is accepted only where it agrees in hundreds of digits everywhere."""
+"""Whether two expressions are equal: their values are, at points where they have any.
 
+Exact fractions are compared exactly. Other numbers are equal if they agree in hundreds of digits:
+two answers that agree in so many and differ after that are not written by chance.
+"""
+
+from collections.abc import Iterator
 from fractions import Fraction
 
 from ..limits import NotReal, TooBig, Undefined, Work
-from ..reading.trees import Call, Node, Num, Pow, rational, symbols
-from ..values.exact import ExactValues
-from ..values.numeric import HUGE, Numeric
-from ..values.polynomials import Polynomial
+from ..reading.trees import Add, Div, Mul, Neg, Node, Num, Pow, rational, symbols
+from ..values import Point, Values, digits_for, minus
 
 POINTS = [  # irregular, of both signs, small and large
     Fraction(*map(int, pair.split("/")))
     for pair in """3/7 19/11 -5/13 131/17 -47/19 29/31 -211/23 7/37 83/41 -13/53 449/43 2/59
     -97/61 37/71 5/67 -1/73 1009/53 67/3 211/5 -389/19 613/29 907/31 -53/3 709/79""".split()
 ]
-ENOUGH = 5  # points at which both sides are real
-CONSTANT_BITS, POINT_BITS = 1_000, 300
+ENOUGH = 5  # points at which both sides have a value
+ONE = Num(Fraction(1))
 
 
 class Equality:
-    def __init__(self, work: Work, values: ExactValues):
+    def __init__(self, work: Work):
         self.work = work
-        self.values = values
 
     def equal(self, a: Node, b: Node) -> bool:
         if a == b:
             return True
-        decided = self.exactly(a, b)
-        return self.at_points(a, b) if decided is None else decided
-
-    def exactly(self, a: Node, b: Node) -> bool | None:
-        """By cross-multiplication; None where it does not decide."""
-        left, right = self.values.form(a), self.values.form(b)
-        multiply, subtract = self.values.ring.multiply, self.values.ring.subtract
-        try:
-            difference = subtract(
-                multiply(left.top, right.bottom), multiply(right.top, left.bottom)
-            )
-        except TooBig:
-            return False
-        return self.values.zero.is_zero(difference)
-
-    def at_points(self, a: Node, b: Node) -> bool:
-        names = sorted(symbols(a) | symbols(b))
-        longest = 4 * max(longest_number(a), longest_number(b))
-        if longest > HUGE:
-            raise TooBig
-        if not names:
-            return self.agree(a, b, None, CONSTANT_BITS + longest)
-        if has_steps(a) or has_steps(b):
-            return False  # steps agree at any number of points and differ between them
         agreeing = 0
-        for shift in range(len(POINTS)):
-            point = {
-                name: POINTS[(shift * (2 * i + 1) + 5 * i) % len(POINTS)]
-                for i, name in enumerate(names)
-            }
-            try:
-                if not self.agree(a, b, point, POINT_BITS + longest):
-                    return False
-                agreeing += 1
-                if agreeing == ENOUGH:
-                    return True
-            except (NotReal, Undefined):
-                continue
-        return False
+        for values, left, right in self.samples(a, b):
+            if not values.is_nothing(minus(left, right), values.scale):
+                return False
+            agreeing += 1
+        return agreeing >= self.enough(a, b)
 
-    def agree(self, a: Node, b: Node, point: dict[str, Fraction] | None, bits: int) -> bool:
-        """Equal up to rounding in the largest number that occurs."""
-        numeric = Numeric(bits, self.work, point)
-        difference = abs(numeric.tree(a) - numeric.tree(b))
-        return difference <= numeric.largest * numeric.two_to(-bits // 2 - bits // 4)
+    def samples(self, a: Node, b: Node) -> Iterator[tuple]:
+        """The values of both at enough points: at real ones, or where these are too few, with
+        complex roots and logarithms."""
+        bits = digits_for(a, b)
+        names = sorted(symbols(a) | symbols(b))
+        if not names:
+            values = Values(self.work, bits=bits)
+            yield values, values.of(a), values.of(b)
+            return
+        for real in (True, False):
+            found = []
+            for point in points(names):
+                values = Values(self.work, point, real, bits)
+                try:
+                    found.append((values, values.of(a), values.of(b)))
+                except (NotReal, Undefined):
+                    continue
+                except TooBig:
+                    if self.work.left < 0:
+                        raise
+                    continue
+                yield found[-1]
+                if len(found) == ENOUGH:
+                    return
+
+    def enough(self, a: Node, b: Node) -> int:
+        return ENOUGH if symbols(a) or symbols(b) else 1
 
     # equations and inequalities
 
-    def proportional(self, a: Node, b: Node, as_equations: bool = False) -> int | None:
-        """The sign of k where a = k b for a real constant k other than zero, else None.
-
-        In an equation a and b may first be multiplied by the letters they are divided by.
-        """
-        ring = self.values.ring
-        (p, d), (q, e) = self.values.form(a), self.values.form(b)
-        if as_equations:
-            p, q = ring.without_negative_powers(p), ring.without_negative_powers(q)
-        if not p or not q:
+    def proportional(self, a: Node, b: Node) -> int | None:
+        """The sign of k where a = k b for a constant k other than zero, else None."""
+        ratio, agreeing = None, 0
+        for values, left, right in self.samples(a, b):
+            if not left or not right:
+                if left or right:
+                    return None
+                continue
+            ratio = left * (1 / right) if ratio is None else ratio
+            if not values.is_nothing(minus(left, ratio * right), values.scale):
+                return None
+            agreeing += 1
+        if ratio is None or agreeing < self.enough(a, b) - 1:
             return None
-        left, right = ring.by_symbols(p), ring.by_symbols(q)
-        shared = left.keys() & right.keys()
-        if not shared:
-            return None
-        # Were a = k b, then k would be the quotient of their coefficients of any shared product.
-        c, k = left[max(shared)], right[max(shared)]
-        difference = ring.subtract(ring.multiply(p, k), ring.multiply(q, c))
-        if not self.values.zero.is_zero(difference):
-            return None
-        return self.sign_of_product(c, k, d, e)
-
-    def sign_of_product(self, c: Polynomial, k: Polynomial, *bottoms: Polynomial) -> int | None:
-        """A quotient has the sign of the product. Denominators with letters are not looked at."""
-        sign_of, is_constant = self.values.zero.sign, self.values.ring.is_constant
-        signs = [sign_of(c), sign_of(k), *(sign_of(d) if is_constant(d) else 1 for d in bottoms)]
-        if None in signs or 0 in signs:
-            return 1 if set(signs) == {None} else None
-        product = 1
-        for sign in signs:
-            product *= sign
-        return product
+        return -1 if ratio.real < 0 else 1
 
 
-def longest_number(tree: Node) -> int:
-    """Bits of the longest number in a tree, 10^{-80} included: comparing needs more than these."""
-    longest, stack = 0, [tree]
-    while stack:
-        node = stack.pop()
-        if isinstance(node, Num):
-            longest = max(longest, bits_of(node))
-        elif isinstance(node, Pow):
-            longest = max(longest, bits_of(node.base) * abs(int(rational(node.exponent) or 0)))
-        stack += node.children
-    return longest
+def points(names: list[str]) -> Iterator[Point]:
+    for shift in range(len(POINTS)):
+        yield {
+            name: POINTS[(shift * (2 * i + 1) + 5 * i) % len(POINTS)]
+            for i, name in enumerate(names)
+        }
 
 
-def bits_of(tree: Node) -> int:
-    value = rational(tree) or Fraction(0)
-    return max(value.numerator.bit_length(), value.denominator.bit_length())
+def over_common(tree: Node) -> tuple[Node, Node]:
+    """A formula as a top and a bottom: y - 6/x as x y - 6 over x."""
+    match tree:
+        case Div(top, bottom):
+            (a, b), (c, d) = over_common(top), over_common(bottom)
+            return times(a, d), times(b, c)
+        case Neg(inner):
+            top, bottom = over_common(inner)
+            return Neg(top), bottom
+        case Mul(factors):
+            tops, bottoms = zip(*map(over_common, factors), strict=True)
+            return Mul(tops), times(*bottoms)
+        case Add(terms):
+            parts = [over_common(term) for term in terms]
+            bottoms = list(dict.fromkeys(bottom for _, bottom in parts if bottom != ONE))
+            tops = [
+                times(top, *(other for other in bottoms if other != bottom))
+                for top, bottom in parts
+            ]
+            return Add(tuple(tops)), times(*bottoms)
+        case Pow(base, exponent) if symbols(base) and (rational(exponent) or 0) < 0:
+            top, bottom = over_common(base)
+            power = Num(-rational(exponent))
+            return Pow(bottom, power), Pow(top, power)
+    return tree, ONE
 
 
-def has_steps(tree: Node) -> bool:
-    """Whether floor or ceil occurs."""
-    stack = [tree]
-    while stack:
-        node = stack.pop()
-        if isinstance(node, Call) and node.name in ("floor", "ceil"):
-            return True
-        stack += node.children
-    return False
+def times(*factors: Node) -> Node:
+    left = tuple(factor for factor in factors if factor != ONE)
+    return Mul(left) if len(left) > 1 else left[0] if left else ONE

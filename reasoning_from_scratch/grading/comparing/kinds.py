@@ -1,6 +1,6 @@
 """From the tree of an answer to the thing it is: things.py lists the kinds."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 
 from ..limits import Undefined, Unparsed
@@ -34,8 +34,9 @@ from ..reading.trees import (
     without_degrees,
 )
 from ..reading.units import CELSIUS, DEGREE, FAHRENHEIT
-from ..values.exact import ExactValues
-from .regions import LINE, MINUS, PLUS, Cuts, Place, Regions
+from ..values import real_value
+from .equality import Equality
+from .regions import LINE, MINUS, PLUS, Cuts, complement, intersection, interval, single, union
 from .relations import Relations
 from .things import (
     Assignments,
@@ -57,16 +58,14 @@ SCALES = {"C": CELSIUS, "F": FAHRENHEIT, "c": CELSIUS, "f": FAHRENHEIT}
 
 
 class Kinds:
-    """Settles trees. `equal` compares two expressions."""
+    """Settles trees."""
 
-    def __init__(self, values: ExactValues, equal: Callable[[Node, Node], bool]):
-        self.values = values
-        self.equal = equal
-        self.regions = Regions(values)
-        self.relations = Relations(values, self.regions, equal, self.settle)
+    def __init__(self, equality: Equality):
+        self.equality = equality
+        self.relations = Relations(equality, self.settle)
 
     def settle(self, tree: Node) -> Thing:
-        self.values.work.spend(3)
+        self.equality.work.spend(3)
         match tree:
             case Expression():
                 return self.expression(tree, ())
@@ -147,7 +146,7 @@ class Kinds:
         values = [thing.thing if isinstance(thing, Named) else thing for thing in things]
         if any(not isinstance(value, Value) or value.units for value in values):
             return False
-        return all(self.equal(values[0].tree, value.tree) for value in values[1:])
+        return all(self.equality.equal(values[0].tree, value.tree) for value in values[1:])
 
     def unordered(self, things: list[Thing], braces: bool) -> Thing:
         """A list of things; x = 1, y = 2 are assignments; of one thing without braces, itself."""
@@ -189,22 +188,20 @@ class Kinds:
                     return self.region_of(inner)
                 case Point("(" | "[" as opening, ")" | "]" as closing, (low, high)):
                     ends = self.place(low), self.place(high)
-                    return self.regions.interval(ends[0], opening == "[", ends[1], closing == "]")
+                    return interval(ends[0], opening == "[", ends[1], closing == "]")
                 case Items(True, things):
-                    points = [self.regions.point(self.place(one)) for one in things]
-                    return self.regions.union(*points)
+                    points = [single(self.place(one)) for one in things]
+                    return union(*points)
         except (Undefined, Unparsed):
             pass
         return None
 
-    def place(self, thing: Thing) -> Place:
+    def place(self, thing: Thing):
         match thing:
             case Infinite(sign):
                 return PLUS if sign == 1 else MINUS
             case Value(tree):
-                form = self.values.form(tree)
-                if self.values.forms.is_constant(form):
-                    return form
+                return real_value(tree, self.equality.work)
         raise Undefined
 
     def set_operation(self, tree: SetOperation) -> Thing:
@@ -214,10 +211,8 @@ class Kinds:
         if a is None or b is None:
             return pieces(tree.sign, left, right)
         if tree.sign == "∪":
-            return Region(self.regions.union(a, b))
-        return Region(
-            self.regions.intersection(a, self.regions.complement(b) if tree.sign == "∖" else b)
-        )
+            return Region(union(a, b))
+        return Region(intersection(a, complement(b) if tree.sign == "∖" else b))
 
     def built(self, conditions: Sequence[Node]) -> Thing:
         """{x | x > 0, x < 3}: all that fulfil the conditions."""

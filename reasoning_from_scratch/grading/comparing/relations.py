@@ -1,9 +1,8 @@
 """What stands on both sides of =, <, ≤, ≈ and ∈: a named value, a region, an equation."""
 
 from collections.abc import Callable, Sequence
-from fractions import Fraction
 
-from ..limits import Unparsed
+from ..limits import NotReal, Undefined, Unparsed
 from ..reading.trees import (
     Add,
     Call,
@@ -13,7 +12,6 @@ from ..reading.trees import (
     MinusPlus,
     Neg,
     Node,
-    Num,
     PlusMinus,
     Quantity,
     Relation,
@@ -22,10 +20,9 @@ from ..reading.trees import (
     name_of,
     symbols,
 )
-from ..values.atoms import SymbolAtom
-from ..values.exact import ExactValues
-from ..values.forms import Form
-from .regions import LINE, MINUS, PLUS, Cuts, Regions
+from ..values import Values, digits_for, is_real, minus, order, real_value
+from .equality import ENOUGH, POINTS, Equality
+from .regions import LINE, MINUS, PLUS, Cuts, complement, intersection, interval, single, union
 from .things import Contradiction, Equation, Inequality, Items, Named, Region, Thing
 from .units import units_agree
 
@@ -36,16 +33,8 @@ EQUALITY = {"=", "≡"}
 class Relations:
     """`equal` compares two expressions; `settle` says what kind of thing a side is."""
 
-    def __init__(
-        self,
-        values: ExactValues,
-        regions: Regions,
-        equal: Callable[[Node, Node], bool],
-        settle: Callable[[Node], Thing],
-    ):
-        self.values = values
-        self.regions = regions
-        self.equal = equal
+    def __init__(self, equality: Equality, settle: Callable[[Node], Thing]):
+        self.equality = equality
         self.settle = settle
 
     def relation(self, tree: Relation) -> Thing:
@@ -72,11 +61,8 @@ class Relations:
             return True
         if not self.same_units((left, right)):
             return False
-        forms, zero = self.values.forms, self.values.zero
-        distance = Call("abs", (Add((plain(left), Neg(plain(right)))),))
-        limit = Div(Call("abs", (plain(left),)), Num(Fraction(20)))
-        top, bottom = forms.minus(self.values.form(limit), self.values.form(distance))
-        return (zero.sign(top) or 0) * (zero.sign(bottom) or 0) > 0
+        a, b = (real_value(plain(side), self.equality.work) for side in (left, right))
+        return order(20 * abs(minus(a, b)), abs(a)) < 0
 
     def membership(self, left: Node, right: Node) -> Thing:
         name = name_of(left)
@@ -112,7 +98,9 @@ class Relations:
         trees = [without_units(side) for side in sides]
         if not self.same_units(sides):
             return False
-        return all(isinstance(t, Expression) and self.equal(trees[0], t) for t in trees[1:])
+        return all(
+            isinstance(t, Expression) and self.equality.equal(trees[0], t) for t in trees[1:]
+        )
 
     # inequalities
 
@@ -133,9 +121,9 @@ class Relations:
         cuts = [region.cuts for region in regions if isinstance(region, Region)]
         if len(names) != 1 or len(cuts) != len(things):
             return None
-        joined = self.regions.intersection(*cuts) if link != "either" else ()
+        joined = intersection(*cuts) if link != "either" else ()
         if link == "either" or (link == "list" and not joined):
-            joined = self.regions.union(*cuts)
+            joined = union(*cuts)
         return Named(names.pop(), Region(joined))
 
     def inequality(self, sign: str, left: Node, right: Node) -> Thing:
@@ -168,26 +156,40 @@ class Relations:
         return joined
 
     def linear(self, sign: str, left: Node, right: Node, name: str) -> Cuts | None:
-        """The solutions of a x + b < 0; None where the difference of the sides is not linear."""
-        ring, forms, zero = self.values.ring, self.values.forms, self.values.zero
-        top, bottom = forms.minus(self.values.form(left), self.values.form(right))
-        if not ring.is_constant(bottom):
+        """The solutions of left < right; None where the difference of the sides is not linear."""
+        if any(has_divisor(name, side) for side in (left, right)):
             return None
-        x = ((ring.number_of(SymbolAtom(name)), 1),)
-        parts = ring.by_symbols(top)
-        if x not in parts or any(not ring.is_constant({key: 1}) for key in parts if key != x):
+        try:
+            line = self.line(Add((left, Neg(right))), name)
+        except (Undefined, NotReal):
             return None
-        slope = parts.pop(x)
-        rest = {(*key, *m): c for key, part in parts.items() for m, c in part.items()}
-        rising = (zero.sign(slope) or 0) * (zero.sign(bottom) or 0)
-        if not rising:
+        if line is None:
             return None
-        place: Form = forms.negative(forms.divided(forms.whole(rest), forms.whole(slope)))
+        place, rising = line
         if sign == "≠":
-            return self.regions.complement(self.regions.point(place))
-        if rising > 0:
-            return self.regions.interval(MINUS, False, place, sign == "≤")
-        return self.regions.interval(place, sign == "≤", PLUS, False)
+            return complement(single(place))
+        if rising:
+            return interval(MINUS, False, place, sign == "≤")
+        return interval(place, sign == "≤", PLUS, False)
+
+    def line(self, formula: Node, name: str) -> tuple | None:
+        """Where a formula is zero and whether it rises, if its values lie on one line."""
+        bits, found = digits_for(formula), []
+        for x in POINTS[: ENOUGH + 2]:
+            values = Values(self.equality.work, {name: x}, bits=bits)
+            y = values.of(formula)
+            if not is_real(y):
+                return None
+            found.append((x, y.real))
+        (x0, y0), (x1, y1) = found[:2]
+        slope = minus(y1, y0) / (x1 - x0)
+        on_line = (
+            values.is_nothing(minus(y, y0 + slope * (x - x0)), values.scale) for x, y in found
+        )
+        rising = order(y1, y0) * (1 if x1 > x0 else -1)
+        if not rising or not all(on_line):
+            return None
+        return minus(x0, y0 * (1 / slope)), rising > 0
 
 
 def without_units(tree: Node) -> Node:
@@ -212,6 +214,13 @@ def without_approximation(signs: tuple, sides: tuple) -> tuple[tuple, tuple]:
 def occurs(name: str, tree: Node) -> bool:
     """Whether a letter, with or without an index, is in the tree."""
     return (len(name) == 1 or name[1:2] == "_") and name in symbols(tree)
+
+
+def has_divisor(name: str, tree: Node) -> bool:
+    """Whether a formula divides by something with this letter in it."""
+    if isinstance(tree, Div) and name in symbols(tree.bottom):
+        return True
+    return any(has_divisor(name, child) for child in tree.children)
 
 
 def is_letter_of_choice(tree: Node) -> bool:

@@ -1,0 +1,393 @@
+"""The value of a tree: an exact fraction as long as only fractions occur, else many digits.
+
+    \\frac{1}{3}+0.5    Fraction(5, 6)
+    \\sqrt{8}           2.828427..., with 400 binary digits or more
+    x^2                at the point {x: 3/7}: Fraction(9, 49)
+
+Digits agree or differ; that no rounding error is taken for a difference, or the other way round,
+is the business of `Values.is_nothing`.
+"""
+
+import threading
+from fractions import Fraction
+from hashlib import sha256
+from math import comb, factorial, gcd, lcm, prod
+
+from .limits import MAX_BITS, NotReal, TooBig, Undefined, Unparsed, Work
+from .reading.trees import (
+    Add,
+    Call,
+    Const,
+    Degrees,
+    Div,
+    Mul,
+    Neg,
+    Node,
+    Num,
+    Pow,
+    Root,
+    Sym,
+    Unknown,
+    contains,
+    rational,
+    symbols,
+)
+
+BITS = 400
+HUGE = 20_000  # a number beyond 2^HUGE is not followed further
+MAX_FACTORIAL, MAX_CHOSEN = 1_200, 600
+MAX_DEGREE = 1_000  # of a root
+MAX_ARGUMENT = 10**30  # of a sine
+GROWING = ("exp", "sinh", "cosh", "tanh")
+IN_MPMATH = {  # our name of a function -> the name of mpmath
+    name: name for name in "sin cos sinh cosh tanh exp floor ceil".split()
+} | {f"arc{name}": f"a{name}" for name in "sin cos tan cot sec csc".split()}
+QUOTIENTS = {
+    "tan": ("sin", "cos"),
+    "cot": ("cos", "sin"),
+    "sec": (None, "cos"),
+    "csc": (None, "sin"),
+}
+STEPS = ("floor", "ceil")
+
+Point = dict[str, Fraction]
+local = threading.local()
+
+
+def digits(bits: int):
+    """The arithmetic of mpmath with so many binary digits; each thread has one of its own."""
+    if not hasattr(local, "mp"):
+        from mpmath import MPContext
+
+        local.mp = MPContext()
+    local.mp.prec = bits
+    return local.mp
+
+
+class Values:
+    """Values at one point, or without a point those of trees that have no letters.
+
+    At a point all numbers stay real, unless `real` is False: what leaves them raises NotReal.
+    """
+
+    def __init__(self, work: Work, point: Point | None = None, real: bool = True, bits: int = BITS):
+        self.work = work
+        self.point = point
+        self.stays_real = real and point is not None
+        self.bits = bits
+        self.cost = 1 + bits // 64
+        self.scale = -HUGE  # log2 of the largest number met on the way
+
+    @property
+    def mp(self):
+        return digits(self.bits)
+
+    def of(self, tree: Node):
+        self.work.spend(4)
+        read = READERS.get(type(tree))
+        if read is None:
+            raise Unparsed
+        return self.checked(read(self, tree))
+
+    # numbers
+
+    def size(self, value) -> int:
+        """log2 of a number, rounded up; very small for zero."""
+        if not value:
+            return -HUGE
+        if isinstance(value, Fraction):
+            return value.numerator.bit_length() - value.denominator.bit_length() + 1
+        return self.mp.mag(value)
+
+    def checked(self, value):
+        if isinstance(value, Fraction):
+            self.work.number(value)
+        else:
+            self.work.spend(self.cost)
+            if not self.mp.isfinite(value):
+                raise Undefined
+        size = self.size(value)
+        if size > HUGE:
+            raise TooBig
+        self.scale = max(self.scale, size)
+        return value
+
+    def is_nothing(self, difference, scale: int) -> bool:
+        """Whether a difference of numbers of this size is nothing but rounding."""
+        if isinstance(difference, Fraction):
+            return not difference
+        return self.size(difference) < scale - 3 * self.bits // 4
+
+    def snapped(self, value, scale: int = 0):
+        """A whole number that only rounding has kept from being one, as that number."""
+        if isinstance(value, Fraction):
+            return value
+        if self.size(value) < 64:
+            whole = Fraction(int(self.mp.nint(value.real)))
+            if self.is_nothing(minus(value, whole), max(scale, 0)):
+                return whole
+        return value
+
+    # sums, products, quotients
+
+    def symbol(self, tree: Sym):
+        if tree.name == "...":
+            raise Unparsed  # 0 ... 9 is no product
+        if self.point is None:
+            raise Undefined
+        return self.point[tree.name]
+
+    def constant(self, tree: Const):
+        match tree.name:
+            case "pi":
+                return +self.mp.pi
+            case "e":
+                return +self.mp.e
+            case "i":
+                return self.mp.mpc(0, 1)
+        raise Undefined  # an infinity, a set of numbers
+
+    def sum(self, tree: Add):
+        total, scale = Fraction(0), -HUGE
+        for term in tree.items:
+            value = self.of(term)
+            total, scale = total + value, max(scale, self.size(value))
+        return Fraction(0) if self.is_nothing(total, scale) else total
+
+    def product(self, tree: Mul):
+        product = Fraction(1)
+        for factor in tree.items:
+            product = self.checked(product * self.of(factor))
+        return product
+
+    def quotient(self, tree: Div):
+        return self.divided(self.of(tree.top), self.of(tree.bottom))
+
+    def divided(self, top, bottom):
+        if not bottom:
+            raise Undefined
+        return top * (1 / bottom)
+
+    def degrees(self, tree: Degrees):
+        return self.of(tree.inner) * self.mp.pi / 180
+
+    # powers
+
+    def root(self, tree: Root):
+        return self.power(self.of(tree.inner), self.divided(Fraction(1), self.of(tree.degree)))
+
+    def power(self, base, exponent):
+        """Odd roots of negative numbers are real, as in school."""
+        self.refuse_huge(base, exponent)
+        if not base:
+            if exponent.real <= 0:
+                raise Undefined
+            return Fraction(0)
+        if isinstance(exponent, Fraction):
+            if exponent.denominator > MAX_DEGREE:
+                raise TooBig
+            if exponent.denominator == 1:
+                return self.whole_power(base, int(exponent))
+            if is_real(base) and base.real < 0 and exponent.denominator % 2:
+                sign = -1 if exponent.numerator % 2 else 1
+                return sign * self.power(-base.real, exponent)
+        if self.stays_real and is_real(base) and base.real < 0:
+            raise NotReal
+        self.work.spend(4 * self.cost)
+        return self.snapped(self.mp.power(self.number(base), self.number(exponent)))
+
+    def whole_power(self, base, exponent: int):
+        if isinstance(base, Fraction):
+            return self.work.power(base, exponent)
+        return base**exponent
+
+    def refuse_huge(self, base, exponent) -> None:
+        if base not in (0, 1, -1) and abs(exponent) * max(1, abs(self.size(base))) > HUGE:
+            raise TooBig
+
+    def number(self, value):
+        """With digits, whatever it was."""
+        return self.mp.convert(value)
+
+    # functions
+
+    def call(self, tree: Call):
+        name, values = tree.name, [self.of(arg) for arg in tree.args]
+        if name in STEPS and symbols(tree):
+            return self.unknown(name, values)  # steps at a few points tell nothing
+        if all(isinstance(value, Fraction) for value in values):
+            exact = self.of_fractions(name, values)
+            if exact is not None:
+                return exact
+        self.work.spend(8 * self.cost)
+        values = [self.number(value) for value in values]
+        if name in ("ln", "log"):
+            return self.logarithm(name, values)
+        if name in ("max", "min") and all(is_real(value) for value in values):
+            return {"max": max, "min": min}[name](value.real for value in values)
+        if name == "binom" and len(values) == 2:
+            return self.of_gamma(self.mp.binomial, values)
+        if len(values) == 1:
+            return self.of_one(name, values[0])
+        return self.unknown(name, values)
+
+    def of_one(self, name: str, value):
+        if name == "abs":
+            return abs(value)
+        if name == "fact":
+            return self.of_gamma(lambda n: self.mp.gamma(n + 1), [value])
+        if name in QUOTIENTS:
+            top, bottom = QUOTIENTS[name]
+            dividend = self.of_one(top, value) if top else Fraction(1)
+            return self.divided(dividend, self.of_one(bottom, value))
+        if name not in IN_MPMATH:
+            return self.unknown(name, [value])
+        if abs(value) > (10**5 if name in GROWING else MAX_ARGUMENT):
+            raise TooBig
+        try:
+            result = getattr(self.mp, IN_MPMATH[name])(value)
+        except (ValueError, ZeroDivisionError):
+            raise Undefined from None
+        if self.stays_real and is_real(value) and not is_real(result):
+            raise NotReal
+        return self.snapped(result, self.size(value)) if name not in GROWING else result
+
+    def logarithm(self, name: str, values: list):
+        base = values[1] if len(values) == 2 else self.number(Fraction(10))
+        if not values[0] or not base:
+            raise Undefined
+        if self.stays_real and any(is_real(value) and value.real < 0 for value in values):
+            raise NotReal
+        value = self.snapped(self.mp.log(values[0]))
+        if name == "ln" and len(values) == 1:
+            return value
+        return self.snapped(self.divided(value, self.snapped(self.mp.log(base))))
+
+    def of_gamma(self, function, values: list):
+        if any(abs(value) > 1_000 or not is_real(value) for value in values):
+            raise Undefined
+        self.work.spend(100 * self.cost)
+        try:
+            return self.snapped(function(*values))
+        except ValueError:
+            raise Undefined from None
+
+    def unknown(self, name: str, values: list) -> Fraction:
+        """A function that nobody has defined is any function: of equal arguments some equal
+        number, of others another."""
+        self.work.spend(20)
+        arguments = [self.mp.nstr(self.number(value), 40) for value in values]
+        drawn = int.from_bytes(sha256(f"{name} {arguments}".encode()).digest()[:6])
+        return Fraction(drawn % 10_007, 101)
+
+    def of_fractions(self, name: str, values: list[Fraction]) -> Fraction | None:
+        """The exact value of a function of plain fractions, None where there is no such value."""
+        match name, values:
+            case "floor", [value]:
+                return Fraction(value.__floor__())
+            case "ceil", [value]:
+                return Fraction(value.__ceil__())
+            case "abs", [value]:
+                return abs(value)
+            case (("max" | "min"), _):
+                return max(values) if name == "max" else min(values)
+        if not values or any(value.denominator != 1 for value in values):
+            return None
+        return self.of_whole_numbers(name, [int(value) for value in values])
+
+    def of_whole_numbers(self, name: str, values: list[int]) -> Fraction | None:
+        match name, values:
+            case (("fact" | "fact2"), [n]) if n >= 0:
+                if n > MAX_FACTORIAL:
+                    raise TooBig
+                self.work.spend(n // 4)
+                return Fraction(factorial(n) if name == "fact" else prod(range(n, 0, -2)))
+            case "binom", [n, k]:
+                return Fraction(self.binomial(n, k))
+            case "gcd", _:
+                return Fraction(gcd(*values))
+            case "lcm", _:
+                return Fraction(lcm(*values))
+        return None
+
+    def binomial(self, n: int, k: int) -> int:
+        if not 0 <= k <= n:
+            return 0
+        chosen = min(k, n - k)
+        if chosen > MAX_CHOSEN or n.bit_length() * chosen > MAX_BITS:
+            raise TooBig
+        self.work.spend(chosen)
+        return comb(n, k)
+
+
+READERS = {
+    Num: lambda values, tree: tree.value,
+    Sym: Values.symbol,
+    Const: Values.constant,
+    Add: Values.sum,
+    Mul: Values.product,
+    Div: Values.quotient,
+    Neg: lambda values, tree: -values.of(tree.inner),
+    Degrees: Values.degrees,
+    Pow: lambda values, tree: values.power(values.of(tree.base), values.of(tree.exponent)),
+    Root: Values.root,
+    Call: Values.call,
+    Unknown: lambda values, tree: values.unknown(tree.name, [values.of(a) for a in tree.args]),
+}
+
+
+def real_value(tree: Node, work: Work):
+    """The value of a constant, if it has one and that is a real number; else Undefined."""
+    if symbols(tree) or contains(tree, (Unknown,)):
+        raise Undefined
+    value = Values(work, bits=digits_for(tree)).of(tree)
+    if isinstance(value, Fraction):
+        return value
+    if not is_real(value):
+        raise Undefined
+    return value.real
+
+
+def order(a, b) -> int:
+    """The sign of a - b, where both are real."""
+    values = Values(Work())
+    difference = minus(a, b)
+    if values.is_nothing(difference, max(values.size(a), values.size(b))):
+        return 0
+    return 1 if difference > 0 else -1
+
+
+def minus(a, b):
+    """a - b: mpmath adds fractions to its numbers, but does not take these from fractions."""
+    return a + -b
+
+
+def is_real(value) -> bool:
+    """Whether the imaginary part is zero, up to rounding."""
+    return not value.imag or abs(value.imag) < abs(value.real) * 2.0**-100
+
+
+def digits_for(*trees: Node) -> int:
+    """How many binary digits tell such trees apart: more than their longest number has."""
+    bits = BITS + 4 * max(map(longest_number, trees))
+    if bits > HUGE:
+        raise TooBig
+    return bits
+
+
+def longest_number(tree: Node) -> int:
+    """Bits of the longest number in a tree, 10^{-80} included."""
+    longest, stack = 0, [tree]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, Num):
+            longest = max(longest, bits_of(node))
+        elif isinstance(node, Pow):
+            longest = max(longest, bits_of(node.base) * abs(int(rational(node.exponent) or 0)))
+        stack += node.children
+    return longest
+
+
+def bits_of(tree: Node) -> int:
+    value = rational(tree) or Fraction(0)
+    return max(value.numerator.bit_length(), value.denominator.bit_length())
