@@ -5,9 +5,10 @@ intervals, equations, quantities. Nodes are equal when they were read from the s
 when they mean the same: that is decided in comparing/.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import product
 
 from ..limits import TooBig
 
@@ -18,11 +19,27 @@ MAX_SIGNS = 16  # ways of choosing the signs of one answer
 class Node:
     @property
     def children(self) -> tuple["Node", ...]:
-        return ()
+        """The nodes right below, in the order of the fields that hold them or tuples of them."""
+        found: list[Node] = []
+        for name in self.__match_args__:
+            value = getattr(self, name)
+            if isinstance(value, Node):
+                found.append(value)
+            elif type(value) is tuple:
+                found += [item for item in value if isinstance(item, Node)]
+        return tuple(found)
 
     def rebuilt(self, children: Sequence["Node"]) -> "Node":
-        """The same node over other children; one without children is itself."""
-        return self
+        """The same node over other children."""
+        fields, rest = [], iter(children)
+        for name in self.__match_args__:
+            value = getattr(self, name)
+            if isinstance(value, Node):
+                value = next(rest)
+            elif type(value) is tuple:
+                value = tuple(next(rest) if isinstance(item, Node) else item for item in value)
+            fields.append(value)
+        return type(self)(*fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +52,6 @@ class Listed(Node):
     """What the nodes share that are nothing but their children."""
 
     items: tuple[Node, ...]
-
-    @property
-    def children(self):
-        return self.items
-
-    def rebuilt(self, children):
-        return type(self)(tuple(children))
 
 
 # ---- expressions
@@ -81,25 +91,11 @@ class Div(Expression):
     top: Node
     bottom: Node
 
-    @property
-    def children(self):
-        return self.top, self.bottom
-
-    def rebuilt(self, children):
-        return Div(*children)
-
 
 @dataclass(frozen=True, slots=True)
 class Pow(Expression):
     base: Node
     exponent: Node
-
-    @property
-    def children(self):
-        return self.base, self.exponent
-
-    def rebuilt(self, children):
-        return Pow(*children)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,26 +103,12 @@ class Root(Expression):
     inner: Node
     degree: Node
 
-    @property
-    def children(self):
-        return self.inner, self.degree
-
-    def rebuilt(self, children):
-        return Root(*children)
-
 
 @dataclass(frozen=True, slots=True)
 class Wrapped(Expression):
     """What the expressions with one child share."""
 
     inner: Node
-
-    @property
-    def children(self):
-        return (self.inner,)
-
-    def rebuilt(self, children):
-        return type(self)(*children)
 
 
 class Neg(Wrapped):
@@ -153,13 +135,6 @@ class Applied(Expression):
 
     name: str
     args: tuple[Node, ...]
-
-    @property
-    def children(self):
-        return self.args
-
-    def rebuilt(self, children):
-        return type(self)(self.name, tuple(children))
 
 
 class Call(Applied):
@@ -203,13 +178,6 @@ class Brackets(Node):
     closing: str
     items: tuple[Node, ...]
 
-    @property
-    def children(self):
-        return self.items
-
-    def rebuilt(self, children):
-        return Brackets(self.opening, self.closing, tuple(children))
-
 
 @dataclass(frozen=True, slots=True)
 class Matrix(Node):
@@ -232,13 +200,6 @@ class Several(Node):
     link: str
     items: tuple[Node, ...]
 
-    @property
-    def children(self):
-        return self.items
-
-    def rebuilt(self, children):
-        return Several(self.link, tuple(children))
-
 
 @dataclass(frozen=True, slots=True)
 class Relation(Node):
@@ -246,13 +207,6 @@ class Relation(Node):
 
     signs: tuple[str, ...]
     sides: tuple[Node, ...]
-
-    @property
-    def children(self):
-        return self.sides
-
-    def rebuilt(self, children):
-        return Relation(self.signs, tuple(children))
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,13 +217,6 @@ class SetOperation(Node):
     left: Node
     right: Node
 
-    @property
-    def children(self):
-        return self.left, self.right
-
-    def rebuilt(self, children):
-        return SetOperation(self.sign, *children)
-
 
 @dataclass(frozen=True, slots=True)
 class Quantity(Node):
@@ -277,13 +224,6 @@ class Quantity(Node):
 
     value: Node
     units: tuple
-
-    @property
-    def children(self):
-        return (self.value,)
-
-    def rebuilt(self, children):
-        return Quantity(*children, self.units)
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,33 +305,29 @@ def without_degrees(tree: Node) -> Node:
 def with_signs(tree: Node) -> list[Node]:
     """The values of a tree with plus-minus signs. Each ± is free, unless there is a ∓, which
     ties all of them together."""
-    if not contains(tree, (PlusMinus, MinusPlus)):
+    count = number_of_signs(tree)
+    if count == 0:
         return [tree]
     if contains(tree, (MinusPlus,)):
-        return [tied(tree, 1), tied(tree, -1)]
-    return free_signs(tree)
-
-
-def tied(tree: Node, sign: int) -> Node:
-    """The tree where every ± is this sign, and every ∓ the other."""
-    if isinstance(tree, (PlusMinus, MinusPlus)):
-        inner = tied(tree.inner, sign)
-        return inner if (sign == 1) == isinstance(tree, PlusMinus) else Neg(inner)
-    return tree.rebuilt([tied(child, sign) for child in tree.children])
-
-
-def free_signs(tree: Node) -> list[Node]:
-    options: list[list[Node]] = [[]]
-    for child in tree.children:
-        choices = free_signs(child)
-        options = [[*option, choice] for option in options for choice in choices]
-        if len(options) > MAX_SIGNS:
-            raise TooBig
-    if not isinstance(tree, PlusMinus):
-        return [tree.rebuilt(option) for option in options]
-    if 2 * len(options) > MAX_SIGNS:
+        choices = [(1,) * count, (-1,) * count]
+    elif 2**count > MAX_SIGNS:
         raise TooBig
-    return [signed for (inner,) in options for signed in (inner, Neg(inner))]
+    else:
+        choices = list(product((1, -1), repeat=count))
+    return [signed(tree, iter(signs)) for signs in choices]
+
+
+def number_of_signs(tree: Node) -> int:
+    return isinstance(tree, (PlusMinus, MinusPlus)) + sum(map(number_of_signs, tree.children))
+
+
+def signed(tree: Node, signs: Iterator[int]) -> Node:
+    """The tree with one sign for each ±, and its opposite for each ∓."""
+    if not isinstance(tree, (PlusMinus, MinusPlus)):
+        return tree.rebuilt([signed(child, signs) for child in tree.children])
+    minus = (next(signs) == 1) == isinstance(tree, MinusPlus)
+    inner = signed(tree.inner, signs)
+    return Neg(inner) if minus else inner
 
 
 def name_of(tree: Node) -> str | None:
