@@ -26,7 +26,6 @@ from .kinds import Kinds
 from .regions import same_region
 from .things import (
     Assignments,
-    Contradiction,
     Equation,
     Inequality,
     Items,
@@ -99,7 +98,7 @@ class Comparison:
             return self.same(a, b.thing)
         if isinstance(a, Region) or isinstance(b, Region):
             return self.as_regions(a, b)
-        return type(a) is type(b) and a == b and not isinstance(a, Contradiction)
+        return type(a) is type(b) and a == b
 
     # numbers and formulas
 

@@ -98,11 +98,6 @@ class Inequality:
     right: Node
 
 
-@dataclass(frozen=True, slots=True)
-class Contradiction:
-    """18 = 17: equal to nothing, itself included."""
-
-
 Thing = (
     Value
     | Infinite
@@ -116,7 +111,6 @@ Thing = (
     | Named
     | Equation
     | Inequality
-    | Contradiction
     | Words
     | TimeOfDay
     | BaseNumeral

@@ -7,7 +7,7 @@ because expressions.py and statements.py stand above this file.
 from fractions import Fraction
 
 from ..limits import Unparsed
-from .cursor import Cursor
+from .tokens import Cursor
 from .trees import Braces, Brackets, Builder, Call, Const, Div, Matrix, Node, Num, Several, Unknown
 
 MATRICES = set("matrix pmatrix bmatrix Bmatrix smallmatrix array vmatrix".split())

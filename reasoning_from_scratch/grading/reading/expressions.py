@@ -14,9 +14,8 @@ from fractions import Fraction
 from ..limits import MAX_DEPTH, TooBig, Unparsed
 from .brackets import arguments, braces, bracketed, matrix
 from .commands import CURRENCY
-from .cursor import Cursor
 from .number_words import number_from_words
-from .tokens import Token
+from .tokens import Cursor, Token
 from .trees import (
     Add,
     BaseNumeral,

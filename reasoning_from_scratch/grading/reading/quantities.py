@@ -4,7 +4,6 @@ from fractions import Fraction
 
 from ..limits import Unparsed
 from .commands import CURRENCY
-from .cursor import Cursor
 from .expressions import (
     MODULI,
     base_numeral,
@@ -15,6 +14,7 @@ from .expressions import (
     ordinal_ending,
     short_argument,
 )
+from .tokens import Cursor
 from .trees import (
     Add,
     Mul,

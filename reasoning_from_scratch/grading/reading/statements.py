@@ -6,13 +6,12 @@ from typing import NamedTuple
 
 from ..limits import MAX_CHARS, TooBig, Unparsed
 from .commands import FONTS, TEXT_COMMANDS
-from .cursor import Cursor, Rules
 from .expressions import expression
 from .lexer import tokenize
 from .number_words import ORDINAL_WORDS, fraction_from_words, number_from_words
+from .numerals import spell_out_repeating
 from .quantities import CURRENCY_WORDS, quantity, ratio, ratio_sign
-from .repeating import spell_out_repeating
-from .tokens import END, Token
+from .tokens import END, Cursor, Rules, Token
 from .trees import Const, Neg, Node, Num, Quantity, Relation, SetOperation, Several, Sym, Words
 from .units import UnitList, check_label, number_prefix
 from .words import AROUND_NUMBER_SETS, NUMBER_SETS, OBJECTS, phrase_key

@@ -1,8 +1,10 @@
-"""Tokens, and the list that the lexer fills with them."""
+"""Tokens: the list that the lexer fills, and the place in it while a tree is read."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
-from ..limits import MAX_TOKENS, TooBig
+from ..limits import MAX_DEPTH, MAX_TOKENS, TooBig, Unparsed
+from .trees import Node
 
 
 class Token(NamedTuple):
@@ -32,3 +34,63 @@ class Tokens:
         if not self.found or self.found[-1].kind != kind:
             return False
         return not values or self.found[-1].value in values
+
+
+class Rules(NamedTuple):
+    """The two rules of the grammar that brackets need from the files above them."""
+
+    expression: Callable[["Cursor"], Node]  # expressions.py
+    statement: Callable[["Cursor"], Node]  # statements.py
+
+
+class Cursor:
+    def __init__(self, tokens: list[Token], rules: Rules):
+        self.tokens = [*tokens, END]  # the cursor never passes END
+        self.rules = rules
+        self.at = 0
+        self.depth = 0
+        self.bars = 0  # how many |...| are open
+        self.colon_ends = False  # inside a set a colon begins its condition
+
+    @property
+    def token(self) -> Token:
+        return self.tokens[self.at]
+
+    def peek(self, ahead: int = 1) -> Token:
+        return self.tokens[self.at + ahead] if self.at + ahead < len(self.tokens) else END
+
+    def take(self) -> Token:
+        token = self.tokens[self.at]
+        self.at += token is not END
+        return token
+
+    def sees(self, *values: str) -> bool:
+        """Whether one of these signs comes next."""
+        token = self.tokens[self.at]
+        return token.kind == "op" and token.value in values
+
+    def accept(self, *values: str) -> str | None:
+        """Takes the next token if it is one of these signs."""
+        token = self.tokens[self.at]
+        if token.kind != "op" or token.value not in values:
+            return None
+        self.at += 1
+        return token.value
+
+    def expect(self, *values: str) -> None:
+        if not self.accept(*values):
+            raise Unparsed
+
+    def enter(self) -> None:
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise TooBig
+
+    def leave(self) -> None:
+        self.depth -= 1
+
+    def union_sign(self) -> bool:
+        """The U of (0,1)U(2,3): between two brackets that belong to intervals."""
+        before = self.tokens[self.at - 1].value if self.at else ""
+        is_u = self.token.kind == "sym" and self.token.value == "U"
+        return is_u and before in (")", "]") and self.peek().value in ("(", "[")
