@@ -175,7 +175,7 @@ TESTED_ELSEWHERE = {
 
 
 def test_of(name: str) -> str:
-    """Where the tests of a file are, for a name such as grading/values/zero.py."""
+    """Where the tests of a file are, for a name such as grading/comparing/regions.py."""
     *rooms, file = name.split("/")
     if name in TESTED_ELSEWHERE:
         return TESTED_ELSEWHERE[name]

@@ -10,7 +10,6 @@ MAX_CHARS = 4_000  # an answer longer than this is not an answer
 MAX_TOKENS = 1_200
 MAX_DEPTH = 40  # brackets, fractions and roots inside one another
 MAX_BITS = 12_000  # of any integer that we compute
-MAX_TERMS = 600  # of any sum that we expand
 MAX_WORK = 20_000  # units of about a microsecond each
 
 

@@ -118,15 +118,15 @@ class Values:
             return not difference
         return self.size(difference) < scale - 3 * self.bits // 4
 
-    def snapped(self, value, scale: int = 0):
-        """A whole number that only rounding has kept from being one, as that number."""
-        if isinstance(value, Fraction):
+    def snapped(self, value, scale: int | None = None):
+        """A whole number that only rounding has kept from being one, as that number. Zero only
+        where `scale` says how large the numbers were that it came from."""
+        if isinstance(value, Fraction) or self.size(value) > 64:
             return value
-        if self.size(value) < 64:
-            whole = Fraction(int(self.mp.nint(value.real)))
-            if self.is_nothing(minus(value, whole), max(scale, 0)):
-                return whole
-        return value
+        whole = Fraction(int(self.mp.nint(value.real)))
+        if not whole and scale is None:
+            return value
+        return whole if self.is_nothing(minus(value, whole), max(scale or 0, 0)) else value
 
     # sums, products, quotients
 
@@ -258,10 +258,10 @@ class Values:
             raise Undefined
         if self.stays_real and any(is_real(value) and value.real < 0 for value in values):
             raise NotReal
-        value = self.snapped(self.mp.log(values[0]))
+        value = self.snapped(self.mp.log(values[0]), 0)
         if name == "ln" and len(values) == 1:
             return value
-        return self.snapped(self.divided(value, self.snapped(self.mp.log(base))))
+        return self.snapped(self.divided(value, self.snapped(self.mp.log(base), 0)))
 
     def of_gamma(self, function, values: list):
         if any(abs(value) > 1_000 or not is_real(value) for value in values):

@@ -30,7 +30,6 @@ from .things import (
     Inequality,
     Items,
     Named,
-    Pieces,
     Point,
     Region,
     Table,
@@ -185,11 +184,6 @@ class Comparison:
     def in_order(self, things: Sequence[Thing], others: Sequence[Thing]) -> bool:
         return len(things) == len(others) and all(map(self.same, things, others))
 
-    def pieces(self, a: Pieces, b: Pieces) -> bool:
-        if a.sign == "∖" or a.sign != b.sign:
-            return a == b
-        return self.matches(a.things, b.things)
-
     def points(self, a: Point, b: Point) -> bool:
         brackets = {(a.opening, a.closing), (b.opening, b.closing)}
         same_brackets = len(brackets) == 1 or brackets <= ROUND_OR_ANGLE
@@ -280,7 +274,6 @@ COMPARED_BY = {  # either order of the two kinds; `same` knows what to do with o
     (BaseNumeral, Value): Comparison.base_numeral_and_value,
     (Words, Value): Comparison.words_and_value,
     (Items, Items): Comparison.items,
-    (Pieces, Pieces): Comparison.pieces,
     (Point, Point): Comparison.points,
     (Table, Table): Comparison.tables,
     (Table, Point): Comparison.table_and_point,

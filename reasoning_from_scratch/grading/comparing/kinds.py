@@ -48,7 +48,6 @@ from .things import (
     Items,
     Named,
     NumberSet,
-    Pieces,
     Point,
     Region,
     Table,
@@ -211,11 +210,10 @@ class Kinds:
         raise Undefined
 
     def set_operation(self, tree: SetOperation) -> Thing:
-        """Of intervals between letters, a bag of pieces."""
         left, right = self.settle(tree.left), self.settle(tree.right)
         a, b = self.region_of(left), self.region_of(right)
         if a is None or b is None:
-            return pieces(tree.sign, left, right)
+            raise Unparsed  # between letters the intervals may lie anywhere
         if tree.sign == "∪":
             return Region(union(a, b))
         return Region(intersection(a, complement(b) if tree.sign == "∖" else b))
@@ -414,15 +412,6 @@ def rows_of_matrix(tree: Brackets) -> tuple | None:
     if len({len(row.items) for row in rows}) != 1:
         return None
     return tuple(row.items for row in rows)
-
-
-def pieces(sign: str, left: Thing, right: Thing) -> Pieces:
-    """A ∪ B ∪ C is one bag of three; a difference has its order."""
-    found: list[Thing] = []
-    for thing in (left, right):
-        nested = isinstance(thing, Pieces) and thing.sign == sign != "∖"
-        found += thing.things if nested else (thing,)
-    return Pieces(sign, tuple(found))
 
 
 def without_units(tree: Node) -> Node:

@@ -61,14 +61,6 @@ class Region:
 
 
 @dataclass(frozen=True, slots=True)
-class Pieces:
-    """A union, intersection or difference of what is no region: (a, b) ∪ (c, d)."""
-
-    sign: str
-    things: tuple["Thing", ...]
-
-
-@dataclass(frozen=True, slots=True)
 class NumberSet:
     """The integers, the rationals, ..."""
 
@@ -106,7 +98,6 @@ Thing = (
     | Point
     | Table
     | Region
-    | Pieces
     | NumberSet
     | Named
     | Equation
