@@ -6,10 +6,9 @@ groups, look at them, and say in words what stands in the way, before hours are 
 
 import logging
 import math
-import re
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Literal
@@ -21,10 +20,10 @@ from reasoning_from_scratch.evaluation.evaluate import EvalResult, evaluate, ope
 from reasoning_from_scratch.fast.packed import packed_logprobs
 from reasoning_from_scratch.files.own_task import Verifier, own_verifier
 from reasoning_from_scratch.files.problem_sets import training_problems
-from reasoning_from_scratch.grading import UnreadableTruth, check_truth
 from reasoning_from_scratch.problems import Problem, problem_prompt
 from reasoning_from_scratch.report.health import SHOWN
 from reasoning_from_scratch.rollouts import make_batch
+from reasoning_from_scratch.run.asked import usable_problems
 from reasoning_from_scratch.run.memory import trial_rollout
 from reasoning_from_scratch.run.options import preset
 from reasoning_from_scratch.sampling import Sampling
@@ -306,52 +305,3 @@ def preflight(options: PreflightOptions) -> int:
         print(f"\nan answer:\n{visible(summary.example[-600:])}")
     print(f"\n{summary.verdict}")
     return int(not summary.can_work)
-
-
-# --- which problems of a set a run can use: a readable answer, and a prompt that fits ---
-
-PLAIN = re.compile(r"-?\d{1,30}(\.\d{1,30})?", re.ASCII)  # read without asking the grader
-CHAT_TOKENS = 16  # what a chat template adds
-
-
-def usable_problems(
-    problems: Sequence[Problem], tokenizer, context_length: int, graded: bool
-) -> Sequence[Problem]:
-    """Without the problems that could never be paid for; one line in the log says how many.
-
-    `graded`: our grader judges; a verifier of one's own may do without an answer.
-    """
-    checks: list[tuple[str, Callable[[Problem], bool]]] = [
-        (
-            f"a prompt that is longer than the model's context of {context_length} tokens",
-            lambda problem: fits_context(problem, tokenizer, context_length),
-        ),
-    ]
-    if graded:
-        checks.insert(0, ("no answer that the grader can read", has_answer))
-    for fault, good in checks:
-        kept = [problem for problem in problems if good(problem)]
-        if not kept:
-            raise UserError(f"every problem has {fault}, such as {problems[0].where}")
-        if len(kept) < len(problems):
-            example = next(problem.where for problem in problems if not good(problem))
-            count = f"{len(problems) - len(kept):,} of {len(problems):,} problems"
-            log.warning("left out %s, which have %s, such as %s", count, fault, example)
-            problems = kept
-    return problems
-
-
-def has_answer(problem: Problem) -> bool:
-    try:
-        return bool(PLAIN.fullmatch(problem.answer) or check_truth(problem.answer))
-    except UnreadableTruth:
-        return False
-
-
-def fits_context(problem: Problem, tokenizer, context_length: int) -> bool:
-    """Whether at least one token of an answer fits behind the prompt."""
-    prompt = problem_prompt(problem)
-    # A token has at least one byte, so most prompts need not be encoded to know.
-    if len(prompt.encode("utf-8", "replace")) + CHAT_TOKENS < context_length:
-        return True
-    return len(tokenizer.encode(prompt)) < context_length

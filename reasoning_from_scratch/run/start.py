@@ -3,9 +3,9 @@
 import copy
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -15,35 +15,26 @@ from torch import nn
 
 from reasoning_from_scratch.config import Optim, TrainConfig, replaced
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.fast.cut import FAST
 from reasoning_from_scratch.fast.device import default_dtype, trusted_device
-from reasoning_from_scratch.fast.packed import compiled_pass, packed_logprobs
-from reasoning_from_scratch.files.own_task import Evaluator, judge_of, own_function, own_verifier
-from reasoning_from_scratch.files.problem_sets import (
-    LEAST_SHARE,
-    SHARE,
-    kept_apart,
-    load_problems,
-    set_name,
-    too_few,
-    with_prompt,
-)
+from reasoning_from_scratch.files.own_task import Evaluator, own_function, own_verifier
+from reasoning_from_scratch.files.problem_sets import SHARE
 from reasoning_from_scratch.files.weights import (
     MODEL_NAMES,
     load_model_and_tokenizer,
     load_weights,
 )
 from reasoning_from_scratch.losses import policy_loss
-from reasoning_from_scratch.optim.adamw import AdamW, Float32Sums
+from reasoning_from_scratch.optim.adamw import AdamW
 from reasoning_from_scratch.optim.lora import add_lora, load_lora
 from reasoning_from_scratch.optim.muon import MuonAdamW
-from reasoning_from_scratch.problems import Problem, problem_prompt, show_examples
-from reasoning_from_scratch.report.progress import Progress, show_log
+from reasoning_from_scratch.problems import Problem, problem_prompt
+from reasoning_from_scratch.report.clock import Clock
+from reasoning_from_scratch.report.progress import show_log
 from reasoning_from_scratch.report.tracker import import_tensorboard, import_wandb
-from reasoning_from_scratch.rollouts import Group
+from reasoning_from_scratch.run.asked import GIVEN, problems_of
 from reasoning_from_scratch.run.checkpoints import Checkpoints, load_trainer_state
+from reasoning_from_scratch.run.engines import engine_of, rollouts_of, stream_of
 from reasoning_from_scratch.run.folder import USED, RunFolder, job_name, log, plainly
-from reasoning_from_scratch.run.interrupts import Interrupts
 from reasoning_from_scratch.run.memory import checkpoint_blocks, fit_memory, parse_size
 from reasoning_from_scratch.run.options import resolved
 from reasoning_from_scratch.run.origin import (
@@ -53,29 +44,23 @@ from reasoning_from_scratch.run.origin import (
     with_whole_files,
     with_whole_paths,
 )
-from reasoning_from_scratch.run.preflight import preflight_summary, usable_problems
+from reasoning_from_scratch.run.preflight import preflight_summary
 from reasoning_from_scratch.run.training_run import TrainingRun
 from reasoning_from_scratch.sampling import NotFinite
-from reasoning_from_scratch.scale.lag import async_rollouts, check_ranks
+from reasoning_from_scratch.scale.lag import check_ranks
 from reasoning_from_scratch.scale.ranks import Ranks
-from reasoning_from_scratch.scale.ray_rollouts import check_learners, ray_rollouts
+from reasoning_from_scratch.scale.ray_rollouts import check_learners
 from reasoning_from_scratch.scale.ray_start import connect
-from reasoning_from_scratch.scale.streaming import Stream, streamed_rollouts, streaming_loop
+from reasoning_from_scratch.scale.streaming import streaming_loop
 from reasoning_from_scratch.scale.torchrun import (
     agreed_config,
     check_restartable,
     start_ranks,
 )
-from reasoning_from_scratch.text import counted
 from reasoning_from_scratch.tokenizer import stop_ids_of
 from reasoning_from_scratch.trainer import (
-    Engine,
-    RolloutEngine,
-    on_policy_rollouts,
     training_loop,
 )
-
-GIVEN = "given"  # what problems are called that Python hands in
 
 
 @dataclass
@@ -94,12 +79,9 @@ def train(config: TrainConfig, **given) -> TrainResult:
     """Run `config` to its end. `given`: a model, tokenizer, problems, ... to use instead of
     loading those that the configuration names (see start_run)."""
     run = start_run(config, **given)
-    loop = loop_of(run)
-    run.interrupts = Interrupts(run.ranks.size > 1, not run.ranks.writes, run.may_stop)
-    run.ranks.interruptible = run.interrupts.open
     with run.interrupts, run, closing(run.rollouts):
         try:
-            stopped = loop()
+            stopped = streaming_loop(run, run.stream) if run.stream else training_loop(run)
         except KeyboardInterrupt:
             stopped = run.save_interrupted()
         except NotFinite as error:
@@ -107,38 +89,6 @@ def train(config: TrainConfig, **given) -> TrainResult:
     return TrainResult(
         run.model, run.tokenizer, run.folder.path, run.folder.rows, stopped, run.ranks.writes
     )
-
-
-def loop_of(run: TrainingRun) -> Callable[[], str]:
-    """Chooses who samples, and whether a step is trained on while it is sampled."""
-    if run.config.num_minibatches == 1:
-        run.rollouts = rollouts_of(run)
-        return partial(training_loop, run)
-    config = run.config
-    share = config.problems_per_step // config.num_substeps  # of the first update
-    size = max(1, share // config.num_minibatches // run.ranks.size)
-    stream = Stream(size, share, run.model, config, run.reference, run.engine, run.clock)
-    run.rollouts = rollouts_of(run, stream.add)
-    return partial(streaming_loop, run, stream)
-
-
-def rollouts_of(
-    run: TrainingRun, on_group: Callable[[Group], None] | None = None
-) -> Iterator[list[Group]]:
-    """Who samples: the loop knows no more of it than this iterator. `on_group`: streaming's."""
-    model = run.ranks.plain(run.model)
-    start = (model, run.tokenizer, run.problems, run.config, run.first_step)
-    if run.config.sampler == "ray":
-        return ray_rollouts(*start, run.clock, on_group, from_first=run.ranks.from_first)
-    sampling = FAST.equipped(run.config, run.tokenizer)
-    engine = RolloutEngine(sampling, judge_of(run.config), timed=run.clock)
-    if run.ranks.size > 1:
-        engine = replace(engine, own=run.ranks.own, together=run.ranks.together)
-    if run.config.max_steps_off_policy:
-        return async_rollouts(*start, run.clock, engine)
-    if on_group:
-        return streamed_rollouts(*start, engine, on_group)
-    return on_policy_rollouts(*start, engine)
 
 
 def start_run(
@@ -176,15 +126,20 @@ def start_run(
         if not config.resume:
             config = with_whole_paths(config, given=model is not None)
         run, start = loaded_run(
-            config, folder, ranks, device, model, tokenizer, (problems, eval_problems)
+            config,
+            folder,
+            ranks,
+            device,
+            (model, tokenizer),
+            (problems, eval_problems),
+            on_evaluation,
+            quiet,
         )
         ranks.from_first(lambda: run.tracker.start(config, folder.path))
         begin(run, start, config)
     except BaseException:
         folder.close()
         raise
-    run.on_evaluation = on_evaluation
-    run.progress = Progress(config.steps, run.first_step, quiet=quiet or not ranks.writes)
     return run
 
 
@@ -193,15 +148,17 @@ def loaded_run(
     folder: RunFolder,
     ranks: Ranks,
     device: str,
-    model: nn.Module | None,
-    tokenizer: object | None,
+    given_model: tuple[nn.Module | None, object | None],
     given_problems: tuple[Sequence[Problem] | None, Sequence[Problem] | None],
+    on_evaluation: Callable[[dict], None],
+    quiet: bool,
 ) -> tuple[TrainingRun, Start]:
     """All that can fail is tried here, before anything on the disk changes: a run that is
     refused leaves no trace, and neither a finished run nor one to be overwritten is touched."""
-    checkpoints = Checkpoints(folder.path)
+    checkpoints, (model, tokenizer) = Checkpoints(folder.path), given_model
     given = model is not None
     start = ranks.from_first(lambda: found_start(config, folder, checkpoints, given))
+    # The model as it begins, and what a KL penalty compares with.
     if not given:
         model, tokenizer = starting_model(start, config, device, ranks)
     log.info("answers end with %s", spoken_stops(tokenizer))
@@ -212,91 +169,82 @@ def loaded_run(
     start.record |= ranks.from_first(lambda: weights_record(config, start, model, reference))
     if config.lora_rank:
         add_lora(model, config.lora_rank, config.lora_alpha, config.seed)
-    problems, eval_sets = all_sets(config, *given_problems)
-    problems = with_prompt(problems, config.prompt, tokenizer)
-    for name, held_out in eval_sets.items():
-        eval_sets[name] = with_prompt(held_out, config.prompt, tokenizer)
+    # Its problems.
+    context = model.cfg["context_length"]
+    problems, eval_sets = problems_of(config, tokenizer, context, *given_problems)
+    # Where a resumed run was.
     if start.save is not None:
         ranks.from_first(lambda: load_saved(model, start.save, config))
         ranks.same_as_first(model.state_dict())
-    run = TrainingRun(
+    model, reference = ranks.spread(model), ranks.spread(reference)
+    optimizer = make_optimizer(ranks.trainable(model), config, config.seed)
+    ranks.advice = f"rfs train --resume {folder.path} goes on"
+    if start.save is not None:
+        tensors = load_trainer_state(start.save)[0] if ranks.writes else {}
+        ranks.load_state(optimizer, tensors, start.updates)
+    # Whether it can work, and fits.
+    if config.preflight and start.step == 0:
+        with ranks.whole(model) as plain:
+            if ranks.writes:
+                look_ahead(config, plain, tokenizer, problems)
+    if config.memory_budget:
+        prompts = (tokenizer.encode(problem_prompt(p)) for p in problems)
+        longest = min(context, max(map(len, prompts)) + config.max_new_tokens)
+        config = fit_memory(model, optimizer, config, longest, reference)
+    if config.gradient_checkpointing:
+        checkpoint_blocks(model)
+    # Who samples and who computes.
+    engine, clock = engine_of(model, config, ranks), Clock()
+    stream = stream_of(config, model, reference, ranks, engine, clock)
+    on_group = stream.add if stream else None
+    sampled = (config, model, tokenizer, problems, start.step, ranks, clock, on_group)
+    return TrainingRun(
         config=config,
-        model=ranks.spread(model),
+        model=model,
         tokenizer=tokenizer,
         problems=problems,
         eval_sets=eval_sets,
         evaluators=[Evaluator(name) for name in config.evaluators or []],
-        optimizer=make_optimizer(ranks.trainable(model), config, config.seed),
-        reference=ranks.spread(reference),
+        optimizer=optimizer,
+        reference=reference,
+        engine=engine,
+        rollouts=rollouts_of(*sampled),
+        stream=stream,
         folder=folder,
         checkpoints=checkpoints,
         ranks=ranks,
+        clock=clock,
         first_step=start.step,
-        done=start.step,
-    )
-    ranks.advice = f"rfs train --resume {folder.path} goes on"
-    if start.save is not None:
-        tensors = load_trainer_state(start.save)[0] if ranks.writes else {}
-        ranks.load_state(run.optimizer, tensors, start.updates)
-    prepare_model(run)
-    return run, start
+        on_evaluation=on_evaluation,
+        quiet=quiet or not ranks.writes,
+    ), start
 
 
 def begin(run: TrainingRun, start: Start, config: TrainConfig) -> None:
     """The first change on the disk. `config` is what was asked for, before it was fitted to the
     memory of this machine."""
     with plainly(run.folder.path):
-        run.folder.rows = run.ranks.from_first(
-            lambda: open_folder(config, run.folder, run.checkpoints, start)
-        )
+        opened = partial(open_folder, config, run.folder, run.checkpoints, start)
+        run.folder.rows = run.ranks.from_first(opened)
         if run.ranks.writes:
             run.tracker.go_on(config, run.folder.path, start.step)
         if start.weights_may_go and not config.resume:
             run.save(0, with_state=False, prune=False, start=True)
 
 
-def all_sets(
-    config: TrainConfig,
-    problems: Sequence[Problem] | None,
-    eval_problems: Sequence[Problem] | None,
-) -> tuple[Sequence[Problem], dict[str, Sequence[Problem]]]:
-    """To train on, and by their names to evaluate on: those that the configuration names, unless
-    they are given. `eval_problems` are those of the first evaluation set."""
-    problems, share, aside = with_share_aside(config, problems)
-    first, *others = config.eval_problems
-    sets = {set_name(first): eval_problems} if eval_problems else {}
-    for name in [first, *others] if config.eval_every else []:
-        if set_name(name) not in sets:
-            loaded = aside if name == share else load_problems(name, limit=config.eval_limit)
-            sets[set_name(name)] = loaded[: config.eval_limit]
-    if config.few_shot:
-        asked = {name: show_examples(config.few_shot, problems, sets[name])[1] for name in sets}
-        return show_examples(config.few_shot, problems, [])[0], asked
-    return problems, sets
-
-
-def with_share_aside(
-    config: TrainConfig, given: Sequence[Problem] | None
-) -> tuple[Sequence[Problem], str, Sequence[Problem]]:
-    """The problems to train on; the name of their own held-out share, and what is in it. It is kept
-    aside whether or not this run asks it: another may, and a resumed one."""
-    share = (GIVEN if given else config.problems) + SHARE
-    if share not in config.eval_problems:
-        whole = given or load_problems(config.problems, config.data_path, config.problem_limit)
-        return whole, share, []
-    whole = given or load_problems(config.problems, config.data_path)
-    rest, aside = kept_apart(whole)
-    if len(aside) < LEAST_SHARE:
-        if config.eval_every:
-            raise UserError(too_few(whole, share))
-        return whole[: config.problem_limit], share, []
-    log.info(
-        "kept aside to evaluate on: %d of %s, by the name of %s; --eval-problems names others",
-        len(aside),
-        counted(len(whole), "problem"),
-        set_name(share),
+def look_ahead(
+    config: TrainConfig, model: nn.Module, tokenizer, problems: Sequence[Problem]
+) -> None:
+    """A brief preflight: say before the hours are spent if these problems cannot teach."""
+    found = preflight_summary(
+        model,
+        tokenizer,
+        problems,
+        replaced(config, keep_sampling_mask=False),
+        num_problems=min(8, len(problems)),
+        verifier=own_verifier(config.reward) if config.reward else None,
     )
-    return rest[: config.problem_limit], share, aside
+    log.log(logging.INFO if found.can_work else logging.WARNING, "preflight: %s", found.verdict)
 
 
 def claimed(
@@ -423,46 +371,6 @@ def open_folder(
             checkpoints.rewind(start.step)
             log.info("resuming %s at step %d of %d", config.resume, start.step, config.steps)
         return folder.rows
-
-
-def prepare_model(run: TrainingRun) -> None:
-    """Preflight, memory budget, checkpointing, compilation: what happens before step 1."""
-    config, model = run.config, run.model
-    check = {
-        "tokenizer": run.tokenizer,
-        "context_length": model.cfg["context_length"],
-        "graded": not config.reward,
-    }
-    run.problems = usable_problems(run.problems, **check)
-    for name, held_out in run.eval_sets.items():
-        run.eval_sets[name] = usable_problems(held_out, **check)
-    if config.preflight and run.first_step == 0:
-        with run.ranks.whole(model) as plain:
-            if run.ranks.writes:
-                look_ahead(run, plain)
-    if config.memory_budget:
-        prompts = (run.tokenizer.encode(problem_prompt(p)) for p in run.problems)
-        longest = max(map(len, prompts)) + config.max_new_tokens
-        longest = min(longest, model.cfg["context_length"])
-        run.config = config = fit_memory(model, run.optimizer, config, longest, run.reference)
-    if config.gradient_checkpointing:
-        checkpoint_blocks(model)
-    training_pass = compiled_pass(model) if config.compile else packed_logprobs
-    run.engine = Engine(training_pass, run.ranks if run.ranks.size > 1 else Float32Sums())
-
-
-def look_ahead(run: TrainingRun, model: nn.Module) -> None:
-    """A brief preflight: say before the hours are spent if these problems cannot teach."""
-    config = run.config
-    found = preflight_summary(
-        model,
-        run.tokenizer,
-        run.problems,
-        replaced(config, keep_sampling_mask=False),
-        num_problems=min(8, len(run.problems)),
-        verifier=own_verifier(config.reward) if config.reward else None,
-    )
-    log.log(logging.INFO if found.can_work else logging.WARNING, "preflight: %s", found.verdict)
 
 
 def reference_of(model: nn.Module, config: TrainConfig, ranks: Ranks) -> nn.Module:

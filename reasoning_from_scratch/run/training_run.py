@@ -43,6 +43,7 @@ from reasoning_from_scratch.run.folder import PLACES, RunFolder, log
 from reasoning_from_scratch.run.interrupts import Interrupts
 from reasoning_from_scratch.run.model_card import model_card
 from reasoning_from_scratch.scale.ranks import Ranks
+from reasoning_from_scratch.scale.streaming import Stream
 from reasoning_from_scratch.text import finite, one_line, read_lines
 from reasoning_from_scratch.trainer import Engine, chosen_groups, frozen_logprobs
 
@@ -65,30 +66,35 @@ class TrainingRun:
     reference: nn.Module | None
     folder: RunFolder
     checkpoints: Checkpoints
-    ranks: Ranks = field(default_factory=Ranks)
-    first_step: int = 0
-    progress: Progress = field(default_factory=lambda: Progress(0, quiet=True))
-    evaluators: Sequence[Evaluator] = ()
+    ranks: Ranks
+    evaluators: Sequence[Evaluator]
+    # What the loop is handed; engines.py chooses.
+    engine: Engine
+    rollouts: Iterator[list[Group]]
+    stream: Stream | None  # trains on a step while it is sampled
+    clock: Clock
+    first_step: int
+    on_evaluation: Callable[[dict], None]  # gets each evaluation's numbers, on the rank that writes
+    quiet: bool
     tracker: Tracker = field(default_factory=Tracker)
-    clock: Clock = field(default_factory=Clock)
-    done: int = 0  # steps whose update is in the weights
-    page_end: float = 0.0  # when report.html was written last, and how long that took
-    page_seconds: float = 0.0
-    measured: dict[str, float] = field(default_factory=dict)  # of the step, before its update
-    # Of the last evaluation: after how many steps, and per set its accuracy and its size.
-    scores: tuple[int, dict[str, tuple[float, int]]] = (-1, {})
-    told: set[str] = field(default_factory=set)  # how the verifier failed, as far as it was said
-    settled: int = 0  # optimizer steps in the finished training steps
-    finishing: bool = False  # a step is between its update and its last save
-    update_began: float = 0.0  # by time.perf_counter()
-    # What the loop is handed; start.py chooses.
-    rollouts: Iterator[list[Group]] = iter(())
-    engine: Engine = field(default_factory=Engine)
-    on_evaluation: Callable[[dict], None] = lambda measured: None  # on the rank that writes
-    interrupts: Interrupts = field(default_factory=Interrupts)
+
+    def __post_init__(self) -> None:
+        self.done = self.first_step  # steps whose update is in the weights
+        self.settled = self.optimizer.updates  # optimizer steps in the finished training steps
+        self.finishing = False  # a step is between its update and its last save
+        self.update_began = 0.0  # by time.perf_counter()
+        self.measured: dict[str, float] = {}  # of the step, before its update
+        # Of the last evaluation: after how many steps, and per set its accuracy and its size.
+        self.scores: tuple[int, dict[str, tuple[float, int]]] = (-1, {})
+        self.told: set[str] = set()  # how the verifier failed, as far as it was said
+        self.page_end = self.page_seconds = 0.0  # when report.html was written, how long that took
+        several = self.ranks.size > 1
+        self.interrupts = Interrupts(several, not self.ranks.writes, self.may_stop)
+        self.ranks.interruptible = self.interrupts.open
+        self.progress = Progress(0, quiet=True)
 
     def __enter__(self) -> "TrainingRun":
-        self.settled = self.optimizer.updates
+        self.progress = Progress(self.config.steps, self.first_step, quiet=self.quiet)
         if self.done == self.config.steps:
             self.complete()
         return self

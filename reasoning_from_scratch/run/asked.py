@@ -1,0 +1,133 @@
+"""Which problems a run trains on, and which it is asked at an evaluation.
+
+Problems of one's own are asked on a share of their own, which is not trained on. Those that a run
+cannot use (no readable answer, a prompt that does not fit) are left out, and counted in the log.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+
+from reasoning_from_scratch.config import TrainConfig
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.files.problem_sets import (
+    LEAST_SHARE,
+    SHARE,
+    kept_apart,
+    load_problems,
+    set_name,
+    too_few,
+    with_prompt,
+)
+from reasoning_from_scratch.grading import UnreadableTruth, check_truth
+from reasoning_from_scratch.problems import Problem, problem_prompt, show_examples
+from reasoning_from_scratch.run.folder import log
+from reasoning_from_scratch.text import counted
+
+GIVEN = "given"  # what problems are called that Python hands in
+Problems = Sequence[Problem]
+
+
+def problems_of(
+    config: TrainConfig,
+    tokenizer,
+    context_length: int,
+    problems: Problems | None,
+    eval_problems: Problems | None,
+) -> tuple[Problems, dict[str, Problems]]:
+    """To train on, and by their names to evaluate on, as the model is shown them."""
+    problems, eval_sets = all_sets(config, problems, eval_problems)
+
+    def ready(some: Problems) -> Problems:
+        some = with_prompt(some, config.prompt, tokenizer)
+        return usable_problems(some, tokenizer, context_length, graded=not config.reward)
+
+    return ready(problems), {name: ready(some) for name, some in eval_sets.items()}
+
+
+def all_sets(
+    config: TrainConfig,
+    problems: Problems | None,
+    eval_problems: Problems | None,
+) -> tuple[Problems, dict[str, Problems]]:
+    """To train on, and by their names to evaluate on: those that the configuration names, unless
+    they are given. `eval_problems` are those of the first evaluation set."""
+    problems, share, aside = with_share_aside(config, problems)
+    first, *others = config.eval_problems
+    sets = {set_name(first): eval_problems} if eval_problems else {}
+    for name in [first, *others] if config.eval_every else []:
+        if set_name(name) not in sets:
+            loaded = aside if name == share else load_problems(name, limit=config.eval_limit)
+            sets[set_name(name)] = loaded[: config.eval_limit]
+    if config.few_shot:
+        asked = {name: show_examples(config.few_shot, problems, sets[name])[1] for name in sets}
+        return show_examples(config.few_shot, problems, [])[0], asked
+    return problems, sets
+
+
+def with_share_aside(config: TrainConfig, given: Problems | None) -> tuple[Problems, str, Problems]:
+    """The problems to train on; the name of their own held-out share, and what is in it. It is kept
+    aside whether or not this run asks it: another may, and a resumed one."""
+    share = (GIVEN if given else config.problems) + SHARE
+    if share not in config.eval_problems:
+        whole = given or load_problems(config.problems, config.data_path, config.problem_limit)
+        return whole, share, []
+    whole = given or load_problems(config.problems, config.data_path)
+    rest, aside = kept_apart(whole)
+    if len(aside) < LEAST_SHARE:
+        if config.eval_every:
+            raise UserError(too_few(whole, share))
+        return whole[: config.problem_limit], share, []
+    log.info(
+        "kept aside to evaluate on: %d of %s, by the name of %s; --eval-problems names others",
+        len(aside),
+        counted(len(whole), "problem"),
+        set_name(share),
+    )
+    return rest[: config.problem_limit], share, aside
+
+
+# --- those that could never be paid for ---
+
+PLAIN = re.compile(r"-?\d{1,30}(\.\d{1,30})?", re.ASCII)  # read without asking the grader
+CHAT_TOKENS = 16  # what a chat template adds
+
+
+def usable_problems(problems: Problems, tokenizer, context_length: int, graded: bool) -> Problems:
+    """Without the problems that could never be paid for; one line in the log says how many.
+
+    `graded`: our grader judges; a verifier of one's own may do without an answer.
+    """
+    checks: list[tuple[str, Callable[[Problem], bool]]] = [
+        (
+            f"a prompt that is longer than the model's context of {context_length} tokens",
+            lambda problem: fits_context(problem, tokenizer, context_length),
+        ),
+    ]
+    if graded:
+        checks.insert(0, ("no answer that the grader can read", has_answer))
+    for fault, good in checks:
+        kept = [problem for problem in problems if good(problem)]
+        if not kept:
+            raise UserError(f"every problem has {fault}, such as {problems[0].where}")
+        if len(kept) < len(problems):
+            example = next(problem.where for problem in problems if not good(problem))
+            count = f"{len(problems) - len(kept):,} of {len(problems):,} problems"
+            log.warning("left out %s, which have %s, such as %s", count, fault, example)
+            problems = kept
+    return problems
+
+
+def has_answer(problem: Problem) -> bool:
+    try:
+        return bool(PLAIN.fullmatch(problem.answer) or check_truth(problem.answer))
+    except UnreadableTruth:
+        return False
+
+
+def fits_context(problem: Problem, tokenizer, context_length: int) -> bool:
+    """Whether at least one token of an answer fits behind the prompt."""
+    prompt = problem_prompt(problem)
+    # A token has at least one byte, so most prompts need not be encoded to know.
+    if len(prompt.encode("utf-8", "replace")) + CHAT_TOKENS < context_length:
+        return True
+    return len(tokenizer.encode(prompt)) < context_length

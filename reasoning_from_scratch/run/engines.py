@@ -1,0 +1,69 @@
+"""Who samples and who computes: the engines that a configuration asks for.
+
+The loop knows no more of them than an iterator of groups and an Engine.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+from torch import nn
+
+from reasoning_from_scratch.config import TrainConfig
+from reasoning_from_scratch.fast.cut import FAST
+from reasoning_from_scratch.fast.packed import compiled_pass, packed_logprobs
+from reasoning_from_scratch.files.own_task import judge_of
+from reasoning_from_scratch.optim.adamw import Float32Sums
+from reasoning_from_scratch.problems import Problem
+from reasoning_from_scratch.report.clock import Clock
+from reasoning_from_scratch.rollouts import Group
+from reasoning_from_scratch.scale.lag import async_rollouts
+from reasoning_from_scratch.scale.ranks import Ranks
+from reasoning_from_scratch.scale.ray_rollouts import ray_rollouts
+from reasoning_from_scratch.scale.streaming import Stream, streamed_rollouts
+from reasoning_from_scratch.trainer import Engine, RolloutEngine, on_policy_rollouts
+
+
+def engine_of(model: nn.Module, config: TrainConfig, ranks: Ranks) -> Engine:
+    """What computes log-probabilities, and what adds up gradients."""
+    training_pass = compiled_pass(model) if config.compile else packed_logprobs
+    return Engine(training_pass, ranks if ranks.size > 1 else Float32Sums())
+
+
+def stream_of(
+    config: TrainConfig,
+    model: nn.Module,
+    reference: nn.Module | None,
+    ranks: Ranks,
+    engine: Engine,
+    clock: Clock,
+) -> Stream | None:
+    """What trains on a step while it is sampled, if that is asked for."""
+    if config.num_minibatches == 1:
+        return None
+    share = config.problems_per_step // config.num_substeps  # of the first update
+    size = max(1, share // config.num_minibatches // ranks.size)
+    return Stream(size, share, model, config, reference, engine, clock)
+
+
+def rollouts_of(
+    config: TrainConfig,
+    model: nn.Module,
+    tokenizer,
+    problems: Sequence[Problem],
+    first_step: int,
+    ranks: Ranks,
+    clock: Clock,
+    on_group: Callable[[Group], None] | None = None,
+) -> Iterator[list[Group]]:
+    """The groups of one step after another. `on_group`: a stream's."""
+    start = (ranks.plain(model), tokenizer, problems, config, first_step)
+    if config.sampler == "ray":
+        return ray_rollouts(*start, clock, on_group, from_first=ranks.from_first)
+    engine = RolloutEngine(FAST.equipped(config, tokenizer), judge_of(config), timed=clock)
+    if ranks.size > 1:
+        engine = replace(engine, own=ranks.own, together=ranks.together)
+    if config.max_steps_off_policy:
+        return async_rollouts(*start, clock, engine)
+    if on_group:
+        return streamed_rollouts(*start, engine, on_group)
+    return on_policy_rollouts(*start, engine)
