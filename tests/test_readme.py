@@ -11,7 +11,6 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from test_structure import ROOMS
 
 import reasoning_from_scratch
 from reasoning_from_scratch.report.glossary import metrics_glossary
@@ -101,17 +100,11 @@ def test_the_picture_shows_files_and_rooms_that_exist():
     assert [name for name in shown if not (PACKAGE / name).exists()] == []
 
 
-def test_the_picture_shows_rooms_in_the_order_of_their_imports():
-    tower = text_of(ROOT / "docs" / "architecture.svg").split("Who may import whom")[1]
-    shown = re.findall(r">(\w+)/<", tower)
-    assert shown == [room for room in ROOMS if room != "loop"]
-
-
 def test_what_the_changelog_sends_people_to_exists():
     unreleased = text_of(ROOT / "CHANGELOG.md").split("## 0.1.0")[0]
     targets = re.findall(r"^\| .* \| (.*) \|$", unreleased, flags=re.M)[1:]
     names = [name for cell in targets for name in re.findall(r"`([\w.]+)`", cell)]
-    assert len(names) > 30
+    assert names
     for name in names:
         module = PACKAGE / name.replace(".", "/")
         where, _, last = name.rpartition(".")

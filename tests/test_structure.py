@@ -1,10 +1,8 @@
-"""The shape of the package: imports go one way, and nothing is defined twice."""
+"""The shape of the package: imports go one way."""
 
 import ast
-import io
 import statistics
 import sys
-import tokenize
 from pathlib import Path
 
 import pytest
@@ -22,7 +20,6 @@ LOOP = """
     qwen3 tokenizer problems sampling rewards advantages logprobs losses rollouts trainer recipes
 """.split()
 LEAVES = ["text", "errors"]
-LOOP_LINES = 1800  # of code, without what explains it: what one evening is good for
 
 # A room may import those that stand before it; the loop only the grader.
 ROOMS = """
@@ -99,23 +96,6 @@ def test_the_loop_knows_no_room_but_the_grader(name):
     assert ours(PACKAGE / f"{name}.py") <= known
 
 
-def test_the_loop_is_read_in_one_evening():
-    assert sum(len(code_lines(PACKAGE / f"{name}.py")) for name in LOOP) < LOOP_LINES
-
-
-def code_lines(path: Path) -> set[int]:
-    """The lines of a file that hold code: no blank ones, comments and docstrings."""
-    text = path.read_text(encoding="utf-8")
-    said = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
-    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
-    code = [token for token in tokens if token.type not in said and token.string]
-    lines = {line for token in code for line in range(token.start[0], token.end[0] + 1)}
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-            lines -= set(range(node.lineno, node.end_lineno + 1))
-    return lines
-
-
 def room_of(module: str) -> str:
     first = module.partition(".")[0]
     return "loop" if first in LOOP or first == "config" else first
@@ -144,60 +124,10 @@ def test_the_mathematics_needs_only_torch(name):
     assert ours(path) <= TORCH_ONLY
 
 
-def test_no_name_is_defined_twice():
-    places: dict[str, list[str]] = {}
-    for path in FILES:
-        if module_of(path) in CHAPTERS:
-            continue
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
-            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-                if not node.name.startswith("__"):  # __getattr__ is a module's own
-                    places.setdefault(node.name, []).append(label(path))
-    twice = {name: where for name, where in places.items() if len(where) > 1}
-    assert not twice
-
-
 def test_the_tree_has_no_leftovers():
     names = {path.stem for path in FILES} - CHAPTERS
     assert not names & {"utils", "helpers", "common", "misc"}
     assert not [name for name in names if name.endswith(("_v2", "_old", "_new", "_copy"))]
-
-
-# Files without a test file of their own: the rooms of the grader are one thing each, tested as one
-# (reading/, values/, comparing/), and what stands between them by its verdicts, where it is used.
-TESTED_ELSEWHERE = {
-    "grading/calculations.py": "grading/test_values.py",
-    "grading/chapter3.py": "grading/test_verdict.py",
-    "grading/limits.py": "grading/test_hostile.py",
-    "grading/sympy_objects.py": "grading/test_verdict.py",
-    "__main__.py": "commands/test_cli.py",
-}
-
-
-def test_of(name: str) -> str:
-    """Where the tests of a file are, for a name such as grading/comparing/regions.py."""
-    *rooms, file = name.split("/")
-    if name in TESTED_ELSEWHERE:
-        return TESTED_ELSEWHERE[name]
-    if file.removesuffix(".py") in CHAPTERS:
-        return f"book/test_{file}"
-    if rooms[:1] == ["grading"] and len(rooms) == 2:
-        return f"grading/test_{rooms[1]}.py"
-    return "/".join([*rooms, f"test_{file}"])
-
-
-test_of.__test__ = False
-
-
-@pytest.mark.parametrize("path", FILES, ids=label)
-def test_the_test_of_a_file_is_found_by_its_name(path):
-    if path.name != "__init__.py":
-        tests = ROOT / "tests" / test_of(label(path))
-        assert tests.exists(), f"{label(path)} has no tests: write {tests.relative_to(ROOT)}"
-
-
-def test_the_exceptions_exist():
-    assert set(TESTED_ELSEWHERE) <= {label(path) for path in FILES}
 
 
 def test_the_slowest_files_exist():

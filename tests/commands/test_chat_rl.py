@@ -36,7 +36,7 @@ SMALL = """
 
 def test_chat_rl_runs_and_goes_on_from_a_step_of_its_own(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("reasoning_from_scratch.run.start.look_ahead", lambda run, plain: None)
+    monkeypatch.setattr("reasoning_from_scratch.run.start.look_ahead", lambda *_: None)
     assert chat_rl_command([*SMALL, "--run", "first"]) == 0
     out = capsys.readouterr().out
     assert "Step 0 | Pass@1: " in out and "Step 2 | " in out and ", Pass@3: " in out
@@ -54,7 +54,7 @@ def test_chat_rl_runs_and_goes_on_from_a_step_of_its_own(tmp_path, monkeypatch, 
 
 def test_a_name_with_a_run_is_refused_resumed_or_deleted(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("reasoning_from_scratch.run.start.look_ahead", lambda run, plain: None)
+    monkeypatch.setattr("reasoning_from_scratch.run.start.look_ahead", lambda *_: None)
     metrics = tmp_path / "runs/mine/metrics.jsonl"
 
     def chat_rl_says(*words: str) -> str:
@@ -85,7 +85,7 @@ def test_a_name_with_a_run_is_refused_resumed_or_deleted(tmp_path, monkeypatch, 
 
 def test_a_name_without_wandb_says_that_nothing_is_logged_there(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("reasoning_from_scratch.run.start.look_ahead", lambda run, plain: None)
+    monkeypatch.setattr("reasoning_from_scratch.run.start.look_ahead", lambda *_: None)
     monkeypatch.setattr(chat_rl.importlib.util, "find_spec", lambda name: None)
     for words, told in ((["--run", "named"], True), ([], False)):
         assert chat_rl_command([*SMALL, *words]) == 0
@@ -124,7 +124,7 @@ def test_no_forward_pass_has_more_rows_than_device_batch_size(tmp_path, monkeypa
     ):
         monkeypatch.setattr(Qwen3Model, name, recorded(kind, getattr(Qwen3Model, name), rows_of))
     trained = recorded("training", packed_logprobs, training_rows)
-    monkeypatch.setattr("reasoning_from_scratch.run.start.packed_logprobs", trained)
+    monkeypatch.setattr("reasoning_from_scratch.run.engines.packed_logprobs", trained)
     words = "--examples-per-step 3 --num-samples 4 --max-new-tokens 40 --problem-limit 6"
     words += " --eval-examples 5 --eval-every 1 --save-every 0 --device-type cpu"
     assert chat_rl_command([*words.split(), "--device-batch-size", str(rows)]) == 0
@@ -192,7 +192,7 @@ def test_pass_at_lines_are_nanochats(capsys):
 def test_each_evaluation_is_told_when_it_is_made(tmp_path, monkeypatch, capsys):
     """The baseline before the first step, also of a run of one step."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("reasoning_from_scratch.run.start.look_ahead", lambda run, plain: None)
+    monkeypatch.setattr("reasoning_from_scratch.run.start.look_ahead", lambda *_: None)
     assert chat_rl_command([*SMALL, "--problem-limit", "2"]) == 0
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith(("S", "s"))]
     assert [line.split()[:2] for line in lines] == [["Step", "0"], ["Step", "1"], ["step", "1/1"]]
@@ -201,7 +201,7 @@ def test_each_evaluation_is_told_when_it_is_made(tmp_path, monkeypatch, capsys):
 def test_answers_as_nanochats_models_give_them(tmp_path, monkeypatch):
     """The question alone, the number after ####, a calculator; and the run keeps all of it."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("reasoning_from_scratch.run.start.look_ahead", lambda run, plain: None)
+    monkeypatch.setattr("reasoning_from_scratch.run.start.look_ahead", lambda *_: None)
     words = [*SMALL, "--answers", "gsm8k", "--calculator", "--run", "mine"]
     assert chat_rl_command(words) == 0
     config = resumed_config("runs/mine")

@@ -35,7 +35,8 @@ def toy_everywhere(tmp_path, monkeypatch):
     monkeypatch.setattr(
         f"{start}.load_model_and_tokenizer", lambda *_, **__: (toy_model(), toy_tokenizer(tmp_path))
     )
-    monkeypatch.setattr(f"{start}.load_problems", lambda *_, **__: toy_problems(8))
+    asked = "reasoning_from_scratch.run.asked"
+    monkeypatch.setattr(f"{asked}.load_problems", lambda *_, **__: toy_problems(8))
 
 
 def options(tmp_path, **changes):
@@ -100,6 +101,7 @@ ASKED = {
     "problems": "tiny-longer-train",
     "eval_every": 1,
     "eval_limit": 5,
+    "reward": "gsm8k",
 }
 IN_THE_PATH = {"recipes", "lrs", "seeds", "out"}  # each value of these has a folder of its own
 NOT_IN_A_RUN = {"baseline", "jobs"}
@@ -129,7 +131,7 @@ def test_a_run_that_began_with_other_weights_of_the_same_folder_is_not_taken(
     tmp_path, monkeypatch, capsys
 ):
     monkeypatch.setattr(
-        "reasoning_from_scratch.run.start.load_problems", lambda *_, **__: toy_problems(8)
+        "reasoning_from_scratch.run.asked.load_problems", lambda *_, **__: toy_problems(8)
     )
     folder = tmp_path / "mine"
     save_hf_folder(toy_model(seed=1), toy_tokenizer(tmp_path), folder)

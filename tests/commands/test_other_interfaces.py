@@ -121,7 +121,7 @@ def test_rl_loop_has_the_gradient_of_the_library(tmp_path):
     ],
 )
 def test_rl_basic_runs_and_prints_the_documented_metrics(run, flags, monkeypatch):
-    monkeypatch.setattr("reasoning_from_scratch.run.start.look_ahead", lambda run, plain: None)
+    monkeypatch.setattr("reasoning_from_scratch.run.start.look_ahead", lambda *_: None)
     code, out, _ = run("rl_basic.py", *SMALL, "--eval_every", "0", *flags)
     assert code == 0
     shown = {line.split()[0]: line.split()[1:] for line in out.splitlines() if line.strip()}
@@ -160,7 +160,7 @@ def test_every_word_of_rl_basic_is_a_choice_of_the_run():
 
 
 def test_rl_basic_with_a_folder_that_holds_a_run(run, tmp_path, monkeypatch):
-    monkeypatch.setattr("reasoning_from_scratch.run.start.look_ahead", lambda run, plain: None)
+    monkeypatch.setattr("reasoning_from_scratch.run.start.look_ahead", lambda *_: None)
     words = [*SMALL, "eval_every=0", "--log_path", "mine"]
     metrics = tmp_path / "mine" / "metrics.jsonl"
     # Nothing is there yet to be resumed.
@@ -187,7 +187,7 @@ def test_rl_basic_with_a_folder_that_holds_a_run(run, tmp_path, monkeypatch):
 
 
 def test_rl_basic_shows_each_evaluation_set_once(run, monkeypatch):
-    monkeypatch.setattr("reasoning_from_scratch.run.start.look_ahead", lambda run, plain: None)
+    monkeypatch.setattr("reasoning_from_scratch.run.start.look_ahead", lambda *_: None)
     words = ["steps=1", "eval_limit=2", "--eval_problems", "tiny-test", "tiny-longer"]
     _, out, _ = run("rl_basic.py", *SMALL, *words, "eval_every=1")
     shown = [line.split() for line in out.splitlines() if "/env/all/correct" in line]

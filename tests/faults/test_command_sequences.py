@@ -299,7 +299,7 @@ class Sequences(RuleBasedStateMachine):
             return
         before = contents(self.folder)
         words = self.train(name, spec, "--overwrite") if overwrite else self.resume(name)
-        with at_call("run.start.all_sets", 1, lambda: signal.raise_signal(signal.SIGINT)):
+        with at_call("run.asked.all_sets", 1, lambda: signal.raise_signal(signal.SIGINT)):
             assert self.call(words) in (130, 2)
         assert contents(self.folder) == before
 

@@ -149,7 +149,8 @@ def told_to_end(tmp_path, rows, **changes):
     config = toy_config(tmp_path, **{"steps": 40} | changes)
     folder = SimpleNamespace(rows=rows)
     parts = dict.fromkeys(TrainingRun.__dataclass_fields__) | {"config": config, "folder": folder}
-    return TrainingRun(**parts | {"done": len(rows)}).look_after()
+    parts |= {"first_step": len(rows), "ranks": Ranks(), "optimizer": SimpleNamespace(updates=0)}
+    return TrainingRun(**parts).look_after()
 
 
 @pytest.mark.parametrize(

@@ -81,8 +81,8 @@ def letters(groups, config, tokenizer):
 def test_lag_0_is_the_synchronous_run_to_the_bit(tmp_path, monkeypatch, changes):
     monkeypatch.setattr(rollouts, "reward_groups", letters)
 
-    def beside(run):
-        given = (run.model, run.tokenizer, run.problems, run.config, run.first_step, run.clock)
+    def beside(config, model, tokenizer, problems, first_step, ranks, clock, on_group):
+        given = (model, tokenizer, problems, config, first_step, clock)
         return async_rollouts(*given, RolloutEngine(FAST, letters))
 
     found = []
