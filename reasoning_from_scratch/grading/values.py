@@ -54,7 +54,7 @@ Point = dict[str, Fraction]
 local = threading.local()
 
 
-def digits(bits: int):
+def arithmetic_of(bits: int):
     """The arithmetic of mpmath with so many binary digits; each thread has one of its own."""
     if not hasattr(local, "mp"):
         from mpmath import MPContext
@@ -76,11 +76,10 @@ class Values:
         self.stays_real = real and point is not None
         self.bits = bits
         self.cost = 1 + bits // 64
-        self.scale = -HUGE  # log2 of the largest number met on the way
 
     @property
     def mp(self):
-        return digits(self.bits)
+        return arithmetic_of(self.bits)
 
     def of(self, tree: Node):
         self.work.spend(4)
@@ -101,22 +100,22 @@ class Values:
 
     def checked(self, value):
         if isinstance(value, Fraction):
-            self.work.number(value)
-        else:
-            self.work.spend(self.cost)
-            if not self.mp.isfinite(value):
-                raise Undefined
-        size = self.size(value)
-        if size > HUGE:
+            return self.work.number(value)
+        self.work.spend(self.cost)
+        if not self.mp.isfinite(value):
+            raise Undefined
+        if self.size(value) > HUGE:
             raise TooBig
-        self.scale = max(self.scale, size)
-        return value
+        return value if value else Fraction(0)
 
     def is_nothing(self, difference, scale: int) -> bool:
         """Whether a difference of numbers of this size is nothing but rounding."""
-        if isinstance(difference, Fraction):
+        if isinstance(difference, Fraction) or not difference:
             return not difference
         return self.size(difference) < scale - 3 * self.bits // 4
+
+    def same(self, a, b) -> bool:
+        return self.is_nothing(minus(a, b), max(self.size(a), self.size(b)))
 
     def snapped(self, value, scale: int | None = None):
         """A whole number that only rounding has kept from being one, as that number. Zero only
@@ -148,11 +147,11 @@ class Values:
         raise Undefined  # an infinity, a set of numbers
 
     def sum(self, tree: Add):
-        total, scale = Fraction(0), -HUGE
-        for term in tree.items:
-            value = self.of(term)
-            total, scale = total + value, max(scale, self.size(value))
-        return Fraction(0) if self.is_nothing(total, scale) else total
+        terms = [self.of(term) for term in tree.items]
+        total = sum(terms, Fraction(0))
+        if isinstance(total, Fraction):
+            return total
+        return Fraction(0) if self.is_nothing(total, max(map(self.size, terms))) else total
 
     def product(self, tree: Mul):
         product = Fraction(1)
@@ -350,11 +349,7 @@ def real_value(tree: Node, work: Work):
 
 def order(a, b) -> int:
     """The sign of a - b, where both are real."""
-    values = Values(Work())
-    difference = minus(a, b)
-    if values.is_nothing(difference, max(values.size(a), values.size(b))):
-        return 0
-    return 1 if difference > 0 else -1
+    return 0 if Values(Work()).same(a, b) else 1 if minus(a, b) > 0 else -1
 
 
 def minus(a, b):
@@ -382,7 +377,8 @@ def longest_number(tree: Node) -> int:
         node = stack.pop()
         if isinstance(node, Num):
             longest = max(longest, bits_of(node))
-        elif isinstance(node, Pow):
+            continue
+        if isinstance(node, Pow):
             longest = max(longest, bits_of(node.base) * abs(int(rational(node.exponent) or 0)))
         stack += node.children
     return longest

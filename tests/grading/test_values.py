@@ -28,6 +28,9 @@ NOT_ZERO = [
     r"\cos\frac{\pi}{7}-\cos\frac{\pi}{9}",
     r"\sqrt2+10^{-400}-\sqrt2",
     r"1+e^{-1000}-1",
+    r"\sqrt{2}\cdot 10^{-9^{3}}",
+    r"\frac{\sqrt2}{1000!}",
+    r"\exp(-1000)",
 ]
 
 

@@ -9,7 +9,7 @@ from fractions import Fraction
 
 from ..limits import NotReal, TooBig, Undefined, Work
 from ..reading.trees import Add, Div, Mul, Neg, Node, Num, Pow, rational, symbols
-from ..values import Point, Values, digits_for, minus
+from ..values import Point, Values, digits_for
 
 POINTS = [  # irregular, of both signs, small and large
     Fraction(*map(int, pair.split("/")))
@@ -27,9 +27,11 @@ class Equality:
     def equal(self, a: Node, b: Node) -> bool:
         if a == b:
             return True
+        if (left := rational(a)) is not None and (right := rational(b)) is not None:
+            return left == right
         agreeing = 0
         for values, left, right in self.samples(a, b):
-            if not values.is_nothing(minus(left, right), values.scale):
+            if not values.same(left, right):
                 return False
             agreeing += 1
         return agreeing >= self.enough(a, b)
@@ -45,7 +47,7 @@ class Equality:
             return
         for real in (True, False):
             found = []
-            for point in points(names):
+            for point in sample_points(names):
                 values = Values(self.work, point, real, bits)
                 try:
                     found.append((values, values.of(a), values.of(b)))
@@ -73,7 +75,7 @@ class Equality:
                     return None
                 continue
             ratio = left * (1 / right) if ratio is None else ratio
-            if not values.is_nothing(minus(left, ratio * right), values.scale):
+            if not values.same(left, ratio * right):
                 return None
             agreeing += 1
         if ratio is None or agreeing < self.enough(a, b) - 1:
@@ -81,7 +83,7 @@ class Equality:
         return -1 if ratio.real < 0 else 1
 
 
-def points(names: list[str]) -> Iterator[Point]:
+def sample_points(names: list[str]) -> Iterator[Point]:
     for shift in range(len(POINTS)):
         yield {
             name: POINTS[(shift * (2 * i + 1) + 5 * i) % len(POINTS)]
@@ -94,21 +96,21 @@ def over_common(tree: Node) -> tuple[Node, Node]:
     match tree:
         case Div(top, bottom):
             (a, b), (c, d) = over_common(top), over_common(bottom)
-            return times(a, d), times(b, c)
+            return multiplied(a, d), multiplied(b, c)
         case Neg(inner):
             top, bottom = over_common(inner)
             return Neg(top), bottom
         case Mul(factors):
             tops, bottoms = zip(*map(over_common, factors), strict=True)
-            return Mul(tops), times(*bottoms)
+            return Mul(tops), multiplied(*bottoms)
         case Add(terms):
             parts = [over_common(term) for term in terms]
             bottoms = list(dict.fromkeys(bottom for _, bottom in parts if bottom != ONE))
             tops = [
-                times(top, *(other for other in bottoms if other != bottom))
+                multiplied(top, *(other for other in bottoms if other != bottom))
                 for top, bottom in parts
             ]
-            return Add(tuple(tops)), times(*bottoms)
+            return Add(tuple(tops)), multiplied(*bottoms)
         case Pow(base, exponent) if symbols(base) and (rational(exponent) or 0) < 0:
             top, bottom = over_common(base)
             power = Num(-rational(exponent))
@@ -116,6 +118,6 @@ def over_common(tree: Node) -> tuple[Node, Node]:
     return tree, ONE
 
 
-def times(*factors: Node) -> Node:
+def multiplied(*factors: Node) -> Node:
     left = tuple(factor for factor in factors if factor != ONE)
     return Mul(left) if len(left) > 1 else left[0] if left else ONE

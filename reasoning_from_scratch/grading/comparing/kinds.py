@@ -373,7 +373,8 @@ class Kinds:
         (x0, y0), (x1, y1) = found[:2]
         slope = minus(y1, y0) / (x1 - x0)
         on_line = (
-            values.is_nothing(minus(y, y0 + slope * (x - x0)), values.scale) for x, y in found
+            values.is_nothing(minus(y, y0 + slope * (x - x0)), max(values.size(y), values.size(y0)))
+            for x, y in found
         )
         rising = order(y1, y0) * (1 if x1 > x0 else -1)
         if not rising or not all(on_line):

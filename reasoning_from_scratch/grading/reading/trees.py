@@ -271,7 +271,7 @@ def symbols(tree: Node) -> set[str]:
         node = stack.pop()
         if type(node) is Sym:
             found.add(node.name)
-        else:
+        elif type(node) is not Num:
             stack += node.children
     return found
 
@@ -314,19 +314,19 @@ def with_signs(tree: Node) -> list[Node]:
         raise TooBig
     else:
         choices = list(product((1, -1), repeat=count))
-    return [signed(tree, iter(signs)) for signs in choices]
+    return [with_chosen_signs(tree, iter(signs)) for signs in choices]
 
 
 def number_of_signs(tree: Node) -> int:
     return isinstance(tree, (PlusMinus, MinusPlus)) + sum(map(number_of_signs, tree.children))
 
 
-def signed(tree: Node, signs: Iterator[int]) -> Node:
+def with_chosen_signs(tree: Node, signs: Iterator[int]) -> Node:
     """The tree with one sign for each ±, and its opposite for each ∓."""
     if not isinstance(tree, (PlusMinus, MinusPlus)):
-        return tree.rebuilt([signed(child, signs) for child in tree.children])
+        return tree.rebuilt([with_chosen_signs(child, signs) for child in tree.children])
     minus = (next(signs) == 1) == isinstance(tree, MinusPlus)
-    inner = signed(tree.inner, signs)
+    inner = with_chosen_signs(tree.inner, signs)
     return Neg(inner) if minus else inner
 
 
