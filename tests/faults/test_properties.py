@@ -7,6 +7,7 @@ test_advantages.py, test_losses.py, test_rollouts.py.
 """
 
 import math
+import re
 from statistics import fmean
 
 import pytest
@@ -84,14 +85,15 @@ whole_answers = st.text("0123456789abcxyz+-*/=.,() ", min_size=1, max_size=20).f
 
 @tried(mixed_text, whole_answers, mixed_text.filter(lambda text: "boxed" not in text))
 def test_the_last_box_is_found_whatever_stands_around_it(before, answer, after):
-    after = after.replace("fbox", "")
+    after = after.replace("fbox", "").replace("}", "")  # else it may close a box around the last
     assert get_last_boxed(f"{before}\n\\boxed{{{answer}}}{after}") == answer.strip()
 
 
 @tried(mixed_text, st.sampled_from(["number_then_full", "number_only", None]))
 def test_what_is_extracted_stands_in_the_text(text, fallback):
     found = extract_final_candidate(text, fallback=fallback)
-    assert found in text
+    without_boxes = re.sub(r"\\(?:boxed|fbox)(?![A-Za-z])", " ", text)  # of a box in a box
+    assert found in text or found in without_boxes
     assert extract_final_candidate(text, fallback=fallback) == found
     if fallback is None and get_last_boxed(text.strip()) is None:
         assert found == ""
