@@ -1,7 +1,7 @@
 """Judging answers: is what stands in the box the same as the truth?
 
     text --reading/--> tree --comparing/--> the kind of thing it is --comparing/--> the same or not
-                                  values/ does the exact arithmetic
+                                  values.py computes what has a value
 
 verdict.py is the way in. Nothing here imports the rest of the package; no string is ever evaluated
 as code, and limits.py bounds the work of every judgment. README.md says by which rules.

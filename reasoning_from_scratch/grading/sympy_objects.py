@@ -47,7 +47,7 @@ def sympy_parser(expr: str):
 
 
 def check_size(tree: Node) -> None:
-    """Refuses whatever exact arithmetic refuses, before sympy begins on it."""
+    """Refuses whatever values.py refuses, before sympy begins on it."""
     if isinstance(tree, Brackets):
         for item in tree.items:
             check_size(item)

@@ -47,7 +47,7 @@ def same_answer(a: Answer, b: Answer) -> bool:
 
 
 class Comparison:
-    """One comparison of two answers, with its own budget and its own exact arithmetic."""
+    """One comparison of two answers, with its own budget."""
 
     def __init__(self, work: Work):
         self.work = work
