@@ -32,8 +32,8 @@ from reasoning_from_scratch.grading import (
     GRADER_VERSION,
     UnreadableTruth,
     check_truth,
-    extract_final_candidate,
     judge,
+    judged_part,
 )
 from reasoning_from_scratch.problems import Problem, problem_prompt, render_prompt
 from reasoning_from_scratch.qwen3 import room_for_answer
@@ -257,7 +257,7 @@ def answer_rows(
     rows = []
     for number, rollout in enumerate(rollouts):
         text = tokenizer.decode(rollout.text_ids)
-        extracted = extract_final_candidate(text, fallback=fallback)
+        extracted = judged_part(text, fallback)
         if verifier and not extracted:
             extracted = text  # your verifier may look outside of boxes
         rows.append(

@@ -9,8 +9,8 @@ from reasoning_from_scratch.files.problem_sets import file_rows
 from reasoning_from_scratch.grading import (
     UnreadableTruth,
     check_truth,
-    extract_final_candidate,
     judge,
+    judged_part,
 )
 from reasoning_from_scratch.text import counted, one_line
 
@@ -67,6 +67,6 @@ def graded_again(row: object, fallback: str | None) -> dict:
             raise ValueError(f"no text {key!r}; expected a file that an evaluation has written")
     truth = row["gtruth_answer"]
     check_truth(truth)
-    extracted = extract_final_candidate(row["generated_text"], fallback=fallback)
+    extracted = judged_part(row["generated_text"], fallback)
     correct = bool(extracted) and judge(extracted, truth) == "correct"
     return row | {"extracted": extracted, "correct": correct, "truth": truth}

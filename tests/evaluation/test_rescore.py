@@ -46,6 +46,13 @@ def test_a_file_of_chapter_3(tmp_path):
     assert [new["correct"] for new in again.rows] == [True, False]
 
 
+def test_boxes_side_by_side_are_one_answer(tmp_path):
+    """As in a reward: who names two values has not chosen."""
+    texts = ("\\boxed{3} or \\boxed{7}", "\\boxed{3 \\boxed{7}}", "\\boxed{3}. No.\n\\boxed{7}")
+    again = rescore(stored(tmp_path / "a.jsonl", *map(row, range(3), texts)), None)
+    assert [new["correct"] for new in again.rows] == [False, False, True]
+
+
 def test_verdicts_that_changed_are_shown(tmp_path):
     path = stored(
         tmp_path / "a.jsonl",

@@ -171,3 +171,10 @@ def extract_final_candidate(text: str, fallback: str | None = "number_then_full"
     if number is not None:
         return number
     return text if fallback == "number_then_full" else ""
+
+
+def judged_part(text: str, fallback: str | None = None) -> str:
+    """What an answer is judged by: its last box, with those that stand beside it; without a box
+    what `fallback` names, as in extract_final_candidate."""
+    boxed = boxed_answer(text.strip())
+    return extract_final_candidate(text, fallback) if boxed is None else boxed.strip().strip("$ ")
