@@ -105,7 +105,7 @@ def test_the_same_groups(ray, world, tmp_path, changes):
                 noise = torch.Generator().manual_seed(2)
                 torch.nn.init.normal_(layer.lora_B, std=0.02, generator=noise)
     given = (world["model"], world["tokenizer"], world["problems"], config)
-    engine = RolloutEngine(judge=judge_of(config))
+    engine = RolloutEngine(reward=judge_of(config))
     local = list(on_policy_rollouts(*given, engine=engine))
     far = list(ray_rollouts.ray_rollouts(*given))
     assert len(far) == 3 and (len(far[0]) > 3 or not config.active_sampling)
