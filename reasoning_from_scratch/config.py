@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 from reasoning_from_scratch.errors import UserError, unknown_name
 from reasoning_from_scratch.losses import Loss
+from reasoning_from_scratch.problems import is_own
 from reasoning_from_scratch.sampling import Sampling
 
 Prompt = Literal["book", "question", "nanochat"]
@@ -241,7 +242,11 @@ def from_json(values: dict[str, Any], origin: Path | str = "config.json") -> Tra
 def fits(value: Any, kind: Any) -> bool:
     """Is it a value of that type? For the types that fields have."""
     if get_origin(kind) in (Union, UnionType):
-        return any(fits(value, option) for option in get_args(kind))
+        options = get_args(kind)
+        words = any(get_origin(option) is Literal for option in options)
+        if words and str in options and is_own(value):  # one of those words, or FILE.py:FUNCTION
+            return True
+        return any(fits(value, option) for option in options if not (words and option is str))
     if get_origin(kind) is Literal:
         return value in get_args(kind)
     if kind in (int, float):

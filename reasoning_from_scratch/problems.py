@@ -74,6 +74,6 @@ def solution_text(problem: Problem) -> str:
     return f"{problem.solution}\n\\boxed{{{problem.answer}}}".lstrip()
 
 
-def is_own(name: str | None) -> bool:
+def is_own(name: object) -> bool:
     """Whether a name is FILE.py:FUNCTION."""
-    return bool(name) and ".py:" in name
+    return isinstance(name, str) and ".py:" in name

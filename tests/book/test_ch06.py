@@ -263,7 +263,7 @@ def test_entropy_by_hand():
 
 
 def test_loss_is_advantage_times_logprob():
-    torch.manual_seed(0)
+    torch.manual_seed(1)
     model = Bandit()
     stats = ch06.compute_grpo_loss(
         model, WordTokenizer(), EXAMPLE, "cpu", num_rollouts=6, max_new_tokens=4

@@ -172,7 +172,7 @@ def test_only_train_is_for_several_ranks(monkeypatch, capsys):
 
 
 ROOT = Path(__file__).parents[2]
-TELL_ONLY = {"my_task.py", "countdown.py"}  # no flags: they say what they are
+TELL_ONLY = {"my_task.py", "my_recipe.py", "countdown.py"}  # no flags: they say what they are
 SCRIPTS = [
     path
     for path in sorted([*ROOT.glob("ch0*/*.py"), *ROOT.glob("benchmarks/*.py")])

@@ -96,8 +96,9 @@ def test_names_that_are_not_functions_of_files():
 
 
 def test_held_out_problems_come_from_the_same_file(tmp_path):
-    config = toy_config(tmp_path, problems="x/task.py:problems")
-    assert resolved(config).eval_problems == ["x/task.py:test_problems"]
+    (tmp_path / "task.py").write_text("def test_problems():\n    return []\n")
+    config = toy_config(tmp_path, problems=f"{tmp_path}/task.py:problems")
+    assert resolved(config).eval_problems == [f"{tmp_path}/task.py:test_problems"]
 
 
 @pytest.mark.parametrize("name", ["my_task", "countdown"])

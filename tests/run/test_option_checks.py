@@ -41,6 +41,7 @@ NO_RESULT = {
     "stop_on_alarm": (True, "what an alarm does; none goes off here"),
     "rolling_every": (1, "a save for a run that is killed: the last one takes its place"),
     "wandb": (NOT_HERE, "a report"),
+    "tensorboard": (NOT_HERE, "a report"),
 }
 # A value that is not the default; those marked with a word are refused, with it in the sentence.
 ALONE = {
@@ -73,6 +74,7 @@ ALONE = {
     "num_substeps": 2,
     "max_steps_off_policy": 1,
     "compute_post_kl": True,
+    "iteration_folders": True,
     "lr": 1e-4,
     "lr_at_problems": 1,
     "optimizer": "muon",
@@ -172,6 +174,8 @@ class Outcome:
             "steps": 2,
             "problems": str(place / "tiny-start/some.jsonl"),
         }
+        if any(name.startswith("eval") for name in changes):  # too few to keep some aside
+            start |= {"eval_every": 2, "eval_problems": str(place / "tiny-start/some.jsonl")}
         result = train(toy_config(folder / "run", **(start | given)), quiet=True)
         run = result.folder
         self.files = sorted(str(path.relative_to(run)) for path in run.rglob("*"))

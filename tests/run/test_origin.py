@@ -9,6 +9,7 @@ import torch
 from command_world import commands, contents, equal, refused, resume, run, saved, train_words
 from toy import toy_config, toy_model, toy_tokenizer
 
+from reasoning_from_scratch.files.saved_models import which_weights
 from reasoning_from_scratch.files.weights import MODEL_NAMES, save_hf_folder
 from reasoning_from_scratch.run.origin import (
     Start,
@@ -79,7 +80,7 @@ def test_paths_are_written_down_from_the_root(world, monkeypatch):
     paths |= {"kl_reference": "X@000002"}
     whole = with_whole_paths(toy_config(world, **paths), given=False)
     assert whole.model == str(world / "tiny-toy")
-    assert whole.load_checkpoint_path == str(world / "X" / "checkpoints" / "000004")
+    assert whole.load_checkpoint_path == str(Path(which_weights(world / "X")).resolve())
     assert whole.kl_reference == str(world / "X" / "checkpoints" / "000002")
     named = with_whole_paths(toy_config(world, model=MODEL_NAMES[0]), given=False)
     assert named.model == MODEL_NAMES[0] and named.load_checkpoint_path is None
@@ -132,7 +133,7 @@ def test_a_relative_source_is_found_from_another_folder(world, tmp_path):
     task = ["--problems", world / "problems.jsonl", "--eval-every", 0]
     assert commands(resume(world / "part", "--steps", 4, *task), where=tmp_path) == 0
     config = json.loads((world / "part" / "config.json").read_text())
-    assert config["load_checkpoint_path"] == str(world / "X" / "checkpoints" / "000004")
+    assert config["load_checkpoint_path"] == str(Path(which_weights(world / "X")).resolve())
 
 
 def test_other_weights_under_the_old_name_are_noticed(world, capsys):

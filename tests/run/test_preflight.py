@@ -175,7 +175,7 @@ def test_the_command(answers, monkeypatch, capsys, choose, code):
     monkeypatch.setattr(preflight, "open_model", open_model)
     options = PreflightOptions(model="tiny-base", num_problems=4, rollouts=4, train_rows=4)
     unusable = [Problem("long", "a" * 600, "1"), Problem("none", "1", "\\frac{")]
-    monkeypatch.setattr(preflight, "load_problems", lambda *args: [*unusable, *PROBLEMS])
+    monkeypatch.setattr(preflight, "training_problems", lambda *args: [*unusable, *PROBLEMS])
     assert preflight.preflight(options) == code
     assert asked == [("tiny-base", "auto", "auto")]
     out = capsys.readouterr().out
