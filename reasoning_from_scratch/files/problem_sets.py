@@ -100,8 +100,10 @@ def kept_apart(problems: Sequence[Problem]) -> tuple[list[Problem], list[Problem
 def training_problems(name: str, data_path: str | Path | None = None) -> Sequence[Problem]:
     """A set without the share of it that is kept aside, where it is evaluated on that."""
     whole = load_problems(name, data_path)
+    if held_out(name) != name + SHARE:
+        return whole
     rest, aside = kept_apart(whole)
-    return rest if held_out(name) == name + SHARE and len(aside) >= LEAST_SHARE else whole
+    return rest if len(aside) >= LEAST_SHARE else whole
 
 
 def too_few(problems: Sequence[Problem], name: str) -> str:
