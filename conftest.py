@@ -14,7 +14,20 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 collect_ignore_glob = ["ch0*/*_exercises.ipynb", "runs/*"]
 
 
+def pytest_addoption(parser):
+    parser.addoption(
+        "--everything",
+        action="store_true",
+        help="also what is slow and rarely breaks: RARELY_BROKEN in tests/conftest.py",
+    )
+
+
 def pytest_configure(config):
+    # Plain `pytest` leaves out what is slow and rarely breaks; a file that is named is run. Workers
+    # are always given files by name, so they are told (they take options from the first process).
+    if not hasattr(config, "workerinput"):
+        named = config.args_source is not config.ArgsSource.TESTPATHS
+        config.option.everything = config.option.everything or named
     # pyproject.toml gives a path from here; pytest may have been started in another folder.
     sanitize = config.option.nbval_sanitize_with
     config.option.nbval_sanitize_with = sanitize and str(config.rootpath / sanitize)

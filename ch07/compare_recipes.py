@@ -1,6 +1,8 @@
-"""Several recipes, several seeds, one table and one picture: the same as `rfs compare`.
+"""Several recipes, several seeds, one table and one picture.
 
     uv run ch07/compare_recipes.py --recipes grpo dr_grpo dapo --seeds 3
+
+`rfs compare` is the same.
 """
 
 import sys

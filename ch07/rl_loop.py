@@ -86,9 +86,11 @@ def train_step(model, tokenizer, optimizer, problems: list[Problem], config, ste
     )  # fmt: skip
     # 3. Rewards: 1 for the right answer in a box, else 0.
     rewards = torch.tensor(
-        [[correctness(tokenizer.decode(one.text_ids), problem.answer) for one in group]
-         for problem, group in zip(batch, groups, strict=True)]
-    )  # (N, G)  fmt: skip
+        [
+            [correctness(tokenizer.decode(one.text_ids), problem.answer) for one in group]
+            for problem, group in zip(batch, groups, strict=True)
+        ]
+    )  # (N, G)
     # 4. Advantages: better or worse than the other rollouts of the same problem.
     advantages = rewards - rewards.mean(dim=1, keepdim=True)  # (N, G)
     # 5. Log-probabilities.  6. Loss and its gradient, a group at a time.
@@ -101,7 +103,8 @@ def train_step(model, tokenizer, optimizer, problems: list[Problem], config, ste
         optimizer.zero_grad()
     lengths = [len(rollout.response_ids) for group in groups for rollout in group]
     return {
-        "step": step, "progress/batch": step,
+        "step": step,
+        "progress/batch": step,
         "reward/total": rewards.mean().item(),
         "live_groups": len(live) / len(groups),
         "ac_tokens_per_turn": sum(lengths) / len(lengths),

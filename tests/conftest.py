@@ -87,6 +87,28 @@ SLOWEST_FIRST = """
     tests/test_trainer.py
 """.split()
 
+# What is slow and rarely breaks runs in continuous integration, with `pytest --everything`, and
+# when its path is given: killed runs, broken files, Ray, several ranks, a browser, compilers, the
+# large combinations, every command of every README, and the notebooks beside the two chapters.
+RARELY_BROKEN = """
+    tests/faults
+    tests/scale/test_ray_rollouts.py
+    tests/scale/test_ray_start.py
+    tests/scale/test_ray_sampler.py
+    tests/scale/test_ranks.py
+    tests/commands/test_playground.py
+    tests/fast/test_decode_library.py
+    tests/fast/test_gpu.py
+    tests/run/test_memory.py
+    tests/test_combinations.py
+    tests/test_readmes.py
+    tests/book/test_sources.py
+    ch06/ch06_solutions.ipynb
+    ch07/ch07_museum.ipynb
+    ch07/ch07_laboratory.ipynb
+    ch07/ch07_solutions.ipynb
+""".split()
+
 # `pytest -m core`: the loop, its losses and a small training run, in less than a minute. They are
 # the test files at the top of tests/, which has the loop's modules at the top as the package has.
 SLOW = ("test_combinations.py", "test_readmes.py")
@@ -94,10 +116,15 @@ SLOW = ("test_combinations.py", "test_readmes.py")
 
 def pytest_collection_modifyitems(config, items):
     # The long forms run only when they are asked for: pytest -m soak.
-    long = [item for item in items if item.get_closest_marker("soak")]
-    if long and not config.option.markexpr:
-        config.hook.pytest_deselected(items=long)
-        items[:] = [item for item in items if item not in long]
+    left_out = set()
+    if not config.option.markexpr:
+        left_out |= {item for item in items if item.get_closest_marker("soak")}
+    if not config.option.markexpr and not config.option.everything:
+        paths = {ROOT / name for name in RARELY_BROKEN}
+        left_out |= {item for item in items if {item.path, *item.path.parents} & paths}
+    if left_out:
+        config.hook.pytest_deselected(items=list(left_out))
+        items[:] = [item for item in items if item not in left_out]
     places = {ROOT / name: place for place, name in enumerate(SLOWEST_FIRST)}
     items.sort(key=lambda item: places.get(item.path, len(places)))  # keeps the order of a file
     top = Path(__file__).parent

@@ -87,6 +87,7 @@ NOT_RUN = {
     "uv venv": "no test installs",
     "uv pip install --torch-backend cpu -e .": "likewise",
     "pytest": "this is it",
+    "pytest --everything": "likewise",
     "pytest -m core": "likewise",
     "pytest -m soak": "likewise, for hours",
     "pytest tests/test_losses.py": "likewise",

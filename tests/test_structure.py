@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT, SLOWEST_FIRST
+from tests.conftest import RARELY_BROKEN, ROOT, SLOWEST_FIRST
 
 PACKAGE = Path(__file__).parents[1] / "reasoning_from_scratch"
 
@@ -132,7 +132,7 @@ def test_the_tree_has_no_leftovers():
 
 def test_the_slowest_files_exist():
     """Else a file that was renamed would quietly come last, and a worker wait for it alone."""
-    assert [name for name in SLOWEST_FIRST if not (ROOT / name).exists()] == []
+    assert [name for name in SLOWEST_FIRST + RARELY_BROKEN if not (ROOT / name).exists()] == []
     assert len(set(SLOWEST_FIRST)) == len(SLOWEST_FIRST)
 
 

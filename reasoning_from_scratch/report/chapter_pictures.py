@@ -221,9 +221,7 @@ def draw_logprobs(tokens: Sequence[str], rows: Mapping[str, Sequence[float]]) ->
     for (y, x), value in np.ndenumerate(values):
         if value < -0.3:
             color = PAPER if value < -1.8 else INK
-            panel.text(
-                x, y, f"{value:.1f}", ha="center", va="center", fontsize=7, color=color
-            )
+            panel.text(x, y, f"{value:.1f}", ha="center", va="center", fontsize=7, color=color)
     panel.set_xticks(range(len(tokens)), tokens, rotation=90, fontsize=8)
     panel.set_yticks(range(len(rows)), list(rows))
     panel.tick_params(length=0)

@@ -148,8 +148,7 @@ class Stream:
         denominator = whole_denominator(first, config)
         updates = [Update(self.batches, denominator)]
         updates += [
-            prepared_update(self.model, self.reference, share, config, engine)
-            for share in others
+            prepared_update(self.model, self.reference, share, config, engine) for share in others
         ]
         streamed = self.streamed_sums(optimizer, denominator)
         update(optimizer, streamed, config, lr, record, engine)

@@ -1,6 +1,6 @@
 """The laboratory: a page for each regime, and a README whose verdicts are those of regimes.csv.
 
-    python tests/book/test_laboratory.py      writes the README's table anew
+Run as a script, `python tests/book/test_laboratory.py`, it writes the README's table anew.
 """
 
 import csv
