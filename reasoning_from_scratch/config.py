@@ -86,6 +86,34 @@ class Rollouts(Rewards, Sampling, Problems):
 
 
 @dataclass
+class Updates:
+    """How often the rollouts of a step are used, and how many at once."""
+
+    logprob_temperature: float | None = None
+    """Temperature of the log-probabilities that are trained (default: --temperature)."""
+    epochs: int = 1
+    """Passes over the rollouts of a step."""
+    num_substeps: int = 1
+    """Optimizer steps per pass, each on its share of the groups; start with 2 to 4, and ppo."""
+    micro_batch_tokens: int = 8192
+    """Tokens of one forward and backward pass, each rollout's prompt included."""
+    micro_batch_rows: int = 0
+    """Rollouts of one forward and backward pass; 0 = as many as its tokens allow."""
+    grad_clip: float = 1.0
+    """Largest norm of the gradient; 0 = no clipping."""
+
+
+@dataclass
+class Learning(Updates, Loss, Rewards, Sampling):
+    """All that a step makes of its groups."""
+
+    @property
+    def train_temperature(self) -> float:
+        """That of sampling, unless another one is given."""
+        return self.logprob_temperature or self.temperature
+
+
+@dataclass
 class Optim:
     """How weights follow the gradient."""
 
@@ -202,11 +230,11 @@ class Records:
 
 # A dataclass lists the fields of its last base first.
 @dataclass
-class TrainConfig(Records, Memory, Optim, Loss, ScaledRollouts, Run):
+class TrainConfig(Records, Memory, Optim, Learning, ScaledRollouts, Run):
     """Every choice of a training run."""
 
 
-PARTS = (Run, Problems, Sampling, Rewards, Loss, Optim, Scale, Memory, Records)
+PARTS = (Run, Problems, Sampling, Rewards, Loss, Updates, Optim, Scale, Memory, Records)
 AnyConfig = TypeVar("AnyConfig")
 
 # Fields of earlier versions that said nothing which others did not say as well.

@@ -30,11 +30,12 @@ Objective = Literal["reinforce", "importance_sampling", "ppo", "cispo", "dro", "
 Aggregate = Literal["sum", "constant", "sequence", "token"]
 KL = Literal["none", "reward", "token", "k2", "k3"]
 OBJECTIVES, AGGREGATES = get_args(Objective), get_args(Aggregate)
+LOSSES = ("loss", "pg_loss", "kl_loss")  # of a micro-batch: its share of the step's
 
 
 @dataclass
 class Loss:
-    """What a step makes of its rollouts; a recipe is mostly a choice of these."""
+    """From rewards to the loss; a recipe is mostly a choice of these."""
 
     advantage: Advantage | str = "zscore"
     """How the rewards of a group become advantages; or your own, FILE.py:FUNCTION."""
@@ -66,23 +67,6 @@ class Loss:
     """Leave out rollouts with negative advantage that drifted further than this from the policy."""
     drop_uniform_groups: bool = True
     """Groups whose rewards are all equal cost no training pass (unless with KL or dro)."""
-    logprob_temperature: float | None = None
-    """Temperature of the log-probabilities that are trained (default: --temperature)."""
-    epochs: int = 1
-    """Passes over the rollouts of a step."""
-    num_substeps: int = 1
-    """Optimizer steps per pass, each on its share of the groups; start with 2 to 4, and ppo."""
-    micro_batch_tokens: int = 8192
-    """Tokens of one forward and backward pass, each rollout's prompt included."""
-    micro_batch_rows: int = 0
-    """Rollouts of one forward and backward pass; 0 = as many as its tokens allow."""
-    grad_clip: float = 1.0
-    """Largest norm of the gradient; 0 = no clipping."""
-
-    @property
-    def train_temperature(self) -> float:
-        """Unless it is given, that of sampling; a part alone knows none, so 1."""
-        return self.logprob_temperature or getattr(self, "temperature", 1.0)
 
 
 # --- objectives: (B, T) values, to be maximized ---
@@ -407,14 +391,11 @@ def _clip_counts(objective: str, clipped: Tensor, mask: Tensor) -> dict[str, Ten
     return {"clipped": clipped.sum(), "could_be_clipped": mask.sum()}
 
 
-AS_THEY_ARE = ("loss", "pg_loss", "kl_loss", "ratio_max")
-
-
 def summarize(all_sums: list[dict[str, Tensor]]) -> dict[str, float]:
     """Micro-batches' sums -> the step's figures: losses added up, the rest mean over tokens."""
-    total = {name: sum(float(sums[name]) for sums in all_sums) for name in all_sums[0]}
-    clip_frac = total.pop("clipped") / max(total.pop("could_be_clipped"), 1.0)
-    tokens = max(total.pop("tokens"), 1.0)
-    total["ratio_max"] = max(float(sums["ratio_max"]) for sums in all_sums)
-    means = {name: v if name in AS_THEY_ARE else v / tokens for name, v in total.items()}
-    return means | {"clip_frac": clip_frac}
+    totals = {name: sum(float(sums[name]) for sums in all_sums) for name in all_sums[0]}
+    clip_frac = totals.pop("clipped") / max(totals.pop("could_be_clipped"), 1.0)
+    tokens = max(totals.pop("tokens"), 1.0)
+    figures = {name: total if name in LOSSES else total / tokens for name, total in totals.items()}
+    largest = max(float(sums["ratio_max"]) for sums in all_sums)
+    return figures | {"ratio_max": largest, "clip_frac": clip_frac}

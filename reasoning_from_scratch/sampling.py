@@ -60,7 +60,7 @@ class Sampling:
     """Work out `<<48/2=` for the model: the result is put into its answer, and not trained on."""
 
     @property
-    def cuts(self) -> bool:
+    def leaves_tokens_out(self) -> bool:
         """Whether top-p or top-k leave tokens out."""
         return self.top_p < 1 or self.top_k > 0
 
@@ -167,7 +167,7 @@ def kept_tokens(probs: Tensor, ordered: Tensor, top_p: float, top_k: int) -> Ten
     return above | (equal & (equal.cumsum(-1, dtype=torch.int32) <= room))
 
 
-def cut(probs: Tensor, top_p: float, top_k: int) -> Tensor:
+def cut_by_sorting(probs: Tensor, top_p: float, top_k: int) -> Tensor:
     """probs (B, V), 0 where top-p and top-k cut. (fast/cut.py finds the same without sorting.)"""
     ordered = probs.sort(dim=-1, descending=True).values
     return probs * kept_tokens(probs, ordered, top_p, top_k)
@@ -226,7 +226,7 @@ def sample_next_token(
     temperature: float = 1.0,
     top_p: float = 1.0,
     top_k: int = 0,
-    cut: Callable[[Tensor, float, int], Tensor] = cut,
+    cut: Callable[[Tensor, float, int], Tensor] = cut_by_sorting,
 ) -> Draw:
     """Draw one token per row of logits (B, V) with one uniform number each, u (B,).
 
@@ -235,8 +235,8 @@ def sample_next_token(
     """
     scaled = logits.float() / (temperature or 1.0)  # (B, V)
     probs = scaled.softmax(-1)
-    cuts = temperature > 0 and (top_p < 1.0 or top_k > 0)
-    weights = cut(probs, top_p, top_k) if cuts else probs
+    narrowed = temperature > 0 and (top_p < 1.0 or top_k > 0)
+    weights = cut(probs, top_p, top_k) if narrowed else probs
     if temperature == 0:
         tokens = logits.argmax(-1, keepdim=True)
     else:
@@ -246,7 +246,7 @@ def sample_next_token(
     # added to each; clamped because 0 * -inf is not 0.
     normalizer = scaled.gather(-1, tokens)[:, 0] - own
     energy = torch.linalg.vecdot(weights, scaled.clamp_(min=-1e30))
-    if not cuts:
+    if not narrowed:
         return Draw(tokens[:, 0], own, normalizer - energy, None)
     mass = weights.sum(-1)  # (B,)
     entropies = normalizer + mass.log() - energy / mass
@@ -275,7 +275,7 @@ class SamplingEngine:
     # (model, rows, steps) -> a decoder for about so many rows and steps. It has the model's
     # fill_cache, and is called as the model is: (tokens (B, 1), cache) -> logits (B, 1, V).
     decoder: Callable = lambda model, rows, steps: model
-    cut: Callable[[Tensor, float, int], Tensor] = cut
+    cut: Callable[[Tensor, float, int], Tensor] = cut_by_sorting
     # Entered around each decoding step, with the model: it may use fewer threads there.
     limited: Callable[[object], AbstractContextManager] = nullcontext
     # Makes the tool of a tokenizer, for a Sampling that asks for a calculator.

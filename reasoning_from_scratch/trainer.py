@@ -17,13 +17,13 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import chain
 from statistics import fmean
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from reasoning_from_scratch.advantages import advantages, normalize_batch, per_part_advantages
-from reasoning_from_scratch.config import Problems, Rollouts, TrainConfig
+from reasoning_from_scratch.config import Learning, Problems, Rollouts, TrainConfig, Updates
 from reasoning_from_scratch.logprobs import padded_logprobs
 from reasoning_from_scratch.losses import (
     KL_IN_ADVANTAGES,
@@ -50,7 +50,7 @@ from reasoning_from_scratch.rollouts import (
 )
 from reasoning_from_scratch.sampling import PLAIN, SamplingEngine
 
-Sums = dict[str, Tensor]  # what policy_loss reports of a micro-batch
+Sums = dict[str, Tensor] | dict[str, float]  # what policy_loss reports of a micro-batch
 Numbers = dict[str, float | None]  # what a step reports, as optim/*
 
 
@@ -60,6 +60,11 @@ class Optimizer(Protocol):
     def step(self, lr: float) -> None: ...
 
     def zero_grad(self) -> None: ...
+
+    def add_up(self, model: nn.Module) -> None:
+        """Puts the gradient that a backward pass has left in the model to those before it."""
+
+    def gradients(self) -> list[Tensor]: ...
 
     def clip_gradient(self, largest: float) -> float: ...
 
@@ -140,7 +145,7 @@ def train_step(
     model: nn.Module,
     optimizer: Optimizer,
     groups: Sequence[Group],
-    config: Loss,
+    config: Learning,
     lr: float,
     reference: nn.Module | None = None,
     engine: "Engine | None" = None,
@@ -160,7 +165,8 @@ def train_step(
             logprobs = engine.training_pass(model, batch, config.train_temperature)  # (B, T)
             # 6. Loss, and its gradient on top of that of the batches before.
             loss, sums = batch_loss(logprobs, batch, config, prepared.denominator)
-            engine.reducer.backward(model, loss)
+            loss.backward()
+            optimizer.add_up(model)
             all_sums.append(sums)
         # 7. Update: one step of the optimizer on their sum.
         update(optimizer, all_sums, config, lr, record, engine)
@@ -186,7 +192,7 @@ def batch_loss(
 def update(
     optimizer: Optimizer,
     all_sums: list[Sums],
-    config: Loss,
+    config: Learning,
     lr: float,
     record: "StepRecord",
     engine: "Engine",
@@ -254,7 +260,7 @@ def equal_shares(groups: Sequence[Group], num_substeps: int) -> list[Sequence[Gr
     return [groups[start : start + size] for start in range(0, len(groups), size or 1)]
 
 
-def set_advantages(groups: Sequence[Group], config: Loss) -> None:
+def set_advantages(groups: Sequence[Group], config: Learning) -> None:
     """The advantage of every rollout. All rewards equal: exactly 0."""
     if callable(config.advantage) and groups:  # the reader's own sees the rewards of all, (P, G)
         values = list(config.advantage(rewards=torch.tensor([group.rewards for group in groups])))
@@ -270,8 +276,8 @@ def set_advantages(groups: Sequence[Group], config: Loss) -> None:
             rollout.advantage = number
 
 
-def group_advantages(group: Group, config: Loss) -> Tensor:
-    """(G,). Part by part, `config` must be Rewards too, which say what each part weighs."""
+def group_advantages(group: Group, config: Learning) -> Tensor:
+    """(G,), from the rewards or, for gdpo, from each part of them."""
     if not config.advantage_per_part:
         return advantages(torch.tensor(group.rewards), config.advantage)  # (G,)
     weights = dict(config.reward_parts)
@@ -299,7 +305,7 @@ def prepared_update(
     model: nn.Module,
     reference: nn.Module | None,
     groups: Sequence[Group],
-    config: Loss,
+    config: Learning,
     engine: "Engine | None" = None,
 ) -> Update:
     """The micro-batches that are computed here, with all that the loss reads.
@@ -328,7 +334,7 @@ def prepared_update(
     return Update(engine.reducer.even(batches), denominator)
 
 
-def indexes(batch: Batch, config: Loss) -> list[list[int]]:
+def indexes(batch: Batch, config: Updates) -> list[list[int]]:
     """The rows of each micro-batch."""
     lengths = batch.lengths.tolist()
     return micro_batches(lengths, config.micro_batch_tokens, config.micro_batch_rows)
@@ -365,7 +371,7 @@ def add_kl_to_advantages(batch: Batch, sizes: list[int], config: Loss) -> None:
 
 @torch.no_grad()
 def frozen_logprobs(
-    model: nn.Module, batch: Batch, config: Loss, engine: "Engine | None" = None
+    model: nn.Module, batch: Batch, config: Learning, engine: "Engine | None" = None
 ) -> Tensor:
     """The log-probabilities (B, T) of a batch without gradient, a micro-batch at a time."""
     engine = engine or Engine()
@@ -383,8 +389,8 @@ def frozen_logprobs(
 class Reducer:
     """How the gradient of a step is put together. This one: a single process computes it all.
 
-    optim/adamw.py adds up narrow gradients in float32; several ranks share out the rollouts and
-    add up what each found (scale/ranks.py), also of weights in slices (scale/sharding.py).
+    Several ranks share out the rollouts and add up what each found (scale/gradients.py), also of
+    weights in slices (scale/sharding.py).
     """
 
     def share(self, groups: Sequence[Group], whole_groups: bool) -> list[list[Rollout]]:
@@ -399,15 +405,11 @@ class Reducer:
         """While entered, this process can compute with the model that it gives by itself."""
         return nullcontext(model)
 
-    def backward(self, model: nn.Module, loss: Tensor) -> None:
-        """Adds the gradient of a micro-batch to that of those before it."""
-        loss.backward()
+    def add_gradients(self, optimizer: Any, all_sums: list[Sums]) -> list[Sums]:
+        """What all processes found, for the optimizer of each; the sums of all micro-batches."""
+        return all_sums
 
-    def add_gradients(self, optimizer, sums: list[Sums]) -> list[Sums]:
-        """The gradient of the whole step into `.grad`; the sums of all its micro-batches."""
-        return sums
-
-    def clip_gradient(self, optimizer, largest: float) -> float:
+    def clip_gradient(self, optimizer: Any, largest: float) -> float:
         """The gradient's norm before it was clipped."""
         return optimizer.clip_gradient(largest)
 

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from reasoning_from_scratch.sampling import cut
+from reasoning_from_scratch.sampling import cut_by_sorting
 
 
 def policy_distribution(
@@ -14,6 +14,6 @@ def policy_distribution(
     scaled = logits.float() / temperature
     if top_p < 1.0 or top_k:
         probs = scaled.softmax(-1)
-        weights = cut(probs.view(-1, probs.shape[-1]), top_p, top_k).view(probs.shape)
+        weights = cut_by_sorting(probs.view(-1, probs.shape[-1]), top_p, top_k).view(probs.shape)
         scaled = scaled.masked_fill(weights == 0, -torch.inf)
     return scaled.log_softmax(-1)

@@ -17,7 +17,7 @@ from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.qwen3 import KVCache
 from reasoning_from_scratch.sampling import (
     Sampling,
-    cut,
+    cut_by_sorting,
     generate,
     greedy,
     sample_next_token,
@@ -137,7 +137,7 @@ def test_top_p_leaves_alone_what_it_should():
 @pytest.mark.parametrize("top_p, top_k", [(1.0, 1), (1.0, 3), (0.6, 4), (0.95, 50), (0.2, 10**6)])
 def test_top_k_then_top_p_of_its_mass(size, top_p, top_k):
     probs = adversarial_rows(size)
-    kept = nonzero_sets(cut(probs, top_p, top_k))
+    kept = nonzero_sets(cut_by_sorting(probs, top_p, top_k))
     for row, tokens in zip(probs.tolist(), kept, strict=True):
         expected = kept_by_definition(row, top_p, min(top_k, size))
         assert tokens == {i for i in expected if row[i] > 0}

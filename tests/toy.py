@@ -68,13 +68,16 @@ def toy_config(folder, **changes) -> TrainConfig:
     return TrainConfig(**(values | changes))
 
 
-def add_gradient(model, prepared, config, engine=None) -> list[dict]:
-    """Adds the gradient of an update's micro-batches to `.grad`; their sums."""
+def add_gradient(model, prepared, config, engine=None, optimizer=None) -> list[dict]:
+    """Adds the gradient of an update's micro-batches to `.grad`, or to the optimizer's sums of
+    narrow ones; the micro-batches' sums."""
     engine, all_sums = engine or Engine(), []
     for batch in prepared.batches:
         logprobs = engine.training_pass(model, batch, config.train_temperature)
         loss, sums = batch_loss(logprobs, batch, config, prepared.denominator)
-        engine.reducer.backward(model, loss)
+        loss.backward()
+        if optimizer:
+            optimizer.add_up(model)
         all_sums.append(sums)
     return all_sums
 

@@ -5,10 +5,10 @@ Nothing here sees whether a try is right.
 
 import math
 
+from reasoning_from_scratch.config import Learning
 from reasoning_from_scratch.evaluation.scores import ballots, equal_answers
 from reasoning_from_scratch.fast.packed import packed_logprobs
 from reasoning_from_scratch.grading import extract_final_candidate
-from reasoning_from_scratch.losses import Loss
 from reasoning_from_scratch.rollouts import make_batch
 from reasoning_from_scratch.sampling import Rollout
 from reasoning_from_scratch.trainer import Engine, frozen_logprobs
@@ -47,8 +47,8 @@ def mean_logprobs(model, prompt: list[int], answers: list[list[int]]) -> list[fl
     rollouts = [Rollout(None, prompt, answers[at], [0.0] * len(answers[at])) for at in places]
     if rollouts:
         batch = make_batch(rollouts, model.tok_emb.weight.device)
-        parts = Loss(micro_batch_tokens=SCORED_TOKENS)
-        logprobs = frozen_logprobs(model, batch, parts, Engine(packed_logprobs))  # (B, T)
+        as_it_is = Learning(micro_batch_tokens=SCORED_TOKENS)
+        logprobs = frozen_logprobs(model, batch, as_it_is, Engine(packed_logprobs))  # (B, T)
         for place, total in zip(places, logprobs.sum(-1).tolist(), strict=True):
             scores[place] = total / len(answers[place])
     return scores

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor, nn
 
 from reasoning_from_scratch.config import Optim
-from reasoning_from_scratch.trainer import Reducer, Sums
 
 EPSILON = 1e-8
 # Weights that are updated together: on a CPU 1 MB of each of their numbers, which stays in its
@@ -64,7 +63,7 @@ class AdamW:
         self.updates = 0
         # Of the last update, per matrix: squared sizes of the change and of the weights.
         self.moved: list[tuple[Tensor, Tensor]] = []
-        # Gradients that were added up in float32: `.grad` of a bfloat16 weight cannot hold them.
+        # Gradients that are added up in float32, beside `.grad`: see `add_up`.
         self.wide: dict[nn.Parameter, Tensor] = {}
         self.state: dict[str, Tensor] = {}  # "NAME.mean", "NAME.square", "NAME.master"
         for name, parameter in self.named:
@@ -77,6 +76,22 @@ class AdamW:
     @property
     def parameters(self) -> list[nn.Parameter]:
         return [parameter for _, parameter in self.named]
+
+    def add_up(self, model: nn.Module) -> None:
+        """Adds the gradient of a micro-batch to that of those before it, in float32.
+
+        Autograd would add each to a bfloat16 `.grad`, whose numbers have 8 bits: what is below
+        1/256 of the sum so far is lost, micro-batch after micro-batch. So `.grad` is emptied into
+        a float32 sum. Float32 weights are left to autograd.
+        """
+        for parameter in model.parameters():
+            if parameter.grad is None or torch.finfo(parameter.dtype).bits >= 32:
+                continue
+            if parameter in self.wide:
+                self.wide[parameter] += parameter.grad
+            else:
+                self.wide[parameter] = parameter.grad.float()
+            parameter.grad = None
 
     def gradient(self, parameter: nn.Parameter) -> Tensor | None:
         return self.wide.get(parameter, parameter.grad)
@@ -172,34 +187,3 @@ def stochastic_round(values: Tensor, seed: int) -> Tensor:
     noise = draws.view(torch.int16)[: values.numel()].view(values.shape).int() & 0xFFFF
     bits = values.contiguous().view(torch.int32) + noise
     return (bits & ~0xFFFF).view(torch.float32).to(torch.bfloat16)
-
-
-class Float32Sums(Reducer):
-    """Adds up the gradients of bfloat16 weights in float32, for the optimizer to use as they are.
-
-    Autograd would add each micro-batch to a bfloat16 `.grad`, whose numbers have 8 bits: what is
-    below 1/256 of the sum so far is lost, micro-batch after micro-batch. So before each backward
-    pass `.grad` is emptied into a float32 sum. Float32 weights are left to autograd.
-    """
-
-    def __init__(self) -> None:
-        self.sums: dict[nn.Parameter, Tensor] = {}
-
-    def backward(self, model: nn.Module, loss: Tensor) -> None:
-        for parameter in model.parameters():
-            if parameter.grad is None or torch.finfo(parameter.dtype).bits >= 32:
-                continue
-            if parameter in self.sums:
-                self.sums[parameter] += parameter.grad
-            else:
-                self.sums[parameter] = parameter.grad.float()
-            parameter.grad = None
-        loss.backward()
-
-    def add_gradients(self, optimizer: "AdamW", sums: list[Sums]) -> list[Sums]:
-        for parameter, total in self.sums.items():
-            if parameter.grad is not None:
-                total += parameter.grad
-            parameter.grad = None
-        optimizer.wide, self.sums = self.sums, {}
-        return sums

@@ -12,26 +12,32 @@ from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.fast.cut import FAST
 from reasoning_from_scratch.fast.packed import compiled_pass, packed_logprobs
 from reasoning_from_scratch.files.own_task import judge_of
-from reasoning_from_scratch.optim.adamw import Float32Sums
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.report.clock import Clock
 from reasoning_from_scratch.rollouts import Group
 from reasoning_from_scratch.scale.lag import async_rollouts
-from reasoning_from_scratch.scale.ranks import Ranks
+from reasoning_from_scratch.scale.ranks import Ranks, WholeWeights
 from reasoning_from_scratch.scale.ray_rollouts import ray_rollouts
 from reasoning_from_scratch.scale.streaming import Stream, streamed_rollouts
-from reasoning_from_scratch.trainer import Engine, RolloutEngine, on_policy_rollouts
+from reasoning_from_scratch.trainer import (
+    Engine,
+    Optimizer,
+    Reducer,
+    RolloutEngine,
+    on_policy_rollouts,
+)
 
 
-def engine_of(model: nn.Module, config: TrainConfig, ranks: Ranks) -> Engine:
+def engine_of(model: nn.Module, config: TrainConfig, reducer: Reducer) -> Engine:
     """What computes log-probabilities, and what adds up gradients."""
     training_pass = compiled_pass(model) if config.compile else packed_logprobs
-    return Engine(training_pass, ranks if ranks.size > 1 else Float32Sums())
+    return Engine(training_pass, reducer)
 
 
 def stream_of(
     config: TrainConfig,
     model: nn.Module,
+    optimizer: Optimizer,
     reference: nn.Module | None,
     ranks: Ranks,
     engine: Engine,
@@ -42,7 +48,7 @@ def stream_of(
         return None
     share = config.problems_per_step // config.num_substeps  # of the first update
     size = max(1, share // config.num_minibatches // ranks.size)
-    return Stream(size, share, model, config, reference, engine, clock)
+    return Stream(size, share, model, optimizer, config, reference, engine, clock)
 
 
 def rollouts_of(
@@ -52,16 +58,26 @@ def rollouts_of(
     problems: Sequence[Problem],
     first_step: int,
     ranks: Ranks,
+    weights: WholeWeights,
     clock: Clock,
     on_group: Callable[[Group], None] | None = None,
 ) -> Iterator[list[Group]]:
     """The groups of one step after another. `on_group`: a stream's."""
-    start = (ranks.plain(model), tokenizer, problems, config, first_step)
+    start = (weights.plain(model), tokenizer, problems, config, first_step)
+
+    def from_first(function: Callable[[], list[Group]]) -> list[Group]:
+        with weights.whole(model):
+            return ranks.from_first(function)
+
+    def together(sample: Callable[[], list[Group]]) -> list[Group]:
+        with weights.whole(model):
+            return ranks.together(sample)
+
     if config.sampler == "ray":
-        return ray_rollouts(*start, clock, on_group, from_first=ranks.from_first)
+        return ray_rollouts(*start, clock, on_group, from_first=from_first)
     engine = RolloutEngine(FAST.equipped(config, tokenizer), judge_of(config), timed=clock)
     if ranks.size > 1:
-        engine = replace(engine, own=ranks.own, together=ranks.together)
+        engine = replace(engine, own=ranks.own, together=together)
     if config.max_steps_off_policy:
         return async_rollouts(*start, clock, engine)
     if on_group:

@@ -148,7 +148,7 @@ def check_choices(config: TrainConfig) -> None:
             "--truncate-importance weighs what lies between the sampler and the step's "
             "start, and dro's penalty covers that already: leave one out"
         )
-    if config.keep_sampling_mask and not config.cuts:
+    if config.keep_sampling_mask and not config.leaves_tokens_out:
         raise UserError("--keep-sampling-mask needs --top-p below 1 or --top-k above 0")
     if config.few_shot and config.prompt != "book":
         raise UserError(

@@ -105,7 +105,7 @@ def resolved(config: TrainConfig) -> TrainConfig:
     if config.length_constant is None:
         config = replaced(config, length_constant=float(config.max_new_tokens))
     if config.keep_sampling_mask is None:
-        config = replaced(config, keep_sampling_mask=config.cuts)
+        config = replaced(config, keep_sampling_mask=config.leaves_tokens_out)
     if config.truncate_importance is None:
         lags = config.max_steps_off_policy > 0 and config.objective in CLIPPING
         config = replaced(config, truncate_importance=LAG_WEIGHT if lags else 0.0)

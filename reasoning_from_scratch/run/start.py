@@ -48,13 +48,14 @@ from reasoning_from_scratch.run.preflight import preflight_summary
 from reasoning_from_scratch.run.training_run import TrainingRun
 from reasoning_from_scratch.sampling import NotFinite
 from reasoning_from_scratch.scale.lag import check_ranks
-from reasoning_from_scratch.scale.ranks import Ranks
+from reasoning_from_scratch.scale.ranks import Ranks, WholeWeights
 from reasoning_from_scratch.scale.ray_rollouts import check_learners
 from reasoning_from_scratch.scale.ray_start import connect
 from reasoning_from_scratch.scale.streaming import streaming_loop
 from reasoning_from_scratch.scale.torchrun import (
     agreed_config,
     check_restartable,
+    shared_out,
     start_ranks,
 )
 from reasoning_from_scratch.tokenizer import stop_ids_of
@@ -156,11 +157,12 @@ def loaded_run(
     """All that can fail is tried here, before anything on the disk changes: a run that is
     refused leaves no trace, and neither a finished run nor one to be overwritten is touched."""
     checkpoints, (model, tokenizer) = Checkpoints(folder.path), given_model
+    weights, reducer = shared_out(config, ranks)
     given = model is not None
     start = ranks.from_first(lambda: found_start(config, folder, checkpoints, given))
     # The model as it begins, and what a KL penalty compares with.
     if not given:
-        model, tokenizer = starting_model(start, config, device, ranks)
+        model, tokenizer = starting_model(start, config, device, weights)
     log.info("answers end with %s", spoken_stops(tokenizer))
     if start.weights and start.weights != start.model and ranks.writes:
         load_weights(model, start.weights)
@@ -176,15 +178,15 @@ def loaded_run(
     if start.save is not None:
         ranks.from_first(lambda: load_saved(model, start.save, config))
         ranks.same_as_first(model.state_dict())
-    model, reference = ranks.spread(model), ranks.spread(reference)
-    optimizer = make_optimizer(ranks.trainable(model), config, config.seed)
+    model, reference = weights.spread(model), weights.spread(reference)
+    optimizer = make_optimizer(weights.trainable(model), config, config.seed)
     ranks.advice = f"rfs train --resume {folder.path} goes on"
     if start.save is not None:
         tensors = load_trainer_state(start.save)[0] if ranks.writes else {}
-        ranks.load_state(optimizer, tensors, start.updates)
+        weights.load_state(optimizer, tensors, start.updates)
     # Whether it can work, and fits.
     if config.preflight and start.step == 0:
-        with ranks.whole(model) as plain:
+        with weights.whole(model) as plain:
             if ranks.writes:
                 look_ahead(config, plain, tokenizer, problems)
     if config.memory_budget:
@@ -194,10 +196,10 @@ def loaded_run(
     if config.gradient_checkpointing:
         checkpoint_blocks(model)
     # Who samples and who computes.
-    engine, clock = engine_of(model, config, ranks), Clock()
-    stream = stream_of(config, model, reference, ranks, engine, clock)
+    engine, clock = engine_of(model, config, reducer), Clock()
+    stream = stream_of(config, model, optimizer, reference, ranks, engine, clock)
     on_group = stream.add if stream else None
-    sampled = (config, model, tokenizer, problems, start.step, ranks, clock, on_group)
+    sampled = (config, model, tokenizer, problems, start.step, ranks, weights, clock, on_group)
     return TrainingRun(
         config=config,
         model=model,
@@ -213,6 +215,7 @@ def loaded_run(
         folder=folder,
         checkpoints=checkpoints,
         ranks=ranks,
+        weights=weights,
         clock=clock,
         first_step=start.step,
         on_evaluation=on_evaluation,
@@ -322,7 +325,7 @@ def with_folder(config: TrainConfig) -> TrainConfig:
 
 
 def starting_model(
-    start: Start, config: TrainConfig, device: str, ranks: Ranks
+    start: Start, config: TrainConfig, device: str, weights: WholeWeights
 ) -> tuple[nn.Module, object]:
     place = trusted_device(device)
     known = start.record.get("dtype") if config.dtype == "auto" else config.dtype
@@ -330,7 +333,7 @@ def starting_model(
     # On another machine the run folder may not be there. The weights come from rank 0 anyway.
     here = start.model in MODEL_NAMES or Path(start.model).exists()
     model = start.model if here else config.model
-    return load_model_and_tokenizer(model, ranks.loading_device(place), dtype=dtype)
+    return load_model_and_tokenizer(model, weights.loading_device(place), dtype=dtype)
 
 
 def spoken_stops(tokenizer: object) -> str:

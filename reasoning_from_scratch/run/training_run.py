@@ -42,7 +42,7 @@ from reasoning_from_scratch.run.checkpoints import Checkpoints
 from reasoning_from_scratch.run.folder import PLACES, RunFolder, log
 from reasoning_from_scratch.run.interrupts import Interrupts
 from reasoning_from_scratch.run.model_card import model_card
-from reasoning_from_scratch.scale.ranks import Ranks
+from reasoning_from_scratch.scale.ranks import Ranks, WholeWeights
 from reasoning_from_scratch.scale.streaming import Stream
 from reasoning_from_scratch.text import finite, one_line, read_lines
 from reasoning_from_scratch.trainer import Engine, chosen_groups, frozen_logprobs
@@ -67,6 +67,7 @@ class TrainingRun:
     folder: RunFolder
     checkpoints: Checkpoints
     ranks: Ranks
+    weights: WholeWeights
     evaluators: Sequence[Evaluator]
     # What the loop is handed; engines.py chooses.
     engine: Engine
@@ -148,7 +149,8 @@ class TrainingRun:
 
     def gap(self, groups: Sequence[Group], name: str) -> dict[str, float]:
         """How far the policy is now from the sampler's record of these rollouts: v1 and v2."""
-        means = gap_to_sampler(self.model, groups, self.config, self.ranks, self.engine)
+        with self.weights.whole(self.model) as model:
+            means = gap_to_sampler(model, groups, self.config, self.ranks, self.engine)
         return {f"{name}_v{number}": mean for number, mean in enumerate(means, 1)}
 
     # -- evaluation
@@ -163,7 +165,8 @@ class TrainingRun:
         metrics, scores = {}, {}
         for name, problems in self.eval_sets.items():
             with self.clock("eval"):
-                groups = self.ranks.together(partial(self.answered, problems))
+                with self.weights.whole(self.model) as model:
+                    groups = self.ranks.together(partial(self.answered, model, problems))
             self.report_rollouts(f"eval/{name}", step, groups)
             metrics = eval_metrics(name, groups) | metrics  # eval_acc is that of the first set
             scores[name] = metrics[f"{name}/env/all/correct"], len(groups)
@@ -183,7 +186,7 @@ class TrainingRun:
         numbers: dict[str, float] = {}
         if not self.evaluators:
             return numbers
-        with self.clock("eval"), self.ranks.whole(self.model) as model, torch.no_grad():
+        with self.clock("eval"), self.weights.whole(self.model) as model, torch.no_grad():
             for evaluator in self.evaluators if self.ranks.writes else ():
                 found, failure = evaluator(model, self.tokenizer)
                 numbers |= found
@@ -192,7 +195,7 @@ class TrainingRun:
                     log.warning("evaluator %s, step %d: it %s", evaluator.name, step, words)
         return self.ranks.agreed(numbers)
 
-    def answered(self, all_problems: Sequence[Problem]) -> list[Group]:
+    def answered(self, model: nn.Module, all_problems: Sequence[Problem]) -> list[Group]:
         """This rank's share of some held-out problems, answered and graded."""
         config = self.config
         asked = replaced(config, rollouts=config.eval_samples, keep_sampling_mask=False)
@@ -200,7 +203,6 @@ class TrainingRun:
             asked = replaced(asked, temperature=0.0)  # greedy
         places = self.ranks.own(range(len(all_problems)))
         problems = [all_problems[place] for place in places]
-        model = self.ranks.plain(self.model)
         engine = FAST.equipped(asked, self.tokenizer)
         groups = sample_groups(model, self.tokenizer, problems, asked, 0, places, engine=engine)
         judge_of(self.config)(groups, self.config, self.tokenizer)
@@ -252,7 +254,7 @@ class TrainingRun:
             self.write_page(last=True)
 
     def refresh_report(self, step: int) -> None:
-        with self.clock("report"), self.ranks.whole(self.model) as model:
+        with self.clock("report"), self.weights.whole(self.model) as model:
             if not self.ranks.writes:
                 return
             asked = next(iter(self.eval_sets.values()), self.problems)
@@ -368,8 +370,8 @@ class TrainingRun:
         self, batch: int, with_state: bool = True, prune: bool = True, **extras: object
     ) -> None:
         with self.clock("save"):
-            model = self.ranks.whole_model(self.model)
-            optimizer = self.ranks.whole_state(self.optimizer) if with_state else None
+            model = self.weights.whole_model(self.model)
+            optimizer = self.weights.whole_state(self.optimizer) if with_state else None
             if not self.ranks.writes:
                 return
             if with_state:
@@ -384,7 +386,7 @@ class TrainingRun:
 
     def save_weights_again(self) -> None:
         """Those of the last save, of which files were lost."""
-        model = self.ranks.whole_model(self.model)
+        model = self.weights.whole_model(self.model)
         if self.ranks.writes:
             self.write_weights(model, self.checkpoints.place({"batch": self.done}))
 
@@ -445,12 +447,11 @@ def gap_to_sampler(
     rollouts = [[rollout] for group in groups for rollout in group.rollouts]
     own = [rollout for (rollout,) in ranks.own_parts(rollouts)]
     gaps = torch.zeros(0)  # (N,) of this rank's sampled tokens
-    with ranks.whole(model) as model:
-        if own:
-            batch = make_batch(own, next(model.parameters()).device)
-            here = Engine(engine.training_pass)  # the weights are whole already
-            gaps = batch.old_logprobs - frozen_logprobs(model, batch, config, here)  # (B, T)
-            gaps = gaps[batch.mask.bool()].double()
+    if own:
+        batch = make_batch(own, next(model.parameters()).device)
+        here = Engine(engine.training_pass)  # the weights are whole already
+        gaps = batch.old_logprobs - frozen_logprobs(model, batch, config, here)  # (B, T)
+        gaps = gaps[batch.mask.bool()].double()
     sums = ranks.exchange((gaps.numel(), float(gaps.sum()), float(gaps.square().sum())))
     tokens, first, second = map(sum, zip(*sums, strict=True))
     return [first / tokens, 0.5 * second / tokens] if tokens else []

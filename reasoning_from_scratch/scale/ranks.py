@@ -2,8 +2,9 @@
 
 Each rank samples its share of a step's problems. Then all rollouts are exchanged, so that
 rewards, advantages, denominators and metrics are computed alike everywhere. Each rank computes
-the gradient of its share of the rows; the gradients are added up, and every rank takes the same
-optimizer step. Nothing else travels: the weights stay equal because what changes them is equal.
+the gradient of its share of the rows; the gradients are added up (gradients.py), and every rank
+takes the same optimizer step. Nothing else travels: the weights stay equal because what changes
+them is equal. (Or each rank keeps a slice of them: sharding.py.)
 """
 
 import re
@@ -16,17 +17,14 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.optim.adamw import AdamW, Float32Sums
+from reasoning_from_scratch.optim.adamw import AdamW
 from reasoning_from_scratch.report.progress import tell
 from reasoning_from_scratch.rollouts import Group, Rollout
 
 T = TypeVar("T")
 
-BUCKET = 2**25  # numbers that are added up in one go: 128 MB
-EVEN = 4  # so many groups per rank can be shared out evenly
 
-
-class Ranks(Float32Sums):
+class Ranks:
     """All ranks, as one of them sees them; by default it is the only one, and nothing happens."""
 
     def __init__(
@@ -37,7 +35,6 @@ class Ranks(Float32Sums):
         objects: dist.ProcessGroup | None = None,
         restarted: bool = False,
     ) -> None:
-        super().__init__()
         self.restarted = restarted  # torchrun has started these ranks again, as one had died
         self.rank, self.size, self.device = rank, size, device
         self.writes = rank == 0  # it alone writes files and talks to people
@@ -51,13 +48,6 @@ class Ranks(Float32Sums):
     def own(self, places: Sequence[int]) -> list[int]:
         """The places of a step that this rank samples: every N-th."""
         return list(places)[self.rank :: self.size]
-
-    def share(self, groups: Sequence[Group], whole_groups: bool) -> list[list[Rollout]]:
-        """Groups, whose rows have a prompt in common, or single rows where groups are few."""
-        units = [group.rollouts for group in groups]
-        if not whole_groups and len(groups) < EVEN * self.size:
-            units = [[rollout] for rollouts in units for rollout in rollouts]
-        return self.own_parts(units)
 
     def own_parts(self, parts: list[list[Rollout]]) -> list[list[Rollout]]:
         """This rank's parts of the rollouts: the largest first, to who has fewest tokens so far."""
@@ -117,73 +107,6 @@ class Ranks(Float32Sums):
         except (KeyboardInterrupt, UserError) as error:
             return error
 
-    # -- the gradient
-
-    def add_gradients(
-        self, optimizer: AdamW, sums: list[dict[str, Tensor]]
-    ) -> list[dict[str, Tensor]] | list[dict[str, float]]:
-        """The gradients of all ranks added up in each, and the sums of all their micro-batches.
-        None of them had a gradient: no sums, and nothing to add up."""
-        sums = super().add_gradients(optimizer, sums)
-        numbers = [{name: float(value) for name, value in part.items()} for part in sums]
-        every = [part for parts in self.exchange(numbers) for part in parts]
-        if every:
-            self.collect_gradients(optimizer)
-        return every
-
-    def collect_gradients(self, optimizer: AdamW) -> None:
-        for bucket in buckets(optimizer.parameters):
-            self.add_bucket(optimizer, bucket)
-
-    @torch.no_grad()
-    def add_bucket(self, optimizer: AdamW, parameters: Sequence[nn.Parameter]) -> None:
-        """In float32 from the micro-batches to the optimizer: bfloat16 would round each rank's sum,
-        and their sum once more."""
-        parts = []
-        for parameter in parameters:
-            own = optimizer.gradient(parameter)  # None: this rank had no row in this step
-            parts.append((torch.zeros_like(parameter) if own is None else own).float().flatten())
-        flat = torch.cat(parts)
-        with self.in_touch():
-            dist.all_reduce(flat)
-        for parameter, total in zip(
-            parameters, flat.split([parameter.numel() for parameter in parameters]), strict=True
-        ):
-            optimizer.wide[parameter], parameter.grad = total.view_as(parameter), None
-
-    # -- weights; scale/sharding.py has its own answers
-
-    def loading_device(self, device: torch.device) -> torch.device | str:
-        """Where the model is loaded to."""
-        return device
-
-    def spread(self, model: nn.Module | None) -> nn.Module | None:
-        """The model as it is kept."""
-        return model
-
-    def plain(self, model: nn.Module) -> nn.Module:
-        """What computes like `model` inside of `together`, `from_first` and `whole`."""
-        return model
-
-    def trainable(self, model: nn.Module) -> nn.Module:
-        """What the optimizer is made for."""
-        return model
-
-    def whole_model(self, model: nn.Module) -> nn.Module:
-        """The model as it is saved."""
-        return model
-
-    def whole_state(self, optimizer: AdamW) -> dict[str, Tensor]:
-        """The optimizer's state as it is saved."""
-        return optimizer.state_dict()
-
-    def load_state(self, optimizer: AdamW, state: dict[str, Tensor], updates: int) -> None:
-        """Rank 0 has read `state`; every rank gets it."""
-        if self.writes:
-            optimizer.load_state_dict(state, updates)
-        optimizer.updates = updates
-        self.same_as_first(optimizer.state)
-
     @torch.no_grad()
     def same_as_first(self, tensors: Mapping[str, Tensor]) -> None:
         """Overwrite these tensors with those of rank 0, one after the other."""
@@ -216,13 +139,43 @@ class Ranks(Float32Sums):
         return SystemExit(1)
 
 
-def buckets(parameters: Sequence[Tensor]) -> list[list[Tensor]]:
-    """Few large parts instead of many small ones: each addition costs a round trip."""
-    parts, filled = [], BUCKET
-    for parameter in parameters:
-        if filled + parameter.numel() > BUCKET:
-            parts.append([])
-            filled = 0
-        parts[-1].append(parameter)
-        filled += parameter.numel()
-    return parts
+class WholeWeights:
+    """Where the weights are: each rank holds them all. (scale/sharding.py: each a slice.)"""
+
+    def __init__(self, ranks: Ranks) -> None:
+        self.ranks = ranks
+
+    def loading_device(self, device: torch.device) -> torch.device | str:
+        """Where the model is loaded to."""
+        return device
+
+    def spread(self, model: nn.Module | None) -> nn.Module | None:
+        """The model as it is kept."""
+        return model
+
+    def plain(self, model: nn.Module) -> nn.Module:
+        """What computes like `model` inside of `whole`."""
+        return model
+
+    def whole(self, model: nn.Module) -> AbstractContextManager[nn.Module]:
+        """While entered, this rank can compute with the model that it gives by itself."""
+        return nullcontext(model)
+
+    def trainable(self, model: nn.Module) -> nn.Module:
+        """What the optimizer is made for."""
+        return model
+
+    def whole_model(self, model: nn.Module) -> nn.Module:
+        """The model as it is saved."""
+        return model
+
+    def whole_state(self, optimizer: AdamW) -> dict[str, Tensor]:
+        """The optimizer's state as it is saved."""
+        return optimizer.state_dict()
+
+    def load_state(self, optimizer: AdamW, state: dict[str, Tensor], updates: int) -> None:
+        """Rank 0 has read `state`; every rank gets it."""
+        if self.ranks.writes:
+            optimizer.load_state_dict(state, updates)
+        optimizer.updates = updates
+        self.ranks.same_as_first(optimizer.state)

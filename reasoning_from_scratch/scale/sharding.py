@@ -9,10 +9,9 @@ ranks can go on from them.
 
 import copy
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
-from typing import TypeVar
 
 import torch
 import torch.distributed as dist
@@ -30,16 +29,15 @@ from reasoning_from_scratch.files.weights import build_model
 from reasoning_from_scratch.optim.adamw import AdamW
 from reasoning_from_scratch.optim.lora import add_lora, load_lora, lora_layers
 from reasoning_from_scratch.rollouts import Batch, Group, Rollout
-from reasoning_from_scratch.scale.ranks import Ranks
+from reasoning_from_scratch.scale.gradients import RankReducer
+from reasoning_from_scratch.scale.ranks import Ranks, WholeWeights
 
-T = TypeVar("T")
 
+class SlicedWeights(WholeWeights):
+    """The weights of one model in slices, one on each rank."""
 
-class ShardedRanks(Ranks):
-    """Ranks that share the weights of one model between them."""
-
-    def __init__(self, *given) -> None:
-        super().__init__(*given)
+    def __init__(self, ranks: Ranks) -> None:
+        super().__init__(ranks)
         self.policy: nn.Module | None = None
         self.plains: dict[nn.Module, nn.Module] = {}  # of each sharded model, see `unfilled`
         self.sharded: dict[str, DTensor] = {}  # the policy's parameters
@@ -53,14 +51,15 @@ class ShardedRanks(Ranks):
         if model is None:
             return None
         plain = unfilled(model)
-        mesh = init_device_mesh(torch.device(self.device).type, (self.size,))
+        mesh = init_device_mesh(torch.device(self.ranks.device).type, (self.ranks.size,))
         kept = {"mesh": mesh, "mp_policy": MixedPrecisionPolicy(reduce_dtype=torch.float32)}
         for block in model.trf_blocks:
             fully_shard(block, **kept)
         fully_shard(model, **kept)  # embedding, head and last norm
         register_fsdp_forward_method(model, "hidden_states")
-        with torch.no_grad(), self.in_touch():  # FSDP2 finds out in its first pass what is where
-            model.hidden_states(torch.zeros(1, 1, dtype=torch.long, device=self.device))
+        # FSDP2 finds out in its first pass what is where.
+        with torch.no_grad(), self.ranks.in_touch():
+            model.hidden_states(torch.zeros(1, 1, dtype=torch.long, device=self.ranks.device))
             model.reshard()
         self.plains[model] = plain
         if self.policy is None:
@@ -72,7 +71,7 @@ class ShardedRanks(Ranks):
             }
         return model
 
-    def trainable(self, model: nn.Module) -> "ShardedRanks":
+    def trainable(self, model: nn.Module) -> "SlicedWeights":
         return self
 
     def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
@@ -80,10 +79,6 @@ class ShardedRanks(Ranks):
         return iter(self.local.items())
 
     # -- the whole weights, for a while
-
-    def results(self, function: Callable[[], T]) -> list[T]:
-        with self.whole(self.policy) if self.policy else nullcontext():
-            return super().results(function)
 
     def plain(self, model: nn.Module) -> nn.Module:
         return self.plains[model]
@@ -93,7 +88,7 @@ class ShardedRanks(Ranks):
         """FSDP2 gathers the weights and forgets them; in between its plain twin has them too."""
         parts = [module for module in model.modules() if isinstance(module, FSDPModule)]
         plain = self.plain(model)
-        with self.in_touch():
+        with self.ranks.in_touch():
             for part in parts:
                 part.unshard()
         for name, weight in model.named_parameters(remove_duplicate=False):
@@ -105,41 +100,6 @@ class ShardedRanks(Ranks):
             for part in parts:
                 part.reshard()
 
-    # -- the gradient
-
-    def share(self, groups: Sequence[Group], whole_groups: bool) -> list[list[Rollout]]:
-        """A rank that has no rollouts makes passes like the others, over a prompt alone."""
-        own = super().share(groups, whole_groups)
-        nothing = {"response_ids": [], "logprobs": [], "forced": [], "kept": None}
-        return own or [[replace(groups[0].rollouts[0], **nothing)]]
-
-    def even(self, batches: list[Batch]) -> list[Batch]:
-        """A pass gathers weights from all ranks, so all make as many as the one with most."""
-        idle = max(self.exchange(len(batches))) - len(batches)
-        row = batches[-1].rows([int(batches[-1].lengths.argmin())])
-        return batches + idle * [replace(row, mask=torch.zeros_like(row.mask))]
-
-    def collect_gradients(self, optimizer: AdamW) -> None:
-        sums = {}
-        for name, slice_ in optimizer.named:
-            # FSDP2 has averaged over ranks; the denominator already counts all ranks' rows.
-            total = optimizer.gradient(self.sharded[name]).to_local()
-            sums[slice_] = total.float() * self.size
-            self.sharded[name].grad = None
-        optimizer.wide = sums
-
-    @torch.no_grad()
-    def clip_gradient(self, optimizer: AdamW, largest: float) -> float:
-        squares = [gradient.square().sum() for gradient in optimizer.gradients()]
-        total = torch.stack(squares).sum()
-        with self.in_touch():
-            dist.all_reduce(total)
-        norm = math.sqrt(float(total))
-        if 0 < largest < norm:
-            for gradient in optimizer.gradients():
-                gradient *= largest / norm
-        return norm
-
     # -- saving and resuming
 
     def whole_model(self, model: nn.Module) -> nn.Module | None:
@@ -148,7 +108,7 @@ class ShardedRanks(Ranks):
         if model.cfg.get("tie_embeddings", False):
             del slices["out_head.weight"]  # the same weights under a second name
         state = {name: self.gathered(tensor) for name, tensor in slices.items()}
-        if not self.writes:
+        if not self.ranks.writes:
             return None
         plain = {name: tensor for name, tensor in state.items() if ".lora_" not in name}
         whole = build_model(model.cfg, plain, "the gathered model")
@@ -171,12 +131,12 @@ class ShardedRanks(Ranks):
                 stride=like.stride(),
             )
             state[name] = self.gathered(spread)
-        return state if self.writes else {}
+        return state if self.ranks.writes else {}
 
     def gathered(self, tensor: DTensor) -> Tensor | None:
-        with self.in_touch():
+        with self.ranks.in_touch():
             whole = tensor.detach().full_tensor()
-        return whole.cpu() if self.writes else None
+        return whole.cpu() if self.ranks.writes else None
 
     @torch.no_grad()
     def load_state(self, optimizer: AdamW, state: dict[str, Tensor], updates: int) -> None:
@@ -184,12 +144,56 @@ class ShardedRanks(Ranks):
         for name, slice_ in optimizer.state.items():
             shape = self.sharded[name.rpartition(".")[0]].shape
             whole = torch.empty(shape, dtype=slice_.dtype, device=slice_.device)
-            if self.writes:
+            if self.ranks.writes:
                 whole.copy_(state[name])
-            self.same_as_first({name: whole})
-            slices = whole.chunk(self.size)
-            if self.rank < len(slices):
-                slice_.copy_(slices[self.rank])
+            self.ranks.same_as_first({name: whole})
+            slices = whole.chunk(self.ranks.size)
+            if self.ranks.rank < len(slices):
+                slice_.copy_(slices[self.ranks.rank])
+
+
+class SlicedReducer(RankReducer):
+    """The gradient of weights in slices."""
+
+    def __init__(self, ranks: Ranks, weights: SlicedWeights) -> None:
+        super().__init__(ranks)
+        self.weights = weights
+
+    def whole(self, model: nn.Module) -> AbstractContextManager[nn.Module]:
+        return self.weights.whole(model)
+
+    def share(self, groups: Sequence[Group], whole_groups: bool) -> list[list[Rollout]]:
+        """A rank that has no rollouts makes passes like the others, over a prompt alone."""
+        own = super().share(groups, whole_groups)
+        nothing = {"response_ids": [], "logprobs": [], "forced": [], "kept": None}
+        return own or [[replace(groups[0].rollouts[0], **nothing)]]
+
+    def even(self, batches: list[Batch]) -> list[Batch]:
+        """A pass gathers weights from all ranks, so all make as many as the one with most."""
+        idle = max(self.ranks.exchange(len(batches))) - len(batches)
+        row = batches[-1].rows([int(batches[-1].lengths.argmin())])
+        return batches + idle * [replace(row, mask=torch.zeros_like(row.mask))]
+
+    def collect_gradients(self, optimizer: AdamW) -> None:
+        sums = {}
+        for name, slice_ in optimizer.named:
+            # FSDP2 has averaged over ranks; the denominator already counts all ranks' rows.
+            total = optimizer.gradient(self.weights.sharded[name]).to_local()
+            sums[slice_] = total.float() * self.ranks.size
+            self.weights.sharded[name].grad = None
+        optimizer.wide = sums
+
+    @torch.no_grad()
+    def clip_gradient(self, optimizer: AdamW, largest: float) -> float:
+        squares = [gradient.square().sum() for gradient in optimizer.gradients()]
+        total = torch.stack(squares).sum()
+        with self.ranks.in_touch():
+            dist.all_reduce(total)
+        norm = math.sqrt(float(total))
+        if 0 < largest < norm:
+            for gradient in optimizer.gradients():
+                gradient *= largest / norm
+        return norm
 
 
 def unfilled(model: nn.Module) -> nn.Module:

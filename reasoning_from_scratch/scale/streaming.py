@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from reasoning_from_scratch.config import Rollouts, TrainConfig
-from reasoning_from_scratch.optim.adamw import Float32Sums
+from reasoning_from_scratch.losses import LOSSES
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.report.clock import Clock
 from reasoning_from_scratch.rollouts import Batch, Group, sample_groups, step_problems
@@ -37,7 +37,6 @@ from reasoning_from_scratch.trainer import (
     whole_denominator,
 )
 
-LOSSES = ("loss", "pg_loss", "kl_loss")
 OnGroup = Callable[[Group], None]
 
 
@@ -45,7 +44,7 @@ def streaming_loop(run: Training, stream: "Stream") -> str:
     """trainer.training_loop, where `stream` has been handed each group as it came."""
     for step, groups in enumerate(run.rollouts, run.first_step):  # 1. to 6. of the first update
         run.before_update(step, groups)
-        numbers = stream.finish_step(run.optimizer, groups, run.lr(step), run.engine)
+        numbers = stream.finish_step(groups, run.lr(step), run.engine)
         stopped = run.after_update(step, groups, numbers)
         if stopped:
             return stopped
@@ -95,15 +94,16 @@ class Stream:
         size: int,
         streamed: int,
         model: nn.Module,
+        optimizer: Optimizer,
         config: TrainConfig,
         reference: nn.Module | None = None,
         engine: Engine | None = None,
         clock: Clock | None = None,
     ) -> None:
         self.size, self.streamed, self.model, self.config = size, streamed, model, config
-        self.reference, self.clock = reference, clock or Clock()
+        self.optimizer, self.reference, self.clock = optimizer, reference, clock or Clock()
         # These groups were sampled here, and their gradient is computed here.
-        self.here = Engine((engine or Engine()).training_pass, Float32Sums())
+        self.here = Engine((engine or Engine()).training_pass)
         self.waiting: list[Group] = []
         self.sums: list[Sums] = []
         self.batches: list[Batch] = []  # for further epochs
@@ -133,16 +133,15 @@ class Stream:
         for batch in prepared.batches:
             logprobs = engine.training_pass(self.model, batch, self.config.train_temperature)
             loss, sums = batch_loss(logprobs, batch, self.config, prepared.denominator)
-            engine.reducer.backward(self.model, loss)
+            loss.backward()
+            self.optimizer.add_up(self.model)
             all_sums.append(sums)
         return all_sums
 
-    def finish_step(
-        self, optimizer: Optimizer, groups: Sequence[Group], lr: float, engine: Engine
-    ) -> Numbers:
+    def finish_step(self, groups: Sequence[Group], lr: float, engine: Engine) -> Numbers:
         """In place of trainer.train_step: the first gradient is there, but for its denominator."""
         self.flush()  # a last part that is not full
-        config, record = self.config, StepRecord(lr)
+        config, optimizer, record = self.config, self.optimizer, StepRecord(lr)
         set_advantages(groups, config)
         first, *others = equal_shares(groups, config.num_substeps)
         denominator = whole_denominator(first, config)
@@ -150,20 +149,20 @@ class Stream:
         updates += [
             prepared_update(self.model, self.reference, share, config, engine) for share in others
         ]
-        streamed = self.streamed_sums(optimizer, denominator)
+        streamed = self.streamed_sums(denominator)
         update(optimizer, streamed, config, lr, record, engine)
         for prepared in (updates * config.epochs)[1:]:
             update(optimizer, self.backward(prepared, engine), config, lr, record, engine)
         self.batches = []
         return record.metrics() | advantage_metrics(groups)
 
-    def streamed_sums(self, optimizer: Optimizer, denominator: float) -> list[Sums]:
-        """Those of the groups that came in one by one; their gradient goes to the optimizer."""
-        streamed, self.sums = self.here.reducer.add_gradients(optimizer, self.sums), []
+    def streamed_sums(self, denominator: float) -> list[Sums]:
+        """Those of the groups that came in one by one, and their gradient, as it should be."""
+        streamed, self.sums = self.sums, []
         with torch.no_grad():
-            for gradient in optimizer.gradients():
+            for gradient in self.optimizer.gradients():
                 gradient /= denominator
         return [
-            {name: value / denominator if name in LOSSES else value for name, value in part.items()}
-            for part in streamed
+            {name: value / denominator if name in LOSSES else value for name, value in sums.items()}
+            for sums in streamed
         ]

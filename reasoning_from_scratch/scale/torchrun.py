@@ -12,10 +12,12 @@ import torch
 import torch.distributed as dist
 from torch.distributed.rendezvous import rendezvous
 
-from reasoning_from_scratch.config import Run, Scale, replaced, to_json
+from reasoning_from_scratch.config import Run, Scale, TrainConfig, replaced, to_json
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.fast.device import is_available
-from reasoning_from_scratch.scale.ranks import Ranks
+from reasoning_from_scratch.scale.gradients import RankReducer
+from reasoning_from_scratch.scale.ranks import Ranks, WholeWeights
+from reasoning_from_scratch.trainer import Reducer
 
 NEEDED = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 JOINING = timedelta(minutes=2)  # for all ranks to come up
@@ -41,20 +43,21 @@ def start_ranks(config: Scale) -> tuple[Ranks, str]:
     # The count of restarts says it only where a rank has died; rank 0 knows it for all machines.
     restarted = join(device) or restarted
     objects = dist.new_group(backend="gloo", timeout=WAITING) if "cuda" in device else None
-    kind = ranks_of(config, device)
-    return kind(dist.get_rank(), dist.get_world_size(), device, objects, restarted), device
+    return Ranks(dist.get_rank(), dist.get_world_size(), device, objects, restarted), device
 
 
-def ranks_of(config: Scale, device: str) -> type[Ranks]:
+def shared_out(config: Scale, ranks: Ranks) -> tuple[WholeWeights, Reducer]:
+    """Who keeps the weights, and who computes the gradient of what."""
+    if ranks.size == 1:
+        return WholeWeights(ranks), Reducer()
     if config.shard == "none":
-        return Ranks
-    if "cuda" not in device and not FSDP_ON_CPU:
+        return WholeWeights(ranks), RankReducer(ranks)
+    if "cuda" not in ranks.device and not FSDP_ON_CPU:
         raise UserError(f"torch {torch.__version__} shards on GPUs only: take a newer one")
-    from reasoning_from_scratch.scale.sharding import (
-        ShardedRanks,  # late: FSDP2 takes a while to load
-    )
+    from reasoning_from_scratch.scale import sharding  # late: FSDP2 takes a while to load
 
-    return ShardedRanks
+    weights = sharding.SlicedWeights(ranks)
+    return weights, sharding.SlicedReducer(ranks, weights)
 
 
 def rank_device(name: str, local_rank: int) -> str:
@@ -146,7 +149,7 @@ def end_rank(code: int) -> None:
     os._exit(code)
 
 
-def agreed_config(config: Run, ranks: Ranks) -> Run:
+def agreed_config(config: TrainConfig, ranks: Ranks) -> TrainConfig:
     """The configuration of all ranks, or one line on each that says how they differ.
 
     The run folder is rank 0's: a name with the time in it may come out differently elsewhere.

@@ -28,7 +28,8 @@ from reasoning_from_scratch import rollouts
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.rollouts import Rollout
 from reasoning_from_scratch.scale import torchrun
-from reasoning_from_scratch.scale.ranks import BUCKET, Ranks, buckets
+from reasoning_from_scratch.scale.gradients import BUCKET, buckets
+from reasoning_from_scratch.scale.ranks import Ranks
 from reasoning_from_scratch.text import read_lines
 
 HERE = Path(__file__).parents[1]

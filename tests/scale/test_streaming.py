@@ -6,6 +6,7 @@ from toy import toy_config, toy_model, toy_world
 
 from reasoning_from_scratch import rollouts
 from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.optim.adamw import AdamW
 from reasoning_from_scratch.rollouts import Group
 from reasoning_from_scratch.run.options import resolved
 from reasoning_from_scratch.run.start import train
@@ -105,7 +106,8 @@ def test_a_last_part_that_is_not_full_is_trained_on_and_nothing_waits(tmp_path, 
     given = []
     monkeypatch.setattr(streaming, "set_advantages", lambda groups, _: given.append(list(groups)))
     monkeypatch.setattr(streaming, "prepared_update", lambda *_: Update([], 1.0))
-    stream = Stream(3, 8, toy_model(), resolved(toy_config(tmp_path)))
+    model = toy_model()
+    stream = Stream(3, 8, model, AdamW(model), resolved(toy_config(tmp_path)))
     groups = [Group(None, [Rollout(place=(place, 0))]) for place in range(10)]
     for group in groups:
         stream.add(group)
@@ -136,3 +138,23 @@ def test_a_step_without_signal_moves_nothing(tmp_path, monkeypatch):
 def test_what_cannot_be_streamed_is_said(tmp_path, changes, says):
     with pytest.raises(UserError, match=says):
         resolved(toy_config(tmp_path, **changes))
+
+
+def test_a_bfloat16_model_learns_from_what_was_streamed(tmp_path, monkeypatch):
+    """Its gradients are kept in float32 beside `.grad`, from the first part to the update."""
+    for optimizer in ({}, {"low_precision_updates": "stochastic"}):
+        changes = {"dtype": "bfloat16", "lr": 1e-3} | optimizer
+        rows = []
+        for name, parts in (("plain", 1), ("stream", 3)):
+            folder = tmp_path / name / str(len(optimizer))
+            world = toy_world(tmp_path)
+            world["model"].bfloat16()
+            monkeypatch.setattr(rollouts, "reward_groups", letters)
+            config = toy_config(
+                folder, problems_per_step=6, steps=1, num_minibatches=parts, **changes
+            )
+            rows.append(train(config, quiet=True, **world).rows[0])
+        plain, streamed = rows
+        assert plain["optim/grad_norm"] > 0
+        assert streamed["optim/grad_norm"] == pytest.approx(plain["optim/grad_norm"], rel=0.05)
+        assert streamed["optim/update_ratio"] == pytest.approx(plain["optim/update_ratio"], rel=0.2)
