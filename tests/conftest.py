@@ -88,8 +88,9 @@ SLOWEST_FIRST = """
 """.split()
 
 # What is slow and rarely breaks runs in continuous integration, with `pytest --everything`, and
-# when its path is given: killed runs, broken files, Ray, several ranks, a browser, compilers, the
-# large combinations, every command of every README, and the notebooks beside the two chapters.
+# when its path is given: killed runs, broken files, Ctrl-C, jobs side by side, Ray, several ranks, a
+# browser, compilers, the large combinations, every command of every README, exercises, and the
+# notebooks beside the two chapters.
 RARELY_BROKEN = """
     tests/faults
     tests/scale/test_ray_rollouts.py
@@ -99,9 +100,12 @@ RARELY_BROKEN = """
     tests/commands/test_playground.py
     tests/fast/test_decode_library.py
     tests/fast/test_gpu.py
+    tests/run/test_jobs.py
+    tests/run/test_keyboard.py
     tests/run/test_memory.py
     tests/test_combinations.py
     tests/test_readmes.py
+    tests/book/test_exercises.py
     tests/book/test_sources.py
     ch06/ch06_solutions.ipynb
     ch07/ch07_museum.ipynb

@@ -59,9 +59,7 @@ from reasoning_from_scratch.scale.torchrun import (
     start_ranks,
 )
 from reasoning_from_scratch.tokenizer import stop_ids_of
-from reasoning_from_scratch.trainer import (
-    training_loop,
-)
+from reasoning_from_scratch.trainer import Reducer, training_loop
 
 
 @dataclass
@@ -157,7 +155,9 @@ def loaded_run(
     """All that can fail is tried here, before anything on the disk changes: a run that is
     refused leaves no trace, and neither a finished run nor one to be overwritten is touched."""
     checkpoints, (model, tokenizer) = Checkpoints(folder.path), given_model
-    weights, reducer = shared_out(config, ranks)
+    weights, reducer = WholeWeights(ranks), Reducer()
+    if ranks.size > 1:
+        weights, reducer = shared_out(config, ranks)
     given = model is not None
     start = ranks.from_first(lambda: found_start(config, folder, checkpoints, given))
     # The model as it begins, and what a KL penalty compares with.

@@ -48,8 +48,6 @@ def start_ranks(config: Scale) -> tuple[Ranks, str]:
 
 def shared_out(config: Scale, ranks: Ranks) -> tuple[WholeWeights, Reducer]:
     """Who keeps the weights, and who computes the gradient of what."""
-    if ranks.size == 1:
-        return WholeWeights(ranks), Reducer()
     if config.shard == "none":
         return WholeWeights(ranks), RankReducer(ranks)
     if "cuda" not in ranks.device and not FSDP_ON_CPU:
