@@ -88,7 +88,7 @@ SLOWEST_FIRST = """
 """.split()
 
 # What is slow and rarely breaks runs in continuous integration, with `pytest --everything`, and
-# when its path is given: killed runs, broken files, Ctrl-C, jobs side by side, Ray, several ranks, a
+# when its path is given: killed runs, broken files, Ctrl-C, parallel jobs, Ray, several ranks, a
 # browser, compilers, the large combinations, every command of every README, exercises, and the
 # notebooks beside the two chapters.
 RARELY_BROKEN = """
