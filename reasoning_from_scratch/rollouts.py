@@ -180,7 +180,7 @@ def sample_groups(
         streams=[(step, place) for place in places],
         on_group=finished,
         before_step=before_step,
-        engine=engine,
+        engine=engine.equipped(config, tokenizer, problems),
     )
     return [groups[i] for i in range(len(problems))]
 
@@ -199,7 +199,7 @@ def reward_groups(
     """Stage 3: judge every rollout. Reward and advantage are different fields.
 
     A `verifier` of one's own decides in place of the grader; it also says how it failed, or "".
-    With an overlong penalty `config` must be Sampling too, which says how long is too long.
+    Where an environment has spoken with the model, it has said what the rollout is paid.
     """
     if config.reward and verifier is None:
         raise ValueError(f"{config.reward} is to judge: hand in files.own_task.judge_of(config)")
@@ -214,7 +214,11 @@ def reward_groups(
             tuple(weights),
             think_ids,
         )
-        if verifier:
+        if rollout.outcome is not None:
+            failed = float(bool(rollout.failure))
+            rollout.rewards |= dict.fromkeys(weights, 0.0) | rollout.outcome
+            rollout.rewards |= {"reward_failed": failed} if rollout.failure else {}
+        elif verifier:
             correct, rollout.failure = verifier(rollout.text, rollout.problem)
             failed = float(bool(rollout.failure))
             rollout.rewards |= {"correct": correct, "reward_failed": failed}

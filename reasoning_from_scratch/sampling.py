@@ -16,15 +16,18 @@ its rollouts start from copies of its cache. Where a rollout ends, a waiting one
     row 2  [B B b b b b        ]
 
 When nobody waits any more, the rows that are left close the gaps and the batch gets smaller.
+
+A rollout may have a Partner, who listens and speaks: an environment (environments/). What it says
+is read in one pass, like a prompt, and marked as not drawn.
 """
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from os.path import commonprefix
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -58,6 +61,17 @@ class Sampling:
     """Rollouts sampled side by side; lower it when sampling runs out of memory."""
     calculator: bool = False
     """Work out `<<48/2=` for the model: the result is put into its answer, and not trained on."""
+    environment: str | None = None
+    """What answers the model, turn by turn: guess, retry, or your own, FILE.py:CLASS."""
+    max_turns: int = 8
+    """With an environment: turns of the model, after which the rollout ends."""
+    max_turn_tokens: int = 0
+    """With an environment: longest turn in tokens; 0 = as long as the answer may be."""
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether something speaks to the model while it answers."""
+        return self.calculator or self.environment is not None
 
     @property
     def leaves_tokens_out(self) -> bool:
@@ -83,9 +97,12 @@ class Rollout:
     text: str = ""
     finished: bool = False  # False: cut off at the length limit or the end of the context
     kept: list[list[int]] | None = None  # per token, what top-p and top-k left over; []: all
-    forced: list[int] = field(default_factory=list)  # places in response_ids that a tool wrote
+    forced: list[int] = field(default_factory=list)  # places in response_ids that were not drawn
+    turns: int = 1  # of the model, in a conversation with an environment
+    ran_out: bool = False  # it had as many turns as it may have
+    outcome: dict[str, float] | None = None  # what the environment pays; None: there is none
     rewards: dict[str, float] = field(default_factory=dict)
-    failure: str = ""  # how a verifier of one's own failed on it
+    failure: str = ""  # how a verifier or an environment of one's own failed on it
     reward: float = 0.0
     advantage: float = 0.0
     policy_version: int = 0  # updates the weights had seen when sampling began
@@ -278,18 +295,30 @@ class SamplingEngine:
     cut: Callable[[Tensor, float, int], Tensor] = cut_by_sorting
     # Entered around each decoding step, with the model: it may use fewer threads there.
     limited: Callable[[object], AbstractContextManager] = nullcontext
-    # Makes the tool of a tokenizer, for a Sampling that asks for a calculator.
-    calculator: Callable | None = None
-    # A tool is asked after each token that was drawn: (response_ids so far) -> the tokens that
-    # are to follow them, whatever would be drawn.
-    tool: Callable[[list[int]], list[int]] | None = None
+    # Who answers the model, for a Sampling that asks for it: (sampling, tokenizer, problems) ->
+    # what makes a rollout's Partner from the number of its problem; environments/ has it.
+    partners: Callable | None = None
+    partner: Callable[[int], "Partner"] | None = None
 
-    def equipped(self, sampling: Sampling, tokenizer) -> "SamplingEngine":
-        """With the tool that `sampling` asks for, if it does."""
-        return replace(self, tool=self.calculator(tokenizer)) if sampling.calculator else self
+    def equipped(self, sampling: Sampling, tokenizer, problems: Sequence) -> "SamplingEngine":
+        """With the partners that `sampling` asks for, if it does."""
+        if not sampling.is_answered or self.partners is None:
+            return self
+        return replace(self, partner=self.partners(sampling, tokenizer, problems))
 
 
 PLAIN = SamplingEngine()
+
+
+class Partner(Protocol):
+    """Listens to one rollout and may speak: the model reads what it says, and did not draw it."""
+
+    def hear(self, response_ids: list[int], stopped: bool) -> list[int] | None:
+        """After each token that was drawn: the tokens that follow; [] if none do. `stopped`: it
+        was a stop token, and with nothing to follow the rollout ends. None ends it at once."""
+
+    def leave(self, rollout: Rollout) -> None:
+        """The rollout is over: what came of it is written down there."""
 
 
 @dataclass
@@ -300,7 +329,20 @@ class _Row:
     prompt: int  # which of the prompts it answers
     key: int  # of its random stream
     limit: int  # most tokens that it may have
-    forced: list[int] = field(default_factory=list)  # the tokens that come next, by a tool
+    partner: Partner | None = None
+    unread: int = 1  # so many of its last tokens the model has yet to read
+
+    def read(self, said: list[int], keeps: bool | None) -> None:
+        """Tokens that follow what was drawn; they were not."""
+        rollout, count = self.rollout, len(said)
+        first = len(rollout.response_ids)
+        rollout.forced += range(first, first + count)
+        rollout.response_ids += said
+        rollout.logprobs += [0.0] * count
+        rollout.entropies += [0.0] * count
+        if keeps:
+            rollout.kept += [[] for _ in said]
+        rollout.finished, self.unread = False, 1 + count
 
     @property
     def room(self) -> int:
@@ -324,6 +366,13 @@ def _passes(prompts: list[list[int]], max_prompts: int) -> Iterator[range]:
     yield range(first, len(prompts))
 
 
+def padded(rows: list[list[int]]) -> tuple[Tensor, Tensor]:
+    """Rows of tokens, padded on the right, and the mask of what is real, both (B, T)."""
+    tensors = [torch.tensor(row) for row in rows]
+    ids = pad_sequence(tensors, batch_first=True)
+    return ids, torch.arange(ids.shape[1]) < torch.tensor([len(row) for row in rows])[:, None]
+
+
 def _read_start(model, prompts: list[list[int]]) -> KVCache | None:
     """What all prompts begin with, such as the instructions of a template, is read once."""
     length = min(len(commonprefix(prompts)), min(map(len, prompts), default=0) - 1)
@@ -338,12 +387,10 @@ def _read_start(model, prompts: list[list[int]]) -> KVCache | None:
 def _read_prompts(model, decoder, prompts: list[list[int]], start: KVCache | None) -> KVCache:
     """Prefill: one pass over some prompts, padded to the longest. `start` is read already."""
     device, width = model.tok_emb.weight.device, start.width if start else 0
-    rest = [torch.tensor(prompt[width:]) for prompt in prompts]
-    ids = pad_sequence(rest, batch_first=True)  # (B, T)
-    mask = torch.arange(ids.shape[1]) < torch.tensor([len(x) for x in rest])[:, None]  # (B, T)
+    ids, mask = padded([prompt[width:] for prompt in prompts])  # (B, T)
     cache = KVCache(model.cfg["n_layers"])
     if start:
-        cache = start.take(torch.zeros(len(rest), dtype=torch.long, device=device))
+        cache = start.take(torch.zeros(len(prompts), dtype=torch.long, device=device))
     cache.max_length = width + ids.shape[1]
     decoder.fill_cache(ids.to(device), cache, None if mask.all() else mask.to(device))
     cache.forget_last()  # a rollout's first step reads the last prompt token again, for its logits
@@ -362,7 +409,7 @@ class _Batch:
         steps = max((row.limit for row in waiting), default=0)
         self.model, self.prompts, self.waiting = model, prompts, deque(waiting)
         self.decoder, self.cut = engine.decoder(model, n_rows, steps), engine.cut
-        self.tool = engine.tool
+        self.partner = engine.partner
         self.device = model.tok_emb.weight.device
         self.policy = (sampling.temperature, sampling.top_p, sampling.top_k)
         self.keeps, self.stop_ids = sampling.keep_sampling_mask, frozenset(stop_ids)
@@ -406,10 +453,14 @@ class _Batch:
         if free:
             self._close_gaps(free)
         if self.rows:
-            self.tokens = self._index([row.last_token for row in self.rows])
-            self.keys = self._index([[row.key] for row in self.rows])
-            self.positions = self._index([[len(row.rollout.response_ids)] for row in self.rows])
+            self._look_at_rows()
         return bool(self.rows)
+
+    def _look_at_rows(self) -> None:
+        """What each row reads next, and where its rollout stands in its random stream."""
+        self.tokens = self._index([row.last_token for row in self.rows])
+        self.keys = self._index([[row.key] for row in self.rows])
+        self.positions = self._index([[len(row.rollout.response_ids)] for row in self.rows])
 
     def _close_gaps(self, free: list[int]) -> None:
         """The last rows move into the free ones, and the batch ends where they began."""
@@ -425,7 +476,7 @@ class _Batch:
 
     def decode(self) -> list[Draw]:
         """Draw a token for each row; on a GPU a few, one after the other."""
-        unseen = 1 if self.tool else STEPS_PER_LOOK.get(self.device.type, 8)
+        unseen = 1 if self.partner else STEPS_PER_LOOK.get(self.device.type, 8)
         count = min(unseen, *(row.room for row in self.rows))
         u = uniform_at(self.keys, self.positions + torch.arange(count, device=self.device))
         self.positions = self.positions + count
@@ -449,24 +500,49 @@ class _Batch:
                 if not math.isfinite(logprobs[i]):
                     where = f"prompt {row.prompt}, after {len(rollout.response_ids)}"
                     raise NotFinite(f"{NOT_FINITE} ({where} sampled tokens)")
-                forced = bool(row.forced)
-                if forced:  # in place of what was drawn
-                    tokens[i], logprobs[i], entropies[i] = row.forced.pop(0), 0.0, 0.0
-                    rollout.forced.append(len(rollout.response_ids))
                 rollout.response_ids.append(tokens[i])
                 rollout.logprobs.append(logprobs[i])
                 rollout.entropies.append(entropies[i])
                 if self.keeps:
-                    rollout.kept.append([] if forced else kept[i])
+                    rollout.kept.append(kept[i])
                 rollout.finished = tokens[i] in self.stop_ids
-                if rollout.finished or not row.room:
-                    ended.append(row)
-                    self.rows[i] = None
-                elif self.tool and not forced:
-                    row.forced = self.tool(rollout.response_ids)
-        if self.tool and not ended:  # what the model reads next is not always what it drew
-            self.tokens = self._index([row.last_token for row in self.rows])
+                if self._goes_on(row):
+                    continue
+                if row.partner:
+                    row.partner.leave(rollout)
+                ended.append(row)
+                self.rows[i] = None
+        self._read_what_was_said()
         return ended
+
+    def _goes_on(self, row: _Row) -> bool:
+        """Whether a rollout has further tokens to draw, now that it has drawn one."""
+        if row.partner is None:
+            return not row.rollout.finished and row.room > 0
+        said = row.partner.hear(row.rollout.response_ids, row.rollout.finished)
+        if said is None or (row.rollout.finished and not said):
+            return False
+        if row.room <= len(said):  # nothing could be drawn after it
+            row.rollout.finished = False
+            return False
+        row.read(said, self.keeps)
+        return True
+
+    def _read_what_was_said(self) -> None:
+        """One pass over what partners have said; each row's last token is read as any other."""
+        places = [i for i, row in enumerate(self.rows) if row and row.unread > 1]
+        if not places:
+            return
+        rows = [self.rows[i] for i in places]
+        ids, mask = padded([row.rollout.response_ids[-row.unread : -1] for row in rows])
+        cache = self.cache.take(self._index(places))
+        cache.max_length = self.cache.max_length
+        self.decoder.fill_cache(ids.to(self.device), cache, mask.to(self.device))
+        self.cache.put(self._index(places), cache)
+        for row in rows:
+            row.unread = 1
+        if None not in self.rows:  # else `fill` does so
+            self._look_at_rows()
 
 
 def check_request(model, prompts: list[list[int]], sampling: Sampling) -> None:
@@ -513,8 +589,9 @@ def generate(
     `before_step()` is called before each decoding step: what it raises ends the sampling.
     """
     check_request(model, prompts, sampling)
-    if sampling.calculator and engine.tool is None:
-        raise UserError("calculator=True needs an engine with a tool: FAST.equipped(...)")
+    if sampling.is_answered and engine.partner is None:
+        what = "calculator" if sampling.calculator else "environment"
+        raise UserError(f"{what} needs an engine with partners: FAST.equipped(...)")
     streams = [(0, i) for i in range(len(prompts))] if streams is None else streams
     if len(streams) != len(prompts):
         raise UserError(f"{len(streams)} random streams for {len(prompts)} prompts")
@@ -531,7 +608,7 @@ def generate(
         for prompt in prompts
     ]
     rows = [
-        _Row(rollout, i, key, limits[i])
+        _Row(rollout, i, key, limits[i], engine.partner(i) if engine.partner else None)
         for i, group in enumerate(groups)
         for rollout, key in zip(group, keys[i].tolist(), strict=True)
     ]

@@ -79,6 +79,10 @@ class Qwen3Tokenizer:
                 text += "<think>\n\n</think>\n\n"
         return text
 
+    def reply_turn(self, reply: str) -> str:
+        """What follows the end of an answer where somebody replies to it, up to the next answer."""
+        return "\n" + self.wrap_chat(reply) if self.apply_chat_template else f"\n[{reply}]\n"
+
 
 def stop_ids_of(tokenizer) -> set[int]:
     """The ids that end an answer; a stand-in for a tokenizer may have `eos_token_id` alone."""

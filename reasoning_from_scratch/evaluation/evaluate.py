@@ -86,7 +86,7 @@ def evaluate(
             streams=[(0, index) for index in todo],  # the same answers, whatever is left to do
             on_group=on_group,
             stop_ids=stop_ids,
-            engine=FAST.equipped(sampling, tokenizer),
+            engine=FAST.equipped(sampling, tokenizer, [problems[index] for index in todo]),
         )
 
     return answered(
@@ -191,6 +191,11 @@ def describe_sampling(sampling: Sampling) -> dict[str, Any]:
         "top_p": sampling.top_p,
         "top_k": sampling.top_k,
         **({"calculator": True} if sampling.calculator else {}),  # older cards do not mention it
+        **(
+            {"environment": sampling.environment, "max_turns": sampling.max_turns}
+            if sampling.environment
+            else {}
+        ),
     }
 
 
@@ -268,7 +273,11 @@ def answer_rows(
                 "gtruth_answer": problem.answer,
                 "generated_text": text,
                 "extracted": extracted,
-                **verdict_on(text, extracted, problem, verifier),
+                **(
+                    verdict_on(text, extracted, problem, verifier)
+                    if rollout.outcome is None
+                    else outcome_of(rollout)
+                ),
                 "tokens": rollout.num_sampled,
                 "stopped": rollout.finished,  # False: at the length limit or the end of the context
             }
@@ -290,6 +299,18 @@ def verdict_on(
         }
     verdict = judge(extracted, problem.answer) if extracted else "unparsed"
     return {"correct": verdict == "correct", "parsed": verdict in ("correct", "wrong")}
+
+
+def outcome_of(rollout: Rollout) -> dict[str, Any]:
+    """The verdict of an environment that has spoken with the model."""
+    return {
+        "correct": rollout.outcome["correct"] >= 1,
+        "parsed": not rollout.failure,
+        "reward": rollout.outcome["correct"],
+        "reward_failure": rollout.failure,
+        "outcome": rollout.outcome,
+        "turns": rollout.turns,
+    }
 
 
 # --- as the command asks for it: commands/evaluate.py ---
@@ -325,6 +346,12 @@ class EvaluateOptions:
     """book: asks for a box; question: the problem alone; nanochat: that in its chat tokens."""
     calculator: bool = False
     """Work out `<<48/2=` for the model: the result is put into its answer."""
+    environment: str | None = None
+    """What answers the model, turn by turn: guess, retry, or your own, FILE.py:CLASS."""
+    max_turns: int = 8
+    """With an environment: turns of the model, after which an answer ends."""
+    max_turn_tokens: int = 0
+    """With an environment: longest turn in tokens; 0 = as long as the answer may be."""
     fallback: Literal["none", "number_only", "number_then_full"] = "none"
     """What is read where nothing is boxed; the book's scores use number_then_full."""
     reward: str | None = None
@@ -366,6 +393,9 @@ def evaluate_with(
             seed=options.seed,
             sample_rows=options.max_rows,
             calculator=options.calculator,
+            environment=options.environment,
+            max_turns=options.max_turns,
+            max_turn_tokens=options.max_turn_tokens,
         ),
         prompt_fn=prompt_of(options.prompt, tokenizer),
         out_path=out_path,

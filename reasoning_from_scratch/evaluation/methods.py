@@ -161,7 +161,9 @@ class Solver:
             streams=[(phase, number) for number in numbers],
             stop_ids=stop_ids_of(self.tokenizer),
             on_group=on_answer and (lambda place, group: on_answer(numbers[place], group)),
-            engine=FAST.equipped(self.sampling, self.tokenizer),
+            engine=FAST.equipped(
+                self.sampling, self.tokenizer, [self.problems[number] for number in numbers]
+            ),
         )
         return dict(zip(numbers, groups, strict=True))
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from reasoning_from_scratch.fast.calculator import Calculator
+from reasoning_from_scratch.environments.conversation import partners_of
 from reasoning_from_scratch.fast.decoding import decoder_for, decoding_threads
 from reasoning_from_scratch.sampling import SamplingEngine, kept_tokens
 
@@ -72,4 +72,4 @@ def cut_by_candidates(probs: Tensor, top_p: float, top_k: int, count: int) -> Te
     return weights
 
 
-FAST = SamplingEngine(decoder_for, fast_cut, decoding_threads, Calculator)
+FAST = SamplingEngine(decoder_for, fast_cut, decoding_threads, partners_of)

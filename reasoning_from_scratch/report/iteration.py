@@ -191,7 +191,7 @@ def _tiles(groups: list) -> list[tuple[str, str]]:
     tiles.append(("mean reward", f"{sum(r.reward for r in rollouts) / count:.3f}"))
     tiles.append(("tokens per answer", f"{sum(r.num_sampled for r in rollouts) / count:.1f}"))
     if forced := sum(len(r.forced) for r in rollouts):
-        tiles.append(("of the calculator", f"{forced / count:.1f}"))
+        tiles.append(("read, not drawn", f"{forced / count:.1f}"))
     tiles.append(("cut off", f"{sum(not r.finished for r in rollouts) / count:.0%}"))
     if count > len(groups):
         tiles.append(("groups with signal", f"{mixed} of {len(groups)}"))

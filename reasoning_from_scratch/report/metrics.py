@@ -42,22 +42,27 @@ def rollout_metrics(groups: Sequence[Group]) -> dict[str, float]:
     rollouts = [rollout for group in groups for rollout in group.rollouts]
     answer_tokens = sum(rollout.num_sampled for rollout in rollouts)
     forced_tokens = sum(len(rollout.forced) for rollout in rollouts)
-    prompt_tokens = sum(len(rollout.prompt_ids) for rollout in rollouts)
+    talks = any(rollout.outcome is not None for rollout in rollouts)
+    turns = sum(rollout.turns for rollout in rollouts)
+    # What a model reads at its turns: the prompt, and what an environment replied.
+    read_tokens = sum(len(rollout.prompt_ids) for rollout in rollouts) + forced_tokens * talks
     metrics = {"env/all/reward/total": fmean(rollout.reward for rollout in rollouts)}
-    for part in rollouts[0].rewards:
-        metrics[f"env/all/{part}"] = fmean(rollout.rewards[part] for rollout in rollouts)
+    for part in {part: None for rollout in rollouts for part in rollout.rewards}:
+        metrics[f"env/all/{part}"] = fmean(rollout.rewards.get(part, 0.0) for rollout in rollouts)
     metrics |= {
         "env/all/cutoff_share": fmean(not rollout.finished for rollout in rollouts),
-        "env/all/ac_tokens_per_turn": answer_tokens / len(rollouts),
-        "env/all/ob_tokens_per_turn": prompt_tokens / len(rollouts),
-        "env/all/turns_per_episode": 1.0,
+        "env/all/ac_tokens_per_turn": answer_tokens / turns,
+        "env/all/ob_tokens_per_turn": read_tokens / turns,
+        "env/all/turns_per_episode": turns / len(rollouts),
         "env/all/total_episodes": len(rollouts),
-        "env/all/total_turns": len(rollouts),
+        "env/all/total_turns": turns,
         "env/all/total_ac_tokens": answer_tokens,
-        "env/all/total_ob_tokens": prompt_tokens,
+        "env/all/total_ob_tokens": read_tokens,
     }
-    if forced_tokens:
+    if forced_tokens and not talks:
         metrics["env/all/forced_tokens_per_turn"] = forced_tokens / len(rollouts)
+    if talks:
+        metrics["env/all/ran_out_of_turns"] = fmean(rollout.ran_out for rollout in rollouts)
     return metrics | group_shares(groups) | sampler_metrics(rollouts)
 
 

@@ -33,22 +33,23 @@ def record_probes(
     problems: list,
     max_new_tokens: int = 64,
     judge: Callable[[str, Problem], float] = grader,
-    sample_rows: int = Sampling.sample_rows,
-    calculator: bool = False,
+    asked: Sampling | None = None,
 ) -> None:
     """Append one line: the greedy answers to `problems` and what else each token could have been.
 
     step counts the updates that the weights have seen; `judge` says what an answer is worth.
+    `asked` says who answers the model, and how many rows are sampled side by side.
     """
     prompts = [tokenizer.encode(problem_prompt(problem)) for problem in problems]
-    changes = {"sample_rows": sample_rows, "calculator": calculator}
+    names = ("sample_rows", "calculator", "environment", "max_turns", "max_turn_tokens")
+    changes = {name: getattr(asked, name) for name in names} if asked else {}
     sampling = replace(greedy(max_new_tokens), **changes)
     drawn = generate(
         model,
         prompts,
         sampling,
         stop_ids=stop_ids_of(tokenizer),
-        engine=FAST.equipped(sampling, tokenizer),
+        engine=FAST.equipped(sampling, tokenizer, problems),
     )
     probes = [
         _probe(model, tokenizer, problem, rollout, judge)
@@ -67,13 +68,13 @@ def _probe(model, tokenizer, problem, rollout: Rollout, judge) -> dict:
     rows = zip(ids.tolist(), probabilities.tolist(), strict=True)
     top = [[[texts.one(token), round(p, 4)] for token, p in zip(*row, strict=True)] for row in rows]
     for place in (place for place in rollout.forced if place < POSITIONS):
-        top[place] = []  # the calculator's: it could not have been another
+        top[place] = []  # not the model's: it could not have been another
     return {
         "problem_id": problem.id,
         "problem": problem.problem,
         "answer": problem.answer,
         "text": text,
-        "correct": judge(text, problem) >= 0.5,
+        "correct": (rollout.outcome or {"correct": judge(text, problem)})["correct"] >= 0.5,
         "finished": rollout.finished,
         "tokens": texts.each(response),
         "top": top,

@@ -75,7 +75,7 @@ def rollouts_of(
 
     if config.sampler == "ray":
         return ray_rollouts(*start, clock, on_group, from_first=from_first)
-    engine = RolloutEngine(FAST.equipped(config, tokenizer), judge_of(config), timed=clock)
+    engine = RolloutEngine(FAST, judge_of(config), timed=clock)
     if ranks.size > 1:
         engine = replace(engine, own=ranks.own, together=together)
     if config.max_steps_off_policy:

@@ -112,12 +112,13 @@ def check_sizes(config: TrainConfig) -> None:
             f"--overlong-penalty {config.overlong_penalty} is about the last of "
             f"--max-new-tokens {config.max_new_tokens}; make it smaller"
         )
-    check_parts(config.reward_parts)
+    check_parts(config.reward_parts, others=config.environment is not None)
 
 
-def check_parts(weights: dict[str, float]) -> None:
+def check_parts(weights: dict[str, float], others: bool) -> None:
+    """`others`: an environment has parts of its own."""
     for name, weight in weights.items():
-        if name not in PARTS:
+        if name not in PARTS and not others:
             raise unknown_name("reward part", name, PARTS)
         if not math.isfinite(weight):
             raise UserError(f"--reward-parts {name} has the weight {weight}; give it a number")
@@ -134,6 +135,7 @@ def check_choices(config: TrainConfig) -> None:
     check_streaming(config)
     check_sharding(config)
     check_evaluation(config)
+    check_environment(config)
     if config.memory_budget and config.max_steps_off_policy and config.sampler == "local":
         raise UserError(
             "--memory-budget tries sampling and training one at a time, and with "
@@ -173,6 +175,13 @@ def check_choices(config: TrainConfig) -> None:
     if config.reward and not set(config.reward_parts) & {"correct", "wrong"}:
         raise UserError(
             "--reward is the part `correct`, which --reward-parts does not pay for: add correct=1"
+        )
+
+
+def check_environment(config: TrainConfig) -> None:
+    if config.environment and config.reward:
+        raise UserError(
+            "--environment says what a rollout is paid, and so does --reward: leave one out"
         )
 
 
@@ -335,6 +344,8 @@ NEEDS: tuple[tuple[str, Callable[..., bool], str], ...] = (
         for name in ("eval_problems", "eval_limit", "eval_samples", "evaluators")
     ),
     ("keep_last", lambda c: c.save_every > 0, "without --save-every"),
+    ("max_turns", lambda c: c.environment, "without --environment"),
+    ("max_turn_tokens", lambda c: c.environment, "without --environment"),
 )
 
 

@@ -203,8 +203,7 @@ class TrainingRun:
             asked = replaced(asked, temperature=0.0)  # greedy
         places = self.ranks.own(range(len(all_problems)))
         problems = [all_problems[place] for place in places]
-        engine = FAST.equipped(asked, self.tokenizer)
-        groups = sample_groups(model, self.tokenizer, problems, asked, 0, places, engine=engine)
+        groups = sample_groups(model, self.tokenizer, problems, asked, 0, places, engine=FAST)
         judge_of(self.config)(groups, self.config, self.tokenizer)
         return groups
 
@@ -268,8 +267,7 @@ class TrainingRun:
                 probes,
                 self.config.max_new_tokens,
                 own_verifier(own).value if own else grader,
-                self.config.sample_rows,
-                self.config.calculator,
+                self.config,
             )
             if step > self.first_step:
                 self.write_page(last=step == self.config.steps)
@@ -357,10 +355,10 @@ class TrainingRun:
         tried = len(recent) == FAILED_LIMIT or self.done == self.config.steps
         if tried and all(row.get("env/all/reward_failed") == 1 for row in recent):
             steps = "the only step" if len(recent) == 1 else f"{len(recent)} steps in a row"
+            who = self.config.reward or self.config.environment
             return (
-                f"the reward function {self.config.reward} failed on every answer of {steps}, "
-                "so there was nothing to learn from; logs.log says how. Mend it and train "
-                "again"
+                f"{who} failed on every answer of {steps}, so there was nothing to learn from; "
+                "logs.log says how. Mend it and train again"
             )
         return f"{found[0]} (--stop-on-alarm)" if found and self.config.stop_on_alarm else ""
 
@@ -461,10 +459,11 @@ def eval_metrics(name: str, groups: Sequence[Group]) -> dict[str, float]:
     """<name>/env/all/... of one evaluation, and eval_acc, the column of the book's CSV."""
     rollouts = [rollout for group in groups for rollout in group.rollouts]
     metrics = {
-        f"{name}/env/all/{part}": fmean(rollout.rewards[part] for rollout in rollouts)
-        for part in rollouts[0].rewards
+        f"{name}/env/all/{part}": fmean(rollout.rewards.get(part, 0.0) for rollout in rollouts)
+        for part in {part: None for rollout in rollouts for part in rollout.rewards}
     }
-    metrics[f"{name}/env/all/ac_tokens_per_turn"] = fmean(r.num_sampled for r in rollouts)
+    turns = sum(rollout.turns for rollout in rollouts)
+    metrics[f"{name}/env/all/ac_tokens_per_turn"] = sum(r.num_sampled for r in rollouts) / turns
     samples = len(groups[0].rollouts)
     # A verifier of your own may also pay in part: right is what earns everything.
     right = [sum(r.rewards["correct"] >= 1 for r in group.rollouts) for group in groups]

@@ -88,7 +88,7 @@ class RemoteSampler:
             chunk.step,
             chunk.places,
             version=chunk.version,
-            engine=FAST.equipped(config, tokenizer),
+            engine=FAST,
         )
         judge_of(config)(groups, config, tokenizer)
         return groups, self.heard.take()

@@ -23,7 +23,8 @@ NO_RESULT = {
     "sample_rows": (3, "memory: a rollout depends on its seed, step and place alone"),
     "micro_batch_tokens": (40, "memory: gradients of parts add up"),
     "micro_batch_rows": (3, "memory: gradients of parts add up"),
-    "calculator": (True, "no answer calls it here; tests/fast/test_calculator.py"),
+    "calculator": (True, "no answer calls it here; tests/environments/test_calculator.py"),
+    "environment": (NOT_HERE, "it answers the model; tests/environments/"),
     "num_minibatches": (2, "speed: the same update, begun while others are still sampled"),
     "gradient_checkpointing": (True, "memory: computed twice"),
     "memory_budget": ("8GB", "memory: it only chooses among the fields around this one"),
@@ -116,6 +117,8 @@ REFUSED = {
     "lora_alpha": (8.0, "without --lora-rank"),
     "low_precision_updates": ("stochastic", "add --dtype bfloat16"),
     "keep_last": (1, "without --save-every"),
+    "max_turns": (3, "without --environment"),
+    "max_turn_tokens": (3, "without --environment"),
 }
 # What is refused alone changes the run where it has a meaning.
 FAST = {"epochs": 3, "lr": 1e-2}

@@ -18,7 +18,7 @@ function show(token) {
   name.textContent = token.textContent.replace(/[ \n\t]/g, (c) => seen[c]) || "(part of the next character)";
   const facts = ["token " + (at + 1) + " of " + box.dataset.size];
   if (token.classList.contains("tool")) {
-    facts.push("written by the calculator, not drawn, not trained on");
+    facts.push("written by the environment or the calculator: read, not drawn, not trained on");
   } else {
     facts.push("log-probability " + logprob.toFixed(3));
     facts.push("probability " + (100 * Math.exp(logprob)).toFixed(1) + " %");

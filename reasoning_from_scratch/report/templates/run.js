@@ -79,7 +79,7 @@ function showToken() {
   if (!at || !at.top.length) { bars.replaceChildren(); return; }
   const top = at.top[state.token];
   if (!top.length) {
-    byId("place").textContent = "Token " + (state.token + 1) + " was written by the calculator";
+    byId("place").textContent = "Token " + (state.token + 1) + " was not drawn: the environment or the calculator wrote it";
     bars.replaceChildren();
     return;
   }

@@ -14,8 +14,10 @@ is not plain arithmetic is left alone, and the model goes on as if there were no
 import ast
 import operator
 import re
-from collections.abc import Sequence
+from collections.abc import Callable
 from functools import lru_cache
+
+from reasoning_from_scratch.sampling import Rollout
 
 LONGEST = 100  # characters of a calculation; its value is then small enough to compute and print
 PLAIN = re.compile(rf"[0-9+\-*/.() ]{{1,{LONGEST}}}")
@@ -65,17 +67,15 @@ def result_of(tree: ast.expr) -> int | float:
 
 
 class Calculator:
-    """The tool of a SamplingEngine: it knows the answer so far, and nothing else."""
+    """A Partner that knows the answer so far, and nothing else."""
 
     def __init__(self, tokenizer) -> None:
         self.tokenizer = tokenizer
-        self.ends_call = lru_cache(maxsize=None)(
-            lambda token: tokenizer.decode([token]).endswith(CALL_ENDS)
-        )
+        self.ends_call = ends_call(tokenizer)
 
-    def __call__(self, response_ids: Sequence[int]) -> list[int]:
+    def hear(self, response_ids: list[int], stopped: bool) -> list[int]:
         """The tokens of the result, if the last token has completed a call."""
-        if not self.ends_call(response_ids[-1]):
+        if stopped or not self.ends_call(response_ids[-1]):
             return []
         # A token has at least one character. The call's words are tokens, too.
         text = self.tokenizer.decode(response_ids[-(LONGEST + len("<<=") + 8) :])
@@ -86,3 +86,12 @@ class Calculator:
                 answer = f"{before}{result}{after}"
                 return self.tokenizer.encode(answer, chat_wrapped=False)
         return []
+
+    def leave(self, rollout: Rollout) -> None:
+        """It pays nothing."""
+
+
+@lru_cache(maxsize=4)
+def ends_call(tokenizer) -> Callable[[int], bool]:
+    """Whether a token may complete a call; each token of a tokenizer is looked at once."""
+    return lru_cache(maxsize=None)(lambda token: tokenizer.decode([token]).endswith(CALL_ENDS))

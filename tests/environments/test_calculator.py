@@ -16,9 +16,9 @@ from toy import add_gradient, toy_config, toy_problems
 
 from reasoning_from_scratch import sampling
 from reasoning_from_scratch.config import Learning, replaced
+from reasoning_from_scratch.environments.calculator import LONGEST, Calculator, calculated
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.evaluate import evaluate
-from reasoning_from_scratch.fast.calculator import LONGEST, Calculator, calculated
 from reasoning_from_scratch.fast.cut import FAST
 from reasoning_from_scratch.fast.decoding import CompiledDecoder, decoder_for
 from reasoning_from_scratch.fast.packed import packed_logprobs
@@ -146,7 +146,8 @@ def tokenizer(tmp_path_factory) -> Qwen3Tokenizer:
 )
 def test_which_answers_call_it(tokenizer, text, follows):
     ids = tokenizer.encode(text)
-    assert tokenizer.decode(Calculator(tokenizer)(ids)) == follows
+    said = Calculator(tokenizer).hear(ids, stopped=False)
+    assert tokenizer.decode(said) == follows
 
 
 # ---- in a batch
@@ -168,27 +169,27 @@ def drawn(tokenizer, policy, rows=64, count=5, engine=FAST, model=None):
         40, temperature, top_p, top_k, rollouts=count, seed=3, sample_rows=rows,
         calculator=True, keep_sampling_mask=top_p < 1 or top_k > 0,
     )  # fmt: skip
-    engine = replace(engine, tool=Calculator(tokenizer))
+    engine = replace(engine, partner=lambda number: Calculator(tokenizer))
     model = model or calling_model()
     return generate(model, PROMPTS, asked, stop_ids={END}, engine=engine)
 
 
 @torch.no_grad()
-def plainly(model, prompt, number, rollout, limit, policy, tool):
+def plainly(model, prompt, number, rollout, limit, policy, calculator):
     """No batch, no cache: (ids, places of forced ones, log-probabilities)."""
-    new, forced, logprobs, waiting = [], [], [], []
+    new, forced, logprobs = [], [], []
     key = stream_key(3, 0, number, rollout)
     while len(new) < limit and not (new and new[-1] == END):
         u = uniform_at(key, torch.tensor([len(new)]))
         draw = sample_next_token(model(torch.tensor([prompt + new]))[:, -1], u, *policy)
-        if waiting:
-            forced.append(len(new))
-            logprobs.append(0.0)
-            new.append(waiting.pop(0))
-            continue
         new.append(draw.tokens.item())
         logprobs.append(draw.logprobs.item())
-        waiting = tool(new)
+        said = calculator.hear(new, stopped=new[-1] == END)
+        if said and len(new) + len(said) >= limit:  # nothing could be drawn after it
+            break
+        forced += range(len(new), len(new) + len(said))
+        logprobs += [0.0] * len(said)
+        new += said
     return new, forced, logprobs
 
 
@@ -238,20 +239,20 @@ def test_an_answer_by_hand(tokenizer):
     script = {prompt: a, a: call, call: b, end: END} | result
     asked = Sampling(20, temperature=0.0, rollouts=1, calculator=True)
     engine = SamplingEngine(decoder=lambda model, rows, steps: Scripted(model, script))
-    engine = replace(engine, tool=Calculator(tokenizer))
+    engine = replace(engine, partner=lambda number: Calculator(tokenizer))
     ((one,),) = generate(calling_model(), [[prompt]], asked, stop_ids={END}, engine=engine)
     assert tokenizer.decode(one.text_ids) == "a<<48/2=24.0>>" and one.finished
     assert one.forced == [2, 3, 4, 5, 6, 7] and one.num_sampled == 3
     assert one.of_sampled(one.response_ids) == [a, call, END]
     asked.max_new_tokens = 4
     ((short,),) = generate(calling_model(), [[prompt]], asked, stop_ids={END}, engine=engine)
-    assert tokenizer.decode(short.response_ids) == "a<<48/2=24" and not short.finished
+    assert tokenizer.decode(short.response_ids) == "a<<48/2=" and not short.finished
 
 
 def test_it_is_never_left_out_in_silence(tokenizer):
-    with pytest.raises(UserError, match="needs an engine with a tool"):
+    with pytest.raises(UserError, match="needs an engine with partners"):
         generate(calling_model(), PROMPTS, Sampling(4, calculator=True), stop_ids={END})
-    assert FAST.equipped(Sampling(4), tokenizer) is FAST
+    assert FAST.equipped(Sampling(4), tokenizer, []) is FAST
 
 
 # ---- nobody is trained on what it wrote
@@ -387,7 +388,7 @@ def test_a_run_with_a_calculator(tokenizer, tmp_path, changes):
         line["steps"][0]["ac_len"] for line in lines
     )
     page = (tmp_path / "run/train_iteration_000000.html").read_text()
-    assert page.count("<i class=tool>") == sum(map(len, forced)) and "of the calculator" in page
+    assert page.count("<i class=tool>") == sum(map(len, forced)) and "read, not drawn" in page
 
 
 def test_a_probe_shows_no_choice_where_there_was_none(tokenizer, tmp_path, monkeypatch):

@@ -1,0 +1,23 @@
+"""A second try: an answer that is wrong may be mended once."""
+
+from reasoning_from_scratch.problems import Problem
+from reasoning_from_scratch.rewards import correctness
+
+TRY_AGAIN = "That is wrong. Try again."
+
+
+class Retry:
+    """Says once that an answer is wrong. Paid is the last answer."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.answer = problem.answer
+        self.right: list[float] = []
+
+    def reply(self, turn: str) -> str | None:
+        self.right.append(correctness(turn, self.answer))
+        return TRY_AGAIN if self.right == [0.0] else None
+
+    def rewards(self) -> dict[str, float]:
+        """`correct`: the last answer; `first_try`: the first."""
+        tries = self.right or [0.0]
+        return {"correct": tries[-1], "first_try": tries[0]}

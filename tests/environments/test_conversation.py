@@ -1,0 +1,457 @@
+"""Conversations: what is drawn and what is read, exactly; limits; environments that misbehave."""
+
+import itertools
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+from small_model import small_model
+from toy import toy_config, toy_model, toy_problems, toy_tokenizer
+
+from reasoning_from_scratch.config import Learning, Rewards, replaced
+from reasoning_from_scratch.environments import conversation
+from reasoning_from_scratch.environments.conversation import Conversation, environment_of
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.evaluation.evaluate import evaluate
+from reasoning_from_scratch.fast.cut import FAST
+from reasoning_from_scratch.fast.decoding import CompiledDecoder, decoder_for
+from reasoning_from_scratch.logprobs import padded_logprobs
+from reasoning_from_scratch.losses import OBJECTIVES, Loss, policy_loss
+from reasoning_from_scratch.problems import Problem
+from reasoning_from_scratch.recipes import RECIPES
+from reasoning_from_scratch.report.metrics import rollout_metrics
+from reasoning_from_scratch.rollouts import Group, make_batch, reward_groups, sample_groups
+from reasoning_from_scratch.run.options import configure, resolved, resumed_config
+from reasoning_from_scratch.run.start import train
+from reasoning_from_scratch.sampling import PLAIN, Rollout, Sampling, generate
+from reasoning_from_scratch.text import read_lines
+from reasoning_from_scratch.trainer import batch_loss, prepared_update
+
+PROMPTS = [[1, 2, 3], [4], [5, 6, 7, 8, 9, 10], [11, 12]]
+VOCABULARY, STOPS = 64, set(range(8))
+FITS_C = {"emb_dim": 32, "head_dim": 16, "hidden_dim": 64}  # whole registers
+
+
+class Counting:
+    """A Partner in tokens: after each turn it says as many tokens as the turn had, and one more;
+    after the third it is silent."""
+
+    def __init__(self):
+        self.turns = self.start = 0
+
+    def hear(self, response_ids, stopped):
+        if not stopped:
+            return []
+        self.turns += 1
+        length = len(response_ids) - self.start
+        said = [(token + 1) % 12 + 1 for token in response_ids[self.start :]] + [self.turns]
+        self.start = len(response_ids) + len(said)
+        assert len(said) == length + 1
+        return said if self.turns < 3 else []
+
+    def leave(self, rollout):
+        rollout.turns = self.turns
+
+
+def talks(model, engine=FAST, rows=64, limit=60, **changes):
+    asked = Sampling(limit, rollouts=5, seed=3, sample_rows=rows, **changes)
+    engine = replace(engine, partner=lambda number: Counting())
+    groups = generate(model, PROMPTS, asked, stop_ids=STOPS, engine=engine)
+    return [rollout for group in groups for rollout in group]
+
+
+def talking_model(**sizes):
+    return small_model(VOCABULARY, sharpness=1.0, **sizes)
+
+
+@pytest.mark.parametrize("kind", ["plain", "fast", "in C"])
+def test_what_is_written_down_is_what_one_pass_over_the_conversation_computes(kind):
+    model = talking_model(**(FITS_C if kind == "in C" else {}))
+    if kind == "in C":
+        assert isinstance(decoder_for(model, 4, 40), CompiledDecoder)
+    found = talks(model, PLAIN if kind == "plain" else FAST)
+    assert {rollout.turns for rollout in found} >= {1, 2, 3}
+    for rollout in found:
+        ids = torch.tensor([rollout.prompt_ids + rollout.response_ids])
+        with torch.no_grad():
+            logprobs = model(ids)[0].log_softmax(-1)
+        start = len(rollout.prompt_ids)
+        for place, token in enumerate(rollout.response_ids):
+            if place in rollout.forced:
+                assert rollout.logprobs[place] == 0.0
+            else:
+                own = float(logprobs[start + place - 1, token])
+                assert rollout.logprobs[place] == pytest.approx(own, abs=2e-5)
+
+
+@pytest.mark.parametrize("sizes", [{}, FITS_C])
+@pytest.mark.parametrize("cut", [{}, {"top_p": 0.8, "keep_sampling_mask": True}])
+def test_whoever_else_is_in_the_batch(sizes, cut):
+    model = talking_model(**sizes)
+    alone = talks(model, rows=1, **cut)
+    for rows in (2, 7, 64):
+        together = talks(model, rows=rows, **cut)
+        assert [one.response_ids for one in together] == [one.response_ids for one in alone]
+        assert [one.forced for one in together] == [one.forced for one in alone]
+        assert [one.kept for one in together] == [one.kept for one in alone]
+        for one, other in zip(together, alone, strict=True):
+            assert one.logprobs == pytest.approx(other.logprobs, abs=2e-5)
+
+
+def test_what_does_not_fit_is_not_said():
+    model = talking_model()
+    for rollout in talks(model, limit=12):
+        assert len(rollout.response_ids) <= 12
+        assert rollout.forced == [] or rollout.forced[-1] < len(rollout.response_ids) - 1
+        assert rollout.finished == (rollout.turns == 3)
+
+
+# ---- the gradient, by enumeration
+
+
+class Answering:
+    """Vocabulary of 3, two turns of a token each; in between one token that depends on the first
+    turn. Nothing ends a turn but its length."""
+
+    def hear(self, response_ids, stopped):
+        return [(response_ids[0] * 2) % 3, 1] if len(response_ids) == 1 else None
+
+    def leave(self, rollout):
+        pass
+
+
+def conversations(model):
+    """All nine, as rollouts, with what each is paid."""
+    for first, second in itertools.product(range(3), repeat=2):
+        said = Answering().hear([first], False)
+        ids = [first, *said, second]
+        with torch.no_grad():
+            logprobs = model(torch.tensor([[1, *ids]]))[0].log_softmax(-1)
+        record = [float(logprobs[0, first]), 0.0, 0.0, float(logprobs[3, second])]
+        reward = [0.3, -1.0, 2.0][first] * (1 + second) - (first == second)
+        yield Rollout(
+            prompt_ids=[1], response_ids=ids, logprobs=record, forced=[1, 2], advantage=reward
+        )
+
+
+def test_the_sampler_draws_these_conversations():
+    model = small_model(3, sharpness=1.0)
+    engine = replace(PLAIN, partner=lambda number: Answering())
+    ((*drawn,),) = generate(model, [[1]], Sampling(9, rollouts=2000), stop_ids=set(), engine=engine)
+    wanted = {tuple(one.response_ids): one for one in conversations(model)}
+    for rollout in drawn:
+        known = wanted[tuple(rollout.response_ids)]
+        assert rollout.forced == known.forced
+        assert rollout.logprobs == pytest.approx(known.logprobs, abs=1e-5)
+    for ids, known in wanted.items():
+        share = sum(tuple(one.response_ids) == ids for one in drawn) / len(drawn)
+        assert share == pytest.approx(float(torch.tensor(known.logprobs).sum().exp()), abs=0.04)
+
+
+def test_the_expected_gradient_is_that_of_the_expected_reward():
+    model = small_model(3, sharpness=1.0)
+    total = torch.zeros(())
+    for one in conversations(model):
+        logprobs = model(torch.tensor([[1, *one.response_ids]]))[0].log_softmax(-1)
+        chance = (logprobs[0, one.response_ids[0]] + logprobs[3, one.response_ids[3]]).exp()
+        total = total + chance * one.advantage
+    wanted = torch.autograd.grad(total, list(model.parameters()))
+    config = Learning(objective="reinforce", aggregate="sum")
+    found = [torch.zeros_like(parameter) for parameter in model.parameters()]
+    for one in conversations(model):
+        model.zero_grad()
+        prepared = prepared_update(model, None, [Group(None, [one])], config)
+        for batch in prepared.batches:
+            batch_loss(padded_logprobs(model, batch), batch, config, 1.0)[0].backward()
+        chance = float(torch.tensor(one.logprobs).sum().exp())
+        for sum_, parameter in zip(found, model.parameters(), strict=True):
+            if parameter.grad is not None:
+                sum_ -= chance * parameter.grad
+    for gradient, exact in zip(found, wanted, strict=True):
+        torch.testing.assert_close(gradient, exact, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("kl", ["none", "k2", "k3"])
+def test_what_was_read_has_no_gradient(objective, kl):
+    batch = make_batch(list(conversations(small_model(3, sharpness=1.0))))
+    logprobs = (batch.old_logprobs + 0.1).requires_grad_()
+    config = Loss(objective=objective, aggregate="token", kl=kl, kl_coef=0.1)
+    loss, _ = policy_loss(
+        logprobs, batch.old_logprobs, batch.advantages, batch.mask, config, 18.0,
+        ref_logprobs=batch.old_logprobs - 0.2, start_logprobs=batch.old_logprobs + 0.05,
+    )  # fmt: skip
+    loss.backward()
+    assert logprobs.grad[batch.mask.bool()].any()
+    assert not logprobs.grad[~batch.mask.bool()].any()
+
+
+# ---- an environment, in text
+
+
+class Riddle:
+    """Asks until the model says its letter; the reader's own, as in a file."""
+
+    def __init__(self, problem):
+        self.letter, self.heard = problem.problem[0], []
+
+    def reply(self, turn):
+        self.heard.append(turn)
+        return None if self.letter in turn else "no"
+
+    def rewards(self):
+        return {"correct": float(self.letter in self.heard[-1]) if self.heard else 0.0}
+
+
+@pytest.fixture
+def tokenizer(tmp_path):
+    return toy_tokenizer(tmp_path)
+
+
+def spoken(tokenizer, kind, limits, turns):
+    """What a conversation says to these turns (token ids), and what it leaves behind."""
+    talk = Conversation(kind, toy_problems(1)[0], tokenizer, limits)
+    rollout, said = Rollout(), []
+    for text, stopped in turns:
+        for token in tokenizer.encode(text, chat_wrapped=False):
+            rollout.response_ids.append(token)
+            said.append(talk.hear(rollout.response_ids, False))
+        if stopped:
+            rollout.response_ids.append(tokenizer.eos_token_id)
+            said.append(talk.hear(rollout.response_ids, True))
+        rollout.response_ids += said[-1] or []
+    talk.leave(rollout)
+    return rollout, [reply for reply in said if reply != []]
+
+
+def test_a_turn_is_what_the_model_wrote_since_the_last_reply(tokenizer):
+    heard = []
+
+    class Listening(Riddle):
+        def reply(self, turn):
+            heard.append(turn)
+            return super().reply(turn)
+
+    rollout, replies = spoken(
+        tokenizer, Listening, Sampling(40), [("xyz", True), ("b", True), ("cab", True)]
+    )
+    assert heard == ["xyz", "b", "cab"]
+    no = tokenizer.encode(tokenizer.reply_turn("no"), chat_wrapped=False)
+    assert replies == [no, no, None]
+    assert rollout.outcome == {"correct": 1.0} and rollout.turns == 3 and not rollout.ran_out
+
+
+def test_limits_of_turns_and_of_a_turn(tokenizer):
+    rollout, replies = spoken(
+        tokenizer, Riddle, Sampling(40, max_turns=2), [("x", True), ("y", True)]
+    )
+    assert replies[-1] is None and rollout.ran_out and rollout.turns == 2
+    rollout, replies = spoken(tokenizer, Riddle, Sampling(40, max_turn_tokens=3), [("xyz", False)])
+    assert replies[0][0] == tokenizer.eos_token_id, "a turn that was cut off is closed"
+    assert rollout.turns == 1
+
+
+class Raises(Riddle):
+    def reply(self, turn):
+        raise RuntimeError("no luck")
+
+
+class Hangs(Riddle):
+    def reply(self, turn):
+        while True:
+            pass
+
+
+class One(Riddle):
+    def reply(self, turn):
+        return 1
+
+
+class Megabyte(Riddle):
+    def reply(self, turn):
+        return "x" * 1_000_000
+
+
+class NotMade(Riddle):
+    def __init__(self, problem):
+        raise KeyError("prompt")
+
+
+class PaysNothing(Riddle):
+    def rewards(self):
+        return None
+
+
+class PaysNoNumber(Riddle):
+    def rewards(self):
+        return {"correct": "yes"}
+
+
+MISBEHAVING = [
+    (Raises, "raised RuntimeError: no luck"),
+    (Hangs, "took longer than 0.2 s"),
+    (One, "replied no text: 1"),
+    (Megabyte, "replied 1,000,000 characters; 10,000 are allowed"),
+    (NotMade, "raised KeyError: 'prompt'"),
+    (PaysNothing, "paid no numbers with `correct` among them: None"),
+    (PaysNoNumber, "paid no numbers with `correct` among them: {'correct': 'yes'}"),
+]
+
+
+@pytest.mark.parametrize("kind, failure", MISBEHAVING)
+def test_an_environment_that_misbehaves_ends_its_rollout(tokenizer, kind, failure, monkeypatch):
+    monkeypatch.setattr(conversation, "REPLY_SECONDS", 0.2)
+    rollout, _ = spoken(tokenizer, kind, Sampling(40), [("x", True)])
+    assert rollout.failure == failure and rollout.outcome == {"correct": 0.0}
+
+
+def test_one_that_never_ends_meets_the_limit_of_turns(tokenizer):
+    rollout, replies = spoken(tokenizer, Riddle, Sampling(400), [("x", True)] * 8)
+    assert replies[-1] is None and rollout.ran_out and rollout.turns == 8
+
+
+# ---- in a run
+
+
+OWN = """
+class Riddle:
+    def __init__(self, problem):
+        self.letter, self.heard = problem.problem[0], []
+
+    def reply(self, turn):
+        self.heard.append(turn)
+        if "q" in turn:
+            raise RuntimeError("no luck")
+        return None if self.letter in turn else "no"
+
+    def rewards(self):
+        found = float(self.letter in self.heard[-1]) if self.heard else 0.0
+        return {"correct": found, "early": found / max(1, len(self.heard))}
+"""
+
+
+@pytest.fixture
+def own(tmp_path):
+    (tmp_path / "riddle.py").write_text(OWN)
+    return f"{tmp_path / 'riddle.py'}:Riddle"
+
+
+def riddles(tmp_path, own, name, **changes):
+    values = {"environment": own, "max_turns": 3, "max_turn_tokens": 5, "max_new_tokens": 40}
+    config = toy_config(tmp_path / name, **{"steps": 3} | values | changes)
+    world = {"tokenizer": toy_tokenizer(tmp_path), "problems": toy_problems()}
+    return train(config, model=toy_model(), quiet=True, **world)
+
+
+def test_a_run_talks_is_paid_and_says_how(tmp_path, own):
+    result = riddles(tmp_path, own, "run", reward_parts={"correct": 1.0, "early": 0.5})
+    row = result.rows[-1]
+    assert 1 < row["env/all/turns_per_episode"] <= 3
+    assert 0 < row["env/all/ran_out_of_turns"] < 1
+    assert row["env/all/early"] <= row["env/all/correct"] and row["env/all/reward_failed"] > 0
+    total = row["env/all/correct"] + 0.5 * row["env/all/early"]
+    assert row["env/all/reward/total"] == pytest.approx(total)
+    assert row["env/all/ac_tokens_per_turn"] <= 5
+    lines = read_lines(tmp_path / "run" / "train_iteration_000002_rollout_summaries.jsonl")
+    assert any("forced" in json.dumps(line) for line in lines)
+    assert "no luck" in (tmp_path / "run" / "logs.log").read_text()
+
+
+def test_a_resumed_run_is_the_uninterrupted_one(tmp_path, own):
+    whole = riddles(tmp_path, own, "whole", save_every=1)
+    short = riddles(tmp_path, own, "short", save_every=1, steps=2)
+    assert len(short.rows) == 2
+    config = replaced(resumed_config(str(tmp_path / "short")), steps=3)
+    world = {"tokenizer": toy_tokenizer(tmp_path), "problems": toy_problems()}
+    rest = train(config, model=toy_model(), quiet=True, **world)
+    for one, other in zip(whole.model.parameters(), rest.model.parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_streaming_and_lag_0_are_the_plain_run(tmp_path, own):
+    plain = riddles(tmp_path, own, "plain")
+    streamed = riddles(tmp_path, own, "streamed", num_minibatches=2)
+    keys = ("env/all/turns_per_episode", "env/all/correct", "env/all/ob_tokens_per_turn")
+    for one, other in zip(plain.rows, streamed.rows, strict=True):
+        for key in keys:
+            assert one[key] == pytest.approx(other[key])
+
+
+def test_an_evaluation_talks_too(tmp_path, own, tokenizer):
+    asked = Sampling(40, rollouts=2, environment=own, max_turns=3, max_turn_tokens=5)
+    result = evaluate(toy_model(), tokenizer, toy_problems(8), asked)
+    assert all(row["turns"] >= 1 and "correct" in row["outcome"] for row in result.rows)
+    assert result.accuracy == pytest.approx(
+        sum(row["correct"] for row in result.rows) / len(result.rows)
+    )
+
+
+def test_rewards_of_groups_are_the_environments(tmp_path, own, tokenizer):
+    config = resolved(
+        toy_config(tmp_path, environment=own, max_new_tokens=40, max_turns=3, max_turn_tokens=5)
+    )
+    groups = sample_groups(toy_model(), tokenizer, toy_problems(4), config, 0, engine=FAST)
+    reward_groups(groups, config, tokenizer)
+    for rollout in (rollout for group in groups for rollout in group.rollouts):
+        assert rollout.reward == rollout.outcome["correct"]
+    assert rollout_metrics(groups)["env/all/total_turns"] == sum(
+        rollout.turns for group in groups for rollout in group.rollouts
+    )
+
+
+@pytest.mark.parametrize("name", sorted(RECIPES))
+def test_every_recipe_takes_conversations(tmp_path, own, name):
+    config = configure(recipe=name, environment=own, log_path=str(tmp_path / "run"))
+    assert resolved(config).environment == own
+
+
+def test_what_is_refused(tmp_path, own):
+    with pytest.raises(UserError, match="--environment says what a rollout is paid"):
+        resolved(toy_config(tmp_path, environment=own, reward="gsm8k"))
+    with pytest.raises(UserError, match="there is no file nowhere.py"):
+        environment_of("nowhere.py:Riddle")
+    with pytest.raises(UserError, match="unknown environment 'gess'.*guess"):
+        environment_of("gess")
+    with pytest.raises(UserError, match="needs an engine with partners"):
+        generate(toy_model(), [[1]], Sampling(4, environment="guess"), stop_ids=set())
+
+
+def test_a_plain_problem_is_the_environment_that_never_replies(tokenizer):
+    class Silent:
+        def __init__(self, problem):
+            pass
+
+        def reply(self, turn):
+            return None
+
+        def rewards(self):
+            return {"correct": 0.0}
+
+    model, problems = toy_model(), toy_problems(4)
+    plain = sample_groups(model, tokenizer, problems, Sampling(20), 0)
+    engine = replace(
+        PLAIN, partner=lambda i: Conversation(Silent, problems[i], tokenizer, Sampling(20))
+    )
+    talked = sample_groups(model, tokenizer, problems, Sampling(20), 0, engine=engine)
+    for one, other in zip(plain, talked, strict=True):
+        for a, b in zip(one.rollouts, other.rollouts, strict=True):
+            assert a.response_ids == b.response_ids and a.logprobs == b.logprobs
+            assert a.finished == b.finished and b.forced == []
+
+
+def test_the_problem_is_the_environments(tokenizer):
+    seen = []
+
+    class Seeing(Riddle):
+        def __init__(self, problem):
+            seen.append(problem.id)
+            super().__init__(problem)
+
+    problems = [Problem(f"p{i}", "abc"[i] * 3, str(i)) for i in range(3)]
+    engine = replace(
+        PLAIN, partner=lambda i: Conversation(Seeing, problems[i], tokenizer, Sampling(20))
+    )
+    sample_groups(toy_model(), tokenizer, problems, Sampling(20, rollouts=2), 0, engine=engine)
+    assert seen == ["p0", "p0", "p1", "p1", "p2", "p2"]
+    assert Rewards().reward is None
