@@ -53,7 +53,7 @@ SMALL = {
     "rfs preflight": "--num-problems 8 --rollouts 8",  # fewer cannot tell, and it says so: code 1
     "rfs doctor": "--no-network",
     "rfs grading-report": "",
-    "rfs tiny-report": "--limit 2 --samples 1",
+    "checkpoints/model_report.py": "--limit 2 --samples 1",
     "ch06/train_grpo.py": TRAIN,
     "ch06/plot_metrics.py": "",
     "ch06/evaluate_math500.py": "--dataset_size 2 --max_new_tokens 8 --device cpu",
@@ -76,7 +76,7 @@ SMALL = {
 # Only their flags are checked: they download, or take hours, or never end.
 FLAGS_ONLY = re.compile(
     r"--(model|which_model) (base|reasoning)\b|\.pth\b|use_checkpoint\.py(?! --list)"
-    r"|(math-500|math-train|gsm8k\S*)\b|--serve\b|rfs tiny-pretrain"
+    r"|(math-500|math-train|gsm8k\S*)\b|--serve\b|checkpoints/pretrain\.py"
     r"|ch07/regimes\.py --regime"  # tests/commands/test_regimes.py has small ones
     r"|\bpublished/"  # files that each reader fetches: tests/report/test_plots.py draws such
     r"|--sampler ray\b"  # tests/scale/test_ray_rollouts.py

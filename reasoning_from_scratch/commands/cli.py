@@ -40,14 +40,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "commands.evaluate:evaluate_command",
     ),
     "chat": ("Talk to a model.", "commands.chat:chat"),
-    "tiny-pretrain": (
-        "Train the shipped tiny models from nothing, as they were trained.",
-        "commands.tiny_pretrain:tiny_pretrain",
-    ),
-    "tiny-report": (
-        "Print what a tiny model can do and in which way, also into its README.",
-        "commands.tiny_report:tiny_report",
-    ),
     "playground": (
         "Write a page that runs and trains the tiny model in a browser.",
         "commands.playground:playground",

@@ -1,7 +1,7 @@
 """Muon: momentum whose update is made orthogonal (Jordan et al. 2024), for weight matrices.
 
 An orthogonal update moves all directions of a matrix equally far, also those that the gradient
-hardly ever shows. The tiny models were pre-trained with it, by commands/tiny_pretrain.py.
+hardly ever shows. The tiny models were pre-trained with it, by checkpoints/pretrain.py.
 """
 
 import torch

@@ -1,4 +1,4 @@
-"""The tiny world: problems without end, a tokenizer and a language model made for them here.
+"""The tiny world: problems without end, for language models that are small enough for a laptop.
 
-Start with world.py, the problems. commands/tiny_pretrain.py makes the models in checkpoints/.
+Start with world.py, the problems. checkpoints/pretrain.py makes the models for them.
 """

@@ -7,56 +7,11 @@
 
 A longer way costs more tokens and is right more often. Pre-training shows all four, each for every
 kind of problem alike; which of them pays for which problem is what a run can find out.
+(checkpoints/four_ways.py has written what it shows.)
 """
-
-import random
-import re
-from collections.abc import Iterator, Sequence
-
-from reasoning_from_scratch.tiny.world import WORKED_START
 
 WAYS = ("at once", "rough", "full", "checked")
 ANSWER_TOKENS = 224  # the longest checked working of eight steps is a little shorter
-SLIPS = 0.35  # of the lines of a checked working are first written with a wrong result
-_RESULT = re.compile(r"(.*= )(\S+)")
-
-# A piece of an answer: its text, and what it is for training.
-#   plain    to be learned
-#   result   what a line comes to: to be learned, where pre-training may blur it
-#   slip     a wrong result: read, never learned, so the model learns to mend it and not to make it
-#   guess    the answer to a problem of several steps, given at once: never learned either, because
-#            nobody sees it at once; what the model writes there is its own
-Piece = tuple[str, str]
-
-
-def written(lines: Sequence[str], answer: str, way: str, rng: random.Random) -> Iterator[Piece]:
-    """The answer to a problem with these lines of working, in one of the ways."""
-    if way == "at once":
-        yield "\n\\boxed{", "plain"
-        yield answer, "guess" if len(lines) > 1 else "plain"
-        yield "}", "plain"
-        return
-    yield f" {WORKED_START}", "plain"
-    for line in lines[::-1][::2][::-1] if way == "rough" else lines:
-        start, result = _RESULT.fullmatch(line).groups()
-        yield start, "plain"
-        if way != "checked":
-            yield result, "result"
-        elif rng.random() < SLIPS:
-            yield slip(result, rng), "slip"
-            yield f"? No, {result}", "plain"
-        else:
-            yield result, "result"
-            yield "? Yes", "plain"
-        yield "\n", "plain"
-    yield f"\\boxed{{{answer}}}", "plain"
-
-
-def slip(result: str, rng: random.Random) -> str:
-    """A number or fraction with one digit changed."""
-    place = rng.choice([i for i, char in enumerate(result) if char.isdigit()])
-    other = rng.choice([digit for digit in "0123456789" if digit != result[place]])
-    return result[:place] + other + result[place + 1 :]
 
 
 def way_of(text: str, steps: int) -> str:

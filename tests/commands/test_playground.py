@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from browser import Browser, chromium
+from four_ways import written
 
 from reasoning_from_scratch.advantages import advantages
 from reasoning_from_scratch.commands.cli import main
@@ -33,7 +34,7 @@ from reasoning_from_scratch.problems import render_prompt
 from reasoning_from_scratch.rewards import score_parts
 from reasoning_from_scratch.rollouts import make_batch
 from reasoning_from_scratch.sampling import Rollout, Sampling, generate, greedy
-from reasoning_from_scratch.tiny.ways import WAYS, way_of, written
+from reasoning_from_scratch.tiny.ways import WAYS, way_of
 from reasoning_from_scratch.tokenizer import stop_ids_of
 
 MODELS = ("tiny-base", "tiny-grpo", "tiny-grpo-longer")

@@ -195,7 +195,6 @@ def tiny_run(tmp_path_factory):
     [
         ["evaluate", "--limit", "2", "--max-new-tokens", "4"],
         ["preflight", "--num-problems", "1", "--rollouts", "2", "--max-new-tokens", "4"],
-        ["tiny-report", "--limit", "1", "--samples", "2"],
         ["chat", "--max-new-tokens", "4"],
     ],
     ids=lambda words: words[0],

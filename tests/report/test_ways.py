@@ -3,6 +3,7 @@
 import random
 
 import pytest
+from four_ways import written
 
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.report import write_iteration, write_run_report
@@ -18,7 +19,7 @@ from reasoning_from_scratch.report.ways import (
     ways_over_time,
 )
 from reasoning_from_scratch.rollouts import Group
-from reasoning_from_scratch.tiny.ways import WAYS, written
+from reasoning_from_scratch.tiny.ways import WAYS
 from reasoning_from_scratch.tiny.world import tiny_problem
 from tests.report.written import ByteTokenizer, make_rollout, metrics_line, write_run
 

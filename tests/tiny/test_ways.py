@@ -4,8 +4,9 @@ import random
 import re
 
 import pytest
+from four_ways import SLIPS, slip, written
 
-from reasoning_from_scratch.tiny.ways import SLIPS, WAYS, slip, way_of, written
+from reasoning_from_scratch.tiny.ways import WAYS, way_of
 from reasoning_from_scratch.tiny.world import tiny_problem
 
 LINES = ["12 + 9 = 21", "Ana: 2 * 21 = 42", "x = 42 - 5 = 37"]

@@ -4,15 +4,15 @@ import json
 
 import pytest
 import torch
+from model_report import begin_answers
 
-from reasoning_from_scratch.commands.tiny_report import begin_answers
 from reasoning_from_scratch.evaluation.evaluate import evaluate
 from reasoning_from_scratch.files.problem_sets import load_problems
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer, shipped_checkpoint
 from reasoning_from_scratch.report.ways import by_way, evaluated_answers
 from reasoning_from_scratch.sampling import Sampling, greedy
-from reasoning_from_scratch.tiny.ways import WAYS, WORKED_START
-from reasoning_from_scratch.tiny.world import TINY_CONFIG
+from reasoning_from_scratch.tiny.ways import WAYS
+from reasoning_from_scratch.tiny.world import TINY_CONFIG, WORKED_START
 
 TEST = load_problems("tiny-test", limit=120)
 
@@ -41,7 +41,7 @@ def test_the_folder_is_small_and_complete(shipped):
     config = json.loads((folder / "config.json").read_text())
     assert config["eos_token_id"] == tokenizer.eos_token_id
     card = (folder / "README.md").read_text()
-    assert "rfs tiny-pretrain" in card and "rfs tiny-report" in card
+    assert "checkpoints/pretrain.py" in card and "checkpoints/model_report.py" in card
     log = [json.loads(line) for line in (folder / "pretrain_log.jsonl").read_text().splitlines()]
     assert log[0]["seed"] == 0 and log[-1]["loss"] < log[1]["loss"]
 

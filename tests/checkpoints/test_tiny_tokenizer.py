@@ -5,12 +5,11 @@ import unicodedata
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiny_tokenizer import MARKUP_TOKENS, SPECIAL_TOKENS, train_tokenizer
 
 from reasoning_from_scratch.files.weights import load_tokenizer_only
 from reasoning_from_scratch.problems import render_prompt
-from reasoning_from_scratch.tiny.tokenizer import MARKUP_TOKENS, SPECIAL_TOKENS, train_tokenizer
-from reasoning_from_scratch.tiny.ways import WORKED_START
-from reasoning_from_scratch.tiny.world import TINY_CONFIG, tiny_problem
+from reasoning_from_scratch.tiny.world import TINY_CONFIG, WORKED_START, tiny_problem
 
 TOKENIZER = load_tokenizer_only("tiny-base")
 

@@ -1,31 +1,34 @@
-"""rfs tiny-report: what a tiny model can do, what it does of its own accord, and its README."""
+"""model_report.py: what a tiny model can do, what it does of its own accord, and its README."""
 
 import random
 from fractions import Fraction
 from types import SimpleNamespace
 
 import pytest
-
-from reasoning_from_scratch.commands.cli import main
-from reasoning_from_scratch.commands.tiny_report import (
+from four_ways import written
+from model_report import (
     END,
     SETS,
     START,
     Checks,
+    Options,
     begin_answers,
     by_family,
     checks_in,
     checks_text,
     in_markdown,
     line_value,
+    main,
     right_table,
     worth_of,
 )
+
+from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.problems import Problem, render_prompt
 from reasoning_from_scratch.report.ways import Answered
-from reasoning_from_scratch.tiny.ways import WAYS, WORKED_START, written
-from reasoning_from_scratch.tiny.world import tiny_problem
+from reasoning_from_scratch.tiny.ways import WAYS
+from reasoning_from_scratch.tiny.world import WORKED_START, tiny_problem
 
 
 def test_a_base_model_is_given_the_first_words_after_its_prompt():
@@ -113,19 +116,20 @@ def test_a_table_is_markdown():
     assert in_markdown(["a", "b"], [["c", "1"]]) == "| a | b |\n|---|---:|\n| c | 1 |"
 
 
-ASKED = ["tiny-report", "--limit", "6", "--samples", "2"]
+def report_into(readme):
+    main(Options(limit=6, samples=2, write=str(readme)))
 
 
 def test_the_report_is_printed_and_put_into_a_readme(tmp_path, capsys):
     readme = tmp_path / "README.md"
     readme.write_text(f"# A model\n\n{START}\nold\n{END}\n\n## How to use it\n", encoding="utf-8")
-    assert main([*ASKED, "--write", str(readme)]) == 0
+    report_into(readme)
     report = capsys.readouterr().out.strip()
     text = readme.read_text("utf-8")
     assert text == f"# A model\n\n{START}\n\n{report}\n\n{END}\n\n## How to use it\n"
     assert all(name in report for name in (*SETS, *WAYS))
     assert "| problems | 6 | 6 |" in report and "a working begun" in report
-    assert main([*ASKED, "--write", str(readme)]) == 0
+    report_into(readme)
     assert readme.read_text("utf-8") == text
 
 
@@ -136,6 +140,6 @@ def test_a_readme_without_the_marks_is_refused_before_anything_is_measured(
     readme = tmp_path / "README.md"
     if text:
         readme.write_text(text)
-    assert main([*ASKED, "--write", str(readme)]) == 2
-    told = capsys.readouterr()
-    assert words in told.err and not told.out
+    with pytest.raises(UserError, match=words):
+        report_into(readme)
+    assert not capsys.readouterr().out

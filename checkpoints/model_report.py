@@ -1,15 +1,19 @@
-"""`rfs tiny-report`: what a tiny model can do, what it does of its own accord, and in which way.
+"""What a tiny model can do, what it does of its own accord, and in which way.
+
+    uv run checkpoints/model_report.py --model tiny-base --limit 100
 
 Printed as the tables of the model's README; with --write they are put into it, between two marks.
 """
 
 import re
+import sys
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
+from reasoning_from_scratch.commands.cli import run_script
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.evaluate import EvalResult, evaluate, open_model
 from reasoning_from_scratch.files.disk import write_whole
@@ -19,10 +23,14 @@ from reasoning_from_scratch.problems import Problem, render_prompt
 from reasoning_from_scratch.report.pages import as_percent
 from reasoning_from_scratch.report.ways import Answered, WayFigures, by_way, evaluated_answers
 from reasoning_from_scratch.sampling import Sampling, greedy
-from reasoning_from_scratch.tiny.ways import ANSWER_TOKENS, WAYS, WORKED_START
+from reasoning_from_scratch.tiny.ways import ANSWER_TOKENS, WAYS
+from reasoning_from_scratch.tiny.world import WORKED_START
 
 SETS = ("tiny-test", "tiny-longer")
-START, END = "<!-- rfs tiny-report: from here -->", "<!-- rfs tiny-report: to here -->"
+START, END = (
+    "<!-- checkpoints/model_report.py: from here -->",
+    "<!-- checkpoints/model_report.py: to here -->",
+)
 # A line of a checked working: what it calculates, its result, what is said of it, a new result.
 CHECKED = re.compile(r"^(.*)= *(\S+?)\? (Yes|No)(?:, (\S+))?", re.MULTILINE)
 TERM = r"\d+(?: ?[*/] ?\d+)*"
@@ -30,9 +38,7 @@ CALCULATION = re.compile(rf"{TERM}(?: [+-] {TERM})*")
 
 
 @dataclass
-class TinyReportOptions:
-    """Options of `rfs tiny-report`."""
-
+class Options:
     model: str = "tiny-base"
     """tiny-base, tiny-grpo, or what has the tiny model's tokenizer: a folder, file or run."""
     limit: int | None = None
@@ -42,7 +48,7 @@ class TinyReportOptions:
     seed: int = 0
     """Seed of those answers."""
     write: str | None = None
-    """A README whose lines between the two marks of this command become the report."""
+    """A README whose lines between the two marks of this script become the report."""
 
 
 @dataclass
@@ -81,7 +87,7 @@ def begin_answers(tokenizer) -> tuple:
     )
 
 
-def measured(model, tokenizer, name: str, options: TinyReportOptions) -> Measured:
+def measured(model, tokenizer, name: str, options: Options) -> Measured:
     problems, show = load_problems(name, limit=options.limit), {"progress": True, "name": name}
     several = Sampling(ANSWER_TOKENS, rollouts=options.samples, seed=options.seed)
     likeliest = greedy(ANSWER_TOKENS)
@@ -135,7 +141,7 @@ def worth_of(calculation: str) -> Fraction | None:
 # --- the tables ---
 
 
-def report_text(name: str, sets: dict[str, Measured], options: TinyReportOptions) -> str:
+def report_text(name: str, sets: dict[str, Measured], options: Options) -> str:
     """Markdown: the sets, the ways, the ways by difficulty, the families, and the checks."""
     seen = {
         title: (
@@ -149,7 +155,7 @@ def report_text(name: str, sets: dict[str, Measured], options: TinyReportOptions
     tables.append(checks_text([r["generated_text"] for m in sets.values() for r in m.sampled.rows]))
     limit = f" --limit {options.limit}" if options.limit else ""
     tables.append(
-        f"Printed by `rfs tiny-report --model {name}{limit}`: greedy answers, and "
+        f"Printed by `checkpoints/model_report.py --model {name}{limit}`: greedy answers, and "
         f"{options.samples} a problem at temperature 1 and top-p 1, seed {options.seed}."
     )
     return "\n\n".join(tables)
@@ -284,7 +290,7 @@ def around_report(path: Path) -> tuple[str, str]:
     return before + start, end + after
 
 
-def tiny_report(options: TinyReportOptions) -> None:
+def main(options: Options) -> None:
     """Accuracy, and the ways of answering by difficulty: of a tiny model, greedy and sampled."""
     readme = Path(options.write) if options.write else None
     around = around_report(readme) if readme else None  # refused before the minutes, not after
@@ -294,3 +300,7 @@ def tiny_report(options: TinyReportOptions) -> None:
     print(report)
     if readme:
         write_whole(readme, f"{around[0]}\n\n{report}\n\n{around[1]}")
+
+
+if __name__ == "__main__":
+    sys.exit(run_script(main))

@@ -1,4 +1,6 @@
-"""Pre-training of the tiny models: `rfs tiny-pretrain` makes what lies under checkpoints/.
+"""Pre-training of the tiny models: makes tiny-base and tiny-reasoning anew.
+
+    uv run checkpoints/pretrain.py
 
 Three stages, each continuing the one before:
   working    problems with worked solutions: the model learns to compute, line by line
@@ -9,6 +11,7 @@ Three stages, each continuing the one before:
 
 import json
 import random
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -19,16 +22,17 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
+from four_ways import Piece, written
+from tiny_tokenizer import train_tokenizer
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from reasoning_from_scratch.commands.cli import run_script
 from reasoning_from_scratch.files.disk import replacing
 from reasoning_from_scratch.files.weights import save_hf_folder
 from reasoning_from_scratch.optim.muon import MuonAdamW
 from reasoning_from_scratch.problems import render_chat_prompt, render_prompt
 from reasoning_from_scratch.qwen3 import Qwen3Model
-from reasoning_from_scratch.tiny.tokenizer import train_tokenizer
-from reasoning_from_scratch.tiny.ways import Piece, written
 from reasoning_from_scratch.tiny.world import TINY_CONFIG, tiny_problem
 from reasoning_from_scratch.tokenizer import END_OF_TEXT, END_OF_TURN, Qwen3Tokenizer
 
@@ -287,9 +291,7 @@ def start_log(folder: Path, settings: dict, stages: Sequence[Stage]) -> Callable
 
 
 @dataclass
-class TinyPretrainOptions:
-    """Options of `rfs tiny-pretrain`."""
-
+class Options:
     out: Path = Path("runs/tiny-pretrain")
     """Folder for tiny-base and tiny-reasoning."""
     seed: int = 0
@@ -302,12 +304,12 @@ class TinyPretrainOptions:
     """Compile the model first: a third faster, but needs a C++ compiler."""
 
 
-def tiny_pretrain(options: TinyPretrainOptions) -> None:
-    """Trains tiny-base and tiny-reasoning; prints a line every few steps and keeps the log."""
+def main(options: Options) -> None:
+    """Trains both models; prints a line every few steps and keeps the log."""
     train_stages(options, STAGES)
 
 
-def train_stages(options: TinyPretrainOptions, stages: tuple[Stage, ...]) -> None:
+def train_stages(options: Options, stages: tuple[Stage, ...]) -> None:
     if options.threads:
         torch.set_num_threads(options.threads)
     settings = asdict(options) | {"torch": torch.__version__}
@@ -339,3 +341,7 @@ def chat_tokenizer(base: Path) -> Qwen3Tokenizer:
         add_thinking=True,
         eos_token=END_OF_TURN,
     )
+
+
+if __name__ == "__main__":
+    sys.exit(run_script(main))

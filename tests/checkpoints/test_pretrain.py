@@ -5,15 +5,14 @@ import random
 from collections import Counter
 from dataclasses import replace
 
+import pretrain
 import pytest
 import torch
-
-from reasoning_from_scratch.commands import tiny_pretrain
-from reasoning_from_scratch.commands.tiny_pretrain import (
+from pretrain import (
     IGNORED,
     STAGES,
+    Options,
     Stage,
-    TinyPretrainOptions,
     encoded,
     example,
     initialize,
@@ -23,6 +22,7 @@ from reasoning_from_scratch.commands.tiny_pretrain import (
     summed_loss,
     train_stages,
 )
+
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer, load_tokenizer_only
 from reasoning_from_scratch.optim.muon import orthogonalize
 from reasoning_from_scratch.problems import render_chat_prompt, render_prompt
@@ -191,10 +191,10 @@ def test_the_learning_rate_warms_up_stays_and_ends_at_zero():
 
 
 def run(folder, monkeypatch, seed=0):
-    monkeypatch.setattr(tiny_pretrain, "TINY_CONFIG", {**TINY_CONFIG, **SMALL})
-    monkeypatch.setattr(tiny_pretrain, "TOKENIZER_PROBLEMS", 50)
+    monkeypatch.setattr(pretrain, "TINY_CONFIG", {**TINY_CONFIG, **SMALL})
+    monkeypatch.setattr(pretrain, "TOKENIZER_PROBLEMS", 50)
     stages = tuple(replace(stage, steps=8, warmup=2, sequences=16) for stage in STAGES)
-    train_stages(TinyPretrainOptions(out=folder, seed=seed), stages)
+    train_stages(Options(out=folder, seed=seed), stages)
 
 
 def test_the_command_learns_and_writes_both_models_with_their_logs(tmp_path, monkeypatch, capsys):
