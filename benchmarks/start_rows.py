@@ -6,8 +6,8 @@ from pathlib import Path
 from statistics import median
 
 from duel import Result, Work, run_python, seconds
+from grading_report import labelled_pairs
 
-from reasoning_from_scratch.commands.grading_report import labelled_pairs
 from reasoning_from_scratch.grading import judge
 
 ROOT = Path(__file__).parents[1]

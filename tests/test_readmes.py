@@ -52,7 +52,6 @@ SMALL = {
     "rfs chat": "",  # nobody speaks to it, so it ends
     "rfs preflight": "--num-problems 8 --rollouts 8",  # fewer cannot tell, and it says so: code 1
     "rfs doctor": "--no-network",
-    "rfs grading-report": "",
     "checkpoints/model_report.py": "--limit 2 --samples 1",
     "ch06/train_grpo.py": TRAIN,
     "ch06/plot_metrics.py": "",

@@ -48,10 +48,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Can training work with this model and these problems?",
         "run.preflight:preflight",
     ),
-    "grading-report": (
-        "Measure the answer grader on labelled pairs and data sets.",
-        "commands.grading_report:grading_report",
-    ),
     "doctor": (
         "Look at this machine: what works, what does not, what to do.",
         "commands.doctor:doctor",

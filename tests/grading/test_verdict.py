@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from grading_report import Count, labelled_pairs
 
 from reasoning_from_scratch import grading
-from reasoning_from_scratch.commands.grading_report import Count, labelled_pairs
 from reasoning_from_scratch.grading import (
     UnreadableTruth,
     check_truth,

@@ -1,18 +1,19 @@
-"""rfs grading-report: the figures of the grader's README, and of data sets that are there."""
+"""grading_report.py: the figures of the grader's README, and of data sets that are there."""
 
 import json
 
 import pytest
-
-from reasoning_from_scratch.commands.cli import main
-from reasoning_from_scratch.commands.grading_report import (
+from grading_report import (
     Count,
+    Options,
     Pair,
     labelled_pairs,
+    main,
     print_gsm8k,
     print_math,
     print_pairs,
 )
+
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.grading import GRADER_VERSION, UnreadableTruth
 
@@ -64,14 +65,14 @@ def test_the_command_measures_what_is_there(tmp_path, capsys):
     for folder in ("pairs", "data"):
         (tmp_path / folder).mkdir()
     (tmp_path / "pairs" / "a.txt").write_text("## number\n? 5\n= 5.0\n")
-    words = ["grading-report", "--pairs", f"{tmp_path}/pairs", "--data", f"{tmp_path}/data"]
-    assert main(words) == 0
+    options = Options(tmp_path / "pairs", tmp_path / "data")
+    main(options)
     out = capsys.readouterr().out
     assert out.startswith(f"grader version {GRADER_VERSION}\n") and "100.00 %" in out
     assert "gold solutions" not in out and "gsm8k" not in out
     (tmp_path / "data" / "gsm8k_train.jsonl").write_text('{"answer": "#### 7"}\n')
-    assert main(words) == 0
+    main(options)
     assert "gsm8k_train.jsonl: 1 answer, all can be read" in capsys.readouterr().out
     (tmp_path / "pairs" / "a.txt").unlink()
-    assert main(words) == 2
-    assert "no labelled pairs in" in capsys.readouterr().err
+    with pytest.raises(UserError, match="no labelled pairs in"):
+        main(options)

@@ -1,6 +1,10 @@
-"""rfs grading-report: measures the grader on labelled pairs and on data sets."""
+"""The grader, measured on labelled pairs and on data sets.
+
+uv run benchmarks/grading_report.py
+"""
 
 import json
+import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator
@@ -8,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from reasoning_from_scratch.commands.cli import run_script
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.grading import GRADER_VERSION, check_truth, judge
 from reasoning_from_scratch.text import counted
@@ -94,17 +99,24 @@ def print_gsm8k(path: Path) -> None:
     print(f"{path.name}: {counted(len(lines), 'answer')}, all can be read")
 
 
-def grading_report(pairs: Path = Path("tests/grading/pairs"), data: Path = Path("data")) -> None:
-    """Prints the grader's figures on its labelled pairs, and on the data sets found in `data`.
+@dataclass
+class Options:
+    pairs: Path = Path(__file__).parents[1] / "tests/grading/pairs"
+    """Folder of labelled pairs (*.txt)."""
+    data: Path = Path("data")
+    """Folder that may hold math500_test.json, gsm8k_train.jsonl and gsm8k_test.jsonl."""
 
-    Args:
-        pairs: folder of labelled pairs (*.txt).
-        data: folder that may hold math500_test.json, gsm8k_train.jsonl and gsm8k_test.jsonl.
-    """
+
+def main(options: Options) -> None:
+    """Prints the grader's figures on its labelled pairs, and on the data sets that are there."""
     print(f"grader version {GRADER_VERSION}\n")
-    print_pairs(pairs)
-    if (data / "math500_test.json").exists():
-        print_math(data / "math500_test.json")
+    print_pairs(options.pairs)
+    if (options.data / "math500_test.json").exists():
+        print_math(options.data / "math500_test.json")
     for name in ("gsm8k_train.jsonl", "gsm8k_test.jsonl"):
-        if (data / name).exists():
-            print_gsm8k(data / name)
+        if (options.data / name).exists():
+            print_gsm8k(options.data / name)
+
+
+if __name__ == "__main__":
+    sys.exit(run_script(main))
