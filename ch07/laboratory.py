@@ -17,6 +17,7 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from ch07_pictures import joint_curves
 from IPython.display import Markdown, display
 from matplotlib.figure import Figure
 from regimes import REGIMES
@@ -36,7 +37,6 @@ from reasoning_from_scratch.evaluation.regime_findings import (
     table,
 )
 from reasoning_from_scratch.files.problem_sets import load_problems
-from reasoning_from_scratch.report.chapter7_pictures import joint_curves
 from reasoning_from_scratch.report.pass_picture import passes_over_training
 from reasoning_from_scratch.report.regime_pictures import all_effects, regime_picture
 from reasoning_from_scratch.run.start import TrainResult, train

@@ -16,6 +16,7 @@ from statistics import fmean
 from tempfile import TemporaryDirectory
 from unittest.mock import patch
 
+from ch07_pictures import joint_curves
 from torch import Tensor
 
 from reasoning_from_scratch import losses
@@ -23,7 +24,6 @@ from reasoning_from_scratch.config import from_json, replaced, to_json
 from reasoning_from_scratch.files.problem_sets import load_problems
 from reasoning_from_scratch.losses import kl_estimate
 from reasoning_from_scratch.problems import Problem
-from reasoning_from_scratch.report.chapter7_pictures import joint_curves
 from reasoning_from_scratch.report.health import new_alarms
 from reasoning_from_scratch.rewards import correctness
 from reasoning_from_scratch.run.options import configure

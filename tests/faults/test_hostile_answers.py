@@ -8,6 +8,7 @@ import time
 from statistics import fmean
 
 import pytest
+from ch06_pictures import tokens_html
 from report_groups import ByteTokenizer
 from toy import toy_config, toy_problems, toy_world
 
@@ -18,7 +19,6 @@ from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.evaluate import evaluate
 from reasoning_from_scratch.problems import Problem
-from reasoning_from_scratch.report.notebook import tokens_html
 from reasoning_from_scratch.report.progress import show_log
 from reasoning_from_scratch.rewards import score_parts
 from reasoning_from_scratch.run.folder import log

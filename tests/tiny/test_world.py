@@ -11,7 +11,6 @@ import pytest
 
 from reasoning_from_scratch.grading import grade_answer
 from reasoning_from_scratch.rewards import correctness
-from reasoning_from_scratch.tiny.ways import WORKED_START
 from reasoning_from_scratch.tiny.world import (
     FAMILIES,
     LONGER_FAMILIES,
@@ -20,6 +19,7 @@ from reasoning_from_scratch.tiny.world import (
     NAMES,
     SPLIT_SIZES,
     THINGS,
+    WORKED_START,
     content_key,
     is_held_out,
     tiny_problem,

@@ -4,14 +4,14 @@ import json
 import math
 
 import pytest
-
-from reasoning_from_scratch.report.chapter7_pictures import (
+from ch07_pictures import (
     answer_ways,
     clip_curves,
     joint_curves,
     lag_timeline,
     three_policies,
 )
+
 from reasoning_from_scratch.tiny.world import tiny_problem
 
 ROWS = [{"step": step, "a": value} for step, value in enumerate((1.0, 4.0, None, 7.0, 0.0))]

@@ -2,8 +2,11 @@
 
 One colour and one name for each thing throughout. What colours tell is told by place, number or
 hatching too, so that the pictures can be read in grey. (ways_picture.py draws the ways.)
+`show_tokens` shades an answer token by token.
 """
 
+import html
+import math
 from collections.abc import Mapping, Sequence
 
 import matplotlib.pyplot as plt
@@ -11,6 +14,7 @@ import numpy as np
 from matplotlib.patches import FancyBboxPatch
 
 from reasoning_from_scratch.report.curves import COLORS, TEXT
+from reasoning_from_scratch.text import visible
 
 STAGES = "problems rollouts rewards advantages logprobs loss update".split()
 INK, SOFT, PAPER = "#1d2130", TEXT, "#ffffff"
@@ -228,3 +232,23 @@ def draw_logprobs(tokens: Sequence[str], rows: Mapping[str, Sequence[float]]) ->
     for side in panel.spines.values():
         side.set_visible(False)
     panel.figure.colorbar(image, label="log-probability", ticks=(-4, -2, 0), pad=0.01)
+
+
+def show_tokens(tokenizer, token_ids: Sequence[int], logprobs: Sequence[float]) -> None:
+    """Display tokens, each the darker the less probable it was; hover for the number."""
+    from IPython.display import HTML, display
+
+    display(HTML(tokens_html(tokenizer, token_ids, logprobs)))
+
+
+def tokens_html(tokenizer, token_ids: Sequence[int], logprobs: Sequence[float]) -> str:
+    """One <span> per token, everything that the model wrote escaped."""
+    spans = []
+    for token_id, logprob in zip(token_ids, logprobs, strict=True):
+        text = visible(tokenizer.decode([token_id]))
+        shown = html.escape(text).replace("\n", "↵<br>")
+        probability = math.exp(logprob)
+        style = f"background: rgba(217, 119, 6, {0.75 * (1 - probability):.2f})"
+        label = html.escape(f"{text!r}: probability {probability:.3f}", quote=True)
+        spans.append(f'<span style="{style}" title="{label}">{shown}</span>')
+    return f'<div style="font-family: monospace; line-height: 1.7">{"".join(spans)}</div>'

@@ -1,9 +1,14 @@
 """The drawings of chapter 6 show the numbers that they are given."""
 
+import math
+import re
+
+import ch06_pictures as pictures
+import IPython.display
 import matplotlib.pyplot as plt
 import pytest
-
-from reasoning_from_scratch.report import chapter_pictures as pictures
+from ch06_pictures import show_tokens, tokens_html
+from report_groups import ByteTokenizer
 
 
 @pytest.fixture(autouse=True)
@@ -76,3 +81,29 @@ def test_pictures_drawn_first_leave_no_setting_behind():
     pictures.draw_critic_and_group()
     assert plt.isinteractive() and "rc_context" not in vars(pictures)
     plt.ioff()
+
+
+@pytest.fixture
+def displayed(monkeypatch):
+    shown = []
+    monkeypatch.setattr(IPython.display, "display", lambda thing: shown.append(thing.data))
+    return shown
+
+
+def test_the_less_probable_a_token_was_the_darker_it_is():
+    page = tokens_html(ByteTokenizer(), list(b"abc"), [0.0, math.log(0.4), -50.0])
+    assert re.findall(r"217, 119, 6, ([0-9.]+)", page) == ["0.00", "0.45", "0.75"]
+    assert re.findall(r"probability ([0-9.]+)", page) == ["1.000", "0.400", "0.000"]
+    assert re.findall(r">(.)</span>", page) == ["a", "b", "c"]
+
+
+def test_markup_and_line_ends_are_shown(displayed):
+    show_tokens(ByteTokenizer(), list(b"<\n"), [-1.0, -1.0])
+    (page,) = displayed
+    assert ">&lt;</span>" in page and ">↵<br></span>" in page
+    assert page.count("<span") == 2
+
+
+def test_a_probability_for_every_token():
+    with pytest.raises(ValueError, match="shorter"):
+        tokens_html(ByteTokenizer(), [1, 2], [-1.0])
