@@ -2,14 +2,140 @@
 
     uv run ch06/inference_scaling.py --method vote --samples 16
 
-`--help` says which methods there are. With several of them it prints a table of accuracy against
-tokens.
+greedy: always the most probable token; what the others have to beat. cot: the same after a
+chain-of-thought prompt. sample: one sampled answer. vote: the most frequent of several answers.
+best: the one of them with the best score. refine: a draft, a review, a revision. rescore: grade a
+file of answers again.
+
+The word behind the _ is the score that decides: in a tie, among the samples, or whether a revision
+is kept. logprob is the mean log-probability of the answer's tokens, heuristic the book's rules.
+
+A command that was killed goes on where it was. The tiny model gets a test set of its own.
 """
 
 import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
 
 from reasoning_from_scratch.commands.cli import run_script
-from reasoning_from_scratch.commands.inference_scaling import inference_scaling
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.text import counted
+
+
+@dataclass
+class Options:
+    method: tuple[
+        Literal[
+            "greedy",
+            "cot",
+            "sample",
+            "vote",
+            "vote_logprob",
+            "vote_heuristic",
+            "best_logprob",
+            "best_heuristic",
+            "refine",
+            "refine_logprob",
+            "refine_heuristic",
+            "rescore",
+        ],
+        ...,
+    ] = ("vote",)
+    """One or several."""
+    which_model: tuple[str, ...] = ("tiny",)
+    """tiny, tiny-grpo, base, reasoning, a file, a folder, a run or RUN@SAVE; one or several."""
+    dataset_size: int = 500
+    """Use the first so many problems."""
+    samples: tuple[int, ...] = (8,)
+    """Answers per problem of vote and best; each of several numbers is measured."""
+    iterations: int = 1
+    """Reviews, and revisions, of refine."""
+    max_new_tokens: int = 2048
+    """Longest answer in tokens."""
+    max_critique_tokens: int = 256
+    """Longest review in tokens."""
+    temperature: float = 0.8
+    """Sampling temperature of all methods but greedy and cot."""
+    top_p: float = 0.9
+    """They sample from the smallest set of tokens with this much mass; 1 keeps all."""
+    seed: int = 0
+    """Seed of the answers."""
+    prompt_suffix: str = ""
+    """What stands behind the prompt (default: nothing, and after cot's words to think aloud)."""
+    batch_size: int = 64
+    """Answers sampled side by side; lower it when memory runs out."""
+    device: str = "auto"
+    """cpu, cuda, mps, or auto."""
+    show_eta: bool = False
+    """Show a progress bar with the time that is left."""
+    out_path: Path = Path("runs")
+    """Folder for the answers: a file for each model and method, a JSON line per problem."""
+    answers: Path | None = None
+    """The file of answers that rescore grades again."""
+
+
+def main(options: Options) -> None:
+    """Prints what each method reaches, and a table if there are several."""
+    if "rescore" in options.method or options.answers:
+        if options.method != ("rescore",) or not options.answers:
+            raise UserError("--method rescore goes with --answers FILE, and with no other method")
+        from rescore import rescore
+
+        print(rescore(options.answers, "number_then_full").report())
+        return
+
+    from inference_methods import (
+        METHODS,
+        answer_with,
+        method_label,
+        method_report,
+        methods_table,
+    )
+
+    from reasoning_from_scratch.evaluation.evaluate import open_model
+    from reasoning_from_scratch.files.problem_sets import load_problems
+    from reasoning_from_scratch.run.options import TINY_VOCABULARY
+    from reasoning_from_scratch.sampling import Sampling
+
+    results = {}
+    for name in options.which_model:
+        model, tokenizer = open_model(name, options.device, "auto")
+        problem_set = "tiny-test" if model.cfg["vocab_size"] < TINY_VOCABULARY else "math-500"
+        problems = load_problems(problem_set, limit=options.dataset_size)
+        for method in options.method:
+            for samples in options.samples if METHODS[method].several else (1,):
+                title, model_name = method_label(method, samples), Path(name).name
+                out_path = options.out_path / f"{problem_set}-{model_name}-{title}.jsonl"
+                print(f"{name}, {title} on {problem_set}, {counted(len(problems), 'problem')}")
+                result = answer_with(
+                    method,
+                    model,
+                    tokenizer,
+                    problems,
+                    Sampling(
+                        max_new_tokens=options.max_new_tokens,
+                        temperature=options.temperature,
+                        top_p=options.top_p,
+                        rollouts=samples,
+                        seed=options.seed,
+                        sample_rows=options.batch_size,
+                    ),
+                    iterations=options.iterations,
+                    max_critique_tokens=options.max_critique_tokens,
+                    prompt_suffix=options.prompt_suffix,
+                    out_path=out_path,
+                    progress=options.show_eta,
+                    problem_set=problem_set,
+                    model_name=name,
+                )
+                print(f"{method_report(result)}\n  answers     {out_path}")
+                results[name, title] = result
+    if not results:
+        raise UserError("nothing to do: name a --method, a --which_model and a number of --samples")
+    if len(results) > 1:
+        print(f"\n{methods_table(results)}")
+
 
 if __name__ == "__main__":
-    sys.exit(run_script(inference_scaling))
+    sys.exit(run_script(main))

@@ -12,11 +12,28 @@ from reasoning_from_scratch.ch04 import (
     generate_text_stream_concat_flex,
     generate_text_top_p_stream_cache,
 )
-from reasoning_from_scratch.evaluation.choices import (  # noqa: F401  5.2, 5.4
-    heuristic_score,
-    make_critique_prompt,
-    make_refine_prompt,
-)
+
+# 5.2 Scoring by rules
+
+
+def heuristic_score(
+    answer,
+    prompt=None,
+    brevity_bonus=500.0,
+    boxed_bonus=2.0,
+    extract_bonus=1.0,
+    fulltext_bonus=0.0,
+):
+    """Rewards a final answer that can be found, and a short text around it."""
+    if extract_final_candidate(answer, fallback=None):
+        score = boxed_bonus
+    elif extract_final_candidate(answer, fallback="number_only"):
+        score = extract_bonus
+    else:
+        score = fulltext_bonus if answer.strip() else 0.0
+    # 1.5 for an empty text, 0.55 after `brevity_bonus` characters, 0 in the end
+    return score + 1.5 * math.exp(-len(answer) / brevity_bonus)
+
 
 # 5.3 Scoring by the model's own confidence
 
@@ -62,6 +79,31 @@ def avg_logprob_answer(model, tokenizer, prompt, answer, device="cpu"):
 
 
 # 5.4 The refinement loop
+
+
+def make_critique_prompt(raw_prompt, draft):
+    """Asks what is wrong with a draft."""
+    return (
+        "You are a careful reviewer of mathematical work.\n"
+        "Check the draft below step by step. Name each mistake, or say that there is none.\n"
+        "Do not solve the question again. Be brief.\n\n"
+        f"Question:\n{raw_prompt}\n\n"
+        f"Draft:\n{draft}\n\n"
+        "Review:"
+    )
+
+
+def make_refine_prompt(raw_prompt, draft, critique):
+    """Asks for a new answer that takes the review into account."""
+    return (
+        "You are a helpful math assistant.\n"
+        "Rewrite the draft, correcting what the review found, and keep what is right.\n"
+        "Write the final result on a new line as:\n\\boxed{ANSWER}\n\n"
+        f"Question:\n{raw_prompt}\n\n"
+        f"Draft:\n{draft}\n\n"
+        f"Review:\n{critique}\n\n"
+        "Answer:"
+    )
 
 
 def self_refinement_loop(

@@ -3,14 +3,14 @@
 import json
 from dataclasses import replace
 
+import inference_methods as methods
 import pytest
+from inference_methods import METHODS, answer_with
 
 from reasoning_from_scratch import ch05
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.evaluation import methods
 from reasoning_from_scratch.evaluation.answer_file import AnswerFile
 from reasoning_from_scratch.evaluation.evaluate import evaluate
-from reasoning_from_scratch.evaluation.methods import METHODS, answer_with
 from reasoning_from_scratch.files.problem_sets import load_problems
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.problems import render_prompt

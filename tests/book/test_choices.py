@@ -2,11 +2,11 @@
 
 import math
 
+import choices
 import pytest
+from choices import best, first, mean_logprobs, vote
 
 from reasoning_from_scratch import ch04, ch05
-from reasoning_from_scratch.evaluation import choices
-from reasoning_from_scratch.evaluation.choices import best, first, mean_logprobs, vote
 from reasoning_from_scratch.evaluation.evaluate import answer_rows
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.problems import Problem

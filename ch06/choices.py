@@ -1,14 +1,14 @@
-"""Several tries at a problem: how good is each, which one to take, and how to ask for another.
+"""Several tries at a problem: how good is each, and which one to take.
 
 Nothing here sees whether a try is right.
 """
 
 import math
 
+from reasoning_from_scratch.ch05 import heuristic_score
 from reasoning_from_scratch.config import Learning
 from reasoning_from_scratch.evaluation.scores import ballots, equal_answers
 from reasoning_from_scratch.fast.packed import packed_logprobs
-from reasoning_from_scratch.grading import extract_final_candidate
 from reasoning_from_scratch.rollouts import make_batch
 from reasoning_from_scratch.sampling import Rollout
 from reasoning_from_scratch.trainer import Engine, frozen_logprobs
@@ -16,25 +16,6 @@ from reasoning_from_scratch.trainer import Engine, frozen_logprobs
 SCORED_TOKENS = 16_384  # at most this many in one pass that asks how sure the model is
 
 # --- scores: higher is better ---
-
-
-def heuristic_score(
-    answer,
-    prompt=None,
-    brevity_bonus=500.0,
-    boxed_bonus=2.0,
-    extract_bonus=1.0,
-    fulltext_bonus=0.0,
-):
-    """Rewards a final answer that can be found, and a short text around it."""
-    if extract_final_candidate(answer, fallback=None):
-        score = boxed_bonus
-    elif extract_final_candidate(answer, fallback="number_only"):
-        score = extract_bonus
-    else:
-        score = fulltext_bonus if answer.strip() else 0.0
-    # 1.5 for an empty text, 0.55 after `brevity_bonus` characters, 0 in the end
-    return score + 1.5 * math.exp(-len(answer) / brevity_bonus)
 
 
 def mean_logprobs(model, prompt: list[int], answers: list[list[int]]) -> list[float]:
@@ -85,31 +66,3 @@ def vote(tries: list[dict]) -> dict:
     if len(tied) > 1 and "score" in tries[0]:
         return best([row for party in tied for row in party])
     return tied[0][0] if tied else tries[0]
-
-
-# --- a second look: what the model reads ---
-
-
-def make_critique_prompt(raw_prompt, draft):
-    """Asks what is wrong with a draft."""
-    return (
-        "You are a careful reviewer of mathematical work.\n"
-        "Check the draft below step by step. Name each mistake, or say that there is none.\n"
-        "Do not solve the question again. Be brief.\n\n"
-        f"Question:\n{raw_prompt}\n\n"
-        f"Draft:\n{draft}\n\n"
-        "Review:"
-    )
-
-
-def make_refine_prompt(raw_prompt, draft, critique):
-    """Asks for a new answer that takes the review into account."""
-    return (
-        "You are a helpful math assistant.\n"
-        "Rewrite the draft, correcting what the review found, and keep what is right.\n"
-        "Write the final result on a new line as:\n\\boxed{ANSWER}\n\n"
-        f"Question:\n{raw_prompt}\n\n"
-        f"Draft:\n{draft}\n\n"
-        f"Review:\n{critique}\n\n"
-        "Answer:"
-    )

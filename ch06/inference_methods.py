@@ -11,16 +11,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
+from choices import SCORES, best, first, vote
 
+from reasoning_from_scratch.ch05 import make_critique_prompt, make_refine_prompt
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.evaluation.choices import (
-    SCORES,
-    best,
-    first,
-    make_critique_prompt,
-    make_refine_prompt,
-    vote,
-)
 from reasoning_from_scratch.evaluation.evaluate import (
     Keep,
     answer_rows,

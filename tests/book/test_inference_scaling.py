@@ -1,13 +1,13 @@
-"""The command behind ch06/inference_scaling.py; tests/book/test_scripts.py runs the script."""
+"""The flags of ch06/inference_scaling.py; test_scripts.py runs it."""
 
 from typing import get_args, get_type_hints
 
-from reasoning_from_scratch.commands import inference_scaling
-from reasoning_from_scratch.evaluation.methods import METHODS
+import inference_scaling
+from inference_methods import METHODS
 
 
 def test_every_method_can_be_asked_for_and_is_explained():
-    known, _ = get_args(get_type_hints(inference_scaling.InferenceOptions)["method"])
+    known, _ = get_args(get_type_hints(inference_scaling.Options)["method"])
     assert list(get_args(known)) == [*METHODS, "rescore"]
     for name in get_args(known):
         kind, _, score = name.partition("_")

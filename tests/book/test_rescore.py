@@ -3,11 +3,11 @@
 import json
 
 import pytest
+from rescore import rescore
 
 from reasoning_from_scratch import ch03
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.evaluate import evaluate
-from reasoning_from_scratch.evaluation.rescore import rescore
 from reasoning_from_scratch.evaluation.scores import wilson_interval
 from reasoning_from_scratch.files.problem_sets import load_problems
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
