@@ -1,16 +1,343 @@
-"""nanochat's chat_rl, with its flags, on the tiny model or any other.
+"""nanochat's chat_rl, with its flags, on this package's trainer.
 
-python ch07/chat_rl.py                                  the tiny model, on a CPU
-python ch07/chat_rl.py --model base                     Qwen3-0.6B on GSM8K
-python ch07/chat_rl.py --model-tag RUN --model-step 60  go on from a step of a run
-torchrun --standalone --nproc_per_node=2 ch07/chat_rl.py -- --run=two
+    python ch07/chat_rl.py                                  the tiny model, on a CPU
+    python ch07/chat_rl.py --model base                     Qwen3-0.6B on GSM8K
+    python ch07/chat_rl.py --model-tag RUN --model-step 60  go on from a step of a run
+    torchrun --standalone --nproc_per_node=2 ch07/chat_rl.py -- --run=two
 
-What it does, and what a preset changes: reasoning_from_scratch/commands/chat_rl.py.
+REINFORCE on the policy's own rollouts: rewards minus the mean of their group, every token of a
+step counted alike, no ratio, no clip, no KL. Muon moves the matrices, AdamW the rest; all rates
+fall linearly from a fraction of their value to zero. What our models need otherwise is in PRESETS.
 """
 
+import importlib.util
+import os
+import re
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal
 
-from reasoning_from_scratch.commands.chat_rl import chat_rl_command
+from reasoning_from_scratch.commands.cli import guarded, with_home
+from reasoning_from_scratch.commands.train import told_end
+from reasoning_from_scratch.config import TrainConfig, replaced
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.files.problem_sets import load_problems
+from reasoning_from_scratch.files.saved_models import read_index, which_weights
+from reasoning_from_scratch.problems import Problem
+from reasoning_from_scratch.run.folder import PLACES, RunFolder
+from reasoning_from_scratch.run.option_checks import flag
+from reasoning_from_scratch.run.options import configure, preset, resolved
+from reasoning_from_scratch.run.origin import with_whole_paths
+from reasoning_from_scratch.text import counted
+
+PROMPT_TOKENS = 256  # of a long problem: a forward pass of long ones has fewer rows
+RUNS = "runs"
+MODEL_FOLDERS = ("checkpoints", RUNS)
+STEP_FILE = re.compile(r"step(\d+)\.(?:pth|safetensors)$")
+
+# nanochat's defaults: its models begin with embeddings of size 1 and answer in 256 tokens.
+NANOCHAT: dict[str, Any] = {
+    "problems": "gsm8k",
+    "eval_problems": "gsm8k-test",
+    "problem_limit": None,
+    "dtype": "bfloat16",
+    "examples_per_step": 16,
+    "num_samples": 16,
+    "max_new_tokens": 256,
+    "embedding_lr": 0.2,
+    "unembedding_lr": 0.004,
+    "matrix_lr": 0.02,
+    "eval_every": 60,
+    "eval_examples": 400,
+    "save_every": 60,
+}
+# What does not suit our models, and what they use instead.
+PRESETS: dict[str, dict[str, Any]] = {
+    # A minute or two on one CPU core: fewer problems and rollouts, float32. Its embeddings are
+    # small numbers, so an update of 0.01 would wipe them out.
+    "tiny": {
+        "problems": "tiny",
+        "eval_problems": "tiny-test",
+        "problem_limit": 400,
+        "dtype": "float32",
+        "examples_per_step": 8,
+        "num_samples": 8,
+        "max_new_tokens": 128,
+        "embedding_lr": 0.004,
+        "unembedding_lr": 0.002,
+        "matrix_lr": 0.04,
+        "eval_every": 25,
+        "eval_examples": 50,
+    },
+    # Qwen3's weights are of size 0.02 and well trained: rates of the size that GRPO uses for it.
+    "qwen3": {
+        "dtype": "auto",
+        "max_new_tokens": 512,
+        "embedding_lr": 2e-5,
+        "unembedding_lr": 2e-5,
+        "matrix_lr": 4e-4,
+    },
+}
+# How problems are put, and who reads the answers.
+ANSWERS: dict[str, dict[str, str]] = {
+    "boxed": {},
+    "gsm8k": {"prompt": "question", "reward": "gsm8k"},
+    "nanochat": {"prompt": "nanochat", "reward": "gsm8k"},
+}
+
+
+@dataclass
+class ChatRLOptions:
+    """nanochat's flags. What is None is chosen by the model's preset."""
+
+    run: str = "dummy"
+    """Name of the run: its folder under runs/, and in Weights & Biases where that is installed."""
+    device_type: Literal["", "cpu", "cuda", "mps"] = ""
+    """cpu, cuda or mps; empty: the best there is."""
+    dtype: Literal["auto", "float32", "bfloat16"] | None = None
+    """Number format of the weights (nanochat: bfloat16; tiny: float32; Qwen3: by device)."""
+    model: str = "tiny"
+    """Model where no --model-tag is given: tiny, base, reasoning, a folder, a run or RUN@SAVE."""
+    model_tag: str | None = None
+    """Folder under checkpoints/ or runs/ to start from."""
+    model_step: int | None = None
+    """Step of it to load (default: the last)."""
+    num_epochs: int = 1
+    """Passes over the training problems."""
+    problem_limit: int | None = None
+    """Use only the first so many training problems (nanochat: all; tiny: 400)."""
+    device_batch_size: int = 8
+    """No forward pass has more rows than this; also the largest k of pass@k."""
+    examples_per_step: int | None = None
+    """Problems per step, on all devices together (nanochat: 16; tiny: 8)."""
+    num_samples: int | None = None
+    """Rollouts per problem (nanochat: 16; tiny: 8)."""
+    max_new_tokens: int | None = None
+    """Longest answer in tokens (nanochat: 256; tiny: 128; Qwen3: 512)."""
+    temperature: float = 1.0
+    """Sampling temperature."""
+    top_k: int = 50
+    """Sample from this many most likely tokens; 0 keeps all."""
+    embedding_lr: float | None = None
+    """Rate of AdamW for the embedding (nanochat: 0.2; tiny: 0.004; Qwen3: 2e-5)."""
+    unembedding_lr: float | None = None
+    """Rate of AdamW for the head and the norms (nanochat: 0.004; tiny: 0.002; Qwen3: 2e-5)."""
+    matrix_lr: float | None = None
+    """Rate of Muon for the matrices (nanochat: 0.02; tiny: 0.04; Qwen3: 4e-4)."""
+    weight_decay: float = 0.0
+    """Weight decay of AdamW."""
+    init_lr_frac: float = 0.05
+    """Where the ramp down to zero begins, as a fraction of the rates."""
+    eval_every: int | None = None
+    """Measure pass@k before every so many steps (nanochat: 60; tiny: 25)."""
+    eval_examples: int | None = None
+    """Problems per measurement (nanochat: 400; tiny: 50)."""
+    save_every: int | None = None
+    """Save after every so many steps (nanochat: 60)."""
+    answers: Literal["boxed", "gsm8k", "nanochat"] = "boxed"
+    """boxed: the book's prompt and a box; gsm8k: the question alone, and the number after ####;
+    nanochat: that in nanochat's chat tokens, for a model whose tokenizer has them."""
+    calculator: bool = False
+    """Where an answer says <<48/2= the result is put in, and not trained on (nanochat: always)."""
+    resume: bool = False
+    """Go on with the run of this --run, given the flags that it was begun with."""
+    overwrite: bool = False
+    """Delete a run of this --run, once the new one is known to start."""
+
+
+USED = "go on with it (--resume), delete it (--overwrite), or choose another --run"
+
+
+def chat_rl(options: ChatRLOptions) -> int:
+    """Trains, and prints pass@k for every k at each evaluation."""
+    if options.run == "dummy" and (options.resume or options.overwrite):
+        given = "--resume" if options.resume else "--overwrite"
+        raise UserError(f"{given} needs the name of the run: add --run NAME")
+    if options.resume and options.overwrite:
+        raise UserError("--resume goes on with a run that --overwrite deletes: leave one out")
+    if options.run != "dummy" and not options.resume and "WORLD_SIZE" not in os.environ:
+        # Before anything is downloaded. (Ranks that torchrun has restarted find their own run.)
+        RunFolder(f"{RUNS}/{options.run}").refuse_used(options.overwrite, USED)
+    model = tagged_model(options.model_tag, options.model_step) or options.model
+    values = filled_in(options, model)
+    problems = load_problems(values["problems"], limit=values["problem_limit"])
+    config = chat_rl_config(values, model, problems)
+    if options.run != "dummy" and not config.wandb and os.environ.get("RANK", "0") == "0":
+        print("wandb is not installed, so nothing is logged there (uv sync --extra wandb)")
+    from reasoning_from_scratch.run.start import train
+
+    result = train(
+        same_run(config) if options.resume else config,
+        problems=problems,
+        if_used=USED,
+        on_evaluation=print_pass_at,
+    )
+    tag = result.folder.relative_to(RUNS).as_posix()
+    return told_end(result, f"done: {result.folder}; go on from it with --model-tag {tag}")
+
+
+def filled_in(options: ChatRLOptions, model: str) -> dict[str, Any]:
+    """The flags; where they say nothing the model's preset; where it says nothing nanochat."""
+    kind = "tiny" if preset(model)["problems"] == "tiny" else "qwen3"
+    given = {name: value for name, value in vars(options).items() if value is not None}
+    return NANOCHAT | PRESETS[kind] | given
+
+
+def chat_rl_config(values: dict[str, Any], model: str, problems: Sequence[Problem]) -> TrainConfig:
+    """nanochat's words in ours."""
+    steps = len(problems) // values["examples_per_step"] * values["num_epochs"]
+    if steps < 1:
+        raise UserError(
+            f"there are only {counted(len(problems), 'problem')}; lower "
+            f"--examples-per-step {values['examples_per_step']}"
+        )
+    rows = values["device_batch_size"]
+    name = values["run"]
+    if name == "dummy":
+        name = f"chat_rl-{Path(model).name}-{datetime.now():%Y-%m-%d-%H%M%S}"
+    same = (
+        "problems",
+        "max_new_tokens",
+        "temperature",
+        "top_k",
+        "dtype",
+        "embedding_lr",
+        "unembedding_lr",
+        "matrix_lr",
+        "weight_decay",
+        "eval_every",
+        "save_every",
+        "calculator",
+    )
+    asked = (
+        {}
+        if not values["eval_every"]
+        else {
+            "eval_problems": values["eval_problems"],
+            "eval_limit": values["eval_examples"],
+            "eval_samples": rows,
+        }
+    )
+    return configure(
+        "reinforce",
+        **{key: values[key] for key in same},
+        **ANSWERS[values["answers"]],
+        model=model,
+        steps=steps,
+        problem_limit=len(problems),
+        problems_per_step=values["examples_per_step"],
+        rollouts=values["num_samples"],
+        sample_rows=rows,
+        micro_batch_rows=rows,
+        micro_batch_tokens=rows * (PROMPT_TOKENS + values["max_new_tokens"]),
+        optimizer="muon",
+        lr=values["init_lr_frac"],
+        lr_schedule="linear",
+        beta1=0.8,
+        grad_clip=0.0,
+        **asked,
+        device=values["device_type"] or "auto",
+        log_path=f"{RUNS}/{name}",
+        overwrite=values["overwrite"],
+        wandb="chat_rl" if values["run"] != "dummy" and importlib.util.find_spec("wandb") else None,
+    )
+
+
+# What may be different where a run goes on, and the flags whose names are not those of the fields.
+FREE = (*PLACES, "steps", "device", "wandb")
+FLAGS = {
+    "problems_per_step": "examples_per_step",
+    "rollouts": "num_samples",
+    "sample_rows": "device_batch_size",
+    "eval_limit": "eval_examples",
+    "lr": "init_lr_frac",
+}
+
+
+def same_run(config: TrainConfig) -> TrainConfig:
+    """The same, to go on with the run in its folder; it must have been begun with these flags."""
+    folder = RunFolder(config.log_path)
+    config = with_whole_paths(resolved(replaced(config, resume=config.log_path)), given=False)
+    for name, value in folder.changes(config).items():
+        if name not in FREE:
+            before = getattr(folder.read_config(), name)
+            raise UserError(
+                f"{folder.path} was begun with {flag(FLAGS.get(name, name))} {before}, and now it "
+                f"is {value}: give the flags that it was begun with, or change it with rfs train "
+                f"--resume {folder.path}"
+            )
+    return config
+
+
+def print_pass_at(measured: dict) -> None:
+    """One line per evaluation, as nanochat prints it."""
+    found = {int(name.partition("/pass@")[2]): name for name in measured if "/pass@" in name}
+    shown = ", ".join(f"Pass@{k}: {measured[found[k]]:.4f}" for k in sorted(found))
+    print(f"Step {measured['eval_step']} | {shown}", flush=True)
+
+
+# --- finding a model
+
+
+def tagged_model(tag: str | None, step: int | None) -> str | None:
+    """The folder or file of a tag and step; None without a tag."""
+    if tag is None:
+        if step is not None:
+            raise UserError("--model-step needs --model-tag, the folder that has the step")
+        return None
+    places = [Path(folder) / tag for folder in MODEL_FOLDERS]
+    found = [place for place in places if place.is_dir()]
+    if not found:
+        raise UserError(f"--model-tag {tag}: there is no {' and no '.join(map(str, places))}")
+    if len(found) > 1:
+        both = " and ".join(map(str, found))
+        raise UserError(f"--model-tag {tag} may be {both}: name one of them with --model")
+    folder = found[0]
+    if (folder / "checkpoints.jsonl").exists():
+        return saved_step(folder, step)
+    files = {
+        int(found[1]): path
+        for path in sorted(folder.iterdir())
+        if (found := STEP_FILE.search(path.name))
+    }
+    if files:
+        return str(files[chosen_step(folder, files, step)])
+    if step is not None:
+        raise UserError(f"{folder} holds one model and no steps; leave out --model-step")
+    return str(folder)
+
+
+def saved_step(run: Path, step: int | None) -> str:
+    """The weights that a run of ours saved after `step` steps."""
+    batches = {line["batch"]: line for line in read_index(run)}
+    return which_weights(f"{run}@{chosen_step(run, batches, step)}")
+
+
+def chosen_step(folder: Path, steps: dict[int, Any], step: int | None) -> int:
+    if not steps:
+        raise UserError(f"{folder} has saved nothing yet")
+    if step is None:
+        return max(steps)
+    if step not in steps:
+        known = ", ".join(map(str, sorted(steps)))
+        raise UserError(f"{folder} has no step {step}; it has {known}")
+    return step
+
+
+def chat_rl_command(argv: Sequence[str] | None = None) -> int:
+    args = with_home(sys.argv[1:] if argv is None else argv)
+
+    def call() -> int:
+        import tyro
+
+        looks = {"prog": "chat_rl", "description": __doc__}
+        return chat_rl(tyro.cli(ChatRLOptions, args=args, **looks))
+
+    return guarded("chat_rl", call)
+
 
 if __name__ == "__main__":
     sys.exit(chat_rl_command())

@@ -23,6 +23,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
+from chat_rl import chat_rl_command
 from command_world import commands, contents, equal, make_world, saved, train_words
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
@@ -35,7 +36,6 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from reasoning_from_scratch.commands.chat_rl import chat_rl_command
 from reasoning_from_scratch.files.saved_models import file_of
 from reasoning_from_scratch.text import read_lines, read_values
 from tests.faults.whole import check_whole, lines

@@ -5,6 +5,7 @@ import sys
 import types
 
 import pytest
+from chat_rl import ChatRLOptions, chat_rl
 from command_world import (
     commands,
     contents,
@@ -16,7 +17,6 @@ from command_world import (
     train_words,
 )
 
-from reasoning_from_scratch.commands.chat_rl import ChatRLOptions, chat_rl
 from reasoning_from_scratch.commands.quickstart import QuickstartOptions, quickstart
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.text import read_lines

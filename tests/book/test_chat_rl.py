@@ -1,4 +1,4 @@
-"""rfs chat-rl: nanochat's flags, its reinforce, its tags."""
+"""chat_rl.py: nanochat's flags, its reinforce, its tags."""
 
 import dataclasses
 import json
@@ -7,11 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import chat_rl
 import pytest
-from toy import toy_config, toy_problems, toy_world
-
-from reasoning_from_scratch.commands import chat_rl
-from reasoning_from_scratch.commands.chat_rl import (
+from chat_rl import (
     ChatRLOptions,
     chat_rl_command,
     chat_rl_config,
@@ -19,6 +17,8 @@ from reasoning_from_scratch.commands.chat_rl import (
     print_pass_at,
     tagged_model,
 )
+from toy import toy_config, toy_problems, toy_world
+
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.fast.decoding import CompiledDecoder
 from reasoning_from_scratch.fast.packed import pack, packed_logprobs
@@ -237,15 +237,14 @@ def test_tags_find_models_runs_and_files(tmp_path, monkeypatch):
             tagged_model(tag, step)
 
 
-def test_torchrun_and_python_m_start_it():
+def test_torchrun_starts_it():
     script = str(CHAPTER / "chat_rl.py")
     # Without "--", torchrun takes --run for a flag of its own.
     torchrun = ["torch.distributed.run", "--standalone", "--nproc_per_node=1", script, "--"]
-    for words in (torchrun, ["reasoning_from_scratch.commands.chat_rl"]):
-        done = subprocess.run(
-            [sys.executable, "-m", *words, "--run=two", "--help"],
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
-        assert done.returncode == 0 and "--init-lr-frac" in done.stdout, done.stderr[-2000:]
+    done = subprocess.run(
+        [sys.executable, "-m", *torchrun, "--run=two", "--help"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0 and "--init-lr-frac" in done.stdout, done.stderr[-2000:]
