@@ -1,7 +1,8 @@
 """The pictures of chapter 7: curves of runs side by side, the clip, the policies, the lag.
 
-`joint_curves` and `answer_ways` draw runs; the others draw ideas. Blue and solid is always the
-first run or the good case, orange and dashed the second, so no line is told by its color alone.
+`joint_curves`, `answer_ways` and `passes_over_training` draw runs; the others draw ideas. Blue and
+solid is always the first run or the good case, orange and dashed the second, so no line is told by
+its color alone.
 """
 
 from collections.abc import Sequence
@@ -10,9 +11,11 @@ from pathlib import Path
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import PercentFormatter
 
 from reasoning_from_scratch.losses import ppo
 from reasoning_from_scratch.report.curves import COLORS, DASHES, RULE, TEXT, step_axis
+from reasoning_from_scratch.report.pass_picture import MARKERS
 from reasoning_from_scratch.report.run_files import read_run
 from reasoning_from_scratch.report.ways import train_answers, ways_over_time
 from reasoning_from_scratch.report.ways_picture import draw_ways
@@ -75,6 +78,27 @@ def answer_ways(folders: dict[str, Path]) -> Figure:
         everything, *_ = ways_over_time(train_answers(read_run(folder)))
         draw_ways(panel, everything)
         panel.set_title(name, fontsize=10)
+    return figure
+
+
+def passes_over_training(stages: dict[str, dict[str, dict[int, list[float]]]]) -> Figure:
+    """Panel title -> label of a line -> step -> pass@k. A step that ends one run and begins the
+    next has two values; a line across marks it."""
+    figure = Figure(figsize=(1 + 3.3 * len(stages), 3.2), layout="constrained")
+    row = figure.subplots(1, len(stages), sharey=True, squeeze=False)[0]
+    for panel, (title, lines) in zip(row, stages.items(), strict=True):
+        step_axis(panel, title)
+        panel.set(ylim=(0, 1.02), xlabel="steps of training")
+        panel.yaxis.set_major_formatter(PercentFormatter(1))
+        for number, (label, values) in enumerate(lines.items()):
+            points = [(step, value) for step, found in values.items() for value in found]
+            look = {"color": COLORS[number], "ls": DASHES[number], "marker": MARKERS[number]}
+            panel.plot(*zip(*points, strict=True), label=label, ms=4, clip_on=False, **look)
+        for step in {step for values in lines.values() for step, two in values.items() if two[1:]}:
+            panel.axvline(step, color=RULE, lw=1.5, zorder=0)
+    row[0].set_ylabel("problems solved", color=TEXT)
+    lines = row[0].get_legend_handles_labels()
+    figure.legend(*lines, loc="outside lower center", ncols=4, frameon=False, handlelength=3)
     return figure
 
 

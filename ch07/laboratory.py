@@ -17,28 +17,17 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from ch07_pictures import joint_curves
+from ch07_pictures import joint_curves, passes_over_training
 from IPython.display import Markdown, display
 from matplotlib.figure import Figure
+from regime_findings import chosen_rates, findings, stored_rows, table
+from regime_pictures import all_effects, regime_picture
+from regime_runs import SettingsMarks, changes_of, config_of, current_rows
 from regimes import REGIMES
 
-from reasoning_from_scratch.commands.regimes import (
-    SettingsMarks,
-    changes_of,
-    config_of,
-    current_rows,
-)
 from reasoning_from_scratch.config import TrainConfig, replaced
 from reasoning_from_scratch.evaluation.evaluate import evaluate
-from reasoning_from_scratch.evaluation.regime_findings import (
-    chosen_rates,
-    findings,
-    stored_rows,
-    table,
-)
 from reasoning_from_scratch.files.problem_sets import load_problems
-from reasoning_from_scratch.report.pass_picture import passes_over_training
-from reasoning_from_scratch.report.regime_pictures import all_effects, regime_picture
 from reasoning_from_scratch.run.start import TrainResult, train
 from reasoning_from_scratch.sampling import Sampling
 from reasoning_from_scratch.text import aligned

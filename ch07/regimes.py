@@ -12,9 +12,10 @@ be, so a second run of them gives other numbers; all others repeat themselves on
 import sys
 import zlib
 
+from regime_findings import Regime
+from regime_runs import RegimesOptions, run_regimes
+
 from reasoning_from_scratch.commands.cli import run_script
-from reasoning_from_scratch.commands.regimes import RegimesOptions, run_regimes
-from reasoning_from_scratch.evaluation.regime_findings import Regime
 from reasoning_from_scratch.losses import ppo
 from reasoning_from_scratch.recipes import RECIPES
 from reasoning_from_scratch.tiny.ways import way_of

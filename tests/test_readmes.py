@@ -76,7 +76,7 @@ SMALL = {
 FLAGS_ONLY = re.compile(
     r"--(model|which_model) (base|reasoning)\b|\.pth\b|use_checkpoint\.py(?! --list)"
     r"|(math-500|math-train|gsm8k\S*)\b|--serve\b|checkpoints/pretrain\.py"
-    r"|ch07/regimes\.py --regime"  # tests/commands/test_regimes.py has small ones
+    r"|ch07/regimes\.py --regime"  # tests/book/test_regime_runs.py has small ones
     r"|\bpublished/"  # files that each reader fetches: tests/report/test_plots.py draws such
     r"|--sampler ray\b"  # tests/scale/test_ray_rollouts.py
 )

@@ -12,7 +12,6 @@ A run that is finished is never made again, and one that was killed goes on from
 import csv
 import io
 import math
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -32,17 +31,9 @@ from reasoning_from_scratch.report.curves import Line, draw_line, step_axis
 from reasoning_from_scratch.report.forest import forest_plot
 from reasoning_from_scratch.report.plots import save_picture, step_of
 from reasoning_from_scratch.run.folder import PLACES, RunFolder
-from reasoning_from_scratch.run.jobs import jobs_for, side_by_side
-from reasoning_from_scratch.run.options import (
-    PRESETS,
-    configure,
-    preset,
-    recipe_row,
-    resolved,
-    resumed_config,
-)
+from reasoning_from_scratch.run.options import PRESETS, configure, preset, recipe_row, resolved
 from reasoning_from_scratch.run.origin import weights_mark, with_whole_files, with_whole_paths
-from reasoning_from_scratch.run.start import train
+from reasoning_from_scratch.run.study import Trial, last_third, make, trials, whole_run
 from reasoning_from_scratch.text import aligned, counted
 
 
@@ -84,25 +75,6 @@ class CompareOptions:
     was made with other settings than these, nothing is done."""
 
 
-@dataclass(frozen=True)
-class Trial:
-    """One run of the study."""
-
-    recipe: str
-    lr: float | None  # None: what suits the model
-    seed: int
-
-    def __str__(self) -> str:
-        rate = "" if self.lr is None else f", lr {self.lr:g}"
-        return f"{self.recipe}{rate}, seed {self.seed}"
-
-    @property
-    def folder(self) -> str:
-        """Of a recipe of one's own without its path."""
-        whole = replace(self, recipe=Path(self.recipe).name.replace(".py:", "-"))
-        return str(whole).replace(", ", "-").replace(" ", "")
-
-
 Runs = Mapping[int, list[dict]]  # the metrics of each seed
 ENTROPY = "optim/token_entropy"
 
@@ -131,7 +103,7 @@ def compare_command(options: CompareOptions) -> None:
     """Trains every recipe at every rate with every seed, then writes and prints the table."""
     check_options(options)
     options = replace(options, model=which_weights(options.model))  # said once, not by each run
-    every = trials(options)
+    every = asked_trials(options)
     for trial in every:  # before the first run: a table takes hours
         refuse_other_settings(asked_config(options, trial))
     refuse_other_weights(options)
@@ -174,14 +146,8 @@ def rates(options: CompareOptions) -> tuple[float | None, ...]:
     return options.lrs or (None,)
 
 
-def trials(options: CompareOptions) -> list[Trial]:
-    """Seed by seed, so that a study that is stopped early has whole seeds."""
-    return [
-        Trial(recipe, lr, seed)
-        for seed in range(options.seeds)
-        for recipe in options.recipes
-        for lr in rates(options)
-    ]
+def asked_trials(options: CompareOptions) -> list[Trial]:
+    return trials(options.recipes, lambda recipe, seed: rates(options), options.seeds)
 
 
 def asked_config(options: CompareOptions, trial: Trial) -> TrainConfig:
@@ -200,15 +166,21 @@ def asked_config(options: CompareOptions, trial: Trial) -> TrainConfig:
     chosen = {name: getattr(options, name) for name in names}
     # A recipe's own learning rate would make it another budget, so the options rule for all.
     return configure(
-        trial.recipe,
+        trial.arm,
         **chosen,
         lr=trial.lr,
         seed=trial.seed,
         rolling_every=options.eval_every,
         num_groups_to_log=0,
         preflight=False,
-        log_path=str(Path(options.out) / trial.folder),
+        log_path=str(Path(options.out) / folder_of(trial)),
     )
+
+
+def folder_of(trial: Trial) -> str:
+    """Of a recipe of one's own without its path."""
+    short = replace(trial, arm=Path(trial.arm).name.replace(".py:", "-"))
+    return str(short).replace(", ", "-").replace(" ", "")
 
 
 def refuse_other_settings(asked: TrainConfig) -> None:
@@ -235,7 +207,7 @@ def refuse_other_weights(options: CompareOptions) -> None:
     if options.model in MODEL_NAMES:
         return
     marks = {}  # of the weights as they are now, by number format: loaded once for all runs
-    for trial in trials(options):
+    for trial in asked_trials(options):
         folder = RunFolder(asked_config(options, trial).log_path)
         begun = folder.start_record() if folder.used() else {}
         if "mark" not in begun:
@@ -254,17 +226,15 @@ def refuse_other_weights(options: CompareOptions) -> None:
 def run_all(options: CompareOptions, every: Sequence[Trial]) -> dict[Trial, list[dict]]:
     """The metrics of each trial; runs.csv grows by a line with each that ends."""
     done = {}
-    jobs = jobs_for(options.jobs, len(every), preset(options.model) is PRESETS["tiny"])
-    try:
-        for trial, metrics in side_by_side(partial(run_one, options), every, jobs):
-            done[trial] = metrics
-            ordered = [trial for trial in every if trial in done]
-            write_csv(Path(options.out) / "runs.csv", [run_row(t, done[t]) for t in ordered])
-            right = f"{percent(metrics[-1]['eval_acc'])} right"
-            print(f"{len(done)} of {len(every)}: {trial}: {right}", flush=True)
-    except KeyboardInterrupt:
-        print("the same command goes on where it was", file=sys.stderr)
-        raise
+
+    def keep(trial: Trial, metrics: list[dict]) -> str:
+        done[trial] = metrics
+        ordered = [trial for trial in every if trial in done]
+        write_csv(Path(options.out) / "runs.csv", [run_row(t, done[t]) for t in ordered])
+        return f"{percent(metrics[-1]['eval_acc'])} right"
+
+    tiny = preset(options.model) is PRESETS["tiny"]
+    make(partial(run_one, options), every, keep, options.jobs, tiny)
     return done
 
 
@@ -272,11 +242,7 @@ def run_one(options: CompareOptions, trial: Trial) -> list[dict]:
     """The metrics of one run, which may have been done or begun by an earlier call."""
     config = asked_config(options, trial)
     refuse_other_settings(config)
-    if RunFolder(config.log_path).used():
-        config = resumed_config(config.log_path)
-    result = train(config, quiet=True)
-    if result.stopped.startswith("interrupted"):
-        raise KeyboardInterrupt
+    result = whole_run(config)
     if result.stopped:
         raise UserError(f"{result.folder}: {result.stopped}")
     if len(result.rows) < options.steps:
@@ -290,7 +256,7 @@ def run_one(options: CompareOptions, trial: Trial) -> list[dict]:
 def run_row(trial: Trial, rows: Sequence[dict]) -> dict:
     """A line of runs.csv."""
     return {
-        "recipe": trial.recipe,
+        "recipe": trial.arm,
         "lr": rows[0]["optim/lr"] if trial.lr is None else trial.lr,
         "seed": trial.seed,
         "start": start_accuracy(rows),
@@ -382,11 +348,6 @@ def start_accuracy(rows: Sequence[dict]) -> float:
 def late_share(rows: Sequence[dict]) -> float:
     """Right answers among the rollouts of the last third of the steps."""
     return fmean(row["env/all/correct"] for row in last_third(rows))
-
-
-def last_third(rows: Sequence[dict]) -> Sequence[dict]:
-    """Of the steps, at least one."""
-    return rows[-max(1, len(rows) // 3) :]
 
 
 def markdown(rows: Sequence[Row], options: CompareOptions) -> str:

@@ -13,6 +13,7 @@ The file itself is your program: nothing keeps it from what a program may do.
 import importlib.util
 import inspect
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -96,7 +97,10 @@ def own_recipe(name: str) -> Recipe:
 
 @lru_cache(maxsize=16)
 def run_file(path: str):
-    """The module in a file; one line that says where it fails."""
+    """The module in a file, which may import what lies beside it; one line says where it fails."""
+    folder = str(Path(path).resolve().parent)
+    if folder not in sys.path:
+        sys.path.append(folder)
     spec = importlib.util.spec_from_file_location(f"own_{Path(path).stem}", path)
     module = importlib.util.module_from_spec(spec)
     try:

@@ -1,5 +1,4 @@
-"""The pass@k curves of several models, as a picture and as the numbers behind it; and pass@k over
-the steps of training."""
+"""The pass@k curves of several models, as a picture and as the numbers behind it."""
 
 import csv
 import io
@@ -12,7 +11,7 @@ from matplotlib.ticker import MultipleLocator, NullLocator, PercentFormatter
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.pass_curves import Curve, shown_ks
 from reasoning_from_scratch.files.disk import write_whole
-from reasoning_from_scratch.report.curves import COLORS, DASHES, RULE, TEXT, step_axis
+from reasoning_from_scratch.report.curves import COLORS, DASHES, RULE, TEXT
 from reasoning_from_scratch.report.plots import save_picture
 
 MARKERS = "osD^v"
@@ -88,24 +87,3 @@ def pass_axes(panel: Axes, title: str, ks: list[int]) -> None:
     panel.spines[:].set_visible(False)
     panel.grid(axis="y", color=RULE)
     panel.tick_params(length=0, labelcolor=TEXT, labelsize=LARGE - 1)
-
-
-def passes_over_training(stages: dict[str, dict[str, dict[int, list[float]]]]) -> Figure:
-    """Panel title -> label of a line -> step -> pass@k. A step that ends one run and begins the
-    next has two values; a line across marks it."""
-    figure = Figure(figsize=(1 + 3.3 * len(stages), 3.2), layout="constrained")
-    row = figure.subplots(1, len(stages), sharey=True, squeeze=False)[0]
-    for panel, (title, lines) in zip(row, stages.items(), strict=True):
-        step_axis(panel, title)
-        panel.set(ylim=(0, 1.02), xlabel="steps of training")
-        panel.yaxis.set_major_formatter(PercentFormatter(1))
-        for number, (label, values) in enumerate(lines.items()):
-            points = [(step, value) for step, found in values.items() for value in found]
-            look = {"color": COLORS[number], "ls": DASHES[number], "marker": MARKERS[number]}
-            panel.plot(*zip(*points, strict=True), label=label, ms=4, clip_on=False, **look)
-        for step in {step for values in lines.values() for step, two in values.items() if two[1:]}:
-            panel.axvline(step, color=RULE, lw=1.5, zorder=0)
-    row[0].set_ylabel("problems solved", color=TEXT)
-    lines = row[0].get_legend_handles_labels()
-    figure.legend(*lines, loc="outside lower center", ncols=4, frameon=False, handlelength=3)
-    return figure

@@ -21,15 +21,10 @@ sys.path[:0] = [str(ROOT), str(ROOT / "ch07")]
 import laboratory  # noqa: E402
 import pass_over_training  # noqa: E402
 import regimes  # noqa: E402
+from regime_findings import chosen_rates, findings, values_of, verdicts  # noqa: E402
 
 from reasoning_from_scratch.config import replaced  # noqa: E402
 from reasoning_from_scratch.errors import UserError  # noqa: E402
-from reasoning_from_scratch.evaluation.regime_findings import (  # noqa: E402
-    chosen_rates,
-    findings,
-    values_of,
-    verdicts,
-)
 from reasoning_from_scratch.report.glossary import METRICS  # noqa: E402
 from reasoning_from_scratch.run.options import resolved  # noqa: E402
 

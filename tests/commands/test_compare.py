@@ -10,7 +10,6 @@ from toy import toy_model, toy_problems, toy_tokenizer
 from reasoning_from_scratch.commands.compare import (
     ENTROPY,
     CompareOptions,
-    Trial,
     at_best_rate,
     band,
     compare_command,
@@ -25,6 +24,7 @@ from reasoning_from_scratch.files.weights import save_hf_folder
 from reasoning_from_scratch.run.folder import RunFolder
 from reasoning_from_scratch.run.options import resumed_config
 from reasoning_from_scratch.run.start import train
+from reasoning_from_scratch.run.study import Trial
 from tests.run.test_interrupts import press_at
 
 

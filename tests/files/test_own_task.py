@@ -87,6 +87,12 @@ def test_mistakes_are_told_in_one_line(tmp_path, text, says):
     assert "\n" not in str(error.value)
 
 
+def test_a_file_imports_what_lies_beside_it(tmp_path):
+    write(tmp_path, "WORTH = 0.25\n", name="beside_my_task.py")
+    path = write(tmp_path, "from beside_my_task import WORTH\ndef reward(*_): return WORTH\n")
+    assert own_function(f"{path}:reward")("text", PROBLEM) == 0.25
+
+
 def test_names_that_are_not_functions_of_files():
     with pytest.raises(UserError, match="there is no file nowhere.py"):
         own_function("nowhere.py:reward")

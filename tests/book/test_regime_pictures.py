@@ -1,7 +1,7 @@
 """A regime's picture shows each seed, each rate and each difference; the last one shows all."""
 
-from reasoning_from_scratch.evaluation.regime_findings import Contrast, Regime, findings
-from reasoning_from_scratch.report.regime_pictures import MARKS, all_effects, regime_picture
+from regime_findings import Contrast, Regime, findings
+from regime_pictures import MARKS, all_effects, regime_picture
 
 TWO = Regime("Is new better?", {"old": {}, "new": {"epochs": 2}}, "pass@1", lrs=(2e-4, 4e-4))
 

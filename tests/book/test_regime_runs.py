@@ -1,20 +1,23 @@
 """Regimes: rows that are never made twice, and a table whose numbers can be checked."""
 
 import runpy
+from dataclasses import replace
 
 import pytest
-
-from reasoning_from_scratch.commands import regimes
-from reasoning_from_scratch.commands.regimes import (
+import regime_runs
+from regime_findings import OUTCOMES, Regime, stored_rows
+from regime_runs import (
     COLUMNS,
+    KEY,
     RegimesOptions,
     SettingsMarks,
     append_row,
+    key_of,
     open_rows,
     run_regimes,
 )
+
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.evaluation.regime_findings import OUTCOMES, Regime, stored_rows
 from reasoning_from_scratch.run.options import resolved
 from reasoning_from_scratch.tiny.ways import WAYS
 from tests.conftest import ROOT
@@ -36,12 +39,12 @@ def counted(monkeypatch):
     """Runs take no time, and are counted."""
     made = []
 
-    def make_row(trial):
-        made.append(trial.key)
-        head = dict(zip(regimes.KEY, trial.key, strict=True))
-        return head | {"settings": trial.settings, "seconds": 1.0, "sampled": trial.lr}
+    def make_row(keep, trial):
+        made.append(key_of(trial))
+        head = dict(zip(KEY, key_of(trial), strict=True))
+        return head | {"settings": trial.arm.settings, "seconds": 1.0, "sampled": trial.lr}
 
-    monkeypatch.setattr(regimes, "make_row", make_row)
+    monkeypatch.setattr(regime_runs, "make_row", make_row)
     return made
 
 
@@ -58,9 +61,7 @@ def test_rows_are_made_once_and_each_alone(counted, tmp_path, capsys):
     assert len(counted) == len(set(counted)) == 2 * 2 * 2  # arms, rates, seeds
     assert [key[3] for key in counted[1:]] == [0] * 3 + [1] * 4  # whole seeds first
     rows = stored_rows(tmp_path / "rows.csv")
-    assert len(rows) == 8 and {tuple(row[name] for name in regimes.KEY) for row in rows} == set(
-        counted
-    )
+    assert len(rows) == 8 and {tuple(row[name] for name in KEY) for row in rows} == set(counted)
     run(tmp_path, list=True, seeds=3)
     assert "|            2 | Is two" in capsys.readouterr().out and len(counted) == 8
     run(tmp_path, seeds=3)  # at each arm's best rate, which is the larger: see make_row above
@@ -71,14 +72,14 @@ def test_rows_are_made_once_and_each_alone(counted, tmp_path, capsys):
 
 def test_arms_that_are_the_same_run_are_made_once(counted, tmp_path):
     both = {"two": TWO, "again": Regime("?", {"first": {}, "four": {"epochs": 4}}, "pass@1", TINY)}
-    both["again"] = regimes.replace(both["again"], lrs=(1e-4,))
+    both["again"] = replace(both["again"], lrs=(1e-4,))
     run(tmp_path, table_of=both, seeds=1)
     assert len(counted) == 5  # and not 6: "first" is "one" at that rate
     shared = [row for row in stored_rows(tmp_path / "rows.csv") if row["arm"] in ("one", "first")]
     assert {(row["regime"], row["arm"], row["lr"]) for row in shared} == {
         ("two", "one", 1e-4), ("two", "one", 2e-4), ("again", "first", 1e-4)
     }  # fmt: skip
-    later = {"third": regimes.replace(both["again"], arms={"first": {}})}
+    later = {"third": replace(both["again"], arms={"first": {}})}
     run(tmp_path, table_of=both | later, seeds=1)
     assert len(counted) == 5 and len(stored_rows(tmp_path / "rows.csv")) == 7
 
@@ -95,7 +96,7 @@ def test_half_a_line_of_a_killed_run_is_dropped(counted, tmp_path):
 
 def test_rows_of_other_settings_are_not_taken(counted, tmp_path, capsys):
     run(tmp_path, seeds=1)
-    longer = regimes.replace(TWO, common=TINY | {"steps": 2})
+    longer = replace(TWO, common=TINY | {"steps": 2})
     run(tmp_path, table_of={"two": longer}, seeds=1)
     assert len(counted) == 8 and "4 rows are of other settings" in capsys.readouterr().out
     marks = SettingsMarks()
@@ -107,8 +108,8 @@ def row(arm, lr, seed, **outcomes):
 
 
 def test_a_real_row_of_one_step(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(regimes, "GREEDY_PROBLEMS", 2)
-    monkeypatch.setattr(regimes, "SAMPLED_PROBLEMS", 2)
+    monkeypatch.setattr(regime_runs, "GREEDY_PROBLEMS", 2)
+    monkeypatch.setattr(regime_runs, "SAMPLED_PROBLEMS", 2)
     run(tmp_path, arm=("one",), lrs=(1e-4,), seeds=1, keep=tmp_path / "kept")
     (made,) = stored_rows(tmp_path / "rows.csv")
     assert 0 <= made["greedy test"] <= 1 and made["tokens"] > 0 and made["stopped"] == ""
@@ -150,7 +151,9 @@ def test_the_regimes_of_the_chapter(name, monkeypatch):
     assert {arm for pair in regime.compared() for arm in pair} == set(regime.arms)
     assert set(regime.arm_lrs) <= set(regime.arms)
     configs = [
-        resolved(regimes.config_of(regimes.changes_of(regime, arm), regime.rates(arm)[0], 0))
+        resolved(
+            regime_runs.config_of(regime_runs.changes_of(regime, arm), regime.rates(arm)[0], 0)
+        )
         for arm in regime.arms
     ]
     assert all(one != other for i, one in enumerate(configs) for other in configs[:i])

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from reasoning_from_scratch.evaluation.regime_findings import Regime, findings, table, verdicts
+from regime_findings import Regime, findings, table, verdicts
 
 TWO = Regime(
     "Is two more than one?",

@@ -2,8 +2,8 @@
 
 A regime is a table of arms, each a change of the same run. One line of the CSV file is one run,
 written as soon as it is finished; a line that is there is not made again. The lines may come in
-any order and from several calls, so a study of hours can be made a row at a time. ch07/regimes.py
-holds the regimes.
+any order and from several calls, so a study of hours can be made a row at a time. regimes.py holds
+the regimes; the runs are made as `rfs compare` makes its own, by run/study.py.
 """
 
 import csv
@@ -12,37 +12,28 @@ import io
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
+from regime_findings import OUTCOMES, Regime, findings, stored_rows, table, values_of
 
-from reasoning_from_scratch.commands.compare import last_third
 from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.errors import UserError, unknown_name
 from reasoning_from_scratch.evaluation.evaluate import EvalResult, evaluate
 from reasoning_from_scratch.evaluation.paired import best_rate
-from reasoning_from_scratch.evaluation.regime_findings import (
-    OUTCOMES,
-    Regime,
-    findings,
-    stored_rows,
-    table,
-    values_of,
-)
 from reasoning_from_scratch.files.problem_sets import held_out, load_problems
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.recipes import get_recipe
 from reasoning_from_scratch.report.ways import by_way, evaluated_answers
-from reasoning_from_scratch.run.folder import RunFolder
-from reasoning_from_scratch.run.jobs import jobs_for, side_by_side
-from reasoning_from_scratch.run.options import configure, resolved, resumed_config
+from reasoning_from_scratch.run.options import configure, resolved
 from reasoning_from_scratch.run.origin import weights_mark
-from reasoning_from_scratch.run.start import train
+from reasoning_from_scratch.run.study import Trial, last_third, make, trials, whole_run
 from reasoning_from_scratch.sampling import NotFinite, Sampling, greedy
 from reasoning_from_scratch.text import aligned
 from reasoning_from_scratch.tiny.ways import ANSWER_TOKENS
@@ -85,28 +76,21 @@ class RegimesOptions:
 
 
 @dataclass(frozen=True)
-class ArmRun:
-    """One line of the file, to be made."""
+class Arm:
+    """An arm of a regime, and what its runs are made with."""
 
     regime: str
-    arm: str
-    lr: float
-    seed: int
+    name: str
     settings: str
     changes: str  # as JSON: a frozen value, the same in every process
-    keep: Path | None = None
-
-    @property
-    def key(self) -> tuple:
-        return self.regime, self.arm, self.lr, self.seed
-
-    @property
-    def run(self) -> tuple:
-        """What is made for it, whichever regime asks."""
-        return self.settings, self.lr, self.seed
 
     def __str__(self) -> str:
-        return f"{self.regime}, {self.arm}, lr {self.lr:g}, seed {self.seed}"
+        return f"{self.regime}, {self.name}"
+
+
+def key_of(trial: Trial) -> tuple:
+    """What tells a line of the file from all others."""
+    return trial.arm.regime, trial.arm.name, trial.lr, trial.seed
 
 
 def run_regimes(regimes: Mapping[str, Regime], options: RegimesOptions) -> None:
@@ -122,31 +106,35 @@ def run_regimes(regimes: Mapping[str, Regime], options: RegimesOptions) -> None:
         # What the later seeds run with is known when the first ones are there.
         for seeds in (min(options.seeds, options.tuning_seeds), options.seeds):
             todo = missing(chosen, replace(options, seeds=seeds), rows, marks)
-            for row in made_rows(todo, rows, options.jobs):
-                append_row(options.out, row)
-                rows.append(row)
+            make_rows(todo, rows, options)
     print(table(findings(chosen, rows)))
 
 
-def made_rows(
-    todo: Sequence[ArmRun], rows: Sequence[dict], jobs: int | None
-) -> Iterator[dict[str, Any]]:
-    """The rows that lack. Where arms of two regimes are the same run, it is made once."""
-    waiting: dict[tuple, list[ArmRun]] = {}
+def make_rows(todo: Sequence[Trial], rows: list[dict[str, Any]], options: RegimesOptions) -> None:
+    """Adds the rows that lack, here and in the file. Where arms of two regimes are the same run,
+    it is made once."""
+    waiting: dict[tuple, list[Trial]] = {}
     for trial in todo:
-        waiting.setdefault(trial.run, []).append(trial)
-    for row in rows:
-        same = waiting.pop((row["settings"], row["lr"], row["seed"]), [])
-        yield from (row | {"regime": trial.regime, "arm": trial.arm} for trial in same)
-    runs = [same[0] for same in waiting.values()]
-    start = time.monotonic()
-    for done, (first, row) in enumerate(
-        side_by_side(make_row, runs, jobs_for(jobs, len(runs), tiny=True)), 1
-    ):
-        yield from (row | {"regime": t.regime, "arm": t.arm} for t in waiting[first.run])
+        waiting.setdefault((trial.arm.settings, trial.lr, trial.seed), []).append(trial)
+
+    def add(row: dict[str, Any], same: Sequence[Trial]) -> None:
+        for trial in same:
+            rows.append(row | {"regime": trial.arm.regime, "arm": trial.arm.name})
+            append_row(options.out, rows[-1])
+
+    for row in list(rows):
+        add(row, waiting.pop((row["settings"], row["lr"], row["seed"]), []))
+    runs = {same[0]: same for same in waiting.values()}
+    start, done = time.monotonic(), 0
+
+    def keep(trial: Trial, row: dict[str, Any]) -> str:
+        nonlocal done
+        add(row, runs[trial])
+        done += 1
         left = (time.monotonic() - start) / done * (len(runs) - done) / 60
-        took = f"{row['seconds']:.0f} s; about {left:.0f} minutes to go"
-        print(f"{done} of {len(runs)}: {first}: {took}", flush=True)
+        return f"{row['seconds']:.0f} s; about {left:.0f} minutes to go"
+
+    make(partial(make_row, options.keep), list(runs), keep, options.jobs, tiny=True)
 
 
 def chosen_regimes(regimes: Mapping[str, Regime], options: RegimesOptions) -> dict[str, Regime]:
@@ -215,61 +203,52 @@ def missing(
     options: RegimesOptions,
     rows: Sequence[dict],
     marks: SettingsMarks,
-) -> list[ArmRun]:
-    """Seed by seed, so that a study that is stopped early has whole seeds."""
+) -> list[Trial]:
     there = {tuple(row[name] for name in KEY) for row in rows}
-    every = [
-        ArmRun(name, arm, lr, seed, marks.of(regime, arm), json.dumps(changes), options.keep)
-        for seed in range(options.seeds)
+    arms = [
+        Arm(name, arm, marks.of(regime, arm), json.dumps(changes_of(regime, arm)))
         for name, regime in chosen.items()
         for arm in regime.arms
         if not options.arm or arm in options.arm
-        for lr in rates_of(name, regime, arm, options, rows, tuning=seed < options.tuning_seeds)
-        for changes in [changes_of(regime, arm)]
     ]
+
+    def rates(arm: Arm, seed: int) -> Sequence[float]:
+        return rates_of(arm, seed, chosen[arm.regime], options, rows)
+
+    every = trials(arms, rates, options.seeds)
     for trial in every:  # before the first run: what is refused is refused now
-        resolved(config_of(json.loads(trial.changes), trial.lr, trial.seed))
-    return [trial for trial in every if trial.key not in there]
+        resolved(config_of(json.loads(trial.arm.changes), trial.lr, trial.seed))
+    return [trial for trial in every if key_of(trial) not in there]
 
 
 def rates_of(
-    name: str,
-    regime: Regime,
-    arm: str,
-    options: RegimesOptions,
-    rows: Sequence[dict],
-    tuning: bool,
+    arm: Arm, seed: int, regime: Regime, options: RegimesOptions, rows: Sequence[dict]
 ) -> Sequence[float]:
-    """The learning rates that a seed runs with."""
-    tried = [lr for lr in regime.rates(arm) if not options.lrs or lr in options.lrs]
-    if tuning or options.lrs:
+    """The first seeds try every learning rate, the later ones the best of them."""
+    tried = [lr for lr in regime.rates(arm.name) if not options.lrs or lr in options.lrs]
+    if seed < options.tuning_seeds or options.lrs:
         return tried
-    found = values_of(rows, name, arm, regime.chosen_by)
+    found = values_of(rows, arm.regime, arm.name, regime.chosen_by)
     return [best_rate(found) if found else tried[0]]
 
 
 # ---- one run, one row
 
 
-def make_row(trial: ArmRun) -> dict[str, Any]:
-    """Trains and measures."""
-    config = config_of(json.loads(trial.changes), trial.lr, trial.seed)
+def make_row(keep: Path | None, trial: Trial) -> dict[str, Any]:
+    """Trains and measures. The run stays in the folder `keep`, if there is one."""
+    config = config_of(json.loads(trial.arm.changes), trial.lr, trial.seed)
     start = time.perf_counter()
-    head = dict(zip(KEY, trial.key, strict=True)) | {"settings": trial.settings}
-    if trial.keep is None:
+    head = dict(zip(KEY, key_of(trial), strict=True)) | {"settings": trial.arm.settings}
+    if keep is None:
         with TemporaryDirectory() as folder:
             return head | measured_run(config, Path(folder) / "run", start)
-    name = f"{trial}-{trial.settings}".replace(", ", "-").replace(" ", "_")
-    return head | measured_run(config, trial.keep / name, start)
+    name = f"{trial}-{trial.arm.settings}".replace(", ", "-").replace(" ", "_")
+    return head | measured_run(config, keep / name, start)
 
 
 def measured_run(config: TrainConfig, folder: Path, start: float) -> dict[str, Any]:
-    config = replace(config, log_path=str(folder))
-    if RunFolder(folder).used():
-        config = resumed_config(folder)
-    result = train(config, quiet=True)
-    if result.stopped.startswith("interrupted"):
-        raise KeyboardInterrupt
+    result = whole_run(replace(config, log_path=str(folder)))
     row = late_figures(result.rows)
     try:
         row |= answers_of(result.model, result.tokenizer, resolved(config).problems)
@@ -364,9 +343,9 @@ def current_rows(
     return list(current.values())
 
 
-def regimes_list(chosen: Mapping[str, Regime], todo: Sequence[ArmRun]) -> str:
+def regimes_list(chosen: Mapping[str, Regime], todo: Sequence[Trial]) -> str:
     lines = [["regime", "arms", "runs to make", "question"]]
     for name, regime in chosen.items():
-        left = sum(trial.regime == name for trial in todo)
+        left = sum(trial.arm.regime == name for trial in todo)
         lines.append([name, str(len(regime.arms)), str(left), regime.question])
     return "\n".join(aligned(lines))

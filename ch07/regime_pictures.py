@@ -7,16 +7,9 @@ from statistics import fmean
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
+from regime_findings import Contrast, Regime, chosen_rates, short_rate, unit_of, values_of
 
 from reasoning_from_scratch.evaluation.paired import rate_means
-from reasoning_from_scratch.evaluation.regime_findings import (
-    Contrast,
-    Regime,
-    chosen_rates,
-    short_rate,
-    unit_of,
-    values_of,
-)
 from reasoning_from_scratch.report.curves import COLORS, DASHES, TEXT
 from reasoning_from_scratch.report.forest import draw_forest, intervals_legend, soften
 

@@ -1,7 +1,7 @@
 """What the regimes found: each method with and without, seed by seed.
 
 A regime is a question and a table of arms, each a change of the same run. `stored_rows` reads the
-runs that commands/regimes.py made, `findings` compares them, and the tables show the findings.
+runs that regime_runs.py made, `findings` compares them, and the tables show the findings.
 """
 
 import csv
