@@ -700,8 +700,5 @@ def test_a_weight_is_rounded_by_less_than_half_precision_rounds_it():
     np.testing.assert_allclose(whole[:, 0] * scales, weights[0], rtol=1e-6)
 
 
-def test_the_committed_page_is_what_the_command_makes(page_file):
-    committed = Path(__file__).parents[2] / "docs" / "playground" / "index.html"
-    words = "make it anew: rfs playground --out docs/playground/index.html"
-    assert committed.read_bytes() == page_file.read_bytes(), words
-    assert committed.stat().st_size < 20e6
+def test_the_page_is_of_a_size_that_a_browser_opens(page_file):
+    assert page_file.stat().st_size < 20e6
