@@ -46,8 +46,6 @@ def evaluate_command(options: EvaluateOptions) -> None:
 
 def default_problems(options: EvaluateOptions) -> tuple[str, ...]:
     """The problems that belong to the models; other ones would measure another task."""
-    if options.data_path:
-        return (options.data_path,)
     named = {}
     for name in options.model:
         run, _ = run_and_save(name)
@@ -68,7 +66,7 @@ def measured_rates(options: EvaluateOptions) -> dict[str, dict[str, Tensor]]:
     verifier = own_verifier(options.reward) if options.reward else None
     paths = answer_paths(options)
     weights = {name: which_weights(name) for name in options.model}  # as the card names them
-    sets = {n: load_problems(n, options.data_path, options.limit) for n in options.problems}
+    sets = {n: load_problems(n, limit=options.limit) for n in options.problems}
     titles = {name: f"{name}, {counted(len(sets[name]), 'problem')}" for name in sets}
     rates: dict[str, dict[str, Tensor]] = {title: {} for title in titles.values()}
     for name, place in weights.items():
@@ -95,8 +93,6 @@ def refuse_unmeasurable(options: EvaluateOptions) -> None:
     """Refuses what cannot be measured, before anything is loaded."""
     if not options.model or not options.problems:
         raise UserError("nothing to do: name a --model and a set of --problems")
-    if options.data_path and len(options.problems) > 1:
-        raise UserError("--data-path is one set of problems: name only one in --problems")
     if options.samples < 1:
         raise UserError(f"--samples is {options.samples}, but must be at least 1")
     if options.samples > 1 and options.temperature == 0:

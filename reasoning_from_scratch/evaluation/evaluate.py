@@ -326,8 +326,6 @@ class EvaluateOptions:
     problems: tuple[str, ...] | None = None
     """tiny-test, tiny-longer, math-500, gsm8k-test, ... or a .json or .jsonl file; one or
     several (default: of a run what it was evaluated on, else tiny-test or math-500)."""
-    data_path: str | None = None
-    """File to read the problems from, instead of a download."""
     limit: int | None = None
     """Use only the first so many problems (default: all)."""
     samples: int = 1

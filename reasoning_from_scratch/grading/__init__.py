@@ -8,7 +8,6 @@ as code, and limits.py bounds the work of every judgment. README.md says by whic
 """
 
 from .calculations import arithmetic
-from .chapter3 import equality_check, normalize_text, run_demos_table, split_into_parts
 from .reading.boxes import extract_final_candidate, get_last_boxed, judged_part
 from .sympy_objects import sympy_parser
 from .verdict import GRADER_VERSION, UnreadableTruth, check_truth, grade_answer, judge, parses
@@ -18,15 +17,11 @@ __all__ = [
     "UnreadableTruth",
     "arithmetic",
     "check_truth",
-    "equality_check",
     "extract_final_candidate",
     "get_last_boxed",
     "grade_answer",
     "judge",
     "judged_part",
-    "normalize_text",
     "parses",
-    "run_demos_table",
-    "split_into_parts",
     "sympy_parser",
 ]

@@ -190,10 +190,10 @@ def telling_answer(rows: list[dict]) -> str:
 # --- what one training step costs ---
 
 
-def train_seconds(model, length: int, rows: int) -> float:
-    """Forward and backward of `rows` rollouts of `length` tokens, the longest there can be."""
+def train_seconds(model, length: int) -> float:
+    """Forward and backward of a rollout of `length` tokens, the longest there can be."""
     weights = [weight for weight in model.parameters() if weight.requires_grad]
-    batch = make_batch([trial_rollout(length - 1)] * rows, weights[0].device)
+    batch = make_batch([trial_rollout(length - 1)], weights[0].device)
     start = time.perf_counter()
     logprobs = packed_logprobs(model, batch)
     gradients = torch.autograd.grad(logprobs.sum(), weights)
@@ -216,8 +216,7 @@ def peak_memory(device: torch.device) -> float:
 
 def cost_table(model, summary: Preflight, length: int, options: "PreflightOptions") -> str:
     """Time and memory of one training step, measured on the longest shape."""
-    parts = options.problems_per_step * options.rollouts / options.train_rows
-    training = parts * train_seconds(model, length, options.train_rows)
+    training = options.problems_per_step * options.rollouts * train_seconds(model, length)
     sampling = summary.sampling_seconds * options.problems_per_step / summary.problems
     peak = peak_memory(model.tok_emb.weight.device) / GIB
     # Two moments and a float32 master copy of each weight.
@@ -242,8 +241,6 @@ class PreflightOptions:
     problems: str | None = None
     """Problem set to train on, a .json or .jsonl file, or FILE.py:FUNCTION (default: what
     `rfs train` takes)."""
-    data_path: str | None = None
-    """File to read the problems from, instead of a download."""
     reward: str | None = None
     """Verifier of your own, FILE.py:FUNCTION (default: our grader compares the box)."""
     num_problems: int = 16
@@ -262,8 +259,6 @@ class PreflightOptions:
     """Sample from this many most likely tokens; 0 keeps all."""
     max_rows: int = 64
     """Rollouts sampled side by side."""
-    train_rows: int = 1
-    """Rollouts per forward and backward pass."""
     device: str = "auto"
     """cpu, cuda, mps, or auto."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
@@ -276,8 +271,7 @@ def preflight(options: PreflightOptions) -> int:
     """Prints figures, cost and verdict; exit code 1 if training cannot work."""
     defaults = preset(options.model)
     limit = options.max_new_tokens or defaults["max_new_tokens"]
-    name = options.problems or options.data_path or defaults["problems"]
-    problems = training_problems(name, options.data_path)
+    problems = training_problems(options.problems or defaults["problems"])
     model, tokenizer = open_model(options.model, options.device, options.dtype)
     context = model.cfg["context_length"]  # as in training, what cannot be used is left out
     problems = usable_problems(problems, tokenizer, context, graded=not options.reward)

@@ -17,7 +17,7 @@ from tests.evaluation.test_evaluate import PROBLEMS, LetterTokenizer, lines, scr
 def command(monkeypatch, tmp_path):
     monkeypatch.setattr(evaluation, "generate", scripted)
     monkeypatch.setattr(evaluate, "open_model", lambda *names: (None, LetterTokenizer()))
-    monkeypatch.setattr(evaluate, "load_problems", lambda *names: PROBLEMS)
+    monkeypatch.setattr(evaluate, "load_problems", lambda name, limit: PROBLEMS)
     return ["evaluate", "--samples", "3", "--temperature", "1", "--out-path", f"{tmp_path}/a.jsonl"]
 
 
@@ -59,10 +59,9 @@ def test_an_interrupted_command_says_how_to_go_on(command, capsys, monkeypatch):
         (["--model", "tniy"], "did you mean 'tiny'"),
         (["--problems", "tiny-tset"], "did you mean 'tiny-test'"),
         (["--device", "gpu"], "unknown device 'gpu'"),
-        (["--data-path", "absent.jsonl"], "no file absent.jsonl"),
+        (["--problems", "absent.jsonl"], "no file absent.jsonl"),
         (["--reward", "absent.py:f"], "no file absent.py"),
         (["--model"], "nothing to do: name a --model"),
-        (["--data-path", "a.jsonl", "--problems", "a", "b"], "--data-path is one set of problems"),
         (["--figure", "a.png"], "--figure draws pass@k, which needs --samples above 1"),
         (["--figure", "a.xyz", "--samples", "2", "--temperature", "1"], "a.xyz: a picture's name"),
         (

@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from policy import policy_distribution
 
 from reasoning_from_scratch.advantages import KINDS, advantages, normalize_batch
+from reasoning_from_scratch.ch03 import normalize_text
 from reasoning_from_scratch.ch04 import top_p_filter
 from reasoning_from_scratch.grading import (
     extract_final_candidate,
     get_last_boxed,
     judge,
-    normalize_text,
     parses,
 )
 from reasoning_from_scratch.losses import AGGREGATES, aggregate, step_denominator

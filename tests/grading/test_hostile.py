@@ -6,13 +6,12 @@ import tracemalloc
 
 import pytest
 
+from reasoning_from_scratch.ch03 import normalize_text, split_into_parts
 from reasoning_from_scratch.grading import (
     extract_final_candidate,
     get_last_boxed,
     judge,
-    normalize_text,
     parses,
-    split_into_parts,
     sympy_parser,
 )
 

@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import pytest
 
-from reasoning_from_scratch.grading import equality_check
+from reasoning_from_scratch.ch03 import equality_check
 from reasoning_from_scratch.grading.limits import NotReal, TooBig, Undefined, Unparsed, Work
 from reasoning_from_scratch.grading.reading.statements import parse
 from reasoning_from_scratch.grading.values import Values, order, real_value

@@ -9,16 +9,18 @@ import pytest
 from grading_report import Count, labelled_pairs
 
 from reasoning_from_scratch import grading
+from reasoning_from_scratch.ch03 import (
+    equality_check,
+    normalize_text,
+    run_demos_table,
+    split_into_parts,
+)
 from reasoning_from_scratch.grading import (
     UnreadableTruth,
     check_truth,
-    equality_check,
     grade_answer,
     judge,
-    normalize_text,
     parses,
-    run_demos_table,
-    split_into_parts,
     sympy_parser,
 )
 from reasoning_from_scratch.grading.limits import TooBig, Unparsed

@@ -149,7 +149,7 @@ def small_model():
 def test_cost_is_measured_without_touching_the_model():
     model = small_model()
     before = [weight.clone() for weight in model.parameters()]
-    assert 0 < preflight.train_seconds(model, length=50, rows=2) < 20
+    assert 0 < preflight.train_seconds(model, length=50) < 20
     for weight, old in zip(model.parameters(), before, strict=True):
         assert torch.equal(weight, old) and weight.grad is None
     assert preflight.peak_memory(torch.device("cpu")) > 2**26
@@ -160,7 +160,7 @@ def test_weights_that_are_not_finite_are_named():
     with torch.no_grad():
         model.final_norm.scale[0] = torch.nan
     with pytest.raises(UserError, match="not finite"):
-        preflight.train_seconds(model, length=5, rows=1)
+        preflight.train_seconds(model, length=5)
 
 
 @pytest.mark.parametrize("choose, code", [(half, 0), (lambda p, r: CUT, 1)])
@@ -173,7 +173,7 @@ def test_the_command(answers, monkeypatch, capsys, choose, code):
         return small_model(), LetterTokenizer()
 
     monkeypatch.setattr(preflight, "open_model", open_model)
-    options = PreflightOptions(model="tiny-base", num_problems=4, rollouts=4, train_rows=4)
+    options = PreflightOptions(model="tiny-base", num_problems=4, rollouts=4)
     unusable = [Problem("long", "a" * 600, "1"), Problem("none", "1", "\\frac{")]
     monkeypatch.setattr(preflight, "training_problems", lambda *args: [*unusable, *PROBLEMS])
     assert preflight.preflight(options) == code
