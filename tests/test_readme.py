@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 import reasoning_from_scratch
-from reasoning_from_scratch.report.glossary import metrics_glossary
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "reasoning_from_scratch"
@@ -37,12 +36,6 @@ def text_of(path: Path) -> str:
 
 README = text_of(ROOT / "README.md")
 PYPROJECT = ROOT / "pyproject.toml"
-
-
-def test_the_metrics_glossary_is_the_one_in_the_code():
-    _, shown = text_of(ROOT / "docs" / "metrics.md").split("<!-- metrics glossary:", 1)
-    shown = shown.split("-->", 1)[1].split("<!-- end of metrics glossary -->")[0]
-    assert shown.strip() == metrics_glossary()
 
 
 def short(path: Path) -> str:

@@ -25,8 +25,8 @@ from regime_findings import chosen_rates, findings, values_of, verdicts  # noqa:
 
 from reasoning_from_scratch.config import replaced  # noqa: E402
 from reasoning_from_scratch.errors import UserError  # noqa: E402
-from reasoning_from_scratch.report.glossary import METRICS  # noqa: E402
 from reasoning_from_scratch.run.options import resolved  # noqa: E402
+from tests.metrics_page import metric_names  # noqa: E402
 
 README = ROOT / "ch07" / "README.md"
 BEGIN, END = "<!-- verdicts -->\n", "<!-- end of verdicts -->"
@@ -171,7 +171,7 @@ def test_a_live_run_is_of_two_arms_and_shows_what_is_measured(name):
     for arm in shown.arms:
         changes = laboratory.changes_of(regime, arm)
         resolved(laboratory.config_of(shown.also | changes, 1e-4, 0))
-    known = " ".join(metric.name for metric in METRICS)
+    known = " ".join(metric_names())
     for metric in shown.curves:
         assert metric.rpartition("/")[2] in known or metric == "env/all/correct", metric
 

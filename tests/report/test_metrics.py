@@ -1,4 +1,4 @@
-"""Step metrics by hand, and a glossary that knows every metric that a run writes."""
+"""Step metrics by hand."""
 
 import pytest
 
