@@ -28,6 +28,7 @@ from reasoning_from_scratch.evaluation.evaluate import (
 from reasoning_from_scratch.evaluation.scores import EvalResult, mean
 from reasoning_from_scratch.fast.cut import FAST
 from reasoning_from_scratch.problems import Problem, render_prompt
+from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.sampling import Rollout, Sampling, generate
 from reasoning_from_scratch.tokenizer import stop_ids_of
 
@@ -131,7 +132,7 @@ class Solver:
     """Answers problems, which it knows by their numbers, with one method."""
 
     method: Method
-    model: torch.nn.Module
+    model: Qwen3Model
     tokenizer: object
     problems: Sequence[Problem]
     prompts: list[list[int]]

@@ -52,7 +52,8 @@ def per_part_advantages(parts: dict[str, Tensor], weights: dict[str, float]) -> 
     the same advantage; part by part, the rare part speaks louder than the common one.
     Follow it with `normalize_batch` over all groups of the step.
     """
-    return sum(weight * advantages(parts[name], "zscore") for name, weight in weights.items())
+    scored = (weight * advantages(parts[name], "zscore") for name, weight in weights.items())
+    return sum(scored, torch.zeros(()))
 
 
 def normalize_batch(step_advantages: Tensor) -> Tensor:

@@ -9,12 +9,15 @@ import dataclasses
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from reasoning_from_scratch.errors import UserError, unknown_name
 from reasoning_from_scratch.losses import Loss
 from reasoning_from_scratch.problems import is_own
 from reasoning_from_scratch.sampling import Sampling
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 Prompt = Literal["book", "question", "nanochat"]
 Schedule = Literal["constant", "linear", "cosine"]
@@ -235,7 +238,7 @@ class TrainConfig(Records, Memory, Optim, Learning, ScaledRollouts, Run):
 
 
 PARTS = (Run, Problems, Sampling, Rewards, Loss, Updates, Optim, Scale, Memory, Records)
-AnyConfig = TypeVar("AnyConfig")
+AnyConfig = TypeVar("AnyConfig", bound="DataclassInstance")
 
 # Fields of earlier versions that said nothing which others did not say as well.
 FORMER = {"loss_fn"}

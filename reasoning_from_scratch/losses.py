@@ -19,6 +19,7 @@ so the losses of micro-batches add up to the loss of the big batch, however it w
 `Loss` holds the choices: which objective, summed how, with which KL term and filters.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -391,7 +392,7 @@ def _clip_counts(objective: str, clipped: Tensor, mask: Tensor) -> dict[str, Ten
     return {"clipped": clipped.sum(), "could_be_clipped": mask.sum()}
 
 
-def summarize(all_sums: list[dict[str, Tensor]]) -> dict[str, float]:
+def summarize(all_sums: Sequence[Mapping[str, Tensor | float]]) -> dict[str, float]:
     """Micro-batches' sums -> the step's figures: losses added up, the rest mean over tokens."""
     totals = {name: sum(float(sums[name]) for sums in all_sums) for name in all_sums[0]}
     clip_frac = totals.pop("clipped") / max(totals.pop("could_be_clipped"), 1.0)

@@ -90,10 +90,16 @@ def make_batch(rollouts: Sequence[Rollout], device: torch.device | str = "cpu") 
         old_logprobs[row, start:end] = torch.tensor(rollout.logprobs)
     advantages = torch.tensor([rollout.advantage for rollout in rollouts])  # (B,)
     lengths = torch.tensor([len(rollout) for rollout in rollouts])  # (B,)
-    tensors = (token_ids, mask, old_logprobs, advantages, lengths)
     recorded = all(rollout.kept is not None for rollout in rollouts)
     kept = [rollout.of_sampled(rollout.kept) for rollout in rollouts] if recorded else None
-    return Batch(*(tensor.to(device) for tensor in tensors), kept=kept)
+    return Batch(
+        token_ids.to(device),
+        mask.to(device),
+        old_logprobs.to(device),
+        advantages.to(device),
+        lengths.to(device),
+        kept=kept,
+    )
 
 
 def micro_batches(lengths: Sequence[int], max_tokens: int, max_rows: int = 0) -> list[list[int]]:
@@ -115,13 +121,13 @@ def micro_batches(lengths: Sequence[int], max_tokens: int, max_rows: int = 0) ->
 
 
 @lru_cache(maxsize=2)
-def epoch_order(seed: int, epoch: int, size: int) -> list[int]:
+def epoch_order(seed: int | str, epoch: int, size: int) -> list[int]:
     order = list(range(size))
     random.Random(f"problems {seed} {epoch}").shuffle(order)
     return order
 
 
-def problem_index(seed: int, position: int, size: int) -> int:
+def problem_index(seed: int | str, position: int, size: int) -> int:
     """The problem at a position of the endless sequence: each pass is a fresh permutation."""
     epoch, place = divmod(position, size)
     return epoch_order(seed, epoch, size)[place]
@@ -204,7 +210,7 @@ def reward_groups(
     if config.reward and verifier is None:
         raise ValueError(f"{config.reward} is to judge: hand in files.own_task.judge_of(config)")
     weights = config.reward_parts
-    think_ids = think_token_ids(tokenizer) if "think" in weights else ()
+    think_ids = think_token_ids(tokenizer) if "think" in weights else (0, 0)  # unread
     for rollout in (rollout for group in groups for rollout in group.rollouts):
         rollout.rewards = score_parts(
             rollout.text,
@@ -226,6 +232,7 @@ def reward_groups(
                 rollout.rewards["wrong"] = 1.0 - correct
         rollout.reward = total_reward(rollout.rewards, weights, config.conditional_format)
         if config.overlong_penalty:
+            assert isinstance(config, Sampling)
             late = overlong_penalty(
                 len(rollout.response_ids), config.max_new_tokens, config.overlong_penalty
             )

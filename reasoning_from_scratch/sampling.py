@@ -415,7 +415,8 @@ class _Batch:
         self.keeps, self.stop_ids = sampling.keep_sampling_mask, frozenset(stop_ids)
         self.start = _read_start(model, prompts)
         self.passes = _passes(prompts, math.ceil(n_rows / sampling.rollouts))
-        self.read, self.prompt_cache = range(0), None
+        self.read = range(0)
+        self.prompt_cache: KVCache | None = None
         self.max_length = max((len(prompts[row.prompt]) + row.limit for row in waiting), default=0)
         self.rows: list[_Row | None] = [None] * n_rows
         self.cache: KVCache | None = None
@@ -430,7 +431,7 @@ class _Batch:
             prompts = self.prompts[self.read.start : self.read.stop]
             self.prompt_cache = _read_prompts(self.model, self.decoder, prompts, self.start)
             self.prompt_cache.max_length = self.max_length  # only copies of its rows will grow
-        rows = []
+        rows: list[_Row] = []
         while self.waiting and len(rows) < count and self.waiting[0].prompt in self.read:
             rows.append(self.waiting.popleft())
         return rows, self._index([row.prompt - self.read.start for row in rows])

@@ -89,7 +89,7 @@ def append(path: Path, text: str) -> None:
         file.write(text)
 
 
-def has_shape(value: object, shape: object) -> bool:
+def has_shape(value: object, shape: Any) -> bool:
     """Whether a value has the keys and types of `shape`: {key: shape}, [shape] or a type."""
     if isinstance(shape, dict):
         return isinstance(value, dict) and all(

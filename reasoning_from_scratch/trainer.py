@@ -12,7 +12,7 @@ numbers that a step reports.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import chain
@@ -37,6 +37,7 @@ from reasoning_from_scratch.losses import (
     token_kl_advantages,
 )
 from reasoning_from_scratch.problems import Problem
+from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.rewards import conditional_parts
 from reasoning_from_scratch.rollouts import (
     Batch,
@@ -50,7 +51,7 @@ from reasoning_from_scratch.rollouts import (
 )
 from reasoning_from_scratch.sampling import PLAIN, SamplingEngine
 
-Sums = dict[str, Tensor] | dict[str, float]  # what policy_loss reports of a micro-batch
+Sums = Mapping[str, Tensor | float]  # what policy_loss reports of a micro-batch
 Numbers = dict[str, float | None]  # what a step reports, as optim/*
 
 
@@ -75,8 +76,8 @@ class Training(Protocol):
     """What the loop is given; run/training_run.py has it."""
 
     config: TrainConfig
-    model: nn.Module
-    reference: nn.Module | None  # what a KL penalty compares with
+    model: Qwen3Model
+    reference: Qwen3Model | None  # what a KL penalty compares with
     optimizer: Optimizer
     engine: "Engine"
     rollouts: Iterator[list[Group]]  # on_policy_rollouts, or another that yields the same
@@ -116,7 +117,8 @@ def sample_step(
     before_step: Callable[[], None] | None = None,
 ) -> list[Group]:
     """Stages 1 to 3, without gradient. `version` and `before_step` are sample_groups'."""
-    engine, groups = engine or RolloutEngine(), []
+    engine = engine or RolloutEngine()
+    groups: list[Group] = []
     for round in range(ACTIVE_SAMPLING_ROUNDS if config.active_sampling else 1):
         # 1. Problems: a function of the seed and the step, so that resuming needs no state.
         chosen = dict(enumerate(step_problems(problems, config, step, round), len(groups)))
@@ -142,12 +144,12 @@ def sample_step(
 
 
 def train_step(
-    model: nn.Module,
+    model: Qwen3Model,
     optimizer: Optimizer,
     groups: Sequence[Group],
     config: Learning,
     lr: float,
-    reference: nn.Module | None = None,
+    reference: Qwen3Model | None = None,
     engine: "Engine | None" = None,
 ) -> Numbers:
     """Stages 4 to 7 on the groups of one step: what was measured, as optim/*."""
@@ -302,8 +304,8 @@ class Update:
 
 
 def prepared_update(
-    model: nn.Module,
-    reference: nn.Module | None,
+    model: Qwen3Model,
+    reference: Qwen3Model | None,
     groups: Sequence[Group],
     config: Learning,
     engine: "Engine | None" = None,
@@ -361,17 +363,18 @@ def add_kl_to_advantages(batch: Batch, sizes: list[int], config: Loss) -> None:
     are the trainer's own passes: at the start, when they are one model, it is exactly 0."""
     records = (batch.start_logprobs, batch.ref_logprobs, batch.mask)  # each (B, T)
     groups = zip(*(record.split(sizes) for record in records), strict=True)
+    price = kl_advantages if config.kl == "reward" else token_kl_advantages
+    paid = torch.cat([price(start, ref, mask, config.kl_coef) for start, ref, mask in groups])
     if config.kl == "reward":
-        batch.advantages += torch.cat([kl_advantages(*group, config.kl_coef) for group in groups])
+        batch.advantages += paid  # (B,)
         return
-    paid = torch.cat([token_kl_advantages(*group, config.kl_coef) for group in groups])  # (B, T)
-    paid = discounted_sums(paid, config.kl_discount_factor)
+    paid = discounted_sums(paid, config.kl_discount_factor)  # (B, T)
     batch.advantages = batch.advantages[:, None] + paid  # (B, T)
 
 
 @torch.no_grad()
 def frozen_logprobs(
-    model: nn.Module, batch: Batch, config: Learning, engine: "Engine | None" = None
+    model: Qwen3Model, batch: Batch, config: Learning, engine: "Engine | None" = None
 ) -> Tensor:
     """The log-probabilities (B, T) of a batch without gradient, a micro-batch at a time."""
     engine = engine or Engine()
@@ -401,7 +404,7 @@ class Reducer:
         """The micro-batches, and as many empty ones as the other ranks have more of them."""
         return batches
 
-    def whole(self, model: nn.Module) -> AbstractContextManager:
+    def whole(self, model: Qwen3Model) -> AbstractContextManager:
         """While entered, this process can compute with the model that it gives by itself."""
         return nullcontext(model)
 
@@ -416,7 +419,7 @@ class Reducer:
 
 # A training pass: log-probabilities (B, T) of a batch's sampled tokens under a model, at the
 # temperature given.
-TrainingPass = Callable[[nn.Module, Batch, float], Tensor]
+TrainingPass = Callable[[Qwen3Model, Batch, float], Tensor]
 
 
 @dataclass(frozen=True)

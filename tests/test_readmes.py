@@ -91,6 +91,7 @@ NOT_RUN = {
     "pytest -m soak": "likewise, for hours",
     "pytest tests/test_losses.py": "likewise",
     "ruff check .": "a check of its own",
+    "mypy": "likewise",
     "ray start --head --port 6379": "a cluster of several machines",
     "ray start --address 10.0.0.1:6379": "likewise",
     "benchmarks/scaling_check.py": "minutes; what it does is in tests/scale/test_scaling.py",

@@ -6,13 +6,12 @@ The loop knows no more of them than an iterator of groups and an Engine.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from torch import nn
-
 from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.fast.cut import FAST
 from reasoning_from_scratch.fast.packed import compiled_pass, packed_logprobs
 from reasoning_from_scratch.files.own_task import judge_of
 from reasoning_from_scratch.problems import Problem
+from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.report.clock import Clock
 from reasoning_from_scratch.rollouts import Group
 from reasoning_from_scratch.scale.lag import async_rollouts
@@ -28,7 +27,7 @@ from reasoning_from_scratch.trainer import (
 )
 
 
-def engine_of(model: nn.Module, config: TrainConfig, reducer: Reducer) -> Engine:
+def engine_of(model: Qwen3Model, config: TrainConfig, reducer: Reducer) -> Engine:
     """What computes log-probabilities, and what adds up gradients."""
     training_pass = compiled_pass(model) if config.compile else packed_logprobs
     return Engine(training_pass, reducer)
@@ -36,9 +35,9 @@ def engine_of(model: nn.Module, config: TrainConfig, reducer: Reducer) -> Engine
 
 def stream_of(
     config: TrainConfig,
-    model: nn.Module,
+    model: Qwen3Model,
     optimizer: Optimizer,
-    reference: nn.Module | None,
+    reference: Qwen3Model | None,
     ranks: Ranks,
     engine: Engine,
     clock: Clock,
@@ -53,7 +52,7 @@ def stream_of(
 
 def rollouts_of(
     config: TrainConfig,
-    model: nn.Module,
+    model: Qwen3Model,
     tokenizer,
     problems: Sequence[Problem],
     first_step: int,

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
-from torch import nn
 
 from reasoning_from_scratch.config import TrainConfig, replaced
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.fast.packed import BLOCK_ELEMENTS, packed_logprobs
 from reasoning_from_scratch.optim.adamw import AdamW
+from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.rollouts import Rollout, make_batch
 from reasoning_from_scratch.run.folder import log
 
@@ -36,11 +36,11 @@ def parse_size(text: str) -> int:
 
 
 def fit_memory(
-    model: nn.Module,
+    model: Qwen3Model,
     optimizer: AdamW,
     config: TrainConfig,
     longest: int,
-    reference: nn.Module | None = None,
+    reference: Qwen3Model | None = None,
 ) -> TrainConfig:
     """Micro-batch, checkpointing and sampling rows that keep to the budget for rollouts of
     `longest` tokens; a UserError that says what does not fit."""
@@ -86,18 +86,18 @@ def fit_memory(
     )
 
 
-def resident_bytes(model: nn.Module, optimizer: AdamW, reference: nn.Module | None = None) -> int:
+def resident_bytes(model: Qwen3Model, optimizer: AdamW, reference: Qwen3Model | None = None) -> int:
     """What is there in sampling and in training: weights (and the reference's), optimizer."""
     state = sum(tensor.nbytes for tensor in optimizer.state.values())
     weights = weight_bytes(model) + (weight_bytes(reference) if reference else 0)
     return PROCESS_BYTES + weights + state
 
 
-def weight_bytes(model: nn.Module) -> int:
+def weight_bytes(model: Qwen3Model) -> int:
     return sum(p.nbytes for p in model.parameters())
 
 
-def gradient_bytes(model: nn.Module) -> int:
+def gradient_bytes(model: Qwen3Model) -> int:
     """All gradients, and those of head and embedding once more, before they are added to what
     the micro-batches so far gave. Tied, the two meet there: one waits for the other."""
     trained = sum(p.nbytes for p in model.parameters() if p.requires_grad)
@@ -116,7 +116,7 @@ def return_freed_memory(at_once: bool) -> None:
         c_library.malloc_trim(0)
 
 
-def activation_bytes(model: nn.Module, longest: int) -> int:
+def activation_bytes(model: Qwen3Model, longest: int) -> int:
     """What one rollout of the longest shape keeps for its backward pass: tried out, once.
 
     On a GPU the allocator's peak is read; elsewhere the tensors that autograd saves are added up,
@@ -154,7 +154,7 @@ def trial_rollout(length: int) -> Rollout:
 
 
 @contextmanager
-def counted_bytes(model: nn.Module) -> Iterator:
+def counted_bytes(model: Qwen3Model) -> Iterator:
     """Counts the storages that autograd saves inside the block, each once, parameters not."""
     seen = {p.untyped_storage().data_ptr() for p in model.parameters()}
     sizes: list[int] = []
@@ -170,19 +170,19 @@ def counted_bytes(model: nn.Module) -> Iterator:
         yield lambda: sum(sizes)
 
 
-def checkpointed_bytes(model: nn.Module, longest: int, plain: int) -> int:
+def checkpointed_bytes(model: Qwen3Model, longest: int, plain: int) -> int:
     """With checkpointing: each block's input, and one block's inside at a time."""
     layers, width = model.cfg["n_layers"], model.cfg["emb_dim"]
     inputs = layers * longest * width * model.out_head.weight.element_size()
     return inputs + plain // layers
 
 
-def logit_bytes(model: nn.Module, tokens: int) -> int:
+def logit_bytes(model: Qwen3Model, tokens: int) -> int:
     """The logits of one block of the vocabulary and what is computed from them, in float32."""
     return 3 * 4 * min(BLOCK_ELEMENTS, tokens * model.cfg["vocab_size"])
 
 
-def cache_bytes(model: nn.Module, longest: int) -> int:
+def cache_bytes(model: Qwen3Model, longest: int) -> int:
     """Keys and values of one rollout."""
     cfg = model.cfg
     per_token = 2 * cfg["n_layers"] * cfg["n_kv_groups"] * cfg["head_dim"]
@@ -193,7 +193,7 @@ def gigabytes(count: float) -> str:
     return f"{count / 1e9:.1f} GB" if count >= 1e8 else f"{count / 1e6:.1f} MB"
 
 
-def checkpoint_blocks(model: nn.Module) -> None:
+def checkpoint_blocks(model: Qwen3Model) -> None:
     """Make each block forget its inside and compute it again in the backward pass."""
     for block in model.trf_blocks:
         block.recompute = True

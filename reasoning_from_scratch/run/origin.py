@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
-from torch import nn
 
 from reasoning_from_scratch.config import TrainConfig, replaced
 from reasoning_from_scratch.errors import UserError
@@ -20,6 +19,7 @@ from reasoning_from_scratch.files.problem_sets import PROBLEM_SETS, SHARE
 from reasoning_from_scratch.files.saved_models import which_weights
 from reasoning_from_scratch.files.weights import MODEL_NAMES
 from reasoning_from_scratch.problems import is_own
+from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.run.checkpoints import Checkpoints, load_trainer_state
 from reasoning_from_scratch.run.folder import RunFolder, log
 
@@ -125,7 +125,7 @@ def refuse_own_source(start: Start, config: TrainConfig, folder: RunFolder) -> N
 
 
 def weights_record(
-    config: TrainConfig, start: Start, model: nn.Module, reference: nn.Module | None = None
+    config: TrainConfig, start: Start, model: Qwen3Model, reference: Qwen3Model | None = None
 ) -> dict:
     """What config.json notes of the weights that a run begins with, and of a reference with other
     weights. Resumed, they are compared."""
@@ -157,7 +157,7 @@ def weights_record(
     return found
 
 
-def weights_mark(model: nn.Module) -> list[int]:
+def weights_mark(model: Qwen3Model) -> list[int]:
     """[number of weights, CRC-32 of their bytes]."""
     count = crc = 0
     for tensor in model.state_dict().values():

@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from torch import nn
 
 from reasoning_from_scratch.config import Optim, TrainConfig, replaced
 from reasoning_from_scratch.errors import UserError
@@ -28,6 +27,7 @@ from reasoning_from_scratch.optim.adamw import AdamW
 from reasoning_from_scratch.optim.lora import add_lora, load_lora
 from reasoning_from_scratch.optim.muon import MuonAdamW
 from reasoning_from_scratch.problems import Problem, problem_prompt
+from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.report.clock import Clock
 from reasoning_from_scratch.report.progress import show_log
 from reasoning_from_scratch.report.tracker import import_tensorboard, import_wandb
@@ -66,7 +66,7 @@ from reasoning_from_scratch.trainer import Reducer, training_loop
 class TrainResult:
     """What a run leaves behind."""
 
-    model: nn.Module
+    model: Qwen3Model
     tokenizer: object
     folder: Path
     rows: list[dict]  # the lines of metrics.jsonl
@@ -92,7 +92,7 @@ def train(config: TrainConfig, **given) -> TrainResult:
 
 def start_run(
     config: TrainConfig,
-    model: nn.Module | None = None,
+    model: Qwen3Model | None = None,
     tokenizer: object | None = None,
     problems: Sequence[Problem] | None = None,
     eval_problems: Sequence[Problem] | None = None,
@@ -147,7 +147,7 @@ def loaded_run(
     folder: RunFolder,
     ranks: Ranks,
     device: str,
-    given_model: tuple[nn.Module | None, object | None],
+    given_model: tuple[Qwen3Model | None, object | None],
     given_problems: tuple[Sequence[Problem] | None, Sequence[Problem] | None],
     on_evaluation: Callable[[dict], None],
     quiet: bool,
@@ -236,7 +236,7 @@ def begin(run: TrainingRun, start: Start, config: TrainConfig) -> None:
 
 
 def look_ahead(
-    config: TrainConfig, model: nn.Module, tokenizer, problems: Sequence[Problem]
+    config: TrainConfig, model: Qwen3Model, tokenizer, problems: Sequence[Problem]
 ) -> None:
     """A brief preflight: say before the hours are spent if these problems cannot teach."""
     found = preflight_summary(
@@ -299,7 +299,7 @@ def try_loss(config: TrainConfig) -> None:
         )
 
 
-def make_optimizer(model: nn.Module, config: Optim, seed: int = 0) -> AdamW:
+def make_optimizer(model: Qwen3Model, config: Optim, seed: int = 0) -> AdamW:
     names = ("beta1", "beta2", "weight_decay", "low_precision_updates")
     common = {name: getattr(config, name) for name in names} | {"seed": seed}
     if config.low_precision_updates == "stochastic" and next(model.parameters()).dtype.itemsize > 2:
@@ -326,7 +326,7 @@ def with_folder(config: TrainConfig) -> TrainConfig:
 
 def starting_model(
     start: Start, config: TrainConfig, device: str, weights: WholeWeights
-) -> tuple[nn.Module, object]:
+) -> tuple[Qwen3Model, object]:
     place = trusted_device(device)
     known = start.record.get("dtype") if config.dtype == "auto" else config.dtype
     dtype = getattr(torch, known) if known else default_dtype(place)
@@ -343,7 +343,7 @@ def spoken_stops(tokenizer: object) -> str:
     return " or ".join(stops) + (f", as {source} says" if source else "")
 
 
-def load_saved(model: nn.Module, place: Path, config: TrainConfig) -> None:
+def load_saved(model: Qwen3Model, place: Path, config: TrainConfig) -> None:
     if config.lora_rank:  # the weights themselves never changed
         load_lora(model, load_trainer_state(place)[0])
     else:
@@ -376,7 +376,7 @@ def open_folder(
         return folder.rows
 
 
-def reference_of(model: nn.Module, config: TrainConfig, ranks: Ranks) -> nn.Module:
+def reference_of(model: Qwen3Model, config: TrainConfig, ranks: Ranks) -> Qwen3Model:
     """What the KL penalty compares with: the model as it begins, or another one that is named."""
     if not config.kl_reference:
         return copy.deepcopy(model).requires_grad_(False).eval()

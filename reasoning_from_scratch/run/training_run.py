@@ -8,7 +8,6 @@ from pathlib import Path
 from statistics import fmean
 
 import torch
-from torch import nn
 
 from reasoning_from_scratch.config import TrainConfig, replaced, to_json
 from reasoning_from_scratch.errors import UserError
@@ -21,6 +20,7 @@ from reasoning_from_scratch.files.weights import save_hf_folder
 from reasoning_from_scratch.optim.adamw import AdamW, learning_rate
 from reasoning_from_scratch.optim.lora import lora_state, merged, save_peft
 from reasoning_from_scratch.problems import Problem
+from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.report import (
     grader,
     record_probes,
@@ -58,12 +58,12 @@ class TrainingRun:
     """The parts of a run. Used as a context: leaving it closes the bar and the log file."""
 
     config: TrainConfig
-    model: nn.Module
+    model: Qwen3Model
     tokenizer: object
     problems: Sequence[Problem]
     eval_sets: dict[str, Sequence[Problem]]  # by name; the first one is what eval_acc is about
     optimizer: AdamW
-    reference: nn.Module | None
+    reference: Qwen3Model | None
     folder: RunFolder
     checkpoints: Checkpoints
     ranks: Ranks
@@ -195,7 +195,7 @@ class TrainingRun:
                     log.warning("evaluator %s, step %d: it %s", evaluator.name, step, words)
         return self.ranks.agreed(numbers)
 
-    def answered(self, model: nn.Module, all_problems: Sequence[Problem]) -> list[Group]:
+    def answered(self, model: Qwen3Model, all_problems: Sequence[Problem]) -> list[Group]:
         """This rank's share of some held-out problems, answered and graded."""
         config = self.config
         asked = replaced(config, rollouts=config.eval_samples, keep_sampling_mask=False)
@@ -388,7 +388,7 @@ class TrainingRun:
         if self.ranks.writes:
             self.write_weights(model, self.checkpoints.place({"batch": self.done}))
 
-    def write_weights(self, model: nn.Module, path: Path) -> None:
+    def write_weights(self, model: Qwen3Model, path: Path) -> None:
         """Weights that anything loads: LoRA merged into them, and by itself in adapter/."""
         self.write_card(path)
         if not self.config.lora_rank:
@@ -438,7 +438,7 @@ class TrainingRun:
 
 
 def gap_to_sampler(
-    model: nn.Module, groups: Sequence[Group], config: TrainConfig, ranks: Ranks, engine: Engine
+    model: Qwen3Model, groups: Sequence[Group], config: TrainConfig, ranks: Ranks, engine: Engine
 ) -> list[float]:
     """Over all sampled tokens of these groups, the means of log q - log p and of its square, half.
     q is the sampler's record, p the model as it is now. [] without a token."""

@@ -16,12 +16,13 @@ from dataclasses import dataclass
 from functools import partial
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from reasoning_from_scratch.config import Rollouts, Scale, ScaledRollouts
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.fast.decoding import threads
 from reasoning_from_scratch.problems import Problem
+from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.report.clock import Clock
 from reasoning_from_scratch.rollouts import Group
 from reasoning_from_scratch.trainer import RolloutEngine, sample_step
@@ -62,7 +63,7 @@ class Sampler:
     """
 
     def __init__(
-        self, model: nn.Module, sample: Callable, config: ScaledRollouts, first_step: int
+        self, model: Qwen3Model, sample: Callable, config: ScaledRollouts, first_step: int
     ) -> None:
         self.sample, self.config, self.first_step = sample, config, first_step
         self.trainer_weights = changing(model)
@@ -142,7 +143,7 @@ class Sampler:
 
 
 def async_rollouts(
-    model: nn.Module,
+    model: Qwen3Model,
     tokenizer,
     problems: Sequence[Problem],
     config: ScaledRollouts,
@@ -185,13 +186,13 @@ def check_ranks(config: Rollouts, size: int) -> None:
 # --- weights
 
 
-def sampling_copy(model: nn.Module) -> nn.Module:
+def sampling_copy(model: Qwen3Model) -> Qwen3Model:
     """A model of its own for the sampler; weights that never change (LoRA's base) are shared."""
     shared = {id(p): p for p in model.parameters() if not p.requires_grad}
     return copy.deepcopy(model, shared).eval()
 
 
-def changing(model: nn.Module) -> list[Tensor]:
+def changing(model: Qwen3Model) -> list[Tensor]:
     return [p.detach() for p in model.parameters() if p.requires_grad]
 
 
@@ -206,7 +207,7 @@ def copy_weights(source: Sequence[Tensor], target: Sequence[Tensor]) -> None:
 # --- devices
 
 
-def beside_the_trainer(model: nn.Module) -> AbstractContextManager:
+def beside_the_trainer(model: Qwen3Model) -> AbstractContextManager:
     """On a GPU the thread's work gets a queue of its own, or it would wait for the trainer's."""
     device = next(model.parameters()).device
     if device.type == "cuda":
@@ -214,7 +215,7 @@ def beside_the_trainer(model: nn.Module) -> AbstractContextManager:
     return nullcontext()
 
 
-def shared_cores(model: nn.Module, config: Scale) -> AbstractContextManager:
+def shared_cores(model: Qwen3Model, config: Scale) -> AbstractContextManager:
     """On a CPU each gets half of the threads, also the one that starts now, or they would crowd
     each other out. Not at lag 0, where they take turns."""
     on_cpu = next(model.parameters()).device.type == "cpu"

@@ -14,10 +14,11 @@ from typing import TypeVar
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.optim.adamw import AdamW
+from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.report.progress import tell
 from reasoning_from_scratch.rollouts import Group, Rollout
 
@@ -149,23 +150,23 @@ class WholeWeights:
         """Where the model is loaded to."""
         return device
 
-    def spread(self, model: nn.Module | None) -> nn.Module | None:
+    def spread(self, model: Qwen3Model | None) -> Qwen3Model | None:
         """The model as it is kept."""
         return model
 
-    def plain(self, model: nn.Module) -> nn.Module:
+    def plain(self, model: Qwen3Model) -> Qwen3Model:
         """What computes like `model` inside of `whole`."""
         return model
 
-    def whole(self, model: nn.Module) -> AbstractContextManager[nn.Module]:
+    def whole(self, model: Qwen3Model) -> AbstractContextManager[Qwen3Model]:
         """While entered, this rank can compute with the model that it gives by itself."""
         return nullcontext(model)
 
-    def trainable(self, model: nn.Module) -> nn.Module:
+    def trainable(self, model: Qwen3Model) -> Qwen3Model:
         """What the optimizer is made for."""
         return model
 
-    def whole_model(self, model: nn.Module) -> nn.Module:
+    def whole_model(self, model: Qwen3Model) -> Qwen3Model:
         """The model as it is saved."""
         return model
 

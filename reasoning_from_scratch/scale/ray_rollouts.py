@@ -16,12 +16,11 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from math import ceil
 
-from torch import nn
-
 from reasoning_from_scratch.config import Problems, Scale, ScaledRollouts
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.optim.lora import lora_layers
 from reasoning_from_scratch.problems import Problem
+from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.report.clock import Clock
 from reasoning_from_scratch.rollouts import Group, step_problems
 from reasoning_from_scratch.scale.lag import may_begin
@@ -66,7 +65,7 @@ class Samplers:
     """The actors, what each of them is doing, and the steps that are being sampled."""
 
     def __init__(
-        self, model: nn.Module, tokenizer, problems: Sequence[Problem], config: ScaledRollouts
+        self, model: Qwen3Model, tokenizer, problems: Sequence[Problem], config: ScaledRollouts
     ) -> None:
         self.ray = connect(config.ray_address)
         self.model, self.problems, self.config = model, problems, config
@@ -216,7 +215,7 @@ class Samplers:
 
 
 def ray_rollouts(
-    model: nn.Module,
+    model: Qwen3Model,
     tokenizer,
     problems: Sequence[Problem],
     config: ScaledRollouts,
@@ -239,7 +238,7 @@ def ray_rollouts(
 
 
 def steps_from_ray(
-    model: nn.Module,
+    model: Qwen3Model,
     tokenizer,
     problems: Sequence[Problem],
     config: ScaledRollouts,

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from reasoning_from_scratch.config import Rollouts
 from reasoning_from_scratch.fast.cut import FAST
@@ -68,7 +68,7 @@ class RemoteSampler:
     def __init__(self, setup: SamplerSetup) -> None:
         torch.set_num_threads(setup.threads)
         self.setup, self.heard = setup, Heard()
-        self.model: nn.Module | None = None
+        self.model: Qwen3Model | None = None
         self.version: int | None = None
 
     def ready(self) -> None:
@@ -103,7 +103,7 @@ class RemoteSampler:
         self.version = version
 
 
-def empty_model(setup: SamplerSetup) -> nn.Module:
+def empty_model(setup: SamplerSetup) -> Qwen3Model:
     """The learner's model, its weights still to come."""
     with torch.device("meta"):
         shapes = Qwen3Model(setup.cfg).state_dict()
@@ -117,7 +117,7 @@ def empty_model(setup: SamplerSetup) -> nn.Module:
 # --- weights, as they travel
 
 
-def parameters(model: nn.Module, trained: bool) -> dict[str, Tensor]:
+def parameters(model: Qwen3Model, trained: bool) -> dict[str, Tensor]:
     return {name: p for name, p in model.named_parameters() if p.requires_grad == trained}
 
 
@@ -132,7 +132,7 @@ def packed(weights: Mapping[str, Tensor]) -> dict[str, tuple[torch.dtype, object
 
 
 @torch.no_grad()
-def unpack(weights: Mapping[str, tuple[torch.dtype, object]], model: nn.Module) -> None:
+def unpack(weights: Mapping[str, tuple[torch.dtype, object]], model: Qwen3Model) -> None:
     parameters = dict(model.named_parameters())
     for name, (dtype, array) in weights.items():
         parameters[name].copy_(torch.tensor(array).view(dtype))

@@ -28,6 +28,7 @@ from torch.distributed.tensor import DTensor
 from reasoning_from_scratch.files.weights import build_model
 from reasoning_from_scratch.optim.adamw import AdamW
 from reasoning_from_scratch.optim.lora import add_lora, load_lora, lora_layers
+from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.rollouts import Batch, Group, Rollout
 from reasoning_from_scratch.scale.gradients import RankReducer
 from reasoning_from_scratch.scale.ranks import Ranks, WholeWeights
@@ -38,8 +39,8 @@ class SlicedWeights(WholeWeights):
 
     def __init__(self, ranks: Ranks) -> None:
         super().__init__(ranks)
-        self.policy: nn.Module | None = None
-        self.plains: dict[nn.Module, nn.Module] = {}  # of each sharded model, see `unfilled`
+        self.policy: Qwen3Model | None = None
+        self.plains: dict[Qwen3Model, Qwen3Model] = {}  # of each sharded model, see `unfilled`
         self.sharded: dict[str, DTensor] = {}  # the policy's parameters
         self.local: dict[str, nn.Parameter] = {}  # this rank's slices of them: the same memory
 
@@ -47,7 +48,7 @@ class SlicedWeights(WholeWeights):
         """From here each block moves to the GPU by itself, and only a slice of it stays."""
         return "cpu"
 
-    def spread(self, model: nn.Module | None) -> nn.Module | None:
+    def spread(self, model: Qwen3Model | None) -> Qwen3Model | None:
         if model is None:
             return None
         plain = unfilled(model)
@@ -71,7 +72,7 @@ class SlicedWeights(WholeWeights):
             }
         return model
 
-    def trainable(self, model: nn.Module) -> "SlicedWeights":
+    def trainable(self, model: Qwen3Model) -> "SlicedWeights":
         return self
 
     def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
@@ -80,11 +81,11 @@ class SlicedWeights(WholeWeights):
 
     # -- the whole weights, for a while
 
-    def plain(self, model: nn.Module) -> nn.Module:
+    def plain(self, model: Qwen3Model) -> Qwen3Model:
         return self.plains[model]
 
     @contextmanager
-    def whole(self, model: nn.Module) -> Iterator[nn.Module]:
+    def whole(self, model: Qwen3Model) -> Iterator[Qwen3Model]:
         """FSDP2 gathers the weights and forgets them; in between its plain twin has them too."""
         parts = [module for module in model.modules() if isinstance(module, FSDPModule)]
         plain = self.plain(model)
@@ -102,7 +103,7 @@ class SlicedWeights(WholeWeights):
 
     # -- saving and resuming
 
-    def whole_model(self, model: nn.Module) -> nn.Module | None:
+    def whole_model(self, model: Qwen3Model) -> Qwen3Model | None:
         """A plain copy in the memory of rank 0's machine, gathered tensor by tensor."""
         slices = model.state_dict()
         if model.cfg.get("tie_embeddings", False):
@@ -159,7 +160,7 @@ class SlicedReducer(RankReducer):
         super().__init__(ranks)
         self.weights = weights
 
-    def whole(self, model: nn.Module) -> AbstractContextManager[nn.Module]:
+    def whole(self, model: Qwen3Model) -> AbstractContextManager[Qwen3Model]:
         return self.weights.whole(model)
 
     def share(self, groups: Sequence[Group], whole_groups: bool) -> list[list[Rollout]]:
@@ -196,7 +197,7 @@ class SlicedReducer(RankReducer):
         return norm
 
 
-def unfilled(model: nn.Module) -> nn.Module:
+def unfilled(model: Qwen3Model) -> Qwen3Model:
     """A copy without weights, which takes no memory: its parameters are on the meta device."""
     empty = {
         id(weight): nn.Parameter(torch.empty_like(weight, device="meta"), weight.requires_grad)

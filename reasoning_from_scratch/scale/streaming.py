@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import torch
-from torch import nn
 
 from reasoning_from_scratch.config import Rollouts, TrainConfig
 from reasoning_from_scratch.losses import LOSSES
 from reasoning_from_scratch.problems import Problem
+from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.report.clock import Clock
 from reasoning_from_scratch.rollouts import Batch, Group, sample_groups, step_problems
 from reasoning_from_scratch.trainer import (
@@ -52,7 +52,7 @@ def streaming_loop(run: Training, stream: "Stream") -> str:
 
 
 def streamed_rollouts(
-    model: nn.Module,
+    model: Qwen3Model,
     tokenizer,
     problems: Sequence[Problem],
     config: Rollouts,
@@ -93,10 +93,10 @@ class Stream:
         self,
         size: int,
         streamed: int,
-        model: nn.Module,
+        model: Qwen3Model,
         optimizer: Optimizer,
         config: TrainConfig,
-        reference: nn.Module | None = None,
+        reference: Qwen3Model | None = None,
         engine: Engine | None = None,
         clock: Clock | None = None,
     ) -> None:
