@@ -12,7 +12,7 @@ numbers that a step reports.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import chain
@@ -78,10 +78,15 @@ class Training(Protocol):
     config: TrainConfig
     model: Qwen3Model
     reference: Qwen3Model | None  # what a KL penalty compares with
-    optimizer: Optimizer
     engine: "Engine"
-    rollouts: Iterator[list[Group]]  # on_policy_rollouts, or another that yields the same
     first_step: int
+
+    @property
+    def optimizer(self) -> Optimizer: ...
+
+    @property
+    def rollouts(self) -> Iterator[list[Group]]:
+        """on_policy_rollouts, or another that yields the same."""
 
     def lr(self, step: int) -> float: ...
 
@@ -235,7 +240,7 @@ def on_policy_rollouts(
     config: Rollouts,
     first_step: int = 0,
     engine: RolloutEngine | None = None,
-) -> Iterator[list[Group]]:
+) -> Generator[list[Group]]:
     """The groups of one step after another, always sampled by the model as it is now.
 
     The trainer sees no more than this iterator: asynchronous and many-machine sampling are other

@@ -1,6 +1,8 @@
 """AdamW whose small updates reach bfloat16 weights, and the learning-rate schedules."""
 
 import math
+from collections.abc import Iterator
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -39,6 +41,12 @@ def kind_of(name: str, parameter: Tensor) -> str:
     return "matrix" if parameter.dim() == 2 and not name.startswith("out_head") else "head"
 
 
+class Trainable(Protocol):
+    """What an optimizer asks of a model; scale/sharding.py has another than the model itself."""
+
+    def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]: ...
+
+
 class AdamW:
     """AdamW with decoupled weight decay, for float32 and bfloat16 models.
 
@@ -50,7 +58,7 @@ class AdamW:
 
     def __init__(
         self,
-        model: nn.Module,
+        model: Trainable,
         beta1: float = 0.9,
         beta2: float = 0.95,
         weight_decay: float = 0.0,
@@ -64,7 +72,7 @@ class AdamW:
         # Of the last update, per matrix: squared sizes of the change and of the weights.
         self.moved: list[tuple[Tensor, Tensor]] = []
         # Gradients that are added up in float32, beside `.grad`: see `add_up`.
-        self.wide: dict[nn.Parameter, Tensor] = {}
+        self.wide: dict[Tensor, Tensor] = {}
         self.state: dict[str, Tensor] = {}  # "NAME.mean", "NAME.square", "NAME.master"
         for name, parameter in self.named:
             kind = parameter.dtype if self.stochastic else torch.float32
@@ -93,7 +101,7 @@ class AdamW:
                 self.wide[parameter] = parameter.grad.float()
             parameter.grad = None
 
-    def gradient(self, parameter: nn.Parameter) -> Tensor | None:
+    def gradient(self, parameter: Tensor) -> Tensor | None:
         return self.wide.get(parameter, parameter.grad)
 
     def gradients(self) -> list[Tensor]:
@@ -131,7 +139,9 @@ class AdamW:
         size = max(1, together * len(parameter) // max(1, parameter.numel()))
         return [slice(start, start + size) for start in range(0, len(parameter), size)]
 
-    def _step_rows(self, name: str, parameter: Tensor, rows: slice, lr: float, seed: int) -> None:
+    def _step_rows(
+        self, name: str, parameter: nn.Parameter, rows: slice, lr: float, seed: int
+    ) -> None:
         weight, master = parameter[rows], self.state.get(f"{name}.master")
         old = weight if master is None else master[rows]
         new = self._updated(name, rows, old.float(), self.gradient(parameter)[rows].float(), lr)

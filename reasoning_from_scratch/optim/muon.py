@@ -5,9 +5,9 @@ hardly ever shows. The tiny models were pre-trained with it, by checkpoints/pret
 """
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from reasoning_from_scratch.optim.adamw import AdamW, kind_of
+from reasoning_from_scratch.optim.adamw import AdamW, Trainable, kind_of
 
 # A quintic that drives singular values towards 1 in few rounds, at the price of leaving them
 # anywhere between 0.7 and 1.2 (Jordan's coefficients).
@@ -41,7 +41,7 @@ class MuonAdamW(AdamW):
 
     def __init__(
         self,
-        model: nn.Module,
+        model: Trainable,
         matrix_lr: float | None = None,
         embedding_lr: float | None = None,
         unembedding_lr: float | None = None,

@@ -3,11 +3,13 @@
 import os
 import re
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from reasoning_from_scratch.rollouts import Group
 from reasoning_from_scratch.text import json_line, shorten
 
 from .logtree import logtree
@@ -22,7 +24,7 @@ def write_iteration(
     folder: str | Path,
     split: str,
     iteration: int,
-    groups: list,
+    groups: Sequence[Group],
     tokenizer: Any,
     num_groups_to_log: int = 4,
     in_folders: bool = False,
@@ -51,7 +53,7 @@ def write_iteration(
             _link(folder / f"{flat}{ending}", folder / f"{nested}{ending}")
 
 
-def _worth_showing(groups: list, count: int) -> dict[int, Any]:
+def _worth_showing(groups: Sequence[Group], count: int) -> dict[int, Any]:
     """The first groups in which the update has something to choose, then the first others."""
     mixed_first = sorted(range(len(groups)), key=lambda number: not _mixed(groups[number]))
     return {number: groups[number] for number in sorted(mixed_first[:count])}
@@ -101,7 +103,12 @@ class _GroupMark:
 
 
 def iteration_page(
-    folder: Path, split: str, iteration: int, groups: list, shown: dict[int, Any], tokenizer: Any
+    folder: Path,
+    split: str,
+    iteration: int,
+    groups: Sequence[Group],
+    shown: dict[int, Any],
+    tokenizer: Any,
 ) -> str:
     previous = f"{file_stems(split, max(iteration - 1, 0))[0]}.html"
     shader = Shader(tokenizer)
@@ -178,7 +185,7 @@ def _mark(number: int, group) -> _GroupMark:
     return _GroupMark(number, right, len(rewards), mean, kind)
 
 
-def _tiles(groups: list) -> list[tuple[str, str]]:
+def _tiles(groups: Sequence[Group]) -> list[tuple[str, str]]:
     rollouts = [rollout for group in groups for rollout in group.rollouts]
     if not rollouts:
         return [("rollouts", "0")]

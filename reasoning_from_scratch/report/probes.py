@@ -1,6 +1,6 @@
 """A few fixed problems, answered again and again during training: what would it say now?"""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ def record_probes(
     step: int,
     model: Any,
     tokenizer: Any,
-    problems: list,
+    problems: Sequence[Problem],
     max_new_tokens: int = 64,
     judge: Callable[[str, Problem], float] = grader,
     asked: Sampling | None = None,

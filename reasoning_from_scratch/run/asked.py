@@ -52,15 +52,16 @@ def all_sets(
     """To train on, and by their names to evaluate on: those that the configuration names, unless
     they are given. `eval_problems` are those of the first evaluation set."""
     problems, share, aside = with_share_aside(config, problems)
-    first, *others = config.eval_problems
-    sets = {set_name(first): eval_problems} if eval_problems else {}
-    for name in [first, *others] if config.eval_every else []:
+    names = list(config.eval_problems)
+    sets: dict[str, Problems] = {set_name(names[0]): eval_problems} if eval_problems else {}
+    for name in names if config.eval_every else []:
         if set_name(name) not in sets:
             loaded = aside if name == share else load_problems(name, limit=config.eval_limit)
             sets[set_name(name)] = loaded[: config.eval_limit]
     if config.few_shot:
-        asked = {name: show_examples(config.few_shot, problems, sets[name])[1] for name in sets}
-        return show_examples(config.few_shot, problems, [])[0], asked
+        for name, asked in sets.items():
+            sets[name] = show_examples(config.few_shot, problems, asked)[1]
+        return show_examples(config.few_shot, problems, [])[0], sets
     return problems, sets
 
 

@@ -3,7 +3,7 @@
 The loop knows no more of them than an iterator of groups and an Engine.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 
 from reasoning_from_scratch.config import TrainConfig
@@ -60,7 +60,7 @@ def rollouts_of(
     weights: WholeWeights,
     clock: Clock,
     on_group: Callable[[Group], None] | None = None,
-) -> Iterator[list[Group]]:
+) -> Generator[list[Group]]:
     """The groups of one step after another. `on_group`: a stream's."""
     start = (weights.plain(model), tokenizer, problems, config, first_step)
 

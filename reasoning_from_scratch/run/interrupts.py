@@ -35,7 +35,7 @@ class Interrupts:
         self.received = 0  # the number of the signal
         self.together, self.quiet, self.may_stop = together, quiet, may_stop
         self.opened = not together
-        self.previous: dict[int, object] = {}
+        self.previous: dict[int, Callable | int | None] = {}
 
     def __enter__(self) -> "Interrupts":
         if threading.current_thread() is threading.main_thread():
@@ -79,7 +79,7 @@ class Interrupts:
 
 def listened() -> list[int]:
     """SIGHUP is left alone where `nohup` has switched it off, and where there is none (Windows)."""
-    numbers = [signal.SIGINT, signal.SIGTERM]
+    numbers: list[int] = [signal.SIGINT, signal.SIGTERM]
     hangup = getattr(signal, "SIGHUP", None)
     if hangup is not None and signal.getsignal(hangup) != signal.SIG_IGN:
         numbers.append(hangup)

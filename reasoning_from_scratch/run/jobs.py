@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing import get_context, resource_tracker
 from multiprocessing.connection import Connection, wait
-from typing import TypeVar
+from multiprocessing.process import BaseProcess
+from typing import Any, TypeVar
 
 import torch
 
@@ -42,8 +43,9 @@ def side_by_side(
         yield from ((task, work(task)) for task in tasks)
         return
     todo = list(tasks)
-    busy = {}  # connection -> (process, its task)
-    listening = set()  # the processes that hear Ctrl-C; before that they have nothing to save
+    busy: dict[Connection, tuple[BaseProcess, Task]] = {}  # each process, and its task
+    # The processes that hear Ctrl-C; before that they have nothing to save.
+    listening: set[BaseProcess] = set()
     try:
         for task in todo[:jobs]:
             connection, process = started(work, threads=max(1, cores() // jobs))
@@ -54,7 +56,7 @@ def side_by_side(
             connection.send(task)
         todo = todo[jobs:]
         while busy:
-            for connection in wait(busy):
+            for connection in wait(busy):  # type: ignore[assignment]  # of those in busy
                 process, task = busy[connection]
                 yield task, received(connection, task)
                 if todo:
@@ -74,7 +76,7 @@ def side_by_side(
             process.join()
 
 
-def started(work: Callable, threads: int) -> tuple[Connection, object]:
+def started(work: Callable, threads: int) -> tuple[Connection, BaseProcess]:
     """A process that works on what it is sent. It is spawned: torch's threads do not survive a
     fork."""
     context = get_context("spawn")
@@ -121,7 +123,7 @@ def serve(connection: Connection, work: Callable, threads: int) -> None:
                 connection.send(error)
 
 
-def received(connection: Connection, task: object) -> object:
+def received(connection: Connection, task: object) -> Any:
     try:
         result = connection.recv()
     except EOFError:

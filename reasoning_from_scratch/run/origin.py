@@ -129,7 +129,8 @@ def weights_record(
 ) -> dict:
     """What config.json notes of the weights that a run begins with, and of a reference with other
     weights. Resumed, they are compared."""
-    found = {"dtype": str(next(model.parameters()).dtype).removeprefix("torch.")}
+    dtype = str(next(model.parameters()).dtype).removeprefix("torch.")
+    found: dict[str, str | list[int]] = {"dtype": dtype}
     again = needs_beginning(config) or not start.step  # nothing but these weights will do
     if again and (needs_beginning(config) or start.weights_may_go):
         found["mark"] = weights_mark(model)

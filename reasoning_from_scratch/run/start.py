@@ -23,7 +23,7 @@ from reasoning_from_scratch.files.weights import (
     load_weights,
 )
 from reasoning_from_scratch.losses import policy_loss
-from reasoning_from_scratch.optim.adamw import AdamW
+from reasoning_from_scratch.optim.adamw import AdamW, Trainable
 from reasoning_from_scratch.optim.lora import add_lora, load_lora
 from reasoning_from_scratch.optim.muon import MuonAdamW
 from reasoning_from_scratch.problems import Problem, problem_prompt
@@ -58,7 +58,7 @@ from reasoning_from_scratch.scale.torchrun import (
     shared_out,
     start_ranks,
 )
-from reasoning_from_scratch.tokenizer import stop_ids_of
+from reasoning_from_scratch.tokenizer import Qwen3Tokenizer, stop_ids_of
 from reasoning_from_scratch.trainer import Reducer, training_loop
 
 
@@ -67,7 +67,7 @@ class TrainResult:
     """What a run leaves behind."""
 
     model: Qwen3Model
-    tokenizer: object
+    tokenizer: Qwen3Tokenizer
     folder: Path
     rows: list[dict]  # the lines of metrics.jsonl
     stopped: str = ""  # why the run ended before its last step; "" if it did not
@@ -93,7 +93,7 @@ def train(config: TrainConfig, **given) -> TrainResult:
 def start_run(
     config: TrainConfig,
     model: Qwen3Model | None = None,
-    tokenizer: object | None = None,
+    tokenizer: Qwen3Tokenizer | None = None,
     problems: Sequence[Problem] | None = None,
     eval_problems: Sequence[Problem] | None = None,
     quiet: bool = False,
@@ -147,7 +147,7 @@ def loaded_run(
     folder: RunFolder,
     ranks: Ranks,
     device: str,
-    given_model: tuple[Qwen3Model | None, object | None],
+    given_model: tuple[Qwen3Model | None, Qwen3Tokenizer | None],
     given_problems: tuple[Sequence[Problem] | None, Sequence[Problem] | None],
     on_evaluation: Callable[[dict], None],
     quiet: bool,
@@ -299,10 +299,11 @@ def try_loss(config: TrainConfig) -> None:
         )
 
 
-def make_optimizer(model: Qwen3Model, config: Optim, seed: int = 0) -> AdamW:
+def make_optimizer(model: Trainable, config: Optim, seed: int = 0) -> AdamW:
     names = ("beta1", "beta2", "weight_decay", "low_precision_updates")
     common = {name: getattr(config, name) for name in names} | {"seed": seed}
-    if config.low_precision_updates == "stochastic" and next(model.parameters()).dtype.itemsize > 2:
+    _, weight = next(iter(model.named_parameters()))
+    if config.low_precision_updates == "stochastic" and weight.dtype.itemsize > 2:
         raise UserError(
             "--low-precision-updates stochastic rounds to bfloat16, and these weights "
             "are float32: add --dtype bfloat16, or leave it out"
@@ -326,7 +327,7 @@ def with_folder(config: TrainConfig) -> TrainConfig:
 
 def starting_model(
     start: Start, config: TrainConfig, device: str, weights: WholeWeights
-) -> tuple[Qwen3Model, object]:
+) -> tuple[Qwen3Model, Qwen3Tokenizer]:
     place = trusted_device(device)
     known = start.record.get("dtype") if config.dtype == "auto" else config.dtype
     dtype = getattr(torch, known) if known else default_dtype(place)
@@ -336,7 +337,7 @@ def starting_model(
     return load_model_and_tokenizer(model, weights.loading_device(place), dtype=dtype)
 
 
-def spoken_stops(tokenizer: object) -> str:
+def spoken_stops(tokenizer: Qwen3Tokenizer) -> str:
     """The tokens that end an answer, and who says so."""
     stops = [f"{tokenizer.decode([stop])} ({stop})" for stop in sorted(stop_ids_of(tokenizer))]
     source = getattr(tokenizer, "stops_from", "")

@@ -1,7 +1,7 @@
 """TrainingRun: all that a run holds while it runs, and what is done beside the updates."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -45,6 +45,7 @@ from reasoning_from_scratch.run.model_card import model_card
 from reasoning_from_scratch.scale.ranks import Ranks, WholeWeights
 from reasoning_from_scratch.scale.streaming import Stream
 from reasoning_from_scratch.text import finite, one_line, read_lines
+from reasoning_from_scratch.tokenizer import Qwen3Tokenizer
 from reasoning_from_scratch.trainer import Engine, chosen_groups, frozen_logprobs
 
 PROBE_PROBLEMS = 4  # problems whose answers are followed through the whole run
@@ -59,7 +60,7 @@ class TrainingRun:
 
     config: TrainConfig
     model: Qwen3Model
-    tokenizer: object
+    tokenizer: Qwen3Tokenizer
     problems: Sequence[Problem]
     eval_sets: dict[str, Sequence[Problem]]  # by name; the first one is what eval_acc is about
     optimizer: AdamW
@@ -71,7 +72,7 @@ class TrainingRun:
     evaluators: Sequence[Evaluator]
     # What the loop is handed; engines.py chooses.
     engine: Engine
-    rollouts: Iterator[list[Group]]
+    rollouts: Generator[list[Group]]
     stream: Stream | None  # trains on a step while it is sampled
     clock: Clock
     first_step: int
@@ -162,7 +163,8 @@ class TrainingRun:
 
     def evaluate(self, step: int) -> dict[str, float]:
         """Answer the held-out problems; keep the weights if they are the best so far."""
-        metrics, scores = {}, {}
+        metrics: dict[str, float] = {}
+        scores: dict[str, tuple[float, int]] = {}
         for name, problems in self.eval_sets.items():
             with self.clock("eval"):
                 with self.weights.whole(self.model) as model:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import nn
 
 from reasoning_from_scratch.optim.adamw import AdamW
 from reasoning_from_scratch.rollouts import Group, Rollout
@@ -31,7 +31,9 @@ class RankReducer(Reducer):
     def add_gradients(self, optimizer: AdamW, all_sums: list[Sums]) -> list[Sums]:
         """The gradients of all ranks added up in each, and the sums of all their micro-batches.
         None of them had a gradient: no sums, and nothing to add up."""
-        numbers = [{name: float(value) for name, value in sums.items()} for sums in all_sums]
+        numbers: list[Sums] = [
+            {name: float(value) for name, value in sums.items()} for sums in all_sums
+        ]
         every = [sums for of_a_rank in self.ranks.exchange(numbers) for sums in of_a_rank]
         if every:
             self.collect_gradients(optimizer)
@@ -58,9 +60,10 @@ class RankReducer(Reducer):
             optimizer.wide[parameter], parameter.grad = total.view_as(parameter), None
 
 
-def buckets(parameters: Sequence[Tensor]) -> list[list[Tensor]]:
+def buckets(parameters: Sequence[nn.Parameter]) -> list[list[nn.Parameter]]:
     """Few large parts instead of many small ones: each addition costs a round trip."""
-    parts, filled = [], BUCKET
+    parts: list[list[nn.Parameter]] = []
+    filled = BUCKET
     for parameter in parameters:
         if filled + parameter.numel() > BUCKET:
             parts.append([])

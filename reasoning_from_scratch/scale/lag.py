@@ -10,7 +10,7 @@ import copy
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -150,7 +150,7 @@ def async_rollouts(
     first_step: int = 0,
     clock: Clock | None = None,
     engine: RolloutEngine | None = None,
-) -> Iterator[list[Group]]:
+) -> Generator[list[Group]]:
     """The groups of one step after another, at most `max_steps_off_policy` updates old.
 
     On several ranks each samples its own places by itself; `engine.together` gathers the groups,

@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.optim.adamw import AdamW
+from reasoning_from_scratch.optim.adamw import AdamW, Trainable
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.report.progress import tell
 from reasoning_from_scratch.rollouts import Group, Rollout
@@ -67,7 +67,7 @@ class Ranks:
         """What every rank gives here, in their order, on every rank."""
         if self.size == 1:
             return [value]
-        values = [None] * self.size
+        values: list[T] = [None] * self.size
         with self.in_touch():
             dist.all_gather_object(values, value, group=self.objects)
         return values
@@ -87,15 +87,16 @@ class Ranks:
 
     def results(self, function: Callable[[], T]) -> list[T]:
         """What `function` gives on each rank. If it ends early on one, it does so on all."""
-        outcomes = self.exchange(self.outcome(function))
-        for outcome in outcomes:
+        found: list[T] = []
+        for outcome in self.exchange(self.outcome(function)):
             if isinstance(outcome, KeyboardInterrupt) or (
                 outcome is not None and self.writes and isinstance(outcome, UserError)
             ):
                 raise outcome
             if isinstance(outcome, UserError):
                 raise SystemExit(2)  # rank 0 says it
-        return outcomes
+            found.append(outcome)
+        return found
 
     def agreed(self, value: T) -> T:
         """Rank 0's value, where the others might come to another."""
@@ -162,7 +163,7 @@ class WholeWeights:
         """While entered, this rank can compute with the model that it gives by itself."""
         return nullcontext(model)
 
-    def trainable(self, model: Qwen3Model) -> Qwen3Model:
+    def trainable(self, model: Qwen3Model) -> Trainable:
         """What the optimizer is made for."""
         return model
 

@@ -10,11 +10,12 @@ the one that it would have been.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from math import ceil
+from typing import Any
 
 from reasoning_from_scratch.config import Problems, Scale, ScaledRollouts
 from reasoning_from_scratch.errors import UserError
@@ -80,7 +81,7 @@ class Samplers:
         for _ in range(config.num_samplers):
             self.hire()
 
-    def prepared(self, tokenizer) -> tuple[object, SamplerSetup]:
+    def prepared(self, tokenizer) -> tuple[Any, SamplerSetup]:
         """The class of the actors with what each takes of a machine, and how it starts."""
         config, machines = self.config, self.ray.cluster_resources()
         weight, lora = self.model.tok_emb.weight, [*lora_layers(self.model).values()]
@@ -223,7 +224,7 @@ def ray_rollouts(
     clock: Clock | None = None,
     on_group: Callable[[Group], None] | None = None,
     from_first: Callable[[Callable], list[Group]] = lambda function: function(),
-) -> Iterator[list[Group]]:
+) -> Generator[list[Group]]:
     """The groups of one step after another, sampled by `num_samplers` actors of Ray.
 
     Under torchrun rank 0 alone talks to Ray; `from_first` hands what it gets to all ranks.
@@ -244,7 +245,7 @@ def steps_from_ray(
     config: ScaledRollouts,
     first_step: int,
     on_group: Callable[[Group], None] | None,
-) -> Iterator[list[Group]]:
+) -> Generator[list[Group]]:
     samplers = Samplers(model, tokenizer, problems, config)
     lag, next_step = config.max_steps_off_policy, first_step
     try:

@@ -7,6 +7,7 @@ starts; what is trained comes with every version.
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -19,6 +20,10 @@ from reasoning_from_scratch.optim.lora import add_lora
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.rollouts import Group, sample_groups
+from reasoning_from_scratch.tokenizer import Qwen3Tokenizer
+
+if TYPE_CHECKING:
+    from ray import ObjectRef
 
 log = logging.getLogger("reasoning_from_scratch")
 
@@ -40,7 +45,7 @@ class SamplerSetup:
     config: Rollouts
     lora: tuple[int, float] | None  # rank and alpha
     cfg: dict  # of the model
-    tokenizer: object
+    tokenizer: Qwen3Tokenizer
     frozen: dict  # packed weights that never change: all but LoRA's, with LoRA
     device: str
     threads: int
@@ -93,7 +98,7 @@ class RemoteSampler:
         judge_of(config)(groups, config, tokenizer)
         return groups, self.heard.take()
 
-    def load(self, version: int, reference: object) -> None:
+    def load(self, version: int, reference: "ObjectRef") -> None:
         import ray
 
         if self.model is None:

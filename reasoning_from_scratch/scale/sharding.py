@@ -26,7 +26,7 @@ from torch.distributed.fsdp import (
 from torch.distributed.tensor import DTensor
 
 from reasoning_from_scratch.files.weights import build_model
-from reasoning_from_scratch.optim.adamw import AdamW
+from reasoning_from_scratch.optim.adamw import AdamW, Trainable
 from reasoning_from_scratch.optim.lora import add_lora, load_lora, lora_layers
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.rollouts import Batch, Group, Rollout
@@ -53,26 +53,29 @@ class SlicedWeights(WholeWeights):
             return None
         plain = unfilled(model)
         mesh = init_device_mesh(torch.device(self.ranks.device).type, (self.ranks.size,))
-        kept = {"mesh": mesh, "mp_policy": MixedPrecisionPolicy(reduce_dtype=torch.float32)}
+        precision = MixedPrecisionPolicy(reduce_dtype=torch.float32)
         for block in model.trf_blocks:
-            fully_shard(block, **kept)
-        fully_shard(model, **kept)  # embedding, head and last norm
+            fully_shard(block, mesh=mesh, mp_policy=precision)
+        # Embedding, head and last norm. What comes back is the same object.
+        sharded = fully_shard(model, mesh=mesh, mp_policy=precision)
         register_fsdp_forward_method(model, "hidden_states")
         # FSDP2 finds out in its first pass what is where.
         with torch.no_grad(), self.ranks.in_touch():
             model.hidden_states(torch.zeros(1, 1, dtype=torch.long, device=self.ranks.device))
-            model.reshard()
+            sharded.reshard()
         self.plains[model] = plain
         if self.policy is None:
             self.policy = model
-            self.sharded = dict(model.named_parameters())
+            for name, weight in model.named_parameters():
+                assert isinstance(weight, DTensor)
+                self.sharded[name] = weight
             self.local = {
-                name: nn.Parameter(tensor.detach().to_local(), tensor.requires_grad)
+                name: nn.Parameter(tensor.to_local().detach(), tensor.requires_grad)
                 for name, tensor in self.sharded.items()
             }
         return model
 
-    def trainable(self, model: Qwen3Model) -> "SlicedWeights":
+    def trainable(self, model: Qwen3Model) -> Trainable:
         return self
 
     def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
@@ -136,7 +139,7 @@ class SlicedWeights(WholeWeights):
 
     def gathered(self, tensor: DTensor) -> Tensor | None:
         with self.ranks.in_touch():
-            whole = tensor.detach().full_tensor()
+            whole = tensor.full_tensor().detach()
         return whole.cpu() if self.ranks.writes else None
 
     @torch.no_grad()
@@ -166,8 +169,8 @@ class SlicedReducer(RankReducer):
     def share(self, groups: Sequence[Group], whole_groups: bool) -> list[list[Rollout]]:
         """A rank that has no rollouts makes passes like the others, over a prompt alone."""
         own = super().share(groups, whole_groups)
-        nothing = {"response_ids": [], "logprobs": [], "forced": [], "kept": None}
-        return own or [[replace(groups[0].rollouts[0], **nothing)]]
+        first = groups[0].rollouts[0]
+        return own or [[replace(first, response_ids=[], logprobs=[], forced=[], kept=None)]]
 
     def even(self, batches: list[Batch]) -> list[Batch]:
         """A pass gathers weights from all ranks, so all make as many as the one with most."""
@@ -176,12 +179,14 @@ class SlicedReducer(RankReducer):
         return batches + idle * [replace(row, mask=torch.zeros_like(row.mask))]
 
     def collect_gradients(self, optimizer: AdamW) -> None:
-        sums = {}
+        sums: dict[Tensor, Tensor] = {}
         for name, slice_ in optimizer.named:
             # FSDP2 has averaged over ranks; the denominator already counts all ranks' rows.
-            total = optimizer.gradient(self.weights.sharded[name]).to_local()
-            sums[slice_] = total.float() * self.ranks.size
-            self.weights.sharded[name].grad = None
+            weight = self.weights.sharded[name]
+            total = optimizer.gradient(weight)
+            assert isinstance(total, DTensor)
+            sums[slice_] = total.to_local().float() * self.ranks.size
+            weight.grad = None
         optimizer.wide = sums
 
     @torch.no_grad()

@@ -8,7 +8,7 @@ the gradient of the others needs the weights that it leaves behind.
 In one process it saves no time. It does where samplers are elsewhere (scale/ray_rollouts.py).
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from functools import partial
 
 import torch
@@ -59,7 +59,7 @@ def streamed_rollouts(
     first_step: int,
     engine: RolloutEngine,
     on_group: OnGroup,
-) -> Iterator[list[Group]]:
+) -> Generator[list[Group]]:
     """trainer.on_policy_rollouts; `on_group` gets each group, rewarded, while others may still be
     sampled."""
 
