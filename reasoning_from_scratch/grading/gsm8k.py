@@ -11,7 +11,7 @@ NUMBER = re.compile(r"#### (-?[0-9.,]+)")
 
 def number_after_hashes(text: str) -> str | None:
     found = NUMBER.search(text)
-    return found and found[1].replace(",", "")
+    return found[1].replace(",", "") if found else None
 
 
 def gsm8k_reward(text: str, problem) -> float:

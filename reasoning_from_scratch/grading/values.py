@@ -9,6 +9,7 @@ is the business of `Values.is_nothing`.
 """
 
 import threading
+from collections.abc import Callable
 from fractions import Fraction
 from hashlib import sha256
 from math import comb, factorial, gcd, lcm, prod
@@ -319,7 +320,7 @@ class Values:
         return comb(n, k)
 
 
-READERS = {
+READERS: dict[type[Node], Callable] = {
     Num: lambda values, tree: tree.value,
     Sym: Values.symbol,
     Const: Values.constant,

@@ -6,8 +6,9 @@ The page has each chart as SVG, which needs no script to be seen.
 import io
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from markupsafe import Markup, escape
 from matplotlib import rc_context
@@ -107,8 +108,8 @@ def make_charts(run: RunFiles) -> list[Chart]:
 
 def _metric(rows: list[dict], name: str, label: str) -> Line:
     pairs = [(row["step"], row[name]) for row in rows if _is_number(row.get(name))]
-    pairs = evenly(pairs, POINTS)
-    return Line(label, [step for step, _ in pairs], [float(value) for _, value in pairs])
+    shown = evenly(pairs, POINTS)
+    return Line(label, [step for step, _ in shown], [float(value) for _, value in shown])
 
 
 def _is_number(value) -> bool:
@@ -135,7 +136,7 @@ def _own_lines(run: RunFiles) -> dict[str, list[Line]]:
 
 def _own_line(rows: list[dict], name: str) -> Line:
     pairs = [(evaluated_at(row), float(row[name])) for row in rows if _is_number(row.get(name))]
-    steps, values = ([pair[i] for pair in pairs] for i in (0, 1))
+    steps, values = [at for at, _ in pairs], [value for _, value in pairs]
     return Line(name.partition("/")[2], steps, values, dots=True)
 
 
@@ -171,15 +172,16 @@ def step_axis(panel: Axes, title: str = "") -> None:
 def draw_line(panel: Axes, line: Line, number: int) -> None:
     """Few values as dots; of many the smoothed curve, and thinly what was measured."""
     few = line.dots or len(line.values) <= 2 * FEWEST
-    look = {"color": COLORS[number % 5], "linestyle": DASHES[(number + number // 5) % 5]}
+    color, dashes = COLORS[number % 5], DASHES[(number + number // 5) % 5]
+    look: dict[str, Any] = {"color": color, "linestyle": dashes}
     if few:
         every = max(1, len(line.values) // 60)
         look |= {"marker": "o", "markersize": 3.5, "markevery": every, "clip_on": False}
-    calm = list if few else smoothed
+    calm: Callable[[Sequence[float]], list[float]] = list if few else smoothed
     panel.plot(line.steps, calm(line.values), label=line.label, **look)
     if line.band:
         low, high = map(calm, line.band)
-        panel.fill_between(line.steps, low, high, color=look["color"], alpha=0.2, linewidth=0)
+        panel.fill_between(line.steps, low, high, color=color, alpha=0.2, linewidth=0)
     elif not few:
         panel.plot(line.steps, line.values, alpha=0.3, linewidth=0.8, **look)
     _from_zero(panel)
@@ -217,6 +219,7 @@ def as_svg(panel: Axes, title: str, lines: list[Line]) -> Markup:
     last = max(max(line.steps) for line in lines) or 1
     panel.set_xlim(0, last)
     label = f"{title}. " + "; ".join(map(_in_words, lines))
+    assert isinstance(panel.figure, Figure)  # a panel of page_panel, in no figure's part
     svg = page_svg(panel.figure, title, label, NAMES, last)
     cursor = f'<line class="cursor" y1="{TOP_EDGE}" y2="{HEIGHT - BOTTOM}"/></svg>'
     return Markup(str(svg).replace("</svg>", cursor))

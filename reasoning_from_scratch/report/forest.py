@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -14,9 +14,9 @@ from reasoning_from_scratch.report.curves import RULE, TEXT
 from reasoning_from_scratch.report.plots import save_picture
 
 # Blue and orange differ for every kind of colour blindness; the shape says it again in grey.
-BETTER = {"color": "#0b5fa5", "marker": "o", "markerfacecolor": "#0b5fa5"}
-WORSE = {"color": "#d9731a", "marker": "s", "markerfacecolor": "#d9731a"}
-UNSURE = {"color": "#6d747e", "marker": "D", "markerfacecolor": "white"}
+BETTER: dict[str, Any] = {"color": "#0b5fa5", "marker": "o", "markerfacecolor": "#0b5fa5"}
+WORSE: dict[str, Any] = {"color": "#d9731a", "marker": "s", "markerfacecolor": "#d9731a"}
+UNSURE: dict[str, Any] = {"color": "#6d747e", "marker": "D", "markerfacecolor": "white"}
 
 
 def forest_plot(effects: Mapping[str, Effect], axis: str, path: str | Path) -> Path:

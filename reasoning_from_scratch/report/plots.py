@@ -43,7 +43,7 @@ class PlotOptions:
 
 def plot_command(options: PlotOptions) -> None:
     """Draws reward, accuracy, length, signal, entropy and gradient norm of the given runs."""
-    runs = options.runs or [newest_run(Path("runs"))]
+    runs: Sequence[str | Path] = options.runs or [newest_run(Path("runs"))]
     inside = len(runs) == 1 and Path(runs[0]).is_dir()
     print(plot_runs(runs, options.out or (Path(runs[0]) if inside else Path()) / "curves.png"))
 

@@ -1,8 +1,9 @@
 """One line per rollout, in the keys that viewers of such files read."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from reasoning_from_scratch.grading import get_last_boxed
+from reasoning_from_scratch.rollouts import Group
 from reasoning_from_scratch.text import json_line
 
 
@@ -24,7 +25,7 @@ def stop_reason(rollout) -> str:
     return "stop" if rollout.finished else "length"
 
 
-def summary_lines(split: str, iteration: int, groups: list) -> Iterator[str]:
+def summary_lines(split: str, iteration: int, groups: Sequence[Group]) -> Iterator[str]:
     for group_idx, group in enumerate(groups):
         for traj_idx, rollout in enumerate(group.rollouts):
             yield json_line(_summary(split, iteration, group_idx, traj_idx, rollout))

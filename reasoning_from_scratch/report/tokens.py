@@ -25,7 +25,7 @@ class ShadedText:
 class TokenTexts:
     """Decodes single tokens; a character that takes several tokens appears at its last one."""
 
-    def __init__(self, tokenizer):
+    def __init__(self, tokenizer) -> None:
         self._decode = tokenizer.decode
         self._known: dict[int, str] = {}
 
@@ -59,7 +59,7 @@ class TokenTexts:
 class Shader:
     """Writes the tokens of many rollouts; each different token is escaped once per shade."""
 
-    def __init__(self, tokenizer):
+    def __init__(self, tokenizer) -> None:
         self.texts = TokenTexts(tokenizer)
         self._spans: dict[tuple[str, int], str] = {}
 

@@ -84,8 +84,9 @@ def _name_areas(panel: Axes, at: list[float], shares: list[list[float]]) -> None
     height = 0.0
     for place, way in beside:  # from the lowest up
         height = max(place, height)
-        look = {"color": TEXT, "va": "center", "fontsize": 10}
-        panel.text(1.02, height, way, transform=panel.transAxes, **look)
+        panel.text(
+            1.02, height, way, transform=panel.transAxes, color=TEXT, va="center", fontsize=10
+        )
         height += SPACE
 
 

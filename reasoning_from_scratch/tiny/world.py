@@ -546,7 +546,8 @@ def tiny_problem(split: str, index: int, steps: int | None = None) -> dict[str, 
 @cache
 def _fixed_split(split: str) -> tuple[dict[str, str], ...]:
     """All problems of a held-out split; no two have the same content."""
-    rng, rows = random.Random(split), {}
+    rng = random.Random(split)
+    rows: dict[str, dict[str, str]] = {}
     while len(rows) < SPLIT_SIZES[split]:
         row = _draw(rng, split, len(rows))
         if is_held_out(row["problem"]):
@@ -576,5 +577,5 @@ def _choose(rng: random.Random, split: str, steps: int | None) -> tuple[str, int
     if steps:
         return rng.choice([name for name, (_, often) in FAMILIES.items() if steps in often]), steps
     family = rng.choice(tuple(FAMILIES))
-    steps = [s for s, weight in FAMILIES[family][1].items() for _ in range(weight)]
-    return family, rng.choice(steps)
+    weighted = [s for s, weight in FAMILIES[family][1].items() for _ in range(weight)]
+    return family, rng.choice(weighted)

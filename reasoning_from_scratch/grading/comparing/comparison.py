@@ -1,6 +1,6 @@
 """Comparison of two answers by kind."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 
 from ..limits import NotReal, Undefined, Unparsed, Work
@@ -233,11 +233,17 @@ class Comparison:
     def named(self, a: Named, b: Named) -> bool:
         if names_agree(a.name, b.name):
             return self.same(a.thing, b.thing)
-        formulas = all(isinstance(x.thing, Value) and symbols(x.thing.tree) for x in (a, b))
-        return formulas and self.equations(as_equation(a), as_equation(b))
+        if not (isinstance(a.thing, Value) and isinstance(b.thing, Value)):
+            return False
+        formulas = symbols(a.thing.tree) and symbols(b.thing.tree)
+        return bool(formulas) and self.equations(
+            as_equation(a.name, a.thing), as_equation(b.name, b.thing)
+        )
 
     def equation_and_named(self, equation: Equation, named: Named) -> bool:
-        return isinstance(named.thing, Value) and self.equations(equation, as_equation(named))
+        return isinstance(named.thing, Value) and self.equations(
+            equation, as_equation(named.name, named.thing)
+        )
 
     def equations(self, a: Equation, b: Equation) -> bool:
         """The same solutions for the same reason: the differences of their sides are multiples."""
@@ -263,7 +269,8 @@ class Comparison:
         return left is not None and right is not None and same_region(left, right)
 
 
-COMPARED_BY = {  # either order of the two kinds; `same` knows what to do with other pairs
+# Either order of the two kinds; `same` knows what to do with other pairs.
+COMPARED_BY: dict[tuple[type, type], Callable] = {
     (Value, Value): Comparison.values,
     (TimeOfDay, TimeOfDay): Comparison.clocks,
     (TimeOfDay, Ratio): Comparison.clock_and_ratio,
@@ -310,8 +317,8 @@ def names_agree(a: str, b: str) -> bool:
     return a == b or ("y" in (a, b) and any(name.endswith("(x)") for name in (a, b)))
 
 
-def as_equation(named: Named) -> Equation:
-    return Equation(Sym(named.name), named.thing.tree)
+def as_equation(name: str, value: Value) -> Equation:
+    return Equation(Sym(name), value.tree)
 
 
 def difference(sides: Equation | Inequality) -> Node:

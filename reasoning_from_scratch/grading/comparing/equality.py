@@ -105,12 +105,12 @@ def over_common(tree: Node) -> tuple[Node, Node]:
             return Mul(tops), multiplied(*bottoms)
         case Add(terms):
             parts = [over_common(term) for term in terms]
-            bottoms = list(dict.fromkeys(bottom for _, bottom in parts if bottom != ONE))
-            tops = [
-                multiplied(top, *(other for other in bottoms if other != bottom))
+            different = list(dict.fromkeys(bottom for _, bottom in parts if bottom != ONE))
+            summands = [
+                multiplied(top, *(other for other in different if other != bottom))
                 for top, bottom in parts
             ]
-            return Add(tuple(tops)), multiplied(*bottoms)
+            return Add(tuple(summands)), multiplied(*different)
         case Pow(base, exponent) if symbols(base) and (rational(exponent) or 0) < 0:
             top, bottom = over_common(base)
             power = Num(-rational(exponent))

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from fractions import Fraction
+from typing import TypeGuard
 
 from ..limits import NotReal, Undefined, Unparsed
 from ..reading.trees import (
@@ -149,9 +150,10 @@ class Kinds:
     def one_value(self, things: list[Thing]) -> bool:
         """3/5 or 0.6: the same value, said twice."""
         values = [thing.thing if isinstance(thing, Named) else thing for thing in things]
-        if any(not isinstance(value, Value) or value.units for value in values):
+        trees = [value.tree for value in values if isinstance(value, Value) and not value.units]
+        if len(trees) < len(values):
             return False
-        return all(self.equality.equal(values[0].tree, value.tree) for value in values[1:])
+        return all(self.equality.equal(trees[0], tree) for tree in trees[1:])
 
     def unordered(self, things: list[Thing], braces: bool) -> Thing:
         """A list of things; x = 1, y = 2 are assignments; of one thing without braces, itself."""
@@ -175,7 +177,8 @@ class Kinds:
             return self.settle(Matrix(rows))
         if any(contains(item, SIGNS) for item in tree.items):
             # (1, ±2) is two points
-            return Items(False, tuple(self.point(one) for one in with_signs(tree)))
+            signed = (one for one in with_signs(tree) if isinstance(one, Brackets))
+            return Items(False, tuple(map(self.point, signed)))
         return self.point(tree)
 
     def point(self, tree: Brackets) -> Point:
@@ -450,7 +453,7 @@ def is_letter_of_choice(tree: Node) -> bool:
     return isinstance(tree, Sym) and tree.name in "ABCDEFGHIJ"
 
 
-def is_absolute_value(tree: Node) -> bool:
+def is_absolute_value(tree: Node) -> TypeGuard[Call]:
     return isinstance(tree, Call) and tree.name == "abs"
 
 

@@ -55,13 +55,18 @@ def union(*regions: Cuts) -> Cuts:
     steps = [(cut, 1 - 2 * (i % 2)) for region in regions for i, cut in enumerate(region)]
     if len(steps) > MAX_CUTS:
         raise TooBig
-    steps.sort(key=cmp_to_key(lambda s, t: order_of_cuts(s[0], t[0]) or t[1] - s[1]))
+    steps.sort(key=cmp_to_key(order_of_steps))
     cuts, depth = [], 0
     for cut, change in steps:
         if depth == 0 or depth + change == 0:
             cuts.append(cut)
         depth += change
     return tuple(cuts)
+
+
+def order_of_steps(a: tuple[Cut, int], b: tuple[Cut, int]) -> int:
+    """Of two at the same cut, the one that opens comes first."""
+    return order_of_cuts(a[0], b[0]) or b[1] - a[1]
 
 
 def complement(region: Cuts) -> Cuts:

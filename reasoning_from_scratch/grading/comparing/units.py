@@ -64,7 +64,7 @@ def with_letter_unit(value: Value, units: Units) -> Value:
     return value
 
 
-def letter_power(tree: Node) -> tuple[str | None, int]:
+def letter_power(tree: Node) -> tuple[str | None, Fraction | int]:
     match tree:
         case Sym(name):
             return name, 1

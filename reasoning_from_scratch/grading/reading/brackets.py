@@ -57,7 +57,7 @@ def braces(c: Cursor) -> Node:
     c.enter()
     bars, c.bars = c.bars, 0
     if c.accept("}"):
-        items = [Num(Fraction(1))]  # {}^2 and the like
+        items: list[Node] = [Num(Fraction(1))]  # {}^2 and the like
     else:
         items = [over(c, c.rules.statement(c))]
         while c.accept(","):
@@ -129,7 +129,8 @@ def matrix(c: Cursor, name: str) -> Node:
     if name not in MATRICES:
         raise Unparsed
     c.enter()
-    rows, row = [], []
+    rows: list[tuple[Node, ...]] = []
+    row: list[Node] = []
     while c.token.kind != "end":
         if c.accept(r"\\"):
             rows, row = [*rows, tuple(row)], []
@@ -154,7 +155,8 @@ def has_relations(c: Cursor) -> bool:
 def system(c: Cursor, name: str) -> Node:
     """Lines of equations; in cases, pairs of a value and its condition."""
     c.enter()
-    rows, row = [], []
+    rows: list[list[Node]] = []
+    row: list[Node] = []
     while c.token.kind not in ("end", ""):
         if c.accept(r"\\"):
             rows, row = [*rows, row], []

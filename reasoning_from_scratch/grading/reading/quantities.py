@@ -215,8 +215,9 @@ def unit_text(c: Cursor, units: UnitList) -> None:
         power = decimal(c.take().value)  # cm2
     if power is None:
         return
-    negative = isinstance(power, Neg)
-    power = power.inner if negative else power
+    sign = 1
+    if isinstance(power, Neg):
+        sign, power = -1, power.inner
     if last is None or not is_whole_number(power) or abs(power.value) > MAX_POWER:
         raise Unparsed
-    units.raise_last(last, int(power.value) * (-1 if negative else 1))
+    units.raise_last(last, sign * int(power.value))

@@ -174,7 +174,7 @@ def object_named(key: str) -> Node | None:
     if len(left) == 1 and left[0] in NUMBER_SETS:
         if len(words) > 1 or left[0].endswith("s"):
             return Const(NUMBER_SETS[left[0]])
-    number = fraction_from_words(key)
+    number: Fraction | int | None = fraction_from_words(key)
     if number is None:
         number = number_from_words(key)
     if number is None:

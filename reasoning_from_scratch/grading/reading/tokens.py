@@ -19,7 +19,7 @@ END = Token("end", "")
 class Tokens:
     """The tokens so far. `gap` says that a blank has come since the last of them."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.found: list[Token] = []
         self.gap = False
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import product
+from typing import TypeGuard
 
 from ..limits import TooBig
 
@@ -21,7 +22,8 @@ class Node:
     def children(self) -> tuple["Node", ...]:
         """The nodes right below, in the order of the fields that hold them or tuples of them."""
         found: list[Node] = []
-        for name in self.__match_args__:
+        fields: tuple[str, ...] = self.__match_args__  # of the node's own class
+        for name in fields:
             value = getattr(self, name)
             if isinstance(value, Node):
                 found.append(value)
@@ -31,15 +33,16 @@ class Node:
 
     def rebuilt(self, children: Sequence["Node"]) -> "Node":
         """The same node over other children."""
-        fields, rest = [], iter(children)
-        for name in self.__match_args__:
+        fields: tuple[str, ...] = self.__match_args__
+        values, rest = [], iter(children)
+        for name in fields:
             value = getattr(self, name)
             if isinstance(value, Node):
                 value = next(rest)
             elif type(value) is tuple:
                 value = tuple(next(rest) if isinstance(item, Node) else item for item in value)
-            fields.append(value)
-        return type(self)(*fields)
+            values.append(value)
+        return type(self)(*values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,7 +293,7 @@ def rational(tree: Node) -> Fraction | None:
     return None
 
 
-def is_whole_number(tree: Node) -> bool:
+def is_whole_number(tree: Node) -> TypeGuard[Num]:
     return isinstance(tree, Num) and tree.value.denominator == 1
 
 
@@ -340,12 +343,12 @@ def name_of(tree: Node) -> str | None:
         case Call("abs", (inner,)):
             name = name_of(inner)  # |AB| is a length as AB is, |x| is not x
             return name if name and len(name) > 1 else None
-        case Mul(factors) if all(isinstance(factor, Sym) for factor in factors):
-            return name_of_product([factor.name for factor in factors])
         case Div(Mul((Sym("d"), Sym(top))), Mul((Sym("d"), Sym(bottom)))):
             return f"d{top}/d{bottom}"
-        case Brackets(items=items) if all(isinstance(item, Sym) for item in items):
-            return "(" + ",".join(item.name for item in items) + ")"
+        case Mul(items) | Brackets(items=items):
+            names = [item.name for item in items if isinstance(item, Sym)]
+            if len(names) == len(items):
+                return name_of_product(names) if type(tree) is Mul else f"({','.join(names)})"
     return None
 
 

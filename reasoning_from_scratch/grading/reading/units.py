@@ -119,7 +119,7 @@ class UnitList:
     `sign` is -1 after "per" and "/". `scale` is what "million" multiplies the number by.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.powers: dict[Unit, int] = {}
         self.scale = 1
         self.sign = 1
@@ -180,8 +180,8 @@ class UnitList:
 
 def smaller_unit(unit: Unit, word: str) -> Fraction | None:
     """60 for hours and minutes: how many of the second make one of the first."""
-    kind, size = SIZES.get(unit.name, ("", 0))
-    other_kind, other_size = SIZES.get(unit_name(word), ("?", 0))
+    kind, size = SIZES.get(unit.name, ("", Fraction(0)))
+    other_kind, other_size = SIZES.get(unit_name(word), ("?", Fraction(0)))
     return size / other_size if kind == other_kind and size > other_size else None
 
 
