@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import torch
 from choices import SCORES, best, first, vote
 
 from reasoning_from_scratch.ch05 import make_critique_prompt, make_refine_prompt

@@ -166,7 +166,7 @@ def asked_config(options: CompareOptions, trial: Trial) -> TrainConfig:
     chosen = {name: getattr(options, name) for name in names}
     # A recipe's own learning rate would make it another budget, so the options rule for all.
     return configure(
-        trial.arm,
+        str(trial.arm),
         **chosen,
         lr=trial.lr,
         seed=trial.seed,
@@ -179,7 +179,7 @@ def asked_config(options: CompareOptions, trial: Trial) -> TrainConfig:
 
 def folder_of(trial: Trial) -> str:
     """Of a recipe of one's own without its path."""
-    short = replace(trial, arm=Path(trial.arm).name.replace(".py:", "-"))
+    short = replace(trial, arm=Path(str(trial.arm)).name.replace(".py:", "-"))
     return str(short).replace(", ", "-").replace(" ", "")
 
 

@@ -21,7 +21,7 @@ from reasoning_from_scratch.sampling import Rollout
 
 LONGEST = 100  # characters of a calculation; its value is then small enough to compute and print
 PLAIN = re.compile(rf"[0-9+\-*/.() ]{{1,{LONGEST}}}")
-OPERATORS = {
+OPERATORS: dict[type, Callable] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
