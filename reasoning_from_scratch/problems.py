@@ -17,6 +17,8 @@ class Problem:
     solution: str = ""
     prefix: str = ""  # solved problems that the model is shown before this one
     prompt: str = ""  # all that the model is shown, where it is not the usual prompt
+    judge: str = ""  # the set whose own rules judge answers; "": the grader (files/made_sets.py)
+    facts: str = ""  # what those rules must know of it, as JSON
     source: str = field(default="", compare=False)  # file and line that it was read from
 
     @property
@@ -61,6 +63,11 @@ def show_examples(
         raise UserError(
             f"--few-shot {count} leaves nothing to train on of {counted(len(problems), 'problem')}"
         )
+    for problem in problems[:count]:
+        if problem.judge and not problem.answer:
+            raise UserError(
+                f"--few-shot shows solved problems, and {problem.id} has no answer: leave it out"
+            )
     prefix = few_shot_prefix(problems[:count])
     shown = [replace(problem, prefix=prefix) for problem in (*problems[count:], *eval_problems)]
     split = len(problems) - count

@@ -1,0 +1,14 @@
+"""Instructions that a program can check: "exactly 8 words", "only lowercase", "no commas".
+
+    instructions                    to train on
+    instructions@held-out           the same kinds of instruction, on topics never trained on
+    instructions@new-constraints    kinds of instruction never trained on
+
+prompts.py puts them together, and says what an answer must be before it can be paid for:
+constraints.py has them, each a pure function of the text. In the manner of IFEval (Zhou et al.
+2023, "Instruction-Following Evaluation for Large Language Models").
+"""
+
+from .prompts import problems, score
+
+__all__ = ["problems", "score"]

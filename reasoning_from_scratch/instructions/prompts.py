@@ -1,0 +1,173 @@
+"""Prompts: a topic and one or two constraints. And what is paid: 1 if all is kept to, else 0.
+
+"Only lowercase" is kept by an empty answer, and "exactly 8 words" by one word eight times. A model
+that is paid finds such ways, so an answer is paid for only if it is one (`is_answer`):
+
+    it mentions the topic, so that no sentence suits every prompt
+    it has three different words that are words: two letters or more, a vowel among them
+    no word makes up more than a fifth of it, beyond two of each
+    no line and no sentence of three words or more comes twice
+    it does not repeat four words of the prompt in a row
+"""
+
+import json
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable
+from itertools import count
+from random import Random
+
+from reasoning_from_scratch.errors import unknown_name
+from reasoning_from_scratch.problems import Problem
+
+from .constraints import CONSTRAINTS, lower_words
+
+SETS = ("instructions", "instructions@held-out", "instructions@new-constraints")
+SIZES = {"instructions": 2_000}  # problems, where no limit is given
+HELD_OUT_SIZE = 200
+
+FORMS = ("Write about {}.", "Tell me about {}.", "Say something about {}.", "Describe {}.")
+# Topic, and how words begin that mention it.
+TOPICS = {
+    "the sea": "sea ocean wave beach",
+    "rain": "rain",
+    "a cat": "cat",
+    "a dog": "dog pup",
+    "winter": "winter snow cold",
+    "the moon": "moon",
+    "a garden": "garden flower plant",
+    "a train": "train rail",
+    "bread": "bread bak loaf",
+    "a school": "school student teach class",
+    "music": "music song melod",
+    "a river": "river water stream",
+    "friendship": "friend",
+    "a market": "market shop sell",
+    "the night": "night dark star",
+    "a birthday": "birthday cake",
+    "coffee": "coffee caffein",
+    "a library": "librar book",
+    "the wind": "wind breez",
+    "a bicycle": "bicycl bik cycl",
+    "football": "football soccer ball team",
+    "a mountain": "mountain peak climb",
+    "a letter": "letter writ",
+    "the future": "future",
+    "a farm": "farm",
+    "chocolate": "chocolate cocoa",
+    "sleep": "sleep rest dream",
+    "a bridge": "bridge",
+    "the city": "city cities town urban",
+    "a tree": "tree leaf leaves branch",
+    "money": "money cash coin",
+    "a doctor": "doctor patient physician",
+    "the kitchen": "kitchen cook",
+    "a robot": "robot machine",
+    "spring": "spring bloom",
+    "a clock": "clock time",
+    "cheese": "chees",
+    "a painting": "paint art",
+    "the desert": "desert sand",
+    "a bird": "bird",
+}
+HELD_OUT_TOPICS = {
+    "the sun": "sun",
+    "a horse": "horse",
+    "autumn": "autumn fall leaves",
+    "a lake": "lake water",
+    "tea": "tea",
+    "an airplane": "airplane plane air fly flight",
+    "a window": "window glass",
+    "dancing": "danc",
+    "a castle": "castle",
+    "a baker": "bak bread",
+    "honey": "honey bee",
+    "a storm": "storm thunder lightning",
+    "an island": "island",
+    "a neighbor": "neighbor neighbour",
+    "the forest": "forest wood tree",
+    "a camera": "camera photo picture",
+    "apples": "apple",
+    "a museum": "museum exhibit",
+    "a fish": "fish",
+    "traveling": "travel journey trip",
+}
+
+
+def problems(name: str, limit: int | None = None) -> list[Problem]:
+    """The first problems of one of SETS; no text twice. A smaller limit gives the first of them."""
+    if name not in SETS:
+        raise unknown_name("problem set", name, SETS)
+    found: dict[str, Problem] = {}
+    for place in count():
+        if len(found) == (limit or SIZES.get(name, HELD_OUT_SIZE)):
+            return list(found.values())
+        problem = drawn(name, place)
+        found.setdefault(problem.problem, problem)
+
+
+def drawn(name: str, place: int) -> Problem:
+    """The problem at one place of a set: what it is depends on nothing else."""
+    random = Random(f"{name} {place}")
+    topics = HELD_OUT_TOPICS if name == "instructions@held-out" else TOPICS
+    kinds = [
+        kind
+        for kind, constraint in CONSTRAINTS.items()
+        if constraint.trained == (name != "instructions@new-constraints")
+    ]
+    topic = random.choice(list(topics))
+    chosen = [random.choice(kinds)]
+    if random.random() < 0.5:
+        family = CONSTRAINTS[chosen[0]].family
+        chosen.append(random.choice([k for k in kinds if CONSTRAINTS[k].family != family]))
+    asked = [(kind, random.choice(CONSTRAINTS[kind].values)) for kind in chosen]
+    said = [CONSTRAINTS[kind].say.format(value) for kind, value in asked]
+    return Problem(
+        id=f"{name}/{place}",
+        problem=" ".join([random.choice(FORMS).format(topic), *said]),
+        answer="",
+        level=f"Level {len(asked)}",
+        type=chosen[0] if len(asked) == 1 else "two at once",
+        judge="instructions",
+        facts=json.dumps({"topic": topic, "constraints": asked}),
+    )
+
+
+def score(text: str, problem: Problem) -> float:
+    """1 if the answer is one and keeps to all that was asked, else 0."""
+    facts = json.loads(problem.facts)
+    kept = [CONSTRAINTS[kind].holds(text, value) for kind, value in facts["constraints"]]
+    return float(all(kept) and is_answer(text, problem.problem, facts["topic"]))
+
+
+# --- what is an answer at all ---
+
+MENTIONED = TOPICS | HELD_OUT_TOPICS
+_PIECE_END = re.compile(r"[.!?…\n]+")
+
+
+def is_answer(text: str, prompt: str, topic: str) -> bool:
+    """See above."""
+    words = lower_words(text)
+    real = {word for word in words if is_word(word)}
+    if len(real) < 3 or not any(word.startswith(tuple(MENTIONED[topic].split())) for word in words):
+        return False
+    if Counter(words).most_common(1)[0][1] > max(2, len(words) / 5):
+        return False
+    pieces = [tuple(lower_words(piece)) for piece in _PIECE_END.split(text)]
+    pieces = [piece for piece in pieces if len(piece) >= 3]
+    if len(set(pieces)) < len(pieces):
+        return False
+    return not set(runs(words, 4)) & set(runs(lower_words(prompt), 4))
+
+
+def is_word(word: str) -> bool:
+    """Two letters or more, with a vowel; accents do not matter."""
+    plain = [c for c in unicodedata.normalize("NFKD", word) if c.isalpha()]
+    return len(plain) >= 2 and bool(set(plain) & set("aeiouy"))
+
+
+def runs(words: list[str], length: int) -> Iterable[tuple[str, ...]]:
+    """All that stand in a row."""
+    return zip(*(words[start:] for start in range(length)), strict=False)
