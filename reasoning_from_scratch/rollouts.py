@@ -200,15 +200,17 @@ def reward_groups(
     groups: Sequence[Group],
     config: Rewards,
     tokenizer,
-    verifier: Callable[[str, Problem], tuple[float, str]] | None = None,
+    verifier: Callable[[str, Problem], tuple[float, str] | None] | None = None,
 ) -> None:
     """Stage 3: judge every rollout. Reward and advantage are different fields.
 
-    A `verifier` of one's own decides in place of the grader; it also says how it failed, or "".
-    Where an environment has spoken with the model, it has said what the rollout is paid.
+    A `verifier` decides in place of the grader; it also says how it failed, or "". Where it answers
+    None, the grader decides. Where an environment has spoken with the model, it has said what the
+    rollout is paid.
     """
-    if config.reward and verifier is None:
-        raise ValueError(f"{config.reward} is to judge: hand in files.own_task.judge_of(config)")
+    judge = config.reward or next((g.problem.judge for g in groups if g.problem.judge), "")
+    if judge and verifier is None:
+        raise ValueError(f"{judge} is to judge: take files.made_sets.judge_of(config)")
     weights = config.reward_parts
     think_ids = think_token_ids(tokenizer) if "think" in weights else (0, 0)  # unread
     for rollout in (rollout for group in groups for rollout in group.rollouts):
@@ -224,8 +226,11 @@ def reward_groups(
             failed = float(bool(rollout.failure))
             rollout.rewards |= dict.fromkeys(weights, 0.0) | rollout.outcome
             rollout.rewards |= {"reward_failed": failed} if rollout.failure else {}
-        elif verifier:
-            correct, rollout.failure = verifier(rollout.text, rollout.problem)
+            judged = None
+        else:
+            judged = verifier(rollout.text, rollout.problem) if verifier else None
+        if judged:
+            correct, rollout.failure = judged
             failed = float(bool(rollout.failure))
             rollout.rewards |= {"correct": correct, "reward_failed": failed}
             if "wrong" in weights:

@@ -14,6 +14,7 @@ from reasoning_from_scratch.evaluation.evaluate import (
     open_model,
 )
 from reasoning_from_scratch.evaluation.pass_curves import curve, pass_rates, pass_table
+from reasoning_from_scratch.files.made_sets import made_set
 from reasoning_from_scratch.files.own_task import own_verifier
 from reasoning_from_scratch.files.problem_sets import held_out, load_problems
 from reasoning_from_scratch.files.saved_models import run_and_save, which_weights
@@ -63,7 +64,7 @@ def default_problems(options: EvaluateOptions) -> tuple[str, ...]:
 
 def measured_rates(options: EvaluateOptions) -> dict[str, dict[str, Tensor]]:
     """Problem set, with its size -> model -> pass@k of each problem. Prints the other scores."""
-    verifier = own_verifier(options.reward) if options.reward else None
+    verifier = own_verifier(options.reward)
     paths = answer_paths(options)
     weights = {name: which_weights(name) for name in options.model}  # as the card names them
     sets = {n: load_problems(n, limit=options.limit) for n in options.problems}
@@ -99,6 +100,12 @@ def refuse_unmeasurable(options: EvaluateOptions) -> None:
         raise UserError("--samples above 1 needs --temperature above 0: greedy answers are equal")
     if options.figure and options.samples == 1:
         raise UserError("--figure draws pass@k, which needs --samples above 1, such as 64")
+    rules = next((name for name in options.problems if made_set(name)), None)
+    if rules and options.fallback != "none":
+        raise UserError(
+            f"--fallback {options.fallback} is for the grader, and {rules} has rules of its own: "
+            "leave it out"
+        )
     if options.reward and options.fallback != "none":
         raise UserError(
             f"--fallback {options.fallback} is for the grader, and --reward {options.reward} reads "

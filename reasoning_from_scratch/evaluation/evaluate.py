@@ -25,8 +25,9 @@ from reasoning_from_scratch.evaluation.scores import (
 from reasoning_from_scratch.fast.cut import FAST
 from reasoning_from_scratch.fast.device import default_dtype, trusted_device
 from reasoning_from_scratch.files.counters import counter
+from reasoning_from_scratch.files.made_sets import verifier_for
 from reasoning_from_scratch.files.own_task import Verifier
-from reasoning_from_scratch.files.problem_sets import prompt_of
+from reasoning_from_scratch.files.problem_sets import prompt_of, suiting_prompt
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.grading import (
     GRADER_VERSION,
@@ -63,21 +64,22 @@ def evaluate(
     with the same settings goes on where the first was killed; with further problems after the
     same first ones, it adds theirs. Only what is boxed is graded,
     unless `fallback` (see extract_final_candidate) says what else to read. A `verifier` of your
-    own grades instead: right is what it pays 1 or more.
+    own grades instead, or the rules of a set that has some: right is what is paid 1 or more.
     """
     check_problems(problems, graded=verifier is None)
+    verifiers = [verifier_for(problem, verifier) for problem in problems]
     prompts = checked_prompts(model, tokenizer, problems, prompt_fn)
     settings = {
         **describe_sampling(sampling),
-        **describe(model, tokenizer, problems, prompt_fn, answer_source(fallback, verifier)),
+        **describe(model, tokenizer, problems, prompt_fn, answer_source(fallback, verifiers[0])),
     }
     stop_ids = stop_ids_of(tokenizer)
 
     def sample(todo: list[int], keep: Keep) -> None:
         def on_group(position: int, rollouts: list[Rollout]) -> None:
             index = todo[position]
-            rows = answer_rows(index, problems[index], rollouts, tokenizer, fallback, verifier)
-            keep(index, rows)
+            judges = (fallback, verifiers[index])
+            keep(index, answer_rows(index, problems[index], rollouts, tokenizer, *judges))
 
         generate(
             model,
@@ -160,6 +162,8 @@ def check_problems(problems: Sequence[Problem], graded: bool = True) -> None:
     if not problems:
         raise UserError("there are no problems to evaluate; check --problems and --limit")
     for problem in problems if graded else ():
+        if problem.judge:  # by rules of its own
+            continue
         try:
             check_truth(problem.answer)
         except UnreadableTruth as error:
@@ -324,7 +328,7 @@ class EvaluateOptions:
     """tiny, tiny-grpo, base, reasoning, a folder, a file, a run (its best save) or RUN@SAVE; one or
     several."""
     problems: tuple[str, ...] | None = None
-    """tiny-test, tiny-longer, math-500, gsm8k-test, ... or a .json or .jsonl file; one or
+    """tiny-test, math-500, gsm8k-test, gym:TASK@held-out, ... or a .json or .jsonl file; one or
     several (default: of a run what it was evaluated on, else tiny-test or math-500)."""
     limit: int | None = None
     """Use only the first so many problems (default: all)."""
@@ -340,8 +344,9 @@ class EvaluateOptions:
     """Sample from this many most likely tokens; 0 keeps all."""
     seed: int = 0
     """Seed of the answers."""
-    prompt: Prompt = "book"
-    """book: asks for a box; question: the problem alone; nanochat: that in its chat tokens."""
+    prompt: Prompt | None = None
+    """book: asks for a box; question: the problem alone; nanochat: that in its chat tokens
+    (default: book; for gym:TASK and instructions question)."""
     calculator: bool = False
     """Work out `<<48/2=` for the model: the result is put into its answer."""
     environment: str | None = None
@@ -395,7 +400,7 @@ def evaluate_with(
             max_turns=options.max_turns,
             max_turn_tokens=options.max_turn_tokens,
         ),
-        prompt_fn=prompt_of(options.prompt, tokenizer),
+        prompt_fn=prompt_of(options.prompt or suiting_prompt(problems), tokenizer),
         out_path=out_path,
         progress=True,
         name=problem_set,

@@ -17,12 +17,11 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 
 from torch import Tensor
 
-from reasoning_from_scratch.config import Rewards
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.grading.gsm8k import gsm8k_reward
 from reasoning_from_scratch.problems import is_own
@@ -160,18 +159,9 @@ def evaluator_name(name: str) -> str:
     return name.rpartition(":")[2]
 
 
-def own_verifier(name: str) -> Verifier:
-    """The verifier that --reward names."""
-    return Verifier(own_function(name))
-
-
-def judge_of(config: Rewards) -> Callable:
-    """How groups get their rewards: from the grader, or with --reward from a verifier."""
-    from reasoning_from_scratch.rollouts import reward_groups  # late: it loads the grader
-
-    if not config.reward:
-        return reward_groups
-    return partial(reward_groups, verifier=own_verifier(config.reward))
+def own_verifier(name: str | None) -> Verifier | None:
+    """The verifier that --reward names, if it names one."""
+    return Verifier(own_function(name)) if name else None
 
 
 def is_number(value: object) -> bool:

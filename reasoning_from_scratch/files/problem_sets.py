@@ -1,4 +1,5 @@
-"""Where problems come from: the tiny world, MATH, GSM8K, a file, or a function of your own."""
+"""Where problems come from: the tiny world, MATH, GSM8K, a file, a function of your own, or a set
+that is made here (made_sets.py)."""
 
 import json
 import math
@@ -15,6 +16,7 @@ from tempfile import TemporaryDirectory
 from reasoning_from_scratch.config import Prompt
 from reasoning_from_scratch.errors import UserError, unknown_name
 from reasoning_from_scratch.files.downloads import DATA_SETS, download_data
+from reasoning_from_scratch.files.made_sets import MADE_NAMES, made_set
 from reasoning_from_scratch.files.own_task import defines, own_function
 from reasoning_from_scratch.grading import get_last_boxed
 from reasoning_from_scratch.problems import Problem, is_own, render_prompt
@@ -53,12 +55,15 @@ def load_problems(
 ) -> list[Problem]:
     """The problem set `name`: one of PROBLEM_SETS, or a .json or .jsonl file in the schema of
     MATH (problem, and answer or a solution with the answer in a box) or GSM8K (question, answer
-    after ####), or FILE.py:FUNCTION; behind any of these @held-out is the part kept aside.
+    after ####), or FILE.py:FUNCTION, or gym:TASK; behind any of these @held-out is the part kept
+    aside.
 
     `data_path` is a file to read instead of a download. `limit` takes the first so many.
     """
     if limit is not None and limit < 1:
         raise UserError(f"limit is {limit}; at least one problem is needed")
+    if data_path is None and (made := made_set(name)):
+        return made.problems(name, limit)
     if name.endswith(SHARE):
         whole = load_problems(name.removesuffix(SHARE), data_path)
         aside = kept_apart(whole)[1]
@@ -100,7 +105,7 @@ def kept_apart(problems: Sequence[Problem]) -> tuple[list[Problem], list[Problem
 def training_problems(name: str, data_path: str | Path | None = None) -> Sequence[Problem]:
     """A set without the share of it that is kept aside, where it is evaluated on that."""
     whole = load_problems(name, data_path)
-    if held_out(name) != name + SHARE:
+    if made_set(name) or held_out(name) != name + SHARE:
         return whole
     rest, aside = kept_apart(whole)
     return rest if len(aside) >= LEAST_SHARE else whole
@@ -149,7 +154,7 @@ def _path_of(name: str, data_path: str | Path | None) -> Path:
         return download_data(name)
     if Path(name).suffix in (".json", ".jsonl") or Path(name).is_file():
         return Path(name)
-    raise unknown_name("problem set", name, [*PROBLEM_SETS, "a .json or .jsonl file"])
+    raise unknown_name("problem set", name, [*PROBLEM_SETS, *MADE_NAMES, "a .json or .jsonl file"])
 
 
 def read_problems(path: str | Path, limit: int | None = None) -> list[Problem]:
@@ -187,8 +192,15 @@ def prompt_of(kind: Prompt, tokenizer) -> Callable[[str], str]:
     return lambda problem: f"{bos}{around[0]}{problem}{around[1]}{around[2]}"
 
 
-def with_prompt(problems: Sequence[Problem], kind: Prompt, tokenizer) -> Sequence[Problem]:
+def suiting_prompt(problems: Sequence[Problem]) -> Prompt:
+    """Where no prompt is named: the book asks for a box, which the grader reads. A set with rules
+    of its own says in its questions what is asked for."""
+    return "question" if problems[0].judge else "book"
+
+
+def with_prompt(problems: Sequence[Problem], kind: Prompt | None, tokenizer) -> Sequence[Problem]:
     """Problems that say themselves how they are put, where it is not the usual way."""
+    kind = kind or suiting_prompt(problems)
     render = prompt_of(kind, tokenizer)
     if kind == "book":
         return problems

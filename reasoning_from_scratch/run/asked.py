@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.files.made_sets import made_set
 from reasoning_from_scratch.files.problem_sets import (
     LEAST_SHARE,
     SHARE,
@@ -37,8 +38,10 @@ def problems_of(
     """To train on, and by their names to evaluate on, as the model is shown them."""
     problems, eval_sets = all_sets(config, problems, eval_problems)
 
+    prompt = config.prompt or ("book" if config.few_shot else None)  # examples come in the book's
+
     def ready(some: Problems) -> Problems:
-        some = with_prompt(some, config.prompt, tokenizer)
+        some = with_prompt(some, prompt, tokenizer)
         return usable_problems(some, tokenizer, context_length, graded=not config.reward)
 
     return ready(problems), {name: ready(some) for name, some in eval_sets.items()}
@@ -69,6 +72,8 @@ def with_share_aside(config: TrainConfig, given: Problems | None) -> tuple[Probl
     """The problems to train on; the name of their own held-out share, and what is in it. It is kept
     aside whether or not this run asks it: another may, and a resumed one."""
     share = (GIVEN if given else config.problems) + SHARE
+    if not given and made_set(config.problems):  # its held-out problems are never among them
+        return load_problems(config.problems, limit=config.problem_limit), "", []
     if share not in config.eval_problems:
         whole = given or load_problems(config.problems, config.data_path, config.problem_limit)
         return whole, share, []
@@ -120,7 +125,8 @@ def usable_problems(problems: Problems, tokenizer, context_length: int, graded: 
 
 def has_answer(problem: Problem) -> bool:
     try:
-        return bool(PLAIN.fullmatch(problem.answer) or check_truth(problem.answer))
+        plain = problem.judge or PLAIN.fullmatch(problem.answer)
+        return bool(plain or check_truth(problem.answer))
     except UnreadableTruth:
         return False
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.fast.cut import FAST
 from reasoning_from_scratch.fast.packed import compiled_pass, packed_logprobs
-from reasoning_from_scratch.files.own_task import judge_of
+from reasoning_from_scratch.files.made_sets import judge_of
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.report.clock import Clock

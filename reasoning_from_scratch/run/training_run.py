@@ -14,7 +14,8 @@ from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.evaluate import pass_at_k
 from reasoning_from_scratch.fast.cut import FAST
 from reasoning_from_scratch.files.disk import write_whole
-from reasoning_from_scratch.files.own_task import Evaluator, judge_of, own_verifier
+from reasoning_from_scratch.files.made_sets import judge_of, verdict
+from reasoning_from_scratch.files.own_task import Evaluator, own_verifier
 from reasoning_from_scratch.files.saved_models import CARD_FILE, with_final
 from reasoning_from_scratch.files.weights import save_hf_folder
 from reasoning_from_scratch.optim.adamw import AdamW, learning_rate
@@ -260,7 +261,6 @@ class TrainingRun:
                 return
             asked = next(iter(self.eval_sets.values()), self.problems)
             probes = asked[:PROBE_PROBLEMS]
-            own = self.config.reward
             record_probes(
                 self.folder.path,
                 step,
@@ -268,11 +268,16 @@ class TrainingRun:
                 self.tokenizer,
                 probes,
                 self.config.max_new_tokens,
-                own_verifier(own).value if own else grader,
+                self.worth,
                 self.config,
             )
             if step > self.first_step:
                 self.write_page(last=step == self.config.steps)
+
+    def worth(self, text: str, problem: Problem) -> float:
+        """What whoever judges says of an answer."""
+        judged = verdict(text, problem, own_verifier(self.config.reward))
+        return judged[0] if judged else grader(text, problem)
 
     def write_page(self, last: bool) -> None:
         """report.html is read from all files so far: the longer that takes, the rarer it is."""
@@ -356,10 +361,11 @@ class TrainingRun:
         recent = rows[-FAILED_LIMIT:]  # fewer in a run of fewer steps
         tried = len(recent) == FAILED_LIMIT or self.done == self.config.steps
         if tried and all(row.get("env/all/reward_failed") == 1 for row in recent):
+            named = self.config.reward or self.config.environment
+            judge = named or f"the reward function of {self.config.problems}"
             steps = "the only step" if len(recent) == 1 else f"{len(recent)} steps in a row"
-            who = self.config.reward or self.config.environment
             return (
-                f"{who} failed on every answer of {steps}, so there was nothing to learn from; "
+                f"{judge} failed on every answer of {steps}, so there was nothing to learn from; "
                 "logs.log says how. Mend it and train again"
             )
         return f"{found[0]} (--stop-on-alarm)" if found and self.config.stop_on_alarm else ""

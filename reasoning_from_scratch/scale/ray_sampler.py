@@ -14,7 +14,7 @@ from torch import Tensor
 
 from reasoning_from_scratch.config import Rollouts
 from reasoning_from_scratch.fast.cut import FAST
-from reasoning_from_scratch.files.own_task import judge_of
+from reasoning_from_scratch.files.made_sets import judge_of
 from reasoning_from_scratch.files.weights import build_model
 from reasoning_from_scratch.optim.lora import add_lora
 from reasoning_from_scratch.problems import Problem

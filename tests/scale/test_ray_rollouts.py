@@ -13,7 +13,7 @@ from parallel_job import run_job
 from toy import toy_config, toy_world
 
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.files.own_task import judge_of
+from reasoning_from_scratch.files.made_sets import judge_of
 from reasoning_from_scratch.optim.lora import add_lora
 from reasoning_from_scratch.run.options import resolved
 from reasoning_from_scratch.run.start import train

@@ -7,7 +7,7 @@ import pytest
 import torch
 from toy import toy_config, toy_model, toy_problems, toy_tokenizer
 
-from reasoning_from_scratch.files.own_task import judge_of
+from reasoning_from_scratch.files.made_sets import judge_of
 from reasoning_from_scratch.optim.lora import add_lora
 from reasoning_from_scratch.rollouts import sample_groups
 from reasoning_from_scratch.run.options import resolved

@@ -1,0 +1,271 @@
+"""Tasks of reasoning-gym: names, sides, rules, and what does not get through to them."""
+
+import ast
+import os
+import pickle
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.files import gym_tasks
+from reasoning_from_scratch.files.gym_tasks import (
+    CHANGES,
+    HARMLESS,
+    REFUSED,
+    RUNS,
+    problems,
+    read_answer,
+    score,
+    task_table,
+)
+from reasoning_from_scratch.files.made_sets import verdict
+from reasoning_from_scratch.files.own_task import Verifier
+from reasoning_from_scratch.files.problem_sets import held_out, load_problems, training_problems
+
+SOME = "gym:chain_sum*2+letter_counting?min_words=3&max_words=5+spell_backward"
+
+
+@pytest.fixture
+def gym(monkeypatch):
+    """Puts a task of one's own beside those of reasoning-gym."""
+
+    def install(item, pay=lambda self, answer, entry: 1.0):
+        old, config = task_table()["gcd"]
+        parts = {"__getitem__": lambda self, index: item(index), "score_answer": pay}
+        monkeypatch.setitem(task_table(), "odd", (type("Odd", (old,), parts), config))
+        gym_tasks.dataset_of.cache_clear()
+        gym_tasks.entry_of.cache_clear()
+
+    return install
+
+
+def entry(index, answer="1"):
+    return {"question": f"How many? {index}", "answer": answer, "metadata": {}}
+
+
+# ---- which problems
+
+
+def test_a_set_is_a_function_of_its_name_and_limit():
+    first = load_problems(SOME, limit=60)
+    assert load_problems(SOME, limit=80)[:60] == first
+    count = {task: sum(p.type == task for p in first) for task in {p.type for p in first}}
+    assert count == {"chain_sum": 30, "letter_counting": 15, "spell_backward": 15}
+    lengths = [len(p.problem.split(": ")[1].split()) for p in first if p.type == "letter_counting"]
+    assert set(lengths) == {3, 4, 5}
+
+
+@pytest.mark.parametrize("name", ["gym:chain_sum", "gym:coin_flip", SOME])
+def test_no_text_is_on_both_sides(name):
+    assert held_out(name) == f"{name}@held-out"
+    train, test = (load_problems(n) for n in (name, f"{name}@held-out"))
+    texts = [{p.problem for p in some} for some in (train, test)]
+    assert not texts[0] & texts[1]
+    assert [len(some) for some in texts] == [len(train), len(test)]  # and none is there twice
+    assert training_problems(name) == train
+    small = name == "gym:coin_flip"  # has some 260 problems in all
+    assert (len(train), len(test)) == (2000, 200) if not small else len(train) + len(test) < 300
+
+
+def test_the_rules_of_a_task_judge():
+    (problem,) = problems("gym:spell_backward", 1)
+    right = problem.answer
+    paid = {right: 1.0, f"Thus\n{right}\n": 1.0, f"\\boxed{{{right}}}, no: x": 1.0, "": 0.0}
+    paid |= {f"<answer> {right} </answer> or so": 1.0, "\\boxed{}": 0.0, right[:-1] + "#": None}
+    for text, value in paid.items():
+        found = score(text, problem)
+        assert found == value if value is not None else 0 < found < 1, text  # paid in part
+
+
+@pytest.mark.parametrize(
+    "text, truth, read",
+    [
+        ("a\nb \n\n", "b", "b"),
+        ("a\nb", "1\n2", "a\nb"),
+        ("a\nb", None, "a\nb"),
+        ("a\n\\boxed{x} b", "b", "x"),
+        ("<answer>1</answer> <answer>\n2\n</answer> 3", "2", "2"),
+        ("\\boxed{1} <answer>2</answer>", "1", "1"),
+        (" \n ", "1", ""),
+    ],
+)
+def test_what_is_read_of_an_answer(text, truth, read):
+    assert read_answer(text, truth) == read
+
+
+def test_a_problem_can_be_sent_away_and_judged_there():
+    (problem,) = problems("gym:group_anagrams", 1)  # its facts are no JSON
+    code = "import pickle, sys; from reasoning_from_scratch.files.gym_tasks import score; "
+    code += "p = pickle.load(sys.stdin.buffer); print(score(p.answer, p), score('no', p))"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        input=pickle.dumps(problem),
+        env=os.environ | {"PYTHONHASHSEED": "7"},
+        capture_output=True,
+        check=True,
+    )
+    assert done.stdout.split() == [b"1.0", b"0.0"]
+
+
+def test_a_problem_of_another_version_is_not_judged():
+    (problem,) = problems("gym:chain_sum", 1)
+    other = type(problem)(**vars(problem) | {"problem": "1 + 1 ="})
+    assert verdict("2", other) == (
+        0.0,
+        "raised ValueError: this version of reasoning-gym makes another problem of that number",
+    )
+
+
+# ---- what goes wrong
+
+
+@pytest.mark.parametrize(
+    "name, says",
+    [
+        ("gym", "names no task: write one behind gym:"),
+        ("gym:", "names no task: write one behind gym:"),
+        ("gym:chain_sums", "unknown task of reasoning-gym 'chain_sums': did you mean 'chain_sum'"),
+        ("gym:chain_sum@heldout", "did you mean 'chain_sum'"),
+        ("gym:chain_sum?min_term=2", "unknown parameter of gym:chain_sum 'min_term': did you mean"),
+        ("gym:chain_sum?seed=2", "unknown parameter of gym:chain_sum 'seed'"),
+        ("gym:chain_sum?min_terms", "write NAME=VALUE between the signs &"),
+        ("gym:chain_sum?min_terms=two", "min_terms is 'two', which is not a whole number"),
+        ("gym:chain_sum?min_terms=2.5", "min_terms is '2.5', which is not a whole number"),
+        ("gym:chain_sum?min_terms=true", "min_terms is 'true', which is not a whole number"),
+        ("gym:chain_sum?allow_negation=1", "allow_negation is '1', which is not true or false"),
+        ("gym:basic_arithmetic?operators=3", "operators is '3', which is not a list, as in [1,2]"),
+        ("gym:chain_sum?min_terms=9", "gym:chain_sum?min_terms=9: max_terms must be >= min_terms"),
+        ("gym:chain_sum?min_terms=2*3", "min_terms is '2*3', which is not a whole number"),
+        ("gym:chain_sum*0", "the weight must be a number above 0"),
+        ("gym:chain_sum*x", "the weight must be a number above 0"),
+        ("gym:gcd+gcd", "has gcd twice: give it a weight, as in gcd*2"),
+        ("gym:composite", "several tasks are written with a plus"),
+        ("gym:simple_integration", RUNS),
+        ("gym:word_ladder", CHANGES),
+        ("gym:game_of_life_halting", "its rules pay any answer"),
+    ],
+)
+def test_a_mistake_is_told_in_one_line(name, says):
+    with pytest.raises(UserError) as error:
+        load_problems(name)
+    assert says in str(error.value) and "\n" not in str(error.value)
+
+
+def test_values_of_all_kinds():
+    name = 'gym:basic_arithmetic?operators=["+"]&allow_negation=False&min_terms=3+gcd?max_value=9'
+    found = problems(name, 30)
+    assert {p.type for p in found} == {"basic_arithmetic", "gcd"}
+    sums = [p.problem for p in found if p.type == "basic_arithmetic"]
+    assert all("+" in text and not set(text) & set("*/") for text in sums)
+    assert any("(" in text for text in sums)  # as it does by itself
+
+
+def test_a_task_that_cannot_make_a_problem_is_told(gym):
+    gym(lambda index: entry(index) if index < 9 else 1 / 0)
+    says = "gym:odd cannot make problem 9: ZeroDivisionError: division by zero"
+    with pytest.raises(UserError, match=says):
+        problems("gym:odd")
+
+
+def test_a_task_of_no_problems_is_told(gym):
+    gym(lambda index: entry(0))
+    sides = []
+    for name in ("gym:odd", "gym:odd@held-out"):
+        try:
+            sides.append(len(problems(name)))
+        except UserError as error:
+            assert f"{name} has no problems on this side" in str(error)
+    assert sides == [1]  # the one problem that there is
+
+
+@pytest.mark.parametrize(
+    "pay, says",
+    [
+        (lambda self, answer, entry: int("x"), "raised ValueError: invalid literal"),
+        (lambda self, answer, entry: float("nan"), "returned no finite number"),
+    ],
+)
+def test_rules_that_raise_are_a_failure_of_that_answer(gym, pay, says):
+    gym(entry, pay)
+    paid, failure = verdict("1", problems("gym:odd", 1)[0])
+    assert paid == 0.0 and says in failure
+
+
+def test_rules_that_never_end_are_stopped(gym, monkeypatch):
+    def forever(self, answer, entry):
+        while True:
+            pass
+
+    gym(entry, forever)
+    assert Verifier(score, seconds=0.2)("1", problems("gym:odd", 1)[0]) == (
+        0.0,
+        "took longer than 0.2 s",
+    )
+
+
+def test_rules_cannot_change_a_problem(gym):
+    def spoil(self, answer, entry):
+        entry["metadata"]["seen"] = entry["metadata"].get("seen", 0) + 1
+        return entry["metadata"]["seen"]
+
+    gym(entry, spoil)
+    (problem,) = problems("gym:odd", 1)
+    assert [score("1", problem), score("1", problem)] == [1.0, 1.0]
+
+
+def test_without_reasoning_gym_it_says_what_to_install():
+    code = "import sys; sys.modules['reasoning_gym'] = None\n"
+    code += "import reasoning_from_scratch.commands.cli as cli\n"
+    code += "sys.exit(cli.main(['evaluate', '--problems', 'gym:chain_sum', '--limit', '1']))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 2
+    (line,) = done.stderr.strip().splitlines()
+    assert 'need the extra: pip install "reasoning-from-scratch[gym]"' in line
+
+
+# ---- what a model writes is never run
+
+
+def asks_python(path):
+    """Whether a file calls eval, exec or sympy's parser in a function that judges answers."""
+    found = False
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FunctionDef) and node.name == "score_answer":
+            called = [n.func for n in ast.walk(node) if isinstance(n, ast.Call)]
+            names = {getattr(f, "id", "") or getattr(f, "attr", "") for f in called}
+            found = found or bool(names & {"eval", "exec", "parse_expr", "sympify", "S"})
+    return found
+
+
+def test_every_task_whose_rules_ask_python_is_known():
+    folder = Path(find_spec("reasoning_gym").origin).parent
+    guilty = set()
+    for name, (kind, _) in task_table().items():
+        path = folder.joinpath(*kind.__module__.split(".")[1:]).with_suffix(".py")
+        if asks_python(path):
+            guilty.add(name)
+    known = set(HARMLESS) | {name for name, why in REFUSED.items() if why == RUNS}
+    # The last one asks eval for the right answer only.
+    assert guilty - known == {"number_sorting"} and known <= guilty
+
+
+@pytest.mark.parametrize("task", sorted(HARMLESS))
+def test_what_the_model_wrote_is_not_run(task, monkeypatch, tmp_path):
+    (problem,) = problems(f"gym:{task}", 1)
+    trap = tmp_path / "trap"
+    attacks = [
+        f"open({str(trap)!r}, 'w')",
+        f"[open({str(trap)!r}, 'w')]",
+        "9**9**9**9",
+        "9 ** 9**9",
+    ]
+    attacks += [f"__import__('pathlib').Path({str(trap)!r}).touch()", "().__class__", "exit()"]
+    for text in attacks:
+        assert verdict(text, problem) == (0.0, ""), text
+    assert not trap.exists()
+    if problem.answer:
+        assert score(problem.answer, problem) == 1.0
