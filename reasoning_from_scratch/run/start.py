@@ -245,7 +245,7 @@ def look_ahead(
         problems,
         replaced(config, keep_sampling_mask=False),
         num_problems=min(8, len(problems)),
-        verifier=own_verifier(config.reward) if config.reward else None,
+        verifier=own_verifier(config.reward),
     )
     log.log(logging.INFO if found.can_work else logging.WARNING, "preflight: %s", found.verdict)
 
