@@ -52,13 +52,15 @@ class Problems:
     """Which problems, and how many steps of them."""
 
     problems: str | None = None
-    """Problem set to train on (default: tiny, or math-train), or FILE.py:FUNCTION of your own."""
+    """Problem set to train on (default: tiny, or math-train), gym:TASK of reasoning-gym,
+    instructions, or FILE.py:FUNCTION of your own."""
     data_path: str | None = None
     """File to read the training problems from, instead of a download."""
     problem_limit: int | None = None
     """Use only the first so many training problems (default: all)."""
-    prompt: Prompt = "book"
-    """book: asks for a box; question: the problem alone; nanochat: that in its chat tokens."""
+    prompt: Prompt | None = None
+    """book: asks for a box; question: the problem alone; nanochat: that in its chat tokens
+    (default: book; for gym:TASK and instructions question, without --few-shot)."""
     few_shot: int = 0
     """Show so many solved problems, the first of the set, before each question."""
     steps: int = 100

@@ -8,6 +8,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from reasoning_from_scratch.config import TrainConfig, fits
 from reasoning_from_scratch.errors import UserError, unknown_name
+from reasoning_from_scratch.files.made_sets import made_set
 from reasoning_from_scratch.files.own_task import evaluator_name
 from reasoning_from_scratch.files.problem_sets import set_name
 from reasoning_from_scratch.losses import CLIPPING
@@ -152,12 +153,12 @@ def check_choices(config: TrainConfig) -> None:
         )
     if config.keep_sampling_mask and not config.leaves_tokens_out:
         raise UserError("--keep-sampling-mask needs --top-p below 1 or --top-k above 0")
-    if config.few_shot and config.prompt != "book":
+    if config.few_shot and config.prompt not in (None, "book"):
         raise UserError(
             f"--few-shot shows solved problems in the book's prompt, not in --prompt "
             f"{config.prompt}: leave one out"
         )
-    if config.data_path and is_own(config.problems):
+    if config.data_path and (is_own(config.problems) or made_set(config.problems)):
         raise UserError(
             f"--data-path takes the place of a download, and --problems "
             f"{config.problems} yields problems of its own: leave one out"
