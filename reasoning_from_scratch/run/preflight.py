@@ -10,16 +10,17 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import mean, median
 from typing import Literal
 
 import torch
 
+from reasoning_from_scratch.config import Prompt
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.evaluate import EvalResult, evaluate, open_model
 from reasoning_from_scratch.fast.packed import packed_logprobs
 from reasoning_from_scratch.files.own_task import Verifier, own_verifier
-from reasoning_from_scratch.files.problem_sets import training_problems
+from reasoning_from_scratch.files.problem_sets import training_problems, with_prompt
 from reasoning_from_scratch.problems import Problem, problem_prompt
 from reasoning_from_scratch.report.health import SHOWN
 from reasoning_from_scratch.rollouts import make_batch
@@ -27,10 +28,12 @@ from reasoning_from_scratch.run.asked import usable_problems
 from reasoning_from_scratch.run.memory import trial_rollout
 from reasoning_from_scratch.run.options import preset
 from reasoning_from_scratch.sampling import Sampling
-from reasoning_from_scratch.text import counted, one_line, visible
+from reasoning_from_scratch.text import aligned, counted, one_line, visible
 from reasoning_from_scratch.tiny.world import TINY_CONFIG
 
 GIB = 2**30
+SOME_MIXED, MANY_MIXED = 0.1, 0.3  # share of groups with a signal: enough to learn, and to be quick
+MANY_TASKS = 12  # of more tasks than this, problems are tried as they come
 log = logging.getLogger("reasoning_from_scratch")
 
 
@@ -51,6 +54,7 @@ class Preflight:
     can_work: bool
     verdict: str
     example: str  # one answer as the model wrote it
+    tasks: "list[TaskFigures]"  # each kind of problem by itself, in a set with rules of its own
 
     def table(self) -> str:
         """The figures, one per line."""
@@ -65,6 +69,80 @@ class Preflight:
             "sampling": f"{self.tokens_per_sec:,.0f} tokens/s, {self.sampling_seconds:.1f} s",
         }
         return "\n".join([groups, *(f"  {name:<20}{value}" for name, value in rows.items())])
+
+    def task_table(self) -> str:
+        """A line for each task, those with the most to learn first, and which to train on."""
+        head = ["task", "problems", "pass@1", f"pass@{self.rollouts}", "mixed groups", "tokens"]
+        tasks = sorted(self.tasks, key=lambda task: (-task.mixed_share, task.name))
+        lines = [head, *(task.cells() for task in tasks)]
+        return "\n".join([*aligned(lines), "", *suggestions(tasks)])
+
+
+@dataclass
+class TaskFigures:
+    """What a model made of one task."""
+
+    name: str
+    problems: int
+    pass_at_1: float
+    pass_at_g: float
+    mixed_share: float  # groups in which some answers are right and some wrong
+    mean_length: float
+
+    def cells(self) -> list[str]:
+        shares = (self.pass_at_1, self.pass_at_g, self.mixed_share)
+        return [
+            self.name,
+            f"{self.problems}",
+            *(f"{share:.1%}" for share in shares),
+            f"{self.mean_length:.0f}",
+        ]
+
+
+def task_figures(
+    problems: Sequence[Problem], rows: list[dict], num_rollouts: int
+) -> list[TaskFigures]:
+    """From the rows of an evaluation, `num_rollouts` for each problem in order."""
+    by_task: dict[str, list[list[dict]]] = {}
+    for place, problem in enumerate(problems):
+        group = rows[place * num_rollouts : (place + 1) * num_rollouts]
+        if problem.judge:
+            by_task.setdefault(problem.type, []).append(group)
+    figures = []
+    for name, groups in by_task.items():
+        right = [sum(row["correct"] for row in group) for group in groups]
+        figures.append(
+            TaskFigures(
+                name=name,
+                problems=len(groups),
+                pass_at_1=sum(right) / len(groups) / num_rollouts,
+                pass_at_g=sum(count > 0 for count in right) / len(groups),
+                mixed_share=sum(0 < count < num_rollouts for count in right) / len(groups),
+                mean_length=mean(row["tokens"] for group in groups for row in group),
+            )
+        )
+    return figures
+
+
+def suggestions(tasks: Sequence[TaskFigures]) -> list[str]:
+    """Which tasks this model can learn from, and why not from the others."""
+    learnable, slow, known, hard = [], [], [], []
+    for task in tasks:
+        if task.mixed_share >= MANY_MIXED:
+            learnable.append(task.name)
+        elif task.mixed_share >= SOME_MIXED:
+            slow.append(task.name)
+        elif task.pass_at_1 > 0.5:
+            known.append(task.name)
+        else:
+            hard.append(task.name)
+    kinds = {
+        "train on": learnable,
+        "slow to learn from, few groups are mixed": slow,
+        "known already": known,
+        "too hard, hardly anything to reward": hard,
+    }
+    return [f"{words}: {', '.join(names)}" for words, names in kinds.items() if names]
 
 
 def preflight_summary(
@@ -83,8 +161,7 @@ def preflight_summary(
     """
     if sampling.rollouts < 2:
         raise UserError("a group needs at least 2 rollouts; raise --rollouts")
-    stride = max(1, len(problems) // num_problems)
-    chosen = problems[::stride][:num_problems]
+    chosen = spread(problems, num_problems)
     start = time.perf_counter()
     result = evaluate(
         model,
@@ -113,7 +190,25 @@ def preflight_summary(
         can_work=can_work,
         verdict=verdict,
         example=telling_answer(result.rows),
+        tasks=task_figures(chosen, result.rows, sampling.rollouts),
     )
+
+
+def spread(problems: Sequence[Problem], count: int) -> Sequence[Problem]:
+    """So many problems, from all over the set."""
+    stride = max(1, len(problems) // count)
+    return problems[::stride][:count]
+
+
+def to_try(problems: Sequence[Problem], count: int) -> tuple[Sequence[Problem], int]:
+    """From which problems to try how many: so many of each task, where a set has a few."""
+    by_task: dict[str, list[Problem]] = {}
+    for problem in problems:
+        by_task.setdefault(problem.type if problem.judge else "", []).append(problem)
+    if not 1 < len(by_task) <= MANY_TASKS:
+        return problems, count
+    chosen = [problem for some in by_task.values() for problem in spread(some, count)]
+    return chosen, len(chosen)
 
 
 def live_share(result: EvalResult, num_rollouts: int) -> float:
@@ -139,8 +234,8 @@ def judge_groups(
             "its own small world, in that world's words. Take problems like those of --problems "
             "tiny or ch07/my_task.py, or a model that has read more, such as --model base."
         )
-    if live >= 0.1:
-        slow = "" if live >= 0.3 else ", slowly: filter the problems by difficulty"
+    if live >= SOME_MIXED:
+        slow = "" if live >= MANY_MIXED else ", slowly: filter the problems by difficulty"
         cut = result.cutoff_share
         also = "" if cut < 0.3 else f"; {cut:.0%} of answers are cut off, a longer limit may help"
         return True, f"Training can work{slow}: {live:.0%} of groups have a signal{also}."
@@ -241,10 +336,12 @@ class PreflightOptions:
     problems: str | None = None
     """Problem set to train on, a .json or .jsonl file, or FILE.py:FUNCTION (default: what
     `rfs train` takes)."""
+    prompt: Prompt | None = None
+    """How a problem is put to the model (default: what `rfs train` takes)."""
     reward: str | None = None
     """Verifier of your own, FILE.py:FUNCTION (default: our grader compares the box)."""
     num_problems: int = 16
-    """How many problems to try, spread over the set."""
+    """How many problems to try, spread over the set; of each task, of a few of reasoning-gym."""
     rollouts: int = 8
     """Rollouts per problem."""
     problems_per_step: int = 8
@@ -274,11 +371,13 @@ def preflight(options: PreflightOptions) -> int:
     problems = training_problems(options.problems or defaults["problems"])
     model, tokenizer = open_model(options.model, options.device, options.dtype)
     context = model.cfg["context_length"]  # as in training, what cannot be used is left out
+    problems = with_prompt(problems, options.prompt, tokenizer)
     problems = usable_problems(problems, tokenizer, context, graded=not options.reward)
+    chosen, count = to_try(problems, options.num_problems)
     summary = preflight_summary(
         model,
         tokenizer,
-        problems,
+        chosen,
         Sampling(
             max_new_tokens=limit,
             temperature=options.temperature,
@@ -288,14 +387,16 @@ def preflight(options: PreflightOptions) -> int:
             seed=options.seed,
             sample_rows=options.max_rows,
         ),
-        num_problems=options.num_problems,
+        num_problems=count,
         progress=True,
-        verifier=own_verifier(options.reward) if options.reward else None,
+        verifier=own_verifier(options.reward),
     )
     print(summary.table())
     longest = max(len(tokenizer.encode(problem_prompt(p))) for p in problems[:200]) + limit
     print(cost_table(model, summary, longest, options))
     if not summary.can_work:
         print(f"\nan answer:\n{visible(summary.example[-600:])}")
+    if summary.tasks:
+        print(f"\n{summary.task_table()}")
     print(f"\n{summary.verdict}")
     return int(not summary.can_work)
