@@ -1,5 +1,12 @@
 """Qwen3: one model class for every dense size, its key-value cache, and attention.
 
+Qwen2.5, Llama 2 and 3 and SmolLM2 are the same model with other rows in the configuration:
+
+                        qk_norm   qkv_bias   norm_eps       rope_scaling
+    Qwen3               yes       no         1e-6           no
+    Qwen2.5             no        yes        1e-6           no
+    Llama, SmolLM2      no        no         1e-5 (mostly)  Llama 3.1 and later
+
     token ids (B, T) -> embeddings (B, T, D)
       -> n blocks, each  x = x + attention(norm(x)),  then  x = x + feed_forward(norm(x))
       -> norm -> hidden states (B, T, D) -> head -> logits (B, T, V)
@@ -66,20 +73,39 @@ class RMSNorm(nn.Module):
 
 
 def _norm(cfg, width):
-    return RMSNorm(width, dtype=cfg["dtype"])
+    return RMSNorm(width, eps=cfg.get("norm_eps", 1e-6), dtype=cfg["dtype"])
 
 
-def rope_tables(positions, head_dim, theta_base, dtype):
+def rope_tables(positions, cfg, dtype):
     """Position p turns the i-th pair of features by p / theta^(2i / head_dim): cos and sin."""
-    exponents = torch.arange(0, head_dim, 2, device=positions.device).float() / head_dim
-    angles = positions[..., None].float() / theta_base**exponents  # (..., T, head_dim / 2)
+    size = cfg["head_dim"]
+    exponents = torch.arange(0, size, 2, device=positions.device).float() / size
+    slowness = cfg["rope_base"] ** exponents  # (head_dim / 2) positions that turn a pair by 1
+    if scaling := cfg.get("rope_scaling"):
+        slowness = stretched(slowness, **scaling)
+    angles = positions[..., None].float() / slowness  # (..., T, head_dim / 2)
     angles = torch.cat([angles, angles], dim=-1)  # (..., T, head_dim)
     return angles.cos().to(dtype), angles.sin().to(dtype)
 
 
+def stretched(
+    slowness, factor, low_freq_factor, high_freq_factor, original_max_position_embeddings
+):
+    """Llama 3.1's way from a context of 8,192 tokens to one of 131,072.
+
+    Pairs that made many turns within the first context tell near tokens apart, and stay as they
+    are. Pairs that did not come round once would meet angles that were never trained, so they
+    turn `factor` times as slowly. Between the two limits the speeds are mixed.
+    """
+    turns = original_max_position_embeddings / (2 * math.pi * slowness)
+    kept = ((turns - low_freq_factor) / (high_freq_factor - low_freq_factor)).clamp(0, 1)
+    return slowness / (kept + (1 - kept) / factor)
+
+
 def compute_rope_params(head_dim, theta_base=10_000, context_length=4096, dtype=torch.float32):
     """Tables of cos and sin for positions 0 .. context_length - 1, each (T, head_dim)."""
-    return rope_tables(torch.arange(context_length), head_dim, theta_base, dtype)
+    cfg = {"head_dim": head_dim, "rope_base": theta_base}
+    return rope_tables(torch.arange(context_length), cfg, dtype)
 
 
 def apply_rope(x, cos, sin, offset=0):
@@ -271,11 +297,11 @@ class GroupedQueryAttention(nn.Module):
         super().__init__()
         self.head_dim = cfg["head_dim"]
         width, kv_width = cfg["n_heads"] * self.head_dim, cfg["n_kv_groups"] * self.head_dim
-        linear = {"bias": False, "dtype": cfg["dtype"]}
+        linear = {"bias": cfg.get("qkv_bias", False), "dtype": cfg["dtype"]}
         self.W_query = nn.Linear(cfg["emb_dim"], width, **linear)
         self.W_key = nn.Linear(cfg["emb_dim"], kv_width, **linear)
         self.W_value = nn.Linear(cfg["emb_dim"], kv_width, **linear)
-        self.out_proj = nn.Linear(width, cfg["emb_dim"], **linear)
+        self.out_proj = nn.Linear(width, cfg["emb_dim"], bias=False, dtype=cfg["dtype"])
         norms = [_norm(cfg, self.head_dim) if cfg["qk_norm"] else nn.Identity() for _ in "qk"]
         self.q_norm, self.k_norm = norms
 
@@ -397,9 +423,7 @@ class Qwen3Model(nn.Module):
         if slots is not None or (before and length > 1):
             hidden = torch.arange(width, device=device) > positions[:, None, :, None]
             mask = torch.zeros_like(hidden, dtype=dtype).masked_fill_(hidden, -torch.inf)
-        cos, sin = rope_tables(
-            positions[:, None], self.cfg["head_dim"], self.cfg["rope_base"], dtype
-        )
+        cos, sin = rope_tables(positions[:, None], self.cfg, dtype)
         return AttentionPlan(cos, sin, mask, width, slots)
 
     def forward(self, in_idx, cache=None, attention_mask=None):

@@ -1,9 +1,10 @@
-"""Our Qwen3 against transformers' Qwen3ForCausalLM with the same random weights."""
+"""Our model against those of transformers, of each family, with the same random weights."""
 
 import pytest
 import torch
 import transformers
 
+from reasoning_from_scratch.files.tensor_files import config_from_hf, config_to_hf
 from reasoning_from_scratch.qwen3 import (
     QWEN_CONFIG_06_B,
     QWEN_CONFIG_1_7_B,
@@ -29,6 +30,24 @@ GEOMETRIES = {
     "eight kv groups, heads narrower": (64, 8, 8, 4, 3, 64, 33, 1e4, False),
     "three kv groups, one layer": (30, 9, 3, 10, 1, 50, 20, 5e5, False),
     "deep": (32, 4, 2, 8, 8, 64, 64, 1e6, True),
+    "Qwen2.5, tied": (32, 4, 2, 8, 2, 64, 61, 1e6, True),
+    "Qwen2.5, untied": (56, 7, 1, 8, 2, 48, 61, 1e6, False),
+    "SmolLM2": (72, 9, 3, 8, 3, 64, 61, 1e5, True),
+    "Llama 2": (32, 4, 4, 8, 2, 64, 61, 1e4, False),
+    "Llama 3.2": (32, 4, 1, 16, 2, 64, 61, 5e5, True),
+}
+# In T tokens each kind of pair shows: unchanged, mixed, slowed.
+LLAMA_3 = {
+    "factor": 32.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 8,
+}
+FAMILIES = {
+    "Qwen2.5": {"qk_norm": False, "qkv_bias": True},
+    "SmolLM2": {"qk_norm": False, "norm_eps": 1e-2},  # far from 1e-6, so that it shows
+    "Llama 2": {"qk_norm": False, "norm_eps": 1e-5},
+    "Llama 3.2": {"qk_norm": False, "norm_eps": 1e-5, "rope_scaling": LLAMA_3},
 }
 B, T = 3, 11
 LENGTHS = torch.tensor([11, 4, 1])
@@ -51,29 +70,20 @@ def our_config(emb_dim, n_heads, groups, head_dim, n_layers, hidden_dim, vocab, 
     }
 
 
-def hf_config(cfg):
-    return transformers.Qwen3Config(
-        vocab_size=cfg["vocab_size"],
-        max_position_embeddings=cfg["context_length"],
-        hidden_size=cfg["emb_dim"],
-        num_attention_heads=cfg["n_heads"],
-        num_hidden_layers=cfg["n_layers"],
-        intermediate_size=cfg["hidden_dim"],
-        head_dim=cfg["head_dim"],
-        num_key_value_heads=cfg["n_kv_groups"],
-        tie_word_embeddings=cfg["tie_embeddings"],
-        rope_parameters={"rope_type": "default", "rope_theta": cfg["rope_base"]},
-        rope_theta=cfg["rope_base"],  # transformers 4
-        attn_implementation="eager",
-    )
+def hf_model(cfg):
+    values = config_to_hf(cfg | {"dtype": torch.float32}, 1, 0)
+    del values["pad_token_id"]  # its embedding would get no gradient
+    config = transformers.AutoConfig.for_model(**values, attn_implementation="eager")
+    return transformers.AutoModelForCausalLM.from_config(config).float().eval()
 
 
 def make_pair(name, dtype=torch.float32):
     """Ours and theirs. Weights large enough that attention is far from uniform, and norms that
     are not all ones, so that a forgotten scale or a wrong angle shows."""
-    cfg = our_config(*GEOMETRIES[name]) | {"dtype": dtype}
+    family = FAMILIES.get(name.partition(",")[0], {})
+    cfg = our_config(*GEOMETRIES[name]) | family | {"dtype": dtype}
     torch.manual_seed(7)
-    theirs = transformers.Qwen3ForCausalLM(hf_config(cfg)).eval()
+    theirs = hf_model(cfg)
     with torch.no_grad():
         for parameter in theirs.parameters():
             noise = torch.randn_like(parameter)
@@ -120,6 +130,27 @@ def assert_close(ours, theirs):
     assert ours.shape == theirs.shape
     assert theirs.abs().max() > 1  # otherwise 1e-4 would say little
     assert (ours - theirs).abs().max() < 1e-4
+
+
+def test_the_class_of_transformers_is_the_familys():
+    """And its own config says of itself what ours says."""
+    for name, kind in {"deep": "Qwen3", "Qwen2.5, tied": "Qwen2", "Llama 3.2": "Llama"}.items():
+        ours, theirs = make_pair(name)
+        assert type(theirs).__name__ == f"{kind}ForCausalLM"
+        assert config_from_hf(theirs.config.to_dict()) == ours.cfg
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["Qwen2.5, untied", "SmolLM2", "Llama 2", "Llama 3.2"])
+def test_what_a_family_adds_is_felt(name):
+    """A bias, an eps or an angle that is left out changes the logits."""
+    ours, _ = make_pair(name)
+    ids = random_ids(ours)
+    for key in ("qkv_bias", "norm_eps", "rope_scaling"):
+        if key in ours.cfg and name != "Llama 2":
+            without = Qwen3Model({k: v for k, v in ours.cfg.items() if k != key}).eval()
+            without.load_state_dict(ours.state_dict(), strict=False)
+            assert (without(ids) - ours(ids)).abs().max() > (1e-6 if key == "norm_eps" else 0.1)
 
 
 @torch.no_grad()

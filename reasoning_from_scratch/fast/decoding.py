@@ -120,9 +120,9 @@ def prompt_plan(model: nn.Module, cache: KVCache, attention_mask: Tensor) -> Pro
     positions = cache.lengths[:, None] + (count - 1).clamp(min=0)  # (B, T)
     width = int((cache.lengths + count[:, -1]).max())
     hidden = torch.arange(width, device=positions.device) > positions[:, None, :, None]
-    dtype, cfg, places = model.tok_emb.weight.dtype, model.cfg, positions[real][None]  # (1, N)
+    dtype, places = model.tok_emb.weight.dtype, positions[real][None]  # (1, N)
     mask = torch.zeros_like(hidden, dtype=dtype).masked_fill_(hidden, -torch.inf)
-    cos, sin = rope_tables(places[:, None], cfg["head_dim"], cfg["rope_base"], dtype)
+    cos, sin = rope_tables(places[:, None], model.cfg, dtype)
     return PromptPlan(cos, sin, mask, width, (real[0][None], places), real)
 
 
@@ -261,8 +261,8 @@ class CompiledDecoder(Decoder):
         positions = cache.lengths  # (B,) the slot of each new token
         for layer, keys, values in zip(self.layers, cache.keys, cache.values, strict=True):
             layer.keys, layer.values = keys.data_ptr(), values.data_ptr()
-        cfg, dtype = self.model.cfg, self.model.tok_emb.weight.dtype
-        cos, sin = rope_tables(positions, cfg["head_dim"], cfg["rope_base"], dtype)
+        dtype = self.model.tok_emb.weight.dtype
+        cos, sin = rope_tables(positions, self.model.cfg, dtype)
         logits = torch.empty(len(in_idx), 1, self.weights.vocab, dtype=dtype)
         tensors = (in_idx.contiguous(), positions, cos, sin, logits)
         pointers = [tensor.data_ptr() for tensor in tensors]

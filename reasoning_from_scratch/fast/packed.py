@@ -152,8 +152,7 @@ class PackedPlan(NamedTuple):
 
 
 def packed_plan(model: nn.Module, packed: Packed) -> PackedPlan:
-    size, base, dtype = model.cfg["head_dim"], model.cfg["rope_base"], model.tok_emb.weight.dtype
-    cos, sin = rope_tables(packed.positions[:, None], size, base, dtype)
+    cos, sin = rope_tables(packed.positions[:, None], model.cfg, model.tok_emb.weight.dtype)
     return PackedPlan(cos, sin, packed.calls, packed.found)
 
 

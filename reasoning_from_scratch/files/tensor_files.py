@@ -7,6 +7,7 @@ import re
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -21,6 +22,9 @@ NAMES = {
     "trf_blocks.{}.att.W_query.weight": "model.layers.{}.self_attn.q_proj.weight",
     "trf_blocks.{}.att.W_key.weight": "model.layers.{}.self_attn.k_proj.weight",
     "trf_blocks.{}.att.W_value.weight": "model.layers.{}.self_attn.v_proj.weight",
+    "trf_blocks.{}.att.W_query.bias": "model.layers.{}.self_attn.q_proj.bias",
+    "trf_blocks.{}.att.W_key.bias": "model.layers.{}.self_attn.k_proj.bias",
+    "trf_blocks.{}.att.W_value.bias": "model.layers.{}.self_attn.v_proj.bias",
     "trf_blocks.{}.att.out_proj.weight": "model.layers.{}.self_attn.o_proj.weight",
     "trf_blocks.{}.att.q_norm.scale": "model.layers.{}.self_attn.q_norm.weight",
     "trf_blocks.{}.att.k_norm.scale": "model.layers.{}.self_attn.k_norm.weight",
@@ -33,6 +37,8 @@ NAMES = {
     "out_head.weight": "lm_head.weight",
 }
 HF_NAMES = {theirs: ours for ours, theirs in NAMES.items()}
+# Some files of Llama also hold what is computed from the configuration.
+COMPUTED = "rotary_emb.inv_freq"
 # The same for the sizes in a configuration.
 SIZES = {
     "vocab_size": "vocab_size",
@@ -64,7 +70,8 @@ def _rename(state: Mapping[str, Tensor], table: Mapping[str, str]) -> dict[str, 
 
 
 def to_our_names(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return _rename(state, HF_NAMES)
+    kept = {name: tensor for name, tensor in state.items() if not name.endswith(COMPUTED)}
+    return _rename(kept, HF_NAMES)
 
 
 def to_hf_names(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -181,30 +188,107 @@ def save_state(state: Mapping[str, Tensor], path: str | Path) -> None:
 # ---- configurations
 
 
+class Family(NamedTuple):
+    """Models that Hugging Face files under one model_type, and what ours does for them."""
+
+    architecture: str
+    qk_norm: bool = False
+    qkv_bias: bool = False
+
+
+FAMILIES = {
+    "qwen3": Family("Qwen3ForCausalLM", qk_norm=True),
+    "qwen2": Family("Qwen2ForCausalLM", qkv_bias=True),  # Qwen2.5, too
+    "llama": Family("LlamaForCausalLM"),  # Llama 2 and 3, SmolLM2
+}
+LLAMA_3_SCALING = (
+    "factor",
+    "low_freq_factor",
+    "high_freq_factor",
+    "original_max_position_embeddings",
+)
+
+
+def family_of(cfg: Mapping) -> str:
+    """The model_type of our configuration."""
+    own = (cfg["qk_norm"], cfg.get("qkv_bias", False))
+    return next(name for name, f in FAMILIES.items() if (f.qk_norm, f.qkv_bias) == own)
+
+
 def config_from_hf(hf: Mapping, origin: str | Path = "config.json") -> dict:
     """Our configuration for Hugging Face's; what our model cannot compute is refused."""
-    rope = _fields(hf, "rope_parameters")  # transformers 5; before: rope_theta, rope_scaling
-    scaling = _fields(hf, "rope_scaling")
-    needed = {
-        "model_type": ("qwen3", hf.get("model_type")),
-        "hidden_act": ("silu", hf.get("hidden_act", "silu")),
-        "attention_bias": (False, hf.get("attention_bias", False)),
-        "use_sliding_window": (False, hf.get("use_sliding_window", False)),
-        "rms_norm_eps": (1e-6, hf.get("rms_norm_eps", 1e-6)),
-        "rope_type": ("default", scaling.get("rope_type", rope.get("rope_type", "default"))),
-        "quantization_config": (None, hf.get("quantization_config")),
-    }
-    for key, (expected, found) in needed.items():
-        if found != expected:
-            raise UserError(f"{origin}: expected {key} {expected}, found {found}")
-    theta = hf.get("rope_theta") or rope.get("rope_theta")
-    return {key: _size(hf, theirs, origin) for key, theirs in SIZES.items()} | {
-        "head_dim": _size({"head_dim": 128} | dict(hf), "head_dim", origin),  # Qwen3Config's
-        "qk_norm": True,
+    # transformers 5 has one object; before, rope_theta and rope_scaling stood side by side.
+    rope = _fields(hf, "rope_parameters") | _fields(hf, "rope_scaling")
+    rope_type = rope.get("rope_type", rope.get("type", "default"))
+    refuse_what_is_not_computed(hf, rope, rope_type, origin)
+    kind = hf["model_type"]
+    family = FAMILIES[kind]
+    # What the classes of transformers take where the file says nothing.
+    known = {name: value for name, value in hf.items() if value is not None}
+    heads = _size(hf, "num_attention_heads", origin)
+    if kind == "llama":
+        known = {"num_key_value_heads": heads, "rope_theta": 10_000.0} | known
+    width = 128 if kind == "qwen3" else _size(hf, "hidden_size", origin) // heads
+    theta = rope.get("rope_theta") or known.get("rope_theta")
+    cfg = {key: _size(known, theirs, origin) for key, theirs in SIZES.items()} | {
+        "head_dim": _size({"head_dim": width} | known, "head_dim", origin),
+        "qk_norm": family.qk_norm,
         "rope_base": float(_number(theta, "rope_theta", origin)),
         "dtype": _dtype(hf.get("dtype") or hf.get("torch_dtype") or "float32", origin),
         "tie_embeddings": bool(hf.get("tie_word_embeddings", False)),
     }
+    if cfg["n_heads"] % cfg["n_kv_groups"] or cfg["head_dim"] % 2:
+        raise UserError(
+            f"{origin}: expected num_attention_heads to be a multiple of num_key_value_heads, and "
+            f"an even head_dim; found {heads}, {cfg['n_kv_groups']} and {cfg['head_dim']}"
+        )
+    # Qwen3's configuration, as the book writes it, has none of these.
+    if family.qkv_bias:
+        cfg["qkv_bias"] = True
+    eps = _number(known.get("rms_norm_eps", 1e-6), "rms_norm_eps", origin)
+    if eps != 1e-6:
+        cfg["norm_eps"] = float(eps)
+    if rope_type == "llama3":
+        cfg["rope_scaling"] = {
+            name: _number(rope.get(name), name, origin) for name in LLAMA_3_SCALING
+        }
+    return cfg
+
+
+def refuse_what_is_not_computed(
+    hf: Mapping, rope: Mapping, rope_type: object, origin: str | Path
+) -> None:
+    """One sentence with the first reason why our model is not the one that `hf` describes."""
+    kind, layers = hf.get("model_type"), hf.get("layer_types") or ["full_attention"]
+    if any("expert" in name for name in hf) or "moe" in str(kind) or kind == "mixtral":
+        raise UserError(f"{origin}: {kind} is a mixture of experts, and ours is a dense model")
+    if kind not in list(FAMILIES):
+        raise UserError(
+            f"{origin}: model_type is {kind}; here are qwen3, qwen2 (Qwen2.5) and llama (Llama 2 "
+            "and 3, SmolLM2)"
+        )
+    full = isinstance(layers, list) and set(map(str, layers)) == {"full_attention"}
+    reasons = {
+        "its attention looks through a sliding window, ours at the whole text": (
+            bool(hf.get("use_sliding_window")) or not full
+        ),
+        "its attention_bias also adds to the attention's output, ours only to q, k and v": bool(
+            hf.get("attention_bias") and kind != "qwen2"  # which always adds to q, k and v alone
+        ),
+        "its feed-forward layers have biases (mlp_bias), ours have none": bool(hf.get("mlp_bias")),
+        f"its hidden_act is {hf.get('hidden_act')}, ours is silu": hf.get("hidden_act", "silu")
+        != "silu",
+        f"its rotary angles are of type {rope_type}; here are default and llama3": rope_type
+        not in ["default", "llama3"],
+        "it rotates only a part of each head (partial_rotary_factor), ours all of it": 1
+        != (hf.get("partial_rotary_factor") or rope.get("partial_rotary_factor") or 1),
+        "its weights are quantized (quantization_config); take the folder of the full weights": (
+            hf.get("quantization_config") is not None
+        ),
+    }
+    for reason, holds in reasons.items():
+        if holds:
+            raise UserError(f"{origin}: {reason}")
 
 
 def _fields(hf: Mapping, name: str) -> dict:
@@ -238,9 +322,11 @@ def _dtype(name: object, origin: str | Path) -> torch.dtype:
 
 def config_to_hf(cfg: Mapping, eos_token_id: int | list[int], pad_token_id: int) -> dict:
     """Hugging Face's config.json for our configuration, in the form of the published ones."""
+    kind = family_of(cfg)
+    scaling = cfg.get("rope_scaling")
     return {
-        "architectures": ["Qwen3ForCausalLM"],
-        "model_type": "qwen3",
+        "architectures": [FAMILIES[kind].architecture],
+        "model_type": kind,
         "vocab_size": cfg["vocab_size"],
         "max_position_embeddings": cfg["context_length"],
         "hidden_size": cfg["emb_dim"],
@@ -250,11 +336,12 @@ def config_to_hf(cfg: Mapping, eos_token_id: int | list[int], pad_token_id: int)
         "head_dim": cfg["head_dim"],
         "num_key_value_heads": cfg["n_kv_groups"],
         "rope_theta": cfg["rope_base"],
+        **({"rope_scaling": {"rope_type": "llama3", **scaling}} if scaling else {}),
         "torch_dtype": str(cfg["dtype"]).removeprefix("torch."),
         "tie_word_embeddings": bool(cfg.get("tie_embeddings", False)),
         "hidden_act": "silu",
         "attention_bias": False,
-        "rms_norm_eps": 1e-6,
+        "rms_norm_eps": cfg.get("norm_eps", 1e-6),
         "eos_token_id": eos_token_id,
         "pad_token_id": pad_token_id,
     }

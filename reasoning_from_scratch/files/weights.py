@@ -109,17 +109,24 @@ def load_hf_weights_into_qwen(model: Qwen3Model, param_config: Mapping, params: 
 
 # ---- what is in a file
 
+FIRST_QUERY = "trf_blocks.0.att.W_query.weight"
+
 
 def config_from_state(state: Mapping[str, Tensor], origin: str | Path = "the file") -> dict:
     """The configuration of a bare state dict: a known one of these shapes, else by its shapes."""
     shape = {name: tuple(tensor.shape) for name, tensor in state.items()}
+    if FIRST_QUERY in shape and "trf_blocks.0.att.q_norm.scale" not in shape:  # no Qwen3
+        raise UserError(
+            f"{origin}: the head width and the angles of a Qwen2.5, Llama or SmolLM2 model are "
+            "not in the file; give a folder with its config.json"
+        )
     try:
         vocab_size, emb_dim = shape["tok_emb.weight"]
         head_dim = shape["trf_blocks.0.att.q_norm.scale"][0]
         by_shape = {
             "vocab_size": vocab_size,
             "emb_dim": emb_dim,
-            "n_heads": shape["trf_blocks.0.att.W_query.weight"][0] // head_dim,
+            "n_heads": shape[FIRST_QUERY][0] // head_dim,
             "n_layers": len({n.split(".")[1] for n in shape if n.startswith("trf_blocks.")}),
             "hidden_dim": shape["trf_blocks.0.ff.fc1.weight"][0],
             "head_dim": head_dim,

@@ -32,7 +32,7 @@ class LoRALinear(nn.Module):
 
     def __init__(self, linear: nn.Linear, rank: int, alpha: float, generator: torch.Generator):
         super().__init__()
-        self.weight = linear.weight.requires_grad_(False)
+        self.weight, self.bias = linear.weight.requires_grad_(False), linear.bias
         self.rank, self.alpha = rank, alpha
         outputs, inputs = self.weight.shape
         # Orthogonal rows: at full rank B A can reach every direction equally well.
@@ -42,7 +42,7 @@ class LoRALinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         added = F.linear(F.linear(x, self.lora_A), self.lora_B)
-        return F.linear(x, self.weight) + added * (self.alpha / self.rank)
+        return F.linear(x, self.weight, self.bias) + added * (self.alpha / self.rank)
 
     def merged_weight(self) -> Tensor:
         """W + (alpha / rank) B A, added up in float32."""

@@ -475,6 +475,7 @@ def test_every_field_of_a_config_may_hold_anything(folder):
             "eos_token_id",
             "head_dim",
             "max_position_embeddings",
+            "rms_norm_eps",
             "rope_theta",
             "dtype",
             "torch_dtype",

@@ -82,7 +82,7 @@ def one_line(info):
 
 
 def test_the_table_has_every_name_once_in_both_directions():
-    assert len(set(NAMES.values())) == len(NAMES) == 14
+    assert len(set(NAMES.values())) == len(NAMES) == 17
     state = make_model(n_layers=12).state_dict()
     there = to_hf_names(state)
     assert "model.layers.11.self_attn.q_norm.weight" in there
@@ -372,21 +372,100 @@ def test_folders_without_config_or_tokenizer(tmp_path, tokenizer):
 @pytest.mark.parametrize(
     "change, message",
     [
-        ({"model_type": "llama"}, "expected model_type qwen3, found llama"),
-        ({"hidden_act": "gelu"}, "expected hidden_act silu, found gelu"),
-        ({"attention_bias": True}, "expected attention_bias False, found True"),
-        ({"use_sliding_window": True}, "expected use_sliding_window False"),
-        ({"rms_norm_eps": 1e-5}, "expected rms_norm_eps 1e-06, found 1e-05"),
-        ({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "expected rope_type default"),
-        ({"rope_parameters": {"rope_type": "yarn"}}, "expected rope_type default, found yarn"),
-        ({"quantization_config": {"quant_method": "fp8"}}, "expected quantization_config None"),
+        ({"model_type": "gemma2"}, "model_type is gemma2; here are qwen3, qwen2"),
+        ({"model_type": "qwen3_moe"}, "qwen3_moe is a mixture of experts"),
+        ({"num_experts": 8}, "mixture of experts"),
+        ({"hidden_act": "gelu"}, "its hidden_act is gelu, ours is silu"),
+        ({"attention_bias": True}, "attention_bias also adds to the attention's output"),
+        ({"mlp_bias": True}, "feed-forward layers have biases"),
+        ({"use_sliding_window": True}, "sliding window"),
+        ({"layer_types": ["full_attention", "sliding_attention"]}, "sliding window"),
+        ({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "of type yarn"),
+        ({"rope_scaling": {"type": "linear", "factor": 4.0}}, "of type linear"),
+        ({"rope_parameters": {"rope_type": "yarn"}}, "of type yarn"),
+        ({"partial_rotary_factor": 0.5}, "only a part of each head"),
+        ({"quantization_config": {"quant_method": "fp8"}}, "its weights are quantized"),
+        ({"num_key_value_heads": 3}, "multiple of num_key_value_heads"),
+        ({"head_dim": 15}, "an even head_dim"),
+        ({"rms_norm_eps": 0}, "above 0 as rms_norm_eps, found 0"),
+        ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "has no low_freq_factor"),
     ],
 )
 def test_configs_that_our_model_cannot_compute(change, message):
     config = config_to_hf(CONFIG, 1, 0)
     assert config_from_hf(config) == CONFIG
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(UserError, match=message) as info:
         config_from_hf({**config, **change})
+    assert one_line(info).startswith("config.json: ") or "has no" in str(info.value)
+
+
+LLAMA_3 = {
+    "factor": 32.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 8192,
+}
+FAMILIES = {
+    "qwen2": {"qk_norm": False, "qkv_bias": True},
+    "llama": {"qk_norm": False, "norm_eps": 1e-5, "rope_scaling": LLAMA_3},
+    "qwen3": {"norm_eps": 1e-5},
+}
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_the_configuration_of_each_family_there_and_back(kind):
+    config = {**CONFIG, **FAMILIES[kind]}
+    written = config_to_hf(config, 1, 0)
+    assert written["model_type"] == kind and config_from_hf(written) == config
+
+
+def test_what_published_configs_leave_out():
+    """Qwen2.5 says no head_dim, and Llama 2 neither head_dim, rope_theta nor key-value heads."""
+    sizes = {"vocab_size": 400, "max_position_embeddings": 64, "hidden_size": 32}
+    sizes |= {"num_attention_heads": 4, "num_hidden_layers": 2, "intermediate_size": 48}
+    qwen = {"num_key_value_heads": 2, "rope_theta": 1e6, "sliding_window": 64, "rms_norm_eps": 1e-6}
+    qwen |= {"use_sliding_window": False, "max_window_layers": 2}
+    found = config_from_hf({"model_type": "qwen2", **sizes, **qwen})
+    assert found == {**CONFIG, **FAMILIES["qwen2"], "head_dim": 8}
+    rest = {"rms_norm_eps": 1e-5, "pretraining_tp": 1, "rope_scaling": None, "head_dim": None}
+    found = config_from_hf({"model_type": "llama", **sizes, **rest})
+    expected = {"head_dim": 8, "n_kv_groups": 4, "rope_base": 1e4, "norm_eps": 1e-5}
+    assert found == {**CONFIG, "qk_norm": False, **expected}
+    with pytest.raises(UserError, match="has no rope_theta"):
+        config_from_hf({"model_type": "qwen2", **sizes, "num_key_value_heads": 2})
+
+
+def test_rotary_frequencies_in_a_file_are_left_out():
+    """Older files of Llama 2 hold them; they follow from the configuration."""
+    state = to_hf_names(make_model(**FAMILIES["llama"]).state_dict())
+    state["model.layers.0.self_attn.rotary_emb.inv_freq"] = torch.ones(8)
+    model = make_model(**FAMILIES["llama"])
+    load_hf_weights_into_qwen(model, model.cfg, state)
+
+
+@pytest.mark.parametrize("kind", ["qwen2", "llama"])
+def test_a_bare_file_of_these_families_asks_for_its_folder(tmp_path, kind):
+    path = save_model(make_model(**FAMILIES[kind]), tmp_path / "model.pth")
+    with pytest.raises(UserError, match="not in the file; give a folder with its config.json"):
+        load_model_and_tokenizer(path)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kind", ["qwen2", "llama"])
+@pytest.mark.parametrize("tied, dtype", VARIANTS)
+def test_a_family_is_saved_and_opened_by_both(tmp_path, tokenizer, kind, tied, dtype):
+    model = make_model(tied, dtype, **FAMILIES[kind])
+    folder = save_hf_folder(model, tokenizer, tmp_path / "ours")
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype="auto")
+    assert theirs.config.model_type == kind and theirs.dtype == dtype
+    theirs.save_pretrained(tmp_path / "theirs")
+    (tmp_path / "theirs" / "tokenizer.json").write_bytes((folder / "tokenizer.json").read_bytes())
+    for path in (folder, tmp_path / "theirs"):
+        loaded, _ = load_model_and_tokenizer(path)
+        assert loaded.cfg == model.cfg
+        same_bits(model, loaded)
+    expected = theirs.float()(IDS).logits
+    assert (model.float()(IDS) - expected).abs().max() < 1e-5 * expected.abs().max()
 
 
 def test_the_published_config_of_qwen3_06b():
