@@ -10,8 +10,15 @@ problem may stand: no text is on both. A problem keeps only its task, parameters
 an answer is judged, on any rank or machine, the problem is made again from these.
 
 What is read of an answer: its last \boxed{}; if it has none, what is in its last <answer> tags, as
-reasoning-gym's own prompts ask; if it has none of these, its last line, or all of it where the
-right answer has several lines or there is more than one. An empty answer is worth nothing.
+reasoning-gym's own prompts ask; if it has neither, the text itself:
+
+    the right answer is a number      the last number of its last line: "1 + 5 is 6." is 6
+    it is a word                      the last word of its last line
+    it is another line                all of the last line
+    it has several lines,             all of the text
+    or there is more than one
+
+An empty answer is worth nothing.
 
 reasoning-gym: Stojanovski et al. 2025, "Reasoning Gym: Reasoning Environments for Reinforcement
 Learning with Verifiable Rewards".
@@ -70,6 +77,8 @@ REFUSED = {
 
 _BETWEEN = re.compile(r"\+(?=[A-Za-z_])")  # a plus within a parameter is followed by a sign
 _TASK = re.compile(r"([^*?]*)(?:\*([^?]*))?(?:\?(.*))?", re.DOTALL)
+_NUMBER = re.compile(r"(?:(?<![\w.)])-)?\d+(?:,\d{3})*(?:\.\d+)?")  # 7-3 has no -3 in it
+_WORD = re.compile(r"\w+(?:[-/]\w+)*")
 _TAGGED = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
 KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
 KINDS |= {list: "a list, as in [1,2]", tuple: "a list, as in [1,2]"}
@@ -128,10 +137,14 @@ def read_answer(text: str, truth: object) -> str:
         return boxed.strip()
     if tagged := _TAGGED.findall(text):
         return tagged[-1].strip()
-    text = text.strip()
-    if truth is None or "\n" in str(truth).strip():
+    text, truth = text.strip(), None if truth is None else str(truth).strip()
+    if truth is None or "\n" in truth:
         return text
-    return text.rpartition("\n")[2].strip()
+    line = text.rpartition("\n")[2].strip()
+    for kind in (_NUMBER, _WORD):
+        if kind.fullmatch(truth):
+            return (kind.findall(line) or [""])[-1]
+    return line
 
 
 # --- from a name to tasks ---

@@ -142,7 +142,7 @@ LAST_WORDS = ("again", "day", "everyone", "home", "too")
 CONSTRAINTS = {
     "words_exactly": Constraint("Use exactly {} words.", words_exactly, range(5, 13), "size"),
     "words_at_most": Constraint("Use at most {} words.", words_at_most, (8, 10, 12, 15), "size"),
-    "words_at_least": Constraint("Use at least {} words.", words_at_least, (25, 30, 40), "size"),
+    "words_at_least": Constraint("Use at least {} words.", words_at_least, (15, 20, 25), "size"),
     "sentences": Constraint("Write exactly {} sentences.", sentences, (2, 3, 4), "size"),
     "lines": Constraint("Write exactly {} lines.", lines, (2, 3, 4), "size"),
     "lowercase": Constraint("Use only lowercase letters.", lowercase, (None,), "case"),

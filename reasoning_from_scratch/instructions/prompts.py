@@ -27,7 +27,12 @@ SETS = ("instructions", "instructions@held-out", "instructions@new-constraints")
 SIZES = {"instructions": 2_000}  # problems, where no limit is given
 HELD_OUT_SIZE = 200
 
-FORMS = ("Write about {}.", "Tell me about {}.", "Say something about {}.", "Describe {}.")
+FORMS = (
+    "Write something short about {}.",
+    "Tell me briefly about {}.",
+    "Say something about {}.",
+    "Describe {} briefly.",
+)
 # Topic, and how words begin that mention it.
 TOPICS = {
     "the sea": "sea ocean wave beach",
@@ -118,7 +123,7 @@ def drawn(name: str, place: int) -> Problem:
     ]
     topic = random.choice(list(topics))
     chosen = [random.choice(kinds)]
-    if random.random() < 0.5:
+    if random.random() < 1 / 3:
         family = CONSTRAINTS[chosen[0]].family
         chosen.append(random.choice([k for k in kinds if CONSTRAINTS[k].family != family]))
     asked = [(kind, random.choice(CONSTRAINTS[kind].values)) for kind in chosen]
