@@ -225,7 +225,7 @@ def read_value(what: str, text: str, default: Any) -> Any:
     except ValueError:
         value = text
     kind = type(default)
-    wanted = {float: (int, float), tuple: list}.get(kind, kind)
+    wanted: Any = {float: (int, float), tuple: list}.get(kind, kind)
     right = isinstance(value, wanted) and isinstance(value, bool) == (kind is bool)
     if default is not None and not right:
         raise UserError(f"{what} is {text!r}, which is not {KINDS.get(kind, kind.__name__)}")

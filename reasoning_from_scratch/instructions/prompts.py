@@ -105,11 +105,11 @@ def problems(name: str, limit: int | None = None) -> list[Problem]:
     if name not in SETS:
         raise unknown_name("problem set", name, SETS)
     found: dict[str, Problem] = {}
-    for place in count():
-        if len(found) == (limit or SIZES.get(name, HELD_OUT_SIZE)):
-            return list(found.values())
-        problem = drawn(name, place)
+    size, places = limit or SIZES.get(name, HELD_OUT_SIZE), count()
+    while len(found) < size:
+        problem = drawn(name, next(places))
         found.setdefault(problem.problem, problem)
+    return list(found.values())
 
 
 def drawn(name: str, place: int) -> Problem:
