@@ -24,6 +24,7 @@ READMES = (
     "CONTRIBUTING.md",
     "docs/gpu.md",
     "docs/metrics.md",
+    "docs/real_tasks.md",
     "docs/scaling.md",
     "docs/troubleshooting.md",
 )
@@ -83,6 +84,7 @@ FLAGS_ONLY = re.compile(
 NOT_RUN = {
     "python -m pip install uv": "no test installs",
     "pip install 'reasoning-from-scratch[ray]'": "likewise",
+    "pip install 'reasoning-from-scratch[gym]'": "likewise",
     "uv venv": "no test installs",
     "uv pip install --torch-backend cpu -e .": "likewise",
     "pytest": "this is it",
