@@ -52,15 +52,13 @@ class Problems:
     """Which problems, and how many steps of them."""
 
     problems: str | None = None
-    """Problem set to train on (default: tiny, or math-train), gym:TASK of reasoning-gym,
-    instructions, or FILE.py:FUNCTION of your own."""
+    """Problem set to train on (default: tiny, or math-train), gym:TASK, or FILE.py:FUNCTION."""
     data_path: str | None = None
     """File to read the training problems from, instead of a download."""
     problem_limit: int | None = None
     """Use only the first so many training problems (default: all)."""
     prompt: Prompt | None = None
-    """book: asks for a box; question: the problem alone; nanochat: that in its chat tokens
-    (default: book; for gym:TASK and instructions question, without --few-shot)."""
+    """book asks for a box, question is the problem alone, nanochat its chat (default: by the set)."""
     few_shot: int = 0
     """Show so many solved problems, the first of the set, before each question."""
     steps: int = 100
