@@ -58,7 +58,7 @@ class Problems:
     problem_limit: int | None = None
     """Use only the first so many training problems (default: all)."""
     prompt: Prompt | None = None
-    """book asks for a box, question is the problem alone, nanochat its chat (default: by the set)."""
+    """book asks for a box, question is the bare problem, nanochat its chat (default: by the set)."""
     few_shot: int = 0
     """Show so many solved problems, the first of the set, before each question."""
     steps: int = 100

@@ -22,7 +22,7 @@ from reasoning_from_scratch.run.options import resumed_config
 from reasoning_from_scratch.run.start import train
 
 
-def letters(groups, config, tokenizer) -> None:
+def letters(groups, config, tokenizer, verifier=None) -> None:
     """A reward that random models have in most groups, and in some not."""
     for group in groups:
         for rollout in group.rollouts:

@@ -4,12 +4,12 @@ import json
 
 import pytest
 import torch
+from inference_methods import answer_with
 
 from reasoning_from_scratch.commands.cli import main as commands
 from reasoning_from_scratch.config import Rewards, TrainConfig, replaced
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.evaluate import evaluate
-from reasoning_from_scratch.evaluation.methods import answer_with
 from reasoning_from_scratch.files.made_sets import judge_of, made_set, set_verifier, verdict
 from reasoning_from_scratch.files.problem_sets import load_problems, with_prompt
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer

@@ -57,7 +57,7 @@ def samplers() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "sampler"]
 
 
-def letters(groups, config, tokenizer):
+def letters(groups, config, tokenizer, verifier=None):
     """A reward that random models have in most groups, and in some not."""
     for group in groups:
         for rollout in group.rollouts:

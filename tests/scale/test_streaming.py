@@ -16,7 +16,7 @@ from reasoning_from_scratch.scale.streaming import Stream
 from reasoning_from_scratch.trainer import Update
 
 
-def letters(groups, config, tokenizer):
+def letters(groups, config, tokenizer, verifier=None):
     """A reward that random models have in most groups, and in some not."""
     for group in groups:
         for rollout in group.rollouts:
