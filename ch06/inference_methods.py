@@ -29,7 +29,7 @@ from reasoning_from_scratch.fast.cut import FAST
 from reasoning_from_scratch.problems import Problem, render_prompt
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.sampling import Rollout, Sampling, generate
-from reasoning_from_scratch.tokenizer import stop_ids_of
+from reasoning_from_scratch.tokenizer import answer_text, stop_ids_of
 
 THINK_ALOUD = "\n\nExplain step by step."  # what makes a prompt a chain-of-thought prompt
 
@@ -199,7 +199,7 @@ class Solver:
                     for number, row in kept.items()
                 }
                 reviews = self.reply(questions, phase, max_new_tokens=critique_tokens)
-                said = {n: self.tokenizer.decode(review.text_ids) for n, review in reviews.items()}
+                said = {n: answer_text(self.tokenizer, review) for n, review in reviews.items()}
                 questions = {
                     n: make_refine_prompt(kept[n]["problem"], kept[n]["generated_text"], text)
                     for n, text in said.items()

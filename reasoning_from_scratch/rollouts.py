@@ -16,7 +16,7 @@ from reasoning_from_scratch.rewards import (
     total_reward,
 )
 from reasoning_from_scratch.sampling import PLAIN, Rollout, Sampling, SamplingEngine, generate
-from reasoning_from_scratch.tokenizer import stop_ids_of
+from reasoning_from_scratch.tokenizer import answer_text, stop_ids_of
 
 
 @dataclass
@@ -173,7 +173,7 @@ def sample_groups(
         for number, rollout in enumerate(rollouts):
             rollout.problem, rollout.place = problems[i], (places[i], number)
             rollout.policy_version = step if version is None else version
-            rollout.text = tokenizer.decode(rollout.text_ids)
+            rollout.text = answer_text(tokenizer, rollout)
         groups[i] = Group(problems[i], rollouts)
         if on_group:
             on_group(groups[i])

@@ -1,50 +1,59 @@
-"""Text to token ids and back, in Qwen3's own tokenizer format, with its chat template."""
+"""Text to token ids and back, and a conversation to text, as the model was trained on it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from tokenizers import Tokenizer
 
+from reasoning_from_scratch.chat_templates import rendered
 from reasoning_from_scratch.errors import UserError
 
 END_OF_TEXT = "<|endoftext|>"
 END_OF_TURN = "<|im_end|>"
 
 
-class Qwen3Tokenizer:
+class ModelTokenizer:
+    """The tokenizer.json of any model here, with the chat template of its folder."""
+
     def __init__(
         self,
-        tokenizer_file_path: str | Path = "tokenizer-base.json",
-        apply_chat_template: bool = False,
-        add_generation_prompt: bool = False,
-        add_thinking: bool = False,
-        *,
-        eos_token: str | None = None,
+        tokenizer_file_path: str | Path,
+        eos_token: str | int,
+        pad_token: str | None = None,
+        chat_template: str = "",
+        special_tokens: dict[str, str] | None = None,
     ):
         path = Path(tokenizer_file_path)
         self._tok = _read_tokenizer(path)
         self._special_tokens = {t.content for t in self._tok.get_added_tokens_decoder().values()}
-        self.apply_chat_template = apply_chat_template
-        self.add_generation_prompt = add_generation_prompt
-        self.add_thinking = add_thinking
-        self.eos_token_id = self._id_of(eos_token or _eos_token_by_file_name(path.name), path)
-        self.pad_token_id = self._id_of(END_OF_TEXT, path)
+        self.apply_chat_template = False
+        self.chat_template = chat_template
+        self.named_tokens = special_tokens or {}  # bos_token, eos_token, ... as templates know them
+        self.eos_token_id = self._id_of(eos_token, path)
+        self.pad_token_id = self._id_of(pad_token or self.eos_token_id, path)
         # A model may end its answers with other tokens, too; its generation_config.json lists them.
         self.other_stop_ids: frozenset[int] = frozenset()
         self.stops_from = ""  # the file that says which tokens end an answer
+        self.stop_text = ""  # see `end_answers_at`
+        self.stop_text_ids: frozenset[int] = frozenset()
         # Tokenizer, chat template and generation config of the model's folder, byte for byte:
         # who saves the model hands them on, even where that folder is gone by then.
         self.files: dict[str, bytes] = {}
 
-    def _id_of(self, token: str, path: Path) -> int:
-        token_id = self._tok.token_to_id(token)
-        if token_id is None:
-            raise UserError(f"{path} has no token {token}: expected the tokenizer of a Qwen3 model")
+    def _id_of(self, token: str | int, path: Path) -> int:
+        is_id = isinstance(token, int)
+        token_id = token if is_id else self._tok.token_to_id(token)
+        if token_id is None or self._tok.id_to_token(token_id) is None:
+            raise UserError(f"{path} has no token {token}: it is the tokenizer of another model")
         return token_id
 
     @property
     def eos_token(self) -> str:
         return self._tok.id_to_token(self.eos_token_id)
+
+    @property
+    def pad_token(self) -> str:
+        return self._tok.id_to_token(self.pad_token_id)
 
     @property
     def vocab_size(self) -> int:
@@ -54,25 +63,91 @@ class Qwen3Tokenizer:
     def encode(self, prompt: str, chat_wrapped: bool | None = None) -> list[int]:
         """Token ids of `prompt`, as one user's turn if `chat_wrapped` (None: as constructed).
 
+        A prompt that is not wrapped begins as the tokenizer has it, for Llama with a token of its
+        own; with chat_wrapped=False the text is encoded as it is, as a part of a longer one.
         A prompt that is just a special token is never wrapped by default, so that
         `encode("</think>")` is always the way to ask for its id.
         """
+        begins = chat_wrapped is None and prompt not in self._special_tokens
         if chat_wrapped is None:
-            chat_wrapped = self.apply_chat_template and prompt not in self._special_tokens
+            chat_wrapped = self.apply_chat_template and begins
         text = self.wrap_chat(prompt) if chat_wrapped else prompt
-        return self._tok.encode(text, add_special_tokens=False).ids
+        return self._tok.encode(text, add_special_tokens=begins and not chat_wrapped).ids
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of `ids`; special tokens are kept, since rewards and readers look for them."""
         return self._tok.decode(ids, skip_special_tokens=False)
 
-    def wrap_chat(self, prompt: str) -> str:
+    def wrap_chat(self, prompt: str, past: Iterable[tuple[str, str]] = ()) -> str:
+        """A user's turn, after earlier questions and their answers, in the chat template."""
+        if not self.chat_template:
+            raise UserError(
+                "this model's folder has no chat template, so there is no conversation with it: "
+                "take --prompt book or plain (rfs chat: --template math or plain)"
+            )
+        messages = [
+            {"role": role, "content": words}
+            for turn in past
+            for role, words in zip(("user", "assistant"), turn, strict=True)
+        ]
+        messages.append({"role": "user", "content": prompt})
+        return rendered(self.chat_template, messages, self.named_tokens)
+
+    def ends_turns(self) -> bool:
+        """Whether the template closes an answer with a token that ends the model's answers. Some
+        base models have a template, too, but were not trained on it: theirs end a text."""
+        if not self.chat_template:
+            return False
+        turn = [{"role": "user", "content": "1"}, {"role": "assistant", "content": "2"}]
+        text = rendered(self.chat_template, turn, self.named_tokens, answer_follows=False)
+        closing = text.rpartition("2")[2]
+        return any(self._tok.id_to_token(stop) in closing for stop in model_stop_ids(self))
+
+    def use_chat_template(self, wraps: bool) -> None:
+        """Whether prompts are put into the chat template from here on."""
+        if wraps:
+            self.wrap_chat("")  # is there one?
+        self.apply_chat_template = wraps
+
+    def end_answers_at(self, character: str) -> None:
+        """From here on an answer also ends with the first token whose text has this character in
+        it. The character is a byte in these tokenizers, so that it is never cut in two."""
+        character = stop_character(character)
+        ends = [i for i in range(self.vocab_size) if character in self._tok.decode([i])]
+        if not ends:
+            raise UserError(f"--stop {character!r}: no token of this model has it in its text")
+        self.stop_text, self.stop_text_ids = character, frozenset(ends)
+
+
+class Qwen3Tokenizer(ModelTokenizer):
+    """The same for Qwen3, whose chat template is known: it needs no folder."""
+
+    def __init__(
+        self,
+        tokenizer_file_path: str | Path = "tokenizer-base.json",
+        apply_chat_template: bool = False,
+        add_generation_prompt: bool = False,
+        add_thinking: bool = False,
+        *,
+        eos_token: str | None = None,
+    ):
+        ends = eos_token or _eos_token_by_file_name(Path(tokenizer_file_path).name)
+        super().__init__(tokenizer_file_path, ends, END_OF_TEXT)
+        self.apply_chat_template = apply_chat_template
+        self.add_generation_prompt = add_generation_prompt
+        self.add_thinking = add_thinking
+
+    def use_chat_template(self, wraps: bool) -> None:
+        self.apply_chat_template = self.add_generation_prompt = self.add_thinking = wraps
+
+    def wrap_chat(self, prompt: str, past: Iterable[tuple[str, str]] = ()) -> str:
         """Qwen3's chat template for one user turn.
 
         Qwen3 is told not to think by a thought that is already over: an empty think block at
         the start of its answer. With `add_thinking` it opens the block itself, if it wants to.
         """
-        text = f"<|im_start|>user\n{prompt}<|im_end|>\n"
+        earlier = "".join(past_turn(*turn) for turn in past)
+        text = f"{earlier}<|im_start|>user\n{prompt}<|im_end|>\n"
         if self.add_generation_prompt:
             text += "<|im_start|>assistant\n"
             if not self.add_thinking:
@@ -84,9 +159,37 @@ class Qwen3Tokenizer:
         return "\n" + self.wrap_chat(reply) if self.apply_chat_template else f"\n[{reply}]\n"
 
 
-def stop_ids_of(tokenizer) -> set[int]:
-    """The ids that end an answer; a stand-in for a tokenizer may have `eos_token_id` alone."""
+def model_stop_ids(tokenizer) -> set[int]:
+    """The ids that end the model's answers; a stand-in for a tokenizer may have `eos_token_id`
+    alone."""
     return {tokenizer.eos_token_id, *getattr(tokenizer, "other_stop_ids", ())}
+
+
+def stop_ids_of(tokenizer) -> set[int]:
+    """The ids that end an answer: the model's, and those of a stop text of the user's."""
+    return model_stop_ids(tokenizer) | getattr(tokenizer, "stop_text_ids", frozenset())
+
+
+def answer_text(tokenizer, rollout) -> str:
+    """The text of a rollout's answer, up to what ended it. A token such as ").\\n" may end it
+    with its newline, and what stands before that belongs to the answer."""
+    stop_text = getattr(tokenizer, "stop_text", "")
+    if stop_text and rollout.finished:
+        before, found, _ = tokenizer.decode(rollout.response_ids).partition(stop_text)
+        if found:
+            return before
+    return tokenizer.decode(rollout.text_ids)
+
+
+def stop_character(text: str) -> str:
+    r"""The one character of a stop text; `\n` is a line's end, as shells hand it over."""
+    text = {r"\n": "\n", r"\t": "\t"}.get(text, text)
+    if len(text) != 1 or not text.isascii():
+        raise UserError(
+            f"--stop {text!r} cannot be looked for: tokens cut longer texts in many ways; take one "
+            r"ASCII character, such as \n"
+        )
+    return text
 
 
 def past_turn(question: str, answer: str) -> str:

@@ -10,7 +10,7 @@ import torch
 from reasoning_from_scratch.errors import PromptTooLong
 from reasoning_from_scratch.evaluation.evaluate import open_model
 from reasoning_from_scratch.fast.cut import FAST
-from reasoning_from_scratch.problems import render_prompt
+from reasoning_from_scratch.files.problem_sets import prompt_of
 from reasoning_from_scratch.qwen3 import KVCache, room_for_answer
 from reasoning_from_scratch.sampling import (
     NOT_FINITE,
@@ -22,8 +22,9 @@ from reasoning_from_scratch.sampling import (
     uniform_at,
 )
 from reasoning_from_scratch.text import visible
-from reasoning_from_scratch.tokenizer import past_turn, stop_ids_of
+from reasoning_from_scratch.tokenizer import model_stop_ids
 
+KNOWN = {"math": "book"}  # what --prompt of other commands calls it
 HELP = "An empty line or Ctrl-D ends, Ctrl-C stops an answer, /new forgets the conversation."
 
 
@@ -33,8 +34,11 @@ class ChatOptions:
 
     model: str = "tiny"
     """tiny, tiny-grpo, base, reasoning, a folder, a file, a run (its best save) or RUN@SAVE."""
-    template: Literal["auto", "math", "chat", "plain"] = "auto"
-    """What is put around your words: the math prompt, Qwen3's chat template, or nothing."""
+    template: str = "auto"
+    """What is put around your words: math (the book's prompt), chat (the model's own template),
+    plain (nothing), or a text FILE with {problem} where they stand; auto: chat, or else math."""
+    stop: str | None = None
+    """End an answer at this character, too, e.g. "\\n" for a base model."""
     max_new_tokens: int = 2048
     """Longest answer in tokens; the model's context is a limit, too."""
     temperature: float = 0.0
@@ -54,28 +58,38 @@ class Conversation:
 
     def __init__(self, model, tokenizer, options: ChatOptions):
         self.model, self.tokenizer, self.options = model, tokenizer, options
-        self.history: list[int] = []
+        self.past: list[tuple[str, str]] = []  # questions and answers
         self.turns = 0
         self.template = options.template
         if self.template == "auto":
             wraps = getattr(tokenizer, "apply_chat_template", False)
             self.template = "chat" if wraps else "math"
+        if self.template != "chat":
+            self.render = prompt_of(KNOWN.get(self.template, self.template), tokenizer)
+        if options.stop is not None:
+            tokenizer.end_answers_at(options.stop)
 
     def prompt_ids(self, words: str) -> list[int]:
         """What the model reads. Only the chat template has a way to say whose turn was whose."""
-        if self.template == "chat":
-            return self.history + self.tokenizer.encode(words, chat_wrapped=True)
-        text = render_prompt(words) if self.template == "math" else words
-        return self.tokenizer.encode(text)
+        if self.template != "chat":
+            return self.tokenizer.encode(self.render(words))
+        if not self.past:
+            return self.tokenizer.encode(words, chat_wrapped=True)
+        talk = self.tokenizer.wrap_chat(words, self.past)
+        return self.tokenizer.encode(talk, chat_wrapped=False)
 
     def answer(self, words: str) -> Iterator[str]:
         """The answer in pieces; together they are the whole text."""
         prompt, spoken = self.prompt_ids(words), []
-        yield from stream_text(self.tokenizer, self.tokens(prompt, spoken))
+        for piece in stream_text(self.tokenizer, self.tokens(prompt, spoken)):
+            before, ended = piece, ""
+            if self.options.stop is not None:  # a token such as ").\n" may end the answer
+                before, ended, _ = piece.partition(self.tokenizer.stop_text)
+            yield before
+            if ended:
+                break
         self.turns += 1
-        if self.template == "chat":
-            turn = past_turn(words, self.tokenizer.decode(spoken))
-            self.history += self.tokenizer.encode(turn, chat_wrapped=False)
+        self.past.append((words, self.tokenizer.decode(spoken)))
 
     def tokens(self, prompt: list[int], spoken: list[int]) -> Iterator[int]:
         """Samples one token after another, and keeps them in `spoken`."""
@@ -86,7 +100,7 @@ class Conversation:
             top_p=options.top_p,
             seed=options.seed + self.turns,
         )
-        for token in stream(self.model, prompt, sampling, stop_ids_of(self.tokenizer)):
+        for token in stream(self.model, prompt, sampling, model_stop_ids(self.tokenizer)):
             spoken.append(token)
             yield token
 

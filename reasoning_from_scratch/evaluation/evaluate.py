@@ -12,7 +12,6 @@ from typing import Any, Literal
 import torch
 
 from reasoning_from_scratch import __version__
-from reasoning_from_scratch.config import Prompt
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.answer_file import AnswerFile
 from reasoning_from_scratch.evaluation.scores import (
@@ -39,7 +38,7 @@ from reasoning_from_scratch.grading import (
 from reasoning_from_scratch.problems import Problem, problem_prompt, render_prompt
 from reasoning_from_scratch.qwen3 import room_for_answer
 from reasoning_from_scratch.sampling import Rollout, Sampling, generate
-from reasoning_from_scratch.tokenizer import stop_ids_of
+from reasoning_from_scratch.tokenizer import answer_text, model_stop_ids, stop_ids_of
 
 __all__ = ["EvalResult", "evaluate", "open_model", "pass_at_k", "wilson_interval"]
 
@@ -214,7 +213,8 @@ def describe(model, tokenizer, problems, prompt_fn, source: str) -> dict[str, An
         **asked(problems),
         "prompt": prompt,
         "prompt_hash": short_hash(prompt.encode()),
-        "stop_ids": sorted(stop_ids_of(tokenizer)),
+        "stop_ids": sorted(model_stop_ids(tokenizer)),
+        **({"stop": tokenizer.stop_text} if getattr(tokenizer, "stop_text", "") else {}),
         "answer_read_from": source,
         "grader_version": GRADER_VERSION,
     }
@@ -265,7 +265,7 @@ def answer_rows(
     """One dict per sampled answer, in the order in which it is written."""
     rows = []
     for number, rollout in enumerate(rollouts):
-        text = tokenizer.decode(rollout.text_ids)
+        text = answer_text(tokenizer, rollout)
         extracted = judged_part(text, fallback)
         if verifier and not extracted:
             extracted = text  # your verifier may look outside of boxes
@@ -344,9 +344,12 @@ class EvaluateOptions:
     """Sample from this many most likely tokens; 0 keeps all."""
     seed: int = 0
     """Seed of the answers."""
-    prompt: Prompt | None = None
-    """book: asks for a box; question: the problem alone; nanochat: that in its chat tokens
+    prompt: str | None = None
+    """book: asks for a box; question: the problem alone; chat, plain: that with or without the
+    model's chat template; nanochat: in its chat tokens; or a text FILE with {problem} in it
     (default: book; for gym:TASK and instructions question)."""
+    stop: str | None = None
+    """End an answer at this character, too, e.g. "\\n" for a base model."""
     calculator: bool = False
     """Work out `<<48/2=` for the model: the result is put into its answer."""
     environment: str | None = None
@@ -383,6 +386,8 @@ def evaluate_with(
     out_path: Path | None,
 ) -> EvalResult:
     """`evaluate` as the options say."""
+    if options.stop is not None:
+        tokenizer.end_answers_at(options.stop)
     return evaluate(
         model,
         tokenizer,

@@ -24,10 +24,10 @@ from reasoning_from_scratch.files.tensor_files import (
 )
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.tokenizer import (
-    END_OF_TEXT,
     END_OF_TURN,
+    ModelTokenizer,
     Qwen3Tokenizer,
-    stop_ids_of,
+    model_stop_ids,
 )
 
 __all__ = ["NAMES", "load_state", "to_hf_names", "to_our_names"]  # of tensor_files
@@ -166,7 +166,7 @@ def load_model_and_tokenizer(
     local_dir: str | Path = "qwen3",
     *,
     dtype: torch.dtype | None = None,
-) -> tuple[Qwen3Model, Qwen3Tokenizer]:
+) -> tuple[Qwen3Model, ModelTokenizer]:
     """A name of MODEL_NAMES ("tiny" is "tiny-base"), a folder, or a .pth or .safetensors file.
     A run folder is its best save, and RUN@SAVE that one (see saved_models).
 
@@ -189,7 +189,7 @@ def load_model_and_tokenizer(
     return model, tokenizer
 
 
-def load_tokenizer_only(which_model: str | Path, local_dir: str | Path = "qwen3") -> Qwen3Tokenizer:
+def load_tokenizer_only(which_model: str | Path, local_dir: str | Path = "qwen3") -> ModelTokenizer:
     """The tokenizer that load_model_and_tokenizer would return, without the weights."""
     if which_model in PUBLISHED:
         tokenizer = _qwen3_tokenizer(PUBLISHED[which_model], local_dir)
@@ -240,7 +240,7 @@ def shipped_checkpoint(name: str) -> Path:
     return folder
 
 
-def _tokenizer_for(path: Path, cfg: Mapping, local_dir: str | Path) -> Qwen3Tokenizer:
+def _tokenizer_for(path: Path, cfg: Mapping, local_dir: str | Path) -> ModelTokenizer:
     """A folder's own; for a bare file one beside it, the shipped one, or Qwen3's."""
     tokenizer = _find_tokenizer(path, cfg, local_dir)
     if tokenizer.vocab_size > cfg["vocab_size"]:
@@ -251,7 +251,7 @@ def _tokenizer_for(path: Path, cfg: Mapping, local_dir: str | Path) -> Qwen3Toke
     return tokenizer
 
 
-def _find_tokenizer(path: Path, cfg: Mapping, local_dir: str | Path) -> Qwen3Tokenizer:
+def _find_tokenizer(path: Path, cfg: Mapping, local_dir: str | Path) -> ModelTokenizer:
     if path.is_dir():
         return _folder_tokenizer(path)
     kind = "reasoning" if "reasoning" in path.name else "base"
@@ -272,10 +272,16 @@ def _qwen3_tokenizer(kind: str, local_dir: str | Path) -> Qwen3Tokenizer:
     return _bare_tokenizer(Path(local_dir) / f"tokenizer-{kind}.json")
 
 
-def _folder_tokenizer(folder: Path) -> Qwen3Tokenizer:
+def _folder_tokenizer(folder: Path) -> ModelTokenizer:
     """Its answers end with the ids that the first of three files lists. Of several, the one that a
     later file names is written where a text or turn ends."""
-    tokenizer = Qwen3Tokenizer(folder / "tokenizer.json")
+    config, known = folder / "config.json", folder / TOKENIZER_CONFIG
+    is_qwen3 = not config.exists() or read_json(config).get("model_type") == "qwen3"
+    settings = read_json(known) if known.exists() else {}
+    if is_qwen3:
+        tokenizer = Qwen3Tokenizer(folder / "tokenizer.json")
+    else:
+        tokenizer = _tokenizer_as_told(folder, settings)
     places = [folder / name for name in HANDED_ON]
     tokenizer.files = {path.name: path.read_bytes() for path in places if path.is_file()}
     said = {
@@ -289,6 +295,9 @@ def _folder_tokenizer(folder: Path) -> Qwen3Tokenizer:
         named = [said[name][0] for name in later if said[name][0] in listed]
         tokenizer.eos_token_id = (named or listed)[0]
         tokenizer.other_stop_ids = frozenset(listed) - {tokenizer.eos_token_id}
+    if not is_qwen3:
+        tokenizer.use_chat_template(tokenizer.ends_turns())
+        return tokenizer
     tokenizer = _with_prompts_as_trained(tokenizer)
     templates = (tokenizer.files.get(n, b"") for n in (TOKENIZER_CONFIG, "chat_template.jinja"))
     if any(THINKS_IF_TOLD.encode() in template for template in templates):
@@ -296,7 +305,43 @@ def _folder_tokenizer(folder: Path) -> Qwen3Tokenizer:
     return tokenizer
 
 
-def _listed_ends(path: Path, tokenizer: Qwen3Tokenizer) -> list[int]:
+def _tokenizer_as_told(folder: Path, settings: Mapping) -> ModelTokenizer:
+    """Of another family than Qwen3: what its tokens and its template are, its files say."""
+    path = folder / "tokenizer.json"
+    if not path.exists():
+        raise UserError(
+            f"{folder} has no tokenizer.json; a tokenizer of SentencePiece alone (tokenizer.model) "
+            "is not read here"
+        )
+    tokens = {}
+    for name in ("bos_token", "eos_token", "pad_token", "unk_token"):
+        token = settings.get(name)
+        token = token.get("content") if isinstance(token, dict) else token
+        if isinstance(token, str):
+            tokens[name] = token
+    ends = tokens.get("eos_token") or _first_end(folder)
+    jinja = folder / "chat_template.jinja"
+    template = settings.get("chat_template")
+    if isinstance(template, list):  # several by name
+        named = {one.get("name"): one.get("template") for one in template if isinstance(one, dict)}
+        template = named.get("default")
+    if jinja.exists():
+        template = jinja.read_text(encoding="utf-8")
+    template = template if isinstance(template, str) else ""
+    return ModelTokenizer(path, ends, tokens.get("pad_token"), template, tokens)
+
+
+def _first_end(folder: Path) -> int:
+    """A folder that names no eos_token has its number."""
+    for name in (GENERATION_FILE, "config.json"):
+        ends = read_json(folder / name).get("eos_token_id") if (folder / name).exists() else None
+        first = ends[0] if isinstance(ends, list) and ends else ends
+        if isinstance(first, int) and 0 <= first < 2**32:
+            return first
+    raise UserError(f"{folder} does not say which token ends a text (eos_token)")
+
+
+def _listed_ends(path: Path, tokenizer: ModelTokenizer) -> list[int]:
     values = read_json(path)
     found = values.get("eos_token_id")
     token = values.get("eos_token") if path.name == TOKENIZER_CONFIG else None
@@ -325,10 +370,7 @@ def _bare_tokenizer(path: Path) -> Qwen3Tokenizer:
 
 def _with_prompts_as_trained(tokenizer: Qwen3Tokenizer) -> Qwen3Tokenizer:
     """A model that ends turns was trained on the chat template, so it gets its prompts in it."""
-    chat = tokenizer.eos_token == END_OF_TURN
-    tokenizer.apply_chat_template = chat
-    tokenizer.add_generation_prompt = chat
-    tokenizer.add_thinking = chat
+    tokenizer.use_chat_template(tokenizer.eos_token == END_OF_TURN)
     return tokenizer
 
 
@@ -371,7 +413,7 @@ CHAT_TEMPLATE = (
 )
 
 
-def save_hf_folder(model: Qwen3Model, tokenizer: Qwen3Tokenizer, folder: str | Path) -> Path:
+def save_hf_folder(model: Qwen3Model, tokenizer: ModelTokenizer, folder: str | Path) -> Path:
     """A folder that transformers' Auto classes, vLLM and load_model_and_tokenizer open. The
     tokenizer's files are those that it was opened from; what it lacks is written anew."""
     folder = Path(folder)
@@ -381,7 +423,7 @@ def save_hf_folder(model: Qwen3Model, tokenizer: Qwen3Tokenizer, folder: str | P
     save_state(state, folder / "model.safetensors")
     ids = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
     cfg = {**model.cfg, "dtype": model.tok_emb.weight.dtype}
-    ends = [tokenizer.eos_token_id, *sorted(stop_ids_of(tokenizer) - {tokenizer.eos_token_id})]
+    ends = [tokenizer.eos_token_id, *sorted(model_stop_ids(tokenizer) - {tokenizer.eos_token_id})]
     listed = {"eos_token_id": ends if len(ends) > 1 else ends[0]}
     written = {
         "tokenizer.json": tokenizer._tok.to_str(pretty=True).encode(),
@@ -398,14 +440,18 @@ def save_hf_folder(model: Qwen3Model, tokenizer: Qwen3Tokenizer, folder: str | P
     return folder
 
 
-def _tokenizer_config(tokenizer: Qwen3Tokenizer) -> dict:
+def _tokenizer_config(tokenizer: ModelTokenizer) -> dict:
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "eos_token": tokenizer.eos_token,
-        "pad_token": END_OF_TEXT,
+        "pad_token": tokenizer.pad_token,
         "clean_up_tokenization_spaces": False,
     }
-    if tokenizer.apply_chat_template:
+    if not isinstance(tokenizer, Qwen3Tokenizer):
+        config |= tokenizer.named_tokens
+        if tokenizer.chat_template:
+            config["chat_template"] = tokenizer.chat_template
+    elif tokenizer.apply_chat_template:
         unless = MAY_THINK if tokenizer.add_thinking else THINKS_IF_TOLD
         config["chat_template"] = CHAT_TEMPLATE.replace(MAY_THINK, unless)
     return config

@@ -12,7 +12,7 @@ from reasoning_from_scratch.problems import Problem, problem_prompt
 from reasoning_from_scratch.rewards import correctness
 from reasoning_from_scratch.sampling import Rollout, Sampling, generate, greedy
 from reasoning_from_scratch.text import json_line
-from reasoning_from_scratch.tokenizer import stop_ids_of
+from reasoning_from_scratch.tokenizer import answer_text, stop_ids_of
 
 from .tokens import TokenTexts
 
@@ -62,7 +62,7 @@ def record_probes(
 
 def _probe(model, tokenizer, problem, rollout: Rollout, judge) -> dict:
     texts = TokenTexts(tokenizer)
-    text = tokenizer.decode(rollout.text_ids)
+    text = answer_text(tokenizer, rollout)
     response = rollout.response_ids[:POSITIONS]
     probabilities, ids = next_token_distributions(model, rollout.prompt_ids, response)
     rows = zip(ids.tolist(), probabilities.tolist(), strict=True)

@@ -13,6 +13,7 @@ from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.problems import render_prompt
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.sampling import Sampling, generate
+from reasoning_from_scratch.tokenizer import past_turn
 
 
 class ByteTokenizer:
@@ -24,12 +25,18 @@ class ByteTokenizer:
         text = f"<user>{text}</user>" if chat_wrapped else text
         return list(text.encode())
 
+    def use_chat_template(self, wraps):
+        self.apply_chat_template = wraps
+
     def decode(self, ids):
         return bytes(ids).decode("utf-8", errors="replace")
 
 
 class WrappingTokenizer(ByteTokenizer):
     apply_chat_template = True
+
+    def wrap_chat(self, prompt, past=()):
+        return "".join(past_turn(*turn) for turn in past) + f"<user>{prompt}</user>"
 
 
 def random_model():

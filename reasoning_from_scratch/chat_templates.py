@@ -1,0 +1,79 @@
+"""Chat templates: a conversation as the one text that a model was trained on.
+
+A model's folder brings its template as a small program in jinja2's language. It comes from a
+stranger, so it runs in jinja2's sandbox: it can put strings together, and reach nothing else. What
+a template may call is what transformers' `apply_chat_template` gives it.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from functools import lru_cache
+from typing import NoReturn
+
+from jinja2 import TemplateError, nodes
+from jinja2.ext import Extension
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from reasoning_from_scratch.errors import UserError
+
+
+class Generation(Extension):
+    """{% generation %} marks what an assistant says, for training; the text stays as it is."""
+
+    tags = {"generation"}
+
+    def parse(self, parser) -> nodes.Node:
+        line = next(parser.stream).lineno
+        inside = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return nodes.Scope(inside, lineno=line)
+
+
+def as_json(value: object, ensure_ascii: bool = False, **options) -> str:
+    """jinja2's own filter would escape what HTML reserves."""
+    return json.dumps(value, ensure_ascii=ensure_ascii, **options)
+
+
+def refuse(message: str) -> NoReturn:
+    """What a template calls for a conversation that it has no form for."""
+    raise TemplateError(message)
+
+
+def now(form: str) -> str:
+    return datetime.now().strftime(form)
+
+
+@lru_cache(maxsize=8)
+def compiled(template: str):
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[Generation, "jinja2.ext.loopcontrols"]
+    )
+    environment.filters["tojson"] = as_json
+    environment.globals |= {"raise_exception": refuse, "strftime_now": now}
+    return environment.from_string(template)
+
+
+def rendered(
+    template: str,
+    messages: Sequence[Mapping[str, str]],
+    named_tokens: Mapping[str, str],
+    answer_follows: bool = True,
+) -> str:
+    """The text of a conversation; with `answer_follows` it ends where an answer begins.
+
+    `messages` are objects with role and content; `named_tokens` has bos_token, eos_token, ...
+    """
+    try:
+        return compiled(template).render(
+            messages=messages,
+            tools=None,
+            documents=None,
+            add_generation_prompt=answer_follows,
+            **named_tokens,
+        )
+    except (TemplateError, ArithmeticError, LookupError, TypeError, ValueError) as error:
+        why = " ".join(str(error).split())[:200]
+        raise UserError(
+            f"the model's chat template cannot be used ({why}); take a prompt without it, "
+            "--prompt book or plain"
+        ) from None

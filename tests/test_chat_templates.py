@@ -1,0 +1,204 @@
+"""Tokenizers and chat templates of other families than Qwen3, against transformers."""
+
+import json
+
+import pytest
+import transformers
+from tokenizers import AddedToken, processors
+
+from reasoning_from_scratch.chat_templates import rendered
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.files.problem_sets import with_prompt
+from reasoning_from_scratch.files.weights import load_tokenizer_only
+from reasoning_from_scratch.problems import Problem, problem_prompt
+from reasoning_from_scratch.sampling import Rollout
+from reasoning_from_scratch.tokenizer import answer_text, model_stop_ids, stop_ids_of
+from tests.conftest import build_tokenizer
+
+# Written for these tests, in the manner of the families.
+CHATML = (
+    "{%- if messages[0]['role'] != 'system' %}{{ '<|im_start|>system\\nBe helpful.<|im_end|>\\n' }}"
+    "{% endif %}\n{%- for message in messages %}\n    {{- '<|im_start|>' + message.role + '\\n'"
+    " + message.content + '<|im_end|>' + '\\n' }}\n{%- endfor %}\n"
+    "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{% endif %}"
+)
+LLAMA_3 = (
+    "{{- bos_token }}{%- set date = strftime_now('%d %b %Y') if strftime_now is defined else '?' %}"
+    "{{- '<|start_header_id|>system<|end_header_id|>\\n\\nToday: ' + date + '\\n\\n<|eot_id|>' }}"
+    "{%- for message in messages %}{{- '<|start_header_id|>' + message['role'] + "
+    "'<|end_header_id|>\\n\\n' + message['content'] | trim + '<|eot_id|>' }}{%- endfor %}"
+    "{%- if add_generation_prompt %}{{- '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}"
+    "{%- endif %}"
+)
+LLAMA_2 = (
+    "{% for message in messages %}{% if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}"
+    "{{ raise_exception('Roles must alternate') }}{% endif %}"
+    "{% if message['role'] == 'user' %}{{ bos_token + '[INST] ' + message['content'].strip() + "
+    "' [/INST]' }}{% else %}{% generation %}{{ ' ' + message['content'] + ' ' + eos_token }}"
+    "{% endgeneration %}{% endif %}{% endfor %}"
+)
+# name: template, beginning of a text, end of an answer
+FAMILIES = {
+    "qwen2": (CHATML, None, "<|im_end|>"),
+    "llama": (LLAMA_3, "<|begin_of_text|>", "<|eot_id|>"),
+    "llama-2": (LLAMA_2, "<s>", "</s>"),
+}
+HEADERS = ["<|start_header_id|>", "<|end_header_id|>"]
+
+
+def family_folder(folder, name, template_file=False, **changes):
+    """Tokenizer files as the family has them; no weights."""
+    template, begins, ends = FAMILIES[name]
+    tokenizer = build_tokenizer()
+    named = [token for token in (begins, ends, *HEADERS) if token]
+    tokenizer.add_special_tokens([AddedToken(token, normalized=False) for token in named])
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": ends}
+    if begins:
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single=f"{begins} $A", special_tokens=[(begins, tokenizer.token_to_id(begins))]
+        )
+        settings["bos_token"] = {"content": begins, "__type": "AddedToken"}
+    folder.mkdir(exist_ok=True)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    if template_file:
+        (folder / "chat_template.jinja").write_text(template)
+    else:
+        settings["chat_template"] = template
+    config = {"model_type": name.partition("-")[0], "eos_token_id": tokenizer.token_to_id(ends)}
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings | changes))
+    return folder
+
+
+@pytest.fixture(params=FAMILIES)
+def both(request, tmp_path):
+    folder = family_folder(tmp_path, request.param)
+    return load_tokenizer_only(folder), transformers.AutoTokenizer.from_pretrained(folder)
+
+
+def test_a_conversation_is_the_text_that_transformers_makes(both):
+    ours, theirs = both
+    assert ours.apply_chat_template
+    past = [("What is 1 + 1?", " Two.\n"), ("And é?", "{{ bos_token }}")]
+    for turns in ([], past[:1], past):
+        messages = [
+            {"role": role, "content": words}
+            for turn in turns
+            for role, words in zip(("user", "assistant"), turn, strict=True)
+        ] + [{"role": "user", "content": "  Then?\n"}]
+        expected = theirs.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        assert ours.wrap_chat("  Then?\n", turns) == expected
+        ids = theirs.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
+        talk = ours.wrap_chat("  Then?\n", turns)
+        assert ours.encode(talk, chat_wrapped=False) == ids
+        assert turns or ours.encode("  Then?\n") == ids
+
+
+def test_a_plain_prompt_begins_as_transformers_begins_it(both):
+    ours, theirs = both
+    ours.use_chat_template(False)
+    assert ours.encode("13 + 24 =") == theirs("13 + 24 =")["input_ids"]
+    part = theirs("13 + 24 =", add_special_tokens=False)["input_ids"]
+    assert ours.encode("13 + 24 =", chat_wrapped=False) == part
+    assert ours.eos_token_id == theirs.eos_token_id
+
+
+def test_a_template_in_a_file_of_its_own(tmp_path):
+    inside = load_tokenizer_only(family_folder(tmp_path / "a", "llama"))
+    beside = load_tokenizer_only(family_folder(tmp_path / "b", "llama", template_file=True))
+    assert inside.wrap_chat("Hi") == beside.wrap_chat("Hi")
+    several = [{"name": "tool_use", "template": "x"}, {"name": "default", "template": LLAMA_3}]
+    named = family_folder(tmp_path / "c", "llama", chat_template=several)
+    assert load_tokenizer_only(named).wrap_chat("Hi") == inside.wrap_chat("Hi")
+
+
+def test_a_base_model_with_a_template_is_plain(tmp_path):
+    """Qwen2.5's base models carry it, but their answers end with the end of a text."""
+    folder = family_folder(tmp_path, "qwen2", eos_token="<|endoftext|>")
+    config = {"model_type": "qwen2", "eos_token_id": 0}
+    end = load_tokenizer_only(folder)._tok.token_to_id("<|endoftext|>")
+    (folder / "config.json").write_text(json.dumps(config | {"eos_token_id": end}))
+    tokenizer = load_tokenizer_only(folder)
+    assert not tokenizer.apply_chat_template
+    (chat,) = with_prompt([Problem("x", "Hi", "1")], "chat", tokenizer)  # unless it is asked for
+    assert "<|im_start|>user\nHi" in tokenizer.decode(tokenizer.encode(problem_prompt(chat)))
+
+
+def test_a_folder_without_a_template_is_plain(tmp_path):
+    tokenizer = load_tokenizer_only(family_folder(tmp_path, "llama", chat_template=None))
+    assert not tokenizer.apply_chat_template
+    with pytest.raises(UserError, match="no chat template, so there is no conversation") as info:
+        with_prompt([Problem("x", "Hi", "1")], "chat", tokenizer)
+    assert "\n" not in str(info.value)
+
+
+@pytest.mark.parametrize(
+    "template, reason",
+    [
+        ("{{ raise_exception('only one turn') }}", "only one turn"),
+        ("{% for", "tag name expected|unexpected"),
+        ("{{ messages.__class__.__mro__ }}", "unsafe"),
+        ("{{ messages.append(1) }}", "is unsafe"),
+        ("{{ 1 / 0 }}", "division by zero"),
+        ("{% for i in range(10**9) %}{% endfor %}", "[Rr]ange"),
+    ],
+)
+def test_a_template_that_cannot_be_used_is_one_line(template, reason):
+    with pytest.raises(UserError, match=reason) as info:
+        rendered(template, [{"role": "user", "content": "Hi"}], {})
+    assert "\n" not in str(info.value) and "chat template cannot be used" in str(info.value)
+
+
+def test_no_end_and_no_tokenizer(tmp_path):
+    folder = family_folder(tmp_path, "llama", eos_token=None)
+    (folder / "config.json").write_text('{"model_type": "llama"}')
+    with pytest.raises(UserError, match="does not say which token ends a text"):
+        load_tokenizer_only(folder)
+    (folder / "tokenizer.json").unlink()
+    with pytest.raises(UserError, match="has no tokenizer.json; a tokenizer of SentencePiece"):
+        load_tokenizer_only(folder)
+
+
+# ---- prompts from a file, and answers that end at a character
+
+
+def test_a_prompt_from_a_file_is_put_as_it_is(tmp_path):
+    tokenizer = load_tokenizer_only(family_folder(tmp_path / "m", "qwen2"))
+    path = tmp_path / "shots.txt"
+    path.write_text("1 + 1 = 2\n{problem} =\n")
+    (problem,) = with_prompt([Problem("x", "{5} + 2", "7")], str(path), tokenizer)
+    prompt = problem_prompt(problem)
+    assert prompt == "1 + 1 = 2\n{5} + 2 ="  # without the end of the file's last line
+    assert tokenizer.decode(tokenizer.encode(prompt)) == prompt
+    path.write_text("no place")
+    with pytest.raises(UserError, match=r"has no \{problem\} in it"):
+        with_prompt([], str(path), tokenizer)
+    with pytest.raises(UserError, match="unknown prompt 'plian': did you mean 'plain'"):
+        with_prompt([], "plian", tokenizer)
+
+
+def test_an_answer_ends_at_the_stop_character_wherever_it_stands_in_a_token(tmp_path):
+    tokenizer = load_tokenizer_only(family_folder(tmp_path, "qwen2"))
+    before = stop_ids_of(tokenizer)
+    tokenizer.end_answers_at(r"\n")
+    ends = stop_ids_of(tokenizer) - before
+    texts = {tokenizer.decode([i]) for i in ends}
+    assert "\n" in texts and any(text not in ("\n", "\n\n") for text in texts)  # ":\n" is one
+    assert all("\n" in text for text in texts)
+    rest = set(range(tokenizer.vocab_size)) - ends
+    assert not any("\n" in tokenizer.decode([i]) for i in rest)
+    assert model_stop_ids(tokenizer) == before  # what a saved model says ends its answers
+    longer = next(i for i in ends if tokenizer.decode([i]) == ":\n")
+    words = tokenizer.encode(" 37", chat_wrapped=False)
+    cut = Rollout(response_ids=[*words, longer], finished=True)
+    assert answer_text(tokenizer, cut) == " 37:"
+    ended = Rollout(response_ids=[*words, tokenizer.eos_token_id], finished=True)
+    assert answer_text(tokenizer, ended) == " 37"
+    assert answer_text(tokenizer, Rollout(response_ids=words)) == " 37"
+
+
+@pytest.mark.parametrize("text", ["", "Q:", "\n\n", "é"])
+def test_other_stop_texts_are_refused(tmp_path, text):
+    tokenizer = load_tokenizer_only(family_folder(tmp_path, "qwen2"))
+    with pytest.raises(UserError, match="take one ASCII character"):
+        tokenizer.end_answers_at(text)
