@@ -19,7 +19,6 @@ from reasoning_from_scratch.sampling import Sampling
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-Prompt = Literal["book", "question", "nanochat"]
 Schedule = Literal["constant", "linear", "cosine"]
 
 
@@ -57,8 +56,12 @@ class Problems:
     """File to read the training problems from, instead of a download."""
     problem_limit: int | None = None
     """Use only the first so many training problems (default: all)."""
-    prompt: Prompt | None = None
-    """book asks for a box, question is the bare problem, nanochat its chat (default: by the set)."""
+    prompt: str | None = None
+    """book: asks for a box; question: the problem alone; chat, plain: that with or without the
+    model's chat template; nanochat: in its chat tokens; or a text FILE with {problem} in it
+    (default: book; for gym:TASK and instructions question)."""
+    stop: str | None = None
+    """End an answer at this character, too, e.g. "\\n" for a base model."""
     few_shot: int = 0
     """Show so many solved problems, the first of the set, before each question."""
     steps: int = 100

@@ -37,6 +37,9 @@ def problems_of(
 ) -> tuple[Problems, dict[str, Problems]]:
     """To train on, and by their names to evaluate on, as the model is shown them."""
     problems, eval_sets = all_sets(config, problems, eval_problems)
+    if config.stop is not None:
+        tokenizer.end_answers_at(config.stop)
+        log.info("an answer also ends at %r", tokenizer.stop_text)
 
     prompt = config.prompt or ("book" if config.few_shot else None)  # examples come in the book's
 
@@ -95,7 +98,7 @@ def with_share_aside(config: TrainConfig, given: Problems | None) -> tuple[Probl
 # --- those that could never be paid for ---
 
 PLAIN = re.compile(r"-?\d{1,30}(\.\d{1,30})?", re.ASCII)  # read without asking the grader
-CHAT_TOKENS = 16  # what a chat template adds
+CHAT_TOKENS = 200  # more than a chat template adds, its system prompt included
 
 
 def usable_problems(problems: Problems, tokenizer, context_length: int, graded: bool) -> Problems:

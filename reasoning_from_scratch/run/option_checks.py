@@ -10,11 +10,12 @@ from reasoning_from_scratch.config import TrainConfig, fits
 from reasoning_from_scratch.errors import UserError, unknown_name
 from reasoning_from_scratch.files.made_sets import made_set
 from reasoning_from_scratch.files.own_task import evaluator_name
-from reasoning_from_scratch.files.problem_sets import set_name
+from reasoning_from_scratch.files.problem_sets import check_prompt, set_name
 from reasoning_from_scratch.losses import CLIPPING
 from reasoning_from_scratch.problems import is_own
 from reasoning_from_scratch.recipes import LOSS_FNS
 from reasoning_from_scratch.rewards import PARTS
+from reasoning_from_scratch.tokenizer import stop_character
 
 # name -> smallest allowed value (None in the field is left alone)
 SMALLEST = {
@@ -153,6 +154,10 @@ def check_choices(config: TrainConfig) -> None:
         )
     if config.keep_sampling_mask and not config.leaves_tokens_out:
         raise UserError("--keep-sampling-mask needs --top-p below 1 or --top-k above 0")
+    if config.prompt is not None:
+        check_prompt(config.prompt)
+    if config.stop is not None:
+        stop_character(config.stop)
     if config.few_shot and config.prompt not in (None, "book"):
         raise UserError(
             f"--few-shot shows solved problems in the book's prompt, not in --prompt "

@@ -16,7 +16,7 @@ from reasoning_from_scratch.config import TrainConfig, replaced
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.made_sets import made_set
 from reasoning_from_scratch.files.own_task import OwnFunction
-from reasoning_from_scratch.files.problem_sets import PROBLEM_SETS, SHARE
+from reasoning_from_scratch.files.problem_sets import PROBLEM_SETS, PROMPTS, SHARE
 from reasoning_from_scratch.files.saved_models import which_weights
 from reasoning_from_scratch.files.weights import MODEL_NAMES
 from reasoning_from_scratch.problems import is_own
@@ -175,10 +175,11 @@ def with_whole_files(config: TrainConfig) -> TrainConfig:
     def whole(name: str) -> str:
         file = name.removesuffix(SHARE)
         is_file = is_own(file) or Path(file).suffix in (".json", ".jsonl") or Path(file).is_file()
-        in_file = file not in PROBLEM_SETS and not made_set(name) and is_file
+        known = file in (*PROBLEM_SETS, *PROMPTS) or made_set(name)
+        in_file = not known and is_file
         return str(Path(name).expanduser().resolve()) if in_file else name
 
-    names = ("problems", "data_path", "reward", "eval_problems", "evaluators", "recipe")
+    names = ("problems", "data_path", "reward", "eval_problems", "evaluators", "recipe", "prompt")
     given = {name: value for name in names if (value := getattr(config, name))}
     own = {name: getattr(config, name) for name in ("advantage", "objective")}
     return replaced(

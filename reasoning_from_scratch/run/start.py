@@ -58,7 +58,7 @@ from reasoning_from_scratch.scale.torchrun import (
     shared_out,
     start_ranks,
 )
-from reasoning_from_scratch.tokenizer import Qwen3Tokenizer, stop_ids_of
+from reasoning_from_scratch.tokenizer import ModelTokenizer, model_stop_ids
 from reasoning_from_scratch.trainer import Reducer, training_loop
 
 
@@ -67,7 +67,7 @@ class TrainResult:
     """What a run leaves behind."""
 
     model: Qwen3Model
-    tokenizer: Qwen3Tokenizer
+    tokenizer: ModelTokenizer
     folder: Path
     rows: list[dict]  # the lines of metrics.jsonl
     stopped: str = ""  # why the run ended before its last step; "" if it did not
@@ -93,7 +93,7 @@ def train(config: TrainConfig, **given) -> TrainResult:
 def start_run(
     config: TrainConfig,
     model: Qwen3Model | None = None,
-    tokenizer: Qwen3Tokenizer | None = None,
+    tokenizer: ModelTokenizer | None = None,
     problems: Sequence[Problem] | None = None,
     eval_problems: Sequence[Problem] | None = None,
     quiet: bool = False,
@@ -147,7 +147,7 @@ def loaded_run(
     folder: RunFolder,
     ranks: Ranks,
     device: str,
-    given_model: tuple[Qwen3Model | None, Qwen3Tokenizer | None],
+    given_model: tuple[Qwen3Model | None, ModelTokenizer | None],
     given_problems: tuple[Sequence[Problem] | None, Sequence[Problem] | None],
     on_evaluation: Callable[[dict], None],
     quiet: bool,
@@ -327,7 +327,7 @@ def with_folder(config: TrainConfig) -> TrainConfig:
 
 def starting_model(
     start: Start, config: TrainConfig, device: str, weights: WholeWeights
-) -> tuple[Qwen3Model, Qwen3Tokenizer]:
+) -> tuple[Qwen3Model, ModelTokenizer]:
     place = trusted_device(device)
     known = start.record.get("dtype") if config.dtype == "auto" else config.dtype
     dtype = getattr(torch, known) if known else default_dtype(place)
@@ -337,9 +337,9 @@ def starting_model(
     return load_model_and_tokenizer(model, weights.loading_device(place), dtype=dtype)
 
 
-def spoken_stops(tokenizer: Qwen3Tokenizer) -> str:
+def spoken_stops(tokenizer: ModelTokenizer) -> str:
     """The tokens that end an answer, and who says so."""
-    stops = [f"{tokenizer.decode([stop])} ({stop})" for stop in sorted(stop_ids_of(tokenizer))]
+    stops = [f"{tokenizer.decode([stop])} ({stop})" for stop in sorted(model_stop_ids(tokenizer))]
     source = getattr(tokenizer, "stops_from", "")
     return " or ".join(stops) + (f", as {source} says" if source else "")
 
