@@ -20,6 +20,7 @@ from pathlib import Path
 
 import torch
 
+from reasoning_from_scratch.files.disk import user_cache
 from reasoning_from_scratch.text import read_values
 
 SOURCE = Path(__file__).with_name("decode.c")
@@ -176,13 +177,11 @@ def compiler() -> list[str]:
 
 
 def cache_folder() -> Path:
-    named = os.environ.get("XDG_CACHE_HOME")
     try:
-        folder = Path(named) if named else Path.home() / ".cache"
+        return user_cache()
     except RuntimeError:
         found = "there is no home folder to keep a compiled library in"
         raise NoLibrary(found, ANOTHER_FOLDER) from None
-    return folder.absolute() / "reasoning_from_scratch"
 
 
 def processor() -> str:

@@ -8,6 +8,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
+def user_cache() -> Path:
+    """Where this package keeps what it can make again: RuntimeError if there is no home folder."""
+    named = os.environ.get("XDG_CACHE_HOME")
+    folder = Path(named) if named else Path.home() / ".cache"
+    return folder.absolute() / "reasoning_from_scratch"
+
+
 @contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
     """A temporary name beside `path` that takes its place if the block succeeds.

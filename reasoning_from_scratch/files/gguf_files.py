@@ -1,0 +1,321 @@
+"""GGUF, llama.cpp's format: one file with weights, sizes, tokenizer and chat template.
+
+Such a file is converted once into a folder as Hugging Face has them, in the user's cache: weights
+in bfloat16, config.json, tokenizer.json, tokenizer_config.json with the chat template. Weights of
+4 or 8 bits become ordinary numbers again; what was lost when they were rounded stays lost.
+"""
+
+import json
+import logging
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import torch
+from filelock import FileLock
+from safetensors.torch import save_file
+from tokenizers import (
+    AddedToken,
+    Regex,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+)
+from torch import Tensor
+
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.files.disk import fingerprint, sync_folder, user_cache
+from reasoning_from_scratch.files.tensor_files import FAMILIES, config_to_hf
+
+log = logging.getLogger("reasoning_from_scratch")
+
+# llama.cpp's name -> Hugging Face's; {} is the number of the layer.
+TENSORS = {
+    "token_embd.weight": "model.embed_tokens.weight",
+    "output_norm.weight": "model.norm.weight",
+    "output.weight": "lm_head.weight",
+    "blk.{}.attn_q.weight": "model.layers.{}.self_attn.q_proj.weight",
+    "blk.{}.attn_k.weight": "model.layers.{}.self_attn.k_proj.weight",
+    "blk.{}.attn_v.weight": "model.layers.{}.self_attn.v_proj.weight",
+    "blk.{}.attn_q.bias": "model.layers.{}.self_attn.q_proj.bias",
+    "blk.{}.attn_k.bias": "model.layers.{}.self_attn.k_proj.bias",
+    "blk.{}.attn_v.bias": "model.layers.{}.self_attn.v_proj.bias",
+    "blk.{}.attn_output.weight": "model.layers.{}.self_attn.o_proj.weight",
+    "blk.{}.attn_q_norm.weight": "model.layers.{}.self_attn.q_norm.weight",
+    "blk.{}.attn_k_norm.weight": "model.layers.{}.self_attn.k_norm.weight",
+    "blk.{}.ffn_gate.weight": "model.layers.{}.mlp.gate_proj.weight",
+    "blk.{}.ffn_up.weight": "model.layers.{}.mlp.up_proj.weight",
+    "blk.{}.ffn_down.weight": "model.layers.{}.mlp.down_proj.weight",
+    "blk.{}.attn_norm.weight": "model.layers.{}.input_layernorm.weight",
+    "blk.{}.ffn_norm.weight": "model.layers.{}.post_attention_layernorm.weight",
+}
+ANGLES = "rope_freqs.weight"  # Llama 3: how much slower each pair of features turns
+
+# How text is cut before bytes are merged, by llama.cpp's name for it; None: as GPT-2 does.
+WORDS = r"'s|'t|'re|'ve|'m|'ll|'d"
+QWEN_2 = (
+    rf"(?i:{WORDS})|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+LLAMA_3 = QWEN_2.replace(r"|\p{N}|", r"|\p{N}{1,3}|")
+CUTS = {
+    "gpt-2": None,
+    "smollm": None,
+    "qwen2": QWEN_2,
+    "llama-bpe": LLAMA_3,
+    "llama3": LLAMA_3,
+    "llama-v3": LLAMA_3,
+}
+CONTROL, USER_DEFINED, UNUSED = 3, 4, 5  # kinds of tokens
+
+
+def converted_gguf(path: Path) -> Path:
+    """The folder of this file's model; made now if this file was never seen before."""
+    size, crc = fingerprint(path)
+    folder = user_cache() / "models" / f"{path.stem}-{size:x}-{crc:08x}"
+    if folder.exists():
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder.with_name(f".{folder.name}.lock")):
+        if not folder.exists():  # otherwise another process has just made it
+            log.info("converting %s, once, to %s", path.name, folder)
+            convert_gguf(path, folder)
+    return folder
+
+
+def convert_gguf(path: Path, folder: Path) -> None:
+    """Write the folder, whole or not at all."""
+    reader = read_gguf(path)
+    partial = folder.with_name(f".{folder.name}.{os.getpid()}.partial")
+    partial.mkdir(parents=True)
+    try:
+        write_folder(reader, path, partial)
+        os.replace(partial, folder)
+        sync_folder(folder.parent)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def read_gguf(path: Path):
+    try:
+        from gguf import GGUFReader
+    except ImportError:
+        raise UserError(
+            f"to read {path.name} the extra `gguf` is needed: uv run --extra gguf ..., or "
+            "pip install gguf"
+        ) from None
+    try:
+        return GGUFReader(path)
+    except Exception as error:  # numpy and struct raise anything for bytes that mean nothing
+        raise UserError(f"{path} is damaged, cut off or not a GGUF file") from error
+
+
+class Fields:
+    """The values of a GGUF file, by name; what is missing is told in one line."""
+
+    def __init__(self, reader, path: Path) -> None:
+        self.reader, self.path = reader, path
+        self.kind = str(self.get("general.architecture"))
+
+    def get(self, name: str, default: object = None) -> object:
+        field = self.reader.get_field(name)
+        return default if field is None else field.contents()
+
+    def of_model(self, name: str, default: object = None) -> object:
+        """A value of the architecture, such as llama.block_count; needed without a default."""
+        value = self.get(f"{self.kind}.{name}", default)
+        if value is None:
+            raise UserError(f"{self.path} has no {self.kind}.{name}; it is no whole model")
+        return value
+
+
+def write_folder(reader, path: Path, folder: Path) -> None:
+    fields = Fields(reader, path)
+    state, angles = gguf_state(fields)
+    cfg = gguf_config(fields, state, angles)
+    tokenizer, settings = gguf_tokenizer(fields)
+    ends = [fields.get(f"tokenizer.ggml.{name}_token_id") for name in ("eos", "eot", "eom")]
+    ends = list(dict.fromkeys(end for end in ends if end is not None))
+    if not ends:
+        raise UserError(f"{path} does not say which token ends a text")
+    eos = ends if len(ends) > 1 else ends[0]
+    pad = fields.get("tokenizer.ggml.padding_token_id", ends[0])
+    generation = {"eos_token_id": eos, "pad_token_id": pad}
+    if settings["bos_token"] is not None:
+        generation["bos_token_id"] = fields.get("tokenizer.ggml.bos_token_id")
+    tokenizer.save(str(folder / "tokenizer.json"))
+    save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
+    for name, content in (
+        ("tokenizer_config.json", settings),
+        ("generation_config.json", generation),
+        ("config.json", config_to_hf(cfg, eos, pad)),
+    ):
+        text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+        (folder / name).write_text(text, encoding="utf-8")
+
+
+# --- weights and sizes
+
+
+def gguf_state(fields: Fields) -> tuple[dict[str, Tensor], np.ndarray | None]:
+    """The tensors by Hugging Face's names, in bfloat16, and Llama 3's angles if there are some."""
+    if fields.kind not in FAMILIES:
+        raise UserError(
+            f"{fields.path} is a model of architecture {fields.kind}; here are qwen3, qwen2 "
+            "(Qwen2.5) and llama (Llama 3, SmolLM2)"
+        )
+    if fields.of_model("expert_count", 0):
+        raise UserError(f"{fields.path} is a mixture of experts, and ours is a dense model")
+    heads = fields.of_model("attention.head_count")
+    groups = fields.of_model("attention.head_count_kv", heads)
+    state, angles = {}, None
+    for tensor in fields.reader.tensors:
+        numbers = plain_numbers(tensor, fields.path)
+        if tensor.name == ANGLES:
+            angles = numbers
+            continue
+        _, layer, rest = (*tensor.name.split(".", 2), "", "")[:3]
+        general = f"blk.{{}}.{rest}" if layer.isdigit() else tensor.name
+        if general not in TENSORS:
+            raise UserError(f"{fields.path} has a tensor {tensor.name}, which our model has not")
+        if fields.kind == "llama" and general in ("blk.{}.attn_q.weight", "blk.{}.attn_k.weight"):
+            numbers = halves_apart(numbers, heads if "_q." in general else groups)
+        name = TENSORS[general].replace("{}", layer)
+        state[name] = torch.from_numpy(numbers).to(torch.bfloat16)
+    return state, angles
+
+
+def plain_numbers(tensor, path: Path) -> np.ndarray:
+    from gguf.quants import dequantize
+
+    try:
+        numbers = dequantize(tensor.data, tensor.tensor_type)
+    except NotImplementedError:
+        kind = tensor.tensor_type.name
+        raise UserError(f"{path}: {tensor.name} is of type {kind}, which cannot be read") from None
+    return np.array(numbers, dtype=np.float32)
+
+
+def halves_apart(weight: np.ndarray, heads: int) -> np.ndarray:
+    """A head's rows as Hugging Face has them: rotary angles turn feature i with i + half. For the
+    llama architecture llama.cpp turns 2i with 2i + 1, so its rows stand in pairs."""
+    pairs = weight.reshape(heads, len(weight) // heads // 2, 2, -1)
+    return np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(weight.shape)
+
+
+def gguf_config(fields: Fields, state: Mapping[str, Tensor], angles: np.ndarray | None) -> dict:
+    """Our configuration."""
+    emb_dim, heads = fields.of_model("embedding_length"), fields.of_model("attention.head_count")
+    head_dim = fields.of_model("attention.key_length", emb_dim // heads)
+    turned = fields.of_model("rope.dimension_count", head_dim)
+    scaling = fields.of_model("rope.scaling.type", "none")
+    if turned != head_dim or scaling != "none":
+        raise UserError(
+            f"{fields.path}: its rotary angles ({turned} of {head_dim} features, scaling "
+            f"{scaling}) are none that our model computes"
+        )
+    if "model.embed_tokens.weight" not in state:
+        raise UserError(f"{fields.path} has no tensor token_embd.weight; it is no whole model")
+    family = FAMILIES[fields.kind]
+    eps = fields.of_model("attention.layer_norm_rms_epsilon")
+    cfg = {
+        "vocab_size": len(state["model.embed_tokens.weight"]),
+        "context_length": fields.of_model("context_length"),
+        "emb_dim": emb_dim,
+        "n_heads": heads,
+        "n_layers": fields.of_model("block_count"),
+        "hidden_dim": fields.of_model("feed_forward_length"),
+        "n_kv_groups": fields.of_model("attention.head_count_kv", heads),
+        "head_dim": head_dim,
+        "qk_norm": family.qk_norm,
+        "qkv_bias": family.qkv_bias,
+        "norm_eps": float(f"{eps:.6g}"),  # 1e-05 in float32 is 9.99999975e-06
+        "rope_base": float(fields.of_model("rope.freq_base", 10_000.0)),
+        "dtype": torch.bfloat16,
+        "tie_embeddings": "lm_head.weight" not in state,
+    }
+    return cfg if angles is None else cfg | {"rope_scaling": llama_3_scaling(cfg, angles, fields)}
+
+
+def llama_3_scaling(cfg: Mapping, angles: np.ndarray, fields: Fields) -> dict:
+    """GGUF has only the result of Llama 3's rule, a number per pair of features. All Llama 3
+    models have the same limits, so the rule is found again, and it is checked that it fits."""
+    from reasoning_from_scratch.qwen3 import stretched
+
+    scaling = {
+        "factor": round(float(angles.max()), 3),
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 8192,
+    }
+    exponents = torch.arange(0, cfg["head_dim"], 2).float() / cfg["head_dim"]
+    slowness = cfg["rope_base"] ** exponents
+    expected = stretched(slowness, **scaling) / slowness
+    found = torch.from_numpy(angles)
+    if found.shape != expected.shape or not torch.allclose(found, expected, rtol=1e-3):
+        raise UserError(f"{fields.path}: its {ANGLES} are not those of a Llama 3 model")
+    return scaling
+
+
+# --- the tokenizer
+
+
+def gguf_tokenizer(fields: Fields) -> tuple[Tokenizer, dict]:
+    """Byte-level BPE from its tokens and merges, and what tokenizer_config.json says."""
+    model, cut = (fields.get(f"tokenizer.ggml.{name}") for name in ("model", "pre"))
+    tokens, kinds, merges = (
+        fields.get(f"tokenizer.ggml.{name}", []) for name in ("tokens", "token_type", "merges")
+    )
+    if model != "gpt2" or cut not in CUTS or not merges or len(kinds) != len(tokens):
+        raise UserError(
+            f"{fields.path}: its tokenizer ({model}, {cut}) is not byte-level BPE of a kind known "
+            f"here ({', '.join(CUTS)}); take the model's Hugging Face folder"
+        )
+    vocabulary = {token: i for i, token in enumerate(tokens) if kinds[i] != UNUSED}
+    pairs = [tuple(merge.split(" ", 1)) for merge in merges]
+    llama_3 = CUTS[cut] == LLAMA_3
+    try:
+        bpe = models.BPE(vocabulary, pairs, ignore_merges=llama_3)
+    except Exception as error:  # the library raises bare Exception, for a merge of unknown tokens
+        raise UserError(f"{fields.path}: its tokenizer is damaged: {error}") from None
+    tokenizer = Tokenizer(bpe)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(pieces_of(cut))
+    if cut == "qwen2":
+        tokenizer.normalizer = normalizers.NFC()
+    for token, kind in zip(tokens, kinds, strict=True):
+        if kind in (CONTROL, USER_DEFINED):
+            added = AddedToken(token, special=kind == CONTROL, normalized=False)
+            tokenizer.add_tokens([added])
+    settings = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "clean_up_tokenization_spaces": False,
+        "model_max_length": fields.of_model("context_length"),
+    }
+    for name, short in (("bos", "bos"), ("eos", "eos"), ("pad", "padding"), ("unk", "unknown")):
+        number = fields.get(f"tokenizer.ggml.{short}_token_id")
+        settings[f"{name}_token"] = None if number is None else tokens[number]
+    bos = settings["bos_token"]
+    if bos is not None and fields.get("tokenizer.ggml.add_bos_token", llama_3):
+        number = fields.get("tokenizer.ggml.bos_token_id")
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single=f"{bos} $A", pair=f"{bos} $A {bos} $B", special_tokens=[(bos, number)]
+        )
+    if template := fields.get("tokenizer.chat_template"):
+        settings["chat_template"] = template
+    return tokenizer, settings
+
+
+def pieces_of(cut: str) -> list:
+    if pattern := CUTS[cut]:
+        return [
+            pre_tokenizers.Split(Regex(pattern), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    digits = [pre_tokenizers.Digits(individual_digits=True)] if cut == "smollm" else []
+    return [*digits, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)]
