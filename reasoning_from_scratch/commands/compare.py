@@ -26,7 +26,7 @@ from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.paired import Effect, best_rate, paired, standard_error
 from reasoning_from_scratch.files.disk import write_whole
 from reasoning_from_scratch.files.saved_models import evaluations_in, which_weights
-from reasoning_from_scratch.files.weights import MODEL_NAMES, load_model_and_tokenizer
+from reasoning_from_scratch.files.weights import is_name, load_model_and_tokenizer
 from reasoning_from_scratch.report.curves import Line, draw_line, step_axis
 from reasoning_from_scratch.report.forest import forest_plot
 from reasoning_from_scratch.report.plots import save_picture, step_of
@@ -204,7 +204,7 @@ def refuse_other_settings(asked: TrainConfig) -> None:
 def refuse_other_weights(options: CompareOptions) -> None:
     """A folder may hold other weights by now: each run has noted the CRC of those that it began
     with. The names of published models stand for the same weights for ever."""
-    if options.model in MODEL_NAMES:
+    if is_name(options.model):
         return
     marks = {}  # of the weights as they are now, by number format: loaded once for all runs
     for trial in asked_trials(options):

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
-from huggingface_hub.utils import build_hf_headers
+from huggingface_hub.utils import GatedRepoError, build_hf_headers
 
 from reasoning_from_scratch.errors import UserError, unknown_name
 from reasoning_from_scratch.files.disk import replacing
@@ -44,7 +44,7 @@ GRPO_CHECKPOINTS = {  # kind -> steps that are published
 }
 
 
-def _hub_endpoints() -> list[str]:
+def hub_endpoints() -> list[str]:
     """The hub and its mirror, or the only one that the reader wants."""
     named = os.environ.get("HF_ENDPOINT", "").rstrip("/")
     return [named] if named else [HUB, HUB_MIRROR]
@@ -65,13 +65,18 @@ def download_from_hub(
     cached = try_to_load_from_cache(repository, filename)
     if isinstance(cached, str):
         return copy_whole(Path(cached), path)
-    urls = [hf_hub_url(repository, filename, endpoint=end) for end in _hub_endpoints()]
+    urls = [hf_hub_url(repository, filename, endpoint=end) for end in hub_endpoints()]
     failures: list[str] = []
     while urls:
         url, *urls = urls
         token = False if failures else None  # the reader's own, but not for a mirror
         try:
             expected = _told_by_hub(url, token)
+        except GatedRepoError:
+            raise UserError(
+                f"{repository} is gated: accept its licence on its page, {HUB}/{repository}, and "
+                "log in with `hf auth login`"
+            ) from None
         except Exception as error:  # each generation of huggingface_hub has another HTTP library
             reason = " ".join(str(error).split())[:200] or type(error).__name__
             failures.append(f"{url}: {reason}")
@@ -234,7 +239,7 @@ def download_data(name: str, path: str | Path | None = None) -> Path:
 
 def _data_urls(source: str) -> list[str]:
     if source.startswith("hub:"):
-        return [f"{end}/{source.removeprefix('hub:')}" for end in _hub_endpoints()]
+        return [f"{end}/{source.removeprefix('hub:')}" for end in hub_endpoints()]
     if source.startswith("github:"):
         return [f"{GITHUB}/{source.removeprefix('github:')}"]
     return [f"{GITHUB_RAW}/{source}"]

@@ -71,6 +71,7 @@ CUTS = {
     "llama3": LLAMA_3,
     "llama-v3": LLAMA_3,
 }
+NEEDS_GGUF = "the extra `gguf` is needed: uv run --extra gguf rfs ..., or pip install gguf"
 CONTROL, USER_DEFINED, UNUSED = 3, 4, 5  # kinds of tokens
 
 
@@ -105,10 +106,7 @@ def read_gguf(path: Path):
     try:
         from gguf import GGUFReader
     except ImportError:
-        raise UserError(
-            f"to read {path.name} the extra `gguf` is needed: uv run --extra gguf ..., or "
-            "pip install gguf"
-        ) from None
+        raise UserError(f"to read {path.name} {NEEDS_GGUF}") from None
     try:
         return GGUFReader(path)
     except Exception as error:  # numpy and struct raise anything for bytes that mean nothing

@@ -103,12 +103,12 @@ def _read_folder(folder: Path) -> dict[str, Tensor]:
     if not index.exists():
         return _read_safetensors(folder / "model.safetensors")
     state = {}
-    for shard in _shards(index):
+    for shard in shards_of(index):
         state |= _read_safetensors(folder / shard)
     return state
 
 
-def _shards(index: Path) -> list[str]:
+def shards_of(index: Path) -> list[str]:
     names = read_json(index).get("weight_map")
     names = list(names.values()) if isinstance(names, dict) else [None]
     if not all(isinstance(name, str) and SHARD.fullmatch(name) for name in names):

@@ -139,7 +139,7 @@ def _transfer(url: str, part: Path, expected: Expected) -> None:
             # Only now is it known to be the file: a login page must not cost the bytes so far.
             _write_body(chunks, part, start, total)
     except (requests.RequestException, ConnectionError) as error:
-        raise Interrupted(_network_reason(error)) from error
+        raise Interrupted(network_reason(error)) from error
 
 
 def _check_status(response: requests.Response, part: Path, start: int) -> int:
@@ -190,7 +190,7 @@ def _write_body(chunks: Iterator[bytes], part: Path, start: int, total: int | No
         raise Interrupted(f"the connection ended after {size} of {total} bytes")
 
 
-def _network_reason(error: Exception) -> str:
+def network_reason(error: Exception) -> str:
     """Requests wraps several exceptions into one; people need to know which it was."""
     text = str(error)
     if "timed out" in text.lower():

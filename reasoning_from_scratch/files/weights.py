@@ -11,6 +11,8 @@ from reasoning_from_scratch import qwen3
 from reasoning_from_scratch.errors import UserError, unknown_name
 from reasoning_from_scratch.files.disk import replacing
 from reasoning_from_scratch.files.downloads import download_qwen3_small
+from reasoning_from_scratch.files.gguf_files import converted_gguf
+from reasoning_from_scratch.files.hub_models import hub_model, is_hub_name, smollm2
 from reasoning_from_scratch.files.saved_models import which_weights
 from reasoning_from_scratch.files.tensor_files import (
     NAMES,
@@ -49,7 +51,7 @@ HANDED_ON = (
 )
 # Qwen3-0.6B: `instruct` is `reasoning` told not to think.
 PUBLISHED = {"base": "base", "reasoning": "reasoning", "instruct": "reasoning"}
-MODEL_NAMES = ("tiny", *SHIPPED, *PUBLISHED)
+MODEL_NAMES = ("tiny", *SHIPPED, *PUBLISHED, "smollm2")
 
 
 # ---- a model from tensors
@@ -167,7 +169,8 @@ def load_model_and_tokenizer(
     *,
     dtype: torch.dtype | None = None,
 ) -> tuple[Qwen3Model, ModelTokenizer]:
-    """A name of MODEL_NAMES ("tiny" is "tiny-base"), a folder, or a .pth or .safetensors file.
+    """A name of MODEL_NAMES ("tiny" is "tiny-base"), OWNER/NAME on the hub, a folder, or a
+    file (.pth, .safetensors, .gguf).
     A run folder is its best save, and RUN@SAVE that one (see saved_models).
 
     `local_dir` is where the files of Qwen3-0.6B are, or are downloaded to. `dtype` None keeps
@@ -210,9 +213,13 @@ def _weights_path(which_model: str | Path, local_dir: str | Path) -> Path:
         kind = PUBLISHED[name]
         download_qwen3_small(kind, out_dir=local_dir)
         return Path(local_dir) / f"qwen3-0.6B-{kind}.pth"
+    if name == "smollm2":
+        return smollm2()
+    if is_hub_name(name) and not Path(name).exists():
+        return hub_model(name)
     path = Path(which_weights(name)).expanduser()
     check_model_name(path)
-    return path
+    return converted_gguf(path) if path.suffix == ".gguf" and path.is_file() else path
 
 
 def _shipped_folder(name: str) -> Path | None:
@@ -223,10 +230,17 @@ def _shipped_folder(name: str) -> Path | None:
 
 def check_model_name(name: str | Path) -> None:
     """Refuses what is neither a name of ours nor anything on the disk."""
-    if name not in MODEL_NAMES and not Path(name).exists():
+    if not is_name(name) and not Path(name).exists():
         raise unknown_name(
-            "model", str(name), [*MODEL_NAMES, "a folder", "a file", "a run", "RUN@SAVE"]
+            "model",
+            str(name),
+            [*MODEL_NAMES, "OWNER/NAME on the hub", "a folder", "a file", "a run", "RUN@SAVE"],
         )
+
+
+def is_name(model: str | Path | None) -> bool:
+    """Whether a model is known by its name, not by a place on this disk."""
+    return str(model) in MODEL_NAMES or (is_hub_name(str(model)) and not Path(model).exists())
 
 
 def shipped_checkpoint(name: str) -> Path:

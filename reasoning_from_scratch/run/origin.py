@@ -18,7 +18,7 @@ from reasoning_from_scratch.files.made_sets import made_set
 from reasoning_from_scratch.files.own_task import OwnFunction
 from reasoning_from_scratch.files.problem_sets import PROBLEM_SETS, PROMPTS, SHARE
 from reasoning_from_scratch.files.saved_models import which_weights
-from reasoning_from_scratch.files.weights import MODEL_NAMES
+from reasoning_from_scratch.files.weights import is_name
 from reasoning_from_scratch.problems import is_own
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.run.checkpoints import Checkpoints, load_trainer_state
@@ -39,7 +39,7 @@ class Start:
     @property
     def weights_may_go(self) -> bool:
         """Only names stand for the same weights for ever. Other weights the run keeps itself."""
-        return self.weights is not None or self.model not in (None, *MODEL_NAMES)
+        return self.weights is not None or not (self.model is None or is_name(self.model))
 
 
 def found_start(
@@ -82,7 +82,7 @@ def missing_source(start: Start) -> str | None:
     """What a run began with, if it is not there any more."""
     if start.model and start.record.get("given"):
         return "a model that Python gave it"
-    paths = [path for path in (start.model, start.weights) if path and path not in MODEL_NAMES]
+    paths = [path for path in (start.model, start.weights) if path and not is_name(path)]
     return next((path for path in paths if not Path(path).exists()), None)
 
 
@@ -196,11 +196,11 @@ def with_whole_paths(config: TrainConfig, given: bool) -> TrainConfig:
     """A run may be resumed from another folder, and its source may have saved more by then: what
     it begins with is written down from the root, and of a run it names the very save."""
     changes = {}
-    if config.model not in MODEL_NAMES and not given:
+    if not is_name(config.model) and not given:
         changes["model"] = which_weights(config.model, log.info)
     if config.load_checkpoint_path:
         changes["load_checkpoint_path"] = which_weights(config.load_checkpoint_path, log.info)
-    if config.kl_reference and config.kl_reference not in MODEL_NAMES:
+    if config.kl_reference and not is_name(config.kl_reference):
         changes["kl_reference"] = which_weights(config.kl_reference, log.info)
     whole = {name: str(Path(path).expanduser().resolve()) for name, path in changes.items()}
     return replaced(config, **whole)

