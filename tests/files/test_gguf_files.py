@@ -1,0 +1,198 @@
+"""GGUF files, written here by llama.cpp's own package: the same model, tokenizer and template."""
+
+import json
+import sys
+
+import gguf
+import numpy as np
+import pytest
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.files.gguf_files import TENSORS, convert_gguf
+from reasoning_from_scratch.files.tensor_files import to_hf_names
+from reasoning_from_scratch.files.weights import load_model_and_tokenizer
+from reasoning_from_scratch.qwen3 import Qwen3Model, stretched
+
+TEMPLATE = "{{ bos_token }}{% for m in messages %}{{ m.role + m.content + eos_token }}{% endfor %}"
+LLAMA_3 = {
+    "factor": 32.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 8192,
+}
+KINDS = {
+    "llama": {"qk_norm": False, "norm_eps": 1e-5, "rope_base": 5e5, "rope_scaling": LLAMA_3},
+    "qwen2": {"qk_norm": False, "qkv_bias": True},
+    "qwen3": {"qk_norm": True},
+}
+CUT = {"llama": "llama-bpe", "qwen2": "qwen2", "qwen3": "qwen2"}
+SPECIAL = ["<|begin|>", "<|end|>"]
+
+
+def byte_level():
+    """A small vocabulary; only its tokens and merges go into the file."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    trainer = trainers.BpeTrainer(vocab_size=318, initial_alphabet=alphabet, show_progress=False)
+    tokenizer.train_from_iterator(["Say 12 and 345 and then say them again, please."] * 3, trainer)
+    tokenizer.add_special_tokens(SPECIAL)
+    return tokenizer
+
+
+def small(kind, **changes):
+    cfg = {"vocab_size": 320, "context_length": 128, "emb_dim": 64, "n_heads": 4, "n_layers": 2}
+    cfg |= {"hidden_dim": 96, "head_dim": 16, "n_kv_groups": 2, "rope_base": 1e6}
+    cfg |= {"dtype": torch.bfloat16, "tie_embeddings": True} | KINDS[kind] | changes
+    torch.manual_seed(3)
+    model = Qwen3Model(cfg)
+    with torch.no_grad():
+        for weight in model.parameters():
+            noise = torch.randn_like(weight)
+            weight.copy_(1 + 0.2 * noise if weight.dim() == 1 else 0.2 * noise)
+    return model.eval()
+
+
+def write(path, model, kind, quantized=(), leave_out=(), **fields):
+    """The file as llama.cpp's converter writes it."""
+    cfg, writer = model.cfg, gguf.GGUFWriter(path, fields.get("architecture", kind))
+    writer.add_context_length(cfg["context_length"])
+    writer.add_embedding_length(cfg["emb_dim"])
+    writer.add_block_count(cfg["n_layers"])
+    writer.add_feed_forward_length(cfg["hidden_dim"])
+    writer.add_head_count(cfg["n_heads"])
+    writer.add_head_count_kv(cfg["n_kv_groups"])
+    writer.add_key_length(cfg["head_dim"])
+    writer.add_rope_freq_base(cfg["rope_base"])
+    writer.add_layer_norm_rms_eps(cfg.get("norm_eps", 1e-6))
+    if "experts" in fields:
+        writer.add_expert_count(fields["experts"])
+    tokenizer = byte_level()
+    tokens = [tokenizer.id_to_token(i) for i in range(tokenizer.get_vocab_size())]
+    merges = json.loads(tokenizer.to_str())["model"]["merges"]
+    writer.add_tokenizer_model(fields.get("tokenizer", "gpt2"))
+    writer.add_tokenizer_pre(fields.get("pre", CUT[kind]))
+    writer.add_token_list(tokens)
+    writer.add_token_types([3 if token in SPECIAL else 1 for token in tokens])
+    writer.add_token_merges([" ".join(m) if isinstance(m, list) else m for m in merges])
+    writer.add_bos_token_id(tokens.index(SPECIAL[0]))
+    writer.add_eos_token_id(tokens.index(SPECIAL[1]))
+    writer.add_chat_template(TEMPLATE)
+    theirs = {hf: name for name, hf in TENSORS.items()}
+    for name, tensor in to_hf_names(model.state_dict()).items():
+        if name in leave_out or (name == "lm_head.weight" and cfg["tie_embeddings"]):
+            continue
+        layer = name.split(".")[2] if ".layers." in name else ""
+        general = theirs[name.replace(f".{layer}.", ".{}.", 1) if layer else name]
+        numbers = tensor.float().numpy()
+        if kind == "llama" and general in ("blk.{}.attn_q.weight", "blk.{}.attn_k.weight"):
+            heads = cfg["n_heads"] if "_q" in general else cfg["n_kv_groups"]
+            halves = numbers.reshape(heads, 2, -1, numbers.shape[1])  # as the converter permutes
+            numbers = halves.swapaxes(1, 2).reshape(numbers.shape)
+        own = general.replace("{}", layer)
+        if general in quantized:
+            q8 = gguf.GGMLQuantizationType.Q8_0
+            writer.add_tensor(own, gguf.quants.quantize(numbers, q8), raw_dtype=q8)
+        else:
+            writer.add_tensor(own, np.ascontiguousarray(numbers))
+    if scaling := cfg.get("rope_scaling"):
+        slowness = cfg["rope_base"] ** (torch.arange(0, cfg["head_dim"], 2).float() / 16)
+        angles = (stretched(slowness, **scaling) / slowness).numpy()
+        writer.add_tensor("rope_freqs.weight", angles)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_same_model_to_the_bit(tmp_path, kind, tied):
+    model = small(kind, tie_embeddings=tied)
+    path = write(tmp_path / "small.gguf", model, kind)
+    if kind == "qwen3":  # its tokenizer has Qwen3's tokens, which this one has not
+        convert_gguf(path, tmp_path / "folder")
+        return
+    loaded, tokenizer = load_model_and_tokenizer(path)
+    assert loaded.cfg == model.cfg
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(tensor, loaded.state_dict()[name]), name
+    assert tokenizer.eos_token == "<|end|>" and tokenizer.apply_chat_template
+    assert tokenizer.wrap_chat("Hi") == "<|begin|>userHi<|end|>"
+    text = "Say 12 and 345:\n  é"
+    begins = ["<|begin|>"] * (kind == "llama")  # llama-bpe begins texts with a token
+    tokenizer.use_chat_template(False)
+    ids = tokenizer.encode(text)
+    assert tokenizer.decode(ids) == "".join(begins) + text
+    digits = [tokenizer.decode([i]) for i in ids if tokenizer.decode([i]).strip().isdigit()]
+    assert max(map(len, digits)) == (1 if kind == "qwen2" else 2)
+    assert len(list((tmp_path / "cache").rglob("model.safetensors"))) == 1
+
+
+def test_a_second_start_converts_nothing(tmp_path, monkeypatch):
+    path = write(tmp_path / "small.gguf", small("qwen2"), "qwen2")
+    load_model_and_tokenizer(path)
+    monkeypatch.setattr("reasoning_from_scratch.files.gguf_files.convert_gguf", None)
+    load_model_and_tokenizer(path)
+
+
+def test_numbers_of_8_bits_become_plain_ones(tmp_path):
+    model, names = small("llama"), ("blk.{}.attn_q.weight", "blk.{}.ffn_up.weight")
+    path = write(tmp_path / "small.gguf", model, "llama", quantized=names)
+    loaded, _ = load_model_and_tokenizer(path)
+    for name in ("att.W_query", "ff.fc2"):
+        weight = model.get_submodule(f"trf_blocks.1.{name}").weight.float()
+        found = loaded.get_submodule(f"trf_blocks.1.{name}").weight.float()
+        assert 0 < (weight - found).abs().max() < 0.02
+
+
+@pytest.mark.parametrize(
+    "fields, message",
+    [
+        ({"architecture": "gemma3"}, "of architecture gemma3; here are"),
+        ({"experts": 8}, "mixture of experts"),
+        ({"pre": "tekken"}, r"tokenizer \(gpt2, tekken\) is not byte-level BPE of a kind"),
+        ({"tokenizer": "llama"}, r"tokenizer \(llama, llama-bpe\)"),
+        ({"leave_out": ["model.embed_tokens.weight"]}, "no tensor token_embd.weight"),
+    ],
+)
+def test_what_is_refused(tmp_path, fields, message):
+    path = write(tmp_path / "small.gguf", small("llama"), "llama", **fields)
+    with pytest.raises(UserError, match=message) as info:
+        load_model_and_tokenizer(path)
+    assert "\n" not in str(info.value)
+    assert not list((tmp_path / "cache").rglob("config.json"))
+    assert not list((tmp_path / "cache").rglob("*.partial"))
+
+
+def test_other_angles_than_llama_3s_are_refused(tmp_path):
+    other = LLAMA_3 | {"original_max_position_embeddings": 4096}
+    model = small("llama", rope_scaling=other)
+    with pytest.raises(UserError, match="rope_freqs.weight are not those of a Llama 3 model"):
+        load_model_and_tokenizer(write(tmp_path / "small.gguf", model, "llama"))
+
+
+@pytest.mark.parametrize("share", [0, 0.001, 0.3, 0.9])
+def test_a_broken_file_is_one_line(tmp_path, share):
+    path = write(tmp_path / "small.gguf", small("qwen2"), "qwen2")
+    content = path.read_bytes()
+    path.write_bytes(content[: int(share * len(content))])
+    with pytest.raises(UserError, match="is damaged, cut off or not a GGUF file") as info:
+        load_model_and_tokenizer(path)
+    assert "\n" not in str(info.value)
+
+
+def test_without_the_extra(tmp_path, monkeypatch):
+    path = write(tmp_path / "small.gguf", small("qwen2"), "qwen2")
+    monkeypatch.setitem(sys.modules, "gguf", None)
+    with pytest.raises(UserError, match="the extra `gguf` is needed"):
+        load_model_and_tokenizer(path)
