@@ -1,4 +1,4 @@
-/* One decoding step of Qwen3 on a CPU: each row reads a token and gets the logits of its next.
+/* One decoding step of Qwen3, Qwen2.5 or Llama on a CPU: each row reads a token and gets the logits of its next.
 
    What qwen3.py computes with a cache, stage by stage, for rows of any lengths. A step reads
    every weight once and does little with each, so it can take no less time than memory needs.
@@ -129,7 +129,8 @@ static inline float exponential(float x) {
 
 typedef struct {
     const Number *qkv, *out, *gate_up, *down; /* packed matrices */
-    const float *norm_1, *norm_2, *query_norm, *key_norm;
+    const float *norm_1, *norm_2;
+    const float *query_norm, *key_norm, *qkv_bias; /* NULL where the model has none */
     Number *keys, *values; /* (rows, groups, capacity, head_dim) */
 } Layer;
 
@@ -228,9 +229,11 @@ static void sums_of(int rows, const Number *x, int64_t inputs, const Number *til
 
 enum Kind { PLAIN, ADD, GATE };
 
-static void store(enum Kind kind, Number *y, const Lanes *sums) {
+static void store(enum Kind kind, Number *y, const Lanes *sums, const float *bias) {
     float values[2 * LANES], *up = values + LANES;
     memcpy(values, sums, sizeof values);
+    if (bias)
+        for (int i = 0; i < 2 * LANES; i++) values[i] += bias[i];
     if (kind == PLAIN)
         for (int i = 0; i < 2 * LANES; i++) y[i] = narrow(values[i]);
     else if (kind == ADD)
@@ -244,19 +247,19 @@ static void store(enum Kind kind, Number *y, const Lanes *sums) {
 }
 
 static void multiply_tile(int64_t rows, enum Kind kind, const Number *x, int64_t inputs,
-                          const Number *tile, Number *y, int64_t outputs) {
+                          const Number *tile, const float *bias, Number *y, int64_t outputs) {
     for (int64_t row = 0; row < rows; row += ROWS) {
         Lanes sums[ROWS][2];
         int count = rows - row < ROWS ? rows - row : ROWS;
         sums_of(count, x + row * inputs, inputs, tile, sums);
-        for (int k = 0; k < count; k++) store(kind, y + (row + k) * outputs, sums[k]);
+        for (int k = 0; k < count; k++) store(kind, y + (row + k) * outputs, sums[k], bias);
     }
 }
 
-/* x (rows, inputs) times a packed matrix: stored in y (rows, outputs), or added to it; or the
-   matrix has two halves, and y becomes silu(first half) * second half. */
+/* x (rows, inputs) times a packed matrix, plus a bias or NULL: stored in y (rows, outputs), or
+   added to it; or the matrix has two halves, and y becomes silu(first half) * second half. */
 static void product(Work *work, long *stage, enum Kind kind, const Number *x, int64_t inputs,
-                    const Number *packed, Number *y, int64_t outputs) {
+                    const Number *packed, const float *bias, Number *y, int64_t outputs) {
     int64_t width = kind == GATE ? LANES : 2 * LANES, size = 2 * LANES * inputs;
     int64_t tiles = outputs / width, some = 1 + STREAM / (size * sizeof(Number));
     int64_t most = 1 + tiles / (4 * work->threads); /* so that nobody waits for long */
@@ -264,7 +267,7 @@ static void product(Work *work, long *stage, enum Kind kind, const Number *x, in
     for (int64_t i; (i = piece(work, *stage, (tiles + some - 1) / some)) >= 0;)
         for (int64_t tile = i * some; tile < (i + 1) * some && tile < tiles; tile++)
             multiply_tile(work->step->rows, kind, x, inputs, packed + tile * size,
-                          y + tile * width, outputs);
+                          bias ? bias + tile * width : NULL, y + tile * width, outputs);
     meet(work, stage);
 }
 
@@ -372,6 +375,13 @@ static void attend(const Number *queries, int64_t heads, const Number *keys, con
             found[start + k] = narrow(sums[start + k % PAIR * LANES + k / PAIR]);
 }
 
+/* A query or key, normed in `room` where the model does that. */
+static const Number *head_norm(const Number *x, const float *scale, const Model *m, Number *room) {
+    if (!scale) return x;
+    rms_norm(x, scale, m->head_dim, m->eps, room);
+    return room;
+}
+
 /* A piece is a row's group: it writes one key and value, and its heads look at all of them. The
    thread has room for their sums and weights, and for their queries and a key. */
 static void attention(Work *work, long *stage, const Layer *layer, float *sums, Number *normed) {
@@ -387,12 +397,12 @@ static void attention(Work *work, long *stage, const Layer *layer, float *sums, 
         Number *keys = layer->keys + i * step->capacity * size;
         Number *values = layer->values + i * step->capacity * size;
         for (int64_t head = 0; head < heads; head++) {
-            rms_norm(fresh + (group * heads + head) * size, layer->query_norm, size, m->eps,
-                     normed);
-            turn(normed, cos, sin, size, queries + head * size);
+            const Number *query = fresh + (group * heads + head) * size;
+            turn(head_norm(query, layer->query_norm, m, normed), cos, sin, size,
+                 queries + head * size);
         }
-        rms_norm(fresh + (m->heads + group) * size, layer->key_norm, size, m->eps, normed);
-        turn(normed, cos, sin, size, keys + place * size);
+        const Number *key = fresh + (m->heads + group) * size;
+        turn(head_norm(key, layer->key_norm, m, normed), cos, sin, size, keys + place * size);
         memcpy(values + place * size, fresh + (m->heads + m->groups + group) * size,
                size * sizeof(Number));
         attend(queries, heads, keys, values, place + 1, size, sums + heads * size, sums,
@@ -433,15 +443,15 @@ static void walk(Work *w) {
     meet(w, &stage);
     for (const Layer *layer = m->layer; layer < m->layer + m->layers; layer++) {
         norm(w, layer->norm_1, normed);
-        product(w, &stage, PLAIN, normed, m->emb, layer->qkv, w->heads, all);
+        product(w, &stage, PLAIN, normed, m->emb, layer->qkv, layer->qkv_bias, w->heads, all);
         attention(w, &stage, layer, sums, queries);
-        product(w, &stage, ADD, w->attended, width, layer->out, w->x, m->emb);
+        product(w, &stage, ADD, w->attended, width, layer->out, NULL, w->x, m->emb);
         norm(w, layer->norm_2, normed);
-        product(w, &stage, GATE, normed, m->emb, layer->gate_up, w->inner, m->hidden);
-        product(w, &stage, ADD, w->inner, m->hidden, layer->down, w->x, m->emb);
+        product(w, &stage, GATE, normed, m->emb, layer->gate_up, NULL, w->inner, m->hidden);
+        product(w, &stage, ADD, w->inner, m->hidden, layer->down, NULL, w->x, m->emb);
     }
     norm(w, m->final_norm, normed);
-    product(w, &stage, PLAIN, normed, m->emb, m->head, w->step->logits, m->vocab);
+    product(w, &stage, PLAIN, normed, m->emb, m->head, NULL, w->step->logits, m->vocab);
 }
 
 static void *walk_alone(void *work) { walk(work); return NULL; }

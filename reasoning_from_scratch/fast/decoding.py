@@ -137,7 +137,8 @@ def _structure(name: str, **names: str) -> type[ctypes.Structure]:
 
 
 Layer = _structure(
-    "Layer", pointers="qkv out gate_up down norm_1 norm_2 query_norm key_norm keys values"
+    "Layer",
+    pointers="qkv out gate_up down norm_1 norm_2 query_norm key_norm qkv_bias keys values",
 )
 Model = _structure(
     "Model",
@@ -154,20 +155,26 @@ KNOWN = {Qwen3Model, nn.ModuleList, TransformerBlock, GroupedQueryAttention, Fee
 
 
 def fits_decode_c(model: nn.Module) -> bool:
-    """Whether decode.c computes what this model does: a Qwen3 as it is, its weights on the CPU,
-    its sizes full registers."""
+    """Whether decode.c computes what this model does: the class as it is, of any family, its
+    weights on the CPU, its sizes full registers."""
     leaves = [part for part in model.modules() if not list(part.children())]
     others = {type(part) for part in model.modules()} - {type(part) for part in leaves}
     if type(model) is not Qwen3Model or others - KNOWN or is_sharded(model) or has_hooks(model):
         return False
+    attention_parts = [block.att for block in model.trf_blocks]
+    absent = [norm for att in attention_parts for norm in (att.q_norm, att.k_norm)]
+    absent = [norm for norm in absent if type(norm) is nn.Identity]
+    may_add = [m for att in attention_parts for m in (att.W_query, att.W_key, att.W_value)]
     norms = [part for part in leaves if is_plain_norm(part)]
     tables = [part for part in leaves if type(part) in (nn.Linear, nn.Embedding)]
     weights, dtype = list(model.parameters()), model.tok_emb.weight.dtype
     sizes = {size for part in tables for size in part.weight.shape}
     return (
-        len(norms) + len(tables) == len(leaves)
+        len(norms) + len(tables) + len(absent) == len(leaves)
+        and len(absent) in (0, 2 * len(attention_parts))
         and len({norm.eps for norm in norms}) == 1
-        and all(getattr(part, "bias", None) is None for part in tables)
+        and len({part.bias is None for part in may_add}) == 1
+        and all(getattr(part, "bias", None) is None for part in tables if part not in may_add)
         and all(weight.device.type == "cpu" and weight.dtype == dtype for weight in weights)
         and all(size % 32 == 0 for size in sizes)
         and model.cfg["head_dim"] % {torch.float32: 16, torch.bfloat16: 32}.get(dtype, 2**30) == 0
@@ -221,20 +228,23 @@ class CompiledDecoder(Decoder):
     def _layer(self, block: nn.Module) -> ctypes.Structure:
         att, ff = block.att, block.ff
         norms = (block.norm1, block.norm2, att.q_norm, att.k_norm)
+        biases = [linear.bias for linear in (att.W_query, att.W_key, att.W_value)]
+        bias = None if biases[0] is None else self._keep(torch.cat(biases).detach().float())
         matrices = (
             self._pack(att.W_query, att.W_key, att.W_value),
             self._pack(att.out_proj),
             self._pack(ff.fc1, ff.fc2, in_turn=True),
             self._pack(ff.fc3),
         )
-        return Layer(*matrices, *map(self._scale, norms))
+        return Layer(*matrices, *map(self._scale, norms), bias)
 
     def _keep(self, tensor: Tensor) -> int:
         self.kept.append(tensor.contiguous())
         return self.kept[-1].data_ptr()
 
-    def _scale(self, norm: nn.Module) -> int:
-        return self._keep(norm.scale.detach().float())
+    def _scale(self, norm: nn.Module) -> int | None:
+        absent = type(norm) is nn.Identity
+        return None if absent else self._keep(norm.scale.detach().float())
 
     def _pack(self, *linears: nn.Linear, in_turn: bool = False) -> int:
         """One packed matrix: the strips of several follow each other, or take turns."""
@@ -286,8 +296,12 @@ def try_out(path: str, dtype: str) -> None:
 
 @torch.no_grad()
 def decoding_difference(library: ctypes.CDLL, dtype: torch.dtype) -> float:
-    """How far its logits are from torch's, for a small model."""
-    model = seeded_model().to(dtype)
+    """How far its logits are from torch's, for a small model of each kind."""
+    kinds = ({}, {"qk_norm": False, "qkv_bias": True})
+    return max(difference_for(library, seeded_model(**kind).to(dtype)) for kind in kinds)
+
+
+def difference_for(library: ctypes.CDLL, model: Qwen3Model) -> float:
     ids = torch.arange(24).view(3, 8)  # (B, T)
     decoder, found = CompiledDecoder(model, library), []
     for decode, count in ((model, 1), (decoder.decode, 1), (decoder.decode, 3)):
