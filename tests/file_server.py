@@ -66,7 +66,7 @@ def respond(handler, status, body, length=None, **headers):
     for name, value in headers.items():
         handler.send_header(name.replace("_", "-"), value)
     handler.end_headers()
-    if handler.command == "GET":
+    if handler.command != "HEAD":
         handler.wfile.write(body)
         handler.wfile.flush()
     handler.close_connection = True

@@ -205,6 +205,11 @@ def load_tokenizer_only(which_model: str | Path, local_dir: str | Path = "qwen3"
     return _tokenizer_for(path, config_from_state(load_state(path), path), local_dir)
 
 
+def model_folder(which_model: str | Path) -> Path:
+    """Where a model's files are; for a name they are brought here first."""
+    return _weights_path(which_model, "qwen3")
+
+
 def _weights_path(which_model: str | Path, local_dir: str | Path) -> Path:
     name = "tiny-base" if which_model == "tiny" else str(which_model)
     if name in SHIPPED:

@@ -1,0 +1,90 @@
+"""`rfs export` and `rfs push`: a model out of this project, to a folder or to the hub."""
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from huggingface_hub import HfApi
+from tyro.conf import Positional
+
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.files.disk import replacing
+from reasoning_from_scratch.files.downloads import hub_endpoints
+from reasoning_from_scratch.files.hub_models import HUB_NAME, is_whole
+from reasoning_from_scratch.files.saved_models import CARD_FILE
+from reasoning_from_scratch.files.weights import (
+    HANDED_ON,
+    load_model_and_tokenizer,
+    model_folder,
+    save_hf_folder,
+)
+
+
+@dataclass
+class ExportOptions:
+    """Options of `rfs export`."""
+
+    model: Positional[str]
+    """A run (its best save), RUN@SAVE, or any other model."""
+    to: Path
+    """The folder to write: config, weights in safetensors, tokenizer, generation config, card."""
+
+
+@dataclass
+class PushOptions:
+    """Options of `rfs push`."""
+
+    model: Positional[str]
+    """A run (its best save), RUN@SAVE, or any other model."""
+    repository: Positional[str]
+    """OWNER/NAME on the hub; it is made if there is none."""
+    private: bool = False
+    """If the repository is new, show it to nobody else."""
+
+
+def export(options: ExportOptions) -> None:
+    """Write a folder that transformers, vLLM and llama.cpp's converter open."""
+    folder = options.to.expanduser()
+    if folder.exists() and any(folder.iterdir() if folder.is_dir() else [folder]):
+        raise UserError(f"{folder} is there already and not empty; choose another folder")
+    source = model_folder(options.model)
+    if is_whole(source):
+        names = [path.name for path in source.iterdir() if belongs_to_a_model(path.name)]
+        for name in sorted(names):
+            with replacing(folder / name) as temporary:
+                shutil.copyfile(source / name, temporary)
+    else:  # weights alone
+        save_hf_folder(*load_model_and_tokenizer(options.model), folder)
+    print(f"{folder}: {', '.join(sorted(path.name for path in folder.iterdir()))}")
+
+
+def belongs_to_a_model(name: str) -> bool:
+    is_weights = name.startswith("model") and name.endswith((".safetensors", ".index.json"))
+    return is_weights or name in ("config.json", CARD_FILE, *HANDED_ON)
+
+
+def push(options: PushOptions) -> None:
+    """Upload a model to the hub."""
+    if not HUB_NAME.fullmatch(options.repository):
+        raise UserError(f"{options.repository} is no OWNER/NAME; OWNER is your name on the hub")
+    source = model_folder(options.model)
+    if not is_whole(source):
+        raise UserError(
+            f"{source} is not a model's folder: first rfs export {options.model} --to FOLDER"
+        )
+    api = HfApi(endpoint=hub_endpoints()[0])
+    try:
+        api.create_repo(options.repository, private=options.private, exist_ok=True)
+        api.upload_folder(
+            repo_id=options.repository,
+            folder_path=source,
+            allow_patterns=[p.name for p in source.iterdir() if belongs_to_a_model(p.name)],
+            commit_message="A model of reasoning_from_scratch",
+        )
+    except Exception as error:  # each generation of huggingface_hub has another HTTP library
+        why = " ".join(str(error).split())[:200] or type(error).__name__
+        raise UserError(
+            f"could not push to {options.repository} ({why}); `hf auth login` with a token that "
+            "may write, then again: what is there already is not sent twice"
+        ) from error
+    print(f"{api.endpoint}/{options.repository}")
