@@ -93,6 +93,21 @@ class ModelTokenizer:
         messages.append({"role": "user", "content": prompt})
         return rendered(self.chat_template, messages, self.named_tokens)
 
+    def reply_turn(self, reply: str) -> str:
+        """What follows the end of an answer where somebody replies to it, up to the next answer.
+        Without a chat template a reply stands between two marks."""
+        if not self.apply_chat_template:
+            return f"\n[{reply}]\n"
+        answer = "[the answer]"
+        _, _, after = self.wrap_chat(reply, [("", answer)]).partition(answer)
+        _, ended, follows = after.partition(self.eos_token)
+        if not ended:
+            raise UserError(
+                f"this model's chat template does not end an answer with {self.eos_token}, so no "
+                "reply can follow it: take --prompt plain"
+            )
+        return follows
+
     def ends_turns(self) -> bool:
         """Whether the template closes an answer with a token that ends the model's answers. Some
         base models have a template, too, but were not trained on it: theirs end a text."""
@@ -153,10 +168,6 @@ class Qwen3Tokenizer(ModelTokenizer):
             if not self.add_thinking:
                 text += "<think>\n\n</think>\n\n"
         return text
-
-    def reply_turn(self, reply: str) -> str:
-        """What follows the end of an answer where somebody replies to it, up to the next answer."""
-        return "\n" + self.wrap_chat(reply) if self.apply_chat_template else f"\n[{reply}]\n"
 
 
 def model_stop_ids(tokenizer) -> set[int]:

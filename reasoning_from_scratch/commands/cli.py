@@ -40,22 +40,11 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "commands.evaluate:evaluate_command",
     ),
     "chat": ("Talk to a model.", "commands.chat:chat"),
-<<<<<<< HEAD
-=======
     "export": (
         "Write a model's folder for transformers, vLLM and llama.cpp.",
         "commands.export:export",
     ),
     "push": ("Upload a model to Hugging Face's hub.", "commands.export:push"),
-    "tiny-pretrain": (
-        "Train the shipped tiny models from nothing, as they were trained.",
-        "commands.tiny_pretrain:tiny_pretrain",
-    ),
-    "tiny-report": (
-        "Print what a tiny model can do and in which way, also into its README.",
-        "commands.tiny_report:tiny_report",
-    ),
->>>>>>> 0d83732 (rfs export and rfs push)
     "playground": (
         "Write a page that runs and trains the tiny model in a browser.",
         "commands.playground:playground",

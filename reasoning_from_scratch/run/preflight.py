@@ -15,7 +15,6 @@ from typing import Literal
 
 import torch
 
-from reasoning_from_scratch.config import Prompt
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.evaluate import EvalResult, evaluate, open_model
 from reasoning_from_scratch.fast.packed import packed_logprobs
@@ -336,7 +335,7 @@ class PreflightOptions:
     problems: str | None = None
     """Problem set to train on, a .json or .jsonl file, or FILE.py:FUNCTION (default: what
     `rfs train` takes)."""
-    prompt: Prompt | None = None
+    prompt: str | None = None
     """How a problem is put to the model (default: what `rfs train` takes)."""
     reward: str | None = None
     """Verifier of your own, FILE.py:FUNCTION (default: our grader compares the box)."""

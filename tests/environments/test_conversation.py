@@ -26,6 +26,7 @@ from reasoning_from_scratch.run.options import configure, resolved, resumed_conf
 from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.sampling import PLAIN, Rollout, Sampling, generate
 from reasoning_from_scratch.text import read_lines
+from reasoning_from_scratch.tokenizer import ModelTokenizer, Qwen3Tokenizer
 from reasoning_from_scratch.trainer import batch_loss, prepared_update
 
 PROMPTS = [[1, 2, 3], [4], [5, 6, 7, 8, 9, 10], [11, 12]]
@@ -240,6 +241,24 @@ def test_a_turn_is_what_the_model_wrote_since_the_last_reply(tokenizer):
     no = tokenizer.encode(tokenizer.reply_turn("no"), chat_wrapped=False)
     assert replies == [no, no, None]
     assert rollout.outcome == {"correct": 1.0} and rollout.turns == 3 and not rollout.ran_out
+
+
+@pytest.mark.parametrize("kind", ["Qwen3", "of a folder"])
+def test_a_reply_is_a_users_turn_in_the_chat_template(tokenizer, tmp_path, kind):
+    """What the model then has before it is the template's own text of the whole conversation."""
+    path = str(tmp_path / "tokenizer-base.json")
+    if kind == "Qwen3":
+        chat = Qwen3Tokenizer(path, True, True, True, eos_token="<|im_end|>")
+    else:
+        chat = ModelTokenizer(path, "<|im_end|>", "<|endoftext|>")
+        chat.chat_template = (
+            "{% for m in messages %}<|im_start|>{{ m.role }}: {{ m.content }}<|im_end|>\n"
+            "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant: {% endif %}"
+        )
+        chat.apply_chat_template = True
+    begin, answer, reply = chat.wrap_chat("abc"), "xyz", "no"
+    whole = chat.wrap_chat(reply, [("abc", answer)])
+    assert begin + answer + "<|im_end|>" + chat.reply_turn(reply) == whole
 
 
 def test_limits_of_turns_and_of_a_turn(tokenizer):
