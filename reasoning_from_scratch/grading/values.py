@@ -277,7 +277,7 @@ class Values:
         number, of others another."""
         self.work.spend(20)
         arguments = [self.mp.nstr(self.number(value), 40) for value in values]
-        drawn = int.from_bytes(sha256(f"{name} {arguments}".encode()).digest()[:6])
+        drawn = int.from_bytes(sha256(f"{name} {arguments}".encode()).digest()[:6], "big")
         return Fraction(drawn % 10_007, 101)
 
     def of_fractions(self, name: str, values: list[Fraction]) -> Fraction | None:
