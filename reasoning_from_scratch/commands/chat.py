@@ -80,7 +80,8 @@ class Conversation:
 
     def answer(self, words: str) -> Iterator[str]:
         """The answer in pieces; together they are the whole text."""
-        prompt, spoken = self.prompt_ids(words), []
+        prompt = self.prompt_ids(words)
+        spoken: list[int] = []
         for piece in stream_text(self.tokenizer, self.tokens(prompt, spoken)):
             before, ended = piece, ""
             if self.options.stop is not None:  # a token such as ").\n" may end the answer
@@ -121,9 +122,10 @@ def stream(model, prompt: list[int], sampling: Sampling, stop_ids: set[int]) -> 
         draw = sample_next_token(logits, u[position : position + 1], *policy, FAST.cut)
         if not draw.logprobs.isfinite().item():
             raise NotFinite(f"{NOT_FINITE} (after {position} sampled tokens)")
-        if draw.tokens.item() in stop_ids:
+        token = int(draw.tokens)
+        if token in stop_ids:
             return
-        yield draw.tokens.item()
+        yield token
         logits = model(draw.tokens[:, None], cache=cache)[:, -1]
 
 
@@ -154,7 +156,8 @@ def chat(options: ChatOptions) -> None:
     """Reads a line, prints the answer, until there is no line."""
     model, tokenizer = open_model(options.model, options.device, options.dtype)
     conversation = Conversation(model, tokenizer, options)
-    sys.stdout.reconfigure(errors="replace")  # a terminal that cannot show a character shows ?
+    # A terminal that cannot show a character shows ?
+    sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]  # Python's own has it
     print(f"{options.model}, template {conversation.template}. {HELP}\n", file=sys.stderr)
     while True:
         try:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import is_dataclass
 from pathlib import Path
-from typing import get_type_hints
+from typing import Any, get_type_hints
 
 from reasoning_from_scratch import __version__
 from reasoning_from_scratch.errors import UserError, unknown_name
@@ -82,8 +82,8 @@ def run_script(function: Callable, words: bool = False) -> int:
 
     options, name = single_dataclass(function), Path(sys.argv[0]).name
     about = inspect.getdoc(inspect.getmodule(function))
-    looks = {"prog": name, "description": about, "use_underscores": True}
     pairs_off = (tyro.conf.FlagCreatePairsOff,)
+    looks: dict[str, Any] = {"prog": name, "description": about, "use_underscores": True}
 
     def call() -> int:
         argv = with_home(sys.argv[1:])
@@ -191,7 +191,7 @@ def run_command(name: str, args: Sequence[str]) -> int:
         result = function(list(args))  # reads its flags itself
         return result if isinstance(result, int) else 0
     dataclass = single_dataclass(function)
-    options = {"args": list(args), "prog": f"rfs {name}", "description": help_line}
+    options: dict[str, Any] = {"args": list(args), "prog": f"rfs {name}", "description": help_line}
     if dataclass is not None:
         result = function(tyro.cli(dataclass, **options))
     else:
@@ -211,7 +211,7 @@ def single_dataclass(function: Callable) -> type | None:
     if len(names) != 1:
         return None
     annotation = get_type_hints(function).get(names[0])
-    return annotation if is_dataclass(annotation) else None
+    return annotation if isinstance(annotation, type) and is_dataclass(annotation) else None
 
 
 if __name__ == "__main__":

@@ -115,7 +115,8 @@ def refuse_unmeasurable(options: EvaluateOptions) -> None:
 
 def answer_paths(options: EvaluateOptions) -> dict[tuple[str, str], Path]:
     """(problem set, model) -> its file of answers: --out-path itself, if there is only one."""
-    path, paths = options.out_path, {}
+    path = options.out_path
+    paths: dict[tuple[str, str], Path] = {}
     if path is None:
         return paths
     for problem_set in options.problems:

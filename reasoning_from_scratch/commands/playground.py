@@ -57,7 +57,9 @@ class PlaygroundOptions:
 
 def playground(options: PlaygroundOptions) -> int:
     """Writes one page with models, problems, recipes and all code in it."""
-    entries = [(Path(name).name, None, name) for name in options.models]
+    entries: list[tuple[str, int | None, str]] = [
+        (Path(name).name, None, name) for name in options.models
+    ]
     if options.run:
         entries += run_entries(options.run)
     page = page_of(entries)
@@ -69,7 +71,7 @@ def playground(options: PlaygroundOptions) -> int:
     return 0
 
 
-def run_entries(name: str) -> list[tuple[str, int, str]]:
+def run_entries(name: str) -> list[tuple[str, int | None, str]]:
     """The saves of a run, as (run, step, RUN@SAVE)."""
     run, save = run_and_save(name)
     if run is None or save is not None:
@@ -120,7 +122,8 @@ def model_entry(name: str, step: int | None, model, tokenizer) -> tuple[dict, st
     prompt = render_prompt(mark)
     if tokenizer.apply_chat_template:
         prompt = tokenizer.wrap_chat(prompt)
-    index, parts = [], []
+    index: list[list] = []
+    parts: list[np.ndarray] = []
     for tensor_name, tensor in model.state_dict().items():
         if tensor_name == "out_head.weight" and model.cfg["tie_embeddings"]:
             continue

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -27,7 +28,7 @@ from reasoning_from_scratch.text import visible
 from reasoning_from_scratch.tiny.ways import ANSWER_TOKENS
 
 # Found by experiment; benchmarks/README.md has the record of what was tried.
-SETTINGS = {
+SETTINGS: dict[str, Any] = {
     "model": "tiny-base",
     "steps": 90,
     "problems_per_step": 8,
@@ -41,7 +42,7 @@ SETTINGS = {
 }
 # The second run goes on where the first one ended, on problems of more steps than any working
 # that the model has seen.
-LONGER = {
+LONGER: dict[str, Any] = {
     "model": "tiny-grpo",
     "problems": "tiny-longer-train",
     "steps": 450,

@@ -52,7 +52,7 @@ RewardParts = Annotated[
         str_from_instance=lambda parts: [f"{name}={weight:g}" for name, weight in parts.items()],
     ),
 ]
-LossFn = Annotated[
+LossFn: Any = Annotated[  # only tyro reads it
     Literal[tuple(LOSS_FNS)] | None,
     arg(
         help="Loss as Tinker documents it: objective, summed, with its bounds; wins over the "
@@ -78,7 +78,7 @@ def flags_of(part: type, values: dict[str, Any]) -> type:
         for name, kind in kinds.items()
     ]
     group = make_dataclass(part.__name__, flags, bases=(part,), namespace={"__doc__": part.__doc__})
-    return OmitArgPrefixes[group]
+    return OmitArgPrefixes[group]  # type: ignore[misc, valid-type]  # made just now, for tyro
 
 
 def train_command(argv: list[str]) -> int:
@@ -113,7 +113,7 @@ def parse_flags(argv: list[str]) -> TrainConfig:
         default = configure(recipe or TrainConfig.recipe, loss_fn)
     values = vars(default) | {"loss_fn": loss_fn}
     groups = [(part.__name__.lower(), flags_of(part, values)) for part in PARTS]
-    flags = tyro.cli(
+    flags: Any = tyro.cli(
         make_dataclass("Flags", groups), args=argv, prog="rfs train", description=ABOUT
     )
     for name, _ in groups:

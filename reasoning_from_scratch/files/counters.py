@@ -2,6 +2,7 @@
 
 import sys
 import time
+from typing import Any
 
 from tqdm.auto import tqdm
 
@@ -16,7 +17,7 @@ def interactive() -> bool:
 
 
 def counter(
-    total: int | None, initial: int = 0, desc: str = "", quiet: bool = False, **bar: object
+    total: int | None, initial: int = 0, desc: str = "", quiet: bool = False, **bar: Any
 ) -> "tqdm | Lines":
     """Counts `update(n)` up to `total`, on stderr; `bar` goes to tqdm. Used as a context."""
     if interactive() or quiet:
