@@ -19,6 +19,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
@@ -164,7 +165,7 @@ def own_verifier(name: str | None) -> Verifier | None:
     return Verifier(own_function(name)) if name else None
 
 
-def is_number(value: object) -> bool:
+def is_number(value: Any) -> bool:
     """True and False are rewards too; so are the numbers of numpy and torch."""
     if isinstance(value, str | bytes):
         return False
@@ -198,7 +199,7 @@ def with_limit(seconds: float, function: Callable, *arguments):
 def with_patience(seconds: float, function: Callable, *arguments):
     """The same without a signal. A slow call goes on in a thread that is left behind: it takes
     processor time, but nobody waits for it."""
-    ended = []
+    ended: list[tuple[Any, BaseException | None]] = []
 
     def call() -> None:
         try:

@@ -158,7 +158,8 @@ def _path_of(name: str, data_path: str | Path | None) -> Path:
 
 def read_problems(path: str | Path, limit: int | None = None) -> list[Problem]:
     """The problems of a file, or a UserError that names the line which is wrong."""
-    path, problems = Path(path), []
+    path = Path(path)
+    problems: list[Problem] = []
     for where, row in file_rows(path):
         try:
             problems.append(_as_problem(row, f"{path.stem}/{len(problems)}", f"{path}, {where}"))

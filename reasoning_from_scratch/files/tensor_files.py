@@ -102,7 +102,7 @@ def _read_folder(folder: Path) -> dict[str, Tensor]:
     index = folder / "model.safetensors.index.json"
     if not index.exists():
         return _read_safetensors(folder / "model.safetensors")
-    state = {}
+    state: dict[str, Tensor] = {}
     for shard in shards_of(index):
         state |= _read_safetensors(folder / shard)
     return state

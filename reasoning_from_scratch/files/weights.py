@@ -396,7 +396,7 @@ def _with_prompts_as_trained(tokenizer: Qwen3Tokenizer) -> Qwen3Tokenizer:
 # ---- saving
 
 
-def save_model(model: torch.nn.Module, path: str | Path) -> Path:
+def save_model(model: Qwen3Model, path: str | Path) -> Path:
     """Write the weights by our names, as .pth or .safetensors, whole or not at all."""
     state = _plain_state(model)
     if Path(path).suffix == ".safetensors" and model.cfg.get("tie_embeddings", False):
@@ -405,7 +405,7 @@ def save_model(model: torch.nn.Module, path: str | Path) -> Path:
     return Path(path)
 
 
-def _plain_state(model: torch.nn.Module) -> dict[str, Tensor]:
+def _plain_state(model: Qwen3Model) -> dict[str, Tensor]:
     state = to_our_names(model.state_dict())  # also strips the prefixes of wrapped models
     state = {name: tensor.detach().cpu() for name, tensor in state.items()}
     if model.cfg.get("tie_embeddings", False):  # from a GPU they come as two copies
@@ -440,19 +440,18 @@ def save_hf_folder(model: Qwen3Model, tokenizer: ModelTokenizer, folder: str | P
     if model.cfg.get("tie_embeddings", False):
         del state["lm_head.weight"]
     save_state(state, folder / "model.safetensors")
-    ids = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
     cfg = {**model.cfg, "dtype": model.tok_emb.weight.dtype}
     ends = [tokenizer.eos_token_id, *sorted(model_stop_ids(tokenizer) - {tokenizer.eos_token_id})]
-    listed = {"eos_token_id": ends if len(ends) > 1 else ends[0]}
+    listed, pad = ends if len(ends) > 1 else ends[0], tokenizer.pad_token_id
     written = {
         "tokenizer.json": tokenizer._tok.to_str(pretty=True).encode(),
         TOKENIZER_CONFIG: _json_bytes(_tokenizer_config(tokenizer)),
-        GENERATION_FILE: _json_bytes(ids | listed),
+        GENERATION_FILE: _json_bytes({"eos_token_id": listed, "pad_token_id": pad}),
     }
-    if tokenizer.stops_from == "config.json":  # the generation config, handed on, does not say
-        ids |= listed
     written |= tokenizer.files
-    written["config.json"] = _json_bytes(config_to_hf(cfg, **ids))  # with it the folder is whole
+    # The generation config, handed on, may not say which tokens end an answer.
+    eos = listed if tokenizer.stops_from == "config.json" else tokenizer.eos_token_id
+    written["config.json"] = _json_bytes(config_to_hf(cfg, eos, pad))  # with it the folder is whole
     for name, content in written.items():
         with replacing(folder / name) as temporary:
             temporary.write_bytes(content)
