@@ -7,7 +7,7 @@ import re
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -230,7 +230,8 @@ def config_from_hf(hf: Mapping, origin: str | Path = "config.json") -> dict:
         known = {"num_key_value_heads": heads, "rope_theta": 10_000.0} | known
     width = 128 if kind == "qwen3" else _size(hf, "hidden_size", origin) // heads
     theta = rope.get("rope_theta") or known.get("rope_theta")
-    cfg = {key: _size(known, theirs, origin) for key, theirs in SIZES.items()} | {
+    sizes = {key: _size(known, theirs, origin) for key, theirs in SIZES.items()}
+    cfg: dict[str, Any] = sizes | {
         "head_dim": _size({"head_dim": width} | known, "head_dim", origin),
         "qk_norm": family.qk_norm,
         "rope_base": float(_number(theta, "rope_theta", origin)),
