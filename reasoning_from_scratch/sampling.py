@@ -36,7 +36,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.problems import Problem
-from reasoning_from_scratch.qwen3 import KVCache, room_for_answer
+from reasoning_from_scratch.qwen3 import KVCache, Qwen3Model, room_for_answer
 
 
 @dataclass
@@ -294,7 +294,7 @@ class SamplingEngine:
     decoder: Callable = lambda model, rows, steps: model
     cut: Callable[[Tensor, float, int], Tensor] = cut_by_sorting
     # Entered around each decoding step, with the model: it may use fewer threads there.
-    limited: Callable[[object], AbstractContextManager] = nullcontext
+    limited: Callable[[Qwen3Model], AbstractContextManager] = nullcontext
     # Who answers the model, for a Sampling that asks for it: (sampling, tokenizer, problems) ->
     # what makes a rollout's Partner from the number of its problem; environments/ has it.
     partners: Callable | None = None

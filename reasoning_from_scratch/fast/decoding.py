@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 import torch
 from torch import Tensor, nn
@@ -39,7 +39,7 @@ FEWEST_STEPS = 32  # packing the weights costs as much as it saves in about so m
 NARROW = 512  # features; Qwen3-0.6B has 1,024
 
 
-def decoder_for(model: nn.Module, rows: int, steps: int) -> "Decoder":
+def decoder_for(model: Qwen3Model, rows: int, steps: int) -> "Decoder":
     """The fastest decoder for batches of at most `rows` rows and about `steps` steps."""
     if steps >= FEWEST_STEPS and fits_decode_c(model):
         library = load_library(model.tok_emb.weight.dtype)
@@ -51,7 +51,7 @@ def decoder_for(model: nn.Module, rows: int, steps: int) -> "Decoder":
 class Decoder:
     """Reads prompts without their padding, and takes the model's own decoding steps."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: Qwen3Model) -> None:
         self.model = model
 
     def fill_cache(
@@ -69,7 +69,7 @@ class Decoder:
         return self.model(in_idx, cache=cache)
 
 
-def decoding_threads(model: nn.Module) -> AbstractContextManager:
+def decoding_threads(model: Qwen3Model) -> AbstractContextManager:
     """Decoding a small model is thousands of small products. Two threads are no faster at it
     than one, and twenty times slower where another program wants a core: they wait for each
     other at every product."""
@@ -112,18 +112,18 @@ class PromptPlan(NamedTuple):
         return found[self.real][None]
 
 
-def prompt_plan(model: nn.Module, cache: KVCache, attention_mask: Tensor) -> PromptPlan:
+def prompt_plan(model: Qwen3Model, cache: KVCache, attention_mask: Tensor) -> PromptPlan:
     """For prompts that follow what the cache already holds of each row."""
     cache.open(len(attention_mask), attention_mask.device)
-    real = attention_mask.bool().nonzero(as_tuple=True)
+    row, column = attention_mask.bool().nonzero(as_tuple=True)
     count = attention_mask.long().cumsum(dim=1)  # (B, T) real tokens up to each
     positions = cache.lengths[:, None] + (count - 1).clamp(min=0)  # (B, T)
     width = int((cache.lengths + count[:, -1]).max())
     hidden = torch.arange(width, device=positions.device) > positions[:, None, :, None]
-    dtype, places = model.tok_emb.weight.dtype, positions[real][None]  # (1, N)
+    dtype, places = model.tok_emb.weight.dtype, positions[row, column][None]  # (1, N)
     mask = torch.zeros_like(hidden, dtype=dtype).masked_fill_(hidden, -torch.inf)
     cos, sin = rope_tables(places[:, None], model.cfg, dtype)
-    return PromptPlan(cos, sin, mask, width, (real[0][None], places), real)
+    return PromptPlan(cos, sin, mask, width, (row[None], places), (row, column))
 
 
 # --- the model, as decode.c takes it ---
@@ -154,7 +154,7 @@ Step = _structure(
 KNOWN = {Qwen3Model, nn.ModuleList, TransformerBlock, GroupedQueryAttention, FeedForward}
 
 
-def fits_decode_c(model: nn.Module) -> bool:
+def fits_decode_c(model: Qwen3Model) -> bool:
     """Whether decode.c computes what this model does: the class as it is, of any family, its
     weights on the CPU, its sizes full registers."""
     leaves = [part for part in model.modules() if not list(part.children())]
@@ -166,7 +166,7 @@ def fits_decode_c(model: nn.Module) -> bool:
     absent = [norm for norm in absent if type(norm) is nn.Identity]
     may_add = [m for att in attention_parts for m in (att.W_query, att.W_key, att.W_value)]
     norms = [part for part in leaves if is_plain_norm(part)]
-    tables = [part for part in leaves if type(part) in (nn.Linear, nn.Embedding)]
+    tables = [p for p in leaves if type(p) is nn.Linear or type(p) is nn.Embedding]
     weights, dtype = list(model.parameters()), model.tok_emb.weight.dtype
     sizes = {size for part in tables for size in part.weight.shape}
     return (
@@ -183,15 +183,15 @@ def fits_decode_c(model: nn.Module) -> bool:
     )
 
 
-def is_plain_norm(norm: nn.Module) -> bool:
+def is_plain_norm(norm: nn.Module) -> TypeGuard[RMSNorm]:
     return type(norm) is RMSNorm and norm.qwen3_compatible and norm.shift is None
 
 
-def is_sharded(model: nn.Module) -> bool:
+def is_sharded(model: Qwen3Model) -> bool:
     return any(hasattr(weight, "device_mesh") for weight in model.parameters())
 
 
-def has_hooks(model: nn.Module) -> bool:
+def has_hooks(model: Qwen3Model) -> bool:
     """A hook is called by the part that it was put on, which decode.c leaves out."""
     return any(part._forward_hooks or part._forward_pre_hooks for part in model.modules())
 
@@ -225,7 +225,7 @@ class CompiledDecoder(Decoder):
         with ThreadPoolExecutor(torch.get_num_threads()) as pool:
             list(pool.map(lambda arguments: library.pack(*arguments), self.packing))
 
-    def _layer(self, block: nn.Module) -> ctypes.Structure:
+    def _layer(self, block: TransformerBlock) -> ctypes.Structure:
         att, ff = block.att, block.ff
         norms = (block.norm1, block.norm2, att.q_norm, att.k_norm)
         biases = [linear.bias for linear in (att.W_query, att.W_key, att.W_value)]
@@ -243,8 +243,7 @@ class CompiledDecoder(Decoder):
         return self.kept[-1].data_ptr()
 
     def _scale(self, norm: nn.Module) -> int | None:
-        absent = type(norm) is nn.Identity
-        return None if absent else self._keep(norm.scale.detach().float())
+        return self._keep(norm.scale.detach().float()) if isinstance(norm, RMSNorm) else None
 
     def _pack(self, *linears: nn.Linear, in_turn: bool = False) -> int:
         """One packed matrix: the strips of several follow each other, or take turns."""

@@ -17,12 +17,12 @@ from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.utils.rnn import pad_sequence
 
 from reasoning_from_scratch.logprobs import Kept, kept_of
-from reasoning_from_scratch.qwen3 import attention, rope_tables
+from reasoning_from_scratch.qwen3 import Qwen3Model, attention, rope_tables
 from reasoning_from_scratch.rollouts import Batch
 
 BLOCK_ELEMENTS = 2**23  # logits at a time: 32 MiB in float32, whatever the vocabulary
@@ -31,7 +31,7 @@ PADS_WELL = 0.75  # share of a call's longest row that each of its rows has; oth
 
 
 def packed_logprobs(
-    model: nn.Module, batch: Batch, temperature: float = 1.0, hidden_states: Callable | None = None
+    model: Qwen3Model, batch: Batch, temperature: float = 1.0, hidden_states: Callable | None = None
 ) -> Tensor:
     """Log-probabilities (B, T) of the sampled tokens, each at its own position, 0 elsewhere.
 
@@ -53,11 +53,11 @@ def packed_logprobs(
     return F.pad(zeros.masked_scatter(sampled, logprobs), (1, 0))  # (B, T)
 
 
-def compiled_pass(model: nn.Module) -> Callable[[nn.Module, Batch, float], Tensor]:
+def compiled_pass(model: Qwen3Model) -> Callable[[Qwen3Model, Batch, float], Tensor]:
     """`packed_logprobs` with torch.compile for this model, plain for another (the reference)."""
     compiled = torch.compile(model.hidden_states, dynamic=True)
 
-    def training_pass(asked: nn.Module, batch: Batch, temperature: float) -> Tensor:
+    def training_pass(asked: Qwen3Model, batch: Batch, temperature: float) -> Tensor:
         return packed_logprobs(asked, batch, temperature, compiled if asked is model else None)
 
     return training_pass
@@ -146,12 +146,12 @@ class PackedPlan(NamedTuple):
         for call in self.calls:
             numbers = (call.queries, call.keys, call.keys)
             rows = [F.embedding(*pair) for pair in zip(numbers, tables, strict=True)]  # (b, T, ...)
-            heads = [x.unflatten(-1, (-1, head_dim)).transpose(1, 2) for x in rows]
-            results.append(attention(*heads, call.mask).flatten(0, 1))  # (b * T, heads * head_dim)
+            q, k, v = (x.unflatten(-1, (-1, head_dim)).transpose(1, 2) for x in rows)
+            results.append(attention(q, k, v, call.mask).flatten(0, 1))  # (b * T, heads * head_dim)
         return F.embedding(self.found[None], torch.cat(results))
 
 
-def packed_plan(model: nn.Module, packed: Packed) -> PackedPlan:
+def packed_plan(model: Qwen3Model, packed: Packed) -> PackedPlan:
     cos, sin = rope_tables(packed.positions[:, None], model.cfg, model.tok_emb.weight.dtype)
     return PackedPlan(cos, sin, packed.calls, packed.found)
 
