@@ -41,8 +41,7 @@ class ModelTokenizer:
         self.files: dict[str, bytes] = {}
 
     def _id_of(self, token: str | int, path: Path) -> int:
-        is_id = isinstance(token, int)
-        token_id = token if is_id else self._tok.token_to_id(token)
+        token_id = token if isinstance(token, int) else self._tok.token_to_id(token)
         if token_id is None or self._tok.id_to_token(token_id) is None:
             raise UserError(f"{path} has no token {token}: it is the tokenizer of another model")
         return token_id

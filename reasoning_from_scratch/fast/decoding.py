@@ -296,7 +296,7 @@ def try_out(path: str, dtype: str) -> None:
 @torch.no_grad()
 def decoding_difference(library: ctypes.CDLL, dtype: torch.dtype) -> float:
     """How far its logits are from torch's, for a small model of each kind."""
-    kinds = ({}, {"qk_norm": False, "qkv_bias": True})
+    kinds: tuple[dict, ...] = ({}, {"qk_norm": False, "qkv_bias": True})
     return max(difference_for(library, seeded_model(**kind).to(dtype)) for kind in kinds)
 
 

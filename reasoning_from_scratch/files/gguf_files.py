@@ -11,6 +11,7 @@ import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -120,11 +121,11 @@ class Fields:
         self.reader, self.path = reader, path
         self.kind = str(self.get("general.architecture"))
 
-    def get(self, name: str, default: object = None) -> object:
+    def get(self, name: str, default: Any = None) -> Any:
         field = self.reader.get_field(name)
         return default if field is None else field.contents()
 
-    def of_model(self, name: str, default: object = None) -> object:
+    def of_model(self, name: str, default: Any = None) -> Any:
         """A value of the architecture, such as llama.block_count; needed without a default."""
         value = self.get(f"{self.kind}.{name}", default)
         if value is None:

@@ -112,7 +112,7 @@ def listed_files(name: str) -> list[str]:
     """The files of a repository."""
     if os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0"):
         raise HubUnreachable(f"{name} is not here, and HF_HUB_OFFLINE forbids to fetch it")
-    failures = []
+    failures: list[str] = []
     for end in hub_endpoints():
         token = False if failures else None  # the reader's own, but not for a mirror
         url = f"{end}/api/models/{name}"

@@ -184,7 +184,7 @@ def load_model_and_tokenizer(
         cfg = config_from_state(state, path)
     model = build_model(cfg, state, path, dtype)
     tokenizer = _tokenizer_for(path, model.cfg, local_dir)
-    if which_model == "instruct":
+    if which_model == "instruct" and isinstance(tokenizer, Qwen3Tokenizer):
         tokenizer.add_thinking = False
     model.to(device)
     if use_compile:
@@ -297,6 +297,7 @@ def _folder_tokenizer(folder: Path) -> ModelTokenizer:
     config, known = folder / "config.json", folder / TOKENIZER_CONFIG
     is_qwen3 = not config.exists() or read_json(config).get("model_type") == "qwen3"
     settings = read_json(known) if known.exists() else {}
+    tokenizer: ModelTokenizer
     if is_qwen3:
         tokenizer = Qwen3Tokenizer(folder / "tokenizer.json")
     else:

@@ -46,7 +46,7 @@ from reasoning_from_scratch.run.model_card import model_card
 from reasoning_from_scratch.scale.ranks import Ranks, WholeWeights
 from reasoning_from_scratch.scale.streaming import Stream
 from reasoning_from_scratch.text import finite, one_line, read_lines
-from reasoning_from_scratch.tokenizer import Qwen3Tokenizer
+from reasoning_from_scratch.tokenizer import ModelTokenizer
 from reasoning_from_scratch.trainer import Engine, chosen_groups, frozen_logprobs
 
 PROBE_PROBLEMS = 4  # problems whose answers are followed through the whole run
@@ -61,7 +61,7 @@ class TrainingRun:
 
     config: TrainConfig
     model: Qwen3Model
-    tokenizer: Qwen3Tokenizer
+    tokenizer: ModelTokenizer
     problems: Sequence[Problem]
     eval_sets: dict[str, Sequence[Problem]]  # by name; the first one is what eval_acc is about
     optimizer: AdamW

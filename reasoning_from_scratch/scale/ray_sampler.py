@@ -20,7 +20,7 @@ from reasoning_from_scratch.optim.lora import add_lora
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.rollouts import Group, sample_groups
-from reasoning_from_scratch.tokenizer import Qwen3Tokenizer
+from reasoning_from_scratch.tokenizer import ModelTokenizer
 
 if TYPE_CHECKING:
     from ray import ObjectRef
@@ -45,7 +45,7 @@ class SamplerSetup:
     config: Rollouts
     lora: tuple[int, float] | None  # rank and alpha
     cfg: dict  # of the model
-    tokenizer: Qwen3Tokenizer
+    tokenizer: ModelTokenizer
     frozen: dict  # packed weights that never change: all but LoRA's, with LoRA
     device: str
     threads: int
