@@ -73,7 +73,8 @@ class Hub:
         answer = {"url": self.url, "commitOid": "0" * 40, "commitUrl": f"{self.url}/commit/0"}
         if handler.path.endswith("/preupload/main"):
             names = [one["path"] for one in json.loads(body)["files"]]
-            answer = {"files": [{"path": n, "uploadMode": "regular"} for n in names]}
+            how = {"uploadMode": "regular", "shouldIgnore": False}
+            answer = {"files": [{"path": name, **how} for name in names]}
         elif handler.path.endswith("/commit/main"):
             for line in map(json.loads, body.splitlines()):
                 if line["key"] == "file":

@@ -128,9 +128,8 @@ def test_the_same_logits(family, dtype, rows, flags):
     if dtype == torch.float32:
         assert torch.allclose(found, wanted, atol=2e-5)
         return
-    exact = model_that_fits(
-        **FAMILIES[family]
-    )  # bfloat16's roundings differ: as near to the truth as torch is
+    # bfloat16's roundings differ: as near to the truth as torch is
+    exact = model_that_fits(**FAMILIES[family])
     exact.load_state_dict(model.state_dict())
     truth = exact(tokens, cache=cache_in_float32(cache))[:, -1]
     distance = [(x[0].float() - truth).abs().mean() for x in (found, wanted)]
