@@ -27,7 +27,8 @@ class Run:
     """What is trained, and where it is kept."""
 
     model: str = "tiny-base"
-    """Model to start from: tiny-base, base, reasoning, a folder, file, run or RUN@SAVE."""
+    """Model to start from: tiny-base, base, reasoning, smollm2, OWNER/NAME on the hub, a folder,
+    file, run or RUN@SAVE."""
     load_checkpoint_path: str | None = None
     """Take the weights of this checkpoint or run as they are now, and nothing else."""
     kl_reference: str | None = None
