@@ -315,7 +315,7 @@ def _folder_tokenizer(folder: Path) -> ModelTokenizer:
         named = [said[name][0] for name in later if said[name][0] in listed]
         tokenizer.eos_token_id = (named or listed)[0]
         tokenizer.other_stop_ids = frozenset(listed) - {tokenizer.eos_token_id}
-    if not is_qwen3:
+    if not isinstance(tokenizer, Qwen3Tokenizer):
         tokenizer.use_chat_template(tokenizer.ends_turns())
         return tokenizer
     tokenizer = _with_prompts_as_trained(tokenizer)
