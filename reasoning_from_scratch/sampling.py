@@ -293,6 +293,8 @@ class SamplingEngine:
     # fill_cache, and is called as the model is: (tokens (B, 1), cache) -> logits (B, 1, V).
     decoder: Callable = lambda model, rows, steps: model
     cut: Callable[[Tensor, float, int], Tensor] = cut_by_sorting
+    # (model, rows, steps) -> what draws: `sample_next_token`, or the same recorded.
+    draw: Callable = lambda model, rows, steps: sample_next_token
     # Entered around each decoding step, with the model: it may use fewer threads there.
     limited: Callable[[Qwen3Model], AbstractContextManager] = nullcontext
     # Who answers the model, for a Sampling that asks for it: (sampling, tokenizer, problems) ->
@@ -409,6 +411,7 @@ class _Batch:
         steps = max((row.limit for row in waiting), default=0)
         self.model, self.prompts, self.waiting = model, prompts, deque(waiting)
         self.decoder, self.cut = engine.decoder(model, n_rows, steps), engine.cut
+        self.draw = engine.draw(model, n_rows, steps)
         self.partner = engine.partner
         self.device = model.tok_emb.weight.device
         self.policy = (sampling.temperature, sampling.top_p, sampling.top_k)
@@ -484,7 +487,7 @@ class _Batch:
         draws = []
         for i in range(count):  # u is (B, count)
             logits = self.decoder(self.tokens[:, None], cache=self.cache)[:, -1]  # (B, V)
-            draws.append(sample_next_token(logits, u[:, i], *self.policy, self.cut))
+            draws.append(self.draw(logits, u[:, i], *self.policy, self.cut))
             self.tokens = draws[-1].tokens
         return draws
 

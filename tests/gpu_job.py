@@ -7,6 +7,7 @@ A process of its own, because the pretended device stays for as long as the proc
 import json
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -16,12 +17,14 @@ from reasoning_from_scratch import ch02, ch04, ch06, ch07
 from reasoning_from_scratch.commands.chat import stream
 from reasoning_from_scratch.evaluation.evaluate import evaluate
 from reasoning_from_scratch.fast.cut import FAST
+from reasoning_from_scratch.fast.decoding import Decoder
 from reasoning_from_scratch.fast.device import parity_problem
+from reasoning_from_scratch.fast.graphs import GraphDecoder, GraphDraw
 from reasoning_from_scratch.files import tensor_files
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.recipes import RECIPES
 from reasoning_from_scratch.run.start import train
-from reasoning_from_scratch.sampling import Sampling, generate
+from reasoning_from_scratch.sampling import Sampling, SamplingEngine, generate
 
 PROMPTS = [[5, 6, 7], [8, 9, 10, 11], [5, 6, 7, 8, 9]]
 RUNS = {
@@ -70,12 +73,23 @@ def trained(device: str, folder: Path, **changes) -> list[dict]:
     return rows
 
 
-def sampled(device: str, **policy) -> list:
+def sampled(device: str, engine: SamplingEngine = FAST, **policy) -> list:
     """Rollouts from a vocabulary that is wide enough for candidates to be looked at first."""
     model = toy_model(vocab_size=4096).to(device)
     sampling = Sampling(33, rollouts=2, sample_rows=4, **policy)
-    groups = generate(model, PROMPTS, sampling, stop_ids=set(range(50)), engine=FAST)
+    groups = generate(model, PROMPTS, sampling, stop_ids=set(range(50)), engine=engine)
     return [[r.response_ids, r.logprobs, r.kept] for group in groups for r in group]
+
+
+def sampled_by_recordings(device: str) -> list:
+    """Steps and draws are recorded as on a CUDA GPU, there by one, here by calling them again."""
+    record = None if device == "cuda" else lambda step: step
+    engine = replace(
+        FAST,
+        decoder=lambda model, rows, steps: GraphDecoder(Decoder(model), record),
+        draw=lambda model, rows, steps: GraphDraw(record),
+    )
+    return sampled(device, engine, top_p=0.9, top_k=30)
 
 
 def multinomial_on_cpu(probs, *arguments, **options):
@@ -138,6 +152,7 @@ def main(folder: Path, device: str) -> None:
         "greedy": {"temperature": 0.0},
     }.items():
         found[f"sampled {name}"] = both(lambda device, policy=policy: sampled(device, **policy))
+    found["sampled recorded"] = both(sampled_by_recordings)
     found["chapters"] = both(lambda device: chapters(device, folder))
     for name, changes in RUNS.items():
         found[f"trained {name}"] = both(

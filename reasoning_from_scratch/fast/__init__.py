@@ -1,6 +1,16 @@
-"""Engines that compute the same, faster: decoding in C, top-p unsorted, prompts packed together.
+"""Engines that compute the same, faster: decoding in C and by CUDA graphs, top-p unsorted, prompts
+packed together.
 
 The loop knows only the plain versions; `run/` hands these in. Start with packed.py, which
 computes what logprobs.py does without padding, then decoding.py. Only calculator.py changes what
 an answer says: it writes the results of the calculations in it.
+
+Who takes the decoding steps, `decoding.decoder_for` finds from the model and where it lies:
+
+    on a CPU, a model that decode.c knows, a C compiler     CompiledDecoder (decoding.py, decode.c)
+    on a CUDA GPU, a model that graphs.py knows             GraphDecoder (graphs.py)
+    other devices, hooks, weights in slices, short jobs     Decoder: the model's own operations
+
+The first two keep copies of the weights, so a decoder is made anew for each `generate`. Both hand
+over to the third, with one warning, where they find no memory or no support while they work.
 """

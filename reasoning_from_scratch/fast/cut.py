@@ -2,15 +2,18 @@
 
 A vocabulary has 150,000 tokens, and a row of probabilities is cut at every token that is drawn.
 On a CPU a row's entries go into buckets by size, and only the bucket in which the cut falls is
-sorted. On a GPU, and for top-k, only the largest entries are.
+sorted; for top-k only the largest entries are, which may not suffice. To know whether they do, a
+GPU would have to be waited for at each token: there the cut is found digit by digit.
 """
+
+from collections.abc import Callable
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from reasoning_from_scratch.environments.conversation import partners_of
-from reasoning_from_scratch.fast.decoding import decoder_for, decoding_threads
+from reasoning_from_scratch.fast.decoding import decoder_for, decoding_threads, draw_for
 from reasoning_from_scratch.sampling import SamplingEngine, kept_tokens
 
 CANDIDATES = 256  # the cut is looked for among so many of the largest entries first
@@ -24,7 +27,9 @@ def fast_cut(probs: Tensor, top_p: float, top_k: int) -> Tensor:
         return probs * kept_tokens(probs, descending(probs), top_p, top_k)
     if probs.device.type == "cpu" and probs.dtype == torch.float32 and not top_k:
         return cut_by_buckets(probs, top_p)
-    return cut_by_candidates(probs, top_p, top_k, count)
+    if probs.device.type in ("cpu", "mps"):
+        return cut_by_candidates(probs, top_p, top_k, count)
+    return cut_by_digits(probs, top_p, top_k)
 
 
 def descending(probs: Tensor) -> Tensor:
@@ -66,10 +71,60 @@ def cut_by_candidates(probs: Tensor, top_p: float, top_k: int, count: int) -> Te
     weights = torch.zeros_like(probs).scatter_(-1, ids, values * kept)
     # They suffice where the cut, ties included, falls among them.
     enough = torch.where(kept, values, 2.0).amin(-1) > values.amin(-1)  # (B,)
-    if not enough.all():  # one look at a GPU for each token: the one that sampling needs
+    if not enough.all():
         rest = probs[~enough]
         weights[~enough] = rest * kept_tokens(rest, descending(rest), top_p, top_k)
     return weights
 
 
-FAST = SamplingEngine(decoder_for, fast_cut, decoding_threads, partners_of)
+# --- the same without a question to the GPU
+
+DIGITS = ((20, 11), (10, 10), (0, 10))  # of a positive float32: first bit, and how many bits
+WHOLE = 2.0**62  # a probability of 1 as an integer; sums of integers are exact in any order
+
+
+def cut_by_digits(probs: Tensor, top_p: float, top_k: int) -> Tensor:
+    """The bits of a positive float32, as an integer, grow with it. So the smallest probability
+    that is kept is found as a word in a dictionary: its first digit, then its second, its third.
+    Tensors of fixed shapes, nothing is asked: this can be part of a CUDA graph."""
+    bits = probs.view(torch.int32) & 0x7FFFFFFF  # (B, V); of NaN: somewhere
+    amounts = (probs * WHOLE).long()
+    target = probs.new_full((len(probs), 1), top_p)
+    largest = None
+    if top_k:
+        largest = held_first(bits, torch.ones_like(amounts), lambda before: before < top_k)
+        amounts = amounts * largest
+        target = as_mass(amounts.sum(-1, keepdim=True)) * top_p
+    kept = held_first(bits, amounts, lambda before: as_mass(before) < target)
+    return probs * (kept if largest is None else kept & largest)
+
+
+def as_mass(amounts: Tensor) -> Tensor:
+    """Rounded once, as in kept_tokens."""
+    return (amounts.double() / WHOLE).float()
+
+
+def held_first(bits: Tensor, amounts: Tensor, short: Callable[[Tensor], Tensor]) -> Tensor:
+    """Which entries (B, V) are kept, from the one with the largest bits downwards, among equals
+    the lower index first: as long as what came before is too little, as `short` says of the
+    amounts that did."""
+    found = above = torch.zeros_like(amounts[:, :1])  # the digits so far; the amount above them
+    for shift, size in DIGITS:
+        inside = amounts * (bits >> (shift + size) == found)
+        digits = ((bits >> shift) & (2**size - 1)).long()
+        shares = amounts.new_zeros(len(bits), 2**size).scatter_add_(1, digits, inside).flip(1)
+        before = above + shares.cumsum(1) - shares  # each digit, from the highest
+        last = (short(before).sum(1, keepdim=True) - 1).clamp(min=0)  # the lowest that has some
+        found, above = found * 2**size + (2**size - 1 - last), before.gather(1, last)
+    equal = bits == found
+    own = amounts * equal
+    return (bits > found) | (equal & short(above + own.cumsum(1) - own))
+
+
+FAST = SamplingEngine(
+    decoder=decoder_for,
+    cut=fast_cut,
+    draw=draw_for,
+    limited=decoding_threads,
+    partners=partners_of,
+)

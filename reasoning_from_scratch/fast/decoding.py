@@ -1,16 +1,17 @@
-"""For sampling: prompts without their padding, and on a CPU decoding steps in C.
+"""For sampling: prompts without padding, on a CPU decoding steps in C, on a GPU recorded ones.
 
 sampling.py computes with a decoder: something with the model's `fill_cache`, which reads prompts,
 and a call for the step that follows, one token per row. By default that is the model itself;
-here are two that give the same numbers sooner. decode_library.py compiles decode.c once per
-processor and number format, in a few seconds, into the user's cache folder. Without a library,
-and for models that decode.c does not know, the model's own operations take the steps.
+`decoder_for` chooses one that gives the same numbers sooner. On a CPU decode_library.py compiles
+decode.c once per processor and number format, in a few seconds, into the user's cache folder. On
+a GPU graphs.py records steps and plays them back. For models that neither knows, and where the
+one finds no compiler and the other no memory, the model's own operations take the steps.
 """
 
 import ctypes
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -21,6 +22,7 @@ from torch import Tensor, nn
 
 from reasoning_from_scratch.fast.decode_library import NoLibrary, load_library, open_library
 from reasoning_from_scratch.fast.device import seeded_model
+from reasoning_from_scratch.fast.graphs import GraphDecoder, GraphDraw
 from reasoning_from_scratch.qwen3 import (
     FeedForward,
     GroupedQueryAttention,
@@ -31,21 +33,38 @@ from reasoning_from_scratch.qwen3 import (
     attention,
     rope_tables,
 )
+from reasoning_from_scratch.sampling import sample_next_token
 
 log = logging.getLogger("reasoning_from_scratch")
 
 
-FEWEST_STEPS = 32  # packing the weights costs as much as it saves in about so many steps
+# Packing the weights, or recording, costs as much as it saves in about so many steps.
+FEWEST_STEPS = 32
 NARROW = 512  # features; Qwen3-0.6B has 1,024
 
 
-def decoder_for(model: Qwen3Model, rows: int, steps: int) -> "Decoder":
-    """The fastest decoder for batches of at most `rows` rows and about `steps` steps."""
-    if steps >= FEWEST_STEPS and fits_decode_c(model):
-        library = load_library(model.tok_emb.weight.dtype)
-        if library:
-            return CompiledDecoder(model, library)
-    return Decoder(model)
+def decoder_for(
+    model: Qwen3Model, rows: int, steps: int, compiled: bool = False
+) -> "Decoder | GraphDecoder":
+    """The fastest decoder for batches of at most `rows` rows and about `steps` steps. `compiled`:
+    what is recorded on a GPU has gone through torch.compile, which takes a while."""
+    plain = Decoder(model)
+    if steps < FEWEST_STEPS:
+        return plain
+    if on_gpu(model) and fits_graphs(model):
+        return GraphDecoder(plain, compiled=compiled)
+    library = load_library(model.tok_emb.weight.dtype) if fits_decode_c(model) else None
+    return CompiledDecoder(model, library) if library else plain
+
+
+def draw_for(model: Qwen3Model, rows: int, steps: int) -> Callable:
+    """Recorded draws where decoding steps are recorded."""
+    recorded = steps >= FEWEST_STEPS and on_gpu(model) and fits_graphs(model)
+    return GraphDraw() if recorded else sample_next_token
+
+
+def on_gpu(model: Qwen3Model) -> bool:
+    return model.tok_emb.weight.device.type == "cuda"
 
 
 class Decoder:
@@ -180,6 +199,22 @@ def fits_decode_c(model: Qwen3Model) -> bool:
         and model.cfg["head_dim"] % {torch.float32: 16, torch.bfloat16: 32}.get(dtype, 2**30) == 0
         # Where a processor multiplies tiles of bfloat16, oneDNN does, and decode.c does not.
         and not (dtype == torch.bfloat16 and torch.cpu._is_amx_tile_supported())
+    )
+
+
+def fits_graphs(model: Qwen3Model) -> bool:
+    """Whether graphs.py computes what this model does: any dense one of ours, with LoRA or not,
+    whose weights lie whole on one device."""
+    parts = list(model.modules())
+    weights = list(model.parameters())
+    lora = [part for part in parts if hasattr(part, "lora_A")]
+    known = {*KNOWN, nn.Linear, nn.Embedding, nn.Identity, *{type(part) for part in lora}}
+    return (
+        type(model) is Qwen3Model
+        and all(type(part) in known or is_plain_norm(part) for part in parts)
+        and len(lora) in (0, 7 * len(model.trf_blocks))  # all of a block's matrices, or none
+        and len({(weight.device, weight.dtype) for weight in weights}) == 1
+        and not (is_sharded(model) or has_hooks(model))
     )
 
 

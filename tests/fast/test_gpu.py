@@ -21,6 +21,7 @@ WORK = [
     "sampled top_p",
     "sampled sets",
     "sampled greedy",
+    "sampled recorded",
     "chapters",
     "trained plain",
     "trained cut",
@@ -115,9 +116,13 @@ def test_decoding_does_not_wait_for_each_token(found):
         assert waits(found, work, "sample_next_token", "_pick", "qwen3.py") == rows_change
 
 
-def test_top_p_and_its_sets_wait_once_a_token_for_all_rows(found):
-    looks = waits(found, "sampled sets", "cut_by_candidates")
-    assert looks > 33
-    assert waits(found, "sampled sets", "kept_ids") == 2 * looks  # how many, and which
-    cuts = waits(found, "sampled top_p", "cut_by_candidates")
-    assert waits(found, "sampled top_p", "sample_next_token", "_pick", "cut.py") == cuts
+def test_top_p_waits_for_nothing_and_its_sets_twice_a_token_for_all_rows(found):
+    assert waits(found, "sampled sets", "kept_ids") > 2 * 33  # how many, and which
+    for work in ("sampled top_p", "sampled sets"):
+        assert waits(found, work, "sample_next_token", "_pick", "cut.py") == 0
+
+
+def test_nothing_waits_in_a_recording(found):
+    """Only a new recording's tables, and what `generate` looks at between two bursts."""
+    assert waits(found, "sampled recorded", "sampling.py") > 0
+    assert waits(found, "sampled recorded", "graphs.py", "cut.py", "sample_next_token") == 0

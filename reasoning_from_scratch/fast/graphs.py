@@ -1,0 +1,350 @@
+"""On a GPU: decoding steps and draws that are recorded once and played back (CUDA graphs).
+
+A decoding step of a small model is a thousand small operations. Python starts one in some 20
+microseconds, the GPU computes it in 2: it waits for Python most of the time. A recording starts
+them all with one call. In return, nothing in it may change from step to step but the numbers in
+its tensors: no tensor may move, no shape may grow, no Python number may depend on the step, and
+nothing may be fetched from the GPU. So
+
+    tokens, lengths     lie in tensors of their own, written before each step
+    keys, values        have room for what is to come; the KVCache gets views of them, so that
+                        what it does in place (another prompt in a row, fewer rows) goes on
+    rows, width         are part of a recording's name: there is one for 64 rows that see 256
+                        slots, one for 32 rows and 256 slots, ..., made when first needed
+
+              width 256    512    768
+    rows 64       *         *      *       a batch starts on the left, and moves down as its
+         32                 *      *       rollouts end and right as the others grow; unused
+         16                        *       rows and hidden slots are computed and not looked at
+
+What cannot be recorded, on an old GPU or without enough memory, is computed by the model's own
+operations after one warning.
+"""
+
+import logging
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache, partial
+from textwrap import shorten
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from reasoning_from_scratch.qwen3 import KVCache, apply_rope, attention
+from reasoning_from_scratch.sampling import Draw, sample_next_token
+
+log = logging.getLogger("reasoning_from_scratch")
+
+WIDTHS = 256  # slots: a recording serves that many steps, which see as many hidden slots at most
+FIRST_CAPACITY = 1024  # slots that a row gets at once, if its rollout may become so long
+
+
+def slots_for(tokens: int) -> int:
+    return -(-tokens // WIDTHS) * WIDTHS
+
+
+def rows_for(rows: int, most: int) -> int:
+    """Of at most `most` rows, that many are computed: a power of two, or all."""
+    return min(1 << (rows - 1).bit_length(), most)
+
+
+# --- recording
+
+
+class Recorder:
+    """Makes recordings that share their memory: of two, one is played at a time."""
+
+    def __init__(self) -> None:
+        self.pool = None  # of the first recording
+
+    def __call__(self, step: Callable) -> Callable:
+        """A function that does what `step` did, on what its tensors hold by then. What it gives
+        is overwritten when it is called again."""
+        stream, now = own_stream(), torch.cuda.current_stream()
+        stream.wait_stream(now)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.stream(stream):
+            step()  # loads kernels and libraries, which a recording must not do
+            # Other threads may ask for memory meanwhile: the trainer, beside a lagging sampler.
+            graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")
+            try:
+                result = step()
+            except BaseException:  # Ctrl-C, too: the stream must be usable again
+                with suppress(RuntimeError):  # the first error is the one that tells
+                    graph.capture_end()
+                raise
+            graph.capture_end()
+        now.wait_stream(stream)
+        self.pool = graph.pool()
+
+        def play() -> object:
+            graph.replay()
+            return result
+
+        return play
+
+
+STREAMS = threading.local()
+
+
+def own_stream() -> torch.cuda.Stream:
+    """The stream in which this thread records: always the same, since each keeps memory of its
+    own for matrix products."""
+    if not hasattr(STREAMS, "kept"):
+        STREAMS.kept = {}
+    return STREAMS.kept.setdefault(torch.cuda.current_device(), torch.cuda.Stream())
+
+
+@cache
+def warn_once(what: str, reason: str) -> None:
+    log.warning("%s: %s", what, reason)
+
+
+def in_one_line(error: Exception) -> str:
+    return shorten(str(error) or type(error).__name__, 200, placeholder=" ...")
+
+
+# --- the model, with fewer and larger matrix products
+
+
+class Product(NamedTuple):
+    """Linear layers that read the same input, as one matrix product."""
+
+    weight: Tensor  # (outputs of all, inputs)
+    bias: Tensor | None
+    lora: tuple[Tensor, Tensor] | None  # (ranks of all, inputs), (outputs of all, ranks of all)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        out = F.linear(x, self.weight, self.bias)
+        return out if self.lora is None else out + F.linear(F.linear(x, self.lora[0]), self.lora[1])
+
+
+def product(*linears: nn.Module) -> Product:
+    weights = [linear.weight.detach() for linear in linears]
+    biases = [getattr(linear, "bias", None) for linear in linears]
+    if any(bias is not None for bias in biases):
+        pairs = zip(biases, weights, strict=True)
+        biases = [w.new_zeros(len(w)) if bias is None else bias.detach() for bias, w in pairs]
+        bias = torch.cat(biases)
+    else:
+        bias = None
+    lora = None
+    if all(hasattr(linear, "lora_A") for linear in linears):  # not merged: W would round it away
+        up = [linear.lora_B.detach() * (linear.alpha / linear.rank) for linear in linears]
+        lora = torch.cat([linear.lora_A.detach() for linear in linears]), torch.block_diag(*up)
+    return Product(weights[0] if len(weights) == 1 else torch.cat(weights), bias, lora)
+
+
+class Norm(NamedTuple):
+    scale: Tensor
+    eps: float
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """RMSNorm: on a GPU one kernel, which computes in float32, too."""
+        return F.rms_norm(x, self.scale.shape, self.scale, self.eps)
+
+
+def norm_of(norm: nn.Module) -> Norm | None:
+    return None if isinstance(norm, nn.Identity) else Norm(norm.scale.detach(), norm.eps)
+
+
+class Block(NamedTuple):
+    """The weights of a TransformerBlock."""
+
+    norm1: Norm
+    qkv: Product
+    q_norm: Norm | None
+    k_norm: Norm | None
+    out: Product
+    norm2: Norm
+    gate_up: Product
+    down: Product
+
+
+def block_of(block: nn.Module) -> Block:
+    att, ff = block.att, block.ff
+    return Block(
+        norm_of(block.norm1),
+        product(att.W_query, att.W_key, att.W_value),
+        norm_of(att.q_norm),
+        norm_of(att.k_norm),
+        product(att.out_proj),
+        norm_of(block.norm2),
+        product(ff.fc1, ff.fc2),
+        product(ff.fc3),
+    )
+
+
+class Step(NamedTuple):
+    """What all blocks share in a step of B rows that see W slots."""
+
+    rows: Tensor  # (B,) 0, 1, ...
+    slots: Tensor  # (B,) where each row's new token goes: its length so far
+    cos: Tensor  # (B, 1, head_dim)
+    sin: Tensor
+    mask: Tensor  # (B, 1, 1, W) 0, or -inf on slots that the row has not filled
+
+
+def decode_block(x: Tensor, block: Block, keys: Tensor, values: Tensor, step: Step) -> Tensor:
+    """x (B, D) -> (B, D); the new token's key and value are written to the cache's `keys` and
+    `values` (B, kv groups, capacity, head_dim)."""
+    groups, size, width = keys.shape[1], keys.shape[3], step.mask.shape[-1]
+    heads = block.qkv(block.norm1(x)).unflatten(-1, (-1, size))  # (B, heads + 2 groups, head_dim)
+    turned, value = heads.split([heads.shape[1] - groups, groups], dim=1)
+    if block.q_norm and block.k_norm:
+        query, key = turned.split([turned.shape[1] - groups, groups], dim=1)
+        turned = torch.cat([block.q_norm(query), block.k_norm(key)], dim=1)
+    turned = apply_rope(turned, step.cos, step.sin)
+    query, key = turned.split([turned.shape[1] - groups, groups], dim=1)
+    keys[step.rows, :, step.slots] = key
+    values[step.rows, :, step.slots] = value
+    seen = keys[:, :, :width], values[:, :, :width]
+    found = attention(query[:, :, None], *seen, step.mask)[:, 0]  # (B, heads * head_dim)
+    x = x + block.out(found)
+    gate, up = block.gate_up(block.norm2(x)).chunk(2, dim=-1)
+    return x + block.down(F.silu(gate) * up)
+
+
+@cache
+def compiled_block() -> Callable:
+    """decode_block in a few kernels; compiled once for all layers, rows and widths."""
+    return torch.compile(decode_block, dynamic=True)
+
+
+# --- the decoder
+
+
+class GraphDecoder:
+    """Takes the decoding steps of a model by recordings. It keeps joined copies of the weights,
+    so it is made anew after an update. The logits that it gives are overwritten by later steps.
+
+    `plain` reads the prompts, and decodes where nothing can be recorded. `record` is there for
+    tests: without a GPU they record by other means.
+    """
+
+    def __init__(self, plain, record: Callable | None = None, compiled: bool = False) -> None:
+        self.plain, self.model, self.compiled = plain, plain.model, compiled
+        self.record = record or Recorder()
+        self.recordings: dict[tuple[int, int], Callable] = {}
+        self.fill_cache = plain.fill_cache
+        self.keys: list[Tensor] = []  # per layer (B, kv groups, capacity, head_dim)
+        self.values: list[Tensor] = []
+        self.failed = False
+        self.blocks: list[Block] = []
+
+    def __call__(self, in_idx: Tensor, cache: KVCache) -> Tensor:
+        """The next tokens (B, 1) are read; the logits of those after them (B, 1, V)."""
+        play = None if self.failed else self._recording(in_idx, cache)
+        if play is None:
+            return self.plain(in_idx, cache=cache)
+        logits = play()[: len(in_idx), None]
+        cache.advance(1)
+        return logits
+
+    def _recording(self, in_idx: Tensor, cache: KVCache) -> Callable | None:
+        """The one for this step, and what it reads is in place; None where it cannot be made."""
+        try:
+            if not self._holds(cache):
+                self._adopt(cache)
+            # Before a recording is made: its trial writes to the slots that `lengths` says.
+            self.tokens[: len(in_idx)].copy_(in_idx[:, 0])
+            self.lengths[: len(in_idx)].copy_(cache.lengths)
+            name = rows_for(len(in_idx), len(self.lengths)), slots_for(cache.width + 1)
+            if name not in self.recordings:
+                self.recordings[name] = self._record(*name)
+            return self.recordings[name]
+        except Exception as error:  # whatever a driver, or a GPU without memory, has to say
+            self.failed, self.recordings = True, {}
+            what = "decoding steps cannot be recorded and are slower, operation by operation"
+            warn_once(what, in_one_line(error))
+            return None
+
+    def _record(self, rows: int, width: int) -> Callable:
+        if self.compiled:
+            try:
+                return self.record(partial(self._step, rows, width, compiled_block()))
+            except torch.cuda.OutOfMemoryError:
+                raise
+            except Exception as error:  # of the compiler, or of the compiler's compiler
+                self.compiled = False
+                warn_once("torch.compile fails, decoding goes on without it", in_one_line(error))
+        return self.record(partial(self._step, rows, width, decode_block))
+
+    def _holds(self, cache: KVCache) -> bool:
+        """Whether the keys and values of this cache are ours, with room for one more token."""
+        first = self.keys[0] if self.keys else None
+        here = first is not None and cache.keys[0].data_ptr() == first.data_ptr()
+        return here and cache.width < first.shape[2]
+
+    @torch.no_grad()
+    def _adopt(self, cache: KVCache) -> None:
+        """Give the cache keys and values that have room and stay where they are."""
+        rows, width, device = len(cache.lengths), cache.width, cache.lengths.device
+        # Doubling, as the cache itself does: a limit of many tokens costs nothing at first.
+        most = max(2 * width, FIRST_CAPACITY)
+        capacity = slots_for(max(width + 1, min(most, cache.max_length or most)))
+        self.recordings, self.keys, self.values = {}, [], []  # frees the memory of those before
+        for kept, theirs in ((self.keys, cache.keys), (self.values, cache.values)):
+            for layer, old in enumerate(theirs):
+                new = old.new_zeros(rows, old.shape[1], capacity, old.shape[3])
+                new[:, :, :width] = old[:, :, :width]
+                kept.append(new)
+                theirs[layer] = new
+        self.tokens = torch.zeros(rows, dtype=torch.long, device=device)
+        self.lengths = torch.zeros_like(self.tokens)
+        self.numbers = torch.arange(max(rows, capacity), device=device)
+        # The model's own tables, whatever its angles are: (1, 1, capacity, head_dim).
+        places, dtype = self.numbers[None, :capacity], self.model.tok_emb.weight.dtype
+        plan = self.model._plan(places, None, dtype)
+        self.cos, self.sin = plan.cos[0, 0], plan.sin[0, 0]
+        self.blocks = self.blocks or [block_of(block) for block in self.model.trf_blocks]
+        self.last_norm, self.head = norm_of(self.model.final_norm), product(self.model.out_head)
+
+    @torch.no_grad()
+    def _step(self, rows: int, width: int, block_step: Callable) -> Tensor:
+        """What is recorded: logits (rows, V), from the tensors of this decoder alone."""
+        slots = self.lengths[:rows]
+        hidden = self.numbers[:width] > slots[:, None, None, None]  # (rows, 1, 1, width)
+        x = F.embedding(self.tokens[:rows], self.model.tok_emb.weight)  # (rows, D)
+        mask = torch.zeros_like(hidden, dtype=x.dtype).masked_fill_(hidden, -torch.inf)
+        cos, sin = (F.embedding(slots, table)[:, None] for table in (self.cos, self.sin))
+        step = Step(self.numbers[:rows], slots, cos, sin, mask)
+        for block, keys, values in zip(self.blocks, self.keys, self.values, strict=True):
+            x = block_step(x, block, keys[:rows], values[:rows], step)
+        return self.head(self.last_norm(x))
+
+
+class GraphDraw:
+    """sample_next_token by recordings: some sixty operations, more than half of them of the cut."""
+
+    def __init__(self, record: Callable | None = None) -> None:
+        self.record, self.failed = record or Recorder(), False
+        self.recordings: dict[tuple, tuple[Callable, Tensor, Tensor]] = {}
+        self.most = 0  # rows
+
+    def __call__(self, logits: Tensor, u: Tensor, *policy) -> Draw:
+        """`policy` is what sample_next_token takes after logits (B, V) and u (B,)."""
+        self.most = max(self.most, len(logits))
+        name = (rows_for(len(logits), self.most), policy)
+        if not self.failed and name not in self.recordings:
+            try:
+                self.recordings[name] = self._record(logits, u, *name)
+            except Exception as error:  # as in GraphDecoder
+                self.failed, self.recordings = True, {}
+                warn_once("draws cannot be recorded and are slower", in_one_line(error))
+        if self.failed:
+            return sample_next_token(logits, u, *policy)
+        play, own_logits, own_u = self.recordings[name]
+        own_logits[: len(logits)].copy_(logits)
+        own_u[: len(u)].copy_(u)
+        # Copies: a few draws are looked at together, and the next one overwrites this.
+        return Draw(*(None if x is None else x[: len(logits)].clone() for x in play()))
+
+    @torch.no_grad()
+    def _record(self, logits: Tensor, u: Tensor, rows: int, policy: tuple) -> tuple:
+        own_logits = logits.new_zeros(rows, logits.shape[1])
+        own_u = u.new_full((rows,), 0.5)
+        return self.record(lambda: sample_next_token(own_logits, own_u, *policy)), own_logits, own_u

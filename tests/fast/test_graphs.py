@@ -1,0 +1,496 @@
+"""A recorded decoding step computes what the model computes, whatever happens between two steps.
+
+There is no GPU here. Steps are recorded by other means: called again, which shows that what was
+asked is what is computed; or traced, which freezes every Python number as a GPU's recording does,
+and fails where a number is fetched from a tensor.
+"""
+
+from functools import partial
+
+import pytest
+import torch
+from small_model import drawn, small_model
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from reasoning_from_scratch.fast import decoding, graphs
+from reasoning_from_scratch.fast.cut import FAST, cut_by_digits
+from reasoning_from_scratch.fast.decoding import Decoder, decoder_for, draw_for, fits_graphs
+from reasoning_from_scratch.fast.graphs import GraphDecoder, GraphDraw, rows_for, slots_for
+from reasoning_from_scratch.optim.lora import add_lora
+from reasoning_from_scratch.qwen3 import KVCache, RMSNorm
+from reasoning_from_scratch.sampling import (
+    PLAIN,
+    NotFinite,
+    Sampling,
+    SamplingEngine,
+    generate,
+    sample_next_token,
+)
+
+
+def again(step):
+    """A recording that computes the step anew, from whatever it reads."""
+    return step
+
+
+def traced(step):
+    """A recording in which all that Python computed is frozen, as on a GPU."""
+    return make_fx(step)()
+
+
+RECORDS = pytest.mark.parametrize("record", [again, traced])
+POLICIES = [
+    {"temperature": 0.0},
+    {},
+    {"temperature": 0.7, "top_p": 0.8},
+    {"top_k": 4},
+    {"top_p": 0.9, "top_k": 6, "keep_sampling_mask": True},
+]
+
+
+@pytest.fixture(autouse=True)
+def narrow_recordings(monkeypatch):
+    """So that rollouts of 40 tokens cross several widths, and outgrow what they were given."""
+    monkeypatch.setattr(graphs, "WIDTHS", 16)
+    monkeypatch.setattr(graphs, "FIRST_CAPACITY", 16)
+    graphs.warn_once.cache_clear()
+
+
+def model_of(n_layers=2, **sizes):
+    """Norms that differ from each other, and from 1."""
+    model = small_model(96, n_layers=n_layers, **sizes)
+    generator = torch.Generator().manual_seed(0)
+    for norm in (part for part in model.modules() if isinstance(part, RMSNorm)):
+        norm.scale.data.uniform_(0.5, 1.5, generator=generator)
+    return model.requires_grad_(False)
+
+
+def graph_decoder(model, record=again):
+    return GraphDecoder(Decoder(model), record)
+
+
+def graph_engine(record, made=None):
+    """FAST with recorded steps and draws; `made` collects its decoders."""
+
+    def decoder(model, rows, steps):
+        found = graph_decoder(model, record)
+        if made is not None:
+            made.append(found)
+        return found
+
+    return SamplingEngine(decoder, cut_by_digits, lambda model, rows, steps: GraphDraw(record))
+
+
+def read_prompts(model, rows, width=20, seed=0):
+    """A cache of so many prompts of 1 to 20 tokens, and a next token for each."""
+    generator = torch.Generator().manual_seed(seed)
+    ids = torch.randint(0, 96, (rows, width), generator=generator)
+    lengths = torch.randint(1, width + 1, (rows, 1), generator=generator)
+    cache = KVCache(model.cfg["n_layers"], 64)
+    model.fill_cache(ids, cache, torch.arange(width) < lengths)
+    return cache, torch.randint(0, 96, (rows, 1), generator=generator)
+
+
+def several_steps(decode, cache, tokens, steps=12):
+    """Logits (steps, B, V) of greedy steps from here."""
+    cache = cache.take(torch.arange(len(tokens)))
+    found = []
+    for _ in range(steps):
+        found.append(decode(tokens, cache=cache)[:, -1].clone())
+        tokens = found[-1].argmax(dim=-1, keepdim=True)
+    assert cache.lengths.max() == cache.width
+    return torch.stack(found)
+
+
+@RECORDS
+@pytest.mark.parametrize(
+    "rows, sizes", [(1, {}), (5, {}), (8, {"tie_embeddings": True}), (3, {"qk_norm": False})]
+)
+def test_the_same_logits(record, rows, sizes):
+    model = model_of(**sizes)
+    cache, tokens = read_prompts(model, rows)
+    found = several_steps(graph_decoder(model, record), cache, tokens)
+    torch.testing.assert_close(found, several_steps(model, cache, tokens), rtol=1e-4, atol=1e-4)
+
+
+def test_bfloat16_is_as_near_to_the_truth_as_the_model():
+    exact, model = model_of(), model_of(dtype=torch.bfloat16)
+    model.load_state_dict(exact.state_dict())
+    exact.load_state_dict(model.state_dict())  # rounded
+    cache, tokens = read_prompts(model, 8)
+    truth_cache = cache.take(torch.arange(8))
+    truth_cache.keys = [x.float() for x in truth_cache.keys]
+    truth_cache.values = [x.float() for x in truth_cache.values]
+    truth = several_steps(exact, truth_cache, tokens, 1)
+    away = [
+        (several_steps(decode, cache, tokens, 1).float() - truth).abs().mean()
+        for decode in (graph_decoder(model), model)
+    ]
+    assert away[0] < 1.3 * away[1]
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@RECORDS
+def test_biased_queries_keys_and_values(record, bias):
+    model = model_of()
+    if bias:
+        for block in model.trf_blocks:
+            for linear in (block.att.W_query, block.att.W_value):
+                linear.bias = torch.nn.Parameter(torch.linspace(-1, 1, len(linear.weight)))
+    cache, tokens = read_prompts(model, 4)
+    found = several_steps(graph_decoder(model, record), cache, tokens)
+    torch.testing.assert_close(found, several_steps(model, cache, tokens), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "record, policy",
+    [*((again, policy) for policy in POLICIES), (traced, POLICIES[2]), (traced, POLICIES[4])],
+    ids=str,
+)
+def test_the_same_rollouts(record, policy):
+    """Prompts of several lengths, rows that are given to others and get fewer, widths that are
+    outgrown: 12 rollouts of up to 40 tokens, 5 at a time."""
+    model, made = model_of(), []
+    ids, logprobs = drawn(model, 40, engine=graph_engine(record, made), **policy)
+    wanted, wanted_logprobs = drawn(model, 40, engine=PLAIN, **policy)
+    assert ids == wanted
+    assert logprobs == pytest.approx(wanted_logprobs, abs=1e-4)
+    (decoder,) = made
+    assert not decoder.failed
+    rows, widths = (set(numbers) for numbers in zip(*decoder.recordings, strict=True))
+    assert len(rows) > 1 or policy == {"temperature": 0.0}
+    assert len(widths) > 1
+
+
+@RECORDS
+def test_kept_sets_and_entropies_are_the_same(record):
+    model = model_of()
+    sampling = Sampling(30, 0.9, 0.7, rollouts=3, sample_rows=4, keep_sampling_mask=True)
+    found, wanted = (
+        generate(model, [[1, 2], [3]], sampling, stop_ids={0}, engine=engine)
+        for engine in (graph_engine(record), PLAIN)
+    )
+    for ours, theirs in zip(sum(found, []), sum(wanted, []), strict=True):
+        assert (ours.response_ids, ours.kept) == (theirs.response_ids, theirs.kept)
+        assert ours.entropies == pytest.approx(theirs.entropies, abs=1e-3)
+
+
+@RECORDS
+def test_forced_tokens_of_a_tool(record):
+    model = model_of()
+
+    def tool(ids):
+        return [7, 8] if len(ids) % 5 == 0 else []
+
+    found, wanted = (
+        generate(
+            model,
+            [[1, 2], [3]],
+            Sampling(30, rollouts=2),
+            stop_ids=set(),
+            engine=SamplingEngine(engine.decoder, engine.cut, engine.draw, tool=tool),
+        )
+        for engine in (graph_engine(record), PLAIN)
+    )
+    for ours, theirs in zip(sum(found, []), sum(wanted, []), strict=True):
+        assert ours.forced and (ours.response_ids, ours.forced) == (
+            theirs.response_ids,
+            theirs.forced,
+        )
+
+
+def test_what_lies_in_hidden_slots_and_unused_rows_does_not_count():
+    model = model_of()
+    cache, tokens = read_prompts(model, 6)
+    wanted = several_steps(graph_decoder(model), cache, tokens)
+
+    class Dirty(GraphDecoder):
+        def _adopt(self, cache):
+            super()._adopt(cache)
+            for store in (*self.keys, *self.values):
+                for row, length in enumerate(cache.lengths.tolist()):
+                    store[row, :, length:] = 1e4
+
+    assert torch.equal(several_steps(Dirty(Decoder(model), again), cache, tokens), wanted)
+    fewer = cache.take(torch.arange(6))
+    decoder = Dirty(Decoder(model), again)
+    decoder(tokens, cache=fewer)
+    fewer.shrink(3)  # of 8 rows that are computed, 6 were in use and now 3 are
+    other = cache.take(torch.arange(6))
+    model(tokens, cache=other)
+    other.shrink(3)
+    found, expected = decoder(tokens[:3], cache=fewer), model(tokens[:3], cache=other)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_no_tensor_moves_while_rows_come_and_go(monkeypatch):
+    """A recording on a GPU holds addresses."""
+    monkeypatch.setattr(graphs, "FIRST_CAPACITY", 64)
+    model, made, seen = model_of(), [], set()
+
+    def look():
+        for decoder in made:
+            if decoder.keys:
+                statics = decoder.tokens, decoder.lengths, decoder.cos, decoder.sin
+                both = (*decoder.keys, *decoder.values, *statics)
+                seen.add(tuple(x.data_ptr() for x in both))
+
+    engine = graph_engine(again, made)
+    sampling = Sampling(40, rollouts=4, sample_rows=5)
+    prompts = [[1, 2, 3], [4, 5], [6, 7, 8, 9]]
+    generate(model, prompts, sampling, stop_ids=set(range(8)), engine=engine, before_step=look)
+    assert len(seen) == 1
+
+
+def test_a_row_that_outgrows_its_room_gets_more():
+    model = model_of()
+    cache, tokens = read_prompts(model, 3, width=5)
+    cache.max_length = None
+    decoder = graph_decoder(model, traced)
+    found = several_steps(decoder, cache, tokens, 40)
+    assert decoder.keys[0].shape[2] > graphs.FIRST_CAPACITY
+    torch.testing.assert_close(found, several_steps(model, cache, tokens, 40), rtol=1e-4, atol=1e-4)
+
+
+def test_an_update_is_seen_by_the_next_decoder():
+    model = model_of()
+    cache, tokens = read_prompts(model, 4)
+    before = several_steps(graph_decoder(model), cache, tokens)
+    model.trf_blocks[1].ff.fc2.weight.mul_(2)
+    model.tok_emb.weight.mul_(1.5)
+    after = several_steps(graph_decoder(model), cache, tokens)
+    assert not torch.allclose(before, after, atol=1e-2)
+    torch.testing.assert_close(after, several_steps(model, cache, tokens), rtol=1e-4, atol=1e-4)
+
+
+@RECORDS
+def test_lora_is_computed_as_it_is_trained(record):
+    model = model_of()
+    add_lora(model, rank=2, alpha=4.0)
+    for name, parameter in model.named_parameters():
+        if name.endswith("lora_B"):
+            parameter.data.normal_(0, 0.3, generator=torch.Generator().manual_seed(1))
+    assert fits_graphs(model)
+    cache, tokens = read_prompts(model, 4)
+    found = several_steps(graph_decoder(model, record), cache, tokens)
+    with torch.no_grad():
+        wanted = several_steps(model, cache, tokens)
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_two_models_side_by_side():
+    """As a lagging sampler beside the trainer's evaluation."""
+    models = model_of(), model_of(seed=1)
+    caches = [read_prompts(model, 3) for model in models]
+    decoders = [graph_decoder(model, traced) for model in models]
+    wanted = [several_steps(m, *c, 6) for m, c in zip(models, caches, strict=True)]
+    copies = [cache.take(torch.arange(3)) for cache, _ in caches]
+    tokens = [tokens for _, tokens in caches]
+    for i in range(6):
+        for which, decoder in enumerate(decoders):
+            logits = decoder(tokens[which], cache=copies[which])[:, -1]
+            torch.testing.assert_close(logits, wanted[which][i], rtol=1e-4, atol=1e-4)
+            tokens[which] = logits.argmax(-1, keepdim=True)
+
+
+def test_damaged_weights_stay_visible():
+    model = model_of()
+    model.trf_blocks[1].att.W_key.weight[3] = torch.nan
+    with pytest.raises(NotFinite, match="damaged or it has diverged"):
+        generate(model, [[1, 2]], Sampling(40), stop_ids=set(), engine=graph_engine(traced))
+
+
+@pytest.mark.parametrize("bad", ["baked", "fetched"])
+def test_the_trace_notices_what_a_gpu_would_not_forgive(bad):
+    """The tests above can fail: a position that Python knows is frozen, one that is fetched
+    cannot be traced."""
+
+    class Wrong(GraphDecoder):
+        def _step(self, rows, width, block_step):
+            if bad == "baked":
+                self.lengths = torch.full_like(self.lengths, self.start)
+            else:
+                self.start = int(self.lengths.max())
+            return super()._step(rows, width, block_step)
+
+        start = 20
+
+    model = model_of()
+    cache, tokens = read_prompts(model, 3)
+    decoder = Wrong(Decoder(model), traced)
+    found = several_steps(decoder, cache, tokens)
+    assert decoder.failed == (bad == "fetched")
+    right = torch.allclose(found, several_steps(model, cache, tokens), atol=1e-4)
+    assert right == (bad == "fetched")  # where it fails, the model goes on
+
+
+def no_memory(step):
+    raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 5 GiB.\nMore lines")
+
+
+def too_old(step):
+    raise RuntimeError("CUDA error: operation not supported\nCUDA kernel errors might be ...")
+
+
+@pytest.mark.parametrize("record", [no_memory, too_old])
+def test_what_cannot_be_recorded_is_computed_after_one_warning(record, caplog):
+    model = model_of()
+    for _ in range(2):
+        found = drawn(model, 40, engine=graph_engine(record), top_p=0.8)
+    assert found[0] == drawn(model, 40, engine=PLAIN, top_p=0.8)[0]
+    steps, draws = [line.getMessage() for line in caplog.records]
+    assert steps.startswith("decoding steps cannot be recorded") and draws.startswith("draws")
+    assert "\n" not in steps + draws and ("memory" in steps or "not supported" in steps)
+
+
+def test_memory_that_ends_later_loses_nothing(caplog):
+    """The first width is recorded, the next is not: the model goes on from the same cache."""
+    model, count = model_of(), []
+
+    def record(step):
+        count.append(step)
+        return step if len(count) == 1 else no_memory(step)
+
+    cache, tokens = read_prompts(model, 4)
+    found = several_steps(graph_decoder(model, record), cache, tokens, 20)
+    assert len(count) == 2 and len(caplog.records) == 1
+    torch.testing.assert_close(found, several_steps(model, cache, tokens, 20), rtol=1e-4, atol=1e-4)
+
+
+def test_ctrl_c_while_recording_stops_and_the_next_decoder_records():
+    model = model_of()
+    cache, tokens = read_prompts(model, 4)
+
+    def interrupted(step):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        several_steps(graph_decoder(model, interrupted), cache, tokens)
+    found = several_steps(graph_decoder(model, traced), cache, tokens)
+    torch.testing.assert_close(found, several_steps(model, cache, tokens), rtol=1e-4, atol=1e-4)
+
+
+class FakeGraph:
+    """What the Recorder asks of a CUDA graph."""
+
+    def __init__(self, log, broken=False):
+        self.log, self.broken = log, broken
+
+    def capture_begin(self, pool, capture_error_mode):
+        assert capture_error_mode == "thread_local"
+        self.log.append("begin")
+
+    def capture_end(self):
+        self.log.append("end")
+        if self.broken:
+            raise RuntimeError("capture was invalidated")
+
+    def pool(self):
+        return "pool"
+
+    def replay(self):
+        self.log.append("replay")
+
+
+@pytest.fixture
+def fake_cuda(monkeypatch):
+    """torch.cuda, as far as the Recorder needs it; a list of what it was asked."""
+    log = []
+
+    class Stream:
+        def wait_stream(self, other):
+            log.append("wait")
+
+    monkeypatch.setattr(torch.cuda, "Stream", Stream)
+    monkeypatch.setattr(torch.cuda, "current_stream", Stream)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: pytest.MonkeyPatch.context())
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", partial(FakeGraph, log))
+    monkeypatch.setattr(graphs, "STREAMS", type("Kept", (), {})())
+    return log
+
+
+def test_a_recording_is_begun_after_a_trial_and_ended(fake_cuda):
+    play = graphs.Recorder()(lambda: fake_cuda.append("step") or "logits")
+    assert fake_cuda == ["wait", "step", "begin", "step", "end", "wait"]
+    assert play() == "logits" and fake_cuda[-1] == "replay"
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, torch.cuda.OutOfMemoryError])
+@pytest.mark.parametrize("broken", [False, True])
+def test_a_recording_is_ended_whatever_happens_in_it(fake_cuda, monkeypatch, error, broken):
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", partial(FakeGraph, fake_cuda, broken))
+
+    def step():
+        if "begin" in fake_cuda:
+            raise error
+
+    with pytest.raises(error):
+        graphs.Recorder()(step)
+    assert fake_cuda[-1] == "end"
+
+
+def test_a_compiler_that_fails_is_done_without(monkeypatch, caplog):
+    def failing(*arguments):
+        raise RuntimeError("backend='inductor' raised:\nInvalidCxxCompiler: No compiler found")
+
+    monkeypatch.setattr(graphs, "compiled_block", lambda: failing)
+    model = model_of()
+    cache, tokens = read_prompts(model, 4)
+    decoder = GraphDecoder(Decoder(model), traced, compiled=True)
+    found = several_steps(decoder, cache, tokens)
+    torch.testing.assert_close(found, several_steps(model, cache, tokens), rtol=1e-4, atol=1e-4)
+    assert not decoder.failed and not decoder.compiled
+    (line,) = [line for line in caplog.records if line.name == "reasoning_from_scratch"]
+    assert line.getMessage().startswith("torch.compile fails, decoding goes on without it")
+
+
+def test_the_compiled_block_computes_the_same():
+    """By the part of torch.compile that needs no compiler."""
+    model = model_of(n_layers=1)
+    cache, tokens = read_prompts(model, 4)
+    decoder = graph_decoder(model)
+    compiled = torch.compile(graphs.decode_block, dynamic=True, backend="aot_eager", fullgraph=True)
+    decoder._record = lambda rows, width: partial(decoder._step, rows, width, compiled)
+    found = several_steps(decoder, cache, tokens, 2)
+    wanted = several_steps(model, cache, tokens, 2)
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_who_is_recorded(monkeypatch):
+    """On a GPU a model that graphs.py knows, for a job that is long enough; a CPU never."""
+    model = model_of()
+    assert not isinstance(decoder_for(model, 5, 60), GraphDecoder)
+    assert draw_for(model, 5, 60) is sample_next_token
+    monkeypatch.setattr(decoding, "on_gpu", lambda model: True)
+    assert isinstance(decoder_for(model, 5, 60), GraphDecoder)
+    assert isinstance(draw_for(model, 5, 60), GraphDraw)
+    assert type(decoder_for(model, 5, decoding.FEWEST_STEPS - 1)) is Decoder
+    assert draw_for(model, 5, decoding.FEWEST_STEPS - 1) is sample_next_token
+    assert decoder_for(model, 5, 60, compiled=True).compiled
+    model.register_forward_hook(lambda *_: None)
+    assert type(decoder_for(model, 5, 60)) is Decoder
+    assert FAST.decoder is decoder_for and FAST.draw is draw_for
+
+
+def test_what_graphs_do_not_know_is_left_to_the_model():
+    assert all(fits_graphs(model_of(**sizes)) for sizes in ({}, {"qk_norm": False}))
+    hooked, foreign, shifted, sharded, mixed, partly = (model_of() for _ in range(6))
+    hooked.trf_blocks[1].ff.register_forward_pre_hook(lambda *_: None)
+    foreign.trf_blocks[0].ff.fc1 = torch.nn.Sequential(foreign.trf_blocks[0].ff.fc1)
+    shifted.final_norm.shift = torch.nn.Parameter(torch.ones(24))
+    sharded.final_norm.scale.device_mesh = "as FSDP2's weights have"
+    mixed.out_head.to(torch.bfloat16)
+    add_lora(partly, rank=2, alpha=4.0)
+    ff = partly.trf_blocks[0].ff
+    ff.fc1 = torch.nn.Linear(24, 32, bias=False)
+    subclass = type("Other", (type(model_of()),), {})
+    other = model_of()
+    other.__class__ = subclass
+    for model in (hooked, foreign, shifted, sharded, mixed, partly, other):
+        assert not fits_graphs(model)
+
+
+def test_numbers_of_rows_and_slots():
+    assert [rows_for(n, 48) for n in (1, 2, 3, 31, 32, 33, 48)] == [1, 2, 4, 32, 32, 48, 48]
+    assert [slots_for(n) for n in (1, 16, 17, 40)] == [16, 16, 32, 48]
