@@ -190,7 +190,7 @@ class Memory:
     memory_budget: str | None = None
     """E.g. 14GB, for all of the process: try the longest shape, then choose what fits."""
     compile: bool = False
-    """Compile the training pass with torch.compile."""
+    """Compile the training pass with torch.compile and, on a GPU, the decoding steps."""
 
 
 @dataclass

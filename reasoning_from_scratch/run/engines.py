@@ -5,9 +5,11 @@ The loop knows no more of them than an iterator of groups and an Engine.
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
+from functools import partial
 
 from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.fast.cut import FAST
+from reasoning_from_scratch.fast.decoding import decoder_for
 from reasoning_from_scratch.fast.packed import compiled_pass, packed_logprobs
 from reasoning_from_scratch.files.made_sets import judge_of
 from reasoning_from_scratch.problems import Problem
@@ -74,7 +76,8 @@ def rollouts_of(
 
     if config.sampler == "ray":
         return ray_rollouts(*start, clock, on_group, from_first=from_first)
-    engine = RolloutEngine(FAST, judge_of(config), timed=clock)
+    sampling = replace(FAST, decoder=partial(decoder_for, compiled=config.compile))
+    engine = RolloutEngine(sampling, judge_of(config), timed=clock)
     if ranks.size > 1:
         engine = replace(engine, own=ranks.own, together=together)
     if config.max_steps_off_policy:
