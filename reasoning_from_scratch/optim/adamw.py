@@ -1,8 +1,8 @@
 """AdamW whose small updates reach bfloat16 weights, and the learning-rate schedules."""
 
 import math
-from collections.abc import Iterator
-from typing import Protocol
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -11,8 +11,9 @@ from reasoning_from_scratch.config import Optim
 
 EPSILON = 1e-8
 # Weights that are updated together: on a CPU 1 MB of each of their numbers, which stays in its
-# cache; on a GPU whole matrices, since there each operation costs the same however small it is.
+# cache; on a GPU many matrices, since there each operation costs the same however small it is.
 SLICE, GPU_SLICE = 2**18, 2**26
+TOGETHER = {"cuda"}  # where torch's fused AdamW takes many matrices in one kernel
 
 
 def batch_learning_rate(config: Optim, problems_per_step: int) -> float:
@@ -45,6 +46,18 @@ class Trainable(Protocol):
     """What an optimizer asks of a model; scale/sharding.py has another than the model itself."""
 
     def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]: ...
+
+
+class Rows(NamedTuple):
+    """Some rows of a parameter, and all that their update reads and writes."""
+
+    weight: Tensor
+    gradient: Tensor
+    mean: Tensor
+    square: Tensor
+    master: Tensor | None
+    decay: float
+    told: int  # so many of the rows count for `moved`
 
 
 class AdamW:
@@ -128,15 +141,20 @@ class AdamW:
         stays in the processor's cache, and needs no memory to speak of."""
         self.updates += 1
         self.moved = []
+        together: list[Rows] = []
         for index, (name, parameter) in enumerate(self.named):
             if self.gradient(parameter) is None:
                 continue
             for rows in self._slices(name, parameter):
-                self._step_rows(name, parameter, rows, lr, self._noise_seed(index, rows.start))
+                if self._goes_together(parameter):
+                    together.append(self._rows(name, parameter, rows))
+                else:
+                    self._step_rows(name, parameter, rows, lr, self._noise_seed(index, rows.start))
+        for number, some in enumerate(groups_of(together, GPU_SLICE)):
+            self._step_together(some, lr, self._noise_seed(number, 0))
 
     def _slices(self, name: str, parameter: Tensor) -> list[slice]:
-        together = SLICE if parameter.device.type == "cpu" else GPU_SLICE
-        size = max(1, together * len(parameter) // max(1, parameter.numel()))
+        size = rows_of(parameter, SLICE if parameter.device.type == "cpu" else GPU_SLICE)
         return [slice(start, start + size) for start in range(0, len(parameter), size)]
 
     def _step_rows(
@@ -164,6 +182,56 @@ class AdamW:
         old = weight * (1 - decay) if decay else weight
         return old.addcdiv(mean.float(), root, value=-lr / (1 - beta1**self.updates))
 
+    # On a GPU: many parameters in a few operations, none of which waits for Python.
+
+    def _goes_together(self, parameter: Tensor) -> bool:
+        return parameter.device.type in TOGETHER and parameter.numel() > 0
+
+    def _rows(self, name: str, parameter: Tensor, rows: slice) -> Rows:
+        state = (self.state.get(f"{name}.{part}") for part in ("mean", "square", "master"))
+        told = rows.start == 0 and kind_of(name, parameter) == "matrix"
+        return Rows(
+            parameter[rows],
+            self.gradient(parameter)[rows].float(),
+            *(None if tensor is None else tensor[rows] for tensor in state),
+            self.weight_decay if parameter.dim() > 1 else 0.0,
+            rows_of(parameter, SLICE) if told else 0,
+        )
+
+    def _step_together(self, some: list[Rows], lr: float, seed: int) -> None:
+        """`_step_rows` for each of them. torch's kernel works in place and in float32: on masters
+        and float32 weights themselves, on copies of what is narrower."""
+        new = [(x.weight if x.master is None else x.master).float() for x in some]
+        means = [x.mean.float() for x in some]
+        told = [tensor[: x.told] for tensor, x in zip(new, some, strict=True) if x.told]
+        before = torch._foreach_mul(told, 1.0) if told else []
+        for decay in sorted({x.decay for x in some}):
+            chosen = [i for i, x in enumerate(some) if x.decay == decay]
+            torch._fused_adamw_(
+                [new[i] for i in chosen],
+                [some[i].gradient for i in chosen],
+                [means[i] for i in chosen],
+                [some[i].square for i in chosen],
+                [],
+                [torch.full((), float(self.updates), device=new[0].device)] * len(chosen),
+                lr=lr,
+                beta1=self.betas[0],
+                beta2=self.betas[1],
+                weight_decay=decay,
+                eps=EPSILON,
+                amsgrad=False,
+                maximize=False,
+            )
+        if told:
+            norms = (torch._foreach_norm(x) for x in (torch._foreach_sub(told, before), before))
+            self.moved.append(tuple(torch.stack(x).square().sum() for x in norms))
+        write_back([x.mean for x in some], means)
+        if some[0].master is None and some[0].weight.dtype != torch.float32:
+            sizes, shapes = [x.numel() for x in new], [x.shape for x in new]
+            rounded = stochastic_round(torch.cat([x.flatten() for x in new]), seed).split(sizes)
+            new = [x.view(shape) for x, shape in zip(rounded, shapes, strict=True)]
+        write_back([x.weight for x in some], new)
+
     def _noise_seed(self, index: int, row: int) -> int:
         """A function of seed, update, parameter and row, so that a resumed run rounds alike."""
         return hash((self.seed, self.updates, index, row)) % 2**63
@@ -183,6 +251,31 @@ class AdamW:
         self.updates = updates
         for name, tensor in self.state.items():
             tensor.copy_(state[name])
+
+
+def rows_of(parameter: Tensor, weights: int) -> int:
+    """How many of its rows have together so many weights, at least one."""
+    return max(1, weights * len(parameter) // max(1, parameter.numel()))
+
+
+def groups_of(rows: Iterable[Rows], weights: int) -> Iterator[list[Rows]]:
+    """Neighbours of one number format, with at most so many weights unless it is a single one."""
+    group: list[Rows] = []
+    for each in rows:
+        full = sum(x.weight.numel() for x in group) + each.weight.numel() > weights
+        if group and (full or each.weight.dtype != group[0].weight.dtype):
+            yield group
+            group = []
+        group.append(each)
+    if group:
+        yield group
+
+
+def write_back(targets: list[Tensor], values: list[Tensor]) -> None:
+    """Into narrower tensors; the others are what was computed in."""
+    pairs = [(x, y) for x, y in zip(targets, values, strict=True) if x.data_ptr() != y.data_ptr()]
+    if pairs:
+        torch._foreach_copy_(*(list(tensors) for tensors in zip(*pairs, strict=True)))
 
 
 def stochastic_round(values: Tensor, seed: int) -> Tensor:
