@@ -11,8 +11,10 @@ The logits of all tokens would be the largest tensor by far, so they are never t
 log-probabilities and their gradient are computed for one block of the vocabulary after the other.
 """
 
+import logging
 from collections import Counter
 from collections.abc import Callable
+from textwrap import shorten
 from typing import NamedTuple
 
 import torch
@@ -25,7 +27,11 @@ from reasoning_from_scratch.logprobs import Kept, kept_of
 from reasoning_from_scratch.qwen3 import Qwen3Model, attention, rope_tables
 from reasoning_from_scratch.rollouts import Batch
 
-BLOCK_ELEMENTS = 2**23  # logits at a time: 32 MiB in float32, whatever the vocabulary
+log = logging.getLogger("reasoning_from_scratch")
+
+# Logits at a time, whatever the vocabulary: 32 MiB in float32 stay near a processor; a GPU is
+# handed 256 MiB, which keep it busy for longer than Python needs to start some thirty operations.
+BLOCK_ELEMENTS, GPU_BLOCK_ELEMENTS = 2**23, 2**26
 SMALLEST_BLOCK = 1024  # tokens of the vocabulary; thinner matrix products are slow
 PADS_WELL = 0.75  # share of a call's longest row that each of its rows has; others get more padding
 
@@ -54,11 +60,21 @@ def packed_logprobs(
 
 
 def compiled_pass(model: Qwen3Model) -> Callable[[Qwen3Model, Batch, float], Tensor]:
-    """`packed_logprobs` with torch.compile for this model, plain for another (the reference)."""
-    compiled = torch.compile(model.hidden_states, dynamic=True)
+    """`packed_logprobs` with torch.compile for this model, plain for another (the reference) and
+    where it cannot be compiled."""
+    from torch._dynamo.exc import TorchDynamoException  # torch.compile's, which takes seconds
+
+    compiled = [torch.compile(model.hidden_states, dynamic=True)]  # empty once it has failed
 
     def training_pass(asked: Qwen3Model, batch: Batch, temperature: float) -> Tensor:
-        return packed_logprobs(asked, batch, temperature, compiled if asked is model else None)
+        if asked is model and compiled:
+            try:
+                return packed_logprobs(asked, batch, temperature, compiled[0])
+            except TorchDynamoException as error:
+                compiled.clear()
+                reason = shorten(str(error), 200, placeholder=" ...")
+                log.warning("torch.compile fails, training goes on without it: %s", reason)
+        return packed_logprobs(asked, batch, temperature)
 
     return training_pass
 
@@ -242,12 +258,16 @@ def blockwise_logprobs(
     `token_logprobs` computes, without ever holding the logits (M, V).
 
     `block` is how many tokens of the vocabulary are looked at together (default: as many as
-    BLOCK_ELEMENTS allows). Gradients reach hidden and head_weight (V, D).
+    `block_elements` allows). Gradients reach hidden and head_weight (V, D).
     """
-    block = block or max(SMALLEST_BLOCK, BLOCK_ELEMENTS // max(1, len(hidden)))
+    block = block or max(SMALLEST_BLOCK, block_elements(hidden.device) // max(1, len(hidden)))
     if kept is not None:
         kept = Kept(kept.ids.to(hidden.device), kept.counts.to(hidden.device))
     return BlockwiseLogprobs.apply(hidden, head_weight, targets, temperature, kept, block)
+
+
+def block_elements(device: torch.device) -> int:
+    return BLOCK_ELEMENTS if device.type == "cpu" else GPU_BLOCK_ELEMENTS
 
 
 class BlockwiseLogprobs(torch.autograd.Function):

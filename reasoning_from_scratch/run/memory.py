@@ -10,7 +10,7 @@ import torch
 
 from reasoning_from_scratch.config import TrainConfig, replaced
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.fast.packed import BLOCK_ELEMENTS, packed_logprobs
+from reasoning_from_scratch.fast.packed import block_elements, packed_logprobs
 from reasoning_from_scratch.optim.adamw import AdamW
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.rollouts import Rollout, make_batch
@@ -179,7 +179,8 @@ def checkpointed_bytes(model: Qwen3Model, longest: int, plain: int) -> int:
 
 def logit_bytes(model: Qwen3Model, tokens: int) -> int:
     """The logits of one block of the vocabulary and what is computed from them, in float32."""
-    return 3 * 4 * min(BLOCK_ELEMENTS, tokens * model.cfg["vocab_size"])
+    most = block_elements(model.out_head.weight.device)
+    return 3 * 4 * min(most, tokens * model.cfg["vocab_size"])
 
 
 def cache_bytes(model: Qwen3Model, longest: int) -> int:

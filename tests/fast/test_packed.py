@@ -8,6 +8,7 @@ from toy import toy_model
 from reasoning_from_scratch.fast.packed import (
     attention_calls,
     blockwise_logprobs,
+    compiled_pass,
     pack,
     packed_logprobs,
 )
@@ -273,3 +274,27 @@ def test_full_logits_never_exist_forward_or_backward():
     """128 positions x 1,000 words: no tensor is larger than one block of 100 words."""
     assert largest(plain) == 128 * 1000  # the probe does see what it should
     assert largest(blockwise_logprobs, block=100) == 128 * 100
+
+
+def test_a_compiler_that_fails_is_done_without_after_one_warning(monkeypatch, caplog):
+    def broken(graph, inputs):
+        raise RuntimeError("no C compiler was found\nin any of these places")
+
+    model, batch, compiler = toy_model(), random_batch(), torch.compile
+    monkeypatch.setattr(torch, "compile", lambda f, **options: compiler(f, backend=broken))
+    training_pass = compiled_pass(model)
+    for _ in range(2):
+        found = training_pass(model, batch, 1.0)
+        assert torch.equal(found, packed_logprobs(model, batch))
+    (line,) = [line for line in caplog.records if line.name == "reasoning_from_scratch"]
+    assert line.getMessage().startswith("torch.compile fails, training goes on without it: ")
+    assert "\n" not in line.getMessage()
+
+
+def test_what_else_goes_wrong_in_a_compiled_pass_is_told(monkeypatch):
+    model = toy_model()
+    monkeypatch.setattr(torch, "compile", lambda f, **options: f)
+    training_pass, batch = compiled_pass(model), random_batch()
+    batch.token_ids[0, 0] = 40  # is no token
+    with pytest.raises(IndexError):
+        training_pass(model, batch, 1.0)
