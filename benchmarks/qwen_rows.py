@@ -7,7 +7,6 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from time import perf_counter
-from unittest import mock
 
 import peers
 import torch
@@ -260,9 +259,9 @@ def growth(work: Work) -> list[Result]:
         ticks.append(perf_counter())
         return sample_next_token(*arguments)
 
-    with mock.patch("reasoning_from_scratch.sampling.sample_next_token", draw):
-        sampling = Sampling(work.grown, rollouts=work.rollouts)
-        generate(model, [prompt_of(work)], sampling, stop_ids=set(), engine=FAST)
+    sampling = Sampling(work.grown, rollouts=work.rollouts)
+    engine = replace(FAST, draw=lambda *_: draw)
+    generate(model, [prompt_of(work)], sampling, stop_ids=set(), engine=engine)
     costs = [after - before for before, after in pairwise(ticks)]
     lengths = [2**k for k in range(4, 20) if 2**k <= work.grown]
     window = min(32, work.grown // 4)
