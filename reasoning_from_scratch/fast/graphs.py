@@ -27,13 +27,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import cache, partial
 from textwrap import shorten
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from reasoning_from_scratch.qwen3 import KVCache, apply_rope, attention
+from reasoning_from_scratch.qwen3 import KVCache, RMSNorm, TransformerBlock, apply_rope, attention
 from reasoning_from_scratch.sampling import Draw, sample_next_token
 
 log = logging.getLogger("reasoning_from_scratch")
@@ -58,7 +58,7 @@ class Recorder:
     """Makes recordings that share their memory: of two, one is played at a time."""
 
     def __init__(self) -> None:
-        self.pool = None  # of the first recording
+        self.pool: Any = None  # of the first recording
 
     def __call__(self, step: Callable) -> Callable:
         """A function that does what `step` did, on what its tensors hold by then. What it gives
@@ -122,7 +122,8 @@ class Product(NamedTuple):
         return out if self.lora is None else out + F.linear(F.linear(x, self.lora[0]), self.lora[1])
 
 
-def product(*linears: nn.Module) -> Product:
+def product(*linears: Any) -> Product:
+    """`linears`: nn.Linear, or what LoRA has put in its place."""
     weights = [linear.weight.detach() for linear in linears]
     biases = [getattr(linear, "bias", None) for linear in linears]
     if any(bias is not None for bias in biases):
@@ -148,7 +149,7 @@ class Norm(NamedTuple):
 
 
 def norm_of(norm: nn.Module) -> Norm | None:
-    return None if isinstance(norm, nn.Identity) else Norm(norm.scale.detach(), norm.eps)
+    return Norm(norm.scale.detach(), norm.eps) if isinstance(norm, RMSNorm) else None
 
 
 class Block(NamedTuple):
@@ -164,7 +165,7 @@ class Block(NamedTuple):
     down: Product
 
 
-def block_of(block: nn.Module) -> Block:
+def block_of(block: TransformerBlock) -> Block:
     att, ff = block.att, block.ff
     return Block(
         norm_of(block.norm1),

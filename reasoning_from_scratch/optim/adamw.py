@@ -188,12 +188,14 @@ class AdamW:
         return parameter.device.type in TOGETHER and parameter.numel() > 0
 
     def _rows(self, name: str, parameter: Tensor, rows: slice) -> Rows:
-        state = (self.state.get(f"{name}.{part}") for part in ("mean", "square", "master"))
+        master = self.state.get(f"{name}.master")
         told = rows.start == 0 and kind_of(name, parameter) == "matrix"
         return Rows(
             parameter[rows],
             self.gradient(parameter)[rows].float(),
-            *(None if tensor is None else tensor[rows] for tensor in state),
+            self.state[f"{name}.mean"][rows],
+            self.state[f"{name}.square"][rows],
+            None if master is None else master[rows],
             self.weight_decay if parameter.dim() > 1 else 0.0,
             rows_of(parameter, SLICE) if told else 0,
         )
@@ -204,7 +206,7 @@ class AdamW:
         new = [(x.weight if x.master is None else x.master).float() for x in some]
         means = [x.mean.float() for x in some]
         told = [tensor[: x.told] for tensor, x in zip(new, some, strict=True) if x.told]
-        before = torch._foreach_mul(told, 1.0) if told else []
+        before = list(torch._foreach_mul(told, 1.0)) if told else []
         for decay in sorted({x.decay for x in some}):
             chosen = [i for i, x in enumerate(some) if x.decay == decay]
             torch._fused_adamw_(
@@ -223,12 +225,15 @@ class AdamW:
                 maximize=False,
             )
         if told:
-            norms = (torch._foreach_norm(x) for x in (torch._foreach_sub(told, before), before))
-            self.moved.append(tuple(torch.stack(x).square().sum() for x in norms))
+            changes = torch._foreach_norm(torch._foreach_sub(told, before))
+            sizes = torch._foreach_norm(before)
+            self.moved.append(
+                (torch.stack(changes).square().sum(), torch.stack(sizes).square().sum())
+            )
         write_back([x.mean for x in some], means)
         if some[0].master is None and some[0].weight.dtype != torch.float32:
-            sizes, shapes = [x.numel() for x in new], [x.shape for x in new]
-            rounded = stochastic_round(torch.cat([x.flatten() for x in new]), seed).split(sizes)
+            counts, shapes = [x.numel() for x in new], [x.shape for x in new]
+            rounded = stochastic_round(torch.cat([x.flatten() for x in new]), seed).split(counts)
             new = [x.view(shape) for x, shape in zip(rounded, shapes, strict=True)]
         write_back([x.weight for x in some], new)
 
@@ -275,7 +280,7 @@ def write_back(targets: list[Tensor], values: list[Tensor]) -> None:
     """Into narrower tensors; the others are what was computed in."""
     pairs = [(x, y) for x, y in zip(targets, values, strict=True) if x.data_ptr() != y.data_ptr()]
     if pairs:
-        torch._foreach_copy_(*(list(tensors) for tensors in zip(*pairs, strict=True)))
+        torch._foreach_copy_([target for target, _ in pairs], [value for _, value in pairs])
 
 
 def stochastic_round(values: Tensor, seed: int) -> Tensor:
