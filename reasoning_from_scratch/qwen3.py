@@ -16,7 +16,6 @@ and S tokens that can be looked at: those in the cache and the new ones.
 """
 
 import math
-from importlib import import_module
 from typing import NamedTuple
 
 import torch
@@ -305,8 +304,8 @@ class GroupedQueryAttention(nn.Module):
         self.W_key = nn.Linear(cfg["emb_dim"], kv_width, **linear)
         self.W_value = nn.Linear(cfg["emb_dim"], kv_width, **linear)
         self.out_proj = nn.Linear(width, cfg["emb_dim"], bias=False, dtype=cfg["dtype"])
-        norms = [_norm(cfg, self.head_dim) if cfg["qk_norm"] else nn.Identity() for _ in "qk"]
-        self.q_norm, self.k_norm = norms
+        self.q_norm = _norm(cfg, self.head_dim) if cfg["qk_norm"] else nn.Identity()
+        self.k_norm = _norm(cfg, self.head_dim) if cfg["qk_norm"] else nn.Identity()
 
     def _heads(self, x):
         return x.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)  # (B, heads, T, head_dim)
@@ -452,17 +451,15 @@ def room_for_answer(model, prompt_length, max_new_tokens, name="the prompt"):
     return min(max_new_tokens, context - prompt_length)
 
 
-# Names that readers import from here. They live further down, so they are looked up late:
-# imports go one way.
-_ELSEWHERE = {
-    "Qwen3Tokenizer": "tokenizer",
-    "download_qwen3_small": "files.downloads",
-    "download_qwen3_grpo_checkpoints": "files.downloads",
-    "load_hf_weights_into_qwen": "files.weights",
-}
-
-
 def __getattr__(name):
-    if name not in _ELSEWHERE:
+    """Names that the book's readers import from here. They live in files that import this one, so
+    they are fetched when they are asked for."""
+    if name == "Qwen3Tokenizer":
+        from reasoning_from_scratch import tokenizer as place
+    elif name == "load_hf_weights_into_qwen":
+        from reasoning_from_scratch.files import weights as place
+    elif name in ("download_qwen3_small", "download_qwen3_grpo_checkpoints"):
+        from reasoning_from_scratch.files import downloads as place
+    else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"reasoning_from_scratch.{_ELSEWHERE[name]}"), name)
+    return getattr(place, name)
