@@ -27,8 +27,7 @@ class Run:
     """What is trained, and where it is kept."""
 
     model: str = "tiny-base"
-    """Model to start from: tiny-base, base, reasoning, smollm2, OWNER/NAME on the hub, a folder,
-    file, run or RUN@SAVE."""
+    """Model to start from: tiny-base, base, smollm2, OWNER/NAME, folder, file, run or RUN@SAVE."""
     load_checkpoint_path: str | None = None
     """Take the weights of this checkpoint or run as they are now, and nothing else."""
     kl_reference: str | None = None
@@ -58,9 +57,7 @@ class Problems:
     problem_limit: int | None = None
     """Use only the first so many training problems (default: all)."""
     prompt: str | None = None
-    """book: asks for a box; question: the problem alone; chat, plain: that with or without the
-    model's chat template; nanochat: in its chat tokens; or a text FILE with {problem} in it
-    (default: book; for gym:TASK and instructions question)."""
+    """book, question, chat, plain, nanochat, a FILE with {problem} in it (default: by the set)."""
     stop: str | None = None
     """End an answer at this character, too, e.g. "\\n" for a base model."""
     few_shot: int = 0

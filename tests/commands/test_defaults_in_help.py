@@ -73,6 +73,7 @@ def test_every_default_that_help_names_is_compared_here():
         "kl_reference": "the one that is trained, as it starts",
         "log_path": "runs/RECIPE-MODEL-TIME",
         "problem_limit": "all",
+        "prompt": "by the set",
         "matrix_lr": "by their shape",
         "embedding_lr": "1",
         "unembedding_lr": "1",
