@@ -58,26 +58,28 @@ class Recorder:
     """Makes recordings that share their memory: of two, one is played at a time."""
 
     def __init__(self) -> None:
-        self.pool: Any = None  # of the first recording
+        self.pool: Any = None  # of the first recording; torch forgets it with the last
 
     def __call__(self, step: Callable) -> Callable:
         """A function that does what `step` did, on what its tensors hold by then. What it gives
         is overwritten when it is called again."""
         stream, now = own_stream(), torch.cuda.current_stream()
-        stream.wait_stream(now)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.stream(stream):
-            step()  # loads kernels and libraries, which a recording must not do
-            # Other threads may ask for memory meanwhile: the trainer, beside a lagging sampler.
-            graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")
-            try:
-                result = step()
-            except BaseException:  # Ctrl-C, too: the stream must be usable again
-                with suppress(RuntimeError):  # the first error is the one that tells
-                    graph.capture_end()
-                raise
-            graph.capture_end()
-        now.wait_stream(stream)
+        stream.wait_stream(now)
+        try:
+            with torch.cuda.stream(stream):
+                step()  # loads kernels and libraries, which a recording must not do
+                # Others may ask for memory meanwhile: the trainer, beside a lagging sampler.
+                graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")
+                try:
+                    result = step()
+                except BaseException:  # Ctrl-C, too: the stream must be usable again
+                    with suppress(RuntimeError):  # the first error is the one that tells
+                        graph.capture_end()
+                    raise
+                graph.capture_end()
+        finally:
+            now.wait_stream(stream)
         self.pool = graph.pool()
 
         def play() -> object:
@@ -93,9 +95,11 @@ STREAMS = threading.local()
 def own_stream() -> torch.cuda.Stream:
     """The stream in which this thread records: always the same, since each keeps memory of its
     own for matrix products."""
-    if not hasattr(STREAMS, "kept"):
-        STREAMS.kept = {}
-    return STREAMS.kept.setdefault(torch.cuda.current_device(), torch.cuda.Stream())
+    streams = STREAMS.__dict__
+    device = torch.cuda.current_device()
+    if device not in streams:
+        streams[device] = torch.cuda.Stream()
+    return streams[device]
 
 
 @cache
@@ -228,7 +232,7 @@ class GraphDecoder:
 
     def __init__(self, plain, record: Callable | None = None, compiled: bool = False) -> None:
         self.plain, self.model, self.compiled = plain, plain.model, compiled
-        self.record = record or Recorder()
+        self.new_recorder = (lambda: record) if record else Recorder
         self.recordings: dict[tuple[int, int], Callable] = {}
         self.fill_cache = plain.fill_cache
         self.keys: list[Tensor] = []  # per layer (B, kv groups, capacity, head_dim)
@@ -288,6 +292,7 @@ class GraphDecoder:
         most = max(2 * width, FIRST_CAPACITY)
         capacity = slots_for(max(width + 1, min(most, cache.max_length or most)))
         self.recordings, self.keys, self.values = {}, [], []  # frees the memory of those before
+        self.record = self.new_recorder()
         for kept, theirs in ((self.keys, cache.keys), (self.values, cache.values)):
             for layer, old in enumerate(theirs):
                 new = old.new_zeros(rows, old.shape[1], capacity, old.shape[3])

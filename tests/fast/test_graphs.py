@@ -427,7 +427,25 @@ def test_a_recording_is_ended_whatever_happens_in_it(fake_cuda, monkeypatch, err
 
     with pytest.raises(error):
         graphs.Recorder()(step)
-    assert fake_cuda[-1] == "end"
+    assert fake_cuda[-2:] == ["end", "wait"]
+
+
+def test_where_all_recordings_are_dropped_so_is_their_memory(fake_cuda, monkeypatch):
+    """torch refuses a pool whose last recording is gone."""
+    asked = []
+
+    class Noting(FakeGraph):
+        def capture_begin(self, pool, capture_error_mode):
+            asked.append(pool)
+
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", partial(Noting, fake_cuda))
+    monkeypatch.setattr(graphs, "FIRST_CAPACITY", 32)
+    model = model_of()
+    cache, tokens = read_prompts(model, 3, width=5)
+    cache.max_length = None
+    decoder = GraphDecoder(Decoder(model))
+    several_steps(decoder, cache, tokens, 40)  # outgrows its room twice
+    assert asked[0] is None and asked.count(None) > 1 and "pool" in asked
 
 
 def test_a_compiler_that_fails_is_done_without(monkeypatch, caplog):
