@@ -97,6 +97,7 @@ NOT_RUN = {
     "mypy": "likewise",
     "ray start --head --port 6379": "a cluster of several machines",
     "ray start --address 10.0.0.1:6379": "likewise",
+    "--with transformers --with trl benchmarks/gpu_gate.py": "in tests/book/test_gpu_gate.py",
     "benchmarks/scaling_check.py": "minutes; what it does is in tests/scale/test_scaling.py",
 }
 
