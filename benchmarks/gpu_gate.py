@@ -243,7 +243,7 @@ def bare_products(model, rows: int, device: str) -> float:
     def step() -> list:
         return [F.linear(x, w) for x, w in pairs]
 
-    play = Recorder()(step) if device == "cuda" else step
+    play = Recorder(torch.device(device))(step) if device == "cuda" else step
     return seconds_of(lambda: [play() for _ in range(20)]) / 20
 
 

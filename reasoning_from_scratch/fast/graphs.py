@@ -57,13 +57,14 @@ def rows_for(rows: int, most: int) -> int:
 class Recorder:
     """Makes recordings that share their memory: of two, one is played at a time."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
         self.pool: Any = None  # of the first recording; torch forgets it with the last
 
     def __call__(self, step: Callable) -> Callable:
         """A function that does what `step` did, on what its tensors hold by then. What it gives
         is overwritten when it is called again."""
-        stream, now = own_stream(), torch.cuda.current_stream()
+        stream, now = own_stream(self.device), torch.cuda.current_stream(self.device)
         graph = torch.cuda.CUDAGraph()
         stream.wait_stream(now)
         try:
@@ -92,14 +93,14 @@ class Recorder:
 STREAMS = threading.local()
 
 
-def own_stream() -> torch.cuda.Stream:
+def own_stream(device: torch.device) -> torch.cuda.Stream:
     """The stream in which this thread records: always the same, since each keeps memory of its
     own for matrix products."""
-    streams = STREAMS.__dict__
-    device = torch.cuda.current_device()
-    if device not in streams:
-        streams[device] = torch.cuda.Stream()
-    return streams[device]
+    if not hasattr(STREAMS, "of_device"):
+        STREAMS.of_device = {}
+    if device not in STREAMS.of_device:
+        STREAMS.of_device[device] = torch.cuda.Stream(device)
+    return STREAMS.of_device[device]
 
 
 @cache
@@ -232,7 +233,7 @@ class GraphDecoder:
 
     def __init__(self, plain, record: Callable | None = None, compiled: bool = False) -> None:
         self.plain, self.model, self.compiled = plain, plain.model, compiled
-        self.new_recorder = (lambda: record) if record else Recorder
+        self.new_recorder = (lambda device: record) if record else Recorder
         self.recordings: dict[tuple[int, int], Callable] = {}
         self.fill_cache = plain.fill_cache
         self.keys: list[Tensor] = []  # per layer (B, kv groups, capacity, head_dim)
@@ -292,7 +293,7 @@ class GraphDecoder:
         most = max(2 * width, FIRST_CAPACITY)
         capacity = slots_for(max(width + 1, min(most, cache.max_length or most)))
         self.recordings, self.keys, self.values = {}, [], []  # frees the memory of those before
-        self.record = self.new_recorder()
+        self.record = self.new_recorder(device)
         for kept, theirs in ((self.keys, cache.keys), (self.values, cache.values)):
             for layer, old in enumerate(theirs):
                 new = old.new_zeros(rows, old.shape[1], capacity, old.shape[3])
@@ -327,7 +328,7 @@ class GraphDraw:
     """sample_next_token by recordings: some sixty operations, more than half of them of the cut."""
 
     def __init__(self, record: Callable | None = None) -> None:
-        self.record, self.failed = record or Recorder(), False
+        self.record, self.failed = record, False
         self.recordings: dict[tuple, tuple[Callable, Tensor, Tensor]] = {}
         self.most = 0  # rows
 
@@ -353,4 +354,5 @@ class GraphDraw:
     def _record(self, logits: Tensor, u: Tensor, rows: int, policy: tuple) -> tuple:
         own_logits = logits.new_zeros(rows, logits.shape[1])
         own_u = u.new_full((rows,), 0.5)
+        self.record = self.record or Recorder(logits.device)
         return self.record(lambda: sample_next_token(own_logits, own_u, *policy)), own_logits, own_u

@@ -59,6 +59,9 @@ class MuonAdamW(AdamW):
             return [slice(0, len(parameter))]
         return super()._slices(name, parameter)
 
+    def _goes_together(self, parameter: Tensor) -> bool:
+        return False  # each kind has a rate of its own, and matrices an update of their own
+
     def _rate(self, kind: str, weight: Tensor) -> float:
         """What `lr` is multiplied by. An orthogonal update has the root mean square
         1 / sqrt(inputs), and AdamW's first update is +lr or -lr in each weight: 1, times lr."""

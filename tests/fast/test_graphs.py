@@ -398,12 +398,14 @@ def fake_cuda(monkeypatch):
     log = []
 
     class Stream:
+        def __init__(self, device):
+            pass
+
         def wait_stream(self, other):
             log.append("wait")
 
     monkeypatch.setattr(torch.cuda, "Stream", Stream)
     monkeypatch.setattr(torch.cuda, "current_stream", Stream)
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(torch.cuda, "stream", lambda stream: pytest.MonkeyPatch.context())
     monkeypatch.setattr(torch.cuda, "CUDAGraph", partial(FakeGraph, log))
     monkeypatch.setattr(graphs, "STREAMS", type("Kept", (), {})())
@@ -411,7 +413,7 @@ def fake_cuda(monkeypatch):
 
 
 def test_a_recording_is_begun_after_a_trial_and_ended(fake_cuda):
-    play = graphs.Recorder()(lambda: fake_cuda.append("step") or "logits")
+    play = graphs.Recorder("cuda:0")(lambda: fake_cuda.append("step") or "logits")
     assert fake_cuda == ["wait", "step", "begin", "step", "end", "wait"]
     assert play() == "logits" and fake_cuda[-1] == "replay"
 
@@ -426,7 +428,7 @@ def test_a_recording_is_ended_whatever_happens_in_it(fake_cuda, monkeypatch, err
             raise error
 
     with pytest.raises(error):
-        graphs.Recorder()(step)
+        graphs.Recorder("cuda:0")(step)
     assert fake_cuda[-2:] == ["end", "wait"]
 
 
