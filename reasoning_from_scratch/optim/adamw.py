@@ -128,11 +128,10 @@ class AdamW:
 
     def clip_gradient(self, largest: float) -> float:
         """The gradient's norm before clipping; 0 for `largest` means that nothing is clipped."""
-        norm = nn.utils.get_total_norm(self.gradients())
-        if largest > 0:
-            shrink = (largest / (norm + 1e-6)).clamp(max=1.0)
-            for gradient in self.gradients():
-                gradient.mul_(shrink)
+        gradients = self.gradients()
+        norm = nn.utils.get_total_norm(gradients)
+        if largest > 0 and gradients:
+            torch._foreach_mul_(gradients, (largest / (norm + 1e-6)).clamp(max=1.0))
         return float(norm)
 
     @torch.no_grad()

@@ -11,13 +11,17 @@ import pytest
 import torch
 from small_model import drawn, small_model
 from torch.fx.experimental.proxy_tensor import make_fx
+from toy import toy_config, toy_world
 
 from reasoning_from_scratch.fast import decoding, graphs
 from reasoning_from_scratch.fast.cut import FAST, cut_by_digits
 from reasoning_from_scratch.fast.decoding import Decoder, decoder_for, draw_for, fits_graphs
 from reasoning_from_scratch.fast.graphs import GraphDecoder, GraphDraw, rows_for, slots_for
+from reasoning_from_scratch.fast.packed import packed_logprobs
 from reasoning_from_scratch.optim.lora import add_lora
 from reasoning_from_scratch.qwen3 import KVCache, RMSNorm
+from reasoning_from_scratch.run import engines
+from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.sampling import (
     PLAIN,
     NotFinite,
@@ -491,6 +495,20 @@ def test_who_is_recorded(monkeypatch):
     model.register_forward_hook(lambda *_: None)
     assert type(decoder_for(model, 5, 60)) is Decoder
     assert FAST.decoder is decoder_for and FAST.draw is draw_for
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_the_option_compile_reaches_the_decoders(asked, monkeypatch, tmp_path):
+    seen = []
+
+    def noting(model, rows, steps, compiled):
+        seen.append(compiled)
+        return Decoder(model)
+
+    monkeypatch.setattr(engines, "decoder_for", noting)
+    monkeypatch.setattr(engines, "compiled_pass", lambda model: packed_logprobs)
+    train(toy_config(tmp_path, steps=1, compile=asked), quiet=True, **toy_world(tmp_path))
+    assert set(seen) == {asked}
 
 
 def test_what_graphs_do_not_know_is_left_to_the_model():
