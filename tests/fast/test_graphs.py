@@ -149,7 +149,7 @@ def test_biased_queries_keys_and_values(record, bias):
 @pytest.mark.parametrize(
     "record, policy",
     [*((again, policy) for policy in POLICIES), (traced, POLICIES[2]), (traced, POLICIES[4])],
-    ids=str,
+    ids=lambda given: getattr(given, "__name__", str(given)),
 )
 def test_the_same_rollouts(record, policy):
     """Prompts of several lengths, rows that are given to others and get fewer, widths that are
