@@ -2,7 +2,7 @@
 
 from importlib import import_module
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # What a script needs most, from where it lives. Looked up late: `rfs --help` must not wait for
 # torch.
