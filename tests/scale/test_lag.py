@@ -81,7 +81,7 @@ def letters(groups, config, tokenizer, verifier=None):
 def test_lag_0_is_the_synchronous_run_to_the_bit(tmp_path, monkeypatch, changes):
     monkeypatch.setattr(rollouts, "reward_groups", letters)
 
-    def beside(config, model, tokenizer, problems, first_step, ranks, clock, on_group):
+    def beside(config, model, tokenizer, problems, first_step, ranks, weights, clock, on_group):
         given = (model, tokenizer, problems, config, first_step, clock)
         return async_rollouts(*given, RolloutEngine(FAST, letters))
 
