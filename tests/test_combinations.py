@@ -140,10 +140,10 @@ class Recorder(AdamW):
 
     @torch.no_grad()
     def step(self, lr):
-        gradient = flat([p.grad for p in self.parameters])
+        gradient = flat(self.gradients())
         self.found.append((copy.deepcopy(self.model), gradient))
-        for parameter in self.parameters:
-            parameter -= STEP * parameter.grad / gradient.norm()
+        for parameter, its_own in zip(self.parameters, self.gradients(), strict=True):
+            parameter -= STEP * its_own / gradient.norm()
 
 
 def flat(tensors):
