@@ -3,6 +3,8 @@
 import os
 import signal
 
+import pytest
+
 # A script's background job ignores Ctrl-C; the tests send it to themselves.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -23,11 +25,18 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    # Plain `pytest` leaves out what is slow and rarely breaks; a file that is named is run. Workers
-    # are always given files by name, so they are told (they take options from the first process).
-    if not hasattr(config, "workerinput"):
+    # Plain `pytest` leaves out what is slow and rarely breaks; a file that is named is run.
+    if hasattr(config, "workerinput"):
+        config.option.everything = config.workerinput["everything"]
+    else:
         named = config.args_source is not config.ArgsSource.TESTPATHS
         config.option.everything = config.option.everything or named
     # pyproject.toml gives a path from here; pytest may have been started in another folder.
     sanitize = config.option.nbval_sanitize_with
     config.option.nbval_sanitize_with = sanitize and str(config.rootpath / sanitize)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node):
+    """A worker of pytest-xdist is told by the first process."""
+    node.workerinput["everything"] = node.config.option.everything
