@@ -84,7 +84,7 @@ class AdamW:
         self.updates = 0
         # Of the last update, per matrix: squared sizes of the change and of the weights.
         self.moved: list[tuple[Tensor, Tensor]] = []
-        # Gradients that are added up in float32, beside `.grad`: see `add_up`.
+        # Gradients that are added up beside `.grad`, in float32: see `add_up`.
         self.wide: dict[Tensor, Tensor] = {}
         self.state: dict[str, Tensor] = {}  # "NAME.mean", "NAME.square", "NAME.master"
         for name, parameter in self.named:
@@ -103,15 +103,16 @@ class AdamW:
 
         Autograd would add each to a bfloat16 `.grad`, whose numbers have 8 bits: what is below
         1/256 of the sum so far is lost, micro-batch after micro-batch. So `.grad` is emptied into
-        a float32 sum. Float32 weights are left to autograd.
+        a float32 sum; the first is kept as it is until there is a second. Float32 weights are
+        left to autograd.
         """
         for parameter in model.parameters():
             if parameter.grad is None or torch.finfo(parameter.dtype).bits >= 32:
                 continue
             if parameter in self.wide:
-                self.wide[parameter] += parameter.grad
+                self.wide[parameter] = self.wide[parameter].float().add_(parameter.grad)
             else:
-                self.wide[parameter] = parameter.grad.float()
+                self.wide[parameter] = parameter.grad
             parameter.grad = None
 
     def gradient(self, parameter: Tensor) -> Tensor | None:
@@ -129,9 +130,13 @@ class AdamW:
     def clip_gradient(self, largest: float) -> float:
         """The gradient's norm before clipping; 0 for `largest` means that nothing is clipped."""
         gradients = self.gradients()
-        norm = nn.utils.get_total_norm(gradients)
-        if largest > 0 and gradients:
-            torch._foreach_mul_(gradients, (largest / (norm + 1e-6)).clamp(max=1.0))
+        if not gradients:
+            return 0.0
+        norms = torch.stack([norm.float() for norm in torch._foreach_norm(gradients)])
+        norm = torch.linalg.vector_norm(norms)
+        shrink = largest / (norm + 1e-6)
+        if 0 < shrink < 1:
+            torch._foreach_mul_(gradients, shrink)
         return float(norm)
 
     @torch.no_grad()
