@@ -34,6 +34,7 @@ import peers  # noqa: E402
 from duel import QWEN3_06B, TOY, Work, matrices, random_group, random_model, timed  # noqa: E402
 from gpu_rows import bytes_read, measured_bandwidth, peak_flops  # noqa: E402
 
+from reasoning_from_scratch.commands.cli import with_home
 from reasoning_from_scratch.config import TrainConfig  # noqa: E402
 from reasoning_from_scratch.fast.cut import FAST  # noqa: E402
 from reasoning_from_scratch.fast.decoding import Decoder  # noqa: E402
@@ -489,7 +490,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--only", nargs="+", choices=PARTS, metavar="NAME", help="only these parts")
     parser.add_argument("--list", action="store_true", help="name the parts")
     parser.add_argument("--out", type=Path, default=Path("gpu_gate.jsonl"), help="for the rows")
-    options = parser.parse_args(argv)
+    options = parser.parse_args(with_home(sys.argv[1:] if argv is None else argv))
     if options.list:
         for name, (part, seconds) in PARTS.items():
             print(f"{name:<14}{seconds:4.0f} s  {part.__doc__.splitlines()[0]}")

@@ -54,6 +54,7 @@ ALONE = {
     "problem_limit": 3,
     "few_shot": 1,
     "prompt": "question",
+    "stop": "e",
     "steps": 3,
     "smoke": True,
     "problems_per_step": 2,
