@@ -13,9 +13,9 @@ import json
 import random
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from functools import cache
+from functools import cache, partial
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -217,19 +217,18 @@ def learning_rate_factor(stage: Stage, step: int) -> float:
 
 def train_stage(
     model: Qwen3Model,
-    tokenizer: Qwen3Tokenizer,
     stage: Stage,
-    first: int,
+    batches_of: Callable[[int], Iterable[tuple[Tensor, Tensor]]],
     log: Callable[[dict], None],
     log_every: int = 20,
 ) -> None:
-    """Train on the problems from number `first` on; `log` gets a line every few steps."""
+    """Train on the (inputs, targets) of each step; `log` gets a line every few steps."""
     device = model.tok_emb.weight.device
     optimizer = MuonAdamW(model, stage.matrix_lr, stage.vector_lr, stage.vector_lr)
     start, tokens, losses = time.perf_counter(), 0, []
     for step in range(stage.steps):
         factor = learning_rate_factor(stage, step)
-        batches = list(step_batches(tokenizer, stage, step, first))
+        batches = list(batches_of(step))
         count = sum(int((targets != IGNORED).sum()) for _, targets in batches)
         loss = 0.0
         for inputs, targets in batches:
@@ -327,7 +326,7 @@ def train_stages(options: Options, stages: tuple[Stage, ...]) -> None:
             save_hf_folder(model, tokenizer, base)
             tokenizer = chat_tokenizer(base)
             log = start_log(reasoning, settings, stages)
-        train_stage(model, tokenizer, stage, first, log)
+        train_stage(model, stage, partial(step_batches, tokenizer, stage, first=first), log)
         first += stage.steps * stage.sequences
     save_hf_folder(model, tokenizer, reasoning)
 

@@ -12,13 +12,6 @@ from reasoning_from_scratch.problems import Problem
 ASKED = re.compile(r"number from 1 to (\d+)")
 
 
-def guess_problem(number: int, most: int) -> Problem:
-    """The problem does not say the number: every game of this size begins alike."""
-    return Problem(
-        f"guess-{most}-{number}", f"I think of a number from 1 to {most}. Guess.", str(number)
-    )
-
-
 class Guess:
     """Answers a guess with higher or lower, until it is right."""
 

@@ -20,6 +20,7 @@ from reasoning_from_scratch.files.own_task import defines, own_function
 from reasoning_from_scratch.grading import get_last_boxed
 from reasoning_from_scratch.problems import Problem, is_own, render_prompt
 from reasoning_from_scratch.text import counted
+from reasoning_from_scratch.tiny.guessing import guess_problems
 from reasoning_from_scratch.tiny.world import tiny_problem
 
 TINY_SETS = {
@@ -29,10 +30,12 @@ TINY_SETS = {
     "tiny-longer": ("longer", 500),
     "tiny-longest": ("longest", 500),
 }
-PROBLEM_SETS = (*TINY_SETS, *DATA_SETS)
+GUESS_SETS = {"guess": "train", "guess-test": "test"}  # for --environment guess
+PROBLEM_SETS = (*TINY_SETS, *GUESS_SETS, *DATA_SETS)
 HELD_OUT = {
     "tiny": "tiny-test",
     "tiny-longer-train": "tiny-longer",
+    "guess": "guess-test",
     "math-train": "math-500",
     "gsm8k": "gsm8k-test",
 }
@@ -72,6 +75,8 @@ def load_problems(
     if data_path is None and name in TINY_SETS:
         split, size = TINY_SETS[name]
         return [_drawn(split, index) for index in range(min(size, limit or size))]
+    if data_path is None and name in GUESS_SETS:
+        return list(guess_problems(GUESS_SETS[name])[:limit])
     if data_path is None and is_own(name):
         return own_problems(name, min(limit or OWN_SIZE, OWN_SIZE))
     return read_problems(_path_of(name, data_path), limit)
