@@ -1,0 +1,203 @@
+"""Does GRPO find binary search? tiny-player guesses numbers, before, during and after training.
+
+    uv run ch07/binary_search.py
+    uv run ch07/binary_search.py --picture-only
+
+tiny-player knows the rules of higher or lower and has no plan. It is paid for a number that is
+found with six guesses. A line of the CSV file is a run after so many steps: how many numbers it
+found with 1, 2, ... guesses, and what its first guess was. Eight of the 64 numbers are held out.
+"""
+
+import csv
+import io
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from reasoning_from_scratch.commands.cli import run_script
+from reasoning_from_scratch.environments.guess import (
+    best_play,
+    middle_third,
+    possible_after,
+    uniform_play,
+)
+from reasoning_from_scratch.fast.cut import FAST
+from reasoning_from_scratch.files.disk import write_whole
+from reasoning_from_scratch.files.problem_sets import load_problems
+from reasoning_from_scratch.files.weights import load_model_and_tokenizer
+from reasoning_from_scratch.problems import Problem, problem_prompt
+from reasoning_from_scratch.run.options import configure
+from reasoning_from_scratch.run.start import train
+from reasoning_from_scratch.sampling import Sampling, generate
+from reasoning_from_scratch.tiny.guessing import MOST
+
+TURNS = 8  # when measured: two more than a plan needs
+GAME = {"environment": "guess", "max_turn_tokens": 4, "max_new_tokens": 96}
+# What is paid: found within six guesses, or also the more the fewer.
+PAYS: dict[str, dict[str, Any]] = {
+    "in time": {"max_turns": 6, "reward_parts": {"correct": 1.0}},
+    "faster": {"max_turns": TURNS, "reward_parts": {"speed": 1.0}},
+}
+PLAN = {"problems": "guess", "problems_per_step": 8, "rollouts": 16, "device": "cpu"}
+
+
+@dataclass
+class Options:
+    out: Path = Path("ch07/binary_search.csv")
+    """File to write; the picture has the same name with .png."""
+    model: str = "tiny-player"
+    """The player to start from."""
+    seeds: tuple[int, ...] = (0, 1, 2)
+    """A run for each."""
+    pay: tuple[str, ...] = ("in time",)
+    """What is paid: "in time", "faster"."""
+    steps: int = 600
+    """Updates of a run."""
+    lr: float = 3e-4
+    """Learning rate."""
+    every: int = 50
+    """Steps between two measurements."""
+    plays: int = 32
+    """Games for each number in a measurement."""
+    picture_only: bool = False
+    """Draw the picture of what the file holds, and train nothing."""
+
+
+def main(options: Options) -> None:
+    """Trains, measures, and draws."""
+    if not options.picture_only:
+        rows = read(options.out)
+        for pay in options.pay:
+            for seed in options.seeds:
+                rows = [row for row in rows if (row["pay"], row["seed"]) != (pay, str(seed))]
+                rows += run(options, pay, seed)
+                write(options.out, rows)
+    draw(read(options.out), options.out.with_suffix(".png"))
+    print(options.out.with_suffix(".png"))
+
+
+def run(options: Options, pay: str, seed: int) -> Iterator[dict[str, str]]:
+    """One training, measured at its saves, which are then thrown away."""
+    with TemporaryDirectory() as place:
+        config = configure(
+            "grpo", model=options.model, steps=options.steps, lr=options.lr, seed=seed,
+            save_every=options.every, log_path=f"{place}/run", preflight=False,
+            num_groups_to_log=0, eval_every=0, **PLAN, **GAME, **PAYS[pay],
+        )  # fmt: skip
+        done = train(config, quiet=True)
+        seconds = sum(row["time/total"] for row in done.rows)
+        print(f"{pay}, seed {seed}: {options.steps} steps in {seconds:.0f} s", flush=True)
+        for step in range(0, options.steps + 1, options.every):
+            name = f"{place}/run/checkpoints/{step:06d}" if step else options.model
+            for numbers in ("guess", "guess-test"):
+                row = {"pay": pay, "seed": str(seed), "step": str(step), "numbers": numbers}
+                yield row | measured(name, load_problems(numbers), options.plays)
+
+
+def measured(name: str, problems: Sequence[Problem], plays: int) -> dict[str, str]:
+    """How a model plays: shares of numbers found within k guesses, of guesses that are legal and
+    in the middle third of what is possible, and its first guesses."""
+    games = played(name, problems, plays)
+    found = [
+        mean(int(number) in guesses[:k] for number, guesses in games) for k in range(1, TURNS + 1)
+    ]
+    middle, legal = [], []
+    first: Counter[int] = Counter()
+    for number, guesses in games:
+        first[guesses[0] if guesses else 0] += 1
+        for place, guess in enumerate(guesses):
+            low, high = possible_after(guesses[:place], number, MOST)
+            legal.append(low <= guess <= high)
+            if high - low > 1:  # of two numbers none is the middle
+                middle.append(middle_third(low, high, guess))
+    return {
+        **{f"within {k}": f"{share:.4f}" for k, share in enumerate(found, 1)},
+        "middle": f"{mean(middle):.4f}",
+        "legal": f"{mean(legal):.4f}",
+        "first": " ".join(str(first[number]) for number in range(1, MOST + 1)),
+    }
+
+
+def played(name: str, problems: Sequence[Problem], plays: int) -> list[tuple[int, list[int]]]:
+    """Numbers, and the guesses of the games about them."""
+    model, tokenizer = load_model_and_tokenizer(name)
+    sampling = Sampling(rollouts=plays, seed=1, max_turns=TURNS, **GAME)
+    groups = generate(
+        model,
+        [tokenizer.encode(problem_prompt(problem)) for problem in problems],
+        sampling,
+        stop_ids={tokenizer.eos_token_id},
+        engine=FAST.equipped(sampling, tokenizer, problems),
+    )
+    games = []
+    for problem, group in zip(problems, groups, strict=True):
+        for rollout in group:
+            text = tokenizer.decode(rollout.response_ids)
+            games.append((int(problem.answer), [int(word) for word in re.findall(r"\d+", text)]))
+    return games
+
+
+def read(path: Path) -> list[dict[str, str]]:
+    if not path.exists():
+        return []
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def write(path: Path, rows: Sequence[dict[str, str]]) -> None:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, rows[0], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_whole(path, text.getvalue())
+
+
+def draw(rows: Sequence[dict[str, str]], path: Path) -> None:
+    """Left: the first guess over training. Right: found within k guesses, and what is known."""
+    import matplotlib.pyplot as plt
+
+    rows = [row for row in rows if row["pay"] == "in time"]
+    steps = sorted({int(row["step"]) for row in rows})
+    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
+    seed = min(row["seed"] for row in rows)
+    counts = {
+        int(row["step"]): [int(count) for count in row["first"].split()]
+        for row in rows
+        if (row["seed"], row["numbers"]) == (seed, "guess")
+    }
+    shares = [[count / max(1, sum(counts[step])) for count in counts[step]] for step in steps]
+    image = left.imshow(
+        list(zip(*shares, strict=True)), aspect="auto", origin="lower", cmap="viridis",
+        vmax=max(map(max, shares)), extent=(0, steps[-1] + steps[1], 0.5, MOST + 0.5),
+    )  # fmt: skip
+    figure.colorbar(image, ax=left, label="share of the games")
+    left.set(title="The first guess", xlabel="step", ylabel="number")
+    k = range(1, TURNS + 1)
+    for step, colour, label in ((0, "tab:gray", "before"), (steps[-1], "tab:blue", "after")):
+        chosen = [
+            row for row in rows if (int(row["step"]), row["numbers"]) == (step, "guess-test")
+        ]
+        each = [[float(row[f"within {n}"]) for row in chosen] for n in k]
+        right.plot(k, [mean(some) for some in each], "o-", color=colour, label=f"{label} training")
+        right.fill_between(
+            k, [min(some) for some in each], [max(some) for some in each], color=colour, alpha=0.25
+        )
+    best = [*best_play(MOST), 1.0, 1.0]
+    right.plot(k, [uniform_play(MOST)[n] for n in k], "k:", label="uniform play, exactly")
+    right.plot(k, [best[n] for n in k], "k--", label="the best that is possible")
+    right.set(
+        title="Held-out numbers", xlabel="guesses", ylabel="share found", ylim=(0, 1.03), xticks=k
+    )
+    right.legend(loc="upper left", fontsize=9)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+if __name__ == "__main__":
+    sys.exit(run_script(main))
