@@ -5,7 +5,11 @@
 
 tiny-player knows the rules of higher or lower and has no plan. It is paid for a number that is
 found with six guesses. A line of the CSV file is a run after so many steps: how many numbers it
-found with 1, 2, ... guesses, and what its first guess was. Eight of the 64 numbers are held out.
+found with 1, 2, ... guesses, and what its first guess was.
+
+    uv run ch07/binary_search.py --leave-out 8 --seeds 0
+
+Eight of the 64 numbers never come up in training. What becomes of them?
 """
 
 import csv
@@ -57,9 +61,11 @@ class Options:
     """A run for each."""
     pay: tuple[str, ...] = ("in time",)
     """What is paid: "in time", "faster"."""
+    leave_out: int = 0
+    """So many of the numbers never come up in training."""
     steps: int = 600
     """Updates of a run."""
-    lr: float = 3e-4
+    lr: float = 5e-4
     """Learning rate."""
     every: int = 50
     """Steps between two measurements."""
@@ -75,8 +81,9 @@ def main(options: Options) -> None:
         rows = read(options.out)
         for pay in options.pay:
             for seed in options.seeds:
-                rows = [row for row in rows if (row["pay"], row["seed"]) != (pay, str(seed))]
-                rows += run(options, pay, seed)
+                this = {"pay": pay, "leave out": str(options.leave_out), "seed": str(seed)}
+                rows = [row for row in rows if not this.items() <= row.items()]
+                rows += [this | row for row in run(options, pay, seed)]
                 write(options.out, rows)
     draw(read(options.out), options.out.with_suffix(".png"))
     print(options.out.with_suffix(".png"))
@@ -84,20 +91,24 @@ def main(options: Options) -> None:
 
 def run(options: Options, pay: str, seed: int) -> Iterator[dict[str, str]]:
     """One training, measured at its saves, which are then thrown away."""
+    numbers = load_problems("guess")
+    asked = numbers[: len(numbers) - options.leave_out]
+    left_out = numbers[len(asked) :]
     with TemporaryDirectory() as place:
         config = configure(
             "grpo", model=options.model, steps=options.steps, lr=options.lr, seed=seed,
             save_every=options.every, log_path=f"{place}/run", preflight=False,
             num_groups_to_log=0, eval_every=0, **PLAN, **GAME, **PAYS[pay],
         )  # fmt: skip
-        done = train(config, quiet=True)
+        done = train(config, quiet=True, problems=asked)
         seconds = sum(row["time/total"] for row in done.rows)
         print(f"{pay}, seed {seed}: {options.steps} steps in {seconds:.0f} s", flush=True)
         for step in range(0, options.steps + 1, options.every):
             name = f"{place}/run/checkpoints/{step:06d}" if step else options.model
-            for numbers in ("guess", "guess-test"):
-                row = {"pay": pay, "seed": str(seed), "step": str(step), "numbers": numbers}
-                yield row | measured(name, load_problems(numbers), options.plays)
+            for which, chosen in (("asked", asked), ("left out", left_out)):
+                if chosen:
+                    row = {"step": str(step), "numbers": which}
+                    yield row | measured(name, chosen, options.plays)
 
 
 def measured(name: str, problems: Sequence[Problem], plays: int) -> dict[str, str]:
@@ -162,14 +173,16 @@ def draw(rows: Sequence[dict[str, str]], path: Path) -> None:
     """Left: the first guess over training. Right: found within k guesses, and what is known."""
     import matplotlib.pyplot as plt
 
-    rows = [row for row in rows if row["pay"] == "in time"]
+    rows = [row for row in rows if row["pay"] == "in time" and row["numbers"] == "asked"]
+    everything = [row for row in rows if row["leave out"] == "0"]
+    rows = everything or rows
     steps = sorted({int(row["step"]) for row in rows})
     figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
     seed = min(row["seed"] for row in rows)
     counts = {
         int(row["step"]): [int(count) for count in row["first"].split()]
         for row in rows
-        if (row["seed"], row["numbers"]) == (seed, "guess")
+        if row["seed"] == seed
     }
     shares = [[count / max(1, sum(counts[step])) for count in counts[step]] for step in steps]
     image = left.imshow(
@@ -180,9 +193,7 @@ def draw(rows: Sequence[dict[str, str]], path: Path) -> None:
     left.set(title="The first guess", xlabel="step", ylabel="number")
     k = range(1, TURNS + 1)
     for step, colour, label in ((0, "tab:gray", "before"), (steps[-1], "tab:blue", "after")):
-        chosen = [
-            row for row in rows if (int(row["step"]), row["numbers"]) == (step, "guess-test")
-        ]
+        chosen = [row for row in rows if int(row["step"]) == step]
         each = [[float(row[f"within {n}"]) for row in chosen] for n in k]
         right.plot(k, [mean(some) for some in each], "o-", color=colour, label=f"{label} training")
         right.fill_between(
@@ -191,9 +202,7 @@ def draw(rows: Sequence[dict[str, str]], path: Path) -> None:
     best = [*best_play(MOST), 1.0, 1.0]
     right.plot(k, [uniform_play(MOST)[n] for n in k], "k:", label="uniform play, exactly")
     right.plot(k, [best[n] for n in k], "k--", label="the best that is possible")
-    right.set(
-        title="Held-out numbers", xlabel="guesses", ylabel="share found", ylim=(0, 1.03), xticks=k
-    )
+    right.set(title="Found", xlabel="guesses", ylabel="share found", ylim=(0, 1.03), xticks=k)
     right.legend(loc="upper left", fontsize=9)
     figure.savefig(path, dpi=110)
     plt.close(figure)

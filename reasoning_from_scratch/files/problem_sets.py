@@ -30,12 +30,12 @@ TINY_SETS = {
     "tiny-longer": ("longer", 500),
     "tiny-longest": ("longest", 500),
 }
-GUESS_SETS = {"guess": "train", "guess-test": "test"}  # for --environment guess
-PROBLEM_SETS = (*TINY_SETS, *GUESS_SETS, *DATA_SETS)
+GUESS = "guess"  # for --environment guess
+PROBLEM_SETS = (*TINY_SETS, GUESS, *DATA_SETS)
 HELD_OUT = {
     "tiny": "tiny-test",
     "tiny-longer-train": "tiny-longer",
-    "guess": "guess-test",
+    GUESS: GUESS,  # its problems read alike: there is no answer in them to remember
     "math-train": "math-500",
     "gsm8k": "gsm8k-test",
 }
@@ -75,8 +75,8 @@ def load_problems(
     if data_path is None and name in TINY_SETS:
         split, size = TINY_SETS[name]
         return [_drawn(split, index) for index in range(min(size, limit or size))]
-    if data_path is None and name in GUESS_SETS:
-        return list(guess_problems(GUESS_SETS[name])[:limit])
+    if data_path is None and name == GUESS:
+        return guess_problems()[:limit]
     if data_path is None and is_own(name):
         return own_problems(name, min(limit or OWN_SIZE, OWN_SIZE))
     return read_problems(_path_of(name, data_path), limit)

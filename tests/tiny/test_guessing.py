@@ -1,19 +1,19 @@
-"""Numbers to guess: which are held out, and how the game is put to a model."""
+"""Numbers to guess: which there are, and how the game is put to a model."""
 
 from reasoning_from_scratch.environments.guess import largest
-from reasoning_from_scratch.files.problem_sets import held_out, load_problems
+from reasoning_from_scratch.files.problem_sets import held_out, load_problems, training_problems
 from reasoning_from_scratch.problems import problem_prompt
 from reasoning_from_scratch.tiny.guessing import MOST
 
 
-def numbers(name: str) -> list[int]:
-    return [int(problem.answer) for problem in load_problems(name)]
+def test_every_number_is_asked_once():
+    numbers = [int(problem.answer) for problem in load_problems("guess")]
+    assert sorted(numbers) == list(range(1, MOST + 1)) != numbers
 
 
-def test_every_number_is_on_one_side_and_nobody_trains_on_those_held_out():
-    train, test = numbers("guess"), numbers(held_out("guess"))
-    assert held_out("guess") == "guess-test" and len(test) == 8
-    assert sorted(train + test) == list(range(1, MOST + 1))
+def test_none_is_kept_aside_for_no_answer_is_in_a_problem():
+    assert held_out("guess") == "guess"
+    assert training_problems("guess") == load_problems("guess")
 
 
 def test_the_first_so_many():
@@ -21,7 +21,7 @@ def test_the_first_so_many():
 
 
 def test_all_games_begin_alike():
-    problems = load_problems("guess") + load_problems("guess-test")
+    problems = load_problems("guess")
     assert {problem_prompt(problem) for problem in problems} == {
         "I think of a number from 1 to 64. Guess.\n"
     }
