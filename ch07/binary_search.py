@@ -12,8 +12,6 @@ found with 1, 2, ... guesses, and what its first guess was.
 Eight of the 64 numbers never come up in training. What becomes of them?
 """
 
-import csv
-import io
 import re
 import sys
 from collections import Counter
@@ -32,8 +30,8 @@ from reasoning_from_scratch.environments.guess import (
     uniform_play,
 )
 from reasoning_from_scratch.fast.cut import FAST
-from reasoning_from_scratch.files.disk import write_whole
 from reasoning_from_scratch.files.problem_sets import load_problems
+from reasoning_from_scratch.files.tables import read_table, write_table
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.problems import Problem, problem_prompt
 from reasoning_from_scratch.run.options import configure
@@ -78,14 +76,14 @@ class Options:
 def main(options: Options) -> None:
     """Trains, measures, and draws."""
     if not options.picture_only:
-        rows = read(options.out)
+        rows = read_table(options.out)
         for pay in options.pay:
             for seed in options.seeds:
                 this = {"pay": pay, "leave out": str(options.leave_out), "seed": str(seed)}
                 rows = [row for row in rows if not this.items() <= row.items()]
                 rows += [this | row for row in run(options, pay, seed)]
-                write(options.out, rows)
-    draw(read(options.out), options.out.with_suffix(".png"))
+                write_table(options.out, rows)
+    draw(read_table(options.out), options.out.with_suffix(".png"))
     print(options.out.with_suffix(".png"))
 
 
@@ -152,21 +150,6 @@ def played(name: str, problems: Sequence[Problem], plays: int) -> list[tuple[int
             text = tokenizer.decode(rollout.response_ids)
             games.append((int(problem.answer), [int(word) for word in re.findall(r"\d+", text)]))
     return games
-
-
-def read(path: Path) -> list[dict[str, str]]:
-    if not path.exists():
-        return []
-    with path.open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
-
-
-def write(path: Path, rows: Sequence[dict[str, str]]) -> None:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, rows[0], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    write_whole(path, text.getvalue())
 
 
 def draw(rows: Sequence[dict[str, str]], path: Path) -> None:

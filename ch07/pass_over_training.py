@@ -6,8 +6,6 @@ The quickstart's run, and the first 150 steps on longer problems that begin wher
 of the CSV file is one set of problems after so many steps. Some fifteen minutes on one core.
 """
 
-import csv
-import io
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,8 +15,8 @@ from tempfile import TemporaryDirectory
 from reasoning_from_scratch.commands.cli import run_script
 from reasoning_from_scratch.config import replaced
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.files.disk import write_whole
 from reasoning_from_scratch.files.saved_models import evaluated_at
+from reasoning_from_scratch.files.tables import write_table
 from reasoning_from_scratch.run.options import configure
 from reasoning_from_scratch.run.start import train
 
@@ -46,11 +44,7 @@ def main(options: Options) -> None:
     if not options.out.parent.is_dir():
         raise UserError(f"there is no folder {options.out.parent}; make it or give another --out")
     rows = [row for name in RUNS for row in passes(name)]
-    text = io.StringIO()
-    writer = csv.DictWriter(text, rows[0], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    write_whole(options.out, text.getvalue())
+    write_table(options.out, rows)
     print(options.out)
 
 

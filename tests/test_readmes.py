@@ -94,11 +94,14 @@ NOT_RUN = {
     "pytest -m soak": "likewise, for hours",
     "pytest tests/test_losses.py": "likewise",
     "ruff check .": "a check of its own",
+    "ruff format .": "likewise",
     "mypy": "likewise",
     "ray start --head --port 6379": "a cluster of several machines",
     "ray start --address 10.0.0.1:6379": "likewise",
     "--with transformers --with trl benchmarks/gpu_gate.py": "in tests/book/test_gpu_gate.py",
     "benchmarks/scaling_check.py": "minutes; what it does is in tests/scale/test_scaling.py",
+    "checkpoints/player.py": "minutes; tests/checkpoints/test_player.py",
+    "ch07/binary_search.py": "minutes; a small one is in tests/book/test_binary_search.py",
 }
 
 

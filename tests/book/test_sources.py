@@ -11,7 +11,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
-from tests.test_readmes import parse_here, place, run_here, works
+from tests.test_readmes import UV_RUN, parse_here, place, run_here, works
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "sources.md"
@@ -97,7 +97,7 @@ def run_step(step, names, place):
 def try_row(row, names, place):
     for code in row.here:
         if code.startswith("uv run "):
-            command = code.removeprefix("uv run ")
+            command = UV_RUN.sub("", code)
             if re.match(r"rfs train |\S+/train_\w+.py (?!--list)", command):
                 command += f" --log-path runs/{len(list(place.glob('runs/*')))}"  # not by the time
             assert works(command, place) in (0, None), code
@@ -149,7 +149,7 @@ def test_what_is_different_is_told_where_the_row_says():
             told = re.findall(r'\["(.+?)"\]\(([^)]+)\)', row.verdict)
             assert told, f"{row.feature}: where is the reader told?"
             for words, link in told:
-                text = (PAGE.parent / link).read_text(encoding="utf-8")
+                text = (PAGE.parent / link.partition("#")[0]).read_text(encoding="utf-8")
                 assert words in text, f"{row.feature}: {words!r} is not in {link}"
 
 
