@@ -6,6 +6,7 @@ Strict when written, forgiving when read.
 import json
 import math
 import re
+import sys
 from collections.abc import Container, Sequence
 from pathlib import Path
 from sys import intern
@@ -18,6 +19,13 @@ _UNSEEN = re.compile(
     "\ud800-\udfff\ufeff\ufff9-\ufffb\ufffe\uffff]"
 )
 _SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def interactive() -> bool:
+    """True in a terminal and in a notebook, where a bar can be redrawn."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython else None
+    return sys.stderr.isatty() or hasattr(shell, "kernel")
 
 
 def visible(text: str) -> str:

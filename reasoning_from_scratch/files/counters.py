@@ -6,14 +6,9 @@ from typing import Any
 
 from tqdm.auto import tqdm
 
+from reasoning_from_scratch.text import interactive
+
 SECONDS = 30.0  # between two lines
-
-
-def interactive() -> bool:
-    """True in a terminal and in a notebook, where a bar can be redrawn."""
-    ipython = sys.modules.get("IPython")
-    shell = ipython.get_ipython() if ipython else None
-    return sys.stderr.isatty() or hasattr(shell, "kernel")
 
 
 def counter(

@@ -8,6 +8,7 @@ says what an answer is worth. Its problems carry the set's name in `judge`, and 
 plain text, what `score` must know. So they can be pickled, made again and judged anywhere.
 """
 
+from collections.abc import Callable
 from functools import cache, partial
 from types import ModuleType
 
@@ -15,7 +16,7 @@ from reasoning_from_scratch import instructions
 from reasoning_from_scratch.config import Rewards
 from reasoning_from_scratch.errors import unknown_name
 from reasoning_from_scratch.files import gym_tasks
-from reasoning_from_scratch.files.own_task import Verifier, own_verifier
+from reasoning_from_scratch.files.own_task import Verifier, own_function
 from reasoning_from_scratch.problems import Problem
 
 MADE_SETS = {"gym": gym_tasks, "instructions": instructions}
@@ -48,10 +49,18 @@ def verdict(text: str, problem: Problem, own: Verifier | None = None) -> tuple[f
     return verifier(text, problem) if verifier else None
 
 
+Verdict = Callable[[str, Problem], tuple[float, str] | None]  # verdict(text, problem), as below
+
+
+def verdict_of(config: Rewards) -> Verdict:
+    """`verdict` with the verifier that --reward names, if it names one."""
+    own = Verifier(own_function(config.reward)) if config.reward else None
+    return partial(verdict, own=own)
+
+
 def judge_of(config: Rewards):
     """How groups get their rewards: with --reward from that verifier, else from the rules of a
     problem's set, else from the grader."""
     from reasoning_from_scratch.rollouts import reward_groups  # late: it loads the grader
 
-    own = own_verifier(config.reward)
-    return partial(reward_groups, verifier=partial(verdict, own=own))
+    return partial(reward_groups, verifier=verdict_of(config))

@@ -160,11 +160,6 @@ def evaluator_name(name: str) -> str:
     return name.rpartition(":")[2]
 
 
-def own_verifier(name: str | None) -> Verifier | None:
-    """The verifier that --reward names, if it names one."""
-    return Verifier(own_function(name)) if name else None
-
-
 def is_number(value: Any) -> bool:
     """True and False are rewards too; so are the numbers of numpy and torch."""
     if isinstance(value, str | bytes):

@@ -7,8 +7,7 @@ import time
 
 from tqdm.auto import tqdm
 
-from reasoning_from_scratch.files.counters import interactive
-from reasoning_from_scratch.text import visible
+from reasoning_from_scratch.text import interactive, visible
 
 log = logging.getLogger("reasoning_from_scratch")
 

@@ -15,6 +15,7 @@ from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.own_task import own_recipe
 from reasoning_from_scratch.files.problem_sets import held_out
 from reasoning_from_scratch.files.saved_models import run_and_save
+from reasoning_from_scratch.files.weights import is_name
 from reasoning_from_scratch.losses import CLIPPING
 from reasoning_from_scratch.problems import is_own
 from reasoning_from_scratch.recipes import Recipe, get_recipe, loss_fn_changes
@@ -68,6 +69,8 @@ def resumed_config(path: str | Path, **changes: object) -> TrainConfig:
 
 def preset(model: str) -> dict[str, Any]:
     """The values that suit `model`: a folder tells by its configuration, else by its name."""
+    if is_name(model):
+        return PRESETS["tiny" if Path(model).name.startswith("tiny") else "qwen3"]
     folder = run_and_save(model)[0] or Path(model).expanduser()
     tiny = Path(model).name.startswith("tiny")
     for path in (folder / "config.json", *folder.glob("checkpoints/*/config.json")):

@@ -175,9 +175,9 @@ def with_whole_files(config: TrainConfig) -> TrainConfig:
     def whole(name: str) -> str:
         file = name.removesuffix(SHARE)
         is_file = is_own(file) or Path(file).suffix in (".json", ".jsonl") or Path(file).is_file()
-        known = file in (*PROBLEM_SETS, *PROMPTS) or made_set(name)
-        in_file = not known and is_file
-        return str(Path(name).expanduser().resolve()) if in_file else name
+        if not is_file or file in (*PROBLEM_SETS, *PROMPTS) or made_set(name):
+            return name
+        return str(Path(name).expanduser().resolve())
 
     names = ("problems", "data_path", "reward", "eval_problems", "evaluators", "recipe", "prompt")
     given = {name: value for name in names if (value := getattr(config, name))}

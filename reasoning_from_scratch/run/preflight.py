@@ -8,25 +8,28 @@ import logging
 import math
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import mean, median
 from typing import Literal
 
 import torch
 
+from reasoning_from_scratch.config import Rollouts
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.evaluation.evaluate import EvalResult, evaluate, open_model
+from reasoning_from_scratch.evaluation.evaluate import open_model
+from reasoning_from_scratch.fast.cut import FAST
 from reasoning_from_scratch.fast.packed import packed_logprobs
-from reasoning_from_scratch.files.own_task import Verifier, own_verifier
+from reasoning_from_scratch.files.counters import counter
+from reasoning_from_scratch.files.made_sets import judge_of
 from reasoning_from_scratch.files.problem_sets import training_problems, with_prompt
+from reasoning_from_scratch.grading import parses
 from reasoning_from_scratch.problems import Problem, problem_prompt
 from reasoning_from_scratch.report.health import SHOWN
-from reasoning_from_scratch.rollouts import make_batch
+from reasoning_from_scratch.rollouts import Group, Rollout, make_batch, sample_groups
 from reasoning_from_scratch.run.asked import usable_problems
 from reasoning_from_scratch.run.memory import trial_rollout
 from reasoning_from_scratch.run.options import preset
-from reasoning_from_scratch.sampling import Sampling
 from reasoning_from_scratch.text import aligned, counted, one_line, visible
 from reasoning_from_scratch.tiny.world import TINY_CONFIG
 
@@ -38,7 +41,7 @@ log = logging.getLogger("reasoning_from_scratch")
 
 @dataclass
 class Preflight:
-    """What some groups of rollouts looked like, and the verdict in words."""
+    """What some groups of rollouts looked like."""
 
     problems: int
     rollouts: int  # per problem
@@ -50,10 +53,16 @@ class Preflight:
     mean_length: float
     tokens_per_sec: float
     sampling_seconds: float  # all groups together
-    can_work: bool
-    verdict: str
-    example: str  # one answer as the model wrote it
+    rows: list[dict]  # one per answer
     tasks: "list[TaskFigures]"  # each kind of problem by itself, in a set with rules of its own
+    can_work: bool = False
+    verdict: str = ""  # why, in words
+
+    @property
+    def example(self) -> str:
+        """An answer as the model wrote it that shows what goes wrong: unparsed if there is one,
+        else wrong, else any."""
+        return min(self.rows, key=lambda row: (row["parsed"], row["correct"]))["generated_text"]
 
     def table(self) -> str:
         """The figures, one per line."""
@@ -148,49 +157,59 @@ def preflight_summary(
     model,
     tokenizer,
     problems: Sequence[Problem],
-    sampling: Sampling,
+    config: Rollouts,
     *,
     num_problems: int = 16,
-    verifier: Verifier | None = None,
-    progress: bool = False,
+    on_group: Callable[[Group], None] | None = None,
 ) -> Preflight:
-    """Samples groups from problems spread over the whole set, and judges whether they teach.
-
-    A `verifier` of your own decides what is right, as it does in training.
-    """
-    if sampling.rollouts < 2:
+    """Samples groups from problems spread over the whole set, as training would, and judges
+    whether they teach."""
+    if config.rollouts < 2:
         raise UserError("a group needs at least 2 rollouts; raise --rollouts")
     chosen = spread(problems, num_problems)
     start = time.perf_counter()
-    result = evaluate(
-        model,
-        tokenizer,
-        chosen,
-        sampling,
-        verifier=verifier,
-        progress=progress,
-        name="preflight",
-    )
+    groups = sample_groups(model, tokenizer, chosen, config, step=0, on_group=on_group, engine=FAST)
+    judge_of(config)(groups, config, tokenizer)
     seconds = time.perf_counter() - start
-    live = live_share(result, sampling.rollouts)
-    tiny = model.cfg["vocab_size"] == TINY_CONFIG["vocab_size"]
-    can_work, verdict = judge_groups(result, live, sampling.max_new_tokens, tiny)
-    return Preflight(
+    rows = [row for group in groups for row in answers_of(group)]
+    found = Preflight(
         problems=len(chosen),
-        rollouts=sampling.rollouts,
-        pass_at_1=result.accuracy,
-        pass_at_g=result.pass_at[sampling.rollouts],
-        cutoff_share=result.cutoff_share,
-        parse_rate=result.parse_rate,
-        live_share=live,
-        mean_length=result.mean_length,
-        tokens_per_sec=result.tokens_per_sec,
+        rollouts=config.rollouts,
+        pass_at_1=mean(row["correct"] for row in rows),
+        pass_at_g=mean(any(row["correct"] for row in answers_of(group)) for group in groups),
+        cutoff_share=mean(not row["stopped"] for row in rows),
+        parse_rate=mean(row["parsed"] for row in rows),
+        live_share=mean(group.mixed for group in groups),
+        mean_length=mean(row["tokens"] for row in rows),
+        tokens_per_sec=sum(row["tokens"] for row in rows) / seconds,
         sampling_seconds=seconds,
-        can_work=can_work,
-        verdict=verdict,
-        example=telling_answer(result.rows),
-        tasks=task_figures(chosen, result.rows, sampling.rollouts),
+        rows=rows,
+        tasks=task_figures(chosen, rows, config.rollouts),
     )
+    tiny = model.cfg["vocab_size"] == TINY_CONFIG["vocab_size"]
+    found.can_work, found.verdict = judge_groups(found, config.max_new_tokens, tiny)
+    return found
+
+
+def answers_of(group: Group) -> list[dict]:
+    """A row per answer, with the words of `rfs evaluate`."""
+
+    def parsed(rollout: Rollout) -> bool:
+        """By the grader; a verifier or an environment reads what it likes."""
+        own = rollout.outcome is not None or "reward_failed" in rollout.rewards
+        return not rollout.failure if own else parses(rollout.text)
+
+    return [
+        {
+            "correct": rollout.rewards["correct"] >= 1,  # a verifier may also pay in part
+            "parsed": parsed(rollout),
+            "reward_failure": rollout.failure,
+            "tokens": rollout.num_sampled,
+            "stopped": rollout.finished,
+            "generated_text": rollout.text,
+        }
+        for rollout in group.rollouts
+    ]
 
 
 def spread(problems: Sequence[Problem], count: int) -> Sequence[Problem]:
@@ -210,61 +229,53 @@ def to_try(problems: Sequence[Problem], count: int) -> tuple[Sequence[Problem], 
     return chosen, len(chosen)
 
 
-def live_share(result: EvalResult, num_rollouts: int) -> float:
-    """The share of groups whose rollouts are neither all right nor all wrong, nor paid alike."""
-    paid = [row.get("reward", row["correct"]) for row in result.rows]
-    groups = [paid[i : i + num_rollouts] for i in range(0, len(paid), num_rollouts)]
-    return sum(len(set(group)) > 1 for group in groups) / len(groups)
-
-
-def judge_groups(
-    result: EvalResult, live: float, max_new_tokens: int, tiny: bool = False
-) -> tuple[bool, str]:
+def judge_groups(found: Preflight, max_new_tokens: int, tiny: bool = False) -> tuple[bool, str]:
     """Whether training can work, and the sentence that says why; the first cause that fits."""
-    failed = [row for row in result.rows if row.get("reward_failure")]
-    if 2 * len(failed) > len(result.rows):
+    live = found.live_share
+    failed = [row for row in found.rows if row.get("reward_failure")]
+    if 2 * len(failed) > len(found.rows):
         return False, (
-            f"Your reward function failed on {len(failed)} of {len(result.rows)} answers: it "
+            f"Your reward function failed on {len(failed)} of {len(found.rows)} answers: it "
             f"{one_line(failed[0]['reward_failure'], SHOWN)}. Such answers get 0: mend it first."
         )
-    if tiny and result.accuracy == 0:
+    if tiny and found.pass_at_1 == 0:
         return False, (
-            f"None of {len(result.rows)} answers was right. The tiny model knows only the sums of "
+            f"None of {len(found.rows)} answers was right. The tiny model knows only the sums of "
             "its own small world, in that world's words. Take problems like those of --problems "
             "tiny or ch07/my_task.py, or a model that has read more, such as --model base."
         )
     if live >= SOME_MIXED:
         slow = "" if live >= MANY_MIXED else ", slowly: filter the problems by difficulty"
-        cut = result.cutoff_share
+        cut = found.cutoff_share
         also = "" if cut < 0.3 else f"; {cut:.0%} of answers are cut off, a longer limit may help"
         return True, f"Training can work{slow}: {live:.0%} of groups have a signal{also}."
-    if result.accuracy > 0.9:
+    if found.pass_at_1 > 0.9:
         return False, (
-            f"There is little left to learn: {result.accuracy:.0%} of answers are right already."
+            f"There is little left to learn: {found.pass_at_1:.0%} of answers are right already."
             " Take harder problems."
         )
-    if result.cutoff_share > 0.5:
-        cut_off = [row["tokens"] for row in result.rows if not row["stopped"]]
+    if found.cutoff_share > 0.5:
+        cut_off = [row["tokens"] for row in found.rows if not row["stopped"]]
         rambles = (
             " if the model rambles on, it is not the limit but the prompt template or the stop"
             " token that does not fit the model."
         )
         if median(cut_off) < max_new_tokens:  # the model's context was full before
             return False, (
-                f"{result.cutoff_share:.0%} of answers are cut off before their result, where"
+                f"{found.cutoff_share:.0%} of answers are cut off before their result, where"
                 f" prompt and answer fill the model's context. Take shorter problems;{rambles}"
             )
         return False, (
-            f"{result.cutoff_share:.0%} of answers are cut off at {max_new_tokens} tokens before"
+            f"{found.cutoff_share:.0%} of answers are cut off at {max_new_tokens} tokens before"
             f" their result. Raise --max-new-tokens;{rambles}"
         )
-    if result.parse_rate < 0.5:
+    if found.parse_rate < 0.5:
         return False, (
-            f"Only {result.parse_rate:.0%} of answers have a readable \\boxed{{}} result, so right"
+            f"Only {found.parse_rate:.0%} of answers have a readable \\boxed{{}} result, so right"
             " ones cannot be rewarded. The prompt does not suit the model, or the model needs"
             " supervised training on the answer format first."
         )
-    if result.accuracy < 0.05:
+    if found.pass_at_1 < 0.05:
         return False, (
             "The answers can be read but almost none is right: the problems are too hard for this"
             " model. Take easier problems, more rollouts per problem, or a stronger model."
@@ -273,12 +284,6 @@ def judge_groups(
         "Each problem is answered always right or always wrong, so no group has a signal. Raise"
         " --temperature or --rollouts, or take problems of medium difficulty."
     )
-
-
-def telling_answer(rows: list[dict]) -> str:
-    """An answer that shows what goes wrong: unparsed if there is one, else wrong, else any."""
-    row = min(rows, key=lambda row: (row["parsed"], row["correct"]))
-    return row["generated_text"]
 
 
 # --- what one training step costs ---
@@ -373,23 +378,29 @@ def preflight(options: PreflightOptions) -> int:
     problems = with_prompt(problems, options.prompt, tokenizer)
     problems = usable_problems(problems, tokenizer, context, graded=not options.reward)
     chosen, count = to_try(problems, options.num_problems)
-    summary = preflight_summary(
-        model,
-        tokenizer,
-        chosen,
-        Sampling(
-            max_new_tokens=limit,
-            temperature=options.temperature,
-            top_p=options.top_p,
-            top_k=options.top_k,
-            rollouts=options.rollouts,
-            seed=options.seed,
-            sample_rows=options.max_rows,
-        ),
-        num_problems=count,
-        progress=True,
-        verifier=own_verifier(options.reward),
+    asked = Rollouts(
+        reward=options.reward,
+        max_new_tokens=limit,
+        temperature=options.temperature,
+        top_p=options.top_p,
+        top_k=options.top_k,
+        rollouts=options.rollouts,
+        seed=options.seed,
+        sample_rows=options.max_rows,
     )
+    with counter(min(count, len(chosen)), desc="preflight", unit="problem") as bar:
+
+        def answered(_: Group) -> None:
+            bar.update()
+
+        summary = preflight_summary(
+            model,
+            tokenizer,
+            chosen,
+            asked,
+            num_problems=count,
+            on_group=answered,
+        )
     print(summary.table())
     longest = max(len(tokenizer.encode(problem_prompt(p))) for p in problems[:200]) + limit
     print(cost_table(model, summary, longest, options))

@@ -3,9 +3,9 @@
 import copy
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -14,8 +14,12 @@ import torch
 
 from reasoning_from_scratch.config import Optim, TrainConfig, replaced
 from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.fast.cut import FAST
+from reasoning_from_scratch.fast.decoding import decoder_for
 from reasoning_from_scratch.fast.device import default_dtype, trusted_device
-from reasoning_from_scratch.files.own_task import Evaluator, own_function, own_verifier
+from reasoning_from_scratch.fast.packed import compiled_pass, packed_logprobs
+from reasoning_from_scratch.files.made_sets import judge_of
+from reasoning_from_scratch.files.own_task import Evaluator, own_function
 from reasoning_from_scratch.files.problem_sets import SHARE
 from reasoning_from_scratch.files.weights import (
     is_name,
@@ -31,9 +35,9 @@ from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.report.clock import Clock
 from reasoning_from_scratch.report.progress import show_log
 from reasoning_from_scratch.report.tracker import import_tensorboard, import_wandb
+from reasoning_from_scratch.rollouts import Group
 from reasoning_from_scratch.run.asked import GIVEN, problems_of
 from reasoning_from_scratch.run.checkpoints import Checkpoints, load_trainer_state
-from reasoning_from_scratch.run.engines import engine_of, rollouts_of, stream_of
 from reasoning_from_scratch.run.folder import USED, RunFolder, job_name, log, plainly
 from reasoning_from_scratch.run.memory import checkpoint_blocks, fit_memory, parse_size
 from reasoning_from_scratch.run.options import resolved
@@ -47,11 +51,11 @@ from reasoning_from_scratch.run.origin import (
 from reasoning_from_scratch.run.preflight import preflight_summary
 from reasoning_from_scratch.run.training_run import TrainingRun
 from reasoning_from_scratch.sampling import NotFinite
-from reasoning_from_scratch.scale.lag import check_ranks
+from reasoning_from_scratch.scale.lag import async_rollouts, check_ranks
 from reasoning_from_scratch.scale.ranks import Ranks, WholeWeights
-from reasoning_from_scratch.scale.ray_rollouts import check_learners
+from reasoning_from_scratch.scale.ray_rollouts import check_learners, ray_rollouts
 from reasoning_from_scratch.scale.ray_start import connect
-from reasoning_from_scratch.scale.streaming import streaming_loop
+from reasoning_from_scratch.scale.streaming import Stream, streamed_rollouts, streaming_loop
 from reasoning_from_scratch.scale.torchrun import (
     agreed_config,
     check_restartable,
@@ -59,7 +63,14 @@ from reasoning_from_scratch.scale.torchrun import (
     start_ranks,
 )
 from reasoning_from_scratch.tokenizer import ModelTokenizer, model_stop_ids
-from reasoning_from_scratch.trainer import Reducer, training_loop
+from reasoning_from_scratch.trainer import (
+    Engine,
+    Optimizer,
+    Reducer,
+    RolloutEngine,
+    on_policy_rollouts,
+    training_loop,
+)
 
 
 @dataclass
@@ -196,7 +207,8 @@ def loaded_run(
     if config.gradient_checkpointing:
         checkpoint_blocks(model)
     # Who samples and who computes.
-    engine, clock = engine_of(model, config, reducer), Clock()
+    training_pass = compiled_pass(model) if config.compile else packed_logprobs
+    engine, clock = Engine(training_pass, reducer), Clock()
     stream = stream_of(config, model, optimizer, reference, ranks, engine, clock)
     on_group = stream.add if stream else None
     sampled = (config, model, tokenizer, problems, start.step, ranks, weights, clock, on_group)
@@ -223,6 +235,64 @@ def loaded_run(
     ), start
 
 
+# --- who samples: the loop knows no more of it than an iterator of groups ---
+
+
+def stream_of(
+    config: TrainConfig,
+    model: Qwen3Model,
+    optimizer: Optimizer,
+    reference: Qwen3Model | None,
+    ranks: Ranks,
+    engine: Engine,
+    clock: Clock,
+) -> Stream | None:
+    """What trains on a step while it is sampled, if that is asked for."""
+    if config.num_minibatches == 1:
+        return None
+    share = config.problems_per_step // config.num_substeps  # of the first update
+    size = max(1, share // config.num_minibatches // ranks.size)
+    return Stream(size, share, model, optimizer, config, reference, engine, clock)
+
+
+def rollouts_of(
+    config: TrainConfig,
+    model: Qwen3Model,
+    tokenizer,
+    problems: Sequence[Problem],
+    first_step: int,
+    ranks: Ranks,
+    weights: WholeWeights,
+    clock: Clock,
+    on_group: Callable[[Group], None] | None = None,
+) -> Generator[list[Group]]:
+    """The groups of one step after another. `on_group`: a stream's."""
+    start = (weights.plain(model), tokenizer, problems, config, first_step)
+
+    def from_first(function: Callable[[], list[Group]]) -> list[Group]:
+        with weights.whole(model):
+            return ranks.from_first(function)
+
+    def together(sample: Callable[[], list[Group]]) -> list[Group]:
+        with weights.whole(model):
+            return ranks.together(sample)
+
+    if config.sampler == "ray":
+        return ray_rollouts(*start, clock, on_group, from_first=from_first)
+    sampling = replace(FAST, decoder=partial(decoder_for, compiled=config.compile))
+    engine = RolloutEngine(sampling, judge_of(config), timed=clock)
+    if ranks.size > 1:
+        engine = replace(engine, own=ranks.own, together=together)
+    if config.max_steps_off_policy:
+        return async_rollouts(*start, clock, engine)
+    if on_group:
+        return streamed_rollouts(*start, engine, on_group)
+    return on_policy_rollouts(*start, engine)
+
+
+# --- the pieces, in the order in which a run needs them ---
+
+
 def begin(run: TrainingRun, start: Start, config: TrainConfig) -> None:
     """The first change on the disk. `config` is what was asked for, before it was fitted to the
     memory of this machine."""
@@ -245,7 +315,6 @@ def look_ahead(
         problems,
         replaced(config, keep_sampling_mask=False),
         num_problems=min(8, len(problems)),
-        verifier=own_verifier(config.reward),
     )
     log.log(logging.INFO if found.can_work else logging.WARNING, "preflight: %s", found.verdict)
 

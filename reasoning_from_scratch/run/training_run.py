@@ -14,8 +14,8 @@ from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.evaluate import pass_at_k
 from reasoning_from_scratch.fast.cut import FAST
 from reasoning_from_scratch.files.disk import write_whole
-from reasoning_from_scratch.files.made_sets import judge_of, verdict
-from reasoning_from_scratch.files.own_task import Evaluator, own_verifier
+from reasoning_from_scratch.files.made_sets import verdict_of
+from reasoning_from_scratch.files.own_task import Evaluator
 from reasoning_from_scratch.files.saved_models import CARD_FILE, with_final
 from reasoning_from_scratch.files.weights import save_hf_folder
 from reasoning_from_scratch.optim.adamw import AdamW, learning_rate
@@ -38,7 +38,7 @@ from reasoning_from_scratch.report.metrics import (
 )
 from reasoning_from_scratch.report.progress import Progress
 from reasoning_from_scratch.report.tracker import Tracker
-from reasoning_from_scratch.rollouts import Group, make_batch, sample_groups
+from reasoning_from_scratch.rollouts import Group, make_batch, reward_groups, sample_groups
 from reasoning_from_scratch.run.checkpoints import Checkpoints
 from reasoning_from_scratch.run.folder import PLACES, RunFolder, log
 from reasoning_from_scratch.run.interrupts import Interrupts
@@ -71,7 +71,7 @@ class TrainingRun:
     ranks: Ranks
     weights: WholeWeights
     evaluators: Sequence[Evaluator]
-    # What the loop is handed; engines.py chooses.
+    # What the loop is handed; start.py chooses.
     engine: Engine
     rollouts: Generator[list[Group]]
     stream: Stream | None  # trains on a step while it is sampled
@@ -82,6 +82,7 @@ class TrainingRun:
     tracker: Tracker = field(default_factory=Tracker)
 
     def __post_init__(self) -> None:
+        self.verdict = verdict_of(self.config)
         self.done = self.first_step  # steps whose update is in the weights
         self.settled = self.optimizer.updates  # optimizer steps in the finished training steps
         self.finishing = False  # a step is between its update and its last save
@@ -207,7 +208,7 @@ class TrainingRun:
         places = self.ranks.own(range(len(all_problems)))
         problems = [all_problems[place] for place in places]
         groups = sample_groups(model, self.tokenizer, problems, asked, 0, places, engine=FAST)
-        judge_of(self.config)(groups, self.config, self.tokenizer)
+        reward_groups(groups, self.config, self.tokenizer, self.verdict)
         return groups
 
     def report_rollouts(self, split: str, step: int, groups: Sequence[Group]) -> None:
@@ -276,7 +277,7 @@ class TrainingRun:
 
     def worth(self, text: str, problem: Problem) -> float:
         """What whoever judges says of an answer."""
-        judged = verdict(text, problem, own_verifier(self.config.reward))
+        judged = self.verdict(text, problem)
         return judged[0] if judged else grader(text, problem)
 
     def write_page(self, last: bool) -> None:

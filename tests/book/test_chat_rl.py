@@ -124,7 +124,7 @@ def test_no_forward_pass_has_more_rows_than_device_batch_size(tmp_path, monkeypa
     ):
         monkeypatch.setattr(Qwen3Model, name, recorded(kind, getattr(Qwen3Model, name), rows_of))
     trained = recorded("training", packed_logprobs, training_rows)
-    monkeypatch.setattr("reasoning_from_scratch.run.engines.packed_logprobs", trained)
+    monkeypatch.setattr("reasoning_from_scratch.run.start.packed_logprobs", trained)
     words = "--examples-per-step 3 --num-samples 4 --max-new-tokens 40 --problem-limit 6"
     words += " --eval-examples 5 --eval-every 1 --save-every 0 --device-type cpu"
     assert chat_rl_command([*words.split(), "--device-batch-size", str(rows)]) == 0

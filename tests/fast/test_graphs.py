@@ -21,7 +21,7 @@ from reasoning_from_scratch.fast.graphs import GraphDecoder, GraphDraw, rows_for
 from reasoning_from_scratch.fast.packed import packed_logprobs
 from reasoning_from_scratch.optim.lora import add_lora
 from reasoning_from_scratch.qwen3 import KVCache, RMSNorm
-from reasoning_from_scratch.run import engines
+from reasoning_from_scratch.run import start
 from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.sampling import (
     PLAIN,
@@ -528,8 +528,8 @@ def test_the_option_compile_reaches_the_decoders(asked, monkeypatch, tmp_path):
         seen.append(compiled)
         return Decoder(model)
 
-    monkeypatch.setattr(engines, "decoder_for", noting)
-    monkeypatch.setattr(engines, "compiled_pass", lambda model: packed_logprobs)
+    monkeypatch.setattr(start, "decoder_for", noting)
+    monkeypatch.setattr(start, "compiled_pass", lambda model: packed_logprobs)
     train(toy_config(tmp_path, steps=1, compile=asked), quiet=True, **toy_world(tmp_path))
     assert set(seen) == {asked}
 

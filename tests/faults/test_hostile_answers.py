@@ -15,7 +15,7 @@ from toy import toy_config, toy_problems, toy_world
 from reasoning_from_scratch import rollouts
 from reasoning_from_scratch.commands import cli
 from reasoning_from_scratch.commands.quickstart import two_answers
-from reasoning_from_scratch.config import TrainConfig
+from reasoning_from_scratch.config import Rollouts, TrainConfig
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.evaluate import evaluate
 from reasoning_from_scratch.problems import Problem
@@ -25,7 +25,7 @@ from reasoning_from_scratch.run.folder import log
 from reasoning_from_scratch.run.preflight import preflight_summary
 from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.run.training_run import TrainingRun
-from reasoning_from_scratch.sampling import Sampling, greedy
+from reasoning_from_scratch.sampling import greedy
 from tests.grading.test_hostile import BIG, CASES, CODE, LONG
 from tests.report.test_hostile import ACTING, HOSTILE, Shape
 
@@ -213,9 +213,8 @@ def test_what_is_printed_is_harmless(tmp_path, capfd, monkeypatch, text):
         world["model"],
         tokenizer,
         problems,
-        Sampling(3, rollouts=2),
+        Rollouts(max_new_tokens=3, rollouts=2),
         num_problems=2,
-        progress=False,
     )
     print(found.verdict, found.table())
     for stream in capfd.readouterr():

@@ -6,13 +6,14 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from reasoning_from_scratch import rollouts as loop
+from reasoning_from_scratch.config import Rollouts
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.evaluation import evaluate as evaluation
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.run import preflight
 from reasoning_from_scratch.run.preflight import PreflightOptions, preflight_summary
-from reasoning_from_scratch.sampling import Rollout, Sampling
+from reasoning_from_scratch.sampling import Rollout
 
 PROBLEMS = [Problem(id=f"p{i}", problem=f"{i}", answer=str(i)) for i in range(40)]
 
@@ -49,7 +50,7 @@ def answers(monkeypatch):
                 groups.append(group)
             return groups
 
-        monkeypatch.setattr(evaluation, "generate", generate)
+        monkeypatch.setattr(loop, "generate", generate)
 
     return install
 
@@ -65,8 +66,8 @@ def as_sample(kind, problem):
 
 def look(problems=PROBLEMS, rollouts=8, vocab_size=151_936, **options):
     model = SimpleNamespace(cfg={"vocab_size": vocab_size})
-    sampling = Sampling(512, rollouts=rollouts)
-    return preflight_summary(model, LetterTokenizer(), problems, sampling, **options)
+    config = Rollouts(max_new_tokens=512, rollouts=rollouts)
+    return preflight_summary(model, LetterTokenizer(), problems, config, **options)
 
 
 def half(problem, rollout):
@@ -124,11 +125,11 @@ def test_problems_are_taken_from_the_whole_set(answers, monkeypatch):
     answers(half)
     seen = []
 
-    def watch(model, tokenizer, problems, sampling, **options):
+    def watch(model, tokenizer, problems, config, **options):
         seen.append([problem.id for problem in problems])
-        return evaluation.evaluate(model, tokenizer, problems, sampling, **options)
+        return loop.sample_groups(model, tokenizer, problems, config, **options)
 
-    monkeypatch.setattr(preflight, "evaluate", watch)
+    monkeypatch.setattr(preflight, "sample_groups", watch)
     look(num_problems=4)
     look(problems=PROBLEMS[:3], num_problems=16)
     assert seen == [["p0", "p10", "p20", "p30"], ["p0", "p1", "p2"]]
