@@ -89,8 +89,8 @@ SLOWEST_FIRST = """
 
 # What is slow and rarely breaks runs in continuous integration, with `pytest --everything`, and
 # when its path is given: killed runs, broken files, Ctrl-C, parallel jobs, Ray, several ranks, a
-# browser, compilers, the large combinations, every command of every README, all tasks of
-# reasoning-gym, exercises, and the notebooks beside the two chapters.
+# browser, compilers, a model of full size, the large combinations, every command of every README,
+# all tasks of reasoning-gym, exercises, and the notebooks beside the two chapters.
 RARELY_BROKEN = """
     tests/faults
     tests/scale/test_ray_rollouts.py
@@ -101,6 +101,7 @@ RARELY_BROKEN = """
     tests/fast/test_decode_library.py
     tests/fast/test_gpu.py
     tests/files/test_all_gym_tasks.py
+    tests/files/test_full_size.py
     tests/run/test_jobs.py
     tests/run/test_keyboard.py
     tests/run/test_memory.py

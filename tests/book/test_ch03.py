@@ -19,16 +19,6 @@ def stand_ins():
     return ChainModel(), LetterTokenizer()
 
 
-def test_ch03_has_the_names_that_readers_import():
-    for name in (
-        "load_model_and_tokenizer load_tokenizer_only generate_text_stream_concat get_last_boxed "
-        "extract_final_candidate normalize_text sympy_parser equality_check split_into_parts "
-        "grade_answer run_demos_table render_prompt load_math500_test mini_eval_demo "
-        "eta_progress_message evaluate_math500_stream"
-    ).split():
-        assert callable(getattr(ch03, name)), name
-
-
 def test_text_ends_before_end_of_text(stand_ins, capsys):
     text = ch03.generate_text_stream_concat(*stand_ins, "Answer:", "cpu", 50)
     assert text == "\\boxed{7}"

@@ -4,17 +4,10 @@ import matplotlib
 import pytest
 import torch
 
-from reasoning_from_scratch import ch06, ch07
+from reasoning_from_scratch import ch07
 from reasoning_from_scratch.advantages import zscore
-from reasoning_from_scratch.problems import render_prompt
 
 matplotlib.use("Agg")
-
-
-def test_names_that_readers_import():
-    assert (ch07.THINK_TOKEN_ID, ch07.END_THINK_TOKEN_ID) == (151667, 151668)
-    assert callable(ch07.download_from_github) and callable(ch06.load_math_train)
-    assert ch06.render_prompt is render_prompt
 
 
 def test_advantage_stats():

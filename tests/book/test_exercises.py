@@ -110,32 +110,6 @@ def test_a_mistake_is_noticed(number, mistake):
         run(solutions["setup"]["source"], right, mistake, check)
 
 
-@pytest.mark.parametrize("chapter", ["6", "7"])
-def test_six_to_ten_each_and_nothing_else(chapter):
-    exercises, solutions = pair(chapter)
-    numbers = [number for number in MISTAKES if number.startswith(chapter)]
-    assert 6 <= len(numbers) <= 10
-    exercises, solutions = (
-        {name: cell for name, cell in page.items() if not name.startswith("colab-")}
-        for page in (exercises, solutions)
-    )
-    intro = ["intro", "setup-text", "setup"]
-    ends = ["", "-stub", "-check"]
-    assert list(exercises) == intro + [f"exercise-{n}{end}" for n in numbers for end in ends]
-    ends = ["", "-solution", "-check", "-why"]
-    assert list(solutions) == intro + [f"exercise-{n}{end}" for n in numbers for end in ends]
-    assert not any(cell.get("outputs") for cell in exercises.values())
-
-
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_cells_are_small(path):
-    for name, cell in cells(path).items():
-        if cell["cell_type"] == "code":
-            lines = cell["source"].split("\n")
-            assert len(lines) <= 25, name
-            assert max(map(len, lines)) <= 76, name
-
-
 @pytest.mark.parametrize("path", RUN_BY_PYTEST, ids=lambda path: path.stem)
 def test_outputs_are_committed(path):
     """nbval compares nothing in a cell that has not been run, and says so nowhere."""

@@ -63,23 +63,3 @@ def test_lengths_and_cuts():
     assert "default: at both ends if --eval-... is given" in HELP["eval_every"]
     assert taken("tiny", "eval_every", eval_limit=7, steps=30) == 30
     assert taken("tiny", "eval_every") == 0
-
-
-def test_every_default_that_help_names_is_compared_here():
-    told = {name for name, text in HELP.items() if "(default" in text}
-    compared = {"max_new_tokens", "lr", "problems", "truncate_importance", "length_constant"}
-    compared |= {"keep_sampling_mask", "eval_every"}
-    in_words = {  # tested where they are made
-        "kl_reference": "the one that is trained, as it starts",
-        "log_path": "runs/RECIPE-MODEL-TIME",
-        "problem_limit": "all",
-        "prompt": "by the set",
-        "matrix_lr": "by their shape",
-        "embedding_lr": "1",
-        "unembedding_lr": "1",
-        "ray_address": "start a Ray on this machine",
-        "eval_problems": "what goes with --problems",
-        "logprob_temperature": "--temperature",
-    }
-    assert told == compared | set(in_words)
-    assert all(f"default: {words}" in HELP[name] for name, words in in_words.items())

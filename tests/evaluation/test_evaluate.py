@@ -2,18 +2,12 @@
 
 import itertools
 import json
-import os
 import random
-import subprocess
-import sys
-import time
 from dataclasses import fields, replace
-from pathlib import Path
 
 import pytest
 import torch
 
-from reasoning_from_scratch.commands.cli import main
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation import evaluate as evaluation
 from reasoning_from_scratch.evaluation.answer_file import card_path
@@ -271,34 +265,6 @@ def test_a_finished_evaluation_is_not_done_again(script, monkeypatch, tmp_path):
     assert again == first  # the speed too: it is the one that was measured
 
 
-def test_a_real_kill(tmp_path):
-    """SIGKILL to a process that answers with a real model, then resumed in this process."""
-    path = tmp_path / "killed.jsonl"
-    child = subprocess.Popen([sys.executable, __file__, path])
-    while child.poll() is None and not (path.exists() and path.read_bytes().count(b"\n") > 4):
-        time.sleep(0.005)
-    child.kill()
-    assert child.wait() != 0
-    assert 4 < len(path.read_bytes().splitlines()) < 100
-    assert json.loads(card_path(path).read_text())["result"] is None
-
-    resumed = slow_evaluation(path)
-    whole = slow_evaluation(tmp_path / "whole.jsonl")
-    assert resumed.rows == whole.rows
-    assert path.read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
-
-
-def slow_evaluation(path):
-    problems = [Problem(f"p{i}", f"{i}?", str(i)) for i in range(100)]
-    return evaluate(
-        random_model(),
-        PieceTokenizer(),
-        problems,
-        Sampling(60, rollouts=1, sample_rows=2),
-        out_path=path,
-    )
-
-
 # --- mistakes ---
 
 
@@ -327,59 +293,6 @@ def test_further_problems_are_added_to_a_file(script, tmp_path):
         assert len(result.rows) == 3 * count
         assert json.loads(card_path(path).read_text())["settings"]["problems"] == count
     assert run(whole).rows == result.rows and path.read_bytes() == whole.read_bytes()
-
-
-def test_only_the_same_first_problems_are_added_to(script, tmp_path):
-    path = tmp_path / "a.jsonl"
-    run(path, problems=PROBLEMS[:4])
-    before = path.read_bytes(), card_path(path).read_bytes()
-    for change in (
-        {"problems": PROBLEMS[1:9]},
-        {"problems": PROBLEMS[:9], "seed": 5},
-        {"problems": PROBLEMS[:3]},
-    ):
-        with pytest.raises(UserError, match="other settings.*--out-path"):
-            run(path, **change)
-    assert (path.read_bytes(), card_path(path).read_bytes()) == before
-
-
-def test_adding_to_a_file_may_be_interrupted_too(monkeypatch, script, tmp_path):
-    path = tmp_path / "a.jsonl"
-    run(path, problems=PROBLEMS[:4])
-
-    def interrupted(model, prompts, sampling, *, on_group, **options):
-        def once(position, samples):
-            on_group(position, samples)
-            raise KeyboardInterrupt
-
-        return scripted(model, prompts, sampling, on_group=once, **options)
-
-    monkeypatch.setattr(evaluation, "generate", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        run(path)
-    assert len(lines(path)) == 3 * 5
-    monkeypatch.setattr(evaluation, "generate", scripted)
-    assert run(path).rows == run(tmp_path / "whole.jsonl").rows
-
-
-def test_the_command_adds_to_a_file(tmp_path, capsys):
-    command = [
-        "evaluate",
-        "--model",
-        "tiny",
-        "--max-new-tokens",
-        "4",
-        "--device",
-        "cpu",
-        "--out-path",
-        str(tmp_path / "a.jsonl"),
-        "--limit",
-    ]
-    assert main([*command, "1"]) == 0
-    assert "tiny on tiny-test, 1 problem\n" in capsys.readouterr().out
-    assert main([*command, "3"]) == 0
-    assert "tiny on tiny-test, 3 problems\n" in capsys.readouterr().out
-    assert len(lines(tmp_path / "a.jsonl")) == 3
 
 
 def test_a_prompt_that_is_too_long_is_named_with_its_place(tmp_path):
@@ -431,8 +344,3 @@ def test_what_cannot_be_measured_is_refused(script, problems, words):
         problems = [Problem("odd", "What?", "\\frac{{{")]
     with pytest.raises(UserError, match=words):
         run(problems=problems)
-
-
-if __name__ == "__main__":  # the process that test_a_real_kill kills
-    slow_evaluation(Path(sys.argv[1]))
-    os._exit(0)

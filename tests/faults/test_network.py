@@ -195,20 +195,6 @@ def test_a_proxy_that_is_not_there(target, monkeypatch):
     fails(call, "no connection to the proxy", target)
 
 
-def test_the_download_goes_on_without_the_proxy(server, target, monkeypatch):
-    url = f"{server.url}/weights.bin"
-    server.behaviors = [dies_after(ARRIVED), dies_after(0)]
-    fails(lambda: download_file(url, target, expected=KNOWN), "ended|broke", target)
-    with proxy(PROXY_ANSWERS["407"][0]) as (address, _):
-        monkeypatch.setenv("HTTP_PROXY", address)
-        monkeypatch.setenv("NO_PROXY", "")
-        fails(lambda: download_file(url, target, expected=KNOWN), "answers 407", target)
-        monkeypatch.delenv("HTTP_PROXY")
-    server.behaviors = [ranges]
-    assert download_file(url, target, expected=KNOWN).read_bytes() == CONTENT
-    assert server.gets()[-1]["Range"] == f"bytes={ARRIVED}-"
-
-
 # ---- a certificate that nobody vouches for
 
 

@@ -1,5 +1,4 @@
-"""What must hold for any input, tried on many: extraction, normalization, top-p, advantages,
-aggregation, padding and masks.
+"""What must hold for any input, tried on many: extraction, normalization, top-p, batches.
 
 The ordinary form tries the same inputs every time; -m soak tries 100 times as many, new ones.
 More properties stand with their modules: tests/grading/test_rewrites.py, test_sampling_*.py,
@@ -8,7 +7,6 @@ test_advantages.py, test_losses.py, test_rollouts.py.
 
 import math
 import re
-from statistics import fmean
 
 import pytest
 import torch
@@ -16,7 +14,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from policy import policy_distribution
 
-from reasoning_from_scratch.advantages import KINDS, advantages, normalize_batch
 from reasoning_from_scratch.ch03 import normalize_text
 from reasoning_from_scratch.ch04 import top_p_filter
 from reasoning_from_scratch.grading import (
@@ -25,9 +22,8 @@ from reasoning_from_scratch.grading import (
     judge,
     parses,
 )
-from reasoning_from_scratch.losses import AGGREGATES, aggregate, step_denominator
 from reasoning_from_scratch.problems import Problem
-from reasoning_from_scratch.rollouts import Rollout, make_batch, micro_batches
+from reasoning_from_scratch.rollouts import Rollout, make_batch
 from reasoning_from_scratch.sampling import sample_next_token
 from reasoning_from_scratch.text import json_line, one_line, visible
 
@@ -166,83 +162,6 @@ def test_a_larger_top_p_keeps_no_less(logits, top_p, more):
     assert ((top_p_filter(probas, top_p + more) > 0) >= (top_p_filter(probas, top_p) > 0)).all()
 
 
-# ---- advantages
-
-group_rewards = st.lists(st.floats(-1e6, 1e6, width=32), min_size=2, max_size=16)
-
-
-@tried(group_rewards, st.sampled_from(sorted(KINDS)), st.randoms(use_true_random=False))
-def test_advantages_go_with_their_rollouts_and_sum_to_zero(rewards, kind, chance):
-    rewards = torch.tensor(rewards, dtype=torch.float64)
-    found = advantages(rewards, kind)
-    order = list(range(len(rewards)))
-    chance.shuffle(order)
-    size = float(found.abs().max()) + 1e-9
-    assert float((advantages(rewards[order], kind) - found[order]).abs().max()) <= 1e-6 * size
-    assert abs(float(found.sum())) <= 1e-6 * size * len(rewards)
-    assert found.isfinite().all()
-
-
-@tried(st.lists(st.floats(-1e3, 1e3, width=32), min_size=2, max_size=30))
-def test_a_normalized_step_has_mean_0_and_spread_1(values):
-    found = normalize_batch(torch.tensor(values, dtype=torch.float64))
-    assert float(found.mean()) == pytest.approx(0, abs=1e-6)
-    assert float(found.std()) <= 1 + 1e-9
-
-
-# ---- aggregation
-
-bad_numbers = st.sampled_from([math.nan, math.inf, 1e30])
-shapes = st.lists(st.integers(0, 7), min_size=1, max_size=8)
-
-
-def masked_values(lengths: list[int], seed: int) -> tuple[torch.Tensor, torch.Tensor]:
-    generator = torch.Generator().manual_seed(seed)
-    values = torch.randn(len(lengths), 9, generator=generator, dtype=torch.float64)
-    mask = (torch.arange(9) < torch.tensor(lengths)[:, None]).double()
-    return values, mask
-
-
-@tried(shapes, st.sampled_from(AGGREGATES), st.integers(0, 10**6), st.integers(1, 7))
-def test_parts_of_a_step_add_up_to_the_step(lengths, kind, seed, cut):
-    values, mask = masked_values(lengths, seed)
-    denominator = step_denominator(kind, len(lengths), sum(lengths), 7)
-    whole = aggregate(values, mask, kind, denominator)
-    parts = [
-        aggregate(values[part], mask[part], kind, denominator)
-        for part in (slice(0, cut), slice(cut, None))
-        if len(values[part])
-    ]
-    torch.testing.assert_close(sum(parts), whole)
-
-
-@tried(shapes, st.sampled_from(AGGREGATES), st.integers(0, 10**6), bad_numbers)
-def test_nothing_outside_of_the_mask_counts(lengths, kind, seed, noise):
-    values, mask = masked_values(lengths, seed)
-    noisy = torch.where(mask.bool(), values, noise)
-    wider = torch.nn.functional.pad(noisy, (0, 5), value=noise)
-    expected = aggregate(values, mask, kind, 3.0)
-    assert torch.equal(aggregate(noisy, mask, kind, 3.0), expected)
-    wider_mask = torch.nn.functional.pad(mask, (0, 5))
-    torch.testing.assert_close(aggregate(wider, wider_mask, kind, 3.0), expected)
-
-
-@tried(shapes, st.integers(0, 10**6))
-def test_aggregates_by_their_definition(lengths, seed):
-    values, mask = masked_values(lengths, seed)
-    rows = [values[i, :n].tolist() for i, n in enumerate(lengths)]
-    total, tokens = sum(map(sum, rows)), sum(lengths)
-    expected = {
-        "sum": total,
-        "constant": total / (len(rows) * 7),
-        "token": total / max(tokens, 1),
-        "sequence": fmean(sum(row) / max(len(row), 1) for row in rows),
-    }
-    for kind, number in expected.items():
-        denominator = step_denominator(kind, len(rows), tokens, 7)
-        assert float(aggregate(values, mask, kind, denominator)) == pytest.approx(number, abs=1e-9)
-
-
 # ---- padding and masks
 
 token_lists = st.lists(st.integers(0, 40), max_size=12)
@@ -282,16 +201,3 @@ def test_a_batch_holds_each_rollout_and_nothing_else(items):
         assert (batch.old_logprobs[row, outside] == 0).all()
         assert (batch.token_ids[row, end:] == 0).all() and batch.lengths[row] == end
     assert batch.mask.sum() == sum(len(rollout.response_ids) for rollout in rollouts)
-
-
-@tried(drawn, st.integers(1, 60))
-def test_micro_batches_hold_the_same_rows(items, budget):
-    rollouts = [as_rollout(*item) for item in items]
-    batch = make_batch(rollouts)
-    seen = []
-    for index in micro_batches(batch.lengths.tolist(), budget):
-        part, alone = batch.rows(index), make_batch([rollouts[row] for row in index])
-        assert torch.equal(part.token_ids, alone.token_ids) and torch.equal(part.mask, alone.mask)
-        assert torch.equal(part.old_logprobs, alone.old_logprobs)
-        seen += index
-    assert sorted(seen) == list(range(len(rollouts)))
