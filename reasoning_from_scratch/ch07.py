@@ -1,18 +1,24 @@
-"""Chapter 7, making GRPO better: watch more than the reward, and pay for the form.
+"""Chapter 7, making GRPO better: watch more than the reward, and use rollouts more than once.
 
-7.1 what to watch: advantages, entropy, curves · 7.4 a format reward
-(7.2 the clipped ratio and 7.3 the KL term are in losses.py.)
+7.1 what to watch: advantages, entropy, curves · 7.2 log-probabilities token by token
+7.3 the loop of chapter 6 with ratio, clip, several passes and KL · 7.4 a format reward
+(The clip, the KL estimate and the averages that it puts together are in losses.py.)
 """
 
+import copy
 import csv
 
 import matplotlib.pyplot as plt
 import torch
+import torch.nn.functional as F
 from matplotlib.ticker import MaxNLocator
 
 from reasoning_from_scratch.advantages import zscore
+from reasoning_from_scratch.ch06 import draw_rollouts, mark_rollouts, pick_problems
 from reasoning_from_scratch.files.downloads import download_from_github  # noqa: F401
+from reasoning_from_scratch.losses import aggregate, kl_estimate, ppo
 from reasoning_from_scratch.rewards import END_THINK_TOKEN_ID, THINK_TOKEN_ID  # noqa: F401
+from reasoning_from_scratch.rollouts import make_batch, micro_batches
 
 # 7.1 What to watch
 
@@ -78,6 +84,76 @@ def plot_grpo_metrics(csv_path, columns, save_as=None):
     if save_as:
         figure.savefig(save_as, dpi=150)
     plt.show()
+
+
+# 7.2 Rollouts that are used more than once
+
+
+def logprobs_per_token(model, batch):
+    """Stage 5 without its last sum: (B, T), 0 where nothing was drawn."""
+    logits = model(batch.token_ids[:, :-1]).float()  # (B, T - 1, V)
+    logprobs = torch.log_softmax(logits, dim=-1)
+    drawn = logprobs.gather(-1, batch.token_ids[:, 1:, None])[..., 0]
+    return F.pad(drawn, (1, 0)) * batch.mask  # (B, T)
+
+
+# 7.3 The loop of chapter 6, grown
+
+
+@torch.no_grad()
+def batches_of_step(model, reference, groups, advantages, device):
+    """A step's rollouts, like lengths side by side, with their records."""
+    flat = advantages.flatten()  # (N * G,)
+    keep = flat.nonzero()[:, 0] if reference is None else range(len(flat))
+    if not len(keep):
+        return []
+    rollouts = [one for group in groups for one in group]
+    whole = make_batch([rollouts[i] for i in keep], device)
+    whole.advantages = flat[keep].to(device)
+    parts = micro_batches(whole.lengths.tolist(), max_tokens=2048)
+    batches = [whole.rows(part) for part in parts]
+    for batch in batches:
+        batch.start_logprobs = logprobs_per_token(model, batch)  # (B, T)
+        if reference is not None:
+            batch.ref_logprobs = logprobs_per_token(reference, batch)
+    return batches
+
+
+def full_grpo_loss(logprobs, batch, num_rollouts, clip, kl_coef):
+    """Stage 6 for a part of a step that has num_rollouts in all."""
+    ratio = (logprobs - batch.start_logprobs).exp()  # (B, T)
+    values = ppo(ratio, batch.advantages[:, None], *clip)
+    if batch.ref_logprobs is not None:
+        kl = kl_estimate("k3", logprobs, batch.ref_logprobs)
+        values = values - kl_coef * kl
+    return -aggregate(values, batch.mask, "sequence", num_rollouts)
+
+
+def train_full_grpo(model, tokenizer, problems, device, steps, lr=1e-4,
+                    epochs=1, clip=(0.8, 1.2), kl_coef=0.0, seed=0,
+                    on_step=None):
+    """train_grpo with ratio, clip, several passes over a batch, and KL."""
+    reference = copy.deepcopy(model) if kl_coef else None
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=lr, betas=(0.9, 0.95), weight_decay=0.0)
+    for step in range(steps):
+        chosen = pick_problems(problems, step, seed=seed)  # 1 problems
+        groups = draw_rollouts(model, tokenizer, chosen, step, seed=seed)
+        rewards = mark_rollouts(tokenizer, chosen, groups)  # 3 rewards
+        advantages = torch.stack([zscore(r) for r in rewards])  # 4
+        batches = batches_of_step(
+            model, reference, groups, advantages, device)
+        for _ in range(epochs if batches else 0):
+            for batch in batches:
+                logprobs = logprobs_per_token(model, batch)  # 5
+                full_grpo_loss(logprobs, batch, rewards.numel(),
+                               clip, kl_coef).backward()  # 6
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()  # 7 update
+            optimizer.zero_grad()
+        if on_step:
+            on_step(step, rewards, batches)
+    return model
 
 
 # 7.4 A format reward
