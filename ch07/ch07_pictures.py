@@ -1,18 +1,21 @@
-"""The pictures of chapter 7: curves of runs side by side, the clip, the policies, the lag.
+"""The pictures of chapter 7: curves of runs side by side, and drawings of its ideas.
 
-`joint_curves`, `answer_ways` and `passes_over_training` draw runs; the others draw ideas. Blue and
+`joint_curves`, `answer_ways` and `passes_over_training` draw runs; the others draw ideas: the loop,
+the records of log-probabilities, the clip, KL's two directions, groups, lengths, the lag. Blue and
 solid is always the first run or the good case, orange and dashed the second, so no line is told by
-its color alone.
+its color alone. All have a white ground of their own, for pages that are dark.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import FancyBboxPatch
 from matplotlib.ticker import PercentFormatter
 
+from reasoning_from_scratch.advantages import mean_centered, zscore
 from reasoning_from_scratch.losses import ppo
 from reasoning_from_scratch.report.curves import COLORS, DASHES, RULE, TEXT, step_axis
 from reasoning_from_scratch.report.pass_picture import MARKERS
@@ -20,7 +23,8 @@ from reasoning_from_scratch.report.run_files import read_run
 from reasoning_from_scratch.report.ways import train_answers, ways_over_time
 from reasoning_from_scratch.report.ways_picture import draw_ways
 
-SHADE = "#eef1f6"
+STAGES = "problems rollouts rewards advantages logprobs loss update".split()
+INK, SHADE, LIGHT = "#1d2130", "#eef1f6", "#e8eefb"
 NARROW = 2  # steps before a value that its average takes in
 
 
@@ -144,34 +148,170 @@ def draw_ratios(panel: Axes, ratios: Sequence[float], flat: tuple, sign: float) 
     panel.text(1.1, -0.64 * sign, words, ha="center", va="center", color=COLORS[1], fontsize=9)
 
 
-def three_policies() -> Figure:
-    """Which copies of the model a run compares, and when each is replaced."""
-    figure = Figure(figsize=(8, 3.1), layout="constrained")
-    panel = figure.subplots()
-    idea_axis(panel)
-    steps = 3
-    moving = [step + part / 4 for step in range(steps) for part in range(5)]
-    height = [0.35 + 1.3 * place / steps for place in moving]
-    panel.plot(moving, height, color=COLORS[0], lw=2.5)
-    for step in range(steps):
-        start = 0.35 + 1.3 * step / steps
-        panel.plot([step, step + 1], [start, start], color=COLORS[1], ls="--", lw=2)
-        panel.plot([step] * 2, [0.25, start], color=RULE, lw=1)
-        panel.text(step + 0.5, 0.24, f"step {step + 1}", color=TEXT, ha="center", fontsize=9)
-    panel.plot([0, steps], [0.35, 0.35], color=COLORS[2], ls=":", lw=2.5)
-    labels = (
-        (1.66, "policy: moves with every update", COLORS[0]),
-        (1.2, "old policy: the copy that the step\nbegan with; it drew the rollouts", COLORS[1]),
-        (0.35, "reference: the model that\nthe run began with", COLORS[2]),
+def loop_strip(notes: Mapping[str, str]) -> Figure:
+    """The seven stages in a row, those with a note in blue and the note below."""
+    figure, panel = sheet(8, 1.6)
+    for number, stage in enumerate(STAGES):
+        x, noted = 0.05 + number * 1.135, stage in notes
+        fill, ink = (COLORS[0], "white") if noted else (LIGHT, INK)
+        box(panel, x, 1.08, 1.04, 0.42, f"{number + 1} {stage}", fill, ink, COLORS[0])
+        words = notes.get(stage, "")
+        panel.text(x + 0.52, 0.98, words, ha="center", va="top", color=TEXT, fontsize=9)
+    return figure
+
+
+def three_records() -> Figure:
+    """One token's log-probability as the weights change, and who wrote it down when: the sampler,
+    the trainer as the step began, the trainer now. The reference lies beside the way."""
+    figure, panel = sheet(8, 3.5)
+    across, up = [0.9, 2.3, 3.7, 4.5, 5.3, 6.1], [1.35, 1.6, 1.85, 2.1, 2.45, 2.75]
+    panel.plot(across, up, color=COLORS[0], lw=2)
+    panel.plot(across, up, "o", color="white", mec=COLORS[0], ms=6, mew=1.5)
+    records = (
+        (0, "drawn: the sampler's\nold_logprobs", COLORS[1], "s"),
+        (2, "the step begins:\nstart_logprobs", COLORS[2], "D"),
+        (5, "now: logprobs,\nwith gradient", COLORS[0], "o"),
     )
-    for at, words, color in labels:
-        panel.text(steps + 0.08, at, words, color=color, va="center")
-    arrow = {"arrowstyle": "<->", "color": TEXT}
-    panel.annotate("", (2.9, 1.21), (2.9, 1.61), arrowprops=arrow)
-    panel.text(2.86, 1.3, "ratio", ha="right", va="center", color=TEXT)
-    panel.annotate("", (1.75, 0.36), (1.75, 1.1), arrowprops=arrow)
-    panel.text(1.71, 0.55, "KL", ha="right", color=TEXT)
-    panel.set(xlim=(-0.05, 4.75), ylim=(0.15, 1.8), yticks=[], xticks=[])
+    for place, words, color, marker in records:
+        panel.plot(across[place], up[place], marker, color=color, ms=11)
+        panel.plot([across[place]] * 2, [0.55, up[place]], color=RULE, lw=1, zorder=0)
+        at = across[place]
+        panel.text(at, 0.5, words, ha="center", va="top", color=color, fontsize=10)
+    gaps = (
+        (0, 2, "updates that it missed (a lag):\na weight of at most 2, section 7.7"),
+        (2, 5, "updates of this step:\nthe ratio, section 7.2"),
+    )
+    for first, last, words in gaps:
+        ends = (across[first], 3.0), (across[last], 3.0)
+        panel.annotate("", *ends, arrowprops={"arrowstyle": "<->", "color": TEXT})
+        middle = (across[first] + across[last]) / 2
+        panel.text(middle, 3.05, words, ha="center", va="bottom", color=TEXT, fontsize=9)
+    panel.plot([0.3, 7.8], [0.95, 0.95], color=COLORS[3], ls=":", lw=2)
+    panel.annotate("", (6.9, 0.98), (6.9, 2.75), arrowprops={"arrowstyle": "<->", "color": TEXT})
+    panel.text(6.98, 1.9, "KL,\nsection 7.3", va="center", color=TEXT, fontsize=9)
+    panel.text(7.85, 0.88, "ref_logprobs", ha="right", va="top", color=COLORS[3], fontsize=10)
+    panel.text(0.1, 2.6, "log-probability\nof one token", color=TEXT, fontsize=9)
+    return figure
+
+
+def clip_cases(clip_low: float = 0.8, clip_high: float = 1.2) -> Figure:
+    """A good token and a bad one, each moved up and down: who still has a gradient."""
+    figure, panel = sheet(8, 2.9)
+    columns = (
+        (2.0, f"less likely now\n(ratio below {clip_low})", clip_low / 2),
+        (5.1, f"more likely now\n(ratio above {clip_high})", 1.5 * clip_high),
+    )
+    rows = ((1.25, "good token\n(advantage above 0)", 1.0), (0.1, "bad token\n(below 0)", -1.0))
+    for x, words, _ in columns:
+        panel.text(x + 1.4, 2.6, words, ha="center", va="center", color=TEXT, fontsize=10)
+    for y, words, sign in rows:
+        panel.text(0.05, y + 0.5, words, va="center", color=TEXT, fontsize=10)
+        for x, _, value in columns:
+            ratio = torch.tensor(value, requires_grad=True)
+            ppo(ratio, torch.tensor(sign), clip_low, clip_high).backward()
+            if ratio.grad == 0:
+                said, fill, edge = "far enough in its direction:\nswitched off", SHADE, TEXT
+            elif sign > 0:
+                said, fill, edge = "went the wrong way:\npushed up  ↑", LIGHT, COLORS[0]
+            else:
+                said, fill, edge = "went the wrong way:\npushed down  ↓", "#fbeee6", COLORS[1]
+            box(panel, x, y, 2.85, 1.0, said, fill, INK, edge)
+    return figure
+
+
+def two_directions() -> Figure:
+    """A reference with two habits, and the one-humped policy that is nearest to it by either
+    direction of KL."""
+    places = torch.arange(41.0)
+    reference = 0.6 * hump(places, 11, 3.0) + 0.4 * hump(places, 29, 3.0)
+    fits = [
+        hump(places, middle, width) for middle in range(41) for width in (2, 3, 4, 6, 8, 10, 12)
+    ]
+    figure = Figure(figsize=(8, 2.9), layout="constrained")
+    directions = (
+        ("KL(policy ‖ reference), as k2 pulls", lambda p: kl_exact(p, reference)),
+        ("KL(reference ‖ policy), as k3 pulls", lambda p: kl_exact(reference, p)),
+    )
+    for panel, (title, distance) in zip(
+        figure.subplots(1, 2, sharey=True), directions, strict=True
+    ):
+        idea_axis(panel, title)
+        panel.fill_between(places, reference, color=RULE, label="reference: two habits")
+        best = min(fits, key=distance)
+        panel.plot(places, best, color=COLORS[0], lw=2.5, label="nearest policy with one")
+        panel.set(xticks=[], yticks=[], xlabel="answers", ylim=(0, None))
+    figure.axes[0].set_ylabel("probability", color=TEXT)
+    lines = figure.axes[0].get_legend_handles_labels()
+    figure.legend(*lines, loc="outside lower center", ncols=2, frameon=False)
+    return figure
+
+
+def hump(places: torch.Tensor, middle: float, width: float) -> torch.Tensor:
+    return torch.softmax(-0.5 * ((places - middle) / width) ** 2, dim=0)
+
+
+def kl_exact(p: torch.Tensor, q: torch.Tensor) -> float:
+    """KL(p || q); what has no probability left in float32 counts as the least that it holds."""
+    least = torch.finfo(p.dtype).tiny
+    return float((p * (p.clamp(min=least).log() - q.clamp(min=least).log())).sum())
+
+
+def groups_and_advantages(size: int = 8) -> Figure:
+    """Three groups as dots, right ones filled, and what a right and a wrong answer are given with
+    the division by the group's spread and without it."""
+    counts = (1, size // 2, size - 1)
+    figure = Figure(figsize=(8, 3.0), layout="constrained")
+    for panel, right in zip(figure.subplots(1, 3, sharey=True), counts, strict=True):
+        idea_axis(panel, f"{right} of {size} right")
+        rewards = torch.tensor([1.0] * right + [0.0] * (size - right))
+        for shift, advantage, number in ((-0.2, zscore, 0), (0.2, mean_centered, 1)):
+            values = advantage(rewards)
+            heights = [values[0].item(), values[-1].item()]
+            look = {"color": COLORS[number], "alpha": 0.85, "hatch": ("", "///")[number]}
+            name = ("z-score (GRPO)", "minus the mean (Dr. GRPO)")[number]
+            places = [shift, 1 + shift]
+            panel.bar(places, heights, 0.36, label=name, edgecolor="white", **look)
+            for at, value in zip(places, heights, strict=True):
+                side = "bottom" if value > 0 else "top"
+                panel.text(at, value, f"{value:+.2f}", ha="center", va=side, fontsize=8.5)
+        for number, reward in enumerate(rewards.tolist()):
+            fill = INK if reward else "white"
+            panel.plot(-0.3 + number * 1.6 / (size - 1), 3.4, "o", color=fill, mec=INK, ms=7)
+        panel.axhline(0, color=TEXT, lw=1)
+        panel.set(xticks=[0, 1], yticks=[], ylim=(-3.1, 3.8))
+        panel.set_xticklabels(["a right answer", "a wrong one"])
+    figure.axes[0].set_ylabel("advantage", color=TEXT)
+    lines = figure.axes[0].get_legend_handles_labels()
+    figure.legend(*lines, loc="outside lower center", ncols=2, frameon=False)
+    return figure
+
+
+def where_length_enters(short: int = 10, long: int = 40) -> Figure:
+    """Two answers under the three averages: each token a bar as high as its weight."""
+    averages = {
+        "sequence (GRPO)": (1 / (2 * short), 1 / (2 * long)),
+        "token (DAPO)": (1 / (short + long),) * 2,
+        "constant (Dr. GRPO)": (1 / (2 * long),) * 2,
+    }
+    figure = Figure(figsize=(8, 3.6), layout="constrained")
+    panels = figure.subplots(3, 1, sharex=True, sharey=True)
+    for panel, (name, weights) in zip(panels, averages.items(), strict=True):
+        idea_axis(panel)
+        panel.set_title(name, fontsize=10, loc="left")
+        first = 0
+        for number, (length, weight) in enumerate(zip((short, long), weights, strict=True)):
+            look = {"color": COLORS[number], "alpha": (0.8, 0.5)[number]}
+            panel.bar(range(first, first + length), [weight] * length, 0.85, **look)
+            share = (
+                length * weight / sum(n * w for n, w in zip((short, long), weights, strict=True))
+            )
+            words = f"1/{1 / weight:.0f} each; {share:.0%} of all"
+            middle = first + length / 2 - 0.5
+            panel.text(middle, weight + 0.003, words, ha="center", va="bottom", fontsize=9)
+            first += length + 5
+        panel.set(yticks=[], xticks=[], ylim=(0, 1.6 / (2 * short)))
+    panels[-1].set(xticks=[short / 2 - 0.5, short + 4.5 + long / 2])
+    panels[-1].set_xticklabels([f"{short} tokens", f"{long} tokens"], fontsize=10)
     return figure
 
 
@@ -196,6 +336,22 @@ def lag_timeline(batches: int = 4) -> Figure:
 def draw_work(panel: Axes, start: int, row: int, words: str, color: str = COLORS[1]) -> None:
     panel.barh(row, 0.94, left=start + 0.03, height=0.8, color=color, alpha=0.2)
     panel.text(start + 0.5, row, words, ha="center", va="center", fontsize=8)
+
+
+def sheet(width: float, height: float) -> tuple[Figure, Axes]:
+    """A sheet without axes, one unit to the inch."""
+    figure = Figure(figsize=(width, height))
+    panel = figure.add_axes((0, 0, 1, 1))
+    panel.set(xlim=(0, width), ylim=(0, height))
+    panel.axis("off")
+    return figure, panel
+
+
+def box(panel: Axes, x, y, width, height, words, fill, ink, edge) -> None:
+    looks = "round,pad=0,rounding_size=0.08"
+    panel.add_patch(FancyBboxPatch((x, y), width, height, looks, fc=fill, ec=edge, lw=1.2))
+    middle = x + width / 2, y + height / 2
+    panel.text(*middle, words, ha="center", va="center", color=ink, fontsize=9.5)
 
 
 def idea_axis(panel: Axes, title: str = "") -> None:

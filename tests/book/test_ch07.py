@@ -1,13 +1,34 @@
-"""Chapter 7's plain functions by hand, and its plot."""
+"""Chapter 7's plain functions by hand, its loop against the trainer's, its plot, and what its
+prose says of stored runs."""
 
+import copy
+import json
+import re
+from pathlib import Path
+from statistics import fmean
+
+import laboratory
 import matplotlib
 import pytest
 import torch
+from regime_findings import findings
 
-from reasoning_from_scratch import ch07
+from reasoning_from_scratch import ch06, ch07
 from reasoning_from_scratch.advantages import zscore
+from reasoning_from_scratch.config import TrainConfig, replaced
+from reasoning_from_scratch.files.problem_sets import load_problems
+from reasoning_from_scratch.files.weights import load_model_and_tokenizer
+from reasoning_from_scratch.losses import policy_loss
+from reasoning_from_scratch.rollouts import make_batch
+from reasoning_from_scratch.run.options import configure
+from reasoning_from_scratch.run.start import train
 
 matplotlib.use("Agg")
+CHAPTER = Path(__file__).resolve().parents[2] / "ch07" / "ch07_main.ipynb"
+NOTEBOOK = json.loads(CHAPTER.read_text(encoding="utf-8"))["cells"]
+PROSE = {
+    cell["id"]: "".join(cell["source"]) for cell in NOTEBOOK if cell["cell_type"] == "markdown"
+}
 
 
 def test_advantage_stats():
@@ -68,3 +89,143 @@ def test_plot(tmp_path, monkeypatch):
     assert not missing.has_data() and not unused.has_data()
     assert [axis.get_visible() for axis in figure.axes] == [True, False, True, False]
     ch07.plt.close("all")
+
+
+# --- the loop that the chapter builds ---
+
+
+@pytest.fixture(scope="module")
+def tiny():
+    return *load_model_and_tokenizer("tiny-base"), load_problems("tiny", limit=64)
+
+
+@pytest.fixture(scope="module")
+def groups(tiny):
+    model, tokenizer, problems = tiny
+    chosen = ch06.pick_problems(problems, 0, count=2)
+    return ch06.draw_rollouts(model, tokenizer, chosen, 0, num_rollouts=4, max_new_tokens=24)
+
+
+def moved(model):
+    """The model after a small push, so that no ratio is 1."""
+    model = copy.deepcopy(model)
+    with torch.no_grad():
+        model.final_norm.scale *= 1.05
+    return model
+
+
+def test_logprobs_per_token_are_those_of_the_sampler_and_add_up_to_chapter_6(tiny, groups):
+    model, rollouts = tiny[0], groups[0]
+    batch = make_batch(rollouts)
+    with torch.no_grad():
+        values = ch07.logprobs_per_token(model, batch)
+        sums = ch06.rollout_logprobs(model, rollouts, "cpu")
+    torch.testing.assert_close(values.sum(-1), sums, atol=1e-3, rtol=0)
+    torch.testing.assert_close(values, batch.old_logprobs, atol=1e-3, rtol=0)
+
+
+@pytest.mark.parametrize("kl_coef", [0.0, 0.5])
+def test_the_loss_is_the_trainers(tiny, groups, kl_coef):
+    """On weights that have moved, with rollouts that are clipped and others that are not."""
+    model = tiny[0]
+    reference = moved(model) if kl_coef else None
+    advantages = torch.tensor([[1.0, -1.0, 0.5, -0.5]] * 2)
+    now = moved(moved(model))
+    (batch,) = ch07.batches_of_step(model, reference, groups, advantages, "cpu")
+    logprobs = ch07.logprobs_per_token(now, batch)
+    ours = ch07.full_grpo_loss(logprobs, batch, 8, (0.9, 1.1), kl_coef)
+    kl = {"kl": "k3", "kl_coef": kl_coef} if kl_coef else {}
+    config = replaced(TrainConfig(), clip_low=0.9, clip_high=1.1, **kl)
+    theirs, sums = policy_loss(
+        logprobs,
+        batch.old_logprobs,
+        batch.advantages,
+        batch.mask,
+        config,
+        8,
+        ref_logprobs=batch.ref_logprobs,
+        start_logprobs=batch.start_logprobs,
+    )
+    assert 0 < sums["clipped"] < sums["could_be_clipped"]
+    torch.testing.assert_close(ours, theirs)
+
+
+def test_a_step_without_a_signal_has_no_batch_unless_it_pays_kl(tiny, groups):
+    model, nothing = tiny[0], torch.zeros(2, 4)
+    assert ch07.batches_of_step(model, None, groups, nothing, "cpu") == []
+    batches = ch07.batches_of_step(model, model, groups, nothing, "cpu")
+    assert sum(map(len, batches)) == 8
+    some = torch.tensor([[1.0, -1.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0]])
+    assert sum(map(len, ch07.batches_of_step(model, None, groups, some, "cpu"))) == 2
+
+
+@pytest.mark.parametrize("kl_coef", [0.0, 0.04])
+def test_two_steps_of_the_chapters_loop_are_those_of_rfs_train(tiny, kl_coef, tmp_path):
+    model, tokenizer, _ = tiny
+    same = {"steps": 2, "lr": 2e-4, "epochs": 2, "seed": 0}
+    recipe = "grpo_kl" if kl_coef else "grpo"
+    more = {"model": "tiny-base", "device": "cpu", "max_new_tokens": 160, "preflight": False}
+    run = train(configure(recipe, log_path=str(tmp_path), **more, **same), quiet=True)
+    steps = []
+    ours = ch07.train_full_grpo(
+        copy.deepcopy(model), tokenizer, load_problems("tiny"), "cpu", kl_coef=kl_coef,
+        on_step=lambda step, rewards, batches: steps.append((step, rewards.shape)), **same,
+    )  # fmt: skip
+    begun, mine, theirs = (
+        torch.cat([p.detach().flatten() for p in one.parameters()])
+        for one in (model, ours, run.model)
+    )
+    assert (mine - theirs).norm() < 0.01 * (theirs - begun).norm()
+    assert steps == [(0, (8, 8)), (1, (8, 8))]
+
+
+# --- what the prose says ---
+
+REGIMES_OF = {  # cell -> the regime whose stored runs it tells of
+    "clip-live-seen": "epochs",
+    "form-seen": "format",
+    "lags-found": "lag",
+}
+
+
+@pytest.mark.parametrize("id", REGIMES_OF)
+def test_what_is_said_of_stored_runs_is_stored(id):
+    """Each share with a decimal place is a mean of an arm; each difference with its error is a
+    pair's."""
+    name = REGIMES_OF[id]
+    found = findings({name: laboratory.REGIMES[name]}, laboratory.stored())
+    sides = {f"{100 * fmean(s.values()):.1f}" for of in found for s in (of.with_it, of.without)}
+    pairs = {(f"{100 * of.effect.mean:.1f}", f"{100 * of.effect.error:.1f}") for of in found}
+    differences = re.findall(r"([\d.]+) points (?:more )?\(s\.e\. ([\d.]+)\)", PROSE[id])
+    assert set(differences) <= pairs
+    shares = re.findall(r"(\d+\.\d) ?%", PROSE[id])
+    assert shares and set(shares) <= sides
+
+
+def test_what_is_said_to_be_certain_is():
+    of_epochs, of_format = (
+        {
+            (of.ours, of.theirs, of.outcome): of.effect
+            for of in findings({name: laboratory.REGIMES[name]}, laboratory.stored())
+        }
+        for name in ("epochs", "format")
+    )
+
+    def certain(effect):
+        return abs(effect.mean) > 2.776 * effect.error  # five seeds
+
+    assert not certain(of_epochs["4 passes, clip", "4 passes, no clip", "pass@1"])
+    assert certain(of_epochs["4 passes, clip", "1 pass", "pass@1"])
+    assert certain(of_format["correct and form", "correct", "pass@1"])
+    assert not certain(of_format["correct and form", "correct", "greedy test"])
+
+
+def test_the_reading_time_is_counted():
+    """So many words at 60 a minute, so many cells at two minutes each, to half an hour."""
+    words = sum(len(text.split()) for text in PROSE.values())
+    cells = sum(cell["cell_type"] == "code" for cell in NOTEBOOK)
+    said = re.search(
+        r"About ([\d,]+) words and (\d+) cells of code.* is (\S+) hours", PROSE["how-to-read"]
+    )
+    assert abs(int(said[1].replace(",", "")) - words) <= 100 and int(said[2]) == cells
+    assert float(said[3]) == round(2 * (words / 60 + 2 * cells) / 60) / 2

@@ -4,12 +4,21 @@ import json
 import math
 
 import pytest
+import torch
 from ch07_pictures import (
+    STAGES,
     answer_ways,
+    clip_cases,
     clip_curves,
+    groups_and_advantages,
+    hump,
     joint_curves,
+    kl_exact,
     lag_timeline,
-    three_policies,
+    loop_strip,
+    three_records,
+    two_directions,
+    where_length_enters,
 )
 
 from reasoning_from_scratch.tiny.world import tiny_problem
@@ -65,10 +74,63 @@ def test_the_clip_without_a_run():
     assert max(clipped.get_ydata()) == pytest.approx(-0.8)
 
 
-def test_the_three_policies_are_named():
-    words = " ".join(words_of(three_policies()))
-    for name in ("policy: moves", "old policy:", "reference:", "ratio", "KL"):
+def test_the_three_records_are_named():
+    words = " ".join(words_of(three_records()))
+    for name in ("old_logprobs", "start_logprobs", "now: logprobs", "ref_logprobs", "ratio", "KL"):
         assert name in words
+
+
+def test_the_loop_has_its_stages_and_the_notes_below_them():
+    figure = loop_strip({"loss": "7.2 the clip"})
+    words = words_of(figure)
+    assert [f"{n} {stage}" for n, stage in enumerate(STAGES, 1)] == words[::2]
+    assert words[11] == "7.2 the clip"
+    filled = [patch.get_facecolor() for patch in figure.axes[0].patches]
+    assert [fill == filled[5] for fill in filled] == [stage == "loss" for stage in STAGES]
+
+
+def test_the_clip_switches_off_two_of_four_cases():
+    words = words_of(clip_cases())[2:]  # below the two headings
+    good, bad = words[1:3], words[4:6]
+    assert ["pushed up" in case for case in good] == [True, False]
+    assert ["pushed down" in case for case in bad] == [False, True]
+    assert ["switched off" in case for case in good + bad] == [False, True, True, False]
+
+
+def test_one_direction_picks_a_habit_and_the_other_covers_both():
+    picks, covers = two_directions().axes
+    left, right = (panel.lines[0].get_ydata() for panel in (picks, covers))
+    assert left[29] < 0.01 < right[29] and left.argmax() == 11 and 11 < right.argmax() < 29
+
+
+def test_the_exact_kl():
+    policy, reference = torch.tensor([0.7, 0.2, 0.1]), torch.tensor([0.5, 0.3, 0.2])
+    assert kl_exact(policy, reference) == pytest.approx(0.0851, abs=1e-4)
+    far = hump(torch.arange(41.0), 0, 0.5)  # most of it underflows to 0
+    assert math.isfinite(kl_exact(far, far.flip(0)))
+
+
+def test_each_group_shows_its_advantages():
+    """A lone right answer of eight: 2.47 by z-score, 7/8 without the division."""
+    lone, even, full = groups_and_advantages().axes
+    assert words_of_panel(lone) == ["+2.47", "-0.35", "+0.88", "-0.12"]
+    assert words_of_panel(even) == ["+0.94", "-0.94", "+0.50", "-0.50"]
+    assert words_of_panel(full) == ["+0.35", "-2.47", "+0.12", "-0.88"]
+
+
+def test_the_weight_of_a_token_in_each_average():
+    said = [words_of_panel(panel) for panel in where_length_enters().axes]
+    assert said == [
+        ["1/20 each; 50% of all", "1/80 each; 50% of all"],
+        ["1/50 each; 20% of all", "1/50 each; 80% of all"],
+        ["1/80 each; 20% of all", "1/80 each; 80% of all"],
+    ]
+    heights = {bar.get_height() for bar in where_length_enters().axes[0].patches}
+    assert heights == {1 / 20, 1 / 80}
+
+
+def words_of_panel(panel):
+    return [text.get_text() for text in panel.texts]
 
 
 def test_side_by_side_work_is_one_version_behind():

@@ -11,7 +11,9 @@ NOTEBOOKS = sorted(ROOT.glob("ch0*/ch0*.ipynb"))
 STORED = [path for path in NOTEBOOKS if not path.stem.endswith("_exercises")]  # those have none
 # What draws: `pictures.draw_...`, a notebook's own `plot_...`, and these.
 DRAWING = {
-    *("joint_curves", "answer_ways", "three_policies", "clip_curves", "lag_timeline"),
+    *("joint_curves", "answer_ways", "clip_curves", "clip_cases", "three_records"),
+    *("loop_strip", "two_directions", "groups_and_advantages", "where_length_enters"),
+    *("lag_timeline",),
     *("live", "page", "overview", "solved", "visit", "repair", "draw_runs", "savefig"),
 }
 
