@@ -1,0 +1,49 @@
+"""The script that trains SmolLM2 in arithmetic, on the tiny model: its problems, figures, picture."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from reasoning_from_scratch.files.tables import read_table
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "ch06"))
+import real_model  # noqa: E402
+
+
+def asked_numbers(problem):
+    first, sign, second, _ = problem.problem.split()
+    return sign, *sorted((int(first), int(second)))
+
+
+def test_no_held_out_problem_is_trained_on_not_even_turned_around():
+    trained, aside = real_model.all_problems()
+    assert not {asked_numbers(one) for one in trained} & {asked_numbers(one) for one in aside}
+    assert len(aside) == 3 * real_model.HELD_OUT
+    for kind in real_model.SIGNS:
+        assert sum(one.type == kind for one in aside) == real_model.HELD_OUT
+
+
+def test_answers_are_those_of_arithmetic():
+    for one in sum(real_model.all_problems(), []):
+        assert eval(one.problem.removesuffix("=")) == int(one.answer) >= 0
+
+
+@pytest.mark.parametrize("text, paid", [(" 37", 1), ("37", 1), ("37.", 0), ("37 or 38", 0)])
+def test_only_the_number_is_paid(text, paid):
+    thirty_seven = real_model.problem("sums", 13, 24)
+    assert real_model.reward(text, thirty_seven) == paid
+
+
+def test_two_steps_and_the_picture(tmp_path, monkeypatch):
+    monkeypatch.setattr(real_model, "HELD_OUT", 2)
+    options = real_model.Options(
+        out=tmp_path / "table.csv", folder=tmp_path / "runs", model="tiny", seeds=(3,), steps=2,
+        every=1, problems_per_step=2, rollouts=2,
+    )  # fmt: skip
+    real_model.main(options)
+    rows = read_table(options.out)
+    assert (rows[0]["step"], rows[-1]["step"]) == ("0", "2")
+    assert all(float(row["perplexity"]) > 1 for row in rows)
+    assert (tmp_path / "table.png").stat().st_size > 10_000
