@@ -244,14 +244,14 @@ def test_a_live_run_is_of_two_arms_and_shows_what_is_measured(name):
 
 
 def test_two_steps_live(monkeypatch):
-    """A run of the smallest size, drawn: two panels with a line of each arm."""
+    """A run of the smallest size, drawn: four panels with a line of each arm."""
     config_of = laboratory.config_of
     small = {"problems_per_step": 2, "rollouts": 2, "max_new_tokens": 8}
     monkeypatch.setattr(
         laboratory, "config_of", lambda *of: replaced(config_of(*of), **small), raising=True
     )
-    figure = laboratory.live("overlong", steps=2)
-    assert len([panel for panel in figure.axes if panel.get_visible()]) == 2
+    figure = laboratory.live("format", steps=2)
+    assert len([panel for panel in figure.axes if panel.get_visible()]) == 4
 
 
 @pytest.fixture
