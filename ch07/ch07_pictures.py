@@ -28,12 +28,16 @@ INK, SHADE, LIGHT = "#1d2130", "#eef1f6", "#e8eefb"
 NARROW = 2  # steps before a value that its average takes in
 
 
-def joint_curves(runs: dict[str, Sequence[dict]], curves: dict[str, str]) -> Figure:
+def joint_curves(
+    runs: Mapping[str, Sequence[dict]], curves: Mapping[str, str], looks: Sequence[int] = ()
+) -> Figure:
     """A panel per curve (metric -> label with its unit), a line per run (name -> its rows).
 
     Thin is what was measured; the line is its mean over three steps. Where a curve has a gap,
-    the step had nothing to measure.
+    the step had nothing to measure. `looks` numbers the color and the dash of each run; by default
+    each has its own, in their order. Of runs that look the same, the first one is named.
     """
+    looks = looks or range(len(runs))
     across = 3 if len(curves) > 4 else 2
     down = -(-len(curves) // across)
     figure = Figure(figsize=(2.9 * across + 0.3, 2.3 * down + 0.3), layout="constrained")
@@ -41,15 +45,17 @@ def joint_curves(runs: dict[str, Sequence[dict]], curves: dict[str, str]) -> Fig
     for panel, (metric, label) in zip(panels, curves.items(), strict=False):
         step_axis(panel, label)
         panel.title.set_fontsize(10)
-        for number, rows in enumerate(runs.values()):
+        for number, rows in zip(looks, runs.values(), strict=True):
             draw_run(panel, rows, metric, number)
         if panel.dataLim.ymin >= 0:
             panel.set_ylim(bottom=0)
     for panel in list(figure.axes)[len(curves) :]:
         panel.set_visible(False)
-    for number, name in enumerate(runs):
-        figure.axes[0].plot([], [], color=COLORS[number], ls=DASHES[number], label=name)
-    figure.legend(loc="outside lower center", ncols=len(runs), frameon=False, handlelength=3)
+    for place, (number, name) in enumerate(zip(looks, runs, strict=True)):
+        if number not in looks[:place]:
+            figure.axes[0].plot([], [], color=COLORS[number], ls=DASHES[number], label=name)
+    named = len(set(looks))
+    figure.legend(loc="outside lower center", ncols=named, frameon=False, handlelength=3)
     return figure
 
 

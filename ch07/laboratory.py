@@ -1,8 +1,9 @@
-"""The laboratory: each method live for a few steps, and what was stored about it.
+"""The laboratory: methods live for a few steps, and what was stored about them.
 
-    live("clip-higher")     trains two arms of a regime for a few steps, and draws what differs
-    page("clip-higher")     the table of its stored runs, and their picture
-    overview()              all methods in one picture
+    live("format")          trains two arms of a regime for a few steps, and draws what differs
+    page("format")          the table of its stored runs, how their rates were chosen, the picture
+    rest()                  the regimes without a page, a line each
+    overview()              all of them in one picture
     solved()                pass@k while a model learns, from pass_over_training.csv
     tried(lr=1e-3)          a short run of plain GRPO but for the changes, for the exercises
 
@@ -11,8 +12,8 @@ The regimes themselves, the settings of every run among them, are in regimes.py.
 
 import csv
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,7 +21,14 @@ from tempfile import TemporaryDirectory
 from ch07_pictures import joint_curves, passes_over_training
 from IPython.display import Markdown, display
 from matplotlib.figure import Figure
-from regime_findings import chosen_rates, findings, stored_rows, table
+from regime_findings import (
+    choices,
+    chosen_rates,
+    findings,
+    one_line_each,
+    stored_rows,
+    table,
+)
 from regime_pictures import all_effects, regime_picture
 from regime_runs import SettingsMarks, changes_of, config_of, current_rows
 from regimes import REGIMES
@@ -41,11 +49,8 @@ TOKENS = {"env/all/ac_tokens_per_turn": "tokens per answer"}
 ENTROPY = {"optim/token_entropy": "entropy (nats per token)"}
 CLIPPED = {"optim/clip_frac": "share of clipped tokens", "optim/ratio_max": "largest ratio"}
 MIXED = {"env/all/by_group/frac_mixed": "groups with a signal (share)"}
-SPREAD = {"advantage/std": "advantage spread"}
-NORM = {"optim/grad_norm": "gradient norm"}
 PAID = {"env/all/reward/total": "reward paid"}
 APART = {"optim/kl_sample_train_v2": "from sampler to trainer (KL)"}
-DISTANCE = {"kl_policy_base": "KL from the reference (nats per token)"}
 
 
 @dataclass(frozen=True)
@@ -54,30 +59,17 @@ class Live:
 
     arms: tuple[str, str]
     curves: Mapping[str, str]
-    also: Mapping = field(default_factory=dict)
-    """Changes of both runs that only measure."""
 
 
-MEASURED_KL = {"kl": "k3", "kl_coef": 1e-6}  # a weight that pulls at nothing
 LIVE = {
-    "clip-higher": Live(("clip 0.8 to 1.2", "clip 0.8 to 2"), CLIPPED | RIGHT | ENTROPY),
-    "epochs": Live(("4 passes, no clip", "4 passes, clip"), CLIPPED | RIGHT | ENTROPY),
-    "objective": Live(("ppo", "gspo"), CLIPPED | RIGHT | ENTROPY),
+    "epochs": Live(("4 passes, clip", "4 passes, no clip"), CLIPPED | RIGHT | ENTROPY),
     "lag": Live(("lag 0", "lag 8"), APART | RIGHT),
-    "sampling-mask": Live(("as if uncut", "mask kept"), APART | RIGHT),
-    "kl": Live(("no KL", "k3 0.1"), DISTANCE | RIGHT, MEASURED_KL),
-    "advantage": Live(("z-score", "minus the mean"), SPREAD | NORM),
-    "length": Live(("mean per sequence", "over a constant"), NORM | TOKENS),
-    "pairing": Live(("z-score, per sequence", "minus the mean, constant"), NORM | RIGHT),
     "format": Live(("correct", "correct and form"), PAID | RIGHT | TOKENS | MIXED),
-    "gdpo": Live(("z-score of the sum", "of each part"), PAID | TOKENS),
     "overlong": Live(("no price", "over all 160"), TOKENS | RIGHT),
     "active": Live(("as they come", "active"), MIXED | {"time/sampling": "sampling (s)"}),
-    "group-size": Live(("2 each", "32 each"), MIXED | SPREAD),
-    "lora": Live(("all weights", "LoRA, rank 8"), NORM | RIGHT),
-    "muon": Live(("AdamW", "Muon"), {"optim/update_ratio": "size of an update"} | RIGHT),
-    "spurious": Live(("coin", "correct"), PAID | TOKENS),
 }
+WHOLE = "recipes"  # several changes at a time: section 7.6 of the chapter
+PAGES = ("epochs", "lag", "pairing", "format", "overlong", "active", "lora", "spurious")
 
 
 @cache
@@ -95,7 +87,7 @@ def live(name: str, steps: int = STEPS) -> Figure:
 
 
 def trained(name: str, arm: str, lr: float, steps: int) -> TrainResult:
-    changes = LIVE[name].also | changes_of(REGIMES[name], arm)
+    changes = dict(changes_of(REGIMES[name], arm))
     if "reward" in changes:  # a file below the repository's root, wherever the notebook runs
         changes["reward"] = str(STORED.parents[1] / changes["reward"])
     return trained_and_gone(config_of(changes | {"steps": steps}, lr, SEED))
@@ -108,11 +100,28 @@ def trained_and_gone(config: TrainConfig) -> TrainResult:
 
 
 def page(name: str) -> Figure:
-    """The table of a regime's stored runs; returns their picture."""
+    """The table of a regime's stored runs, and what limits it; returns their picture."""
     found = findings({name: REGIMES[name]}, stored())
     _about, _, *lines = table(found).splitlines()
-    display(Markdown("\n".join([*lines, "", *shared_runs(name)])))
+    display(Markdown("\n".join([*lines, "", *rates_told(name), "", *shared_runs(name)])))
     return regime_picture(name, REGIMES[name], stored(), found)
+
+
+def rates_told(name: str) -> list[str]:
+    """A line for each choice of a learning rate: where it lies among those that were tried, and
+    how many seeds chose it."""
+    told = choices(name, REGIMES[name], stored())
+    return [f"- {emphasized(arms)}: {choice}." for choice, arms in told.items()]
+
+
+def emphasized(arms: Sequence[str]) -> str:
+    return "; ".join(f"*{arm}*" for arm in arms)
+
+
+def rest() -> Markdown:
+    """The regimes without a page, a line each."""
+    others = {name: regime for name, regime in REGIMES.items() if name not in (*PAGES, WHOLE)}
+    return Markdown(one_line_each(others, stored()))
 
 
 def shared_runs(name: str) -> list[str]:
@@ -141,8 +150,9 @@ def runs_of_arms() -> dict[tuple[str, str], set[tuple]]:
 
 
 def overview() -> Figure:
-    """Whole recipes change several things at once, and have a page of their own."""
-    single = {name: regime for name, regime in REGIMES.items() if name in LIVE}
+    """The deciding difference of each pair. Whole recipes change several things at a time, and
+    have no place among them."""
+    single = {name: regime for name, regime in REGIMES.items() if name != WHOLE}
     return all_effects(findings(single, stored()))
 
 

@@ -103,6 +103,43 @@ def chosen_rates(name: str, regime: Regime, rows: Sequence[dict]) -> dict[str, f
 
 
 @dataclass(frozen=True)
+class Choice:
+    """How the learning rate of some arms was chosen."""
+
+    rate: float
+    tried: tuple[float, ...]  # the smallest first
+    seeds: int  # that ran both at this rate and at the second best
+
+    @property
+    def edge(self) -> str:
+        """Of the rates that were tried it is the "highest" or the "lowest", or "" for neither."""
+        ends = {self.tried[0]: "lowest", self.tried[-1]: "highest"}
+        return ends.get(self.rate, "")
+
+    def __str__(self) -> str:
+        among = f"of {len(self.tried)} tried"
+        place = f"the {self.edge} {among}" if self.edge else f"inside the range {among}"
+        beyond = {
+            "highest": ", so a higher one may do better",
+            "lowest": ", so a lower one may do better",
+        }
+        seeds = "one seed" if self.seeds == 1 else f"{self.seeds} seeds"
+        return f"{short_rate(self.rate)}, {place}{beyond.get(self.edge, '')}; chosen by {seeds}"
+
+
+def choices(name: str, regime: Regime, rows: Sequence[dict]) -> dict[Choice, list[str]]:
+    """The arms of each choice. An arm with a single rate had none."""
+    found: dict[Choice, list[str]] = {}
+    for arm, rate in chosen_rates(name, regime, rows).items():
+        values = values_of(rows, name, arm, regime.chosen_by)
+        others = {lr: of for lr, of in values.items() if lr != rate}
+        if others:
+            seeds = len(values[rate].keys() & others[best_rate(others)].keys())
+            found.setdefault(Choice(rate, tuple(sorted(values)), seeds), []).append(arm)
+    return found
+
+
+@dataclass(frozen=True)
 class Contrast:
     """One outcome of two arms, each at its best rate."""
 
@@ -177,7 +214,7 @@ def table(found: Sequence[Contrast]) -> str:
         lines = [line[1:] for line in lines]
     about = (
         "Each arm at its best rate. Differences seed by seed; s.e.: their standard error. Verdict: "
-        "whether the 95 % interval of the difference (Student's t) leaves 0 out, and on which side."
+        "whether the 95 % interval of the difference (Student's t) excludes 0, and on which side."
     )
     return "\n".join([about, "", *aligned(lines), ""])
 
@@ -197,6 +234,35 @@ def verdicts(found: Sequence[Contrast]) -> str:
             names = [f"`{one.regime}`", one.ours, one.theirs, one.outcome]
             lines.append([*names, *numbers(one), one.verdict])
     return "\n".join(aligned(lines))
+
+
+def one_line_each(regimes: Mapping[str, Regime], rows: Sequence[dict]) -> str:
+    """A line for each regime: all its differences in what decides, and what they say."""
+    lines = [["question", "decided by", "difference (s.e.)", "rate at an edge", "verdict"]]
+    for name, regime in regimes.items():
+        decided = [one for one in findings({name: regime}, rows) if one.decides]
+        each = [f"{one.ours}: {in_its_unit(one)}" for one in decided]
+        chosen = choices(name, regime, rows)
+        edge = sum(len(arms) for choice, arms in chosen.items() if choice.edge)
+        edges = f"{edge} of {sum(map(len, chosen.values()))} arms"
+        seen = [f"{one.ours} {one.verdict}" for one in decided if one.effect.sure]
+        verdict = "; ".join(seen) or "no difference seen in this regime"
+        against = f"{regime.question} (Against *{decided[0].theirs}*.)"
+        lines.append([against, regime.outcome, "<br>".join(each), edges, verdict])
+    return "\n".join(aligned(lines))
+
+
+def in_its_unit(one: Contrast) -> str:
+    """Its difference and the standard error: shares in points."""
+    mean, error = one.effect.mean, one.effect.error
+    unit = unit_of(one.outcome)
+    if unit == "share":
+        return f"{100 * mean:+.1f} ({100 * error:.1f}) points"
+    return (
+        f"{mean:+.1f} ({error:.1f}) {unit}"
+        if unit == "tokens"
+        else f"{mean:+.3f} ({error:.3f}) {unit}"
+    )
 
 
 def numbers(one: Contrast) -> list[str]:

@@ -71,7 +71,7 @@ def draw_rates(panel: Axes, arms: dict) -> None:
     tried = sorted({lr for values in arms.values() for lr in values if lr > 0})
     panel.set_xscale("log")
     panel.minorticks_off()
-    panel.set_xticks(tried, [short_rate(lr) for lr in tried], rotation=45 * (len(tried) > 4))
+    panel.set_xticks(tried, [short_rate(lr) for lr in tried], rotation=90 * (len(tried) > 4))
     panel.set_xlabel("learning rate", color=TEXT)
     panel.set_title("the rates that were tried", color=TEXT, fontsize=10)
     soften(panel)

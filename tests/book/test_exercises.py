@@ -14,50 +14,24 @@ RUN_BY_PYTEST = [path for path in NOTEBOOKS if not path.stem.endswith("_exercise
 
 # For each exercise a solution that one could hand in, and that is wrong.
 MISTAKES = {
-    "6-1": "def probabilities(logits, temperature):\n"
-    "    weights = [math.exp((x - max(logits)) * temperature) for x in logits]\n"
-    "    return [weight / sum(weights) for weight in weights]",
-    "6-2": "def sampled_mask(token_ids, prompt_lengths, lengths):\n"
+    "6-1": "def sampled_mask(token_ids, prompt_lengths, lengths):\n"
     "    after = torch.arange(token_ids.shape[1]) >= torch.tensor(prompt_lengths)[:, None]\n"
     "    return (after & (token_ids != 0)).int()",
-    "6-3": "def kind_reward(text, truth):\n    return float(truth in text)",
-    "6-4": "def success_rates(advantage, runs=30):\n"
+    "6-2": "def success_rates(advantage, runs=30):\n"
     "    return [float(train_ways(advantage) @ SUCCESS)] * runs",
-    "6-5": "def spend(size, budget=800):\n"
-    "    runs = [train_ways(zscore, size=size, seed=seed) for seed in range(30)]\n"
-    "    return float((torch.stack(runs) @ SUCCESS).mean())",
-    "6-6": "def shares_after(temperature):\n"
-    "    runs = [train_ways(zscore, temperature=1 / temperature, seed=s) for s in range(30)]\n"
-    "    return torch.stack(runs).mean(dim=0)",
-    "6-7": "def price(per_token):\n"
-    "    def pay(drawn, rewards):\n"
-    "        return rewards * (1 - per_token * TOKENS[drawn])\n"
-    "\n"
-    "    return pay",
-    "6-8": "def adam_moves(gradients, lr=0.1, beta1=0.9, beta2=0.999):\n"
+    "6-3": "def adam_moves(gradients, lr=0.1, beta1=0.9, beta2=0.999):\n"
     "    return [-lr * (g > 0) + lr * (g < 0) for g in gradients]",
-    "6-9": "def counted_pass_at_k(n, c, k):\n    return 1 - (1 - c / n) ** k",
-    "6-10": "def share_with_signal(success, size):\n    return 1 - (1 - success) ** size",
+    "6-4": "def counted_pass_at_k(n, c, k):\n    return 1 - (1 - c / n) ** k",
     "7-1": "def gradient_flows(ratio, advantage, low=0.8, high=1.2):\n"
     "    return low < ratio < high",
-    "7-2": "def k2_gradient(policy, reference):\n    return policy * (policy / reference).log()",
-    "7-3": "def token_weights(kind, lengths, constant):\n"
-    "    return [1 / (len(lengths) * length) for length in lengths]",
-    "7-4": "def capped_weights(policy, sampler, cap):\n"
-    "    return [min(q / p, cap) for p, q in zip(policy, sampler)]",
-    "7-5": "def paired(first, second):\n"
+    "7-2": "def paired(first, second):\n"
     "    mean = sum(second) / len(second) - sum(first) / len(first)\n"
     "    both = [*first, *second]\n"
     "    middle = sum(both) / len(both)\n"
     "    variance = sum((x - middle) ** 2 for x in both) / (len(both) - 1)\n"
     "    return mean, math.sqrt(variance / len(both))",
-    "7-6": 'def hack(text, problem):\n    return float("Let\'s see" in text)',
-    "7-7": "def two_rates():\n    return 1e-6, 1e-5",
-    "7-8": "def colder():\n    return 1.5",
-    "7-9": "def mixed_share(rates, size):\n"
-    "    p = sum(rates) / len(rates)\n"
-    "    return 1 - p**size - (1 - p) ** size",
-    "7-10": "def my_changes():\n    return {'advantage': 'mean', 'aggregate': 'constant'}",
+    "7-3": 'def hack(text, problem):\n    return float("Let\'s see" in text)',
+    "7-4": "def my_changes():\n    return {'advantage': 'mean', 'aggregate': 'constant'}",
 }
 
 

@@ -31,13 +31,12 @@ from tests.metrics_page import metric_names  # noqa: E402
 README = ROOT / "ch07" / "README.md"
 BEGIN, END = "<!-- verdicts -->\n", "<!-- end of verdicts -->"
 LONGEST = 180  # words of a cell that are read in one go
-DEAREST = ("kl", "active")  # live pages of half a minute each, if they took six steps
+DEAREST = ("active",)  # half a minute, if it took six steps
+WORDS_A_MINUTE, MINUTES_A_RESULT = 100, 3  # of reading: slow prose, and a table or a picture
 
 REGIMES = laboratory.REGIMES
 NOTEBOOK = json.loads((ROOT / "ch07" / "ch07_laboratory.ipynb").read_text(encoding="utf-8"))
 CELLS = {cell["id"]: "".join(cell["source"]) for cell in NOTEBOOK["cells"]}
-CHAPTER = json.loads((ROOT / "ch07" / "ch07_main.ipynb").read_text(encoding="utf-8"))
-MAIN = {cell["id"]: "".join(cell["source"]) for cell in CHAPTER["cells"]}
 
 
 def readme_table() -> str:
@@ -49,16 +48,21 @@ def test_the_readme_has_the_verdicts_of_the_stored_runs():
     assert shown == readme_table(), "python tests/book/test_laboratory.py writes it anew"
 
 
-def test_each_method_has_its_double_page():
-    for name in laboratory.LIVE:
+def test_each_page_has_a_change_a_guess_and_its_stored_runs():
+    assert {id.removesuffix("-stored") for id in CELLS if id.endswith("-stored")} == {
+        *laboratory.PAGES,
+        "sharpening",
+    }
+    for name in laboratory.PAGES:
         assert "```diff" in CELLS[name] and "**A guess.**" in CELLS[name]
-        shorter = ", steps=4" if name in DEAREST else ""
-        assert CELLS[f"{name}-live"] == f'live("{name}"{shorter})'
         assert CELLS[f"{name}-stored"] == f'page("{name}")'
         assert CELLS[f"{name}-found"].startswith("**Found.**")
+    for name in laboratory.LIVE:
+        shorter = ", steps=4" if name in DEAREST else ""
+        assert CELLS[f"{name}-live"] == f'live("{name}"{shorter})'
 
 
-@pytest.mark.parametrize("name", [*laboratory.LIVE, "recipes"])
+@pytest.mark.parametrize("name", laboratory.PAGES)
 def test_what_was_found_stands_in_the_table_of_its_page(name):
     """Its differences as pairs with their errors, and each number with a decimal place."""
     prose = CELLS[f"{name}-found"].split("**At scale")[0].replace("−", "-")
@@ -74,25 +78,48 @@ def test_what_was_found_stands_in_the_table_of_its_page(name):
     assert set(stated) <= numbers
 
 
+def mean_at(rate: float, name: str, arm: str, column: str = "pass@1") -> tuple[float, int]:
+    """In percent, and over how many seeds."""
+    values = values_of(laboratory.stored(), name, arm, column)[rate].values()
+    return round(100 * fmean(values), 1), len(values)
+
+
 def test_what_is_said_of_other_rates_of_a_lag_is_stored():
     """Of a lag of eight: 10 % at 2e-4, 36 % at 5e-5 (as a run without a lag), 42 % at 1e-4."""
-    rows = laboratory.stored()
-    reached = {
-        rate: round(100 * fmean(values_of(rows, "lag", "lag 8", "pass@1")[rate].values()))
-        for rate in (5e-5, 1e-4, 2e-4)
-    }
-    assert reached == {5e-5: 36, 1e-4: 42, 2e-4: 10}
-    assert len(values_of(rows, "lag", "lag 8", "pass@1")[5e-5]) == 3
-    (without,) = values_of(rows, "lag", "lag 0", "pass@1")[5e-5].values()
-    assert 0.355 < without < 0.37
-    (base,) = {row["pass@1"] for row in rows if row["arm"] == "untrained" and row["seed"] == 0}
-    assert 0.17 < base < 0.19
-    for id in ("lag-found", "what-misled"):
-        assert "10 %" in CELLS[id] and "42" in CELLS[id]
+    assert mean_at(2e-4, "lag", "lag 8") == (10.4, 5)
+    assert mean_at(5e-5, "lag", "lag 8") == (35.7, 3)
+    assert mean_at(1e-4, "lag", "lag 8") == (42.4, 5)
+    assert mean_at(5e-5, "lag", "lag 0") == (36.5, 1)
+    assert mean_at(5e-5, "lag", "lag 8", "greedy test") == (87.2, 3)
+    assert mean_at(1e-4, "lag", "lag 8", "greedy test") == (72.8, 5)
+    assert 17 < mean_at(0.0, "spurious", "untrained")[0] < 19
+    rate = CELLS["lag-rate"]
+    assert "ends at 10 %" in rate and "at 36 % (three seeds)" in rate and "base model" in rate
+    assert "87 % (three seeds)" in rate and "73 %" in rate
+    assert "10 %" in CELLS["what-misled"] and "42 %" in CELLS["what-misled"]
+
+
+def test_what_is_said_of_other_rates_of_several_passes_and_of_lora_is_stored():
+    assert mean_at(2e-4, "epochs", "4 passes, no clip") == (72.6, 5)
+    assert mean_at(4e-4, "pairing", "z-score, per sequence") == (78.8, 5)
+    assert "72.6 %" in CELLS["epochs-rate"] and "78.8 %" in CELLS["epochs-rate"]
+    rates = regimes.REGIMES["lora"].rates("LoRA, rank 8")
+    below, best, above = (mean_at(rate, "lora", "LoRA, rank 8") for rate in rates)
+    assert (below[1], best[1], above[1]) == (5, 5, 5)
+    worse = f"{best[0] - below[0]:.1f} and {best[0] - above[0]:.1f} points"
+    assert worse in CELLS["lora-rate"]
+
+
+def test_twice_the_rate_of_grpo_s_pair_is_worse_on_other_pages():
+    """As the page on pairing says; its own arms have not tried it."""
+    plain, twice = (mean_at(rate, "lora", "all weights") for rate in (4e-4, 8e-4))
+    assert plain[0] > twice[0] and plain[1] == twice[1] == 5
+    told = laboratory.rates_told("pairing")
+    assert len(told) == 1 and "4e-4, the highest of 2 tried" in told[0] and "one seed" in told[0]
 
 
 def test_how_much_pairing_by_seed_is_worth():
-    """Section 7.6 says it: over all pairs of arms of a regime, each at its best rate."""
+    """Over all pairs of arms of a regime, each at its best rate."""
     rows, found = laboratory.stored(), []
     for name, regime in REGIMES.items():
         rates = chosen_rates(name, regime, rows)
@@ -108,9 +135,9 @@ def test_how_much_pairing_by_seed_is_worth():
     ]
     correlated = fmean(correlation(*pair) for pair in found)
     worse = fmean(share > 1 for share in shares)
-    said = MAIN["cell-049"]
+    said = CELLS["the-table"]
     assert f"the {len(found)} pairs of arms" in said
-    assert f"correlated by {correlated:.2f};" in said
+    assert f"correlated by {correlated:.2f}." in said
     assert f"is {1 - fmean(shares):.0%} smaller".replace("%", " %") in said
     assert f"in {worse:.0%} of the pairs".replace("%", " %") in said
 
@@ -124,16 +151,56 @@ def test_pages_that_share_runs_say_so():
     named = set(re.findall(r"`([a-z-]+)`", plain)) | {"lag"}
     said = README.read_text(encoding="utf-8").split("plain GRPO at 4e-4 is the other side in ")[1]
     assert set(re.findall(r"`([a-z-]+)`", said.split(", so the luck")[0])) == named
-    assert len(named) == 8 and "on eight of them" in CELLS["how-rates-were-chosen"]
-    assert len(named - {"recipes"}) == 7 and "on seven pages" in CELLS["last-3"]
+    assert (len(named & set(laboratory.PAGES)), len(named - set(laboratory.PAGES))) == (4, 4)
+    said = CELLS["how-rates-were-chosen"]
+    assert "recipes" in named and "of four pages, of three lines" in said and "recipes" in said
+    assert "in seven of these regimes" in CELLS["last-3"]
 
 
 def test_how_the_rates_were_chosen():
-    """As the page says: by right rollouts, on three pages by something else."""
+    """As the page says: by right rollouts, on two pages and in a line by something else."""
     chosen = {name: of.chosen_by for name, of in REGIMES.items() if of.chosen_by != "sampled"}
     assert chosen == {"format": "reward", "sampling-mask": "pass@1", "spurious": "pass@1"}
     tried = {len(of.rates(arm)) for of in REGIMES.values() for arm in of.arms if of.rates(arm)[0]}
     assert (min(tried), max(tried)) == (2, 5)
+
+
+def test_a_page_says_where_its_rates_lie_and_how_many_seeds_chose_them():
+    assert laboratory.rates_told("lora") == [
+        "- *all weights*: 4e-4, inside the range of 5 tried; chosen by 5 seeds.",
+        "- *LoRA, rank 8*: 2e-3, inside the range of 3 tried; chosen by 5 seeds.",
+    ]
+    by_one = "the highest of 2 tried, so a higher one may do better; chosen by one seed."
+    assert f"- *1 pass*; *4 passes, clip*: 2e-4, {by_one}" in laboratory.rates_told("epochs")
+
+
+def test_the_methods_without_a_page_have_a_line_each():
+    """With a verdict of its own only where an interval excludes 0, as the intro says."""
+    lines = laboratory.rest().data.splitlines()[2:]
+    assert len(lines) == len(REGIMES) - len(laboratory.PAGES) - 1 == 9  # but for whole recipes
+    unseen = [line for line in lines if "no difference seen in this regime" in line]
+    assert [line for line in lines if "Muon hurts" in line] == [
+        line for line in lines if line not in unseen
+    ]
+    assert "for eight of nine we saw no difference" in CELLS["title"]
+    (muon,) = (of.effect for of in findings({"muon": REGIMES["muon"]}, laboratory.stored())[:1])
+    remarks = CELLS["the-rest-found"].replace("−", "-")
+    assert f"{100 * muon.mean:+.1f} points (s.e. {100 * muon.error:.1f})" in remarks
+    (gspo,) = (
+        of.effect
+        for of in findings({"objective": REGIMES["objective"]}, laboratory.stored())
+        if (of.ours, of.outcome) == ("gspo", "greedy test")
+    )
+    assert f"{100 * gspo.mean:+.1f} points (s.e. {100 * gspo.error:.1f})" in remarks
+    no_penalty = values_of(laboratory.stored(), "kl", "no KL", "greedy test")[2e-4].values()
+    assert f"{100 * fmean(no_penalty):.1f} %" in remarks
+
+
+def test_the_time_to_read_it_is_counted():
+    words = sum(len(CELLS[cell["id"]].split()) for cell in NOTEBOOK["cells"])
+    results = sum(cell["cell_type"] == "code" for cell in NOTEBOOK["cells"]) - 1
+    minutes = words / WORDS_A_MINUTE + results * MINUTES_A_RESULT
+    assert 75 <= minutes <= 95 and "an hour and a half" in CELLS["title"], minutes
 
 
 def test_the_ratio_to_the_sampler_is_ppo_with_another_denominator():
@@ -150,7 +217,7 @@ def one_place(share: float) -> str:
 
 
 def test_a_change_is_a_few_lines():
-    for name in laboratory.LIVE:
+    for name in laboratory.PAGES:
         diff = CELLS[name].split("```diff\n")[1].split("```")[0].splitlines()
         assert all(line[0] in "+-" for line in diff)
         assert sum(line[0] == "+" for line in diff) <= 3
@@ -170,21 +237,21 @@ def test_a_live_run_is_of_two_arms_and_shows_what_is_measured(name):
     assert set(shown.arms) <= set(regime.arms)
     for arm in shown.arms:
         changes = laboratory.changes_of(regime, arm)
-        resolved(laboratory.config_of(shown.also | changes, 1e-4, 0))
+        resolved(laboratory.config_of(changes, 1e-4, 0))
     known = " ".join(metric_names())
     for metric in shown.curves:
         assert metric.rpartition("/")[2] in known or metric == "env/all/correct", metric
 
 
 def test_two_steps_live(monkeypatch):
-    """A run of the smallest size, drawn: two panels with a line of each arm."""
+    """A run of the smallest size, drawn: four panels with a line of each arm."""
     config_of = laboratory.config_of
     small = {"problems_per_step": 2, "rollouts": 2, "max_new_tokens": 8}
     monkeypatch.setattr(
         laboratory, "config_of", lambda *of: replaced(config_of(*of), **small), raising=True
     )
-    figure = laboratory.live("muon", steps=2)
-    assert len([panel for panel in figure.axes if panel.get_visible()]) == 2
+    figure = laboratory.live("format", steps=2)
+    assert len([panel for panel in figure.axes if panel.get_visible()]) == 4
 
 
 @pytest.fixture
