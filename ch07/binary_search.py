@@ -112,13 +112,17 @@ def run(options: Options, pay: str, seed: int) -> Iterator[dict[str, str]]:
 def measured(name: str, problems: Sequence[Problem], plays: int) -> dict[str, str]:
     """How a model plays: shares of numbers found within k guesses, of guesses that are legal and
     in the middle third of what is possible, and its first guesses."""
-    games = played(name, problems, plays)
+    return summary(played(name, problems, plays))
+
+
+def summary(each: Sequence[tuple[int, list[int]]]) -> dict[str, str]:
+    """The same of games that have been played."""
     found = [
-        mean(int(number) in guesses[:k] for number, guesses in games) for k in range(1, TURNS + 1)
+        mean(int(number) in guesses[:k] for number, guesses in each) for k in range(1, TURNS + 1)
     ]
     middle, legal = [], []
     first: Counter[int] = Counter()
-    for number, guesses in games:
+    for number, guesses in each:
         first[guesses[0] if guesses else 0] += 1
         for place, guess in enumerate(guesses):
             low, high = possible_after(guesses[:place], number, MOST)
@@ -135,7 +139,11 @@ def measured(name: str, problems: Sequence[Problem], plays: int) -> dict[str, st
 
 def played(name: str, problems: Sequence[Problem], plays: int) -> list[tuple[int, list[int]]]:
     """Numbers, and the guesses of the games about them."""
-    model, tokenizer = load_model_and_tokenizer(name)
+    return games(*load_model_and_tokenizer(name), problems, plays)
+
+
+def games(model, tokenizer, problems: Sequence[Problem], plays: int) -> list[tuple[int, list[int]]]:
+    """So many games about each number, by a model as it is now."""
     sampling = Sampling(rollouts=plays, seed=1, max_turns=TURNS, **GAME)
     groups = generate(
         model,
@@ -144,12 +152,12 @@ def played(name: str, problems: Sequence[Problem], plays: int) -> list[tuple[int
         stop_ids={tokenizer.eos_token_id},
         engine=FAST.equipped(sampling, tokenizer, problems),
     )
-    games = []
+    found = []
     for problem, group in zip(problems, groups, strict=True):
         for rollout in group:
             text = tokenizer.decode(rollout.response_ids)
-            games.append((int(problem.answer), [int(word) for word in re.findall(r"\d+", text)]))
-    return games
+            found.append((int(problem.answer), [int(word) for word in re.findall(r"\d+", text)]))
+    return found
 
 
 def draw(rows: Sequence[dict[str, str]], path: Path) -> None:

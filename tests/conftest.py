@@ -60,6 +60,7 @@ SLOWEST_FIRST = """
     ch06/ch06_main.ipynb
     ch07/ch07_museum.ipynb
     ch07/ch07_laboratory.ipynb
+    ch07/ch07_turns.ipynb
     tests/commands/test_playground.py
     tests/scale/test_ray_rollouts.py
     tests/test_combinations.py
@@ -112,6 +113,7 @@ RARELY_BROKEN = """
     ch06/ch06_solutions.ipynb
     ch07/ch07_museum.ipynb
     ch07/ch07_laboratory.ipynb
+    ch07/ch07_turns.ipynb
     ch07/ch07_solutions.ipynb
 """.split()
 

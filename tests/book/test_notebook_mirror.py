@@ -8,7 +8,7 @@ from tests.book import notebook_mirror
 
 
 def cell(source):
-    return {"cell_type": "code", "source": source.splitlines(keepends=True)}
+    return {"cell_type": "code", "metadata": {}, "source": source.splitlines(keepends=True)}
 
 
 TEXTS = {"add": {"m.py": "@cached\ndef add(a, b):\n    return a + b  # why"}}

@@ -1,0 +1,225 @@
+"""The notebook of several turns: what it draws is what was sampled, its exercises notice a mistake,
+and the stored runs bear what it says."""
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "ch07"))
+import turns  # noqa: E402
+
+from reasoning_from_scratch.config import Sampling  # noqa: E402
+from reasoning_from_scratch.environments.guess import best_play, uniform_play  # noqa: E402
+from reasoning_from_scratch.fast.cut import FAST  # noqa: E402
+from reasoning_from_scratch.files.weights import load_model_and_tokenizer  # noqa: E402
+from reasoning_from_scratch.problems import problem_prompt  # noqa: E402
+from reasoning_from_scratch.sampling import Rollout, generate  # noqa: E402
+
+NOTEBOOK = json.loads((ROOT / "ch07" / "ch07_turns.ipynb").read_text(encoding="utf-8"))
+CELLS = {cell["id"]: "".join(cell["source"]) for cell in NOTEBOOK["cells"]}
+
+
+@pytest.fixture(scope="module")
+def player():
+    return load_model_and_tokenizer("tiny-player")
+
+
+@pytest.fixture(scope="module")
+def sampled(player):
+    """Eight games about 23, as a run samples them."""
+    model, tokenizer = player
+    problem = turns.one_problem(23)
+    sampling = Sampling(96, rollouts=8, environment="guess", max_turn_tokens=4)
+    (group,) = generate(
+        model,
+        [tokenizer.encode(problem_prompt(problem))],
+        sampling,
+        stop_ids={tokenizer.eos_token_id},
+        engine=FAST.equipped(sampling, tokenizer, [problem]),
+    )
+    return group
+
+
+# ---- guesses
+
+
+def test_the_opening_is_as_likely_as_the_sampler_wrote_down(player, sampled):
+    model, tokenizer = player
+    opening = turns.next_guess(model, tokenizer)
+    for rollout in sampled:
+        end = rollout.response_ids.index(tokenizer.eos_token_id) + 1
+        guess = int(tokenizer.decode(rollout.response_ids[: end - 1]))
+        assert sum(rollout.logprobs[:end]) == pytest.approx(
+            opening[guess - 1].log().item(), abs=1e-4
+        )
+    assert 0.99 < opening.sum() <= 1.0001
+    assert opening.max() < 2.5 / 64  # no plan
+
+
+def test_the_next_guess_is_that_of_the_conversation(player, sampled):
+    """After the first reply, as the sampler had it before it; what is impossible is unlikely."""
+    model, tokenizer = player
+    rollout = next(one for one in sampled if one.turns > 1)
+    pieces = turns.pieces_of(rollout, tokenizer)
+    (first, _), (answer, _), (second, _) = pieces[:3]
+    found = turns.next_guess(model, tokenizer, [(int(first), answer.strip("[]"))])
+    reply = tokenizer.encode(tokenizer.reply_turn(answer.strip("[]")), chat_wrapped=False)
+    begin = rollout.response_ids.index(tokenizer.eos_token_id) + 1 + len(reply)
+    end = rollout.response_ids.index(tokenizer.eos_token_id, begin) + 1
+    wanted = sum(rollout.logprobs[begin:end])
+    assert found[int(second) - 1].log().item() == pytest.approx(wanted, abs=1e-4)
+    told = turns.next_guess(model, tokenizer, [(32, "higher"), (48, "lower")])
+    assert told[32:47].sum() > 0.97
+
+
+def test_where_guesses_lie():
+    games = [(40, [32, 64, 33]), (5, [1, 64]), (7, [9, 1, 8])]
+    assert turns.places_in_range(games) == pytest.approx(
+        [31 / 63, 1.0, 0.0, 0.0, 1.0, 8 / 63, 0.0]
+    )  # 8 is a guess among seven numbers
+
+
+# ---- who wrote what
+
+
+def test_a_talk_marks_what_the_model_wrote(player, sampled):
+    tokenizer = player[1]
+    for rollout in sampled:
+        pieces = turns.pieces_of(rollout, tokenizer)
+        assert [drawn for _, drawn in pieces] == [i % 2 == 0 for i in range(len(pieces))]
+        assert all((text in ("[higher]", "[lower]")) != drawn for text, drawn in pieces)
+        talk = turns.Talk(rollout, tokenizer, "23:")
+        assert talk._repr_html_().count("<mark") == rollout.turns
+        assert repr(talk).startswith("23: <")
+    assert len(turns.draw_mask(sampled[0], tokenizer).axes) == 1
+
+
+def test_markup_in_a_talk_is_text(player):
+    tokenizer = player[1]
+    ids = tokenizer.encode("<b>1</b>", chat_wrapped=False)
+    assert "<b>1" not in turns.Talk(Rollout(response_ids=ids), tokenizer)._repr_html_()
+
+
+# ---- stored runs
+
+
+@pytest.fixture
+def stored(tmp_path, monkeypatch):
+    monkeypatch.setattr(turns, "HERE", tmp_path)
+    names = ["within " + str(k) for k in range(1, 9)]
+    lines = [",".join(["pay", "leave out", "seed", "step", "numbers", *names, "middle", "first"])]
+    for seed in "01":
+        for step, share in ((0, 0.2), (50, 0.5), (100, 0.6 + 0.2 * int(seed))):
+            counts = " ".join(["1"] * 63 + [str(step)])
+            row = ["in time", "0", seed, str(step), "asked", *[str(share)] * 8, "0.5", counts]
+            lines.append(",".join(row))
+            lines.append(",".join(["faster", *row[1:]]))
+    (tmp_path / "binary_search.csv").write_text("\n".join(lines) + "\n")
+    lines = ["arm,seed,step,answers,right,drawn"]
+    for seed, last in (("0", "0.8"), ("1", "0.9")):
+        lines += [f"asks,{seed},0,sampled,0.5,nan", f"asks,{seed},60,sampled,{last},20"]
+        lines += [f"asks,{seed},60,greedy,1,1"]
+    (tmp_path / "asking.csv").write_text("\n".join(lines) + "\n")
+
+
+def test_tables_of_stored_runs(stored):
+    table = turns.stored("asking.csv", {"right": ("right", 100), "tokens": ("drawn", 1)}).data
+    assert re.search(r"asks +\| +before +\| +50.0 \| +- \|", table)
+    assert re.search(r"asks +\| after 60 steps \| 85.0 \(80.0 to 90.0\) \| +20.0 \|", table)
+    assert "2 seeds" in table and len(turns.stored_games()) == 3
+    table = turns.stored_plays().data
+    assert "70.0 (60.0 to 80.0)" in table and "98.4" in table
+    assert len(turns.stored_openings().axes) == 3  # two seeds and the scale
+    assert len(turns.stored_curves().axes) == 1
+
+
+def test_what_is_not_there_is_said(tmp_path, monkeypatch):
+    monkeypatch.setattr(turns, "HERE", tmp_path)
+    for found in (turns.stored_openings(), turns.stored_curves(), turns.stored_plays()):
+        assert "uv run ch07/binary_search.py" in found.data
+    assert "uv run ch07/asking.py" in turns.stored("asking.csv", {}).data
+
+
+RUNS = turns.stored_games()
+
+
+@pytest.mark.skipif(not RUNS, reason="ch07/binary_search.csv is not there")
+def test_the_whole_run_bears_what_is_said():
+    """In time, on all 64 numbers, every seed: far above uniform play, below the best."""
+    for row in RUNS[0]:
+        assert abs(float(row["within 6"]) - uniform_play(64)[6]) < 0.03
+        assert abs(float(row["middle"]) - 1 / 3) < 0.03
+    for row in RUNS[max(RUNS)]:
+        assert uniform_play(64)[6] + 0.25 < float(row["within 6"]) <= best_play(64)[6] + 0.005
+        assert float(row["middle"]) > 0.6
+
+
+def test_the_exact_numbers_of_the_prose():
+    assert f"{100 * uniform_play(64)[6]:.1f} %" in CELLS["before-places"]
+    assert f"{100 * best_play(64)[6]:.1f} %" in CELLS["before-places"]
+
+
+@pytest.mark.parametrize(
+    "pay, one, other",
+    [(lambda k: float(k <= 6), 0.545, 0.536), (lambda k: max(0, 1 - (k - 1) / 12), 0.562, 0.556)],
+)
+def test_what_an_opening_is_worth_where_the_rest_is_drawn_evenly(pay, one, other):
+    def worth(guess):
+        total = pay(1)
+        for side in (guess - 1, 64 - guess):
+            shares = uniform_play(side)
+            chances = [share - before for before, share in zip(shares, shares[1:], strict=False)]
+            total += side * sum(pay(k) * chance for k, chance in enumerate(chances, 2))
+        return total / 64
+
+    assert [round(worth(guess), 3) for guess in (32, 24)] == [one, other]
+    lost = f"{worth(32) - worth(24):.3f}"
+    assert lost in CELLS["exercise-3"]
+    assert pay(6) < 1 or all(f"{100 * x:.1f} %" in CELLS["after-seen"] for x in (one, other))
+
+
+# ---- exercises
+
+MISTAKES = {
+    1: "class Race:\n"
+    "    def __init__(self, problem):\n"
+    "        self.last, self.won = 0, False\n"
+    "    def reply(self, turn):\n"  # knows no rules
+    "        self.won, self.last = turn == '10', self.last + 3\n"
+    "        return str(self.last - 1) if self.last < 12 else None\n"
+    "    def rewards(self):\n"
+    "        return {'correct': float(self.won)}",
+    2: "def opening_worth(pay, guess):\n"  # of two bad sides it counts one
+    "    return (1 + 2 * min(31, guess - 1)) / 64",
+    3: "def show_lucky():\n    return ECHO",
+}
+NEEDS = {
+    1: ["guess-by-hand-code"],
+    2: [],
+    3: ["three-tokens-policy", "three-tokens-truth", "three-tokens-gradient", "unmasked-training"],
+}
+
+
+@pytest.mark.parametrize("number, mistake", MISTAKES.items())
+def test_a_mistake_in_an_exercise_is_noticed(number, mistake):
+    names: dict = {}
+    magic = re.compile(r"^%.*$", re.M)
+    sources = [magic.sub("", CELLS["imports"]), *(CELLS[name] for name in NEEDS[number])]
+    solution, check = (CELLS[f"exercise-{number}-{part}"] for part in ("solution", "check"))
+    for source in (*sources, solution, check):
+        exec(source, names)
+    with pytest.raises(AssertionError):
+        exec(f"{mistake}\n{check}", names)
+    plt.close("all")
+
+
+def test_solutions_are_folded():
+    for cell in NOTEBOOK["cells"]:
+        if cell["id"].endswith("-solution"):
+            assert cell["metadata"]["jupyter"]["source_hidden"]
+            assert cell["metadata"]["tags"] == ["solution"]
