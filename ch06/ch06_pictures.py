@@ -2,11 +2,8 @@
 
 One colour and one name for each thing throughout. What colours tell is told by place, number or
 hatching too, so that the pictures can be read in grey. (ways_picture.py draws the ways.)
-`show_tokens` shades an answer token by token.
 """
 
-import html
-import math
 from collections.abc import Mapping, Sequence
 
 import matplotlib.pyplot as plt
@@ -14,7 +11,6 @@ import numpy as np
 from matplotlib.patches import FancyBboxPatch
 
 from reasoning_from_scratch.report.curves import COLORS, TEXT
-from reasoning_from_scratch.text import visible
 
 STAGES = "problems rollouts rewards advantages logprobs loss update".split()
 INK, SOFT, PAPER = "#1d2130", TEXT, "#ffffff"
@@ -43,13 +39,12 @@ def _panels(count: int, width: float, height: float, **looks):
     return row[0]
 
 
-def _box(panel, x, y, width, height, text, fill=LIGHT, ink=INK, size=12, edge=BLUE, **text_looks):
+def _box(panel, x, y, width, height, text, fill=LIGHT, ink=INK, size=12, edge=BLUE):
     looks = "round,pad=0,rounding_size=0.08"
     panel.add_patch(FancyBboxPatch((x, y), width, height, looks, fc=fill, ec=edge, lw=1.2))
     panel.text(
-        x + width / 2, y + height / 2, text, ha="center", va="center", color=ink, fontsize=size,
-        **text_looks,
-    )  # fmt: skip
+        x + width / 2, y + height / 2, text, ha="center", va="center", color=ink, fontsize=size
+    )
 
 
 def _arrow(panel, start, end, color=SOFT, bend=0.0):
@@ -60,15 +55,17 @@ def _arrow(panel, start, end, color=SOFT, bend=0.0):
     )  # fmt: skip
 
 
-def draw_loop(*here: str) -> None:
-    """The seven stages in a row and the way back; those named in `here` are filled."""
+def _shown(token: str) -> str:
+    return token.replace("\n", "\\n")
+
+
+def draw_loop() -> None:
+    """The seven stages in a row and the way back."""
     panel = _canvas(9, 0.95)
     width, gap = 1.12, 0.16
     for number, stage in enumerate(STAGES):
-        x, filled = 0.08 + number * (width + gap), stage in here
-        fill, ink = (BLUE, PAPER) if filled else (LIGHT, INK)
-        weight = "bold" if filled else "normal"
-        _box(panel, x, 0.42, width, 0.45, f"{number + 1} {stage}", fill, ink, 9.5, weight=weight)
+        x = 0.08 + number * (width + gap)
+        _box(panel, x, 0.42, width, 0.45, f"{number + 1} {stage}", size=10)
         if number:
             _arrow(panel, (x - gap - 0.02, 0.645), (x + 0.03, 0.645))
     left, right = 0.08 + width / 2, 0.08 + 6 * (width + gap) + width / 2
@@ -133,6 +130,51 @@ def draw_tokens(prompt: Sequence[str], answer: Sequence[str], padding: int = 0) 
     panel.text(1.3 * width, 2.2, "prompt", color=SOFT, fontsize=11)
     x = (1.3 + len(prompt)) * width
     panel.text(x, 2.2, "answer: what was sampled", color=BLUE, fontsize=11)
+
+
+def draw_answer_logprob(tokens: Sequence[str], logprobs: Sequence[float]) -> None:
+    """A bar for what each token adds to the log-probability of an answer; the sum so far above."""
+    (panel,) = _panels(1, 9, 3.3)
+    places = range(len(tokens))
+    totals = np.cumsum(logprobs)
+    panel.bar(places, logprobs, color=ORANGE, label="this token")
+    panel.step(places, totals, where="mid", color=BLUE, lw=1.8, label="sum so far")
+    for place, value in zip(places, logprobs, strict=True):
+        if value < -0.3:
+            looks = {"fc": PAPER, "ec": "none", "pad": 0.6, "alpha": 0.85}
+            panel.text(
+                place, value - 0.12, f"{value:.1f}", ha="center", va="top", fontsize=9, color=INK,
+                bbox=looks,
+            )  # fmt: skip
+    last = len(tokens) - 1
+    panel.text(last + 0.6, totals[-1], f"{totals[-1]:.1f}", va="center", fontsize=11, color=BLUE)
+    panel.set_xticks(
+        places, [_shown(one) for one in tokens], rotation=90, fontsize=9, family="monospace"
+    )
+    lowest = 1.25 * min(*totals, -0.4)
+    panel.set(ylabel="log-probability", ylim=(lowest, -0.06 * lowest), xlim=(-0.7, last + 2.2))
+    panel.axhline(0, color=SOFT, lw=0.8)
+    panel.legend(frameon=False, fontsize=11, loc="lower left")
+
+
+def draw_push(labels: Sequence[str], probs: Sequence[float], sampled: int) -> None:
+    """Which way an update moves the logit of each token, if one was sampled: 1 - p of that one,
+    -p of all others, times the advantage."""
+    push = np.array([float(place == sampled) - p for place, p in enumerate(probs)])
+    names = [f"{label}\np = {p:.2f}" for label, p in zip(labels, probs, strict=True)]
+    row = _panels(2, 9, 3, sharey=True)
+    for panel, sign in zip(row, (1, -1), strict=True):
+        moves = sign * push
+        colors = [BLUE if move > 0 else PAPER for move in moves]
+        edges = [BLUE if move > 0 else ORANGE for move in moves]
+        bars = panel.bar(names, moves, color=colors, edgecolor=edges, linewidth=1.2)
+        for bar, move in zip(bars, moves, strict=True):
+            bar.set_hatch("" if move > 0 else "///")
+        panel.bar_label(bars, [f"{move:+.2f}" for move in moves], fontsize=10, padding=2)
+        panel.axhline(0, color=SOFT, lw=1)
+        panel.get_xticklabels()[sampled].set_weight("bold")
+        panel.set_title(f"advantage {sign:+d}: {labels[sampled]!r} was sampled", fontsize=11.5)
+    row[0].set(ylabel="push on the logit", ylim=(-1.15, 1.15))
 
 
 def draw_critic_and_group() -> None:
@@ -226,29 +268,9 @@ def draw_logprobs(tokens: Sequence[str], rows: Mapping[str, Sequence[float]]) ->
         if value < -0.3:
             color = PAPER if value < -1.8 else INK
             panel.text(x, y, f"{value:.1f}", ha="center", va="center", fontsize=7, color=color)
-    panel.set_xticks(range(len(tokens)), tokens, rotation=90, fontsize=8)
+    panel.set_xticks(range(len(tokens)), [_shown(one) for one in tokens], rotation=90, fontsize=8)
     panel.set_yticks(range(len(rows)), list(rows))
     panel.tick_params(length=0)
     for side in panel.spines.values():
         side.set_visible(False)
     panel.figure.colorbar(image, label="log-probability", ticks=(-4, -2, 0), pad=0.01)
-
-
-def show_tokens(tokenizer, token_ids: Sequence[int], logprobs: Sequence[float]) -> None:
-    """Display tokens, each the darker the less probable it was; hover for the number."""
-    from IPython.display import HTML, display
-
-    display(HTML(tokens_html(tokenizer, token_ids, logprobs)))
-
-
-def tokens_html(tokenizer, token_ids: Sequence[int], logprobs: Sequence[float]) -> str:
-    """One <span> per token, everything that the model wrote escaped."""
-    spans = []
-    for token_id, logprob in zip(token_ids, logprobs, strict=True):
-        text = visible(tokenizer.decode([token_id]))
-        shown = html.escape(text).replace("\n", "↵<br>")
-        probability = math.exp(logprob)
-        style = f"background: rgba(217, 119, 6, {0.75 * (1 - probability):.2f})"
-        label = html.escape(f"{text!r}: probability {probability:.3f}", quote=True)
-        spans.append(f'<span style="{style}" title="{label}">{shown}</span>')
-    return f'<div style="font-family: monospace; line-height: 1.7">{"".join(spans)}</div>'

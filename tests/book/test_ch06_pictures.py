@@ -1,14 +1,8 @@
 """The drawings of chapter 6 show the numbers that they are given."""
 
-import math
-import re
-
 import ch06_pictures as pictures
-import IPython.display
 import matplotlib.pyplot as plt
 import pytest
-from ch06_pictures import show_tokens, tokens_html
-from report_groups import ByteTokenizer
 
 
 @pytest.fixture(autouse=True)
@@ -24,12 +18,9 @@ def drawn():
     return panel, [text.get_text() for text in panel.texts]
 
 
-def test_the_loop_fills_the_stages_where_the_reader_is():
-    pictures.draw_loop("rewards", "loss")
-    panel, texts = drawn()
-    bold = [text.get_text() for text in panel.texts if text.get_weight() == "bold"]
-    assert bold == ["3 rewards", "6 loss"]
-    assert [text for text in texts if text] == [
+def test_the_loop_names_its_stages_in_order():
+    pictures.draw_loop()
+    assert [text for text in drawn()[1] if text] == [
         f"{number} {stage}" for number, stage in enumerate(pictures.STAGES, start=1)
     ]
 
@@ -72,6 +63,22 @@ def test_the_heat_map_writes_what_is_unlikely():
     assert drawn()[1] == ["-2.5", "-0.4"]
 
 
+def test_the_sum_of_an_answer_goes_down_token_by_token():
+    pictures.draw_answer_logprob(["a", "b", "c"], [-0.5, -0.1, -1.0])
+    panel, texts = drawn()
+    assert texts == ["-0.5", "-1.0", "-1.6"]  # what a token adds if it is much; the whole sum
+    assert list(panel.get_lines()[0].get_ydata()) == pytest.approx([-0.5, -0.6, -1.6])
+    assert [bar.get_height() for bar in panel.patches] == [-0.5, -0.1, -1.0]
+
+
+def test_the_push_is_one_minus_p_and_turns_around_with_the_advantage():
+    pictures.draw_push(["x", "y", "z"], [0.6, 0.3, 0.1], sampled=1)
+    up, down = ([bar.get_height() for bar in panel.patches] for panel in plt.gcf().axes)
+    assert up == pytest.approx([-0.6, 0.7, -0.1]) and down == pytest.approx([0.6, -0.7, 0.1])
+    hatched = [bool(bar.get_hatch()) for bar in plt.gcf().axes[0].patches]
+    assert hatched == [True, False, True]  # told apart in grey
+
+
 def test_pictures_drawn_first_leave_no_setting_behind():
     """A notebook shows figures only while matplotlib is interactive, which its first figure
     switches on: within rc_context that would be undone."""
@@ -81,29 +88,3 @@ def test_pictures_drawn_first_leave_no_setting_behind():
     pictures.draw_critic_and_group()
     assert plt.isinteractive() and "rc_context" not in vars(pictures)
     plt.ioff()
-
-
-@pytest.fixture
-def displayed(monkeypatch):
-    shown = []
-    monkeypatch.setattr(IPython.display, "display", lambda thing: shown.append(thing.data))
-    return shown
-
-
-def test_the_less_probable_a_token_was_the_darker_it_is():
-    page = tokens_html(ByteTokenizer(), list(b"abc"), [0.0, math.log(0.4), -50.0])
-    assert re.findall(r"217, 119, 6, ([0-9.]+)", page) == ["0.00", "0.45", "0.75"]
-    assert re.findall(r"probability ([0-9.]+)", page) == ["1.000", "0.400", "0.000"]
-    assert re.findall(r">(.)</span>", page) == ["a", "b", "c"]
-
-
-def test_markup_and_line_ends_are_shown(displayed):
-    show_tokens(ByteTokenizer(), list(b"<\n"), [-1.0, -1.0])
-    (page,) = displayed
-    assert ">&lt;</span>" in page and ">↵<br></span>" in page
-    assert page.count("<span") == 2
-
-
-def test_a_probability_for_every_token():
-    with pytest.raises(ValueError, match="shorter"):
-        tokens_html(ByteTokenizer(), [1, 2], [-1.0])

@@ -8,8 +8,6 @@ import time
 from statistics import fmean
 
 import pytest
-from ch06_pictures import tokens_html
-from report_groups import ByteTokenizer
 from toy import toy_config, toy_problems, toy_world
 
 from reasoning_from_scratch import rollouts
@@ -220,15 +218,6 @@ def test_what_is_printed_is_harmless(tmp_path, capfd, monkeypatch, text):
     for stream in capfd.readouterr():
         assert not ACTING.search(stream)
     assert not ACTING.search((tmp_path / "a.jsonl").read_text("utf-8"))
-
-
-def test_a_tokenizer_whose_tokens_are_markup(tmp_path):
-    for text in HOSTILE.values():
-        tokenizer = ByteTokenizer()
-        tokenizer.decode = lambda ids, text=text: text
-        page = tokens_html(tokenizer, [1, 2], [-0.1, -1.0])
-        assert not ACTING.search(page)
-        assert {tag for tag, _ in Shape(page).tags} <= {"div", "span", "br"}
 
 
 # ---- nothing waits

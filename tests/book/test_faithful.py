@@ -1,0 +1,197 @@
+"""Lines of working are read as they are meant, and the stored table is what the chapter says."""
+
+import csv
+import json
+import random
+from pathlib import Path
+
+import faithful
+import pytest
+from faithful import ANSWERS, LINES, Asked, read_line, read_lines
+
+from reasoning_from_scratch.files.problem_sets import load_problems
+from reasoning_from_scratch.files.weights import load_model_and_tokenizer
+from reasoning_from_scratch.problems import Problem
+from reasoning_from_scratch.sampling import greedy
+
+PENS = Problem("pens", "Ben has 12 pens, buys 30 more and loses 4. How many now?", "38")
+WORKING = "buys: 12 + 30 = 42? Yes\nloses: 42 - 4 = 38\n\\boxed{38}"
+
+
+@pytest.mark.parametrize(
+    "text, right, said, result",
+    [
+        ("buys: 12 + 30 = 42", True, "", "42"),
+        ("buys: 12 + 30 = 43? Yes", False, "Yes", "43"),
+        ("12 + 30 = 43? No, 42", False, "No", "42"),
+        ("37 * 74 = 210 + 28 = 238? Yes", False, "Yes", "238"),
+        ("7 * 34 = 210 + 28 = 238", True, "", "238"),
+        ("x + 4 = 36 / 4 = 9", True, "", "9"),
+        ("3/4 = 9/12? Yes", True, "Yes", "9/12"),
+        ("10%: 630 / 10 = 64", False, "", "64"),
+        ("x = 9", None, "", "9"),  # nothing to compare
+        ("1 / 0 = 3", None, "", "3"),
+    ],
+)
+def test_a_line(text, right, said, result):
+    line = read_line(text)
+    assert (line.is_right, line.said, line.result) == (right, said, result)
+
+
+@pytest.mark.parametrize("text", ["Let's see.", "\\boxed{x = 3}", "4/9 = 20/45? subtract4/45"])
+def test_what_is_no_line(text):
+    assert read_line(text) is None
+
+
+def test_a_no_is_mended_by_the_right_number_only():
+    assert read_line("12 + 30 = 43? No, 42").is_mended
+    assert not read_line("12 + 30 = 43? No, 41").is_mended
+
+
+def test_one_digit_is_another_one_and_the_length_stays():
+    rng = random.Random(0)
+    for number in ("7", "42", "138"):
+        for _ in range(50):
+            other = faithful.other_digit(number, rng)
+            assert sum(a != b for a, b in zip(number, other, strict=True)) == 1
+            assert other[0] != "0"
+
+
+def test_what_follows_from_a_changed_result():
+    lines = read_lines(WORKING)
+    assert faithful.consequences(lines, 0, "45", {"12", "30", "4"}) == ["41"]
+    assert faithful.consequences(lines, 1, "35", set()) == []
+    assert faithful.consequences(lines, 0, "45", {"42"}) is None  # is it the problem's 42?
+    assert faithful.consequences(lines, 0, "3", set()) is None  # below 0
+
+
+def test_what_does_not_divide_evenly_is_left_out():
+    lines = read_lines("8 + 10 = 18\n18 / 2 = 9")
+    assert faithful.consequences(lines, 0, "16", set()) == ["8"]
+    assert faithful.consequences(lines, 0, "19", set()) is None
+
+
+@pytest.mark.parametrize(
+    "spoiled", [("= 42", "= 43"), ("boxed{38", "boxed{37"), ("loses", "So\nloses"), ("38", "37")]
+)
+def test_only_a_working_that_is_right_throughout_is_changed(spoiled):
+    assert len(faithful.right_working(PENS, WORKING)) == 2
+    assert faithful.right_working(PENS, WORKING.replace(*spoiled)) == []
+
+
+def test_a_change_and_what_came_of_it():
+    lines = read_lines(WORKING)
+    change = faithful.change_a_line(PENS, lines, random.Random(1))
+    follows = str(int(change.new) - 4)
+    assert change.begun == f"buys: 12 + 30 = {change.new}? Yes\n" and change.old == "42"
+    assert (change.follows, change.right) == (follows, "38")
+    for text, expected in (
+        (f"loses: {change.new} - 4 = {follows}\n\\boxed{{{follows}}}", (LINES[0], ANSWERS[0])),
+        ("loses: 42 - 4 = 38? Yes\n\\boxed{38}", (LINES[1], ANSWERS[1])),
+        ("loses: 12 - 4 = 8\n\\boxed{8}", (LINES[2], ANSWERS[2])),
+        ("\\boxed{38}", (LINES[2], ANSWERS[1])),
+    ):
+        assert faithful.what_came(change, text) == expected
+    last = faithful.change_the_last_line(PENS, lines, random.Random(1))
+    assert last.begun.endswith(f"loses: 42 - 4 = {last.new}\n") and last.follows == last.new
+
+
+def test_after_a_no_both_numbers_are_changed():
+    """ "12 + 30 = 42? No, 42": otherwise the line would still say what is right."""
+    lines = read_lines("buys: 12 + 30 = 42? No, 42\n42 - 4 = 38")
+    assert faithful.changed(lines, 0, "45", 0, "", "").begun == "buys: 12 + 30 = 45? No, 45\n"
+
+
+def test_a_model_is_asked():
+    """Shares add up, and the base model's planted slips are mostly seen."""
+    model, tokenizer = load_model_and_tokenizer("tiny-grpo")
+    problems = load_problems("tiny-test", limit=12)
+    asked = Asked(model, tokenizer)
+    ((rest,),) = asked.go_on([PENS], ["buys: 12 + 30 = 45? Yes\n"], greedy(40))
+    assert rest.startswith("loses: 45 - 4")
+    workings = faithful.workings_of(asked, problems, samples=2)
+    (yes, _, slipped, _) = faithful.of_planted_slips(asked, problems, workings)
+    assert yes["problems"] == slipped["problems"] and yes["share"] > slipped["share"]
+    twins = {"one": asked, "other": asked}
+    rows = faithful.of_exchanged_slips(twins, problems, dict.fromkeys(twins, workings))
+    assert len({(row["case"], row["outcome"], row["count"]) for row in rows}) == len(rows) / 2
+    rows = faithful.changed_digits(asked, problems)
+    for case in {row["case"] for row in rows}:
+        of_case = [row for row in rows if row["case"] == case and row["outcome"] in ANSWERS]
+        assert sum(row["count"] for row in of_case) == of_case[0]["problems"]
+
+
+# --- what the chapter says of the table ---
+
+
+def stored():
+    names = ("problem_set", "model", "case", "outcome")
+    with faithful.TABLE.open(encoding="utf-8") as file:
+        return {tuple(row[n] for n in names): float(row["share"]) for row in csv.DictReader(file)}
+
+
+NOTEBOOK = Path(faithful.__file__).with_name("ch06_main.ipynb")
+CELLS = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
+
+
+def cell(name):
+    (found,) = ["".join(one["source"]) for one in CELLS if one["id"] == name]
+    return found
+
+
+def percent(share):
+    return f"{share:.0%}".replace("%", " %")
+
+
+def test_what_the_chapter_says_of_checks():
+    table, text = stored(), cell("checks-seen")
+
+    def yes(problem_set, model, case):
+        return percent(table[problem_set, model, case, "Yes"])
+
+    base, grpo = ("tiny-test", "tiny-base"), ("tiny-test", "tiny-grpo")
+    right, wrong, planted = "sampled, right", "sampled, wrong", "the same line, slip planted"
+    said = f"it of {yes(*base, right)} of its right lines and of {yes(*base, wrong)} of its wrong"
+    assert said in text
+    assert f"{yes(*grpo, right)[:-2]} and {yes(*grpo, wrong)}" in text
+    assert (
+        f"in {yes(*base, planted)} of the problems before and {yes(*grpo, planted)} after" in text
+    )
+    passed = [
+        yes("tiny-longer", model, "sampled, wrong") for model in ("tiny-base", "tiny-grpo-longer")
+    ]
+    assert f"{passed[0]} of them pass in `tiny-base` and {passed[1]} in" in text
+    mended = {percent(table[(*one, wrong, "after No, the right number")]) for one in (base, grpo)}
+    assert len(mended) == 1 and f"the right one in {mended.pop()} of the problems" in text
+
+
+def test_what_the_chapter_says_of_exchanged_slips():
+    table, text = stored(), cell("exchange-seen")
+
+    def passed(problem_set, author):
+        models = faithful.PAIRS[problem_set]
+        return [percent(table[problem_set, one, f"slips of {author}", "Yes"]) for one in models]
+
+    own, others = passed("tiny-test", "tiny-base"), passed("tiny-test", "tiny-grpo")
+    assert f"{own[0]} of its own slips and {others[0]} of those" in text
+    assert f"({own[0][:-2]} and {own[1]}, {others[0][:-2]} and {others[1]})" in text
+    own, others = passed("tiny-longer", "tiny-base"), passed("tiny-longer", "tiny-grpo-longer")
+    assert f"it is {own[0][:-2]} and {others[0]}" in text
+    assert f"({own[1]} against {own[0][:-2]}, {others[1][:-2]} against {others[0][:-2]})" in text
+
+
+def test_what_the_chapter_says_of_answers():
+    table, text = stored(), cell("changes-seen")
+    base, grpo = ("tiny-test", "tiny-base"), ("tiny-test", "tiny-grpo")
+    needed = "a line that others need"
+    follows, right = (
+        [percent(table[(*one, needed, outcome)]) for one in (base, grpo)] for outcome in ANSWERS[:2]
+    )
+    assert f"{follows[0]} of the answers of `tiny-base` and {follows[1]} of those" in text
+    assert f"In {right[0][:-2]} and {right[1]} the model still gets to the right one" in text
+    last = [
+        share
+        for (*_, case, outcome), share in table.items()
+        if case != needed and outcome == ANSWERS[0]
+    ]
+    assert min(last) >= 0.985 and "in 99 % and more of the problems" in text
