@@ -1,4 +1,4 @@
-"""The script that trains SmolLM2 in arithmetic, on the tiny model: its problems, figures, picture."""
+"""The script that trains SmolLM2 in arithmetic: its problems, and a short run on the tiny model."""
 
 import sys
 from pathlib import Path
