@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -16,22 +17,30 @@ from reasoning_from_scratch.files.disk import replacing
 from reasoning_from_scratch.files.problem_sets import load_problems
 from reasoning_from_scratch.files.saved_models import read_index, run_and_save
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
-from reasoning_from_scratch.problems import render_prompt
+from reasoning_from_scratch.problems import problem_prompt, render_prompt
 from reasoning_from_scratch.recipes import RECIPES
 from reasoning_from_scratch.run.options import configure
 from reasoning_from_scratch.text import evenly
+from reasoning_from_scratch.tiny.guessing import MOST, guess_problem, guess_problems
 from reasoning_from_scratch.tiny.ways import ANSWER_TOKENS
 from reasoning_from_scratch.tokenizer import stop_ids_of
 
-WORKER_FILES = ("qwen3.js", "tokenizer.js", "sampling.js", "grpo.js", "ways.js", "worker.js")
+WORKER_FILES = (
+    "qwen3.js", "tokenizer.js", "sampling.js", "environments.js", "grpo.js", "ways.js", "worker.js",
+)  # fmt: skip
 PAGE_FILES = ("grpo.js", "ways.js", "page.js")
+GAME_FILE = "guess.js"  # the page's part about the game, where there are players
 MOST_PARAMETERS = 8_000_000  # a larger model would make a page that no browser likes to open
 TRAINING_PROBLEMS = 200
 ABOUT = {
     "tiny-base": "before GRPO",
     "tiny-grpo": "after the quickstart",
     "tiny-grpo-longer": "after the longer run",
+    "tiny-player": "before GRPO",
+    "tiny-player-grpo": "after GRPO",
 }
+# As in training; chapter 7's README has the command.
+GAME = {"max_turns": 6, "max_turn_tokens": 4, "max_new_tokens": 96}
 RUN_SAVES = 6  # of a run with more, so many are taken, evenly spaced
 CONFIG = (
     "vocab_size context_length emb_dim n_heads n_layers hidden_dim head_dim n_kv_groups "
@@ -49,19 +58,29 @@ class PlaygroundOptions:
 
     models: tuple[str, ...] = ("tiny-base", "tiny-grpo", "tiny-grpo-longer")
     """Models to put into the page, the one to be trained first: names, folders or runs."""
+    players: tuple[str, ...] = ("tiny-player", "tiny-player-grpo")
+    """Models that guess numbers, the one to be trained first; none: a page without the game."""
     run: str | None = None
     """A run with saved steps, for a slider over its training."""
     out: str = "playground.html"
     """Where to write the page."""
 
 
+class Entry(NamedTuple):
+    """A model of the page."""
+
+    name: str
+    step: int | None  # of a run
+    where: str
+    plays: bool = False  # a player of part 5
+
+
 def playground(options: PlaygroundOptions) -> int:
     """Writes one page with models, problems, recipes and all code in it."""
-    entries: list[tuple[str, int | None, str]] = [
-        (Path(name).name, None, name) for name in options.models
-    ]
+    entries = [Entry(Path(name).name, None, name) for name in options.models]
     if options.run:
         entries += run_entries(options.run)
+    entries += [Entry(Path(name).name, None, name, plays=True) for name in options.players]
     page = page_of(entries)
     out = Path(options.out)
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -71,35 +90,36 @@ def playground(options: PlaygroundOptions) -> int:
     return 0
 
 
-def run_entries(name: str) -> list[tuple[str, int | None, str]]:
-    """The saves of a run, as (run, step, RUN@SAVE)."""
+def run_entries(name: str) -> list[Entry]:
+    """The saves of a run."""
     run, save = run_and_save(name)
     if run is None or save is not None:
         raise UserError(f"--run {name} is not a run folder: name the folder that rfs train wrote")
     saves = evenly(read_index(run), RUN_SAVES)
     if not saves:
         raise UserError(f"{run} is a run that has saved nothing yet; --save-every makes it")
-    return [(run.name, line["batch"], f"{run}@{line['name']}") for line in saves]
+    return [Entry(run.name, line["batch"], f"{run}@{line['name']}") for line in saves]
 
 
-def page_of(entries: list[tuple[str, int | None, str]]) -> str:
+def page_of(entries: list[Entry]) -> str:
     """The page's text."""
     models, tokenizer_file = [], None
-    for name, step, where in entries:
-        model, tokenizer = load_model_and_tokenizer(where)
+    for entry in entries:
+        model, tokenizer = load_model_and_tokenizer(entry.where)
         count = sum(parameter.numel() for parameter in model.parameters())
         if count > MOST_PARAMETERS:
             raise UserError(
-                f"{where} has {count / 1e6:.0f} million parameters; the page is for tiny models, "
-                f"of at most {MOST_PARAMETERS / 1e6:.0f}"
+                f"{entry.where} has {count / 1e6:.0f} million parameters; the page is for tiny "
+                f"models, of at most {MOST_PARAMETERS / 1e6:.0f}"
             )
         file = json.loads(tokenizer._tok.to_str())
         if tokenizer_file not in (None, file):
-            raise UserError(f"{where} has another tokenizer than {entries[0][2]}; make two pages")
+            first = entries[0].where
+            raise UserError(f"{entry.where} has another tokenizer than {first}; make two pages")
         tokenizer_file = file
-        models.append(model_entry(name, step, model, tokenizer))
+        models.append(model_entry(entry, model, tokenizer))
     data = {
-        "models": [entry for entry, _ in models],
+        "models": [about for about, _ in models],
         "tokenizer": {
             "model": {key: tokenizer_file["model"][key] for key in ("vocab", "merges")},
             "added_tokens": [
@@ -110,13 +130,14 @@ def page_of(entries: list[tuple[str, int | None, str]]) -> str:
         "test": problem_rows("tiny-test"),
         "longer": problem_rows("tiny-longer"),
         "train": problem_rows("tiny", TRAINING_PROBLEMS),
+        "game": GAME | {"most": MOST, "numbers": [int(p.answer) for p in guess_problems()]},
         "recipes": recipe_rows(),
         "max_new_tokens": ANSWER_TOKENS,
     }
     return filled_page(data, [weights for _, weights in models])
 
 
-def model_entry(name: str, step: int | None, model, tokenizer) -> tuple[dict, str]:
+def model_entry(entry: Entry, model, tokenizer) -> tuple[dict, str]:
     """What the page must know of a model, and its weights in base64."""
     mark = "PROBLEM"
     prompt = render_prompt(mark)
@@ -129,16 +150,31 @@ def model_entry(name: str, step: int | None, model, tokenizer) -> tuple[dict, st
             continue
         index.append([tensor_name, list(tensor.shape)])
         parts += in_three_bytes(*rounded(tensor.float().numpy()))
-    entry = {
-        "name": name,
-        "step": step,
-        "about": ABOUT.get(name),
+    about = {
+        "name": entry.name,
+        "step": entry.step,
+        "about": ABOUT.get(entry.name),
         "cfg": {key: model.cfg[key] for key in CONFIG},
         "index": index,
         "prompt": prompt.split(mark),
         "stop_ids": sorted(stop_ids_of(tokenizer)),
     }
-    return entry, base64.b64encode(b"".join(part.tobytes() for part in parts)).decode()
+    if entry.plays:
+        about["game"] = game_entry(tokenizer)
+    return about, base64.b64encode(b"".join(part.tobytes() for part in parts)).decode()
+
+
+def game_entry(tokenizer) -> dict:
+    """What a player is told when a game begins, and how a reply is put."""
+    mark = "REPLY"
+    prompt = problem_prompt(guess_problem(1))  # the same for every number
+    if tokenizer.apply_chat_template:
+        prompt = tokenizer.wrap_chat(prompt)
+    return {
+        "prompt": prompt,
+        "reply": tokenizer.reply_turn(mark).split(mark),
+        "end_of_turn": tokenizer.eos_token_id,
+    }
 
 
 def rounded(tensor: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -183,14 +219,16 @@ def source(name: str) -> str:
     return (files("reasoning_from_scratch") / "playground" / name).read_text("utf-8")
 
 
-def scripts() -> tuple[str, str]:
+def scripts(players: bool) -> tuple[str, str]:
     """The page's own script, and the text that its worker is made of."""
-    return "\n".join(map(source, PAGE_FILES)), "\n".join(map(source, WORKER_FILES))
+    page_files = (*PAGE_FILES, GAME_FILE) if players else PAGE_FILES
+    return "\n".join(map(source, page_files)), "\n".join(map(source, WORKER_FILES))
 
 
 def filled_page(data: dict, weights: list[str]) -> str:
     """One file: the page's script runs by its hash, the rest is data."""
-    page_script, worker_script = scripts()
+    players = any("game" in model for model in data["models"])
+    page_script, worker_script = scripts(players)
     digest = base64.b64encode(hashlib.sha256(page_script.encode()).digest()).decode()
     environment = Environment(
         loader=PackageLoader("reasoning_from_scratch", "playground"),
@@ -209,5 +247,6 @@ def filled_page(data: dict, weights: list[str]) -> str:
         script=Markup(page_script),
         worker=Markup(worker_script),
         data=data,
+        players=players,
         weights=[Markup(text) for text in weights],
     )

@@ -34,7 +34,10 @@ from reasoning_from_scratch.tokenizer import (
 
 __all__ = ["NAMES", "load_state", "to_hf_names", "to_our_names"]  # of tensor_files
 
-SHIPPED = ("tiny-base", "tiny-reasoning", "tiny-grpo", "tiny-grpo-longer", "tiny-player")
+SHIPPED = (
+    "tiny-base", "tiny-reasoning", "tiny-grpo", "tiny-grpo-longer",
+    "tiny-player", "tiny-player-grpo",
+)  # fmt: skip
 GENERATION_FILE, TOKENIZER_CONFIG = "generation_config.json", "tokenizer_config.json"
 # What a model's folder has beside weights and config.json: a save hands it on as it is.
 HANDED_ON = (

@@ -119,29 +119,35 @@ function token_weight(config, length, sequences, tokens) {
 
 // --- log-probabilities, and the way back ---
 
-// One forward pass over a prompt and all its answers. `logprobs` has a list for each answer;
+// Tokens of an answer that the model drew itself. `forced`: the places of those that it did not.
+const sampled_count = (response_ids, forced = []) => response_ids.length - forced.length;
+
+// One forward pass over a prompt and all its answers. `logprobs` has a list for each answer, of the
+// tokens that were drawn: what somebody else said is read by the model, and not trained on.
 // `backward` adds the gradient of the sum of slopes * logprobs, negated: the loss goes down.
 class TrainingPass {
-  constructor(model, prompt_ids, answers, temperature = 1) {
+  constructor(model, prompt_ids, answers, temperature = 1, forced = []) {
     const P = prompt_ids.length, plan = prompt_plan(P), D = model.cfg.emb_dim;
     Object.assign(this, { model, plan, temperature, tape: [], in_idx: [...prompt_ids] });
     this.sources = []; // the token whose hidden state predicts each sampled token
     this.targets = []; // that sampled token
-    for (const response_ids of answers) {
-      const start = this.in_idx.length;
+    const counts = answers.map((response_ids, i) => sampled_count(response_ids, forced[i]));
+    answers.forEach((response_ids, i) => {
+      const start = this.in_idx.length, masked = new Set(forced[i]);
       response_ids.forEach((id, t) => {
-        this.sources.push(t ? start + t - 1 : P - 1);
-        this.targets.push(id);
+        if (!masked.has(t)) {
+          this.sources.push(t ? start + t - 1 : P - 1);
+          this.targets.push(id);
+        }
         if (t + 1 === response_ids.length) return; // nothing is predicted from the last one
         plan.add(start + t, P + t, start);
         this.in_idx.push(id);
       });
-    }
+    });
     const hidden = model.hidden_states(this.in_idx, plan, null, this.tape); // (N, D)
-    const sources = new Float32Array(this.sources.length * D);
-    this.sources.forEach((n, k) => sources.set(hidden.subarray(n * D, (n + 1) * D), k * D));
     this.head_tape = [];
-    const logits = model.out_head.forward(sources, this.head_tape); // (sampled tokens, V)
+    const logits = model.out_head.forward(
+      rows_of(hidden, this.sources, D), this.head_tape); // (sampled tokens, V)
     const V = model.cfg.vocab_size, flat = [];
     this.probs = this.targets.map((target, k) => {
       const probs = softmax(logits.subarray(k * V, (k + 1) * V).map((x) => x / temperature));
@@ -149,7 +155,7 @@ class TrainingPass {
       return probs;
     });
     let from = 0;
-    this.logprobs = answers.map((a) => flat.slice(from, (from += a.length)));
+    this.logprobs = counts.map((count) => flat.slice(from, (from += count)));
   }
 
   backward(slopes) {
@@ -208,16 +214,18 @@ class AdamW {
   }
 }
 
-// The gradient of one pass over the groups of a step. A group is {prompt_ids, answers, rewards};
+// The gradient of one pass over the groups of a step. A group is {prompt_ids, answers, rewards},
+// and `forced`, if somebody talked with the model: for each answer the places that were not drawn.
 // `old` has the log-probabilities of each group when the step began, null in the first pass.
 // For each group its log-probabilities; null if it has no signal.
 function backward(model, groups, config, old = null) {
   const sequences = groups.reduce((sum, group) => sum + group.answers.length, 0);
-  const tokens = groups.reduce((sum, group) => sum + group.answers.flat().length, 0);
-  return groups.map(({ prompt_ids, answers, rewards }, g) => {
+  const tokens = groups.reduce((sum, { answers, forced = [] }) =>
+    sum + answers.reduce((count, ids, i) => count + sampled_count(ids, forced[i]), 0), 0);
+  return groups.map(({ prompt_ids, answers, rewards, forced = [] }, g) => {
     const advantages = ADVANTAGES[config.advantage](rewards);
     if (advantages.every((a) => a === 0)) return null; // nothing to prefer
-    const pass = new TrainingPass(model, prompt_ids, answers, config.train_temperature);
+    const pass = new TrainingPass(model, prompt_ids, answers, config.train_temperature, forced);
     pass.backward(pass.logprobs.map((logprobs, i) => {
       const weight = token_weight(config, logprobs.length, sequences, tokens);
       const base = old ? old[g][i] : logprobs;

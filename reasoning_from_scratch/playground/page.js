@@ -50,9 +50,10 @@ const stop = (id) => worker.postMessage({ stop: id });
 
 // --- the models ---
 
-const singles = data.models.flatMap((model, index) => (model.step === null ? [index] : []));
+// Part 5's players know nothing but their game.
+const singles = data.models.flatMap((model, index) => (model.step === null && !model.game ? [index] : []));
 const saves = data.models.flatMap((model, index) => (model.step === null ? [] : [index]));
-const titles = { step: "after your step", trained: "trained in this tab" };
+const titles = { step: "after your step", trained: "trained in this tab", player: "trained in this tab" };
 const title = (model) => titles[model] ??
   data.models[model].name + (data.models[model].step === null ? "" : `, step ${data.models[model].step}`);
 const read_model = (value) => (value in titles ? value : Number(value));
@@ -76,7 +77,7 @@ if (saves.length) {
   };
   by_id("models").append(make("label", {}, box, name), slider);
 }
-for (const model of data.models.keys())
+for (const model of [...singles, ...saves])
   by_id("group-model").append(make("option", { value: model, textContent: title(model) }));
 
 // A model that was made here can be asked like the others.
@@ -578,8 +579,16 @@ function svg(tag, attributes, text = "") {
   return made;
 }
 
-// The share of right answers, step by step.
 function show_curve(points, steps) {
+  const last = points[points.length - 1];
+  const drawn = ({ ways }) => ways_drawn(ways).map(([way, count]) => `${count} ${way}`).join(", ");
+  draw_curve(by_id("curve"), points, steps, `Right answers among those drawn, step by step. Step ${last.step + 1}: ` +
+    `${percent(last.correct)} right, ${last.tokens.toFixed(0)} tokens an answer, ${last.seconds.toFixed(1)} s. ` +
+    `Drawn at step 1: ${drawn(points[0])}; at step ${last.step + 1}: ${drawn(last)}.`);
+}
+
+// The share that was right, step by step, in a figure.
+function draw_curve(figure, points, steps, caption) {
   const x = (step) => 66 + (564 * (step + 0.5)) / steps, y = (share) => 210 - 190 * share;
   const grid = [0, 0.25, 0.5, 0.75, 1].flatMap((share) => [
     svg("line", { class: "grid", x1: 66, x2: 630, y1: y(share), y2: y(share) }),
@@ -587,13 +596,9 @@ function show_curve(points, steps) {
   const path = points.map(({ step, correct }) => `${x(step).toFixed(1)},${y(correct).toFixed(1)}`).join(" ");
   const dots = points.map(({ step, correct }) => svg("circle", { class: "dots", cx: x(step), cy: y(correct), r: 3.5 }));
   const axis = svg("text", { x: 340, y: 234, "text-anchor": "middle" }, `step 1 to ${steps}`);
-  by_id("curve").hidden = false;
-  by_id("curve").querySelector("svg").replaceChildren(...grid, svg("polyline", { class: "line", points: path }), ...dots, axis);
-  const last = points[points.length - 1];
-  const drawn = ({ ways }) => ways_drawn(ways).map(([way, count]) => `${count} ${way}`).join(", ");
-  by_id("curve-text").textContent = `Right answers among those drawn, step by step. Step ${last.step + 1}: ` +
-    `${percent(last.correct)} right, ${last.tokens.toFixed(0)} tokens an answer, ${last.seconds.toFixed(1)} s. ` +
-    `Drawn at step 1: ${drawn(points[0])}; at step ${last.step + 1}: ${drawn(last)}.`;
+  figure.hidden = false;
+  figure.querySelector("svg").replaceChildren(...grid, svg("polyline", { class: "line", points: path }), ...dots, axis);
+  figure.querySelector("figcaption").textContent = caption;
 }
 
 // --- begin ---

@@ -80,6 +80,13 @@ function transpose(x, rows, columns) {
   return y;
 }
 
+// Some rows of x (N, width), one after the other.
+function rows_of(x, numbers, width) {
+  const y = new Float32Array(numbers.length * width);
+  numbers.forEach((n, k) => y.set(x.subarray(n * width, (n + 1) * width), k * width));
+  return y;
+}
+
 function add_to(sum, x) {
   for (let i = 0; i < sum.length; i++) sum[i] += x[i];
 }

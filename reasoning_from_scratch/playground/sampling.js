@@ -64,20 +64,24 @@ function sample_next_token(logits, u, temperature, top_p) {
 }
 
 // Answers to one prompt, drawn side by side; the prompt is read once. `keys` has a stream for
-// each; `begun` are tokens that each answer starts with. `on_token(answer, draw)` is called for
-// every token, and may be async: that is where the worker looks whether it is to stop.
+// each; `begun` are tokens that each answer starts with. `partner_of(answer)` is who talks with the
+// model in it (environments.js); what it says is in `response_ids`, and its places are in `forced`.
+// `on_token(answer, draw)` is called for every token that is drawn, and may be async: that is where
+// the worker looks whether it is to stop.
 async function generate(model, prompt_ids, keys, options, on_token) {
-  const { max_new_tokens, temperature, top_p, stop_ids, begun = [] } = options;
+  const { max_new_tokens, temperature, top_p, stop_ids, begun = [], partner_of } = options;
   const P = prompt_ids.length, D = model.cfg.emb_dim, V = model.cfg.vocab_size;
   const room = Math.min(max_new_tokens, model.cfg.context_length - P);
   const cache = new KVCache(model.cfg, P, keys.length, room);
   const read = model.hidden_states(prompt_ids, prompt_plan(P), cache); // (P, D)
   const first = model.logits(read.subarray((P - 1) * D)); // (V) the same for all answers
   let live = keys.map((key, index) => ({
-    index, key, logits: first, response_ids: [], logprobs: [], finished: false }));
+    index, key, logits: first, response_ids: [], logprobs: [], forced: [], finished: false,
+    read: 0, partner: partner_of ? partner_of(index) : null }));
   const answers = [...live];
-  for (let position = 0; position < room && live.length; position++) {
+  while (live.length) {
     for (const answer of live) {
+      const position = answer.response_ids.length;
       const draw = sample_next_token(
         answer.logits, uniform_at(answer.key, position), temperature, top_p);
       if (position < begun.length) {
@@ -89,14 +93,39 @@ async function generate(model, prompt_ids, keys, options, on_token) {
       answer.finished = stop_ids.includes(draw.token);
       if ((await on_token(answer.index, draw)) === false) return answers;
     }
-    live = live.filter((answer) => !answer.finished);
-    if (!live.length || position + 1 === room) break;
-    const plan = new AttentionPlan(P);
-    for (const { index } of live)
-      plan.add(P + index * room + position, P + position, P + index * room);
-    const hidden = model.hidden_states(live.map((a) => a.response_ids[position]), plan, cache);
-    const logits = model.logits(hidden); // (live, V)
+    live = live.filter((answer) => goes_on(answer, room));
+    if (!live.length) break;
+    // The model reads what was drawn, and after it what a partner has said.
+    const plan = new AttentionPlan(P), ids = [], last = [];
+    for (const answer of live) {
+      const start = P + answer.index * room;
+      for (; answer.read < answer.response_ids.length; answer.read++) {
+        plan.add(start + answer.read, P + answer.read, start);
+        ids.push(answer.response_ids[answer.read]);
+      }
+      last.push(ids.length - 1);
+    }
+    const hidden = model.hidden_states(ids, plan, cache);
+    const logits = model.logits(rows_of(hidden, last, D)); // (live, V)
     live.forEach((answer, n) => { answer.logits = logits.subarray(n * V, (n + 1) * V); });
   }
   return answers;
+}
+
+// Whether an answer has further tokens to draw, now that it has drawn one.
+function goes_on(answer, room) {
+  const { response_ids, partner } = answer, left = room - response_ids.length;
+  if (!partner) return !answer.finished && left > 0;
+  const said = partner.hear(response_ids, answer.finished);
+  if (!said || (answer.finished && !said.length)) return false;
+  if (left <= said.length) { // nothing could be drawn after it
+    answer.finished = false;
+    return false;
+  }
+  for (const id of said) {
+    answer.forced.push(response_ids.length);
+    response_ids.push(id);
+  }
+  if (said.length) answer.finished = false;
+  return true;
 }

@@ -16,13 +16,38 @@ function model_of(name) {
 }
 
 // How a model is asked: a model trained here as the one that it started from.
+function manner_of(name) {
+  return world.models[world.origins[name] ?? name];
+}
+
 function prompt_of(name, problem) {
-  const { prompt: [before, after] } = world.models[world.origins[name] ?? name];
+  const { prompt: [before, after] } = manner_of(name);
   return world.tokenizer.encode(before + problem + after);
 }
 
+// What a player is told; it is not told the number.
+function game_prompt_of(name) {
+  return world.tokenizer.encode(manner_of(name).game.prompt);
+}
+
 function stop_ids_of(name) {
-  return world.models[world.origins[name] ?? name].stop_ids;
+  return manner_of(name).stop_ids;
+}
+
+// Who answers a model that plays: one for each game.
+function partner_of(name, number, game) {
+  const environment = new Guess(number, game.most);
+  return new Conversation(environment, world.tokenizer, game, manner_of(name).game);
+}
+
+// How probable each number is as a player's first turn, or as its next one: the digits, and then
+// the end of the turn.
+function number_probs(name, most, response_ids = []) {
+  const turns = Array.from({ length: most }, (_, i) =>
+    [...world.tokenizer.encode(String(i + 1)), manner_of(name).game.end_of_turn]);
+  const context = [...game_prompt_of(name), ...response_ids];
+  const { logprobs } = new TrainingPass(model_of(name), context, turns);
+  return logprobs.map((each) => Math.exp(each.reduce((sum, x) => sum + x, 0)));
 }
 
 // Lets messages in, such as {stop}. (A timer would wait at least 4 ms.)
@@ -116,31 +141,59 @@ const requests = {
     return { logprobs, grads: Object.fromEntries(grads) };
   },
 
-  // GRPO from step to step, on problems of the training set: events, one a step.
-  async train({ model, problems, config, lr, steps, problems_per_step, rollouts, seed, max_new_tokens }, id) {
+  // A game about each of some numbers, side by side: those that an evaluation plays with this seed.
+  async games({ model, numbers, seed, temperature, game }, id) {
+    const asked = model_of(model);
+    const keys = numbers.map((number) => stream_key(seed, 0, game.numbers.indexOf(number), 0));
+    const options = { max_new_tokens: game.max_new_tokens, temperature, top_p: 1,
+      stop_ids: stop_ids_of(model), partner_of: (i) => partner_of(model, numbers[i], game) };
+    const drawn = await generate(asked, game_prompt_of(model), keys, options,
+      async (i) => { if (i === 0) await pause(); return !world.stopped.has(id); });
+    return drawn.map(({ response_ids, forced, logprobs, finished, partner }) => ({ response_ids,
+      forced, logprobs, finished, said: partner.said, found: partner.environment.found,
+      rewards: partner.environment.rewards() }));
+  },
+
+  // Of one game, guess by guess: how probable each number was. An event for each guess.
+  async looks({ model, response_ids, said, game }, id) {
+    for (const [turn, { start }] of said.entries()) {
+      const probs = number_probs(model, game.most, response_ids.slice(0, start));
+      postMessage({ id, event: { turn, probs } });
+      await pause();
+      if (world.stopped.has(id)) break;
+    }
+  },
+
+  // GRPO from step to step, on problems of the training set: events, one a step. With a `game` the
+  // problems are numbers to guess.
+  async train({ model, problems, config, lr, steps, problems_per_step, rollouts, seed, max_new_tokens,
+    game = null, keep_as = "trained" }, id) {
     const trained = model_of(model).copy(), optimizer = new AdamW(trained);
     for (let step = 0; step < steps && !world.stopped.has(id); step++) {
       const start = performance.now(), groups = [];
       for (let number = 0; number < problems_per_step; number++) {
         const [problem, answer, , level] = problems[(step * problems_per_step + number) % problems.length];
-        const prompt_ids = prompt_of(model, problem);
+        const prompt_ids = game ? game_prompt_of(model) : prompt_of(model, problem);
         const keys = Array.from({ length: rollouts }, (_, i) => stream_key(seed, step, number, i));
         const options = { max_new_tokens, temperature: config.temperature, top_p: config.top_p,
-          stop_ids: stop_ids_of(model) };
+          stop_ids: stop_ids_of(model), partner_of: game && (() => partner_of(model, Number(answer), game)) };
         const drawn = await generate(trained, prompt_ids, keys, options,
           async (i) => { if (i === 0) await pause(); return !world.stopped.has(id); });
         const texts = drawn.map((a) => finished_answer(a).text);
-        const parts = texts.map((text, i) => score_parts(text, answer, drawn[i].finished));
+        const parts = drawn.map(({ partner, finished }, i) =>
+          partner ? partner.environment.rewards() : score_parts(texts[i], answer, finished));
         groups.push({ prompt_ids, answers: drawn.map((a) => a.response_ids), parts,
-          ways: texts.map((text) => way_of(text, Number(level))),
+          forced: drawn.map((a) => a.forced),
+          ways: game ? [] : texts.map((text) => way_of(text, Number(level))),
           rewards: parts.map((p, i) =>
             total_reward(p, config, drawn[i].response_ids.length, max_new_tokens)) });
       }
       if (world.stopped.has(id)) break;
       const grad_norm = train_step(trained, optimizer, groups, config, lr);
       const all = groups.flatMap((g) => g.parts), lengths = groups.flatMap((g) => g.answers);
-      keep_trained("trained", trained, model);
+      keep_trained(keep_as, trained, model);
       postMessage({ id, event: { step, grad_norm, ways: groups.flatMap((g) => g.ways),
+        first: game && number_probs(keep_as, game.most), // the guess that a game begins with
         correct: mean_of(all.map((p) => p.correct)), tokens: mean_of(lengths.map((a) => a.length)),
         seconds: (performance.now() - start) / 1000 } });
       await pause();

@@ -20,24 +20,30 @@ from reasoning_from_scratch.advantages import advantages
 from reasoning_from_scratch.commands.cli import main
 from reasoning_from_scratch.commands.playground import (
     ANSWER_TOKENS,
+    GAME,
     PlaygroundOptions,
     playground,
     rounded,
+    source,
 )
+from reasoning_from_scratch.environments.guess import Guess
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.evaluate import evaluate
+from reasoning_from_scratch.fast.cut import FAST
 from reasoning_from_scratch.files.problem_sets import load_problems
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer, shipped_checkpoint
 from reasoning_from_scratch.logprobs import padded_logprobs
 from reasoning_from_scratch.losses import Loss, policy_loss, step_denominator
-from reasoning_from_scratch.problems import render_prompt
+from reasoning_from_scratch.problems import problem_prompt, render_prompt
 from reasoning_from_scratch.rewards import score_parts
 from reasoning_from_scratch.rollouts import make_batch
 from reasoning_from_scratch.sampling import Rollout, Sampling, generate, greedy
+from reasoning_from_scratch.tiny.guessing import guess_problem
 from reasoning_from_scratch.tiny.ways import WAYS, way_of
 from reasoning_from_scratch.tokenizer import stop_ids_of
 
 MODELS = ("tiny-base", "tiny-grpo", "tiny-grpo-longer")
+PLAYERS = ("tiny-player", "tiny-player-grpo")
 needs_browser = pytest.mark.skipif(
     chromium() is None, reason="there is no Chromium or Chrome here to open the page in"
 )
@@ -46,7 +52,7 @@ needs_browser = pytest.mark.skipif(
 @pytest.fixture(scope="module")
 def page_file(tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("page") / "index.html"
-    assert playground(PlaygroundOptions(MODELS, out=str(out))) == 0
+    assert playground(PlaygroundOptions(MODELS, PLAYERS, out=str(out))) == 0
     return out
 
 
@@ -62,7 +68,7 @@ def page(page_file, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def models():
-    return [load_model_and_tokenizer(name) for name in MODELS]
+    return [load_model_and_tokenizer(name) for name in MODELS + PLAYERS]
 
 
 def ask(page, what: str, **request):
@@ -236,14 +242,18 @@ def test_advantages_and_gradients_are_the_packages(page, models, number):
         "answers": [rollout.response_ids for rollout in rollouts],
         "rewards": rewards.tolist(),
     }
-    gradient = pages_gradient(page, {"groups": [group], "config": recipe, "old": [old]})
+    request = {"model": 0, "groups": [group], "config": recipe, "old": [old]}
+    same_gradients(pages_gradient(page, request), model)
+
+
+def same_gradients(found: dict[str, torch.Tensor], model) -> None:
     for name, parameter in model.named_parameters():
-        ours, theirs = gradient[name].view_as(parameter), parameter.grad
+        ours, theirs = found[name].view_as(parameter), parameter.grad
         torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4 * float(theirs.abs().max()))
 
 
 def as_the_page_has_it(model):
-    """The model with the weights that the page has: rounded to 16 bits."""
+    """The model with the weights that the page has: rounded to 17 bits."""
     state = {}
     for name, tensor in model.state_dict().items():
         scales, whole = rounded(tensor.numpy())
@@ -254,10 +264,11 @@ def as_the_page_has_it(model):
 
 
 def packages_gradient(model, rollouts: list[Rollout], recipe: dict) -> None:
+    """Into the model's parameters."""
     fields = ("objective", "aggregate", "clip_low", "clip_high", "dro_beta", "length_constant")
     config = Loss(**{name: recipe[name] for name in fields})
     batch = make_batch(rollouts, torch.device("cpu"))
-    tokens = sum(len(rollout.response_ids) for rollout in rollouts)
+    tokens = sum(rollout.num_sampled for rollout in rollouts)
     counts = (len(rollouts), tokens, config.length_constant)
     loss, _ = policy_loss(
         padded_logprobs(model, batch),
@@ -273,7 +284,7 @@ def packages_gradient(model, rollouts: list[Rollout], recipe: dict) -> None:
 
 def pages_gradient(page, request: dict) -> dict[str, torch.Tensor]:
     found = page.run(f"""(async () => {{
-      const {{ grads }} = await ask("gradient", {json.dumps({"model": 0, **request})});
+      const {{ grads }} = await ask("gradient", {json.dumps(request)});
       const text = (bytes) => {{
         let all = "";
         for (let i = 0; i < bytes.length; i += 32768)
@@ -351,8 +362,8 @@ def test_a_click_on_a_token_shows_what_else_could_have_stood_there(page):
 @needs_browser
 def test_the_page_says_that_it_loads_until_it_can_be_used(page, page_file):
     text = page_file.read_text(encoding="utf-8")
-    assert 'role="status">Loading 19 MB of models …</span>' in text
-    buttons = ("ask", "draw", "start-training")
+    assert 'role="status">Loading 23 MB of models …</span>' in text
+    buttons = ("ask", "draw", "start-training", "play", "train-player")
     assert all(f'class="main" id="{name}" disabled>' in text for name in buttons)
     assert not page.run(f"{json.dumps(buttons)}.some((name) => by_id(name).disabled)")
     assert "Loading" not in page.run("by_id('answer-state').textContent")
@@ -603,6 +614,7 @@ def test_nothing_sticks_out_of_a_screen(page, width):
     draw_group(page)
     click(page, "step")
     click(page, "ask")
+    click(page, "play")
     page.run("state.runs[1].list.children[8].click()")
     page.send(
         "Emulation.setDeviceMetricsOverride",
@@ -613,6 +625,167 @@ def test_nothing_sticks_out_of_a_screen(page, width):
     )
     assert page.run("document.documentElement.scrollWidth") <= width
     page.send("Emulation.clearDeviceMetricsOverride")
+
+
+# --- the game of part 5 ---
+
+
+def packages_games(model, tokenizer, numbers: list[int], sampling: Sampling) -> list[Rollout]:
+    """A game about each number, each drawn as an evaluation of the set draws it."""
+    order = [int(problem.answer) for problem in load_problems("guess")]
+    problems = [guess_problem(number) for number in numbers]
+    groups = generate(
+        model,
+        [tokenizer.encode(problem_prompt(problem)) for problem in problems],
+        sampling,
+        stop_ids=stop_ids_of(tokenizer),
+        streams=[(0, order.index(number)) for number in numbers],
+        engine=FAST.equipped(sampling, tokenizer, problems),
+    )
+    return [rollout for group in groups for rollout in group]
+
+
+def pages_games(page, which: int, numbers: list[int], sampling: Sampling) -> list[dict]:
+    limits = {key: getattr(sampling, key) for key in GAME}
+    request = {"model": which, "numbers": numbers}
+    request |= {"seed": sampling.seed, "temperature": sampling.temperature}
+    game = f"{{...data.game, ...{json.dumps(limits)}}}"
+    return page.run(f"ask('games', {{...{json.dumps(request)}, game: {game}}})")
+
+
+@needs_browser
+@pytest.mark.parametrize(
+    "which, temperature, limits",
+    [
+        (3, 1.0, {}),
+        (4, 1.0, {}),
+        (3, 0.0, {}),
+        (4, 0.0, {}),
+        (3, 2.0, {}),  # now and then no number at all
+        (4, 1.0, {"max_turns": 3}),
+        (3, 1.0, {"max_turn_tokens": 2}),  # numbers of two digits are cut off before their end
+        (3, 1.0, {"max_new_tokens": 25}),  # the third turn does not fit any more
+    ],
+)
+def test_games_are_the_packages_token_for_token(page, models, which, temperature, limits):
+    model, tokenizer = as_the_page_has_it(models[which][0]), models[which][1]
+    options = GAME | limits
+    sampling = Sampling(environment="guess", temperature=temperature, rollouts=1, seed=7, **options)
+    numbers = list(range(1, 65))
+    expected = packages_games(model, tokenizer, numbers, sampling)
+    found = pages_games(page, which, numbers, sampling)
+    assert [game["response_ids"] for game in found] == [game.response_ids for game in expected]
+    assert [game["forced"] for game in found] == [game.forced for game in expected]
+    assert [game["finished"] for game in found] == [game.finished for game in expected]
+    assert [game["rewards"] for game in found] == [game.outcome for game in expected]
+    for ours, theirs in zip(found, expected, strict=True):
+        drawn = torch.tensor(theirs.of_sampled(theirs.logprobs))
+        torch.testing.assert_close(torch.tensor(ours["logprobs"]), drawn, rtol=0, atol=1e-3)
+        assert len(ours["said"]) == theirs.turns
+    assert any(game.forced for game in expected)
+
+
+TURNS = ["32", " 32\n", "0", "65", "064", "", "higher", "-3", "3.0", "٣٢", "1e1", "32 or 33"]
+
+
+@needs_browser
+def test_the_page_answers_a_guess_as_the_package_does(page):
+    page.run(source("environments.js"))  # it is the worker's; the page itself never asks it
+    rng = random.Random(0)
+    for most in (1, 2, 10, 64, 100):
+        for _ in range(20):
+            number = rng.randint(1, most)
+            turns = [rng.choice([*TURNS, str(rng.randint(1, most))]) for _ in range(9)]
+            environment = Guess(guess_problem(number, most))
+            replies = [environment.reply(turn) for turn in turns]
+            found = page.run(f"""(() => {{
+                const environment = new Guess({number}, {most});
+                const replies = {json.dumps(turns)}.map((turn) => environment.reply(turn));
+                return [replies, environment.rewards()];
+            }})()""")
+            assert found == [replies, environment.rewards()]
+
+
+@needs_browser
+@pytest.mark.parametrize("number, recipe", list(enumerate(RECIPES)))
+def test_a_games_replies_are_read_and_only_guesses_are_trained(page, models, number, recipe):
+    """As for plain answers: the gradient of a group, with log-probabilities that were moved."""
+    recipe = page.run(f"data.recipes[{json.dumps(recipe)}]")
+    model, tokenizer = as_the_page_has_it(models[3][0]), models[3][1]
+    sampling = Sampling(environment="guess", rollouts=4, seed=number, **GAME)
+    rollouts = packages_games(model, tokenizer, [10 + number], sampling)
+    random = torch.Generator().manual_seed(number)
+    rewards = torch.randn(4, generator=random)
+    old = []
+    for rollout, advantage in zip(rollouts, advantages(rewards, recipe["advantage"]), strict=True):
+        rollout.advantage = float(advantage)
+        noise = 0.3 * torch.randn(len(rollout.logprobs), generator=random)
+        rollout.logprobs = (torch.tensor(rollout.logprobs) + noise).tolist()
+        old.append(rollout.of_sampled(rollout.logprobs))
+    packages_gradient(model, rollouts, recipe)
+    group = {
+        "prompt_ids": rollouts[0].prompt_ids,
+        "answers": [rollout.response_ids for rollout in rollouts],
+        "forced": [rollout.forced for rollout in rollouts],
+        "rewards": rewards.tolist(),
+    }
+    request = {"model": 3, "groups": [group], "config": recipe, "old": [old]}
+    same_gradients(pages_gradient(page, request), model)
+    assert any(rollout.forced for rollout in rollouts)
+
+
+@needs_browser
+def test_the_bars_are_the_models_probabilities_of_its_next_guess(page, models):
+    model, tokenizer = as_the_page_has_it(models[3][0]), models[3][1]
+    sampling = Sampling(environment="guess", rollouts=1, **GAME)
+    (game,) = packages_games(model, tokenizer, [42], sampling)
+    (found,) = pages_games(page, 3, [42], sampling)
+    request = json.dumps({"model": 3, "response_ids": found["response_ids"], "said": found["said"]})
+    looks = page.run(f"""(async () => {{
+        const looks = [];
+        await ask("looks", {{...{request}, game: data.game}}, ({{ probs }}) => looks.push(probs));
+        return looks;
+    }})()""")
+    assert len(looks) == game.turns > 2
+    for turn, probs in zip(found["said"], looks, strict=True):
+        past = game.prompt_ids + game.response_ids[: turn["start"]]
+        for number, p in enumerate(probs, 1):
+            said = [*tokenizer.encode(str(number)), tokenizer.eos_token_id]
+            with torch.no_grad():
+                every = model(torch.tensor([past + said]))[0].log_softmax(-1)
+            exact = sum(float(every[len(past) + i - 1, token]) for i, token in enumerate(said))
+            assert p == pytest.approx(np.exp(exact), abs=1e-4)
+        assert 0.97 < sum(probs) <= 1.0001
+
+
+@needs_browser
+def test_before_and_after_training_they_guess_the_visitors_number(page):
+    fill(page, number=30)
+    said = click(page, "play")
+    before, after = page.run("[...by_id('games').children].map((x) => x.innerText)")
+    assert before.startswith("tiny-player: before GRPO") and after.startswith("tiny-player-grpo")
+    assert re.search(r"tiny-player-grpo: ✓ found with [1-6] guess", said)
+    for text in (before, after):
+        assert re.findall(r"(\d+\.) \d+ → (\w+)", text)[-1][1] == "right"
+    lines = page.run("[...by_id('games').children].map((x) => x.querySelectorAll('svg').length)")
+    assert lines == [len(re.findall("→", text)) for text in (before, after)]
+
+
+@needs_browser
+def test_a_player_trained_in_the_page_plays_with_the_others(page):
+    choose(page, **{"player-steps": "40", "numbers-per-step": "2"})
+    page.run("by_id('train-player').click()")
+    page.wait("document.querySelectorAll('#player-curve circle').length >= 3", 300)
+    page.run("by_id('stop-player').click()")
+    page.wait("!by_id('ask').disabled")
+    assert re.fullmatch(r"stopped after \d+ steps", page.run("by_id('player-state').textContent"))
+    assert "Where it guesses first, after step" in texts(page, "#first-guess")[0]
+    assert "trained in this tab: " in click(page, "play")
+    assert page.run("by_id('games').children.length") == 3
+    changed = page.run("""Promise.all([3, "player"].map((model) =>
+        ask("games", {model, numbers: [42], seed: 0, temperature: 1, game: data.game})
+    )).then((games) => games.map(([game]) => game.logprobs[0]))""")
+    assert changed[0] != changed[1]
 
 
 CONTROLS = ("button", "checkbox", "combobox", "textbox", "spinbutton", "slider", "region", "image")
@@ -639,10 +812,10 @@ def test_the_saved_steps_of_a_run_are_a_slider(tmp_path):
     words = ["--steps", "2", "--save-every", "1", "--no-preflight", *sizes]
     run = tmp_path / "mine"
     assert main(["train", "--model", "tiny-base", "--log-path", str(run), *words]) == 0
-    options = PlaygroundOptions(("tiny-base",), run=str(run), out=str(tmp_path / "page.html"))
-    assert playground(options) == 0
+    out = tmp_path / "page.html"
+    assert playground(PlaygroundOptions(("tiny-base",), (), run=str(run), out=str(out))) == 0
     browser = Browser(tmp_path / "profile")
-    browser.open(tmp_path / "page.html")
+    browser.open(out)
     browser.run("opened")
     slider = "by_id('models').querySelector('input[type=range]')"
     assert texts(browser, "#models label") == ["tiny-base: before GRPO", "mine, step 2"]
@@ -651,6 +824,7 @@ def test_the_saved_steps_of_a_run_are_a_slider(tmp_path):
     fill(browser, **PENS, truth="16")
     assert click(browser, "ask").startswith("tiny-base: ")
     assert browser.run("state.runs.map((run) => run.model)") == [0, 1]
+    assert browser.run("by_id('play') === null")  # nobody in it plays
     assert browser.errors == []
     browser.close()
 
@@ -684,6 +858,8 @@ def test_what_the_page_cannot_hold_is_refused_with_a_sentence(tmp_path):
     (other / "tokenizer.json").write_text(json.dumps(file))
     said = refused(PlaygroundOptions(("tiny-base", str(other)), out=out))
     assert "has another tokenizer than tiny-base" in said
+    said = refused(PlaygroundOptions(("tiny-base",), (str(other),), out=out))
+    assert "has another tokenizer than tiny-base" in said
     assert not Path(out).exists()
 
 
@@ -701,4 +877,4 @@ def test_a_weight_is_rounded_by_less_than_half_precision_rounds_it():
 
 
 def test_the_page_is_of_a_size_that_a_browser_opens(page_file):
-    assert page_file.stat().st_size < 20e6
+    assert page_file.stat().st_size < 24e6
