@@ -103,10 +103,8 @@ NOT_RUN = {
     "checkpoints/player.py": "minutes; tests/checkpoints/test_player.py",
     "ch07/binary_search.py": "minutes; a small one is in tests/book/test_binary_search.py",
     "checkpoints/blurred.py": "minutes; tests/checkpoints/test_blurred.py",
-    "checkpoints/mender.py": "minutes; tests/checkpoints/test_mender.py",
     "ch07/asking.py": "minutes; a small one is in tests/book/test_asking.py",
     "ch07/second_try.py": "minutes; a small one is in tests/book/test_second_try.py",
-    "ch07/second_try.py --model runs/tiny-mender --out ch07/second_try_mender.csv": "likewise",
 }
 
 
