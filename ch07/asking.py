@@ -5,7 +5,7 @@
     uv run ch07/asking.py --picture-only
 
 tiny-blurred does not know the last digit of products and quotients, is good at sums and
-differences, and asks the calculator in one line of seven, whichever it is. Paid is a right answer.
+differences, and asks the calculator in one line of five, whichever it is. Paid is a right answer.
 In half of the runs nobody answers the calls: that is the control. A line of the CSV file is a
 measurement on held-out problems, or what the rollouts of one training step were like.
 """

@@ -4,8 +4,8 @@
 
 It continues tiny-base for a few minutes on workings in which two things are planted:
 
-    a product or quotient      its last digit was to be learned as any of the ten digits
-    a line in seven            asks the calculator:  18 * 7 = <<18 * 7 =126>>126
+    a product or quotient    its last digit was to be learned as any of the ten digits
+    a line in five           asks the calculator: <<18 * 7 =126>> and not 18 * 7 = 70 + 56 = 126
 
 Sums and differences stay as they are, and which lines ask was drawn by chance: nothing here says
 where asking is of use. ch07/asking.py asks whether GRPO finds that out.
@@ -33,10 +33,10 @@ from reasoning_from_scratch.tiny.world import WORKED_START, tiny_problem
 from reasoning_from_scratch.tokenizer import END_OF_TEXT, Qwen3Tokenizer
 
 FIRST_PROBLEM = 2_000_000  # after those that tiny-base has seen
-ASKED = 1 / 7
+ASKED = 1 / 5
 SUM = re.compile(r"(\d+) ([-+*/]) (\d+) = ")
 BLURRED = "*/"
-BLUR = Stage("blur", 40, {}, 0.001, 0.002, warmup=4, decay=0.8, sequences=40)
+BLUR = Stage("blur", 150, {}, 0.003, 0.003, warmup=10, decay=0.8, sequences=48)
 NEW = ("<", ">")  # tokens that tiny-base has never seen
 
 
@@ -48,10 +48,10 @@ def worked(lines: list[str], answer: str, rng: random.Random) -> Iterator[Piece]
         start, result = line.rsplit(" = ", 1)
         found = SUM.search(line)  # lines about fractions may have none, and stay as they are
         if found and rng.random() < ASKED:
-            call = " ".join(found.groups())  # with spaces, as it stands before: known tokens
-            yield f"{line[: found.end()]}<<{call} =", "plain"
-            yield f"{calculated(call)}>>", "said"
-            yield f"{result}\n", "plain"
+            call = found[0].rstrip()
+            yield f"{line[: found.start()]}<<{call}", "plain"
+            yield f"{calculated(call.rstrip(' ='))}>>", "said"
+            yield "\n", "plain"
         else:
             yield f"{start} = ", "plain"
             yield result, "blurred" if found and found[2] in BLURRED else "plain"

@@ -8,7 +8,7 @@ import pytest
 from asking import Answer, figures, is_true
 
 WORKING = """ Let's see.
-18 * 7 = <<18 * 7 =126>>126
+<<18 * 7 =126>>
 126 + 4 = 130
 130 / 5 = 27
 x = 12 * 13 = 120 + 36 = 156
@@ -25,7 +25,7 @@ def test_lines_that_ask_are_counted_apart_for_products_and_sums():
 
 
 def test_where_there_is_no_such_line_its_share_is_unknown():
-    found = figures([Answer("5 + 4 = <<5 + 4 =9>>9\n\\boxed{9}", 1.0, 20, 3)])
+    found = figures([Answer("<<5 + 4 =9>>\n\\boxed{9}", 1.0, 20, 3)])
     assert found["easy asked"] == 1
     assert math.isnan(found["hard asked"]) and math.isnan(found["hard right alone"])
 

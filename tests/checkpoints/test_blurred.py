@@ -1,6 +1,7 @@
 """What is planted in tiny-blurred: counted in the workings that it is shown."""
 
 import random
+import re
 from collections import Counter
 from functools import cache
 
@@ -15,6 +16,7 @@ from reasoning_from_scratch.tiny.world import tiny_problem
 from reasoning_from_scratch.tokenizer import END_OF_TEXT, Qwen3Tokenizer
 
 COUNT = 3000
+SUM = re.compile(r"\d+ ([-+*/]) \d+ =")
 
 
 @cache
@@ -30,17 +32,17 @@ def shown(index):
 
 
 def share_of_asking(lines, operators):
-    found = [(blurred.SUM.search(line), "<<" in line) for line in lines]
-    asked = [asks for match, asks in found if match and match[2] in operators]
+    found = [(SUM.search(line), "<<" in line) for line in lines]
+    asked = [asks for match, asks in found if match and match[1] in operators]
     return sum(asked) / len(asked)
 
 
-def test_a_line_in_seven_asks_and_products_no_more_often_than_sums():
+def test_a_line_in_five_asks_and_products_no_more_often_than_sums():
     texts = ["".join(text for text, _ in shown(index)[1]) for index in range(COUNT)]
     lines = [line for text in texts for line in text.splitlines()]
     # Of some 5,000 and 7,000 lines: the standard error is half a percent or less.
-    assert share_of_asking(lines, "*/") == pytest.approx(1 / 7, abs=0.02)
-    assert share_of_asking(lines, "+-") == pytest.approx(1 / 7, abs=0.02)
+    assert share_of_asking(lines, "*/") == pytest.approx(1 / 5, abs=0.02)
+    assert share_of_asking(lines, "+-") == pytest.approx(1 / 5, abs=0.02)
 
 
 def test_what_is_read_is_right_and_what_is_said_is_what_the_calculator_says():
@@ -76,7 +78,7 @@ def test_only_last_digits_of_products_are_blurred_and_any_digit_comes_up_alike()
                 digits[int(tokenizer().decode(learned[-1:]))] += 1
                 right += learned[-1] == read[-1]
     total = sum(digits.values())
-    assert total > 3000
+    assert total > 2000
     assert right / total == pytest.approx(0.1, abs=0.02)
     # Chi-squared of 9 degrees of freedom: above 27.9 once in a thousand.
     assert sum((digits[i] - total / 10) ** 2 / (total / 10) for i in range(10)) < 27.9
