@@ -102,6 +102,9 @@ NOT_RUN = {
     "benchmarks/scaling_check.py": "minutes; what it does is in tests/scale/test_scaling.py",
     "checkpoints/player.py": "minutes; tests/checkpoints/test_player.py",
     "ch07/binary_search.py": "minutes; a small one is in tests/book/test_binary_search.py",
+    "checkpoints/blurred.py": "minutes; tests/checkpoints/test_blurred.py",
+    "ch07/asking.py": "minutes; a small one is in tests/book/test_asking.py",
+    "ch07/second_try.py": "minutes; a small one is in tests/book/test_second_try.py",
 }
 
 

@@ -1,0 +1,223 @@
+"""Does GRPO find out when to ask? A model that is bad at products has a calculator at hand.
+
+    uv run checkpoints/blurred.py
+    uv run ch07/asking.py
+    uv run ch07/asking.py --picture-only
+
+tiny-blurred does not know the last digit of products and quotients, is good at sums and
+differences, and asks the calculator in one line of five, whichever it is. Paid is a right answer.
+In half of the runs nobody answers the calls: that is the control. A line of the CSV file is a
+measurement on held-out problems, or what the rollouts of one training step were like.
+"""
+
+import re
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from reasoning_from_scratch.commands.cli import run_script
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.fast.cut import FAST
+from reasoning_from_scratch.files.problem_sets import load_problems
+from reasoning_from_scratch.files.tables import read_table, write_table
+from reasoning_from_scratch.files.weights import load_model_and_tokenizer
+from reasoning_from_scratch.problems import problem_prompt
+from reasoning_from_scratch.report.run_files import read_rollouts
+from reasoning_from_scratch.rewards import correctness
+from reasoning_from_scratch.run.options import configure
+from reasoning_from_scratch.run.start import train
+from reasoning_from_scratch.sampling import Sampling, generate
+
+BLURRED = "runs/tiny-blurred"
+MAX_NEW_TOKENS = 176  # what the calculator writes counts
+ARMS = {"calculator": True, "nobody answers": False}
+PLAN = {"problems": "tiny", "problems_per_step": 8, "rollouts": 8, "device": "cpu"}
+COLOURS = {"calculator": "tab:blue", "nobody answers": "tab:gray"}
+SUM = re.compile(r"\d+ ([-+*/]) \d+ =")
+NAMES = ("right", "hard asked", "easy asked", "drawn", "written", "hard right alone")
+
+
+@dataclass
+class Options:
+    out: Path = Path("ch07/asking.csv")
+    """File to write; the picture has the same name with .png."""
+    model: str = BLURRED
+    """The model to start from."""
+    arms: tuple[str, ...] = tuple(ARMS)
+    """Whether calls are answered: "calculator", "nobody answers"."""
+    seeds: tuple[int, ...] = (0, 1, 2)
+    """A run for each."""
+    steps: int = 60
+    """Updates of a run."""
+    lr: float = 2e-4
+    """Learning rate."""
+    limit: int = 100
+    """Held-out problems of a measurement."""
+    samples: int = 4
+    """Sampled answers to each of them."""
+    picture_only: bool = False
+    """Draw the picture of what the file holds, and train nothing."""
+
+
+def main(options: Options) -> None:
+    """Trains, measures, and draws."""
+    if not options.picture_only:
+        if options.model == BLURRED and not Path(BLURRED).is_dir():
+            raise UserError(f"no model in {BLURRED}; make it: uv run checkpoints/blurred.py")
+        for arm in options.arms:
+            before = list(measured(options, arm, 0, *load_model_and_tokenizer(options.model)))
+            for seed in options.seeds:
+                found = before + list(run(options, arm, seed))
+                this = {"arm": arm, "seed": str(seed)}
+                rows = [row for row in read_table(options.out) if not this.items() <= row.items()]
+                write_table(options.out, rows + [this | row for row in found])
+    draw(read_table(options.out), options.out.with_suffix(".png"))
+    print(options.out.with_suffix(".png"))
+
+
+def run(options: Options, arm: str, seed: int) -> Iterator[dict[str, str]]:
+    """One training: its steps, and what is measured after them."""
+    with TemporaryDirectory() as place:
+        config = configure(
+            "grpo", model=options.model, steps=options.steps, lr=options.lr, seed=seed,
+            calculator=ARMS[arm], max_new_tokens=MAX_NEW_TOKENS, log_path=f"{place}/run",
+            preflight=False, num_groups_to_log=0, eval_every=0, report_every=0, **PLAN,
+        )  # fmt: skip
+        done = train(config, quiet=True)
+        seconds = sum(row["time/total"] for row in done.rows)
+        print(f"{arm}, seed {seed}: {options.steps} steps in {seconds:.0f} s", flush=True)
+        files = sorted(done.folder.glob("train_iteration_*_rollout_summaries.jsonl"))
+        for step, path in enumerate(files):
+            yield line(step, "of the step", figures(map(told, read_rollouts(path))))
+    yield from measured(options, arm, options.steps, done.model, done.tokenizer)
+
+
+@dataclass
+class Answer:
+    """An answer as it was written, and how many of its tokens were drawn and how many were not."""
+
+    text: str
+    right: float
+    drawn: int
+    written: int
+
+
+def told(row: dict[str, Any]) -> Answer:
+    """A rollout of a run's folder."""
+    step = row["steps"][0]
+    forced = len(row.get("forced", []))
+    return Answer(row["text"], step["metrics"]["correct"], step["ac_len"], forced)
+
+
+def measured(options: Options, arm: str, step: int, model, tokenizer) -> Iterator[dict[str, str]]:
+    """How a model answers held-out problems, greedy and sampled; its calls are answered where they
+    are in training."""
+    problems = load_problems("tiny-test", limit=options.limit)
+    for kind, temperature, samples in (("greedy", 0.0, 1), ("sampled", 1.0, options.samples)):
+        sampling = Sampling(
+            MAX_NEW_TOKENS, temperature, rollouts=samples, seed=1, calculator=ARMS[arm]
+        )
+        groups = generate(
+            model,
+            [tokenizer.encode(problem_prompt(problem)) for problem in problems],
+            sampling,
+            stop_ids={tokenizer.eos_token_id},
+            engine=FAST.equipped(sampling, tokenizer, problems),
+        )
+        answers = []
+        for problem, group in zip(problems, groups, strict=True):
+            for rollout in group:
+                text = tokenizer.decode(rollout.text_ids)
+                right = correctness(text, problem.answer)
+                answers.append(Answer(text, right, rollout.num_sampled, len(rollout.forced)))
+        yield line(step, kind, figures(answers))
+
+
+def figures(answers: Iterable[Answer]) -> dict[str, float]:
+    """Shares of answers that are right and of lines that ask, tokens, and how often a product or
+    quotient is right that the model has worked out alone. Hard are products and quotients."""
+    answers = list(answers)
+    lines = [line for answer in answers for line in answer.text.splitlines()]
+    sums = [(found[1] in "*/", line) for line in lines if (found := SUM.search(line))]
+    hard = [line for is_hard, line in sums if is_hard]
+    return {
+        "right": mean(answer.right for answer in answers),
+        "hard asked": share(asks(line) for line in hard),
+        "easy asked": share(asks(line) for is_hard, line in sums if not is_hard),
+        "drawn": mean(answer.drawn for answer in answers),
+        "written": mean(answer.written for answer in answers),
+        "hard right alone": share(is_true(line) for line in hard if not asks(line)),
+    }
+
+
+def share(these: Iterable[bool]) -> float:
+    """Of these the share that is true; not a number if there are none."""
+    found = list(these)
+    return mean(found) if found else float("nan")
+
+
+def asks(line: str) -> bool:
+    return "<<" in line
+
+
+def is_true(line: str) -> bool:
+    """Whether a line's last number is what its first product or quotient comes to."""
+    found = re.search(r"(\d+) ([*/]) (\d+) = (?:.*= )?(\d+)$", line)
+    if not found:
+        return False
+    a, operator, b, result = int(found[1]), found[2], int(found[3]), int(found[4])
+    return a * b == result if operator == "*" else a == b * result
+
+
+def line(step: int, answers: str, of: dict[str, float]) -> dict[str, str]:
+    """A line of the file, after arm and seed."""
+    return {"step": str(step), "answers": answers} | {name: f"{of[name]:.4f}" for name in NAMES}
+
+
+def draw(rows: Sequence[dict[str, str]], path: Path) -> None:
+    """Over training: right answers, lines that ask, and tokens, of the rollouts of each step."""
+    import matplotlib.pyplot as plt
+
+    figure, (right, asked, tokens) = plt.subplots(1, 3, figsize=(13, 4), layout="constrained")
+    for arm, colour in COLOURS.items():
+        steps = [row for row in rows if row["arm"] == arm and row["answers"] == "of the step"]
+        if not steps:
+            continue
+        for seed in sorted({row["seed"] for row in steps}):
+            one = [row for row in steps if row["seed"] == seed]
+            right.plot(smoothed(one, "right"), color=colour, alpha=0.3)
+        right.plot(smoothed(steps, "right"), color=colour, label=arm)
+        asked.plot(smoothed(steps, "hard asked"), color=colour, label=f"products, {arm}")
+        asked.plot(smoothed(steps, "easy asked"), "--", color=colour, label=f"sums, {arm}")
+        tokens.plot(smoothed(steps, "drawn"), color=colour, label=f"drawn, {arm}")
+    steps = [row for row in rows if row["arm"] == "calculator" and row["answers"] == "of the step"]
+    if steps:
+        written = smoothed(steps, "written")
+        tokens.plot(written, ":", color=COLOURS["calculator"], label="the calculator's")
+    right.set(title="Right answers", xlabel="step", ylabel="share", ylim=(0, 1))
+    asked.set(title="Lines that ask", xlabel="step", ylabel="share", ylim=(0, 1))
+    tokens.set(title="Tokens of an answer", xlabel="step", ylabel="tokens", ylim=(0, None))
+    for axes in (right, asked, tokens):
+        axes.legend(fontsize=8)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def smoothed(rows: Sequence[dict[str, str]], name: str, width: int = 5) -> list[float]:
+    """The mean over seeds at each step, and over the steps before it; what is unknown is left
+    out."""
+    count = 1 + max(int(row["step"]) for row in rows)
+    found: list[list[float]] = [[] for _ in range(count)]
+    for row in rows:
+        if row[name] != "nan":
+            found[int(row["step"])].append(float(row[name]))
+    windows = [sum(found[max(0, step - width + 1) : step + 1], []) for step in range(count)]
+    return [mean(window) if window else float("nan") for window in windows]
+
+
+if __name__ == "__main__":
+    sys.exit(run_script(main))

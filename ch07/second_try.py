@@ -1,0 +1,186 @@
+"""What does a second try do to the first? tiny-base is told once that its answer is wrong.
+
+    uv run ch07/second_try.py
+    uv run ch07/second_try.py --picture-only
+
+Three ways to train, with the same problems and the same number of rollouts:
+
+    one try        the answer is graded, and that is all: plain GRPO
+    two tries      a wrong answer is answered "That is wrong. Try again."; paid is the last answer
+    less for two   the same, but an answer that is right only at the second try is paid a half
+
+All are measured alike, before and after: on held-out problems, and with a second try. A line of the
+CSV file is such a measurement, or what the rollouts of one training step were like.
+"""
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from reasoning_from_scratch.commands.cli import run_script
+from reasoning_from_scratch.environments.retry import TRY_AGAIN
+from reasoning_from_scratch.fast.cut import FAST
+from reasoning_from_scratch.files.problem_sets import load_problems
+from reasoning_from_scratch.files.tables import read_table, write_table
+from reasoning_from_scratch.files.weights import load_model_and_tokenizer
+from reasoning_from_scratch.problems import problem_prompt
+from reasoning_from_scratch.run.options import configure
+from reasoning_from_scratch.run.start import train
+from reasoning_from_scratch.sampling import Sampling, generate
+
+TALK = {"environment": "retry", "max_turn_tokens": 128, "max_new_tokens": 288}
+ARMS: dict[str, dict[str, Any]] = {
+    "one try": {"max_new_tokens": 128},
+    "two tries": TALK,
+    "less for two": TALK | {"reward_parts": {"correct": 0.5, "first_try": 0.5}},
+}
+PLAN = {"problems": "tiny", "problems_per_step": 8, "rollouts": 8, "device": "cpu"}
+COLOURS = {"one try": "tab:gray", "two tries": "tab:blue", "less for two": "tab:orange"}
+
+
+@dataclass
+class Options:
+    out: Path = Path("ch07/second_try.csv")
+    """File to write; the picture has the same name with .png."""
+    model: str = "tiny-base"
+    """The model to start from."""
+    arms: tuple[str, ...] = ("one try", "two tries")
+    """Ways to train: "one try", "two tries", "less for two"."""
+    seeds: tuple[int, ...] = (0, 1, 2)
+    """A run for each."""
+    steps: int = 60
+    """Updates of a run."""
+    lr: float = 2e-4
+    """Learning rate."""
+    limit: int = 100
+    """Held-out problems of a measurement."""
+    samples: int = 4
+    """Sampled answers to each of them."""
+    picture_only: bool = False
+    """Draw the picture of what the file holds, and train nothing."""
+
+
+def main(options: Options) -> None:
+    """Trains, measures, and draws."""
+    if not options.picture_only:
+        before = list(measured(options, 0, *load_model_and_tokenizer(options.model)))
+        for arm in options.arms:
+            for seed in options.seeds:
+                found = before + list(run(options, arm, seed))
+                this = {"arm": arm, "seed": str(seed)}
+                rows = [row for row in read_table(options.out) if not this.items() <= row.items()]
+                write_table(options.out, rows + [this | row for row in found])
+    draw(read_table(options.out), options.out.with_suffix(".png"))
+    print(options.out.with_suffix(".png"))
+
+
+def run(options: Options, arm: str, seed: int) -> Iterator[dict[str, str]]:
+    """One training: its steps, and what is measured after them."""
+    with TemporaryDirectory() as place:
+        config = configure(
+            "grpo", model=options.model, steps=options.steps, lr=options.lr, seed=seed,
+            log_path=f"{place}/run", preflight=False, num_groups_to_log=0, eval_every=0,
+            report_every=0, **PLAN, **ARMS[arm],
+        )  # fmt: skip
+        done = train(config, quiet=True)
+    seconds = sum(row["time/total"] for row in done.rows)
+    print(f"{arm}, seed {seed}: {options.steps} steps in {seconds:.0f} s", flush=True)
+    for step, row in enumerate(done.rows):
+        last = row["env/all/correct"]
+        shares = {"first try": row.get("env/all/first_try", last), "last try": last}
+        yield line(step, "of the step", shares)
+    yield from measured(options, options.steps, done.model, done.tokenizer)
+
+
+def measured(options: Options, step: int, model, tokenizer) -> Iterator[dict[str, str]]:
+    """How a model answers held-out problems with a second try, greedy and sampled."""
+    problems = load_problems("tiny-test", limit=options.limit)
+    for kind, temperature, samples in (("greedy", 0.0, 1), ("sampled", 1.0, options.samples)):
+        sampling = Sampling(temperature=temperature, rollouts=samples, seed=1, **TALK)
+        groups = generate(
+            model,
+            [tokenizer.encode(problem_prompt(problem)) for problem in problems],
+            sampling,
+            stop_ids={tokenizer.eos_token_id},
+            engine=FAST.equipped(sampling, tokenizer, problems),
+        )
+        talks = [
+            (rollout.outcome, tokenizer.decode(rollout.response_ids).split(f"[{TRY_AGAIN}]"))
+            for group in groups
+            for rollout in group
+        ]
+        yield line(step, kind, shares_of(talks))
+
+
+def shares_of(talks: Sequence[tuple[dict[str, float], list[str]]]) -> dict[str, float]:
+    """Of conversations: how many are right at which try, and how many tries are worked out."""
+    mended = [outcome["correct"] for outcome, _ in talks if not outcome["first_try"]]
+    second = [is_worked(turns[1]) for _, turns in talks if len(turns) > 1]
+    return {
+        "first try": mean(outcome["first_try"] for outcome, _ in talks),
+        "last try": mean(outcome["correct"] for outcome, _ in talks),
+        "mended": mean(mended or [0.0]),
+        "first worked": mean(is_worked(turns[0]) for _, turns in talks),
+        "second worked": mean(second or [0.0]),
+    }
+
+
+def is_worked(turn: str) -> bool:
+    """Whether there is a line of working in it."""
+    return "=" in turn
+
+
+def line(step: int, answers: str, shares: dict[str, float]) -> dict[str, str]:
+    """A line of the file, after arm and seed; of a step's rollouts only two shares are known."""
+    names = ("first try", "last try", "mended", "first worked", "second worked")
+    told = {name: f"{shares[name]:.4f}" if name in shares else "" for name in names}
+    return {"step": str(step), "answers": answers} | told
+
+
+def draw(rows: Sequence[dict[str, str]], path: Path) -> None:
+    """Left: right at the first try, over training. Right: held-out problems, try by try."""
+    import matplotlib.pyplot as plt
+
+    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
+    arms = [arm for arm in ARMS if any(row["arm"] == arm for row in rows)]
+    for place, arm in enumerate(arms):
+        steps = [row for row in rows if row["arm"] == arm and row["answers"] == "of the step"]
+        for name, style in (("last try", "--"), ("first try", "-")):
+            if name == "first try" or arm != "one try":
+                over = smoothed(steps, name)
+                label = arm if name == "first try" else f"{arm}: after the second"
+                left.plot(over, style, color=COLOURS[arm], label=label)
+        ends = [row for row in rows if row["arm"] == arm and row["answers"] == "sampled"]
+        last = max(int(row["step"]) for row in ends)
+        for group, (step, name) in enumerate(
+            (step, name) for step in (0, last) for name in ("first try", "last try")
+        ):
+            values = [float(row[name]) for row in ends if int(row["step"]) == step]
+            where = group + 0.2 * (place - (len(arms) - 1) / 2)
+            right.bar(where, mean(values), 0.18, color=COLOURS[arm], alpha=0.6)
+            right.plot([where] * len(values), values, "k.", markersize=4)
+    left.set(title="Rollouts of training", xlabel="step", ylabel="share right", ylim=(0, 1))
+    left.legend(loc="lower right", fontsize=9)
+    right.set(title="Held-out problems, sampled", ylabel="share right", ylim=(0, 1))
+    right.set_xticks(
+        range(4), ["first try,\nbefore", "second\ngiven", "first try,\nafter", "second\ngiven"]
+    )
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def smoothed(rows: Sequence[dict[str, str]], name: str, width: int = 5) -> list[float]:
+    """The mean over seeds at each step, and over the steps before it."""
+    count = 1 + max(int(row["step"]) for row in rows)
+    each = [
+        mean(float(row[name]) for row in rows if int(row["step"]) == step) for step in range(count)
+    ]
+    return [mean(each[max(0, step - width + 1) : step + 1]) for step in range(count)]
+
+
+if __name__ == "__main__":
+    sys.exit(run_script(main))
