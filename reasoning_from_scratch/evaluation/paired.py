@@ -25,7 +25,7 @@ class Effect:
 
     @property
     def sure(self) -> bool:
-        """Whether the 95 % interval leaves 0 out."""
+        """Whether the 95 % interval excludes 0."""
         return abs(self.mean) > self.half
 
 
