@@ -30,7 +30,6 @@ from tests.metrics_page import metric_names  # noqa: E402
 
 README = ROOT / "ch07" / "README.md"
 BEGIN, END = "<!-- verdicts -->\n", "<!-- end of verdicts -->"
-LONGEST = 180  # words of a cell that are read in one go
 DEAREST = ("active",)  # half a minute, if it took six steps
 WORDS_A_MINUTE, MINUTES_A_RESULT = 100, 3  # of reading: slow prose, and a table or a picture
 
@@ -221,13 +220,6 @@ def test_a_change_is_a_few_lines():
         diff = CELLS[name].split("```diff\n")[1].split("```")[0].splitlines()
         assert all(line[0] in "+-" for line in diff)
         assert sum(line[0] == "+" for line in diff) <= 3
-
-
-@pytest.mark.parametrize("notebook", sorted(ROOT.glob("ch07/*.ipynb")), ids=lambda path: path.stem)
-def test_no_cell_is_longer_than_can_be_read_in_one_go(notebook):
-    for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"]:
-        if cell["cell_type"] == "markdown":
-            assert len("".join(cell["source"]).split()) <= LONGEST, cell["id"]
 
 
 @pytest.mark.parametrize("name", laboratory.LIVE)
