@@ -309,7 +309,9 @@ def spread_of(rows: Sequence[Mapping[str, str]], column: str, times: float = 100
 
 
 def with_its_spread(lines: Sequence[Sequence[str]], seeds: int) -> Markdown:
-    told = f"Shares are percent. Means of {seeds} seeds; in brackets the lowest and the highest."
+    told = "Shares are percent."
+    if seeds > 1:
+        told += f" Means of {seeds} seeds; in brackets the lowest and the highest."
     return Markdown("\n".join([*aligned(lines), "", told]))
 
 
