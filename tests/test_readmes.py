@@ -101,7 +101,7 @@ NOT_RUN = {
     "--with transformers --with trl benchmarks/gpu_gate.py": "in tests/book/test_gpu_gate.py",
     "benchmarks/scaling_check.py": "minutes; what it does is in tests/scale/test_scaling.py",
     "checkpoints/player.py": "minutes; tests/checkpoints/test_player.py",
-    "ch06/real_model.py": "a real model; on the tiny one it is in tests/book/test_real_model.py",
+    "ch06/real_model.py --seeds 0": "a real model; a small one: tests/book/test_real_model.py",
     "ch07/binary_search.py": "minutes; a small one is in tests/book/test_binary_search.py",
     "checkpoints/blurred.py": "minutes; tests/checkpoints/test_blurred.py",
     "ch07/asking.py": "minutes; a small one is in tests/book/test_asking.py",
