@@ -2,6 +2,7 @@
 
 import shutil
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -175,7 +176,9 @@ def test_five_steps_in_a_row_without_a_finite_gradient(tmp_path, steps, ends):
         ([0.5], 1, ""),
     ],
 )
-def test_a_verifier_that_fails_on_every_answer(tmp_path, failed, all_steps, says):
+def test_a_verifier_that_fails_on_every_answer(tmp_path, monkeypatch, failed, all_steps, says):
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text("def reward(text, problem): return 1 / 0", encoding="utf-8")
     rows = [
         {"step": i, "optim/nonfinite": 0, "env/all/reward_failed": share}
         for i, share in enumerate(failed)
