@@ -26,12 +26,12 @@ from reasoning_from_scratch.ch06 import sequence_logprob
 from reasoning_from_scratch.commands.cli import run_script
 from reasoning_from_scratch.fast.cut import FAST
 from reasoning_from_scratch.files.problem_sets import with_prompt
-from reasoning_from_scratch.files.tables import read_table, write_table
-from reasoning_from_scratch.problems import Problem, problem_prompt
+from reasoning_from_scratch.files.tables import read_table, replace_rows
+from reasoning_from_scratch.problems import Problem
+from reasoning_from_scratch.rollouts import sample_groups
 from reasoning_from_scratch.run.options import configure
 from reasoning_from_scratch.run.start import train
-from reasoning_from_scratch.sampling import Sampling, generate, greedy
-from reasoning_from_scratch.tokenizer import answer_text, stop_ids_of
+from reasoning_from_scratch.sampling import Sampling, greedy
 
 HERE = Path(__file__).resolve()
 PROMPT = str(HERE.parent / "three_examples.txt")
@@ -79,8 +79,7 @@ def main(options: Options) -> None:
     if not options.picture_only:
         for seed in options.seeds:
             this = {"lr": f"{options.lr:g}", "lora": str(options.lora_rank), "seed": str(seed)}
-            others = [row for row in read_table(options.out) if not this.items() <= row.items()]
-            write_table(options.out, [*others, *(this | row for row in run(options, seed))])
+            replace_rows(options.out, this, run(options, seed))
     draw(read_table(options.out), options.out.with_suffix(".png"))
     print(options.out.with_suffix(".png"))
 
@@ -178,13 +177,11 @@ def measured(model, tokenizer) -> dict[str, float]:
 
 def right_answers(model, tokenizer, asked: Sequence[Problem], sampling: Sampling) -> list:
     """For each problem: which of its answers are right."""
-    ends = stop_ids_of(tokenizer)
     shown = with_prompt(asked, PROMPT, tokenizer)
-    prompts = [tokenizer.encode(problem_prompt(one)) for one in shown]
-    groups = generate(model, prompts, sampling, stop_ids=ends, engine=FAST)
+    groups = sample_groups(model, tokenizer, shown, sampling, step=0, engine=FAST)
     return [
-        [bool(reward(answer_text(tokenizer, rollout), one)) for rollout in group]
-        for one, group in zip(asked, groups, strict=True)
+        [bool(reward(rollout.text, group.problem)) for rollout in group.rollouts]
+        for group in groups
     ]
 
 

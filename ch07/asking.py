@@ -23,14 +23,14 @@ from reasoning_from_scratch.commands.cli import run_script
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.fast.cut import FAST
 from reasoning_from_scratch.files.problem_sets import load_problems
-from reasoning_from_scratch.files.tables import read_table, write_table
+from reasoning_from_scratch.files.tables import read_table, replace_rows
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
-from reasoning_from_scratch.problems import problem_prompt
 from reasoning_from_scratch.report.run_files import read_rollouts
 from reasoning_from_scratch.rewards import correctness
+from reasoning_from_scratch.rollouts import sample_groups
 from reasoning_from_scratch.run.options import configure
 from reasoning_from_scratch.run.start import train
-from reasoning_from_scratch.sampling import Sampling, generate
+from reasoning_from_scratch.sampling import Sampling
 
 BLURRED = "runs/tiny-blurred"
 MAX_NEW_TOKENS = 176  # what the calculator writes counts
@@ -72,9 +72,7 @@ def main(options: Options) -> None:
             before = list(measured(options, arm, 0, *load_model_and_tokenizer(options.model)))
             for seed in options.seeds:
                 found = before + list(run(options, arm, seed))
-                this = {"arm": arm, "seed": str(seed)}
-                rows = [row for row in read_table(options.out) if not this.items() <= row.items()]
-                write_table(options.out, rows + [this | row for row in found])
+                replace_rows(options.out, {"arm": arm, "seed": str(seed)}, found)
     draw(read_table(options.out), options.out.with_suffix(".png"))
     print(options.out.with_suffix(".png"))
 
@@ -121,19 +119,13 @@ def measured(options: Options, arm: str, step: int, model, tokenizer) -> Iterato
         sampling = Sampling(
             MAX_NEW_TOKENS, temperature, rollouts=samples, seed=1, calculator=ARMS[arm]
         )
-        groups = generate(
-            model,
-            [tokenizer.encode(problem_prompt(problem)) for problem in problems],
-            sampling,
-            stop_ids={tokenizer.eos_token_id},
-            engine=FAST.equipped(sampling, tokenizer, problems),
-        )
+        groups = sample_groups(model, tokenizer, problems, sampling, step=0, engine=FAST)
         answers = []
-        for problem, group in zip(problems, groups, strict=True):
-            for rollout in group:
-                text = tokenizer.decode(rollout.text_ids)
-                right = correctness(text, problem.answer)
-                answers.append(Answer(text, right, rollout.num_sampled, len(rollout.forced)))
+        for group in groups:
+            for rollout in group.rollouts:
+                right = correctness(rollout.text, group.problem.answer)
+                drawn, written = rollout.num_sampled, len(rollout.forced)
+                answers.append(Answer(rollout.text, right, drawn, written))
         yield line(step, kind, figures(answers))
 
 

@@ -31,16 +31,17 @@ from reasoning_from_scratch.environments.guess import (
 )
 from reasoning_from_scratch.fast.cut import FAST
 from reasoning_from_scratch.files.problem_sets import load_problems
-from reasoning_from_scratch.files.tables import read_table, write_table
+from reasoning_from_scratch.files.tables import read_table, replace_rows
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
-from reasoning_from_scratch.problems import Problem, problem_prompt
+from reasoning_from_scratch.problems import Problem
+from reasoning_from_scratch.rollouts import sample_groups
 from reasoning_from_scratch.run.options import configure
 from reasoning_from_scratch.run.start import train
-from reasoning_from_scratch.sampling import Sampling, generate
-from reasoning_from_scratch.tiny.guessing import MOST
+from reasoning_from_scratch.sampling import Sampling
+from reasoning_from_scratch.tiny.guessing import MOST, TOKENS
 
 TURNS = 8  # when measured: two more than a plan needs
-GAME = {"environment": "guess", "max_turn_tokens": 4, "max_new_tokens": 96}
+GAME = {"environment": "guess"} | TOKENS
 # What is paid: found within six guesses, or also the more the fewer.
 PAYS: dict[str, dict[str, Any]] = {
     "in time": {"max_turns": 6, "reward_parts": {"correct": 1.0}},
@@ -76,13 +77,10 @@ class Options:
 def main(options: Options) -> None:
     """Trains, measures, and draws."""
     if not options.picture_only:
-        rows = read_table(options.out)
         for pay in options.pay:
             for seed in options.seeds:
                 this = {"pay": pay, "leave out": str(options.leave_out), "seed": str(seed)}
-                rows = [row for row in rows if not this.items() <= row.items()]
-                rows += [this | row for row in run(options, pay, seed)]
-                write_table(options.out, rows)
+                replace_rows(options.out, this, run(options, pay, seed))
     draw(read_table(options.out), options.out.with_suffix(".png"))
     print(options.out.with_suffix(".png"))
 
@@ -145,18 +143,12 @@ def played(name: str, problems: Sequence[Problem], plays: int) -> list[tuple[int
 def games(model, tokenizer, problems: Sequence[Problem], plays: int) -> list[tuple[int, list[int]]]:
     """So many games about each number, by a model as it is now."""
     sampling = Sampling(rollouts=plays, seed=1, max_turns=TURNS, **GAME)
-    groups = generate(
-        model,
-        [tokenizer.encode(problem_prompt(problem)) for problem in problems],
-        sampling,
-        stop_ids={tokenizer.eos_token_id},
-        engine=FAST.equipped(sampling, tokenizer, problems),
-    )
     found = []
-    for problem, group in zip(problems, groups, strict=True):
-        for rollout in group:
+    for group in sample_groups(model, tokenizer, problems, sampling, step=0, engine=FAST):
+        for rollout in group.rollouts:
             text = tokenizer.decode(rollout.response_ids)
-            found.append((int(problem.answer), [int(word) for word in re.findall(r"\d+", text)]))
+            guesses = [int(word) for word in re.findall(r"\d+", text)]
+            found.append((int(group.problem.answer), guesses))
     return found
 
 

@@ -21,16 +21,18 @@ from statistics import mean
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from asking import smoothed
+
 from reasoning_from_scratch.commands.cli import run_script
 from reasoning_from_scratch.environments.retry import TRY_AGAIN
 from reasoning_from_scratch.fast.cut import FAST
 from reasoning_from_scratch.files.problem_sets import load_problems
-from reasoning_from_scratch.files.tables import read_table, write_table
+from reasoning_from_scratch.files.tables import read_table, replace_rows
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
-from reasoning_from_scratch.problems import problem_prompt
+from reasoning_from_scratch.rollouts import sample_groups
 from reasoning_from_scratch.run.options import configure
 from reasoning_from_scratch.run.start import train
-from reasoning_from_scratch.sampling import Sampling, generate
+from reasoning_from_scratch.sampling import Sampling
 
 TALK = {"environment": "retry", "max_turn_tokens": 128, "max_new_tokens": 288}
 ARMS: dict[str, dict[str, Any]] = {
@@ -71,9 +73,7 @@ def main(options: Options) -> None:
         for arm in options.arms:
             for seed in options.seeds:
                 found = before + list(run(options, arm, seed))
-                this = {"arm": arm, "seed": str(seed)}
-                rows = [row for row in read_table(options.out) if not this.items() <= row.items()]
-                write_table(options.out, rows + [this | row for row in found])
+                replace_rows(options.out, {"arm": arm, "seed": str(seed)}, found)
     draw(read_table(options.out), options.out.with_suffix(".png"))
     print(options.out.with_suffix(".png"))
 
@@ -101,17 +101,11 @@ def measured(options: Options, step: int, model, tokenizer) -> Iterator[dict[str
     problems = load_problems("tiny-test", limit=options.limit)
     for kind, temperature, samples in (("greedy", 0.0, 1), ("sampled", 1.0, options.samples)):
         sampling = Sampling(temperature=temperature, rollouts=samples, seed=1, **TALK)
-        groups = generate(
-            model,
-            [tokenizer.encode(problem_prompt(problem)) for problem in problems],
-            sampling,
-            stop_ids={tokenizer.eos_token_id},
-            engine=FAST.equipped(sampling, tokenizer, problems),
-        )
+        groups = sample_groups(model, tokenizer, problems, sampling, step=0, engine=FAST)
         talks = [
             (rollout.outcome, tokenizer.decode(rollout.response_ids).split(f"[{TRY_AGAIN}]"))
             for group in groups
-            for rollout in group
+            for rollout in group.rollouts
         ]
         yield line(step, kind, shares_of(talks))
 
@@ -171,15 +165,6 @@ def draw(rows: Sequence[dict[str, str]], path: Path) -> None:
     )
     figure.savefig(path, dpi=110)
     plt.close(figure)
-
-
-def smoothed(rows: Sequence[dict[str, str]], name: str, width: int = 5) -> list[float]:
-    """The mean over seeds at each step, and over the steps before it."""
-    count = 1 + max(int(row["step"]) for row in rows)
-    each = [
-        mean(float(row[name]) for row in rows if int(row["step"]) == step) for step in range(count)
-    ]
-    return [mean(each[max(0, step - width + 1) : step + 1]) for step in range(count)]
 
 
 if __name__ == "__main__":

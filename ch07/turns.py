@@ -23,15 +23,14 @@ from matplotlib.image import AxesImage
 from torch import Tensor
 
 from reasoning_from_scratch.environments.guess import best_play, possible_after, uniform_play
-from reasoning_from_scratch.files.problem_sets import load_problems
 from reasoning_from_scratch.files.tables import read_table
 from reasoning_from_scratch.logprobs import padded_logprobs
-from reasoning_from_scratch.problems import Problem, problem_prompt
+from reasoning_from_scratch.problems import problem_prompt
 from reasoning_from_scratch.report.curves import COLORS
 from reasoning_from_scratch.rollouts import make_batch
 from reasoning_from_scratch.sampling import Rollout
 from reasoning_from_scratch.text import aligned
-from reasoning_from_scratch.tiny.guessing import MOST
+from reasoning_from_scratch.tiny.guessing import MOST, guess_problem
 
 HERE = Path(__file__).parent
 DRAWN, READ = "#9ecae1", "#ffffff"  # fills that dark and light pages both bear, with black text
@@ -98,7 +97,7 @@ def next_guess(model, tokenizer, said: Sequence[tuple[int, str]] = ()) -> Tensor
 
     Exact: each number is a few tokens and the end of the turn, and their probabilities multiply.
     What is missing to a sum of 1 are guesses that are no numbers from 1 to 64."""
-    prompt = tokenizer.encode(problem_prompt(load_problems("guess")[0]))  # says no number
+    prompt = tokenizer.encode(problem_prompt(guess_problem(1)))  # says no number
     for guess, answer in said:
         prompt += turn_of(tokenizer, str(guess))
         prompt += tokenizer.encode(tokenizer.reply_turn(answer), chat_wrapped=False)
@@ -107,11 +106,6 @@ def next_guess(model, tokenizer, said: Sequence[tuple[int, str]] = ()) -> Tensor
         Rollout(prompt_ids=prompt, response_ids=turn, logprobs=[0.0] * len(turn)) for turn in turns
     ]
     return padded_logprobs(model, make_batch(rollouts)).sum(-1).exp()  # (64,)
-
-
-def one_problem(number: int) -> Problem:
-    """The problem of the game whose number is this."""
-    return next(one for one in load_problems("guess") if one.answer == str(number))
 
 
 def turn_of(tokenizer, text: str) -> list[int]:

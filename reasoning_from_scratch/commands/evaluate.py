@@ -14,8 +14,7 @@ from reasoning_from_scratch.evaluation.evaluate import (
     open_model,
 )
 from reasoning_from_scratch.evaluation.pass_curves import curve, pass_rates, pass_table
-from reasoning_from_scratch.files.made_sets import made_set
-from reasoning_from_scratch.files.own_task import Verifier, own_function
+from reasoning_from_scratch.files.made_sets import made_set, own_verifier
 from reasoning_from_scratch.files.problem_sets import held_out, load_problems
 from reasoning_from_scratch.files.saved_models import run_and_save, which_weights
 from reasoning_from_scratch.files.weights import check_model_name
@@ -64,7 +63,7 @@ def default_problems(options: EvaluateOptions) -> tuple[str, ...]:
 
 def measured_rates(options: EvaluateOptions) -> dict[str, dict[str, Tensor]]:
     """Problem set, with its size -> model -> pass@k of each problem. Prints the other scores."""
-    verifier = Verifier(own_function(options.reward)) if options.reward else None
+    verifier = own_verifier(options.reward)
     paths = answer_paths(options)
     weights = {name: which_weights(name) for name in options.model}  # as the card names them
     sets = {n: load_problems(n, limit=options.limit) for n in options.problems}

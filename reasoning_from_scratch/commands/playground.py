@@ -21,7 +21,7 @@ from reasoning_from_scratch.problems import problem_prompt, render_prompt
 from reasoning_from_scratch.recipes import RECIPES
 from reasoning_from_scratch.run.options import configure
 from reasoning_from_scratch.text import evenly
-from reasoning_from_scratch.tiny.guessing import MOST, guess_problem, guess_problems
+from reasoning_from_scratch.tiny.guessing import MOST, TOKENS, guess_problem, guess_problems
 from reasoning_from_scratch.tiny.ways import ANSWER_TOKENS
 from reasoning_from_scratch.tokenizer import stop_ids_of
 
@@ -40,7 +40,7 @@ ABOUT = {
     "tiny-player-grpo": "after GRPO",
 }
 # As in training; chapter 7's README has the command.
-GAME = {"max_turns": 6, "max_turn_tokens": 4, "max_new_tokens": 96}
+GAME = {"max_turns": 6} | TOKENS
 RUN_SAVES = 6  # of a run with more, so many are taken, evenly spaced
 CONFIG = (
     "vocab_size context_length emb_dim n_heads n_layers hidden_dim head_dim n_kv_groups "

@@ -52,10 +52,14 @@ def verdict(text: str, problem: Problem, own: Verifier | None = None) -> tuple[f
 Verdict = Callable[[str, Problem], tuple[float, str] | None]  # verdict(text, problem), as below
 
 
+def own_verifier(name: str | None) -> Verifier | None:
+    """The verifier that --reward names, if it names one."""
+    return Verifier(own_function(name)) if name else None
+
+
 def verdict_of(config: Rewards) -> Verdict:
     """`verdict` with the verifier that --reward names, if it names one."""
-    own = Verifier(own_function(config.reward)) if config.reward else None
-    return partial(verdict, own=own)
+    return partial(verdict, own=own_verifier(config.reward))
 
 
 def judge_of(config: Rewards):

@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,14 @@ def read_table(path: Path) -> list[dict[str, str]]:
         return []
     with path.open(newline="", encoding="utf-8") as file:
         return list(csv.DictReader(file))
+
+
+def replace_rows(path: Path, this: Mapping[str, str], rows: Iterable[Mapping[str, Any]]) -> None:
+    """Puts rows about one run into a table, in place of those that it had. `this` says which run:
+    columns and their values, which each of its rows gets."""
+    found = [{**this, **row} for row in rows]  # may take an hour: read the table after it
+    others = [row for row in read_table(path) if not this.items() <= row.items()]
+    write_table(path, [*others, *found])
 
 
 def write_table(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:

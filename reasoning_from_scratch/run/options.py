@@ -7,6 +7,7 @@
 What is refused is in option_checks.py.
 """
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -69,16 +70,20 @@ def resumed_config(path: str | Path, **changes: object) -> TrainConfig:
 
 def preset(model: str) -> dict[str, Any]:
     """The values that suit `model`: a folder tells by its configuration, else by its name."""
-    if is_name(model):
-        return PRESETS["tiny" if Path(model).name.startswith("tiny") else "qwen3"]
-    folder = run_and_save(model)[0] or Path(model).expanduser()
     tiny = Path(model).name.startswith("tiny")
-    for path in (folder / "config.json", *folder.glob("checkpoints/*/config.json")):
+    for path in () if is_name(model) else config_files(model):
         size = read_values(path).get("vocab_size")
         if isinstance(size, int):  # of a run: each of its saves says the same
             tiny = size < TINY_VOCABULARY
             break
     return PRESETS["tiny" if tiny else "qwen3"]
+
+
+def config_files(model: str) -> Iterator[Path]:
+    """Those of a folder: its own, or of a run each save's."""
+    folder = run_and_save(model)[0] or Path(model).expanduser()
+    yield folder / "config.json"
+    yield from folder.glob("checkpoints/*/config.json")
 
 
 def resolved(config: TrainConfig) -> TrainConfig:

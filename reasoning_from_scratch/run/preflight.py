@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from statistics import mean, median
 from typing import Literal
 
@@ -171,12 +172,13 @@ def preflight_summary(
     groups = sample_groups(model, tokenizer, chosen, config, step=0, on_group=on_group, engine=FAST)
     judge_of(config)(groups, config, tokenizer)
     seconds = time.perf_counter() - start
-    rows = [row for group in groups for row in answers_of(group)]
+    answered = [answers_of(group) for group in groups]
+    rows = list(chain.from_iterable(answered))
     found = Preflight(
         problems=len(chosen),
         rollouts=config.rollouts,
         pass_at_1=mean(row["correct"] for row in rows),
-        pass_at_g=mean(any(row["correct"] for row in answers_of(group)) for group in groups),
+        pass_at_g=mean(any(row["correct"] for row in group) for group in answered),
         cutoff_share=mean(not row["stopped"] for row in rows),
         parse_rate=mean(row["parsed"] for row in rows),
         live_share=mean(group.mixed for group in groups),

@@ -5,6 +5,8 @@ import random
 from reasoning_from_scratch.problems import Problem
 
 MOST = 64  # the game of the set "guess"
+# A turn of it: a number and its end. An answer: all turns and replies of a long game.
+TOKENS = {"max_turn_tokens": 4, "max_new_tokens": 96}
 
 
 def guess_problem(number: int, most: int = MOST) -> Problem:

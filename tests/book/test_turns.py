@@ -19,6 +19,7 @@ from reasoning_from_scratch.fast.cut import FAST  # noqa: E402
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer  # noqa: E402
 from reasoning_from_scratch.problems import problem_prompt  # noqa: E402
 from reasoning_from_scratch.sampling import Rollout, generate  # noqa: E402
+from reasoning_from_scratch.tiny.guessing import guess_problem  # noqa: E402
 
 NOTEBOOK = json.loads((ROOT / "ch07" / "ch07_turns.ipynb").read_text(encoding="utf-8"))
 CELLS = {cell["id"]: "".join(cell["source"]) for cell in NOTEBOOK["cells"]}
@@ -33,7 +34,7 @@ def player():
 def sampled(player):
     """Eight games about 23, as a run samples them."""
     model, tokenizer = player
-    problem = turns.one_problem(23)
+    problem = guess_problem(23)
     sampling = Sampling(96, rollouts=8, environment="guess", max_turn_tokens=4)
     (group,) = generate(
         model,
