@@ -12,6 +12,7 @@ from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.report import write_iteration
 from reasoning_from_scratch.report.iteration import safe_name
 from reasoning_from_scratch.rollouts import Group
+from tests.machine_speed import slowness
 from tests.report.written import Page, summaries, write_steps
 
 
@@ -197,4 +198,4 @@ def test_writing_a_step_costs_less_than_a_twentieth_of_a_second(tmp_path):
         start = time.process_time()  # on a busy machine the clock on the wall says little
         write_iteration(tmp_path, "train", step, groups, ByteTokenizer())
         best = min(best, time.process_time() - start)
-    assert best < 0.05
+    assert best / slowness() < 0.05
