@@ -47,7 +47,7 @@ PAYS: dict[str, dict[str, Any]] = {
     "in time": {"max_turns": 6, "reward_parts": {"correct": 1.0}},
     "faster": {"max_turns": TURNS, "reward_parts": {"speed": 1.0}},
 }
-PLAN = {"problems": "guess", "problems_per_step": 8, "rollouts": 16, "device": "cpu"}
+PLAN = {"problems": "guess", "problems_per_step": 32, "rollouts": 8, "device": "cpu"}
 
 
 @dataclass
