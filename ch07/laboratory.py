@@ -69,7 +69,17 @@ LIVE = {
     "active": Live(("as they come", "active"), MIXED | {"time/sampling": "sampling (s)"}),
 }
 WHOLE = "recipes"  # several changes at a time: section 7.6 of the chapter
-PAGES = ("epochs", "lag", "pairing", "format", "overlong", "active", "lora", "spurious")
+PAGES = (
+    "epochs",
+    "lag",
+    "pairing",
+    "format",
+    "overlong",
+    "active",
+    "lora",
+    "spurious",
+    "three-ways",
+)
 
 
 @cache

@@ -23,6 +23,8 @@ OUTCOMES = {
     "tokens test": "tokens per greedy answer, tiny-test",
     "pass@1": "right answers of 8 to each of 100 held-out problems, temperature 1",
     "pass@8": "of the same: problems with a right answer among 8",
+    "pass@64": "the same among 64, where a regime asks for it",
+    "old answers": "nats per token by which the start's own answers have become less likely",
     "right tokens": "tokens per right answer, of the same answers",
     "wrong tokens": "tokens per wrong answer, of the same answers",
     **{way: f"answers in the way '{way}', of the same answers" for way in WAYS},
@@ -36,7 +38,7 @@ OUTCOMES = {
 
 
 def unit_of(outcome: str) -> str:
-    if outcome == "entropy":
+    if outcome in ("entropy", "old answers"):
         return "nats per token"
     return "tokens" if "tokens" in outcome else "points" if outcome == "reward" else "share"
 
@@ -62,6 +64,8 @@ class Regime:
     """Column with whose largest mean an arm's rate is chosen."""
     pairs: tuple[tuple[str, str], ...] = ()
     """(with, without); by default each other arm against the first."""
+    samples: int = 8
+    """Sampled answers to each held-out problem."""
 
     def compared(self) -> Sequence[tuple[str, str]]:
         first, *others = self.arms

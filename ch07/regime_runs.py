@@ -27,16 +27,20 @@ from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.errors import UserError, unknown_name
 from reasoning_from_scratch.evaluation.evaluate import EvalResult, evaluate
 from reasoning_from_scratch.evaluation.paired import best_rate
+from reasoning_from_scratch.fast.cut import FAST
+from reasoning_from_scratch.fast.packed import packed_logprobs
 from reasoning_from_scratch.files.problem_sets import held_out, load_problems
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.recipes import get_recipe
 from reasoning_from_scratch.report.ways import by_way, evaluated_answers
+from reasoning_from_scratch.rollouts import make_batch, sample_groups
 from reasoning_from_scratch.run.options import configure, resolved
 from reasoning_from_scratch.run.origin import weights_mark
 from reasoning_from_scratch.run.study import Trial, last_third, make, trials, whole_run
 from reasoning_from_scratch.sampling import NotFinite, Sampling, greedy
 from reasoning_from_scratch.text import aligned
 from reasoning_from_scratch.tiny.ways import ANSWER_TOKENS
+from reasoning_from_scratch.trainer import Engine, frozen_logprobs
 
 LATE = {
     "reward": "env/all/reward/total",
@@ -46,7 +50,7 @@ LATE = {
 }
 KEY = ("regime", "arm", "lr", "seed")
 COLUMNS = (*KEY, "settings", "seconds", *OUTCOMES, "stopped")
-GREEDY_PROBLEMS, SAMPLED_PROBLEMS, SAMPLES = 200, 100, 8
+GREEDY_PROBLEMS, SAMPLED_PROBLEMS = 200, 100
 
 
 @dataclass
@@ -83,6 +87,7 @@ class Arm:
     name: str
     settings: str
     changes: str  # as JSON: a frozen value, the same in every process
+    samples: int  # answers to each held-out problem
 
     def __str__(self) -> str:
         return f"{self.regime}, {self.name}"
@@ -182,8 +187,8 @@ QUIET = {
 
 
 class SettingsMarks:
-    """Eight letters for what an arm is made with: its changes, its recipe's, and the very weights
-    that it starts from. A line of another mark is of another experiment."""
+    """Eight letters for what an arm is made with: its changes, its recipe's, the very weights that
+    it starts from, and how often it is asked. A line of another mark is of another experiment."""
 
     def __init__(self) -> None:
         self.weights: dict[str, list[int]] = {}
@@ -194,7 +199,10 @@ class SettingsMarks:
         if model not in self.weights:
             self.weights[model] = weights_mark(load_model_and_tokenizer(model, "cpu")[0])
         recipe = get_recipe(changes.get("recipe", "grpo")).changes
-        said = json.dumps([changes, recipe, self.weights[model]], sort_keys=True)
+        made = [changes, recipe, self.weights[model]]
+        if regime.samples != Regime.samples:
+            made.append(regime.samples)
+        said = json.dumps(made, sort_keys=True)
         return hashlib.sha256(said.encode()).hexdigest()[:8]
 
 
@@ -206,7 +214,7 @@ def missing(
 ) -> list[Trial]:
     there = {tuple(row[name] for name in KEY) for row in rows}
     arms = [
-        Arm(name, arm, marks.of(regime, arm), json.dumps(changes_of(regime, arm)))
+        Arm(name, arm, marks.of(regime, arm), json.dumps(changes_of(regime, arm)), regime.samples)
         for name, regime in chosen.items()
         for arm in regime.arms
         if not options.arm or arm in options.arm
@@ -242,16 +250,17 @@ def make_row(keep: Path | None, trial: Trial) -> dict[str, Any]:
     head = dict(zip(KEY, key_of(trial), strict=True)) | {"settings": trial.arm.settings}
     if keep is None:
         with TemporaryDirectory() as folder:
-            return head | measured_run(config, Path(folder) / "run", start)
+            return head | measured_run(config, Path(folder) / "run", start, trial.arm.samples)
     name = f"{trial}-{trial.arm.settings}".replace(", ", "-").replace(" ", "_")
-    return head | measured_run(config, keep / name, start)
+    return head | measured_run(config, keep / name, start, trial.arm.samples)
 
 
-def measured_run(config: TrainConfig, folder: Path, start: float) -> dict[str, Any]:
+def measured_run(config: TrainConfig, folder: Path, start: float, samples: int) -> dict[str, Any]:
     result = whole_run(replace(config, log_path=str(folder)))
     row = late_figures(result.rows)
     try:
-        row |= answers_of(result.model, result.tokenizer, resolved(config).problems)
+        row |= answers_of(result.model, result.tokenizer, resolved(config).problems, samples)
+        row["old answers"] = moved_away(result.model, config.model)
     except NotFinite:  # the run diverged: it has no answers, and that is its result
         result.stopped = result.stopped or "weights that are no numbers"
     row = {name: round(value, 5) for name, value in row.items()}
@@ -268,24 +277,35 @@ def late_figures(rows: Sequence[dict]) -> dict[str, float]:
     return means | {"tokens": sum(row["env/all/total_ac_tokens"] for row in rows)}
 
 
-def answers_of(model: torch.nn.Module, tokenizer, problems: str) -> dict[str, float]:
+def answers_of(model: torch.nn.Module, tokenizer, problems: str, samples: int) -> dict[str, float]:
     """The figures of held-out answers, greedy and sampled."""
     sets = {
         name: load_problems(name, limit=GREEDY_PROBLEMS) for name in ("tiny-test", "tiny-longer")
     }
     test, longer = (evaluate(model, tokenizer, of, greedy(ANSWER_TOKENS)) for of in sets.values())
     asked = load_problems(held_out(problems) or "tiny-test", limit=SAMPLED_PROBLEMS)
-    several = Sampling(ANSWER_TOKENS, rollouts=SAMPLES)
+    several = Sampling(ANSWER_TOKENS, rollouts=samples)
     sampled = evaluate(model, tokenizer, asked, several)
     figures = {
         "greedy test": test.accuracy,
         "greedy longer": longer.accuracy,
         "tokens test": test.mean_length,
         "pass@1": sampled.accuracy,
-        "pass@8": sampled.pass_at[SAMPLES],
+        **{f"pass@{k}": sampled.pass_at[k] for k in (8, 64) if k <= samples},
     }
     ways = by_way(evaluated_answers(asked, sampled.rows))
     return figures | lengths(sampled) | {way: found.share for way, found in ways.items()}
+
+
+def moved_away(model: torch.nn.Module, start: str) -> float:
+    """KL of the start from the model, per token: what is lost of what it used to say."""
+    old, tokenizer = load_model_and_tokenizer(start, "cpu")
+    asked = load_problems("tiny-test", limit=SAMPLED_PROBLEMS)
+    sampling = Sampling(ANSWER_TOKENS, rollouts=2)
+    groups = sample_groups(old, tokenizer, asked, sampling, step=0, engine=FAST)
+    batch = make_batch([rollout for group in groups for rollout in group.rollouts])
+    now = frozen_logprobs(model, batch, TrainConfig(), Engine(packed_logprobs))  # (B, T)
+    return float(((batch.old_logprobs - now) * batch.mask).sum() / batch.mask.sum())
 
 
 def lengths(result: EvalResult) -> dict[str, float]:

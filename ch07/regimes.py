@@ -37,6 +37,7 @@ CUT_OFF = {"max_new_tokens": 48}
 # With one update for each batch every ratio is 1, so what these are named after cannot act. The
 # regime "objective" compares them where it can.
 WITHOUT_EFFECT = ("gspo", "cispo", "dro")
+WITH_A_TEACHER = ("distill",)  # of the regime "three-ways"
 
 REGIMES = {
     "clip-higher": Regime(
@@ -249,10 +250,31 @@ REGIMES = {
     ),
     "recipes": Regime(
         "Of the recipes as they were published, which is ahead of plain GRPO?",
-        {name: {"recipe": name} for name in RECIPES if name not in WITHOUT_EFFECT},
+        {name: {"recipe": name} for name in RECIPES if name not in WITHOUT_EFFECT + WITH_A_TEACHER},
         outcome="pass@1",
         common=SHORT,
         also=("greedy test", "tokens"),
+    ),
+    "three-ways": Regime(
+        "At about the same cost: rewards, its own right answers, or a teacher?",
+        {
+            "GRPO": {"steps": 10},
+            # What is right is learned like any other text.
+            "own right answers": {
+                "objective": "reinforce",
+                "advantage": "ch07/regimes.py:right_answers",
+                "aggregate": "token",
+                "steps": 10,
+            },
+            "distilled": {"recipe": "distill", "steps": 6},
+        },
+        outcome="pass@1",
+        # 32 problems are answered, and eight updates made of them. Then the next 32.
+        common=SHORT | {"problems_per_step": 32, "num_substeps": 8},
+        lrs=(1e-4, 2e-4, 4e-4, 8e-4),
+        arm_lrs={"distilled": (1e-4, 2e-4, 4e-4)},
+        also=("pass@64", "greedy test", "greedy longer", "old answers"),
+        samples=64,
     ),
     "spurious": Regime(
         "Does a reward that knows nothing of the answer teach anything?",
@@ -275,6 +297,11 @@ REGIMES = {
 def clipped_against_the_sampler(logprobs, old_logprobs, advantages):
     """ppo, whose ratio is to what the sampler wrote down and not to where the step began."""
     return ppo((logprobs - old_logprobs).exp(), advantages, 0.8, 1.2)
+
+
+def right_answers(rewards):
+    """1 for a right answer and 0 for a wrong one, whatever the others of its group are."""
+    return rewards
 
 
 def coin(text, problem):

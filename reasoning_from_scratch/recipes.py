@@ -155,6 +155,19 @@ RECIPES = {
         "GDPO: Group reward-Decoupled Normalization Policy Optimization for Multi-reward RL "
         "Optimization, 2026, arXiv:2601.05242",
     ),
+    "distill": Recipe(
+        {
+            "objective": "importance_sampling",
+            "aggregate": "token",
+            "kl": "token",
+            "kl_coef": 1.0,
+            "kl_reference": "tiny-grpo-longer",
+            "reward_parts": {"correct": 0.0},
+        },
+        "no reward: each token that the model draws is paid for being likelier to the teacher, "
+        "which --kl-reference names, than to itself",
+        "On-Policy Distillation, Thinking Machines Lab, 2025",
+    ),
 }
 
 

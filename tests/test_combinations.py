@@ -58,6 +58,8 @@ def combination(recipe, cut, update, kl) -> TrainConfig:
     changes = CUTS[cut] | UPDATES[update] | KL[kl]
     if configure(recipe).aggregate == "constant":
         changes = changes | {"length_constant": 7}
+    if kl == "none" and not any(configure(recipe).reward_parts.values()):
+        changes = changes | {"reward_parts": {"correct": 1.0}, "kl_reference": None}
     return resolved(
         configure(
             recipe,

@@ -102,6 +102,7 @@ NOT_RUN = {
     "benchmarks/scaling_check.py": "minutes; what it does is in tests/scale/test_scaling.py",
     "checkpoints/player.py": "minutes; tests/checkpoints/test_player.py",
     "ch06/real_model.py --seeds 0": "a real model; a small one: tests/book/test_real_model.py",
+    "ch06/real_model.py --task instructions --seeds 0 --every 20": "likewise",
     "ch07/binary_search.py": "minutes; a small one is in tests/book/test_binary_search.py",
     "checkpoints/blurred.py": "minutes; tests/checkpoints/test_blurred.py",
     "ch07/asking.py": "minutes; a small one is in tests/book/test_asking.py",

@@ -2,10 +2,11 @@
 
 import math
 from dataclasses import replace
+from statistics import fmean
 
 import pytest
 import torch
-from toy import add_gradient, toy_config, toy_model, toy_problems, toy_world
+from toy import add_gradient, toy_config, toy_model, toy_problems, toy_teacher, toy_world
 
 from reasoning_from_scratch import ch06
 from reasoning_from_scratch.config import replaced
@@ -397,8 +398,18 @@ def test_every_recipe_trains(recipe, world, tmp_path):
         )
         if name in defaults
     }
+    asked |= toy_teacher(recipe, tmp_path)
     result = train(configure(recipe, **asked), quiet=True, **world)
     assert len(result.rows) == 2 and not result.stopped
+
+
+def test_distilling_without_any_reward_comes_nearer_to_the_teacher(world, tmp_path):
+    values = {"steps": 12, "lr": 3e-3, "rollouts": 8, "length_constant": None}
+    row = RECIPES["distill"].changes | toy_teacher("distill", tmp_path)
+    result = train(toy_config(tmp_path / "run", **values | row), quiet=True, **world)
+    kl = [metrics["kl_policy_base"] for metrics in result.rows]
+    assert fmean(kl[-3:]) < 0.7 * fmean(kl[:3])
+    assert all(metrics["env/all/reward/total"] == 0 for metrics in result.rows)
 
 
 def test_reward_rises(world, tmp_path):

@@ -7,8 +7,10 @@ from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
 from tokenizers.decoders import Fuse
 
 from reasoning_from_scratch.config import TrainConfig
+from reasoning_from_scratch.files.weights import save_hf_folder
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.qwen3 import Qwen3Model
+from reasoning_from_scratch.recipes import get_recipe
 from reasoning_from_scratch.tokenizer import Qwen3Tokenizer
 from reasoning_from_scratch.trainer import Engine, batch_loss
 
@@ -90,3 +92,10 @@ def toy_world(folder, **changes) -> dict:
         "problems": toy_problems(),
         "eval_problems": toy_problems(8),
     }
+
+
+def toy_teacher(recipe: str, folder) -> dict[str, str]:
+    """For a recipe that has a teacher, one that reads the same tokens as the toy model."""
+    if "kl_reference" not in get_recipe(recipe).changes:
+        return {}
+    return {"kl_reference": str(save_hf_folder(toy_model(1), toy_tokenizer(folder), folder / "t"))}

@@ -132,8 +132,9 @@ class AdamW:
         gradients = self.gradients()
         if not gradients:
             return 0.0
-        norms = torch.stack([norm.float() for norm in torch._foreach_norm(gradients)])
-        norm = torch.linalg.vector_norm(norms)
+        # In float32 also where the gradient is bfloat16, whose norm would have 8 bits.
+        norms = torch._foreach_norm(gradients, dtype=torch.float32)
+        norm = torch.linalg.vector_norm(torch.stack(norms))
         shrink = largest / (norm + 1e-6)
         if 0 < shrink < 1:
             torch._foreach_mul_(gradients, shrink)

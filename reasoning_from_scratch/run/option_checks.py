@@ -114,18 +114,22 @@ def check_sizes(config: TrainConfig) -> None:
             f"--overlong-penalty {config.overlong_penalty} is about the last of "
             f"--max-new-tokens {config.max_new_tokens}; make it smaller"
         )
-    check_parts(config.reward_parts, others=config.environment is not None)
+    check_parts(config)
 
 
-def check_parts(weights: dict[str, float], others: bool) -> None:
-    """`others`: an environment has parts of its own."""
-    for name, weight in weights.items():
-        if name not in PARTS and not others:
+def check_parts(config: TrainConfig) -> None:
+    """An environment has parts of its own, and a teacher needs none with a weight."""
+    for name, weight in config.reward_parts.items():
+        if name not in PARTS and config.environment is None:
             raise unknown_name("reward part", name, PARTS)
         if not math.isfinite(weight):
             raise UserError(f"--reward-parts {name} has the weight {weight}; give it a number")
-    if not any(weights.values()):
-        raise UserError("--reward-parts rewards nothing: give a part a weight, e.g. correct=1")
+    taught = config.kl != "none" and config.kl_reference
+    if not any(config.reward_parts.values()) and not taught:
+        raise UserError(
+            "--reward-parts rewards nothing: give a part a weight, e.g. correct=1, or name a "
+            "teacher: --kl token --kl-coef 1 --kl-reference tiny-grpo"
+        )
 
 
 def check_choices(config: TrainConfig) -> None:

@@ -218,14 +218,3 @@ def test_what_is_said_to_be_certain_is():
     assert certain(of_epochs["4 passes, clip", "1 pass", "pass@1"])
     assert certain(of_format["correct and form", "correct", "pass@1"])
     assert not certain(of_format["correct and form", "correct", "greedy test"])
-
-
-def test_the_reading_time_is_counted():
-    """So many words at 60 a minute, so many cells at two minutes each, to half an hour."""
-    words = sum(len(text.split()) for text in PROSE.values())
-    cells = sum(cell["cell_type"] == "code" for cell in NOTEBOOK)
-    said = re.search(
-        r"About ([\d,]+) words and (\d+) cells of code.* is (\S+) hours", PROSE["how-to-read"]
-    )
-    assert abs(int(said[1].replace(",", "")) - words) <= 100 and int(said[2]) == cells
-    assert float(said[3]) == round(2 * (words / 60 + 2 * cells) / 60) / 2

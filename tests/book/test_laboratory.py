@@ -109,6 +109,15 @@ def test_what_is_said_of_other_rates_of_several_passes_and_of_lora_is_stored():
     assert worse in CELLS["lora-rate"]
 
 
+def test_what_is_said_of_the_three_ways_beside_their_table_is_stored():
+    said = CELLS["three-ways-rate"]
+    assert mean_at(2e-4, "three-ways", "GRPO", "old answers") == (36.6, 1) and "0.37 nats" in said
+    assert mean_at(2e-4, "three-ways", "GRPO") == (78.5, 1) and "at 78 %" in said
+    for arm, rate in (("distilled", 2e-4), ("GRPO", 4e-4), ("own right answers", 2e-4)):
+        share, seeds = mean_at(rate, "three-ways", arm, "checked")
+        assert seeds == 5 and f"{share:.0f} %" in said
+
+
 def test_twice_the_rate_of_grpo_s_pair_is_worse_on_other_pages():
     """As the page on pairing says; its own arms have not tried it."""
     plain, twice = (mean_at(rate, "lora", "all weights") for rate in (4e-4, 8e-4))

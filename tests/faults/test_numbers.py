@@ -5,7 +5,7 @@ import math
 
 import pytest
 import torch
-from toy import toy_config, toy_model, toy_problems, toy_tokenizer, toy_world
+from toy import toy_config, toy_model, toy_problems, toy_teacher, toy_tokenizer, toy_world
 
 from reasoning_from_scratch import rollouts, trainer
 from reasoning_from_scratch.advantages import KINDS, advantages
@@ -235,6 +235,7 @@ def test_a_learning_rate_of_10(tmp_path, monkeypatch, recipe):
         model="tiny-toy",
         warmup_steps=0,
         log_path=str(tmp_path / "run"),
+        **toy_teacher(recipe, tmp_path),
     )
     result = train(configure(recipe, **changes), quiet=True, **toy_world(tmp_path))
     assert weights(result.model).isfinite().all()

@@ -97,6 +97,14 @@ def test_clipping():
         assert now == pytest.approx(left or norm, rel=1e-4)
 
 
+def test_the_norm_of_a_bfloat16_gradient_is_not_rounded():
+    model = net().bfloat16()
+    for p in model.parameters():
+        p.grad = torch.randn(p.shape, generator=torch.Generator().manual_seed(0)).bfloat16()
+    exact = torch.cat([p.grad.double().flatten() for p in model.parameters()]).norm().item()
+    assert AdamW(model).clip_gradient(0) == pytest.approx(exact, rel=1e-6)
+
+
 def test_schedules():
     def rates(schedule, *steps):
         config = Optim(lr=1.0, lr_schedule=schedule, warmup_steps=2)
