@@ -289,7 +289,7 @@ class NotFinite(UserError):
 class SamplingEngine:
     """How the model is asked: here the plain way; fast/ has another that is handed in."""
 
-    # (model, rows, steps) -> a decoder for about so many rows and steps. It has the model's
+    # (model, rows, steps) -> a decoder for about so many rows and steps in all. It has the model's
     # fill_cache, and is called as the model is: (tokens (B, 1), cache) -> logits (B, 1, V).
     decoder: Callable = lambda model, rows, steps: model
     cut: Callable[[Tensor, float, int], Tensor] = cut_by_sorting
@@ -375,9 +375,15 @@ def padded(rows: list[list[int]]) -> tuple[Tensor, Tensor]:
     return ids, torch.arange(ids.shape[1]) < torch.tensor([len(row) for row in rows])[:, None]
 
 
+def shared_start(prompts: list[list[int]]) -> int:
+    """How many tokens all prompts begin with, such as the instructions of a template; each has
+    at least one more."""
+    return max(0, min(len(commonprefix(prompts)), min(map(len, prompts), default=0) - 1))
+
+
 def _read_start(model, prompts: list[list[int]]) -> KVCache | None:
-    """What all prompts begin with, such as the instructions of a template, is read once."""
-    length = min(len(commonprefix(prompts)), min(map(len, prompts), default=0) - 1)
+    """What all prompts begin with is read once."""
+    length = shared_start(prompts)
     if length * (len(prompts) - 1) < WORTH_SHARING:
         return None
     cache = KVCache(model.cfg["n_layers"], length)
@@ -408,7 +414,8 @@ class _Batch:
 
     def __init__(self, model, prompts, waiting: list[_Row], sampling, stop_ids, engine) -> None:
         n_rows = min(max(1, sampling.sample_rows), len(waiting))
-        steps = max((row.limit for row in waiting), default=0)
+        # Rows are filled again and again: so many steps, if no rollout ends early.
+        steps = math.ceil(sum(row.limit for row in waiting) / max(1, n_rows))
         self.model, self.prompts, self.waiting = model, prompts, deque(waiting)
         self.decoder, self.cut = engine.decoder(model, n_rows, steps), engine.cut
         self.draw = engine.draw(model, n_rows, steps)

@@ -17,6 +17,7 @@ from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.qwen3 import KVCache
 from reasoning_from_scratch.sampling import (
     Sampling,
+    SamplingEngine,
     cut_by_sorting,
     generate,
     greedy,
@@ -503,6 +504,18 @@ def test_what_all_prompts_begin_with_is_read_once():
     assert [int(n) for n in lengths] == [65, 2, 5, 3, 2, 1]
     alone = [draw([p], 2, max_new_tokens=9, streams=[(0, i)])[0] for i, p in enumerate(prompts)]
     assert ids(found) == ids(alone)
+
+
+def test_a_decoder_is_chosen_for_all_steps_that_its_rows_will_take():
+    """24 rollouts of 6 tokens in 8 rows: short as they are, it may be worth preparing for them."""
+    asked = []
+
+    def decoder(model, rows, steps):
+        asked.append((rows, steps))
+        return model
+
+    draw(PROMPTS, 4, 6, sample_rows=8, stop_ids=set(), engine=SamplingEngine(decoder=decoder))
+    assert asked == [(8, 18)]
 
 
 def test_what_is_raised_before_a_step_ends_the_sampling():

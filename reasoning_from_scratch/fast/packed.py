@@ -13,7 +13,7 @@ log-probabilities and their gradient are computed for one block of the vocabular
 
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from textwrap import shorten
 from typing import NamedTuple
 
@@ -26,6 +26,7 @@ from torch.nn.utils.rnn import pad_sequence
 from reasoning_from_scratch.logprobs import Kept, kept_of
 from reasoning_from_scratch.qwen3 import Qwen3Model, attention, rope_tables
 from reasoning_from_scratch.rollouts import Batch
+from reasoning_from_scratch.sampling import shared_start
 
 log = logging.getLogger("reasoning_from_scratch")
 
@@ -33,6 +34,7 @@ log = logging.getLogger("reasoning_from_scratch")
 # handed 256 MiB, which keep it busy for longer than Python needs to start some thirty operations.
 BLOCK_ELEMENTS, GPU_BLOCK_ELEMENTS = 2**23, 2**26
 SMALLEST_BLOCK = 1024  # tokens of the vocabulary; thinner matrix products are slow
+WORTH_SHARING = 256  # what all prompts begin with is stored once if that saves so many tokens
 PADS_WELL = 0.75  # share of a call's longest row that each of its rows has; others get more padding
 
 
@@ -104,29 +106,37 @@ class Packed(NamedTuple):
 
 
 def pack(batch: Batch) -> Packed:
-    """Each prompt is stored once, before its first answer. The last token of an answer is left
-    out: it predicts nothing."""
+    """Each prompt is stored once, before its first answer; what all prompts begin with, if that
+    is much, once before the first of them. The last token of an answer is left out: it predicts
+    nothing."""
     ids: list[int] = []
     positions: list[int] = []
-    rows: list[list[int]] = []  # for each rollout, the numbers of its packed tokens
-    prompt_starts: dict[tuple[int, ...], int] = {}  # where a prompt is stored
+
+    def stored(tokens: Sequence[int], before: list[int]) -> list[int]:
+        """Stores what follows some packed tokens. The numbers of all of them."""
+        numbers = [*before, *range(len(ids), len(ids) + len(tokens))]
+        ids.extend(tokens)
+        positions.extend(range(len(before), len(numbers)))
+        return numbers
+
+    rows = batch.token_ids.tolist()
     prompt_lengths = batch.mask.argmax(dim=1).tolist()  # the position of the first sampled token
-    lengths = batch.lengths.tolist()
-    for row, tokens in enumerate(batch.token_ids.tolist()):
-        prompt = tuple(tokens[: prompt_lengths[row]])
-        known = len(prompt) if prompt in prompt_starts else 0
-        start = prompt_starts.setdefault(prompt, len(ids))
-        new = range(known, lengths[row] - 1)
-        rows.append([*range(start, start + known), *range(len(ids), len(ids) + len(new))])
-        ids += tokens[known : lengths[row] - 1]
-        positions += new
+    prompts = [tuple(row[:length]) for row, length in zip(rows, prompt_lengths, strict=True)]
+    start = worth_sharing([list(prompt) for prompt in dict.fromkeys(prompts)])
+    begun = stored(prompts[0][:start], [])
+    known: dict[tuple[int, ...], list[int]] = {}  # the packed tokens of each prompt
+    numbers = []  # for each rollout, those of its packed tokens
+    for row, prompt, length in zip(rows, prompts, batch.lengths.tolist(), strict=True):
+        if prompt not in known:
+            known[prompt] = stored(prompt[start:], begun)
+        numbers.append(stored(row[len(prompt) : length - 1], known[prompt]))
     predictors = [
         row[position - 1]
-        for row, mask in zip(rows, batch.mask.tolist(), strict=True)
+        for row, mask in zip(numbers, batch.mask.tolist(), strict=True)
         for position, sampled in enumerate(mask)
         if sampled
     ]
-    calls, found = attention_calls(rows, prompt_lengths)
+    calls, found = attention_calls(numbers, prompt_lengths, start)
     device = batch.token_ids.device
     return Packed(
         torch.tensor([ids], device=device),
@@ -135,6 +145,13 @@ def pack(batch: Batch) -> Packed:
         torch.tensor(found, device=device),
         torch.tensor(predictors, dtype=torch.long, device=device),
     )
+
+
+def worth_sharing(prompts: list[list[int]]) -> int:
+    """How many of the tokens that all prompts begin with are stored once: none, if that saves
+    little."""
+    start = shared_start(prompts)
+    return start if start * (len(prompts) - 1) >= WORTH_SHARING else 0
 
 
 # --- attention
@@ -195,12 +212,14 @@ class AttentionRow(NamedTuple):
 
 
 def attention_calls(
-    rows: list[list[int]], prompt_lengths: list[int]
+    rows: list[list[int]], prompt_lengths: list[int], start: int = 0
 ) -> tuple[list[AttentionCall], list[int]]:
     """The calls that compute attention for every packed token, and for each token a place of its
-    result among theirs: a prompt may be among the queries of several rows, with the same result."""
+    result among theirs: a prompt may be among the queries of several rows, with the same result.
+    All rows share their first `start` tokens."""
     calls: list[list[AttentionRow]] = []
-    for row in sorted(attention_rows(rows, prompt_lengths), key=lambda x: (x.kind, -x.queries)):
+    found_rows = attention_rows(rows, prompt_lengths, start)
+    for row in sorted(found_rows, key=lambda row: (row.kind, -row.queries)):
         if not (calls and row.fits(calls[-1][0])):
             calls.append([])
         calls[-1].append(row)
@@ -213,22 +232,33 @@ def attention_calls(
     return [padded_call(call) for call in calls], found
 
 
-def attention_rows(rows: list[list[int]], prompt_lengths: list[int]) -> list[AttentionRow]:
+def attention_rows(
+    rows: list[list[int]], prompt_lengths: list[int], start: int
+) -> list[AttentionRow]:
     """Of an answer p p p a a either the whole row is queries, or only the answer.
 
     The whole row repeats the prompt's queries, which is wasted work for all but one of the
     answers to a prompt; so an answer that is shorter than its prompt leaves them out. A prompt
-    whose answers all leave it out becomes a row of its own.
+    whose answers all leave it out becomes a row of its own. The same holds for a prompt and the
+    beginning that it shares with all the others.
     """
-    sharing = Counter(row[0] for row in rows)  # a prompt is known by its first packed token
-    found, prompts = [], {}
-    for row, length in zip(rows, prompt_lengths, strict=True):
-        answer_only = sharing[row[0]] > 1 and len(row) < 2 * length
-        found.append(AttentionRow(row, length if answer_only else 0))
-        prompts[row[0]] = AttentionRow(row[:length], 0)
-    covered = {row.tokens[0] for row in found if not row.start}
-    found += [prompt for first, prompt in prompts.items() if first not in covered]
+    ends = [row[length - 1] for row, length in zip(rows, prompt_lengths, strict=True)]
+    answers = Counter(ends)  # a prompt is known by its last packed token
+    found, prompts, covered = [], {}, set()
+    for row, length, end in zip(rows, prompt_lengths, ends, strict=True):
+        found.append(attention_row(row, length if answers[end] > 1 else start))
+        prompts[end] = attention_row(row[:length], start)
+        if found[-1].start < length:
+            covered.add(end)
+    found += [prompt for end, prompt in prompts.items() if end not in covered]
+    if all(row.start for row in found):
+        found.append(AttentionRow(rows[0][:start], 0))
     return [row for row in found if row.queries]
+
+
+def attention_row(tokens: list[int], shared: int) -> AttentionRow:
+    """A row without the queries that it shares with others, if these are the larger part."""
+    return AttentionRow(tokens, shared if len(tokens) < 2 * shared else 0)
 
 
 def padded_call(rows: list[AttentionRow]) -> AttentionCall:

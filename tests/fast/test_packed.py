@@ -5,6 +5,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from toy import toy_model
 
+from reasoning_from_scratch.fast import packed as packed_module
 from reasoning_from_scratch.fast.packed import (
     attention_calls,
     blockwise_logprobs,
@@ -100,6 +101,49 @@ def test_a_long_prompt_does_not_lengthen_the_others():
     calls = pack(batch_of(*pairs)).calls
     shapes = [(tuple(call.queries.shape), tuple(call.keys.shape)) for call in calls]
     assert shapes == [((1, 200),) * 2, ((1, 20),) * 2, ((2, 4), (2, 24)), ((2, 4), (2, 204))]
+
+
+def few_shot_batch():
+    """Five prompts that begin with the same 12 tokens; one of them has a long answer."""
+    start = list(range(1, 13))
+    pairs = [([*start, 20 + i, 13], [7 + i, 8, 9][: 1 + j]) for i in range(4) for j in range(3)]
+    return batch_of(*pairs, ([*start, 30], [14] * 20), ([*start, 30], [15] * 4))
+
+
+def test_what_all_prompts_begin_with_is_there_once_if_that_saves_much(monkeypatch):
+    batch = few_shot_batch()
+    apart = pack(batch)
+    monkeypatch.setattr(packed_module, "WORTH_SHARING", 48)  # 12 tokens, of five prompts
+    packed = pack(batch)
+    assert packed.token_ids.numel() == apart.token_ids.numel() - 4 * 12
+    assert packed.token_ids[0, :14].tolist() == [*range(1, 13), 20, 13]
+    assert packed.positions.max() == apart.positions.max()
+    assert found_at(packed) == list(range(packed.token_ids.numel()))
+    monkeypatch.setattr(packed_module, "WORTH_SHARING", 49)
+    assert pack(batch).token_ids.equal(apart.token_ids)
+
+
+def test_a_beginning_of_its_own_changes_no_number(monkeypatch):
+    monkeypatch.setattr(packed_module, "WORTH_SHARING", 1)
+    model, batch = toy_model(tie_embeddings=True), few_shot_batch()
+    expected = padded_logprobs(model, batch, TEMPERATURE)
+    expected_gradient = gradient(model, expected, batch)
+    found = packed_logprobs(model, batch, TEMPERATURE)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+    difference = gradient(model, found, batch) - expected_gradient
+    assert difference.abs().max() <= 1e-5 * expected_gradient.abs().max()
+
+
+@pytest.mark.parametrize("long", [False, True])
+def test_a_beginning_gets_a_row_of_its_own_unless_others_have_its_queries(monkeypatch, long):
+    """Where every answer is short, nobody else asks for the beginning."""
+    monkeypatch.setattr(packed_module, "WORTH_SHARING", 1)
+    start = list(range(1, 13))
+    pairs = [([*start, 20 + i], [7] * 2) for i in range(3) for _ in range(2)]
+    packed = pack(batch_of(*pairs, *[([*start, 30], [7] * 20)] * long))
+    first = packed.calls[0].queries.tolist()
+    assert first == ([[*range(12), *range(21, 41)]] if long else [list(range(12))])
+    assert found_at(packed) == list(range(packed.token_ids.numel()))
 
 
 def test_rows_of_similar_length_are_padded_together():
