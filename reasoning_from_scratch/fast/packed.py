@@ -122,7 +122,7 @@ def pack(batch: Batch) -> Packed:
     rows = batch.token_ids.tolist()
     prompt_lengths = batch.mask.argmax(dim=1).tolist()  # the position of the first sampled token
     prompts = [tuple(row[:length]) for row, length in zip(rows, prompt_lengths, strict=True)]
-    start = worth_sharing([list(prompt) for prompt in dict.fromkeys(prompts)])
+    start = shared_start(list(dict.fromkeys(prompts)), WORTH_SHARING)
     begun = stored(prompts[0][:start], [])
     known: dict[tuple[int, ...], list[int]] = {}  # the packed tokens of each prompt
     numbers = []  # for each rollout, those of its packed tokens
@@ -145,13 +145,6 @@ def pack(batch: Batch) -> Packed:
         torch.tensor(found, device=device),
         torch.tensor(predictors, dtype=torch.long, device=device),
     )
-
-
-def worth_sharing(prompts: list[list[int]]) -> int:
-    """How many of the tokens that all prompts begin with are stored once: none, if that saves
-    little."""
-    start = shared_start(prompts)
-    return start if start * (len(prompts) - 1) >= WORTH_SHARING else 0
 
 
 # --- attention
