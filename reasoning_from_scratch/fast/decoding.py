@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import NamedTuple, TypeGuard
+from typing import Any, NamedTuple, TypeGuard
 
 import torch
 from torch import Tensor, nn
@@ -175,7 +175,8 @@ KNOWN = {Qwen3Model, nn.ModuleList, TransformerBlock, GroupedQueryAttention, Fee
 
 def fits_decode_c(model: Qwen3Model) -> bool:
     """Whether decode.c computes what this model does: the class as it is, of any family, its
-    weights on the CPU, its sizes full registers."""
+    weights on the CPU, its sizes full registers. LoRA is added to the weights that it gets, which
+    only float32 is fine enough for: bfloat16 would round it away."""
     leaves = [part for part in model.modules() if not list(part.children())]
     others = {type(part) for part in model.modules()} - {type(part) for part in leaves}
     if type(model) is not Qwen3Model or others - KNOWN or is_sharded(model) or has_hooks(model):
@@ -185,8 +186,9 @@ def fits_decode_c(model: Qwen3Model) -> bool:
     absent = [norm for norm in absent if type(norm) is nn.Identity]
     may_add = [m for att in attention_parts for m in (att.W_query, att.W_key, att.W_value)]
     norms = [part for part in leaves if is_plain_norm(part)]
-    tables = [p for p in leaves if type(p) is nn.Linear or type(p) is nn.Embedding]
     weights, dtype = list(model.parameters()), model.tok_emb.weight.dtype
+    tables: list[Any] = [p for p in leaves if type(p) is nn.Linear or type(p) is nn.Embedding]
+    tables += [part for part in leaves if has_lora(part) and dtype == torch.float32]
     sizes = {size for part in tables for size in part.weight.shape}
     return (
         len(norms) + len(tables) + len(absent) == len(leaves)
@@ -207,7 +209,7 @@ def fits_graphs(model: Qwen3Model) -> bool:
     whose weights lie whole on one device."""
     parts = list(model.modules())
     weights = list(model.parameters())
-    lora = [part for part in parts if hasattr(part, "lora_A")]
+    lora = [part for part in parts if has_lora(part)]
     known = {*KNOWN, nn.Linear, nn.Embedding, nn.Identity, *{type(part) for part in lora}}
     return (
         type(model) is Qwen3Model
@@ -220,6 +222,11 @@ def fits_graphs(model: Qwen3Model) -> bool:
 
 def is_plain_norm(norm: nn.Module) -> TypeGuard[RMSNorm]:
     return type(norm) is RMSNorm and norm.qwen3_compatible and norm.shift is None
+
+
+def has_lora(part: nn.Module) -> bool:
+    """Whether it is what optim/lora.py puts in the place of a linear layer."""
+    return hasattr(part, "lora_A")
 
 
 def is_sharded(model: Qwen3Model) -> bool:
@@ -280,9 +287,12 @@ class CompiledDecoder(Decoder):
     def _scale(self, norm: nn.Module) -> int | None:
         return self._keep(norm.scale.detach().float()) if isinstance(norm, RMSNorm) else None
 
-    def _pack(self, *linears: nn.Linear, in_turn: bool = False) -> int:
+    def _pack(self, *linears: Any, in_turn: bool = False) -> int:
         """One packed matrix: the strips of several follow each other, or take turns."""
-        weights = [linear.weight.detach() for linear in linears]
+        weights = [
+            (linear.merged_weight() if has_lora(linear) else linear.weight).detach()
+            for linear in linears
+        ]
         packed = self._keep(weights[0].new_empty(sum(weight.numel() for weight in weights)))
         first = 0
         for weight in weights:

@@ -136,6 +136,23 @@ def test_the_same_logits(family, dtype, rows, flags):
     assert distance[0] < 1.3 * distance[1]
 
 
+@needs_compiler
+@pytest.mark.parametrize("family", FAMILIES)
+def test_lora_as_it_is_trained(family, flags):
+    model = model_that_fits(**FAMILIES[family])
+    cache, tokens = read_prompts(model, 12)
+    before = several_steps(model, cache, tokens)
+    add_lora(model, rank=3, alpha=4.0)
+    generator = torch.Generator().manual_seed(0)
+    for name, weight in model.named_parameters():
+        if name.endswith("lora_B"):
+            weight.data.uniform_(-0.2, 0.2, generator=generator)
+    decoder = CompiledDecoder(model, compiled_with(torch.float32, flags))
+    found = several_steps(decoder, cache, tokens)
+    assert torch.allclose(found, several_steps(model, cache, tokens), atol=2e-5)
+    assert not torch.allclose(found, before, atol=0.1)
+
+
 def cache_in_float32(cache):
     copy = cache.take(torch.arange(len(cache.lengths)))
     copy.keys, copy.values = ([x.float() for x in some] for some in (copy.keys, copy.values))
@@ -243,6 +260,9 @@ def test_only_what_it_computes_fits_decode_c():
     ):
         assert not fits_decode_c(model_that_fits(**other)), other
     lora, biased, shifted, sharded, uneven, mixed, elsewhere = (model_that_fits() for _ in range(7))
+    add_lora(lora, rank=2, alpha=4.0)
+    assert fits_decode_c(lora)
+    lora = model_that_fits(torch.bfloat16)
     add_lora(lora, rank=2, alpha=4.0)
     biased.trf_blocks[0].ff.fc1.bias = torch.nn.Parameter(torch.ones(160))
     shifted.final_norm.shift = torch.nn.Parameter(torch.ones(64))
