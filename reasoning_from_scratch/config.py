@@ -32,6 +32,8 @@ class Run:
     """Take the weights of this checkpoint or run as they are now, and nothing else."""
     kl_reference: str | None = None
     """Model that the KL penalty compares with (default: the one that is trained, as it starts)."""
+    kl_schedule: Schedule = "constant"
+    """Shape of kl-coef over the run: a leash that is let go as the steps go by."""
     recipe: str = "grpo"
     """Row of `rfs recipes`, or your own, FILE.py:NAME; flags given beside it win over the row."""
     smoke: bool = False

@@ -90,6 +90,9 @@ class Training(Protocol):
 
     def lr(self, step: int) -> float: ...
 
+    def config_at(self, step: int) -> TrainConfig:
+        """The configuration, with kl_coef as it is at that step."""
+
     def before_update(self, step: int, groups: Sequence[Group]) -> None:
         """Metrics, and an evaluation where one is due."""
 
@@ -101,9 +104,10 @@ def training_loop(run: Training) -> str:
     """Train until the rollouts end, or a step says why the run must: that sentence, or ""."""
     for step, groups in enumerate(run.rollouts, run.first_step):  # stages 1 to 3, by sample_step
         run.before_update(step, groups)
-        chosen, lr = chosen_groups(groups, run.config), run.lr(step)
+        chosen = chosen_groups(groups, run.config)
+        config, lr = run.config_at(step), run.lr(step)
         numbers = train_step(
-            run.model, run.optimizer, chosen, run.config, lr, run.reference, run.engine
+            run.model, run.optimizer, chosen, config, lr, run.reference, run.engine
         )
         stopped = run.after_update(step, groups, numbers)
         if stopped:

@@ -371,6 +371,20 @@ def test_epochs_and_substeps_take_their_steps(world, tmp_path):
     assert metrics["optim/kl_sample_train_v2"] < 1e-6  # the first pass does not
 
 
+@pytest.mark.parametrize("schedule, left", [("constant", 1.0), ("linear", 0.5), ("cosine", 0.5)])
+def test_the_kl_term_is_let_go(schedule, left, world, tmp_path):
+    """The first step of two has all of it, so the second begins with the same weights."""
+    config = toy_config(
+        tmp_path / schedule, steps=2, kl="k2", kl_coef=0.1, kl_schedule=schedule, lr=1e-2
+    )
+    rows = train(config, quiet=True, **toy_world(tmp_path)).rows
+    whole = replace(config, kl_schedule="constant", log_path=str(tmp_path / "whole"))
+    held = train(whole, quiet=True, **toy_world(tmp_path)).rows
+    assert rows[0]["optim/kl_loss"] == held[0]["optim/kl_loss"]
+    assert rows[1]["optim/kl_loss"] == pytest.approx(held[1]["optim/kl_loss"] * left)
+    assert held[1]["optim/kl_loss"] > 0
+
+
 def test_active_sampling_trains_on_the_first_live_groups(world, tmp_path):
     config = resolved(toy_config(tmp_path, active_sampling=True, problems_per_step=3))
     groups = sampled(world, config)

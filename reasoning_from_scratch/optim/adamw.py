@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 
-from reasoning_from_scratch.config import Optim
+from reasoning_from_scratch.config import Optim, Schedule
 
 EPSILON = 1e-8
 # Weights that are updated together: on a CPU 1 MB of each of their numbers, which stays in its
@@ -28,11 +28,16 @@ def learning_rate(config: Optim, step: int, steps: int, problems_per_step: int =
     if step < config.warmup_steps:
         return lr * (step + 1) / config.warmup_steps
     done = (step - config.warmup_steps) / max(1, steps - config.warmup_steps)
-    if config.lr_schedule == "linear":
-        return lr * (1 - done)
-    if config.lr_schedule == "cosine":
-        return lr * (1 + math.cos(math.pi * done)) / 2
-    return lr
+    return lr * share_left(config.lr_schedule, done)
+
+
+def share_left(schedule: Schedule, done: float) -> float:
+    """What a schedule leaves of a value when a share `done` of the steps is over."""
+    if schedule == "linear":
+        return 1 - done
+    if schedule == "cosine":
+        return (1 + math.cos(math.pi * done)) / 2
+    return 1.0
 
 
 def kind_of(name: str, parameter: Tensor) -> str:

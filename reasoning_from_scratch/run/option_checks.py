@@ -248,6 +248,11 @@ def check_streaming(config: TrainConfig) -> None:
             "--num-minibatches needs advantages that a group has by itself: leave out "
             "--advantage-per-part, --active-sampling, or an --advantage of your own"
         )
+    if config.kl_schedule != "constant":
+        raise UserError(
+            "--num-minibatches trains on a step before the step begins, with the KL penalty of "
+            "all steps: leave out --kl-schedule"
+        )
     if config.max_steps_off_policy:
         raise UserError(
             "--num-minibatches trains on a step while it is sampled, and "
@@ -316,6 +321,7 @@ LORA_MUON = "where --lora-rank trains matrices only, and muon takes them all"
 NEEDS: tuple[tuple[str, Callable[..., bool], str], ...] = (
     ("kl_coef", lambda c: c.kl != "none", NO_KL),
     ("kl_reference", lambda c: c.kl != "none", "without a KL penalty: add --kl with --kl-coef"),
+    ("kl_schedule", lambda c: c.kl != "none", "without a KL penalty: add --kl with --kl-coef"),
     ("kl_discount_factor", lambda c: c.kl == "token", "without --kl token"),
     (
         "kl_importance_weighted",

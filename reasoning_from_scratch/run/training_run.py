@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from statistics import fmean
@@ -18,7 +18,7 @@ from reasoning_from_scratch.files.made_sets import verdict_of
 from reasoning_from_scratch.files.own_task import Evaluator
 from reasoning_from_scratch.files.saved_models import CARD_FILE, with_final
 from reasoning_from_scratch.files.weights import save_hf_folder
-from reasoning_from_scratch.optim.adamw import AdamW, learning_rate
+from reasoning_from_scratch.optim.adamw import AdamW, learning_rate, share_left
 from reasoning_from_scratch.optim.lora import lora_state, merged, save_peft
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.qwen3 import Qwen3Model
@@ -128,6 +128,10 @@ class TrainingRun:
 
     def lr(self, step: int) -> float:
         return learning_rate(self.config, step, self.config.steps, self.config.problems_per_step)
+
+    def config_at(self, step: int) -> TrainConfig:
+        left = share_left(self.config.kl_schedule, step / self.config.steps)
+        return replace(self.config, kl_coef=self.config.kl_coef * left)
 
     def after_update(
         self, step: int, groups: Sequence[Group], numbers: dict[str, float | None]
