@@ -7,7 +7,7 @@ tiny-player knows the rules of higher or lower and has no plan. It is paid for a
 found with six guesses. A line of the CSV file is a run after so many steps: how many numbers it
 found with 1, 2, ... guesses, and what its first guess was.
 
-    uv run ch07/binary_search.py --leave-out 8 --seeds 0
+    uv run ch07/binary_search.py --leave-out 8 --kl 0 --seeds 0
 
 Eight of the 64 numbers never come up in training. What becomes of them?
 """
@@ -17,6 +17,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from statistics import mean
 from tempfile import TemporaryDirectory
@@ -47,6 +48,7 @@ PAYS: dict[str, dict[str, Any]] = {
     "in time": {"max_turns": 6, "reward_parts": {"correct": 1.0}},
     "faster": {"max_turns": TURNS, "reward_parts": {"speed": 1.0}},
 }
+COLOURS = ("tab:gray", "tab:blue", "tab:green", "tab:purple", "tab:brown")
 PLAN = {"problems": "guess", "problems_per_step": 32, "rollouts": 8, "device": "cpu"}
 
 
@@ -60,6 +62,8 @@ class Options:
     """A run for each."""
     pay: tuple[str, ...] = ("in time",)
     """What is paid: "in time", "faster"."""
+    kl: tuple[float, ...] = (0.0, 0.05)
+    """Weight of a KL term at the first step; from there it falls to 0 in a straight line."""
     leave_out: int = 0
     """So many of the numbers never come up in training."""
     steps: int = 600
@@ -77,15 +81,15 @@ class Options:
 def main(options: Options) -> None:
     """Trains, measures, and draws."""
     if not options.picture_only:
-        for pay in options.pay:
-            for seed in options.seeds:
-                this = {"pay": pay, "leave out": str(options.leave_out), "seed": str(seed)}
-                replace_rows(options.out, this, run(options, pay, seed))
+        for pay, kl, seed in product(options.pay, options.kl, options.seeds):
+            this = {"pay": pay, "kl": f"{kl:g}"}
+            this |= {"leave out": str(options.leave_out), "seed": str(seed)}
+            replace_rows(options.out, this, run(options, pay, kl, seed))
     draw(read_table(options.out), options.out.with_suffix(".png"))
     print(options.out.with_suffix(".png"))
 
 
-def run(options: Options, pay: str, seed: int) -> Iterator[dict[str, str]]:
+def run(options: Options, pay: str, kl: float, seed: int) -> Iterator[dict[str, str]]:
     """One training, measured at its saves, which are then thrown away."""
     numbers = load_problems("guess")
     asked = numbers[: len(numbers) - options.leave_out]
@@ -94,17 +98,23 @@ def run(options: Options, pay: str, seed: int) -> Iterator[dict[str, str]]:
         config = configure(
             "grpo", model=options.model, steps=options.steps, lr=options.lr, seed=seed,
             save_every=options.every, log_path=f"{place}/run", preflight=False,
-            num_groups_to_log=0, eval_every=0, **PLAN, **GAME, **PAYS[pay],
+            num_groups_to_log=0, eval_every=0, **PLAN, **GAME, **PAYS[pay], **leash(kl),
         )  # fmt: skip
         done = train(config, quiet=True, problems=asked)
         seconds = sum(row["time/total"] for row in done.rows)
-        print(f"{pay}, seed {seed}: {options.steps} steps in {seconds:.0f} s", flush=True)
+        line = f"{pay}, KL {kl:g}, seed {seed}: {options.steps} steps in {seconds:.0f} s"
+        print(line, flush=True)
         for step in range(0, options.steps + 1, options.every):
             name = f"{place}/run/checkpoints/{step:06d}" if step else options.model
             for which, chosen in (("asked", asked), ("left out", left_out)):
                 if chosen:
                     row = {"step": str(step), "numbers": which}
                     yield row | measured(name, chosen, options.plays)
+
+
+def leash(kl: float) -> dict[str, Any]:
+    """A KL term that holds the player to its start, less and less."""
+    return {"kl": "k2", "kl_coef": kl, "kl_schedule": "linear"} if kl else {}
 
 
 def measured(name: str, problems: Sequence[Problem], plays: int) -> dict[str, str]:
@@ -159,26 +169,33 @@ def draw(rows: Sequence[dict[str, str]], path: Path) -> None:
     rows = [row for row in rows if row["pay"] == "in time" and row["numbers"] == "asked"]
     everything = [row for row in rows if row["leave out"] == "0"]
     rows = everything or rows
+    weights = sorted({row["kl"] for row in rows}, key=float)
     steps = sorted({int(row["step"]) for row in rows})
     figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
-    seed = min(row["seed"] for row in rows)
+    first = [row for row in rows if row["kl"] == weights[-1]]
+    seed = min(row["seed"] for row in first)
     counts = {
         int(row["step"]): [int(count) for count in row["first"].split()]
-        for row in rows
+        for row in first
         if row["seed"] == seed
     }
-    shares = [[count / max(1, sum(counts[step])) for count in counts[step]] for step in steps]
+    shares = [[count / max(1, sum(each)) for count in each] for each in counts.values()]
+    width = steps[-1] / (len(counts) - 1)
     image = left.imshow(
         list(zip(*shares, strict=True)), aspect="auto", origin="lower", cmap="viridis",
-        vmax=max(map(max, shares)), extent=(0, steps[-1] + steps[1], 0.5, MOST + 0.5),
+        vmax=max(map(max, shares)), extent=(0, steps[-1] + width, 0.5, MOST + 0.5),
     )  # fmt: skip
     figure.colorbar(image, ax=left, label="share of the games")
-    left.set(title="The first guess", xlabel="step", ylabel="number")
+    left.set(title=f"The first guess{told(weights[-1])}", xlabel="step", ylabel="number")
     k = range(1, TURNS + 1)
-    for step, colour, label in ((0, "tab:gray", "before"), (steps[-1], "tab:blue", "after")):
-        chosen = [row for row in rows if int(row["step"]) == step]
+    curves = {"before training": [row for row in rows if row["step"] == "0"]}
+    for kl in weights:
+        last = [row for row in rows if row["kl"] == kl and int(row["step"]) == steps[-1]]
+        curves[f"after training{told(kl)}"] = last
+    for number, (label, chosen) in enumerate(curves.items()):
+        colour = COLOURS[number % len(COLOURS)]
         each = [[float(row[f"within {n}"]) for row in chosen] for n in k]
-        right.plot(k, [mean(some) for some in each], "o-", color=colour, label=f"{label} training")
+        right.plot(k, [mean(some) for some in each], "o-", color=colour, label=label)
         right.fill_between(
             k, [min(some) for some in each], [max(some) for some in each], color=colour, alpha=0.25
         )
@@ -189,6 +206,11 @@ def draw(rows: Sequence[dict[str, str]], path: Path) -> None:
     right.legend(loc="upper left", fontsize=9)
     figure.savefig(path, dpi=110)
     plt.close(figure)
+
+
+def told(kl: str) -> str:
+    """In a title: whether there was a KL term."""
+    return f", KL from {kl} to 0" if float(kl) else ""
 
 
 if __name__ == "__main__":

@@ -219,18 +219,20 @@ def found_curve(row: Mapping[str, str]) -> list[float]:
     return [float(row[f"within {k}"]) for k in range(1, TURNS + 1)]
 
 
-def stored_games(pay: str = "in time") -> dict[int, list[dict[str, str]]]:
-    """binary_search.csv, where all numbers were asked: step -> a row for each seed."""
+def stored_games(kl: str = "0") -> dict[int, list[dict[str, str]]]:
+    """binary_search.csv, where all numbers were asked and a number found in time was paid:
+    step -> a row for each seed. `kl`: the weight with which the KL term began."""
     runs: dict[int, list[dict[str, str]]] = {}
     for row in read_table(HERE / "binary_search.csv"):
-        if (row["pay"], row["leave out"], row["numbers"]) == (pay, "0", "asked"):
+        this = row["pay"], row["kl"], row["leave out"], row["numbers"]
+        if this == ("in time", kl, "0", "asked"):
             runs.setdefault(int(row["step"]), []).append(row)
     return runs
 
 
-def stored_openings() -> Figure | Markdown:
+def stored_openings(kl: str = "0") -> Figure | Markdown:
     """The opening guess over training, a panel for each seed."""
-    runs = stored_games()
+    runs = stored_games(kl)
     if not runs:
         return missing("binary_search.csv")
     seeds = [row["seed"] for row in runs[0]]
@@ -251,18 +253,22 @@ def counted(first: str) -> Tensor:
     return counts / counts.sum().clamp(min=1)
 
 
-def stored_curves() -> Figure | Markdown:
-    """Found within so many guesses, before and after."""
-    runs = stored_games()
-    if not runs:
+def stored_curves(**kinds: str) -> Figure | Markdown:
+    """Found within so many guesses, before and after. `kinds`: a name for each weight of the KL
+    term, as in stored_games."""
+    found = {name: stored_games(kl) for name, kl in kinds.items()}
+    if not all(found.values()):
         return missing("binary_search.csv")
-    players = {"before": runs[0], f"after {max(runs)} steps": runs[max(runs)]}
+    runs = next(iter(found.values()))
+    players = {"before": runs[0]}
+    for name, runs in found.items():
+        players[f"after {max(runs)} steps, {name}"] = runs[max(runs)]
     return draw_found({name: list(map(found_curve, rows)) for name, rows in players.items()})
 
 
-def stored_plays() -> Markdown:
+def stored_plays(kl: str = "0") -> Markdown:
     """Before, on the way and after: found within some guesses, and guesses in the middle third."""
-    runs = stored_games()
+    runs = stored_games(kl)
     if not runs:
         return missing("binary_search.csv")
     columns = {f"within {k}": f"within {k}" for k in (4, 5, 6, 7)}

@@ -106,6 +106,8 @@ NOT_RUN = {
     "ch06/real_model.py --lr 2e-4 --lora-rank 16 --seeds 0": "likewise",
     "ch06/real_model.py --task instructions --every 20": "likewise",
     "ch07/binary_search.py": "minutes; a small one is in tests/book/test_binary_search.py",
+    "ch07/binary_search.py --kl 0": "likewise",
+    "ch07/binary_search.py --kl 0.05": "likewise",
     "checkpoints/blurred.py": "minutes; tests/checkpoints/test_blurred.py",
     "ch07/asking.py": "minutes; a small one is in tests/book/test_asking.py",
     "ch07/second_try.py": "minutes; a small one is in tests/book/test_second_try.py",

@@ -65,12 +65,13 @@ def test_a_few_steps_and_the_picture(tmp_path, monkeypatch, capsys):
     for leave_out in (0, 8, 8):  # the last takes the place of the one before
         binary_search.main(binary_search.Options(out=out, leave_out=leave_out, **small))
     rows = list(csv.DictReader(out.open(newline="", encoding="utf-8")))
-    told = [(row["leave out"], row["step"], row["numbers"]) for row in rows]
-    assert told == [("0", step, "asked") for step in "012"] + [
-        ("8", step, numbers) for step in "012" for numbers in ("asked", "left out")
+    told = [(row["kl"], row["leave out"], row["step"], row["numbers"]) for row in rows]
+    weights, sides = ("0", "0.05"), ("asked", "left out")
+    assert told == [(kl, "0", step, "asked") for kl in weights for step in "012"] + [
+        (kl, "8", step, numbers) for kl in weights for step in "012" for numbers in sides
     ]
     games = [sum(map(int, row["first"].split())) for row in rows]
-    assert games == [64, 64, 64, *3 * [56, 8]]
+    assert games == [*6 * [64], *6 * [56, 8]]
     drawn = out.with_suffix(".png").read_bytes()
     text = out.read_text(encoding="utf-8")
     binary_search.main(binary_search.Options(out=out, picture_only=True))

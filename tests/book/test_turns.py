@@ -113,13 +113,15 @@ def test_markup_in_a_talk_is_text(player):
 def stored(tmp_path, monkeypatch):
     monkeypatch.setattr(turns, "HERE", tmp_path)
     names = ["within " + str(k) for k in range(1, 9)]
-    lines = [",".join(["pay", "leave out", "seed", "step", "numbers", *names, "middle", "first"])]
+    keys = ["pay", "kl", "leave out", "seed", "step", "numbers"]
+    lines = [",".join([*keys, *names, "middle", "first"])]
     for seed in "01":
         for step, share in ((0, 0.2), (50, 0.5), (100, 0.6 + 0.2 * int(seed))):
             counts = " ".join(["1"] * 63 + [str(step)])
-            row = ["in time", "0", seed, str(step), "asked", *[str(share)] * 8, "0.5", counts]
+            row = ["in time", "0", "0", seed, str(step), "asked", *[str(share)] * 8, "0.5", counts]
             lines.append(",".join(row))
             lines.append(",".join(["faster", *row[1:]]))
+            lines.append(",".join(["in time", "0.05", *row[2:]]))
     (tmp_path / "binary_search.csv").write_text("\n".join(lines) + "\n")
     lines = ["arm,seed,step,answers,right,drawn"]
     for seed, last in (("0", "0.8"), ("1", "0.9")):
@@ -136,26 +138,26 @@ def test_tables_of_stored_runs(stored):
     table = turns.stored_plays().data
     assert "70.0 (60.0 to 80.0)" in table and "98.4" in table
     assert len(turns.stored_openings().axes) == 3  # two seeds and the scale
-    assert len(turns.stored_curves().axes) == 1
+    drawn = turns.stored_curves(plain="0", leash="0.05").axes[0].get_legend_handles_labels()[1]
+    assert drawn[:3] == ["before", "after 100 steps, plain", "after 100 steps, leash"]
 
 
 def test_what_is_not_there_is_said(tmp_path, monkeypatch):
     monkeypatch.setattr(turns, "HERE", tmp_path)
-    for found in (turns.stored_openings(), turns.stored_curves(), turns.stored_plays()):
+    curves = turns.stored_curves(plain="0")
+    for found in (turns.stored_openings(), curves, turns.stored_plays()):
         assert "uv run ch07/binary_search.py" in found.data
     assert "uv run ch07/asking.py" in turns.stored("asking.csv", {}).data
 
 
-RUNS = turns.stored_games()
-
-
-@pytest.mark.skipif(not RUNS, reason="ch07/binary_search.csv is not there")
-def test_the_whole_run_bears_what_is_said():
+@pytest.mark.parametrize("kl", ["0", "0.05"])
+def test_the_whole_run_bears_what_is_said(kl):
     """In time, on all 64 numbers, every seed: far above uniform play, below the best."""
-    for row in RUNS[0]:
+    runs = turns.stored_games(kl)
+    for row in runs[0]:
         assert abs(float(row["within 6"]) - uniform_play(64)[6]) < 0.03
         assert abs(float(row["middle"]) - 1 / 3) < 0.03
-    for row in RUNS[max(RUNS)]:
+    for row in runs[max(runs)]:
         assert uniform_play(64)[6] + 0.25 < float(row["within 6"]) <= best_play(64)[6] + 0.005
         assert float(row["middle"]) > 0.6
 
