@@ -203,14 +203,14 @@ def draw(rows: Sequence[dict[str, str]], path: Path) -> None:
     right.plot(k, [uniform_play(MOST)[n] for n in k], "k:", label="uniform play, exactly")
     right.plot(k, [best[n] for n in k], "k--", label="the best that is possible")
     right.set(title="Found", xlabel="guesses", ylabel="share found", ylim=(0, 1.03), xticks=k)
-    right.legend(loc="upper left", fontsize=9)
+    right.legend(loc="upper left", fontsize=8, frameon=False)
     figure.savefig(path, dpi=110)
     plt.close(figure)
 
 
 def told(kl: str) -> str:
     """In a title: whether there was a KL term."""
-    return f", KL from {kl} to 0" if float(kl) else ""
+    return f", KL {kl} to 0" if float(kl) else ""
 
 
 if __name__ == "__main__":
