@@ -250,8 +250,8 @@ def check_streaming(config: TrainConfig) -> None:
         )
     if config.kl_schedule != "constant":
         raise UserError(
-            "--num-minibatches trains on a step before the step begins, with the KL penalty of "
-            "all steps: leave out --kl-schedule"
+            "--num-minibatches trains on groups as they come, at every step with the same KL "
+            "penalty: leave out --kl-schedule"
         )
     if config.max_steps_off_policy:
         raise UserError(

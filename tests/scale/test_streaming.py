@@ -133,6 +133,10 @@ def test_a_step_without_signal_moves_nothing(tmp_path, monkeypatch):
         ({"problems_per_step": 6, "num_minibatches": 2, "num_substeps": 2}, "in each of --num-sub"),
         ({"num_minibatches": 2, "active_sampling": True}, "leave out"),
         ({"num_minibatches": 0}, "at least 1"),
+        (
+            {"num_minibatches": 2, "kl": "k2", "kl_coef": 0.1, "kl_schedule": "linear"},
+            "leave out --kl-schedule",
+        ),
     ],
 )
 def test_what_cannot_be_streamed_is_said(tmp_path, changes, says):
