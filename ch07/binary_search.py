@@ -48,7 +48,7 @@ PAYS: dict[str, dict[str, Any]] = {
     "in time": {"max_turns": 6, "reward_parts": {"correct": 1.0}},
     "faster": {"max_turns": TURNS, "reward_parts": {"speed": 1.0}},
 }
-COLOURS = ("tab:gray", "tab:blue", "tab:green", "tab:purple", "tab:brown")
+COLORS = ("tab:gray", "tab:blue", "tab:green", "tab:purple", "tab:brown")
 PLAN = {"problems": "guess", "problems_per_step": 32, "rollouts": 8, "device": "cpu"}
 
 
@@ -170,7 +170,6 @@ def draw(rows: Sequence[dict[str, str]], path: Path) -> None:
     everything = [row for row in rows if row["leave out"] == "0"]
     rows = everything or rows
     weights = sorted({row["kl"] for row in rows}, key=float)
-    steps = sorted({int(row["step"]) for row in rows})
     figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
     first = [row for row in rows if row["kl"] == weights[-1]]
     seed = min(row["seed"] for row in first)
@@ -180,24 +179,25 @@ def draw(rows: Sequence[dict[str, str]], path: Path) -> None:
         if row["seed"] == seed
     }
     shares = [[count / max(1, sum(each)) for count in each] for each in counts.values()]
-    width = steps[-1] / (len(counts) - 1)
+    width = max(counts) / (len(counts) - 1)
     image = left.imshow(
         list(zip(*shares, strict=True)), aspect="auto", origin="lower", cmap="viridis",
-        vmax=max(map(max, shares)), extent=(0, steps[-1] + width, 0.5, MOST + 0.5),
+        vmax=max(map(max, shares)), extent=(0, max(counts) + width, 0.5, MOST + 0.5),
     )  # fmt: skip
     figure.colorbar(image, ax=left, label="share of the games")
     left.set(title=f"The first guess{told(weights[-1])}", xlabel="step", ylabel="number")
     k = range(1, TURNS + 1)
     curves = {"before training": [row for row in rows if row["step"] == "0"]}
     for kl in weights:
-        last = [row for row in rows if row["kl"] == kl and int(row["step"]) == steps[-1]]
-        curves[f"after training{told(kl)}"] = last
+        these = [row for row in rows if row["kl"] == kl]
+        last = max(int(row["step"]) for row in these)
+        curves[f"after training{told(kl)}"] = [row for row in these if int(row["step"]) == last]
     for number, (label, chosen) in enumerate(curves.items()):
-        colour = COLOURS[number % len(COLOURS)]
+        color = COLORS[number % len(COLORS)]
         each = [[float(row[f"within {n}"]) for row in chosen] for n in k]
-        right.plot(k, [mean(some) for some in each], "o-", color=colour, label=label)
+        right.plot(k, [mean(some) for some in each], "o-", color=color, label=label)
         right.fill_between(
-            k, [min(some) for some in each], [max(some) for some in each], color=colour, alpha=0.25
+            k, [min(some) for some in each], [max(some) for some in each], color=color, alpha=0.25
         )
     best = [*best_play(MOST), 1.0, 1.0]
     right.plot(k, [uniform_play(MOST)[n] for n in k], "k:", label="uniform play, exactly")

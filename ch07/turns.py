@@ -259,8 +259,7 @@ def stored_curves(**kinds: str) -> Figure | Markdown:
     found = {name: stored_games(kl) for name, kl in kinds.items()}
     if not all(found.values()):
         return missing("binary_search.csv")
-    runs = next(iter(found.values()))
-    players = {"before": runs[0]}
+    players = {"before": next(iter(found.values()))[0]}
     for name, runs in found.items():
         players[f"after {max(runs)} steps, {name}"] = runs[max(runs)]
     return draw_found({name: list(map(found_curve, rows)) for name, rows in players.items()})

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from reasoning_from_scratch.fast.decode_library import NoLibrary, load_library, open_library
 from reasoning_from_scratch.fast.device import seeded_model
-from reasoning_from_scratch.fast.graphs import GraphDecoder, GraphDraw
+from reasoning_from_scratch.fast.graphs import GraphDecoder, GraphDraw, has_lora
 from reasoning_from_scratch.qwen3 import (
     FeedForward,
     GroupedQueryAttention,
@@ -222,11 +222,6 @@ def fits_graphs(model: Qwen3Model) -> bool:
 
 def is_plain_norm(norm: nn.Module) -> TypeGuard[RMSNorm]:
     return type(norm) is RMSNorm and norm.qwen3_compatible and norm.shift is None
-
-
-def has_lora(part: nn.Module) -> bool:
-    """Whether it is what optim/lora.py puts in the place of a linear layer."""
-    return hasattr(part, "lora_A")
 
 
 def is_sharded(model: Qwen3Model) -> bool:

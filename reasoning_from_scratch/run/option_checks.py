@@ -304,6 +304,7 @@ def pays_for_form(config: TrainConfig) -> bool:
 
 # In these words, the end of "--kl-coef does nothing ..."
 NO_KL = "without a place for the penalty: add --kl reward, token, k2 or k3"
+NO_PENALTY = "without a KL penalty: add --kl with --kl-coef"
 NO_CLIP = "in an objective without a clip: it is for --objective ppo, cispo and gspo"
 ONE_UPDATE = (
     "where each rollout serves one update: all ratios p / p_start are 1; add --epochs "
@@ -320,8 +321,8 @@ LORA_MUON = "where --lora-rank trains matrices only, and muon takes them all"
 # Field, what must hold for it to do something, and what to say if it does not.
 NEEDS: tuple[tuple[str, Callable[..., bool], str], ...] = (
     ("kl_coef", lambda c: c.kl != "none", NO_KL),
-    ("kl_reference", lambda c: c.kl != "none", "without a KL penalty: add --kl with --kl-coef"),
-    ("kl_schedule", lambda c: c.kl != "none", "without a KL penalty: add --kl with --kl-coef"),
+    ("kl_reference", lambda c: c.kl != "none", NO_PENALTY),
+    ("kl_schedule", lambda c: c.kl != "none", NO_PENALTY),
     ("kl_discount_factor", lambda c: c.kl == "token", "without --kl token"),
     (
         "kl_importance_weighted",

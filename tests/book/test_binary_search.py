@@ -78,3 +78,10 @@ def test_a_few_steps_and_the_picture(tmp_path, monkeypatch, capsys):
     assert out.read_text(encoding="utf-8") == text
     assert out.with_suffix(".png").read_bytes() == drawn
     assert "seed 3: 2 steps in" in capsys.readouterr().out
+
+
+def test_runs_of_different_lengths_are_drawn_together(tmp_path):
+    rows = binary_search.read_table(ROOT / "ch07" / "binary_search.csv")
+    shorter = [row | {"kl": "0.5"} for row in rows if row["kl"] == "0" and int(row["step"]) < 300]
+    binary_search.draw(rows + shorter, tmp_path / "picture.png")
+    assert (tmp_path / "picture.png").stat().st_size > 10_000
