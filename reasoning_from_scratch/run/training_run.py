@@ -130,6 +130,8 @@ class TrainingRun:
         return learning_rate(self.config, step, self.config.steps, self.config.problems_per_step)
 
     def config_at(self, step: int) -> TrainConfig:
+        if self.config.kl_schedule == "constant":
+            return self.config
         left = share_left(self.config.kl_schedule, step / self.config.steps)
         return replace(self.config, kl_coef=self.config.kl_coef * left)
 
