@@ -204,7 +204,7 @@ MISTAKES = {
 NEEDS = {
     1: ["guess-by-hand-code"],
     2: [],
-    3: ["three-tokens-policy", "three-tokens-truth", "three-tokens-gradient", "unmasked-training"],
+    3: ["three-tokens-policy", "three-tokens-gradient", "unmasked-training"],
 }
 
 
