@@ -375,17 +375,11 @@ def padded(rows: list[list[int]]) -> tuple[Tensor, Tensor]:
     return ids, torch.arange(ids.shape[1]) < torch.tensor([len(row) for row in rows])[:, None]
 
 
-def shared_start(prompts: list[list[int]] | list[tuple[int, ...]], worth: int) -> int:
-    """How many tokens all prompts begin with, such as the instructions of a template; each has
-    at least one more. 0 if it saves fewer than `worth` tokens to take them once."""
-    length = min(len(commonprefix(prompts)), min(map(len, prompts), default=0) - 1)
-    return length if length * (len(prompts) - 1) >= worth else 0
-
-
 def _read_start(model, prompts: list[list[int]]) -> KVCache | None:
-    """What all prompts begin with is read once."""
-    length = shared_start(prompts, WORTH_SHARING)
-    if not length:
+    """What all prompts begin with, such as the instructions of a template, is read once if that is
+    much; each has at least one token more."""
+    length = min(len(commonprefix(prompts)), min(map(len, prompts), default=0) - 1)
+    if length * (len(prompts) - 1) < WORTH_SHARING:
         return None
     cache = KVCache(model.cfg["n_layers"], length)
     ids = torch.tensor([prompts[0][:length]], device=model.tok_emb.weight.device)

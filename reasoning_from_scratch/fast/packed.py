@@ -1,19 +1,23 @@
-"""The training pass without padding: each prompt of the batch once, each answer once.
+"""The training pass without padding: what several rollouts begin with is there once.
 
-    rows      [p p p a a . .]         one row per rollout, padded; a and b answer the same prompt p
-              [p p p b b b b]
-    packed    [p p p a a b b b b]     the same tokens, the prompt once, and no padding
+    rows      [p p p a a . .]         one row per rollout, padded; all answer the same prompt p
+              [p p p a b b b]
+              [p p p c c c .]
+    packed    [p p p a a b b b c c c]
 
-As padded rows, 64 answers of the tiny model are 7,000 tokens; packed, they are 1,700. All of the
-model but attention treats each token by itself, so it can read the packed tokens as one row
-(1, N). Attention needs to know which tokens stand before which: it puts rows together again.
+The second answer begins as the first one does, so that token is not stored again: what the model
+makes of a token depends on nothing but the tokens before it. The surer a model gets, the more its
+answers to a problem have in common, and the less there is to do.
+
+All of the model but attention treats each token by itself, so it can read the packed tokens as one
+row (1, N). Attention needs to know which tokens stand before which: it puts rows together again.
 The logits of all tokens would be the largest tensor by far, so they are never there all at once:
 log-probabilities and their gradient are computed for one block of the vocabulary after the other.
 """
 
 import logging
-from collections import Counter
-from collections.abc import Callable, Sequence
+from bisect import bisect_left
+from collections.abc import Callable
 from textwrap import shorten
 from typing import NamedTuple
 
@@ -26,7 +30,6 @@ from torch.nn.utils.rnn import pad_sequence
 from reasoning_from_scratch.logprobs import Kept, kept_of
 from reasoning_from_scratch.qwen3 import Qwen3Model, attention, rope_tables
 from reasoning_from_scratch.rollouts import Batch
-from reasoning_from_scratch.sampling import shared_start
 
 log = logging.getLogger("reasoning_from_scratch")
 
@@ -34,7 +37,7 @@ log = logging.getLogger("reasoning_from_scratch")
 # handed 256 MiB, which keep it busy for longer than Python needs to start some thirty operations.
 BLOCK_ELEMENTS, GPU_BLOCK_ELEMENTS = 2**23, 2**26
 SMALLEST_BLOCK = 1024  # tokens of the vocabulary; thinner matrix products are slow
-WORTH_SHARING = 256  # what all prompts begin with is stored once if that saves so many tokens
+NOTHING = -1  # stands before the first token of a rollout
 PADS_WELL = 0.75  # share of a call's longest row that each of its rows has; others get more padding
 
 
@@ -48,15 +51,15 @@ def packed_logprobs(
     packed = pack(batch)
     compute = hidden_states or model.hidden_states
     hidden = compute(packed.token_ids, plan=packed_plan(model, packed))[0]  # (N, D)
-    sampled = batch.mask[:, 1:].bool()  # (B, T - 1)
-    targets = batch.token_ids[:, 1:][sampled]  # (M,)
-    logprobs = blockwise_logprobs(
-        F.embedding(packed.predictors, hidden),  # (M, D)
+    once = blockwise_logprobs(
+        F.embedding(packed.predictors, hidden),  # (U, D)
         model.out_head.weight,
-        targets,
+        packed.targets,
         temperature,
         kept_of(batch) if batch.kept else None,
-    )
+    )  # (U,)
+    logprobs = F.embedding(packed.sampled, once[:, None])[:, 0]  # (M,)
+    sampled = batch.mask[:, 1:].bool()  # (B, T - 1)
     zeros = logprobs.new_zeros(sampled.shape)  # (B, T - 1)
     return F.pad(zeros.masked_scatter(sampled, logprobs), (1, 0))  # (B, T)
 
@@ -96,54 +99,55 @@ class AttentionCall(NamedTuple):
 
 
 class Packed(NamedTuple):
-    """A batch of B rollouts with M sampled tokens, as N packed tokens."""
+    """A batch of B rollouts with M sampled tokens, as N packed tokens, with U different ones to
+    predict: the same token after the same beginning is as likely in every rollout."""
 
     token_ids: Tensor  # (1, N)
     positions: Tensor  # (1, N) of each token in its rollout
     calls: list[AttentionCall]
     found: Tensor  # (N,) where a token's result stands among the results of all calls
-    predictors: Tensor  # (M,) the packed token that predicts each sampled token, row by row
+    predictors: Tensor  # (U,) the packed token that predicts each of them
+    targets: Tensor  # (U,) what it predicts
+    sampled: Tensor  # (M,) which of the U each sampled token is, row by row
 
 
 def pack(batch: Batch) -> Packed:
-    """Each prompt is stored once, before its first answer; what all prompts begin with, if that
-    is much, once before the first of them. The last token of an answer is left out: it predicts
-    nothing."""
+    """Every beginning is stored once: a token is known by the packed one before it. The last token
+    of an answer is left out: it predicts nothing."""
     ids: list[int] = []
     positions: list[int] = []
-
-    def stored(tokens: Sequence[int], before: list[int]) -> list[int]:
-        """Stores what follows some packed tokens. The numbers of all of them."""
-        numbers = [*before, *range(len(ids), len(ids) + len(tokens))]
-        ids.extend(tokens)
-        positions.extend(range(len(before), len(numbers)))
-        return numbers
-
-    rows = batch.token_ids.tolist()
-    prompt_lengths = batch.mask.argmax(dim=1).tolist()  # the position of the first sampled token
-    prompts = [tuple(row[:length]) for row, length in zip(rows, prompt_lengths, strict=True)]
-    start = shared_start(list(dict.fromkeys(prompts)), WORTH_SHARING)
-    begun = stored(prompts[0][:start], [])
-    known: dict[tuple[int, ...], list[int]] = {}  # the packed tokens of each prompt
-    numbers = []  # for each rollout, those of its packed tokens
-    for row, prompt, length in zip(rows, prompts, batch.lengths.tolist(), strict=True):
-        if prompt not in known:
-            known[prompt] = stored(prompt[start:], begun)
-        numbers.append(stored(row[len(prompt) : length - 1], known[prompt]))
-    predictors = [
-        row[position - 1]
-        for row, mask in zip(numbers, batch.mask.tolist(), strict=True)
-        for position, sampled in enumerate(mask)
+    after: dict[tuple[int, int], int] = {}  # (packed token before, token) -> packed token
+    rows: list[list[int]] = []  # for each rollout, its packed tokens
+    rollouts = batch.token_ids.tolist()
+    for tokens, length in zip(rollouts, batch.lengths.tolist(), strict=True):
+        row: list[int] = []
+        last = NOTHING
+        for token in tokens[: length - 1]:
+            if (last, token) not in after:
+                after[last, token] = len(ids)
+                ids.append(token)
+                positions.append(len(row))
+            last = after[last, token]
+            row.append(last)
+        rows.append(row)
+    each = zip(rows, rollouts, batch.mask.tolist(), strict=True)
+    keys = [
+        (row[place - 1], tokens[place], (n, place) if batch.kept else None)  # each kept its own
+        for n, (row, tokens, mask) in enumerate(each)
+        for place, sampled in enumerate(mask)
         if sampled
     ]
-    calls, found = attention_calls(numbers, prompt_lengths, start)
+    numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
+    calls, found = attention_calls(rows)
     device = batch.token_ids.device
     return Packed(
         torch.tensor([ids], device=device),
         torch.tensor([positions], device=device),
         [call.to(device) for call in calls],
         torch.tensor(found, device=device),
-        torch.tensor(predictors, dtype=torch.long, device=device),
+        torch.tensor([key[0] for key in numbers], dtype=torch.long, device=device),
+        torch.tensor([key[1] for key in numbers], dtype=torch.long, device=device),
+        torch.tensor([numbers[key] for key in keys], dtype=torch.long, device=device),
     )
 
 
@@ -204,15 +208,11 @@ class AttentionRow(NamedTuple):
         return self.kind == longest.kind and self.queries >= PADS_WELL * longest.queries
 
 
-def attention_calls(
-    rows: list[list[int]], prompt_lengths: list[int], start: int = 0
-) -> tuple[list[AttentionCall], list[int]]:
+def attention_calls(rows: list[list[int]]) -> tuple[list[AttentionCall], list[int]]:
     """The calls that compute attention for every packed token, and for each token a place of its
-    result among theirs: a prompt may be among the queries of several rows, with the same result.
-    All rows share their first `start` tokens."""
+    result among theirs: what rows share may be among the queries of several, with one result."""
     calls: list[list[AttentionRow]] = []
-    found_rows = attention_rows(rows, prompt_lengths, start)
-    for row in sorted(found_rows, key=lambda row: (row.kind, -row.queries)):
+    for row in sorted(attention_rows(rows), key=lambda row: (row.kind, -row.queries)):
         if not (calls and row.fits(calls[-1][0])):
             calls.append([])
         calls[-1].append(row)
@@ -225,33 +225,17 @@ def attention_calls(
     return [padded_call(call) for call in calls], found
 
 
-def attention_rows(
-    rows: list[list[int]], prompt_lengths: list[int], start: int
-) -> list[AttentionRow]:
-    """Of an answer p p p a a either the whole row is queries, or only the answer.
-
-    The whole row repeats the prompt's queries, which is wasted work for all but one of the
-    answers to a prompt; so an answer that is shorter than its prompt leaves them out. A prompt
-    whose answers all leave it out becomes a row of its own. The same holds for a prompt and the
-    beginning that it shares with all the others.
-    """
-    ends = [row[length - 1] for row, length in zip(rows, prompt_lengths, strict=True)]
-    answers = Counter(ends)  # a prompt is known by its last packed token
-    found, prompts, covered = [], {}, set()
-    for row, length, end in zip(rows, prompt_lengths, ends, strict=True):
-        found.append(attention_row(row, length if answers[end] > 1 else start))
-        prompts[end] = attention_row(row[:length], start)
-        if found[-1].start < length:
-            covered.add(end)
-    found += [prompt for end, prompt in prompts.items() if end not in covered]
-    if all(row.start for row in found):
-        found.append(AttentionRow(rows[0][:start], 0))
-    return [row for row in found if row.queries]
-
-
-def attention_row(tokens: list[int], shared: int) -> AttentionRow:
-    """A row without the queries that it shares with others, if these are the larger part."""
-    return AttentionRow(tokens, shared if len(tokens) < 2 * shared else 0)
+def attention_rows(rows: list[list[int]]) -> list[AttentionRow]:
+    """Of a row that begins as an earlier one, either all tokens are queries or only its own: the
+    others are wasted work, but then attention is causal and needs no mask. So they are left out
+    where they are the larger part."""
+    found, stored = [], 0
+    for row in rows:
+        shared = bisect_left(row, stored)  # its own tokens are the newest: numbers from here on
+        if shared < len(row):
+            found.append(AttentionRow(row, shared if len(row) < 2 * shared else 0))
+            stored = row[-1] + 1
+    return found
 
 
 def padded_call(rows: list[AttentionRow]) -> AttentionCall:

@@ -1,11 +1,10 @@
-"""Prompts stored once and answers without padding: the same numbers, fewer tokens."""
+"""Beginnings stored once and no padding: the same numbers, fewer tokens."""
 
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from toy import toy_model
 
-from reasoning_from_scratch.fast import packed as packed_module
 from reasoning_from_scratch.fast.packed import (
     attention_calls,
     blockwise_logprobs,
@@ -60,21 +59,20 @@ def test_the_same_log_probabilities_and_gradients(checkpointing):
     assert difference.abs().max() <= 1e-5 * expected_gradient.abs().max()
 
 
-def test_each_prompt_is_there_once_and_padding_is_not():
+def test_what_rollouts_begin_with_is_there_once_and_padding_is_not():
     batch = batch_of(
         ([1, 2, 3], [4, 5]), ([1, 2, 3], [6]), ([7], [8, 9, 10]), ([1, 2, 3], [4, 5]), ([7], [8])
     )
     packed = pack(batch)
-    assert packed.token_ids.tolist() == [[1, 2, 3, 4, 7, 8, 9, 4]]  # without last tokens
-    assert packed.positions.tolist() == [[0, 1, 2, 3, 0, 1, 2, 3]]
-    whole, after = packed.calls
-    # Answers to [1, 2, 3] are shorter than it: it is a row of its own, and of them only the
-    # answers are queries.
-    assert whole.keys.tolist() == whole.queries.tolist() == [[4, 5, 6], [0, 1, 2]]
-    assert after.keys.tolist() == [[0, 1, 2, 3], [0, 1, 2, 7]]
-    assert after.queries.tolist() == [[3], [7]] and whole.mask is None and after.mask.all()
-    assert packed.predictors.tolist() == [2, 3, 2, 4, 5, 6, 2, 7, 4]
-    assert found_at(packed) == list(range(8))
+    assert packed.token_ids.tolist() == [[1, 2, 3, 4, 7, 8, 9]]  # without last tokens
+    assert packed.positions.tolist() == [[0, 1, 2, 3, 0, 1, 2]]
+    (whole,) = packed.calls  # the other three rows have no token of their own
+    assert whole.keys.tolist() == whole.queries.tolist() == [[0, 1, 2, 3], [4, 5, 6, 0]]
+    assert found_at(packed) == list(range(7))
+    # Of nine sampled tokens six are different, or follow something else.
+    assert packed.predictors.tolist() == [2, 3, 2, 4, 5, 6]
+    assert packed.targets.tolist() == [4, 5, 6, 8, 9, 10]
+    assert packed.sampled.tolist() == [0, 1, 2, 3, 4, 5, 0, 1, 3]
 
 
 def found_at(packed):
@@ -82,25 +80,49 @@ def found_at(packed):
     return torch.cat([call.queries.flatten() for call in packed.calls])[packed.found].tolist()
 
 
-def test_answers_shorter_than_their_prompt_leave_its_queries_out():
+def test_an_answer_shares_what_it_begins_with():
+    packed = pack(batch_of(([1, 2], [3, 4, 5, 6]), ([1, 2], [3, 4, 7, 8]), ([1, 2], [3, 9, 9])))
+    assert packed.token_ids.tolist() == [[1, 2, 3, 4, 5, 7, 9]]
+    assert packed.positions.tolist() == [[0, 1, 2, 3, 4, 4, 3]]
+    whole, rest = packed.calls
+    assert whole.queries.tolist() == [[0, 1, 2, 3, 4]] and whole.mask is None
+    assert rest.queries.tolist() == [[5], [6]]
+    assert rest.keys.tolist() == [[0, 1, 2, 3, 5], [0, 1, 2, 6, 0]]
+    assert rest.mask.long().tolist() == [[[[1, 1, 1, 1, 1]]], [[[1, 1, 1, 1, 0]]]]
+    assert found_at(packed) == list(range(7))
+    assert packed.sampled.tolist() == [0, 1, 2, 3, 0, 1, 4, 5, 0, 6, 7]
+
+
+def test_queries_that_are_shared_are_left_out_where_they_are_the_larger_part():
     prompt, other = list(range(1, 7)), [9, 9]
-    batch = batch_of((prompt, [7] * 10), (prompt, [8] * 3), (prompt, [7] * 5), (other, [7] * 2))
+    batch = batch_of((prompt, [7] * 10), (prompt, [8] * 3), (prompt, [9] * 8), (other, [7] * 2))
     packed = pack(batch)
-    whole, single, longer, shorter = packed.calls
-    assert whole.queries.shape == (1, 15) and whole.mask is None  # the prompt's queries, too
-    assert single.queries.tolist() == [[21, 22, 23]]  # nobody shares its prompt
-    assert longer.queries.tolist() == [[17, 18, 19, 20]]
+    long, single, shorter = packed.calls
+    assert long.queries.shape == (2, 15) and long.mask is None
+    # Of the 13 tokens of the third, 6 are the prompt's.
+    assert long.queries[1, :13].tolist() == [*range(6), *range(17, 24)]
+    assert single.queries.tolist() == [[24, 25, 26]]  # nobody shares its prompt
     assert shorter.keys.tolist() == [[0, 1, 2, 3, 4, 5, 15, 16]]
+    assert shorter.queries.tolist() == [[15, 16]]
     assert shorter.mask.long().sum(-1).tolist() == [[[7, 8]]]  # all before, and itself
     assert found_at(packed) == list(range(packed.token_ids.numel()))
 
 
 def test_a_long_prompt_does_not_lengthen_the_others():
     """Its answers may be as short as theirs; side by side, all would get keys for 200 tokens."""
-    pairs = [(list(range(1, 201)), [7] * 5)] * 2 + [([9] * 20, [8] * 5)] * 2
+    pairs = [(list(range(1, 201)), [7 + i] * 5) for i in range(3)]
+    pairs += [([9] * 20, [30 + i] * 5) for i in range(3)]
     calls = pack(batch_of(*pairs)).calls
     shapes = [(tuple(call.queries.shape), tuple(call.keys.shape)) for call in calls]
-    assert shapes == [((1, 200),) * 2, ((1, 20),) * 2, ((2, 4), (2, 24)), ((2, 4), (2, 204))]
+    assert shapes == [((1, 204),) * 2, ((1, 24),) * 2, ((2, 4), (2, 24)), ((2, 4), (2, 204))]
+
+
+def test_the_surer_a_model_the_fewer_tokens():
+    """Eight times the same answer is one."""
+    one = pack(batch_of(([1, 2], [3, 4, 5])))
+    eight = pack(batch_of(*[([1, 2], [3, 4, 5])] * 8))
+    assert eight.token_ids.equal(one.token_ids) and eight.targets.equal(one.targets)
+    assert eight.sampled.tolist() == [0, 1, 2] * 8
 
 
 def few_shot_batch():
@@ -110,40 +132,31 @@ def few_shot_batch():
     return batch_of(*pairs, ([*start, 30], [14] * 20), ([*start, 30], [15] * 4))
 
 
-def test_what_all_prompts_begin_with_is_there_once_if_that_saves_much(monkeypatch):
-    batch = few_shot_batch()
-    apart = pack(batch)
-    monkeypatch.setattr(packed_module, "WORTH_SHARING", 48)  # 12 tokens, of five prompts
-    packed = pack(batch)
-    assert packed.token_ids.numel() == apart.token_ids.numel() - 4 * 12
-    assert packed.token_ids[0, :14].tolist() == [*range(1, 13), 20, 13]
-    assert packed.positions.max() == apart.positions.max()
-    assert found_at(packed) == list(range(packed.token_ids.numel()))
-    monkeypatch.setattr(packed_module, "WORTH_SHARING", 49)
-    assert pack(batch).token_ids.equal(apart.token_ids)
+def alike_batch():
+    """What a sure model writes: some answers twice, others that part late."""
+    pairs = [([1, 2, 3], [4, 5, 6, 7, 8][: 2 + i % 3] + [9 + i % 4]) for i in range(12)]
+    return batch_of(*pairs, ([1, 2], [3, 4, 5]))
 
 
-def test_a_beginning_of_its_own_changes_no_number(monkeypatch):
-    monkeypatch.setattr(packed_module, "WORTH_SHARING", 1)
-    model, batch = toy_model(tie_embeddings=True), few_shot_batch()
+@pytest.mark.parametrize("made", [few_shot_batch, alike_batch])
+def test_what_is_shared_has_the_same_numbers_and_gradients(made):
+    model, batch = toy_model(tie_embeddings=True), made()
     expected = padded_logprobs(model, batch, TEMPERATURE)
     expected_gradient = gradient(model, expected, batch)
     found = packed_logprobs(model, batch, TEMPERATURE)
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+    assert pack(batch).token_ids.numel() < batch.lengths.sum() / 2
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-5)
     difference = gradient(model, found, batch) - expected_gradient
     assert difference.abs().max() <= 1e-5 * expected_gradient.abs().max()
 
 
-@pytest.mark.parametrize("long", [False, True])
-def test_a_beginning_gets_a_row_of_its_own_unless_others_have_its_queries(monkeypatch, long):
-    """Where every answer is short, nobody else asks for the beginning."""
-    monkeypatch.setattr(packed_module, "WORTH_SHARING", 1)
-    start = list(range(1, 13))
-    pairs = [([*start, 20 + i], [7] * 2) for i in range(3) for _ in range(2)]
-    packed = pack(batch_of(*pairs, *[([*start, 30], [7] * 20)] * long))
-    first = packed.calls[0].queries.tolist()
-    assert first == ([[*range(12), *range(21, 41)]] if long else [list(range(12))])
-    assert found_at(packed) == list(range(packed.token_ids.numel()))
+def test_the_same_token_may_have_been_drawn_from_two_choices():
+    """Top-p of a sampler whose weights moved in between: each is renormalized by its own."""
+    model, batch = toy_model(tie_embeddings=True), batch_of(*[([1, 2], [3, 4])] * 2)
+    batch.kept = [[[3, 5], [4, 6]], [[3, 7, 8], []]]
+    found = packed_logprobs(model, batch, TEMPERATURE)
+    torch.testing.assert_close(found, padded_logprobs(model, batch, TEMPERATURE))
+    assert (found[0, 2:] != found[1, 2:]).all()
 
 
 def test_rows_of_similar_length_are_padded_together():
@@ -151,7 +164,7 @@ def test_rows_of_similar_length_are_padded_together():
     for length in (10, 40, 30, 7, 29, 8):
         rows.append(list(range(start, start + length)))
         start += length
-    calls, found = attention_calls(rows, [1] * len(rows))
+    calls, found = attention_calls(rows)
     assert [tuple(call.queries.shape) for call in calls] == [(2, 40), (1, 29), (2, 10), (1, 7)]
     flat = torch.cat([call.queries.flatten() for call in calls])
     assert flat[torch.tensor(found)].tolist() == list(range(start))
