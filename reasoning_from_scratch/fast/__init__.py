@@ -1,4 +1,4 @@
-"""Engines that compute the same, faster: C, CUDA graphs, top-p unsorted, prompts packed together.
+"""Engines that compute the same, faster: C, CUDA graphs, top-p unsorted, what answers share once.
 
 The loop knows only the plain versions; `run/` hands these in. Start with packed.py, which
 computes what logprobs.py does without padding, then decoding.py. Only calculator.py changes what
