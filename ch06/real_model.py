@@ -19,7 +19,6 @@ share of held-out problems it gets right, and how well it still reads ordinary t
 import math
 import random
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -287,10 +286,14 @@ def draw(rows: Sequence[dict[str, str]], task: Task, path: Path) -> None:
     """Left: all held-out problems. Right: each kind, sampled. A band is the range of the seeds."""
     import matplotlib.pyplot as plt
 
-    of_all_weights = [row for row in rows if row["lora"] == "0"]
-    tried = Counter(settings_of(row) for row in of_all_weights)
-    shown = max(tried, key=lambda settings: tried[settings])  # the most measured
-    chosen = [row for row in of_all_weights if settings_of(row) == shown]
+    rows = [row for row in rows if row["lora"] == "0"] or rows
+    tried: dict[tuple, list[dict[str, str]]] = {}
+    for row in rows:
+        tried.setdefault(settings_of(row), []).append(row)
+    # The most measured; of two, the one that came further.
+    chosen = max(
+        tried.values(), key=lambda some: (len(some), max(float(r["sampled"]) for r in some))
+    )
     steps = sorted({int(row["step"]) for row in chosen})
     figure, places = plt.subplots(1, 2, figsize=(10, 4), layout="constrained", sharey=True)
     for place, names in zip(places, (COUNTED[::-1], tuple(task.held_out())), strict=True):
