@@ -13,7 +13,7 @@ share of held-out problems it gets right, and how well it still reads ordinary t
         --reward ch06/real_model.py:reward --prompt ch06/three_examples.txt --stop "\\n" \
         --max-new-tokens 6 --problems-per-step 64 --lr 2e-5 --lr-schedule linear --steps 200
     rfs train --model smollm2 --problems instructions --max-new-tokens 48 --problems-per-step 16 \
-        --lr 2e-5 --lr-schedule linear --steps 60
+        --lr 5e-5 --lr-schedule linear --steps 60
 """
 
 import math
@@ -214,7 +214,7 @@ TASKS = {
         settings={"reward": f"{HERE}:reward", "prompt": PROMPT, "stop": "\n"},
     ),
     "instructions": Task(
-        "instructions", "instructions@held-out", 60, 2e-5, 16, 48, held_out_instructions,
+        "instructions", "instructions@held-out", 60, 5e-5, 16, 48, held_out_instructions,
         instructions.score, others=("new constraints",),
     ),
 }  # fmt: skip
