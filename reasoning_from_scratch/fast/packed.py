@@ -130,9 +130,10 @@ def pack(batch: Batch) -> Packed:
             last = after[last, token]
             row.append(last)
         rows.append(row)
+    # What follows the same token is predicted once, unless each was drawn from a choice of its own.
     each = zip(rows, rollouts, batch.mask.tolist(), strict=True)
     keys = [
-        (row[place - 1], tokens[place], (n, place) if batch.kept else None)  # each kept its own
+        (row[place - 1], tokens[place], (n, place) if batch.kept else None)
         for n, (row, tokens, mask) in enumerate(each)
         for place, sampled in enumerate(mask)
         if sampled
