@@ -58,7 +58,7 @@ def packed_logprobs(
         temperature,
         kept_of(batch) if batch.kept else None,
     )  # (U,)
-    logprobs = F.embedding(packed.sampled, once[:, None])[:, 0]  # (M,)
+    logprobs = F.embedding(packed.which, once[:, None])[:, 0]  # (M,)
     sampled = batch.mask[:, 1:].bool()  # (B, T - 1)
     zeros = logprobs.new_zeros(sampled.shape)  # (B, T - 1)
     return F.pad(zeros.masked_scatter(sampled, logprobs), (1, 0))  # (B, T)
@@ -108,7 +108,7 @@ class Packed(NamedTuple):
     found: Tensor  # (N,) where a token's result stands among the results of all calls
     predictors: Tensor  # (U,) the packed token that predicts each of them
     targets: Tensor  # (U,) what it predicts
-    sampled: Tensor  # (M,) which of the U each sampled token is, row by row
+    which: Tensor  # (M,) of the U, for each sampled token, row by row
 
 
 def pack(batch: Batch) -> Packed:
