@@ -30,6 +30,7 @@ from reasoning_from_scratch.environments.guess import (
     possible_after,
     uniform_play,
 )
+from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.fast.cut import FAST
 from reasoning_from_scratch.files.problem_sets import load_problems
 from reasoning_from_scratch.files.tables import read_table, replace_rows
@@ -80,6 +81,8 @@ class Options:
 
 def main(options: Options) -> None:
     """Trains, measures, and draws."""
+    if not 0 < options.every <= options.steps:
+        raise UserError(f"--every is {options.every}: from 1 to {options.steps}, the --steps")
     if not options.picture_only:
         for pay, kl, seed in product(options.pay, options.kl, options.seeds):
             this = {"pay": pay, "kl": f"{kl:g}"}

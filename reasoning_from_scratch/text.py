@@ -55,7 +55,12 @@ def shorten(text: str, limit: int) -> str:
 
 def json_line(value: Any, indent: int | None = None) -> str:
     """Strict JSON in plain ASCII, which any reader takes: no NaN, no half of a surrogate pair."""
-    return json.dumps(_storable(value), indent=indent, allow_nan=False)
+    try:
+        line = json.dumps(value, indent=indent, allow_nan=False)
+    except (TypeError, ValueError):  # a tensor, or a number that is not finite
+        return json.dumps(_storable(value), indent=indent, allow_nan=False)
+    # In ASCII whole pairs begin so too; looking at every text is what takes long.
+    return json.dumps(_storable(value), indent=indent) if "\\ud" in line else line
 
 
 def _storable(value: Any) -> Any:

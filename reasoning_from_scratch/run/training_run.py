@@ -1,5 +1,6 @@
 """TrainingRun: all that a run holds while it runs, and what is done beside the updates."""
 
+import gc
 import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
@@ -99,6 +100,7 @@ class TrainingRun:
 
     def __enter__(self) -> "TrainingRun":
         self.progress = Progress(self.config.steps, self.first_step, quiet=self.quiet)
+        gc.freeze()  # what is loaded stays: no need to look for garbage in it every other step
         if self.done == self.config.steps:
             self.complete()
         return self
@@ -108,6 +110,7 @@ class TrainingRun:
         return not self.finishing and self.optimizer.updates == self.settled
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        gc.unfreeze()
         self.progress.close()
         self.tracker.finish()
         if isinstance(error, UserError):

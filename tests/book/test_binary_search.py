@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from reasoning_from_scratch.environments.guess import best_play, possible_after, uniform_play
+from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.problem_sets import load_problems
 from reasoning_from_scratch.tiny.guessing import MOST
 
@@ -85,3 +86,10 @@ def test_runs_of_different_lengths_are_drawn_together(tmp_path):
     shorter = [row | {"kl": "0.5"} for row in rows if row["kl"] == "0" and int(row["step"]) < 300]
     binary_search.draw(rows + shorter, tmp_path / "picture.png")
     assert (tmp_path / "picture.png").stat().st_size > 10_000
+
+
+def test_a_run_that_is_never_measured_is_refused(tmp_path):
+    for every in (0, 5):
+        options = binary_search.Options(out=tmp_path / "none.csv", steps=4, every=every)
+        with pytest.raises(UserError, match=f"--every is {every}: from 1 to 4, the --steps"):
+            binary_search.main(options)
