@@ -6,7 +6,7 @@ runs that regime_runs.py made, `findings` compares them, and the tables show the
 
 import csv
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
@@ -91,19 +91,41 @@ def stored_rows(path: Path) -> list[dict[str, Any]]:
 
 Values = dict[float, dict[int, float]]  # rate -> seed -> value
 
+# Runs with these seeds and above choose an arm's rate and are not reported; those below are.
+CHOOSING = 100
+
 
 def values_of(rows: Sequence[dict], regime: str, arm: str, column: str) -> Values:
+    """Of the runs that are reported."""
+    return gathered(rows, regime, arm, column, range(CHOOSING))
+
+
+def rate_values(rows: Sequence[dict], regime: str, arm: str, column: str) -> Values:
+    """Of the runs that choose the rate: runs of their own. Where an arm has none (it may have just
+    one rate), the runs that are reported chose it too."""
+    own = gathered(rows, regime, arm, column, range(CHOOSING, 2 * CHOOSING))
+    return own or values_of(rows, regime, arm, column)
+
+
+def gathered(
+    rows: Sequence[dict], regime: str, arm: str, column: str, seeds: Container[int]
+) -> Values:
     found: Values = {}
     for row in rows:
-        if (row["regime"], row["arm"]) == (regime, arm):
+        if (row["regime"], row["arm"]) == (regime, arm) and row["seed"] in seeds:
             found.setdefault(row["lr"], {})[row["seed"]] = row.get(column, math.nan)
     return found
 
 
 def chosen_rates(name: str, regime: Regime, rows: Sequence[dict]) -> dict[str, float]:
-    """The best learning rate of each arm that has a run."""
-    values = {arm: values_of(rows, name, arm, regime.chosen_by) for arm in regime.arms}
-    return {arm: best_rate(of) for arm, of in values.items() if of}
+    """The best learning rate of each arm that has a run at it."""
+    tried = {arm: rate_values(rows, name, arm, regime.chosen_by) for arm in regime.arms}
+    best = {arm: best_rate(of) for arm, of in tried.items() if of}
+    return {
+        arm: rate
+        for arm, rate in best.items()
+        if rate in values_of(rows, name, arm, regime.chosen_by)
+    }
 
 
 @dataclass(frozen=True)
@@ -113,6 +135,7 @@ class Choice:
     rate: float
     tried: tuple[float, ...]  # the smallest first
     seeds: int  # that ran both at this rate and at the second best
+    apart: bool  # they are not among those that are reported
 
     @property
     def edge(self) -> str:
@@ -127,7 +150,8 @@ class Choice:
             "highest": ", so a higher one may do better",
             "lowest": ", so a lower one may do better",
         }
-        seeds = "one seed" if self.seeds == 1 else f"{self.seeds} seeds"
+        other = "other " if self.apart else ""
+        seeds = f"one {other}seed" if self.seeds == 1 else f"{self.seeds} {other}seeds"
         return f"{short_rate(self.rate)}, {place}{beyond.get(self.edge, '')}; chosen by {seeds}"
 
 
@@ -135,11 +159,12 @@ def choices(name: str, regime: Regime, rows: Sequence[dict]) -> dict[Choice, lis
     """The arms of each choice. An arm with a single rate had none."""
     found: dict[Choice, list[str]] = {}
     for arm, rate in chosen_rates(name, regime, rows).items():
-        values = values_of(rows, name, arm, regime.chosen_by)
+        values = rate_values(rows, name, arm, regime.chosen_by)
         others = {lr: of for lr, of in values.items() if lr != rate}
         if others:
-            seeds = len(values[rate].keys() & others[best_rate(others)].keys())
-            found.setdefault(Choice(rate, tuple(sorted(values)), seeds), []).append(arm)
+            both = values[rate].keys() & others[best_rate(others)].keys()
+            choice = Choice(rate, tuple(sorted(values)), len(both), min(both) >= CHOOSING)
+            found.setdefault(choice, []).append(arm)
     return found
 
 

@@ -7,7 +7,15 @@ from statistics import fmean
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
-from regime_findings import Contrast, Regime, chosen_rates, short_rate, unit_of, values_of
+from regime_findings import (
+    Contrast,
+    Regime,
+    chosen_rates,
+    rate_values,
+    short_rate,
+    unit_of,
+    values_of,
+)
 
 from reasoning_from_scratch.evaluation.paired import rate_means
 from reasoning_from_scratch.report.curves import COLORS, DASHES, TEXT
@@ -30,7 +38,7 @@ def regime_picture(name: str, regime: Regime, rows: Sequence[dict], found: Seque
     draw_seeds(seeds, arms, chosen_rates(name, regime, rows))
     seeds.set_xlabel(f"{regime.outcome} ({unit_of(regime.outcome)})", color=TEXT)
     for panel in middle:
-        draw_rates(panel, {arm: values_of(rows, name, arm, regime.chosen_by) for arm in arms})
+        draw_rates(panel, {arm: rate_values(rows, name, arm, regime.chosen_by) for arm in arms})
         panel.set_ylabel(f"{regime.chosen_by} ({unit_of(regime.chosen_by)})", color=TEXT)
     draw_forest(differences, decided, f"difference in {regime.outcome}, 95 % interval")
     better = "left" if regime.lower_is_better else "right"
@@ -46,7 +54,7 @@ def regime_picture(name: str, regime: Regime, rows: Sequence[dict], found: Seque
 def draw_seeds(panel: Axes, arms: dict, rates: dict[str, float]) -> None:
     """A dot per seed, and the mean as a bar across."""
     for place, (arm, values) in enumerate(reversed(arms.items())):
-        if not values:
+        if arm not in rates:
             continue
         number = len(arms) - 1 - place
         color, mark = COLORS[number % len(COLORS)], MARKS[number % len(MARKS)]

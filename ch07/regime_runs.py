@@ -10,6 +10,7 @@ import csv
 import hashlib
 import io
 import json
+import math
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -21,7 +22,15 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
-from regime_findings import OUTCOMES, Regime, findings, stored_rows, table, values_of
+from regime_findings import (
+    CHOOSING,
+    OUTCOMES,
+    Regime,
+    findings,
+    rate_values,
+    stored_rows,
+    table,
+)
 
 from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.errors import UserError, unknown_name
@@ -64,11 +73,13 @@ class RegimesOptions:
     lrs: tuple[float, ...] = ()
     """Only these of their learning rates, with every seed."""
     seeds: int = 5
-    """Runs of each arm, with seeds 0, 1, ..."""
-    tuning_seeds: int = 1
-    """The first so many seeds try every learning rate; the others run at the best of them."""
+    """Runs of each arm at its best learning rate, with seeds 0, 1, ..."""
+    choosing: int = 3
+    """So many other seeds try every learning rate first: 100, 101, ..."""
     jobs: int | None = None
     """Runs side by side (default: one per core)."""
+    model: str = "tiny-base"
+    """Start from this model where a regime starts from tiny-base. Give --out too."""
     out: Path = Path("ch07/regimes.csv")
     """File to which each run adds a line."""
     keep: Path | None = None
@@ -88,6 +99,7 @@ class Arm:
     settings: str
     changes: str  # as JSON: a frozen value, the same in every process
     samples: int  # answers to each held-out problem
+    chosen_by: str  # column that chooses its rate
 
     def __str__(self) -> str:
         return f"{self.regime}, {self.name}"
@@ -102,16 +114,17 @@ def run_regimes(regimes: Mapping[str, Regime], options: RegimesOptions) -> None:
     """Makes the rows that are asked for and not there, then prints the table."""
     chosen = chosen_regimes(regimes, options)
     marks = SettingsMarks()
-    rows = current_rows(stored_rows(options.out), regimes, marks)
+    rows = current_rows(stored_rows(options.out), {**regimes, **chosen}, marks)
     if options.list:
-        print(regimes_list(chosen, missing(chosen, options, rows, marks)))
+        stages = choosing_seeds(options), range(options.seeds)
+        todo = [trial for of in stages for trial in missing(chosen, options, of, rows, marks)]
+        print(regimes_list(chosen, todo))
         return
     if not options.table:
         open_rows(options.out)
-        # What the later seeds run with is known when the first ones are there.
-        for seeds in (min(options.seeds, options.tuning_seeds), options.seeds):
-            todo = missing(chosen, replace(options, seeds=seeds), rows, marks)
-            make_rows(todo, rows, options)
+        # Rates first: what the others run with is known when these are there.
+        for seeds in (choosing_seeds(options), range(options.seeds)):
+            make_rows(missing(chosen, options, seeds, rows, marks), rows, options)
     print(table(findings(chosen, rows)))
 
 
@@ -120,7 +133,8 @@ def make_rows(todo: Sequence[Trial], rows: list[dict[str, Any]], options: Regime
     it is made once."""
     waiting: dict[tuple, list[Trial]] = {}
     for trial in todo:
-        waiting.setdefault((trial.arm.settings, trial.lr, trial.seed), []).append(trial)
+        same = (trial.arm.settings, trial.lr, trial.seed, trial.arm.chosen_by)
+        waiting.setdefault(same, []).append(trial)
 
     def add(row: dict[str, Any], same: Sequence[Trial]) -> None:
         for trial in same:
@@ -128,7 +142,9 @@ def make_rows(todo: Sequence[Trial], rows: list[dict[str, Any]], options: Regime
             append_row(options.out, rows[-1])
 
     for row in list(rows):
-        add(row, waiting.pop((row["settings"], row["lr"], row["seed"]), []))
+        for run in [run for run in waiting if run[:3] == (row["settings"], row["lr"], row["seed"])]:
+            if not math.isnan(row.get(run[3], math.nan)):  # not all runs measure all
+                add(row, waiting.pop(run))
     runs = {same[0]: same for same in waiting.values()}
     start, done = time.monotonic(), 0
 
@@ -149,6 +165,8 @@ def chosen_regimes(regimes: Mapping[str, Regime], options: RegimesOptions) -> di
         if name not in regimes:
             raise unknown_name("regime", name, list(regimes))
     chosen = {name: regimes[name] for name in options.regime or regimes}
+    if options.model != RegimesOptions.model:
+        chosen = {name: from_model(regime, options.model) for name, regime in chosen.items()}
     known = [arm for regime in chosen.values() for arm in regime.arms]
     for arm in options.arm:
         if arm not in known:
@@ -161,6 +179,13 @@ def chosen_regimes(regimes: Mapping[str, Regime], options: RegimesOptions) -> di
             f"--lrs {lr:g} is none of theirs: {', '.join(f'{rate:g}' for rate in tried)}"
         )
     return chosen
+
+
+def from_model(regime: Regime, model: str) -> Regime:
+    """The same, but for the base model."""
+    if regime.common.get("model") != RegimesOptions.model:
+        return regime
+    return replace(regime, common=regime.common | {"model": model})
 
 
 # ---- which run a line stands for
@@ -206,15 +231,28 @@ class SettingsMarks:
         return hashlib.sha256(said.encode()).hexdigest()[:8]
 
 
+def choosing_seeds(options: RegimesOptions) -> range:
+    """None, where the rates are given."""
+    return range(CHOOSING, CHOOSING + (0 if options.lrs else options.choosing))
+
+
 def missing(
     chosen: Mapping[str, Regime],
     options: RegimesOptions,
+    seeds: range,
     rows: Sequence[dict],
     marks: SettingsMarks,
 ) -> list[Trial]:
     there = {tuple(row[name] for name in KEY) for row in rows}
     arms = [
-        Arm(name, arm, marks.of(regime, arm), json.dumps(changes_of(regime, arm)), regime.samples)
+        Arm(
+            name,
+            arm,
+            marks.of(regime, arm),
+            json.dumps(changes_of(regime, arm)),
+            regime.samples,
+            regime.chosen_by,
+        )
         for name, regime in chosen.items()
         for arm in regime.arms
         if not options.arm or arm in options.arm
@@ -223,7 +261,7 @@ def missing(
     def rates(arm: Arm, seed: int) -> Sequence[float]:
         return rates_of(arm, seed, chosen[arm.regime], options, rows)
 
-    every = trials(arms, rates, options.seeds)
+    every = trials(arms, rates, seeds)
     for trial in every:  # before the first run: what is refused is refused now
         resolved(config_of(json.loads(trial.arm.changes), trial.lr, trial.seed))
     return [trial for trial in every if key_of(trial) not in there]
@@ -232,11 +270,13 @@ def missing(
 def rates_of(
     arm: Arm, seed: int, regime: Regime, options: RegimesOptions, rows: Sequence[dict]
 ) -> Sequence[float]:
-    """The first seeds try every learning rate, the later ones the best of them."""
+    """Some seeds try every learning rate, the others the best of them."""
     tried = [lr for lr in regime.rates(arm.name) if not options.lrs or lr in options.lrs]
-    if seed < options.tuning_seeds or options.lrs:
+    if seed >= CHOOSING:
+        return tried if len(tried) > 1 else []
+    if options.lrs:
         return tried
-    found = values_of(rows, arm.regime, arm.name, regime.chosen_by)
+    found = rate_values(rows, arm.regime, arm.name, regime.chosen_by)
     return [best_rate(found) if found else tried[0]]
 
 
@@ -245,22 +285,26 @@ def rates_of(
 
 def make_row(keep: Path | None, trial: Trial) -> dict[str, Any]:
     """Trains and measures. The run stays in the folder `keep`, if there is one."""
-    config = config_of(json.loads(trial.arm.changes), trial.lr, trial.seed)
-    start = time.perf_counter()
     head = dict(zip(KEY, key_of(trial), strict=True)) | {"settings": trial.arm.settings}
     if keep is None:
         with TemporaryDirectory() as folder:
-            return head | measured_run(config, Path(folder) / "run", start, trial.arm.samples)
+            return head | measured_run(trial, Path(folder) / "run")
     name = f"{trial}-{trial.arm.settings}".replace(", ", "-").replace(" ", "_")
-    return head | measured_run(config, keep / name, start, trial.arm.samples)
+    return head | measured_run(trial, keep / name)
 
 
-def measured_run(config: TrainConfig, folder: Path, start: float, samples: int) -> dict[str, Any]:
+def measured_run(trial: Trial, folder: Path) -> dict[str, Any]:
+    start, arm = time.perf_counter(), trial.arm
+    config = config_of(json.loads(arm.changes), trial.lr, trial.seed)
     result = whole_run(replace(config, log_path=str(folder)))
     row = late_figures(result.rows)
+    model, tokenizer = result.model, result.tokenizer
     try:
-        row |= answers_of(result.model, result.tokenizer, resolved(config).problems, samples)
-        row["old answers"] = moved_away(result.model, config.model)
+        if trial.seed < CHOOSING:
+            row |= answers_of(model, tokenizer, resolved(config).problems, arm.samples)
+            row["old answers"] = moved_away(model, config.model)
+        elif arm.chosen_by == "pass@1":
+            row["pass@1"] = accuracy_elsewhere(model, tokenizer, arm.samples)
     except NotFinite:  # the run diverged: it has no answers, and that is its result
         result.stopped = result.stopped or "weights that are no numbers"
     row = {name: round(value, 5) for name, value in row.items()}
@@ -295,6 +339,13 @@ def answers_of(model: torch.nn.Module, tokenizer, problems: str, samples: int) -
     }
     ways = by_way(evaluated_answers(asked, sampled.rows))
     return figures | lengths(sampled) | {way: found.share for way, found in ways.items()}
+
+
+def accuracy_elsewhere(model: torch.nn.Module, tokenizer, samples: int) -> float:
+    """pass@1 on problems that no figure above is about."""
+    others = load_problems("tiny-test")[GREEDY_PROBLEMS:]
+    sampling = Sampling(ANSWER_TOKENS, rollouts=samples)
+    return evaluate(model, tokenizer, others[:SAMPLED_PROBLEMS], sampling).accuracy
 
 
 def moved_away(model: torch.nn.Module, start: str) -> float:

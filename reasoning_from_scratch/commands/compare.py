@@ -147,7 +147,7 @@ def rates(options: CompareOptions) -> tuple[float | None, ...]:
 
 
 def asked_trials(options: CompareOptions) -> list[Trial]:
-    return trials(options.recipes, lambda recipe, seed: rates(options), options.seeds)
+    return trials(options.recipes, lambda recipe, seed: rates(options), range(options.seeds))
 
 
 def asked_config(options: CompareOptions, trial: Trial) -> TrainConfig:

@@ -1,6 +1,6 @@
 """A study: one run for each arm, learning rate and seed, several side by side, none made twice.
 
-    every = trials(arms, rates_of, seeds)           # arms x rates x seeds
+    every = trials(arms, rates_of, range(3))        # arms x rates x seeds
     make(work, every, keep, jobs, tiny)             # keep(trial, result) as soon as one is done
     work(trial): whole_run(config) -> metrics       # goes on with a run that was killed
 
@@ -36,12 +36,12 @@ class Trial:
 
 
 def trials(
-    arms: Iterable[Arm], rates_of: Callable[[Arm, int], Sequence[float | None]], seeds: int
+    arms: Iterable[Arm], rates_of: Callable[[Arm, int], Sequence[float | None]], seeds: range
 ) -> list[Trial]:
     """Seed by seed, so that a study that is stopped early has whole seeds. `rates_of(arm, seed)`:
     the learning rates that an arm runs with."""
     arms = list(arms)
-    return [Trial(arm, lr, s) for s in range(seeds) for arm in arms for lr in rates_of(arm, s)]
+    return [Trial(arm, lr, s) for s in seeds for arm in arms for lr in rates_of(arm, s)]
 
 
 def whole_run(config: TrainConfig) -> TrainResult:

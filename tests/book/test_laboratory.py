@@ -21,7 +21,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "ch07")]
 import laboratory  # noqa: E402
 import pass_over_training  # noqa: E402
 import regimes  # noqa: E402
-from regime_findings import chosen_rates, findings, values_of, verdicts  # noqa: E402
+from regime_findings import choices, chosen_rates, findings, values_of, verdicts  # noqa: E402
 
 from reasoning_from_scratch.config import replaced  # noqa: E402
 from reasoning_from_scratch.errors import UserError  # noqa: E402
@@ -169,7 +169,8 @@ def test_how_the_rates_were_chosen():
     """As the page says: by right rollouts, on two pages and in a line by something else."""
     chosen = {name: of.chosen_by for name, of in REGIMES.items() if of.chosen_by != "sampled"}
     assert chosen == {"format": "reward", "sampling-mask": "pass@1", "spurious": "pass@1"}
-    tried = {len(of.rates(arm)) for of in REGIMES.values() for arm in of.arms if of.rates(arm)[0]}
+    stored = laboratory.stored()
+    tried = {len(of.tried) for name in REGIMES for of in choices(name, REGIMES[name], stored)}
     assert (min(tried), max(tried)) == (2, 5)
 
 

@@ -76,6 +76,16 @@ def test_how_a_rate_was_chosen():
     assert choices("two", TWO, ROWS[:2]) == {}  # a single rate: there was no choice
 
 
+def test_other_seeds_choose_a_rate_and_are_not_reported():
+    """By the reported runs it would be 1e-4 for the first arm."""
+    other = [row("one", lr, 100 + seed, sampled=lr) for lr in (1e-4, 2e-4) for seed in (0, 1)]
+    found = findings({"two": TWO}, [*ROWS, *other])[0]
+    assert found.rates == (2e-4, 2e-4) and found.without == {0: 1.0}
+    told = [str(choice) for choice, arms in choices("two", TWO, [*ROWS, *other]).items()]
+    assert [words.split("chosen by ")[1] for words in told] == ["2 other seeds", "one seed"]
+    assert findings({"two": TWO}, [*ROWS[3:], *other]) == []  # no run at the rate that was chosen
+
+
 def test_a_line_for_each_regime():
     lines = one_line_each({"two": TWO}, ROWS).splitlines()
     cells = [cell.strip() for cell in lines[2].split("|")[1:-1]]

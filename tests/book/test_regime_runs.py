@@ -1,5 +1,6 @@
 """Regimes: rows that are never made twice, and a table whose numbers can be checked."""
 
+import math
 import runpy
 from dataclasses import replace
 
@@ -49,56 +50,61 @@ def counted(monkeypatch):
 
 
 def run(tmp_path, *, table_of=None, **changes):
-    usual = {"out": tmp_path / "rows.csv", "jobs": 1, "seeds": 2, "tuning_seeds": 2}
+    usual = {"out": tmp_path / "rows.csv", "jobs": 1, "seeds": 2, "choosing": 2}
     options = RegimesOptions(**(usual | changes))
     run_regimes(table_of or {"two": TWO}, options)
 
 
 def test_rows_are_made_once_and_each_alone(counted, tmp_path, capsys):
-    run(tmp_path, arm=("two",), lrs=(2e-4,), seeds=1)
+    run(tmp_path, arm=("two",), lrs=(2e-4,), seeds=1)  # a rate that is given need not be chosen
     assert counted == [("two", "two", 2e-4, 0)]
     run(tmp_path)
-    assert len(counted) == len(set(counted)) == 2 * 2 * 2  # arms, rates, seeds
-    assert [key[3] for key in counted[1:]] == [0] * 3 + [1] * 4  # whole seeds first
+    assert len(counted) == len(set(counted)) == 1 + 2 * 2 * 2 + 3
+    # Whole seeds first; then those that are reported, at the best rate: see make_row above.
+    assert [key[3] for key in counted[1:9]] == [100] * 4 + [101] * 4
+    later = [("two", "one", 2e-4, 0), ("two", "one", 2e-4, 1), ("two", "two", 2e-4, 1)]
+    assert counted[9:] == later
     rows = stored_rows(tmp_path / "rows.csv")
-    assert len(rows) == 8 and {tuple(row[name] for name in KEY) for row in rows} == set(counted)
+    assert {tuple(row[name] for name in KEY) for row in rows} == set(counted)
+    assert len(rows) == len(counted)
+    capsys.readouterr()
     run(tmp_path, list=True, seeds=3)
-    assert "|            2 | Is two" in capsys.readouterr().out and len(counted) == 8
-    run(tmp_path, seeds=3)  # at each arm's best rate, which is the larger: see make_row above
-    assert counted[8:] == [("two", "one", 2e-4, 2), ("two", "two", 2e-4, 2)]
-    run(tmp_path, seeds=3, lrs=(1e-4,))
-    assert counted[10:] == [("two", "one", 1e-4, 2), ("two", "two", 1e-4, 2)]
+    assert "|            2 | Is two" in capsys.readouterr().out and len(counted) == 12
+    run(tmp_path, seeds=3)
+    assert counted[12:] == [("two", "one", 2e-4, 2), ("two", "two", 2e-4, 2)]
+    run(tmp_path, seeds=1, lrs=(1e-4,))
+    assert counted[14:] == [("two", "one", 1e-4, 0), ("two", "two", 1e-4, 0)]
 
 
 def test_arms_that_are_the_same_run_are_made_once(counted, tmp_path):
     both = {"two": TWO, "again": Regime("?", {"first": {}, "four": {"epochs": 4}}, "pass@1", TINY)}
     both["again"] = replace(both["again"], lrs=(1e-4,))
-    run(tmp_path, table_of=both, seeds=1)
+    run(tmp_path, table_of=both, seeds=1, lrs=(1e-4, 2e-4))
     assert len(counted) == 5  # and not 6: "first" is "one" at that rate
     shared = [row for row in stored_rows(tmp_path / "rows.csv") if row["arm"] in ("one", "first")]
     assert {(row["regime"], row["arm"], row["lr"]) for row in shared} == {
         ("two", "one", 1e-4), ("two", "one", 2e-4), ("again", "first", 1e-4)
     }  # fmt: skip
     later = {"third": replace(both["again"], arms={"first": {}})}
-    run(tmp_path, table_of=both | later, seeds=1)
+    run(tmp_path, table_of=both | later, seeds=1, lrs=(1e-4, 2e-4))
     assert len(counted) == 5 and len(stored_rows(tmp_path / "rows.csv")) == 7
 
 
 def test_half_a_line_of_a_killed_run_is_dropped(counted, tmp_path):
     path = tmp_path / "rows.csv"
-    run(tmp_path, seeds=1)
+    run(tmp_path, seeds=1, choosing=1)
     whole = path.read_text()
     path.write_text(whole + "two,one,0.0001,1,abc")
-    assert len(stored_rows(path)) == 4
-    run(tmp_path, seeds=1)
-    assert path.read_text() == whole and len(counted) == 4
+    assert len(stored_rows(path)) == 6
+    run(tmp_path, seeds=1, choosing=1)
+    assert path.read_text() == whole and len(counted) == 6
 
 
 def test_rows_of_other_settings_are_not_taken(counted, tmp_path, capsys):
-    run(tmp_path, seeds=1)
+    run(tmp_path, seeds=1, choosing=1)
     longer = replace(TWO, common=TINY | {"steps": 2})
-    run(tmp_path, table_of={"two": longer}, seeds=1)
-    assert len(counted) == 8 and "4 rows are of other settings" in capsys.readouterr().out
+    run(tmp_path, table_of={"two": longer}, seeds=1, choosing=1)
+    assert len(counted) == 12 and "6 rows are of other settings" in capsys.readouterr().out
     marks = SettingsMarks()
     assert len({marks.of(of, arm) for of in (TWO, longer) for arm in of.arms}) == 4
 
@@ -116,6 +122,20 @@ def test_a_real_row_of_one_step(tmp_path, capsys, monkeypatch):
     assert sum(made[way] for way in WAYS) == pytest.approx(1)
     assert len(list((tmp_path / "kept").glob("*/metrics.jsonl"))) == 1
     assert "1 of 1: two, one, lr 0.0001, seed 0" in capsys.readouterr().out
+
+
+def test_a_row_that_chooses_a_rate_has_no_answers_to_the_reported_problems(tmp_path, monkeypatch):
+    monkeypatch.setattr(regime_runs, "SAMPLED_PROBLEMS", 2)
+    monkeypatch.setattr(regime_runs, "answers_of", lambda *_: pytest.fail("asked what is reported"))
+    for chosen_by, measured in (("sampled", False), ("pass@1", True)):
+        path = tmp_path / chosen_by
+        arm = replace(TWO, arms={"one": {}}, chosen_by=chosen_by)
+        with pytest.raises(pytest.fail.Exception):  # once its reported run is made
+            run(path, table_of={"two": arm}, seeds=1, choosing=1)
+        made = stored_rows(path / "rows.csv")
+        assert [row["seed"] for row in made] == [100, 100]
+        assert all(0 <= row["sampled"] <= 1 and math.isnan(row["greedy test"]) for row in made)
+        assert [not math.isnan(row["pass@1"]) for row in made] == [measured] * 2
 
 
 def test_cells_with_commas(tmp_path):

@@ -14,7 +14,7 @@ def test_whole_seeds_come_first_and_an_arm_has_its_own_rates():
     def rates(arm, seed):
         return (1e-3, 1e-4) if arm == "tuned" and seed == 0 else (1e-4,)
 
-    assert list(map(str, trials(["tuned", "plain"], rates, 2))) == [
+    assert list(map(str, trials(["tuned", "plain"], rates, range(2)))) == [
         "tuned, lr 0.001, seed 0",
         "tuned, lr 0.0001, seed 0",
         "plain, lr 0.0001, seed 0",
@@ -25,7 +25,7 @@ def test_whole_seeds_come_first_and_an_arm_has_its_own_rates():
 
 
 def test_each_is_kept_as_soon_as_it_is_made(capsys):
-    every, kept = trials("ab", lambda *_: (None,), 1), []
+    every, kept = trials("ab", lambda *_: (None,), range(1)), []
 
     def keep(trial, result):
         kept.append((trial.arm, result))
@@ -44,7 +44,13 @@ def test_ctrl_c_keeps_what_is_done_and_says_that_it_goes_on(capsys):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        make(work, trials("abc", lambda *_: (None,), 1), lambda t, _: kept.append(t.arm), 1, True)
+        make(
+            work,
+            trials("abc", lambda *_: (None,), range(1)),
+            lambda t, _: kept.append(t.arm),
+            1,
+            True,
+        )
     assert kept == ["a"] and "the same command goes on" in capsys.readouterr().err
 
 
