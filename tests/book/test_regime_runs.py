@@ -1,5 +1,6 @@
 """Regimes: rows that are never made twice, and a table whose numbers can be checked."""
 
+import json
 import math
 import runpy
 from dataclasses import replace
@@ -88,6 +89,22 @@ def test_arms_that_are_the_same_run_are_made_once(counted, tmp_path):
     later = {"third": replace(both["again"], arms={"first": {}})}
     run(tmp_path, table_of=both | later, seeds=1, lrs=(1e-4, 2e-4))
     assert len(counted) == 5 and len(stored_rows(tmp_path / "rows.csv")) == 7
+
+
+def test_another_base_model_takes_the_place_of_tiny_base_alone(monkeypatch, tmp_path):
+    models = []
+
+    def make_row(keep, trial):
+        models.append(json.loads(trial.arm.changes)["model"])
+        return dict(zip(KEY, key_of(trial), strict=True)) | {"settings": "", "seconds": 1.0}
+
+    monkeypatch.setattr(regime_runs, "make_row", make_row)
+    both = {
+        name: replace(TWO, common=TINY | {"model": model})
+        for name, model in (("two", "tiny-base"), ("later", "tiny-grpo"))
+    }
+    run(tmp_path, table_of=both, seeds=1, lrs=(1e-4,), model="tiny-reasoning")
+    assert models == ["tiny-reasoning"] * 2 + ["tiny-grpo"] * 2
 
 
 def test_half_a_line_of_a_killed_run_is_dropped(counted, tmp_path):
