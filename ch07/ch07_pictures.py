@@ -1,13 +1,15 @@
 """The pictures of chapter 7: curves of runs side by side, and drawings of its ideas.
 
-`joint_curves`, `answer_ways` and `passes_over_training` draw runs; the others draw ideas: the loop,
-the records of log-probabilities, the clip, KL's two directions, groups, lengths, the lag. Blue and
-solid is always the first run or the good case, orange and dashed the second, so no line is told by
-its color alone. All have a white ground of their own, for pages that are dark.
+`joint_curves`, `answer_ways`, `passes_over_training` and `long_run_curves` draw runs; the others
+draw ideas: the loop, the records of log-probabilities, the clip, KL's two directions, groups,
+lengths, the lag. Blue and solid is always the first run or the good case, orange and dashed the
+second, so no line is told by its color alone. All have a white ground of their own, for pages that
+are dark.
 """
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 
 import torch
 from matplotlib.axes import Axes
@@ -109,6 +111,29 @@ def passes_over_training(stages: dict[str, dict[str, dict[int, list[float]]]]) -
     row[0].set_ylabel("problems solved", color=TEXT)
     lines = row[0].get_legend_handles_labels()
     figure.legend(*lines, loc="outside lower center", ncols=4, frameon=False, handlelength=3)
+    return figure
+
+
+def long_run_curves(rows: Sequence[Mapping[str, str]], curves: Mapping[str, str]) -> Figure:
+    """A panel for each curve (column -> label), a line for each arm: the mean of its seeds, and
+    their range."""
+    arms = list(dict.fromkeys(row["arm"] for row in rows))
+    figure = Figure(figsize=(10, 5.4), layout="constrained")
+    for panel, (column, label) in zip(figure.subplots(2, 3).flat, curves.items(), strict=True):
+        step_axis(panel, label)
+        for number, arm in enumerate(arms):
+            found: dict[int, list[float]] = {}
+            for row in rows:
+                if row["arm"] == arm and row[column]:
+                    found.setdefault(int(row["step"]), []).append(float(row[column]))
+            few = len(found) < 5
+            look = {"color": COLORS[number], "ls": DASHES[number], "marker": "o" if few else ""}
+            panel.plot(list(found), [fmean(each) for each in found.values()], label=arm, **look)
+            low, high = map(min, found.values()), map(max, found.values())
+            panel.fill_between(list(found), list(low), list(high), color=COLORS[number], alpha=0.12)
+        panel.set_ylim(bottom=0)
+    lines = figure.axes[0].get_legend_handles_labels()
+    figure.legend(*lines, loc="outside lower center", ncols=3, frameon=False, handlelength=3)
     return figure
 
 

@@ -5,6 +5,7 @@
     rest()                  the regimes without a page, a line each
     overview()              all of them in one picture
     solved()                pass@k while a model learns, from pass_over_training.csv
+    five_hundred_steps()    long runs, from long_runs.csv
     tried(lr=1e-3)          a short run of plain GRPO but for the changes, for the exercises
 
 The regimes themselves, the settings of every run among them, are in regimes.py.
@@ -18,7 +19,8 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from ch07_pictures import joint_curves, passes_over_training
+import long_runs
+from ch07_pictures import joint_curves, long_run_curves, passes_over_training
 from IPython.display import Markdown, display
 from matplotlib.figure import Figure
 from regime_findings import (
@@ -36,12 +38,14 @@ from regimes import REGIMES
 from reasoning_from_scratch.config import TrainConfig, replaced
 from reasoning_from_scratch.evaluation.evaluate import evaluate
 from reasoning_from_scratch.files.problem_sets import load_problems
+from reasoning_from_scratch.files.tables import read_table
 from reasoning_from_scratch.run.start import TrainResult, train
 from reasoning_from_scratch.sampling import Sampling
 from reasoning_from_scratch.text import aligned
 
 STORED = Path(__file__).with_name("regimes.csv")
 PASSES = Path(__file__).with_name("pass_over_training.csv")
+LONG = Path(__file__).with_name("long_runs.csv")
 STEPS, SEED = 6, 2  # of a live run
 TRIED = {"model": "tiny-base", "problems": "tiny", "steps": 12, "max_new_tokens": 160}
 RIGHT = {"env/all/correct": "share of right rollouts"}
@@ -65,8 +69,6 @@ LIVE = {
     "epochs": Live(("4 passes, clip", "4 passes, no clip"), CLIPPED | RIGHT | ENTROPY),
     "lag": Live(("lag 0", "lag 8"), APART | RIGHT),
     "format": Live(("correct", "correct and form"), PAID | RIGHT | TOKENS | MIXED),
-    "overlong": Live(("no price", "over all 160"), TOKENS | RIGHT),
-    "active": Live(("as they come", "active"), MIXED | {"time/sampling": "sampling (s)"}),
 }
 WHOLE = "recipes"  # several changes at a time: section 7.6 of the chapter
 PAGES = (
@@ -186,6 +188,13 @@ def solved() -> Figure:
     head = ["run", "steps", *(f"{name} {k}" for name in panels for k in ks)]
     display(Markdown("\n".join(aligned([head, *table.values()]))))
     return passes_over_training(panels)
+
+
+def five_hundred_steps() -> Figure:
+    """The long runs: how they end, what each change makes of that, and their curves."""
+    rows = read_table(LONG)
+    display(Markdown(f"{long_runs.ends(rows)}\n\n{long_runs.differences(rows)}"))
+    return long_run_curves(rows, long_runs.CURVES)
 
 
 def tried(reward: Callable | None = None, lr: float = 4e-4, **changes) -> TrainResult:

@@ -109,6 +109,7 @@ NOT_RUN = {
     "ch07/binary_search.py --kl 0": "likewise",
     "ch07/binary_search.py --kl 0.05": "likewise",
     "checkpoints/blurred.py": "minutes; tests/checkpoints/test_blurred.py",
+    "ch07/long_runs.py": "hours; a small one is in tests/book/test_long_runs.py",
     "ch07/asking.py": "minutes; a small one is in tests/book/test_asking.py",
     "ch07/second_try.py": "minutes; a small one is in tests/book/test_second_try.py",
 }

@@ -25,12 +25,12 @@ from regime_findings import choices, chosen_rates, findings, values_of, verdicts
 
 from reasoning_from_scratch.config import replaced  # noqa: E402
 from reasoning_from_scratch.errors import UserError  # noqa: E402
+from reasoning_from_scratch.files.tables import read_table  # noqa: E402
 from reasoning_from_scratch.run.options import resolved  # noqa: E402
 from tests.metrics_page import metric_names  # noqa: E402
 
 README = ROOT / "ch07" / "README.md"
 BEGIN, END = "<!-- verdicts -->\n", "<!-- end of verdicts -->"
-DEAREST = ("active",)  # half a minute, if it took six steps
 WORDS_A_MINUTE, MINUTES_A_RESULT = 100, 3  # of reading: slow prose, and a table or a picture
 
 REGIMES = laboratory.REGIMES
@@ -51,14 +51,14 @@ def test_each_page_has_a_change_a_guess_and_its_stored_runs():
     assert {id.removesuffix("-stored") for id in CELLS if id.endswith("-stored")} == {
         *laboratory.PAGES,
         "sharpening",
+        "long",
     }
     for name in laboratory.PAGES:
         assert "```diff" in CELLS[name] and "**A guess.**" in CELLS[name]
         assert CELLS[f"{name}-stored"] == f'page("{name}")'
         assert CELLS[f"{name}-found"].startswith("**Found.**")
     for name in laboratory.LIVE:
-        shorter = ", steps=4" if name in DEAREST else ""
-        assert CELLS[f"{name}-live"] == f'live("{name}"{shorter})'
+        assert CELLS[f"{name}-live"] == f'live("{name}")'
 
 
 @pytest.mark.parametrize("name", laboratory.PAGES)
@@ -293,6 +293,16 @@ def test_the_stored_passes_are_of_these_runs_and_drawn_in_one_row(capsys):
     assert list(ones.get_xdata())[:2] == [0, 15] and ones.get_xdata()[-1] == 240
     values = [float(row["pass@64"]) for row in rows if row["problems"] == "tiny-longer"]
     assert list(most.get_ydata()) == values
+
+
+def test_what_is_said_of_long_runs_is_stored(capsys):
+    figure = laboratory.five_hundred_steps()
+    assert len(figure.axes) == len(laboratory.long_runs.CURVES)
+    rows = read_table(laboratory.LONG)
+    shown = laboratory.long_runs.ends(rows) + laboratory.long_runs.differences(rows)
+    said = CELLS["long-found"].split("**At scale")[0].replace("−", "-")
+    numbers = set(re.findall(r"\d+\.\d+", said))
+    assert len(numbers) > 5 and numbers <= set(re.findall(r"\d+\.\d+", shown))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,208 @@
+"""Long runs: what 500 steps do to entropy, pass@k and the length of answers, and what changes of
+GRPO that were invented for long runs do about it. The base model, on short and long problems.
+
+    uv run ch07/long_runs.py
+    uv run ch07/long_runs.py --arms "no change" "KL 0.05" --seeds 0
+    uv run ch07/long_runs.py --picture-only
+
+A line of the CSV file is the mean over 25 steps; where a run answered held-out problems, it has
+those figures too. Its lines are written when a run is finished. A run takes eleven minutes of one
+core, or seventeen with the KL term; all fifteen three hours.
+"""
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import chain
+from pathlib import Path
+from statistics import fmean
+
+from ch07_pictures import long_run_curves
+
+from reasoning_from_scratch.commands.cli import run_script
+from reasoning_from_scratch.errors import unknown_name
+from reasoning_from_scratch.evaluation.evaluate import evaluate
+from reasoning_from_scratch.evaluation.paired import Effect, paired
+from reasoning_from_scratch.files.problem_sets import load_problems
+from reasoning_from_scratch.files.tables import read_table, replace_rows
+from reasoning_from_scratch.files.weights import load_model_and_tokenizer
+from reasoning_from_scratch.problems import Problem
+from reasoning_from_scratch.run.options import configure
+from reasoning_from_scratch.run.start import train
+from reasoning_from_scratch.sampling import Sampling
+from reasoning_from_scratch.text import aligned
+
+HERE = Path(__file__).resolve()
+PLAIN = "no change"
+ARMS = {
+    PLAIN: {},
+    "clip-higher": {"clip_high": 1.28},
+    "KL 0.05": {"kl": "k3", "kl_coef": 0.05},
+    "no spread": {"advantage": "mean"},
+    "no length": {"aggregate": "constant"},
+}
+UPDATES = 4  # of each step: with one, every ratio is 1 and no clip acts
+LONGEST = 224  # tokens of an answer
+STEPS, EVERY = 500, 25
+ANSWERS, ASKED = 32, 100  # to each of so many held-out problems
+SETS = {"short": "tiny-test", "long": "tiny-longer"}
+MEANS = {
+    "right": "env/all/correct",
+    "entropy": "optim/token_entropy",
+    "tokens": "env/all/ac_tokens_per_turn",
+    "mixed": "env/all/by_group/frac_mixed",
+}
+MEASURED = tuple(
+    f"{length} {name}"
+    for length in SETS
+    for name in ("pass@1", "pass@8", "pass@32", "right tokens", "wrong tokens")
+)
+ENDS = (
+    "entropy",
+    "short pass@1",
+    "short pass@32",
+    "long pass@1",
+    "long pass@32",
+    "tokens",
+    "long wrong tokens",
+)
+CURVES = {
+    "right": "right, of the rollouts (share)",
+    "entropy": "entropy (nats per token)",
+    "tokens": "tokens per answer",
+    "long pass@1": "long problems, pass@1",
+    "long pass@32": "long problems, pass@32",
+    "long wrong tokens": "tokens of wrong answers, long",
+}
+
+
+@dataclass
+class Options:
+    arms: tuple[str, ...] = tuple(ARMS)
+    """Changes of GRPO, by name."""
+    seeds: tuple[int, ...] = (0, 1, 2)
+    """A run of each arm for each."""
+    lr: float = 1e-4
+    """Learning rate, of all arms."""
+    out: Path = Path("ch07/long_runs.csv")
+    """File to write."""
+    folder: Path = Path("runs/long")
+    """The runs go here, each with its report."""
+    picture_only: bool = False
+    """Draw the picture of what the file holds, and train nothing."""
+
+
+def main(options: Options) -> None:
+    for arm in options.arms:
+        if arm not in ARMS:
+            raise unknown_name("arm", arm, list(ARMS))
+    if not options.picture_only:
+        for seed in options.seeds:
+            for arm in options.arms:
+                this = {"arm": arm, "lr": f"{options.lr:g}", "seed": str(seed)}
+                replace_rows(options.out, this, run(options, arm, seed))
+    picture = options.out.with_suffix(".png")
+    long_run_curves(read_table(options.out), CURVES).savefig(picture, dpi=110)
+    print(picture)
+
+
+def run(options: Options, arm: str, seed: int) -> Iterator[dict[str, str]]:
+    """One training, 25 steps a line."""
+    name = f"{arm}-{options.lr:g}-{seed}".replace(" ", "_")
+    config = configure(
+        "grpo", model="tiny-base", problems=f"{HERE}:problems", steps=STEPS, lr=options.lr,
+        seed=seed, num_substeps=UPDATES, max_new_tokens=LONGEST, device="cpu", preflight=False,
+        num_groups_to_log=0, eval_every=0, save_every=STEPS // 2,
+        log_path=str(options.folder / name), **ARMS[arm],
+    )  # fmt: skip
+    result = train(config, quiet=True)
+    for step in range(0, STEPS + 1, EVERY):
+        before = result.rows[max(0, step - EVERY) : max(1, step)]  # at 0: the first step itself
+        save = result.folder / "checkpoints" / f"{step:06d}"
+        known = {} if step % (STEPS // 2) else measured(str(save) if step else "tiny-base")
+        yield {"step": str(step)} | line(before, known)
+
+
+def line(rows: Sequence[dict], known: dict[str, float]) -> dict[str, str]:
+    """Means over these steps, and what is known of held-out answers."""
+    found = {
+        name: fmean(row[key] for row in rows if row.get(key) is not None)
+        for name, key in MEANS.items()
+        if any(row.get(key) is not None for row in rows)
+    } | known
+    blank = dict.fromkeys((*MEANS, *MEASURED), "")
+    return blank | {name: f"{value:.4f}" for name, value in found.items()}
+
+
+def ends(rows: Sequence[Mapping[str, str]]) -> str:
+    """A table: how the runs of each arm ended, the mean of its seeds and in brackets their range;
+    the first line is how all began."""
+    first, *_ = [row for row in rows if row["step"] == "0"]
+    lines = [["", *ENDS], ["before", *(told([float(first[name])], name) for name in ENDS)]]
+    for arm in dict.fromkeys(row["arm"] for row in rows):
+        last = [row for row in rows if row["arm"] == arm and row["step"] == str(STEPS)]
+        lines.append([arm, *(told([float(row[name]) for row in last], name) for name in ENDS)])
+    return "\n".join(aligned(lines))
+
+
+def told(values: Sequence[float], name: str) -> str:
+    """Mean, lowest and highest: shares in percent."""
+    scale, digits = unit(name)
+    mean, low, high = (f"{scale * of(values):.{digits}f}" for of in (fmean, min, max))
+    return mean if low == high else f"{mean} ({low} to {high})"
+
+
+def unit(name: str) -> tuple[int, int]:
+    """What a figure is multiplied by, and how many decimal places it gets."""
+    return (100, 1) if "pass" in name else (1, 3) if name == "entropy" else (1, 1)
+
+
+def against(rows: Sequence[Mapping[str, str]], arm: str, name: str) -> Effect:
+    """What an arm has ahead of no change at the end, seed by seed."""
+    sides: dict[str, dict[int, float]] = {arm: {}, PLAIN: {}}
+    for row in rows:
+        if row["arm"] in sides and row["step"] == str(STEPS):
+            sides[row["arm"]][int(row["seed"])] = float(row[name])
+    return paired(sides[arm], sides[PLAIN])
+
+
+def differences(rows: Sequence[Mapping[str, str]]) -> str:
+    """A table: of each arm what it has ahead, with the standard error; in bold where the 95 %
+    interval excludes 0, which with three seeds reaches 4.3 standard errors to each side."""
+    lines = [["against no change", *ENDS]]
+    for arm in [arm for arm in dict.fromkeys(row["arm"] for row in rows) if arm != PLAIN]:
+        cells = []
+        for name in ENDS:
+            effect = against(rows, arm, name)
+            scale, digits = unit(name)
+            cell = f"{scale * effect.mean:+.{digits}f} ({scale * effect.error:.{digits}f})"
+            cells.append(f"**{cell}**" if effect.sure else cell)
+        lines.append([arm, *cells])
+    return "\n".join(aligned(lines))
+
+
+def problems() -> Iterable[Problem]:
+    """Short and long ones, by turns: of the long ones the base model gets 6 in a thousand right."""
+    short, longer = (load_problems(name) for name in ("tiny", "tiny-longer-train"))
+    return chain.from_iterable(zip(short, longer, strict=True))
+
+
+@cache
+def measured(name: str) -> dict[str, float]:
+    """Of a model: 32 answers to each of 100 short and 100 long held-out problems."""
+    model, tokenizer = load_model_and_tokenizer(name, "cpu")
+    found: dict[str, float] = {}
+    for length, name in SETS.items():
+        asked = load_problems(name, limit=ASKED)
+        result = evaluate(model, tokenizer, asked, Sampling(LONGEST, rollouts=ANSWERS))
+        found |= {f"{length} pass@{k}": result.pass_at[k] for k in (1, 8, 32)}
+        for correct, word in ((True, "right"), (False, "wrong")):
+            tokens = [row["tokens"] for row in result.rows if bool(row["correct"]) is correct]
+            if tokens:
+                found[f"{length} {word} tokens"] = fmean(tokens)
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(run_script(main))

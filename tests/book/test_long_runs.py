@@ -1,0 +1,65 @@
+"""Long runs of the laboratory: short ones here, and the stored ones are whole."""
+
+import csv
+import sys
+from pathlib import Path
+
+import pytest
+
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.files import problem_sets
+from reasoning_from_scratch.files.tables import read_table
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "ch07"))
+import long_runs  # noqa: E402
+
+STORED = ROOT / "ch07" / "long_runs.csv"
+
+
+def test_short_and_long_problems_take_turns():
+    short, longer = list(long_runs.problems())[:2]
+    assert short == problem_sets.load_problems("tiny", limit=1)[0]
+    assert longer == problem_sets.load_problems("tiny-longer-train", limit=1)[0]
+
+
+def test_a_line_holds_what_its_steps_measured():
+    right = long_runs.MEANS["right"]
+    line = long_runs.line([{right: 0.5}, {right: 1.0}], {"long pass@1": 0.25})
+    assert (line["right"], line["long pass@1"]) == ("0.7500", "0.2500")
+    assert line["entropy"] == line["short pass@1"] == ""  # not measured
+
+
+def test_runs_are_written_down_and_drawn(tmp_path, monkeypatch):
+    load = problem_sets.load_problems
+    monkeypatch.setattr(problem_sets, "load_problems", lambda name, limit=8: load(name, limit=2))
+    monkeypatch.setattr(long_runs, "load_problems", problem_sets.load_problems)
+    monkeypatch.setattr(long_runs, "STEPS", 4)
+    monkeypatch.setattr(long_runs, "EVERY", 1)
+    long_runs.measured.cache_clear()
+    out = tmp_path / "long.csv"
+    options = {"out": out, "seeds": (0,)}
+    for time, arm in enumerate(("no change", "clip-higher", "no change")):  # the last for the first
+        long_runs.main(long_runs.Options(arms=(arm,), folder=tmp_path / str(time), **options))
+    rows = read_table(out)
+    assert [(row["arm"], row["step"]) for row in rows] == [
+        (arm, step) for arm in ("clip-higher", "no change") for step in "01234"
+    ]
+    for row in rows:
+        assert bool(row["long pass@32"]) == (row["step"] in "024")
+        assert 0 <= float(row["right"]) <= 1 and float(row["entropy"]) > 0
+    assert out.with_suffix(".png").stat().st_size > 10_000
+    with pytest.raises(UserError, match="did you mean 'clip-higher'"):
+        long_runs.main(long_runs.Options(arms=("clip-hihger",), **options))
+
+
+def test_the_stored_runs_are_whole():
+    with STORED.open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    runs = {(row["arm"], row["seed"]) for row in rows}
+    assert runs == {
+        (arm, str(seed)) for arm in long_runs.ARMS for seed in long_runs.Options().seeds
+    }
+    for arm, seed in runs:
+        steps = [int(row["step"]) for row in rows if (row["arm"], row["seed"]) == (arm, seed)]
+        assert steps == list(range(0, long_runs.STEPS + 1, long_runs.EVERY))
