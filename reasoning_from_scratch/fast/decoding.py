@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from reasoning_from_scratch.fast.decode_library import NoLibrary, load_library, open_library
 from reasoning_from_scratch.fast.device import seeded_model
-from reasoning_from_scratch.fast.graphs import GraphDecoder, GraphDraw, has_lora
+from reasoning_from_scratch.fast.graphs import GraphDecoder, GraphDraw
 from reasoning_from_scratch.qwen3 import (
     FeedForward,
     GroupedQueryAttention,
@@ -202,6 +202,11 @@ def fits_decode_c(model: Qwen3Model) -> bool:
         # Where a processor multiplies tiles of bfloat16, oneDNN does, and decode.c does not.
         and not (dtype == torch.bfloat16 and torch.cpu._is_amx_tile_supported())
     )
+
+
+def has_lora(part: nn.Module) -> bool:
+    """Whether it is what optim/lora.py puts in the place of a linear layer."""
+    return hasattr(part, "lora_A")
 
 
 def fits_graphs(model: Qwen3Model) -> bool:

@@ -127,11 +127,6 @@ class Product(NamedTuple):
         return out if self.lora is None else out + F.linear(F.linear(x, self.lora[0]), self.lora[1])
 
 
-def has_lora(part: nn.Module) -> bool:
-    """Whether it is what optim/lora.py puts in the place of a linear layer."""
-    return hasattr(part, "lora_A")
-
-
 def product(*linears: Any) -> Product:
     """`linears`: nn.Linear, or what LoRA has put in its place."""
     weights = [linear.weight.detach() for linear in linears]
@@ -143,7 +138,7 @@ def product(*linears: Any) -> Product:
     else:
         bias = None
     lora = None
-    if all(map(has_lora, linears)):  # not merged: W would round it away
+    if all(hasattr(linear, "lora_A") for linear in linears):  # not merged: W would round it away
         up = [linear.lora_B.detach() * (linear.alpha / linear.rank) for linear in linears]
         lora = torch.cat([linear.lora_A.detach() for linear in linears]), torch.block_diag(*up)
     return Product(weights[0] if len(weights) == 1 else torch.cat(weights), bias, lora)
