@@ -6,7 +6,7 @@ runs that regime_runs.py made, `findings` compares them, and the tables show the
 
 import csv
 import math
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
@@ -97,22 +97,21 @@ CHOOSING = 100
 
 def values_of(rows: Sequence[dict], regime: str, arm: str, column: str) -> Values:
     """Of the runs that are reported."""
-    return gathered(rows, regime, arm, column, range(CHOOSING))
+    return gathered(rows, regime, arm, column, choosing=False)
 
 
 def rate_values(rows: Sequence[dict], regime: str, arm: str, column: str) -> Values:
     """Of the runs that choose the rate: runs of their own. Where an arm has none (it may have just
     one rate), the runs that are reported chose it too."""
-    own = gathered(rows, regime, arm, column, range(CHOOSING, 2 * CHOOSING))
+    own = gathered(rows, regime, arm, column, choosing=True)
     return own or values_of(rows, regime, arm, column)
 
 
-def gathered(
-    rows: Sequence[dict], regime: str, arm: str, column: str, seeds: Container[int]
-) -> Values:
+def gathered(rows: Sequence[dict], regime: str, arm: str, column: str, choosing: bool) -> Values:
     found: Values = {}
     for row in rows:
-        if (row["regime"], row["arm"]) == (regime, arm) and row["seed"] in seeds:
+        of_arm = (row["regime"], row["arm"]) == (regime, arm)
+        if of_arm and (row["seed"] >= CHOOSING) is choosing:
             found.setdefault(row["lr"], {})[row["seed"]] = row.get(column, math.nan)
     return found
 

@@ -115,15 +115,15 @@ def run_regimes(regimes: Mapping[str, Regime], options: RegimesOptions) -> None:
     chosen = chosen_regimes(regimes, options)
     marks = SettingsMarks()
     rows = current_rows(stored_rows(options.out), {**regimes, **chosen}, marks)
+    # Rates first: what the others run with is known when these are there.
+    stages = choosing_seeds(options), range(options.seeds)
     if options.list:
-        stages = choosing_seeds(options), range(options.seeds)
         todo = [trial for of in stages for trial in missing(chosen, options, of, rows, marks)]
         print(regimes_list(chosen, todo))
         return
     if not options.table:
         open_rows(options.out)
-        # Rates first: what the others run with is known when these are there.
-        for seeds in (choosing_seeds(options), range(options.seeds)):
+        for seeds in stages:
             make_rows(missing(chosen, options, seeds, rows, marks), rows, options)
     print(table(findings(chosen, rows)))
 

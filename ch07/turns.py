@@ -29,7 +29,7 @@ from reasoning_from_scratch.problems import problem_prompt
 from reasoning_from_scratch.report.curves import COLORS
 from reasoning_from_scratch.rollouts import make_batch
 from reasoning_from_scratch.sampling import Rollout
-from reasoning_from_scratch.text import aligned
+from reasoning_from_scratch.text import aligned, spread
 from reasoning_from_scratch.tiny.guessing import MOST, guess_problem
 
 HERE = Path(__file__).parent
@@ -300,11 +300,7 @@ def stored(name: str, columns: Mapping[str, tuple[str, float]]) -> Markdown:
 def spread_of(rows: Sequence[Mapping[str, str]], column: str, times: float = 100) -> str:
     """The mean over the rows, and their lowest and highest value."""
     values = [times * float(row[column]) for row in rows if row[column] != "nan"]
-    if not values:
-        return "-"
-    low, high = min(values), max(values)
-    same = f"{low:.1f}" == f"{high:.1f}"
-    return f"{low:.1f}" if same else f"{mean(values):.1f} ({low:.1f} to {high:.1f})"
+    return spread(values) if values else "-"
 
 
 def with_its_spread(lines: Sequence[Sequence[str]], seeds: int) -> Markdown:

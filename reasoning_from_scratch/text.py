@@ -8,7 +8,9 @@ import math
 import re
 import sys
 from collections.abc import Container, Sequence
+from contextlib import suppress
 from pathlib import Path
+from statistics import fmean
 from sys import intern
 from typing import Any
 
@@ -55,12 +57,11 @@ def shorten(text: str, limit: int) -> str:
 
 def json_line(value: Any, indent: int | None = None) -> str:
     """Strict JSON in plain ASCII, which any reader takes: no NaN, no half of a surrogate pair."""
-    try:
+    with suppress(TypeError, ValueError):  # of a tensor, of a number that is not finite
         line = json.dumps(value, indent=indent, allow_nan=False)
-    except (TypeError, ValueError):  # a tensor, or a number that is not finite
-        return json.dumps(_storable(value), indent=indent, allow_nan=False)
-    # In ASCII whole pairs begin so too; looking at every text is what takes long.
-    return json.dumps(_storable(value), indent=indent) if "\\ud" in line else line
+        if "\\ud" not in line:  # so begins each half of a pair, in a whole one too
+            return line
+    return json.dumps(_storable(value), indent=indent, allow_nan=False)  # looks at every text
 
 
 def _storable(value: Any) -> Any:
@@ -126,6 +127,12 @@ def aligned(lines: Sequence[Sequence[str]]) -> list[str]:
         + " |"
         for line in (lines[0], rule, *lines[1:])
     ]
+
+
+def spread(values: Sequence[float], digits: int = 1) -> str:
+    """A table's cell: the mean, and in brackets the lowest and the highest where they differ."""
+    mean, low, high = (f"{of(values):.{digits}f}" for of in (fmean, min, max))
+    return mean if low == high else f"{mean} ({low} to {high})"
 
 
 def evenly(items: Sequence, limit: int) -> Sequence:

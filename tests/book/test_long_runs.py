@@ -1,6 +1,5 @@
 """Long runs of the laboratory: short ones here, and the stored ones are whole."""
 
-import csv
 import sys
 from pathlib import Path
 
@@ -54,8 +53,7 @@ def test_runs_are_written_down_and_drawn(tmp_path, monkeypatch):
 
 
 def test_the_stored_runs_are_whole():
-    with STORED.open(encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
+    rows = read_table(STORED)
     runs = {(row["arm"], row["seed"]) for row in rows}
     assert runs == {
         (arm, str(seed)) for arm in long_runs.ARMS for seed in long_runs.Options().seeds
