@@ -16,7 +16,6 @@ import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,7 +26,7 @@ from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.problem_sets import load_problems
 from reasoning_from_scratch.files.saved_models import read_index, which_weights
 from reasoning_from_scratch.problems import Problem
-from reasoning_from_scratch.run.folder import PLACES, RunFolder
+from reasoning_from_scratch.run.folder import PLACES, RunFolder, new_folder
 from reasoning_from_scratch.run.option_checks import flag
 from reasoning_from_scratch.run.options import configure, preset, resolved
 from reasoning_from_scratch.run.origin import with_whole_paths
@@ -195,9 +194,7 @@ def chat_rl_config(values: dict[str, Any], model: str, problems: Sequence[Proble
             f"--examples-per-step {values['examples_per_step']}"
         )
     rows = values["device_batch_size"]
-    name = values["run"]
-    if name == "dummy":
-        name = f"chat_rl-{Path(model).name}-{datetime.now():%Y-%m-%d-%H%M%S}"
+    named = values["run"] != "dummy"
     same = (
         "problems",
         "max_new_tokens",
@@ -240,9 +237,9 @@ def chat_rl_config(values: dict[str, Any], model: str, problems: Sequence[Proble
         grad_clip=0.0,
         **asked,
         device=values["device_type"] or "auto",
-        log_path=f"{RUNS}/{name}",
+        log_path=f"{RUNS}/{values['run']}" if named else new_folder(f"chat_rl-{Path(model).name}"),
         overwrite=values["overwrite"],
-        wandb="chat_rl" if values["run"] != "dummy" and importlib.util.find_spec("wandb") else None,
+        wandb="chat_rl" if named and importlib.util.find_spec("wandb") else None,
     )
 
 

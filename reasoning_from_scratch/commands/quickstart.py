@@ -6,7 +6,6 @@ import shutil
 import sys
 import time
 from dataclasses import dataclass
-from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from reasoning_from_scratch.files.problem_sets import load_problems
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.report.plots import plot_runs
 from reasoning_from_scratch.report.ways import ways_before_and_after
-from reasoning_from_scratch.run.folder import RunFolder
+from reasoning_from_scratch.run.folder import RunFolder, new_folder
 from reasoning_from_scratch.run.options import configure
 from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.sampling import greedy
@@ -76,9 +75,8 @@ def quickstart_config(
 ) -> TrainConfig:
     """The run that the quickstart makes; checkpoints/tiny-grpo and, with `longer`,
     checkpoints/tiny-grpo-longer were made with it."""
-    stamp = datetime.now().strftime("%Y-%m-%d-%H%M%S")
     settings = SETTINGS | (LONGER if longer else {})
-    return configure("grpo", **settings, seed=seed, log_path=log_path or f"runs/quickstart-{stamp}")
+    return configure("grpo", **settings, seed=seed, log_path=log_path or new_folder("quickstart"))
 
 
 def quickstart(options: QuickstartOptions) -> int:

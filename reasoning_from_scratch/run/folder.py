@@ -326,6 +326,16 @@ class LogFile(logging.FileHandler):
             super().close()
 
 
+def new_folder(name: str) -> str:
+    """Where a run goes that was given no folder: runs/NAME-TIME, the second of a second with -2."""
+    first = path = f"runs/{name}-{datetime.now():%Y-%m-%d-%H%M%S}"
+    number = 1
+    while Path(path).exists():
+        number += 1
+        path = f"{first}-{number}"
+    return path
+
+
 @contextmanager
 def plainly(path: Path) -> Iterator[None]:
     """What the operating system refuses becomes one line."""

@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from datetime import datetime
 from functools import partial
 from pathlib import Path
 
@@ -38,7 +37,7 @@ from reasoning_from_scratch.report.tracker import import_tensorboard, import_wan
 from reasoning_from_scratch.rollouts import Group
 from reasoning_from_scratch.run.asked import GIVEN, problems_of
 from reasoning_from_scratch.run.checkpoints import Checkpoints, load_trainer_state
-from reasoning_from_scratch.run.folder import USED, RunFolder, job_name, log, plainly
+from reasoning_from_scratch.run.folder import USED, RunFolder, job_name, log, new_folder, plainly
 from reasoning_from_scratch.run.memory import checkpoint_blocks, fit_memory, parse_size
 from reasoning_from_scratch.run.options import resolved
 from reasoning_from_scratch.run.origin import (
@@ -389,9 +388,8 @@ def with_folder(config: TrainConfig) -> TrainConfig:
         return replaced(config, log_path=config.resume)
     if config.log_path:
         return config
-    stamp = datetime.now().strftime("%Y-%m-%d-%H%M%S")
     recipe = Path(config.recipe).name.replace(".py:", "-")
-    return replaced(config, log_path=f"runs/{recipe}-{Path(config.model).name}-{stamp}")
+    return replaced(config, log_path=new_folder(f"{recipe}-{Path(config.model).name}"))
 
 
 def starting_model(

@@ -5,6 +5,7 @@ import json
 import logging
 import math
 import sys
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from toy import toy_config, toy_world
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.report.metrics import CSV_COLUMNS
-from reasoning_from_scratch.run.folder import NEEDED, RunFolder
+from reasoning_from_scratch.run.folder import NEEDED, RunFolder, new_folder
 from reasoning_from_scratch.run.options import resumed_config
 from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.text import finite, read_lines
@@ -86,6 +87,20 @@ def test_used_folder_names_three_choices(run, tmp_path):
         train(toy_config(run.folder), quiet=True, **toy_world(tmp_path))
     assert all(word in str(caught.value) for word in ("--resume", "--log-path", "--overwrite"))
     assert len(read_lines(run.folder / "metrics.jsonl")) == 6
+
+
+def test_two_runs_begun_in_the_same_second(tmp_path, monkeypatch):
+    class Noon(datetime):
+        @classmethod
+        def now(cls):
+            return cls(2026, 11, 26, 12)
+
+    monkeypatch.setattr("reasoning_from_scratch.run.folder.datetime", Noon)
+    monkeypatch.chdir(tmp_path)
+    for ending in ("", "-2", "-3"):
+        path = new_folder("quickstart")
+        assert path == f"runs/quickstart-2026-11-26-120000{ending}"
+        Path(path).mkdir(parents=True)
 
 
 def test_overwrite_deletes_the_run_and_nothing_else(tmp_path):
