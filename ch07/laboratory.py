@@ -4,6 +4,7 @@
     page("format")          the table of its stored runs, how their rates were chosen, the picture
     rest()                  the regimes without a page, a line each
     overview()              all of them in one picture
+    other_base()            what decides on two pages, from another base model too
     solved()                pass@k while a model learns, from pass_over_training.csv
     five_hundred_steps()    long runs, from long_runs.csv
     tried(lr=1e-3)          a short run of plain GRPO but for the changes, for the exercises
@@ -24,9 +25,12 @@ from ch07_pictures import joint_curves, long_run_curves, passes_over_training
 from IPython.display import Markdown, display
 from matplotlib.figure import Figure
 from regime_findings import (
+    CHOOSING,
+    Contrast,
     choices,
     chosen_rates,
     findings,
+    numbers,
     one_line_each,
     stored_rows,
     table,
@@ -44,6 +48,7 @@ from reasoning_from_scratch.sampling import Sampling
 from reasoning_from_scratch.text import aligned
 
 STORED = Path(__file__).with_name("regimes.csv")
+OTHER = Path(__file__).with_name("regimes_other_base.csv")
 PASSES = Path(__file__).with_name("pass_over_training.csv")
 LONG = Path(__file__).with_name("long_runs.csv")
 STEPS, SEED = 6, 2  # of a live run
@@ -149,12 +154,13 @@ def shared_runs(name: str) -> list[str]:
 
 
 def runs_of_arms() -> dict[tuple[str, str], set[tuple]]:
-    """Each arm's runs at its best rate, by what tells two runs apart."""
+    """Each arm's reported runs, by what tells two runs apart."""
     return {
         (name, arm): {
             (row["lr"], row["seed"], row["tokens"], row["reward"], row["greedy test"])
             for row in stored()
             if (row["regime"], row["arm"], row["lr"]) == (name, arm, rate)
+            and row["seed"] < CHOOSING
         }
         for name, regime in REGIMES.items()
         for arm, rate in chosen_rates(name, regime, stored()).items()
@@ -166,6 +172,25 @@ def overview() -> Figure:
     have no place among them."""
     single = {name: regime for name, regime in REGIMES.items() if name != WHOLE}
     return all_effects(findings(single, stored()))
+
+
+def other_base() -> Markdown:
+    """The deciding differences of the regimes that were run from another base model too. Its
+    weights are not shipped, so its rows are taken as they are."""
+    usual, other = (
+        {(of.regime, of.ours, of.theirs): of for of in findings(REGIMES, rows) if of.decides}
+        for rows in (stored(), stored_rows(OTHER))
+    )
+    lines = [["with", "against", "decided by", "from tiny-base", "from the other"]]
+    for pair, there in other.items():
+        lines.append([*pair[1:], there.outcome, sides(usual[pair]), sides(there)])
+    return Markdown("\n".join(aligned(lines)))
+
+
+def sides(of: Contrast) -> str:
+    """As 0.053 and 0.860: -0.807 (0.012)."""
+    with_it, without, difference, error, _ = numbers(of)
+    return f"{with_it} and {without}: {difference} ({error})"
 
 
 def solved() -> Figure:

@@ -94,7 +94,7 @@ REGIMES = {
         lower_is_better=True,
         common=SHORT,
         lrs=USUAL,
-        arm_lrs={"over all 160": LOWER},
+        arm_lrs={"over all 160": (*LOWER, 8e-4)},
         also=("greedy test", "pass@1", *("at once", "rough", "full", "checked")),
     ),
     "active": Regime(
@@ -143,8 +143,8 @@ REGIMES = {
         lrs=USUAL,
         arm_lrs={  # what is not corrected wants smaller steps
             "lag 3": LOWEST,
-            "lag 8": LOWEST,
-            "lag 8, weighted": LOWER,
+            "lag 8": (2.5e-5, *LOWEST),
+            "lag 8, weighted": (*LOWER, 8e-4),
             "lag 8, masked": LOWER,
         },
         also=("greedy test",),
@@ -167,7 +167,7 @@ REGIMES = {
         },
         outcome="pass@1",
         lrs=LOWER,
-        arm_lrs={"1 pass": USUAL, "4 passes, no clip": LOWEST},
+        arm_lrs={"1 pass": USUAL, "4 passes, no clip": (*LOWEST, 4e-4)},
         common=SHORT | {"steps": 30},
         also=("greedy test",),
         pairs=(("4 passes, clip", "4 passes, no clip"), ("4 passes, clip", "1 pass")),
@@ -182,7 +182,8 @@ REGIMES = {
         },
         outcome="greedy test",
         lrs=USUAL,
-        arm_lrs={"form alone": LOWER},
+        # A form is easily learned, so the reward still grows where little else is left.
+        arm_lrs={"form alone": (*LOWER, 8e-4), "correct and form": (*USUAL, 1.6e-3)},
         common=SHORT | CUT_OFF,
         also=("reward", "pass@1", "at once"),
         chosen_by="reward",  # who tunes a run looks at what it is paid
