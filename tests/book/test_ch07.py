@@ -211,6 +211,7 @@ def test_what_is_said_to_be_certain_is():
     said = {
         ("epochs", "4 passes, clip", "4 passes, no clip", "pass@1"): True,
         ("epochs", "4 passes, clip", "1 pass", "pass@1"): True,
+        ("format", "correct and form", "correct", "pass@1"): True,
         ("format", "correct and form", "correct", "greedy test"): True,
         ("format", "form if correct", "correct", "greedy test"): False,
     }
