@@ -112,9 +112,10 @@ def key_of(trial: Trial) -> tuple:
 
 def run_regimes(regimes: Mapping[str, Regime], options: RegimesOptions) -> None:
     """Makes the rows that are asked for and not there, then prints the table."""
+    regimes = {name: from_model(regime, options.model) for name, regime in regimes.items()}
     chosen = chosen_regimes(regimes, options)
     marks = SettingsMarks()
-    rows = current_rows(stored_rows(options.out), {**regimes, **chosen}, marks)
+    rows = current_rows(stored_rows(options.out), regimes, marks)
     # Rates first: what the others run with is known when these are there.
     stages = choosing_seeds(options), range(options.seeds)
     if options.list:
@@ -165,8 +166,6 @@ def chosen_regimes(regimes: Mapping[str, Regime], options: RegimesOptions) -> di
         if name not in regimes:
             raise unknown_name("regime", name, list(regimes))
     chosen = {name: regimes[name] for name in options.regime or regimes}
-    if options.model != RegimesOptions.model:
-        chosen = {name: from_model(regime, options.model) for name, regime in chosen.items()}
     known = [arm for regime in chosen.values() for arm in regime.arms]
     for arm in options.arm:
         if arm not in known:

@@ -91,12 +91,13 @@ def test_arms_that_are_the_same_run_are_made_once(counted, tmp_path):
     assert len(counted) == 5 and len(stored_rows(tmp_path / "rows.csv")) == 7
 
 
-def test_another_base_model_takes_the_place_of_tiny_base_alone(monkeypatch, tmp_path):
+def test_another_base_model_takes_the_place_of_tiny_base_alone(monkeypatch, tmp_path, capsys):
     models = []
 
     def make_row(keep, trial):
         models.append(json.loads(trial.arm.changes)["model"])
-        return dict(zip(KEY, key_of(trial), strict=True)) | {"settings": "", "seconds": 1.0}
+        row = dict(zip(KEY, key_of(trial), strict=True))
+        return row | {"settings": trial.arm.settings, "seconds": 1.0}
 
     monkeypatch.setattr(regime_runs, "make_row", make_row)
     both = {
@@ -105,6 +106,8 @@ def test_another_base_model_takes_the_place_of_tiny_base_alone(monkeypatch, tmp_
     }
     run(tmp_path, table_of=both, seeds=1, lrs=(1e-4,), model="tiny-reasoning")
     assert models == ["tiny-reasoning"] * 2 + ["tiny-grpo"] * 2
+    run(tmp_path, table_of=both, seeds=1, regime=("later",), model="tiny-reasoning")
+    assert "other settings" not in capsys.readouterr().out  # those of "two" are known
 
 
 def test_half_a_line_of_a_killed_run_is_dropped(counted, tmp_path):
