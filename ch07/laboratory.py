@@ -25,9 +25,9 @@ from ch07_pictures import joint_curves, long_run_curves, passes_over_training
 from IPython.display import Markdown, display
 from matplotlib.figure import Figure
 from regime_findings import (
-    CHOOSING,
     Contrast,
     choices,
+    chooses,
     chosen_rates,
     findings,
     numbers,
@@ -160,7 +160,7 @@ def runs_of_arms() -> dict[tuple[str, str], set[tuple]]:
             (row["lr"], row["seed"], row["tokens"], row["reward"], row["greedy test"])
             for row in stored()
             if (row["regime"], row["arm"], row["lr"]) == (name, arm, rate)
-            and row["seed"] < CHOOSING
+            and not chooses(row["seed"])
         }
         for name, regime in REGIMES.items()
         for arm, rate in chosen_rates(name, regime, stored()).items()

@@ -91,8 +91,12 @@ def stored_rows(path: Path) -> list[dict[str, Any]]:
 
 Values = dict[float, dict[int, float]]  # rate -> seed -> value
 
-# Runs with these seeds and above choose an arm's rate and are not reported; those below are.
-CHOOSING = 100
+CHOOSING = 100  # the first of the seeds that choose
+
+
+def chooses(seed: int) -> bool:
+    """Whether a run with this seed chooses its arm's rate. Else it is reported."""
+    return seed >= CHOOSING
 
 
 def values_of(rows: Sequence[dict], regime: str, arm: str, column: str) -> Values:
@@ -111,7 +115,7 @@ def gathered(rows: Sequence[dict], regime: str, arm: str, column: str, choosing:
     found: Values = {}
     for row in rows:
         of_arm = (row["regime"], row["arm"]) == (regime, arm)
-        if of_arm and (row["seed"] >= CHOOSING) is choosing:
+        if of_arm and chooses(row["seed"]) is choosing:
             found.setdefault(row["lr"], {})[row["seed"]] = row.get(column, math.nan)
     return found
 
@@ -162,7 +166,7 @@ def choices(name: str, regime: Regime, rows: Sequence[dict]) -> dict[Choice, lis
         others = {lr: of for lr, of in values.items() if lr != rate}
         if others:
             both = values[rate].keys() & others[best_rate(others)].keys()
-            choice = Choice(rate, tuple(sorted(values)), len(both), min(both) >= CHOOSING)
+            choice = Choice(rate, tuple(sorted(values)), len(both), any(map(chooses, both)))
             found.setdefault(choice, []).append(arm)
     return found
 

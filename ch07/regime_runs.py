@@ -26,6 +26,7 @@ from regime_findings import (
     CHOOSING,
     OUTCOMES,
     Regime,
+    chooses,
     findings,
     rate_values,
     stored_rows,
@@ -271,7 +272,7 @@ def rates_of(
 ) -> Sequence[float]:
     """Some seeds try every learning rate, the others the best of them."""
     tried = [lr for lr in regime.rates(arm.name) if not options.lrs or lr in options.lrs]
-    if seed >= CHOOSING:
+    if chooses(seed):
         return tried if len(tried) > 1 else []
     if options.lrs:
         return tried
@@ -299,7 +300,7 @@ def measured_run(trial: Trial, folder: Path) -> dict[str, Any]:
     row = late_figures(result.rows)
     model, tokenizer = result.model, result.tokenizer
     try:
-        if trial.seed < CHOOSING:
+        if not chooses(trial.seed):
             row |= answers_of(model, tokenizer, resolved(config).problems, arm.samples)
             row["old answers"] = moved_away(model, config.model)
         elif arm.chosen_by == "pass@1":
