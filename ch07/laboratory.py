@@ -4,7 +4,7 @@
     page("format")          the table of its stored runs, how their rates were chosen, the picture
     rest()                  the regimes without a page, a line each
     overview()              all of them in one picture
-    other_base()            what decides on two pages, from another base model too
+    other_base()            what decides on three pages, from another base model too
     solved()                pass@k while a model learns, from pass_over_training.csv
     five_hundred_steps()    long runs, from long_runs.csv
     tried(lr=1e-3)          a short run of plain GRPO but for the changes, for the exercises

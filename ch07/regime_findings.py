@@ -92,6 +92,7 @@ def stored_rows(path: Path) -> list[dict[str, Any]]:
 Values = dict[float, dict[int, float]]  # rate -> seed -> value
 
 CHOOSING = 100  # the first of the seeds that choose
+CLOSE = 0.005  # half a point: a few runs do not tell two such rates apart
 
 
 def chooses(seed: int) -> bool:
@@ -109,6 +110,18 @@ def rate_values(rows: Sequence[dict], regime: str, arm: str, column: str) -> Val
     one rate), the runs that are reported chose it too."""
     own = gathered(rows, regime, arm, column, choosing=True)
     return own or values_of(rows, regime, arm, column)
+
+
+def close_call(rows: Sequence[dict], name: str, arm: str, column: str, seeds: range) -> list[float]:
+    """The two best rates of an arm by its runs with these seeds, if little lies between them."""
+    every = gathered(rows, name, arm, column, choosing=True)
+    means = {
+        rate: fmean(of[seed] for seed in seeds)
+        for rate, of in every.items()
+        if not any(math.isnan(of.get(seed, math.nan)) for seed in seeds)
+    }
+    best = sorted(means, key=lambda rate: means[rate])[-2:]
+    return best if len(best) == 2 and means[best[1]] - means[best[0]] < CLOSE else []
 
 
 def gathered(rows: Sequence[dict], regime: str, arm: str, column: str, choosing: bool) -> Values:

@@ -27,6 +27,7 @@ from regime_findings import (
     OUTCOMES,
     Regime,
     chooses,
+    close_call,
     findings,
     rate_values,
     stored_rows,
@@ -76,7 +77,8 @@ class RegimesOptions:
     seeds: int = 5
     """Runs of each arm at its best learning rate, with seeds 0, 1, ..."""
     choosing: int = 3
-    """So many other seeds try every learning rate first: 100, 101, ..."""
+    """So many other seeds try every learning rate first: 100, 101, ... As many more try the two
+    best of an arm again where there is less than half a point between them."""
     jobs: int | None = None
     """Runs side by side (default: one per core)."""
     model: str = "tiny-base"
@@ -117,8 +119,7 @@ def run_regimes(regimes: Mapping[str, Regime], options: RegimesOptions) -> None:
     chosen = chosen_regimes(regimes, options)
     marks = SettingsMarks()
     rows = current_rows(stored_rows(options.out), regimes, marks)
-    # Rates first: what the others run with is known when these are there.
-    stages = choosing_seeds(options), range(options.seeds)
+    stages = seeds_of(options)
     if options.list:
         todo = [trial for of in stages for trial in missing(chosen, options, of, rows, marks)]
         print(regimes_list(chosen, todo))
@@ -231,9 +232,12 @@ class SettingsMarks:
         return hashlib.sha256(said.encode()).hexdigest()[:8]
 
 
-def choosing_seeds(options: RegimesOptions) -> range:
-    """None, where the rates are given."""
-    return range(CHOOSING, CHOOSING + (0 if options.lrs else options.choosing))
+def seeds_of(options: RegimesOptions) -> tuple[range, range, range]:
+    """Rates first: seeds that try every one, and as many more that try the two best of an arm
+    again, where it was a close call. Then those that are reported. Rates that are given need no
+    choice."""
+    first = CHOOSING + (0 if options.lrs else options.choosing)
+    return range(CHOOSING, first), range(first, 2 * first - CHOOSING), range(options.seeds)
 
 
 def missing(
@@ -272,8 +276,11 @@ def rates_of(
 ) -> Sequence[float]:
     """Some seeds try every learning rate, the others the best of them."""
     tried = [lr for lr in regime.rates(arm.name) if not options.lrs or lr in options.lrs]
-    if chooses(seed):
+    every, again, _ = seeds_of(options)
+    if seed in every:
         return tried if len(tried) > 1 else []
+    if seed in again:
+        return close_call(rows, arm.regime, arm.name, regime.chosen_by, every)
     if options.lrs:
         return tried
     found = rate_values(rows, arm.regime, arm.name, regime.chosen_by)

@@ -6,9 +6,10 @@
 
 A run takes about a minute on one core; its line in regimes.csv is written as soon as it is
 finished, and never made again. First three runs with seeds of their own (100, 101, 102) try every
-learning rate of an arm; then five others at the best of them are measured and reported. The rows
-of `lag` depend on how fast sampler and trainer happen to be, so a second run of them gives other
-numbers; all others repeat themselves on the same machine.
+learning rate of an arm, and three more the two best where it was a close call; then five others at
+the best of them are measured and reported. The rows of `lag` depend on how fast sampler and
+trainer happen to be, so a second run of them gives other numbers; all others repeat themselves on
+the same machine.
 """
 
 import sys
@@ -107,6 +108,10 @@ REGIMES = {
         outcome="greedy longer",
         common=LONGER,
         lrs=LOWER,
+        arm_lrs={
+            "active": (*LOWER, 8e-4),
+            "as they come, 16 problems": (5e-5, *LOWER),
+        },
         also=("pass@1", "tokens"),
         pairs=(("active", "as they come"), ("active", "as they come, 16 problems")),
     ),
@@ -286,7 +291,7 @@ REGIMES = {
         # 32 problems are answered, and eight updates made of them. Then the next 32.
         common=SHORT | {"problems_per_step": 32, "num_substeps": 8},
         lrs=LOWER,
-        arm_lrs={"GRPO": USUAL},
+        arm_lrs={"GRPO": USUAL, "distilled": (*LOWER, 8e-4)},
         also=("pass@64", "greedy test", "greedy longer", "old answers"),
         samples=64,
     ),

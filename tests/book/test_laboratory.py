@@ -42,8 +42,6 @@ BEGIN, END = "<!-- verdicts -->\n", "<!-- end of verdicts -->"
 WORDS_A_MINUTE, MINUTES_A_RESULT = 100, 3  # of reading: slow prose, and a table or a picture
 
 REGIMES = laboratory.REGIMES
-# Pages whose rates one of the reported seeds chose, by the first words of their titles.
-OLDER = {"active": "Active sampling", "three-ways": "Three ways"}
 NOTEBOOK = json.loads((ROOT / "ch07" / "ch07_laboratory.ipynb").read_text(encoding="utf-8"))
 CELLS = {cell["id"]: "".join(cell["source"]) for cell in NOTEBOOK["cells"]}
 
@@ -213,12 +211,12 @@ def test_how_the_rates_were_chosen():
     chosen = {name: of.chosen_by for name, of in REGIMES.items() if of.chosen_by != "sampled"}
     assert chosen == {"format": "reward", "sampling-mask": "pass@1", "spurious": "pass@1"}
     stored = laboratory.stored()
-    new = {*laboratory.PAGES} - {*OLDER}
-    tried = {len(of.tried) for name in new for of in choices(name, REGIMES[name], stored)}
+    pages = laboratory.PAGES
+    tried = {len(of.tried) for name in pages for of in choices(name, REGIMES[name], stored)}
     assert tried == {3, 4} and "three or four learning rates" in CELLS["how-rates-were-chosen"]
 
 
-@pytest.mark.parametrize("name", sorted({*laboratory.PAGES} - {*OLDER}))
+@pytest.mark.parametrize("name", laboratory.PAGES)
 def test_the_rates_of_a_page_were_chosen_by_seeds_of_their_own_inside_their_range(name):
     regime, found = REGIMES[name], choices(name, REGIMES[name], laboratory.stored())
     several = [arm for arm in regime.arms if len(regime.rates(arm)) > 1]
@@ -227,12 +225,6 @@ def test_the_rates_of_a_page_were_chosen_by_seeds_of_their_own_inside_their_rang
         assert choice.apart and choice.seeds == 3
         # Paid for the form alone, 0.997 of 1 is earned: no rate can do better.
         assert not choice.edge or arms == ["form alone"]
-
-
-def test_pages_whose_rates_are_older_are_named():
-    assert all(name in CELLS["how-rates-were-chosen"] for name in OLDER.values())
-    for name in OLDER:
-        assert all("one seed" in told for told in laboratory.rates_told(name))
 
 
 def test_a_page_says_where_its_rates_lie_and_how_many_seeds_chose_them():

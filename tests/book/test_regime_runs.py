@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 import regime_runs
-from regime_findings import OUTCOMES, Regime, stored_rows
+from regime_findings import OUTCOMES, Regime, choices, stored_rows
 from regime_runs import (
     COLUMNS,
     KEY,
@@ -44,7 +44,7 @@ def counted(monkeypatch):
     def make_row(keep, trial):
         made.append(key_of(trial))
         head = dict(zip(KEY, key_of(trial), strict=True))
-        return head | {"settings": trial.arm.settings, "seconds": 1.0, "sampled": trial.lr}
+        return head | {"settings": trial.arm.settings, "seconds": 1.0, "sampled": 100 * trial.lr}
 
     monkeypatch.setattr(regime_runs, "make_row", make_row)
     return made
@@ -75,6 +75,32 @@ def test_rows_are_made_once_and_each_alone(counted, tmp_path, capsys):
     assert counted[12:] == [("two", "one", 2e-4, 2), ("two", "two", 2e-4, 2)]
     run(tmp_path, seeds=1, lrs=(1e-4,))
     assert counted[14:] == [("two", "one", 1e-4, 0), ("two", "two", 1e-4, 0)]
+
+
+def test_two_rates_that_are_nearly_as_good_are_tried_again(monkeypatch, tmp_path):
+    """By as many seeds more, in which "one" does better at the lower rate."""
+    made = []
+
+    def make_row(keep, trial):
+        made.append(key_of(trial))
+        right = {3e-4: 0.1, 2e-4: 0.504, 1e-4: 0.5}[trial.lr]
+        if trial.seed >= 102:
+            right = {2e-4: 0.4, 1e-4: 0.5}[trial.lr]
+        right += trial.arm.name == "two" and trial.lr == 2e-4
+        head = dict(zip(KEY, key_of(trial), strict=True))
+        return head | {"settings": trial.arm.settings, "seconds": 1.0, "sampled": right}
+
+    monkeypatch.setattr(regime_runs, "make_row", make_row)
+    three = replace(TWO, lrs=(1e-4, 2e-4, 3e-4))
+    run(tmp_path, table_of={"two": three}, seeds=1)
+    assert len(made) == 2 * 2 * 3 + 4 + 2
+    again = [("two", "one", lr, seed) for seed in (102, 103) for lr in (1e-4, 2e-4)]
+    assert made[12:] == [*again, ("two", "one", 1e-4, 0), ("two", "two", 2e-4, 0)]
+    rows = stored_rows(tmp_path / "rows.csv")
+    told = {arms[0]: choice for choice, arms in choices("two", three, rows).items()}
+    assert (told["one"].seeds, told["two"].seeds) == (4, 2)
+    run(tmp_path, table_of={"two": three}, seeds=1)
+    assert len(made) == 18  # nothing is missing
 
 
 def test_arms_that_are_the_same_run_are_made_once(counted, tmp_path):
@@ -153,9 +179,9 @@ def test_a_row_that_chooses_a_rate_has_no_answers_to_the_reported_problems(tmp_p
         with pytest.raises(pytest.fail.Exception):  # once its reported run is made
             run(path, table_of={"two": arm}, seeds=1, choosing=1)
         made = stored_rows(path / "rows.csv")
-        assert [row["seed"] for row in made] == [100, 100]
+        assert [row["seed"] for row in made] in ([100] * 2, [100] * 2 + [101] * 2)
         assert all(0 <= row["sampled"] <= 1 and math.isnan(row["greedy test"]) for row in made)
-        assert [not math.isnan(row["pass@1"]) for row in made] == [measured] * 2
+        assert all(math.isnan(row["pass@1"]) is not measured for row in made)
 
 
 def test_cells_with_commas(tmp_path):
