@@ -188,7 +188,10 @@ REGIMES = {
         outcome="greedy test",
         lrs=USUAL,
         # A form is easily learned, so the reward still grows where little else is left.
-        arm_lrs={"form alone": (*LOWER, 8e-4), "correct and form": (*USUAL, 1.6e-3)},
+        arm_lrs={
+            "form alone": (8e-4, 1.6e-3, 3.2e-3, 6.4e-3),
+            "correct and form": (*USUAL, 1.6e-3),
+        },
         common=SHORT | CUT_OFF,
         also=("reward", "pass@1", "at once"),
         chosen_by="reward",  # who tunes a run looks at what it is paid
