@@ -4,6 +4,10 @@ from importlib import import_module
 
 __version__ = "0.2.0"
 
+# `reasoning-from-scratch` is the package of the book's author. It is imported by the same name, and
+# has no such line: the notebooks tell the two apart by it.
+DISTRIBUTION = "rlvr-from-scratch"
+
 # What a script needs most, from where it lives. Looked up late: `rfs --help` must not wait for
 # torch.
 _LIVES_IN = {

@@ -27,6 +27,7 @@ READMES = (
     "docs/real_tasks.md",
     "docs/scaling.md",
     "docs/troubleshooting.md",
+    "docs/your_own.md",
 )
 LANGUAGES = {"bash", "text", "python"}  # of fenced blocks; other ones could hide a command
 
@@ -82,12 +83,15 @@ FLAGS_ONLY = re.compile(
     r"|\bpublished/"  # files that each reader fetches: tests/report/test_plots.py draws such
     r"|--sampler ray\b"  # tests/scale/test_ray_rollouts.py
 )
+CPU_TORCH = 'find-links = ["https://download.pytorch.org/whl/cpu/torch/"]'
 NOT_RUN = {
-    "python -m pip install uv": "no test installs",
-    "pip install 'reasoning-from-scratch[ray]'": "likewise",
-    "pip install 'reasoning-from-scratch[gym]'": "likewise",
-    "uv venv": "no test installs",
-    "uv pip install --torch-backend cpu -e .": "likewise",
+    "python3 -m venv .uv": "no test installs",
+    "export 'PATH=$PWD/.uv/bin:$PATH'": "likewise",
+    "pip install uv": "likewise",
+    "mkdir -p '~/.config/uv'": "likewise",
+    f"echo {shlex.quote(CPU_TORCH)} '>>' '~/.config/uv/uv.toml'": "likewise",
+    "git clone ADDRESS rlvr": "likewise",
+    "cd rlvr": "likewise",
     "pytest": "this is it",
     "pytest --everything": "likewise",
     "pytest -m core": "likewise",
@@ -116,7 +120,7 @@ NOT_RUN = {
 
 
 # What stands before a command of the package or of its tests, with the packages that it asks for.
-UV_RUN = re.compile(r"^uv run (--(group|extra) \w+ |--no-sync )*")
+UV_RUN = re.compile(r"^uv run (--(group|extra) \w+ )*")
 
 
 def readme_commands(text):
@@ -211,6 +215,29 @@ def test_every_command_works(readme, place):
     assert commands
     for command in commands:
         assert works(command, place) == 0, command
+
+
+def test_the_first_lines_are_the_same_everywhere():
+    """The choice of PyTorch for the CPU comes before anything that fetches PyTorch; the line that
+    needs nothing but Python is the one that continuous integration starts with."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    line = 'python3 -m venv .uv && export PATH="$PWD/.uv/bin:$PATH" && pip install uv'
+    assert readme.index(CPU_TORCH) < readme.index(line) < readme.index("uv run rfs quickstart")
+    assert f"{line} && uv run --group test pytest\n" in readme
+    assert f"\n{line}\n" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    for place in (".github/workflows/tests.yml", ".github/workflows/pages.yml", ".devcontainer"):
+        files = [ROOT / place] if place.endswith("yml") else (ROOT / place).iterdir()
+        address = CPU_TORCH.split('"')[1]
+        assert all(address in file.read_text(encoding="utf-8") for file in files), place
+
+
+def test_nobody_is_sent_to_the_package_of_the_books_author():
+    """`reasoning-from-scratch` on the Python package index is another project."""
+    pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("*/README.md")]
+    sources = [*(ROOT / "reasoning_from_scratch").rglob("*.py"), *ROOT.glob("ch0*/*")]
+    texts = {path: path.read_text(encoding="utf-8", errors="replace") for path in pages + sources}
+    asks = re.compile(r"install [^\n]*reasoning-from-scratch")
+    assert [path.name for path, text in texts.items() if asks.search(text)] == []
 
 
 @pytest.mark.parametrize(

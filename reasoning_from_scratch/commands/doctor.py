@@ -9,11 +9,13 @@ import sysconfig
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.metadata import distributions
 from pathlib import Path
 
 import requests
 import torch
 
+from reasoning_from_scratch import DISTRIBUTION
 from reasoning_from_scratch.fast.decode_library import (
     FORMATS,
     NoLibrary,
@@ -81,7 +83,12 @@ def check_versions() -> list[Finding]:
     if getattr(torch.version, "hip", None):
         build = f"ROCm {torch.version.hip}"
     found = f"Python {platform.python_version()}, torch {torch.__version__} ({build}),"
-    return [Finding("versions", "ok", f"{found} {platform.system()} {platform.machine()}")]
+    findings = [Finding("versions", "ok", f"{found} {platform.system()} {platform.machine()}")]
+    if next(distributions(name="reasoning-from-scratch"), None):
+        found = "the package of the book's author, which has the same import name, is here too"
+        advice = "uv pip uninstall reasoning-from-scratch, then uv sync --reinstall-package"
+        findings.append(Finding("versions", "problem", found, f"{advice} {DISTRIBUTION}"))
+    return findings
 
 
 def check_device() -> list[Finding]:
@@ -95,8 +102,10 @@ def check_device() -> list[Finding]:
     if not nvidia_driver():
         return [Finding("device", "ok", f"{found}; enough for the tiny model, slow for 0.6B")]
     if torch.version.cuda is None:
-        advice = "install a CUDA build: pip install --force-reinstall torch --index-url"
-        advice += " https://download.pytorch.org/whl/cu128"
+        advice = (
+            "install a CUDA build: take the line `find-links` out of ~/.config/uv/uv.toml, then"
+        )
+        advice += " uv sync --upgrade-package torch"
     else:
         advice = f"update the NVIDIA driver to one for CUDA {torch.version.cuda} or newer,"
         advice += " and see that CUDA_VISIBLE_DEVICES is not empty"

@@ -174,7 +174,7 @@ def read_task(part: str) -> Task:
 def refusal(task: str) -> str:
     """Why a task cannot be used; "" if it can."""
     if task == "zebra_puzzles" and not has_pycosat():
-        return "it needs pycosat (pip install pycosat, which needs a C compiler)"
+        return "it needs pycosat (uv run --with pycosat rfs ..., which needs a C compiler)"
     return REFUSED.get(task, "")
 
 
@@ -247,7 +247,7 @@ def task_table() -> dict[str, tuple[type, type]]:
             from reasoning_gym.factory import DATASETS
     except ImportError as error:
         raise UserError(
-            f'tasks of gym: need the extra: pip install "reasoning-from-scratch[gym]" ({error})'
+            f"tasks of gym: the extra `gym` is needed: uv run --extra gym rfs ... ({error})"
         ) from None
     return DATASETS
 

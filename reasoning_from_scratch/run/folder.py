@@ -17,6 +17,7 @@ from pathlib import Path
 import torch
 from filelock import FileLock, Timeout
 
+from reasoning_from_scratch import DISTRIBUTION
 from reasoning_from_scratch.config import FORMER, TrainConfig, from_json, to_json
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.disk import sweep, write_whole
@@ -377,7 +378,7 @@ def versions() -> dict[str, str | None]:
 def installed_version() -> str | None:
     """None where the package runs from its folder and was never installed."""
     try:
-        return version("reasoning-from-scratch")
+        return version(DISTRIBUTION)
     except PackageNotFoundError:
         return None
 

@@ -12,7 +12,7 @@ from types import ModuleType
 
 from reasoning_from_scratch.errors import UserError
 
-MISSING = '--sampler ray needs the extra: pip install "reasoning-from-scratch[ray]"'
+MISSING = "--sampler ray: the extra `ray` is needed: uv run --extra ray rfs train ..."
 REACHING = 5.0  # seconds for a connection to be made
 ANSWERING = 30.0  # seconds for Ray to answer; asked in vain, its own client takes minutes
 TRIES = 3  # on a busy machine the parts of a local Ray may not find each other in their 15 s

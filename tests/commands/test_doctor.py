@@ -27,6 +27,15 @@ def test_runs_on_this_machine_without_network(capsys):
     assert code == int("problem " in out.split("\n\n")[0])
 
 
+def test_the_package_of_the_books_author_is_noticed(monkeypatch, tmp_path):
+    """Both are imported as reasoning_from_scratch."""
+    assert [finding.state for finding in doctor.check_versions()] == ["ok"]
+    (tmp_path / "reasoning_from_scratch-0.2.0.dist-info").mkdir()
+    monkeypatch.syspath_prepend(tmp_path)
+    _, other = doctor.check_versions()
+    assert other.state == "problem" and "uninstall reasoning-from-scratch" in other.advice
+
+
 def test_a_problem_sets_the_exit_code(monkeypatch, capsys):
     bad = Finding("device", "problem", "an odd GPU", "do this")
     monkeypatch.setattr(doctor, "check_device", lambda: [bad])

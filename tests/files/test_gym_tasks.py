@@ -232,7 +232,7 @@ def test_without_reasoning_gym_it_says_what_to_install():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 2
     (line,) = done.stderr.strip().splitlines()
-    assert 'need the extra: pip install "reasoning-from-scratch[gym]"' in line
+    assert "the extra `gym` is needed: uv run --extra gym rfs ..." in line
 
 
 # ---- what a model writes is never run

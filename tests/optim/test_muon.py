@@ -38,7 +38,6 @@ def test_kinds():
 def test_each_parameter_moves_as_by_the_optimizer_of_its_kind(monkeypatch):
     """Torch's Muon and our AdamW see the gradients of the mixed run, and must make its weights.
     Torch makes updates orthogonal in bfloat16; here it is held to float32."""
-    monkeypatch.setattr(torch.Tensor, "bfloat16", torch.Tensor.float)
     model, copies = small_model(), small_model()
     mixed = MuonAdamW(model, **RATES)
     named = dict(copies.named_parameters())
@@ -54,7 +53,10 @@ def test_each_parameter_moves_as_by_the_optimizer_of_its_kind(monkeypatch):
             assert torch.equal(p, copy), name
             copy.grad = p.grad.clone()
         mixed.step(LR)
-        muon.step()
+        with monkeypatch.context() as in_float32:
+            in_float32.setattr(torch.Tensor, "bfloat16", torch.Tensor.float)  # until torch 2.14
+            in_float32.setattr(torch, "bfloat16", torch.float32)  # from 2.15 on
+            muon.step()
         gradients = {name: p.grad for name, p in named.items()}
         for kind, adam in adams.items():
             for name, p in named.items():

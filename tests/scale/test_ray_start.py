@@ -47,7 +47,7 @@ def test_a_missing_extra_is_one_line(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(ray_start.importlib.util, "find_spec", lambda name: None)
     assert cli.main(["train", "--sampler", "ray", "--log-path", str(tmp_path / "run")]) == 2
     said = capsys.readouterr().err.strip().splitlines()[-1]
-    assert said.endswith('pip install "reasoning-from-scratch[ray]"')
+    assert said.endswith("the extra `ray` is needed: uv run --extra ray rfs train ...")
     assert not (tmp_path / "run").exists()
 
 

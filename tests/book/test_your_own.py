@@ -1,0 +1,80 @@
+"""docs/your_own.md: its Python files do what the page says, with the commands that it gives."""
+
+import importlib
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from reasoning_from_scratch.commands import cli
+from reasoning_from_scratch.files.problem_sets import load_problems
+from tests.file_server import serving
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "your_own.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE, flags=re.M | re.S)
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    """A folder with the page's Python files, under the names that it gives them."""
+    monkeypatch.chdir(tmp_path)
+    names = re.findall(r"[Ss]aved as `(\w+\.py)`", PAGE)
+    for name, block in zip(names, BLOCKS, strict=True):
+        (tmp_path / name).write_text(block)
+    return tmp_path
+
+
+def test_a_data_set_from_a_hub(files):
+    """From a local server that speaks as the hub does."""
+    rows = [{"question": "How many are 6 and 7?", "answer": "6 + 7 = 13\n#### 13"}]
+    pd.DataFrame(rows).to_parquet(files / "set.parquet")
+    content = (files / "set.parquet").read_bytes()
+
+    def as_the_hub(handler, content):
+        assert "/datasets/openai/gsm8k/resolve/main/main/train-00000-of-00001" in handler.path
+        handler.send_response(200)
+        handler.send_header("ETag", '"one"')
+        handler.send_header("X-Repo-Commit", "0" * 40)
+        handler.send_header("Content-Length", str(len(content)))
+        handler.end_headers()
+        if handler.command == "GET":
+            handler.wfile.write(content)
+
+    code = "from reasoning_from_scratch import load_problems as load\n"
+    code += "print(*[(p.problem, p.answer) for p in load('from_hub.py:problems')])"
+    with serving(content) as server:
+        server.behaviors = [as_the_hub]
+        place = {"HF_ENDPOINT": server.url, "HF_HOME": str(files / "cache")}
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=os.environ | place, capture_output=True, text=True
+        )
+    assert done.stdout == "('How many are 6 and 7?', '13')\n", done.stderr
+
+
+def test_an_environment(files, capsys):
+    (command,) = re.findall(r"^uv run rfs (train --environment.*?)\n```", PAGE, flags=re.M | re.S)
+    small = "--steps 2 --problems-per-step 2 --rollouts 2 --eval-limit 2 --no-preflight"
+    small += " --num-groups-to-log 1 --log-path run"
+    assert cli.main([*command.replace("\\\n", " ").split(), *small.split()]) == 0
+    metrics = pd.read_json(files / "run" / "metrics.jsonl", lines=True)
+    assert (metrics["env/all/turns_per_episode"] == 2).all()
+    assert metrics["env/all/stayed"].notna().all()
+
+
+def test_what_the_page_says_of_its_environment(files, monkeypatch):
+    monkeypatch.syspath_prepend(files)
+    Sure = importlib.import_module("sure").Sure
+    problem = load_problems("tiny", limit=1)[0]
+    for answers, parts in (
+        ([problem.answer] * 2, {"correct": 1.0, "stayed": 1.0}),
+        ([problem.answer, "-1"], {"correct": 0.0, "stayed": 0.0}),
+        (["-1", "-1"], {"correct": 0.0, "stayed": 1.0}),
+    ):
+        talk = Sure(problem)
+        said = [talk.reply(rf"\boxed{{{answer}}}") for answer in answers]
+        assert said == ["Are you sure?", None] and talk.rewards() == parts
