@@ -84,7 +84,9 @@ def check_versions() -> list[Finding]:
         build = f"ROCm {torch.version.hip}"
     found = f"Python {platform.python_version()}, torch {torch.__version__} ({build}),"
     findings = [Finding("versions", "ok", f"{found} {platform.system()} {platform.machine()}")]
-    if next(distributions(name="reasoning-from-scratch"), None):
+    # This project had that name once, too; then the folder that it came from is noted beside it.
+    others = distributions(name="reasoning-from-scratch")
+    if not all(other.read_text("direct_url.json") for other in others):
         found = "the package of the book's author, which has the same import name, is here too"
         advice = "uv pip uninstall reasoning-from-scratch, then uv sync --reinstall-package"
         findings.append(Finding("versions", "problem", found, f"{advice} {DISTRIBUTION}"))
