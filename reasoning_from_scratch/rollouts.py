@@ -79,26 +79,33 @@ class Batch:
 def make_batch(rollouts: Sequence[Rollout], device: torch.device | str = "cpu") -> Batch:
     """Pad rollouts on the right into one Batch. Padding is token 0; nothing ever reads it."""
     shape = (len(rollouts), max(map(len, rollouts)))
+
+    def at_responses(values: list[Tensor | None]) -> Tensor | None:
+        """(B, T), the values (T,) of each response at its places; None where they are missing."""
+        if any(line is None for line in values):
+            return None
+        padded = torch.zeros(shape)
+        for row, (rollout, line) in enumerate(zip(rollouts, values, strict=True)):
+            padded[row, len(rollout.prompt_ids) : len(rollout)] = line
+        return padded.to(device)
+
     token_ids = torch.zeros(shape, dtype=torch.long)  # (B, T)
-    mask = torch.zeros(shape)  # (B, T)
-    old_logprobs = torch.zeros(shape)  # (B, T)
     for row, rollout in enumerate(rollouts):
-        start, end = len(rollout.prompt_ids), len(rollout)
-        token_ids[row, :end] = torch.tensor(rollout.prompt_ids + rollout.response_ids)
-        mask[row, start:end] = 1
-        mask[row, [start + place for place in rollout.forced]] = 0
-        old_logprobs[row, start:end] = torch.tensor(rollout.logprobs)
-    advantages = torch.tensor([rollout.advantage for rollout in rollouts])  # (B,)
+        token_ids[row, : len(rollout)] = torch.tensor(rollout.prompt_ids + rollout.response_ids)
+    advantages = at_responses([rollout.token_advantages for rollout in rollouts])  # (B, T)
+    if advantages is None:
+        advantages = torch.tensor([rollout.advantage for rollout in rollouts]).to(device)  # (B,)
     lengths = torch.tensor([len(rollout) for rollout in rollouts])  # (B,)
     recorded = all(rollout.kept is not None for rollout in rollouts)
-    kept = [rollout.of_sampled(rollout.kept) for rollout in rollouts] if recorded else None
     return Batch(
         token_ids.to(device),
-        mask.to(device),
-        old_logprobs.to(device),
-        advantages.to(device),
-        lengths.to(device),
-        kept=kept,
+        mask=at_responses([rollout.sampled_mask() for rollout in rollouts]),
+        old_logprobs=at_responses([torch.tensor(rollout.logprobs) for rollout in rollouts]),
+        advantages=advantages,
+        lengths=lengths.to(device),
+        ref_logprobs=at_responses([rollout.ref_logprobs for rollout in rollouts]),
+        start_logprobs=at_responses([rollout.start_logprobs for rollout in rollouts]),
+        kept=[rollout.of_sampled(rollout.kept) for rollout in rollouts] if recorded else None,
     )
 
 

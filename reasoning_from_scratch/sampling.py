@@ -87,7 +87,8 @@ def greedy(max_new_tokens: int) -> Sampling:
 @dataclass
 class Rollout:
     """One sampled answer, and what becomes of it. `generate` writes from prompt_ids to kept, but
-    for the text; the rest is for rollouts.py and the trainer."""
+    for the text; the rest is for rollouts.py and the trainer. Tensors have a place for each token
+    of the response, (T,)."""
 
     problem: Problem | None = None
     prompt_ids: list[int] = field(default_factory=list)
@@ -105,6 +106,9 @@ class Rollout:
     failure: str = ""  # how a verifier or an environment of one's own failed on it
     reward: float = 0.0
     advantage: float = 0.0
+    token_advantages: Tensor | None = None  # where each token has its own
+    start_logprobs: Tensor | None = None  # of the trainer before the step's first update
+    ref_logprobs: Tensor | None = None  # of the reference model
     policy_version: int = 0  # updates the weights had seen when sampling began
     place: tuple[int, int] = (0, 0)  # problem within the step, rollout within the group
 
@@ -121,6 +125,12 @@ class Rollout:
     def num_sampled(self) -> int:
         """Tokens of the response that the model drew itself."""
         return len(self.response_ids) - len(self.forced)
+
+    def sampled_mask(self) -> Tensor:
+        """(T,), 1 = a token of the response that the model drew itself."""
+        mask = torch.ones(len(self.response_ids))
+        mask[self.forced] = 0
+        return mask
 
     def of_sampled(self, values: list) -> list:
         """Of one value per token of the response, those of the tokens that were drawn."""

@@ -12,77 +12,50 @@ numbers that a step reports.
 """
 
 import math
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from itertools import chain
 from statistics import fmean
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from reasoning_from_scratch.advantages import advantages, normalize_batch, per_part_advantages
-from reasoning_from_scratch.config import Learning, Problems, Rollouts, TrainConfig, Updates
-from reasoning_from_scratch.logprobs import padded_logprobs
+from reasoning_from_scratch.config import Learning, Problems, Rollouts, TrainConfig
 from reasoning_from_scratch.losses import (
     KL_IN_ADVANTAGES,
     Loss,
     discounted_sums,
     kl_advantages,
     needs_start,
-    policy_loss,
     step_denominator,
     summarize,
     token_kl_advantages,
 )
+from reasoning_from_scratch.policy import LocalPolicy, Moved, Sums
 from reasoning_from_scratch.problems import Problem
-from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.rewards import conditional_parts
 from reasoning_from_scratch.rollouts import (
-    Batch,
     Group,
     Rollout,
-    make_batch,
-    micro_batches,
     reward_groups,
     sample_groups,
     step_problems,
 )
 from reasoning_from_scratch.sampling import PLAIN, SamplingEngine
 
-Sums = Mapping[str, Tensor | float]  # what policy_loss reports of a micro-batch
 Numbers = dict[str, float | None]  # what a step reports, as optim/*
-
-
-class Optimizer(Protocol):
-    """What the loop asks of an optimizer; optim/ has them."""
-
-    def step(self, lr: float) -> None: ...
-
-    def zero_grad(self) -> None: ...
-
-    def add_up(self, model: nn.Module) -> None:
-        """Puts the gradient that a backward pass has left in the model to those before it."""
-
-    def gradients(self) -> list[Tensor]: ...
-
-    def clip_gradient(self, largest: float) -> float: ...
-
-    def update_ratio(self) -> float | None: ...
 
 
 class Training(Protocol):
     """What the loop is given; run/training_run.py has it."""
 
     config: TrainConfig
-    model: Qwen3Model
-    reference: Qwen3Model | None  # what a KL penalty compares with
-    engine: "Engine"
+    policy: LocalPolicy
+    reference: LocalPolicy | None  # what a KL penalty compares with
     first_step: int
-
-    @property
-    def optimizer(self) -> Optimizer: ...
 
     @property
     def rollouts(self) -> Iterator[list[Group]]:
@@ -106,9 +79,7 @@ def training_loop(run: Training) -> str:
         run.before_update(step, groups)
         chosen = chosen_groups(groups, run.config)
         config, lr = run.config_at(step), run.lr(step)
-        numbers = train_step(
-            run.model, run.optimizer, chosen, config, lr, run.reference, run.engine
-        )
+        numbers = train_step(run.policy, chosen, config, lr, run.reference)
         stopped = run.after_update(step, groups, numbers)
         if stopped:
             return stopped
@@ -153,70 +124,27 @@ def sample_step(
 
 
 def train_step(
-    model: Qwen3Model,
-    optimizer: Optimizer,
+    policy: LocalPolicy,
     groups: Sequence[Group],
     config: Learning,
     lr: float,
-    reference: Qwen3Model | None = None,
-    engine: "Engine | None" = None,
+    reference: LocalPolicy | None = None,
 ) -> Numbers:
     """Stages 4 to 7 on the groups of one step: what was measured, as optim/*."""
-    engine, record = engine or Engine(), StepRecord(lr)
+    record = StepRecord(lr)
     # 4. Advantages: how much better than the other answers to this problem.
     set_advantages(groups, config)
     updates = [
-        prepared_update(model, reference, share, config, engine)
+        prepared_update(policy, reference, share, config)
         for share in equal_shares(groups, config.num_substeps)
     ]
-    for prepared in updates * config.epochs:  # several epochs use the rollouts again
-        all_sums: list[Sums] = []
-        for batch in prepared.batches:
-            # 5. Log-probabilities of the sampled tokens, as the model is now.
-            logprobs = engine.training_pass(model, batch, config.train_temperature)  # (B, T)
-            # 6. Loss, and its gradient on top of that of the batches before.
-            loss, sums = batch_loss(logprobs, batch, config, prepared.denominator)
-            loss.backward()
-            optimizer.add_up(model)
-            all_sums.append(sums)
-        # 7. Update: one step of the optimizer on their sum.
-        update(optimizer, all_sums, config, lr, record, engine)
+    for rollouts, denominator in updates * config.epochs:  # several epochs use the rollouts again
+        # 5. Log-probabilities of the sampled tokens.  6. Loss, and its gradient.
+        sums = policy.forward_backward(rollouts, config, denominator)
+        # 7. Update. Without any gradient there is none: momentum would still move the weights.
+        if sums:
+            record.add(sums, policy.optim_step(lr, config.grad_clip))
     return record.metrics() | advantage_metrics(groups)
-
-
-def batch_loss(
-    logprobs: Tensor, batch: Batch, config: Loss, denominator: float
-) -> tuple[Tensor, Sums]:
-    """The policy loss of a micro-batch, and its sums for the metrics."""
-    return policy_loss(
-        logprobs,
-        batch.old_logprobs,
-        batch.advantages,
-        batch.mask,
-        config,
-        denominator,
-        ref_logprobs=batch.ref_logprobs,
-        start_logprobs=batch.start_logprobs,
-    )
-
-
-def update(
-    optimizer: Optimizer,
-    all_sums: list[Sums],
-    config: Learning,
-    lr: float,
-    record: "StepRecord",
-    engine: "Engine",
-) -> None:
-    """Without any gradient there is no step: momentum would still move the weights."""
-    all_sums = engine.reducer.add_gradients(optimizer, all_sums)
-    if not all_sums:
-        return
-    record.add(all_sums, grad_norm=engine.reducer.clip_gradient(optimizer, config.grad_clip))
-    if record.is_finite():
-        optimizer.step(lr)
-        record.moved = optimizer.update_ratio()
-    optimizer.zero_grad()
 
 
 # --- stages 1 to 3: who samples ---
@@ -301,54 +229,39 @@ def group_advantages(group: Group, config: Learning) -> Tensor:
     return per_part_advantages(parts, weights)
 
 
-# --- between 4 and 5: the rollouts of one optimizer step, as tensors ---
-
-
-@dataclass
-class Update:
-    """The rollouts of one optimizer step, in micro-batches."""
-
-    batches: list[Batch]  # none, where nothing has a gradient
-    denominator: float  # what the summed loss is divided by, the same for every micro-batch
+# --- between 4 and 5: what the loss reads beside the sampler's record ---
 
 
 def prepared_update(
-    model: Qwen3Model,
-    reference: Qwen3Model | None,
+    policy: LocalPolicy,
+    reference: LocalPolicy | None,
     groups: Sequence[Group],
     config: Learning,
-    engine: "Engine | None" = None,
-) -> Update:
-    """The micro-batches that are computed here, with all that the loss reads.
+) -> tuple[list[Rollout], float]:
+    """The rollouts of one optimizer step that have a gradient, with the records that their loss
+    reads, and what the sum over their tokens is divided by.
 
-    The denominator counts every sampled rollout, also those of groups that are dropped for
+    That denominator counts every sampled rollout, also those of groups that are dropped for
     having no gradient: dropping them saves time and changes nothing else.
     """
-    engine = engine or Engine()
     denominator = whole_denominator(groups, config)
     groups = groups_with_gradient(groups, config)
-    # A KL that is paid in the advantages compares the rollouts of a group.
-    pays_kl = config.kl in KL_IN_ADVANTAGES
-    units = engine.reducer.share(groups, whole_groups=pays_kl) if groups else []
-    if not units:
-        return Update([], denominator)
-    batch = make_batch(list(chain.from_iterable(units)), next(model.parameters()).device)
+    rollouts = [rollout for group in groups for rollout in group.rollouts]
+    for rollout in rollouts:
+        rollout.token_advantages = rollout.start_logprobs = rollout.ref_logprobs = None
     if reference is not None:
-        batch.ref_logprobs = frozen_logprobs(reference, batch, config, engine)
+        for rollout, logprobs in zip(rollouts, reference.logprobs(rollouts), strict=True):
+            rollout.ref_logprobs = logprobs
     # In a single pass the first log-probabilities are those of the start.
     later = needs_start(config) and config.epochs * config.num_substeps > 1
+    pays_kl = config.kl in KL_IN_ADVANTAGES
     if later or pays_kl:
-        batch.start_logprobs = frozen_logprobs(model, batch, config, engine)
+        for rollout, logprobs in zip(rollouts, policy.logprobs(rollouts), strict=True):
+            rollout.start_logprobs = logprobs
     if pays_kl:
-        add_kl_to_advantages(batch, [len(rollouts) for rollouts in units], config)
-    batches = [batch.rows(index) for index in indexes(batch, config)]
-    return Update(engine.reducer.even(batches), denominator)
-
-
-def indexes(batch: Batch, config: Updates) -> list[list[int]]:
-    """The rows of each micro-batch."""
-    lengths = batch.lengths.tolist()
-    return micro_batches(lengths, config.micro_batch_tokens, config.micro_batch_rows)
+        for group in groups:
+            add_kl_to_advantages(group.rollouts, config)
+    return rollouts, denominator
 
 
 def groups_with_gradient(groups: Sequence[Group], config: Loss) -> Sequence[Group]:
@@ -367,76 +280,19 @@ def whole_denominator(groups: Sequence[Group], config: Loss) -> float:
     return step_denominator(config.aggregate, len(rollouts), tokens, config.length_constant)
 
 
-def add_kl_to_advantages(batch: Batch, sizes: list[int], config: Loss) -> None:
-    """Each rollout, or each token, pays for the distance between the policy and its reference. Both
-    are the trainer's own passes: at the start, when they are one model, it is exactly 0."""
-    records = (batch.start_logprobs, batch.ref_logprobs, batch.mask)  # each (B, T)
-    groups = zip(*(record.split(sizes) for record in records), strict=True)
-    price = kl_advantages if config.kl == "reward" else token_kl_advantages
-    paid = torch.cat([price(start, ref, mask, config.kl_coef) for start, ref, mask in groups])
+def add_kl_to_advantages(rollouts: Sequence[Rollout], config: Loss) -> None:
+    """Each token of a group pays for the distance between the policy and its reference. Both are
+    the trainer's own passes: at the start, when they are one model, it is exactly 0."""
+    start = pad_sequence([rollout.start_logprobs for rollout in rollouts], True)  # (G, T)
+    ref = pad_sequence([rollout.ref_logprobs for rollout in rollouts], True)  # (G, T)
+    mask = pad_sequence([rollout.sampled_mask() for rollout in rollouts], True)  # (G, T)
     if config.kl == "reward":
-        batch.advantages += paid  # (B,)
-        return
-    paid = discounted_sums(paid, config.kl_discount_factor)  # (B, T)
-    batch.advantages = batch.advantages[:, None] + paid  # (B, T)
-
-
-@torch.no_grad()
-def frozen_logprobs(
-    model: Qwen3Model, batch: Batch, config: Learning, engine: "Engine | None" = None
-) -> Tensor:
-    """The log-probabilities (B, T) of a batch without gradient, a micro-batch at a time."""
-    engine = engine or Engine()
-    result = torch.zeros_like(batch.old_logprobs)  # (B, T)
-    with engine.reducer.whole(model) as model:
-        for index in indexes(batch, config):
-            found = engine.training_pass(model, batch.rows(index), config.train_temperature)
-            result[index, : found.shape[1]] = found
-    return result
-
-
-# --- what a run may replace by something faster, or by several processes ---
-
-
-class Reducer:
-    """How the gradient of a step is put together. This one: a single process computes it all.
-
-    Several ranks share out the rollouts and add up what each found (scale/gradients.py), also of
-    weights in slices (scale/sharding.py).
-    """
-
-    def share(self, groups: Sequence[Group], whole_groups: bool) -> list[list[Rollout]]:
-        """The rollouts whose gradient is computed here; with `whole_groups`, in their groups."""
-        return [group.rollouts for group in groups]
-
-    def even(self, batches: list[Batch]) -> list[Batch]:
-        """The micro-batches, and as many empty ones as the other ranks have more of them."""
-        return batches
-
-    def whole(self, model: Qwen3Model) -> AbstractContextManager:
-        """While entered, this process can compute with the model that it gives by itself."""
-        return nullcontext(model)
-
-    def add_gradients(self, optimizer: Any, all_sums: list[Sums]) -> list[Sums]:
-        """What all processes found, for the optimizer of each; the sums of all micro-batches."""
-        return all_sums
-
-    def clip_gradient(self, optimizer: Any, largest: float) -> float:
-        """The gradient's norm before it was clipped."""
-        return optimizer.clip_gradient(largest)
-
-
-# A training pass: log-probabilities (B, T) of a batch's sampled tokens under a model, at the
-# temperature given.
-TrainingPass = Callable[[Qwen3Model, Batch, float], Tensor]
-
-
-@dataclass(frozen=True)
-class Engine:
-    """Who does the heavy work of a step. The defaults are the plain ones."""
-
-    training_pass: TrainingPass = padded_logprobs
-    reducer: Reducer = Reducer()
+        paid = kl_advantages(start, ref, mask, config.kl_coef)[:, None].expand_as(mask)  # (G, T)
+    else:
+        paid = token_kl_advantages(start, ref, mask, config.kl_coef)  # (G, T)
+        paid = discounted_sums(paid, config.kl_discount_factor)  # (G, T)
+    for rollout, of_tokens in zip(rollouts, paid, strict=True):
+        rollout.token_advantages = rollout.advantage + of_tokens[: len(rollout.response_ids)]
 
 
 # --- what a step reports ---
@@ -462,15 +318,15 @@ class StepRecord:
         self.lr = lr
         self.steps: list[dict[str, float]] = []
         self.sums: list[Sums] = []
+        self.updates = 0
         self.moved: float | None = None  # by the last update, as a share of the weights
 
-    def add(self, sums: list[Sums], grad_norm: float) -> None:
+    def add(self, sums: list[Sums], moved: Moved) -> None:
         self.sums += sums
-        self.steps.append(summarize(sums) | {"grad_norm": grad_norm})
-
-    def is_finite(self, step: int = -1) -> bool:
-        """Whether the loss and gradient of an optimizer step are numbers that it may use."""
-        return all(math.isfinite(self.steps[step][name]) for name in ("loss", "grad_norm"))
+        self.steps.append(summarize(sums) | {"grad_norm": moved.grad_norm})
+        self.updates += moved.finite
+        if moved.finite:
+            self.moved = moved.update_ratio
 
     def metrics(self) -> dict[str, float | None]:
         """optim/*. Loss and gradient norm are means over optimizer steps, the rest over tokens."""
@@ -493,6 +349,6 @@ class StepRecord:
         result = {f"optim/{name}": value for name, value in values.items()}
         if "kl_ref" in summary:
             result["kl_policy_base"] = summary["kl_ref"]
-        updates = sum(self.is_finite(step) for step in range(len(self.steps)))
-        counts = {"optim/updates": updates, "optim/nonfinite": len(self.steps) - updates}
+        nonfinite = len(self.steps) - self.updates
+        counts = {"optim/updates": self.updates, "optim/nonfinite": nonfinite}
         return result | {"optim/lr": self.lr} | counts

@@ -29,6 +29,7 @@ from reasoning_from_scratch.losses import policy_loss
 from reasoning_from_scratch.optim.adamw import AdamW, Trainable
 from reasoning_from_scratch.optim.lora import add_lora, load_lora
 from reasoning_from_scratch.optim.muon import MuonAdamW
+from reasoning_from_scratch.policy import LocalPolicy
 from reasoning_from_scratch.problems import Problem, problem_prompt
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.report.clock import Clock
@@ -51,25 +52,19 @@ from reasoning_from_scratch.run.preflight import preflight_summary
 from reasoning_from_scratch.run.training_run import TrainingRun
 from reasoning_from_scratch.sampling import NotFinite
 from reasoning_from_scratch.scale.lag import async_rollouts, check_ranks
-from reasoning_from_scratch.scale.ranks import Ranks, WholeWeights
+from reasoning_from_scratch.scale.ranks import Ranks
+from reasoning_from_scratch.scale.ranks_policy import WholeWeights
 from reasoning_from_scratch.scale.ray_rollouts import check_learners, ray_rollouts
 from reasoning_from_scratch.scale.ray_start import connect
 from reasoning_from_scratch.scale.streaming import Stream, streamed_rollouts, streaming_loop
 from reasoning_from_scratch.scale.torchrun import (
     agreed_config,
     check_restartable,
-    shared_out,
+    kept_weights,
     start_ranks,
 )
 from reasoning_from_scratch.tokenizer import ModelTokenizer, model_stop_ids
-from reasoning_from_scratch.trainer import (
-    Engine,
-    Optimizer,
-    Reducer,
-    RolloutEngine,
-    on_policy_rollouts,
-    training_loop,
-)
+from reasoning_from_scratch.trainer import RolloutEngine, on_policy_rollouts, training_loop
 
 
 @dataclass
@@ -165,9 +160,7 @@ def loaded_run(
     """All that can fail is tried here, before anything on the disk changes: a run that is
     refused leaves no trace, and neither a finished run nor one to be overwritten is touched."""
     checkpoints, (model, tokenizer) = Checkpoints(folder.path), given_model
-    weights, reducer = WholeWeights(ranks), Reducer()
-    if ranks.size > 1:
-        weights, reducer = shared_out(config, ranks)
+    weights = kept_weights(config, ranks)
     given = model is not None
     start = ranks.from_first(lambda: found_start(config, folder, checkpoints, given))
     # The model as it begins, and what a KL penalty compares with.
@@ -207,8 +200,10 @@ def loaded_run(
         checkpoint_blocks(model)
     # Who samples and who computes.
     training_pass = compiled_pass(model) if config.compile else packed_logprobs
-    engine, clock = Engine(training_pass, reducer), Clock()
-    stream = stream_of(config, model, optimizer, reference, ranks, engine, clock)
+    how = {"config": config, "training_pass": training_pass, "tokenizer": tokenizer}
+    policy, clock = weights.policy_of(model, optimizer, **how), Clock()
+    compared = weights.policy_of(reference, **how) if reference else None
+    stream = stream_of(config, policy, compared, ranks, clock)
     on_group = stream.add if stream else None
     sampled = (config, model, tokenizer, problems, start.step, ranks, weights, clock, on_group)
     return TrainingRun(
@@ -218,9 +213,8 @@ def loaded_run(
         problems=problems,
         eval_sets=eval_sets,
         evaluators=[Evaluator(name) for name in config.evaluators or []],
-        optimizer=optimizer,
-        reference=reference,
-        engine=engine,
+        policy=policy,
+        reference=compared,
         rollouts=rollouts_of(*sampled),
         stream=stream,
         folder=folder,
@@ -239,11 +233,9 @@ def loaded_run(
 
 def stream_of(
     config: TrainConfig,
-    model: Qwen3Model,
-    optimizer: Optimizer,
-    reference: Qwen3Model | None,
+    policy: LocalPolicy,
+    reference: LocalPolicy | None,
     ranks: Ranks,
-    engine: Engine,
     clock: Clock,
 ) -> Stream | None:
     """What trains on a step while it is sampled, if that is asked for."""
@@ -251,7 +243,7 @@ def stream_of(
         return None
     share = config.problems_per_step // config.num_substeps  # of the first update
     size = max(1, share // config.num_minibatches // ranks.size)
-    return Stream(size, share, model, optimizer, config, reference, engine, clock)
+    return Stream(size, share, policy, config, reference, clock)
 
 
 def rollouts_of(

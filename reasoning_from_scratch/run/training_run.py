@@ -21,6 +21,7 @@ from reasoning_from_scratch.files.saved_models import CARD_FILE, with_final
 from reasoning_from_scratch.files.weights import save_hf_folder
 from reasoning_from_scratch.optim.adamw import AdamW, learning_rate, share_left
 from reasoning_from_scratch.optim.lora import lora_state, merged, save_peft
+from reasoning_from_scratch.policy import LocalPolicy
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.report import (
@@ -39,16 +40,17 @@ from reasoning_from_scratch.report.metrics import (
 )
 from reasoning_from_scratch.report.progress import Progress
 from reasoning_from_scratch.report.tracker import Tracker
-from reasoning_from_scratch.rollouts import Group, make_batch, reward_groups, sample_groups
+from reasoning_from_scratch.rollouts import Group, reward_groups, sample_groups
 from reasoning_from_scratch.run.checkpoints import Checkpoints
 from reasoning_from_scratch.run.folder import PLACES, RunFolder, log
 from reasoning_from_scratch.run.interrupts import Interrupts
 from reasoning_from_scratch.run.model_card import model_card
-from reasoning_from_scratch.scale.ranks import Ranks, WholeWeights
+from reasoning_from_scratch.scale.ranks import Ranks
+from reasoning_from_scratch.scale.ranks_policy import WholeWeights
 from reasoning_from_scratch.scale.streaming import Stream
 from reasoning_from_scratch.text import finite, one_line, read_lines
 from reasoning_from_scratch.tokenizer import ModelTokenizer
-from reasoning_from_scratch.trainer import Engine, chosen_groups, frozen_logprobs
+from reasoning_from_scratch.trainer import chosen_groups
 
 PROBE_PROBLEMS = 4  # problems whose answers are followed through the whole run
 PAGE_REST = 20  # so many times as long as report.html took to write, it is left alone
@@ -65,15 +67,14 @@ class TrainingRun:
     tokenizer: ModelTokenizer
     problems: Sequence[Problem]
     eval_sets: dict[str, Sequence[Problem]]  # by name; the first one is what eval_acc is about
-    optimizer: AdamW
-    reference: Qwen3Model | None
+    policy: LocalPolicy
+    reference: LocalPolicy | None
     folder: RunFolder
     checkpoints: Checkpoints
     ranks: Ranks
     weights: WholeWeights
     evaluators: Sequence[Evaluator]
     # What the loop is handed; start.py chooses.
-    engine: Engine
     rollouts: Generator[list[Group]]
     stream: Stream | None  # trains on a step while it is sampled
     clock: Clock
@@ -97,6 +98,11 @@ class TrainingRun:
         self.interrupts = Interrupts(several, not self.ranks.writes, self.may_stop)
         self.ranks.interruptible = self.interrupts.open
         self.progress = Progress(0, quiet=True)
+
+    @property
+    def optimizer(self) -> AdamW:
+        assert isinstance(self.policy.optimizer, AdamW)
+        return self.policy.optimizer
 
     def __enter__(self) -> "TrainingRun":
         self.progress = Progress(self.config.steps, self.first_step, quiet=self.quiet)
@@ -161,8 +167,7 @@ class TrainingRun:
 
     def gap(self, groups: Sequence[Group], name: str) -> dict[str, float]:
         """How far the policy is now from the sampler's record of these rollouts: v1 and v2."""
-        with self.weights.whole(self.model) as model:
-            means = gap_to_sampler(model, groups, self.config, self.ranks, self.engine)
+        means = gap_to_sampler(self.policy, groups)
         return {f"{name}_v{number}": mean for number, mean in enumerate(means, 1)}
 
     # -- evaluation
@@ -455,22 +460,18 @@ class TrainingRun:
         return sentence
 
 
-def gap_to_sampler(
-    model: Qwen3Model, groups: Sequence[Group], config: TrainConfig, ranks: Ranks, engine: Engine
-) -> list[float]:
+def gap_to_sampler(policy: LocalPolicy, groups: Sequence[Group]) -> list[float]:
     """Over all sampled tokens of these groups, the means of log q - log p and of its square, half.
-    q is the sampler's record, p the model as it is now. [] without a token."""
-    rollouts = [[rollout] for group in groups for rollout in group.rollouts]
-    own = [rollout for (rollout,) in ranks.own_parts(rollouts)]
-    gaps = torch.zeros(0)  # (N,) of this rank's sampled tokens
-    if own:
-        batch = make_batch(own, next(model.parameters()).device)
-        here = Engine(engine.training_pass)  # the weights are whole already
-        gaps = batch.old_logprobs - frozen_logprobs(model, batch, config, here)  # (B, T)
-        gaps = gaps[batch.mask.bool()].double()
-    sums = ranks.exchange((gaps.numel(), float(gaps.sum()), float(gaps.square().sum())))
-    tokens, first, second = map(sum, zip(*sums, strict=True))
-    return [first / tokens, 0.5 * second / tokens] if tokens else []
+    q is the sampler's record, p the policy as it is now. [] without a token."""
+    rollouts = [rollout for group in groups for rollout in group.rollouts]
+    gaps = [  # of each rollout's sampled tokens
+        (torch.tensor(rollout.logprobs) - logprobs)[rollout.sampled_mask().bool()].double()
+        for rollout, logprobs in zip(rollouts, policy.logprobs(rollouts), strict=True)
+    ]
+    gap = torch.cat([torch.zeros(0), *gaps])  # (N,)
+    if not gap.numel():
+        return []
+    return [float(gap.mean()), 0.5 * float(gap.square().mean())]
 
 
 def eval_metrics(name: str, groups: Sequence[Group]) -> dict[str, float]:

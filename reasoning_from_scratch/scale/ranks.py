@@ -2,7 +2,7 @@
 
 Each rank samples its share of a step's problems. Then all rollouts are exchanged, so that
 rewards, advantages, denominators and metrics are computed alike everywhere. Each rank computes
-the gradient of its share of the rows; the gradients are added up (gradients.py), and every rank
+the gradient of its share of the rows; the gradients are added up (ranks_policy.py), and every rank
 takes the same optimizer step. Nothing else travels: the weights stay equal because what changes
 them is equal. (Or each rank keeps a slice of them: sharding.py.)
 """
@@ -17,10 +17,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.optim.adamw import AdamW, Trainable
-from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.report.progress import tell
-from reasoning_from_scratch.rollouts import Group, Rollout
+from reasoning_from_scratch.rollouts import Group
 
 T = TypeVar("T")
 
@@ -50,16 +48,15 @@ class Ranks:
         """The places of a step that this rank samples: every N-th."""
         return list(places)[self.rank :: self.size]
 
-    def own_parts(self, parts: list[list[Rollout]]) -> list[list[Rollout]]:
-        """This rank's parts of the rollouts: the largest first, to who has fewest tokens so far."""
-        tokens = [sum(map(len, part)) for part in parts]
+    def own_parts(self, sizes: Sequence[int]) -> list[int]:
+        """Which of some parts are this rank's: the largest first, to who has least so far."""
         loads, owned = [0] * self.size, []
-        for number in sorted(range(len(parts)), key=lambda number: (-tokens[number], number)):
+        for number in sorted(range(len(sizes)), key=lambda number: (-sizes[number], number)):
             least = loads.index(min(loads))
-            loads[least] += tokens[number]
+            loads[least] += sizes[number]
             if least == self.rank:
                 owned.append(number)
-        return [parts[number] for number in sorted(owned)]
+        return sorted(owned)
 
     # -- what travels between ranks
 
@@ -139,45 +136,3 @@ class Ranks:
                 f"was saved is whole, and {self.advice}"
             )
         return SystemExit(1)
-
-
-class WholeWeights:
-    """Where the weights are: each rank holds them all. (scale/sharding.py: each a slice.)"""
-
-    def __init__(self, ranks: Ranks) -> None:
-        self.ranks = ranks
-
-    def loading_device(self, device: torch.device) -> torch.device | str:
-        """Where the model is loaded to."""
-        return device
-
-    def spread(self, model: Qwen3Model | None) -> Qwen3Model | None:
-        """The model as it is kept."""
-        return model
-
-    def plain(self, model: Qwen3Model) -> Qwen3Model:
-        """What computes like `model` inside of `whole`."""
-        return model
-
-    def whole(self, model: Qwen3Model) -> AbstractContextManager[Qwen3Model]:
-        """While entered, this rank can compute with the model that it gives by itself."""
-        return nullcontext(model)
-
-    def trainable(self, model: Qwen3Model) -> Trainable:
-        """What the optimizer is made for."""
-        return model
-
-    def whole_model(self, model: Qwen3Model) -> Qwen3Model:
-        """The model as it is saved."""
-        return model
-
-    def whole_state(self, optimizer: AdamW) -> dict[str, Tensor]:
-        """The optimizer's state as it is saved."""
-        return optimizer.state_dict()
-
-    def load_state(self, optimizer: AdamW, state: dict[str, Tensor], updates: int) -> None:
-        """Rank 0 has read `state`; every rank gets it."""
-        if self.ranks.writes:
-            optimizer.load_state_dict(state, updates)
-        optimizer.updates = updates
-        self.ranks.same_as_first(optimizer.state)

@@ -26,12 +26,14 @@ from torch.distributed.fsdp import (
 from torch.distributed.tensor import DTensor
 
 from reasoning_from_scratch.files.weights import build_model
+from reasoning_from_scratch.losses import Loss
 from reasoning_from_scratch.optim.adamw import AdamW, Trainable
 from reasoning_from_scratch.optim.lora import add_lora, load_lora, lora_layers
+from reasoning_from_scratch.policy import LocalPolicy, Sums
 from reasoning_from_scratch.qwen3 import Qwen3Model
-from reasoning_from_scratch.rollouts import Batch, Group, Rollout
-from reasoning_from_scratch.scale.gradients import RankReducer
-from reasoning_from_scratch.scale.ranks import Ranks, WholeWeights
+from reasoning_from_scratch.rollouts import Rollout
+from reasoning_from_scratch.scale.ranks import Ranks
+from reasoning_from_scratch.scale.ranks_policy import RanksPolicy, WholeWeights
 
 
 class SlicedWeights(WholeWeights):
@@ -74,6 +76,9 @@ class SlicedWeights(WholeWeights):
                 for name, tensor in self.sharded.items()
             }
         return model
+
+    def policy_of(self, model: Qwen3Model, *given, **named) -> LocalPolicy:
+        return SlicedPolicy(self, model, *given, **named)
 
     def trainable(self, model: Qwen3Model) -> Trainable:
         return self
@@ -156,50 +161,59 @@ class SlicedWeights(WholeWeights):
                 slice_.copy_(slices[self.ranks.rank])
 
 
-class SlicedReducer(RankReducer):
-    """The gradient of weights in slices."""
+class SlicedPolicy(RanksPolicy):
+    """Several ranks, each with a slice of the weights."""
 
-    def __init__(self, ranks: Ranks, weights: SlicedWeights) -> None:
-        super().__init__(ranks)
+    def __init__(self, weights: SlicedWeights, *given, **named) -> None:
+        super().__init__(weights.ranks, *given, **named)
         self.weights = weights
 
-    def whole(self, model: Qwen3Model) -> AbstractContextManager[Qwen3Model]:
-        return self.weights.whole(model)
+    def whole(self) -> AbstractContextManager[Qwen3Model]:
+        return self.weights.whole(self.model)
 
-    def share(self, groups: Sequence[Group], whole_groups: bool) -> list[list[Rollout]]:
-        """A rank that has no rollouts makes passes like the others, over a prompt alone."""
-        own = super().share(groups, whole_groups)
-        first = groups[0].rollouts[0]
-        return own or [[replace(first, response_ids=[], logprobs=[], forced=[], kept=None)]]
+    def forward_backward(
+        self, rollouts: Sequence[Rollout], config: Loss, denominator: float
+    ) -> list[Sums]:
+        """A pass gathers weights from all ranks, so all make as many as the one with most: over a
+        prompt alone, of which no token counts."""
+        if not rollouts:
+            return []
+        one_process, idle = LocalPolicy.forward_backward, [without_response(rollouts[0])]
+        own = [rollouts[place] for place in self.own(rollouts)] or idle
+        all_sums = one_process(self, own, config, denominator)
+        for _ in range(max(self.ranks.exchange(len(all_sums))) - len(all_sums)):
+            all_sums += one_process(self, idle, config, denominator)
+        return self.of_all_ranks(all_sums)
 
-    def even(self, batches: list[Batch]) -> list[Batch]:
-        """A pass gathers weights from all ranks, so all make as many as the one with most."""
-        idle = max(self.ranks.exchange(len(batches))) - len(batches)
-        row = batches[-1].rows([int(batches[-1].lengths.argmin())])
-        return batches + idle * [replace(row, mask=torch.zeros_like(row.mask))]
-
-    def collect_gradients(self, optimizer: AdamW) -> None:
+    def add_up_gradients(self) -> None:
         sums: dict[Tensor, Tensor] = {}
-        for name, slice_ in optimizer.named:
+        for name, slice_ in self.optimizer.named:
             # FSDP2 has averaged over ranks; the denominator already counts all ranks' rows.
             weight = self.weights.sharded[name]
-            total = optimizer.gradient(weight)
+            total = self.optimizer.gradient(weight)
             assert isinstance(total, DTensor)
             sums[slice_] = total.to_local().float() * self.ranks.size
             weight.grad = None
-        optimizer.wide = sums
+        self.optimizer.wide = sums
 
     @torch.no_grad()
-    def clip_gradient(self, optimizer: AdamW, largest: float) -> float:
-        squares = [gradient.square().sum() for gradient in optimizer.gradients()]
+    def clip_gradient(self, largest: float) -> float:
+        squares = [gradient.square().sum() for gradient in self.optimizer.gradients()]
         total = torch.stack(squares).sum()
         with self.ranks.in_touch():
             dist.all_reduce(total)
         norm = math.sqrt(float(total))
         if 0 < largest < norm:
-            for gradient in optimizer.gradients():
+            for gradient in self.optimizer.gradients():
                 gradient *= largest / norm
         return norm
+
+
+def without_response(rollout: Rollout) -> Rollout:
+    """Its prompt alone, with the same records, all empty."""
+    records = ("token_advantages", "start_logprobs", "ref_logprobs")
+    empty = {name: record[:0] for name in records if (record := getattr(rollout, name)) is not None}
+    return replace(rollout, response_ids=[], logprobs=[], forced=[], kept=None, **empty)
 
 
 def unfilled(model: Qwen3Model) -> Qwen3Model:

@@ -15,25 +15,20 @@ import torch
 
 from reasoning_from_scratch.config import Rollouts, TrainConfig
 from reasoning_from_scratch.losses import LOSSES
+from reasoning_from_scratch.policy import LocalPolicy, Sums
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.report.clock import Clock
-from reasoning_from_scratch.rollouts import Batch, Group, sample_groups, step_problems
+from reasoning_from_scratch.rollouts import Group, Rollout, sample_groups, step_problems
 from reasoning_from_scratch.trainer import (
-    Engine,
     Numbers,
-    Optimizer,
     RolloutEngine,
     StepRecord,
-    Sums,
     Training,
-    Update,
     advantage_metrics,
-    batch_loss,
     equal_shares,
     prepared_update,
     set_advantages,
-    update,
     whole_denominator,
 )
 
@@ -44,7 +39,7 @@ def streaming_loop(run: Training, stream: "Stream") -> str:
     """trainer.training_loop, where `stream` has been handed each group as it came."""
     for step, groups in enumerate(run.rollouts, run.first_step):  # 1. to 6. of the first update
         run.before_update(step, groups)
-        numbers = stream.finish_step(groups, run.lr(step), run.engine)
+        numbers = stream.finish_step(groups, run.lr(step))
         stopped = run.after_update(step, groups, numbers)
         if stopped:
             return stopped
@@ -93,20 +88,16 @@ class Stream:
         self,
         size: int,
         streamed: int,
-        model: Qwen3Model,
-        optimizer: Optimizer,
+        policy: LocalPolicy,
         config: TrainConfig,
-        reference: Qwen3Model | None = None,
-        engine: Engine | None = None,
+        reference: LocalPolicy | None = None,
         clock: Clock | None = None,
     ) -> None:
-        self.size, self.streamed, self.model, self.config = size, streamed, model, config
-        self.optimizer, self.reference, self.clock = optimizer, reference, clock or Clock()
-        # These groups were sampled here, and their gradient is computed here.
-        self.here = Engine((engine or Engine()).training_pass)
+        self.size, self.streamed, self.policy, self.config = size, streamed, policy, config
+        self.reference, self.clock = reference, clock or Clock()
         self.waiting: list[Group] = []
         self.sums: list[Sums] = []
-        self.batches: list[Batch] = []  # for further epochs
+        self.rollouts: list[Rollout] = []  # for further epochs
 
     def add(self, group: Group) -> None:
         """Called from within sampling, which records no gradients."""
@@ -118,49 +109,43 @@ class Stream:
                 self.flush()
 
     def flush(self) -> None:
+        """These groups were sampled here, and their gradient is computed here."""
         groups, self.waiting = self.waiting, []
         if not groups:
             return
+        here, reference = self.policy.alone(), self.reference and self.reference.alone()
         with torch.enable_grad():
             set_advantages(groups, self.config)
-            part = prepared_update(self.model, self.reference, groups, self.config, self.here)
-            self.sums += self.backward(Update(part.batches, denominator=1.0), self.here)
-            self.batches += part.batches
+            rollouts, _ = prepared_update(here, reference, groups, self.config)
+            self.sums += here.forward_backward(rollouts, self.config, denominator=1.0)
+        self.rollouts += rollouts
 
-    def backward(self, prepared: Update, engine: Engine) -> list[Sums]:
-        """Stages 5 and 6: the gradient of an update's micro-batches, added to what is there."""
-        all_sums = []
-        for batch in prepared.batches:
-            logprobs = engine.training_pass(self.model, batch, self.config.train_temperature)
-            loss, sums = batch_loss(logprobs, batch, self.config, prepared.denominator)
-            loss.backward()
-            self.optimizer.add_up(self.model)
-            all_sums.append(sums)
-        return all_sums
-
-    def finish_step(self, groups: Sequence[Group], lr: float, engine: Engine) -> Numbers:
+    def finish_step(self, groups: Sequence[Group], lr: float) -> Numbers:
         """In place of trainer.train_step: the first gradient is there, but for its denominator."""
         self.flush()  # a last part that is not full
-        config, optimizer, record = self.config, self.optimizer, StepRecord(lr)
+        policy, config, record = self.policy, self.config, StepRecord(lr)
         set_advantages(groups, config)
         first, *others = equal_shares(groups, config.num_substeps)
         denominator = whole_denominator(first, config)
-        updates = [Update(self.batches, denominator)]
-        updates += [
-            prepared_update(self.model, self.reference, share, config, engine) for share in others
-        ]
-        streamed = self.streamed_sums(denominator)
-        update(optimizer, streamed, config, lr, record, engine)
-        for prepared in (updates * config.epochs)[1:]:
-            update(optimizer, self.backward(prepared, engine), config, lr, record, engine)
-        self.batches = []
+        own, self.rollouts = self.rollouts, []
+        updates = [prepared_update(policy, self.reference, share, config) for share in others]
+        if sums := policy.of_all_ranks(self.streamed_sums(denominator)):
+            record.add(sums, policy.optim_step(lr, config.grad_clip))
+        for epoch in range(config.epochs):
+            if epoch:
+                sums = policy.alone().forward_backward(own, config, denominator)
+                if sums := policy.of_all_ranks(sums):
+                    record.add(sums, policy.optim_step(lr, config.grad_clip))
+            for rollouts, of_share in updates:
+                if sums := policy.forward_backward(rollouts, config, of_share):
+                    record.add(sums, policy.optim_step(lr, config.grad_clip))
         return record.metrics() | advantage_metrics(groups)
 
     def streamed_sums(self, denominator: float) -> list[Sums]:
         """Those of the groups that came in one by one, and their gradient, as it should be."""
         streamed, self.sums = self.sums, []
         with torch.no_grad():
-            for gradient in self.optimizer.gradients():
+            for gradient in self.policy.optimizer.gradients():
                 gradient /= denominator
         return [
             {name: value / denominator if name in LOSSES else value for name, value in sums.items()}

@@ -15,9 +15,8 @@ from torch.distributed.rendezvous import rendezvous
 from reasoning_from_scratch.config import Run, Scale, TrainConfig, replaced, to_json
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.fast.device import is_available
-from reasoning_from_scratch.scale.gradients import RankReducer
-from reasoning_from_scratch.scale.ranks import Ranks, WholeWeights
-from reasoning_from_scratch.trainer import Reducer
+from reasoning_from_scratch.scale.ranks import Ranks
+from reasoning_from_scratch.scale.ranks_policy import WholeWeights
 
 NEEDED = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 JOINING = timedelta(minutes=2)  # for all ranks to come up
@@ -46,16 +45,15 @@ def start_ranks(config: Scale) -> tuple[Ranks, str]:
     return Ranks(dist.get_rank(), dist.get_world_size(), device, objects, restarted), device
 
 
-def shared_out(config: Scale, ranks: Ranks) -> tuple[WholeWeights, Reducer]:
-    """Who keeps the weights, and who computes the gradient of what."""
-    if config.shard == "none":
-        return WholeWeights(ranks), RankReducer(ranks)
+def kept_weights(config: Scale, ranks: Ranks) -> WholeWeights:
+    """Who keeps the weights: every rank all of them, or each a slice."""
+    if ranks.size == 1 or config.shard == "none":
+        return WholeWeights(ranks)
     if "cuda" not in ranks.device and not FSDP_ON_CPU:
         raise UserError(f"torch {torch.__version__} shards on GPUs only: take a newer one")
     from reasoning_from_scratch.scale import sharding  # late: FSDP2 takes a while to load
 
-    weights = sharding.SlicedWeights(ranks)
-    return weights, sharding.SlicedReducer(ranks, weights)
+    return sharding.SlicedWeights(ranks)
 
 
 def rank_device(name: str, local_rank: int) -> str:

@@ -21,6 +21,7 @@ import parallel_job
 import pytest
 import torch
 from parallel_job import run_job
+from reasoning_from_scratch.scale.gradients import BUCKET, buckets
 from safetensors.torch import load_file
 from toy import toy_model
 
@@ -28,7 +29,6 @@ from reasoning_from_scratch import rollouts
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.rollouts import Rollout
 from reasoning_from_scratch.scale import torchrun
-from reasoning_from_scratch.scale.gradients import BUCKET, buckets
 from reasoning_from_scratch.scale.ranks import Ranks
 from reasoning_from_scratch.text import read_lines
 

@@ -1,0 +1,184 @@
+"""The model that learns, behind a few verbs: whoever can do these can be trained.
+
+    sample             problems -> groups of rollouts, with the log-probability of each token
+    logprobs           log-probabilities of those tokens, under the weights as they are now
+    forward_backward   the loss of some rollouts; adds its gradient to what is there
+    optim_step         one step of the optimizer, which uses the gradient up
+    snapshot           samples with the weights of now, whatever becomes of them
+
+The trainer knows nothing else of a model. Here is the policy of a single process: plain by
+default, with parts of fast/ by choice. scale/ranks_policy.py has that of several ranks.
+"""
+
+import copy
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from reasoning_from_scratch.config import Learning, Updates
+from reasoning_from_scratch.logprobs import padded_logprobs
+from reasoning_from_scratch.losses import Loss, policy_loss
+from reasoning_from_scratch.problems import Problem
+from reasoning_from_scratch.qwen3 import Qwen3Model
+from reasoning_from_scratch.rollouts import (
+    Batch,
+    Group,
+    Rollout,
+    make_batch,
+    micro_batches,
+    sample_groups,
+)
+from reasoning_from_scratch.sampling import PLAIN, Sampling, SamplingEngine
+
+Sums = Mapping[str, Tensor | float]  # what policy_loss reports of a micro-batch
+
+# A training pass: log-probabilities (B, T) of a batch's sampled tokens under a model, at a
+# temperature.
+TrainingPass = Callable[[Qwen3Model, Batch, float], Tensor]
+
+
+class Optimizer(Protocol):
+    """What a policy asks of its optimizer; optim/ has them."""
+
+    def step(self, lr: float) -> None: ...
+
+    def zero_grad(self) -> None: ...
+
+    def add_up(self, model: nn.Module) -> None:
+        """Adds the gradient that a backward pass has left in the model to those before it."""
+
+    def gradients(self) -> list[Tensor]: ...
+
+    def clip_gradient(self, largest: float) -> float: ...
+
+    def update_ratio(self) -> float | None: ...
+
+
+@dataclass(frozen=True)
+class Moved:
+    """What one step of the optimizer did."""
+
+    grad_norm: float  # before it was clipped
+    finite: bool  # else the gradient was thrown away, and no weight moved
+    update_ratio: float | None = None  # how far the matrices moved, as a share of their size
+
+
+class LocalPolicy:
+    """A model in one process, with its optimizer; without one it can only be asked.
+
+    `config` says at what temperature tokens were sampled and how many go into a micro-batch.
+    """
+
+    def __init__(
+        self,
+        model: Qwen3Model,
+        optimizer: Optimizer | None = None,
+        config: Learning | None = None,
+        training_pass: TrainingPass = padded_logprobs,
+        tokenizer=None,
+        sampling: SamplingEngine = PLAIN,
+    ) -> None:
+        self.model, self.optimizer, self.tokenizer = model, optimizer, tokenizer
+        self.config: Learning = config or Learning()
+        self.training_pass, self.sampling = training_pass, sampling
+
+    # -- the verbs
+
+    def sample(self, problems: Sequence[Problem], config: Sampling, step: int = 0) -> list[Group]:
+        """A group of rollouts for each problem. Which tokens are drawn depends on the seed, the
+        step and a problem's place in the list, and on nothing else."""
+        return sample_groups(
+            self.model, self.tokenizer, problems, config, step, engine=self.sampling
+        )
+
+    @torch.no_grad()
+    def logprobs(self, rollouts: Sequence[Rollout]) -> list[Tensor]:
+        """Of each rollout, the log-probabilities of its response's tokens, (T,)."""
+        found: list[Tensor] = [torch.empty(0)] * len(rollouts)
+        with self.whole() as model:
+            for rows, batch in self.batches(rollouts, self.config):
+                logprobs = self.training_pass(model, batch, self.config.train_temperature)
+                for row, line in zip(rows, logprobs.cpu(), strict=True):
+                    start, end = len(rollouts[row].prompt_ids), len(rollouts[row])
+                    found[row] = line[start:end]
+        return found
+
+    def forward_backward(
+        self, rollouts: Sequence[Rollout], config: Loss, denominator: float
+    ) -> list[Sums]:
+        """Stages 5 and 6, a micro-batch at a time. The loss is a sum over tokens, divided by
+        `denominator`, so that it does not matter how the rollouts are cut into batches."""
+        all_sums: list[Sums] = []
+        for _, batch in self.batches(rollouts, self.config):
+            # 5. Log-probabilities (B, T) of the sampled tokens, as the model is now.
+            logprobs = self.training_pass(self.model, batch, self.config.train_temperature)
+            # 6. Loss, and its gradient on top of that of the batches before.
+            loss, sums = batch_loss(logprobs, batch, config, denominator)
+            loss.backward()
+            self.optimizer.add_up(self.model)
+            all_sums.append(sums)
+        return all_sums
+
+    def optim_step(self, lr: float, grad_clip: float = 0.0) -> Moved:
+        """7. Update: one step of the optimizer, unless the gradient is not a finite number."""
+        norm = self.clip_gradient(grad_clip)
+        finite = math.isfinite(norm)
+        if finite:
+            self.optimizer.step(lr)
+        self.optimizer.zero_grad()
+        return Moved(norm, finite, self.optimizer.update_ratio() if finite else None)
+
+    def snapshot(self) -> "LocalPolicy":
+        """A policy that samples with the weights of now, whatever becomes of these."""
+        model = copy.deepcopy(self.model).requires_grad_(False).eval()
+        return LocalPolicy(
+            model, None, self.config, self.training_pass, self.tokenizer, self.sampling
+        )
+
+    # -- what several processes do otherwise
+
+    def alone(self) -> "LocalPolicy":
+        """The same model and optimizer, without a word to other processes."""
+        return self
+
+    def of_all_ranks(self, all_sums: list[Sums]) -> list[Sums]:
+        """The sums of the micro-batches of every process."""
+        return all_sums
+
+    def whole(self) -> AbstractContextManager[Qwen3Model]:
+        """While entered, this process can compute with the model that it gives by itself."""
+        return nullcontext(self.model)
+
+    def clip_gradient(self, largest: float) -> float:
+        """The gradient's norm before it was clipped; 0 for `largest`: it is left as it is."""
+        return self.optimizer.clip_gradient(largest)
+
+    def batches(
+        self, rollouts: Sequence[Rollout], config: Updates
+    ) -> Iterator[tuple[list[int], Batch]]:
+        """The rollouts in micro-batches, each with the places of its rows."""
+        device = self.model.tok_emb.weight.device
+        lengths = [len(rollout) for rollout in rollouts]
+        for rows in micro_batches(lengths, config.micro_batch_tokens, config.micro_batch_rows):
+            yield rows, make_batch([rollouts[row] for row in rows], device)
+
+
+def batch_loss(
+    logprobs: Tensor, batch: Batch, config: Loss, denominator: float
+) -> tuple[Tensor, Sums]:
+    """The policy loss of a micro-batch, and its sums for the metrics."""
+    return policy_loss(
+        logprobs,
+        batch.old_logprobs,
+        batch.advantages,
+        batch.mask,
+        config,
+        denominator,
+        ref_logprobs=batch.ref_logprobs,
+        start_logprobs=batch.start_logprobs,
+    )

@@ -1,0 +1,154 @@
+"""The policy of several ranks: who computes which rollouts, and how what they find comes together.
+
+Every rank calls the same verbs with the same rollouts. Each computes its share; log-probabilities
+and sums are exchanged, gradients added up, so that all ranks come to the same update.
+"""
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from itertools import groupby
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from reasoning_from_scratch.losses import Loss
+from reasoning_from_scratch.optim.adamw import AdamW, Trainable
+from reasoning_from_scratch.policy import LocalPolicy, Moved, Sums
+from reasoning_from_scratch.qwen3 import Qwen3Model
+from reasoning_from_scratch.rollouts import Rollout
+from reasoning_from_scratch.scale.ranks import Ranks
+
+BUCKET = 2**25  # numbers that are added up in one go: 128 MB
+EVEN = 4  # so many groups per rank can be shared out evenly
+
+
+class RanksPolicy(LocalPolicy):
+    """Each rank holds the whole model and computes the rollouts that are its own."""
+
+    optimizer: AdamW
+
+    def __init__(self, ranks: Ranks, *given, **named) -> None:
+        super().__init__(*given, **named)
+        self.ranks = ranks
+
+    def logprobs(self, rollouts: Sequence[Rollout]) -> list[Tensor]:
+        found: list[Tensor] = [torch.empty(0)] * len(rollouts)
+        places = self.own(rollouts)
+        mine = super().logprobs([rollouts[place] for place in places])
+        for of_a_rank in self.ranks.exchange(list(zip(places, mine, strict=True))):
+            for place, logprobs in of_a_rank:
+                found[place] = logprobs
+        return found
+
+    def forward_backward(
+        self, rollouts: Sequence[Rollout], config: Loss, denominator: float
+    ) -> list[Sums]:
+        own = [rollouts[place] for place in self.own(rollouts)]
+        return self.of_all_ranks(super().forward_backward(own, config, denominator))
+
+    def optim_step(self, lr: float, grad_clip: float = 0.0) -> Moved:
+        self.add_up_gradients()
+        return super().optim_step(lr, grad_clip)
+
+    def alone(self) -> LocalPolicy:
+        return LocalPolicy(self.model, self.optimizer, self.config, self.training_pass)
+
+    def own(self, rollouts: Sequence[Rollout]) -> list[int]:
+        """The places of this rank's rollouts: whole groups, whose rows have a prompt in common, or
+        single ones where groups are few."""
+        of_groups = groupby(range(len(rollouts)), lambda place: rollouts[place].place[0])
+        parts = [list(places) for _, places in of_groups]
+        if len(parts) < EVEN * self.ranks.size:
+            parts = [[place] for part in parts for place in part]
+        sizes = [sum(len(rollouts[place]) for place in part) for part in parts]
+        return [place for part in self.ranks.own_parts(sizes) for place in parts[part]]
+
+    def of_all_ranks(self, all_sums: list[Sums]) -> list[Sums]:
+        """The sums of all ranks' micro-batches; none, where no rank has a gradient."""
+        numbers: list[Sums] = [
+            {name: float(value) for name, value in sums.items()} for sums in all_sums
+        ]
+        return [sums for of_a_rank in self.ranks.exchange(numbers) for sums in of_a_rank]
+
+    def add_up_gradients(self) -> None:
+        """Those of all ranks, in each of them."""
+        for bucket in buckets(self.optimizer.parameters):
+            self.add_bucket(bucket)
+
+    @torch.no_grad()
+    def add_bucket(self, parameters: Sequence[nn.Parameter]) -> None:
+        """In float32 from the micro-batches to the optimizer: bfloat16 would round each rank's sum,
+        and their sum once more."""
+        parts = []
+        for parameter in parameters:
+            own = self.optimizer.gradient(parameter)  # None: this rank had no row in this step
+            parts.append((torch.zeros_like(parameter) if own is None else own).float().flatten())
+        flat = torch.cat(parts)
+        with self.ranks.in_touch():
+            dist.all_reduce(flat)
+        for parameter, total in zip(
+            parameters, flat.split([parameter.numel() for parameter in parameters]), strict=True
+        ):
+            self.optimizer.wide[parameter], parameter.grad = total.view_as(parameter), None
+
+
+class WholeWeights:
+    """Where the weights are: each rank holds them all. (scale/sharding.py: each a slice.)"""
+
+    def __init__(self, ranks: Ranks) -> None:
+        self.ranks = ranks
+
+    def loading_device(self, device: torch.device) -> torch.device | str:
+        """Where the model is loaded to."""
+        return device
+
+    def spread(self, model: Qwen3Model | None) -> Qwen3Model | None:
+        """The model as it is kept."""
+        return model
+
+    def policy_of(self, model: Qwen3Model, *given, **named) -> LocalPolicy:
+        """The policy that computes with it; what is given is LocalPolicy's."""
+        if self.ranks.size == 1:
+            return LocalPolicy(model, *given, **named)
+        return RanksPolicy(self.ranks, model, *given, **named)
+
+    def plain(self, model: Qwen3Model) -> Qwen3Model:
+        """What computes like `model` inside of `whole`."""
+        return model
+
+    def whole(self, model: Qwen3Model) -> AbstractContextManager[Qwen3Model]:
+        """While entered, this rank can compute with the model that it gives by itself."""
+        return nullcontext(model)
+
+    def trainable(self, model: Qwen3Model) -> Trainable:
+        """What the optimizer is made for."""
+        return model
+
+    def whole_model(self, model: Qwen3Model) -> Qwen3Model:
+        """The model as it is saved."""
+        return model
+
+    def whole_state(self, optimizer: AdamW) -> dict[str, Tensor]:
+        """The optimizer's state as it is saved."""
+        return optimizer.state_dict()
+
+    def load_state(self, optimizer: AdamW, state: dict[str, Tensor], updates: int) -> None:
+        """Rank 0 has read `state`; every rank gets it."""
+        if self.ranks.writes:
+            optimizer.load_state_dict(state, updates)
+        optimizer.updates = updates
+        self.ranks.same_as_first(optimizer.state)
+
+
+def buckets(parameters: Sequence[nn.Parameter]) -> list[list[nn.Parameter]]:
+    """Few large parts instead of many small ones: each addition costs a round trip."""
+    parts: list[list[nn.Parameter]] = []
+    filled = BUCKET
+    for parameter in parameters:
+        if filled + parameter.numel() > BUCKET:
+            parts.append([])
+            filled = 0
+        parts[-1].append(parameter)
+        filled += parameter.numel()
+    return parts
