@@ -46,6 +46,7 @@ from reasoning_from_scratch.fast.packed import (  # noqa: E402
 )
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer  # noqa: E402
 from reasoning_from_scratch.optim.adamw import AdamW  # noqa: E402
+from reasoning_from_scratch.policy import LocalPolicy  # noqa: E402
 from reasoning_from_scratch.problems import Problem  # noqa: E402
 from reasoning_from_scratch.qwen3 import QWEN_CONFIG_4_B, KVCache  # noqa: E402
 from reasoning_from_scratch.rollouts import make_batch  # noqa: E402
@@ -56,7 +57,7 @@ from reasoning_from_scratch.sampling import (  # noqa: E402
     generate,
     sample_next_token,
 )
-from reasoning_from_scratch.trainer import Engine, train_step  # noqa: E402
+from reasoning_from_scratch.trainer import train_step  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[1]
 # Of the last norm: the logits then differ by 4.5 (standard deviation), and top-p 0.9 keeps some
@@ -326,8 +327,8 @@ def updates(gate: Gate) -> None:
         for name, training_pass in passes.items():
             if form.device == "cuda":
                 torch.cuda.reset_peak_memory_stats()
-            arguments = (model, optimizer, [group], config, 1e-6)
-            update = partial(train_step, *arguments, engine=Engine(training_pass))
+            policy = LocalPolicy(model, optimizer, config, training_pass)
+            update = partial(train_step, policy, [group], config, 1e-6)
             took = seconds_of(update, 2)
             gate.row(f"{title}, {name}: update", 1e3 * took, "ms")
             if form.device == "cuda":
@@ -453,10 +454,10 @@ def against_trl(gate: Gate) -> None:
     optimizer, group = AdamW(model), random_group(work, length)
     config = qwen_rows.train_config(work, length)
     for name, training_pass in passes.items():
-        engine = Engine(training_pass)
+        policy = LocalPolicy(model, optimizer, config, training_pass)
 
-        def ours(_step: int = 0, engine: Engine = engine) -> None:
-            train_step(model, optimizer, [group], config, 1e-6, engine=engine)
+        def ours(_step: int = 0, policy: LocalPolicy = policy) -> None:
+            train_step(policy, [group], config, 1e-6)
 
         ours()
         mine, theirs = qwen_rows.against_trl(work, model, group, ours, length)

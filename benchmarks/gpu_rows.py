@@ -21,8 +21,9 @@ from duel import (
 from reasoning_from_scratch.fast.cut import FAST
 from reasoning_from_scratch.fast.packed import packed_logprobs
 from reasoning_from_scratch.optim.adamw import AdamW
+from reasoning_from_scratch.policy import LocalPolicy
 from reasoning_from_scratch.sampling import Sampling, generate
-from reasoning_from_scratch.trainer import Engine, train_step
+from reasoning_from_scratch.trainer import train_step
 
 BATCHES = (1, 8, 64, 256)
 SKIPPED = "left out: torch.cuda is not available here"
@@ -108,9 +109,10 @@ def training_part(work: Work, length: int) -> list[Result]:
     model = random_model(work.cfg, work.layers, "cuda")
     group, config = random_group(work, length), train_config(work, length)
     optimizer = AdamW(model, low_precision_updates="stochastic")
+    policy = LocalPolicy(model, optimizer, config, packed_logprobs)
 
     def ours(_step: int = 0) -> None:
-        train_step(model, optimizer, [group], config, 1e-6, engine=Engine(packed_logprobs))
+        train_step(policy, [group], config, 1e-6)
 
     title = f"training part on the GPU, {work.rollouts} x ({work.prompt} + {length}) tokens"
     lines = []

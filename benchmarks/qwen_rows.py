@@ -33,10 +33,11 @@ from reasoning_from_scratch.fast.decoding import Decoder, decoder_for
 from reasoning_from_scratch.fast.packed import packed_logprobs
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.optim.adamw import AdamW
+from reasoning_from_scratch.policy import LocalPolicy
 from reasoning_from_scratch.qwen3 import KVCache, Qwen3Model
 from reasoning_from_scratch.run.memory import checkpoint_blocks, fit_memory
 from reasoning_from_scratch.sampling import Sampling, generate, sample_next_token
-from reasoning_from_scratch.trainer import Engine, train_step
+from reasoning_from_scratch.trainer import train_step
 
 FIGURE = Path(__file__).parent / "cost_per_token.png"
 BUDGET = 8e9
@@ -156,9 +157,10 @@ def training(work: Work) -> list[Result]:
     group = random_group(work, work.new_tokens)
     config = train_config(work, work.new_tokens)
     optimizer = AdamW(model, low_precision_updates=config.low_precision_updates)
+    policy = LocalPolicy(model, optimizer, config, packed_logprobs)
 
     def ours(_step: int = 0) -> None:
-        train_step(model, optimizer, [group], config, 1e-6, engine=Engine(packed_logprobs))
+        train_step(policy, [group], config, 1e-6)
 
     title = f"(b) training part, {layers} layers, {work.rollouts} x ({work.prompt} + "
     title += f"{work.new_tokens}) tokens"
@@ -229,7 +231,8 @@ def one_step(work: Work) -> dict[str, float]:
         checkpoint_blocks(model)
     (rollouts,) = generate(model, [prompt_of(work)], config, stop_ids=set(), engine=FAST)
     group = as_group(work, [r.response_ids for r in rollouts], [r.logprobs for r in rollouts])
-    metrics = train_step(model, optimizer, [group], config, 1e-6, engine=Engine(packed_logprobs))
+    policy = LocalPolicy(model, optimizer, config, packed_logprobs)
+    metrics = train_step(policy, [group], config, 1e-6)
     assert metrics["optim/updates"] == 1
     return {"peak": peak_memory(), "seconds": perf_counter() - start}
 

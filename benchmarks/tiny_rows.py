@@ -16,6 +16,7 @@ from reasoning_from_scratch.fast.packed import packed_logprobs
 from reasoning_from_scratch.files.problem_sets import load_problems
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer, shipped_checkpoint
 from reasoning_from_scratch.optim.adamw import AdamW
+from reasoning_from_scratch.policy import LocalPolicy
 from reasoning_from_scratch.problems import render_prompt
 from reasoning_from_scratch.qwen3 import KVCache
 from reasoning_from_scratch.rollouts import reward_groups, sample_groups
@@ -29,7 +30,7 @@ from reasoning_from_scratch.sampling import (
     uniform_at,
 )
 from reasoning_from_scratch.tokenizer import stop_ids_of
-from reasoning_from_scratch.trainer import Engine, set_advantages, train_step
+from reasoning_from_scratch.trainer import set_advantages, train_step
 
 ROWS = 8  # answers side by side against fixed batches: fewer than problems, so refilling matters
 
@@ -39,14 +40,14 @@ def grpo_step(work: Work) -> list[Result]:
     model, tokenizer = load_model_and_tokenizer("tiny-base")
     problems = load_problems("tiny", limit=8 * (work.steps + 1))
     config = resolved(TrainConfig(max_new_tokens=64, drop_uniform_groups=False))
-    optimizer = AdamW(model)
+    policy = LocalPolicy(model, AdamW(model), config, packed_logprobs)
 
     def ours(step: int = 0) -> None:
         chosen = problems[8 * step : 8 * step + 8]
         groups = sample_groups(model, tokenizer, chosen, config, step, engine=FAST)
         reward_groups(groups, config, tokenizer)
         set_advantages(groups, config)
-        train_step(model, optimizer, groups, config, 1e-6, engine=Engine(packed_logprobs))
+        train_step(policy, groups, config, 1e-6)
 
     title = "(a) a whole GRPO step of the tiny model"
     if not peers.have("transformers", "trl"):

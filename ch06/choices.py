@@ -9,9 +9,8 @@ from reasoning_from_scratch.ch05 import heuristic_score
 from reasoning_from_scratch.config import Learning
 from reasoning_from_scratch.evaluation.scores import ballots, equal_answers
 from reasoning_from_scratch.fast.packed import packed_logprobs
-from reasoning_from_scratch.rollouts import make_batch
+from reasoning_from_scratch.policy import LocalPolicy
 from reasoning_from_scratch.sampling import Rollout
-from reasoning_from_scratch.trainer import Engine, frozen_logprobs
 
 SCORED_TOKENS = 16_384  # at most this many in one pass that asks how sure the model is
 
@@ -27,11 +26,10 @@ def mean_logprobs(model, prompt: list[int], answers: list[list[int]]) -> list[fl
     places = [place for place, answer in enumerate(answers) if answer]
     rollouts = [Rollout(None, prompt, answers[at], [0.0] * len(answers[at])) for at in places]
     if rollouts:
-        batch = make_batch(rollouts, model.tok_emb.weight.device)
         as_it_is = Learning(micro_batch_tokens=SCORED_TOKENS)
-        logprobs = frozen_logprobs(model, batch, as_it_is, Engine(packed_logprobs))  # (B, T)
-        for place, total in zip(places, logprobs.sum(-1).tolist(), strict=True):
-            scores[place] = total / len(answers[place])
+        policy = LocalPolicy(model, config=as_it_is, training_pass=packed_logprobs)
+        for place, logprobs in zip(places, policy.logprobs(rollouts), strict=True):
+            scores[place] = float(logprobs.mean())
     return scores
 
 

@@ -42,16 +42,16 @@ from reasoning_from_scratch.fast.cut import FAST
 from reasoning_from_scratch.fast.packed import packed_logprobs
 from reasoning_from_scratch.files.problem_sets import held_out, load_problems
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
+from reasoning_from_scratch.policy import LocalPolicy
 from reasoning_from_scratch.recipes import get_recipe
 from reasoning_from_scratch.report.ways import by_way, evaluated_answers
-from reasoning_from_scratch.rollouts import make_batch, sample_groups
+from reasoning_from_scratch.rollouts import sample_groups
 from reasoning_from_scratch.run.options import configure, resolved
 from reasoning_from_scratch.run.origin import weights_mark
 from reasoning_from_scratch.run.study import Trial, last_third, make, trials, whole_run
 from reasoning_from_scratch.sampling import NotFinite, Sampling, greedy
 from reasoning_from_scratch.text import aligned
 from reasoning_from_scratch.tiny.ways import ANSWER_TOKENS
-from reasoning_from_scratch.trainer import Engine, frozen_logprobs
 
 LATE = {
     "reward": "env/all/reward/total",
@@ -361,9 +361,10 @@ def moved_away(model: torch.nn.Module, start: str) -> float:
     asked = load_problems("tiny-test", limit=SAMPLED_PROBLEMS)
     sampling = Sampling(ANSWER_TOKENS, rollouts=2)
     groups = sample_groups(old, tokenizer, asked, sampling, step=0, engine=FAST)
-    batch = make_batch([rollout for group in groups for rollout in group.rollouts])
-    now = frozen_logprobs(model, batch, TrainConfig(), Engine(packed_logprobs))  # (B, T)
-    return float(((batch.old_logprobs - now) * batch.mask).sum() / batch.mask.sum())
+    rollouts = [rollout for group in groups for rollout in group.rollouts]
+    now = LocalPolicy(model, training_pass=packed_logprobs).logprobs(rollouts)
+    then = [torch.tensor(rollout.logprobs) for rollout in rollouts]
+    return float((torch.cat(then) - torch.cat(now)).mean())
 
 
 def lengths(result: EvalResult) -> dict[str, float]:

@@ -14,9 +14,15 @@ _LIVES_IN = {
     "train": "run.start",
     "TrainConfig": "config",
     "configure": "run.options",
+    "Policy": "run.own_policy",
+    "Problem": "problems",
+    "Sampling": "sampling",
     "generate": "sampling",
+    "evaluate": "evaluation.evaluate",
+    "grade_answer": "grading",
     "load_model_and_tokenizer": "files.weights",
     "load_problems": "files.problem_sets",
+    "resolve_device": "fast.device",
 }
 
 

@@ -13,10 +13,11 @@ from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.fast.cut import FAST
 from reasoning_from_scratch.fast.packed import packed_logprobs
 from reasoning_from_scratch.optim.adamw import AdamW
+from reasoning_from_scratch.policy import LocalPolicy
 from reasoning_from_scratch.rollouts import Group, Rollout
 from reasoning_from_scratch.run.memory import checkpoint_blocks, fit_memory
 from reasoning_from_scratch.sampling import generate
-from reasoning_from_scratch.trainer import Engine, train_step
+from reasoning_from_scratch.trainer import train_step
 
 PROMPT, LONGEST, ROLLOUTS = [1, 2, 3], 300, 8
 SIZES = {
@@ -60,7 +61,10 @@ def main() -> None:
             for i, sample in enumerate(samples)
         ]
         train_step(
-            model, optimizer, [Group(None, rollouts)], config, 1e-5, engine=Engine(packed_logprobs)
+            LocalPolicy(model, optimizer, config, packed_logprobs),
+            [Group(None, rollouts)],
+            config,
+            1e-5,
         )
     peak = re.search(r"VmHWM:\s*(\d+) kB", Path("/proc/self/status").read_text())[1]
     print(1024 * int(peak), config.micro_batch_tokens // (len(PROMPT) + LONGEST))

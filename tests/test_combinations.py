@@ -15,11 +15,12 @@ import pytest
 import torch
 from small_model import PROMPTS, small_model
 
-from reasoning_from_scratch import trainer
+from reasoning_from_scratch import policy as policy_file
 from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.fast.cut import FAST
 from reasoning_from_scratch.optim.adamw import AdamW
 from reasoning_from_scratch.optim.lora import add_lora
+from reasoning_from_scratch.policy import LocalPolicy
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.recipes import RECIPES
 from reasoning_from_scratch.rewards import total_reward
@@ -302,6 +303,11 @@ def reference_gradient(now, start, reference, share, advantages, config):
     return flat(torch.autograd.grad(total, weights))
 
 
+def asked(model, config):
+    """A reference: a policy without an optimizer."""
+    return model and LocalPolicy(model, None, config)
+
+
 # ---- the table
 
 
@@ -319,7 +325,9 @@ def mismatch(recipe, dtype, cut, update, kl):
     start = copy.deepcopy(model)
     reference = reference_policy(dtype) if config.kl != "none" else None
     optimizer = Recorder(model)
-    metrics = train_step(model, optimizer, groups, config, 1.0, reference)
+    metrics = train_step(
+        LocalPolicy(model, optimizer, config), groups, config, 1.0, asked(reference, config)
+    )
     size = math.ceil(len(groups) / config.num_substeps)
     shares = [groups[i : i + size] for i in range(0, len(groups), size)] * config.epochs
     assert len(optimizer.found) == len(shares)
@@ -356,7 +364,13 @@ def test_on_policy_every_ratio_is_exactly_1_and_nothing_is_clipped(recipe, dtype
     config = combination(recipe, cut, "once", "own")
     groups = sampled(config, dtype)
     model = copy.deepcopy(policy(dtype))
-    metrics = train_step(model, Recorder(model), groups, config, 1.0, reference_policy(dtype))
+    metrics = train_step(
+        LocalPolicy(model, Recorder(model), config),
+        groups,
+        config,
+        1.0,
+        asked(reference_policy(dtype), config),
+    )
     assert metrics["optim/clip_frac"] == 0
     assert metrics["optim/ratio_mean"] == metrics["optim/ratio_max"] == 1
 
@@ -366,14 +380,14 @@ def test_with_more_updates_the_first_pass_is_still_exactly_1(dtype, monkeypatch)
     """The start is then a pass of its own: it gives the same bits as the training pass."""
     seen = []
 
-    def watched(logprobs, *given, start_logprobs, original=trainer.policy_loss, **named):
+    def watched(logprobs, *given, start_logprobs, original=policy_file.policy_loss, **named):
         seen.append(torch.equal(logprobs, start_logprobs))
         return original(logprobs, *given, start_logprobs=start_logprobs, **named)
 
-    monkeypatch.setattr(trainer, "policy_loss", watched)
+    monkeypatch.setattr(policy_file, "policy_loss", watched)
     config = combination("grpo", "top_p", "epochs", "own")
     model = copy.deepcopy(policy(dtype))
-    train_step(model, Recorder(model), sampled(config, dtype), config, 1.0)
+    train_step(LocalPolicy(model, Recorder(model), config), sampled(config, dtype), config, 1.0)
     assert all(seen[: len(seen) // 2]) and not any(seen[len(seen) // 2 :])
 
 
@@ -386,7 +400,13 @@ def test_where_the_policy_is_its_reference_the_kl_pulls_at_nothing(dtype, cut, k
     for rollout in (rollout for group in groups for rollout in group.rollouts):
         rollout.reward = 1.0
     model = copy.deepcopy(policy(dtype))
-    train_step(model, Recorder(model), groups, config, 1.0, policy(dtype))
+    train_step(
+        LocalPolicy(model, Recorder(model), config),
+        groups,
+        config,
+        1.0,
+        asked(policy(dtype), config),
+    )
     assert all(not p.grad.any() for p in model.parameters() if p.grad is not None)
 
 

@@ -27,6 +27,7 @@ from reasoning_from_scratch.config import (
 )
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.optim.adamw import learning_rate
+from reasoning_from_scratch.policy import LocalPolicy
 from reasoning_from_scratch.report.metrics import lag_metrics
 from reasoning_from_scratch.rollouts import reward_groups, sample_groups
 from reasoning_from_scratch.run.options import configure
@@ -93,7 +94,8 @@ def test_sampling_rewards_loss_and_optimizer(world):
         group.rollouts[0].reward = 1.0
     optimizer = make_optimizer(model, Optim())
     before = torch.cat([parameter.flatten() for parameter in optimizer.parameters]).clone()
-    numbers = train_step(model, optimizer, groups, Learning(), learning_rate(Optim(lr=0.1), 0, 10))
+    lr = learning_rate(Optim(lr=0.1), 0, 10)
+    numbers = train_step(LocalPolicy(model, optimizer), groups, Learning(), lr)
     assert numbers["optim/updates"] == 1 and numbers["optim/lr"] == 0.1
     after = torch.cat([parameter.flatten() for parameter in optimizer.parameters])
     assert not torch.equal(before, after)

@@ -17,8 +17,8 @@ import reasoning_from_scratch
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "reasoning_from_scratch"
 LOOP = """
-    qwen3 tokenizer problems sampling rewards advantages logprobs losses rollouts trainer recipes
-    config
+    qwen3 tokenizer problems sampling rewards advantages logprobs losses rollouts policy trainer
+    recipes config
 """.split()
 PAGES = [
     path

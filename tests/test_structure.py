@@ -18,7 +18,7 @@ TORCH_ONLY = {"advantages", "logprobs", "losses"}
 # The loop, in the order in which to read it, and what everybody may use.
 LOOP = """
     qwen3 tokenizer chat_templates problems sampling rewards advantages logprobs losses rollouts
-    trainer recipes
+    policy trainer recipes
 """.split()
 LEAVES = ["text", "errors"]
 

@@ -6,7 +6,7 @@ from statistics import fmean
 
 import pytest
 import torch
-from toy import add_gradient, toy_config, toy_model, toy_problems, toy_teacher, toy_world
+from toy import toy_config, toy_model, toy_policy, toy_problems, toy_teacher, toy_world
 
 from reasoning_from_scratch import ch06
 from reasoning_from_scratch.config import replaced
@@ -14,6 +14,7 @@ from reasoning_from_scratch.fast.packed import packed_logprobs
 from reasoning_from_scratch.logprobs import padded_logprobs
 from reasoning_from_scratch.losses import policy_loss
 from reasoning_from_scratch.optim.adamw import AdamW
+from reasoning_from_scratch.policy import LocalPolicy
 from reasoning_from_scratch.recipes import RECIPES
 from reasoning_from_scratch.rollouts import Group, Rollout, make_batch, reward_groups, sample_groups
 from reasoning_from_scratch.run.options import configure, resolved
@@ -21,7 +22,6 @@ from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.trainer import (
     chosen_groups,
     equal_shares,
-    frozen_logprobs,
     prepared_update,
     set_advantages,
     train_step,
@@ -48,8 +48,10 @@ def gradients(model) -> torch.Tensor:
     return torch.cat([p.grad.flatten() for p in model.parameters()])
 
 
-def fresh_optimizer(model) -> AdamW:
-    return AdamW(model)
+def add_gradient(policy, groups, config, reference=None) -> list:
+    """Of one update of all groups; the micro-batches' sums."""
+    rollouts, denominator = prepared_update(policy, reference, groups, config)
+    return policy.forward_backward(rollouts, config, denominator)
 
 
 # ---- the same gradient, however the step is split
@@ -65,7 +67,7 @@ def test_micro_batches_give_the_gradient_of_one_batch(world, tmp_path, aggregate
     for budget in (10**9, tokens):
         model.zero_grad()
         asked = replaced(config, micro_batch_tokens=budget)
-        add_gradient(model, prepared_update(model, reference, groups, asked), asked)
+        add_gradient(toy_policy(model, asked), groups, asked, toy_policy(reference, asked))
         found.append(gradients(model))
     whole, split = found
     assert whole.norm() > 0
@@ -80,9 +82,10 @@ def test_dropping_uniform_groups_changes_nothing_but_the_time(world, tmp_path):
     for drop in (True, False):
         world["model"].zero_grad()
         asked = replaced(config, drop_uniform_groups=drop)
-        part = prepared_update(world["model"], None, groups, asked)
-        assert sum(map(len, part.batches)) == 8 * sum(group.live or not drop for group in groups)
-        add_gradient(world["model"], part, asked)
+        policy = toy_policy(world["model"], asked)
+        rollouts, _ = prepared_update(policy, None, groups, asked)
+        assert len(rollouts) == 8 * sum(group.live or not drop for group in groups)
+        add_gradient(policy, groups, asked)
         found.append(gradients(world["model"]))
     torch.testing.assert_close(found[0], found[1], rtol=1e-5, atol=1e-7)
 
@@ -97,12 +100,11 @@ def test_dropping_uniform_groups_leaves_their_kl(world, tmp_path, kl):
     for drop in (True, False):
         model = toy_model()
         metrics = train_step(
-            model,
-            SumOfGradients(model),
+            LocalPolicy(model, SumOfGradients(model), config),
             groups,
             replaced(config, drop_uniform_groups=drop),
             1e-3,
-            toy_model(seed=1),
+            toy_policy(toy_model(seed=1), config),
         )
         found.append((metrics["optim/kl_loss"], metrics["kl_policy_base"], gradients(model)))
     assert found[0][:2] == found[1][:2]
@@ -118,11 +120,12 @@ def test_a_step_without_signal_still_feels_its_kl(world, tmp_path, kl):
         for rollout in group.rollouts:
             rollout.advantage = rollout.reward = 0.0
     model = toy_model()
-    metrics = train_step(model, SumOfGradients(model), groups, config, 1e-3, toy_model(seed=1))
+    policy = LocalPolicy(model, SumOfGradients(model), config)
+    metrics = train_step(policy, groups, config, 1e-3, toy_policy(toy_model(seed=1), config))
     assert metrics["optim/updates"] == 1 and metrics["kl_policy_base"] > 0
     assert gradients(model).norm() > 0
     off = replaced(config, kl="none", kl_coef=0.0)
-    assert train_step(model, SumOfGradients(model), groups, off, 1e-3)["optim/updates"] == 0
+    assert train_step(policy, groups, off, 1e-3)["optim/updates"] == 0
 
 
 def test_bfloat16_gradients_of_many_micro_batches_are_added_up_in_float32(world, tmp_path):
@@ -131,16 +134,17 @@ def test_bfloat16_gradients_of_many_micro_batches_are_added_up_in_float32(world,
     config = resolved(toy_config(tmp_path, aggregate="token", micro_batch_tokens=1))
     groups = sampled(world, config)
     model = toy_model().bfloat16()
-    part = prepared_update(model, None, groups, replaced(config, drop_uniform_groups=False))
+    asked = replaced(config, drop_uniform_groups=False)
+    policy = toy_policy(model, asked)
+    optimizer = policy.optimizer
+    rollouts, denominator = prepared_update(policy, None, groups, asked)
     exact = torch.zeros(sum(p.numel() for p in model.parameters()), dtype=torch.float64)
-    for batch in part.batches:
-        model.zero_grad()
-        add_gradient(model, replace(part, batches=[batch]), config)
-        exact += gradients(model).double()
-    model.zero_grad()
-    optimizer = AdamW(model)
-    sums = add_gradient(model, part, config, optimizer=optimizer)
-    assert len(sums) == len(part.batches) == 64
+    for rollout in rollouts:
+        optimizer.zero_grad()
+        policy.forward_backward([rollout], config, denominator)
+        exact += torch.cat([gradient.flatten() for gradient in optimizer.gradients()]).double()
+    optimizer.zero_grad()
+    assert len(policy.forward_backward(rollouts, config, denominator)) == 64
     found = torch.cat([gradient.flatten() for gradient in optimizer.gradients()])
     assert found.dtype == torch.float32
     assert (found.double() - exact).norm() <= 1e-6 * exact.norm()
@@ -166,8 +170,7 @@ def test_order_of_rollouts_does_not_matter(world, tmp_path):
     found = []
     for order in (groups, groups[::-1]):
         world["model"].zero_grad()
-        part = prepared_update(world["model"], None, order, config)
-        add_gradient(world["model"], part, config)
+        add_gradient(toy_policy(world["model"], config), order, config)
         found.append(gradients(world["model"]))
     assert (found[0] - found[1]).norm() <= 1e-6 * found[0].norm()
 
@@ -198,15 +201,17 @@ def test_padding_is_never_read(world, tmp_path):
 def test_trainer_computes_the_log_probabilities_that_the_sampler_recorded(world, tmp_path, changes):
     config = resolved(toy_config(tmp_path, **changes))
     groups = sampled(world, config)
-    batch = make_batch([r for group in groups for r in group.rollouts])
-    found = frozen_logprobs(world["model"], batch, config)
-    torch.testing.assert_close(found, batch.old_logprobs, rtol=0, atol=2e-6)
+    rollouts = [rollout for group in groups for rollout in group.rollouts]
+    for rollout, found in zip(
+        rollouts, toy_policy(world["model"], config).logprobs(rollouts), strict=True
+    ):
+        torch.testing.assert_close(found, torch.tensor(rollout.logprobs), rtol=0, atol=2e-6)
 
 
 def test_gap_between_sampler_and_trainer_is_logged_and_tiny(world, tmp_path):
     config = resolved(toy_config(tmp_path))
     groups = sampled(world, config)
-    metrics = train_step(world["model"], fresh_optimizer(world["model"]), groups, config, lr=1e-3)
+    metrics = train_step(toy_policy(world["model"], config), groups, config, lr=1e-3)
     assert abs(metrics["optim/kl_sample_train_v1"]) < 1e-6
     assert metrics["optim/kl_sample_train_v2"] < 1e-6
     assert metrics["optim/ratio_mean"] == pytest.approx(1, abs=1e-5)
@@ -232,10 +237,10 @@ def test_the_engine_computes_what_chapter_6_computes(world, tmp_path, monkeypatc
     plain["loss_tensor"].backward()
     expected = gradients(world["model"])
     world["model"].zero_grad()
-    part = prepared_update(world["model"], None, groups, config)
-    sums = add_gradient(world["model"], part, config)
-    (batch,) = part.batches
-    assert batch.advantages.tolist() == pytest.approx(plain["advantages"], abs=1e-6)
+    sums = add_gradient(toy_policy(world["model"], config), groups, config)
+    assert [rollout.advantage for rollout in group.rollouts] == pytest.approx(
+        plain["advantages"], abs=1e-6
+    )
     assert sum(float(s["loss"]) for s in sums) == pytest.approx(plain["loss"], rel=1e-5)
     assert (gradients(world["model"]) - expected).norm() <= 1e-5 * expected.norm()
 
@@ -246,15 +251,15 @@ def test_the_engine_computes_what_chapter_6_computes(world, tmp_path, monkeypatc
 def test_without_a_signal_nothing_moves(world, tmp_path):
     """Momentum included: a first update fills it, a step of uniform groups must not use it."""
     config, model = resolved(toy_config(tmp_path)), world["model"]
-    optimizer = fresh_optimizer(model)
-    train_step(model, optimizer, sampled(world, config), config, lr=1e-2)
+    policy = toy_policy(model, config)
+    train_step(policy, sampled(world, config), config, lr=1e-2)
     before = [p.clone() for p in model.parameters()]
     groups = sampled(world, config)
     for group in groups:
         for rollout in group.rollouts:
             rollout.reward = 0.1
     set_advantages(groups, config)
-    metrics = train_step(model, optimizer, groups, config, lr=1e-2)
+    metrics = train_step(policy, groups, config, lr=1e-2)
     assert metrics["optim/updates"] == 0 and metrics["optim/kl_sample_train_v1"] is None
     assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
 
@@ -265,7 +270,7 @@ def test_non_finite_loss_skips_the_update(world, tmp_path):
     live = next(group for group in groups if group.live)
     live.rollouts[0].logprobs[0] = -math.inf
     before = [p.clone() for p in model.parameters()]
-    metrics = train_step(model, fresh_optimizer(model), groups, config, lr=1e-2)
+    metrics = train_step(toy_policy(model, config), groups, config, lr=1e-2)
     assert metrics["optim/nonfinite"] == 1 and metrics["optim/updates"] == 0
     assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
     assert all(p.grad is None for p in model.parameters())
@@ -276,7 +281,7 @@ def test_several_non_finite_steps_end_the_run(world, tmp_path, monkeypatch):
         loss, sums = policy_loss(*given, **named)
         return loss * math.nan, sums | {"loss": loss.detach() * math.nan}
 
-    monkeypatch.setattr("reasoning_from_scratch.trainer.policy_loss", broken)
+    monkeypatch.setattr("reasoning_from_scratch.policy.policy_loss", broken)
     monkeypatch.setattr(
         "reasoning_from_scratch.rollouts.total_reward", lambda parts, *_: next(rewards)
     )
@@ -364,9 +369,9 @@ def test_substeps_split_whole_groups():
 
 def test_epochs_and_substeps_take_their_steps(world, tmp_path):
     config = resolved(toy_config(tmp_path, epochs=3, num_substeps=2, problems_per_step=8))
-    optimizer = fresh_optimizer(world["model"])
-    metrics = train_step(world["model"], optimizer, sampled(world, config), config, lr=1e-2)
-    assert metrics["optim/updates"] == optimizer.updates == 6
+    policy = toy_policy(world["model"], config)
+    metrics = train_step(policy, sampled(world, config), config, lr=1e-2)
+    assert metrics["optim/updates"] == policy.optimizer.updates == 6
     assert metrics["optim/ratio_max"] > 1.001  # later passes see a moved policy
     assert metrics["optim/kl_sample_train_v2"] < 1e-6  # the first pass does not
 

@@ -8,11 +8,13 @@ from tokenizers.decoders import Fuse
 
 from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.files.weights import save_hf_folder
+from reasoning_from_scratch.logprobs import padded_logprobs
+from reasoning_from_scratch.optim.adamw import AdamW
+from reasoning_from_scratch.policy import LocalPolicy
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.recipes import get_recipe
 from reasoning_from_scratch.tokenizer import Qwen3Tokenizer
-from reasoning_from_scratch.trainer import Engine, batch_loss
 
 BOXES = [f"\\boxed{{{digit}}}" for digit in range(4)]
 TOY_CONFIG = {
@@ -70,18 +72,8 @@ def toy_config(folder, **changes) -> TrainConfig:
     return TrainConfig(**(values | changes))
 
 
-def add_gradient(model, prepared, config, engine=None, optimizer=None) -> list[dict]:
-    """Adds the gradient of an update's micro-batches to `.grad`, or to the optimizer's sums of
-    narrow ones; the micro-batches' sums."""
-    engine, all_sums = engine or Engine(), []
-    for batch in prepared.batches:
-        logprobs = engine.training_pass(model, batch, config.train_temperature)
-        loss, sums = batch_loss(logprobs, batch, config, prepared.denominator)
-        loss.backward()
-        if optimizer:
-            optimizer.add_up(model)
-        all_sums.append(sums)
-    return all_sums
+def toy_policy(model, config=None, training_pass=padded_logprobs) -> LocalPolicy:
+    return LocalPolicy(model, AdamW(model), config, training_pass)
 
 
 def toy_world(folder, **changes) -> dict:

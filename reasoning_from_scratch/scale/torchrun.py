@@ -6,6 +6,7 @@ import sys
 import time
 from datetime import timedelta
 from functools import cache
+from typing import cast
 from uuid import uuid4
 
 import torch
@@ -42,7 +43,9 @@ def start_ranks(config: Scale) -> tuple[Ranks, str]:
     # The count of restarts says it only where a rank has died; rank 0 knows it for all machines.
     restarted = join(device) or restarted
     objects = dist.new_group(backend="gloo", timeout=WAITING) if "cuda" in device else None
-    return Ranks(dist.get_rank(), dist.get_world_size(), device, objects, restarted), device
+    # torch's type allows for processes outside of the new group; all of them are in it.
+    group = cast("dist.ProcessGroup | None", objects)
+    return Ranks(dist.get_rank(), dist.get_world_size(), device, group, restarted), device
 
 
 def kept_weights(config: Scale, ranks: Ranks) -> WholeWeights:

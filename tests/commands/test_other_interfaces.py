@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from toy import add_gradient, toy_config, toy_model, toy_problems, toy_world
+from toy import toy_config, toy_model, toy_policy, toy_problems, toy_world
 
 from reasoning_from_scratch.commands.train import parse_flags
 from reasoning_from_scratch.errors import UserError
@@ -93,8 +93,9 @@ def test_rl_loop_has_the_gradient_of_the_library(tmp_path):
         for rollout in group.rollouts:
             rollout.reward = float(len(set(rollout.response_ids)) % 2)
     set_advantages(groups, config)
-    part = prepared_update(model, None, groups, config)
-    add_gradient(model, part, config)
+    policy = toy_policy(model, config)
+    rollouts, denominator = prepared_update(policy, None, groups, config)
+    policy.forward_backward(rollouts, config, denominator)
     expected = [parameter.grad.clone() for parameter in model.parameters()]
     model.zero_grad()
     rl_loop_backward = runpy.run_path(str(CHAPTER / "rl_loop.py"))["backward"]

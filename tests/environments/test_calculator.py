@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from small_model import small_model
 from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
 from tokenizers.decoders import Fuse
-from toy import add_gradient, toy_config, toy_problems
+from toy import toy_config, toy_policy, toy_problems
 
 from reasoning_from_scratch import sampling
 from reasoning_from_scratch.config import Learning, replaced
@@ -40,7 +40,7 @@ from reasoning_from_scratch.sampling import (
 )
 from reasoning_from_scratch.text import read_lines
 from reasoning_from_scratch.tokenizer import Qwen3Tokenizer
-from reasoning_from_scratch.trainer import Engine, prepared_update, whole_denominator
+from reasoning_from_scratch.trainer import prepared_update, whole_denominator
 
 # ---- what it computes
 
@@ -331,8 +331,9 @@ def test_the_gradient_is_that_of_the_sampled_tokens_alone(tokenizer):
     assert whole_denominator(groups, config) == tokens
     for training_pass in (padded_logprobs, packed_logprobs):
         model.zero_grad()
-        engine = Engine(training_pass)
-        add_gradient(model, prepared_update(model, None, groups, config, engine), config, engine)
+        policy = toy_policy(model, config, training_pass)
+        rollouts, denominator = prepared_update(policy, None, groups, config)
+        policy.forward_backward(rollouts, config, denominator)
         for parameter, gradient in zip(model.parameters(), wanted, strict=True):
             torch.testing.assert_close(parameter.grad, gradient, rtol=1e-3, atol=1e-6)
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 from small_model import small_model
-from toy import toy_config, toy_model, toy_problems, toy_tokenizer
+from toy import toy_config, toy_model, toy_policy, toy_problems, toy_tokenizer
 
 from reasoning_from_scratch.config import Learning, Rewards, replaced
 from reasoning_from_scratch.environments import conversation
@@ -16,18 +16,16 @@ from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.evaluate import evaluate
 from reasoning_from_scratch.fast.cut import FAST
 from reasoning_from_scratch.fast.decoding import CompiledDecoder, decoder_for
-from reasoning_from_scratch.logprobs import padded_logprobs
 from reasoning_from_scratch.losses import OBJECTIVES, Loss, policy_loss
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.recipes import RECIPES
 from reasoning_from_scratch.report.metrics import rollout_metrics
-from reasoning_from_scratch.rollouts import Group, make_batch, reward_groups, sample_groups
+from reasoning_from_scratch.rollouts import make_batch, reward_groups, sample_groups
 from reasoning_from_scratch.run.options import configure, resolved, resumed_config
 from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.sampling import PLAIN, Rollout, Sampling, generate
 from reasoning_from_scratch.text import read_lines
 from reasoning_from_scratch.tokenizer import ModelTokenizer, Qwen3Tokenizer
-from reasoning_from_scratch.trainer import batch_loss, prepared_update
 
 PROMPTS = [[1, 2, 3], [4], [5, 6, 7, 8, 9, 10], [11, 12]]
 VOCABULARY, STOPS = 64, set(range(8))
@@ -162,9 +160,7 @@ def test_the_expected_gradient_is_that_of_the_expected_reward():
     found = [torch.zeros_like(parameter) for parameter in model.parameters()]
     for one in conversations(model):
         model.zero_grad()
-        prepared = prepared_update(model, None, [Group(None, [one])], config)
-        for batch in prepared.batches:
-            batch_loss(padded_logprobs(model, batch), batch, config, 1.0)[0].backward()
+        toy_policy(model).forward_backward([one], config, 1.0)
         chance = float(torch.tensor(one.logprobs).sum().exp())
         for sum_, parameter in zip(found, model.parameters(), strict=True):
             if parameter.grad is not None:

@@ -13,6 +13,7 @@ from reasoning_from_scratch.ch04 import top_p_filter
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.evaluate import evaluate
 from reasoning_from_scratch.optim.adamw import AdamW
+from reasoning_from_scratch.policy import LocalPolicy
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.recipes import RECIPES
 from reasoning_from_scratch.rewards import score_parts
@@ -256,7 +257,7 @@ def test_bad_advantages_and_logprobs_never_reach_the_weights(tmp_path):
             else:
                 group.rollouts[0].reward = bad
             before = weights(model)
-            train_step(model, optimizer, [group], config, 1e-2)
+            train_step(LocalPolicy(model, optimizer, config), [group], config, 1e-2)
             assert weights(model).isfinite().all()
             assert all(state.isfinite().all() for state in optimizer.state.values())
             if bad != math.inf or name == "reward":  # a ratio of exp(-inf) = 0 is a number
@@ -299,7 +300,13 @@ def test_empty_answers_and_those_of_only_end_of_text(tmp_path, recipe):
         rollout.kept = [[] for _ in rollout.response_ids] if config.keep_sampling_mask else None
     set_advantages([group], config)
     optimizer = AdamW(model)
-    found = train_step(model, optimizer, [group], config, 1e-3, reference)
+    found = train_step(
+        LocalPolicy(model, optimizer, config),
+        [group],
+        config,
+        1e-3,
+        LocalPolicy(reference, None, config),
+    )
     assert found["optim/updates"] >= (not config.advantage_per_part)  # its parts are all equal
     assert found["optim/nonfinite"] == 0 and weights(model).isfinite().all()
     batch = make_batch(group.rollouts)
@@ -314,7 +321,7 @@ def test_nothing_but_empty_answers(tmp_path):
         rollout.response_ids, rollout.logprobs, rollout.entropies = [], [], []
     set_advantages([group], config)
     before = weights(model)
-    found = train_step(model, AdamW(model), [group], config, 1e-3)
+    found = train_step(LocalPolicy(model, AdamW(model), config), [group], config, 1e-3)
     assert found["optim/loss"] == 0 and found["optim/nonfinite"] == 0
     assert torch.equal(weights(model), before)
 

@@ -9,11 +9,10 @@ import pytest
 import torch
 from command_world import commands, contents, equal, resume, run, saved, train_words
 from parallel_job import letters
-from toy import toy_config, toy_problems, toy_world
+from toy import toy_config, toy_policy, toy_problems, toy_world
 
 from reasoning_from_scratch import rollouts
 from reasoning_from_scratch.files.saved_models import evaluations, evaluations_in
-from reasoning_from_scratch.optim.adamw import AdamW
 from reasoning_from_scratch.problems import problem_prompt
 from reasoning_from_scratch.rollouts import Group, Rollout, reward_groups, sample_groups
 from reasoning_from_scratch.run.folder import RunFolder
@@ -22,7 +21,7 @@ from reasoning_from_scratch.run.start import start_run, train
 from reasoning_from_scratch.run.training_run import TrainingRun, eval_metrics, gap_to_sampler
 from reasoning_from_scratch.scale.ranks import Ranks
 from reasoning_from_scratch.text import read_lines
-from reasoning_from_scratch.trainer import Engine, set_advantages, train_step
+from reasoning_from_scratch.trainer import set_advantages, train_step
 
 
 def toy_run(folder, **changes):
@@ -114,8 +113,8 @@ def test_post_kl_is_what_one_update_did(tmp_path, monkeypatch):
     assert 0 < len(live) < len(groups)
 
     def measured(lr: float) -> list[float]:
-        train_step(model, AdamW(model), groups, config, lr)
-        return gap_to_sampler(model, live, config, Ranks(), Engine())
+        train_step(toy_policy(model, config), groups, config, lr)
+        return gap_to_sampler(toy_policy(model, config), live)
 
     first, second = measured(lr=0.0)
     assert abs(first) < 1e-6 and second < 1e-9
@@ -132,7 +131,7 @@ def test_post_kl_is_what_one_update_did(tmp_path, monkeypatch):
     assert first == pytest.approx(expected.mean().item(), abs=1e-6)
     assert second == pytest.approx((expected**2).mean().item() / 2, rel=1e-4)
     assert second > 1e-6
-    assert gap_to_sampler(model, [], config, Ranks(), Engine()) == []
+    assert gap_to_sampler(toy_policy(model, config), []) == []
     monkeypatch.setattr(rollouts, "reward_groups", letters)
     on, off = (
         toy_run(tmp_path, log_path=str(tmp_path / str(asked)), steps=3, compute_post_kl=asked)

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from torch import nn
-from toy import add_gradient, toy_config, toy_model, toy_problems, toy_world
+from toy import toy_config, toy_model, toy_policy, toy_problems, toy_world
 
 from reasoning_from_scratch import rollouts, trainer
 from reasoning_from_scratch.errors import UserError
@@ -526,8 +526,8 @@ def test_the_gradient_of_older_rollouts(tmp_path, lagged, objective, cap):
             tmp_path, objective=objective, aggregate="sum", num_substeps=2, truncate_importance=cap
         )
     )
-    part = prepared_update(start, None, groups, config)
-    add_gradient(now, part, config)
+    rollouts, denominator = prepared_update(toy_policy(start, config), None, groups, config)
+    toy_policy(now, config).forward_backward(rollouts, config, denominator)
     found = [parameter.grad.clone() for parameter in now.parameters()]
     now.zero_grad()
     total, bites = 0.0, 0
@@ -550,9 +550,10 @@ def test_with_one_update_per_step_the_trainers_own_start_is_its_first_pass(tmp_p
     """No pass of its own is paid for it: p_start / q is the whole weight, and the ratio is 1."""
     groups, (now, _) = lagged
     config = resolved(toy_config(tmp_path, aggregate="sum", truncate_importance=cap))
-    part = prepared_update(now, None, groups, config)
-    assert all(batch.start_logprobs is None for batch in part.batches)
-    add_gradient(now, part, config)
+    policy = toy_policy(now, config)
+    rollouts, denominator = prepared_update(policy, None, groups, config)
+    assert all(rollout.start_logprobs is None for rollout in rollouts)
+    policy.forward_backward(rollouts, config, denominator)
     found = [parameter.grad.clone() for parameter in now.parameters()]
     total = 0.0
     for rollout in (rollout for group in groups if group.live for rollout in group.rollouts):
@@ -576,8 +577,9 @@ def test_the_sequence_mask_acts_on_lag(tmp_path, lagged):
             truncate_importance=0.0,
         )
     )
-    part = prepared_update(now, None, groups, config)
-    add_gradient(now, part, config)
+    policy = toy_policy(now, config)
+    rollouts, denominator = prepared_update(policy, None, groups, config)
+    policy.forward_backward(rollouts, config, denominator)
     found = [parameter.grad.clone() for parameter in now.parameters()]
     total, masked = 0.0, Counter()
     for rollout in (rollout for group in groups if group.live for rollout in group.rollouts):

@@ -21,15 +21,13 @@ import parallel_job
 import pytest
 import torch
 from parallel_job import run_job
-from reasoning_from_scratch.scale.gradients import BUCKET, buckets
 from safetensors.torch import load_file
 from toy import toy_model
 
 from reasoning_from_scratch import rollouts
-from reasoning_from_scratch.problems import Problem
-from reasoning_from_scratch.rollouts import Rollout
 from reasoning_from_scratch.scale import torchrun
 from reasoning_from_scratch.scale.ranks import Ranks
+from reasoning_from_scratch.scale.ranks_policy import BUCKET, buckets
 from reasoning_from_scratch.text import read_lines
 
 HERE = Path(__file__).parents[1]
@@ -277,18 +275,13 @@ def test_machines_go_on_after_a_rank_of_one_has_died(single, tmp_path):
 # ---- what a rank knows by itself
 
 
-def rollouts_of_lengths(lengths):
-    return [[Rollout(Problem("x", "x", "0"), [], [0] * n, [], [], "", True)] for n in lengths]
-
-
 def test_rows_are_shared_out_evenly_and_each_once():
     lengths = [7, 100, 3, 50, 50, 1, 90, 2, 8, 60]
-    parts = rollouts_of_lengths(lengths)
-    shares = [[len(part[0]) for part in Ranks(rank, 3).own_parts(parts)] for rank in range(3)]
+    shares = [[lengths[part] for part in Ranks(rank, 3).own_parts(lengths)] for rank in range(3)]
     assert sorted(sum(shares, [])) == sorted(lengths)
     loads = [sum(share) for share in shares]
     assert max(loads) <= 4 / 3 * sum(lengths) / 3  # what largest first is known to keep to
-    assert Ranks().own_parts(parts) == parts
+    assert Ranks().own_parts(lengths) == list(range(len(lengths)))
 
 
 def test_places_are_shared_out_each_once():

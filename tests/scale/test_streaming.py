@@ -2,18 +2,17 @@
 
 import pytest
 import torch
-from toy import toy_config, toy_model, toy_world
+from toy import toy_config, toy_model, toy_policy, toy_world
 
 from reasoning_from_scratch import rollouts
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.optim.adamw import AdamW
+from reasoning_from_scratch.policy import LocalPolicy
 from reasoning_from_scratch.rollouts import Group
 from reasoning_from_scratch.run.options import resolved
 from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.sampling import Rollout
 from reasoning_from_scratch.scale import streaming
 from reasoning_from_scratch.scale.streaming import Stream
-from reasoning_from_scratch.trainer import Update
 
 
 def letters(groups, config, tokenizer, verifier=None):
@@ -90,12 +89,12 @@ def test_training_starts_before_sampling_ends(tmp_path, monkeypatch):
         events.append("sampled")
         return original(*args, **kwargs)
 
-    def trained(*args, original=Stream.backward, **kwargs):
+    def trained(*args, original=LocalPolicy.forward_backward, **kwargs):
         events.append("trained")
         return original(*args, **kwargs)
 
     monkeypatch.setattr(rollouts, "Group", sampled)
-    monkeypatch.setattr(Stream, "backward", trained)
+    monkeypatch.setattr(LocalPolicy, "forward_backward", trained)
     run(tmp_path, "run", monkeypatch, num_minibatches=3, sample_rows=8)
     first = events[: 6 + 3]  # one step
     assert sorted(first) == ["sampled"] * 6 + ["trained"] * 3
@@ -105,9 +104,8 @@ def test_training_starts_before_sampling_ends(tmp_path, monkeypatch):
 def test_a_last_part_that_is_not_full_is_trained_on_and_nothing_waits(tmp_path, monkeypatch):
     given = []
     monkeypatch.setattr(streaming, "set_advantages", lambda groups, _: given.append(list(groups)))
-    monkeypatch.setattr(streaming, "prepared_update", lambda *_: Update([], 1.0))
-    model = toy_model()
-    stream = Stream(3, 8, model, AdamW(model), resolved(toy_config(tmp_path)))
+    monkeypatch.setattr(streaming, "prepared_update", lambda *_: ([], 1.0))
+    stream = Stream(3, 8, toy_policy(toy_model()), resolved(toy_config(tmp_path)))
     groups = [Group(None, [Rollout(place=(place, 0))]) for place in range(10)]
     for group in groups:
         stream.add(group)

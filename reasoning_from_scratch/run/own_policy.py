@@ -1,0 +1,32 @@
+"""A policy for an experiment of one's own, opened by a model's name: `Policy.load("tiny")`."""
+
+from pathlib import Path
+
+from reasoning_from_scratch.config import Learning, Optim
+from reasoning_from_scratch.fast.cut import FAST
+from reasoning_from_scratch.fast.device import default_dtype, trusted_device
+from reasoning_from_scratch.fast.packed import packed_logprobs
+from reasoning_from_scratch.files.weights import load_model_and_tokenizer, save_hf_folder
+from reasoning_from_scratch.optim.adamw import AdamW
+from reasoning_from_scratch.optim.lora import add_lora, merged
+from reasoning_from_scratch.policy import LocalPolicy
+
+
+class Policy(LocalPolicy):
+    """The policy of one process, with what is fast here: sample, forward_backward, optim_step."""
+
+    @classmethod
+    def load(
+        cls, model: str, config: Learning | None = None, device: str = "auto", lora_rank: int = 0
+    ) -> "Policy":
+        """`model` is what --model takes: tiny, smollm2, OWNER/NAME, a folder, a run. `config` has
+        the temperature of what is trained, and the size of a micro-batch."""
+        place = trusted_device(device)
+        weights, tokenizer = load_model_and_tokenizer(model, place, dtype=default_dtype(place))
+        if lora_rank:
+            add_lora(weights, lora_rank, Optim().lora_alpha)
+        return cls(weights, AdamW(weights), config, packed_logprobs, tokenizer, FAST)
+
+    def save(self, folder: str | Path) -> Path:
+        """The weights in a folder that `load`, every command and transformers open."""
+        return save_hf_folder(merged(self.model), self.tokenizer, Path(folder))
