@@ -160,7 +160,7 @@ def loaded_run(
     """All that can fail is tried here, before anything on the disk changes: a run that is
     refused leaves no trace, and neither a finished run nor one to be overwritten is touched."""
     checkpoints, (model, tokenizer) = Checkpoints(folder.path), given_model
-    weights = kept_weights(config, ranks)
+    weights = kept_weights(config, ranks) if ranks.size > 1 else WholeWeights(ranks)
     given = model is not None
     start = ranks.from_first(lambda: found_start(config, folder, checkpoints, given))
     # The model as it begins, and what a KL penalty compares with.

@@ -50,7 +50,7 @@ def start_ranks(config: Scale) -> tuple[Ranks, str]:
 
 def kept_weights(config: Scale, ranks: Ranks) -> WholeWeights:
     """Who keeps the weights: every rank all of them, or each a slice."""
-    if ranks.size == 1 or config.shard == "none":
+    if config.shard == "none":
         return WholeWeights(ranks)
     if "cuda" not in ranks.device and not FSDP_ON_CPU:
         raise UserError(f"torch {torch.__version__} shards on GPUs only: take a newer one")

@@ -9,7 +9,7 @@ import pytest
 import torch
 from command_world import commands, contents, equal, resume, run, saved, train_words
 from parallel_job import letters
-from toy import toy_config, toy_policy, toy_problems, toy_world
+from toy import toy_config, toy_model, toy_policy, toy_problems, toy_world
 
 from reasoning_from_scratch import rollouts
 from reasoning_from_scratch.files.saved_models import evaluations, evaluations_in
@@ -149,7 +149,7 @@ def told_to_end(tmp_path, rows, **changes):
     config = toy_config(tmp_path, **{"steps": 40} | changes)
     folder = SimpleNamespace(rows=rows)
     parts = dict.fromkeys(TrainingRun.__dataclass_fields__) | {"config": config, "folder": folder}
-    parts |= {"first_step": len(rows), "ranks": Ranks(), "optimizer": SimpleNamespace(updates=0)}
+    parts |= {"first_step": len(rows), "ranks": Ranks(), "policy": toy_policy(toy_model())}
     return TrainingRun(**parts).look_after()
 
 
