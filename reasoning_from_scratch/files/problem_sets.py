@@ -341,7 +341,7 @@ def math_problem(row: dict, default_id: str, source: str = "") -> Problem:
     original files have no `answer`: it stands in the last box of the solution."""
     level = _text(row, "level", optional=True)
     solution = _text(row, "solution", optional=True)
-    boxed = get_last_boxed(solution) if row.get("answer") is None else None
+    boxed = (get_last_boxed(solution) or "").strip() if row.get("answer") is None else ""
     return Problem(
         id=_text(row, "unique_id", optional=True) or default_id,
         problem=_text(row, "problem"),
