@@ -559,6 +559,9 @@ def check_request(model, prompts: list[list[int]], sampling: Sampling) -> None:
         ("temperature", 0 <= sampling.temperature < math.inf),
         ("top_p", 0 < sampling.top_p <= 1),
         ("top_k", sampling.top_k >= 0),
+        ("sample_rows", sampling.sample_rows >= 1),
+        ("max_turns", sampling.max_turns >= 1),
+        ("max_turn_tokens", sampling.max_turn_tokens >= 0),
     ):
         if not good:
             raise UserError(f"{name}={getattr(sampling, name)} is out of range")

@@ -13,8 +13,8 @@ from typing import Any
 
 from reasoning_from_scratch.config import TrainConfig, replaced
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.files.own_task import own_recipe
-from reasoning_from_scratch.files.problem_sets import held_out
+from reasoning_from_scratch.files.own_task import own_recipe, refuse_bare_file
+from reasoning_from_scratch.files.problem_sets import GUESS, held_out
 from reasoning_from_scratch.files.saved_models import run_and_save
 from reasoning_from_scratch.files.weights import is_name
 from reasoning_from_scratch.losses import CLIPPING
@@ -23,11 +23,17 @@ from reasoning_from_scratch.recipes import Recipe, get_recipe, loss_fn_changes
 from reasoning_from_scratch.run.folder import RunFolder
 from reasoning_from_scratch.run.option_checks import check, check_kinds, check_loss_fn, check_void
 from reasoning_from_scratch.text import read_values
+from reasoning_from_scratch.tiny.guessing import TOKENS
 
 # What suits a model when a field is left at None. "tiny" is any of the shipped tiny models.
 PRESETS: dict[str, dict[str, Any]] = {
     "tiny": {"problems": "tiny", "max_new_tokens": 160, "lr": 1e-4},
     "qwen3": {"problems": "math-train", "max_new_tokens": 512, "lr": 1e-6},
+}
+
+# What suits an environment whose game only some models know: its problems, its player, its lengths.
+GAMES: dict[str | None, dict[str, Any]] = {
+    "guess": {"model": "tiny-player", "problems": GUESS, **TOKENS}
 }
 
 TINY_VOCABULARY = 10_000  # Qwen3 has 151,936 tokens, the tiny model 1,024
@@ -47,15 +53,17 @@ SMOKE = {
 
 
 def configure(recipe: str = "grpo", loss_fn: str | None = None, **changes: object) -> TrainConfig:
-    """The defaults, then what the recipe changes, then Tinker's loss, then what you change."""
-    chosen = {"recipe": recipe} | recipe_row(recipe).changes | loss_fn_changes(loss_fn)
-    config = replaced(TrainConfig(), **(chosen | changes))
+    """The defaults, then what the environment's game needs, then what the recipe changes, then
+    Tinker's loss, then what you change."""
+    chosen = {"recipe": recipe} | recipe_row(recipe).changes | loss_fn_changes(loss_fn) | changes
+    config = replaced(TrainConfig(), **(GAMES.get(chosen.get("environment"), {}) | chosen))
     check_loss_fn(loss_fn, config)
     return config
 
 
 def recipe_row(name: str) -> Recipe:
     """The row of that name, or of FILE.py:NAME."""
+    refuse_bare_file(name, "recipe")
     return own_recipe(name) if is_own(name) else get_recipe(name)
 
 
@@ -100,7 +108,7 @@ def resolved(config: TrainConfig) -> TrainConfig:
         values = values | {"lr": lora_learning_rate(values["lr"])}
     values = values | {"eval_every": config.steps if asks_for_evaluation(config) else 0}
     config = filled(config, values)
-    before = filled(configure(config.recipe), values)
+    before = filled(configure(config.recipe, environment=config.environment), values)
     if config.overlong_penalty == before.overlong_penalty:  # a recipe knows no limits
         config = replaced(
             config, overlong_penalty=min(config.overlong_penalty, config.max_new_tokens)
