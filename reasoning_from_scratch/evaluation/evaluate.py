@@ -372,7 +372,8 @@ class EvaluateOptions:
     calculator: bool = False
     """Work out `<<48/2=` for the model: the result is put into its answer."""
     environment: str | None = None
-    """What answers the model, turn by turn: guess, retry, or your own, FILE.py:CLASS."""
+    """What answers the model, turn by turn: guess (with its problems and player), retry, or your
+    own, FILE.py:CLASS."""
     max_turns: int = 8
     """With an environment: turns of the model, after which an answer ends."""
     max_turn_tokens: int = 0

@@ -21,7 +21,12 @@ from reasoning_from_scratch.files.problem_sets import (
 )
 from reasoning_from_scratch.grading import UnreadableTruth, check_truth
 from reasoning_from_scratch.grading.gsm8k import expected_number
-from reasoning_from_scratch.problems import Problem, problem_prompt, show_examples
+from reasoning_from_scratch.problems import (
+    Problem,
+    few_shot_prefix,
+    problem_prompt,
+    show_examples,
+)
 from reasoning_from_scratch.run.folder import log
 from reasoning_from_scratch.text import counted
 
@@ -70,6 +75,17 @@ def all_sets(
             sets[name] = show_examples(config.few_shot, problems, asked)[1]
         return show_examples(config.few_shot, problems, [])[0], sets
     return problems, sets
+
+
+def solved_examples(config: TrainConfig) -> str:
+    """What --few-shot shows before each question; "" without it."""
+    if not config.few_shot:
+        return ""
+    if GIVEN + SHARE in config.eval_problems:
+        raise UserError(
+            "its --few-shot shows problems that Python gave, which are not written down"
+        )
+    return few_shot_prefix(with_share_aside(config, None)[0][: config.few_shot])
 
 
 def with_share_aside(config: TrainConfig, given: Problems | None) -> tuple[Problems, str, Problems]:

@@ -23,7 +23,6 @@ from reasoning_from_scratch.recipes import Recipe, get_recipe, loss_fn_changes
 from reasoning_from_scratch.run.folder import RunFolder
 from reasoning_from_scratch.run.option_checks import check, check_kinds, check_loss_fn, check_void
 from reasoning_from_scratch.text import read_values
-from reasoning_from_scratch.tiny.guessing import TOKENS
 
 # What suits a model when a field is left at None. "tiny" is any of the shipped tiny models.
 PRESETS: dict[str, dict[str, Any]] = {
@@ -31,10 +30,8 @@ PRESETS: dict[str, dict[str, Any]] = {
     "qwen3": {"problems": "math-train", "max_new_tokens": 512, "lr": 1e-6},
 }
 
-# What suits an environment whose game only some models know: its problems, its player, its lengths.
-GAMES: dict[str | None, dict[str, Any]] = {
-    "guess": {"model": "tiny-player", "problems": GUESS, **TOKENS}
-}
+# An environment that is a game has problems of its own, and a model that knows its rules.
+GAMES: dict[Any, dict[str, Any]] = {"guess": {"model": "tiny-player", "problems": GUESS}}
 
 TINY_VOCABULARY = 10_000  # Qwen3 has 151,936 tokens, the tiny model 1,024
 LAG_WEIGHT = 2.0  # the cap on p_start / p_sampler where the sampler lags
@@ -53,8 +50,8 @@ SMOKE = {
 
 
 def configure(recipe: str = "grpo", loss_fn: str | None = None, **changes: object) -> TrainConfig:
-    """The defaults, then what the environment's game needs, then what the recipe changes, then
-    Tinker's loss, then what you change."""
+    """The defaults, then what the recipe changes, then Tinker's loss, then what you change. A game
+    brings along its problems and its player."""
     chosen = {"recipe": recipe} | recipe_row(recipe).changes | loss_fn_changes(loss_fn) | changes
     config = replaced(TrainConfig(), **(GAMES.get(chosen.get("environment"), {}) | chosen))
     check_loss_fn(loss_fn, config)
@@ -97,7 +94,7 @@ def config_files(model: str) -> Iterator[Path]:
 def resolved(config: TrainConfig) -> TrainConfig:
     """A checked copy in which every value that was left to the model's preset is filled in."""
     check_kinds(config)
-    values = preset(config.model)
+    values = preset(config.model) | GAMES.get(config.environment, {})
     if config.data_path and config.problems is None:  # a set without a name is its own
         config = replaced(config, problems=config.data_path, data_path=None)
     # Held-out problems of another task would measure nothing.
@@ -108,7 +105,7 @@ def resolved(config: TrainConfig) -> TrainConfig:
         values = values | {"lr": lora_learning_rate(values["lr"])}
     values = values | {"eval_every": config.steps if asks_for_evaluation(config) else 0}
     config = filled(config, values)
-    before = filled(configure(config.recipe, environment=config.environment), values)
+    before = filled(configure(config.recipe), values)
     if config.overlong_penalty == before.overlong_penalty:  # a recipe knows no limits
         config = replaced(
             config, overlong_penalty=min(config.overlong_penalty, config.max_new_tokens)
