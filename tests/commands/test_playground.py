@@ -5,6 +5,7 @@ What the page computes is compared in a headless Chromium with what the package 
 
 import base64
 import json
+import os
 import random
 import re
 import shutil
@@ -861,6 +862,24 @@ def test_what_the_page_cannot_hold_is_refused_with_a_sentence(tmp_path):
     said = refused(PlaygroundOptions(("tiny-base",), (str(other),), out=out))
     assert "has another tokenizer than tiny-base" in said
     assert not Path(out).exists()
+
+
+@pytest.mark.parametrize(
+    "to, why",
+    [
+        ("folder", "folder is there and is no file"),
+        ("pipe", "pipe is there and is no file"),  # nor is /dev/null, which a page would replace
+        ("file/page.html", "cannot write .*page.html: .*file is no folder; choose another --out"),
+        ("/proc/page.html", "cannot write /proc/page.html: .*; choose another --out"),
+        ("x" * 300, "cannot write .*: File name too long; choose another --out"),
+    ],
+)
+def test_a_place_that_cannot_be_written_is_one_line(to, why, tmp_path):
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    said = refused(PlaygroundOptions(("tiny-base",), (), out=str(tmp_path / to)))
+    assert re.search(why, said) and "\n" not in said
 
 
 def test_a_weight_is_rounded_by_less_than_half_precision_rounds_it():
