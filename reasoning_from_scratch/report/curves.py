@@ -118,8 +118,10 @@ def _says_something(title: str, line: Line, run: RunFiles) -> bool:
 
 
 def compared(run: RunFiles, others: list[OtherRun]) -> list[Chart]:
-    """This run's curves, and faintly those of the first others."""
+    """This run's curves, and faintly those of the first others, as far as this one is to go."""
     panel, drawn = page_panel(), others[:DRAWN]
+    total = run.config.get("steps")
+    end = max([row["step"] + 1 for row in run.metrics] + [total if isinstance(total, int) else 0])
     alike = [other for other in drawn if other.is_evaluated_as(run)]
     held_out = "held out, of the runs that are evaluated on the same problems"
     charts = []
@@ -128,7 +130,9 @@ def compared(run: RunFiles, others: list[OtherRun]) -> list[Chart]:
         ("Accuracy", held_out, _held_out, alike),
     ):
         # One that is not shown has an empty line, which keeps the others' colors.
-        faint = [line_of(other.metrics if other in shown else [], other.name) for other in drawn]
+        faint = [
+            line_of(other.metrics[:end] if other in shown else [], other.name) for other in drawn
+        ]
         for line in faint:
             line.faint = True
         lines = [line_of(run.metrics, run.name), *faint]

@@ -151,15 +151,22 @@ def _of_different_problems(rows: list[dict]) -> list[dict]:
     return list(first.values())[:PICKED]
 
 
-def _beside(run: RunFiles, others: list[OtherRun], linked: bool) -> list[tuple]:
-    """This run and the others: name, page, what it reached, and in what it differs from this one.
-
-    The server of a page gives out this run's files alone: no links there.
-    """
+def _beside(run: RunFiles, others: list[OtherRun], linked: bool) -> list[dict[str, Any]]:
+    """The table of this run and the others; none where it is alone."""
     rows = [
-        (o.name, o.page if linked else "", reached(o.metrics), o.differences(run)) for o in others
+        {
+            "name": other.name,
+            # The server of a page gives out this run's files alone.
+            "page": other.page if linked else "",
+            "now": reached(other.metrics),
+            "alike": other.is_evaluated_as(run),
+            "settings": other.differences(run),
+        }
+        for other in others
     ]
-    return [(run.name, "", reached(run.metrics), "this run"), *rows] if rows else []
+    now = reached(run.metrics)
+    this = {"name": run.name, "page": "", "now": now, "alike": True, "settings": "this run"}
+    return [this, *rows] if rows else []
 
 
 def _times(rows: list[dict]) -> list[tuple[str, float]]:

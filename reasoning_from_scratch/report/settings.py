@@ -1,6 +1,5 @@
 """The settings of a run: those that are not the defaults, and those in which two runs differ."""
 
-from collections.abc import Iterable
 from typing import Any
 
 from reasoning_from_scratch.config import TrainConfig, to_json
@@ -11,15 +10,20 @@ KEPT = ("log_path", "resume", "overwrite", "preflight")
 DEFAULTS = {name: v for name, v in to_json(TrainConfig()).items() if name not in KEPT}
 
 
+OPEN = (None, "auto")  # defaults that the model, the problems or the machine fill in
+
+
 def not_default(config: dict[str, Any]) -> list[tuple[str, str, str]]:
-    """Name, value and default. A default that is open, such as lr, is chosen by the model."""
+    """Name, value and default; last come those whose default is open, unless they are off."""
+    names = sorted(differing(DEFAULTS, config), key=lambda name: DEFAULTS[name] in OPEN)
     return [
         (name, in_words(config[name]), in_words(DEFAULTS[name]))
-        for name in differing(DEFAULTS, config)
+        for name in names
+        if config[name] or DEFAULTS[name] not in OPEN
     ]
 
 
-def differing(config: dict[str, Any], other: dict[str, Any]) -> Iterable[str]:
+def differing(config: dict[str, Any], other: dict[str, Any]) -> list[str]:
     """The settings in which two runs differ. An older run may not have known all of them."""
     ours, theirs = DEFAULTS | config, DEFAULTS | other
     return [name for name in DEFAULTS if ours[name] != theirs[name]]

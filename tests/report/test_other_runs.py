@@ -66,6 +66,7 @@ def test_accuracies_on_other_problems_are_not_drawn_together(run):
     beside(run, "elsewhere", eval_problems=["gsm8k-test"])
     page = section(run_page(run))
     assert page.count("<svg ") == 1 and "eval_problems gsm8k-test" in page
+    assert '<td data-step="held out">0 %, other test</td>' in page
 
 
 def test_the_newest_are_shown_and_the_rest_counted(run):
