@@ -51,22 +51,21 @@ def export(options: ExportOptions) -> None:
     with told_in_one_line(f"cannot export {options.model} to {folder}", "choose another --to"):
         if folder.exists() and any(folder.iterdir() if folder.is_dir() else [folder]):
             raise UserError(f"{folder} is there already and not empty; choose another folder")
+        source = model_folder(options.model)
         folder.mkdir(parents=True, exist_ok=True)
         # All is written into a folder within and moved up last. If the disk gets full that one
         # goes, so `folder` is empty again and the next export may use it.
         with TemporaryDirectory(prefix=".export-", dir=folder) as begun:
-            write_model(options.model, Path(begun))
+            if is_whole(source):
+                copy_model(source, Path(begun))
+            else:  # weights alone
+                save_hf_folder(*load_model_and_tokenizer(options.model), begun)
             for path in list(Path(begun).iterdir()):
                 path.replace(folder / path.name)
     print(visible(f"{folder}: {', '.join(sorted(path.name for path in folder.iterdir()))}"))
 
 
-def write_model(model: str, folder: Path) -> None:
-    """The files that other programs open: copied, or made where `model` has weights alone."""
-    source = model_folder(model)
-    if not is_whole(source):
-        save_hf_folder(*load_model_and_tokenizer(model), folder)
-        return
+def copy_model(source: Path, folder: Path) -> None:
     for path in source.iterdir():
         if belongs_to_a_model(path.name):
             with replacing(folder / path.name) as temporary:

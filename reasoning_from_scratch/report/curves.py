@@ -6,7 +6,7 @@ The page has each chart as SVG, which needs no script to be seen.
 import io
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from markupsafe import Markup, escape
@@ -129,12 +129,10 @@ def compared(run: RunFiles, others: list[OtherRun]) -> list[Chart]:
         ("Reward", "mean over the rollouts of a step", _rewards, drawn),
         ("Accuracy", held_out, _held_out, alike),
     ):
-        # One that is not shown has an empty line, which keeps the others' colors.
-        faint = [
-            line_of(other.metrics[:end] if other in shown else [], other.name) for other in drawn
-        ]
-        for line in faint:
-            line.faint = True
+        faint = []
+        for other in drawn:  # one that is not shown has an empty line, and the others their colors
+            rows = [row for row in other.metrics if row["step"] < end] if other in shown else []
+            faint.append(replace(line_of(rows, other.name), faint=True))
         lines = [line_of(run.metrics, run.name), *faint]
         if lines[0].steps and any(line.steps for line in faint):
             charts.append(
@@ -177,7 +175,7 @@ def _own_lines(run: RunFiles) -> dict[str, list[Line]]:
 
 def _evaluated(rows: list[dict], name: str, label: str) -> Line:
     pairs = [(evaluated_at(row), float(row[name])) for row in rows if is_number(row.get(name))]
-    pairs = [(at, value) for at, value in pairs if isinstance(at, int)]
+    pairs = [(at, value) for at, value in pairs if isinstance(at, int) and is_number(at)]
     return Line(label, [at for at, _ in pairs], [value for _, value in pairs], dots=True)
 
 
@@ -212,9 +210,9 @@ def step_axis(panel: Axes, title: str = "") -> None:
 
 def draw_line(panel: Axes, line: Line, number: int) -> None:
     """Few values as dots; of many the smoothed curve, and thinly what was measured."""
-    few = line.dots or len(line.values) <= 2 * FEWEST
     if not line.steps:
         return
+    few = line.dots or len(line.values) <= 2 * FEWEST
     color, dashes = COLORS[number % 5], DASHES[(number + number // 5) % 5]
     look: dict[str, Any] = {"color": color, "linestyle": dashes}
     if few:

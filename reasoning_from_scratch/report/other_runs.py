@@ -10,7 +10,7 @@ from reasoning_from_scratch.files.saved_models import evaluations_in
 from reasoning_from_scratch.text import read_lines, read_values
 
 from .run_files import RunFiles, by_step, ends, last_written, numbers
-from .settings import differing, in_words
+from .settings import DEFAULTS, differing, in_words
 
 SHOWN = 8  # those that wrote last
 SHOWN_SETTINGS = 6
@@ -26,7 +26,8 @@ class OtherRun:
     def differences(self, run: RunFiles) -> str:
         """Its settings, where this run has others."""
         names = list(differing(run.config, self.config))
-        words = [f"{name} {in_words(self.config.get(name))}" for name in names[:SHOWN_SETTINGS]]
+        settings = DEFAULTS | self.config
+        words = [f"{name} {in_words(settings[name])}" for name in names[:SHOWN_SETTINGS]]
         more = [f"and {len(names) - SHOWN_SETTINGS} more"] if len(names) > SHOWN_SETTINGS else []
         return "; ".join(words + more)
 

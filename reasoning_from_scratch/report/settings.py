@@ -8,8 +8,6 @@ from reasoning_from_scratch.text import shorten
 # Where a run is kept and how it was begun: this says nothing about what it does.
 KEPT = ("log_path", "resume", "overwrite", "preflight")
 DEFAULTS = {name: v for name, v in to_json(TrainConfig()).items() if name not in KEPT}
-
-
 OPEN = (None, "auto")  # defaults that the model, the problems or the machine fill in
 
 

@@ -61,6 +61,11 @@ def test_a_folder_that_is_there_is_left_alone(run, tmp_path, capsys):
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
+def test_for_a_model_that_is_none_no_folder_is_begun(tmp_path, capsys):
+    assert main(["export", "tiny-bse", "--to", str(tmp_path / "out")]) == 2
+    assert "tiny-base" in capsys.readouterr().err and not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize(
     "to, why",
     [

@@ -82,11 +82,15 @@ def test_the_newest_are_shown_and_the_rest_counted(run):
 TYPES = """{"step": 0, "env/all/reward/total": "x", "eval_acc": [], "eval_step": {}}
 {"step": 1, "eval_acc": 0.5, "eval_step": "later"}
 """
+HUGE = """{"step": 1HUGE, "env/all/reward/total": 1HUGE, "eval_acc": 0.5, "eval_step": 1HUGE}
+{"step": 1, "env/all/reward/total": 1e308, "eval_acc": 1HUGE, "eval_step": 1HUGE}
+""".replace("HUGE", "0" * 400)
 # What is there in a file's place.
 BROKEN = {
     "no metrics": ("metrics.jsonl", None),
     "empty": ("metrics.jsonl", b""),
     "bytes": ("metrics.jsonl", bytes(range(256))),
+    "huge": ("metrics.jsonl", HUGE.encode()),
     "types": ("metrics.jsonl", TYPES.encode()),
     "a folder": ("metrics.jsonl", "folder"),
     "no config": ("config.json", None),
