@@ -7,7 +7,7 @@ measure beside it. Copy this file and change it; `rfs train` reads its functions
 import random
 
 from reasoning_from_scratch.evaluation.evaluate import evaluate
-from reasoning_from_scratch.grading import get_last_boxed
+from reasoning_from_scratch.grading import extract_final_candidate
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.sampling import greedy
 
@@ -27,7 +27,7 @@ def test_problems():
 
 def reward(text, problem):
     """What an answer is paid: 1 for right, 0 for wrong, or anything between."""
-    return 1.0 if get_last_boxed(text) == problem.answer else 0.0
+    return 1.0 if extract_final_candidate(text, fallback=None) == problem.answer else 0.0
 
 
 def larger(model, tokenizer):

@@ -11,11 +11,18 @@ from reasoning_from_scratch.qwen3 import KVCache, room_for_answer
 # 2.6 Generating
 
 
+def switch_to_evaluation(model):
+    """No dropout from here on. A small stand-in for a model may have no such switch."""
+    if hasattr(model, "eval"):
+        model.eval()
+
+
 @torch.no_grad()
 def generate_text_basic_stream(
     model, token_ids, max_new_tokens, eos_token_id=None
 ):
     """Yields the most probable next token (1, 1) until end of text, which is left out."""
+    switch_to_evaluation(model)
     for _ in range(room_for_answer(model, token_ids.shape[1], max_new_tokens)):
         logits = model(token_ids)[:, -1]  # (1, V)
         next_token = torch.argmax(logits, dim=-1, keepdim=True)  # (1, 1)
@@ -41,6 +48,7 @@ def generate_text_basic_stream_cache(
     model, token_ids, max_new_tokens, eos_token_id=None
 ):
     """The same tokens; the model reads each token once and remembers keys and values."""
+    switch_to_evaluation(model)
     cache = KVCache(n_layers=model.cfg["n_layers"])
     model.reset_kv_cache()
     for _ in range(room_for_answer(model, token_ids.shape[1], max_new_tokens)):

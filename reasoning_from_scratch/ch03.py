@@ -63,7 +63,8 @@ def text_of_stream(tokens, tokenizer, verbose=False):
 
 STYLE = re.compile(r"\\(?:text|mathrm|textbf|mbox|mathbf|boxed|displaystyle)(?![A-Za-z])")
 LIGHT = (
-    (re.compile(r"\\left(?![a-z])|\\right(?![a-z])|\\[,;:! ]|\\[()\[\]]|[$~]"), " "),
+    (re.compile(r"\\left(?![a-z])|\\right(?![a-z])|\\[,;:!]"), ""),
+    (re.compile(r"\\ |\\[()\[\]]|[$~]"), " "),
     (re.compile(r"\^\s*\\circ|\^\s*\{\s*\\circ\s*\}|°"), ""),
     (re.compile(r"\\[dt]frac(?![a-z])"), r"\\frac"),
     (re.compile(r"\\frac\s*\{([^{}]{0,200})\}\s*\{([^{}]{0,200})\}"), r"(\1)/(\2)"),
@@ -132,7 +133,9 @@ def mini_eval_demo(model, tokenizer, device):
     """One question from prompt to verdict."""
     problem, answer = "Compute 1/2 + 1/6.", "2/3"
     prompt = render_prompt(problem)
-    text = generate_text_stream_concat(model, tokenizer, prompt, device, max_new_tokens=64)
+    text = generate_text_stream_concat(
+        model=model, tokenizer=tokenizer, prompt=prompt, device=device, max_new_tokens=64
+    )
     extracted = extract_final_candidate(text)
     print(f"Question:      {problem}")
     print(f"Model's text:  {text!r}")
@@ -175,7 +178,12 @@ def evaluate_math500_stream(
         for index, row in enumerate(math_data, start=1):
             prompt = render_prompt(row["problem"])
             text = generate_text_stream_concat(
-                model, tokenizer, prompt, device, max_new_tokens, verbose
+                model=model,
+                tokenizer=tokenizer,
+                prompt=prompt,
+                device=device,
+                max_new_tokens=max_new_tokens,
+                verbose=verbose,
             )
             extracted = extract_final_candidate(text)
             is_correct = grade_answer(extracted, row["answer"])

@@ -7,7 +7,7 @@ from collections import Counter
 
 import torch
 
-from reasoning_from_scratch.ch02 import generate_text_basic_stream_cache
+from reasoning_from_scratch.ch02 import generate_text_basic_stream_cache, switch_to_evaluation
 from reasoning_from_scratch.ch03 import text_of_stream
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.fast.cut import fast_cut
@@ -139,6 +139,7 @@ def generate_text_top_p_stream_cache(
     top_p=None,
 ):
     """Yields tokens (1, 1) sampled from the most probable ones that hold top_p of the mass."""
+    switch_to_evaluation(model)
     cache = KVCache(n_layers=model.cfg["n_layers"])
     model.reset_kv_cache()
     for _ in range(room_for_answer(model, token_ids.shape[1], max_new_tokens)):
@@ -178,11 +179,11 @@ def self_consistency_vote(
         if seed is not None:
             torch.manual_seed(seed + i + 1)
         answer = generate_text_stream_concat_flex(
-            model,
-            tokenizer,
-            prompt,
-            device,
-            max_new_tokens,
+            model=model,
+            tokenizer=tokenizer,
+            prompt=prompt,
+            device=device,
+            max_new_tokens=max_new_tokens,
             verbose=show_long_answer,
             generate_func=generate_text_top_p_stream_cache,
             temperature=temperature,

@@ -84,7 +84,7 @@ def avg_logprob_answer(model, tokenizer, prompt, answer, device="cpu"):
 def make_critique_prompt(raw_prompt, draft):
     """Asks what is wrong with a draft."""
     return (
-        "You are a careful reviewer of mathematical work.\n"
+        "You are a meticulous reviewer of mathematical work.\n"
         "Check the draft below step by step. Name each mistake, or say that there is none.\n"
         "Do not solve the question again. Be brief.\n\n"
         f"Question:\n{raw_prompt}\n\n"
@@ -118,7 +118,8 @@ def self_refinement_loop(
 
     def respond(prompt, max_new_tokens):
         return generate_text_stream_concat_flex(
-            model, tokenizer, prompt, device, max_new_tokens, verbose=verbose,
+            model=model, tokenizer=tokenizer, prompt=prompt, device=device,
+            max_new_tokens=max_new_tokens, verbose=verbose,
             generate_func=generate_text_top_p_stream_cache, temperature=temperature, top_p=top_p,
         )  # fmt: skip
 

@@ -8,22 +8,49 @@ The engine (rollouts.py, trainer.py) does the same in batches; tests compare the
 """
 
 import csv
+import json
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
+import requests
 import torch
 
 from reasoning_from_scratch.advantages import zscore  # 6.7
+from reasoning_from_scratch.ch02 import switch_to_evaluation
 from reasoning_from_scratch.ch03 import extract_final_candidate, grade_answer, render_prompt
 from reasoning_from_scratch.ch04 import scale_logits_by_temperature, top_p_filter
 from reasoning_from_scratch.fast.cut import FAST
-from reasoning_from_scratch.files.disk import replacing
-from reasoning_from_scratch.files.problem_sets import load_math_train  # noqa: F401  6.4
+from reasoning_from_scratch.files import problem_sets
+from reasoning_from_scratch.files.disk import replacing, write_whole
+from reasoning_from_scratch.files.downloads import data_urls
 from reasoning_from_scratch.qwen3 import KVCache, room_for_answer
 from reasoning_from_scratch.rollouts import problem_index
 from reasoning_from_scratch.sampling import Sampling, generate
 from reasoning_from_scratch.tokenizer import stop_ids_of
+
+# 6.4 The training problems
+
+
+def load_math_train(local_path="math_train.json", save_copy=True):
+    """The 12,000 rows of MATH that are not in MATH-500.
+
+    Read from the file or, if there is none, downloaded.
+    """
+    if Path(local_path).exists():
+        return problem_sets.load_math_train(local_path)
+    try:
+        response = requests.get(data_urls("math-train")[0], timeout=30)
+        response.raise_for_status()
+        rows = response.json()
+    except (requests.RequestException, ValueError):  # no answer, no JSON
+        rows = None
+    if not isinstance(rows, list):  # from elsewhere, or told why not
+        return problem_sets.load_math_train(local_path, save_copy)
+    if save_copy:
+        write_whole(Path(local_path), json.dumps(rows, indent=2))
+    return rows
+
 
 # 6.5 Sampling a rollout
 
@@ -48,6 +75,7 @@ def sample_response(model, tokenizer, prompt, device,
 
     The token that ends it is kept: when to stop is learned, too.
     """
+    switch_to_evaluation(model)  # no dropout
     prompt_ids = tokenizer.encode(prompt)
     cache = KVCache(n_layers=model.cfg["n_layers"])
     model.reset_kv_cache()
@@ -115,8 +143,9 @@ def compute_grpo_loss(model, tokenizer, example, device, num_rollouts=2,
     with evaluation_mode(model):
         for _ in range(num_rollouts):
             token_ids, prompt_len, text = sample_response(  # 2 rollouts
-                model, tokenizer, prompt, device,
-                max_new_tokens, temperature, top_p,
+                model=model, tokenizer=tokenizer, prompt=prompt,
+                device=device, max_new_tokens=max_new_tokens,
+                temperature=temperature, top_p=top_p,
             )
             reward = reward_rlvr(text, example["answer"])  # 3 rewards
             samples.append({"text": text, "reward": reward,
@@ -160,8 +189,10 @@ def train_rlvr_grpo(
         for step in range(1, steps + 1):
             example = math_data[(step - 1) % len(math_data)]  # 1 problems
             stats = compute_grpo_loss(  # 2 to 6
-                model, tokenizer, example, device,
-                num_rollouts, max_new_tokens, temperature, top_p,
+                model=model, tokenizer=tokenizer, example=example,
+                device=device, num_rollouts=num_rollouts,
+                max_new_tokens=max_new_tokens,
+                temperature=temperature, top_p=top_p,
             )
             update_weights(model, optimizer, stats)  # 7 update
             log_step(stats, step, steps, csv_log_path)

@@ -7,15 +7,19 @@
 
 import copy
 import csv
+from pathlib import Path
 
 import matplotlib.pyplot as plt
+import requests
 import torch
 import torch.nn.functional as F
 from matplotlib.ticker import MaxNLocator
 
 from reasoning_from_scratch.advantages import zscore
 from reasoning_from_scratch.ch06 import draw_rollouts, mark_rollouts, pick_problems
-from reasoning_from_scratch.files.downloads import download_from_github  # noqa: F401
+from reasoning_from_scratch.files import downloads
+from reasoning_from_scratch.files.disk import replacing
+from reasoning_from_scratch.files.transfers import is_web_page
 from reasoning_from_scratch.losses import aggregate, kl_estimate, ppo
 from reasoning_from_scratch.rewards import END_THINK_TOKEN_ID, THINK_TOKEN_ID  # noqa: F401
 from reasoning_from_scratch.rollouts import make_batch, micro_batches
@@ -61,6 +65,24 @@ def read_csv_column(csv_path, column):
         rows = [row for row in csv.DictReader(file) if row.get(column)]
     steps = [int(row["step"]) for row in rows]
     return steps, [float(row[column]) for row in rows]
+
+
+def download_from_github(rel_path, out=None):
+    """A file of the book's repository; `out` defaults to its name, here."""
+    path = Path(out or Path(rel_path).name)
+    if path.exists():
+        return path
+    try:
+        response = requests.get(downloads.books_url(rel_path), timeout=30)
+        response.raise_for_status()
+        content = response.content
+    except requests.RequestException:
+        content = b""
+    if not content or is_web_page(content):  # try longer, or be told why not
+        return downloads.download_from_github(rel_path, path)
+    with replacing(path) as temporary:
+        temporary.write_bytes(content)
+    return path
 
 
 def plot_grpo_metrics(csv_path, columns, save_as=None):

@@ -1,7 +1,7 @@
 """Groups of rollouts: which problems a step asks, how they are sampled and judged, as a batch."""
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
 
@@ -203,6 +203,26 @@ def think_token_ids(tokenizer) -> tuple[int, int]:
     return tokenizer.encode("<think>")[-1], tokenizer.encode("</think>")[-1]
 
 
+def paid_by_environment(rollout: Rollout, weights: Iterable[str]) -> dict[str, float]:
+    """What an environment pays: at least for the parts that have a weight. One that does not know
+    such a part has failed, and a rollout on which it failed is paid 0."""
+    missing = missing_part(weights, rollout.outcome)
+    if missing and not rollout.failure:
+        rollout.failure, rollout.outcome = missing, {"correct": 0.0}
+    parts = dict.fromkeys(weights, 0.0) | rollout.outcome
+    if "wrong" in parts:
+        parts["wrong"] = 1.0 - parts["correct"]
+    return parts | ({"reward_failed": 1.0} if rollout.failure else {})
+
+
+def missing_part(weights: Iterable[str], paid: dict[str, float]) -> str:
+    """Says which part that has a weight is not among what an environment pays; "" if all are."""
+    for name in weights:
+        if name not in paid and name != "wrong":  # that one is 1 - correct
+            return f"paid nothing for {name} of --reward-parts; it pays for {', '.join(paid)}"
+    return ""
+
+
 def reward_groups(
     groups: Sequence[Group],
     config: Rewards,
@@ -230,9 +250,7 @@ def reward_groups(
             think_ids,
         )
         if rollout.outcome is not None:
-            failed = float(bool(rollout.failure))
-            rollout.rewards |= dict.fromkeys(weights, 0.0) | rollout.outcome
-            rollout.rewards |= {"reward_failed": failed} if rollout.failure else {}
+            rollout.rewards |= paid_by_environment(rollout, weights)
             judged = None
         else:
             judged = verifier(rollout.text, rollout.problem) if verifier else None

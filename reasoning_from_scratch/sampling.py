@@ -62,7 +62,7 @@ class Sampling:
     calculator: bool = False
     """Work out `<<48/2=` for the model: the result is put into its answer, and not trained on."""
     environment: str | None = None
-    """What answers the model, turn by turn: guess, retry, or your own, FILE.py:CLASS."""
+    """What answers the model: guess (with its problems and player), retry, or FILE.py:CLASS."""
     max_turns: int = 8
     """With an environment: turns of the model, after which the rollout ends."""
     max_turn_tokens: int = 0
@@ -569,6 +569,9 @@ def check_request(model, prompts: list[list[int]], sampling: Sampling) -> None:
         ("temperature", 0 <= sampling.temperature < math.inf),
         ("top_p", 0 < sampling.top_p <= 1),
         ("top_k", sampling.top_k >= 0),
+        ("sample_rows", sampling.sample_rows >= 1),
+        ("max_turns", sampling.max_turns >= 1),
+        ("max_turn_tokens", sampling.max_turn_tokens >= 0),
     ):
         if not good:
             raise UserError(f"{name}={getattr(sampling, name)} is out of range")

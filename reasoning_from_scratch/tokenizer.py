@@ -181,14 +181,21 @@ def stop_ids_of(tokenizer) -> set[int]:
 
 
 def answer_text(tokenizer, rollout) -> str:
-    """The text of a rollout's answer, up to what ended it. A token such as ").\\n" may end it
-    with its newline, and what stands before that belongs to the answer."""
+    """The text of a rollout's answer, up to what ended it."""
+    if rollout.finished:
+        return ended_text(tokenizer, rollout.response_ids)
+    return tokenizer.decode(rollout.response_ids)
+
+
+def ended_text(tokenizer, ids: Sequence[int]) -> str:
+    """The text of an answer, or of a turn, that its last token has ended. A token such as ").\\n"
+    may end it with its newline, and what stands before that belongs to the answer. The same stop
+    text further in front was written by a calculator or an environment."""
     stop_text = getattr(tokenizer, "stop_text", "")
-    if stop_text and rollout.finished:
-        before, found, _ = tokenizer.decode(rollout.response_ids).partition(stop_text)
-        if found:
-            return before
-    return tokenizer.decode(rollout.text_ids)
+    if stop_text and ids[-1] not in model_stop_ids(tokenizer):
+        in_last = tokenizer.decode(ids[-1:]).count(stop_text)
+        return tokenizer.decode(ids).rsplit(stop_text, in_last)[0]
+    return tokenizer.decode(ids[:-1])
 
 
 def stop_character(text: str) -> str:

@@ -3,9 +3,13 @@
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import tyro
 from torch import Tensor
 
+from reasoning_from_scratch.config import TrainConfig
+from reasoning_from_scratch.environments.conversation import environment_of
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.answer_file import card_path
 from reasoning_from_scratch.evaluation.evaluate import (
@@ -15,23 +19,38 @@ from reasoning_from_scratch.evaluation.evaluate import (
 )
 from reasoning_from_scratch.evaluation.pass_curves import curve, pass_rates, pass_table
 from reasoning_from_scratch.files.made_sets import made_set, own_verifier
-from reasoning_from_scratch.files.problem_sets import held_out, load_problems
+from reasoning_from_scratch.files.problem_sets import check_prompt, held_out, load_problems
 from reasoning_from_scratch.files.saved_models import run_and_save, which_weights
 from reasoning_from_scratch.files.weights import check_model_name
 from reasoning_from_scratch.report.pass_picture import save_pass_curves
 from reasoning_from_scratch.report.plots import picture_path
+from reasoning_from_scratch.run.asked import solved_examples
 from reasoning_from_scratch.run.folder import RunFolder
-from reasoning_from_scratch.run.options import preset
+from reasoning_from_scratch.run.option_checks import flag
+from reasoning_from_scratch.run.options import GAMES, configure, preset, resolved
 from reasoning_from_scratch.text import counted
 
+ABOUT = (
+    "Measure models' accuracy on problem sets; draw pass@k. A run is asked as it was trained, and "
+    "a line says how; a folder of weights, as runs/mine/checkpoints/000100, as any other model."
+)
+# What a run was trained with that its answers, or the verdicts on them, depend on.
+AS_TRAINED = (
+    "environment max_turns max_turn_tokens max_new_tokens prompt stop reward calculator"
+).split()
 
-def evaluate_command(options: EvaluateOptions) -> None:
+
+def evaluate_command(argv: list[str]) -> None:
     """Prints the scores; how far it is goes to stderr."""
+    asked: EvaluateOptions = tyro.cli(
+        EvaluateOptions, args=argv, prog="rfs evaluate", description=ABOUT
+    )
+    options, examples = as_trained(asked, given_in(argv))
     if options.problems is None:
         options = replace(options, problems=default_problems(options))
     refuse_unmeasurable(options)
     figure = picture_path(options.figure) if options.figure else None
-    rates = measured_rates(options)
+    rates = measured_rates(options, examples)
     if figure or len(options.model) > 1:
         for title, by_model in rates.items():
             print(f"\npass@k on {title}, with 95 % intervals\n\n{pass_table(by_model)}")
@@ -44,29 +63,102 @@ def evaluate_command(options: EvaluateOptions) -> None:
         print(f"\npicture: {figure}, its numbers: {figure.with_suffix('.csv')}")
 
 
+# --- a run is asked as it was trained ---
+
+
+def given_in(argv: list[str]) -> set[str]:
+    """The options that a command line names."""
+    flags = {word.partition("=")[0] for word in argv if word.startswith("--")}
+    return {name[2:].replace("-", "_").removeprefix("no_") for name in flags}
+
+
+def trained_with(name: str) -> TrainConfig | None:
+    """The configuration of a run; of a game's player, by its name, what suits the game."""
+    run, _ = run_and_save(name)
+    if run:
+        return RunFolder(run).read_config()
+    for environment, game in GAMES.items():
+        if Path(name).name.startswith(game["model"]):
+            usual_length = EvaluateOptions.max_new_tokens  # its own is not written down anywhere
+            return resolved(configure(environment=environment, max_new_tokens=usual_length))
+    return None
+
+
+def as_trained(options: EvaluateOptions, given: set[str]) -> tuple[EvaluateOptions, str]:
+    """The options, with what the models were trained with where none is given, and the solved
+    problems that stand before each question. One line says what was taken over."""
+    game = GAMES.get(options.environment)
+    if game and "model" not in given:
+        options = replace(options, model=(game["model"],))
+    trained = {name: config for name in options.model if (config := trained_with(name))}
+    if given & {"environment", "reward"}:  # each judges by itself
+        given = given | {"environment", "reward"}
+    taken: dict[str, Any] = {}
+    for name in AS_TRAINED:
+        values = [own_prompt(c) if name == "prompt" else getattr(c, name) for c in trained.values()]
+        if name in given or not values:
+            continue
+        if values.count(values[0]) < len(values):
+            raise UserError(f"these models were trained with different {flag(name)}: give one")
+        if values[0] != getattr(options, name):
+            taken[name] = values[0]
+    options = replace(options, **taken)
+    prefixes = {solved_examples(config) for config in trained.values()} or {""}
+    if len(prefixes) > 1:
+        raise UserError("these models were shown different solved problems: take one at a time")
+    (examples,) = prefixes
+    if examples and options.prompt != "book":
+        raise UserError(
+            "the run was trained with --few-shot, whose solved problems are in the book's prompt: "
+            "leave out --prompt"
+        )
+    if taken or examples:
+        words = [spelled(name, value) for name, value in taken.items()]
+        words += ["the solved problems of --few-shot"] if examples else []
+        print(f"{', '.join(trained)}: asked as trained, with {' '.join(words)}")
+    return options, examples
+
+
+def own_prompt(config: TrainConfig) -> str | None:
+    return config.prompt or ("book" if config.few_shot else None)
+
+
+def spelled(name: str, value: object) -> str:
+    """As it would stand on the command line."""
+    if value is True:
+        return flag(name)
+    return f"{flag(name)} {value if str(value).isprintable() else repr(value)}"
+
+
 def default_problems(options: EvaluateOptions) -> tuple[str, ...]:
     """The problems that belong to the models; other ones would measure another task."""
     named = {}
     for name in options.model:
-        run, _ = run_and_save(name)
-        if not run:
+        config = trained_with(name)
+        if not config:
             check_model_name(name)
         named[name] = (
-            tuple(RunFolder(run).read_config().eval_problems)
-            if run
-            else (held_out(preset(name)["problems"]),)
+            tuple(config.eval_problems)
+            if config
+            else (held_out((GAMES.get(options.environment) or preset(name))["problems"]),)
         )
     if len(set(named.values())) > 1:
         raise UserError("these models were made for different problems: name some in --problems")
     return named[options.model[0]] if named else ()
 
 
-def measured_rates(options: EvaluateOptions) -> dict[str, dict[str, Tensor]]:
-    """Problem set, with its size -> model -> pass@k of each problem. Prints the other scores."""
+# --- measuring ---
+
+
+def measured_rates(options: EvaluateOptions, examples: str = "") -> dict[str, dict[str, Tensor]]:
+    """Problem set, with its size -> model -> pass@k of each problem. Prints the other scores.
+    `examples` stand before each question."""
     verifier = own_verifier(options.reward)
     paths = answer_paths(options)
     weights = {name: which_weights(name) for name in options.model}  # as the card names them
     sets = {n: load_problems(n, limit=options.limit) for n in options.problems}
+    if examples:
+        sets = {n: [replace(p, prefix=examples) for p in some] for n, some in sets.items()}
     titles = {name: f"{name}, {counted(len(sets[name]), 'problem')}" for name in sets}
     rates: dict[str, dict[str, Tensor]] = {title: {} for title in titles.values()}
     for name, place in weights.items():
@@ -93,10 +185,28 @@ def refuse_unmeasurable(options: EvaluateOptions) -> None:
     """Refuses what cannot be measured, before anything is loaded."""
     if not options.model or not options.problems:
         raise UserError("nothing to do: name a --model and a set of --problems")
-    if options.samples < 1:
-        raise UserError(f"--samples is {options.samples}, but must be at least 1")
+    for name, smallest in (
+        ("samples", 1),
+        ("max_rows", 1),
+        ("max_turns", 1),
+        ("max_turn_tokens", 0),
+    ):
+        if getattr(options, name) < smallest:
+            raise UserError(
+                f"{flag(name)} is {getattr(options, name)}, but must be at least {smallest}"
+            )
     if options.samples > 1 and options.temperature == 0:
         raise UserError("--samples above 1 needs --temperature above 0: greedy answers are equal")
+    usual = EvaluateOptions()
+    for name in ("top_p", "top_k"):
+        if options.temperature == 0 and getattr(options, name) != getattr(usual, name):
+            raise UserError(
+                f"{flag(name)} does nothing at temperature 0, which takes the most probable token: "
+                "add --temperature 1, or leave it out"
+            )
+    if options.prompt is not None:
+        check_prompt(options.prompt)
+    refuse_in_environment(options, usual)
     if options.figure and options.samples == 1:
         raise UserError("--figure draws pass@k, which needs --samples above 1, such as 64")
     rules = next((name for name in options.problems if made_set(name)), None)
@@ -109,6 +219,25 @@ def refuse_unmeasurable(options: EvaluateOptions) -> None:
         raise UserError(
             f"--fallback {options.fallback} is for the grader, and --reward {options.reward} reads "
             "the whole text: leave one out"
+        )
+
+
+def refuse_in_environment(options: EvaluateOptions, usual: EvaluateOptions) -> None:
+    """What has no effect without an environment, or beside one."""
+    if options.environment is None:
+        for name in ("max_turns", "max_turn_tokens"):
+            if getattr(options, name) != getattr(usual, name):
+                raise UserError(f"{flag(name)} does nothing without --environment")
+        return
+    environment_of(options.environment)
+    if options.reward:
+        raise UserError(
+            "--environment says what an answer is paid, and so does --reward: leave one out"
+        )
+    if options.fallback != "none":
+        raise UserError(
+            f"--fallback {options.fallback} is for the grader, and --environment "
+            f"{options.environment} judges by itself: leave one out"
         )
 
 

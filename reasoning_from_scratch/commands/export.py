@@ -1,14 +1,16 @@
 """`rfs export` and `rfs push`: a model out of this project, to a folder or to the hub."""
 
+import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from huggingface_hub import HfApi
 from tyro.conf import Positional
 
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.files.disk import replacing
+from reasoning_from_scratch.files.disk import replacing, told_in_one_line
 from reasoning_from_scratch.files.downloads import hub_endpoints
 from reasoning_from_scratch.files.hub_models import HUB_NAME, is_whole
 from reasoning_from_scratch.files.saved_models import CARD_FILE
@@ -18,6 +20,7 @@ from reasoning_from_scratch.files.weights import (
     model_folder,
     save_hf_folder,
 )
+from reasoning_from_scratch.text import visible
 
 
 @dataclass
@@ -44,18 +47,29 @@ class PushOptions:
 
 def export(options: ExportOptions) -> None:
     """Write a folder that transformers, vLLM and llama.cpp's converter open."""
-    folder = options.to.expanduser()
-    if folder.exists() and any(folder.iterdir() if folder.is_dir() else [folder]):
-        raise UserError(f"{folder} is there already and not empty; choose another folder")
-    source = model_folder(options.model)
-    if is_whole(source):
-        names = [path.name for path in source.iterdir() if belongs_to_a_model(path.name)]
-        for name in sorted(names):
-            with replacing(folder / name) as temporary:
-                shutil.copyfile(source / name, temporary)
-    else:  # weights alone
-        save_hf_folder(*load_model_and_tokenizer(options.model), folder)
-    print(f"{folder}: {', '.join(sorted(path.name for path in folder.iterdir()))}")
+    folder = Path(os.path.expanduser(options.to))
+    with told_in_one_line(f"cannot export {options.model} to {folder}", "choose another --to"):
+        if folder.exists() and any(folder.iterdir() if folder.is_dir() else [folder]):
+            raise UserError(f"{folder} is there already and not empty; choose another folder")
+        source = model_folder(options.model)
+        folder.mkdir(parents=True, exist_ok=True)
+        # All is written into a folder within and moved up last. If the disk gets full that one
+        # goes, so `folder` is empty again and the next export may use it.
+        with TemporaryDirectory(prefix=".export-", dir=folder) as begun:
+            if is_whole(source):
+                copy_model(source, Path(begun))
+            else:  # weights alone
+                save_hf_folder(*load_model_and_tokenizer(options.model), begun)
+            for path in list(Path(begun).iterdir()):
+                path.replace(folder / path.name)
+    print(visible(f"{folder}: {', '.join(sorted(path.name for path in folder.iterdir()))}"))
+
+
+def copy_model(source: Path, folder: Path) -> None:
+    for path in source.iterdir():
+        if belongs_to_a_model(path.name):
+            with replacing(folder / path.name) as temporary:
+                shutil.copyfile(path, temporary)
 
 
 def belongs_to_a_model(name: str) -> bool:

@@ -13,14 +13,14 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.files.disk import replacing
+from reasoning_from_scratch.files.disk import replacing, told_in_one_line
 from reasoning_from_scratch.files.problem_sets import load_problems
 from reasoning_from_scratch.files.saved_models import read_index, run_and_save
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.problems import problem_prompt, render_prompt
 from reasoning_from_scratch.recipes import RECIPES
 from reasoning_from_scratch.run.options import configure
-from reasoning_from_scratch.text import evenly
+from reasoning_from_scratch.text import evenly, visible
 from reasoning_from_scratch.tiny.guessing import MOST, TOKENS, guess_problem, guess_problems
 from reasoning_from_scratch.tiny.ways import ANSWER_TOKENS
 from reasoning_from_scratch.tokenizer import stop_ids_of
@@ -83,10 +83,13 @@ def playground(options: PlaygroundOptions) -> int:
     entries += [Entry(Path(name).name, None, name, plays=True) for name in options.players]
     page = page_of(entries)
     out = Path(options.out)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(out) as beside:
-        beside.write_text(page, encoding="utf-8", newline="\n")
-    print(f"{out}: {len(entries)} models, {len(page) / 1e6:.1f} MB; open it in a browser")
+    with told_in_one_line(f"cannot write {out}", "choose another --out"):
+        if out.exists() and not out.is_file():
+            raise UserError(f"{out} is there and is no file; name a page, such as mine.html")
+        with replacing(out) as beside:
+            beside.write_text(page, encoding="utf-8", newline="\n")
+    words = f"{len(entries)} models, {len(page) / 1e6:.1f} MB; open it in a browser"
+    print(visible(f"{out}: {words}"))
     return 0
 
 

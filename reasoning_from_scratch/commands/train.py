@@ -110,7 +110,9 @@ def parse_flags(argv: list[str]) -> TrainConfig:
     if resume:
         default = resumed_config(resume)
     else:
-        default = configure(recipe or TrainConfig.recipe, loss_fn)
+        environment = last_value("--environment", argv)
+        game = {"environment": environment} if environment else {}
+        default = configure(recipe or TrainConfig.recipe, loss_fn, **game)
     values = vars(default) | {"loss_fn": loss_fn}
     groups = [(part.__name__.lower(), flags_of(part, values)) for part in PARTS]
     flags: Any = tyro.cli(

@@ -1,15 +1,17 @@
 """An environment, and how it talks with a rollout: text to tokens and back, limits and failures."""
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from reasoning_from_scratch.environments.calculator import Calculator
 from reasoning_from_scratch.environments.guess import Guess
 from reasoning_from_scratch.environments.retry import Retry
 from reasoning_from_scratch.errors import unknown_name
-from reasoning_from_scratch.files.own_task import TooSlow, is_number, own_function, with_limit
+from reasoning_from_scratch.files.foreign import Unfit, called, in_words, numbers_in
+from reasoning_from_scratch.files.own_task import own_function, refuse_bare_file
 from reasoning_from_scratch.problems import Problem, is_own
 from reasoning_from_scratch.sampling import Partner, Rollout, Sampling
+from reasoning_from_scratch.tokenizer import ended_text
 
 
 class Environment(Protocol):
@@ -29,6 +31,7 @@ LONGEST_REPLY = 10_000  # characters
 
 def environment_of(name: str) -> Callable[[Problem], Environment]:
     """What makes an environment from a problem: one of ours, or FILE.py:CLASS."""
+    refuse_bare_file(name, "class")
     if name not in OURS and not is_own(name):
         raise unknown_name("environment", name, [*OURS, "FILE.py:CLASS"])
     return OURS[name] if name in OURS else own_function(name)
@@ -54,28 +57,25 @@ class Conversation:
         self.calculator = Calculator(tokenizer) if limits.calculator else None
         self.turns, self.turn_start = 0, 0
         self.failure, self.ran_out = "", False
-        self.environment = self.ask(kind, problem)
+        self.environment = self.ask(itself, lambda: kind(problem))
 
-    def ask(self, function: Callable, *given: object):
-        """What a call of the environment returns; None if it fails, which is written down."""
+    def ask(self, read: Callable[[Any], Any], call: Callable[[], object]) -> Any:
+        """What a call of the environment returns, read by `read`; None if it fails, now or before,
+        which is written down."""
         if self.failure:
             return None
-        try:
-            return with_limit(REPLY_SECONDS, function, *given)
-        except TooSlow:
-            self.failure = f"took longer than {REPLY_SECONDS:g} s"
-        except (Exception, SystemExit) as error:
-            self.failure = f"raised {type(error).__name__}: {error}"
-        return None
+        found, self.failure = called(read, REPLY_SECONDS, call)
+        return found
 
     def hear(self, response_ids: list[int], stopped: bool) -> list[int] | None:
         """The reply's tokens at the end of a turn; within one, what a calculator says."""
-        turn = response_ids[self.turn_start : len(response_ids) - stopped]
-        cut = bool(self.limits.max_turn_tokens) and len(turn) >= self.limits.max_turn_tokens
+        turn = response_ids[self.turn_start :]
+        cut = 0 < self.limits.max_turn_tokens <= len(turn) - stopped
         if not stopped and not cut:
             said = self.calculator.hear(response_ids, stopped) if self.calculator else []
         else:
-            said = self.answer(self.tokenizer.decode(turn), stopped)
+            text = ended_text(self.tokenizer, turn) if stopped else self.tokenizer.decode(turn)
+            said = self.answer(text, stopped)
         if said:
             self.turn_start = len(response_ids) + len(said) if stopped or cut else self.turn_start
         return said
@@ -83,11 +83,7 @@ class Conversation:
     def answer(self, turn: str, stopped: bool) -> list[int] | None:
         """What the environment says to a turn that is over, as tokens; None: it says nothing."""
         self.turns += 1
-        reply = self.ask(self.environment.reply, turn) if self.environment else None
-        if not self.failure and reply is not None and not isinstance(reply, str):
-            self.failure = f"replied no text: {reply!r:.80}"
-        elif isinstance(reply, str) and len(reply) > LONGEST_REPLY:
-            self.failure = f"replied {len(reply):,} characters; {LONGEST_REPLY:,} are allowed"
+        reply = self.ask(as_reply, lambda: self.environment.reply(turn))
         if self.failure or reply is None:
             return None
         if self.turns == self.limits.max_turns:
@@ -99,14 +95,48 @@ class Conversation:
 
     def leave(self, rollout: Rollout) -> None:
         """What the environment pays. A turn that the length limit cut off is not shown to it."""
-        found = self.ask(self.environment.rewards) if self.environment else None
-        if not self.failure and not is_payment(found):
-            self.failure = f"paid no numbers with `correct` among them: {found!r:.80}"
+        paid = self.ask(as_payment, lambda: self.environment.rewards())
         rollout.turns, rollout.ran_out = max(1, self.turns), self.ran_out
         rollout.failure = self.failure
-        paid = {} if self.failure else {name: float(value) for name, value in found.items()}
-        rollout.outcome = {"correct": 0.0} | paid
+        rollout.outcome = paid or {"correct": 0.0}
 
 
-def is_payment(found: object) -> bool:
-    return isinstance(found, dict) and "correct" in found and all(map(is_number, found.values()))
+# --- what may be expected of an environment ---
+
+# What is measured of each rollout beside its rewards (report/metrics.py), under the same names.
+MEASURED = (
+    "wrong reward_failed overlong cutoff_share ac_tokens_per_turn ob_tokens_per_turn "
+    "turns_per_episode total_episodes total_turns total_ac_tokens total_ob_tokens "
+    "forced_tokens_per_turn ran_out_of_turns"
+).split()
+
+
+def itself(environment: Any) -> Any:
+    return environment
+
+
+def as_reply(value: Any) -> str | None:
+    """A text that a tokenizer takes, or None."""
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise Unfit(f"replied no text: {in_words(value)}")
+    reply = str.__str__(value)  # of a subclass, the text alone
+    if len(reply) > LONGEST_REPLY:
+        raise Unfit(f"replied {len(reply):,} characters; {LONGEST_REPLY:,} are allowed")
+    if any("\ud800" <= letter <= "\udfff" for letter in reply):
+        raise Unfit(f"replied half of a surrogate pair, which is no text: {in_words(reply)}")
+    return reply
+
+
+def as_payment(value: Any) -> dict[str, float]:
+    """Numbers by the names of what they are paid for."""
+    paid = numbers_in(value)
+    if paid is None or "correct" not in paid:
+        raise Unfit(f"paid no numbers with `correct` among them: {in_words(value)}")
+    for name in paid:
+        if not name.isidentifier():
+            raise Unfit(f"paid for {name!r}, which is no name: take a word such as speed")
+        if name in MEASURED:
+            raise Unfit(f"paid for {name!r}, which has that name here already: take another")
+    return paid

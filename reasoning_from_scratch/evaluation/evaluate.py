@@ -35,7 +35,8 @@ from reasoning_from_scratch.grading import (
     judge,
     judged_part,
 )
-from reasoning_from_scratch.problems import Problem, problem_prompt, render_prompt
+from reasoning_from_scratch.grading.gsm8k import expected_number
+from reasoning_from_scratch.problems import Problem, is_own, problem_prompt, render_prompt
 from reasoning_from_scratch.qwen3 import room_for_answer
 from reasoning_from_scratch.sampling import Rollout, Sampling, generate
 from reasoning_from_scratch.tokenizer import answer_text, model_stop_ids, stop_ids_of
@@ -65,7 +66,7 @@ def evaluate(
     unless `fallback` (see extract_final_candidate) says what else to read. A `verifier` of your
     own grades instead, or the rules of a set that has some: right is what is paid 1 or more.
     """
-    check_problems(problems, graded=verifier is None)
+    check_problems(problems, verifier)
     verifiers = [verifier_for(problem, verifier) for problem in problems]
     prompts = checked_prompts(model, tokenizer, problems, prompt_fn)
     settings = {
@@ -156,11 +157,17 @@ def sampling_speed(todo: list[int], seconds: float, file: Answers) -> float:
     return sum(row["tokens"] for index in todo for row in file.groups[index]) / seconds
 
 
-def check_problems(problems: Sequence[Problem], graded: bool = True) -> None:
+def check_problems(problems: Sequence[Problem], verifier: Verifier | None = None) -> None:
     """Refuses to measure what cannot be measured."""
     if not problems:
         raise UserError("there are no problems to evaluate; check --problems and --limit")
-    for problem in problems if graded else ():
+    for problem in problems if verifier and verifier.source == "gsm8k" else ():
+        if expected_number(problem.answer) is None:
+            raise UserError(
+                f"problem {problem.where}: the answer {problem.answer!r} is no number that stands "
+                "after ####, which --reward gsm8k reads: leave that out, and the grader reads it"
+            )
+    for problem in () if verifier else problems:
         if problem.judge:  # by rules of its own
             continue
         try:
@@ -180,7 +187,8 @@ def checked_prompts(model, tokenizer, problems, prompt_fn) -> list[list[int]]:
 def answer_source(fallback: str | None, verifier: Verifier | None) -> str:
     """Who reads the answers, and where."""
     if verifier:
-        return f"the text, by {verifier.name}"
+        own = f" in a file {file_hash(verifier.source)}" if is_own(verifier.source) else ""
+        return f"the text, by {verifier.name}{own}"
     return "the last box" if fallback is None else f"the last box, {fallback}"
 
 
@@ -194,12 +202,23 @@ def describe_sampling(sampling: Sampling) -> dict[str, Any]:
         "top_p": sampling.top_p,
         "top_k": sampling.top_k,
         **({"calculator": True} if sampling.calculator else {}),  # older cards do not mention it
-        **(
-            {"environment": sampling.environment, "max_turns": sampling.max_turns}
-            if sampling.environment
-            else {}
-        ),
+        **(describe_environment(sampling, sampling.environment) if sampling.environment else {}),
     }
+
+
+def describe_environment(sampling: Sampling, name: str) -> dict[str, Any]:
+    """Whose turns these are. A file may be changed, and its answers are others then."""
+    return {
+        "environment": name,
+        **({"environment_file": file_hash(name)} if is_own(name) else {}),
+        "max_turns": sampling.max_turns,
+        "max_turn_tokens": sampling.max_turn_tokens,
+    }
+
+
+def file_hash(name: str) -> str:
+    """Of the file in FILE.py:FUNCTION."""
+    return short_hash(Path(name.rpartition(":")[0]).read_bytes())
 
 
 def describe(model, tokenizer, problems, prompt_fn, source: str) -> dict[str, Any]:
@@ -353,7 +372,8 @@ class EvaluateOptions:
     calculator: bool = False
     """Work out `<<48/2=` for the model: the result is put into its answer."""
     environment: str | None = None
-    """What answers the model, turn by turn: guess, retry, or your own, FILE.py:CLASS."""
+    """What answers the model, turn by turn: guess (with its problems and player), retry, or your
+    own, FILE.py:CLASS."""
     max_turns: int = 8
     """With an environment: turns of the model, after which an answer ends."""
     max_turn_tokens: int = 0

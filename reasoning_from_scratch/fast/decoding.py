@@ -2,10 +2,17 @@
 
 sampling.py computes with a decoder: something with the model's `fill_cache`, which reads prompts,
 and a call for the step that follows, one token per row. By default that is the model itself;
-`decoder_for` chooses one that gives the same numbers sooner. On a CPU decode_library.py compiles
-decode.c once per processor and number format, in a few seconds, into the user's cache folder. On
-a GPU graphs.py records steps and plays them back. For models that neither knows, and where the
-one finds no compiler and the other no memory, the model's own operations take the steps.
+`decoder_for` chooses one that gives the same numbers sooner, but for rounding. On a CPU
+decode_library.py compiles decode.c once per processor and number format, in a few seconds, into
+the user's cache folder. On a GPU graphs.py records steps and plays them back. For models that
+neither knows, and where the one finds no compiler and the other no memory, the model's own
+operations take the steps.
+
+In bfloat16, rounding shows in the answers. Of small random models, the model's own logits are 0.3
+to 0.6 % of their spread away from those of float64; decode.c's are as far, with other roundings.
+Two tokens nearer to each other than that may change places, and the answer differs from there on.
+With either, about 70 % of the greedy answers of 60 tokens are those of float64, and 30 % of those
+sampled at temperature 1.
 """
 
 import ctypes

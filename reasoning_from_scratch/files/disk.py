@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from reasoning_from_scratch.errors import UserError
+
 
 def user_cache() -> Path:
     """Where this package keeps what it can make again: RuntimeError if there is no home folder."""
@@ -39,6 +41,18 @@ def replacing(path: str | Path) -> Iterator[Path]:
         raise
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def told_in_one_line(what: str, advice: str) -> Iterator[None]:
+    """What the disk refuses becomes a sentence for the user: "{what}: {why}; {advice}"."""
+    try:
+        yield
+    except OSError as error:
+        why = error.strerror or error
+        if isinstance(error, FileExistsError):  # a folder was to be made there
+            why = f"{error.filename} is no folder"
+        raise UserError(f"{what}: {why}; {advice}") from error
 
 
 def write_whole(path: Path, text: str) -> None:

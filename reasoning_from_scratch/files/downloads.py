@@ -44,6 +44,13 @@ GRPO_CHECKPOINTS = {  # kind -> steps that are published
 }
 
 
+DISTILL_REPOSITORY = "rasbt/qwen3-from-scratch-distill-checkpoints"
+DISTILL_STEPS = {  # kind -> the steps that are published, after one, two and three epochs
+    "deepseek_r1": (6682, 13364, 20046),
+    "qwen3_235b_a22b": (5746, 11492, 17238),
+}
+
+
 def hub_endpoints() -> list[str]:
     """The hub and its mirror, or the only one that the reader wants."""
     named = os.environ.get("HF_ENDPOINT", "").rstrip("/")
@@ -146,14 +153,34 @@ def download_qwen3_grpo_checkpoints(
     A copy and no link: readers train to files of this name, and code of theirs may write into it.
     """
     path = published_checkpoint(grpo_type, step, out_dir)
-    books = Path(out_dir) / path.name
-    others = [Path(out_dir) / folder / path.name for folder in GRPO_FOLDERS.values()]
-    same = [other for other in others if _same(books, other)]
+    kinds = [Path(out_dir) / folder / path.name for folder in GRPO_FOLDERS.values()]
+    return _with_copy(path, Path(out_dir) / path.name, kinds)
+
+
+def _with_copy(path: Path, books: Path, kinds: Sequence[Path]) -> Path:
+    """`path`, after a copy to `books`; `kinds` are published files of that name, `path` too."""
+    same = [other for other in kinds if _same(books, other)]
     if path not in same and (same or not books.exists()):  # a copy of another kind makes room
         copy_whole(path, books)
     elif path not in same:  # perhaps what the reader has trained
         log.warning("%s is another file and stays; the published checkpoint is %s", books, path)
     return path
+
+
+def download_qwen3_distill_checkpoints(
+    distill_type: str = "deepseek_r1", step: str | int = "06682", out_dir: str | Path = "."
+) -> Path:
+    """A published Qwen3-0.6B that learned from the answers of a larger model (chapter 8 of the
+    book): in the folder of its kind, and a copy in `out_dir` itself."""
+    steps = DISTILL_STEPS.get(distill_type, ())
+    if not str(step).isdigit() or int(step) not in steps:
+        known = "; ".join(f"{kind} {numbers}" for kind, numbers in DISTILL_STEPS.items())
+        raise ValueError(f"there is no {distill_type} of step {step}; published are {known}")
+    name = f"qwen3-0.6B-distill-step{int(step):05d}-epoch{steps.index(int(step)) + 1}.pth"
+    books = Path(out_dir) / name
+    filename = f"ch08_distill_{distill_type}/checkpoints/{name}"
+    path = download_from_hub(DISTILL_REPOSITORY, filename, out_dir, [books])
+    return _with_copy(path, books, [path])
 
 
 def _same(one: Path, other: Path) -> bool:
@@ -162,8 +189,11 @@ def _same(one: Path, other: Path) -> bool:
 
 def download_from_github(rel_path: str, out: str | Path | None = None) -> Path:
     """A file of the book's repository, by its path there; `out` defaults to its name, here."""
-    url = f"{GITHUB_RAW}/rasbt/reasoning-from-scratch/refs/heads/main/{rel_path}"
-    return download_file(url, out or Path(rel_path).name)
+    return download_file(books_url(rel_path), out or Path(rel_path).name)
+
+
+def books_url(rel_path: str) -> str:
+    return f"{GITHUB_RAW}/rasbt/reasoning-from-scratch/refs/heads/main/{rel_path}"
 
 
 @dataclass(frozen=True)
@@ -231,13 +261,17 @@ def download_data(name: str, path: str | Path | None = None) -> Path:
     according to the suffix of its own name."""
     if name not in DATA_SETS:
         raise unknown_name("data set", name, DATA_SETS)
-    data = DATA_SETS[name]
-    urls = [url for source in data.paths for url in _data_urls(source)]
+    data, urls = DATA_SETS[name], data_urls(name)
     expected = Expected(sha256=data.sha256, finish=partial(_finish_rows, data))
     return download_file(urls[0], path or data.filename, *urls[1:], expected=expected)
 
 
-def _data_urls(source: str) -> list[str]:
+def data_urls(name: str) -> list[str]:
+    """Where a data set is, the first place first."""
+    return [url for source in DATA_SETS[name].paths for url in _urls_of(source)]
+
+
+def _urls_of(source: str) -> list[str]:
     if source.startswith("hub:"):
         return [f"{end}/{source.removeprefix('hub:')}" for end in hub_endpoints()]
     if source.startswith("github:"):

@@ -54,7 +54,7 @@ Verdict = Callable[[str, Problem], tuple[float, str] | None]  # verdict(text, pr
 
 def own_verifier(name: str | None) -> Verifier | None:
     """The verifier that --reward names, if it names one."""
-    return Verifier(own_function(name)) if name else None
+    return Verifier(own_function(name), source=name) if name else None
 
 
 def verdict_of(config: Rewards) -> Verdict:

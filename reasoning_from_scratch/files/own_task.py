@@ -12,9 +12,7 @@ The file itself is your program: nothing keeps it from what a program may do.
 
 import importlib.util
 import inspect
-import signal
 import sys
-import threading
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
@@ -24,13 +22,20 @@ from typing import Any
 from torch import Tensor
 
 from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.files.foreign import (
+    Unfit,
+    as_number,
+    called,
+    in_words,
+    numbers_in,
+    told,
+)
 from reasoning_from_scratch.grading.gsm8k import gsm8k_reward
 from reasoning_from_scratch.problems import is_own
 from reasoning_from_scratch.recipes import Recipe
 
 REWARD_SECONDS = 5.0  # for one call of a verifier
 OURS = {"gsm8k": gsm8k_reward}  # for models whose answers end as GSM8K's solutions do
-LARGEST_REWARD = 1e18  # the square of a larger one is no number in float32
 
 
 @lru_cache(maxsize=16)
@@ -47,6 +52,12 @@ def own_function(name: str) -> Callable:
     if not callable(found):
         raise UserError(f"{path} defines no function {function!r}")
     return found
+
+
+def refuse_bare_file(name: str, what: str) -> None:
+    """FILE.py alone does not say which function or class of it is meant."""
+    if name.endswith(".py"):
+        raise UserError(f"{name} is a file: say which {what} of it, as {name}:{what.upper()}")
 
 
 def defines(name: str) -> bool:
@@ -67,8 +78,10 @@ class OwnFunction(str):
             raise UserError(f"{self} asks for {unknown[0]!r}; there is {', '.join(offered)}")
         try:
             result = function(**{name: offered[name] for name in asked})
-        except Exception as error:
-            raise UserError(f"{self} raised {type(error).__name__}: {error}") from error
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            raise UserError(f"{self} raised {told(error)}") from error
         if not isinstance(result, Tensor) or result.shape != like.shape:
             found = tuple(result.shape) if isinstance(result, Tensor) else type(result).__name__
             raise UserError(f"{self} returned {found}, not a tensor of shape {tuple(like.shape)}")
@@ -88,6 +101,11 @@ def own_recipe(name: str) -> Recipe:
         row = Recipe(row, f"your own, from {Path(path).name}", "")
     if not isinstance(row, Recipe):
         raise UserError(f"{path} has no recipe {word!r}: a dictionary of what it changes")
+    if "recipe" in row.changes:
+        raise UserError(
+            f"{name} has a recipe in it, {row.changes['recipe']!r}, which would have no effect: "
+            "write out what that one changes, as `rfs recipes` shows it"
+        )
     changes = {
         field: OwnFunction(f"{path}:{value.__name__}") if inspect.isfunction(value) else value
         for field, value in row.changes.items()
@@ -105,33 +123,27 @@ def run_file(path: str):
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
-        raise UserError(f"{path} does not run: {type(error).__name__}: {error}") from error
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a script that calls sys.exit, too
+        raise UserError(f"{path} does not run: {told(error)}") from error
     return module
-
-
-class TooSlow(BaseException):
-    """Not an Exception: a verifier's own `except Exception` must not catch its time limit."""
 
 
 class Verifier:
     """reward(text, problem) of the reader, called so that nothing it does ends the run."""
 
-    def __init__(self, function: Callable, seconds: float = REWARD_SECONDS) -> None:
+    def __init__(
+        self, function: Callable, seconds: float = REWARD_SECONDS, source: str = ""
+    ) -> None:
         self.function, self.seconds = function, seconds
-        self.name = f"{function.__module__}.{function.__qualname__}"
+        self.source = source  # FILE.py:FUNCTION, if it is from a file
+        self.name = in_words(function, full_name, 200)
 
     def __call__(self, text: str, problem) -> tuple[float, str]:
         """The reward, and how the verifier failed: "" if it did not, else the reward is 0."""
-        try:
-            value = with_limit(self.seconds, self.function, text, problem)
-        except TooSlow:
-            return 0.0, f"took longer than {self.seconds:g} s"
-        except (Exception, SystemExit) as error:
-            return 0.0, f"raised {type(error).__name__}: {error}"
-        if is_number(value):
-            return float(value), ""
-        return 0.0, f"returned no finite number: {value!r:.80}"
+        value, failure = called(as_number, self.seconds, self.function, text, problem)
+        return value or 0.0, failure
 
     def value(self, text: str, problem) -> float:
         """The reward alone."""
@@ -146,72 +158,23 @@ class Evaluator:
 
     def __call__(self, model, tokenizer) -> tuple[dict[str, float], str]:
         """Its numbers as <evaluator>/<name>, and how it failed: "" if it did not."""
-        try:
-            found = self.function(model, tokenizer)
-        except (Exception, SystemExit) as error:
-            return {}, f"raised {type(error).__name__}: {error}"
-        if not isinstance(found, dict) or not all(map(is_number, found.values())):
-            return {}, f"returned no dict of finite numbers: {found!r:.80}"
-        return {f"{self.name}/{name}": float(value) for name, value in found.items()}, ""
+        found, failure = called(as_numbers, None, self.function, model, tokenizer)
+        return {f"{self.name}/{name}": value for name, value in (found or {}).items()}, failure
+
+
+def as_numbers(value: Any) -> dict[str, float]:
+    numbers = numbers_in(value)
+    if numbers is None:
+        raise Unfit(f"returned no dict of finite numbers: {in_words(value)}")
+    return numbers
+
+
+def full_name(function: Any) -> str:
+    """Of a function, or of an object that can be called."""
+    own = function if hasattr(function, "__qualname__") else type(function)
+    return f"{own.__module__}.{own.__qualname__}"
 
 
 def evaluator_name(name: str) -> str:
     """What an evaluator is called in metrics and pages: its function's name."""
     return name.rpartition(":")[2]
-
-
-def is_number(value: Any) -> bool:
-    """True and False are rewards too; so are the numbers of numpy and torch."""
-    if isinstance(value, str | bytes):
-        return False
-    try:
-        return abs(float(value)) <= LARGEST_REWARD
-    except (TypeError, ValueError, OverflowError, RuntimeError):
-        return False
-
-
-def with_limit(seconds: float, function: Callable, *arguments):
-    """Call the function; TooSlow after `seconds`.
-
-    A timer signal stops Python code, and C code that looks for signals (regular expressions,
-    arithmetic with huge integers). It cannot stop C code that never looks. Only the main thread
-    gets signals: where a sampler runs beside the trainer (scale/lag.py), and on Windows, the
-    second way below has to do.
-    """
-    here = threading.current_thread() is threading.main_thread()
-    if not (here and hasattr(signal, "setitimer")):
-        return with_patience(seconds, function, *arguments)
-    previous = signal.signal(signal.SIGALRM, stop)
-    # Again and again: a bare `except:` in the function may swallow the first one.
-    signal.setitimer(signal.ITIMER_REAL, seconds, seconds)
-    try:
-        return function(*arguments)
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, previous)
-
-
-def with_patience(seconds: float, function: Callable, *arguments):
-    """The same without a signal. A slow call goes on in a thread that is left behind: it takes
-    processor time, but nobody waits for it."""
-    ended: list[tuple[Any, BaseException | None]] = []
-
-    def call() -> None:
-        try:
-            ended.append((function(*arguments), None))
-        except BaseException as error:  # raised below, where the caller can see it
-            ended.append((None, error))
-
-    thread = threading.Thread(target=call, daemon=True)
-    thread.start()
-    thread.join(seconds)
-    if not ended:
-        raise TooSlow
-    value, error = ended[0]
-    if error is not None:
-        raise error
-    return value
-
-
-def stop(*_: object) -> None:
-    raise TooSlow

@@ -15,8 +15,9 @@ from tempfile import TemporaryDirectory
 
 from reasoning_from_scratch.errors import UserError, unknown_name
 from reasoning_from_scratch.files.downloads import DATA_SETS, download_data
+from reasoning_from_scratch.files.foreign import told
 from reasoning_from_scratch.files.made_sets import MADE_NAMES, made_set
-from reasoning_from_scratch.files.own_task import defines, own_function
+from reasoning_from_scratch.files.own_task import defines, own_function, refuse_bare_file
 from reasoning_from_scratch.grading import get_last_boxed
 from reasoning_from_scratch.problems import Problem, is_own, render_prompt
 from reasoning_from_scratch.text import counted
@@ -99,10 +100,12 @@ def held_out(name: str) -> str:
 
 def kept_apart(problems: Sequence[Problem]) -> tuple[list[Problem], list[Problem]]:
     """To train on, and to keep aside: a problem in ten, chosen by its text alone, so that it stays
-    on its side when others are added and when a run is resumed."""
+    on its side when others are added and when a run is resumed. The same text with other white
+    space is on the same side."""
     sides: tuple[list[Problem], list[Problem]] = ([], [])
     for problem in problems:
-        sides[zlib.crc32(problem.problem.encode()) % 10 == 0].append(problem)
+        text = " ".join(problem.problem.split())
+        sides[zlib.crc32(text.encode()) % 10 == 0].append(problem)
     return sides
 
 
@@ -141,11 +144,10 @@ def own_problems(name: str, limit: int) -> list[Problem]:
             else:
                 number = f"{Path(name.rpartition(':')[0]).stem}/{len(problems)}"
                 problems.append(_as_problem(row, number))
-    except UserError:
+    except (UserError, KeyboardInterrupt):
         raise
-    except Exception as error:  # of the reader's code, which may raise anything
-        why = f"{type(error).__name__}: {error}"
-        raise UserError(f"{name}, problem {len(problems)}: {why}") from error
+    except BaseException as error:  # of the reader's code, which may raise anything
+        raise UserError(f"{name}, problem {len(problems)}: {told(error)}") from error
     if not problems:
         raise UserError(f"{name} yields no problems")
     return problems
@@ -156,6 +158,7 @@ def _path_of(name: str, data_path: str | Path | None) -> Path:
         return Path(data_path)
     if name in DATA_SETS:
         return download_data(name)
+    refuse_bare_file(name, "function")
     if Path(name).suffix in (".json", ".jsonl") or Path(name).is_file():
         return Path(name)
     raise unknown_name("problem set", name, [*PROBLEM_SETS, *MADE_NAMES, "a .json or .jsonl file"])
@@ -341,7 +344,7 @@ def math_problem(row: dict, default_id: str, source: str = "") -> Problem:
     original files have no `answer`: it stands in the last box of the solution."""
     level = _text(row, "level", optional=True)
     solution = _text(row, "solution", optional=True)
-    boxed = get_last_boxed(solution) if row.get("answer") is None else None
+    boxed = (get_last_boxed(solution) or "").strip() if row.get("answer") is None else ""
     return Problem(
         id=_text(row, "unique_id", optional=True) or default_id,
         problem=_text(row, "problem"),

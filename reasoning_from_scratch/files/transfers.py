@@ -171,10 +171,13 @@ def _not_a_web_page(response: requests.Response) -> Iterator[bytes]:
     first = next(chunks, b"")
     if not first:
         raise Interrupted("the server sent nothing")
-    is_page = first.lstrip()[:14].lower().startswith((b"<!doctype html", b"<html"))
-    if is_page or response.headers.get("Content-Type", "").startswith("text/html"):
+    if is_web_page(first) or response.headers.get("Content-Type", "").startswith("text/html"):
         raise SourceFailed("a web page came instead of the file (a login page or proxy?)")
     return chain([first], chunks)
+
+
+def is_web_page(content: bytes) -> bool:
+    return content.lstrip()[:14].lower().startswith((b"<!doctype html", b"<html"))
 
 
 def _write_body(chunks: Iterator[bytes], part: Path, start: int, total: int | None) -> None:

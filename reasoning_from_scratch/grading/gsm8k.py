@@ -7,6 +7,7 @@ of thousands, so 24.0 is not 24.
 import re
 
 NUMBER = re.compile(r"#### (-?[0-9.,]+)")
+TRUTH = re.compile(r"\+?(-?[0-9]*\.?[0-9]+)\.?")
 
 
 def number_after_hashes(text: str) -> str | None:
@@ -14,6 +15,13 @@ def number_after_hashes(text: str) -> str | None:
     return found[1].replace(",", "") if found else None
 
 
+def expected_number(answer: str) -> str | None:
+    """A problem's answer as it can stand after ####; None if it cannot, such as 1/2."""
+    found = TRUTH.fullmatch(answer.strip().replace(",", ""))
+    return found[1] if found else None
+
+
 def gsm8k_reward(text: str, problem) -> float:
     """1.0 if the first number after #### is the answer."""
-    return float(number_after_hashes(text) == problem.answer.replace(",", ""))
+    expected = expected_number(problem.answer)
+    return float(expected is not None and number_after_hashes(text) == expected)

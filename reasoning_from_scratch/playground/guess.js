@@ -94,15 +94,17 @@ by_id("train-player").onclick = () => busy(async () => {
   state.stopping = false;
   by_id("player-trained").textContent = "";
   state_line.textContent = "playing one game about each number …";
-  const before = await found_by(start);
+  const begun = performance.now(), before = await found_by(start), check = (performance.now() - begun) / 1000;
   if (stopped()) return stopped();
   state_line.textContent = "training …";
+  show_left(by_id("player-left"), points, steps, check);
   const asked = ask("train", { model: start, problems: numbers.map((number) => ["", number]), game: data.game,
     config: data.recipes.grpo, lr: Number(by_id("player-lr").value), steps, keep_as: "player",
     problems_per_step: Number(by_id("numbers-per-step").value), rollouts: ROLLOUTS,
     seed: number_of("player-seed"), max_new_tokens }, (point) => {
     points.push(point);
     show_player(points, steps);
+    show_left(by_id("player-left"), points, steps, check);
   });
   state.training = asked.id;
   await asked;
@@ -127,5 +129,3 @@ function show_player(points, steps) {
     make("p", { className: "soft", textContent: `Where it guesses first, after step ${last.step + 1}: ` +
       `likeliest ${last.first.indexOf(likeliest) + 1}, with ${percent(likeliest)}.` }), number_line(last.first, true));
 }
-
-opened.then(() => { for (const id of ["play", "train-player"]) by_id(id).disabled = false; }, () => {});

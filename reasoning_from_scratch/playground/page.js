@@ -16,6 +16,7 @@ function make(tag, props = {}, ...children) {
 
 const seen = { " ": "␣", "\n": "↵", "\t": "⇥" };
 const label = (token) => token.replace(/[ \n\t]/g, (c) => seen[c]) || "(part of a character)";
+const duration = (seconds) => seconds < 90 ? `${Math.ceil(seconds)} s` : `${Math.round(seconds / 60)} min`;
 const percent = (p) => p > 0 && p < 0.0005 ? "< 0.1 %" : (p >= 0.9995 || p === 0 ? (100 * p).toFixed(0) : (100 * p).toFixed(1)) + " %";
 const signed = (x, digits = 2) => (x < 0 ? "−" : "+") + Math.abs(x).toFixed(digits);
 const plural = (count, thing) => `${count} ${thing}${count === 1 ? "" : "s"}`;
@@ -109,8 +110,10 @@ function matching() {
   return problems.filter((row) => row.type === family && row.steps === steps);
 }
 
+// Answers to the problem before are still there to be read, but paler.
 function show_problem(row) {
   state.shown = row;
+  by_id("answers").classList.add("old");
   by_id("problem").value = row.problem;
   by_id("truth").value = row.answer;
 }
@@ -123,7 +126,11 @@ function another() {
 by_id("family").onchange = () => { show_levels(); show_problem(matching()[0]); };
 by_id("level").onchange = () => show_problem(matching()[0]);
 by_id("another").onclick = another;
-by_id("problem").oninput = () => { by_id("truth").value = ""; state.shown = typed; };
+by_id("problem").oninput = () => {
+  by_id("truth").value = "";
+  state.shown = typed;
+  by_id("answers").classList.add("old");
+};
 
 // A number field's value, within its bounds.
 function number_of(id) {
@@ -228,6 +235,7 @@ async function busy(work, state_line, stop_button) {
     state_line.textContent = error.message;
   }
   if (stop_button) stop_button.hidden = true;
+  for (const line of document.querySelectorAll(".left")) line.hidden = true;
   buttons.forEach((button, i) => { button.disabled = before[i]; });
   by_id("step").disabled = !group.answers;
   // A button that is switched off loses the focus; whoever pressed it gets it back.
@@ -250,6 +258,7 @@ by_id("ask").onclick = () => busy(async () => {
     return run;
   });
   by_id("answers").replaceChildren(...state.runs.map((run) => run.element));
+  by_id("answers").classList.remove("old");
   by_id("shades").hidden = false;
   choices_box.hidden = true;
   let tokens = 0, seconds = 0;
@@ -526,7 +535,7 @@ function show_step({ first: [before, after], logprobs: [old, now] }, names, adva
       cell(sum(numbers).toFixed(2).replace("-", "−")), cell(sum(now[i]).toFixed(2).replace("-", "−")),
       cell("× " + Math.exp(change).toFixed(Math.exp(change) < 10 ? 2 : 0)));
   });
-  const head = ["answer", "advantage", "log-probability before", "after", "now as probable"].map((name) =>
+  const head = ["answer", "advantage", "log-prob. before", "after", "now as probable"].map((name) =>
     make("th", { scope: "col", className: "number", textContent: name }));
   by_id("changed").replaceChildren(
     make("h3", { textContent: "How the answer begins: before and after" }), ...bars,
@@ -550,14 +559,16 @@ by_id("start-training").onclick = () => busy(async () => {
     state.training = asked.id;
     return (await asked).right;
   };
-  const before = await count(0);
+  const begun = performance.now(), before = await count(0), check = (performance.now() - begun) / 1000;
   if (state.stopping) return "stopped";
   state_line.textContent = "training …"; // said once: a screen reader is not told of each step
+  show_left(by_id("train-left"), points, steps, check);
   const asked = ask("train", { model: 0, problems: data.train, config: data.recipes[by_id("train-recipe").value],
     lr: Number(by_id("train-lr").value), steps, problems_per_step: Number(by_id("per-step").value),
     rollouts: ROLLOUTS, seed: number_of("train-seed"), max_new_tokens }, (point) => {
     points.push(point);
     show_curve(points, steps);
+    show_left(by_id("train-left"), points, steps, check);
   });
   state.training = asked.id;
   await asked;
@@ -571,6 +582,17 @@ by_id("start-training").onclick = () => busy(async () => {
 }, by_id("train-state"), by_id("stop-training"));
 
 by_id("stop-training").onclick = () => { state.stopping = true; stop(state.training); };
+
+// How far a training is. Answers get longer, so a step is taken to last as long as the last five;
+// `check` is how long the test afterwards will take.
+function show_left(line, points, steps, check) {
+  const bar = line.querySelector("progress"), done = points.length;
+  line.hidden = false;
+  [bar.max, bar.value] = [steps, done];
+  const seconds = done && (steps - done) * mean_of(points.slice(-5).map((point) => point.seconds)) + check;
+  line.querySelector("span").textContent = done ? `step ${done} of ${steps}, about ${duration(seconds)} left`
+    : `step 1 of ${steps}`;
+}
 
 function svg(tag, attributes, text = "") {
   const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
@@ -601,6 +623,23 @@ function draw_curve(figure, points, steps, caption) {
   figure.querySelector("figcaption").textContent = caption;
 }
 
+// --- the menu: the part that is being read is marked ---
+
+const links = [...document.querySelectorAll("nav a")];
+const part_of = (link) => document.querySelector(link.hash).closest("section");
+
+function mark_part() {
+  const begun = links.filter((link) => part_of(link).getBoundingClientRect().top < 120);
+  const at_end = scrollY && innerHeight + scrollY >= document.documentElement.scrollHeight - 2;
+  const current = (at_end ? links : begun).at(-1) ?? links[0];
+  for (const link of links)
+    if (link === current) link.setAttribute("aria-current", "true");
+    else link.removeAttribute("aria-current");
+}
+
+addEventListener("scroll", mark_part, { passive: true });
+mark_part();
+
 // --- begin ---
 
 const weights = [...document.querySelectorAll("script.weights")].map((element) => {
@@ -610,8 +649,8 @@ const weights = [...document.querySelectorAll("script.weights")].map((element) =
 });
 const opened = ask("open", { models: data.models, weights, tokenizer: data.tokenizer });
 opened.then(() => {
-  by_id("answer-state").textContent = "";
-  for (const id of ["ask", "draw", "start-training"]) by_id(id).disabled = false;
+  for (const button of document.querySelectorAll("button.main")) button.disabled = button.id === "step";
+  by_id("ask").click(); // whoever opens the page sees answers
 }, (error) => { by_id("answer-state").textContent = "The models cannot be opened: " + error.message; });
 by_id("family").value = families.includes("stories") ? "stories" : families[0];
 show_levels();

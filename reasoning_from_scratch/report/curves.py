@@ -4,10 +4,9 @@ The page has each chart as SVG, which needs no script to be seen.
 """
 
 import io
-import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from markupsafe import Markup, escape
@@ -17,10 +16,13 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from reasoning_from_scratch.files.saved_models import evaluated_at, evaluations_in
-from reasoning_from_scratch.text import evenly
+from reasoning_from_scratch.text import evenly, visible
 
-from .run_files import RunFiles
+from .other_runs import OtherRun
+from .run_files import RunFiles, is_number
 
+DRAWN = 4  # other runs, each in a color of its own
+ROUNDING = 1e-6  # nats: a KL below this is between equal policies
 POINTS = 500  # per line of the page; more can't be told apart
 # The bold line averages so many values, or a tenth of all; the thin one is what was measured.
 FEWEST = 9
@@ -38,6 +40,7 @@ class Line:
     steps: list[int]
     values: list[float]
     dots: bool = False  # measured now and then: dots, not smoothed
+    faint: bool = False  # of another run
     band: tuple[list[float], list[float]] | None = None  # low and high, smoothed as the line is
 
 
@@ -96,7 +99,7 @@ def make_charts(run: RunFiles) -> list[Chart]:
     for title, note, names in CHARTS:
         lines = [_metric(run.metrics, name, label) for name, label in names.items()]
         lines += _eval_lines(run) if title == "Accuracy" else []
-        charts.append((title, note, lines))
+        charts.append((title, note, [line for line in lines if _says_something(title, line, run)]))
     charts += [(name, "your evaluator", lines) for name, lines in _own_lines(run).items()]
     drawn = [(title, note, [line for line in lines if line.steps]) for title, note, lines in charts]
     return [
@@ -106,14 +109,50 @@ def make_charts(run: RunFiles) -> list[Chart]:
     ]
 
 
+def _says_something(title: str, line: Line, run: RunFiles) -> bool:
+    """At the defaults nothing can be clipped, and sampler and trainer are the same model: their KL
+    is rounding."""
+    if title == "Clip fraction":
+        return any(line.values) or not run.on_policy
+    return title != "KL" or any(abs(value) > ROUNDING for value in line.values)
+
+
+def compared(run: RunFiles, others: list[OtherRun]) -> list[Chart]:
+    """This run's curves, and faintly those of the first others, as far as this one is to go."""
+    panel, drawn = page_panel(), others[:DRAWN]
+    total = run.config.get("steps")
+    end = max([row["step"] + 1 for row in run.metrics] + [total if isinstance(total, int) else 0])
+    alike = [other for other in drawn if other.is_evaluated_as(run)]
+    held_out = "held out, of the runs that are evaluated on the same problems"
+    charts = []
+    for title, note, line_of, shown in (
+        ("Reward", "mean over the rollouts of a step", _rewards, drawn),
+        ("Accuracy", held_out, _held_out, alike),
+    ):
+        faint = []
+        for other in drawn:  # one that is not shown has an empty line, and the others their colors
+            rows = [row for row in other.metrics if row["step"] < end] if other in shown else []
+            faint.append(replace(line_of(rows, other.name), faint=True))
+        lines = [line_of(run.metrics, run.name), *faint]
+        if lines[0].steps and any(line.steps for line in faint):
+            charts.append(
+                Chart(title, note, lines, as_svg(panel, f"{title} of several runs", lines))
+            )
+    return charts
+
+
+def _rewards(rows: list[dict], label: str) -> Line:
+    return _metric(rows, "env/all/reward/total", label)
+
+
+def _held_out(rows: list[dict], label: str) -> Line:
+    return _evaluated([found for row in rows for found in evaluations_in(row)], "eval_acc", label)
+
+
 def _metric(rows: list[dict], name: str, label: str) -> Line:
-    pairs = [(row["step"], row[name]) for row in rows if _is_number(row.get(name))]
+    pairs = [(row["step"], row[name]) for row in rows if is_number(row.get(name))]
     shown = evenly(pairs, POINTS)
     return Line(label, [step for step, _ in shown], [float(value) for _, value in shown])
-
-
-def _is_number(value) -> bool:
-    return isinstance(value, (int, float)) and math.isfinite(value)
 
 
 def _eval_lines(run: RunFiles) -> list[Line]:
@@ -130,14 +169,14 @@ def _own_lines(run: RunFiles) -> dict[str, list[Line]]:
     charts = {}
     for evaluator in run.evaluators:
         names = dict.fromkeys(n for row in rows for n in row if n.startswith(f"{evaluator}/"))
-        charts[evaluator] = [_own_line(rows, name) for name in names]
+        charts[evaluator] = [_evaluated(rows, name, name.partition("/")[2]) for name in names]
     return charts
 
 
-def _own_line(rows: list[dict], name: str) -> Line:
-    pairs = [(evaluated_at(row), float(row[name])) for row in rows if _is_number(row.get(name))]
-    steps, values = [at for at, _ in pairs], [value for _, value in pairs]
-    return Line(name.partition("/")[2], steps, values, dots=True)
+def _evaluated(rows: list[dict], name: str, label: str) -> Line:
+    pairs = [(evaluated_at(row), float(row[name])) for row in rows if is_number(row.get(name))]
+    pairs = [(at, value) for at, value in pairs if isinstance(at, int) and is_number(at)]
+    return Line(label, [at for at, _ in pairs], [value for _, value in pairs], dots=True)
 
 
 def _in_words(line: Line) -> str:
@@ -171,18 +210,22 @@ def step_axis(panel: Axes, title: str = "") -> None:
 
 def draw_line(panel: Axes, line: Line, number: int) -> None:
     """Few values as dots; of many the smoothed curve, and thinly what was measured."""
+    if not line.steps:
+        return
     few = line.dots or len(line.values) <= 2 * FEWEST
     color, dashes = COLORS[number % 5], DASHES[(number + number // 5) % 5]
     look: dict[str, Any] = {"color": color, "linestyle": dashes}
     if few:
         every = max(1, len(line.values) // 60)
         look |= {"marker": "o", "markersize": 3.5, "markevery": every, "clip_on": False}
+    if line.faint:
+        look |= {"alpha": 0.6, "linewidth": 1}
     calm: Callable[[Sequence[float]], list[float]] = list if few else smoothed
     panel.plot(line.steps, calm(line.values), label=line.label, **look)
     if line.band:
         low, high = map(calm, line.band)
         panel.fill_between(line.steps, low, high, color=color, alpha=0.2, linewidth=0)
-    elif not few:
+    elif not few and not line.faint:
         panel.plot(line.steps, line.values, alpha=0.3, linewidth=0.8, **look)
     _from_zero(panel)
 
@@ -216,9 +259,9 @@ def as_svg(panel: Axes, title: str, lines: list[Line]) -> Markup:
     panel.autoscale()
     for number, line in enumerate(lines):
         draw_line(panel, line, number)
-    last = max(max(line.steps) for line in lines) or 1
+    last = max(max(line.steps, default=0) for line in lines) or 1
     panel.set_xlim(0, last)
-    label = f"{title}. " + "; ".join(map(_in_words, lines))
+    label = f"{title}. " + "; ".join(_in_words(line) for line in lines if line.steps)
     assert isinstance(panel.figure, Figure)  # a panel of page_panel, in no figure's part
     svg = page_svg(panel.figure, title, label, NAMES, last)
     cursor = f'<line class="cursor" y1="{TOP_EDGE}" y2="{HEIGHT - BOTTOM}"/></svg>'
@@ -239,4 +282,4 @@ def page_svg(
     for color, name in names.items():
         svg = svg.replace(color, f"var(--{name})")
     moved = "" if last is None else f'data-last="{last}" '  # run.js moves a cursor up to there
-    return Markup(f'<svg role="img" aria-label="{escape(label)}" {moved}' + svg)
+    return Markup(f'<svg role="img" aria-label="{escape(visible(label))}" {moved}' + svg)

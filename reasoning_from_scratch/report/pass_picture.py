@@ -8,9 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MultipleLocator, NullLocator, PercentFormatter
 
-from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.pass_curves import Curve, shown_ks
-from reasoning_from_scratch.files.disk import write_whole
+from reasoning_from_scratch.files.disk import told_in_one_line, write_whole
 from reasoning_from_scratch.report.curves import COLORS, DASHES, RULE, TEXT
 from reasoning_from_scratch.report.plots import save_picture
 
@@ -21,11 +20,9 @@ LARGE = 12  # points: to be read without zooming in
 def save_pass_curves(panels: dict[str, dict[str, Curve]], path: Path) -> None:
     """Panel title -> model -> curve, drawn to `path`; the numbers go into a CSV file beside it."""
     save_picture(draw_pass_curves(panels), path)
-    try:
-        write_whole(path.with_suffix(".csv"), curve_csv(panels))
-    except OSError as error:
-        file = path.with_suffix(".csv")
-        raise UserError(f"cannot write {file}: {error.strerror}; choose another place") from error
+    file = path.with_suffix(".csv")
+    with told_in_one_line(f"cannot write {file}", "choose another place"):
+        write_whole(file, curve_csv(panels))
 
 
 def curve_csv(panels: dict[str, dict[str, Curve]]) -> str:

@@ -11,6 +11,7 @@ from matplotlib.backend_bases import FigureCanvasBase
 from matplotlib.figure import Figure
 
 from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.files.disk import told_in_one_line
 from reasoning_from_scratch.files.saved_models import evaluated_at, evaluations_in
 from reasoning_from_scratch.report import newest_run
 from reasoning_from_scratch.report.curves import Line, draw_line, step_axis
@@ -155,10 +156,8 @@ def number_in(cell: str | None, path: Path) -> float | None:
 def save_picture(figure: Figure, path: str | Path) -> Path:
     """Write the picture where the user wants it."""
     path = picture_path(path)
-    try:
+    with told_in_one_line(f"cannot write {path}", "choose another place"):
         figure.savefig(path, dpi=110)
-    except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror}; choose another place") from error
     return path
 
 
@@ -167,8 +166,6 @@ def picture_path(path: str | Path) -> Path:
     path, known = Path(path), FigureCanvasBase.get_supported_filetypes()
     if path.suffix[1:].lower() not in known:
         raise UserError(f"{path}: a picture's name ends in one of .{', .'.join(sorted(known))}")
-    try:
+    with told_in_one_line(f"cannot make {path.parent}", "choose another place"):
         path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"cannot make {path.parent}: {error.strerror}") from error
     return path

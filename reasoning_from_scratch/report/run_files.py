@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from reasoning_from_scratch.errors import UserError
@@ -58,6 +59,12 @@ class RunFiles:
         return self.folder.resolve().name
 
     @property
+    def on_policy(self) -> bool:
+        """Whether every rollout is trained on once, by the weights that sampled it."""
+        usual = {"epochs": 1, "num_substeps": 1, "max_steps_off_policy": 0}
+        return all(self.config.get(name, value) == value for name, value in usual.items())
+
+    @property
     def evaluators(self) -> list[str]:
         """The names of the reader's own, also of those that came when the run was resumed."""
         resumed = has_shape(self.config, {"resumed": [{"changed": dict}]})
@@ -91,8 +98,8 @@ def read_run(folder: str | Path) -> RunFiles:
     return RunFiles(
         folder=folder,
         config=read_values(folder / "config.json"),
-        metrics=_by_step(read_lines(folder / "metrics.jsonl")),
-        probes=_by_step(
+        metrics=by_step(read_lines(folder / "metrics.jsonl")),
+        probes=by_step(
             row for row in read_evenly(folder / PROBES_FILE, SHOWN_PROBES) if has_shape(row, PROBES)
         ),
         checkpoints=read_lines(folder / "checkpoints.jsonl"),
@@ -102,10 +109,26 @@ def read_run(folder: str | Path) -> RunFiles:
     )
 
 
-def _by_step(rows: Iterable[dict]) -> list[dict]:
+def by_step(rows: Iterable[dict]) -> list[dict]:
     """Of a step that was run again, the later line counts."""
     latest = {row["step"]: row for row in rows if isinstance(row.get("step"), int)}
     return [latest[step] for step in sorted(latest)]
+
+
+def is_number(value: object) -> bool:
+    """Finite, and not so large that sums or pictures of it are not."""
+    return isinstance(value, (int, float)) and abs(value) < 1e100
+
+
+def numbers(rows: list[dict], name: str) -> list[float]:
+    """The values of a metric, in the steps that measured it."""
+    return [float(row[name]) for row in rows if is_number(row.get(name))]
+
+
+def ends(values: list[float]) -> tuple[float, float]:
+    """Means of the first and of the last few. One step's mean is noisy, but no step is in both."""
+    few = max(1, min(5, len(values) // 2))
+    return fmean(values[:few]), fmean(values[-few:])
 
 
 def _find_pages(folder: Path) -> dict[int, list[str]]:

@@ -7,9 +7,11 @@ from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.text import evenly, shorten
 
 from .learned import SHOWN_TEXT, EvalRow, eval_rows, learned
+from .other_runs import OtherRun, other_runs, reached
 from .pages import render, write_unsynced
 from .probe_story import biggest_change, slider_data
-from .run_files import RunFiles, last_train_rollouts, read_run
+from .run_files import RunFiles, ends, last_train_rollouts, numbers, read_run
+from .settings import not_default
 from .ways import first_and_last, train_answers, ways_over_time
 
 RECENT_STEPS = 5  # the best and the worst rollouts are picked from these
@@ -45,13 +47,14 @@ def write_run_report(folder: str | Path) -> Path:
 
 def run_page(folder: str | Path, version: str = "") -> str:
     """The page as text; one with a version asks its server whether there is a newer one."""
-    from .curves import make_charts  # matplotlib takes half a second to load
+    from .curves import DRAWN, compared, make_charts  # matplotlib takes half a second to load
     from .ways_picture import way_pictures
 
     run = read_run(folder)
     answers = train_answers(run)
     charts, rows = make_charts(run), eval_rows(run)
     stories = [learned(run, name) for name in run.evals]
+    others, more = other_runs(run)
     return render(
         "run.html",
         script="run.js",
@@ -68,8 +71,13 @@ def run_page(folder: str | Path, version: str = "") -> str:
         way_words=WAY_WORDS,
         evals=rows,
         learned=[story for story in stories if story],
+        others=_beside(run, others, linked=not version),
+        others_charts=compared(run, others) if others else [],
+        others_drawn=DRAWN,
+        others_more=more,
         picked=_best_and_worst(last_train_rollouts(run, RECENT_STEPS)),
         times=_times(run.metrics),
+        chosen=not_default(run.config),
         config=_flat(run.config),
         steps=_listed_steps(run),
         text_limit=SHOWN_TEXT,
@@ -101,11 +109,9 @@ def _run_tiles(run: RunFiles, evals: list[EvalRow]) -> list[tuple[str, str, str]
             was = f"from {of_name[0].accuracy:.1%}" if len(of_name) > 1 else ""
             tiles.append((f"accuracy, {name} ({now.problems})", f"{now.accuracy:.1%}", was))
     for name, key, form in HEADLINES:
-        values = [row[key] for row in run.metrics if row.get(key) is not None]
+        values = numbers(run.metrics, key)
         if values:
-            # One step's mean is noisy, but what was and what is share no step.
-            few = max(1, min(5, len(values) // 2))
-            first, last = sum(values[:few]) / few, sum(values[-few:]) / few
+            first, last = ends(values)
             was = f"from {format(first, form)}" if len(values) > 1 else ""
             tiles.append((name, format(last, form), was))
     seconds = sum(row.get("time/total") or 0.0 for row in run.metrics)
@@ -143,6 +149,24 @@ def _of_different_problems(rows: list[dict]) -> list[dict]:
     for row in rows:
         first.setdefault(row["problem_id"], row)
     return list(first.values())[:PICKED]
+
+
+def _beside(run: RunFiles, others: list[OtherRun], linked: bool) -> list[dict[str, Any]]:
+    """The table of this run and the others; none where it is alone."""
+    rows = [
+        {
+            "name": other.name,
+            # The server of a page gives out this run's files alone.
+            "page": other.page if linked else "",
+            "now": reached(other.metrics),
+            "alike": other.is_evaluated_as(run),
+            "settings": other.differences(run),
+        }
+        for other in others
+    ]
+    now = reached(run.metrics)
+    this = {"name": run.name, "page": "", "now": now, "alike": True, "settings": "this run"}
+    return [this, *rows] if rows else []
 
 
 def _times(rows: list[dict]) -> list[tuple[str, float]]:

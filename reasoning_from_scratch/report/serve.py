@@ -10,6 +10,7 @@ from urllib.parse import unquote, urlsplit
 import tyro
 
 from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.files.disk import told_in_one_line
 from reasoning_from_scratch.text import visible
 
 from .run_files import newest_run
@@ -42,7 +43,9 @@ def report_command(
         port: Port of that address; 0 takes a free one.
     """
     folder = Path(run) if run else newest_run(Path("runs"))
-    path = write_run_report(folder)
+    advice = "copy the run to a place that can be written"
+    with told_in_one_line(f"cannot write a report into {folder}", advice):
+        path = write_run_report(folder)
     if not serve:
         print(visible(str(path)))
         return

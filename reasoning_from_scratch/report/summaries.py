@@ -18,7 +18,8 @@ def extracted(rollout) -> str | None:
     judged, which reads what it likes."""
     if "correct" not in rollout.rewards or "reward_failed" in rollout.rewards:
         return None
-    return get_last_boxed(rollout.text)
+    boxed = get_last_boxed(rollout.text)
+    return boxed and boxed.strip()
 
 
 def stop_reason(rollout) -> str:

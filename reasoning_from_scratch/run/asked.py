@@ -20,7 +20,13 @@ from reasoning_from_scratch.files.problem_sets import (
     with_prompt,
 )
 from reasoning_from_scratch.grading import UnreadableTruth, check_truth
-from reasoning_from_scratch.problems import Problem, problem_prompt, show_examples
+from reasoning_from_scratch.grading.gsm8k import expected_number
+from reasoning_from_scratch.problems import (
+    Problem,
+    few_shot_prefix,
+    problem_prompt,
+    show_examples,
+)
 from reasoning_from_scratch.run.folder import log
 from reasoning_from_scratch.text import counted
 
@@ -45,7 +51,7 @@ def problems_of(
 
     def ready(some: Problems) -> Problems:
         some = with_prompt(some, prompt, tokenizer)
-        return usable_problems(some, tokenizer, context_length, graded=not config.reward)
+        return usable_problems(some, tokenizer, context_length, config.reward)
 
     return ready(problems), {name: ready(some) for name, some in eval_sets.items()}
 
@@ -69,6 +75,17 @@ def all_sets(
             sets[name] = show_examples(config.few_shot, problems, asked)[1]
         return show_examples(config.few_shot, problems, [])[0], sets
     return problems, sets
+
+
+def solved_examples(config: TrainConfig) -> str:
+    """What --few-shot shows before each question; "" without it."""
+    if not config.few_shot:
+        return ""
+    if GIVEN + SHARE in config.eval_problems:
+        raise UserError(
+            "its --few-shot shows problems that Python gave, which are not written down"
+        )
+    return few_shot_prefix(with_share_aside(config, None)[0][: config.few_shot])
 
 
 def with_share_aside(config: TrainConfig, given: Problems | None) -> tuple[Problems, str, Problems]:
@@ -101,10 +118,12 @@ PLAIN = re.compile(r"-?\d{1,30}(\.\d{1,30})?", re.ASCII)  # read without asking 
 CHAT_TOKENS = 200  # more than a chat template adds, its system prompt included
 
 
-def usable_problems(problems: Problems, tokenizer, context_length: int, graded: bool) -> Problems:
+def usable_problems(
+    problems: Problems, tokenizer, context_length: int, reward: str | None
+) -> Problems:
     """Without the problems that could never be paid for; one line in the log says how many.
 
-    `graded`: our grader judges; a verifier of one's own may do without an answer.
+    `reward`: None if our grader judges; a verifier of one's own may do without an answer.
     """
     checks: list[tuple[str, Callable[[Problem], bool]]] = [
         (
@@ -112,8 +131,10 @@ def usable_problems(problems: Problems, tokenizer, context_length: int, graded: 
             lambda problem: fits_context(problem, tokenizer, context_length),
         ),
     ]
-    if graded:
+    if reward is None:
         checks.insert(0, ("no answer that the grader can read", has_answer))
+    if reward == "gsm8k":
+        checks.insert(0, ("no answer that is a number after ####", has_number))
     for fault, good in checks:
         kept = [problem for problem in problems if good(problem)]
         if not kept:
@@ -132,6 +153,10 @@ def has_answer(problem: Problem) -> bool:
         return bool(plain or check_truth(problem.answer))
     except UnreadableTruth:
         return False
+
+
+def has_number(problem: Problem) -> bool:
+    return expected_number(problem.answer) is not None
 
 
 def fits_context(problem: Problem, tokenizer, context_length: int) -> bool:

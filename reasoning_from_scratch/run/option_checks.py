@@ -23,6 +23,8 @@ SMALLEST = {
     "problems_per_step": 1,
     "rollouts": 2,
     "max_new_tokens": 1,
+    "max_turns": 1,
+    "max_turn_tokens": 0,
     "top_k": 0,
     "sample_rows": 1,
     "epochs": 1,

@@ -13,8 +13,8 @@ from typing import Any
 
 from reasoning_from_scratch.config import TrainConfig, replaced
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.files.own_task import own_recipe
-from reasoning_from_scratch.files.problem_sets import held_out
+from reasoning_from_scratch.files.own_task import own_recipe, refuse_bare_file
+from reasoning_from_scratch.files.problem_sets import GUESS, held_out
 from reasoning_from_scratch.files.saved_models import run_and_save
 from reasoning_from_scratch.files.weights import is_name
 from reasoning_from_scratch.losses import CLIPPING
@@ -29,6 +29,9 @@ PRESETS: dict[str, dict[str, Any]] = {
     "tiny": {"problems": "tiny", "max_new_tokens": 160, "lr": 1e-4},
     "qwen3": {"problems": "math-train", "max_new_tokens": 512, "lr": 1e-6},
 }
+
+# An environment that is a game has problems of its own, and a model that knows its rules.
+GAMES: dict[Any, dict[str, Any]] = {"guess": {"model": "tiny-player", "problems": GUESS}}
 
 TINY_VOCABULARY = 10_000  # Qwen3 has 151,936 tokens, the tiny model 1,024
 LAG_WEIGHT = 2.0  # the cap on p_start / p_sampler where the sampler lags
@@ -47,15 +50,17 @@ SMOKE = {
 
 
 def configure(recipe: str = "grpo", loss_fn: str | None = None, **changes: object) -> TrainConfig:
-    """The defaults, then what the recipe changes, then Tinker's loss, then what you change."""
-    chosen = {"recipe": recipe} | recipe_row(recipe).changes | loss_fn_changes(loss_fn)
-    config = replaced(TrainConfig(), **(chosen | changes))
+    """The defaults, then what the recipe changes, then Tinker's loss, then what you change. A game
+    brings along its problems and its player."""
+    chosen = {"recipe": recipe} | recipe_row(recipe).changes | loss_fn_changes(loss_fn) | changes
+    config = replaced(TrainConfig(), **(GAMES.get(chosen.get("environment"), {}) | chosen))
     check_loss_fn(loss_fn, config)
     return config
 
 
 def recipe_row(name: str) -> Recipe:
     """The row of that name, or of FILE.py:NAME."""
+    refuse_bare_file(name, "recipe")
     return own_recipe(name) if is_own(name) else get_recipe(name)
 
 
@@ -89,7 +94,7 @@ def config_files(model: str) -> Iterator[Path]:
 def resolved(config: TrainConfig) -> TrainConfig:
     """A checked copy in which every value that was left to the model's preset is filled in."""
     check_kinds(config)
-    values = preset(config.model)
+    values = preset(config.model) | GAMES.get(config.environment, {})
     if config.data_path and config.problems is None:  # a set without a name is its own
         config = replaced(config, problems=config.data_path, data_path=None)
     # Held-out problems of another task would measure nothing.

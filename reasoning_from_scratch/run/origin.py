@@ -169,8 +169,8 @@ def weights_mark(model: Qwen3Model) -> list[int]:
 
 
 def with_whole_files(config: TrainConfig) -> TrainConfig:
-    """A run may be resumed from another folder, and samplers may work in one: problems, verifiers
-    and evaluators that are in files are named from the root, recipes of one's own too."""
+    """A run may be resumed from another folder, and samplers may work in one: problems, verifiers,
+    environments and evaluators in files are named from the root, recipes of one's own too."""
 
     def whole(name: str) -> str:
         file = name.removesuffix(SHARE)
@@ -179,7 +179,8 @@ def with_whole_files(config: TrainConfig) -> TrainConfig:
             return name
         return str(Path(name).expanduser().resolve())
 
-    names = ("problems", "data_path", "reward", "eval_problems", "evaluators", "recipe", "prompt")
+    judges = ("reward", "environment", "evaluators")
+    names = ("problems", "data_path", "eval_problems", "recipe", "prompt", *judges)
     given = {name: value for name in names if (value := getattr(config, name))}
     own = {name: getattr(config, name) for name in ("advantage", "objective")}
     return replaced(

@@ -32,7 +32,7 @@ from reasoning_from_scratch.run.asked import usable_problems
 from reasoning_from_scratch.run.memory import trial_rollout
 from reasoning_from_scratch.run.options import preset
 from reasoning_from_scratch.text import aligned, counted, one_line, visible
-from reasoning_from_scratch.tiny.world import TINY_CONFIG
+from reasoning_from_scratch.tiny.world import TINY_CONFIG, of_tiny_world
 
 GIB = 2**30
 SOME_MIXED, MANY_MIXED = 0.1, 0.3  # share of groups with a signal: enough to learn, and to be quick
@@ -189,7 +189,11 @@ def preflight_summary(
         tasks=task_figures(chosen, rows, config.rollouts),
     )
     tiny = model.cfg["vocab_size"] == TINY_CONFIG["vocab_size"]
-    found.can_work, found.verdict = judge_groups(found, config.max_new_tokens, tiny)
+    at_home = config.environment or all(of_tiny_world(problem.id) for problem in chosen)
+    own = config.environment and f"The environment {config.environment}"
+    found.can_work, found.verdict = judge_groups(
+        found, config.max_new_tokens, tiny and not at_home, own or "Your reward function"
+    )
     return found
 
 
@@ -231,16 +235,19 @@ def to_try(problems: Sequence[Problem], count: int) -> tuple[Sequence[Problem], 
     return chosen, len(chosen)
 
 
-def judge_groups(found: Preflight, max_new_tokens: int, tiny: bool = False) -> tuple[bool, str]:
-    """Whether training can work, and the sentence that says why; the first cause that fits."""
+def judge_groups(
+    found: Preflight, max_new_tokens: int, out_of_world: bool, judge: str
+) -> tuple[bool, str]:
+    """Whether training can work, and the sentence that says why; the first cause that fits.
+    `out_of_world`: the tiny model was asked problems of another world than its own."""
     live = found.live_share
     failed = [row for row in found.rows if row.get("reward_failure")]
     if 2 * len(failed) > len(found.rows):
         return False, (
-            f"Your reward function failed on {len(failed)} of {len(found.rows)} answers: it "
+            f"{judge} failed on {len(failed)} of {len(found.rows)} answers: it "
             f"{one_line(failed[0]['reward_failure'], SHOWN)}. Such answers get 0: mend it first."
         )
-    if tiny and found.pass_at_1 == 0:
+    if out_of_world and found.pass_at_1 == 0:
         return False, (
             f"None of {len(found.rows)} answers was right. The tiny model knows only the sums of "
             "its own small world, in that world's words. Take problems like those of --problems "
@@ -378,7 +385,7 @@ def preflight(options: PreflightOptions) -> int:
     model, tokenizer = open_model(options.model, options.device, options.dtype)
     context = model.cfg["context_length"]  # as in training, what cannot be used is left out
     problems = with_prompt(problems, options.prompt, tokenizer)
-    problems = usable_problems(problems, tokenizer, context, graded=not options.reward)
+    problems = usable_problems(problems, tokenizer, context, options.reward)
     chosen, count = to_try(problems, options.num_problems)
     asked = Rollouts(
         reward=options.reward,

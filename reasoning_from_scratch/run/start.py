@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 
 from reasoning_from_scratch.config import Optim, TrainConfig, replaced
+from reasoning_from_scratch.environments.conversation import Conversation, environment_of
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.fast.cut import FAST
 from reasoning_from_scratch.fast.decoding import decoder_for
@@ -35,7 +36,7 @@ from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.report.clock import Clock
 from reasoning_from_scratch.report.progress import show_log
 from reasoning_from_scratch.report.tracker import import_tensorboard, import_wandb
-from reasoning_from_scratch.rollouts import Group
+from reasoning_from_scratch.rollouts import Group, missing_part
 from reasoning_from_scratch.run.asked import GIVEN, problems_of
 from reasoning_from_scratch.run.checkpoints import Checkpoints, load_trainer_state
 from reasoning_from_scratch.run.folder import USED, RunFolder, job_name, log, new_folder, plainly
@@ -50,10 +51,9 @@ from reasoning_from_scratch.run.origin import (
 )
 from reasoning_from_scratch.run.preflight import preflight_summary
 from reasoning_from_scratch.run.training_run import TrainingRun
-from reasoning_from_scratch.sampling import NotFinite
+from reasoning_from_scratch.sampling import NotFinite, Rollout
 from reasoning_from_scratch.scale.lag import async_rollouts, check_ranks
-from reasoning_from_scratch.scale.ranks import Ranks
-from reasoning_from_scratch.scale.ranks_policy import WholeWeights
+from reasoning_from_scratch.scale.ranks import Ranks, WholeWeights
 from reasoning_from_scratch.scale.ray_rollouts import check_learners, ray_rollouts
 from reasoning_from_scratch.scale.ray_start import connect
 from reasoning_from_scratch.scale.streaming import Stream, streamed_rollouts, streaming_loop
@@ -177,6 +177,7 @@ def loaded_run(
     # Its problems.
     context = model.cfg["context_length"]
     problems, eval_sets = problems_of(config, tokenizer, context, *given_problems)
+    try_environment(config, tokenizer, problems[0])
     # Where a resumed run was.
     if start.save is not None:
         ranks.from_first(lambda: load_saved(model, start.save, config))
@@ -329,6 +330,8 @@ def check_extras(config: TrainConfig, size: int) -> None:
     """What would otherwise fail after minutes of loading."""
     for name in filter(None, (config.reward, *(config.evaluators or []))):
         own_function(name)
+    if config.environment:
+        environment_of(config.environment)
     try_loss(config)
     if config.memory_budget:
         parse_size(config.memory_budget)
@@ -340,6 +343,19 @@ def check_extras(config: TrainConfig, size: int) -> None:
         check_learners(config, size)
     elif config.max_steps_off_policy:
         check_ranks(config, size)
+
+
+def try_environment(config: TrainConfig, tokenizer, problem: Problem) -> None:
+    """One is made and asked what it pays, before the model says a word: does it know the parts of
+    the reward, and can the model's chat template take in what it replies?"""
+    if config.environment is None:
+        return
+    tokenizer.reply_turn("")
+    kind, rollout = environment_of(config.environment), Rollout()
+    Conversation(kind, problem, tokenizer, config).leave(rollout)
+    missing = missing_part(config.reward_parts, rollout.outcome)
+    if missing and not rollout.failure:  # of how it fails, the first step tells
+        raise UserError(f"--environment {config.environment} {missing}")
 
 
 def try_loss(config: TrainConfig) -> None:

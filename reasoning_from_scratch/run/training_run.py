@@ -45,8 +45,7 @@ from reasoning_from_scratch.run.checkpoints import Checkpoints
 from reasoning_from_scratch.run.folder import PLACES, RunFolder, log
 from reasoning_from_scratch.run.interrupts import Interrupts
 from reasoning_from_scratch.run.model_card import model_card
-from reasoning_from_scratch.scale.ranks import Ranks
-from reasoning_from_scratch.scale.ranks_policy import WholeWeights
+from reasoning_from_scratch.scale.ranks import Ranks, WholeWeights
 from reasoning_from_scratch.scale.streaming import Stream
 from reasoning_from_scratch.text import finite, one_line, read_lines
 from reasoning_from_scratch.tokenizer import ModelTokenizer

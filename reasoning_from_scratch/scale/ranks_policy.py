@@ -5,7 +5,6 @@ and sums are exchanged, gradients added up, so that all ranks come to the same u
 """
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from itertools import groupby
 
 import torch
@@ -13,11 +12,11 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from reasoning_from_scratch.losses import Loss
-from reasoning_from_scratch.optim.adamw import AdamW, Trainable
+from reasoning_from_scratch.optim.adamw import AdamW
 from reasoning_from_scratch.policy import LocalPolicy, Moved, Sums
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.rollouts import Rollout
-from reasoning_from_scratch.scale.ranks import Ranks
+from reasoning_from_scratch.scale.ranks import Ranks, WholeWeights
 
 BUCKET = 2**25  # numbers that are added up in one go: 128 MB
 EVEN = 4  # so many groups per rank can be shared out evenly
@@ -93,52 +92,11 @@ class RanksPolicy(LocalPolicy):
             self.optimizer.wide[parameter], parameter.grad = total.view_as(parameter), None
 
 
-class WholeWeights:
-    """Where the weights are: each rank holds them all. (scale/sharding.py: each a slice.)"""
-
-    def __init__(self, ranks: Ranks) -> None:
-        self.ranks = ranks
-
-    def loading_device(self, device: torch.device) -> torch.device | str:
-        """Where the model is loaded to."""
-        return device
-
-    def spread(self, model: Qwen3Model | None) -> Qwen3Model | None:
-        """The model as it is kept."""
-        return model
+class RanksWeights(WholeWeights):
+    """Each rank holds all weights, and they stay the same in all of them."""
 
     def policy_of(self, model: Qwen3Model, *given, **named) -> LocalPolicy:
-        """The policy that computes with it; what is given is LocalPolicy's."""
-        if self.ranks.size == 1:
-            return LocalPolicy(model, *given, **named)
         return RanksPolicy(self.ranks, model, *given, **named)
-
-    def plain(self, model: Qwen3Model) -> Qwen3Model:
-        """What computes like `model` inside of `whole`."""
-        return model
-
-    def whole(self, model: Qwen3Model) -> AbstractContextManager[Qwen3Model]:
-        """While entered, this rank can compute with the model that it gives by itself."""
-        return nullcontext(model)
-
-    def trainable(self, model: Qwen3Model) -> Trainable:
-        """What the optimizer is made for."""
-        return model
-
-    def whole_model(self, model: Qwen3Model) -> Qwen3Model:
-        """The model as it is saved."""
-        return model
-
-    def whole_state(self, optimizer: AdamW) -> dict[str, Tensor]:
-        """The optimizer's state as it is saved."""
-        return optimizer.state_dict()
-
-    def load_state(self, optimizer: AdamW, state: dict[str, Tensor], updates: int) -> None:
-        """Rank 0 has read `state`; every rank gets it."""
-        if self.ranks.writes:
-            optimizer.load_state_dict(state, updates)
-        optimizer.updates = updates
-        self.ranks.same_as_first(optimizer.state)
 
 
 def buckets(parameters: Sequence[nn.Parameter]) -> list[list[nn.Parameter]]:

@@ -32,8 +32,8 @@ from reasoning_from_scratch.optim.lora import add_lora, load_lora, lora_layers
 from reasoning_from_scratch.policy import LocalPolicy, Sums
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.rollouts import Rollout
-from reasoning_from_scratch.scale.ranks import Ranks
-from reasoning_from_scratch.scale.ranks_policy import RanksPolicy, WholeWeights
+from reasoning_from_scratch.scale.ranks import Ranks, WholeWeights
+from reasoning_from_scratch.scale.ranks_policy import RanksPolicy
 
 
 class SlicedWeights(WholeWeights):

@@ -16,8 +16,8 @@ from torch.distributed.rendezvous import rendezvous
 from reasoning_from_scratch.config import Run, Scale, TrainConfig, replaced, to_json
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.fast.device import is_available
-from reasoning_from_scratch.scale.ranks import Ranks
-from reasoning_from_scratch.scale.ranks_policy import WholeWeights
+from reasoning_from_scratch.scale.ranks import Ranks, WholeWeights
+from reasoning_from_scratch.scale.ranks_policy import RanksWeights
 
 NEEDED = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 JOINING = timedelta(minutes=2)  # for all ranks to come up
@@ -51,7 +51,7 @@ def start_ranks(config: Scale) -> tuple[Ranks, str]:
 def kept_weights(config: Scale, ranks: Ranks) -> WholeWeights:
     """Who keeps the weights: every rank all of them, or each a slice."""
     if config.shard == "none":
-        return WholeWeights(ranks)
+        return RanksWeights(ranks)
     if "cuda" not in ranks.device and not FSDP_ON_CPU:
         raise UserError(f"torch {torch.__version__} shards on GPUs only: take a newer one")
     from reasoning_from_scratch.scale import sharding  # late: FSDP2 takes a while to load

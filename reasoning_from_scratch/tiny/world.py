@@ -526,6 +526,11 @@ def is_held_out(problem: str) -> bool:
     return zlib.crc32(content_key(problem).encode()) % 10 == 0
 
 
+def of_tiny_world(problem_id: str) -> bool:
+    """Whether a problem with that id is one of these."""
+    return any(problem_id.startswith(f"tiny/{split}/") for split in SPLIT_SIZES)
+
+
 def tiny_problem(split: str, index: int, steps: int | None = None) -> dict[str, str]:
     """Problem number `index` of a split: "train" or "longer-train" (unbounded), or "test",
     "longer" or "longest" (held out, 500 each). With `steps`, a problem of an unbounded split

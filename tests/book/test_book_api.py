@@ -16,16 +16,27 @@ import torch
 from file_server import hurry, serving
 from toy import TOY_CONFIG, toy_model, toy_tokenizer
 
-from reasoning_from_scratch import ch02, ch03, ch04, ch05, ch06, ch07, qwen3, utils
+from reasoning_from_scratch import (
+    appendix_f,
+    ch02,
+    ch03,
+    ch04,
+    ch05,
+    ch06,
+    ch07,
+    qwen3,
+    utils,
+)
 from reasoning_from_scratch.files import downloads
 from reasoning_from_scratch.problems import render_prompt
 from tests.files.test_downloads import hub
 from tests.files.test_transfers import CONTENT
 
 MODULES = {"ch02": ch02, "ch03": ch03, "ch04": ch04, "ch05": ch05, "ch06": ch06, "ch07": ch07}
-MODULES |= {"qwen3": qwen3, "utils": utils}
+MODULES |= {"qwen3": qwen3, "utils": utils, "appendix_f": appendix_f}
 ROWS = [{"problem": "abc", "answer": "1"}, {"problem": "bcd", "answer": "2"}]
 GRPO_FILE = "qwen3-0.6B-rlvr-grpo-step00100.pth"
+DISTILL_FILE = "qwen3-0.6B-distill-step11492-epoch2.pth"
 IDS = torch.tensor([[1, 2, 3]])
 SCORES = torch.arange(19_900.0)[None]
 END = 32  # the toy tokenizer's <|endoftext|>
@@ -203,6 +214,14 @@ CALLS = [
         is_file(f"new/7_5_plus_kl/checkpoints/{GRPO_FILE}", f"new/{GRPO_FILE}"),
     ),
     (
+        "qwen3.download_qwen3_distill_checkpoints("
+        "distill_type='deepseek_r1', step='06682', out_dir='.')",
+        lambda w: ("qwen3_235b_a22b", "11492", "new"),
+        is_file(
+            f"new/ch08_distill_qwen3_235b_a22b/checkpoints/{DISTILL_FILE}", f"new/{DISTILL_FILE}"
+        ),
+    ),
+    (
         "qwen3.load_hf_weights_into_qwen(model, param_config, params)",
         lambda w: (w.model, TOY_CONFIG, toy_model(1).state_dict()),
         lambda w, _: torch.equal(w.model.tok_emb.weight, toy_model(1).tok_emb.weight),
@@ -241,13 +260,13 @@ CALLS = [
         lambda w: (*w.pair, "abc", "cpu", 4, True),
         lambda w, found: found and w.printed() == found + "\n",
     ),
-    ("ch03.get_last_boxed(text)", lambda w: (r"\boxed{1} \boxed{2}",), equals("2")),
+    ("ch03.get_last_boxed(text)", lambda w: ("\\boxed{1} \\boxed{ 2\n}",), equals(" 2\n")),
     (
         "ch03.extract_final_candidate(text, fallback='number_then_full')",
         lambda w: ("it is 7", None),
         equals(""),
     ),
-    ("ch03.normalize_text(text)", lambda w: (r"\dfrac{1}{2}",), equals("(1)/(2)")),
+    ("ch03.normalize_text(text)", lambda w: (r"\left(1,\,2\right)",), equals("(1,2)")),
     ("ch03.sympy_parser(expr)", lambda w: ("1/2 + 1/2",), lambda w, found: found == 1),
     ("ch03.equality_check(expr_gtruth, expr_pred)", lambda w: ("1/2", "0.5"), equals(True)),
     ("ch03.split_into_parts(text)", lambda w: ("(1, 2)",), equals(["1", "2"])),
@@ -365,7 +384,7 @@ CALLS = [
     (
         "ch05.make_critique_prompt(raw_prompt, draft)",
         lambda w: ("THE QUESTION", "THE DRAFT"),
-        lambda w, text: "THE QUESTION" in text and "THE DRAFT" in text,
+        lambda w, text: all(x in text for x in ("QUESTION", "DRAFT", "meticulous reviewer")),
     ),
     (
         "ch05.make_refine_prompt(raw_prompt, draft, critique)",
@@ -448,6 +467,17 @@ CALLS = [
         "token_ids, prompt_len, start_think_id=151667, end_think_id=151668)",
         lambda w: ([5, 8, 1, 9], 1, 8, 9),
         equals(1.0),
+    ),
+    # ---- appendix F
+    (
+        "appendix_f.predict_choice(model, tokenizer, prompt_fmt, max_new_tokens=8)",
+        lambda w: (*w.pair, "abc", 4),
+        equals(None),
+    ),
+    (
+        "appendix_f.elo_ratings(vote_pairs, k_factor=32, initial_rating=1000)",
+        lambda w: ([("one", "other")], 16, 100),
+        equals({"one": 108, "other": 92}),
     ),
     # ---- utils
     (

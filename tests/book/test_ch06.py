@@ -295,8 +295,8 @@ def test_the_ch06_recipe_gives_the_same_loss_and_gradient(monkeypatch):
     torch.manual_seed(3)
     model, tokenizer, drawn = small_qwen(), LetterTokenizer(), []
 
-    def recording(*args):
-        drawn.append(sample(*args))
+    def recording(**arguments):
+        drawn.append(sample(**arguments))
         return drawn[-1]
 
     sample = ch06.sample_response

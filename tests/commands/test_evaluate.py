@@ -9,6 +9,7 @@ from reasoning_from_scratch.commands import evaluate
 from reasoning_from_scratch.commands.cli import main
 from reasoning_from_scratch.evaluation import evaluate as evaluation
 from reasoning_from_scratch.evaluation.pass_curves import shown_ks
+from tests.command_world import make_world, run
 from tests.conftest import ROOT
 from tests.evaluation.test_evaluate import PROBLEMS, LetterTokenizer, lines, scripted
 
@@ -69,6 +70,25 @@ def test_an_interrupted_command_says_how_to_go_on(command, capsys, monkeypatch):
             "would share a file",
         ),
         (["--reward", "a.py:f", "--fallback", "number_only"], "leave one out"),
+        (["--environment", "guess", "--reward", "gsm8k"], "and so does --reward: leave one out"),
+        (["--environment", "guess", "--fallback", "number_only"], "judges by itself"),
+        (
+            ["--environment", "guess.py"],
+            "guess.py is a file: say which class",
+        ),
+        (["--environment", "gues"], "did you mean 'guess'"),
+        (["--problems", "mine.py"], "mine.py is a file: say which function of it, as mine.py:FUNC"),
+        (["--max-turns", "3"], "--max-turns does nothing without --environment"),
+        (["--max-turn-tokens", "3"], "--max-turn-tokens does nothing without --environment"),
+        (
+            ["--max-turns", "0", "--environment", "guess"],
+            "--max-turns is 0",
+        ),
+        (["--max-turn-tokens", "-1", "--environment", "guess"], "--max-turn-tokens is -1"),
+        (["--max-rows", "0"], "--max-rows is 0"),
+        (["--top-p", "0.9"], "--top-p does nothing at temperature 0"),
+        (["--top-k", "5"], "--top-k does nothing at temperature 0"),
+        (["--prompt", "bok"], "did you mean 'book'"),
     ],
 )
 def test_mistakes_on_the_command_line_are_one_line(flags, words, capsys):
@@ -120,3 +140,89 @@ def test_the_table_of_chapter_6_is_that_of_its_numbers():
             mean, low, high = (float(row[name]) for name in ("pass_at_k", "low", "high"))
             assert f"{mean:.1%} ({low:.1%} to {high:.1%})" in readme
     assert len(numbers) == 2 * 3 * 64
+
+
+# --- a run is asked as it was trained ---
+
+OWN = """
+class Env:
+    def __init__(self, problem): self.turns = 0
+    def reply(self, turn):
+        self.turns += 1
+        return "no"
+    def rewards(self): return {"correct": float(self.turns == 2)}
+
+def reward(text, problem):
+    return 1.0
+"""
+
+
+def made_run(world, *flags):
+    make_world(world)
+    (world / "own.py").write_text(OWN)
+    words = ["--steps", 1, "--max-new-tokens", 40, "--save-every", 0, *flags]
+    return run(world, "run", *(str(word).replace("own.py", f"{world}/own.py") for word in words))
+
+
+def card_of(world, *words):
+    (world / "a.jsonl").unlink(missing_ok=True)
+    (world / "a.card.json").unlink(missing_ok=True)
+    assert main(["evaluate", "--out-path", f"{world}/a.jsonl", *map(str, words)]) == 0
+    return json.loads((world / "a.card.json").read_text())
+
+
+def test_a_run_in_an_environment_is_asked_in_it(tmp_path, capsys):
+    flags = ["--environment", "own.py:Env", "--max-turns", 2, "--max-turn-tokens", 5]
+    path = made_run(tmp_path, *flags, "--stop", "e", "--prompt", "question", "--calculator")
+    card = card_of(tmp_path, "--model", path)
+    out = capsys.readouterr().out
+    said = f"asked as trained, with --environment {tmp_path}/own.py:Env --max-turns 2 "
+    assert said + "--max-turn-tokens 5 --max-new-tokens 40 --prompt question --stop e " in out
+    assert card["result"]["accuracy"] == 1.0
+    settings = card["settings"]
+    assert (settings["max_turns"], settings["max_turn_tokens"], settings["stop"]) == (2, 5, "e")
+    assert settings["prompt"] == "?problem?" and settings["calculator"]  # in the toy's letters
+    # What is given on the command line wins; and weights in a folder are any other model's.
+    more = ("--max-turns", 3, "--no-calculator", "--max-new-tokens", 80)
+    given = card_of(tmp_path, "--model", path, *more)
+    assert given["settings"]["max_turns"] == 3 and "calculator" not in given["settings"]
+    assert given["result"]["accuracy"] == 0.0
+    folder = path / "checkpoints" / "000001"
+    capsys.readouterr()
+    plain = card_of(tmp_path, "--model", folder, "--problems", f"{tmp_path}/problems.jsonl")
+    assert "environment" not in plain["settings"] and "asked as" not in capsys.readouterr().out
+
+
+def test_a_run_with_a_reward_and_solved_problems(tmp_path, capsys, monkeypatch):
+    path = made_run(tmp_path, "--reward", "own.py:reward", "--few-shot", 2)
+    seen = []
+    plain = evaluate.evaluate_with
+
+    def watched(options, model, tokenizer, problems, *rest):
+        seen.extend(problems)
+        return plain(options, model, tokenizer, problems, *rest)
+
+    monkeypatch.setattr(evaluate, "evaluate_with", watched)
+    assert card_of(tmp_path, "--model", path)["result"]["accuracy"] == 1.0
+    assert f"--reward {tmp_path}/own.py:reward" in capsys.readouterr().out
+    (shown,) = {problem.prefix for problem in seen}
+    assert shown.count("Question:") == 2
+    assert main(["evaluate", "--model", str(path), "--prompt", "question"]) == 2
+    assert "leave out --prompt" in capsys.readouterr().err
+
+
+def test_models_that_were_trained_differently(tmp_path, capsys):
+    path = made_run(tmp_path, "--stop", "e")
+    other = run(tmp_path, "other", "--steps", 1, "--stop", "f")
+    words = ["evaluate", "--model", str(path), str(other), "--max-new-tokens", "9"]
+    assert main(words) == 2
+    assert "these models were trained with different --stop: give one" in capsys.readouterr().err
+    assert main([*words, "--stop", "g"]) == 0
+
+
+@pytest.mark.parametrize("words", [["--model", "tiny-player-grpo"], ["--environment", "guess"]])
+def test_the_player_plays_its_game(words, capsys):
+    assert main(["evaluate", *words, "--limit", "16", "--device", "cpu"]) == 0
+    out = capsys.readouterr().out
+    player, share = ("tiny-player-grpo", 81.2) if "--model" in words else ("tiny-player", 50.0)
+    assert f"{player} on guess, 16 problems\n  accuracy        {share}%" in out

@@ -5,9 +5,11 @@ What the page computes is compared in a headless Chromium with what the package 
 
 import base64
 import json
+import os
 import random
 import re
 import shutil
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -60,10 +62,16 @@ def page_file(tmp_path_factory) -> Path:
 def page(page_file, tmp_path_factory):
     """The page, opened once for the tests of this file; the models are read by then."""
     browser = Browser(tmp_path_factory.mktemp("profile"))
-    browser.open(page_file)
-    browser.run("opened")
+    open_page(browser, page_file)
     yield browser
     browser.close()
+
+
+def open_page(browser, file: Path) -> None:
+    """Until it has answered its first problem, which it does by itself."""
+    browser.open(file)
+    browser.run("opened")
+    browser.wait("!by_id('ask').disabled")
 
 
 @pytest.fixture(scope="module")
@@ -369,24 +377,70 @@ def test_the_page_says_that_it_loads_until_it_can_be_used(page, page_file):
     assert "Loading" not in page.run("by_id('answer-state').textContent")
 
 
+SCREENS = pytest.mark.parametrize("width, height", [(1280, 900), (390, 844)])
+
+
+@contextmanager
+def screen(page, width: int, height: int):
+    size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 1000}
+    page.send("Emulation.setDeviceMetricsOverride", **size)
+    yield
+    page.send("Emulation.clearDeviceMetricsOverride")
+
+
 @needs_browser
-@pytest.mark.parametrize("width, height", [(1280, 900), (390, 844)])
-def test_the_alternatives_open_where_both_they_and_the_token_are_seen(page, width, height):
-    screen = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 1000}
-    page.send("Emulation.setDeviceMetricsOverride", **screen)
-    choose(page, family="stories", level=3)
-    click(page, "ask")
-    for run in (0, 2, 1, 0):  # beneath an answer further up, and further down
-        page.run(f"state.runs[{run}].list.children[0].click()")
-        for place in ("#place", ".tokens .on"):
+@SCREENS
+def test_whoever_opens_the_page_sees_the_button_and_answers(page, page_file, width, height):
+    with screen(page, width, height):
+        open_page(page, page_file)
+        verdicts = texts(page, "#answers .verdict")
+        assert verdicts == ["✗ wrong", "✓ right", "✓ right"]  # before GRPO, and twice after
+        for place in ("#ask", "#answers .verdict"):
             box = f"document.querySelector({json.dumps(place)}).getBoundingClientRect()"
             top, bottom = page.run(f"[{box}.top, {box}.bottom]")
-            assert -1 <= top < bottom <= height + 1, (run, place)
+            assert 0 < top < bottom < height, place
+        # Another problem is not one that these answers belong to.
+        page.run("by_id('another').click()")
+        assert page.run("by_id('answers').className") == "three old"
+        click(page, "ask")
+        assert page.run("by_id('answers').className") == "three"
+
+
+@needs_browser
+@SCREENS
+def test_the_menu_stays_and_leads_to_each_part(page, width, height):
+    draw_group(page)
+    click(page, "step")  # the parts as long as they get
+    with screen(page, width, height):
+        names = texts(page, "nav a")
+        assert [name[0] for name in names] == list("12345")
+        for link, name in enumerate(names):
+            page.run(f"document.querySelectorAll('nav a')[{link}].click()")
+            marked = "document.querySelector('nav [aria-current]').textContent"
+            page.wait(f"{marked} === {json.dumps(name)}", 10)
+            menu, title = page.run(f"""[document.querySelector("nav").getBoundingClientRect(),
+                document.querySelectorAll("h2")[{link}].getBoundingClientRect()]
+                .map(({{ top, bottom }}) => [top, bottom])""")
+            assert 0 <= menu[0] < menu[1] <= title[0] < title[1] <= height, name
+            assert menu[1] < 60  # one line
+
+
+@needs_browser
+@SCREENS
+def test_the_alternatives_open_where_both_they_and_the_token_are_seen(page, width, height):
+    with screen(page, width, height):
+        choose(page, family="stories", level=3)
+        click(page, "ask")
+        for run in (0, 2, 1, 0):  # beneath an answer further up, and further down
+            page.run(f"state.runs[{run}].list.children[0].click()")
+            for place in ("#place", ".tokens .on"):
+                box = f"document.querySelector({json.dumps(place)}).getBoundingClientRect()"
+                top, bottom = page.run(f"[{box}.top, {box}.bottom]")
+                assert -1 <= top < bottom <= height + 1, (run, place)
     assert page.run("by_id('place-title').textContent") == (
         "Token 1 of tiny-base: the line break ↵"  # as the page's first sentences name it
     )
     assert "the line break ↵, and choose ␣Let" in page.run("document.body.textContent")
-    page.send("Emulation.clearDeviceMetricsOverride")
 
 
 @needs_browser
@@ -411,22 +465,15 @@ def test_a_problem_of_another_world_is_not_just_wrong(page, problem, truth, why)
 @needs_browser
 def test_a_wide_table_shows_on_a_phone_that_it_goes_on(page):
     draw_group(page)
-    page.send(
-        "Emulation.setDeviceMetricsOverride",
-        width=390,
-        height=844,
-        deviceScaleFactor=1,
-        mobile=True,
-    )
-    shown = page.run("""(() => {
-      const place = by_id("advantages").parentNode, first = place.querySelector("th");
-      place.scrollLeft = 100;
-      const gone = first.getBoundingClientRect().left - place.getBoundingClientRect().left;
-      return [place.scrollWidth > place.clientWidth, gone,
-        getComputedStyle(place).backgroundAttachment];
-    })()""")
+    with screen(page, 390, 844):
+        shown = page.run("""(() => {
+          const place = by_id("advantages").parentNode, first = place.querySelector("th");
+          place.scrollLeft = 100;
+          const gone = first.getBoundingClientRect().left - place.getBoundingClientRect().left;
+          return [place.scrollWidth > place.clientWidth, gone,
+            getComputedStyle(place).backgroundAttachment];
+        })()""")
     assert shown == [True, 0, "local, local, scroll, scroll"]  # two shadows, covered at the ends
-    page.send("Emulation.clearDeviceMetricsOverride")
 
 
 def test_grpo_is_spelled_out_once(page_file):
@@ -597,7 +644,15 @@ def test_a_group_without_a_signal_moves_no_weight(page):
 @needs_browser
 def test_training_in_the_page_makes_the_curve_rise(page):
     page.run("by_id('steps').value = '20'")
+    page.run("""lefts = new Set(); new MutationObserver(() => lefts.add(
+        by_id("train-left").innerText.trim())).observe(by_id("train-left"),
+        { childList: true, subtree: true })""")
     said = click(page, "start-training", 900)
+    begun, *lefts = page.run("[...lefts]")
+    assert begun == "step 1 of 20" and len(lefts) == 20
+    for step, left in enumerate(lefts, 1):
+        assert re.fullmatch(rf"step {step} of 20, about \d+ (s|min) left", left)
+    assert page.run("by_id('train-left').hidden")
     assert said.startswith("20 steps in")
     heights = page.run(
         "[...document.querySelectorAll('#curve circle')].map((c) => +c.getAttribute('cy'))"
@@ -616,15 +671,13 @@ def test_nothing_sticks_out_of_a_screen(page, width):
     click(page, "ask")
     click(page, "play")
     page.run("state.runs[1].list.children[8].click()")
-    page.send(
-        "Emulation.setDeviceMetricsOverride",
-        width=width,
-        height=800,
-        deviceScaleFactor=1,
-        mobile=width < 1000,
-    )
-    assert page.run("document.documentElement.scrollWidth") <= width
-    page.send("Emulation.clearDeviceMetricsOverride")
+    with screen(page, width, 800):
+        assert page.run("document.documentElement.scrollWidth") <= width
+        # The table of part 3 is whole, cell by cell.
+        cut = page.run("""[by_id("changed").querySelector(".scroll"),
+            ...by_id("changed").querySelectorAll("th, td")]
+            .filter((x) => x.scrollWidth > x.clientWidth).length""")
+        assert cut == 0
 
 
 # --- the game of part 5 ---
@@ -815,8 +868,7 @@ def test_the_saved_steps_of_a_run_are_a_slider(tmp_path):
     out = tmp_path / "page.html"
     assert playground(PlaygroundOptions(("tiny-base",), (), run=str(run), out=str(out))) == 0
     browser = Browser(tmp_path / "profile")
-    browser.open(out)
-    browser.run("opened")
+    open_page(browser, out)
     slider = "by_id('models').querySelector('input[type=range]')"
     assert texts(browser, "#models label") == ["tiny-base: before GRPO", "mine, step 2"]
     browser.run(f"{slider}.value = 0; {slider}.dispatchEvent(new Event('input'))")
@@ -861,6 +913,24 @@ def test_what_the_page_cannot_hold_is_refused_with_a_sentence(tmp_path):
     said = refused(PlaygroundOptions(("tiny-base",), (str(other),), out=out))
     assert "has another tokenizer than tiny-base" in said
     assert not Path(out).exists()
+
+
+@pytest.mark.parametrize(
+    "to, why",
+    [
+        ("folder", "folder is there and is no file"),
+        ("pipe", "pipe is there and is no file"),  # nor is /dev/null, which a page would replace
+        ("file/page.html", "cannot write .*page.html: .*file is no folder; choose another --out"),
+        ("/proc/page.html", "cannot write /proc/page.html: .*; choose another --out"),
+        ("x" * 300, "cannot write .*: File name too long; choose another --out"),
+    ],
+)
+def test_a_place_that_cannot_be_written_is_one_line(to, why, tmp_path):
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    said = refused(PlaygroundOptions(("tiny-base",), (), out=str(tmp_path / to)))
+    assert re.search(why, said) and "\n" not in said
 
 
 def test_a_weight_is_rounded_by_less_than_half_precision_rounds_it():

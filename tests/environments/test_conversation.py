@@ -20,12 +20,12 @@ from reasoning_from_scratch.losses import OBJECTIVES, Loss, policy_loss
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.recipes import RECIPES
 from reasoning_from_scratch.report.metrics import rollout_metrics
-from reasoning_from_scratch.rollouts import make_batch, reward_groups, sample_groups
+from reasoning_from_scratch.rollouts import Group, make_batch, reward_groups, sample_groups
 from reasoning_from_scratch.run.options import configure, resolved, resumed_config
 from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.sampling import PLAIN, Rollout, Sampling, generate
 from reasoning_from_scratch.text import read_lines
-from reasoning_from_scratch.tokenizer import ModelTokenizer, Qwen3Tokenizer
+from reasoning_from_scratch.tokenizer import ModelTokenizer, Qwen3Tokenizer, answer_text
 
 PROMPTS = [[1, 2, 3], [4], [5, 6, 7, 8, 9, 10], [11, 12]]
 VOCABULARY, STOPS = 64, set(range(8))
@@ -382,6 +382,68 @@ def test_a_resumed_run_is_the_uninterrupted_one(tmp_path, own):
     rest = train(config, model=toy_model(), quiet=True, **world)
     for one, other in zip(whole.model.parameters(), rest.model.parameters(), strict=True):
         assert torch.equal(one, other)
+
+
+def test_the_preflight_names_the_environment(tmp_path, own):
+    (tmp_path / "riddle.py").write_text(OWN.replace('if "q" in turn', "if True"))
+    riddles(tmp_path, own, "run", preflight=True, steps=1)
+    log = (tmp_path / "run" / "logs.log").read_text()
+    assert f"preflight: The environment {own} failed on " in log and "no luck" in log
+
+
+def test_a_part_that_the_environment_does_not_know(tmp_path, own):
+    with pytest.raises(UserError, match=r"paid nothing for erly of .*; it pays for correct, early"):
+        riddles(tmp_path, own, "a", reward_parts={"correct": 1.0, "erly": 0.5})
+    assert not (tmp_path / "a" / "config.json").exists()
+
+
+def test_one_that_forgets_a_part_later_has_failed(tmp_path, own):
+    forgets = OWN.replace('"early": found / max(1, len(self.heard))}', "} | self.early()")
+    forgets += "    def early(self):\n        return {} if self.heard else {'early': 0}\n"
+    (tmp_path / "riddle.py").write_text(forgets)
+    result = riddles(tmp_path, own, "run", reward_parts={"correct": 1.0, "early": 0.5})
+    assert len(result.rows) == 3 and "failed on every answer of 3 steps" in result.stopped
+    assert "paid nothing for early of --reward-parts" in (tmp_path / "run/logs.log").read_text()
+
+
+def test_wrong_is_what_is_not_correct(tmp_path, own):
+    parts = {"correct": 1.0, "wrong": -1.0}
+    for row in riddles(tmp_path, own, "run", reward_parts=parts).rows:
+        assert row["env/all/wrong"] == pytest.approx(1 - row["env/all/correct"])
+        total = row["env/all/correct"] - row["env/all/wrong"]
+        assert row["env/all/reward/total"] == pytest.approx(total)
+
+
+def test_what_is_measured_beside_the_rewards_is_not_a_parts_name():
+    rollout = Rollout(None, [1], [2, 3], [0.0, 0.0], [0.0, 0.0], forced=[1], rewards={})
+    talked = replace(rollout, outcome={"correct": 0.0})
+    names = set()
+    for one in (rollout, talked):
+        names |= rollout_metrics([Group(None, [one])]).keys()
+    ours = {name.removeprefix("env/all/") for name in names if name.startswith("env/all/")}
+    assert {name for name in ours if name.isidentifier()} <= set(conversation.MEASURED)
+
+
+def test_a_turn_that_ends_at_a_stop_character_is_whole(tokenizer):
+    """The stop token may have other text in it, and what was said before stays in the answer."""
+    heard = []
+
+    class Listening(Riddle):
+        def reply(self, turn):
+            heard.append(turn)
+            return "no" if len(heard) == 1 else None
+
+    box = tokenizer.encode("\\boxed{1}", chat_wrapped=False)
+    tokenizer.stop_text, tokenizer.stop_text_ids = "}", frozenset(box)
+    talk = Conversation(Listening, toy_problems(1)[0], tokenizer, Sampling(40))
+    rollout = Rollout(response_ids=[*tokenizer.encode("xy", chat_wrapped=False), *box])
+    rollout.response_ids += talk.hear(rollout.response_ids, True)
+    said = tokenizer.decode(rollout.response_ids)
+    rollout.response_ids += box
+    rollout.finished = True
+    assert talk.hear(rollout.response_ids, True) is None
+    assert heard == ["xy\\boxed{1", "\\boxed{1"]
+    assert answer_text(tokenizer, rollout) == said + "\\boxed{1"
 
 
 def test_streaming_and_lag_0_are_the_plain_run(tmp_path, own):

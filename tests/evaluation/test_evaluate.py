@@ -12,6 +12,7 @@ from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation import evaluate as evaluation
 from reasoning_from_scratch.evaluation.answer_file import card_path
 from reasoning_from_scratch.evaluation.evaluate import evaluate, wilson_interval
+from reasoning_from_scratch.files.made_sets import own_verifier
 from reasoning_from_scratch.files.problem_sets import load_problems
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.qwen3 import Qwen3Model
@@ -266,6 +267,35 @@ def test_a_finished_evaluation_is_not_done_again(script, monkeypatch, tmp_path):
 
 
 # --- mistakes ---
+
+
+def test_answers_of_another_conversation_are_not_mixed_into_a_file(script, tmp_path):
+    path, own = tmp_path / "a.jsonl", tmp_path / "own.py"
+    own.write_text("class Env: pass\n")
+    talk = {"environment": f"{own}:Env", "max_turns": 3, "max_turn_tokens": 4}
+    run(path, **talk)
+    for change in ({"max_turn_tokens": 5}, {"max_turns": 4}, {"environment": "guess"}):
+        with pytest.raises(UserError, match="other settings.*--out-path"):
+            run(path, **talk | change)
+    own.write_text("class Env:\n    changed = True\n")
+    with pytest.raises(UserError, match="other settings .environment_file: "):
+        run(path, **talk)
+
+
+def test_nor_are_those_that_another_verifier_has_judged(script, tmp_path):
+    path, own = tmp_path / "a.jsonl", tmp_path / "own.py"
+    own.write_text("def pays(text, problem):\n    return 1\n")
+    run(path, verifier=own_verifier(f"{own}:pays"))
+    run(path, verifier=own_verifier(f"{own}:pays"))
+    own.write_text("def pays(text, problem):\n    return 0\n")
+    with pytest.raises(UserError, match="other settings .answer_read_from: "):
+        run(path, verifier=own_verifier(f"{own}:pays"))
+
+
+def test_answers_that_gsm8k_cannot_read_are_refused(script):
+    problems = [Problem("half", "Half?", "1/2")]
+    with pytest.raises(UserError, match="problem half: the answer '1/2' is no number that stands"):
+        run(problems=problems, verifier=own_verifier("gsm8k"))
 
 
 def test_other_settings_are_not_mixed_into_a_file(script, tmp_path):

@@ -151,6 +151,43 @@ def test_a_file_system_that_is_really_full(size, tmp_path, undisturbed):
     same_runs(tmp_path / "plain0", undisturbed)
 
 
+# ---- commands that write what a user names: half of it is never left behind
+
+IN_SMALL_FILES = """
+import resource, signal, sys
+from pathlib import Path
+from reasoning_from_scratch.commands.cli import main
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+room = resource.getrlimit(resource.RLIMIT_FSIZE)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, room[1]))  # no file may be longer
+assert main(sys.argv[1:]) == 2
+resource.setrlimit(resource.RLIMIT_FSIZE, room)
+print(sorted(path.name for path in Path().rglob("*")), flush=True)
+assert main(sys.argv[1:]) == 0
+"""
+
+
+@pytest.mark.parametrize(
+    "words, left",
+    [
+        (["export", "tiny-player", "--to", "out"], ["out"]),
+        (["playground", "--models", "tiny-player", "--players", "--out", "out"], []),
+    ],
+)
+def test_a_full_disk_leaves_no_half_of_a_model_or_page(words, left, tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", IN_SMALL_FILES, *words],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(HERE.parents[1])},
+    )
+    assert done.returncode == 0, done.stderr
+    (line,) = done.stderr.splitlines()
+    assert "out: File too large; choose another --" in line
+    assert done.stdout.startswith(f"{left}\n")
+
+
 # ---- read-only, gone, taken
 
 

@@ -399,6 +399,16 @@ def test_problems_with_no_answer(tmp_path, answer):
         train(toy_config(tmp_path / "none"), quiet=True, **world | {"problems": without})
 
 
+def test_answers_that_the_form_of_gsm8k_cannot_hold(tmp_path):
+    problems = toy_problems(6) + [Problem("half/1", "abc", "1/2"), Problem("plus", "abd", "+5")]
+    world = toy_world(tmp_path) | {"problems": problems}
+    train(toy_config(tmp_path / "run", steps=1, reward="gsm8k"), quiet=True, **world)
+    assert (
+        "left out 1 of 8 problems, which have no answer that is a number after ####, such as half"
+        in log_of(tmp_path / "run")
+    )
+
+
 def test_a_verifier_of_ones_own_needs_no_answer(tmp_path):
     task = tmp_path / "task.py"
     task.write_text("def reward(text, problem):\n    return len(text) % 3\n")

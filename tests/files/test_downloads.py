@@ -24,6 +24,7 @@ from reasoning_from_scratch.files.downloads import (
     download_data,
     download_from_github,
     download_from_hub,
+    download_qwen3_distill_checkpoints,
     download_qwen3_grpo_checkpoints,
     download_qwen3_small,
     published_checkpoint,
@@ -265,6 +266,33 @@ def test_a_checkpoint_that_is_asked_something_has_one_place(hub_server, tmp_path
     """The scripts know where it is, and need no copy of 1.5 GB."""
     path = published_checkpoint("kl", 50, out_dir=tmp_path)
     assert [file for file in tmp_path.rglob("*") if file.is_file()] == [path]
+
+
+@pytest.mark.parametrize(
+    "kind, step, number, epoch",
+    [
+        ("deepseek_r1", "06682", 6682, 1),
+        ("deepseek_r1", 20046, 20046, 3),
+        ("qwen3_235b_a22b", 5746, 5746, 1),
+        ("qwen3_235b_a22b", "11492", 11492, 2),
+    ],
+)
+def test_distilled_checkpoints(hub_server, tmp_path, kind, step, number, epoch):
+    path = download_qwen3_distill_checkpoints(kind, step, out_dir=tmp_path)
+    name = f"qwen3-0.6B-distill-step{number:05d}-epoch{epoch}.pth"
+    expected = f"ch08_distill_{kind}/checkpoints/{name}"
+    assert path == tmp_path / expected
+    assert path.read_bytes() == (tmp_path / name).read_bytes() == CONTENT
+    root = "/rasbt/qwen3-from-scratch-distill-checkpoints/resolve/main"
+    assert requested(hub_server) == [f"{root}/{expected}"]
+
+
+@pytest.mark.parametrize(
+    "kind, step", [("deepseek", "06682"), ("deepseek_r1", 5746), ("deepseek_r1", "last")]
+)
+def test_distilled_checkpoints_that_do_not_exist(tmp_path, kind, step):
+    with pytest.raises(ValueError, match=r"published are deepseek_r1 \(6682, 13364, 20046\);"):
+        download_qwen3_distill_checkpoints(kind, step, out_dir=tmp_path)
 
 
 # ---- data sets

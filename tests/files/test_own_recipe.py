@@ -45,6 +45,7 @@ def raises(rewards):
 
 row = {"advantage": centered, "objective": clipped, "aggregate": "constant", "epochs": 2}
 sampler = {"objective": against_the_sampler, "epochs": 2}
+within = {"recipe": "dapo", "epochs": 2}
 """
 
 
@@ -115,6 +116,8 @@ def test_reinforce_plus_plus_shares_one_baseline():
     "changes, words",
     [
         ({"recipe": "own.py:nothing"}, "own.py has no recipe 'nothing': a dictionary"),
+        ({"recipe": "own.py:within"}, "within has a recipe in it, 'dapo', .* write out what"),
+        ({"recipe": "own.py"}, "own.py is a file: say which recipe of it, as own.py:RECIPE"),
         ({"recipe": "none.py:row"}, "there is no file none.py; give its path"),
         ({"advantage": "own.py:too_short"}, r"returned \(2,\), not a tensor of shape \(2, 2\)"),
         ({"advantage": "own.py:raises"}, "own.py:raises raised ZeroDivisionError"),

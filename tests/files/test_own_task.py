@@ -16,13 +16,8 @@ from toy import toy_config, toy_world
 from reasoning_from_scratch.commands.train import told_end
 from reasoning_from_scratch.config import replaced
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.files.own_task import (
-    Evaluator,
-    TooSlow,
-    Verifier,
-    own_function,
-    with_limit,
-)
+from reasoning_from_scratch.files.foreign import TooSlow, with_limit
+from reasoning_from_scratch.files.own_task import Evaluator, Verifier, own_function
 from reasoning_from_scratch.files.problem_sets import load_problems
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.problems import Problem

@@ -2,7 +2,7 @@
 
 import pytest
 
-from reasoning_from_scratch.grading.gsm8k import gsm8k_reward, number_after_hashes
+from reasoning_from_scratch.grading.gsm8k import expected_number, gsm8k_reward, number_after_hashes
 from reasoning_from_scratch.problems import Problem
 
 
@@ -30,3 +30,16 @@ def test_it_is_compared_letter_by_letter():
     assert rewards == [1.0, 0.0, 0.0, 0.0]
     assert gsm8k_reward("24", problem) == gsm8k_reward("\\boxed{24}", problem) == 0.0
     assert gsm8k_reward("#### 1,000", Problem("x", "", "1000")) == 1.0
+
+
+@pytest.mark.parametrize(
+    "answer, expected",
+    [
+        ("24", "24"), ("+5", "5"), ("1.", "1"), ("-3", "-3"), ("1,000", "1000"), ("2.50", "2.50"),
+        (" 7 ", "7"), (".5", ".5"), ("1/2", None), ("$5", None), ("x", None), ("", None),
+    ],
+)  # fmt: skip
+def test_answers_that_can_stand_there(answer, expected):
+    assert expected_number(answer) == expected
+    problem = Problem("x", "How many?", answer)
+    assert gsm8k_reward(f"#### {expected}", problem) == float(expected is not None)

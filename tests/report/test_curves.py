@@ -1,5 +1,6 @@
 """Curves: ticks, labels, colors, and what was not measured."""
 
+import json
 import re
 
 import pytest
@@ -82,3 +83,24 @@ def test_a_chart_does_not_show_the_one_before():
     panel = page_panel()
     for lines in (many, few, many, few):
         assert curves.as_svg(panel, "Any", lines) == curves.as_svg(page_panel(), "Any", lines)
+
+
+KL, CLIPPED = "optim/kl_sample_train_v2", "optim/clip_frac"
+
+
+@pytest.mark.parametrize(
+    "values, settings, shown",
+    [
+        ({KL: 6e-13, CLIPPED: 0.0}, {}, set()),
+        ({KL: 1e-4, CLIPPED: 0.01}, {}, {"KL", "Clip fraction"}),
+        ({KL: 6e-13, CLIPPED: 0.0}, {"epochs": 2}, {"Clip fraction"}),
+        ({KL: 6e-13, "kl_policy_base": 0.02}, {}, {"KL"}),
+    ],
+)
+def test_what_is_rounding_or_cannot_be_otherwise_has_no_chart(run, values, settings, shown):
+    (run / "config.json").write_text(json.dumps(settings))
+    (run / "metrics.jsonl").write_text("".join(metrics_line(step, **values) for step in range(4)))
+    charts = {chart.title: chart for chart in make_charts(read_run(run))}
+    assert set(charts) & {"KL", "Clip fraction"} == shown
+    if "kl_policy_base" in values:
+        assert [line.label for line in charts["KL"].lines] == ["from the start"]

@@ -7,6 +7,7 @@ It is not a dependency, because a browser of 300 MB is too much to ask of everyo
 """
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -67,6 +68,13 @@ def write_run(folder, text: str) -> None:
     write_run_report(folder)
 
 
+@pytest.fixture
+def folder(tmp_path):
+    """For a run that has no other beside it."""
+    (tmp_path / "run").mkdir()
+    return tmp_path / "run"
+
+
 def write_probe(folder, step: int, text: str) -> None:
     top = [[text, 0.5], ["b", 0.2]]
     probe = {
@@ -81,6 +89,12 @@ def write_probe(folder, step: int, text: str) -> None:
     }
     with open(folder / "probes.jsonl", "a") as file:
         file.write(json.dumps({"step": step, "probes": [probe]}) + "\n")
+
+
+def as_name(text: str) -> str:
+    """Of a folder: as much of the text as a file system takes."""
+    text = re.sub("[\ud800-\udfff]", "\udcff", text.replace("/", "\u2215").replace("\0", ""))
+    return os.fsdecode(os.fsencode(text)[:200])
 
 
 class Shape(HTMLParser):
@@ -112,26 +126,30 @@ class Shape(HTMLParser):
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_hostile_text_never_becomes_markup(kind, tmp_path):
     for name, text in (("plain", PLAIN), ("hostile", HOSTILE[kind])):
-        (tmp_path / name).mkdir()
-        write_run(tmp_path / name, text)
+        # Another run beside it, of a name and with settings that are no kinder.
+        for run, its_text in ((as_name(text), f"other {text}"), ("run", text)):
+            (tmp_path / name / run).mkdir(parents=True)
+            write_run(tmp_path / name / run, its_text)
     for pattern in ("train_iteration_000001.html", "eval_*_iteration_000001.html", "report.html"):
         plain, hostile = (
-            Shape(next((tmp_path / name).glob(pattern)).read_text("utf-8"))
+            Shape(next((tmp_path / name / "run").glob(pattern)).read_text("utf-8"))
             for name in ("plain", "hostile")
         )
         assert hostile.structure() == plain.structure()
         tokens = {attrs for tag, attrs in hostile.tags if tag == "i"}
         assert tokens <= {(), ("class",)}
-        local = re.compile(r"#[gm]\w+|data:,|[a-z]+\.(jsonl?|html)|(train|eval)_[\w.-]+")
+        local = re.compile(
+            r"#[gm]\w+|data:,|[a-z]+\.(jsonl?|html)|(train|eval)_[\w.-]+|\.\./[\w.~%-]+/report\.html"
+        )
         assert all(local.fullmatch(address) for address in hostile.addresses)
         # ... and it is still there to be read.
         assert visible(HOSTILE[kind]).replace("\r", "") in hostile.text.replace("\r", "")
 
 
 @pytest.mark.parametrize("kind", HOSTILE)
-def test_every_file_is_readable_and_harmless_to_show(kind, tmp_path):
-    write_run(tmp_path, HOSTILE[kind])
-    for path in tmp_path.rglob("*"):
+def test_every_file_is_readable_and_harmless_to_show(kind, folder):
+    write_run(folder, HOSTILE[kind])
+    for path in folder.rglob("*"):
         if path.is_dir():
             continue
         text = path.read_text("utf-8")  # strictly UTF-8, surrogates would fail
@@ -142,40 +160,40 @@ def test_every_file_is_readable_and_harmless_to_show(kind, tmp_path):
             assert text.endswith("\n")
             for line in text.splitlines():
                 json.loads(line, parse_constant=pytest.fail)
-    rows = (tmp_path / "train_iteration_000000_rollout_summaries.jsonl").read_text().splitlines()
+    rows = (folder / "train_iteration_000000_rollout_summaries.jsonl").read_text().splitlines()
     expected = re.sub("[\ud800-\udfff]", "\ufffd", HOSTILE[kind])
     assert json.loads(rows[0])["steps"][0]["logs"]["problem"] == expected
 
 
 @pytest.mark.parametrize("kind", HOSTILE)
-def test_pandas_reads_the_summaries(kind, tmp_path):
+def test_pandas_reads_the_summaries(kind, folder):
     pd = pytest.importorskip("pandas")
-    write_run(tmp_path, HOSTILE[kind])
-    frame = pd.read_json(tmp_path / "train_iteration_000000_rollout_summaries.jsonl", lines=True)
+    write_run(folder, HOSTILE[kind])
+    frame = pd.read_json(folder / "train_iteration_000000_rollout_summaries.jsonl", lines=True)
     assert len(frame) == 3
 
 
-def test_not_a_number_is_null_in_the_files(tmp_path):
+def test_not_a_number_is_null_in_the_files(folder):
     problem = Problem("p", "?", "1")
     rollout = make_rollout(problem, "ab", logprobs=[float("nan"), float("-inf"), -1.0])
     rollout.reward = rollout.advantage = float("nan")
-    write_iteration(tmp_path, "train", 0, [Group(problem, [rollout])], ByteTokenizer())
-    line = (tmp_path / "train_iteration_000000_rollout_summaries.jsonl").read_text()
+    write_iteration(folder, "train", 0, [Group(problem, [rollout])], ByteTokenizer())
+    line = (folder / "train_iteration_000000_rollout_summaries.jsonl").read_text()
     row = json.loads(line, parse_constant=pytest.fail)
     assert row["total_reward"] is row["advantage"] is None
     assert row["trajectory_metrics"]["logprob_mean"] is None
-    (tmp_path / "metrics.jsonl").write_text('{"step": 0, "env/all/reward/total": null}\n')
-    write_run_report(tmp_path)
+    (folder / "metrics.jsonl").write_text('{"step": 0, "env/all/reward/total": null}\n')
+    write_run_report(folder)
 
 
-def test_a_megabyte_of_text_is_cut_on_the_page_and_whole_in_the_summaries(tmp_path):
+def test_a_megabyte_of_text_is_cut_on_the_page_and_whole_in_the_summaries(folder):
     text = "<u>0123456" * 100_000
-    write_run(tmp_path, text)
+    write_run(folder, text)
     for name in ("train_iteration_000001.html", "report.html"):
-        html = (tmp_path / name).read_text("utf-8")
+        html = (folder / name).read_text("utf-8")
         assert len(html) < 1_000_000 and "left out" in html
         assert "<u>0" not in html
-    rows = (tmp_path / "train_iteration_000001_rollout_summaries.jsonl").read_text().splitlines()
+    rows = (folder / "train_iteration_000001_rollout_summaries.jsonl").read_text().splitlines()
     assert json.loads(rows[2])["text"] == text
 
 

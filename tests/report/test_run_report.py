@@ -93,6 +93,10 @@ def test_the_command_writes_and_names_the_page(run, capsys, monkeypatch):
     assert main(["report", str(run)]) == 0
     assert capsys.readouterr().out == f"{run / 'report.html'}\n"
     (run / "report.html").unlink()
+    (run / "report.html").mkdir()
+    assert main(["report", str(run)]) == 2
+    assert "cannot write a report into" in capsys.readouterr().err
+    (run / "report.html").rmdir()
     (run.parent / "runs").mkdir()
     run.rename(run.parent / "runs" / "newest")
     monkeypatch.chdir(run.parent)

@@ -26,7 +26,7 @@ def write_eval(folder, step: int, right: list[bool], name: str = "test") -> None
 
 def write_run(folder):
     """Four steps, pages of two of them, and three evaluations."""
-    folder.mkdir()
+    folder.mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps({"recipe": "grpo", "model": "tiny", "steps": 4}))
     (folder / "metrics.jsonl").write_text("".join(metrics_line(step) for step in range(4)))
     for step in (2, 3):

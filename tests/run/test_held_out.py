@@ -1,6 +1,7 @@
 """Problems of one's own are judged on problems of their own, and those are not trained on."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from command_world import SHORT, commands, make_world
@@ -45,6 +46,8 @@ def test_a_tenth_is_kept_aside_by_its_text_alone():
     assert set(kept_apart(many(400))[1]) <= set(aside), "more problems move none across"
     twice = [*many(800), *many(800)]
     assert len(kept_apart(twice)[1]) == 2 * len(aside), "equal texts are on one side"
+    spaced = [replace(p, problem=f" {p.problem.replace(' ', '  ')}\n") for p in many(800)]
+    assert {p.id for p in kept_apart(spaced)[1]} == {p.id for p in aside}
 
 
 @pytest.mark.parametrize("source", ["mine.jsonl", "task.py:problems"])

@@ -342,6 +342,8 @@ def test_values_out_of_range_are_refused_by_name(changes, says):
         ({"rollouts": 1}, "--rollouts is 1, but must be at least 2"),
         ({"problems_per_step": 0}, "--problems-per-step"),
         ({"max_new_tokens": 0}, "--max-new-tokens"),
+        ({"environment": "guess", "max_turns": 0}, "--max-turns is 0, but must be at least 1"),
+        ({"environment": "guess", "max_turn_tokens": -1}, "--max-turn-tokens is -1"),
         ({"lr": -1.0}, "--lr"),
         ({"lr": float("nan")}, "--lr is nan"),
         ({"micro_batch_tokens": 0}, "--micro-batch-tokens"),

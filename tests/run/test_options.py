@@ -175,3 +175,33 @@ def test_last_value():
     argv = ["--recipe", "a", "--steps", "3", "--recipe=b"]
     assert last_value("--recipe", argv) == "b" and last_value("--resume", argv) is None
     assert last_value("--loss-fn", ["--loss_fn", "dro"]) == "dro"
+
+
+# ---- a game brings along its problems and its player
+
+
+@pytest.mark.parametrize(
+    "words, model, problems",
+    [
+        ("", "tiny-player", "guess"),
+        ("--model tiny-base", "tiny-base", "guess"),
+        ("--problems tiny", "tiny-player", "tiny"),
+        ("--recipe dr_grpo", "tiny-player", "guess"),
+    ],
+)
+def test_an_environment_that_is_a_game(words, model, problems):
+    config = resolved(parse_flags(["--environment", "guess", *words.split()]))
+    assert (config.model, config.problems, config.environment) == (model, problems, "guess")
+    assert config.eval_problems == ["guess" if problems == "guess" else "tiny-test"]
+
+
+def test_without_a_game_nothing_changes():
+    assert parse_flags([]).model == parse_flags(["--environment", "retry"]).model == "tiny-base"
+    assert configure(environment="guess").model == "tiny-player"
+
+
+def test_parts_of_an_environments_reward_are_taken_on_the_command_line():
+    words = ["--environment", "guess", "--reward-parts", "correct=1", "speed=0.5"]
+    assert resolved(parse_flags(words)).reward_parts == {"correct": 1.0, "speed": 0.5}
+    with pytest.raises(UserError, match="unknown reward part 'sped'"):
+        resolved(parse_flags(["--reward-parts", "correct=1", "sped=0.5"]))

@@ -53,6 +53,14 @@ def test_overwrite_after_ctrl_c(world, monkeypatch):
 # ---- 2: nothing changes before all is checked
 
 
+MINE = """
+wrong = {"recipe": "dapo"}
+
+class Env:
+    def __init__(self, problem): pass
+    def reply(self, turn): return None
+    def rewards(self): return {"correct": 1.0, "speed": 0.5}
+"""
 NO_ROOM = "--memory-budget 1MB"
 
 
@@ -65,19 +73,28 @@ NO_ROOM = "--memory-budget 1MB"
         "--data-path nothing",
         "--few-shot 8",
         "--reward nothing.py:reward",
+        "--environment nothing.py:Env",
+        "--environment {}/mine.py:Nothing",
+        "--environment {}/mine.py",
+        "--environment {}/mine.py:Env --reward-parts correct=1 sped=1",
+        "--evaluators {}/mine.py:nothing --eval-every 1",
+        "--recipe nothing.py:row",
+        "--recipe {}/mine.py:wrong",
+        "--prompt nothing",
         "--eval-problems nothing",
         "--max-steps-off-policy 1 --memory-budget 1GB",
         "--load-checkpoint-path tiny-base",
     ],
 )
 def test_what_is_refused_changes_nothing(world, change, capsys):
-    flags = change.split()
+    flags = change.format(world).split()
     if flags[-1] == "tiny-base":
         flags[-1] = "checkpoints/tiny-base"  # another model
-    before = contents(world)
+    (world / "mine.py").write_text(MINE)
+    before = contents(world / "X")
     refused(train_words(world, world / "X", "--overwrite", *flags), capsys)
     refused(train_words(world, world / "new", *flags), capsys)
-    assert contents(world) == before and not (world / "new").exists()
+    assert contents(world / "X") == before and not (world / "new").exists()
 
 
 @pytest.mark.parametrize(

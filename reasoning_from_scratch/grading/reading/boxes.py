@@ -50,7 +50,8 @@ def closing_brace(text: str, start: int) -> int:
 
 
 def get_last_boxed(text: str) -> str | None:
-    """What stands in the last box; None if there is no box or its braces do not close.
+    """What stands in the last box, its blanks included; None if there is no box or its braces do
+    not close.
 
     A box in a box is no answer of its own: \\boxed{3 \\boxed{4}} says 3 and 4.
     """
@@ -62,15 +63,15 @@ def boxed_answer(text: str) -> str | None:
     """What the last box says, together with the boxes that stand beside it: an answer that names
     two values is not the one of them that comes last."""
     box = last_visible_box(text)
-    if box is None or not box.content:
+    if box is None or not box.content.strip():
         return None
-    contents = [unwrapped(box.content)]
+    contents = [unwrapped(box.content).strip()]
     while len(contents) < MAX_NESTED and text.find("box", 0, box.start) >= 0:
         before = last_visible_box(text[: box.start])
         if before is None or not are_linked(text[before.end : box.start]):
             break
         box = before
-        contents.append(unwrapped(box.content))
+        contents.append(unwrapped(box.content).strip())
     return r" \text{ or } ".join(dict.fromkeys(reversed(contents)))
 
 
@@ -116,7 +117,7 @@ def box_at(text: str, start: int) -> Box | None:
         position += 1
     if text.startswith("{", position):
         end = closing_brace(text, position)
-        return Box(start, end + 1, text[position + 1 : end].strip()) if end >= 0 else None
+        return Box(start, end + 1, text[position + 1 : end]) if end >= 0 else None
     end = end_of_unbraced(text, position)
     return Box(start, end, text[position:end].strip()) if end > position else None
 
@@ -136,11 +137,12 @@ def unwrapped(content: str) -> str:
     """\\boxed{4} as 4; boxes that do not hold all of it lose their commands."""
     if "box" not in content:
         return content
+    content = content.strip()
     for _ in range(MAX_NESTED):
         box = box_at(content, 0) if BOX.match(content) else None
         if box is None or box.end < len(content):
             break
-        content = box.content
+        content = box.content.strip()
     return BOX.sub(" ", content).strip()
 
 

@@ -1,0 +1,39 @@
+"""The settings of a run: those that are not the defaults, and those in which two runs differ."""
+
+from typing import Any
+
+from reasoning_from_scratch.config import TrainConfig, to_json
+from reasoning_from_scratch.text import shorten
+
+# Where a run is kept and how it was begun: this says nothing about what it does.
+KEPT = ("log_path", "resume", "overwrite", "preflight")
+DEFAULTS = {name: v for name, v in to_json(TrainConfig()).items() if name not in KEPT}
+OPEN = (None, "auto")  # defaults that the model, the problems or the machine fill in
+
+
+def not_default(config: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """Name, value and default; last come those whose default is open, unless they are off."""
+    names = sorted(differing(DEFAULTS, config), key=lambda name: DEFAULTS[name] in OPEN)
+    return [
+        (name, in_words(config[name]), in_words(DEFAULTS[name]))
+        for name in names
+        if config[name] or DEFAULTS[name] not in OPEN
+    ]
+
+
+def differing(config: dict[str, Any], other: dict[str, Any]) -> list[str]:
+    """The settings in which two runs differ. An older run may not have known all of them."""
+    ours, theirs = DEFAULTS | config, DEFAULTS | other
+    return [name for name in DEFAULTS if ours[name] != theirs[name]]
+
+
+def in_words(value: Any) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, dict):
+        return shorten(", ".join(f"{name} {in_words(part)}" for name, part in value.items()), 200)
+    if isinstance(value, list):
+        return shorten(", ".join(map(in_words, value)), 200)
+    return shorten(str(value), 200)

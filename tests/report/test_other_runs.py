@@ -1,0 +1,116 @@
+"""The other runs of a folder, beside this one on its page."""
+
+import json
+import os
+
+import pytest
+
+from reasoning_from_scratch.report import write_run_report
+from reasoning_from_scratch.report.other_runs import other_runs, reached
+from reasoning_from_scratch.report.run_files import read_run
+from reasoning_from_scratch.report.run_report import run_page
+from tests.report.written import Page, metrics_line, write_run
+
+
+@pytest.fixture
+def run(tmp_path):
+    folder = write_run(tmp_path / "runs" / "first")
+    (folder / "metrics.jsonl").write_text("".join(map(evaluated_line, range(6))))
+    return folder
+
+
+def evaluated_line(step: int) -> str:
+    """Of six steps in which the accuracy rises from 0 to 0.8."""
+    accuracies = {0: {"eval_acc": 0.0}, 5: {"eval_acc": 0.8, "eval_step": 6}}
+    return metrics_line(step, **accuracies.get(step, {}))
+
+
+def beside(run, name: str, **settings):
+    folder = run.parent / name
+    folder.mkdir()
+    config = json.loads((run / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | settings))
+    (folder / "metrics.jsonl").write_text("".join(map(evaluated_line, range(4))))
+    return folder
+
+
+def section(page: str) -> str:
+    return page.partition('<h2 id="others">')[2].partition("</section>")[0]
+
+
+def test_a_run_alone_has_no_such_section(run):
+    (run.parent / "notes").mkdir()
+    (run.parent / "file.txt").write_text("not a run")
+    assert section(write_run_report(run).read_text("utf-8")) == ""
+
+
+def test_the_others_stand_in_a_table_and_as_faint_lines(run):
+    other = beside(run, "high rate", lr=0.001, seed=3, log_path="runs/high rate")
+    page = write_run_report(run).read_text("utf-8")
+    table = Page(section(page).partition("<tbody>")[2])
+    cells = table.texts("td")
+    assert table.texts("th") == ["first", "high rate"]
+    assert cells[:5] == ["6", "0.400", "80 %", "–", "this run"]
+    assert cells[5:] == ["4", "0.250", "0 %", "–", "seed 3; lr 0.001"]
+    assert section(page).count("<svg ") == 2 and "opacity: 0.6" in section(page)
+    assert "high rate: 0 at step 0, 0.3 at step 3" in section(page)
+    # A link to its report, once it has one; none in a page that a server gives out.
+    assert "<a " not in section(page)
+    write_run_report(other)
+    assert 'href="../high%20rate/report.html"' in section(run_page(run))
+    assert "<a " not in section(run_page(run, version="1"))
+    assert 'href="../first/report.html"' in section(run_page(other))
+
+
+def test_accuracies_on_other_problems_are_not_drawn_together(run):
+    beside(run, "elsewhere", eval_problems=["gsm8k-test"])
+    page = section(run_page(run))
+    assert page.count("<svg ") == 1 and "eval_problems gsm8k-test" in page
+    assert '<td data-step="held out">0 %, other test</td>' in page
+
+
+def test_the_newest_are_shown_and_the_rest_counted(run):
+    for number in range(10):
+        folder = beside(run, f"run{number}")
+        for file in folder.iterdir():
+            os.utime(file, (number, number))
+    others, more = other_runs(read_run(run))
+    assert [other.name for other in others] == [f"run{number}" for number in range(9, 1, -1)]
+    assert more == 2 and "There are 2 more in the folder" in section(run_page(run))
+
+
+TYPES = """{"step": 0, "env/all/reward/total": "x", "eval_acc": [], "eval_step": {}}
+{"step": 1, "eval_acc": 0.5, "eval_step": "later"}
+"""
+HUGE = """{"step": 1HUGE, "env/all/reward/total": 1HUGE, "eval_acc": 0.5, "eval_step": 1HUGE}
+{"step": 1, "env/all/reward/total": 1e308, "eval_acc": 1HUGE, "eval_step": 1HUGE}
+""".replace("HUGE", "0" * 400)
+# What is there in a file's place.
+BROKEN = {
+    "no metrics": ("metrics.jsonl", None),
+    "empty": ("metrics.jsonl", b""),
+    "bytes": ("metrics.jsonl", bytes(range(256))),
+    "huge": ("metrics.jsonl", HUGE.encode()),
+    "types": ("metrics.jsonl", TYPES.encode()),
+    "a folder": ("metrics.jsonl", "folder"),
+    "no config": ("config.json", None),
+    "half a config": ("config.json", b'{"lr": '),
+    "config is a folder": ("config.json", "folder"),
+}
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+def test_a_broken_one_spoils_nothing(run, kind):
+    name, content = BROKEN[kind]
+    file = beside(run, kind) / name
+    file.unlink()
+    if content == "folder":
+        file.mkdir()
+    elif content is not None:
+        file.write_bytes(content)
+    beside(run, "whole")
+    assert "whole" in section(write_run_report(run).read_text("utf-8"))
+
+
+def test_what_was_not_measured_is_none():
+    assert reached([{"step": 0}]).accuracy is None and reached([{"step": 0}]).reward is None
