@@ -535,8 +535,8 @@ function show_step({ first: [before, after], logprobs: [old, now] }, names, adva
       cell(sum(numbers).toFixed(2).replace("-", "−")), cell(sum(now[i]).toFixed(2).replace("-", "−")),
       cell("× " + Math.exp(change).toFixed(Math.exp(change) < 10 ? 2 : 0)));
   });
-  const head = ["answer", "advantage", "log-prob. before", "after", "now as probable"].map((name) =>
-    make("th", { scope: "col", className: "number", textContent: name }));
+  const head = ["answer", "advantage", "log-prob. before", "after", "now as probable"].map((name, i) =>
+    make("th", { scope: "col", className: i ? "number" : "", textContent: name }));
   by_id("changed").replaceChildren(
     make("h3", { textContent: "How the answer begins: before and after" }), ...bars,
     make("div", { className: "scroll", tabIndex: 0, role: "region", ariaLabel: "Log-probabilities of the eight answers" },
