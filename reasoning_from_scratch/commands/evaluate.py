@@ -8,16 +8,13 @@ from torch import Tensor
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.answer_file import card_path
-from reasoning_from_scratch.evaluation.evaluate import (
-    EvaluateOptions,
-    evaluate_with,
-    open_model,
-)
+from reasoning_from_scratch.evaluation.evaluate import evaluate_with, open_model
+from reasoning_from_scratch.evaluation.options import EvaluateOptions
 from reasoning_from_scratch.evaluation.pass_curves import curve, pass_rates, pass_table
 from reasoning_from_scratch.files.made_sets import made_set, own_verifier
+from reasoning_from_scratch.files.model_names import check_model_name
 from reasoning_from_scratch.files.problem_sets import held_out, load_problems
 from reasoning_from_scratch.files.saved_models import run_and_save, which_weights
-from reasoning_from_scratch.files.weights import check_model_name
 from reasoning_from_scratch.report.pass_picture import save_pass_curves
 from reasoning_from_scratch.report.plots import picture_path
 from reasoning_from_scratch.run.folder import RunFolder
@@ -48,9 +45,8 @@ def default_problems(options: EvaluateOptions) -> tuple[str, ...]:
     """The problems that belong to the models; other ones would measure another task."""
     named = {}
     for name in options.model:
+        check_model_name(name)
         run, _ = run_and_save(name)
-        if not run:
-            check_model_name(name)
         named[name] = (
             tuple(RunFolder(run).read_config().eval_problems)
             if run

@@ -18,13 +18,10 @@ from reasoning_from_scratch.fast.decoding import decoder_for
 from reasoning_from_scratch.fast.device import default_dtype, trusted_device
 from reasoning_from_scratch.fast.packed import compiled_pass, packed_logprobs
 from reasoning_from_scratch.files.made_sets import judge_of
+from reasoning_from_scratch.files.model_names import is_name
 from reasoning_from_scratch.files.own_task import Evaluator, own_function
 from reasoning_from_scratch.files.problem_sets import SHARE
-from reasoning_from_scratch.files.weights import (
-    is_name,
-    load_model_and_tokenizer,
-    load_weights,
-)
+from reasoning_from_scratch.files.weights import load_model_and_tokenizer, load_weights
 from reasoning_from_scratch.losses import policy_loss
 from reasoning_from_scratch.optim.adamw import AdamW, Trainable
 from reasoning_from_scratch.optim.lora import add_lora, load_lora
@@ -440,7 +437,7 @@ def open_folder(
             checkpoints.settle(config.keep_last)
         else:
             checkpoints.rewind(start.step)
-            log.info("resuming %s at step %d of %d", config.resume, start.step, config.steps)
+            log.info("resuming %s after %d of %d steps", config.resume, start.step, config.steps)
         return folder.rows
 
 

@@ -31,6 +31,7 @@ from reasoning_from_scratch.report import (
 )
 from reasoning_from_scratch.report.clock import Clock
 from reasoning_from_scratch.report.health import failure_reports, new_alarms
+from reasoning_from_scratch.report.iteration import when
 from reasoning_from_scratch.report.metrics import (
     append_step,
     lag_metrics,
@@ -205,7 +206,7 @@ class TrainingRun:
                 numbers |= found
                 if failure:
                     words = one_line(failure, 300)
-                    log.warning("evaluator %s, step %d: it %s", evaluator.name, step, words)
+                    log.warning("evaluator %s after %d steps: it %s", evaluator.name, step, words)
         return self.ranks.agreed(numbers)
 
     def answered(self, model: Qwen3Model, all_problems: Sequence[Problem]) -> list[Group]:
@@ -226,7 +227,7 @@ class TrainingRun:
             return
         rollouts = [rollout for group in groups for rollout in group.rollouts]
         for report in failure_reports(rollouts, self.told):
-            log.warning("%s, step %d: %s", split, step, report)
+            log.warning("%s, %s: %s", split, when(split, step), report)
         with self.clock("report"):
             write_iteration(
                 self.folder.path,
@@ -331,7 +332,7 @@ class TrainingRun:
         if not self.ranks.writes:
             return
         if bad:
-            log.info("step %s: not finite, written as null: %s", row["step"], ", ".join(bad))
+            log.info("step %d: not finite, written as null: %s", row["step"] + 1, ", ".join(bad))
         append_step(self.folder.path, clean, spans, self.config.steps)
         self.progress.show(clean)
         self.tracker.log(clean)
@@ -352,7 +353,7 @@ class TrainingRun:
         path = self.folder.write_for_repro(step, groups)
         log.warning(
             "step %d: loss or gradient was not finite, so no update; its rollouts are in %s",
-            step,
+            step + 1,
             path,
         )
 
@@ -361,7 +362,7 @@ class TrainingRun:
         rows = self.folder.rows
         found = new_alarms(rows)
         for alarm in found:
-            log.warning("step %d: %s", rows[-1]["step"], alarm)
+            log.warning("step %d: %s", rows[-1]["step"] + 1, alarm)
         recent = rows[-NONFINITE_LIMIT:]
         if len(recent) == NONFINITE_LIMIT and all(row["optim/nonfinite"] for row in recent):
             return (
