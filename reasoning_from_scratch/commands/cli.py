@@ -5,14 +5,14 @@ import inspect
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import field, fields, is_dataclass, make_dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, get_type_hints
 
 from reasoning_from_scratch import __version__
-from reasoning_from_scratch.commands.other_words import hint_at_other_words
+from reasoning_from_scratch.commands.other_words import NAMES_HERE
 from reasoning_from_scratch.errors import UserError, unknown_name
 from reasoning_from_scratch.run.keyboard import mind_the_keyboard
 
@@ -147,6 +147,19 @@ def as_flags(words: Sequence[str], options: type) -> list[str]:
         else:
             flags.append(f"--{name}={value}")
     return flags
+
+
+def hint_at_other_words(words: Sequence[str], known: Collection[str]) -> None:
+    """Refuses an option that is `known` by another name here, and says by which."""
+    for word in words:
+        if not word.startswith("--"):
+            continue
+        spelled = word.removeprefix("--").partition("=")[0]
+        name = spelled.replace("-", "_")
+        here = [other for other in NAMES_HERE.get(name, ()) if other in known]
+        if name not in known and here:
+            dashed = here[0].replace("_", "-")
+            raise UserError(f"there is no option --{spelled} here: did you mean --{dashed}?")
 
 
 def switch(name: str, value: str, default: bool) -> list[str]:

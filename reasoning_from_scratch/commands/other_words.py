@@ -1,8 +1,4 @@
-"""What other programs, and earlier versions of this one, call an option: for a hint to its name."""
-
-from collections.abc import Collection, Sequence
-
-from reasoning_from_scratch.errors import UserError
+"""What other programs, and earlier versions of this one, call an option: cli.py hints at its name."""
 
 # By their words with underscores; of several names here the first that the command has.
 NAMES_HERE: dict[str, tuple[str, ...]] = {
@@ -49,16 +45,3 @@ NAMES_HERE: dict[str, tuple[str, ...]] = {
     "save_steps": ("save_every",),
     "eval_steps": ("eval_every",),
 }
-
-
-def hint_at_other_words(words: Sequence[str], known: Collection[str]) -> None:
-    """Refuses an option that is `known` by another name here, and says by which."""
-    for word in words:
-        if not word.startswith("--"):
-            continue
-        spelled = word.removeprefix("--").partition("=")[0]
-        name = spelled.replace("-", "_")
-        here = [other for other in NAMES_HERE.get(name, ()) if other in known]
-        if name not in known and here:
-            dashed = here[0].replace("_", "-")
-            raise UserError(f"there is no option --{spelled} here: did you mean --{dashed}?")

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal, get_type_hints
 from tyro.conf import OmitArgPrefixes, arg
 from tyro.constructors import PrimitiveConstructorSpec
 
-from reasoning_from_scratch.commands.cli import parsed, say_loading
-from reasoning_from_scratch.commands.other_words import hint_at_other_words
+from reasoning_from_scratch.commands.cli import hint_at_other_words, parsed, say_loading
+from reasoning_from_scratch.commands.smoke import seen_to_work
 from reasoning_from_scratch.config import PARTS, Loss, Records, Rewards, TrainConfig
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.model_names import check_model_name
@@ -87,6 +87,8 @@ def train_command(argv: list[str]) -> int:
     from reasoning_from_scratch.run.start import train  # late: it imports torch
 
     result = train(config)
+    if config.smoke and result.rows and result.writes and not result.stopped:
+        print(seen_to_work(config, str(result.folder), result.rows))
     return told_end(result, f"done: {result.folder} holds the weights, metrics.csv and report.html")
 
 

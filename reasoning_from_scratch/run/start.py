@@ -85,6 +85,9 @@ def train(config: TrainConfig, **given) -> TrainResult:
     """Run `config` to its end. `given`: a model, tokenizer, problems, ... to use instead of
     loading those that the configuration names (see start_run)."""
     run = start_run(config, **given)
+    if run.first_step < run.config.steps:
+        sizes = run.config.problems_per_step, run.config.rollouts
+        log.info("training; a step begins with sampling %d x %d answers", *sizes)
     with run.interrupts, run, closing(run.rollouts):
         try:
             stopped = streaming_loop(run, run.stream) if run.stream else training_loop(run)
@@ -305,12 +308,14 @@ def look_ahead(
     config: TrainConfig, model: Qwen3Model, tokenizer, problems: Sequence[Problem]
 ) -> None:
     """A brief preflight: say before the hours are spent if these problems cannot teach."""
+    count = min(8, len(problems))
+    log.info("sampling %d x %d answers, to see whether they can teach", count, config.rollouts)
     found = preflight_summary(
         model,
         tokenizer,
         problems,
         replaced(config, keep_sampling_mask=False),
-        num_problems=min(8, len(problems)),
+        num_problems=count,
     )
     log.log(logging.INFO if found.can_work else logging.WARNING, "preflight: %s", found.verdict)
 

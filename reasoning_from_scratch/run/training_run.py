@@ -47,11 +47,12 @@ from reasoning_from_scratch.run.interrupts import Interrupts
 from reasoning_from_scratch.run.model_card import model_card
 from reasoning_from_scratch.scale.ranks import Ranks, WholeWeights
 from reasoning_from_scratch.scale.streaming import Stream
-from reasoning_from_scratch.text import finite, one_line, read_lines
+from reasoning_from_scratch.text import counted, finite, one_line, read_lines
 from reasoning_from_scratch.tokenizer import ModelTokenizer
 from reasoning_from_scratch.trainer import Engine, chosen_groups, frozen_logprobs
 
 PROBE_PROBLEMS = 4  # problems whose answers are followed through the whole run
+SMOKE_PROBES = 1
 PAGE_REST = 20  # so many times as long as report.html took to write, it is left alone
 NONFINITE_LIMIT = 5  # so many steps in a row without a finite gradient end the run
 FAILED_LIMIT = 3  # and so many in which a verifier of one's own failed on every answer
@@ -206,7 +207,7 @@ class TrainingRun:
                 numbers |= found
                 if failure:
                     words = one_line(failure, 300)
-                    log.warning("evaluator %s after %d steps: it %s", evaluator.name, step, words)
+                    log.warning("evaluator %s %s: it %s", evaluator.name, when("eval", step), words)
         return self.ranks.agreed(numbers)
 
     def answered(self, model: Qwen3Model, all_problems: Sequence[Problem]) -> list[Group]:
@@ -271,7 +272,9 @@ class TrainingRun:
             if not self.ranks.writes:
                 return
             asked = next(iter(self.eval_sets.values()), self.problems)
-            probes = asked[:PROBE_PROBLEMS]
+            probes = asked[: SMOKE_PROBES if self.config.smoke else PROBE_PROBLEMS]
+            if step == self.first_step:
+                log.info("answering %s that the report follows", counted(len(probes), "problem"))
             record_probes(
                 self.folder.path,
                 step,
