@@ -23,7 +23,7 @@ from reasoning_from_scratch.files.weights import save_hf_folder
 from reasoning_from_scratch.problems import Problem, problem_prompt
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.tiny.guessing import MOST, guess_problem
-from reasoning_from_scratch.tiny.world import TINY_CONFIG
+from reasoning_from_scratch.tiny.model import TINY_CONFIG
 from reasoning_from_scratch.tokenizer import END_OF_TEXT, Qwen3Tokenizer
 
 TOKENIZER = Path(__file__).parent / "tiny-base" / "tokenizer.json"

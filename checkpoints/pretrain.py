@@ -33,7 +33,8 @@ from reasoning_from_scratch.files.weights import save_hf_folder
 from reasoning_from_scratch.optim.muon import MuonAdamW
 from reasoning_from_scratch.problems import render_chat_prompt, render_prompt
 from reasoning_from_scratch.qwen3 import Qwen3Model
-from reasoning_from_scratch.tiny.world import TINY_CONFIG, tiny_problem
+from reasoning_from_scratch.tiny.model import TINY_CONFIG
+from reasoning_from_scratch.tiny.world import tiny_problem
 from reasoning_from_scratch.tokenizer import END_OF_TEXT, END_OF_TURN, Qwen3Tokenizer
 
 # `rfs train` draws from the first problems of the train split; pre-training from those after it.

@@ -16,7 +16,7 @@ _LIVES_IN = {
     "configure": "run.options",
     "Policy": "run.own_policy",
     "Problem": "problems",
-    "Sampling": "sampling",
+    "Sampling": "config",
     "generate": "sampling",
     "evaluate": "evaluation.evaluate",
     "grade_answer": "grading",

@@ -1,8 +1,8 @@
 """TrainConfig: every choice of a training run, in parts. One field, one line of help.
 
 A function takes the part that it reads, by the name `config`; a TrainConfig is each of its parts
-at once. `Sampling` is in sampling.py, `Loss` in losses.py. What a recipe, a model or the command
-line puts in is in run/options.py, and what is refused in run/option_checks.py.
+at once. What a recipe, a model or the command line puts in is in run/options.py, and what is
+refused in run/option_checks.py. None of them needs torch: a mistyped option is refused at once.
 """
 
 import dataclasses
@@ -12,14 +12,20 @@ from types import UnionType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from reasoning_from_scratch.errors import UserError, unknown_name
-from reasoning_from_scratch.losses import Loss
 from reasoning_from_scratch.problems import is_own
-from reasoning_from_scratch.sampling import Sampling
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 Schedule = Literal["constant", "linear", "cosine"]
+Advantage = Literal["zscore", "mean", "leave-one-out"]
+Objective = Literal["reinforce", "importance_sampling", "ppo", "cispo", "dro", "gspo"]
+Aggregate = Literal["sum", "constant", "sequence", "token"]
+KL = Literal["none", "reward", "token", "k2", "k3"]
+OBJECTIVES, AGGREGATES = get_args(Objective), get_args(Aggregate)
+# Those that bound what the updates of one step may do; their ratio is p / p_start. The others
+# are defined against the sampler's own probability.
+CLIPPING = ("ppo", "cispo", "gspo")
 
 
 @dataclass
@@ -73,6 +79,46 @@ class Problems:
 
 
 @dataclass
+class Sampling:
+    """How answers are drawn."""
+
+    max_new_tokens: int | None = None
+    """Longest answer in tokens (default: 160 for the tiny model, else 512)."""
+    temperature: float = 1.0
+    """Sampling temperature; 1 samples the policy itself."""
+    top_p: float = 1.0
+    """Sample from the smallest set of tokens with this much mass; 1 keeps all."""
+    top_k: int = 0
+    """Sample from this many most likely tokens; 0 keeps all."""
+    keep_sampling_mask: bool | None = None
+    """Train on the tokens that top-p and top-k kept, as was sampled (default: yes if they cut)."""
+    rollouts: int = 8
+    """Rollouts per problem: the size of a group."""
+    seed: int = 0
+    """Seed of the problem order and of every rollout."""
+    sample_rows: int = 64
+    """Rollouts sampled side by side; lower it when sampling runs out of memory."""
+    calculator: bool = False
+    """Work out `<<48/2=` for the model: the result is put into its answer, and not trained on."""
+    environment: str | None = None
+    """What answers the model: guess (with its problems and player), retry, or FILE.py:CLASS."""
+    max_turns: int = 8
+    """With an environment: turns of the model, after which the rollout ends."""
+    max_turn_tokens: int = 0
+    """With an environment: longest turn in tokens; 0 = as long as the answer may be."""
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether something speaks to the model while it answers."""
+        return self.calculator or self.environment is not None
+
+    @property
+    def leaves_tokens_out(self) -> bool:
+        """Whether top-p or top-k leave tokens out."""
+        return self.top_p < 1 or self.top_k > 0
+
+
+@dataclass
 class Rewards:
     """What an answer is paid."""
 
@@ -89,6 +135,42 @@ class Rewards:
 @dataclass
 class Rollouts(Rewards, Sampling, Problems):
     """All that the groups of a step depend on."""
+
+
+@dataclass
+class Loss:
+    """From rewards to the loss; a recipe is mostly a choice of these."""
+
+    advantage: Advantage | str = "zscore"
+    """How the rewards of a group become advantages; or your own, FILE.py:FUNCTION."""
+    advantage_per_part: bool = False
+    """Z-score each reward part on its own, then their sum over the whole step (gdpo)."""
+    objective: Objective | str = "ppo"
+    """The function of ratio and advantage that is maximised; or your own, FILE.py:FUNCTION."""
+    aggregate: Aggregate = "sequence"
+    """What token terms are summed to and divided by: 1, a constant, sequences or tokens."""
+    length_constant: float | None = None
+    """Tokens per rollout in the denominator of aggregate=constant (default: max-new-tokens)."""
+    clip_low: float = 0.8
+    """Lower bound of the ratio p / p_start, where the objective has one (ppo, cispo, gspo)."""
+    clip_high: float = 1.2
+    """Upper bound of that ratio; p_start is the trainer's own when the step began."""
+    dro_beta: float = 0.05
+    """Strength of the squared log-ratio in the dro objective."""
+    kl: KL = "none"
+    """Where the KL penalty goes: the whole answer's reward, each token's, the loss as k2 or k3."""
+    kl_coef: float = 0.0
+    """Weight of the KL penalty; with kl=reward it multiplies a sum over the answer's tokens."""
+    kl_discount_factor: float = 0.0
+    """With kl=token, a token pays for those after it too, each this much less than the last."""
+    kl_importance_weighted: bool = False
+    """Multiply the KL term by the ratio, for rollouts of an older policy."""
+    truncate_importance: float | None = None
+    """Cap on the weight p_start / p_sampler (default: 2 if the sampler lags and the loss clips)."""
+    sequence_mask_threshold: float | None = None
+    """Leave out rollouts with negative advantage that drifted further than this from the policy."""
+    drop_uniform_groups: bool = True
+    """Groups whose rewards are all equal cost no training pass (unless with KL or dro)."""
 
 
 @dataclass

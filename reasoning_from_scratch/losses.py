@@ -16,58 +16,17 @@ An objective gives a value per token, to be maximized.
 `aggregate` turns values into one number with a denominator that belongs to the whole step,
 so the losses of micro-batches add up to the loss of the big batch, however it was split.
 
-`Loss` holds the choices: which objective, summed how, with which KL term and filters.
+`Loss` (config.py) holds the choices: which objective, summed how, with which KL term and filters.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
-Advantage = Literal["zscore", "mean", "leave-one-out"]
-Objective = Literal["reinforce", "importance_sampling", "ppo", "cispo", "dro", "gspo"]
-Aggregate = Literal["sum", "constant", "sequence", "token"]
-KL = Literal["none", "reward", "token", "k2", "k3"]
-OBJECTIVES, AGGREGATES = get_args(Objective), get_args(Aggregate)
+from reasoning_from_scratch.config import AGGREGATES, CLIPPING, OBJECTIVES, Loss
+
 LOSSES = ("loss", "pg_loss", "kl_loss")  # of a micro-batch: its share of the step's
-
-
-@dataclass
-class Loss:
-    """From rewards to the loss; a recipe is mostly a choice of these."""
-
-    advantage: Advantage | str = "zscore"
-    """How the rewards of a group become advantages; or your own, FILE.py:FUNCTION."""
-    advantage_per_part: bool = False
-    """Z-score each reward part on its own, then their sum over the whole step (gdpo)."""
-    objective: Objective | str = "ppo"
-    """The function of ratio and advantage that is maximised; or your own, FILE.py:FUNCTION."""
-    aggregate: Aggregate = "sequence"
-    """What token terms are summed to and divided by: 1, a constant, sequences or tokens."""
-    length_constant: float | None = None
-    """Tokens per rollout in the denominator of aggregate=constant (default: max-new-tokens)."""
-    clip_low: float = 0.8
-    """Lower bound of the ratio p / p_start, where the objective has one (ppo, cispo, gspo)."""
-    clip_high: float = 1.2
-    """Upper bound of that ratio; p_start is the trainer's own when the step began."""
-    dro_beta: float = 0.05
-    """Strength of the squared log-ratio in the dro objective."""
-    kl: KL = "none"
-    """Where the KL penalty goes: the whole answer's reward, each token's, the loss as k2 or k3."""
-    kl_coef: float = 0.0
-    """Weight of the KL penalty; with kl=reward it multiplies a sum over the answer's tokens."""
-    kl_discount_factor: float = 0.0
-    """With kl=token, a token pays for those after it too, each this much less than the last."""
-    kl_importance_weighted: bool = False
-    """Multiply the KL term by the ratio, for rollouts of an older policy."""
-    truncate_importance: float | None = None
-    """Cap on the weight p_start / p_sampler (default: 2 if the sampler lags and the loss clips)."""
-    sequence_mask_threshold: float | None = None
-    """Leave out rollouts with negative advantage that drifted further than this from the policy."""
-    drop_uniform_groups: bool = True
-    """Groups whose rewards are all equal cost no training pass (unless with KL or dro)."""
 
 
 # --- objectives: (B, T) values, to be maximized ---
@@ -144,11 +103,6 @@ def objective_values(
     else:
         raise ValueError(f"unknown objective {kind!r}; choose one of {', '.join(OBJECTIVES)}")
     return values, ratio.detach(), clipped & mask
-
-
-# Those that bound what the updates of one step may do; their ratio is p / p_start. The others
-# are defined against the sampler's own probability.
-CLIPPING = ("ppo", "cispo", "gspo")
 
 
 def needs_start(config: Loss) -> bool:

@@ -34,49 +34,10 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from reasoning_from_scratch.config import Sampling
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.qwen3 import KVCache, Qwen3Model, room_for_answer
-
-
-@dataclass
-class Sampling:
-    """How answers are drawn."""
-
-    max_new_tokens: int | None = None
-    """Longest answer in tokens (default: 160 for the tiny model, else 512)."""
-    temperature: float = 1.0
-    """Sampling temperature; 1 samples the policy itself."""
-    top_p: float = 1.0
-    """Sample from the smallest set of tokens with this much mass; 1 keeps all."""
-    top_k: int = 0
-    """Sample from this many most likely tokens; 0 keeps all."""
-    keep_sampling_mask: bool | None = None
-    """Train on the tokens that top-p and top-k kept, as was sampled (default: yes if they cut)."""
-    rollouts: int = 8
-    """Rollouts per problem: the size of a group."""
-    seed: int = 0
-    """Seed of the problem order and of every rollout."""
-    sample_rows: int = 64
-    """Rollouts sampled side by side; lower it when sampling runs out of memory."""
-    calculator: bool = False
-    """Work out `<<48/2=` for the model: the result is put into its answer, and not trained on."""
-    environment: str | None = None
-    """What answers the model: guess (with its problems and player), retry, or FILE.py:CLASS."""
-    max_turns: int = 8
-    """With an environment: turns of the model, after which the rollout ends."""
-    max_turn_tokens: int = 0
-    """With an environment: longest turn in tokens; 0 = as long as the answer may be."""
-
-    @property
-    def is_answered(self) -> bool:
-        """Whether something speaks to the model while it answers."""
-        return self.calculator or self.environment is not None
-
-    @property
-    def leaves_tokens_out(self) -> bool:
-        """Whether top-p or top-k leave tokens out."""
-        return self.top_p < 1 or self.top_k > 0
 
 
 def greedy(max_new_tokens: int) -> Sampling:

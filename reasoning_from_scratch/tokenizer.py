@@ -1,11 +1,10 @@
 """Text to token ids and back, and a conversation to text, as the model was trained on it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from tokenizers import Tokenizer
 
-from reasoning_from_scratch.chat_templates import rendered
 from reasoning_from_scratch.errors import UserError
 
 END_OF_TEXT = "<|endoftext|>"
@@ -90,7 +89,7 @@ class ModelTokenizer:
             for role, words in zip(("user", "assistant"), turn, strict=True)
         ]
         messages.append({"role": "user", "content": prompt})
-        return rendered(self.chat_template, messages, self.named_tokens)
+        return self._rendered(messages)
 
     def reply_turn(self, reply: str) -> str:
         """What follows the end of an answer where somebody replies to it, up to the next answer.
@@ -107,13 +106,18 @@ class ModelTokenizer:
             )
         return follows
 
+    def _rendered(self, messages: Sequence[Mapping[str, str]], answer_follows: bool = True) -> str:
+        from reasoning_from_scratch.chat_templates import rendered  # late: few models need jinja2
+
+        return rendered(self.chat_template, messages, self.named_tokens, answer_follows)
+
     def ends_turns(self) -> bool:
         """Whether the template closes an answer with a token that ends the model's answers. Some
         base models have a template, too, but were not trained on it: theirs end a text."""
         if not self.chat_template:
             return False
         turn = [{"role": "user", "content": "1"}, {"role": "assistant", "content": "2"}]
-        text = rendered(self.chat_template, turn, self.named_tokens, answer_follows=False)
+        text = self._rendered(turn, answer_follows=False)
         closing = text.rpartition("2")[2]
         return any(self._tok.id_to_token(stop) in closing for stop in model_stop_ids(self))
 

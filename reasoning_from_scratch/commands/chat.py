@@ -2,11 +2,10 @@
 
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import Literal
 
 import torch
 
+from reasoning_from_scratch.commands.options import ChatOptions
 from reasoning_from_scratch.errors import PromptTooLong
 from reasoning_from_scratch.evaluation.evaluate import open_model
 from reasoning_from_scratch.fast.cut import FAST
@@ -22,35 +21,19 @@ from reasoning_from_scratch.sampling import (
     uniform_at,
 )
 from reasoning_from_scratch.text import visible
+from reasoning_from_scratch.tiny.model import TINY_CONFIG
+from reasoning_from_scratch.tiny.world import beyond
 from reasoning_from_scratch.tokenizer import model_stop_ids
 
 KNOWN = {"math": "book"}  # what --prompt of other commands calls it
+# One of tiny-test that all shipped models answer correctly, before training too.
+WORKS = "Mia has 8 stamps, gets 24 from Kim. How many stamps does Mia have now?"
+SMALL_WORLD = f"This tiny model understands only short problems with numbers. Try: {WORKS}"
+PLAYER = (
+    "This tiny model plays higher or lower and answers no questions. Watch it play: "
+    "rfs evaluate --model {} --environment guess --problems guess"
+)
 HELP = "An empty line or Ctrl-D ends, Ctrl-C stops an answer, /new forgets the conversation."
-
-
-@dataclass
-class ChatOptions:
-    """Options of `rfs chat`."""
-
-    model: str = "tiny"
-    """tiny, tiny-grpo, base, reasoning, a folder, a file, a run (its best save) or RUN@SAVE."""
-    template: str = "auto"
-    """What is put around your words: math (the book's prompt), chat (the model's own template),
-    plain (nothing), or a text FILE with {problem} where they stand; auto: chat, or else math."""
-    stop: str | None = None
-    """End an answer at this character, too, e.g. "\\n" for a base model."""
-    max_new_tokens: int = 2048
-    """Longest answer in tokens; the model's context is a limit, too."""
-    temperature: float = 0.0
-    """0 always takes the most probable token; higher is more varied."""
-    top_p: float = 1.0
-    """Sample from the smallest set of tokens with this much mass; 1 keeps all."""
-    device: str = "auto"
-    """cpu, cuda, mps, or auto."""
-    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Number format of the weights; auto: float32 on CPU and MPS, bfloat16 on CUDA."""
-    seed: int = 0
-    """Seed of the answers."""
 
 
 class Conversation:
@@ -158,7 +141,13 @@ def chat(options: ChatOptions) -> None:
     conversation = Conversation(model, tokenizer, options)
     # A terminal that cannot show a character shows ?
     sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]  # Python's own has it
-    print(f"{options.model}, template {conversation.template}. {HELP}\n", file=sys.stderr)
+    print(f"{options.model}, template {conversation.template}. {HELP}", file=sys.stderr)
+    size = model.cfg["vocab_size"], model.cfg["emb_dim"]
+    in_small_world = size == (TINY_CONFIG["vocab_size"], TINY_CONFIG["emb_dim"])
+    if size[0] == TINY_CONFIG["vocab_size"]:
+        about = SMALL_WORLD if in_small_world else PLAYER.format(options.model)
+        print(about, file=sys.stderr)
+    print(file=sys.stderr)
     while True:
         try:
             words = input("> " if sys.stdin.isatty() else "").strip()
@@ -171,5 +160,7 @@ def chat(options: ChatOptions) -> None:
             continue
         try:
             say(conversation.answer(words))
+            if in_small_world and (why := beyond(words)):
+                print(f"That was not its kind of problem: {why}. Try: {WORKS}\n", file=sys.stderr)
         except PromptTooLong as error:  # what was said before counts, too
             print(f"{error}; /new forgets the conversation\n", file=sys.stderr)

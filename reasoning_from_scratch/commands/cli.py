@@ -5,12 +5,14 @@ import inspect
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import is_dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import field, fields, is_dataclass, make_dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, get_type_hints
 
 from reasoning_from_scratch import __version__
+from reasoning_from_scratch.commands.other_words import NAMES_HERE
 from reasoning_from_scratch.errors import UserError, unknown_name
 from reasoning_from_scratch.run.keyboard import mind_the_keyboard
 
@@ -59,6 +61,16 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
 }
 
+# Commands that load a model, and what their options are read into. Importing torch takes seconds,
+# reading options does not: so a mistyped option is refused first, and then a line says what loads.
+OPTIONS = {
+    "quickstart": "commands.options:QuickstartOptions",
+    "evaluate": "evaluation.options:EvaluateOptions",
+    "chat": "commands.options:ChatOptions",
+    "preflight": "run.preflight_options:PreflightOptions",
+}
+SLOW = ("compare", "export", "push", "playground", "doctor")  # these import torch, too
+
 START_OF_PATH = re.compile(r"^((?:-*[\w-]+=)?)~(?=[/\\]|$)")  # ~/x, --flag=~/x, flag=~/x
 
 
@@ -81,6 +93,7 @@ def run_script(function: Callable, words: bool = False) -> int:
     import tyro
 
     options, name = single_dataclass(function), Path(sys.argv[0]).name
+    names = get_type_hints(options or function)
     about = inspect.getdoc(inspect.getmodule(function))
     pairs_off = (tyro.conf.FlagCreatePairsOff,)
     looks: dict[str, Any] = {"prog": name, "description": about, "use_underscores": True}
@@ -88,6 +101,7 @@ def run_script(function: Callable, words: bool = False) -> int:
     def call() -> int:
         argv = with_home(sys.argv[1:])
         args = as_flags(argv, options) if words else argv
+        hint_at_other_words(args, names)
         return function(tyro.cli(options, args=args, config=pairs_off, **looks)) or 0
 
     return guarded(name, call)
@@ -133,6 +147,19 @@ def as_flags(words: Sequence[str], options: type) -> list[str]:
         else:
             flags.append(f"--{name}={value}")
     return flags
+
+
+def hint_at_other_words(words: Sequence[str], known: Collection[str]) -> None:
+    """Refuses an option that is `known` by another name here, and says by which."""
+    for word in words:
+        if not word.startswith("--"):
+            continue
+        spelled = word.removeprefix("--").partition("=")[0]
+        name = spelled.replace("-", "_")
+        here = [other for other in NAMES_HERE.get(name, ()) if other in known]
+        if name not in known and here:
+            dashed = here[0].replace("_", "-")
+            raise UserError(f"there is no option --{spelled} here: did you mean --{dashed}?")
 
 
 def switch(name: str, value: str, default: bool) -> list[str]:
@@ -186,17 +213,79 @@ def run_command(name: str, args: Sequence[str]) -> int:
     import tyro
 
     help_line, target = COMMANDS[name]
+    looks: dict[str, Any] = {"args": list(args), "prog": f"rfs {name}", "description": help_line}
+    if name in OPTIONS:
+        kind = load_function(OPTIONS[name])
+        hint_at_other_words(args, get_type_hints(kind))
+        options = parsed(kind(), getattr(kind, "FIRST", ()), kind, **looks)
+        say_loading(options.check())
+        function = load_function(target)
+        named = "given" in inspect.signature(function).parameters
+        result = function(options, given=given_in(args)) if named else function(options)
+        return result if isinstance(result, int) else 0
+    looks["args"] = with_help(args)
+    if name in SLOW and not {"--help", "-h"} & set(looks["args"]):
+        say_loading("torch")
     function = load_function(target)
     if list(inspect.signature(function).parameters) == ["argv"]:
         result = function(list(args))  # reads its flags itself
         return result if isinstance(result, int) else 0
     dataclass = single_dataclass(function)
-    options: dict[str, Any] = {"args": list(args), "prog": f"rfs {name}", "description": help_line}
+    hint_at_other_words(args, get_type_hints(dataclass or function))
     if dataclass is not None:
-        result = function(tyro.cli(dataclass, **options))
+        result = function(tyro.cli(dataclass, **looks))
     else:
-        result = tyro.cli(function, **options)
+        result = tyro.cli(function, **looks)
     return result if isinstance(result, int) else 0
+
+
+def given_in(args: Sequence[str]) -> set[str]:
+    """The options that a command line names."""
+    flags = {word.partition("=")[0] for word in args if word.startswith("--")}
+    return {name[2:].replace("-", "_").removeprefix("no_") for name in flags}
+
+
+HELP_ALL = "--help-all"
+
+
+def parsed(options: Any, first: Sequence[str], full: Any, **looks: Any) -> Any:
+    """What tyro reads into `full`. --help explains those of `options` (defaults, as an object) that
+    matter first, --help-all explains all."""
+    import tyro
+
+    args = looks.pop("args")
+    if first and {"--help", "-h"} & set(args):
+        full, count = brief(options, first), len(fields(options))
+        looks["description"] += (
+            f"\n\nThese {len(first)} options matter first. {looks['prog']} {HELP_ALL} explains all "
+            f"{count}."
+        )
+    return tyro.cli(full, args=with_help(args), **looks)
+
+
+def with_help(args: Sequence[str]) -> list[str]:
+    """What tyro calls help is all of it."""
+    return ["--help" if arg == HELP_ALL else arg for arg in args]
+
+
+def brief(options: Any, first: Sequence[str]) -> type:
+    """The class of `options`, with their values as defaults. Help leaves out all but the first."""
+    import tyro
+
+    suppress: Any = tyro.conf.Suppress  # a type for tyro, which mypy does not see
+    rows: list[Any] = []
+    for name, kind in get_type_hints(type(options)).items():
+        value = field(default_factory=partial(getattr, options, name))
+        rows.append((name, kind if name in first else suppress[kind], value))
+    name, about = type(options).__name__, {"__doc__": type(options).__doc__}
+    return make_dataclass(name, rows, bases=(type(options),), namespace=about)
+
+
+def say_loading(what: str) -> None:
+    """The first line of a command, before the seconds in which torch is imported. Of several ranks
+    one says it."""
+    if os.environ.get("RANK", "0") == "0":
+        print(f"loading {what} ...", file=sys.stderr, flush=True)
 
 
 def load_function(target: str) -> Callable:

@@ -25,8 +25,9 @@ from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.paired import Effect, best_rate, paired, standard_error
 from reasoning_from_scratch.files.disk import write_whole
+from reasoning_from_scratch.files.model_names import is_name
 from reasoning_from_scratch.files.saved_models import evaluations_in, which_weights
-from reasoning_from_scratch.files.weights import is_name, load_model_and_tokenizer
+from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.report.curves import Line, draw_line, step_axis
 from reasoning_from_scratch.report.forest import forest_plot
 from reasoning_from_scratch.report.plots import save_picture, step_of

@@ -5,23 +5,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import tyro
 from torch import Tensor
 
 from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.environments.conversation import environment_of
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.answer_file import card_path
-from reasoning_from_scratch.evaluation.evaluate import (
-    EvaluateOptions,
-    evaluate_with,
-    open_model,
-)
+from reasoning_from_scratch.evaluation.evaluate import evaluate_with, open_model
+from reasoning_from_scratch.evaluation.options import EvaluateOptions
 from reasoning_from_scratch.evaluation.pass_curves import curve, pass_rates, pass_table
 from reasoning_from_scratch.files.made_sets import made_set, own_verifier
+from reasoning_from_scratch.files.model_names import check_model_name
 from reasoning_from_scratch.files.problem_sets import check_prompt, held_out, load_problems
 from reasoning_from_scratch.files.saved_models import run_and_save, which_weights
-from reasoning_from_scratch.files.weights import check_model_name
 from reasoning_from_scratch.report.pass_picture import save_pass_curves
 from reasoning_from_scratch.report.plots import picture_path
 from reasoning_from_scratch.run.asked import solved_examples
@@ -30,22 +26,15 @@ from reasoning_from_scratch.run.option_checks import flag
 from reasoning_from_scratch.run.options import GAMES, configure, preset, resolved
 from reasoning_from_scratch.text import counted
 
-ABOUT = (
-    "Measure models' accuracy on problem sets; draw pass@k. A run is asked as it was trained, and "
-    "a line says how; a folder of weights, as runs/mine/checkpoints/000100, as any other model."
-)
 # What a run was trained with that its answers, or the verdicts on them, depend on.
 AS_TRAINED = (
     "environment max_turns max_turn_tokens max_new_tokens prompt stop reward calculator"
 ).split()
 
 
-def evaluate_command(argv: list[str]) -> None:
-    """Prints the scores; how far it is goes to stderr."""
-    asked: EvaluateOptions = tyro.cli(
-        EvaluateOptions, args=argv, prog="rfs evaluate", description=ABOUT
-    )
-    options, examples = as_trained(asked, given_in(argv))
+def evaluate_command(asked: EvaluateOptions, given: set[str]) -> None:
+    """Prints the scores; how far it is goes to stderr. `given`: the options that were named."""
+    options, examples = as_trained(asked, given)
     if options.problems is None:
         options = replace(options, problems=default_problems(options))
     refuse_unmeasurable(options)
@@ -64,12 +53,6 @@ def evaluate_command(argv: list[str]) -> None:
 
 
 # --- a run is asked as it was trained ---
-
-
-def given_in(argv: list[str]) -> set[str]:
-    """The options that a command line names."""
-    flags = {word.partition("=")[0] for word in argv if word.startswith("--")}
-    return {name[2:].replace("-", "_").removeprefix("no_") for name in flags}
 
 
 def trained_with(name: str) -> TrainConfig | None:

@@ -12,7 +12,8 @@ from tyro.conf import Positional
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.disk import replacing, told_in_one_line
 from reasoning_from_scratch.files.downloads import hub_endpoints
-from reasoning_from_scratch.files.hub_models import HUB_NAME, is_whole
+from reasoning_from_scratch.files.hub_models import is_whole
+from reasoning_from_scratch.files.model_names import HUB_NAME
 from reasoning_from_scratch.files.saved_models import CARD_FILE
 from reasoning_from_scratch.files.weights import (
     HANDED_ON,

@@ -5,13 +5,13 @@ import shlex
 import shutil
 import sys
 import time
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from reasoning_from_scratch.commands.options import QuickstartOptions
 from reasoning_from_scratch.commands.train import told_end
 from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.evaluation.evaluate import EvalResult, evaluate
@@ -58,30 +58,19 @@ CHAPTER = "ch06/ch06_main.ipynb"
 TEST_SETS = {"tiny-test": "test problems", "tiny-longer": "longer problems"}
 
 
-@dataclass
-class QuickstartOptions:
-    """Options of `rfs quickstart`; it needs none."""
-
-    longer: bool = False
-    """The second run, of some minutes: what comes out of the first learns longer problems."""
-    seed: int = 0
-    """Another seed draws other problems and rollouts."""
-    log_path: str | None = None
-    """Run folder (default: runs/quickstart-TIME)."""
-
-
 def quickstart_config(
-    seed: int = 0, log_path: str | None = None, longer: bool = False
+    seed: int = 0, log_path: str | None = None, longer: bool = False, steps: int | None = None
 ) -> TrainConfig:
     """The run that the quickstart makes; checkpoints/tiny-grpo and, with `longer`,
     checkpoints/tiny-grpo-longer were made with it."""
     settings = SETTINGS | (LONGER if longer else {})
+    settings |= {"steps": steps or settings["steps"]}
     return configure("grpo", **settings, seed=seed, log_path=log_path or new_folder("quickstart"))
 
 
 def quickstart(options: QuickstartOptions) -> int:
     """Evaluates the model, trains it with GRPO, evaluates again, and shows what changed."""
-    config = quickstart_config(options.seed, options.log_path, options.longer)
+    config = quickstart_config(options.seed, options.log_path, options.longer, options.steps)
     advice = "continue it with rfs train --resume {}, or choose another --log-path"
     RunFolder(config.log_path).refuse_used(advice=advice)
     start = time.monotonic()
@@ -102,6 +91,8 @@ def quickstart(options: QuickstartOptions) -> int:
     print(ways_before_and_after(load_problems(shown), before[shown].rows, after[shown].rows))
     print(f"\n{two_answers(before, after, shown)}")
     print(f"\nTraining took {trained:.0f} s, everything {time.monotonic() - start:.0f} s.")
+    if options.steps and options.steps < quickstart_config(longer=options.longer).steps:
+        print("Fewer steps than usual show that it runs, not what it can learn.")
     print(f"curves: {curves}\nreport: {result.folder / 'report.html'}\n")
     print(next_commands(result.folder, options.longer))
     return 0

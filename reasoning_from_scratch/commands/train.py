@@ -5,18 +5,19 @@ from dataclasses import field, make_dataclass
 from functools import partial
 from typing import Annotated, Any, Literal, get_type_hints
 
-import tyro
 from tyro.conf import OmitArgPrefixes, arg
 from tyro.constructors import PrimitiveConstructorSpec
 
-from reasoning_from_scratch.config import PARTS, Records, Rewards, TrainConfig
+from reasoning_from_scratch.commands.cli import hint_at_other_words, parsed, say_loading
+from reasoning_from_scratch.commands.smoke import seen_to_work
+from reasoning_from_scratch.config import PARTS, Loss, Records, Rewards, TrainConfig
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.losses import Loss
+from reasoning_from_scratch.files.model_names import check_model_name
+from reasoning_from_scratch.files.problem_sets import SHARE, check_set
 from reasoning_from_scratch.recipes import LOSS_FNS, RECIPES
 from reasoning_from_scratch.rewards import parse_weights
-from reasoning_from_scratch.run.checkpoints import check_holdings
 from reasoning_from_scratch.run.option_checks import check_loss_fn, check_void
-from reasoning_from_scratch.run.options import configure, resumed_config
+from reasoning_from_scratch.run.options import configure, resolved, resumed_config
 
 # The other names of flags: those of Tinker, and what people expect.
 ALIASES = {
@@ -36,10 +37,7 @@ ALIASES = {
 FIRST = (
     "model problems recipe steps lr rollouts problems_per_step max_new_tokens eval_every log_path"
 ).split()
-ABOUT = (
-    "Train a model with verifiable rewards. `rfs recipes` lists the recipes. These ten matter "
-    f"first: {' '.join('--' + name.replace('_', '-') for name in FIRST)}."
-)
+ABOUT = "Train a model with verifiable rewards. `rfs recipes` lists the recipes."
 
 # On the command line: --reward-parts correct=1 format=0.5
 RewardParts = Annotated[
@@ -84,16 +82,34 @@ def flags_of(part: type, values: dict[str, Any]) -> type:
 def train_command(argv: list[str]) -> int:
     """Reads the flags itself, because the defaults depend on --recipe and --resume."""
     config = parse_flags(argv)
-    from reasoning_from_scratch.run.start import train  # late: --help needs no torch
+    refuse_early(config)
+    say_loading(config.model)
+    from reasoning_from_scratch.run.start import train  # late: it imports torch
 
     result = train(config)
+    if config.smoke and result.rows and result.writes and not result.stopped:
+        print(seen_to_work(config, str(result.folder), result.rows))
     return told_end(result, f"done: {result.folder} holds the weights, metrics.csv and report.html")
+
+
+def refuse_early(config: TrainConfig) -> None:
+    """What can be seen to be wrong without torch, before anything is loaded."""
+    checked = resolved(config)
+    if config.resume:  # what a run began with need not be on the machine where it goes on
+        return
+    check_model_name(checked.model)
+    sets = [checked.problems, *checked.eval_problems]
+    for name in sets:
+        if checked.data_path is None or name.removesuffix(SHARE) != checked.problems:
+            check_set(name)
 
 
 def told_end(result, done: str) -> int:
     """Rank 0 says how the run ended; the exit code of a command."""
     if result.writes:
         if not result.stopped:
+            from reasoning_from_scratch.run.checkpoints import check_holdings
+
             check_holdings(result.folder)
         print(result.stopped or done)
     if result.stopped:
@@ -115,8 +131,15 @@ def parse_flags(argv: list[str]) -> TrainConfig:
         default = configure(recipe or TrainConfig.recipe, loss_fn, **game)
     values = vars(default) | {"loss_fn": loss_fn}
     groups = [(part.__name__.lower(), flags_of(part, values)) for part in PARTS]
-    flags: Any = tyro.cli(
-        make_dataclass("Flags", groups), args=argv, prog="rfs train", description=ABOUT
+    taken = [name.strip("-").replace("-", "_") for name in ALIASES.values()]
+    hint_at_other_words(argv, {*values, *taken})
+    flags: Any = parsed(
+        default,
+        FIRST,
+        make_dataclass("Flags", groups),
+        args=argv,
+        prog="rfs train",
+        description=ABOUT,
     )
     for name, _ in groups:
         values |= vars(getattr(flags, name))

@@ -5,15 +5,15 @@ import json
 import platform
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
 from reasoning_from_scratch import __version__
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.answer_file import AnswerFile
+from reasoning_from_scratch.evaluation.options import EvaluateOptions
 from reasoning_from_scratch.evaluation.scores import (
     Answers,
     EvalResult,
@@ -337,62 +337,6 @@ def outcome_of(rollout: Rollout) -> dict[str, Any]:
 
 
 # --- as the command asks for it: commands/evaluate.py ---
-
-
-@dataclass
-class EvaluateOptions:
-    """Options of `rfs evaluate`."""
-
-    model: tuple[str, ...] = ("tiny",)
-    """tiny, tiny-grpo, base, reasoning, a folder, a file, a run (its best save) or RUN@SAVE; one or
-    several."""
-    problems: tuple[str, ...] | None = None
-    """tiny-test, math-500, gsm8k-test, gym:TASK@held-out, ... or a .json or .jsonl file; one or
-    several (default: of a run what it was evaluated on, else tiny-test or math-500)."""
-    limit: int | None = None
-    """Use only the first so many problems (default: all)."""
-    samples: int = 1
-    """Answers per problem; with k of them, pass@1 to pass@k and the majority vote are measured."""
-    max_new_tokens: int = 512
-    """Longest answer in tokens."""
-    temperature: float = 0.0
-    """Sampling temperature; 0 always takes the most probable token."""
-    top_p: float = 1.0
-    """Sample from the smallest set of tokens with this much mass; 1 keeps all."""
-    top_k: int = 0
-    """Sample from this many most likely tokens; 0 keeps all."""
-    seed: int = 0
-    """Seed of the answers."""
-    prompt: str | None = None
-    """book: asks for a box; question: the problem alone; chat, plain: that with or without the
-    model's chat template; nanochat: in its chat tokens; or a text FILE with {problem} in it
-    (default: book; for gym:TASK and instructions question)."""
-    stop: str | None = None
-    """End an answer at this character, too, e.g. "\\n" for a base model."""
-    calculator: bool = False
-    """Work out `<<48/2=` for the model: the result is put into its answer."""
-    environment: str | None = None
-    """What answers the model, turn by turn: guess (with its problems and player), retry, or your
-    own, FILE.py:CLASS."""
-    max_turns: int = 8
-    """With an environment: turns of the model, after which an answer ends."""
-    max_turn_tokens: int = 0
-    """With an environment: longest turn in tokens; 0 = as long as the answer may be."""
-    fallback: Literal["none", "number_only", "number_then_full"] = "none"
-    """What is read where nothing is boxed; the book's scores use number_then_full."""
-    reward: str | None = None
-    """Your own verifier, FILE.py:FUNCTION, in place of the grader; right is what it pays 1."""
-    out_path: Path | None = None
-    """File for a JSON line per answer, with a card beside it; a killed run goes on where it was,
-    and a larger --limit adds to the file. Several models or sets have a file each: A-NAME.jsonl."""
-    figure: Path | None = None
-    """Picture of pass@k for k from 1 to --samples; its numbers go into a .csv beside it."""
-    max_rows: int = 64
-    """Answers sampled side by side; lower it when memory runs out."""
-    device: str = "auto"
-    """cpu, cuda, mps, or auto."""
-    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Number format of the weights; auto: float32 on CPU and MPS, bfloat16 on CUDA."""
 
 
 def evaluate_with(

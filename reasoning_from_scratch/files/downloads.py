@@ -1,13 +1,13 @@
-"""What is published and where: models, GRPO checkpoints, data sets, the book's other files."""
+"""What is published and where: models, GRPO checkpoints, the book's other files; data sets are in
+data_sets.py."""
 
 import filecmp
 import json
 import logging
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_c
 from huggingface_hub.utils import GatedRepoError, build_hf_headers
 
 from reasoning_from_scratch.errors import UserError, unknown_name
+from reasoning_from_scratch.files.data_sets import DATA_SETS, DataSet
 from reasoning_from_scratch.files.disk import replacing
 from reasoning_from_scratch.files.transfers import (
     Expected,
@@ -194,66 +195,6 @@ def download_from_github(rel_path: str, out: str | Path | None = None) -> Path:
 
 def books_url(rel_path: str) -> str:
     return f"{GITHUB_RAW}/rasbt/reasoning-from-scratch/refs/heads/main/{rel_path}"
-
-
-@dataclass(frozen=True)
-class DataSet:
-    """Where a data set is published, and what shows that it is whole."""
-
-    filename: str
-    paths: tuple[str, ...]  # below GITHUB_RAW; after "github:" or "hub:" below one of these
-    rows: int
-    fields: tuple[str, ...]
-    sha256: str | None = None
-    reword: Callable[[dict], dict] | None = None  # a mirror's row, as the first source has it
-
-
-def _as_in_math(row: dict) -> dict:
-    """PRM800K's files say `subject`, and 3 for "Level 3"."""
-    level, subject = row.pop("level", ""), row.pop("subject", "")
-    return row | {"level": f"Level {level}", "type": subject}
-
-
-MATH_FIELDS = ("problem", "solution", "answer", "unique_id")
-GSM8K = "openai/grade-school-math/master/grade_school_math/data"
-DATA_SETS = {
-    "math-500": DataSet(
-        "math500_test.json",
-        (
-            "rasbt/reasoning-from-scratch/refs/heads/main/"
-            "ch03/01_main-chapter-code/math500_test.json",
-            "hub:datasets/HuggingFaceH4/MATH-500/resolve/main/test.jsonl",
-        ),
-        500,
-        MATH_FIELDS,
-    ),
-    "math-train": DataSet(
-        "math_train.json",
-        (
-            "rasbt/math_full_minus_math500/refs/heads/main/math_full_minus_math500.json",
-            # The 12,000 that OpenAI trained on when it kept MATH-500 apart. On the hub the book's
-            # file is there as parquet only.
-            "github:openai/prm800k/raw/main/prm800k/math_splits/train.jsonl",
-        ),
-        12_000,
-        MATH_FIELDS,
-        reword=_as_in_math,
-    ),
-    "gsm8k": DataSet(
-        "gsm8k_train.jsonl",
-        (f"{GSM8K}/train.jsonl",),
-        7473,
-        ("question", "answer"),
-        "17f347dc51477c50d4efb83959dbb7c56297aba886e5544ee2aaed3024813465",
-    ),
-    "gsm8k-test": DataSet(
-        "gsm8k_test.jsonl",
-        (f"{GSM8K}/test.jsonl",),
-        1319,
-        ("question", "answer"),
-        "3730d312f6e3440559ace48831e51066acaca737f6eabec99bccb9e4b3c39d14",
-    ),
-}
 
 
 def download_data(name: str, path: str | Path | None = None) -> Path:

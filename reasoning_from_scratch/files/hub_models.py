@@ -6,7 +6,6 @@ weights is whole, and needs no network again. What Hugging Face's own cache has 
 
 import logging
 import os
-import re
 import subprocess
 import sys
 import zipfile
@@ -33,9 +32,6 @@ from reasoning_from_scratch.files.transfers import (
 
 log = logging.getLogger("reasoning_from_scratch")
 
-HUB_NAME = re.compile(r"\w[\w.-]{0,95}/\w[\w.-]{0,95}", re.ASCII)
-OURS = ("runs", "checkpoints")  # folders of this project, whether or not they are there
-FILES = (".pth", ".safetensors", ".gguf", ".json", ".jsonl", ".txt", ".py")
 INDEX, WEIGHTS = "model.safetensors.index.json", "model.safetensors"
 # Whatever of these a repository has is brought along.
 WITH_WEIGHTS = (
@@ -58,14 +54,6 @@ PIP = (sys.executable, "-m", "pip")  # comes with the extra gguf, too
 
 class HubUnreachable(UserError):
     """Nobody answers for the hub."""
-
-
-def is_hub_name(name: str | Path) -> bool:
-    """OWNER/NAME, where OWNER is no folder here: then it is a path, perhaps a mistyped one."""
-    name = str(name)
-    owner = name.partition("/")[0]
-    is_path = owner in OURS or name.endswith(FILES) or Path(owner).exists()
-    return bool(HUB_NAME.fullmatch(name)) and not is_path
 
 
 def hub_model(name: str) -> Path:

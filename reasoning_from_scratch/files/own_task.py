@@ -17,9 +17,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.foreign import (
@@ -33,6 +31,9 @@ from reasoning_from_scratch.files.foreign import (
 from reasoning_from_scratch.grading.gsm8k import gsm8k_reward
 from reasoning_from_scratch.problems import is_own
 from reasoning_from_scratch.recipes import Recipe
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 REWARD_SECONDS = 5.0  # for one call of a verifier
 OURS = {"gsm8k": gsm8k_reward}  # for models whose answers end as GSM8K's solutions do
@@ -71,7 +72,9 @@ class OwnFunction(str):
     FILE.py:FUNCTION, and called as the function. It is given the tensors that it names among its
     parameters, and answers with one of the shape of the first that is offered."""
 
-    def __call__(self, **offered: Tensor) -> Tensor:
+    def __call__(self, **offered: "Tensor") -> "Tensor":
+        from torch import Tensor  # late: options are read without torch
+
         function, like = own_function(self), next(iter(offered.values()))
         asked = inspect.signature(function).parameters
         if unknown := [name for name in asked if name not in offered]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from reasoning_from_scratch.errors import UserError, unknown_name
-from reasoning_from_scratch.files.downloads import DATA_SETS, download_data
+from reasoning_from_scratch.files.data_sets import DATA_SETS
 from reasoning_from_scratch.files.foreign import told
 from reasoning_from_scratch.files.made_sets import MADE_NAMES, made_set
 from reasoning_from_scratch.files.own_task import defines, own_function, refuse_bare_file
@@ -156,12 +156,26 @@ def own_problems(name: str, limit: int) -> list[Problem]:
 def _path_of(name: str, data_path: str | Path | None) -> Path:
     if data_path is not None:
         return Path(data_path)
-    if name in DATA_SETS:
-        return download_data(name)
+    check_set(name)
+    return download_data(name) if name in DATA_SETS else Path(name)
+
+
+def download_data(name: str, path: str | Path | None = None) -> Path:
+    """The file of a published set; only here the hub's package is imported."""
+    from reasoning_from_scratch.files import downloads
+
+    return downloads.download_data(name, path)
+
+
+def check_set(name: str) -> None:
+    """Refuse what names no problem set, before a model is loaded."""
+    name = name.removesuffix(SHARE)
+    if name in PROBLEM_SETS or is_own(name) or made_set(name):
+        return
     refuse_bare_file(name, "function")
-    if Path(name).suffix in (".json", ".jsonl") or Path(name).is_file():
-        return Path(name)
-    raise unknown_name("problem set", name, [*PROBLEM_SETS, *MADE_NAMES, "a .json or .jsonl file"])
+    if Path(name).suffix not in (".json", ".jsonl") and not Path(name).is_file():
+        known = [*PROBLEM_SETS, *MADE_NAMES, "a .json or .jsonl file", "FILE.py:FUNCTION"]
+        raise unknown_name("problem set", name, known)
 
 
 def read_problems(path: str | Path, limit: int | None = None) -> list[Problem]:

@@ -5,14 +5,21 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from reasoning_from_scratch import qwen3
 from reasoning_from_scratch.errors import UserError, unknown_name
 from reasoning_from_scratch.files.disk import replacing
 from reasoning_from_scratch.files.downloads import download_qwen3_small
 from reasoning_from_scratch.files.gguf_files import converted_gguf
-from reasoning_from_scratch.files.hub_models import hub_model, is_hub_name, smollm2
+from reasoning_from_scratch.files.hub_models import hub_model, smollm2
+from reasoning_from_scratch.files.model_names import (
+    PUBLISHED,
+    SHIPPED,
+    check_model_name,
+    is_hub_name,
+)
 from reasoning_from_scratch.files.saved_models import which_weights
 from reasoning_from_scratch.files.tensor_files import (
     NAMES,
@@ -34,10 +41,6 @@ from reasoning_from_scratch.tokenizer import (
 
 __all__ = ["NAMES", "load_state", "to_hf_names", "to_our_names"]  # of tensor_files
 
-SHIPPED = (
-    "tiny-base", "tiny-reasoning", "tiny-grpo", "tiny-grpo-longer",
-    "tiny-player", "tiny-player-grpo",
-)  # fmt: skip
 GENERATION_FILE, TOKENIZER_CONFIG = "generation_config.json", "tokenizer_config.json"
 # What a model's folder has beside weights and config.json: a save hands it on as it is.
 HANDED_ON = (
@@ -52,9 +55,6 @@ HANDED_ON = (
     "vocab.json",
     "merges.txt",
 )
-# Qwen3-0.6B: `instruct` is `reasoning` told not to think.
-PUBLISHED = {"base": "base", "reasoning": "reasoning", "instruct": "reasoning"}
-MODEL_NAMES = ("tiny", *SHIPPED, *PUBLISHED, "smollm2")
 
 
 # ---- a model from tensors
@@ -69,8 +69,7 @@ def build_model(
     """
     embedding = state.get("tok_emb.weight", torch.empty(0))  # without one check_state says so
     dtype = dtype or embedding.dtype
-    with torch.device("meta"):
-        model = Qwen3Model({**cfg, "dtype": dtype})
+    model = weightless_model({**cfg, "dtype": dtype})
     if tied := model.cfg.get("tie_embeddings", False):
         state = {**state, "out_head.weight": embedding}
     check_state(state, model, origin)
@@ -78,6 +77,21 @@ def build_model(
     if tied:
         model.out_head.weight = model.tok_emb.weight
     return model.eval()
+
+
+def weightless_model(cfg: Mapping) -> Qwen3Model:
+    """A model whose parameters have shapes, but neither memory nor numbers."""
+    with torch.device("meta"), NothingDrawn():
+        return Qwen3Model(cfg)
+
+
+class NothingDrawn(TorchFunctionMode):
+    """Within it `nn.Embedding` draws no random numbers. Drawn into no memory they would be nothing,
+    and yet cost seconds: torch imports its whole compiler for that."""
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        return kwargs["tensor"] if function is nn.init.normal_ else function(*args, **kwargs)
 
 
 def check_state(state: Mapping[str, Tensor], model: Qwen3Model, origin: str | Path) -> None:
@@ -234,21 +248,6 @@ def _shipped_folder(name: str) -> Path | None:
     package = Path(__file__).parents[1]  # a wheel carries the folder in here, a checkout beside it
     folders = [package / "checkpoints" / name, package.parent / "checkpoints" / name]
     return next((folder for folder in folders if (folder / "config.json").exists()), None)
-
-
-def check_model_name(name: str | Path) -> None:
-    """Refuses what is neither a name of ours nor anything on the disk."""
-    if not is_name(name) and not Path(name).exists():
-        raise unknown_name(
-            "model",
-            str(name),
-            [*MODEL_NAMES, "OWNER/NAME on the hub", "a folder", "a file", "a run", "RUN@SAVE"],
-        )
-
-
-def is_name(model: str | Path | None) -> bool:
-    """Whether a model is known by its name, not by a place on this disk."""
-    return str(model) in MODEL_NAMES or (is_hub_name(str(model)) and not Path(model).exists())
 
 
 def shipped_checkpoint(name: str) -> Path:

@@ -18,14 +18,6 @@ from reasoning_from_scratch.files.tensor_files import save_state, to_hf_names
 from reasoning_from_scratch.files.weights import build_model
 from reasoning_from_scratch.qwen3 import Qwen3Model
 
-LORA_FACTOR = 10.0  # LoRA Without Regret, Thinking Machines Lab, 2025
-
-
-def lora_learning_rate(lr: float) -> float:
-    """LoRA's best rate, from that of training all weights. It hardly depends on the rank,
-    because alpha / rank makes up for more directions moving at once."""
-    return LORA_FACTOR * lr
-
 
 class LoRALinear(nn.Module):
     """A linear layer whose weight is frozen; its place in the state dict stays the same."""

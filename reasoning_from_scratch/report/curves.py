@@ -150,7 +150,7 @@ def _held_out(rows: list[dict], label: str) -> Line:
 
 
 def _metric(rows: list[dict], name: str, label: str) -> Line:
-    pairs = [(row["step"], row[name]) for row in rows if is_number(row.get(name))]
+    pairs = [(row["step"] + 1, row[name]) for row in rows if is_number(row.get(name))]
     shown = evenly(pairs, POINTS)
     return Line(label, [step for step, _ in shown], [float(value) for _, value in shown])
 

@@ -113,7 +113,7 @@ def reward_without_accuracy(rows: Rows) -> Alarm | None:
     if fallen < EVAL_FALL or gained <= 0:
         return None
     saw = (
-        f"since step {best['step']} reward rose by {gained:.2f}, but held-out accuracy fell "
+        f"since step {best['step'] + 1} reward rose by {gained:.2f}, but held-out accuracy fell "
         f"by {fallen:.2f}"
     )
     return Alarm(

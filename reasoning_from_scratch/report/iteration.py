@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from reasoning_from_scratch.rollouts import Group
-from reasoning_from_scratch.text import json_line, shorten
+from reasoning_from_scratch.text import counted, json_line, shorten
 
 from .logtree import logtree
 from .pages import render, write_unsynced
@@ -41,7 +41,7 @@ def write_iteration(
     lines = summary_lines(split, iteration, groups)
     contents = {"_rollout_summaries.jsonl": "".join([line + "\n" for line in lines])}
     if num_groups_to_log > 0:
-        title, now = f"{split}, step {iteration}", datetime.now(timezone.utc).isoformat()
+        title, now = f"{split}, {when(split, iteration)}", datetime.now(timezone.utc).isoformat()
         tree = logtree(title, now, str(folder / f"{flat}.html"), groups, shown, tokenizer)
         contents["_logtree.json"] = json_line(tree)
         contents[".html"] = iteration_page(folder, split, iteration, groups, shown, tokenizer)
@@ -51,6 +51,13 @@ def write_iteration(
         if in_folders:
             (folder / nested).parent.mkdir(exist_ok=True)
             _link(folder / f"{flat}{ending}", folder / f"{nested}{ending}")
+
+
+def when(split: str, iteration: int) -> str:
+    """Files count steps from 0 and people from 1; an evaluation comes after so many steps."""
+    if split == "train":
+        return f"step {iteration + 1}"
+    return f"after {counted(iteration, 'step')}" if iteration else "before the first step"
 
 
 def _worth_showing(groups: Sequence[Group], count: int) -> dict[int, Any]:
@@ -118,6 +125,8 @@ def iteration_page(
         script="iteration.js",
         run=Path(folder).resolve().name,
         split=split,
+        when=when(split, iteration),
+        before=when(split, iteration - 1),
         training=training,
         iteration=iteration,
         previous=previous if iteration and (Path(folder) / previous).exists() else "",

@@ -100,9 +100,9 @@ def line_of(rows: list[dict], key: str, label: str) -> Line:
 
 
 def step_of(row: dict, key: str) -> int:
-    """The step that a value of a metrics line belongs to: its own, but for the evaluation of the
-    final weights. That is one step later, and has no line to itself."""
-    return evaluated_at(row) if key == "eval_acc" else row["step"]
+    """The step that a value of a metrics line belongs to, counted from 1 as everywhere for people;
+    of an evaluation, the number of steps before it."""
+    return evaluated_at(row) if key == "eval_acc" else row["step"] + 1
 
 
 def metrics_of(folder: str | Path) -> list[dict]:

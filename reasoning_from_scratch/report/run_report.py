@@ -189,11 +189,14 @@ def _flat(config: dict, prefix: str = "") -> list[tuple[str, Any]]:
     return rows
 
 
-def _listed_steps(run: RunFiles) -> list[tuple[int, list[tuple[str, str]]]]:
-    """Step, and its pages as (label, file)."""
+def _listed_steps(run: RunFiles) -> list[list[tuple[str, str]]]:
+    """The pages of each step as (label, file)."""
     steps = evenly(list(run.pages.items()), LISTED_STEPS)
-    return [(step, [(_page_label(name), name) for name in names]) for step, names in steps]
+    return [[(_page_label(name, step), name) for name in names] for step, names in steps]
 
 
-def _page_label(name: str) -> str:
-    return "" if name.startswith("train_") else name.removeprefix("eval_").split("_iteration_")[0]
+def _page_label(name: str, step: int) -> str:
+    """As files count, an evaluation comes before its step: after as many."""
+    if name.startswith("train_"):
+        return f"{step + 1}"
+    return f"{name.removeprefix('eval_').split('_iteration_')[0]} after {step}"

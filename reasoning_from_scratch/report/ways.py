@@ -28,7 +28,7 @@ class Answered:
     way: str
     right: bool
     tokens: int
-    iteration: int = 0  # the step of training
+    iteration: int = 0  # the step of training, from 1
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ def _train_answer(row: dict) -> Answered | None:
     if text is None or text != only["logs"]["problem"]:
         return None
     right = (only["metrics"].get("correct") or 0.0) >= 0.5
-    return Answered(step, way_of(row["text"], step), right, only["ac_len"], row["iteration"])
+    return Answered(step, way_of(row["text"], step), right, only["ac_len"], row["iteration"] + 1)
 
 
 @lru_cache(maxsize=20_000)

@@ -6,16 +6,14 @@ from collections.abc import Callable
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from reasoning_from_scratch.config import TrainConfig, fits
+from reasoning_from_scratch.config import CLIPPING, TrainConfig, fits
 from reasoning_from_scratch.errors import UserError, unknown_name
 from reasoning_from_scratch.files.made_sets import made_set
 from reasoning_from_scratch.files.own_task import evaluator_name
 from reasoning_from_scratch.files.problem_sets import check_prompt, set_name
-from reasoning_from_scratch.losses import CLIPPING
 from reasoning_from_scratch.problems import is_own
 from reasoning_from_scratch.recipes import LOSS_FNS
 from reasoning_from_scratch.rewards import PARTS
-from reasoning_from_scratch.tokenizer import stop_character
 
 # name -> smallest allowed value (None in the field is left alone)
 SMALLEST = {
@@ -163,6 +161,8 @@ def check_choices(config: TrainConfig) -> None:
     if config.prompt is not None:
         check_prompt(config.prompt)
     if config.stop is not None:
+        from reasoning_from_scratch.tokenizer import stop_character  # late: it loads tokenizers
+
         stop_character(config.stop)
     if config.few_shot and config.prompt not in (None, "book"):
         raise UserError(

@@ -11,16 +11,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from reasoning_from_scratch.config import TrainConfig, replaced
+from reasoning_from_scratch.config import CLIPPING, TrainConfig, replaced
 from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.files.model_names import is_name
 from reasoning_from_scratch.files.own_task import own_recipe, refuse_bare_file
 from reasoning_from_scratch.files.problem_sets import GUESS, held_out
 from reasoning_from_scratch.files.saved_models import run_and_save
-from reasoning_from_scratch.files.weights import is_name
-from reasoning_from_scratch.losses import CLIPPING
 from reasoning_from_scratch.problems import is_own
 from reasoning_from_scratch.recipes import Recipe, get_recipe, loss_fn_changes
-from reasoning_from_scratch.run.folder import RunFolder
 from reasoning_from_scratch.run.option_checks import check, check_kinds, check_loss_fn, check_void
 from reasoning_from_scratch.text import read_values
 
@@ -34,6 +32,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 GAMES: dict[Any, dict[str, Any]] = {"guess": {"model": "tiny-player", "problems": GUESS}}
 
 TINY_VOCABULARY = 10_000  # Qwen3 has 151,936 tokens, the tiny model 1,024
+LORA_FACTOR = 10.0  # LoRA Without Regret, Thinking Machines Lab, 2025
 LAG_WEIGHT = 2.0  # the cap on p_start / p_sampler where the sampler lags
 
 # --smoke: at most this much of everything.
@@ -66,6 +65,8 @@ def recipe_row(name: str) -> Recipe:
 
 def resumed_config(path: str | Path, **changes: object) -> TrainConfig:
     """The configuration with which `train` continues the run in `path`."""
+    from reasoning_from_scratch.run.folder import RunFolder  # late: it imports torch
+
     saved = RunFolder(path).read_config()
     again = {"resume": str(path), "overwrite": False, "smoke": False}
     config = replaced(saved, **(again | changes))
@@ -100,8 +101,6 @@ def resolved(config: TrainConfig) -> TrainConfig:
     # Held-out problems of another task would measure nothing.
     values = values | {"eval_problems": [held_out(config.problems or values["problems"])]}
     if config.lora_rank:
-        from reasoning_from_scratch.optim.lora import lora_learning_rate
-
         values = values | {"lr": lora_learning_rate(values["lr"])}
     values = values | {"eval_every": config.steps if asks_for_evaluation(config) else 0}
     config = filled(config, values)
@@ -123,6 +122,12 @@ def resolved(config: TrainConfig) -> TrainConfig:
         lags = config.max_steps_off_policy > 0 and config.objective in CLIPPING
         config = replaced(config, truncate_importance=LAG_WEIGHT if lags else 0.0)
     return config
+
+
+def lora_learning_rate(lr: float) -> float:
+    """LoRA's best rate, from that of training all weights. It hardly depends on the rank,
+    because alpha / rank makes up for more directions moving at once."""
+    return LORA_FACTOR * lr
 
 
 def filled(config: TrainConfig, values: dict[str, Any]) -> TrainConfig:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from statistics import mean, median
-from typing import Literal
 
 import torch
 
@@ -31,8 +30,10 @@ from reasoning_from_scratch.rollouts import Group, Rollout, make_batch, sample_g
 from reasoning_from_scratch.run.asked import usable_problems
 from reasoning_from_scratch.run.memory import trial_rollout
 from reasoning_from_scratch.run.options import preset
+from reasoning_from_scratch.run.preflight_options import PreflightOptions
 from reasoning_from_scratch.text import aligned, counted, one_line, visible
-from reasoning_from_scratch.tiny.world import TINY_CONFIG, of_tiny_world
+from reasoning_from_scratch.tiny.model import TINY_CONFIG
+from reasoning_from_scratch.tiny.world import of_tiny_world
 
 GIB = 2**30
 SOME_MIXED, MANY_MIXED = 0.1, 0.3  # share of groups with a signal: enough to learn, and to be quick
@@ -322,7 +323,7 @@ def peak_memory(device: torch.device) -> float:
     return peak * (1 if sys.platform == "darwin" else 1024)
 
 
-def cost_table(model, summary: Preflight, length: int, options: "PreflightOptions") -> str:
+def cost_table(model, summary: Preflight, length: int, options: PreflightOptions) -> str:
     """Time and memory of one training step, measured on the longest shape."""
     training = options.problems_per_step * options.rollouts * train_seconds(model, length)
     sampling = summary.sampling_seconds * options.problems_per_step / summary.problems
@@ -338,43 +339,6 @@ def cost_table(model, summary: Preflight, length: int, options: "PreflightOption
 
 
 # --- the command ---
-
-
-@dataclass
-class PreflightOptions:
-    """Options of `rfs preflight`; give those that training will have."""
-
-    model: str = "tiny"
-    """Model to start from: tiny, base, reasoning, a folder, a file, a run or RUN@SAVE."""
-    problems: str | None = None
-    """Problem set to train on, a .json or .jsonl file, or FILE.py:FUNCTION (default: what
-    `rfs train` takes)."""
-    prompt: str | None = None
-    """How a problem is put to the model (default: what `rfs train` takes)."""
-    reward: str | None = None
-    """Verifier of your own, FILE.py:FUNCTION (default: our grader compares the box)."""
-    num_problems: int = 16
-    """How many problems to try, spread over the set; of each task, of a few of reasoning-gym."""
-    rollouts: int = 8
-    """Rollouts per problem."""
-    problems_per_step: int = 8
-    """Problems per training step, for the estimate of its time."""
-    max_new_tokens: int | None = None
-    """Longest answer in tokens (default: what `rfs train` takes)."""
-    temperature: float = 1.0
-    """Sampling temperature."""
-    top_p: float = 1.0
-    """Sample from the smallest set of tokens with this much mass; 1 keeps all."""
-    top_k: int = 0
-    """Sample from this many most likely tokens; 0 keeps all."""
-    max_rows: int = 64
-    """Rollouts sampled side by side."""
-    device: str = "auto"
-    """cpu, cuda, mps, or auto."""
-    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Number format of the weights; auto: float32 on CPU and MPS, bfloat16 on CUDA."""
-    seed: int = 0
-    """Seed of the rollouts."""
 
 
 def preflight(options: PreflightOptions) -> int:

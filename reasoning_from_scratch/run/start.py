@@ -19,13 +19,10 @@ from reasoning_from_scratch.fast.decoding import decoder_for
 from reasoning_from_scratch.fast.device import default_dtype, trusted_device
 from reasoning_from_scratch.fast.packed import compiled_pass, packed_logprobs
 from reasoning_from_scratch.files.made_sets import judge_of
+from reasoning_from_scratch.files.model_names import is_name
 from reasoning_from_scratch.files.own_task import Evaluator, own_function
 from reasoning_from_scratch.files.problem_sets import SHARE
-from reasoning_from_scratch.files.weights import (
-    is_name,
-    load_model_and_tokenizer,
-    load_weights,
-)
+from reasoning_from_scratch.files.weights import load_model_and_tokenizer, load_weights
 from reasoning_from_scratch.losses import policy_loss
 from reasoning_from_scratch.optim.adamw import AdamW, Trainable
 from reasoning_from_scratch.optim.lora import add_lora, load_lora
@@ -83,6 +80,9 @@ def train(config: TrainConfig, **given) -> TrainResult:
     """Run `config` to its end. `given`: a model, tokenizer, problems, ... to use instead of
     loading those that the configuration names (see start_run)."""
     run = start_run(config, **given)
+    if run.first_step < run.config.steps:
+        sizes = run.config.problems_per_step, run.config.rollouts
+        log.info("training; a step begins with sampling %d x %d answers", *sizes)
     with run.interrupts, run, closing(run.rollouts):
         try:
             stopped = streaming_loop(run, run.stream) if run.stream else training_loop(run)
@@ -301,12 +301,14 @@ def look_ahead(
     config: TrainConfig, model: Qwen3Model, tokenizer, problems: Sequence[Problem]
 ) -> None:
     """A brief preflight: say before the hours are spent if these problems cannot teach."""
+    count = min(8, len(problems))
+    log.info("sampling %d x %d answers, to see whether they can teach", count, config.rollouts)
     found = preflight_summary(
         model,
         tokenizer,
         problems,
         replaced(config, keep_sampling_mask=False),
-        num_problems=min(8, len(problems)),
+        num_problems=count,
     )
     log.log(logging.INFO if found.can_work else logging.WARNING, "preflight: %s", found.verdict)
 
@@ -448,7 +450,7 @@ def open_folder(
             checkpoints.settle(config.keep_last)
         else:
             checkpoints.rewind(start.step)
-            log.info("resuming %s at step %d of %d", config.resume, start.step, config.steps)
+            log.info("resuming %s after %d of %d steps", config.resume, start.step, config.steps)
         return folder.rows
 
 

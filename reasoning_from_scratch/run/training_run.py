@@ -32,6 +32,7 @@ from reasoning_from_scratch.report import (
 )
 from reasoning_from_scratch.report.clock import Clock
 from reasoning_from_scratch.report.health import failure_reports, new_alarms
+from reasoning_from_scratch.report.iteration import when
 from reasoning_from_scratch.report.metrics import (
     append_step,
     lag_metrics,
@@ -47,11 +48,12 @@ from reasoning_from_scratch.run.interrupts import Interrupts
 from reasoning_from_scratch.run.model_card import model_card
 from reasoning_from_scratch.scale.ranks import Ranks, WholeWeights
 from reasoning_from_scratch.scale.streaming import Stream
-from reasoning_from_scratch.text import finite, one_line, read_lines
+from reasoning_from_scratch.text import counted, finite, one_line, read_lines
 from reasoning_from_scratch.tokenizer import ModelTokenizer
 from reasoning_from_scratch.trainer import chosen_groups
 
 PROBE_PROBLEMS = 4  # problems whose answers are followed through the whole run
+SMOKE_PROBES = 1
 PAGE_REST = 20  # so many times as long as report.html took to write, it is left alone
 NONFINITE_LIMIT = 5  # so many steps in a row without a finite gradient end the run
 FAILED_LIMIT = 3  # and so many in which a verifier of one's own failed on every answer
@@ -209,7 +211,7 @@ class TrainingRun:
                 numbers |= found
                 if failure:
                     words = one_line(failure, 300)
-                    log.warning("evaluator %s, step %d: it %s", evaluator.name, step, words)
+                    log.warning("evaluator %s %s: it %s", evaluator.name, when("eval", step), words)
         return self.ranks.agreed(numbers)
 
     def answered(self, model: Qwen3Model, all_problems: Sequence[Problem]) -> list[Group]:
@@ -230,7 +232,7 @@ class TrainingRun:
             return
         rollouts = [rollout for group in groups for rollout in group.rollouts]
         for report in failure_reports(rollouts, self.told):
-            log.warning("%s, step %d: %s", split, step, report)
+            log.warning("%s, %s: %s", split, when(split, step), report)
         with self.clock("report"):
             write_iteration(
                 self.folder.path,
@@ -274,7 +276,9 @@ class TrainingRun:
             if not self.ranks.writes:
                 return
             asked = next(iter(self.eval_sets.values()), self.problems)
-            probes = asked[:PROBE_PROBLEMS]
+            probes = asked[: SMOKE_PROBES if self.config.smoke else PROBE_PROBLEMS]
+            if step == self.first_step:
+                log.info("answering %s that the report follows", counted(len(probes), "problem"))
             record_probes(
                 self.folder.path,
                 step,
@@ -335,7 +339,7 @@ class TrainingRun:
         if not self.ranks.writes:
             return
         if bad:
-            log.info("step %s: not finite, written as null: %s", row["step"], ", ".join(bad))
+            log.info("step %d: not finite, written as null: %s", row["step"] + 1, ", ".join(bad))
         append_step(self.folder.path, clean, spans, self.config.steps)
         self.progress.show(clean)
         self.tracker.log(clean)
@@ -356,7 +360,7 @@ class TrainingRun:
         path = self.folder.write_for_repro(step, groups)
         log.warning(
             "step %d: loss or gradient was not finite, so no update; its rollouts are in %s",
-            step,
+            step + 1,
             path,
         )
 
@@ -365,7 +369,7 @@ class TrainingRun:
         rows = self.folder.rows
         found = new_alarms(rows)
         for alarm in found:
-            log.warning("step %d: %s", rows[-1]["step"], alarm)
+            log.warning("step %d: %s", rows[-1]["step"] + 1, alarm)
         recent = rows[-NONFINITE_LIMIT:]
         if len(recent) == NONFINITE_LIMIT and all(row["optim/nonfinite"] for row in recent):
             return (

@@ -15,7 +15,7 @@ from torch import Tensor
 from reasoning_from_scratch.config import Rollouts
 from reasoning_from_scratch.fast.cut import FAST
 from reasoning_from_scratch.files.made_sets import judge_of
-from reasoning_from_scratch.files.weights import build_model
+from reasoning_from_scratch.files.weights import build_model, weightless_model
 from reasoning_from_scratch.optim.lora import add_lora
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.qwen3 import Qwen3Model
@@ -110,8 +110,7 @@ class RemoteSampler:
 
 def empty_model(setup: SamplerSetup) -> Qwen3Model:
     """The learner's model, its weights still to come."""
-    with torch.device("meta"):
-        shapes = Qwen3Model(setup.cfg).state_dict()
+    shapes = weightless_model(setup.cfg).state_dict()
     state = {name: torch.empty_like(t, device=setup.device) for name, t in shapes.items()}
     model = build_model(setup.cfg, state, "the learner's model")
     if setup.lora:

@@ -11,24 +11,7 @@ import zlib
 from functools import cache
 from math import gcd
 
-import torch
-
 WORKED_START = "Let's see.\n"  # every working begins so; ".\n" is one token
-
-TINY_CONFIG = {
-    "vocab_size": 1024,
-    "context_length": 512,
-    "emb_dim": 256,
-    "n_heads": 4,
-    "n_layers": 4,
-    "hidden_dim": 384,
-    "head_dim": 64,
-    "qk_norm": True,
-    "n_kv_groups": 2,
-    "rope_base": 10_000.0,
-    "dtype": torch.float32,
-    "tie_embeddings": True,
-}
 
 # --- the families of problems ---
 #
@@ -584,3 +567,27 @@ def _choose(rng: random.Random, split: str, steps: int | None) -> tuple[str, int
     family = rng.choice(tuple(FAMILIES))
     weighted = [s for s, weight in FAMILIES[family][1].items() for _ in range(weight)]
     return family, rng.choice(weighted)
+
+
+# --- what the models for this world can be asked ---
+
+_WORDS = re.compile(r"(?<![^\W\d_])[a-z]+")  # names begin with a capital letter; any may be new
+
+
+@cache
+def known_words() -> frozenset[str]:
+    """The words of all problems; a few hundred have them all."""
+    texts = (tiny_problem("train", index)["problem"] for index in range(500))
+    return frozenset(word for text in texts for word in _WORDS.findall(text))
+
+
+def beyond(question: str) -> str:
+    """Why a question is none that the tiny models can understand; "" if it may be one. The
+    playground says the same (page.js)."""
+    words = _WORDS.findall(question)
+    strange = list(dict.fromkeys(f'"{word}"' for word in words if word not in known_words()))
+    if strange:
+        return f"it has not learned {', '.join(strange[:3])}"
+    if not re.search(r"\d", question):
+        return "there is no number in it"
+    return "" if re.search("[A-Za-z]", question) else "there are no words in it"

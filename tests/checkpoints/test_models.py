@@ -11,8 +11,9 @@ from reasoning_from_scratch.files.problem_sets import load_problems
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer, shipped_checkpoint
 from reasoning_from_scratch.report.ways import by_way, evaluated_answers
 from reasoning_from_scratch.sampling import Sampling, greedy
+from reasoning_from_scratch.tiny.model import TINY_CONFIG
 from reasoning_from_scratch.tiny.ways import WAYS
-from reasoning_from_scratch.tiny.world import TINY_CONFIG, WORKED_START
+from reasoning_from_scratch.tiny.world import WORKED_START
 
 TEST = load_problems("tiny-test", limit=120)
 

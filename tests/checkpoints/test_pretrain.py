@@ -27,7 +27,8 @@ from reasoning_from_scratch.files.weights import load_model_and_tokenizer, load_
 from reasoning_from_scratch.optim.muon import orthogonalize
 from reasoning_from_scratch.problems import render_chat_prompt, render_prompt
 from reasoning_from_scratch.qwen3 import Qwen3Model
-from reasoning_from_scratch.tiny.world import TINY_CONFIG, tiny_problem
+from reasoning_from_scratch.tiny.model import TINY_CONFIG
+from reasoning_from_scratch.tiny.world import tiny_problem
 
 ROW = tiny_problem("train", 0)
 SMALL = {"emb_dim": 32, "n_heads": 2, "n_layers": 1, "hidden_dim": 32, "head_dim": 16}

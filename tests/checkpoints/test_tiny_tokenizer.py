@@ -9,7 +9,8 @@ from tiny_tokenizer import MARKUP_TOKENS, SPECIAL_TOKENS, train_tokenizer
 
 from reasoning_from_scratch.files.weights import load_tokenizer_only
 from reasoning_from_scratch.problems import render_prompt
-from reasoning_from_scratch.tiny.world import TINY_CONFIG, WORKED_START, tiny_problem
+from reasoning_from_scratch.tiny.model import TINY_CONFIG
+from reasoning_from_scratch.tiny.world import WORKED_START, tiny_problem
 
 TOKENIZER = load_tokenizer_only("tiny-base")
 

@@ -184,7 +184,7 @@ def test_damaged_weights_are_named():
 
 def test_the_command_reads_lines_until_there_is_none(scripted, monkeypatch, capsys):
     prompts = scripted("Hello.", "New.", "never")
-    monkeypatch.setattr(chat, "open_model", lambda *args: (None, WrappingTokenizer()))
+    monkeypatch.setattr(chat, "open_model", lambda *args: (random_model(), WrappingTokenizer()))
     monkeypatch.setattr("sys.stdin", io.StringIO("Hi\n/new\nWho?\n"))
     chat.chat(ChatOptions())
     captured = capsys.readouterr()
@@ -195,7 +195,26 @@ def test_the_command_reads_lines_until_there_is_none(scripted, monkeypatch, caps
 
 def test_an_empty_line_ends(scripted, monkeypatch, capsys):
     scripted()
-    monkeypatch.setattr(chat, "open_model", lambda *args: (None, ByteTokenizer()))
+    monkeypatch.setattr(chat, "open_model", lambda *args: (random_model(), ByteTokenizer()))
     monkeypatch.setattr("sys.stdin", io.StringIO("\nHi\n"))
     chat.chat(ChatOptions())
     assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("model", ["tiny", "tiny-reasoning", "tiny-grpo", "tiny-grpo-longer"])
+def test_a_tiny_model_says_what_it_can_be_asked_and_is_right(model, monkeypatch, capsys):
+    monkeypatch.setattr("sys.stdin", io.StringIO(f"{chat.WORKS}\nWhat is the capital of France?\n"))
+    chat.chat(ChatOptions(model))
+    captured = capsys.readouterr()
+    assert f"understands only short problems with numbers. Try: {chat.WORKS}" in captured.err
+    assert "\\boxed{32}" in captured.out
+    assert captured.err.count("not its kind of problem") == 1
+    assert 'it has not learned "capital"' in captured.err
+
+
+def test_a_player_says_how_to_watch_it_play(monkeypatch, capsys):
+    monkeypatch.setattr("sys.stdin", io.StringIO("Hello?\n"))
+    chat.chat(ChatOptions("tiny-player-grpo"))
+    said = capsys.readouterr().err
+    assert "rfs evaluate --model tiny-player-grpo --environment guess" in said
+    assert "not its kind" not in said

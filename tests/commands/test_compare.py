@@ -325,4 +325,4 @@ def test_the_final_evaluation_stands_one_step_later():
     rows = run(0.1, None, 0.5)
     rows[-1] |= {"step": 2, "eval_step": 3}
     assert band([rows, rows], "eval_acc")[0] == [0, 3]
-    assert band([rows, rows], "env/all/correct")[0] == [0, 1, 2]
+    assert band([rows, rows], "env/all/correct")[0] == [1, 2, 3]

@@ -47,6 +47,14 @@ def test_the_story(small, tmp_path, capsys):
     assert len(read_lines(run / "metrics.jsonl")) == 12
 
 
+def test_fewer_steps(small, tmp_path, capsys):
+    run = tmp_path / "run"
+    assert quickstart(QuickstartOptions(steps=3, log_path=str(run))) == 0
+    out = capsys.readouterr().out
+    assert "GRPO: 3 steps" in out and "step 3/3" in out and "Fewer steps than usual" in out
+    assert len(read_lines(run / "metrics.jsonl")) == 3
+
+
 def test_the_second_run_tells_its_own_story(small, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(module, "LONGER", {})
     assert quickstart(QuickstartOptions(longer=True, log_path=str(tmp_path / "run"))) == 0

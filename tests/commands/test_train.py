@@ -10,8 +10,11 @@ import pytest
 from toy import toy_config, toy_world
 
 from reasoning_from_scratch.commands import cli
-from reasoning_from_scratch.commands.train import ALIASES, parse_flags, recipe_table
-from reasoning_from_scratch.config import PARTS
+from reasoning_from_scratch.commands.compare import CompareOptions
+from reasoning_from_scratch.commands.other_words import NAMES_HERE
+from reasoning_from_scratch.commands.train import ALIASES, FIRST, parse_flags, recipe_table
+from reasoning_from_scratch.config import PARTS, TrainConfig
+from reasoning_from_scratch.evaluation.options import EvaluateOptions
 from reasoning_from_scratch.recipes import RECIPES
 from reasoning_from_scratch.run.options import resumed_config
 from reasoning_from_scratch.run.start import train
@@ -53,9 +56,53 @@ def test_without_a_flag_it_is_plain_grpo():
     assert parse_flags([]).recipe == "grpo"
 
 
-def test_help_shows_each_field_once_under_the_title_of_its_part(capsys):
+@pytest.mark.parametrize("command, first", [("train", FIRST), ("evaluate", EvaluateOptions.FIRST)])
+def test_help_is_a_screen_of_what_matters_first(command, first, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
     with pytest.raises(SystemExit):
-        cli.main(["train", "--help"])
+        cli.main([command, "--help"])
+    text = capsys.readouterr().out
+    assert set(re.findall(r"(?m)^\W+ (--[a-z-]+)", text)) - {"--help"} == {
+        "--" + name.replace("_", "-") for name in first
+    }
+    assert f"rfs {command} --help-all explains all" in text
+    assert len(text.splitlines()) <= 40
+
+
+def test_help_has_the_defaults_of_the_recipe(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["train", "--recipe", "dapo", "--help"])
+    assert "(default: dapo)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "words, here",
+    [
+        ("train --num_generations 4", "--rollouts"),
+        ("train --kl-coeff=0.1", "--kl-coef"),
+        ("train --examples-per-step 4", "--problems-per-step"),
+        ("evaluate --data-path x.jsonl", "--problems"),
+        ("evaluate --num-samples 4", "--samples"),
+        ("chat --model-name tiny", "--model"),
+        ("compare --lr 1e-4", "--lrs"),
+    ],
+)
+def test_other_programs_words_are_hinted_at(words, here, capsys):
+    assert cli.main(words.split()) == 2
+    assert f"did you mean {here}?" in capsys.readouterr().err
+
+
+def test_each_hint_names_an_option_and_hides_none():
+    known = {field.name for field in dataclasses.fields(TrainConfig)}
+    kinds = [cli.load_function(target) for target in cli.OPTIONS.values()]
+    known |= {field.name for kind in [*kinds, CompareOptions] for field in dataclasses.fields(kind)}
+    assert {name for names in NAMES_HERE.values() for name in names} - known <= {"choosing", "out"}
+    parse_flags(["--group-size", "4", "--learning-rate", "1e-4", "--model-name", "tiny"])
+
+
+def test_all_of_help_shows_each_field_once_under_the_title_of_its_part(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["train", "--help-all"])
     text = capsys.readouterr().out
     places = [text.index(f" {part.__name__.lower()} options ") for part in PARTS]
     for part, start, end in zip(PARTS, places, [*places[1:], len(text)], strict=True):

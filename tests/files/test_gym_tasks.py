@@ -231,7 +231,7 @@ def test_without_reasoning_gym_it_says_what_to_install():
     code += "sys.exit(cli.main(['evaluate', '--problems', 'gym:chain_sum', '--limit', '1']))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 2
-    (line,) = done.stderr.strip().splitlines()
+    _, line = done.stderr.strip().splitlines()  # after what is loaded
     assert "the extra `gym` is needed: uv run --extra gym rfs ..." in line
 
 

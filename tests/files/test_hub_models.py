@@ -12,7 +12,8 @@ from file_server import hurry, respond, serving
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files import hub_models
-from reasoning_from_scratch.files.hub_models import is_hub_name, is_whole
+from reasoning_from_scratch.files.hub_models import is_whole
+from reasoning_from_scratch.files.model_names import is_hub_name
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer, save_hf_folder
 from reasoning_from_scratch.tokenizer import Qwen3Tokenizer
 from tests.files.test_gguf_files import small, write

@@ -18,12 +18,11 @@ from reasoning_from_scratch.optim.lora import (
     add_lora,
     load_lora,
     lora_layers,
-    lora_learning_rate,
     lora_state,
     merged,
     save_peft,
 )
-from reasoning_from_scratch.run.options import resolved, resumed_config
+from reasoning_from_scratch.run.options import lora_learning_rate, resolved, resumed_config
 from reasoning_from_scratch.run.start import train
 
 IDS = torch.randint(0, 13, (3, 9), generator=torch.Generator().manual_seed(0))

@@ -45,9 +45,9 @@ def test_curves_skip_what_was_not_measured(run):
         file.write(metrics_line(4, **{"optim/grad_norm": None, "optim/clip_frac": None}))
     charts = {chart.title: chart for chart in make_charts(read_run(run))}
     assert set(charts) == {"Reward", "Accuracy", "Gradient norm"}
-    assert charts["Gradient norm"].lines[0].steps == [0, 1, 2, 3]
+    assert charts["Gradient norm"].lines[0].steps == [1, 2, 3, 4]
     assert charts["Accuracy"].lines[0].values == [0.25, 0.5, 0.5]
-    assert "total: 0 at step 0, 0.4 at step 4" in charts["Reward"].svg
+    assert "total: 0 at step 1, 0.4 at step 5" in charts["Reward"].svg
 
 
 def test_a_chart_has_the_pages_colors_and_no_id_twice(run):

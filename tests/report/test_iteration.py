@@ -33,6 +33,19 @@ def test_every_file_is_there_twice_and_stored_once(run):
             assert one.samefile(other)
 
 
+def test_people_count_steps_from_one(run):
+    """As the terminal does; an evaluation comes after so many steps. File names count from 0."""
+    heads = {
+        "train_iteration_000000": "Step 1",
+        "train_iteration_000001": "Step 2",
+        "eval_my_test_iteration_000001": "After 1 step",
+    }
+    for stem, head in heads.items():
+        page = (run / f"{stem}.html").read_text("utf-8")
+        assert f"<h1>{head}<small>" in page
+    assert "← step 1<" in (run / "train_iteration_000001.html").read_text("utf-8")
+
+
 def test_writing_a_step_again_replaces_both_names(tmp_path):
     for seed in (0, 1):
         groups = make_groups(seed=seed)

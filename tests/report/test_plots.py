@@ -84,7 +84,7 @@ def test_the_final_evaluation_is_drawn_after_the_last_step(trained):
     (line,) = axes["held-out accuracy"].lines
     assert list(line.get_xdata()) == [0, 2, 4]
     (line,) = axes["reward"].lines
-    assert list(line.get_xdata()) == [0, 1, 2, 3]
+    assert list(line.get_xdata()) == [1, 2, 3, 4]
 
 
 def test_so_it_is_in_a_run_from_before_eval_step(trained, tmp_path):
@@ -151,10 +151,10 @@ def test_a_csv_of_the_books_scripts_is_drawn_beside_a_run(tmp_path, trained):
     drawn = {name: (list(line.get_xdata()), list(line.get_ydata())) for name, panel in axes.items()
              for line in panel.lines}  # fmt: skip
     assert drawn == {
-        "reward": ([0, 1, 3], [0.25, 0.5, 0.75]),
+        "reward": ([1, 2, 4], [0.25, 0.5, 0.75]),
         "held-out accuracy": ([2, 4], [0.155, 0.475]),
-        "answer length (tokens)": ([0, 1, 2, 3], [100.5, 101.5, 102.5, 103.5]),
-        "entropy (nats per token)": ([0, 2, 3], [0.5, 0.3, 0.2]),
+        "answer length (tokens)": ([1, 2, 3, 4], [100.5, 101.5, 102.5, 103.5]),
+        "entropy (nats per token)": ([1, 3, 4], [0.5, 0.3, 0.2]),
     }
     assert not axes["gradient norm"].get_visible() and axes["reward"].get_visible()
     both = draw_runs([trained, path])
@@ -177,7 +177,7 @@ def test_the_csv_that_chapter_6_writes_is_drawn(tmp_path):
     for step in (1, 2):
         ch06.append_csv_metrics(path, step, 2, 0.5, 0.25, 17.0)
     axes = panels(draw_runs([path]))
-    assert list(axes["reward"].lines[0].get_xdata()) == [0, 1]
+    assert list(axes["reward"].lines[0].get_xdata()) == [1, 2]
     assert list(axes["answer length (tokens)"].lines[0].get_ydata()) == [17, 17]
 
 

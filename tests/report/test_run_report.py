@@ -79,6 +79,9 @@ def test_the_report_shows_all_of_it(run):
         "25 %",
         "4.6 to 69.9 %",
         "Problem 3?",
+        "after step",
+        "test after 4",
+        "step 4 reward",  # of the best and worst of the last steps
     ):
         assert words in text, words
     links = set(re.findall(r'href="([^"#]+)"', html)) - {"data:,"}

@@ -85,7 +85,7 @@ def test_the_small_table_shows_before_and_after():
 
 def test_a_runs_answers_come_from_its_files(tmp_path):
     answers = train_answers(read_run(write_tiny_run(tmp_path / "run")))
-    assert [answer.iteration for answer in answers] == [0] * 4 + [1] * 4 + [2] * 4 + [3] * 4
+    assert [answer.iteration for answer in answers] == [1] * 4 + [2] * 4 + [3] * 4 + [4] * 4
     assert {(answer.way, answer.right) for answer in answers[:8]} == {("at once", False)}
     assert {(answer.way, answer.right) for answer in answers[8:]} == {("full", True)}
     assert {answer.steps for answer in answers} == {3, 6}
@@ -117,7 +117,7 @@ def test_the_shares_over_time_are_those_of_like_problems(tmp_path):
     titles = ["all problems", "problems of 3 or 4 steps", "problems of 5 or 6 steps"]
     assert [picture.title for picture in pictures] == titles
     for picture in pictures:
-        assert picture.at == [0, 1, 2, 3]
+        assert picture.at == [1, 2, 3, 4]
         assert picture.shares["at once"] == [1, 1, 0, 0]
         assert picture.shares["full"] == [0, 0, 1, 1]
     only_easy = [answer for answer in answers if answer.steps == 3]

@@ -9,7 +9,7 @@ from toy import toy_config, toy_model, toy_tokenizer
 
 from reasoning_from_scratch.commands.evaluate import default_problems
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.evaluation.evaluate import EvaluateOptions
+from reasoning_from_scratch.evaluation.options import EvaluateOptions
 from reasoning_from_scratch.files.problem_sets import held_out, kept_apart, load_problems
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.run.options import resolved

@@ -8,9 +8,8 @@ import json
 import pytest
 
 from reasoning_from_scratch.commands.train import last_value, parse_flags
-from reasoning_from_scratch.config import TrainConfig, from_json, replaced, to_json
+from reasoning_from_scratch.config import CLIPPING, TrainConfig, from_json, replaced, to_json
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.losses import CLIPPING
 from reasoning_from_scratch.recipes import RECIPES
 from reasoning_from_scratch.run.folder import RunFolder
 from reasoning_from_scratch.run.options import configure, resolved

@@ -9,8 +9,9 @@ import torch
 from command_world import commands, contents, equal, refused, resume, run, saved, train_words
 from toy import toy_config, toy_model, toy_tokenizer
 
+from reasoning_from_scratch.files.model_names import MODEL_NAMES
 from reasoning_from_scratch.files.saved_models import which_weights
-from reasoning_from_scratch.files.weights import MODEL_NAMES, save_hf_folder
+from reasoning_from_scratch.files.weights import save_hf_folder
 from reasoning_from_scratch.run.origin import (
     Start,
     missing_source,

@@ -12,7 +12,8 @@ from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.run import preflight
-from reasoning_from_scratch.run.preflight import PreflightOptions, preflight_summary
+from reasoning_from_scratch.run.preflight import preflight_summary
+from reasoning_from_scratch.run.preflight_options import PreflightOptions
 from reasoning_from_scratch.sampling import Rollout
 
 PROBLEMS = [Problem(id=f"p{i}", problem=f"{i}", answer=str(i)) for i in range(40)]

@@ -344,7 +344,7 @@ def test_an_evaluator_that_fails_is_told_and_the_run_goes_on(more, name, why):
     assert len(rows) == 2 and rows[1]["politeness/please"] == 0.25
     assert not any(key.startswith(name) for row in rows for key in row)
     log = (more / "run" / "logs.log").read_text()
-    assert log.count(f"evaluator {name}, step 1: it {why}") == 1
+    assert log.count(f"evaluator {name} after 1 step: it {why}") == 1
 
 
 def test_files_given_from_one_folder_are_found_from_another(more, monkeypatch):

@@ -20,6 +20,7 @@ from reasoning_from_scratch.tiny.world import (
     SPLIT_SIZES,
     THINGS,
     WORKED_START,
+    beyond,
     content_key,
     is_held_out,
     tiny_problem,
@@ -340,3 +341,23 @@ def test_what_is_not_there(split, index, error):
 def test_the_train_split_is_unbounded():
     assert SPLIT_SIZES["train"] is None
     assert tiny_problem("train", 10**9)["unique_id"] == "tiny/train/1000000000"
+
+
+@pytest.mark.parametrize(
+    "question, why",
+    [
+        ("Zora has 5 pens, finds 20. How many pens does Zora have now?", ""),
+        ("What is 7 * 8?", ""),
+        ("What is the capital of France?", 'it has not learned "capital"'),
+        ("Who wrote a poem?", 'it has not learned "wrote", "poem"'),
+        ("How many pens does Zora have?", "there is no number in it"),
+        ("2+3", "there are no words in it"),
+    ],
+)
+def test_what_a_tiny_model_cannot_have_learned(question, why):
+    assert beyond(question) == why
+
+
+def test_the_known_words_are_those_of_all_problems():
+    for split in SPLIT_SIZES:
+        assert not [i for i in range(500) if beyond(tiny_problem(split, i)["problem"])]

@@ -1,0 +1,58 @@
+"""Options of the commands that load a model. They need no torch: `rfs` reads and checks them before
+it spends seconds on importing that."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.files.model_names import check_model_name
+
+
+@dataclass
+class ChatOptions:
+    """Options of `rfs chat`."""
+
+    model: str = "tiny"
+    """tiny, tiny-grpo, base, reasoning, a folder, a file, a run (its best save) or RUN@SAVE."""
+    template: str = "auto"
+    """What is put around your words: math (the book's prompt), chat (the model's own template),
+    plain (nothing), or a text FILE with {problem} where they stand; auto: chat, or else math."""
+    stop: str | None = None
+    """End an answer at this character, too, e.g. "\\n" for a base model."""
+    max_new_tokens: int = 2048
+    """Longest answer in tokens; the model's context is a limit, too."""
+    temperature: float = 0.0
+    """0 always takes the most probable token; higher is more varied."""
+    top_p: float = 1.0
+    """Sample from the smallest set of tokens with this much mass; 1 keeps all."""
+    device: str = "auto"
+    """cpu, cuda, mps, or auto."""
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Number format of the weights; auto: float32 on CPU and MPS, bfloat16 on CUDA."""
+    seed: int = 0
+    """Seed of the answers."""
+
+    def check(self) -> str:
+        """Refuses what cannot be loaded; the name of the model that can."""
+        check_model_name(self.model)
+        return self.model
+
+
+@dataclass
+class QuickstartOptions:
+    """Options of `rfs quickstart`; it needs none."""
+
+    longer: bool = False
+    """The second run, of some minutes: what comes out of the first learns longer problems."""
+    steps: int | None = None
+    """Training steps (default: 90, with --longer 450); fewer only show that it runs."""
+    seed: int = 0
+    """Another seed draws other problems and rollouts."""
+    log_path: str | None = None
+    """Run folder (default: runs/quickstart-TIME)."""
+
+    def check(self) -> str:
+        """Refuses what cannot be trained; the name of the model that is."""
+        if self.steps is not None and self.steps < 1:
+            raise UserError(f"--steps is {self.steps}, but must be at least 1")
+        return "tiny-grpo" if self.longer else "tiny-base"

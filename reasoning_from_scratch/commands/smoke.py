@@ -1,0 +1,57 @@
+"""The last lines of `rfs train --smoke`: what was seen to work, and what a full run takes."""
+
+from statistics import fmean
+
+from reasoning_from_scratch.config import TrainConfig, replaced
+from reasoning_from_scratch.run.options import resolved
+from reasoning_from_scratch.text import counted
+
+
+def seen_to_work(asked: TrainConfig, folder: str, rows: list[dict]) -> str:
+    """`asked`: the configuration of the command, whose sizes --smoke has cut; `rows`: the lines of
+    its metrics."""
+    answers = sum(row["env/all/total_episodes"] for row in rows)
+    tokens = sum(row["env/all/total_ac_tokens"] for row in rows)
+    correct = sum(row["env/all/correct"] * row["env/all/total_episodes"] for row in rows)
+    speed = tokens / max(sum(row["time/sampling"] for row in rows), 1e-9)
+    seen = {
+        "sampled": f"{counted(answers, 'answer')} at {speed:,.0f} tokens/s; {correct:.0f} correct",
+        "gradient": gradient(rows),
+        "saved": f"rfs train --resume {folder} --steps N goes on from here",
+        "full run": full_run(asked, rows),
+    }
+    lines = [f"  {name:<10}{words}" for name, words in seen.items()]
+    return "\n".join([f"\nSeen in {counted(len(rows), 'small step')}:", *lines])
+
+
+def gradient(rows: list[dict]) -> str:
+    if failed := sum(row["optim/nonfinite"] for row in rows):
+        return (
+            f"not finite in {counted(failed, 'update')}, which were skipped: try --dtype float32 "
+            "or --device cpu"
+        )
+    norms = [row["optim/grad_norm"] for row in rows if row["optim/updates"]]
+    if not norms:
+        return (
+            "not seen: no group had both better and worse answers. With so few answers that may "
+            "be chance; rfs preflight asks more"
+        )
+    moved = max(row["optim/update_ratio"] for row in rows if row["optim/updates"])
+    updates = counted(sum(row["optim/updates"] for row in rows), "update")
+    return (
+        f"finite, norm {fmean(norms):.2g}; {updates} moved the weights by {moved:.1g} of their size"
+    )
+
+
+def full_run(asked: TrainConfig, rows: list[dict]) -> str:
+    """From the last step: the first one also waits for what is compiled or read only once."""
+    full, small = resolved(replaced(asked, smoke=False)), resolved(asked)
+    seconds = sum(rows[-1].get(f"time/{stage}") or 0.0 for stage in ("sampling", "reward", "train"))
+    larger = full.problems_per_step * full.rollouts / (small.problems_per_step * small.rollouts)
+    longer = full.max_new_tokens / small.max_new_tokens
+    seconds *= full.steps * larger * longer
+    time = f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:.1f} hours"
+    return (
+        f"without --smoke, {counted(full.steps, 'step')} of {full.problems_per_step} x "
+        f"{full.rollouts} answers take {'at most' if longer > 1 else 'about'} {time} here"
+    )

@@ -1,0 +1,18 @@
+"""The shape of the tiny model. Apart from the problems, which need no torch."""
+
+import torch
+
+TINY_CONFIG = {
+    "vocab_size": 1024,
+    "context_length": 512,
+    "emb_dim": 256,
+    "n_heads": 4,
+    "n_layers": 4,
+    "hidden_dim": 384,
+    "head_dim": 64,
+    "qk_norm": True,
+    "n_kv_groups": 2,
+    "rope_base": 10_000.0,
+    "dtype": torch.float32,
+    "tie_embeddings": True,
+}

@@ -1,0 +1,95 @@
+"""The first second of a command: what is mistyped is refused, and what is loaded is said, before
+torch is imported. And what a model's loading does not import."""
+
+import subprocess
+import sys
+
+import pytest
+
+# Runs `rfs WORDS` up to its first import of torch, which ends it.
+UNTIL_TORCH = """
+import sys
+
+class End:
+    def find_spec(self, name, path=None, target=None):
+        if name == "torch":
+            sys.exit("torch is imported")
+
+sys.meta_path.insert(0, End())
+from reasoning_from_scratch.commands.cli import main
+sys.exit(main())
+"""
+
+
+def until_torch(*words: str) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-c", UNTIL_TORCH, *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.parametrize(
+    "words, line",
+    [
+        ("chat --model tiny-grpo", "loading tiny-grpo ..."),
+        ("train", "loading tiny-base ..."),
+        ("train --lora-rank 4 --recipe dapo --problems gsm8k", "loading tiny-base ..."),
+        ("evaluate --model tiny tiny-grpo", "loading tiny, tiny-grpo ..."),
+        ("quickstart", "loading tiny-base ..."),
+        ("quickstart --longer", "loading tiny-grpo ..."),
+        ("preflight --problems tiny", "loading tiny ..."),
+        ("doctor", "loading torch ..."),
+    ],
+)
+def test_a_command_says_what_it_loads_before_it_imports_torch(words, line):
+    done = until_torch(*words.split())
+    assert done.stderr == f"{line}\ntorch is imported\n"
+    assert done.stdout == ""
+
+
+def test_of_several_ranks_one_says_it(monkeypatch):
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert until_torch("train").stderr == "torch is imported\n"
+
+
+@pytest.mark.parametrize(
+    "words, says",
+    [
+        ("chat --modle tiny", "--model"),
+        ("chat --dtype float31", "float32"),
+        ("chat --model tiny-gpro", "did you mean 'tiny-grpo'?"),
+        ("train --stesp 3", "--steps"),
+        ("train --model tiny-bsae", "did you mean 'tiny-base'?"),
+        ("train --problems openai/gsm8k", "unknown problem set 'openai/gsm8k'"),
+        ("train --eval-problems tiny tiny-tset", "did you mean 'tiny-test'?"),
+        ("train --rollouts 1", "--rollouts is 1, but must be at least 2"),
+        ("train --recipe dappo", "did you mean 'dapo'?"),
+        ("evaluate --sampels 3", "--samples"),
+        ("evaluate --model tiny tinny", "did you mean 'tiny'?"),
+        ("evaluate --problems tiny-tset", "did you mean 'tiny-test'?"),
+        ("quickstart --longr", "--longer"),
+        ("quickstart --steps 0", "--steps is 0, but must be at least 1"),
+        ("preflight --rolouts 3", "--rollouts"),
+        ("preflight --problems openai/gsm8k", "unknown problem set 'openai/gsm8k'"),
+    ],
+)
+def test_what_is_mistyped_is_refused_without_torch(words, says):
+    done = until_torch(*words.split())
+    assert done.returncode == 2 and says in done.stderr
+    assert "loading" not in done.stderr and "torch is imported" not in done.stderr
+
+
+def test_help_needs_no_torch():
+    for name in ("chat", "train", "evaluate", "quickstart", "preflight"):
+        assert until_torch(name, "--help").returncode == 0
+
+
+def test_opening_a_model_imports_no_compiler_and_no_pictures():
+    code = """
+import sys
+from reasoning_from_scratch.commands import chat
+chat.open_model("tiny-grpo", "cpu", "auto")
+needless = "torch._dynamo torch._inductor sympy matplotlib jinja2 pandas transformers tyro"
+print([name for name in needless.split() if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.stdout == "[]\n", done.stderr
