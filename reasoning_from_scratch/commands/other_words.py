@@ -1,4 +1,4 @@
-"""What other programs, and earlier versions of this one, call an option: cli.py hints at it."""
+"""What other programs, and earlier versions of this one, call an option: cli.py hints at ours."""
 
 # By their words with underscores; of several names here the first that the command has.
 NAMES_HERE: dict[str, tuple[str, ...]] = {

