@@ -15,6 +15,7 @@ from reasoning_from_scratch.commands.options import QuickstartOptions
 from reasoning_from_scratch.commands.train import told_end
 from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.evaluation.evaluate import EvalResult, evaluate
+from reasoning_from_scratch.fast.decode_library import load_library
 from reasoning_from_scratch.files.problem_sets import load_problems
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.report.plots import plot_runs
@@ -54,6 +55,10 @@ OPENING = {
     False: "A model of 2.2 million parameters that knows worked solutions, but mostly guesses.",
     True: "The quickstart's model, on problems of more steps than any working it has seen.",
 }
+NO_COMPILER = (
+    "Without a C compiler all of this takes about eight times as long: install gcc (Debian, Ubuntu) "
+    "or run xcode-select --install (Mac), and start again. rfs doctor says what is missing."
+)
 CHAPTER = "ch06/ch06_main.ipynb"
 TEST_SETS = {"tiny-test": "test problems", "tiny-longer": "longer problems"}
 
@@ -75,6 +80,8 @@ def quickstart(options: QuickstartOptions) -> int:
     RunFolder(config.log_path).refuse_used(advice=advice)
     start = time.monotonic()
     print(OPENING[options.longer])
+    if load_library(torch.float32) is None:
+        print(NO_COMPILER)
     before = measure(*load_model_and_tokenizer(config.model))
     sizes = f"{config.steps} steps of {config.problems_per_step} problems x {config.rollouts}"
     print(f"\nGRPO: {sizes} rollouts. Reward: 1 for a right answer in a box, else 0.")
@@ -161,11 +168,7 @@ def next_commands(folder: Path, longer: bool) -> str:
 
 def words_here() -> tuple[str, str]:
     """How `rfs` and `jupyter lab` are called in the shell from which this was started."""
-    by_uv = "UV" in os.environ  # `uv run` says so
-    if by_uv and torch.__version__.endswith("+cpu"):  # as README installs it; uv would replace it
-        install = 'uv pip install --torch-backend cpu -e ".[notebook]" && '
-        rfs, jupyter = "uv run --no-sync rfs", install + "uv run --no-sync jupyter lab"
-    elif by_uv:
+    if "UV" in os.environ:  # `uv run` says so
         rfs, jupyter = "uv run rfs", "uv run --extra notebook jupyter lab"
     else:
         found = shutil.which("rfs")

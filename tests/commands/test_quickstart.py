@@ -62,23 +62,27 @@ def test_the_second_run_tells_its_own_story(small, tmp_path, capsys, monkeypatch
     assert out.startswith("The quickstart's model") and "tiny-grpo-longer" in out
 
 
-def installed(monkeypatch, torch_version="2.9.0", **environment):
+def test_without_a_compiler_it_says_why_it_is_slow(small, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(module, "load_library", lambda _: None)
+    monkeypatch.setattr(module, "measure", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        quickstart(QuickstartOptions(log_path=str(tmp_path / "run")))
+    assert "C compiler" in capsys.readouterr().out.splitlines()[1]
+
+
+def installed(monkeypatch, **environment):
     monkeypatch.delenv("UV", raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(module.torch, "__version__", torch_version)
 
 
 def test_the_next_commands_are_those_of_the_shell(tmp_path, monkeypatch):
-    """As `uv run` started it, with README's PyTorch for the CPU, or in an activated environment."""
+    """As `uv run` started it, or in an activated environment."""
     monkeypatch.chdir(shipped_checkpoint("tiny-grpo").parents[1])  # the clone
     installed(monkeypatch, UV="/usr/bin/uv")
     said = module.next_commands(tmp_path / "my run", False)
     assert f"  uv run rfs report '{tmp_path}/my run' --serve" in said
     assert "  uv run --extra notebook jupyter lab --notebook-dir . ch06/ch06_main.ipynb" in said
-    installed(monkeypatch, "2.9.0+cpu", UV="/usr/bin/uv")
-    said = module.next_commands(tmp_path, False)
-    assert "  uv run --no-sync rfs quickstart --longer" in said and "uv run rfs" not in said
     installed(monkeypatch, PATH=str(Path(sys.executable).parent))
     said = module.next_commands(tmp_path, True)
     assert "\n  rfs evaluate --model tiny-base" in said and "\n  jupyter lab" in said
