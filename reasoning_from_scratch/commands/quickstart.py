@@ -56,8 +56,8 @@ OPENING = {
     True: "The quickstart's model, on problems of more steps than any working it has seen.",
 }
 NO_COMPILER = (
-    "Without a C compiler all of this takes about eight times as long: install gcc (Debian, Ubuntu) "
-    "or run xcode-select --install (Mac), and start again. rfs doctor says what is missing."
+    "Without a C compiler this takes about eight times as long: install gcc (Debian, Ubuntu) or run "
+    "xcode-select --install (Mac), and start again. rfs doctor says what is missing."
 )
 CHAPTER = "ch06/ch06_main.ipynb"
 TEST_SETS = {"tiny-test": "test problems", "tiny-longer": "longer problems"}

@@ -1,11 +1,18 @@
 """`rfs doctor`: each trap is named in words, with what to do; no check needs a network."""
 
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+
 import pytest
 import requests
 import torch
 
 from reasoning_from_scratch.commands import doctor
 from reasoning_from_scratch.commands.doctor import DoctorOptions, Finding
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -34,6 +41,17 @@ def test_the_package_of_the_books_author_is_noticed(monkeypatch, tmp_path):
     monkeypatch.syspath_prepend(tmp_path)
     _, other = doctor.check_versions()
     assert other.state == "problem" and "uninstall reasoning-from-scratch" in other.advice
+
+
+@pytest.mark.parametrize("notebook", ["ch06/ch06_main", "ch07/ch07_main", "ch07/ch07_turns"])
+def test_so_it_is_by_a_notebook(monkeypatch, notebook):
+    """Its first cell of code, with the other package in place of ours."""
+    cells = json.loads((ROOT / f"{notebook}.ipynb").read_text(encoding="utf-8"))["cells"]
+    first = next("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+    exec(first, {})
+    monkeypatch.setitem(sys.modules, "reasoning_from_scratch", ModuleType("reasoning_from_scratch"))
+    with pytest.raises(AssertionError, match="book's author"):
+        exec(first, {})
 
 
 def test_a_problem_sets_the_exit_code(monkeypatch, capsys):
