@@ -56,7 +56,7 @@ OPENING = {
     True: "The quickstart's model, on problems of more steps than any working it has seen.",
 }
 NO_COMPILER = (
-    "Without a C compiler this takes about eight times as long: install gcc (Debian, Ubuntu) or run "
+    "Without a C compiler this takes eight times as long: install gcc (Debian, Ubuntu) or run "
     "xcode-select --install (Mac), and start again. rfs doctor says what is missing."
 )
 CHAPTER = "ch06/ch06_main.ipynb"
