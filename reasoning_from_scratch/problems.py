@@ -84,3 +84,9 @@ def solution_text(problem: Problem) -> str:
 def is_own(name: object) -> bool:
     """Whether a name is FILE.py:FUNCTION."""
     return isinstance(name, str) and ".py:" in name
+
+
+def refuse_bare_file(name: str, what: str) -> None:
+    """FILE.py alone does not say which function or class of it is meant."""
+    if name.endswith(".py"):
+        raise UserError(f"{name} is a file: say which {what} of it, as {name}:{what.upper()}")

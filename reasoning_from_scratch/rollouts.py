@@ -209,16 +209,16 @@ def paid_by_environment(rollout: Rollout, weights: Iterable[str]) -> dict[str, f
     missing = missing_part(weights, rollout.outcome)
     if missing and not rollout.failure:
         rollout.failure, rollout.outcome = missing, {"correct": 0.0}
-    parts = dict.fromkeys(weights, 0.0) | rollout.outcome
+    parts = dict.fromkeys(weights, 0.0)
     if "wrong" in parts:
-        parts["wrong"] = 1.0 - parts["correct"]
-    return parts | ({"reward_failed": 1.0} if rollout.failure else {})
+        parts["wrong"] = 1.0 - rollout.outcome["correct"]
+    return parts | rollout.outcome | ({"reward_failed": 1.0} if rollout.failure else {})
 
 
 def missing_part(weights: Iterable[str], paid: dict[str, float]) -> str:
     """Says which part that has a weight is not among what an environment pays; "" if all are."""
     for name in weights:
-        if name not in paid and name != "wrong":  # that one is 1 - correct
+        if name not in paid and name != "wrong":  # that one is 1 - correct if nothing is said
             return f"paid nothing for {name} of --reward-parts; it pays for {', '.join(paid)}"
     return ""
 

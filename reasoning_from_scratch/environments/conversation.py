@@ -8,8 +8,8 @@ from reasoning_from_scratch.environments.guess import Guess
 from reasoning_from_scratch.environments.retry import Retry
 from reasoning_from_scratch.errors import unknown_name
 from reasoning_from_scratch.files.foreign import Unfit, called, in_words, numbers_in
-from reasoning_from_scratch.files.own_task import own_function, refuse_bare_file
-from reasoning_from_scratch.problems import Problem, is_own
+from reasoning_from_scratch.files.own_task import own_function
+from reasoning_from_scratch.problems import Problem, is_own, refuse_bare_file
 from reasoning_from_scratch.sampling import Partner, Rollout, Sampling
 from reasoning_from_scratch.tokenizer import ended_text
 
@@ -105,7 +105,7 @@ class Conversation:
 
 # What is measured of each rollout beside its rewards (report/metrics.py), under the same names.
 MEASURED = (
-    "wrong reward_failed overlong cutoff_share ac_tokens_per_turn ob_tokens_per_turn "
+    "reward_failed overlong cutoff_share ac_tokens_per_turn ob_tokens_per_turn "
     "turns_per_episode total_episodes total_turns total_ac_tokens total_ob_tokens "
     "forced_tokens_per_turn ran_out_of_turns"
 ).split()

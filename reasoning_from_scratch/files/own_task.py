@@ -55,12 +55,6 @@ def own_function(name: str) -> Callable:
     return found
 
 
-def refuse_bare_file(name: str, what: str) -> None:
-    """FILE.py alone does not say which function or class of it is meant."""
-    if name.endswith(".py"):
-        raise UserError(f"{name} is a file: say which {what} of it, as {name}:{what.upper()}")
-
-
 def defines(name: str) -> bool:
     """Whether FILE.py:FUNCTION is there."""
     path, _, function = name.rpartition(":")

@@ -17,9 +17,9 @@ from reasoning_from_scratch.errors import UserError, unknown_name
 from reasoning_from_scratch.files.data_sets import DATA_SETS
 from reasoning_from_scratch.files.foreign import told
 from reasoning_from_scratch.files.made_sets import MADE_NAMES, made_set
-from reasoning_from_scratch.files.own_task import defines, own_function, refuse_bare_file
+from reasoning_from_scratch.files.own_task import defines, own_function
 from reasoning_from_scratch.grading import get_last_boxed
-from reasoning_from_scratch.problems import Problem, is_own, render_prompt
+from reasoning_from_scratch.problems import Problem, is_own, refuse_bare_file, render_prompt
 from reasoning_from_scratch.text import counted
 from reasoning_from_scratch.tiny.guessing import guess_problems
 from reasoning_from_scratch.tiny.world import tiny_problem
