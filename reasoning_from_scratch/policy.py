@@ -20,7 +20,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from reasoning_from_scratch.config import Learning, Updates
+from reasoning_from_scratch.config import Learning
 from reasoning_from_scratch.logprobs import padded_logprobs
 from reasoning_from_scratch.losses import Loss, policy_loss
 from reasoning_from_scratch.problems import Problem
@@ -101,7 +101,7 @@ class LocalPolicy:
         """Of each rollout, the log-probabilities of its response's tokens, (T,)."""
         found: list[Tensor] = [torch.empty(0)] * len(rollouts)
         with self.whole() as model:
-            for rows, batch in self.batches(rollouts, self.config):
+            for rows, batch in self.batches(rollouts):
                 logprobs = self.training_pass(model, batch, self.config.train_temperature)
                 for row, line in zip(rows, logprobs.cpu(), strict=True):
                     start, end = len(rollouts[row].prompt_ids), len(rollouts[row])
@@ -114,7 +114,7 @@ class LocalPolicy:
         """Stages 5 and 6, a micro-batch at a time. The loss is a sum over tokens, divided by
         `denominator`, so that it does not matter how the rollouts are cut into batches."""
         all_sums: list[Sums] = []
-        for _, batch in self.batches(rollouts, self.config):
+        for _, batch in self.batches(rollouts):
             # 5. Log-probabilities (B, T) of the sampled tokens, as the model is now.
             logprobs = self.training_pass(self.model, batch, self.config.train_temperature)
             # 6. Loss, and its gradient on top of that of the batches before.
@@ -158,13 +158,11 @@ class LocalPolicy:
         """The gradient's norm before it was clipped; 0 for `largest`: it is left as it is."""
         return self.optimizer.clip_gradient(largest)
 
-    def batches(
-        self, rollouts: Sequence[Rollout], config: Updates
-    ) -> Iterator[tuple[list[int], Batch]]:
+    def batches(self, rollouts: Sequence[Rollout]) -> Iterator[tuple[list[int], Batch]]:
         """The rollouts in micro-batches, each with the places of its rows."""
-        device = self.model.tok_emb.weight.device
+        device, most = self.model.tok_emb.weight.device, self.config
         lengths = [len(rollout) for rollout in rollouts]
-        for rows in micro_batches(lengths, config.micro_batch_tokens, config.micro_batch_rows):
+        for rows in micro_batches(lengths, most.micro_batch_tokens, most.micro_batch_rows):
             yield rows, make_batch([rollouts[row] for row in rows], device)
 
 

@@ -1,0 +1,115 @@
+"""The verbs of a policy, by themselves: what they leave alone, and that they come to the same."""
+
+import pytest
+import torch
+from toy import toy_model, toy_policy, toy_problems, toy_tokenizer
+
+from reasoning_from_scratch import Policy, load_model_and_tokenizer, load_problems
+from reasoning_from_scratch.config import Learning
+from reasoning_from_scratch.fast.packed import packed_logprobs
+from reasoning_from_scratch.trainer import prepared_update, train_step
+
+CONFIG = Learning(max_new_tokens=6, rollouts=4, objective="ppo", epochs=2, micro_batch_tokens=60)
+
+
+@pytest.fixture
+def policy(tmp_path):
+    found = toy_policy(toy_model(), CONFIG)
+    found.tokenizer = toy_tokenizer(tmp_path)
+    return found
+
+
+def rollouts_of(policy, seed=0):
+    """Rollouts with rewards that random models can earn."""
+    config = Learning(**(vars(CONFIG) | {"seed": seed}))
+    groups = policy.sample(toy_problems(3), config)
+    for group in groups:
+        for rollout in group.rollouts:
+            rollout.reward = rollout.advantage = float(len(set(rollout.response_ids)) % 3) - 1
+    return groups, [rollout for group in groups for rollout in group.rollouts]
+
+
+def weights(policy):
+    return [weight.detach().clone() for weight in policy.model.parameters()]
+
+
+def same(one, other):
+    return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+def test_a_gradient_is_used_up_by_its_step(policy):
+    _, rollouts = rollouts_of(policy)
+    before = weights(policy)
+    policy.forward_backward(rollouts, CONFIG, denominator=12)
+    assert same(before, weights(policy)), "only a step moves weights"
+    moved = policy.optim_step(lr=1e-2)
+    assert moved.finite and moved.grad_norm > 0 and moved.update_ratio > 0
+    assert not same(before, weights(policy))
+    assert policy.optim_step(lr=1e-2).grad_norm == 0
+
+
+def test_two_calls_give_the_gradient_of_one(policy):
+    _, rollouts = rollouts_of(policy)
+    policy.forward_backward(rollouts, CONFIG, denominator=12)
+    whole = [gradient.clone() for gradient in policy.optimizer.gradients()]
+    policy.optimizer.zero_grad()
+    for part in (rollouts[:5], rollouts[5:]):
+        policy.forward_backward(part, CONFIG, denominator=12)
+    for one, other in zip(policy.optimizer.gradients(), whole, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-7)
+
+
+def test_asking_for_logprobs_leaves_no_gradient(policy):
+    _, rollouts = rollouts_of(policy)
+    for rollout, found in zip(rollouts, policy.logprobs(rollouts), strict=True):
+        torch.testing.assert_close(found, torch.tensor(rollout.logprobs), rtol=0, atol=2e-6)
+        assert not found.requires_grad
+    assert policy.optimizer.gradients() == []
+
+
+def test_a_snapshot_stays_as_it_was(policy):
+    _, rollouts = rollouts_of(policy)
+    then = policy.snapshot()
+    policy.forward_backward(rollouts, CONFIG, denominator=12)
+    policy.optim_step(lr=1e-1)
+    _, again = rollouts_of(then)
+    assert [r.response_ids for r in again] == [r.response_ids for r in rollouts]
+    now = policy.logprobs(rollouts)
+    assert any(
+        (a - b).abs().max() > 1e-3 for a, b in zip(now, then.logprobs(rollouts), strict=True)
+    )
+
+
+def test_records_of_an_earlier_use_are_not_read_again(policy):
+    """The same groups, first with a KL in the advantages, then without."""
+    groups, rollouts = rollouts_of(policy)
+    with_kl = Learning(**(vars(CONFIG) | {"kl": "token", "kl_coef": 0.1}))
+    reference = toy_policy(toy_model(seed=1), CONFIG)
+    train_step(policy, groups, with_kl, 1e-3, reference)
+    assert all(r.token_advantages is not None and r.ref_logprobs is not None for r in rollouts)
+    once = Learning(**(vars(CONFIG) | {"epochs": 1}))
+    prepared_update(policy, None, groups, once)
+    for rollout in rollouts:
+        assert rollout.token_advantages is rollout.ref_logprobs is rollout.start_logprobs is None
+
+
+def test_packed_and_padded_come_to_the_same_update(policy):
+    groups, _ = rollouts_of(policy)
+    packed = toy_policy(toy_model(), CONFIG, packed_logprobs)
+    for one in (policy, packed):
+        train_step(one, groups, CONFIG, 1e-3)
+    for a, b in zip(weights(policy), weights(packed), strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=2e-5)
+
+
+def test_a_policy_of_ones_own_is_loaded_trained_and_saved(tmp_path):
+    policy = Policy.load("tiny", device="cpu", lora_rank=2)
+    groups = policy.sample(load_problems("tiny", limit=2), Learning(max_new_tokens=8, rollouts=2))
+    rollouts = [rollout for group in groups for rollout in group.rollouts]
+    for rollout in rollouts:
+        rollout.advantage = 1.0
+    policy.forward_backward(rollouts, Learning(), denominator=len(rollouts))
+    assert policy.optim_step(lr=1e-2).update_ratio > 0
+    saved, _ = load_model_and_tokenizer(policy.save(tmp_path / "mine"), "cpu")
+    ids = torch.tensor([rollouts[0].prompt_ids])
+    torch.testing.assert_close(saved(ids), policy.model(ids), rtol=1e-4, atol=1e-4)
