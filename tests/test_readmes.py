@@ -103,7 +103,6 @@ NOT_RUN = {
     "ray start --head --port 6379": "a cluster of several machines",
     "ray start --address 10.0.0.1:6379": "likewise",
     "--with transformers --with trl benchmarks/gpu_gate.py": "in tests/book/test_gpu_gate.py",
-    "benchmarks/scaling_check.py": "minutes; what it does is in tests/scale/test_scaling.py",
     "checkpoints/player.py": "minutes; tests/checkpoints/test_player.py",
     "ch06/real_model.py": "a real model; a small one: tests/book/test_real_model.py",
     "ch06/real_model.py --seeds 0": "likewise",
