@@ -160,10 +160,14 @@ class LocalPolicy:
 
     def batches(self, rollouts: Sequence[Rollout]) -> Iterator[tuple[list[int], Batch]]:
         """The rollouts in micro-batches, each with the places of its rows."""
-        device, most = self.model.tok_emb.weight.device, self.config
-        lengths = [len(rollout) for rollout in rollouts]
-        for rows in micro_batches(lengths, most.micro_batch_tokens, most.micro_batch_rows):
+        device = self.model.tok_emb.weight.device
+        for rows in self.parts(rollouts):
             yield rows, make_batch([rollouts[row] for row in rows], device)
+
+    def parts(self, rollouts: Sequence[Rollout]) -> list[list[int]]:
+        """The places of each micro-batch's rollouts."""
+        lengths = [len(rollout) for rollout in rollouts]
+        return micro_batches(lengths, self.config.micro_batch_tokens, self.config.micro_batch_rows)
 
 
 def batch_loss(

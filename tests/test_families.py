@@ -8,11 +8,11 @@ from toy import toy_config, toy_model, toy_problems, toy_tokenizer
 from reasoning_from_scratch.fast.packed import packed_logprobs
 from reasoning_from_scratch.files.tensor_files import read_json
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
+from reasoning_from_scratch.logprobs import padded_logprobs
 from reasoning_from_scratch.optim.lora import add_lora, lora_layers, merged
 from reasoning_from_scratch.rollouts import make_batch
 from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.sampling import PLAIN, Rollout
-from reasoning_from_scratch.trainer import padded_logprobs
 
 LLAMA_3 = {
     "factor": 8.0,

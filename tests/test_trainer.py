@@ -229,7 +229,7 @@ def test_the_engine_computes_what_chapter_6_computes(world, tmp_path, monkeypatc
         ]
     )
     rewards = iter(group.rewards)
-    monkeypatch.setattr(ch06, "sample_response", lambda *_: next(drawn))
+    monkeypatch.setattr(ch06, "sample_response", lambda **_: next(drawn))
     monkeypatch.setattr(ch06, "reward_rlvr", lambda *_: next(rewards))
     example = {"problem": group.problem.problem, "answer": group.problem.answer}
     model, tokenizer = world["model"], world["tokenizer"]

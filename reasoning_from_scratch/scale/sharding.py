@@ -180,8 +180,9 @@ class SlicedPolicy(RanksPolicy):
             return []
         one_process, idle = LocalPolicy.forward_backward, [without_response(rollouts[0])]
         own = [rollouts[place] for place in self.own(rollouts)] or idle
+        most = max(self.ranks.exchange(len(self.parts(own))))  # asked before any rank begins
         all_sums = one_process(self, own, config, denominator)
-        for _ in range(max(self.ranks.exchange(len(all_sums))) - len(all_sums)):
+        while len(all_sums) < most:
             all_sums += one_process(self, idle, config, denominator)
         return self.of_all_ranks(all_sums)
 

@@ -110,9 +110,9 @@ def check_damage(runs, tmp_path, name, change, caplog) -> None:
     said = resumed(runs, copy, caplog)
     if name in files_of_save(runs / "plain0") and broken:
         assert "skipping save 000007: " in said and f"{name.name} is missing or damaged" in said
-        assert "at step 6 of 10" in said
+        assert "after 6 of 10 steps" in said
     elif "checkpoints" not in name.parts[:1]:
-        assert f"at step {CRASHED_AT} of 10" in said
+        assert f"after {CRASHED_AT} of 10 steps" in said
     ends_in_a_line = (runs / "plain0" / name).read_bytes()[:1] == b"{" and broken
     if name.name in TOLD and ends_in_a_line and name.parts == (name.name,):
         assert TOLD[name.name] in said or name.name in ("probes.jsonl", "timing_spans.jsonl")
@@ -173,7 +173,7 @@ def test_all_saves_but_one_are_damaged(runs, tmp_path, caplog):
         (copy / "checkpoints" / batch / "model.safetensors").write_bytes(b"nothing")
     said = resumed(runs, copy, caplog)
     assert "skipping save 000007" in said and "skipping save 000006" in said
-    assert "at step 4 of 10" in said
+    assert "after 4 of 10 steps" in said
 
 
 def test_the_list_of_saves_is_gone(runs, tmp_path, caplog):
@@ -181,7 +181,7 @@ def test_the_list_of_saves_is_gone(runs, tmp_path, caplog):
     shutil.copytree(runs / "plain0", copy)
     (copy / "checkpoints.jsonl").unlink()
     said = resumed(runs, copy, caplog)
-    assert "save 000007 has no line in checkpoints.jsonl" in said and "at step 7 of 10" in said
+    assert "save 000007 has no line in checkpoints.jsonl" in said and "after 7 of 10 steps" in said
     assert (copy / "checkpoints" / "000000" / "model.safetensors").exists()  # never forgotten
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from toy import toy_config, toy_model, toy_problems, toy_teacher, toy_tokenizer, toy_world
 
-from reasoning_from_scratch import rollouts, trainer
+from reasoning_from_scratch import policy, rollouts
 from reasoning_from_scratch.advantages import KINDS, advantages
 from reasoning_from_scratch.ch04 import top_p_filter
 from reasoning_from_scratch.errors import UserError
@@ -139,7 +139,7 @@ def test_if_the_weights_are_to_blame_the_save_before_is_still_there(tmp_path, mo
     for path in (folder / "checkpoints" / "000003").iterdir():
         path.unlink()
     rest = train(resumed_config(folder, lr=1e-5), quiet=True, **toy_world(tmp_path))
-    assert len(rest.rows) == 8 and "resuming" in log_of(folder) and "at step 2" in log_of(folder)
+    assert len(rest.rows) == 8 and "resuming" in log_of(folder) and "after 2 of" in log_of(folder)
 
 
 # ---- rewards and advantages
@@ -203,14 +203,14 @@ def test_a_verifier_that_pays_what_no_float32_holds(tmp_path, value):
 
 def test_a_loss_spike_of_a_million(tmp_path, monkeypatch):
     pay_for_letters(monkeypatch)
-    steps, original = iter(range(10**9)), trainer.policy_loss
+    steps, original = iter(range(10**9)), policy.policy_loss
 
     def spiked(*given, **named):
         loss, sums = original(*given, **named)
         factor = 1e6 if next(steps) == 12 else 1.0
         return loss * factor, sums | {"loss": sums["loss"] * factor}
 
-    monkeypatch.setattr(trainer, "policy_loss", spiked)
+    monkeypatch.setattr(policy, "policy_loss", spiked)
     config = toy_config(tmp_path / "run", steps=14, micro_batch_tokens=10**6, report_every=0)
     result = train(config, quiet=True, **toy_world(tmp_path))
     norms = [row["optim/grad_norm"] for row in result.rows]
