@@ -236,7 +236,7 @@ def test_the_first_lines_are_the_same_everywhere():
 def test_nobody_is_sent_to_the_package_of_the_books_author():
     """`reasoning-from-scratch` on the Python package index is another project."""
     pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("*/README.md")]
-    sources = [*(ROOT / "reasoning_from_scratch").rglob("*.py"), *ROOT.glob("ch0*/*")]
+    sources = [*(ROOT / "reasoning_from_scratch").rglob("*.py"), *ROOT.glob("ch0*/*.*")]
     texts = {path: path.read_text(encoding="utf-8", errors="replace") for path in pages + sources}
     asks = re.compile(r"\binstall [^\n]*reasoning-from-scratch")
     assert [path.name for path, text in texts.items() if asks.search(text)] == []
