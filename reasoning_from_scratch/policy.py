@@ -105,7 +105,7 @@ class LocalPolicy:
                 logprobs = self.training_pass(model, batch, self.config.train_temperature)
                 for row, line in zip(rows, logprobs.cpu(), strict=True):
                     start, end = len(rollouts[row].prompt_ids), len(rollouts[row])
-                    found[row] = line[start:end]
+                    found[row] = line[start:end].clone()  # not the whole batch with it
         return found
 
     def forward_backward(

@@ -64,6 +64,7 @@ def test_asking_for_logprobs_leaves_no_gradient(policy):
     for rollout, found in zip(rollouts, policy.logprobs(rollouts), strict=True):
         torch.testing.assert_close(found, torch.tensor(rollout.logprobs), rtol=0, atol=2e-6)
         assert not found.requires_grad
+        assert found.untyped_storage().nbytes() == 4 * len(found), "nothing of its batch is kept"
     assert policy.optimizer.gradients() == []
 
 

@@ -129,16 +129,19 @@ class Stream:
         denominator = whole_denominator(first, config)
         own, self.rollouts = self.rollouts, []
         updates = [prepared_update(policy, self.reference, share, config) for share in others]
-        if sums := policy.of_all_ranks(self.streamed_sums(denominator)):
-            record.add(sums, policy.optim_step(lr, config.grad_clip))
+
+        def update(sums: list[Sums]) -> None:
+            if sums:
+                record.add(sums, policy.optim_step(lr, config.grad_clip))
+
         for epoch in range(config.epochs):
-            if epoch:
-                sums = policy.alone().forward_backward(own, config, denominator)
-                if sums := policy.of_all_ranks(sums):
-                    record.add(sums, policy.optim_step(lr, config.grad_clip))
+            if epoch == 0:
+                streamed = self.streamed_sums(denominator)
+            else:
+                streamed = policy.alone().forward_backward(own, config, denominator)
+            update(policy.of_all_ranks(streamed))
             for rollouts, of_share in updates:
-                if sums := policy.forward_backward(rollouts, config, of_share):
-                    record.add(sums, policy.optim_step(lr, config.grad_clip))
+                update(policy.forward_backward(rollouts, config, of_share))
         return record.metrics() | advantage_metrics(groups)
 
     def streamed_sums(self, denominator: float) -> list[Sums]:
