@@ -6,7 +6,7 @@ and the tokens of all of them are counted. No method sees whether a try is right
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -28,7 +28,7 @@ from reasoning_from_scratch.evaluation.scores import EvalResult, mean
 from reasoning_from_scratch.fast.cut import FAST
 from reasoning_from_scratch.problems import Problem, render_prompt
 from reasoning_from_scratch.qwen3 import Qwen3Model
-from reasoning_from_scratch.sampling import Rollout, Sampling, generate
+from reasoning_from_scratch.sampling import Rollout, Sampling, generate_each
 from reasoning_from_scratch.tokenizer import answer_text, stop_ids_of
 
 THINK_ALOUD = "\n\nExplain step by step."  # what makes a prompt a chain-of-thought prompt
@@ -144,34 +144,31 @@ class Solver:
         self,
         prompts: dict[int, list[int]],
         phase: int = 0,
-        on_answer: Callable[[int, list[Rollout]], None] | None = None,
         **changes: int,
-    ) -> dict[int, list[Rollout]]:
-        """The rollouts for each problem's prompt. Drafts, reviews and revisions are phases: each
-        has random streams of its own, so an answer does not depend on what else is asked."""
+    ) -> Iterator[tuple[int, list[Rollout]]]:
+        """The rollouts for each problem's prompt, as they end. Drafts, reviews and revisions are
+        phases: each has random streams of its own, so an answer does not depend on what else is
+        asked."""
         numbers = list(prompts)
-        groups = generate(
+        ended = generate_each(
             self.model,
             list(prompts.values()),
             replace(self.sampling, **changes),
             streams=[(phase, number) for number in numbers],
             stop_ids=stop_ids_of(self.tokenizer),
-            on_group=on_answer and (lambda place, group: on_answer(numbers[place], group)),
             engine=FAST.equipped(
                 self.sampling, self.tokenizer, [self.problems[number] for number in numbers]
             ),
         )
-        return dict(zip(numbers, groups, strict=True))
+        for place, group in ended:
+            yield numbers[place], group
 
     def choose(self, todo: list[int], keep: Keep) -> None:
         """All tries of a problem side by side, then one of them."""
-
-        def on_answer(number: int, rollouts: list[Rollout]) -> None:
+        for number, rollouts in self.ask({number: self.prompts[number] for number in todo}):
             tries = self.tries(number, rollouts)
             chosen = self.method.choose(tries)
             keep(number, [final_row(chosen, tries, sum(row["tokens"] for row in tries))])
-
-        self.ask({number: self.prompts[number] for number in todo}, on_answer=on_answer)
 
     def tries(self, number: int, rollouts: list[Rollout]) -> list[dict]:
         """Answers to a problem, graded, and scored if the method asks for it."""
@@ -189,8 +186,8 @@ class Solver:
         """Drafts of as many problems as fill a batch, then their reviews, then their revisions."""
         size = max(1, self.sampling.sample_rows)
         for part in (todo[start : start + size] for start in range(0, len(todo), size)):
-            drafts = self.ask({number: self.prompts[number] for number in part})
-            tries = {number: self.tries(number, group) for number, group in drafts.items()}
+            drafts = dict(self.ask({number: self.prompts[number] for number in part}))
+            tries = {number: self.tries(number, drafts[number]) for number in part}
             kept = {number: rows[0] for number, rows in tries.items()}
             tokens = {number: row["tokens"] for number, row in kept.items()}
             for phase in range(1, 2 * iterations, 2):
@@ -221,8 +218,8 @@ class Solver:
         prompts = {number: self.tokenizer.encode(text) for number, text in questions.items()}
         context = self.model.cfg["context_length"]
         readable = {number: prompt for number, prompt in prompts.items() if len(prompt) < context}
-        groups = self.ask(readable, phase, **changes)
-        return {number: group[0] for number, group in groups.items()}
+        groups = dict(self.ask(readable, phase, **changes))
+        return {number: groups[number][0] for number in readable}
 
 
 PER_TRY = ("generated_text", "extracted", "correct", "tokens", "stopped", "score", "review")

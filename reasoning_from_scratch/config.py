@@ -268,8 +268,6 @@ class Memory:
     """Number format of the weights; auto: float32 on CPU and MPS, bfloat16 on CUDA."""
     gradient_checkpointing: bool = False
     """Recompute each block in the backward pass: less memory, about a third more time."""
-    memory_budget: str | None = None
-    """E.g. 14GB, for all of the process: try the longest shape, then choose what fits."""
     compile: bool = False
     """Compile the training pass with torch.compile and, on a GPU, the decoding steps."""
 

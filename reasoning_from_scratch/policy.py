@@ -1,13 +1,14 @@
 """The model that learns, behind a few verbs: whoever can do these can be trained.
 
-    sample             problems -> groups of rollouts, with the log-probability of each token
+    sample             problems -> groups of judged rollouts, each token with its log-probability
     logprobs           log-probabilities of those tokens, under the weights as they are now
     forward_backward   the loss of some rollouts; adds its gradient to what is there
     optim_step         one step of the optimizer, which uses the gradient up
     snapshot           samples with the weights of now, whatever becomes of them
 
 The trainer knows nothing else of a model. Here is the policy of a single process: plain by
-default, with parts of fast/ by choice. scale/ranks_policy.py has that of several ranks.
+default, with parts of fast/ by choice. Stages 2, 3, 5, 6 and 7 of the loop stand in its verbs.
+scale/ranks_policy.py has the policy of several ranks.
 """
 
 import copy
@@ -20,7 +21,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from reasoning_from_scratch.config import Learning
+from reasoning_from_scratch.config import Learning, Rewards
 from reasoning_from_scratch.logprobs import padded_logprobs
 from reasoning_from_scratch.losses import Loss, policy_loss
 from reasoning_from_scratch.problems import Problem
@@ -28,9 +29,11 @@ from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.rollouts import (
     Batch,
     Group,
+    Judge,
     Rollout,
     make_batch,
     micro_batches,
+    reward_groups,
     sample_groups,
 )
 from reasoning_from_scratch.sampling import PLAIN, Sampling, SamplingEngine
@@ -45,6 +48,8 @@ TrainingPass = Callable[[Qwen3Model, Batch, float], Tensor]
 class Optimizer(Protocol):
     """What a policy asks of its optimizer; optim/ has them."""
 
+    updates: int  # steps that it has made
+
     def step(self, lr: float) -> None: ...
 
     def zero_grad(self) -> None: ...
@@ -57,6 +62,10 @@ class Optimizer(Protocol):
     def clip_gradient(self, largest: float) -> float: ...
 
     def update_ratio(self) -> float | None: ...
+
+    def state_dict(self) -> dict[str, Tensor]: ...
+
+    def load_state_dict(self, state: dict[str, Tensor], updates: int) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -72,7 +81,11 @@ class LocalPolicy:
     """A model in one process, with its optimizer; without one it can only be asked.
 
     `config` says at what temperature tokens were sampled and how many go into a micro-batch.
+    `version` counts the steps that its weights have seen (None: as many as came before the step
+    that it samples for).
     """
+
+    version: int | None = None
 
     def __init__(
         self,
@@ -81,20 +94,34 @@ class LocalPolicy:
         config: Learning | None = None,
         training_pass: TrainingPass = padded_logprobs,
         tokenizer=None,
-        sampling: SamplingEngine = PLAIN,
+        engine: SamplingEngine = PLAIN,
     ) -> None:
         self.model, self.optimizer, self.tokenizer = model, optimizer, tokenizer
         self.config: Learning = config or Learning()
-        self.training_pass, self.sampling = training_pass, sampling
+        self.training_pass, self.engine = training_pass, engine
 
     # -- the verbs
 
-    def sample(self, problems: Sequence[Problem], config: Sampling, step: int = 0) -> list[Group]:
-        """A group of rollouts for each problem. Which tokens are drawn depends on the seed, the
-        step and a problem's place in the list, and on nothing else."""
-        return sample_groups(
-            self.model, self.tokenizer, problems, config, step, engine=self.sampling
+    def sample(
+        self,
+        problems: Sequence[Problem],
+        config: Sampling,
+        step: int = 0,
+        places: Sequence[int] | None = None,
+        judge: Judge | None = None,
+    ) -> list[Group]:
+        """A group of rollouts for each problem, judged by who sampled them. Which tokens are drawn
+        depends on the seed, the step and a problem's place in it (by default 0, 1, ...), and on
+        nothing else."""
+        # 2. Rollouts: several answers to each problem.
+        groups = sample_groups(
+            self.model, self.tokenizer, problems, config, step, places, self.version, self.engine
         )
+        # 3. Rewards: what each answer is paid.
+        if judge is not None:
+            assert isinstance(config, Rewards), "what is paid for which part? Take a Learning"
+            reward_groups(groups, config, self.tokenizer, judge)
+        return groups
 
     @torch.no_grad()
     def logprobs(self, rollouts: Sequence[Rollout]) -> list[Tensor]:
@@ -124,8 +151,13 @@ class LocalPolicy:
             all_sums.append(sums)
         return all_sums
 
-    def optim_step(self, lr: float, grad_clip: float = 0.0) -> Moved:
-        """7. Update: one step of the optimizer, unless the gradient is not a finite number."""
+    @torch.no_grad()
+    def optim_step(self, lr: float, grad_clip: float = 0.0, denominator: float = 1.0) -> Moved:
+        """7. Update: one step of the optimizer, unless the gradient is not a finite number.
+        `denominator`: what the loss is divided by, where that was not known before."""
+        if denominator != 1:
+            for gradient in self.optimizer.gradients():
+                gradient /= denominator
         norm = self.clip_gradient(grad_clip)
         finite = math.isfinite(norm)
         if finite:
@@ -133,22 +165,43 @@ class LocalPolicy:
         self.optimizer.zero_grad()
         return Moved(norm, finite, self.optimizer.update_ratio() if finite else None)
 
-    def snapshot(self) -> "LocalPolicy":
-        """A policy that samples with the weights of now, whatever becomes of these."""
-        model = copy.deepcopy(self.model).requires_grad_(False).eval()
-        return LocalPolicy(
-            model, None, self.config, self.training_pass, self.tokenizer, self.sampling
-        )
+    @torch.no_grad()
+    def snapshot(
+        self, version: int | None = None, into: "LocalPolicy | None" = None
+    ) -> "LocalPolicy":
+        """A policy that samples with the weights of now, whatever becomes of these. Weights that
+        are not trained (with LoRA, nearly all) are shared. `into`: an earlier snapshot, which
+        nobody uses any more, takes them."""
+        if into is None:
+            shared = {id(p): p for p in self.model.parameters() if not p.requires_grad}
+            model = copy.deepcopy(self.model, shared).requires_grad_(False).eval()
+            into = self.sampler(model)
+        else:
+            for old, new in zip(into.model.parameters(), self.model.parameters(), strict=True):
+                if new.requires_grad:
+                    old.copy_(new)
+        into.version = version
+        return into
 
     # -- what several processes do otherwise
 
-    def alone(self) -> "LocalPolicy":
-        """The same model and optimizer, without a word to other processes."""
-        return self
+    def sampler(self, model: Qwen3Model) -> "LocalPolicy":
+        """A policy of that model which can only be asked, by this process alone."""
+        return LocalPolicy(
+            model, None, self.config, self.training_pass, self.tokenizer, self.engine
+        )
 
-    def of_all_ranks(self, all_sums: list[Sums]) -> list[Sums]:
-        """The sums of the micro-batches of every process."""
-        return all_sums
+    def whole_model(self) -> Qwen3Model | None:
+        """The model as it is saved; None in a process that saves nothing."""
+        return self.model
+
+    def optimizer_state(self) -> dict[str, Tensor]:
+        """The optimizer's state as it is saved."""
+        return self.optimizer.state_dict()
+
+    def load_optimizer(self, state: dict[str, Tensor], updates: int) -> None:
+        """The state that was saved after so many updates."""
+        self.optimizer.load_state_dict(state, updates)
 
     def whole(self) -> AbstractContextManager[Qwen3Model]:
         """While entered, this process can compute with the model that it gives by itself."""

@@ -6,7 +6,7 @@ format only where the answer is right.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.grading import get_last_boxed, grade_answer, parses
@@ -53,19 +53,16 @@ def think_format(
     return float(start + 1 < end < len(ids) - 1)
 
 
-def score_parts(
+def form_parts(
     text: str,
-    answer: str,
     finished: bool,
     response_ids: Sequence[int] = (),
-    names: Sequence[str] = (),
+    names: Iterable[str] = (),
     think_ids: tuple[int, int] = (THINK_TOKEN_ID, END_THINK_TOKEN_ID),
 ) -> dict[str, float]:
-    """Reward parts of one rollout: always correct and format, others where named."""
+    """What an answer looks like, right or wrong: always `format`, others where named."""
     form = box_format(text, finished)
-    parts = {"correct": correctness(text, answer), "format": form}
-    if "wrong" in names:
-        parts["wrong"] = 1.0 - parts["correct"]
+    parts = {"format": form}
     if "unformatted" in names:
         parts["unformatted"] = 1.0 - form
     if "think" in names:

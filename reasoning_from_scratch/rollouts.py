@@ -1,7 +1,7 @@
 """Groups of rollouts: which problems a step asks, how they are sampled and judged, as a batch."""
 
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
 
@@ -11,11 +11,18 @@ from torch import Tensor
 from reasoning_from_scratch.config import Rewards, Rollouts
 from reasoning_from_scratch.problems import Problem, problem_prompt
 from reasoning_from_scratch.rewards import (
+    correctness,
+    form_parts,
     overlong_penalty,
-    score_parts,
     total_reward,
 )
-from reasoning_from_scratch.sampling import PLAIN, Rollout, Sampling, SamplingEngine, generate
+from reasoning_from_scratch.sampling import (
+    PLAIN,
+    Rollout,
+    Sampling,
+    SamplingEngine,
+    generate_each,
+)
 from reasoning_from_scratch.tokenizer import answer_text, stop_ids_of
 
 
@@ -161,41 +168,44 @@ def sample_groups(
     config: Sampling,
     step: int,
     places: Sequence[int] | None = None,
-    on_group: Callable[[Group], None] | None = None,
     version: int | None = None,
-    before_step: Callable[[], None] | None = None,
     engine: SamplingEngine = PLAIN,
 ) -> list[Group]:
     """Stage 2: sample a group of rollouts for each problem, without gradient.
 
     `places` are the problems' places within the step (default: 0, 1, ...): together with `step`
     they choose the random streams, whoever samples. `version` is the policy's (default: `step`).
-    `on_group` gets each group as soon as its last rollout has ended. What `before_step` raises
-    ends the sampling, also in the middle of a rollout.
     """
-    groups: dict[int, Group] = {}
+    groups = sample_each(model, tokenizer, problems, config, step, places, version, engine)
+    return sorted(groups, key=lambda group: group.rollouts[0].place)
+
+
+def sample_each(
+    model,
+    tokenizer,
+    problems: Sequence[Problem],
+    config: Sampling,
+    step: int,
+    places: Sequence[int] | None = None,
+    version: int | None = None,
+    engine: SamplingEngine = PLAIN,
+) -> Iterator[Group]:
+    """The groups of `sample_groups`, each as soon as its last rollout has ended."""
     places = range(len(problems)) if places is None else places
-
-    def finished(i: int, rollouts: list[Rollout]) -> None:
-        for number, rollout in enumerate(rollouts):
-            rollout.problem, rollout.place = problems[i], (places[i], number)
-            rollout.policy_version = step if version is None else version
-            rollout.text = answer_text(tokenizer, rollout)
-        groups[i] = Group(problems[i], rollouts)
-        if on_group:
-            on_group(groups[i])
-
-    generate(
+    ended = generate_each(
         model,
         [tokenizer.encode(problem_prompt(problem)) for problem in problems],
         config,
         stop_ids=stop_ids_of(tokenizer),
         streams=[(step, place) for place in places],
-        on_group=finished,
-        before_step=before_step,
         engine=engine.equipped(config, tokenizer, problems),
     )
-    return [groups[i] for i in range(len(problems))]
+    for i, rollouts in ended:
+        for number, rollout in enumerate(rollouts):
+            rollout.problem, rollout.place = problems[i], (places[i], number)
+            rollout.policy_version = step if version is None else version
+            rollout.text = answer_text(tokenizer, rollout)
+        yield Group(problems[i], rollouts)
 
 
 def think_token_ids(tokenizer) -> tuple[int, int]:
@@ -203,63 +213,34 @@ def think_token_ids(tokenizer) -> tuple[int, int]:
     return tokenizer.encode("<think>")[-1], tokenizer.encode("</think>")[-1]
 
 
-def paid_by_environment(rollout: Rollout, weights: Iterable[str]) -> dict[str, float]:
-    """What an environment pays: at least for the parts that have a weight. One that does not know
-    such a part has failed, and a rollout on which it failed is paid 0."""
-    missing = missing_part(weights, rollout.outcome)
-    if missing and not rollout.failure:
-        rollout.failure, rollout.outcome = missing, {"correct": 0.0}
-    parts = dict.fromkeys(weights, 0.0)
-    if "wrong" in parts:
-        parts["wrong"] = 1.0 - rollout.outcome["correct"]
-    return parts | rollout.outcome | ({"reward_failed": 1.0} if rollout.failure else {})
+# --- stage 3: one way to judge. The grader, a verifier from a file, the rules of a set and an
+# environment (files/made_sets.py) all say by parts what a rollout is paid: `correct`, and what
+# else they know.
+
+Judge = Callable[[Rollout, Problem], dict[str, float]]
 
 
-def missing_part(weights: Iterable[str], paid: dict[str, float]) -> str:
-    """Says which part that has a weight is not among what an environment pays; "" if all are."""
-    for name in weights:
-        if name not in paid and name != "wrong":  # that one is 1 - correct if nothing is said
-            return f"paid nothing for {name} of --reward-parts; it pays for {', '.join(paid)}"
-    return ""
+def grader(rollout: Rollout, problem: Problem) -> dict[str, float]:
+    """The judge of most problems: is what stands in the last box the same as the answer?"""
+    return {"correct": correctness(rollout.text, problem.answer)}
 
 
 def reward_groups(
-    groups: Sequence[Group],
-    config: Rewards,
-    tokenizer,
-    verifier: Callable[[str, Problem], tuple[float, str] | None] | None = None,
+    groups: Sequence[Group], config: Rewards, tokenizer, judge: Judge = grader
 ) -> None:
-    """Stage 3: judge every rollout. Reward and advantage are different fields.
-
-    A `verifier` decides in place of the grader; it also says how it failed, or "". Where it answers
-    None, the grader decides. Where an environment has spoken with the model, it has said what the
-    rollout is paid.
-    """
-    judge = config.reward or next((g.problem.judge for g in groups if g.problem.judge), "")
-    if judge and verifier is None:
-        raise ValueError(f"{judge} is to judge: take files.made_sets.judge_of(config)")
+    """Stage 3: what every rollout is paid. Reward and advantage are different fields."""
+    named = config.reward or next((g.problem.judge for g in groups if g.problem.judge), "")
+    if named and judge is grader:
+        raise ValueError(f"{named} is to judge: take files.made_sets.judge_of(config)")
     weights = config.reward_parts
     think_ids = think_token_ids(tokenizer) if "think" in weights else (0, 0)  # unread
     for rollout in (rollout for group in groups for rollout in group.rollouts):
-        rollout.rewards = score_parts(
-            rollout.text,
-            rollout.problem.answer,
-            rollout.finished,
-            rollout.response_ids,
-            tuple(weights),
-            think_ids,
-        )
-        if rollout.outcome is not None:
-            rollout.rewards |= paid_by_environment(rollout, weights)
-            judged = None
-        else:
-            judged = verifier(rollout.text, rollout.problem) if verifier else None
-        if judged:
-            correct, rollout.failure = judged
-            failed = float(bool(rollout.failure))
-            rollout.rewards |= {"correct": correct, "reward_failed": failed}
-            if "wrong" in weights:
-                rollout.rewards["wrong"] = 1.0 - correct
+        judged = judge(rollout, rollout.problem)
+        form = form_parts(rollout.text, rollout.finished, rollout.response_ids, weights, think_ids)
+        rollout.rewards = {"correct": judged["correct"]} | form
+        if "wrong" in weights:
+            rollout.rewards["wrong"] = 1.0 - judged["correct"]
+        rollout.rewards |= judged
         rollout.reward = total_reward(rollout.rewards, weights, config.conditional_format)
         if config.overlong_penalty:
             assert isinstance(config, Sampling)

@@ -266,8 +266,9 @@ class SamplingEngine:
     cut: Callable[[Tensor, float, int], Tensor] = cut_by_sorting
     # (model, rows, steps) -> what draws: `sample_next_token`, or the same recorded.
     draw: Callable = lambda model, rows, steps: sample_next_token
-    # Entered around each decoding step, with the model: it may use fewer threads there.
-    limited: Callable[[Qwen3Model], AbstractContextManager] = nullcontext
+    # Entered around each decoding step, with the model: it may use fewer threads there. What it
+    # raises ends the sampling, also in the middle of a rollout.
+    around_step: Callable[[Qwen3Model], AbstractContextManager] = nullcontext
     # Who answers the model, for a Sampling that asks for it: (sampling, tokenizer, problems) ->
     # what makes a rollout's Partner from the number of its problem; environments/ has it.
     partners: Callable | None = None
@@ -547,7 +548,6 @@ def check_request(model, prompts: list[list[int]], sampling: Sampling) -> None:
             )
 
 
-@torch.no_grad()
 def generate(
     model,
     prompts: list[list[int]],
@@ -555,19 +555,32 @@ def generate(
     *,
     stop_ids: set[int],
     streams: list[tuple[int, int]] | None = None,
-    first_sample: int = 0,
-    on_group: Callable[[int, list[Rollout]], None] | None = None,
-    before_step: Callable[[], None] | None = None,
     engine: SamplingEngine = PLAIN,
 ) -> list[list[Rollout]]:
     """`sampling.rollouts` rollouts for each prompt; temperature 0 is greedy.
 
     A rollout ends with a stop token, after `max_new_tokens`, or where the model's context is full.
-    `streams` names the random stream of each prompt as (step, problem), by default (0, its
-    index); `first_sample` numbers its first rollout, so that more can be drawn later.
-    `on_group(prompt index, rollouts)` is called when all rollouts of a prompt have ended.
-    `before_step()` is called before each decoding step: what it raises ends the sampling.
+    `streams` names the random stream of each prompt as (step, problem), by default (0, its index).
     """
+    ended = generate_each(
+        model, prompts, sampling, stop_ids=stop_ids, streams=streams, engine=engine
+    )
+    groups = dict(ended)
+    return [groups[i] for i in range(len(prompts))]
+
+
+@torch.no_grad()
+def generate_each(
+    model,
+    prompts: list[list[int]],
+    sampling: Sampling,
+    *,
+    stop_ids: set[int],
+    streams: list[tuple[int, int]] | None = None,
+    engine: SamplingEngine = PLAIN,
+) -> Iterator[tuple[int, list[Rollout]]]:
+    """`generate`, a prompt at a time: its index and its rollouts, as soon as all of them have
+    ended. Whoever asks for no more ends the sampling."""
     check_request(model, prompts, sampling)
     if sampling.is_answered and engine.partner is None:
         what = "calculator" if sampling.calculator else "environment"
@@ -577,7 +590,7 @@ def generate(
         raise UserError(f"{len(streams)} random streams for {len(prompts)} prompts")
     count = sampling.rollouts
     steps, problems = torch.tensor(streams, dtype=torch.long).view(-1, 2, 1).unbind(1)  # (P, 1)
-    keys = stream_key(sampling.seed, steps, problems, torch.arange(count) + first_sample)  # (P, G)
+    keys = stream_key(sampling.seed, steps, problems, torch.arange(count))  # (P, G)
     limits = [
         room_for_answer(model, len(prompt), sampling.max_new_tokens, f"prompt {i}")
         for i, prompt in enumerate(prompts)
@@ -595,12 +608,9 @@ def generate(
     batch = _Batch(model, prompts, rows, sampling, stop_ids, engine)
     unfinished = [count] * len(prompts)
     while batch.fill():
-        if before_step:
-            before_step()
-        with engine.limited(model):
+        with engine.around_step(model):
             ended = batch.record(batch.decode())
         for row in ended:
             unfinished[row.prompt] -= 1
-            if on_group and not unfinished[row.prompt]:
-                on_group(row.prompt, groups[row.prompt])
-    return groups
+            if not unfinished[row.prompt]:
+                yield row.prompt, groups[row.prompt]

@@ -7,14 +7,12 @@
 What a run does beside (evaluating, saving, pages, alarms) are two calls on the object that
 `training_loop` is given. ch07/rl_loop.py is the same with less around it.
 
-Further down: how a step's rollouts become tensors, what a faster engine may replace, and the
-numbers that a step reports.
+Further down: advantages, the records that the loss reads, and the numbers that a step reports.
 """
 
 import math
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Generator, Iterable, Sequence
+from dataclasses import replace
 from statistics import fmean
 from typing import Protocol
 
@@ -23,7 +21,14 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from reasoning_from_scratch.advantages import advantages, normalize_batch, per_part_advantages
-from reasoning_from_scratch.config import Learning, Problems, Rollouts, TrainConfig
+from reasoning_from_scratch.config import (
+    Learning,
+    Optim,
+    Problems,
+    Rollouts,
+    Schedule,
+    TrainConfig,
+)
 from reasoning_from_scratch.losses import (
     KL_IN_ADVANTAGES,
     Loss,
@@ -39,32 +44,17 @@ from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.rewards import conditional_parts
 from reasoning_from_scratch.rollouts import (
     Group,
+    Judge,
     Rollout,
-    reward_groups,
-    sample_groups,
+    grader,
     step_problems,
 )
-from reasoning_from_scratch.sampling import PLAIN, SamplingEngine
 
 Numbers = dict[str, float | None]  # what a step reports, as optim/*
 
 
-class Training(Protocol):
-    """What the loop is given; run/training_run.py has it."""
-
-    config: TrainConfig
-    policy: LocalPolicy
-    reference: LocalPolicy | None  # what a KL penalty compares with
-    first_step: int
-
-    @property
-    def rollouts(self) -> Iterator[list[Group]]:
-        """on_policy_rollouts, or another that yields the same."""
-
-    def lr(self, step: int) -> float: ...
-
-    def config_at(self, step: int) -> TrainConfig:
-        """The configuration, with kl_coef as it is at that step."""
+class Observer(Protocol):
+    """What a run does beside its updates; run/training_run.py has it."""
 
     def before_update(self, step: int, groups: Sequence[Group]) -> None:
         """Metrics, and an evaluation where one is due."""
@@ -73,51 +63,42 @@ class Training(Protocol):
         """Pages, saves, alarms; why the run must end now, or ""."""
 
 
-def training_loop(run: Training) -> str:
-    """Train until the rollouts end, or a step says why the run must: that sentence, or ""."""
-    for step, groups in enumerate(run.rollouts, run.first_step):  # stages 1 to 3, by sample_step
-        run.before_update(step, groups)
-        chosen = chosen_groups(groups, run.config)
-        config, lr = run.config_at(step), run.lr(step)
-        numbers = train_step(run.policy, chosen, config, lr, run.reference)
-        stopped = run.after_update(step, groups, numbers)
+def training_loop(
+    policy: LocalPolicy,
+    rollouts: Iterable[Iterable[Group]],
+    config: TrainConfig,
+    observer: Observer,
+    reference: LocalPolicy | None = None,
+    first_step: int = 0,
+) -> str:
+    """Train until `rollouts` end, or a step says why the run must: that sentence, or "". They are
+    on_policy_rollouts, or others; a KL penalty compares the policy with `reference`."""
+    for step, arriving in enumerate(rollouts, first_step):
+        groups = list(arriving)  # stages 1 to 3, by sample_step
+        observer.before_update(step, groups)
+        chosen, lr = chosen_groups(groups, config), step_learning_rate(config, step)
+        numbers = train_step(policy, chosen, with_kl_coef(config, step), lr, reference)
+        stopped = observer.after_update(step, groups, numbers)
         if stopped:
             return stopped
     return ""
 
 
 def sample_step(
-    model,
-    tokenizer,
+    policy: LocalPolicy,
     problems: Sequence[Problem],
     config: Rollouts,
     step: int,
-    engine: "RolloutEngine | None" = None,
-    version: int | None = None,
-    before_step: Callable[[], None] | None = None,
+    judge: Judge = grader,
 ) -> list[Group]:
-    """Stages 1 to 3, without gradient. `version` and `before_step` are sample_groups'."""
-    engine = engine or RolloutEngine()
+    """Stages 1 to 3, without gradient."""
     groups: list[Group] = []
     for round in range(ACTIVE_SAMPLING_ROUNDS if config.active_sampling else 1):
         # 1. Problems: a function of the seed and the step, so that resuming needs no state.
-        chosen = dict(enumerate(step_problems(problems, config, step, round), len(groups)))
-        places = engine.own(list(chosen))  # of this rank, if there are several
-
-        def answered(places=places, chosen=chosen) -> list[Group]:
-            # 2. Rollouts: several answers to each problem.
-            asked = [chosen[place] for place in places]
-            drawn = sample_groups(
-                model, tokenizer, asked, config, step, places, version=version,
-                before_step=before_step, engine=engine.sampling,
-            )  # fmt: skip
-            # 3. Rewards: what each answer is paid.
-            with engine.timed("reward"):
-                engine.reward(drawn, config, tokenizer)
-            return drawn
-
-        with engine.timed("sampling"):
-            groups += engine.together(answered)
+        chosen = step_problems(problems, config, step, round)
+        # 2. Rollouts: several answers to each problem.  3. Rewards: what each of them is paid.
+        places = range(len(groups), len(groups) + len(chosen))
+        groups += policy.sample(chosen, config, step, places, judge)
         if sum(group.mixed for group in groups) >= config.problems_per_step:
             break  # active sampling has enough groups with right and wrong answers
     return groups
@@ -147,39 +128,26 @@ def train_step(
     return record.metrics() | advantage_metrics(groups)
 
 
-# --- stages 1 to 3: who samples ---
+# --- stages 1 to 3, step after step ---
 
 # Active sampling gives up after so many rounds: a set without a signal must not loop for ever.
 ACTIVE_SAMPLING_ROUNDS = 4
 
 
-@dataclass(frozen=True)
-class RolloutEngine:
-    """What a run hands in around the sampling of a step; by default one process does it plainly."""
-
-    sampling: SamplingEngine = PLAIN  # how tokens are computed
-    reward: Callable = reward_groups  # reward(groups, config, tokenizer) writes the rewards
-    own: Callable[[list[int]], list[int]] = list  # of a step's places, those sampled by this rank
-    together: Callable[[Callable[[], list[Group]]], list[Group]] = lambda sample: sample()
-    """Calls `sample` on each rank; all ranks get the groups of all."""
-    timed: Callable[[str], AbstractContextManager] = nullcontext  # timed("sampling"): a stopwatch
-
-
 def on_policy_rollouts(
-    model,
-    tokenizer,
+    policy: LocalPolicy,
     problems: Sequence[Problem],
     config: Rollouts,
     first_step: int = 0,
-    engine: RolloutEngine | None = None,
+    judge: Judge = grader,
 ) -> Generator[list[Group]]:
-    """The groups of one step after another, always sampled by the model as it is now.
+    """The groups of one step after another, always sampled by the policy as it is now.
 
     The trainer sees no more than this iterator: asynchronous and many-machine sampling are other
     functions that yield the same.
     """
     for step in range(first_step, config.steps):
-        yield sample_step(model, tokenizer, problems, config, step, engine)
+        yield sample_step(policy, problems, config, step, judge)
 
 
 # --- stage 4: advantages ---
@@ -293,6 +261,45 @@ def add_kl_to_advantages(rollouts: Sequence[Rollout], config: Loss) -> None:
         paid = discounted_sums(paid, config.kl_discount_factor)  # (G, T)
     for rollout, of_tokens in zip(rollouts, paid, strict=True):
         rollout.token_advantages = rollout.advantage + of_tokens[: len(rollout.response_ids)]
+
+
+# --- what changes from step to step ---
+
+
+def step_learning_rate(config: TrainConfig, step: int) -> float:
+    return learning_rate(config, step, config.steps, config.problems_per_step)
+
+
+def batch_learning_rate(config: Optim, problems_per_step: int) -> float:
+    """The rate for a batch of that size: Adam's steps are as noisy as before if it grows by the
+    square root."""
+    return config.lr * math.sqrt(problems_per_step / (config.lr_at_problems or problems_per_step))
+
+
+def learning_rate(config: Optim, step: int, steps: int, problems_per_step: int = 1) -> float:
+    """The learning rate of a 0-based step: linear warm-up, then the schedule down to zero."""
+    lr = batch_learning_rate(config, problems_per_step)
+    if step < config.warmup_steps:
+        return lr * (step + 1) / config.warmup_steps
+    done = (step - config.warmup_steps) / max(1, steps - config.warmup_steps)
+    return lr * share_left(config.lr_schedule, done)
+
+
+def share_left(schedule: Schedule, done: float) -> float:
+    """What a schedule leaves of a value when a share `done` of the steps is over."""
+    if schedule == "linear":
+        return 1 - done
+    if schedule == "cosine":
+        return (1 + math.cos(math.pi * done)) / 2
+    return 1.0
+
+
+def with_kl_coef(config: TrainConfig, step: int) -> TrainConfig:
+    """The configuration with kl_coef as its schedule has it at that step."""
+    if config.kl_schedule == "constant":
+        return config
+    left = share_left(config.kl_schedule, step / config.steps)
+    return replace(config, kl_coef=config.kl_coef * left)
 
 
 # --- what a step reports ---

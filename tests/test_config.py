@@ -26,7 +26,6 @@ from reasoning_from_scratch.config import (
     to_json,
 )
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.optim.adamw import learning_rate
 from reasoning_from_scratch.policy import LocalPolicy
 from reasoning_from_scratch.report.metrics import lag_metrics
 from reasoning_from_scratch.rollouts import reward_groups, sample_groups
@@ -35,7 +34,12 @@ from reasoning_from_scratch.run.start import make_optimizer
 from reasoning_from_scratch.sampling import Sampling, generate
 from reasoning_from_scratch.scale.lag import async_rollouts
 from reasoning_from_scratch.scale.torchrun import check_restartable, start_ranks
-from reasoning_from_scratch.trainer import chosen_groups, on_policy_rollouts, train_step
+from reasoning_from_scratch.trainer import (
+    chosen_groups,
+    learning_rate,
+    on_policy_rollouts,
+    train_step,
+)
 
 
 def test_every_field_belongs_to_exactly_one_part():

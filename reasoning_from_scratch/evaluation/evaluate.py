@@ -24,7 +24,6 @@ from reasoning_from_scratch.evaluation.scores import (
 from reasoning_from_scratch.fast.cut import FAST
 from reasoning_from_scratch.fast.device import default_dtype, trusted_device
 from reasoning_from_scratch.files.counters import counter
-from reasoning_from_scratch.files.made_sets import verifier_for
 from reasoning_from_scratch.files.own_task import Verifier
 from reasoning_from_scratch.files.problem_sets import prompt_of, suiting_prompt
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
@@ -38,7 +37,8 @@ from reasoning_from_scratch.grading import (
 from reasoning_from_scratch.grading.gsm8k import expected_number
 from reasoning_from_scratch.problems import Problem, is_own, problem_prompt, render_prompt
 from reasoning_from_scratch.qwen3 import room_for_answer
-from reasoning_from_scratch.sampling import Rollout, Sampling, generate
+from reasoning_from_scratch.sampling import Rollout, Sampling, generate_each
+from reasoning_from_scratch.tasks.judge import verifier_of
 from reasoning_from_scratch.tokenizer import answer_text, model_stop_ids, stop_ids_of
 
 __all__ = ["EvalResult", "evaluate", "open_model", "pass_at_k", "wilson_interval"]
@@ -67,7 +67,7 @@ def evaluate(
     own grades instead, or the rules of a set that has some: right is what is paid 1 or more.
     """
     check_problems(problems, verifier)
-    verifiers = [verifier_for(problem, verifier) for problem in problems]
+    verifiers = [verifier_of(problem, verifier) for problem in problems]
     prompts = checked_prompts(model, tokenizer, problems, prompt_fn)
     settings = {
         **describe_sampling(sampling),
@@ -76,20 +76,18 @@ def evaluate(
     stop_ids = stop_ids_of(tokenizer)
 
     def sample(todo: list[int], keep: Keep) -> None:
-        def on_group(position: int, rollouts: list[Rollout]) -> None:
-            index = todo[position]
-            judges = (fallback, verifiers[index])
-            keep(index, answer_rows(index, problems[index], rollouts, tokenizer, *judges))
-
-        generate(
+        ended = generate_each(
             model,
             [prompts[index] for index in todo],
             sampling,
             streams=[(0, index) for index in todo],  # the same answers, whatever is left to do
-            on_group=on_group,
             stop_ids=stop_ids,
             engine=FAST.equipped(sampling, tokenizer, [problems[index] for index in todo]),
         )
+        for place, rollouts in ended:
+            index = todo[place]
+            judges = (fallback, verifiers[index])
+            keep(index, answer_rows(index, problems[index], rollouts, tokenizer, *judges))
 
     return answered(
         problems,

@@ -125,6 +125,6 @@ FAST = SamplingEngine(
     decoder=decoder_for,
     cut=fast_cut,
     draw=draw_for,
-    limited=decoding_threads,
+    around_step=decoding_threads,
     partners=partners_of,
 )

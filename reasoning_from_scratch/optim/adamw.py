@@ -1,43 +1,16 @@
-"""AdamW whose small updates reach bfloat16 weights, and the learning-rate schedules."""
+"""AdamW whose small updates reach bfloat16 weights."""
 
-import math
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from reasoning_from_scratch.config import Optim, Schedule
-
 EPSILON = 1e-8
 # Weights that are updated together: on a CPU 1 MB of each of their numbers, which stays in its
 # cache; on a GPU many matrices, since there each operation costs the same however small it is.
 SLICE, GPU_SLICE = 2**18, 2**26
 TOGETHER = {"cuda"}  # where torch's fused AdamW takes many matrices in one kernel
-
-
-def batch_learning_rate(config: Optim, problems_per_step: int) -> float:
-    """The rate for a batch of that size: Adam's steps are as noisy as before if it grows by the
-    square root."""
-    return config.lr * math.sqrt(problems_per_step / (config.lr_at_problems or problems_per_step))
-
-
-def learning_rate(config: Optim, step: int, steps: int, problems_per_step: int = 1) -> float:
-    """The learning rate of a 0-based step: linear warm-up, then the schedule down to zero."""
-    lr = batch_learning_rate(config, problems_per_step)
-    if step < config.warmup_steps:
-        return lr * (step + 1) / config.warmup_steps
-    done = (step - config.warmup_steps) / max(1, steps - config.warmup_steps)
-    return lr * share_left(config.lr_schedule, done)
-
-
-def share_left(schedule: Schedule, done: float) -> float:
-    """What a schedule leaves of a value when a share `done` of the steps is over."""
-    if schedule == "linear":
-        return 1 - done
-    if schedule == "cosine":
-        return (1 + math.cos(math.pi * done)) / 2
-    return 1.0
 
 
 def kind_of(name: str, parameter: Tensor) -> str:

@@ -7,8 +7,8 @@ newest_run(folder)                                             the run in it tha
 """
 
 from .iteration import write_iteration
-from .probes import grader, record_probes
+from .probes import record_probes
 from .run_files import newest_run
 from .run_report import write_run_report
 
-__all__ = ["grader", "newest_run", "record_probes", "write_iteration", "write_run_report"]
+__all__ = ["newest_run", "record_probes", "write_iteration", "write_run_report"]

@@ -1,8 +1,30 @@
 """Clock: where the time of a step goes."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import Generic, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Timed(Generic[P, T]):
+    """A function, and how long its calls took since they were last asked for."""
+
+    def __init__(self, function: Callable[P, T]) -> None:
+        self.function, self.taken = function, 0.0
+
+    def __call__(self, *given: P.args, **named: P.kwargs) -> T:
+        start = time.perf_counter()
+        try:
+            return self.function(*given, **named)
+        finally:
+            self.taken += time.perf_counter() - start
+
+    def take(self) -> float:
+        taken, self.taken = self.taken, 0.0
+        return taken
 
 
 class Clock:
@@ -28,6 +50,23 @@ class Clock:
     def beside(self, name: str, start: float, end: float) -> None:
         """What another thread did meanwhile: shown, but no part of this thread's time."""
         self.others.append((name, start, end))
+
+    def waiting(self, name: str, values: Iterable[T]) -> Iterator[T]:
+        """The same values; how long each was waited for is a span."""
+        values = iter(values)
+        while True:
+            start = time.perf_counter()
+            try:
+                value = next(values)
+            except StopIteration:
+                return
+            self.since(name, start)
+            yield value
+
+    def within(self, name: str, seconds: float) -> None:
+        """Of the span that has just ended, so many seconds were this: its last ones, say."""
+        end = self.spans[-1][2]
+        self.spans.append((name, end - seconds, end))
 
     def seconds(self, name: str) -> float:
         """Time spent so far in all spans of that name, without what ran inside them."""

@@ -1,6 +1,6 @@
 """A few fixed problems, answered again and again during training: what would it say now?"""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ import torch
 
 from reasoning_from_scratch.fast.cut import FAST
 from reasoning_from_scratch.problems import Problem, problem_prompt
-from reasoning_from_scratch.rewards import correctness
+from reasoning_from_scratch.rollouts import Judge, grader
 from reasoning_from_scratch.sampling import Rollout, Sampling, generate, greedy
 from reasoning_from_scratch.text import json_line
 from reasoning_from_scratch.tokenizer import answer_text, stop_ids_of
@@ -21,10 +21,6 @@ TOP = 6  # most likely tokens kept at each position
 POSITIONS = 64  # tokens of the answer whose distributions are kept; the answer itself is kept whole
 
 
-def grader(text: str, problem: Problem) -> float:
-    return correctness(text, problem.answer)
-
-
 def record_probes(
     folder: str | Path,
     step: int,
@@ -32,12 +28,12 @@ def record_probes(
     tokenizer: Any,
     problems: Sequence[Problem],
     max_new_tokens: int = 64,
-    judge: Callable[[str, Problem], float] = grader,
+    judge: Judge = grader,
     asked: Sampling | None = None,
 ) -> None:
     """Append one line: the greedy answers to `problems` and what else each token could have been.
 
-    step counts the updates that the weights have seen; `judge` says what an answer is worth.
+    step counts the updates that the weights have seen; `judge` says what an answer is paid.
     `asked` says who answers the model, and how many rows are sampled side by side.
     """
     prompts = [tokenizer.encode(problem_prompt(problem)) for problem in problems]
@@ -62,7 +58,7 @@ def record_probes(
 
 def _probe(model, tokenizer, problem, rollout: Rollout, judge) -> dict:
     texts = TokenTexts(tokenizer)
-    text = answer_text(tokenizer, rollout)
+    rollout.text = text = answer_text(tokenizer, rollout)
     response = rollout.response_ids[:POSITIONS]
     probabilities, ids = next_token_distributions(model, rollout.prompt_ids, response)
     rows = zip(ids.tolist(), probabilities.tolist(), strict=True)
@@ -74,7 +70,7 @@ def _probe(model, tokenizer, problem, rollout: Rollout, judge) -> dict:
         "problem": problem.problem,
         "answer": problem.answer,
         "text": text,
-        "correct": (rollout.outcome or {"correct": judge(text, problem)})["correct"] >= 0.5,
+        "correct": judge(rollout, problem)["correct"] >= 0.5,
         "finished": rollout.finished,
         "tokens": texts.each(response),
         "top": top,

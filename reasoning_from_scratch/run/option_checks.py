@@ -142,11 +142,6 @@ def check_choices(config: TrainConfig) -> None:
     check_sharding(config)
     check_evaluation(config)
     check_environment(config)
-    if config.memory_budget and config.max_steps_off_policy and config.sampler == "local":
-        raise UserError(
-            "--memory-budget tries sampling and training one at a time, and with "
-            "--max-steps-off-policy both happen at once: leave one out"
-        )
     if config.ray_address and config.sampler != "ray":
         raise UserError("--ray-address is where --sampler ray samples; add that, or leave it out")
     if config.kl != "none" and config.kl_coef == 0:
@@ -224,9 +219,7 @@ def check_sharding(config: TrainConfig) -> None:
     """What cannot be done with slices of the weights, or by ranks that must keep in step."""
     refused = {
         "--optimizer muon": config.optimizer == "muon",  # it needs whole matrices
-        "--num-minibatches": config.num_minibatches > 1,
         "--max-steps-off-policy": config.max_steps_off_policy > 0 and config.sampler == "local",
-        "--memory-budget": config.memory_budget,
         "--compile": config.compile,
     }
     for words, used in refused.items():
@@ -249,16 +242,6 @@ def check_streaming(config: TrainConfig) -> None:
         raise UserError(
             "--num-minibatches needs advantages that a group has by itself: leave out "
             "--advantage-per-part, --active-sampling, or an --advantage of your own"
-        )
-    if config.kl_schedule != "constant":
-        raise UserError(
-            "--num-minibatches trains on groups as they come, at every step with the same KL "
-            "penalty: leave out --kl-schedule"
-        )
-    if config.max_steps_off_policy:
-        raise UserError(
-            "--num-minibatches trains on a step while it is sampled, and "
-            "--max-steps-off-policy samples later ones: leave one out"
         )
 
 

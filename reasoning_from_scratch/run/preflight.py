@@ -8,7 +8,7 @@ import logging
 import math
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 from statistics import mean, median
@@ -21,16 +21,15 @@ from reasoning_from_scratch.evaluation.evaluate import open_model
 from reasoning_from_scratch.fast.cut import FAST
 from reasoning_from_scratch.fast.packed import packed_logprobs
 from reasoning_from_scratch.files.counters import counter
-from reasoning_from_scratch.files.made_sets import judge_of
 from reasoning_from_scratch.files.problem_sets import training_problems, with_prompt
 from reasoning_from_scratch.grading import parses
 from reasoning_from_scratch.problems import Problem, problem_prompt
 from reasoning_from_scratch.report.health import SHOWN
-from reasoning_from_scratch.rollouts import Group, Rollout, make_batch, sample_groups
+from reasoning_from_scratch.rollouts import Group, Rollout, make_batch, reward_groups, sample_each
 from reasoning_from_scratch.run.asked import usable_problems
-from reasoning_from_scratch.run.memory import trial_rollout
 from reasoning_from_scratch.run.options import preset
 from reasoning_from_scratch.run.preflight_options import PreflightOptions
+from reasoning_from_scratch.tasks.judge import judge_of
 from reasoning_from_scratch.text import aligned, counted, one_line, visible
 from reasoning_from_scratch.tiny.model import TINY_CONFIG
 from reasoning_from_scratch.tiny.world import of_tiny_world
@@ -162,16 +161,20 @@ def preflight_summary(
     config: Rollouts,
     *,
     num_problems: int = 16,
-    on_group: Callable[[Group], None] | None = None,
+    progress: bool = False,
 ) -> Preflight:
     """Samples groups from problems spread over the whole set, as training would, and judges
     whether they teach."""
     if config.rollouts < 2:
         raise UserError("a group needs at least 2 rollouts; raise --rollouts")
-    chosen = spread(problems, num_problems)
+    chosen, groups = spread(problems, num_problems), []
     start = time.perf_counter()
-    groups = sample_groups(model, tokenizer, chosen, config, step=0, on_group=on_group, engine=FAST)
-    judge_of(config)(groups, config, tokenizer)
+    with counter(len(chosen), desc="preflight", unit="problem", quiet=not progress) as bar:
+        for group in sample_each(model, tokenizer, chosen, config, step=0, engine=FAST):
+            groups.append(group)
+            bar.update()
+    groups.sort(key=lambda group: group.rollouts[0].place)
+    reward_groups(groups, config, tokenizer, judge_of(config))
     seconds = time.perf_counter() - start
     answered = [answers_of(group) for group in groups]
     rows = list(chain.from_iterable(answered))
@@ -302,7 +305,9 @@ def judge_groups(
 def train_seconds(model, length: int) -> float:
     """Forward and backward of a rollout of `length` tokens, the longest there can be."""
     weights = [weight for weight in model.parameters() if weight.requires_grad]
-    batch = make_batch([trial_rollout(length - 1)], weights[0].device)
+    read = length - 1  # the last token is only predicted
+    trial = Rollout(prompt_ids=[0], response_ids=[0] * read, logprobs=[0.0] * read)
+    batch = make_batch([trial], weights[0].device)
     start = time.perf_counter()
     logprobs = packed_logprobs(model, batch)
     gradients = torch.autograd.grad(logprobs.sum(), weights)
@@ -361,19 +366,7 @@ def preflight(options: PreflightOptions) -> int:
         seed=options.seed,
         sample_rows=options.max_rows,
     )
-    with counter(min(count, len(chosen)), desc="preflight", unit="problem") as bar:
-
-        def answered(_: Group) -> None:
-            bar.update()
-
-        summary = preflight_summary(
-            model,
-            tokenizer,
-            chosen,
-            asked,
-            num_problems=count,
-            on_group=answered,
-        )
+    summary = preflight_summary(model, tokenizer, chosen, asked, num_problems=count, progress=True)
     print(summary.table())
     longest = max(len(tokenizer.encode(problem_prompt(p))) for p in problems[:200]) + limit
     print(cost_table(model, summary, longest, options))

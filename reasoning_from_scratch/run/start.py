@@ -3,11 +3,12 @@
 import copy
 import logging
 import os
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -18,7 +19,6 @@ from reasoning_from_scratch.fast.cut import FAST
 from reasoning_from_scratch.fast.decoding import decoder_for
 from reasoning_from_scratch.fast.device import default_dtype, trusted_device
 from reasoning_from_scratch.fast.packed import compiled_pass, packed_logprobs
-from reasoning_from_scratch.files.made_sets import judge_of
 from reasoning_from_scratch.files.model_names import is_name
 from reasoning_from_scratch.files.own_task import Evaluator, own_function
 from reasoning_from_scratch.files.problem_sets import SHARE
@@ -28,16 +28,17 @@ from reasoning_from_scratch.optim.adamw import AdamW, Trainable
 from reasoning_from_scratch.optim.lora import add_lora, load_lora
 from reasoning_from_scratch.optim.muon import MuonAdamW
 from reasoning_from_scratch.policy import LocalPolicy
-from reasoning_from_scratch.problems import Problem, problem_prompt
+from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.qwen3 import Qwen3Model
-from reasoning_from_scratch.report.clock import Clock
+from reasoning_from_scratch.report.clock import Clock, Timed
 from reasoning_from_scratch.report.progress import show_log
 from reasoning_from_scratch.report.tracker import import_tensorboard, import_wandb
-from reasoning_from_scratch.rollouts import Group, missing_part
+from reasoning_from_scratch.rollouts import Group, Judge
 from reasoning_from_scratch.run.asked import GIVEN, problems_of
 from reasoning_from_scratch.run.checkpoints import Checkpoints, load_trainer_state
+from reasoning_from_scratch.run.evaluations import Evaluations, Pages
 from reasoning_from_scratch.run.folder import USED, RunFolder, job_name, log, new_folder, plainly
-from reasoning_from_scratch.run.memory import checkpoint_blocks, fit_memory, parse_size
+from reasoning_from_scratch.run.memory import check_memory, checkpoint_blocks
 from reasoning_from_scratch.run.options import resolved
 from reasoning_from_scratch.run.origin import (
     Start,
@@ -47,21 +48,24 @@ from reasoning_from_scratch.run.origin import (
     with_whole_paths,
 )
 from reasoning_from_scratch.run.preflight import preflight_summary
+from reasoning_from_scratch.run.saves import Saves
 from reasoning_from_scratch.run.training_run import TrainingRun
 from reasoning_from_scratch.sampling import NotFinite, Rollout
 from reasoning_from_scratch.scale.lag import async_rollouts, check_ranks
-from reasoning_from_scratch.scale.ranks import Ranks, WholeWeights
+from reasoning_from_scratch.scale.ranks import Ranks
 from reasoning_from_scratch.scale.ray_rollouts import check_learners, ray_rollouts
 from reasoning_from_scratch.scale.ray_start import connect
-from reasoning_from_scratch.scale.streaming import Stream, streamed_rollouts, streaming_loop
+from reasoning_from_scratch.scale.streaming import streaming_loop
 from reasoning_from_scratch.scale.torchrun import (
     agreed_config,
     check_restartable,
-    kept_weights,
+    check_sharding,
+    policy_of_ranks,
     start_ranks,
 )
+from reasoning_from_scratch.tasks.judge import judge_of, missing_part
 from reasoning_from_scratch.tokenizer import ModelTokenizer, model_stop_ids
-from reasoning_from_scratch.trainer import RolloutEngine, on_policy_rollouts, training_loop
+from reasoning_from_scratch.trainer import on_policy_rollouts, training_loop
 
 
 @dataclass
@@ -84,14 +88,16 @@ def train(config: TrainConfig, **given) -> TrainResult:
         sizes = run.config.problems_per_step, run.config.rollouts
         log.info("training; a step begins with sampling %d x %d answers", *sizes)
     with run.interrupts, run, closing(run.rollouts):
+        loop = streaming_loop if run.config.num_minibatches > 1 else training_loop
         try:
-            stopped = streaming_loop(run, run.stream) if run.stream else training_loop(run)
+            stopped = loop(run.policy, run.rollouts, run.config, run, run.reference, run.first_step)
         except KeyboardInterrupt:
             stopped = run.save_interrupted()
         except NotFinite as error:
             stopped = run.stop_diverged(error)
+    policy, folder = run.policy, run.folder
     return TrainResult(
-        run.model, run.tokenizer, run.folder.path, run.folder.rows, stopped, run.ranks.writes
+        policy.model, policy.tokenizer, folder.path, folder.rows, stopped, run.ranks.writes
     )
 
 
@@ -124,7 +130,7 @@ def start_run(
     folder = RunFolder(config.log_path)
     # Before minutes of loading:
     config = ranks.from_first(lambda: claimed(config, folder, ranks.restarted, if_used))
-    check_extras(config, ranks.size)
+    check_extras(config, ranks)
     try:
         ranks.from_first(folder.reserve)
         if not config.resume:
@@ -159,13 +165,53 @@ def loaded_run(
 ) -> tuple[TrainingRun, Start]:
     """All that can fail is tried here, before anything on the disk changes: a run that is
     refused leaves no trace, and neither a finished run nor one to be overwritten is touched."""
-    checkpoints, (model, tokenizer) = Checkpoints(folder.path), given_model
-    weights = kept_weights(config, ranks) if ranks.size > 1 else WholeWeights(ranks)
-    given = model is not None
+    checkpoints, clock = Checkpoints(folder.path), Clock()
+    given = given_model[0] is not None
     start = ranks.from_first(lambda: found_start(config, folder, checkpoints, given))
-    # The model as it begins, and what a KL penalty compares with.
-    if not given:
-        model, tokenizer = starting_model(start, config, device, weights)
+    model, reference, tokenizer = open_model(start, config, device, ranks, given_model)
+    context = model.cfg["context_length"]
+    problems, eval_sets = problems_of(config, tokenizer, context, *given_problems)
+    try_environment(config, tokenizer, problems[0])
+    policy, compared = open_policy(start, config, model, reference, tokenizer, ranks)
+    if config.preflight and start.step == 0:
+        with policy.whole() as whole:
+            if ranks.writes:
+                look_ahead(config, whole, tokenizer, problems)
+    ranks.advice = f"rfs train --resume {folder.path} goes on"
+    judge = judge_of(config)
+    probes = next(iter(eval_sets.values()), problems)
+    saves = Saves(config, policy, folder, checkpoints, ranks, clock)
+    pages = Pages(config, policy, folder, ranks, clock, judge, probes, start.step)
+    own = [Evaluator(name) for name in config.evaluators or []]
+    evaluations = Evaluations(config, policy, eval_sets, own, pages, ranks, clock, judge)
+    return TrainingRun(
+        config=config,
+        policy=policy,
+        reference=compared,
+        rollouts=rollouts_of(config, policy, problems, start.step, judge, ranks, clock),
+        first_step=start.step,
+        folder=folder,
+        saves=saves,
+        evaluations=evaluations,
+        pages=pages,
+        ranks=ranks,
+        clock=clock,
+        on_evaluation=on_evaluation,
+        quiet=quiet or not ranks.writes,
+    ), start
+
+
+def open_model(
+    start: Start,
+    config: TrainConfig,
+    device: str,
+    ranks: Ranks,
+    given: tuple[Qwen3Model | None, ModelTokenizer | None],
+) -> tuple[Qwen3Model, Qwen3Model | None, ModelTokenizer]:
+    """The model as the run began, what a KL penalty compares it with, and its tokenizer."""
+    model, tokenizer = given
+    if model is None:
+        model, tokenizer = starting_model(start, config, device)
     log.info("answers end with %s", spoken_stops(tokenizer))
     if start.weights and start.weights != start.model and ranks.writes:
         load_weights(model, start.weights)
@@ -174,127 +220,92 @@ def loaded_run(
     start.record |= ranks.from_first(lambda: weights_record(config, start, model, reference))
     if config.lora_rank:
         add_lora(model, config.lora_rank, config.lora_alpha, config.seed)
-    # Its problems.
-    context = model.cfg["context_length"]
-    problems, eval_sets = problems_of(config, tokenizer, context, *given_problems)
-    try_environment(config, tokenizer, problems[0])
-    # Where a resumed run was.
+    slices = ranks.size if config.shard == "fsdp" else 1
+    check_memory(model, reference, config, torch.device(ranks.device), slices)
+    return model, reference, tokenizer
+
+
+def open_policy(
+    start: Start,
+    config: TrainConfig,
+    model: Qwen3Model,
+    reference: Qwen3Model | None,
+    tokenizer: ModelTokenizer,
+    ranks: Ranks,
+) -> tuple[LocalPolicy, LocalPolicy | None]:
+    """The policy as it is where the run goes on, and the reference as one that can only be asked.
+    Here it is chosen who computes, and how."""
     if start.save is not None:
         ranks.from_first(lambda: load_saved(model, start.save, config))
         ranks.same_as_first(model.state_dict())
-    model, reference = weights.spread(model), weights.spread(reference)
-    optimizer = make_optimizer(weights.trainable(model), config, config.seed)
-    ranks.advice = f"rfs train --resume {folder.path} goes on"
+    optimizer_of = partial(make_optimizer, config=config, seed=config.seed)
+    how: dict[str, Any] = {
+        "config": config,
+        "training_pass": compiled_pass(model) if config.compile else packed_logprobs,
+        "tokenizer": tokenizer,
+        "engine": replace(FAST, decoder=partial(decoder_for, compiled=config.compile)),
+    }
+    if ranks.size == 1:
+        policy = LocalPolicy(model, optimizer_of(model), **how)
+        compared = LocalPolicy(reference, **how) if reference else None
+    else:
+        policy = policy_of_ranks(ranks, config, model, optimizer_of, **how)
+        compared = policy_of_ranks(ranks, config, reference, None, **how) if reference else None
     if start.save is not None:
         tensors = load_trainer_state(start.save)[0] if ranks.writes else {}
-        weights.load_state(optimizer, tensors, start.updates)
-    # Whether it can work, and fits.
-    if config.preflight and start.step == 0:
-        with weights.whole(model) as plain:
-            if ranks.writes:
-                look_ahead(config, plain, tokenizer, problems)
-    if config.memory_budget:
-        prompts = (tokenizer.encode(problem_prompt(p)) for p in problems)
-        longest = min(context, max(map(len, prompts)) + config.max_new_tokens)
-        config = fit_memory(model, optimizer, config, longest, reference)
+        policy.load_optimizer(tensors, start.updates)
     if config.gradient_checkpointing:
-        checkpoint_blocks(model)
-    # Who samples and who computes.
-    training_pass = compiled_pass(model) if config.compile else packed_logprobs
-    how = {"config": config, "training_pass": training_pass, "tokenizer": tokenizer}
-    policy, clock = weights.policy_of(model, optimizer, **how), Clock()
-    compared = weights.policy_of(reference, **how) if reference else None
-    stream = stream_of(config, policy, compared, ranks, clock)
-    on_group = stream.add if stream else None
-    sampled = (config, model, tokenizer, problems, start.step, ranks, weights, clock, on_group)
-    return TrainingRun(
-        config=config,
-        model=model,
-        tokenizer=tokenizer,
-        problems=problems,
-        eval_sets=eval_sets,
-        evaluators=[Evaluator(name) for name in config.evaluators or []],
-        policy=policy,
-        reference=compared,
-        rollouts=rollouts_of(*sampled),
-        stream=stream,
-        folder=folder,
-        checkpoints=checkpoints,
-        ranks=ranks,
-        weights=weights,
-        clock=clock,
-        first_step=start.step,
-        on_evaluation=on_evaluation,
-        quiet=quiet or not ranks.writes,
-    ), start
-
-
-# --- who samples: the loop knows no more of it than an iterator of groups ---
-
-
-def stream_of(
-    config: TrainConfig,
-    policy: LocalPolicy,
-    reference: LocalPolicy | None,
-    ranks: Ranks,
-    clock: Clock,
-) -> Stream | None:
-    """What trains on a step while it is sampled, if that is asked for."""
-    if config.num_minibatches == 1:
-        return None
-    share = config.problems_per_step // config.num_substeps  # of the first update
-    size = max(1, share // config.num_minibatches // ranks.size)
-    return Stream(size, share, policy, config, reference, clock)
+        checkpoint_blocks(policy.model)
+    return policy, compared
 
 
 def rollouts_of(
     config: TrainConfig,
-    model: Qwen3Model,
-    tokenizer,
+    policy: LocalPolicy,
     problems: Sequence[Problem],
     first_step: int,
+    judge: Judge,
     ranks: Ranks,
-    weights: WholeWeights,
     clock: Clock,
-    on_group: Callable[[Group], None] | None = None,
-) -> Generator[list[Group]]:
-    """The groups of one step after another. `on_group`: a stream's."""
-    start = (weights.plain(model), tokenizer, problems, config, first_step)
-
-    def from_first(function: Callable[[], list[Group]]) -> list[Group]:
-        with weights.whole(model):
-            return ranks.from_first(function)
-
-    def together(sample: Callable[[], list[Group]]) -> list[Group]:
-        with weights.whole(model):
-            return ranks.together(sample)
-
+) -> Generator[Iterable[Group]]:
+    """The groups of one step after another; who samples is chosen here."""
     if config.sampler == "ray":
-        return ray_rollouts(*start, clock, on_group, from_first=from_first)
-    sampling = replace(FAST, decoder=partial(decoder_for, compiled=config.compile))
-    engine = RolloutEngine(sampling, judge_of(config), timed=clock)
-    if ranks.size > 1:
-        engine = replace(engine, own=ranks.own, together=together)
+        return ray_rollouts(policy, problems, config, first_step, ranks, clock)
     if config.max_steps_off_policy:
-        return async_rollouts(*start, clock, engine)
-    if on_group:
-        return streamed_rollouts(*start, engine, on_group)
-    return on_policy_rollouts(*start, engine)
+        return async_rollouts(policy, problems, config, first_step, judge, ranks, clock)
+    if config.num_minibatches > 1:
+        log.info("--num-minibatches saves no time where one process samples and trains")
+    return timed_rollouts(policy, problems, config, first_step, judge, clock)
+
+
+def timed_rollouts(
+    policy: LocalPolicy,
+    problems: Sequence[Problem],
+    config: TrainConfig,
+    first_step: int,
+    judge: Judge,
+    clock: Clock,
+) -> Generator[list[Group]]:
+    """on_policy_rollouts, with the time that sampling and judging take."""
+    timed = Timed(judge)
+    rollouts = on_policy_rollouts(policy, problems, config, first_step, timed)
+    for groups in clock.waiting("sampling", rollouts):
+        clock.within("reward", timed.take())
+        yield groups
 
 
 # --- the pieces, in the order in which a run needs them ---
 
 
 def begin(run: TrainingRun, start: Start, config: TrainConfig) -> None:
-    """The first change on the disk. `config` is what was asked for, before it was fitted to the
-    memory of this machine."""
+    """The first change on the disk."""
     with plainly(run.folder.path):
-        opened = partial(open_folder, config, run.folder, run.checkpoints, start)
+        opened = partial(open_folder, config, run.folder, run.saves.checkpoints, start)
         run.folder.rows = run.ranks.from_first(opened)
         if run.ranks.writes:
             run.tracker.go_on(config, run.folder.path, start.step)
         if start.weights_may_go and not config.resume:
-            run.save(0, with_state=False, prune=False, start=True)
+            run.saves.save(0, with_state=False, prune=False, start=True)
 
 
 def look_ahead(
@@ -328,23 +339,22 @@ def claimed(
     return config
 
 
-def check_extras(config: TrainConfig, size: int) -> None:
+def check_extras(config: TrainConfig, ranks: Ranks) -> None:
     """What would otherwise fail after minutes of loading."""
     for name in filter(None, (config.reward, *(config.evaluators or []))):
         own_function(name)
     if config.environment:
         environment_of(config.environment)
     try_loss(config)
-    if config.memory_budget:
-        parse_size(config.memory_budget)
+    check_sharding(config, ranks)
     if config.wandb:
         import_wandb()
     if config.tensorboard:
         import_tensorboard()
     if config.sampler == "ray":
-        check_learners(config, size)
+        check_learners(config, ranks.size)
     elif config.max_steps_off_policy:
-        check_ranks(config, size)
+        check_ranks(config, ranks.size)
 
 
 def try_environment(config: TrainConfig, tokenizer, problem: Problem) -> None:
@@ -403,7 +413,7 @@ def with_folder(config: TrainConfig) -> TrainConfig:
 
 
 def starting_model(
-    start: Start, config: TrainConfig, device: str, weights: WholeWeights
+    start: Start, config: TrainConfig, device: str
 ) -> tuple[Qwen3Model, ModelTokenizer]:
     place = trusted_device(device)
     known = start.record.get("dtype") if config.dtype == "auto" else config.dtype
@@ -411,7 +421,9 @@ def starting_model(
     # On another machine the run folder may not be there. The weights come from rank 0 anyway.
     here = is_name(start.model) or Path(start.model).exists()
     model = start.model if here else config.model
-    return load_model_and_tokenizer(model, weights.loading_device(place), dtype=dtype)
+    # From the CPU each block moves to its GPU by itself, and only a slice of it stays there.
+    loaded = "cpu" if config.shard == "fsdp" else place
+    return load_model_and_tokenizer(model, loaded, dtype=dtype)
 
 
 def spoken_stops(tokenizer: ModelTokenizer) -> str:

@@ -1,31 +1,32 @@
 """Off-policy sampling: the next steps are sampled while the trainer trains on this one.
 
 The trainer sees the iterator that it always sees. Behind it a thread samples step after step
-with a copy of the model. By asking for a step the trainer says that all updates before it are
-done; then its weights are published. They lie in a buffer between the two, so that neither
-ever reads weights which the other is writing.
+with a snapshot of the policy. By asking for a step the trainer says that all updates before it
+are done; then it takes a new snapshot, and the thread has it from its next step on. There are two,
+which take turns: neither ever reads weights that the other is writing.
 """
 
-import copy
 import logging
 import threading
 import time
-from collections.abc import Callable, Generator, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 
 import torch
-from torch import Tensor
 
 from reasoning_from_scratch.config import Rollouts, Scale, ScaledRollouts
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.fast.decoding import threads
+from reasoning_from_scratch.policy import LocalPolicy
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.report.clock import Clock
-from reasoning_from_scratch.rollouts import Group
-from reasoning_from_scratch.trainer import RolloutEngine, sample_step
+from reasoning_from_scratch.rollouts import Group, Judge, grader, step_problems
+from reasoning_from_scratch.scale.ranks import Ranks
+from reasoning_from_scratch.trainer import sample_step
 
 log = logging.getLogger("reasoning_from_scratch")
 
@@ -49,28 +50,31 @@ class Ended(Exception):
 
 @dataclass
 class Sampled:
-    """The groups of one step, and when they were sampled."""
+    """The groups of one step, as far as they were sampled, and when that was."""
 
-    groups: list[Group]
     start: float
-    end: float
+    end: float = 0.0  # 0: there are more to come
+    groups: list[Group] = field(default_factory=list)
 
 
 class Sampler:
-    """A thread that samples, and all that it and the trainer exchange.
-
-    `sample(model, step=..., version=..., before_step=...)` gives the groups of a step.
-    """
+    """A thread that samples, and all that it and the trainer exchange."""
 
     def __init__(
-        self, model: Qwen3Model, sample: Callable, config: ScaledRollouts, first_step: int
+        self,
+        policy: LocalPolicy,
+        problems: Sequence[Problem],
+        config: ScaledRollouts,
+        first_step: int,
+        judge: Judge,
+        clock: Clock,
     ) -> None:
-        self.sample, self.config, self.first_step = sample, config, first_step
-        self.trainer_weights = changing(model)
-        self.model = sampling_copy(model)
-        self.published = [weight.clone() for weight in self.trainer_weights]
-        self.version = first_step
-        self.changed = threading.Condition()  # its lock guards everything below and `published`
+        self.policy, self.problems, self.config, self.judge = policy, problems, config, judge
+        self.first_step, self.clock = first_step, clock
+        self.changed = threading.Condition()  # its lock guards everything below
+        self.newest: LocalPolicy | None = None  # a snapshot that the thread has yet to take
+        self.unused: LocalPolicy | None = None  # one that it has put back
+        self.version = -1  # of the newest: the updates that its weights have seen
         self.sampled: dict[int, Sampled] = {}
         self.error: BaseException | None = None
         self.ended = False
@@ -82,20 +86,41 @@ class Sampler:
     def publish(self, version: int) -> None:
         """The trainer's weights as they are now, after `version` updates."""
         with self.changed:
-            copy_weights(self.trainer_weights, self.published)
+            into = self.newest or self.unused
+            if into is self.unused:
+                self.unused = None
+            self.newest = self.policy.snapshot(version, into)
+            self.newest.engine = replace(self.policy.engine, around_step=self.watched)
             self.version = version
+            if torch.cuda.is_available():  # the two threads have queues of their own on a GPU
+                torch.cuda.current_stream().synchronize()
             self.changed.notify_all()
 
-    def take(self, step: int, clock: Clock) -> list[Group]:
-        """Wait for the groups of a step. What went wrong in the thread is raised here."""
-        with self.changed:
-            while step not in self.sampled:
-                if self.error is not None:
-                    raise self.error
-                self.changed.wait(LOOK_AGAIN)
-            sampled = self.sampled.pop(step)
-        clock.beside("sampler", sampled.start, sampled.end)
-        return sampled.groups
+    def take(self, step: int) -> Iterator[list[Group]]:
+        """The groups of a step, those that are there as soon as some are. What went wrong in the
+        thread is raised here."""
+        taken = 0
+        while True:
+            with self.changed:
+                while not self.has_more(step, taken):
+                    if self.error is not None:
+                        raise self.error
+                    self.changed.wait(LOOK_AGAIN)
+                sampled = self.sampled[step]
+                groups = sampled.groups[taken:]
+                over = sampled.end > 0
+            taken += len(groups)
+            if groups:
+                yield groups
+            if over:
+                break
+        self.clock.beside("sampler", sampled.start, sampled.end)
+        del self.sampled[step]
+
+    def has_more(self, step: int, taken: int) -> bool:
+        """Further groups of a step are there, or all of them are."""
+        sampled = self.sampled.get(step)
+        return sampled is not None and (sampled.end > 0 or len(sampled.groups) > taken)
 
     def end(self) -> None:
         with self.changed:
@@ -110,7 +135,7 @@ class Sampler:
 
     def run(self) -> None:
         try:
-            with beside_the_trainer(self.model):
+            with beside_the_trainer(self.policy.model):
                 for step in range(self.first_step, self.config.steps):
                     self.sample_next(step)
         except Ended:
@@ -121,21 +146,48 @@ class Sampler:
                 self.changed.notify_all()
 
     def sample_next(self, step: int) -> None:
-        version = self.begin(step)
-        start = time.perf_counter()
-        groups = self.sample(self.model, step=step, version=version, before_step=self.look)
+        snapshot = self.begin(step)
+        self.sampled[step] = Sampled(time.perf_counter())
+        for groups in self.parts(snapshot, step):
+            with self.changed:
+                self.sampled[step].groups += groups
+                self.changed.notify_all()
         with self.changed:
-            self.sampled[step] = Sampled(groups, start, time.perf_counter())
+            self.sampled[step].end = time.perf_counter()
+            self.unused = snapshot
             self.changed.notify_all()
 
-    def begin(self, step: int) -> int:
-        """Wait until the step may begin, take the newest weights, and say which they are."""
+    def parts(self, snapshot: LocalPolicy, step: int) -> Iterator[list[Group]]:
+        """The groups of a step: in as many parts as the trainer streams, else all at once."""
+        count = self.config.num_minibatches
+        if count == 1:
+            yield sample_step(snapshot, self.problems, self.config, step, self.judge)
+            return
+        chosen = step_problems(self.problems, self.config, step)
+        size = len(chosen) // count
+        for first in range(0, len(chosen), size):
+            places = range(first, min(first + size, len(chosen)))
+            asked = [chosen[place] for place in places]
+            yield snapshot.sample(asked, self.config, step, places, self.judge)
+
+    def begin(self, step: int) -> LocalPolicy:
+        """Wait until the step may begin; the newest snapshot, which is the thread's now."""
         with self.changed:
             while not may_begin(step, self.version, self.config.max_steps_off_policy):
                 self.look()
                 self.changed.wait(LOOK_AGAIN)
-            copy_weights(self.published, changing(self.model))
-            return self.version
+            if self.newest is None:  # no update since the last step: the same one again
+                snapshot, self.unused = self.unused, None
+            else:
+                snapshot, self.newest = self.newest, None
+            return snapshot
+
+    @contextmanager
+    def watched(self, model: Qwen3Model) -> Iterator[None]:
+        """Around each decoding step: the trainer may have ended."""
+        self.look()
+        with self.policy.engine.around_step(model):
+            yield
 
     def look(self) -> None:
         if self.ended:
@@ -143,36 +195,41 @@ class Sampler:
 
 
 def async_rollouts(
-    model: Qwen3Model,
-    tokenizer,
+    policy: LocalPolicy,
     problems: Sequence[Problem],
     config: ScaledRollouts,
     first_step: int = 0,
+    judge: Judge = grader,
+    ranks: Ranks | None = None,
     clock: Clock | None = None,
-    engine: RolloutEngine | None = None,
-) -> Generator[list[Group]]:
+) -> Generator[Iterable[Group]]:
     """The groups of one step after another, at most `max_steps_off_policy` updates old.
 
-    On several ranks each samples its own places by itself; `engine.together` gathers the groups,
-    and is called where all ranks do so at the same time: never in the thread.
+    On several ranks each samples its own places by itself. What all have sampled comes together
+    where all ranks do so at the same time: never in the thread.
     """
-    clock, engine = clock or Clock(), engine or RolloutEngine()
-    # The trainer's clock shows where the trainer's time goes, not the thread's.
-    in_thread = RolloutEngine(engine.sampling, engine.reward, engine.own)
-    sample = partial(
-        sample_step, tokenizer=tokenizer, problems=problems, config=config, engine=in_thread
-    )
-    sampler = Sampler(model, sample, config, first_step)
-    with shared_cores(model, config):
+    ranks, clock = ranks or Ranks(), clock or Clock()
+    sampler = Sampler(policy, problems, config, first_step, judge, clock)
+    with shared_cores(policy.model, config):
         try:
+            sampler.publish(first_step)
             sampler.thread.start()
             for step in range(first_step, config.steps):
-                with clock("sampling"):  # what is left of it: waiting
+                if step > first_step:
                     sampler.publish(step)
-                    groups = engine.together(partial(sampler.take, step, clock))
-                yield groups
+                parts = sampler.take(step)
+                if ranks.size == 1:
+                    yield chain.from_iterable(clock.waiting("sampling", parts))
+                else:
+                    with clock("sampling"):
+                        groups = ranks.together(partial(joined, parts))
+                    yield groups
         finally:
             sampler.end()
+
+
+def joined(parts: Iterable[list[Group]]) -> list[Group]:
+    return [group for part in parts for group in part]
 
 
 def check_ranks(config: Rollouts, size: int) -> None:
@@ -181,27 +238,6 @@ def check_ranks(config: Rollouts, size: int) -> None:
             "--active-sampling must know what all ranks sampled, which with "
             "--max-steps-off-policy is not known in time: leave one out"
         )
-
-
-# --- weights
-
-
-def sampling_copy(model: Qwen3Model) -> Qwen3Model:
-    """A model of its own for the sampler; weights that never change (LoRA's base) are shared."""
-    shared = {id(p): p for p in model.parameters() if not p.requires_grad}
-    return copy.deepcopy(model, shared).eval()
-
-
-def changing(model: Qwen3Model) -> list[Tensor]:
-    return [p.detach() for p in model.parameters() if p.requires_grad]
-
-
-@torch.no_grad()
-def copy_weights(source: Sequence[Tensor], target: Sequence[Tensor]) -> None:
-    for old, new in zip(target, source, strict=True):
-        old.copy_(new)
-    if target and target[0].is_cuda:  # the two threads have queues of their own on a GPU
-        torch.cuda.current_stream(target[0].device).synchronize()
 
 
 # --- devices

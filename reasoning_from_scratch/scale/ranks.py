@@ -17,9 +17,6 @@ import torch.distributed as dist
 from torch import Tensor
 
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.optim.adamw import AdamW, Trainable
-from reasoning_from_scratch.policy import LocalPolicy
-from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.report.progress import tell
 from reasoning_from_scratch.rollouts import Group
 
@@ -139,49 +136,3 @@ class Ranks:
                 f"was saved is whole, and {self.advice}"
             )
         return SystemExit(1)
-
-
-class WholeWeights:
-    """Where the weights are: each rank holds them all. (scale/sharding.py: each a slice.)"""
-
-    def __init__(self, ranks: Ranks) -> None:
-        self.ranks = ranks
-
-    def loading_device(self, device: torch.device) -> torch.device | str:
-        """Where the model is loaded to."""
-        return device
-
-    def spread(self, model: Qwen3Model | None) -> Qwen3Model | None:
-        """The model as it is kept."""
-        return model
-
-    def policy_of(self, model: Qwen3Model, *given, **named) -> LocalPolicy:
-        """The policy that computes with it; what is given is LocalPolicy's."""
-        return LocalPolicy(model, *given, **named)
-
-    def plain(self, model: Qwen3Model) -> Qwen3Model:
-        """What computes like `model` inside of `whole`."""
-        return model
-
-    def whole(self, model: Qwen3Model) -> AbstractContextManager[Qwen3Model]:
-        """While entered, this rank can compute with the model that it gives by itself."""
-        return nullcontext(model)
-
-    def trainable(self, model: Qwen3Model) -> Trainable:
-        """What the optimizer is made for."""
-        return model
-
-    def whole_model(self, model: Qwen3Model) -> Qwen3Model:
-        """The model as it is saved."""
-        return model
-
-    def whole_state(self, optimizer: AdamW) -> dict[str, Tensor]:
-        """The optimizer's state as it is saved."""
-        return optimizer.state_dict()
-
-    def load_state(self, optimizer: AdamW, state: dict[str, Tensor], updates: int) -> None:
-        """Rank 0 has read `state`; every rank gets it."""
-        if self.ranks.writes:
-            optimizer.load_state_dict(state, updates)
-        optimizer.updates = updates
-        self.ranks.same_as_first(optimizer.state)

@@ -14,9 +14,11 @@ from torch import Tensor, nn
 from reasoning_from_scratch.losses import Loss
 from reasoning_from_scratch.optim.adamw import AdamW
 from reasoning_from_scratch.policy import LocalPolicy, Moved, Sums
+from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.qwen3 import Qwen3Model
-from reasoning_from_scratch.rollouts import Rollout
-from reasoning_from_scratch.scale.ranks import Ranks, WholeWeights
+from reasoning_from_scratch.rollouts import Group, Judge, Rollout
+from reasoning_from_scratch.sampling import Sampling
+from reasoning_from_scratch.scale.ranks import Ranks
 
 BUCKET = 2**25  # numbers that are added up in one go: 128 MB
 EVEN = 4  # so many groups per rank can be shared out evenly
@@ -30,6 +32,24 @@ class RanksPolicy(LocalPolicy):
     def __init__(self, ranks: Ranks, *given, **named) -> None:
         super().__init__(*given, **named)
         self.ranks = ranks
+
+    def sample(
+        self,
+        problems: Sequence[Problem],
+        config: Sampling,
+        step: int = 0,
+        places: Sequence[int] | None = None,
+        judge: Judge | None = None,
+    ) -> list[Group]:
+        places = range(len(problems)) if places is None else places
+        with self.whole() as model:
+            here = self.sampler(model)
+            return self.ranks.together(lambda: here.sample(problems, config, step, places, judge))
+
+    def sampler(self, model: Qwen3Model) -> LocalPolicy:
+        return OnOneRank(
+            self.ranks, model, None, self.config, self.training_pass, self.tokenizer, self.engine
+        )
 
     def logprobs(self, rollouts: Sequence[Rollout]) -> list[Tensor]:
         found: list[Tensor] = [torch.empty(0)] * len(rollouts)
@@ -46,12 +66,16 @@ class RanksPolicy(LocalPolicy):
         own = [rollouts[place] for place in self.own(rollouts)]
         return self.of_all_ranks(super().forward_backward(own, config, denominator))
 
-    def optim_step(self, lr: float, grad_clip: float = 0.0) -> Moved:
+    def optim_step(self, lr: float, grad_clip: float = 0.0, denominator: float = 1.0) -> Moved:
         self.add_up_gradients()
-        return super().optim_step(lr, grad_clip)
+        return super().optim_step(lr, grad_clip, denominator)
 
-    def alone(self) -> LocalPolicy:
-        return LocalPolicy(self.model, self.optimizer, self.config, self.training_pass)
+    def load_optimizer(self, state: dict[str, Tensor], updates: int) -> None:
+        """Rank 0 has read `state`; every rank gets it."""
+        if self.ranks.writes:
+            self.optimizer.load_state_dict(state, updates)
+        self.optimizer.updates = updates
+        self.ranks.same_as_first(self.optimizer.state)
 
     def own(self, rollouts: Sequence[Rollout]) -> list[int]:
         """The places of this rank's rollouts: whole groups, whose rows have a prompt in common, or
@@ -92,11 +116,26 @@ class RanksPolicy(LocalPolicy):
             self.optimizer.wide[parameter], parameter.grad = total.view_as(parameter), None
 
 
-class RanksWeights(WholeWeights):
-    """Each rank holds all weights, and they stay the same in all of them."""
+class OnOneRank(LocalPolicy):
+    """Weights on one of several ranks, without a word to the others: it samples those problems
+    that are this rank's. (In a thread, perhaps, where ranks must not speak.)"""
 
-    def policy_of(self, model: Qwen3Model, *given, **named) -> LocalPolicy:
-        return RanksPolicy(self.ranks, model, *given, **named)
+    def __init__(self, ranks: Ranks, *given, **named) -> None:
+        super().__init__(*given, **named)
+        self.ranks = ranks
+
+    def sample(
+        self,
+        problems: Sequence[Problem],
+        config: Sampling,
+        step: int = 0,
+        places: Sequence[int] | None = None,
+        judge: Judge | None = None,
+    ) -> list[Group]:
+        own = self.ranks.own(range(len(problems)))
+        asked = [problems[number] for number in own]
+        places = own if places is None else [places[number] for number in own]
+        return super().sample(asked, config, step, places, judge)
 
 
 def buckets(parameters: Sequence[nn.Parameter]) -> list[list[nn.Parameter]]:

@@ -10,9 +10,10 @@ the one that it would have been.
 """
 
 import logging
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from heapq import heappop, heappush
 from math import ceil
 from typing import Any
@@ -20,11 +21,13 @@ from typing import Any
 from reasoning_from_scratch.config import Problems, Scale, ScaledRollouts
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.optim.lora import lora_layers
+from reasoning_from_scratch.policy import LocalPolicy
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.report.clock import Clock
 from reasoning_from_scratch.rollouts import Group, step_problems
 from reasoning_from_scratch.scale.lag import may_begin
+from reasoning_from_scratch.scale.ranks import Ranks
 from reasoning_from_scratch.scale.ray_sampler import (
     Chunk,
     RemoteSampler,
@@ -62,15 +65,15 @@ class StepWork:
         return self.round + 1 < rounds and mixed < config.problems_per_step
 
 
-class Samplers:
+class Actors:
     """The actors, what each of them is doing, and the steps that are being sampled."""
 
     def __init__(
         self, model: Qwen3Model, tokenizer, problems: Sequence[Problem], config: ScaledRollouts
     ) -> None:
         self.ray = connect(config.ray_address)
-        self.model, self.problems, self.config = model, problems, config
-        self.actor, setup = self.prepared(tokenizer)
+        self.problems, self.config = problems, config
+        self.actor, setup = self.prepared(model, tokenizer)
         self.setup = self.ray.put(setup)
         self.weights: dict[int, object] = {}  # version -> its place in the object store
         self.steps: dict[int, StepWork] = {}
@@ -81,10 +84,10 @@ class Samplers:
         for _ in range(config.num_samplers):
             self.hire()
 
-    def prepared(self, tokenizer) -> tuple[Any, SamplerSetup]:
+    def prepared(self, model: Qwen3Model, tokenizer) -> tuple[Any, SamplerSetup]:
         """The class of the actors with what each takes of a machine, and how it starts."""
         config, machines = self.config, self.ray.cluster_resources()
-        weight, lora = self.model.tok_emb.weight, [*lora_layers(self.model).values()]
+        weight, lora = model.tok_emb.weight, [*lora_layers(model).values()]
         options: dict = {"scheduling_strategy": "SPREAD"}
         if weight.device.type == "cuda":
             if not machines.get("GPU"):
@@ -96,9 +99,9 @@ class Samplers:
         setup = SamplerSetup(
             config=config,
             lora=(lora[0].rank, lora[0].alpha) if lora else None,
-            cfg={**self.model.cfg, "dtype": weight.dtype},
+            cfg={**model.cfg, "dtype": weight.dtype},
             tokenizer=tokenizer,
-            frozen=packed(parameters(self.model, trained=False)),
+            frozen=packed(parameters(model, trained=False)),
             device=weight.device.type,
             threads=max(1, int(machines.get("CPU", 1) / config.num_samplers)),
         )
@@ -110,10 +113,10 @@ class Samplers:
 
     # -- handing out
 
-    def begin(self, step: int, version: int) -> None:
-        """Sampling of a step may begin, with the weights as they are now."""
+    def begin(self, step: int, version: int, model: Qwen3Model) -> None:
+        """Sampling of a step may begin, with the model's weights as they are now."""
         if version not in self.weights:
-            self.weights[version] = self.ray.put(packed(parameters(self.model, trained=True)))
+            self.weights[version] = self.ray.put(packed(parameters(model, trained=True)))
         self.steps[step] = StepWork(step, version)
         self.next_round(self.steps[step])
 
@@ -143,21 +146,19 @@ class Samplers:
 
     # -- taking in
 
-    def take(self, step: int, on_group: Callable[[Group], None] | None = None) -> list[Group]:
-        """The groups of a step, in order; `on_group` gets each as soon as all before it are in,
-        so that what it adds up does not depend on who was first."""
+    def take(self, step: int) -> Iterator[Group]:
+        """The groups of a step, each as soon as all before it are in, so that what is added up of
+        them does not depend on who was first."""
         work, shown = self.steps[step], 0
-        while True:
-            while on_group and shown in work.groups:
-                on_group(work.groups[shown])
+        while not (work.complete and shown == len(work.groups)):
+            if shown in work.groups:
+                yield work.groups[shown]
                 shown += 1
-            if work.complete:
-                break
-            self.receive()
+            else:
+                self.receive()
         del self.steps[step]
         needed = {other.version for other in self.steps.values()}
         self.weights = {v: kept for v, kept in self.weights.items() if v in needed}
-        return [work.groups[place] for place in sorted(work.groups)]
 
     def receive(self) -> None:
         """Wait until something that was asked is done, or a sampler has died."""
@@ -216,47 +217,61 @@ class Samplers:
 
 
 def ray_rollouts(
-    model: Qwen3Model,
-    tokenizer,
+    policy: LocalPolicy,
     problems: Sequence[Problem],
     config: ScaledRollouts,
     first_step: int = 0,
+    ranks: Ranks | None = None,
     clock: Clock | None = None,
-    on_group: Callable[[Group], None] | None = None,
-    from_first: Callable[[Callable], list[Group]] = lambda function: function(),
-) -> Generator[list[Group]]:
+) -> Generator[Iterable[Group]]:
     """The groups of one step after another, sampled by `num_samplers` actors of Ray.
 
-    Under torchrun rank 0 alone talks to Ray; `from_first` hands what it gets to all ranks.
+    Under torchrun rank 0 alone talks to Ray, and hands what it gets to all ranks.
     """
-    given = (model, tokenizer, problems, config, first_step, on_group)
-    clock = clock or Clock()
-    with closing(steps_from_ray(*given)) as steps:
-        for _ in range(first_step, config.steps):
-            with clock("sampling"):
-                groups = from_first(lambda: next(steps))
-            yield groups
-
-
-def steps_from_ray(
-    model: Qwen3Model,
-    tokenizer,
-    problems: Sequence[Problem],
-    config: ScaledRollouts,
-    first_step: int,
-    on_group: Callable[[Group], None] | None,
-) -> Generator[list[Group]]:
-    samplers = Samplers(model, tokenizer, problems, config)
-    lag, next_step = config.max_steps_off_policy, first_step
-    try:
+    ranks, clock = ranks or Ranks(), clock or Clock()
+    with closing(RaySampler(policy.tokenizer, problems, config, first_step)) as sampler:
         for step in range(first_step, config.steps):
-            # The trainer has made `step` updates, so this is the version of its weights.
-            while next_step < config.steps and may_begin(next_step, step, lag):
-                samplers.begin(next_step, version=step)
-                next_step += 1
-            yield samplers.take(step, on_group)
-    finally:
-        samplers.end()
+            if ranks.size > 1:
+                with clock("sampling"), policy.whole() as model:
+                    groups = ranks.from_first(partial(sampler.all_groups, model, step))
+                yield groups
+            elif config.num_minibatches > 1:
+                yield clock.waiting("sampling", sampler.groups(policy.model, step))
+            else:
+                with clock("sampling"):
+                    groups = sampler.all_groups(policy.model, step)
+                yield groups
+
+
+class RaySampler:
+    """The actors, from the first step that is asked for; and how far ahead they may sample."""
+
+    def __init__(
+        self, tokenizer, problems: Sequence[Problem], config: ScaledRollouts, first_step: int
+    ) -> None:
+        self.tokenizer, self.problems, self.config = tokenizer, problems, config
+        self.next_step = first_step
+        self.actors: Actors | None = None
+
+    def all_groups(self, model: Qwen3Model, step: int) -> list[Group]:
+        return list(self.groups(model, step))
+
+    def groups(self, model: Qwen3Model, step: int) -> Iterator[Group]:
+        """Those of a step, as they come. The trainer has made `step` updates, so this is also the
+        version of its weights."""
+        config = self.config
+        if self.actors is None:
+            self.actors = Actors(model, self.tokenizer, self.problems, config)
+        while self.next_step < config.steps and may_begin(
+            self.next_step, step, config.max_steps_off_policy
+        ):
+            self.actors.begin(self.next_step, version=step, model=model)
+            self.next_step += 1
+        yield from self.actors.take(step)
+
+    def close(self) -> None:
+        if self.actors:
+            self.actors.end()
 
 
 def check_learners(config: Scale, size: int) -> None:

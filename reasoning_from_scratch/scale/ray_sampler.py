@@ -14,12 +14,13 @@ from torch import Tensor
 
 from reasoning_from_scratch.config import Rollouts
 from reasoning_from_scratch.fast.cut import FAST
-from reasoning_from_scratch.files.made_sets import judge_of
 from reasoning_from_scratch.files.weights import build_model, weightless_model
 from reasoning_from_scratch.optim.lora import add_lora
+from reasoning_from_scratch.policy import LocalPolicy
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.qwen3 import Qwen3Model
-from reasoning_from_scratch.rollouts import Group, sample_groups
+from reasoning_from_scratch.rollouts import Group
+from reasoning_from_scratch.tasks.judge import judge_of
 from reasoning_from_scratch.tokenizer import ModelTokenizer
 
 if TYPE_CHECKING:
@@ -68,13 +69,13 @@ class Heard(logging.Handler):
 
 
 class RemoteSampler:
-    """The actor. It keeps the model and the version of its weights, and nothing else."""
+    """The actor. It keeps a snapshot of the learner's policy, and nothing else."""
 
     def __init__(self, setup: SamplerSetup) -> None:
         torch.set_num_threads(setup.threads)
         self.setup, self.heard = setup, Heard()
-        self.model: Qwen3Model | None = None
-        self.version: int | None = None
+        self.judge = judge_of(setup.config)
+        self.snapshot: LocalPolicy | None = None
 
     def ready(self) -> None:
         """Answers once the process is up."""
@@ -82,30 +83,22 @@ class RemoteSampler:
     def sample(self, chunk: Chunk, weights: list) -> tuple[list[Group], list[str]]:
         """The judged groups of a chunk, and what was said in between. `weights` is the reference
         in a list: Ray would fetch a bare one although the sampler has that version already."""
-        if chunk.version != self.version:
+        if self.snapshot is None or chunk.version != self.snapshot.version:
             self.load(chunk.version, weights[0])
-        config, tokenizer = self.setup.config, self.setup.tokenizer
-        groups = sample_groups(
-            self.model,
-            tokenizer,
-            chunk.problems,
-            config,
-            chunk.step,
-            chunk.places,
-            version=chunk.version,
-            engine=FAST,
+        groups = self.snapshot.sample(
+            chunk.problems, self.setup.config, chunk.step, chunk.places, self.judge
         )
-        judge_of(config)(groups, config, tokenizer)
         return groups, self.heard.take()
 
     def load(self, version: int, reference: "ObjectRef") -> None:
         import ray
 
-        if self.model is None:
-            self.model = empty_model(self.setup)
-            unpack(self.setup.frozen, self.model)
-        unpack(ray.get(reference), self.model)
-        self.version = version
+        if self.snapshot is None:
+            model = empty_model(self.setup)
+            unpack(self.setup.frozen, model)
+            self.snapshot = LocalPolicy(model, tokenizer=self.setup.tokenizer, engine=FAST)
+        unpack(ray.get(reference), self.snapshot.model)
+        self.snapshot.version = version
 
 
 def empty_model(setup: SamplerSetup) -> Qwen3Model:

@@ -9,8 +9,8 @@ ranks can go on from them.
 
 import copy
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 import torch
@@ -32,29 +32,27 @@ from reasoning_from_scratch.optim.lora import add_lora, load_lora, lora_layers
 from reasoning_from_scratch.policy import LocalPolicy, Sums
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.rollouts import Rollout
-from reasoning_from_scratch.scale.ranks import Ranks, WholeWeights
+from reasoning_from_scratch.scale.ranks import Ranks
 from reasoning_from_scratch.scale.ranks_policy import RanksPolicy
 
 
-class SlicedWeights(WholeWeights):
-    """The weights of one model in slices, one on each rank."""
+def sliced_policy(
+    ranks: Ranks,
+    model: Qwen3Model,
+    optimizer_of: Callable[[Trainable], AdamW] | None,
+    **how,
+) -> "SlicedPolicy":
+    """The policy of a whole model, of which each rank keeps a slice from now on."""
+    slices = Slices(ranks, model)
+    return SlicedPolicy(slices, ranks, model, optimizer_of and optimizer_of(slices), **how)
 
-    def __init__(self, ranks: Ranks) -> None:
-        super().__init__(ranks)
-        self.policy: Qwen3Model | None = None
-        self.plains: dict[Qwen3Model, Qwen3Model] = {}  # of each sharded model, see `unfilled`
-        self.sharded: dict[str, DTensor] = {}  # the policy's parameters
-        self.local: dict[str, nn.Parameter] = {}  # this rank's slices of them: the same memory
 
-    def loading_device(self, device: torch.device) -> str:
-        """From here each block moves to the GPU by itself, and only a slice of it stays."""
-        return "cpu"
+class Slices:
+    """The slices of one model's weights on this rank. An optimizer sees each as a plain tensor."""
 
-    def spread(self, model: Qwen3Model | None) -> Qwen3Model | None:
-        if model is None:
-            return None
-        plain = unfilled(model)
-        mesh = init_device_mesh(torch.device(self.ranks.device).type, (self.ranks.size,))
+    def __init__(self, ranks: Ranks, model: Qwen3Model) -> None:
+        self.plain = unfilled(model)  # FSDP2 knows nothing of it; it has weights for a while
+        mesh = init_device_mesh(torch.device(ranks.device).type, (ranks.size,))
         precision = MixedPrecisionPolicy(reduce_dtype=torch.float32)
         for block in model.trf_blocks:
             fully_shard(block, mesh=mesh, mp_policy=precision)
@@ -62,114 +60,26 @@ class SlicedWeights(WholeWeights):
         sharded = fully_shard(model, mesh=mesh, mp_policy=precision)
         register_fsdp_forward_method(model, "hidden_states")
         # FSDP2 finds out in its first pass what is where.
-        with torch.no_grad(), self.ranks.in_touch():
-            model.hidden_states(torch.zeros(1, 1, dtype=torch.long, device=self.ranks.device))
+        with torch.no_grad(), ranks.in_touch():
+            model.hidden_states(torch.zeros(1, 1, dtype=torch.long, device=ranks.device))
             sharded.reshard()
-        self.plains[model] = plain
-        if self.policy is None:
-            self.policy = model
-            for name, weight in model.named_parameters():
-                assert isinstance(weight, DTensor)
-                self.sharded[name] = weight
-            self.local = {
-                name: nn.Parameter(tensor.to_local().detach(), tensor.requires_grad)
-                for name, tensor in self.sharded.items()
-            }
-        return model
-
-    def policy_of(self, model: Qwen3Model, *given, **named) -> LocalPolicy:
-        return SlicedPolicy(self, model, *given, **named)
-
-    def trainable(self, model: Qwen3Model) -> Trainable:
-        return self
+        self.sharded: dict[str, DTensor] = {}  # the model's parameters
+        self.local: dict[str, nn.Parameter] = {}  # this rank's slices of them: the same memory
+        for name, weight in model.named_parameters():
+            assert isinstance(weight, DTensor)
+            self.sharded[name] = weight
+            self.local[name] = nn.Parameter(weight.to_local().detach(), weight.requires_grad)
 
     def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
-        """What the optimizer sees: slices, each a plain tensor."""
         return iter(self.local.items())
-
-    # -- the whole weights, for a while
-
-    def plain(self, model: Qwen3Model) -> Qwen3Model:
-        return self.plains[model]
-
-    @contextmanager
-    def whole(self, model: Qwen3Model) -> Iterator[Qwen3Model]:
-        """FSDP2 gathers the weights and forgets them; in between its plain twin has them too."""
-        parts = [module for module in model.modules() if isinstance(module, FSDPModule)]
-        plain = self.plain(model)
-        with self.ranks.in_touch():
-            for part in parts:
-                part.unshard()
-        for name, weight in model.named_parameters(remove_duplicate=False):
-            owner, _, kind = name.rpartition(".")
-            setattr(plain.get_submodule(owner), kind, weight)  # the same memory, no copy
-        try:
-            yield plain
-        finally:
-            for part in parts:
-                part.reshard()
-
-    # -- saving and resuming
-
-    def whole_model(self, model: Qwen3Model) -> Qwen3Model | None:
-        """A plain copy in the memory of rank 0's machine, gathered tensor by tensor."""
-        slices = model.state_dict()
-        if model.cfg.get("tie_embeddings", False):
-            del slices["out_head.weight"]  # the same weights under a second name
-        state = {name: self.gathered(tensor) for name, tensor in slices.items()}
-        if not self.ranks.writes:
-            return None
-        plain = {name: tensor for name, tensor in state.items() if ".lora_" not in name}
-        whole = build_model(model.cfg, plain, "the gathered model")
-        if layers := lora_layers(model):
-            first = next(iter(layers.values()))
-            add_lora(whole, first.rank, first.alpha)
-            load_lora(whole, state)
-        return whole
-
-    def whole_state(self, optimizer: AdamW) -> dict[str, Tensor]:
-        state = {}
-        for name, slice_ in optimizer.state.items():
-            like = self.sharded[name.rpartition(".")[0]]
-            spread = DTensor.from_local(
-                slice_,
-                like.device_mesh,
-                like.placements,
-                run_check=False,
-                shape=like.shape,
-                stride=like.stride(),
-            )
-            state[name] = self.gathered(spread)
-        return state if self.ranks.writes else {}
-
-    def gathered(self, tensor: DTensor) -> Tensor | None:
-        with self.ranks.in_touch():
-            whole = tensor.full_tensor().detach()
-        return whole.cpu() if self.ranks.writes else None
-
-    @torch.no_grad()
-    def load_state(self, optimizer: AdamW, state: dict[str, Tensor], updates: int) -> None:
-        optimizer.updates = updates
-        for name, slice_ in optimizer.state.items():
-            shape = self.sharded[name.rpartition(".")[0]].shape
-            whole = torch.empty(shape, dtype=slice_.dtype, device=slice_.device)
-            if self.ranks.writes:
-                whole.copy_(state[name])
-            self.ranks.same_as_first({name: whole})
-            slices = whole.chunk(self.ranks.size)
-            if self.ranks.rank < len(slices):
-                slice_.copy_(slices[self.ranks.rank])
 
 
 class SlicedPolicy(RanksPolicy):
     """Several ranks, each with a slice of the weights."""
 
-    def __init__(self, weights: SlicedWeights, *given, **named) -> None:
-        super().__init__(weights.ranks, *given, **named)
-        self.weights = weights
-
-    def whole(self) -> AbstractContextManager[Qwen3Model]:
-        return self.weights.whole(self.model)
+    def __init__(self, slices: Slices, *given, **named) -> None:
+        super().__init__(*given, **named)
+        self.slices = slices
 
     def forward_backward(
         self, rollouts: Sequence[Rollout], config: Loss, denominator: float
@@ -190,7 +100,7 @@ class SlicedPolicy(RanksPolicy):
         sums: dict[Tensor, Tensor] = {}
         for name, slice_ in self.optimizer.named:
             # FSDP2 has averaged over ranks; the denominator already counts all ranks' rows.
-            weight = self.weights.sharded[name]
+            weight = self.slices.sharded[name]
             total = self.optimizer.gradient(weight)
             assert isinstance(total, DTensor)
             sums[slice_] = total.to_local().float() * self.ranks.size
@@ -208,6 +118,76 @@ class SlicedPolicy(RanksPolicy):
             for gradient in self.optimizer.gradients():
                 gradient *= largest / norm
         return norm
+
+    # -- the whole weights, for a while
+
+    @contextmanager
+    def whole(self) -> Iterator[Qwen3Model]:
+        """FSDP2 gathers the weights and forgets them; in between its plain twin has them too."""
+        plain = self.slices.plain
+        parts = [module for module in self.model.modules() if isinstance(module, FSDPModule)]
+        with self.ranks.in_touch():
+            for part in parts:
+                part.unshard()
+        for name, weight in self.model.named_parameters(remove_duplicate=False):
+            owner, _, kind = name.rpartition(".")
+            setattr(plain.get_submodule(owner), kind, weight)  # the same memory, no copy
+        try:
+            yield plain
+        finally:
+            for part in parts:
+                part.reshard()
+
+    # -- saving and resuming
+
+    def whole_model(self) -> Qwen3Model | None:
+        """A plain copy in the memory of rank 0's machine, gathered tensor by tensor."""
+        model, slices = self.model, self.model.state_dict()
+        if model.cfg.get("tie_embeddings", False):
+            del slices["out_head.weight"]  # the same weights under a second name
+        state = {name: self.gathered(tensor) for name, tensor in slices.items()}
+        if not self.ranks.writes:
+            return None
+        plain = {name: tensor for name, tensor in state.items() if ".lora_" not in name}
+        whole = build_model(model.cfg, plain, "the gathered model")
+        if layers := lora_layers(model):
+            first = next(iter(layers.values()))
+            add_lora(whole, first.rank, first.alpha)
+            load_lora(whole, state)
+        return whole
+
+    def optimizer_state(self) -> dict[str, Tensor]:
+        state = {}
+        for name, slice_ in self.optimizer.state.items():
+            like = self.slices.sharded[name.rpartition(".")[0]]
+            spread = DTensor.from_local(
+                slice_,
+                like.device_mesh,
+                like.placements,
+                run_check=False,
+                shape=like.shape,
+                stride=like.stride(),
+            )
+            state[name] = self.gathered(spread)
+        return state if self.ranks.writes else {}
+
+    def gathered(self, tensor: DTensor) -> Tensor | None:
+        with self.ranks.in_touch():
+            whole = tensor.full_tensor().detach()
+        return whole.cpu() if self.ranks.writes else None
+
+    @torch.no_grad()
+    def load_optimizer(self, state: dict[str, Tensor], updates: int) -> None:
+        self.optimizer.updates = updates
+        for name, slice_ in self.optimizer.state.items():
+            shape = self.slices.sharded[name.rpartition(".")[0]].shape
+            whole = torch.empty(shape, dtype=slice_.dtype, device=slice_.device)
+            if self.ranks.writes:
+                whole.copy_(state[name])
+            self.ranks.same_as_first({name: whole})
+            slices = whole.chunk(self.ranks.size)
+            if self.ranks.rank < len(slices):
+                slice_.copy_(slices[self.ranks.rank])
 
 
 def without_response(rollout: Rollout) -> Rollout:

@@ -4,6 +4,7 @@ import atexit
 import os
 import sys
 import time
+from collections.abc import Callable
 from datetime import timedelta
 from functools import cache
 from typing import cast
@@ -16,8 +17,11 @@ from torch.distributed.rendezvous import rendezvous
 from reasoning_from_scratch.config import Run, Scale, TrainConfig, replaced, to_json
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.fast.device import is_available
-from reasoning_from_scratch.scale.ranks import Ranks, WholeWeights
-from reasoning_from_scratch.scale.ranks_policy import RanksWeights
+from reasoning_from_scratch.optim.adamw import AdamW, Trainable
+from reasoning_from_scratch.policy import LocalPolicy
+from reasoning_from_scratch.qwen3 import Qwen3Model
+from reasoning_from_scratch.scale.ranks import Ranks
+from reasoning_from_scratch.scale.ranks_policy import RanksPolicy
 
 NEEDED = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 JOINING = timedelta(minutes=2)  # for all ranks to come up
@@ -48,15 +52,25 @@ def start_ranks(config: Scale) -> tuple[Ranks, str]:
     return Ranks(dist.get_rank(), dist.get_world_size(), device, group, restarted), device
 
 
-def kept_weights(config: Scale, ranks: Ranks) -> WholeWeights:
-    """Who keeps the weights: every rank all of them, or each a slice."""
+def policy_of_ranks(
+    ranks: Ranks,
+    config: Scale,
+    model: Qwen3Model,
+    optimizer_of: Callable[[Trainable], AdamW] | None,
+    **how,
+) -> LocalPolicy:
+    """The policy of several ranks: each has all weights, or a slice of each of them. Without an
+    optimizer it can only be asked; `how` are LocalPolicy's choices."""
     if config.shard == "none":
-        return RanksWeights(ranks)
-    if "cuda" not in ranks.device and not FSDP_ON_CPU:
-        raise UserError(f"torch {torch.__version__} shards on GPUs only: take a newer one")
+        return RanksPolicy(ranks, model, optimizer_of and optimizer_of(model), **how)
     from reasoning_from_scratch.scale import sharding  # late: FSDP2 takes a while to load
 
-    return sharding.SlicedWeights(ranks)
+    return sharding.sliced_policy(ranks, model, optimizer_of, **how)
+
+
+def check_sharding(config: Scale, ranks: Ranks) -> None:
+    if config.shard == "fsdp" and "cuda" not in ranks.device and not FSDP_ON_CPU:
+        raise UserError(f"torch {torch.__version__} shards on GPUs only: take a newer one")
 
 
 def rank_device(name: str, local_rank: int) -> str:

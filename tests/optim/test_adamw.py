@@ -8,7 +8,8 @@ from torch import nn
 
 from reasoning_from_scratch.config import Optim
 from reasoning_from_scratch.optim import adamw as optim
-from reasoning_from_scratch.optim.adamw import AdamW, learning_rate, stochastic_round
+from reasoning_from_scratch.optim.adamw import AdamW, stochastic_round
+from reasoning_from_scratch.trainer import learning_rate
 
 
 def net(dtype=torch.float32) -> nn.Module:

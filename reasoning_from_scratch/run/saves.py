@@ -1,0 +1,86 @@
+"""Saves: what of a run is written when, and in which form; checkpoints.py puts it on the disk."""
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from reasoning_from_scratch.config import TrainConfig, to_json
+from reasoning_from_scratch.files.disk import write_whole
+from reasoning_from_scratch.files.saved_models import CARD_FILE
+from reasoning_from_scratch.files.weights import save_hf_folder
+from reasoning_from_scratch.optim.lora import lora_state, merged, save_peft
+from reasoning_from_scratch.policy import LocalPolicy
+from reasoning_from_scratch.qwen3 import Qwen3Model
+from reasoning_from_scratch.report.clock import Clock
+from reasoning_from_scratch.run.checkpoints import Checkpoints
+from reasoning_from_scratch.run.folder import PLACES, RunFolder
+from reasoning_from_scratch.run.model_card import model_card
+from reasoning_from_scratch.scale.ranks import Ranks
+
+
+@dataclass
+class Saves:
+    """The policy of a run, saved after so many steps. All ranks call, one of them writes."""
+
+    config: TrainConfig
+    policy: LocalPolicy
+    folder: RunFolder
+    checkpoints: Checkpoints
+    ranks: Ranks
+    clock: Clock
+    # Of the last evaluation: after how many steps, and per set its accuracy and its size.
+    scores: tuple[int, dict[str, tuple[float, int]]] = (-1, {})
+
+    def save(
+        self, batch: int, with_state: bool = True, prune: bool = True, **extras: object
+    ) -> None:
+        """Weights after `batch` steps, and with the optimizer's state what resuming needs. Extras
+        (final, rolling, best, ...) become keys of the line in checkpoints.jsonl."""
+        with self.clock("save"):
+            model = self.policy.whole_model()
+            optimizer = self.policy.optimizer_state() if with_state else None
+            if not self.ranks.writes:
+                return
+            if with_state:
+                optimizer |= lora_state(model)
+            config = {k: v for k, v in to_json(self.config).items() if k not in PLACES}
+            state = {"batch": batch, "updates": self.policy.optimizer.updates, "config": config}
+            self.folder.sync()
+            write = partial(self.write_weights, model)
+            self.checkpoints.save(batch, write, optimizer, state, **extras)
+            if prune:
+                self.checkpoints.prune(self.config.keep_last)
+
+    def evaluated(self, batch: int, accuracy: float, scores: dict[str, tuple[float, int]]) -> None:
+        """Keep the weights if no evaluation so far has measured a higher accuracy. Those that are
+        saved get a card that tells what they can do."""
+        self.scores = batch, scores
+        best = self.checkpoints.best()
+        if self.ranks.agreed(best is None or accuracy > best["eval_acc"]):
+            self.save(batch, best=True, eval_acc=accuracy, with_state=False)
+        if self.ranks.writes and (line := self.checkpoints.line_of(batch)):
+            self.write_card(self.checkpoints.place(line))
+
+    def write_again(self, batch: int) -> None:
+        """The weights of the last save, of which files were lost."""
+        model = self.policy.whole_model()
+        if self.ranks.writes:
+            self.write_weights(model, self.checkpoints.place({"batch": batch}))
+
+    def write_weights(self, model: Qwen3Model, path: Path) -> None:
+        """Weights that anything loads: LoRA merged into them, and by itself in adapter/."""
+        self.write_card(path)
+        tokenizer = self.policy.tokenizer
+        if not self.config.lora_rank:
+            save_hf_folder(model, tokenizer, path)
+            return
+        line = self.checkpoints.line_of(0) or {}
+        kept = Path(line["sampler_path"]).absolute() if line.get("start") else self.config.model
+        save_peft(model, self.folder.path / "adapter", str(kept))
+        save_hf_folder(merged(model), tokenizer, path)
+
+    def write_card(self, path: Path) -> None:
+        batch, (measured, scores) = int(path.name), self.scores
+        known = scores if measured == batch else {}
+        card = model_card(self.config, self.folder.path.resolve().name, batch, known)
+        write_whole(path / CARD_FILE, card)

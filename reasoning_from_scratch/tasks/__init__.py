@@ -1,0 +1,1 @@
+"""Where problems come from, and what answers and pays."""

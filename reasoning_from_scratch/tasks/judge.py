@@ -1,0 +1,64 @@
+"""Who judges a rollout: the grader, a verifier from a file, the rules of a set, an environment."""
+
+from collections.abc import Iterable
+
+from reasoning_from_scratch.config import Rewards
+from reasoning_from_scratch.errors import unknown_name
+from reasoning_from_scratch.files.made_sets import MADE_SETS
+from reasoning_from_scratch.files.own_task import Verifier, own_function
+from reasoning_from_scratch.problems import Problem
+from reasoning_from_scratch.rollouts import Judge, grader
+from reasoning_from_scratch.sampling import Rollout
+
+RULES = {name: Verifier(module.score) for name, module in MADE_SETS.items()}
+
+
+def verifier_of(problem: Problem, own: Verifier | None = None) -> Verifier | None:
+    """Who judges the answers to a problem: a verifier of one's own, else the rules of the
+    problem's set, called as such a verifier is; None means the grader."""
+    if own or not problem.judge:
+        return own
+    if problem.judge not in RULES:
+        raise unknown_name("set with rules of its own", problem.judge, RULES)
+    return RULES[problem.judge]
+
+
+def own_verifier(name: str | None) -> Verifier | None:
+    """The verifier that --reward names, if it names one."""
+    return Verifier(own_function(name), source=name) if name else None
+
+
+def judge_of(config: Rewards) -> Judge:
+    """judge(rollout, problem) -> parts. An environment that has spoken with the model has the word;
+    then the verifier that --reward names, the rules of the problem's set, the grader."""
+    own = own_verifier(config.reward)
+
+    def judge(rollout: Rollout, problem: Problem) -> dict[str, float]:
+        if rollout.outcome is not None:
+            return paid_by_environment(rollout, config.reward_parts)
+        verifier = verifier_of(problem, own)
+        if verifier is None:
+            return grader(rollout, problem)
+        correct, rollout.failure = verifier(rollout.text, problem)
+        return {"correct": correct, "reward_failed": float(bool(rollout.failure))}
+
+    return judge
+
+
+def paid_by_environment(rollout: Rollout, weights: Iterable[str]) -> dict[str, float]:
+    """What an environment pays: at least for the parts that have a weight. One that does not know
+    such a part has failed, and a rollout on which it failed is paid 0."""
+    missing = missing_part(weights, rollout.outcome)
+    if missing and not rollout.failure:
+        rollout.failure, rollout.outcome = missing, {"correct": 0.0}
+    failed = {"reward_failed": 1.0} if rollout.failure else {}
+    others = dict.fromkeys((name for name in weights if name != "wrong"), 0.0)
+    return others | rollout.outcome | failed
+
+
+def missing_part(weights: Iterable[str], paid: dict[str, float]) -> str:
+    """Says which part that has a weight is not among what an environment pays; "" if all are."""
+    for name in weights:
+        if name not in paid and name != "wrong":  # that one is 1 - correct if nothing is said
+            return f"paid nothing for {name} of --reward-parts; it pays for {', '.join(paid)}"
+    return ""
