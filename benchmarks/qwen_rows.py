@@ -1,7 +1,6 @@
-"""Rows at Qwen3-0.6B's geometry: sampling, the training part of a step, memory, long answers."""
+"""Rows at Qwen3-0.6B's geometry: sampling, the training part of a step, long answers."""
 
-import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -14,14 +13,12 @@ import torch.nn.functional as F
 from duel import (
     Result,
     Work,
-    as_group,
     faster,
     in_turn,
     matrices,
     prompt_of,
     random_group,
     random_model,
-    run_python,
     seconds,
     timed,
 )
@@ -35,12 +32,10 @@ from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.optim.adamw import AdamW
 from reasoning_from_scratch.policy import LocalPolicy
 from reasoning_from_scratch.qwen3 import KVCache, Qwen3Model
-from reasoning_from_scratch.run.memory import checkpoint_blocks, fit_memory
 from reasoning_from_scratch.sampling import Sampling, generate, sample_next_token
 from reasoning_from_scratch.trainer import train_step
 
 FIGURE = Path(__file__).parent / "cost_per_token.png"
-BUDGET = 8e9
 
 
 class NoText:
@@ -202,52 +197,6 @@ def train_config(work: Work, length: int) -> TrainConfig:
     )
 
 
-def memory(work: Work) -> list[Result]:
-    """Peak of a process that does one whole step, Python and torch included."""
-    found = run_python(__file__, json.dumps(asdict(work), default=str))
-    answer = json.loads(found.stdout.splitlines()[-1])
-    title = f"peak memory of a step, {work.layers} layers, {work.rollouts} x {work.longest} tokens"
-    ours = f"{answer['peak'] / 1e9:.2f} GB ({answer['seconds']:.0f} s)"
-    return [
-        Result(
-            title,
-            ours,
-            "the book's script: 30.5 GB",
-            30.5e9 / answer["peak"],
-            "<= 8 GB",
-            answer["peak"] <= BUDGET,
-        )
-    ]
-
-
-def one_step(work: Work) -> dict[str, float]:
-    """Sample and update once, as the trainer does under a budget; the process's peak."""
-    start = perf_counter()
-    model = random_model(work.cfg, work.layers)
-    config = replace(train_config(work, work.longest), memory_budget="8GB")
-    optimizer = AdamW(model, low_precision_updates="stochastic")
-    config = fit_memory(model, optimizer, config, work.prompt + work.longest)
-    if config.gradient_checkpointing:
-        checkpoint_blocks(model)
-    (rollouts,) = generate(model, [prompt_of(work)], config, stop_ids=set(), engine=FAST)
-    group = as_group(work, [r.response_ids for r in rollouts], [r.logprobs for r in rollouts])
-    policy = LocalPolicy(model, optimizer, config, packed_logprobs)
-    metrics = train_step(policy, [group], config, 1e-6)
-    assert metrics["optim/updates"] == 1
-    return {"peak": peak_memory(), "seconds": perf_counter() - start}
-
-
-def peak_memory() -> int:
-    """Largest resident set so far. ru_maxrss would count the parent's before exec as well."""
-    status = Path("/proc/self/status")
-    if status.exists():
-        lines = status.read_text().splitlines()
-        return 1024 * int(next(line.split()[1] for line in lines if line.startswith("VmHWM")))
-    import resource
-
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # bytes on a Mac
-
-
 def growth(work: Work) -> list[Result]:
     """Cost of a token as the answer grows, beside two bounds: attention timed alone, and what
     reading keys and values as fast as the weights would cost.
@@ -334,11 +283,3 @@ def draw_growth(lengths, measured, bounds) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(FIGURE, dpi=110)
     plt.close(figure)
-
-
-if __name__ == "__main__":  # the process of the memory row
-    import sys
-
-    values = json.loads(sys.argv[1])
-    values["cfg"]["dtype"] = torch.bfloat16
-    print(json.dumps(one_step(Work(**values))))

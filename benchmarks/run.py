@@ -33,7 +33,6 @@ ROWS: dict[str, Callable[[Work], Iterable[Result]]] = {
     "training": qwen_rows.training,
     "grpo-step": tiny_rows.grpo_step,
     "quickstart": tiny_rows.quickstart,
-    "memory": qwen_rows.memory,
     "evaluation": tiny_rows.evaluation,
     "growth": qwen_rows.growth,
     "grading": start_rows.grading,

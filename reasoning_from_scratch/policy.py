@@ -12,16 +12,18 @@ scale/ranks_policy.py has the policy of several ranks.
 """
 
 import copy
+import logging
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
 from reasoning_from_scratch.config import Learning, Rewards
+from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.logprobs import padded_logprobs
 from reasoning_from_scratch.losses import Loss, policy_loss
 from reasoning_from_scratch.problems import Problem
@@ -37,6 +39,12 @@ from reasoning_from_scratch.rollouts import (
     sample_groups,
 )
 from reasoning_from_scratch.sampling import PLAIN, Sampling, SamplingEngine
+
+log = logging.getLogger("reasoning_from_scratch")
+NO_MEMORY = (
+    "this GPU's memory has run out: lower --max-new-tokens, or take --gradient-checkpointing, "
+    "--lora-rank 16 or a smaller --model"
+)
 
 Sums = Mapping[str, Tensor | float]  # what policy_loss reports of a micro-batch
 
@@ -99,6 +107,9 @@ class LocalPolicy:
         self.model, self.optimizer, self.tokenizer = model, optimizer, tokenizer
         self.config: Learning = config or Learning()
         self.training_pass, self.engine = training_pass, engine
+        # Where a GPU's memory has run out, less is computed at once: see `take_less`.
+        self.most_tokens, self.most_rows = math.inf, math.inf
+        self.since_update: list[tuple] = []  # calls whose gradients wait for optim_step
 
     # -- the verbs
 
@@ -114,9 +125,7 @@ class LocalPolicy:
         depends on the seed, the step and a problem's place in it (by default 0, 1, ...), and on
         nothing else."""
         # 2. Rollouts: several answers to each problem.
-        groups = sample_groups(
-            self.model, self.tokenizer, problems, config, step, places, self.version, self.engine
-        )
+        groups = self.sampled(problems, config, step, places)
         # 3. Rewards: what each answer is paid.
         if judge is not None:
             assert isinstance(config, Rewards), "what is paid for which part? Take a Learning"
@@ -127,19 +136,35 @@ class LocalPolicy:
     def logprobs(self, rollouts: Sequence[Rollout]) -> list[Tensor]:
         """Of each rollout, the log-probabilities of its response's tokens, (T,)."""
         found: list[Tensor] = [torch.empty(0)] * len(rollouts)
-        with self.whole() as model:
-            for rows, batch in self.batches(rollouts):
-                logprobs = self.training_pass(model, batch, self.config.train_temperature)
-                for row, line in zip(rows, logprobs.cpu(), strict=True):
-                    start, end = len(rollouts[row].prompt_ids), len(rollouts[row])
-                    found[row] = line[start:end].clone()  # not the whole batch with it
-        return found
+        try:
+            with self.whole() as model:
+                for rows, batch in self.batches(rollouts):
+                    logprobs = self.training_pass(model, batch, self.config.train_temperature)
+                    for row, line in zip(rows, logprobs.cpu(), strict=True):
+                        start, end = len(rollouts[row].prompt_ids), len(rollouts[row])
+                        found[row] = line[start:end].clone()  # not the whole batch with it
+            return found
+        except torch.OutOfMemoryError:
+            self.take_less()
+        return LocalPolicy.logprobs(self, rollouts)
 
     def forward_backward(
         self, rollouts: Sequence[Rollout], config: Loss, denominator: float
     ) -> list[Sums]:
-        """Stages 5 and 6, a micro-batch at a time. The loss is a sum over tokens, divided by
-        `denominator`, so that it does not matter how the rollouts are cut into batches."""
+        """Adds the gradient of these rollouts' loss. That is a sum over tokens, divided by
+        `denominator`, so it does not matter how the rollouts are cut into batches."""
+        self.since_update.append((rollouts, config, denominator))
+        try:
+            return self.passes(rollouts, config, denominator)
+        except torch.OutOfMemoryError:
+            self.take_less()
+        # Half of a micro-batch's gradient may be there, so all since the last update begins anew.
+        self.optimizer.zero_grad()
+        calls, self.since_update = self.since_update, []
+        return [LocalPolicy.forward_backward(self, *call) for call in calls][-1]
+
+    def passes(self, rollouts: Sequence[Rollout], config: Loss, denominator: float) -> list[Sums]:
+        """Stages 5 and 6, a micro-batch at a time."""
         all_sums: list[Sums] = []
         for _, batch in self.batches(rollouts):
             # 5. Log-probabilities (B, T) of the sampled tokens, as the model is now.
@@ -163,6 +188,7 @@ class LocalPolicy:
         if finite:
             self.optimizer.step(lr)
         self.optimizer.zero_grad()
+        self.since_update = []
         return Moved(norm, finite, self.optimizer.update_ratio() if finite else None)
 
     @torch.no_grad()
@@ -182,6 +208,51 @@ class LocalPolicy:
                     old.copy_(new)
         into.version = version
         return into
+
+    # -- how much at once
+
+    def sampled(
+        self,
+        problems: Sequence[Problem],
+        config: Sampling,
+        step: int,
+        places: Sequence[int] | None,
+    ) -> list[Group]:
+        """Fewer rollouts side by side are the same rollouts."""
+        all_rows = len(problems) * config.rollouts
+        rows = max(1, int(min(config.sample_rows, self.most_rows, all_rows)))
+        asked = replace(config, sample_rows=rows)
+        given = (self.model, self.tokenizer, problems, asked, step, places)
+        try:
+            return sample_groups(*given, self.version, self.engine)
+        except torch.OutOfMemoryError:
+            if rows == 1:
+                raise UserError(f"one answer at a time is too much: {NO_MEMORY}") from None
+        self.most_rows = rows // 2
+        log.warning("out of memory: from now on %d answers are sampled at a time", rows // 2)
+        return self.sampled(problems, config, step, places)
+
+    def take_less(self) -> None:
+        """The micro-batch that was tried last did not fit: from now on they are half as large."""
+        rows, tokens = self.tried
+        if rows == 1:
+            raise UserError(f"one answer of {tokens} tokens is too much: {NO_MEMORY}") from None
+        self.most_tokens = tokens // 2
+        log.warning("out of memory: from now on micro-batches have %d tokens", tokens // 2)
+
+    def batches(self, rollouts: Sequence[Rollout]) -> Iterator[tuple[list[int], Batch]]:
+        """The rollouts in micro-batches, each with the places of its rows."""
+        device = self.model.tok_emb.weight.device
+        for rows in self.parts(rollouts):
+            part = [rollouts[row] for row in rows]
+            self.tried = len(part), sum(map(len, part))
+            yield rows, make_batch(part, device)
+
+    def parts(self, rollouts: Sequence[Rollout]) -> list[list[int]]:
+        """The places of each micro-batch's rollouts."""
+        lengths = [len(rollout) for rollout in rollouts]
+        tokens = int(min(self.config.micro_batch_tokens, self.most_tokens))
+        return micro_batches(lengths, tokens, self.config.micro_batch_rows)
 
     # -- what several processes do otherwise
 
@@ -210,17 +281,6 @@ class LocalPolicy:
     def clip_gradient(self, largest: float) -> float:
         """The gradient's norm before it was clipped; 0 for `largest`: it is left as it is."""
         return self.optimizer.clip_gradient(largest)
-
-    def batches(self, rollouts: Sequence[Rollout]) -> Iterator[tuple[list[int], Batch]]:
-        """The rollouts in micro-batches, each with the places of its rows."""
-        device = self.model.tok_emb.weight.device
-        for rows in self.parts(rollouts):
-            yield rows, make_batch([rollouts[row] for row in rows], device)
-
-    def parts(self, rollouts: Sequence[Rollout]) -> list[list[int]]:
-        """The places of each micro-batch's rollouts."""
-        lengths = [len(rollout) for rollout in rollouts]
-        return micro_batches(lengths, self.config.micro_batch_tokens, self.config.micro_batch_rows)
 
 
 def batch_loss(

@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from toy import toy_config, toy_world
 
-from reasoning_from_scratch import rollouts
+from reasoning_from_scratch import policy
 from reasoning_from_scratch.commands.cli import guarded
 from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.run import training_run
@@ -22,7 +22,7 @@ from reasoning_from_scratch.run.options import resumed_config
 from reasoning_from_scratch.run.start import train
 
 
-def letters(groups, config, tokenizer, verifier=None) -> None:
+def letters(groups, config, tokenizer, judge=None) -> None:
     """A reward that random models have in most groups, and in some not."""
     for group in groups:
         for rollout in group.rollouts:
@@ -102,7 +102,7 @@ def main() -> int:
     if os.environ.get("RANK") == "0" and os.environ["TORCHELASTIC_RESTART_COUNT"] == "1":
         time.sleep(3)  # after a restart rank 1 comes first: it must not take a dead one for rank 0
     torch.set_num_threads(1)
-    rollouts.reward_groups = letters
+    policy.reward_groups = letters
     scratch = Path(sys.argv[1])
     for job in json.loads(Path(sys.argv[2]).read_text()):
         run_job(job, scratch)

@@ -1,12 +1,17 @@
 """The verbs of a policy, by themselves: what they leave alone, and that they come to the same."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from toy import toy_model, toy_policy, toy_problems, toy_tokenizer
 
 from reasoning_from_scratch import Policy, load_model_and_tokenizer, load_problems
 from reasoning_from_scratch.config import Learning
+from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.fast.packed import packed_logprobs
+from reasoning_from_scratch.logprobs import padded_logprobs
+from reasoning_from_scratch.sampling import PLAIN
 from reasoning_from_scratch.trainer import prepared_update, train_step
 
 CONFIG = Learning(max_new_tokens=6, rollouts=4, objective="ppo", epochs=2, micro_batch_tokens=60)
@@ -66,6 +71,66 @@ def test_asking_for_logprobs_leaves_no_gradient(policy):
         assert not found.requires_grad
         assert found.untyped_storage().nbytes() == 4 * len(found), "nothing of its batch is kept"
     assert policy.optimizer.gradients() == []
+
+
+@pytest.mark.parametrize("room", [80, 150, 400])
+def test_out_of_memory_means_smaller_pieces_and_the_same_gradient(policy, caplog, room):
+    """Also where some of a micro-batch's gradient was there already, and that of calls before."""
+    _, rollouts = rollouts_of(policy)
+    for part in (rollouts[:5], rollouts[5:]):
+        policy.forward_backward(part, CONFIG, denominator=12)
+    whole = [gradient.clone() for gradient in policy.optimizer.gradients()]
+    small = toy_policy(toy_model(), Learning(**(vars(CONFIG) | {"micro_batch_tokens": 10**6})))
+    tight = Tight(room)
+    small.training_pass = tight
+    for part in (rollouts[:5], rollouts[5:]):
+        sums = small.forward_backward(part, CONFIG, denominator=12)
+    assert sum(float(one["tokens"]) for one in sums) == sum(r.num_sampled for r in rollouts[5:])
+    for one, other in zip(small.optimizer.gradients(), whole, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-7)
+    assert tight.failed and "out of memory: from now on micro-batches" in caplog.text
+    for found, expected in zip(small.logprobs(rollouts), policy.logprobs(rollouts), strict=True):
+        torch.testing.assert_close(found, expected, rtol=0, atol=2e-6)
+
+
+class Tight:
+    """A training pass on a device that holds so many tokens; when it runs out, some of the gradient
+    is there already."""
+
+    def __init__(self, room):
+        self.room, self.failed = room, 0
+
+    def __call__(self, model, batch, temperature):
+        if int(batch.lengths.sum()) > self.room:
+            self.failed += 1
+            if torch.is_grad_enabled():
+                model.out_head.weight.grad = torch.ones_like(model.out_head.weight)
+            raise torch.OutOfMemoryError
+        return padded_logprobs(model, batch, temperature)
+
+
+def test_one_answer_that_does_not_fit_is_said(policy):
+    _, rollouts = rollouts_of(policy)
+    policy.training_pass = Tight(1)
+    with pytest.raises(UserError, match="--gradient-checkpointing"):
+        policy.logprobs(rollouts)
+
+
+def test_out_of_memory_while_sampling_means_fewer_rows_and_the_same_answers(policy, caplog):
+    expected, _ = rollouts_of(policy)
+    tried = []
+
+    def decoder(model, rows, steps):
+        tried.append(rows)
+        if rows > 3:
+            raise torch.OutOfMemoryError
+        return model
+
+    policy.engine = replace(PLAIN, decoder=decoder)
+    found, _ = rollouts_of(policy)
+    assert tried == [12, 6, 3] and "3 answers are sampled at a time" in caplog.text
+    for one, other in zip(found, expected, strict=True):
+        assert [r.response_ids for r in one.rollouts] == [r.response_ids for r in other.rollouts]
 
 
 def test_a_snapshot_stays_as_it_was(policy):

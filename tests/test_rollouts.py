@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toy import toy_config, toy_problems, toy_world
 
-from reasoning_from_scratch import rewards
+from reasoning_from_scratch import rollouts
 from reasoning_from_scratch.config import Rewards, replaced
+from reasoning_from_scratch.policy import LocalPolicy
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.rollouts import (
     Group,
@@ -176,7 +177,7 @@ def test_uniform_and_live():
 
 def test_iterator_yields_the_steps_that_are_left(world, tmp_path):
     config = resolved(toy_config(tmp_path, steps=3))
-    given = world["model"], world["tokenizer"], world["problems"], config
+    given = LocalPolicy(world["model"], tokenizer=world["tokenizer"]), world["problems"], config
     whole = list(on_policy_rollouts(*given))
     rest = list(on_policy_rollouts(*given, first_step=1))
     assert len(whole) == 3 and len(rest) == 2
@@ -185,9 +186,9 @@ def test_iterator_yields_the_steps_that_are_left(world, tmp_path):
 
 def test_active_sampling_asks_for_more_and_gives_up(world, tmp_path, monkeypatch):
     config = resolved(toy_config(tmp_path, steps=1, active_sampling=True, problems_per_step=2))
-    given = world["model"], world["tokenizer"], world["problems"], config
+    given = LocalPolicy(world["model"], tokenizer=world["tokenizer"]), world["problems"], config
     correct = iter([0.0] * 1000)
-    monkeypatch.setattr(rewards, "correctness", lambda *_: next(correct))
+    monkeypatch.setattr(rollouts, "correctness", lambda *_: next(correct))
     (groups,) = on_policy_rollouts(*given)
     assert len(groups) == ACTIVE_SAMPLING_ROUNDS * 2
     assert [group.rollouts[0].place[0] for group in groups] == list(range(8))
@@ -204,8 +205,9 @@ def test_active_sampling_looks_at_correctness_alone(world, tmp_path, monkeypatch
             tmp_path, active_sampling=True, **changes, reward_parts={"correct": 1.0, "format": 0.5}
         )
     )
-    monkeypatch.setattr(rewards, "correctness", lambda *_: 0.0)
-    (groups,) = on_policy_rollouts(world["model"], world["tokenizer"], world["problems"], config)
+    monkeypatch.setattr(rollouts, "correctness", lambda *_: 0.0)
+    policy = LocalPolicy(world["model"], tokenizer=world["tokenizer"])
+    (groups,) = on_policy_rollouts(policy, world["problems"], config)
     assert len(groups) == ACTIVE_SAMPLING_ROUNDS * 2 and not all(g.uniform for g in groups)
     assert chosen_groups(groups, config) == []
 
@@ -217,7 +219,7 @@ def test_right_is_plus_one_and_wrong_minus_one_in_dapo():
     late = rollout([1], [2] * 20, text="\\boxed{2}", finished=False)
     reward_groups([Group(PROBLEM, [short, wrong, late])], config, None)
     assert [short.reward, wrong.reward, late.reward] == [1, -1, 0]
-    reward_groups([Group(PROBLEM, [wrong])], config, None, lambda text, problem: (0.25, ""))
+    reward_groups([Group(PROBLEM, [wrong])], config, None, lambda *_: {"correct": 0.25})
     assert wrong.reward == 0.25 - 0.75
 
 

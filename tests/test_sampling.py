@@ -2,6 +2,7 @@
 
 import math
 import random
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from reasoning_from_scratch.sampling import (
     SamplingEngine,
     cut_by_sorting,
     generate,
+    generate_each,
     greedy,
     sample_next_token,
     stream_key,
@@ -282,7 +284,7 @@ def ids(groups):
     return [[sample.response_ids for sample in group] for group in groups]
 
 
-HOW = ("stop_ids", "streams", "first_sample", "on_group", "before_step", "engine")
+HOW = ("stop_ids", "streams", "engine")
 
 
 def draw(prompts, rollouts=1, max_new_tokens=12, model=MODEL, **options):
@@ -349,8 +351,8 @@ def test_any_company_in_any_order(shuffle, max_rows, num_samples, policy):
         **policy,
     )
     for i, group in zip(chosen, together, strict=True):
-        for number, sample in enumerate(group):
-            (alone,) = draw([PROMPTS[i]], streams=[(3, i)], first_sample=number, **policy)[0]
+        (singly,) = draw([PROMPTS[i]], num_samples, streams=[(3, i)], sample_rows=1, **policy)
+        for sample, alone in zip(group, singly, strict=True):
             assert sample.response_ids == alone.response_ids
             assert sample.stop_reason == alone.stop_reason
             torch.testing.assert_close(sample.logprobs, alone.logprobs, atol=1e-5, rtol=0)
@@ -397,10 +399,9 @@ def test_end_of_text_equal_to_padding():
     """Prompts are padded with token 0; as a stop id or inside a prompt it is a token like any."""
     groups = draw([[0, 0, 0], [0], [3, 0, 2, 0, 1]], 6, stop_ids={0}, sample_rows=4)
     for prompt, group in zip([[0, 0, 0], [0], [3, 0, 2, 0, 1]], groups, strict=True):
-        for number, sample in enumerate(group):
-            alone = draw(
-                [prompt], stop_ids={0}, streams=[(0, groups.index(group))], first_sample=number
-            )[0][0]
+        streams = [(0, groups.index(group))]
+        (singly,) = draw([prompt], 6, stop_ids={0}, streams=streams, sample_rows=1)
+        for sample, alone in zip(group, singly, strict=True):
             assert alone.response_ids == sample.response_ids
     assert any(s.response_ids[-1] == 0 for group in groups for s in group)
     assert all(0 not in s.response_ids[:-1] for group in groups for s in group)
@@ -415,10 +416,9 @@ def test_no_stop_ids_means_all_the_way():
     assert {len(s.response_ids) for g in draw(PROMPTS, 3, stop_ids=set()) for s in g} == {12}
 
 
-def test_first_sample_continues_a_group():
-    five = ids(draw(PROMPTS, 5))
-    two, three = ids(draw(PROMPTS, 2)), ids(draw(PROMPTS, 3, first_sample=2))
-    assert five == [a + b for a, b in zip(two, three, strict=True)]
+def test_a_larger_group_begins_with_the_smaller_one():
+    five, two = ids(draw(PROMPTS, 5)), ids(draw(PROMPTS, 2))
+    assert [group[:2] for group in five] == two
 
 
 def test_streams_are_by_seed_step_and_problem():
@@ -433,13 +433,12 @@ def test_streams_are_by_seed_step_and_problem():
 
 @pytest.mark.parametrize("max_rows", [1, 4, 64])
 def test_each_group_is_announced_once_when_it_is_complete(max_rows):
+    sampling = Sampling(12, rollouts=3, sample_rows=max_rows)
     calls = []
-
-    def on_group(prompt, samples):
+    for prompt, samples in generate_each(MODEL, PROMPTS, sampling, stop_ids=STOP):
         assert all(s.stop_reason for s in samples)
         calls.append((prompt, [s.response_ids for s in samples]))
-
-    groups = draw(PROMPTS, 3, sample_rows=max_rows, on_group=on_group)
+    groups = draw(PROMPTS, 3, sample_rows=max_rows)
     assert sorted(calls) == list(enumerate(ids(groups)))
     assert max_rows > 1 or [prompt for prompt, _ in calls] == list(range(len(PROMPTS)))
 
@@ -518,16 +517,19 @@ def test_a_decoder_is_chosen_for_all_steps_that_its_rows_will_take():
     assert asked == [(8, 18)]
 
 
-def test_what_is_raised_before_a_step_ends_the_sampling():
+def test_what_is_raised_around_a_step_ends_the_sampling():
     steps = []
 
-    def third_time_unlucky():
+    @contextmanager
+    def third_time_unlucky(model):
         steps.append(len(steps))
         if len(steps) == 3:
             raise InterruptedError
+        yield
 
+    engine = SamplingEngine(around_step=third_time_unlucky)
     with pytest.raises(InterruptedError):
-        draw(PROMPTS, 4, stop_ids=set(), before_step=third_time_unlucky)
+        draw(PROMPTS, 4, stop_ids=set(), engine=engine)
     assert steps == [0, 1, 2]
 
 

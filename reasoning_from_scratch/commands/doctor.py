@@ -217,7 +217,7 @@ def what_fits(free: float, device: str) -> str:
     if free < 13 * GIB:
         return "enough for answers by 0.6B and for training the tiny model; 0.6B trains in 13 GiB"
     speed = "" if device == "cuda" else " (slowly without a GPU)"
-    return f"enough to train 0.6B{speed}; --memory-budget keeps training within a limit"
+    return f"enough to train 0.6B{speed}"
 
 
 def available_memory() -> float | None:

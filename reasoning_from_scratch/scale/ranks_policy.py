@@ -5,6 +5,7 @@ and sums are exchanged, gradients added up, so that all ranks come to the same u
 """
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import groupby
 
 import torch
@@ -44,7 +45,11 @@ class RanksPolicy(LocalPolicy):
         places = range(len(problems)) if places is None else places
         with self.whole() as model:
             here = self.sampler(model)
-            return self.ranks.together(lambda: here.sample(problems, config, step, places, judge))
+            here.most_rows = self.most_rows
+            sample = partial(here.sample, problems, config, step, places, judge)
+            groups = self.ranks.together(sample)
+        self.most_rows = here.most_rows
+        return groups
 
     def sampler(self, model: Qwen3Model) -> LocalPolicy:
         return OnOneRank(

@@ -74,7 +74,6 @@ class RemoteSampler:
     def __init__(self, setup: SamplerSetup) -> None:
         torch.set_num_threads(setup.threads)
         self.setup, self.heard = setup, Heard()
-        self.judge = judge_of(setup.config)
         self.snapshot: LocalPolicy | None = None
 
     def ready(self) -> None:
@@ -85,8 +84,9 @@ class RemoteSampler:
         in a list: Ray would fetch a bare one although the sampler has that version already."""
         if self.snapshot is None or chunk.version != self.snapshot.version:
             self.load(chunk.version, weights[0])
+        config = self.setup.config
         groups = self.snapshot.sample(
-            chunk.problems, self.setup.config, chunk.step, chunk.places, self.judge
+            chunk.problems, config, chunk.step, chunk.places, judge_of(config)
         )
         return groups, self.heard.take()
 

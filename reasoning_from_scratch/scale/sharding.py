@@ -25,6 +25,7 @@ from torch.distributed.fsdp import (
 )
 from torch.distributed.tensor import DTensor
 
+from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.weights import build_model
 from reasoning_from_scratch.losses import Loss
 from reasoning_from_scratch.optim.adamw import AdamW, Trainable
@@ -95,6 +96,10 @@ class SlicedPolicy(RanksPolicy):
         while len(all_sums) < most:
             all_sums += one_process(self, idle, config, denominator)
         return self.of_all_ranks(all_sums)
+
+    def take_less(self) -> None:
+        """All ranks make their passes together: one cannot begin anew."""
+        raise UserError("this GPU's memory has run out: lower --micro-batch-tokens") from None
 
     def add_up_gradients(self) -> None:
         sums: dict[Tensor, Tensor] = {}

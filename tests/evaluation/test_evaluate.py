@@ -1,6 +1,5 @@
 """Evaluation: the statistics against their definitions; killed and resumed gives the same file."""
 
-import itertools
 import json
 import random
 from dataclasses import fields, replace
@@ -12,12 +11,12 @@ from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation import evaluate as evaluation
 from reasoning_from_scratch.evaluation.answer_file import card_path
 from reasoning_from_scratch.evaluation.evaluate import evaluate, wilson_interval
-from reasoning_from_scratch.files.made_sets import own_verifier
 from reasoning_from_scratch.files.problem_sets import load_problems
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.rewards import correctness
 from reasoning_from_scratch.sampling import Rollout, Sampling, greedy, stream_key, uniform_at
+from reasoning_from_scratch.tasks.judge import own_verifier
 
 PROBLEMS = [Problem(id=f"p{i}", problem=f"{i} + 1 = ?", answer=str(i + 1)) for i in range(12)]
 PIECES = ["<end>", "\\boxed{", "}", " 1", " 2", " 3", " 4", " so", " then", "\n", "?", "="]
@@ -42,19 +41,19 @@ def random_model(seed=0):
     return Qwen3Model(sizes | {"rope_base": 10_000.0, "dtype": torch.float32}).eval()
 
 
-def scripted(model, prompts, sampling, *, streams, on_group, **options):
-    """In place of `generate`: the same answer for the same stream, groups in a shuffled order."""
+def scripted(model, prompts, sampling, *, streams, **options):
+    """In place of `generate_each`: the same answer for the same stream, in a shuffled order."""
     order = list(range(len(prompts)))
     random.Random(len(prompts)).shuffle(order)
-    groups = {}
     for position in order:
         step, problem = streams[position]
-        groups[position] = [
-            scripted_answer(scripted_number(sampling.seed, step, problem, number), problem)
-            for number in range(sampling.rollouts)
-        ]
-        on_group(position, groups[position])
-    return [groups[position] for position in range(len(prompts))]
+        yield (
+            position,
+            [
+                scripted_answer(scripted_number(sampling.seed, step, problem, number), problem)
+                for number in range(sampling.rollouts)
+            ],
+        )
 
 
 def scripted_number(*stream):
@@ -91,7 +90,7 @@ FIELDS = fields(Sampling)
 
 @pytest.fixture
 def script(monkeypatch):
-    monkeypatch.setattr(evaluation, "generate", scripted)
+    monkeypatch.setattr(evaluation, "generate_each", scripted)
 
 
 def run(out_path=None, problems=PROBLEMS, **changes):
@@ -136,12 +135,10 @@ def test_a_row_says_what_happened(script):
 
 
 def test_only_the_box_counts_unless_a_fallback_is_named(monkeypatch):
-    def unboxed(model, prompts, sampling, *, on_group, **options):
-        sample = as_sample("It is 5.")
-        on_group(0, [sample])
-        return [[sample]]
+    def unboxed(model, prompts, sampling, **options):
+        yield 0, [as_sample("It is 5.")]
 
-    monkeypatch.setattr(evaluation, "generate", unboxed)
+    monkeypatch.setattr(evaluation, "generate_each", unboxed)
     options = {"problems": [Problem("x", "2 + 3", "5")], "rollouts": 1}
     assert run(**options).accuracy == 0.0
     assert run(**options, fallback="number_then_full").accuracy == 1.0
@@ -189,14 +186,12 @@ def test_the_file_holds_the_rows_and_the_card_their_conditions(script, tmp_path)
 def test_lines_are_there_as_soon_as_a_problem_is_answered(monkeypatch, tmp_path):
     path, seen = tmp_path / "a.jsonl", []
 
-    def watched(*args, on_group, **options):
-        def watch(position, samples):
-            on_group(position, samples)
+    def watched(*args, **options):
+        for group in scripted(*args, **options):
+            yield group
             seen.append(len(lines(path)))
 
-        return scripted(*args, on_group=watch, **options)
-
-    monkeypatch.setattr(evaluation, "generate", watched)
+    monkeypatch.setattr(evaluation, "generate_each", watched)
     run(path)
     assert seen == list(range(3, 37, 3))
 
@@ -206,31 +201,27 @@ class Killed(BaseException):
 
 
 def dying(after):
-    """A `generate` that is killed when `after` problems are answered."""
+    """A `generate_each` that is killed when `after` problems are answered."""
 
-    def generate(*args, on_group, **options):
-        count = itertools.count(1)
-
-        def die(position, samples):
-            on_group(position, samples)
-            if next(count) == after:
+    def generate_each(*args, **options):
+        for count, group in enumerate(scripted(*args, **options), 1):
+            yield group
+            if count == after:
                 raise Killed
 
-        return scripted(*args, on_group=die, **options)
-
-    return generate
+    return generate_each
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_killed_anywhere_and_resumed_gives_the_same_file(monkeypatch, tmp_path, seed):
     draw = random.Random(seed)
-    monkeypatch.setattr(evaluation, "generate", scripted)
+    monkeypatch.setattr(evaluation, "generate_each", scripted)
     whole = tmp_path / "whole.jsonl"
     expected = run(whole)
 
     path, asked = tmp_path / "killed.jsonl", []
     for _ in range(draw.randint(1, 3)):
-        monkeypatch.setattr(evaluation, "generate", dying(after=draw.randint(1, 3)))
+        monkeypatch.setattr(evaluation, "generate_each", dying(after=draw.randint(1, 3)))
         with pytest.raises(Killed):
             run(path)
         content = path.read_bytes()  # a kill may also cut the last lines, anywhere
@@ -240,7 +231,7 @@ def test_killed_anywhere_and_resumed_gives_the_same_file(monkeypatch, tmp_path, 
         asked.append(len(prompts))
         return scripted(model, prompts, *args, **options)
 
-    monkeypatch.setattr(evaluation, "generate", counted)
+    monkeypatch.setattr(evaluation, "generate_each", counted)
     resumed = run(path)
     assert path.read_bytes() == whole.read_bytes()
     assert resumed.rows == expected.rows
@@ -261,7 +252,7 @@ def test_a_finished_evaluation_is_not_done_again(script, monkeypatch, tmp_path):
         assert prompts == []
         return []
 
-    monkeypatch.setattr(evaluation, "generate", nothing_to_do)
+    monkeypatch.setattr(evaluation, "generate_each", nothing_to_do)
     again = run(path)
     assert again == first  # the speed too: it is the one that was measured
 
@@ -359,10 +350,10 @@ def test_a_mistake_before_the_first_answer_leaves_no_trap(monkeypatch, tmp_path)
     def refuse(*args, **options):
         raise UserError("temperature=-1 is out of range")
 
-    monkeypatch.setattr(evaluation, "generate", refuse)
+    monkeypatch.setattr(evaluation, "generate_each", refuse)
     with pytest.raises(UserError, match="out of range"):
         run(path, temperature=-1)
-    monkeypatch.setattr(evaluation, "generate", scripted)
+    monkeypatch.setattr(evaluation, "generate_each", scripted)
     assert run(path).rows == lines(path)
 
 

@@ -5,6 +5,7 @@ asked is what is computed; or traced, which freezes every Python number as a GPU
 and fails where a number is fetched from a tensor.
 """
 
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
@@ -255,17 +256,19 @@ def test_no_tensor_moves_while_rows_come_and_go(monkeypatch):
     monkeypatch.setattr(graphs, "FIRST_CAPACITY", 64)
     model, made, seen = model_of(), [], set()
 
-    def look():
+    @contextmanager
+    def look(model):
         for decoder in made:
             if decoder.keys:
                 statics = decoder.tokens, decoder.lengths, decoder.cos, decoder.sin
                 both = (*decoder.keys, *decoder.values, *statics)
                 seen.add(tuple(x.data_ptr() for x in both))
+        yield
 
-    engine = graph_engine(again, made)
+    engine = replace(graph_engine(again, made), around_step=look)
     sampling = Sampling(40, rollouts=4, sample_rows=5)
     prompts = [[1, 2, 3], [4, 5], [6, 7, 8, 9]]
-    generate(model, prompts, sampling, stop_ids=set(range(8)), engine=engine, before_step=look)
+    generate(model, prompts, sampling, stop_ids=set(range(8)), engine=engine)
     assert len(seen) == 1
 
 

@@ -140,7 +140,7 @@ def test_the_next_start_sweeps_up(tmp_path):
 def test_a_save_to_keep_stays_one_when_the_run_is_interrupted_right_after(tmp_path, monkeypatch):
     run = tmp_path / "run"
     asked = kill_loop.config(run, rolling_every=0, save_every=4, steps=10, keep_last=0)
-    sample, calls = sys.modules["reasoning_from_scratch.trainer"].sample_groups, []
+    sample, calls = sys.modules["reasoning_from_scratch.policy"].sample_groups, []
 
     def interrupted(*given, **named):
         calls.append(1)
@@ -148,7 +148,7 @@ def test_a_save_to_keep_stays_one_when_the_run_is_interrupted_right_after(tmp_pa
             os.kill(os.getpid(), signal.SIGINT)
         return sample(*given, **named)
 
-    monkeypatch.setattr("reasoning_from_scratch.trainer.sample_groups", interrupted)
+    monkeypatch.setattr("reasoning_from_scratch.policy.sample_groups", interrupted)
     assert train(asked, quiet=True, **toy_world(tmp_path)).stopped
     monkeypatch.undo()
     train(resumed_config(run), quiet=True, **toy_world(tmp_path))
@@ -173,7 +173,7 @@ def test_killed_between_the_last_save_and_its_line(tmp_path, monkeypatch):
 
 
 def test_killed_between_the_last_save_and_the_last_page(tmp_path, monkeypatch):
-    run, refresh = tmp_path / "run", "reasoning_from_scratch.run.training_run.record_probes"
+    run, refresh = tmp_path / "run", "reasoning_from_scratch.run.evaluations.record_probes"
     monkeypatch.setattr(refresh, lambda folder, step, *rest: 1 / (10 - step))
     with pytest.raises(ZeroDivisionError):
         train(kill_loop.config(run, report_every=0), quiet=True, **toy_world(tmp_path))

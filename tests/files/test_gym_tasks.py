@@ -22,9 +22,9 @@ from reasoning_from_scratch.files.gym_tasks import (
     score,
     task_table,
 )
-from reasoning_from_scratch.files.made_sets import verdict
 from reasoning_from_scratch.files.own_task import Verifier
 from reasoning_from_scratch.files.problem_sets import held_out, load_problems, training_problems
+from reasoning_from_scratch.tasks.judge import verifier_of
 
 SOME = "gym:chain_sum*2+letter_counting?min_words=3&max_words=5+spell_backward"
 
@@ -122,7 +122,7 @@ def test_a_problem_can_be_sent_away_and_judged_there():
 def test_a_problem_of_another_version_is_not_judged():
     (problem,) = problems("gym:chain_sum", 1)
     other = type(problem)(**vars(problem) | {"problem": "1 + 1 ="})
-    assert verdict("2", other) == (
+    assert verifier_of(other)("2", other) == (
         0.0,
         "raised ValueError: this version of reasoning-gym makes another problem of that number",
     )
@@ -199,7 +199,7 @@ def test_a_task_of_no_problems_is_told(gym):
 )
 def test_rules_that_raise_are_a_failure_of_that_answer(gym, pay, says):
     gym(entry, pay)
-    paid, failure = verdict("1", problems("gym:odd", 1)[0])
+    paid, failure = verifier_of(problem := problems("gym:odd", 1)[0])("1", problem)
     assert paid == 0.0 and says in failure
 
 
@@ -273,7 +273,7 @@ def test_what_the_model_wrote_is_not_run(task, monkeypatch, tmp_path):
     ]
     attacks += [f"__import__('pathlib').Path({str(trap)!r}).touch()", "().__class__", "exit()"]
     for text in attacks:
-        assert verdict(text, problem) == (0.0, ""), text
+        assert verifier_of(problem)(text, problem) == (0.0, ""), text
     assert not trap.exists()
     if problem.answer:
         assert score(problem.answer, problem) == 1.0

@@ -10,7 +10,7 @@ from reasoning_from_scratch.commands.cli import main as commands
 from reasoning_from_scratch.config import Rewards, TrainConfig, replaced
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.evaluate import evaluate
-from reasoning_from_scratch.files.made_sets import judge_of, made_set, set_verifier, verdict
+from reasoning_from_scratch.files.made_sets import made_set
 from reasoning_from_scratch.files.problem_sets import load_problems, with_prompt
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.problems import Problem, problem_prompt
@@ -20,6 +20,7 @@ from reasoning_from_scratch.run.options import resolved, resumed_config
 from reasoning_from_scratch.run.preflight import TaskFigures, suggestions, task_figures, to_try
 from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.sampling import Sampling
+from reasoning_from_scratch.tasks.judge import RULES, judge_of, verifier_of
 
 SUM = Problem("sum", "What is 1 + 1?", "2")
 NAMES = ["gym:spell_backward?max_word_len=3", "instructions"]
@@ -74,13 +75,13 @@ def test_each_problem_has_its_judge(tmp_path):
         answer(SUM, "2"),
     ]
     groups = [Group(r.problem, [r]) for r in rollouts]
-    judge_of(Rewards())(groups, Rewards(), None)
+    reward_groups(groups, Rewards(), None, judge_of(Rewards()))
     assert [r.reward for r in rollouts] == [1.0, 0.0, 1.0, 0.0]
     assert ["reward_failed" in r.rewards for r in rollouts] == [True, True, False, False]
     path = tmp_path / "own.py"
     path.write_text("def reward(text, problem): return len(text)\n")
     own = Rewards(reward=f"{path}:reward")
-    judge_of(own)(groups, own, None)  # a verifier of one's own wins
+    reward_groups(groups, own, None, judge_of(own))  # a verifier of one's own wins
     assert [r.reward for r in rollouts] == [len(r.text) for r in rollouts]
 
 
@@ -92,7 +93,7 @@ def test_rules_that_are_not_handed_in_are_said():
 
 def test_an_unknown_judge_is_said():
     with pytest.raises(UserError, match="rules of its own 'gim': did you mean 'gym'"):
-        verdict("1", Problem("p", "1?", "1", judge="gim"))
+        verifier_of(Problem("p", "1?", "1", judge="gim"))
 
 
 # ---- what is asked
@@ -145,7 +146,7 @@ def test_a_run_that_is_resumed_is_the_same(name, tmp_path, tiny):
 
 
 def test_a_run_in_which_the_rules_always_fail_says_whose_they_are(tmp_path, monkeypatch):
-    monkeypatch.setattr(set_verifier("instructions"), "function", lambda text, problem: 1 / 0)
+    monkeypatch.setattr(RULES["instructions"], "function", lambda text, problem: 1 / 0)
     config = TrainConfig(problems="instructions", log_path=str(tmp_path), eval_every=2, **TINY)
     stopped = train(config, quiet=True).stopped
     assert "the reward function of instructions failed on every answer" in stopped

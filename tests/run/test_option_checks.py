@@ -27,7 +27,6 @@ NO_RESULT = {
     "environment": (NOT_HERE, "it answers the model; tests/environments/"),
     "num_minibatches": (2, "speed: the same update, begun while others are still sampled"),
     "gradient_checkpointing": (True, "memory: computed twice"),
-    "memory_budget": ("8GB", "memory: it only chooses among the fields around this one"),
     "shard": ("fsdp", "memory: each rank keeps a slice"),
     "drop_uniform_groups": (False, "speed: those groups have no gradient"),
     "truncate_importance": (2.0, "its weights are 1 where sampler and trainer agree, as here"),
@@ -356,7 +355,6 @@ def test_values_out_of_range_are_refused_by_name(changes, says):
         ({"kl": "k3"}, "--kl-coef"),
         ({"keep_sampling_mask": True}, "--top-p below 1"),
         ({"objective": "dro", "truncate_importance": 2.0}, "dro's penalty covers that"),
-        ({"memory_budget": "lots"}, "is not a size"),
     ],
 )
 def test_bad_values_are_named(changes, says, tmp_path):

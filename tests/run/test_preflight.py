@@ -38,8 +38,7 @@ def answers(monkeypatch):
     """Replaces the model: kinds of answers, by problem and rollout."""
 
     def install(choose):
-        def generate(model, prompts, sampling, *, on_group, streams, **options):
-            groups = []
+        def generate_each(model, prompts, sampling, *, streams, **options):
             for position, prompt in enumerate(prompts):
                 words = "".join(map(chr, prompt)).split("Question:\n")[1]
                 problem = int(words.split("\n")[0])
@@ -47,11 +46,9 @@ def answers(monkeypatch):
                     as_sample(choose(streams[position][1], number), problem)
                     for number in range(sampling.rollouts)
                 ]
-                on_group(position, group)
-                groups.append(group)
-            return groups
+                yield position, group
 
-        monkeypatch.setattr(loop, "generate", generate)
+        monkeypatch.setattr(loop, "generate_each", generate_each)
 
     return install
 
@@ -144,9 +141,9 @@ def test_problems_are_taken_from_the_whole_set(answers, monkeypatch):
 
     def watch(model, tokenizer, problems, config, **options):
         seen.append([problem.id for problem in problems])
-        return loop.sample_groups(model, tokenizer, problems, config, **options)
+        return loop.sample_each(model, tokenizer, problems, config, **options)
 
-    monkeypatch.setattr(preflight, "sample_groups", watch)
+    monkeypatch.setattr(preflight, "sample_each", watch)
     look(num_problems=4)
     look(problems=PROBLEMS[:3], num_problems=16)
     assert seen == [["p0", "p10", "p20", "p30"], ["p0", "p1", "p2"]]

@@ -61,13 +61,11 @@ class Env:
     def reply(self, turn): return None
     def rewards(self): return {"correct": 1.0, "speed": 0.5}
 """
-NO_ROOM = "--memory-budget 1MB"
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        NO_ROOM,
         "--model nothing",
         "--load-checkpoint-path nothing",
         "--data-path nothing",
@@ -82,7 +80,6 @@ NO_ROOM = "--memory-budget 1MB"
         "--recipe {}/mine.py:wrong",
         "--prompt nothing",
         "--eval-problems nothing",
-        "--max-steps-off-policy 1 --memory-budget 1GB",
         "--load-checkpoint-path tiny-base",
     ],
 )
@@ -100,7 +97,6 @@ def test_what_is_refused_changes_nothing(world, change, capsys):
 @pytest.mark.parametrize(
     "change",
     [
-        NO_ROOM + " --steps 6",
         "--steps 3",
         "--optimizer muon --steps 6",
         "--lora-rank 2 --steps 6",

@@ -11,14 +11,15 @@ from command_world import commands, contents, equal, resume, run, saved, train_w
 from parallel_job import letters
 from toy import toy_config, toy_model, toy_policy, toy_problems, toy_world
 
-from reasoning_from_scratch import rollouts
+from reasoning_from_scratch import policy
 from reasoning_from_scratch.files.saved_models import evaluations, evaluations_in
 from reasoning_from_scratch.problems import problem_prompt
 from reasoning_from_scratch.rollouts import Group, Rollout, reward_groups, sample_groups
+from reasoning_from_scratch.run.evaluations import eval_metrics
 from reasoning_from_scratch.run.folder import RunFolder
 from reasoning_from_scratch.run.options import resolved, resumed_config
 from reasoning_from_scratch.run.start import start_run, train
-from reasoning_from_scratch.run.training_run import TrainingRun, eval_metrics, gap_to_sampler
+from reasoning_from_scratch.run.training_run import TrainingRun, gap_to_sampler
 from reasoning_from_scratch.scale.ranks import Ranks
 from reasoning_from_scratch.text import read_lines
 from reasoning_from_scratch.trainer import set_advantages, train_step
@@ -132,7 +133,7 @@ def test_post_kl_is_what_one_update_did(tmp_path, monkeypatch):
     assert second == pytest.approx((expected**2).mean().item() / 2, rel=1e-4)
     assert second > 1e-6
     assert gap_to_sampler(toy_policy(model, config), []) == []
-    monkeypatch.setattr(rollouts, "reward_groups", letters)
+    monkeypatch.setattr(policy, "reward_groups", letters)
     on, off = (
         toy_run(tmp_path, log_path=str(tmp_path / str(asked)), steps=3, compute_post_kl=asked)
         for asked in (True, False)

@@ -16,12 +16,14 @@ import torch
 from torch import nn
 from toy import toy_config, toy_model, toy_policy, toy_problems, toy_world
 
-from reasoning_from_scratch import rollouts, trainer
+from reasoning_from_scratch import policy, trainer
+from reasoning_from_scratch.config import replaced
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.fast.cut import FAST
 from reasoning_from_scratch.fast.decoding import CompiledDecoder, load_library
 from reasoning_from_scratch.losses import OBJECTIVES
 from reasoning_from_scratch.optim.lora import add_lora
+from reasoning_from_scratch.policy import LocalPolicy
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.report.clock import Clock
 from reasoning_from_scratch.report.metrics import lag_metrics
@@ -36,9 +38,9 @@ from reasoning_from_scratch.scale.lag import (
     async_rollouts,
     check_ranks,
     may_begin,
-    sampling_copy,
 )
-from reasoning_from_scratch.trainer import RolloutEngine, prepared_update
+from reasoning_from_scratch.scale.ranks import Ranks
+from reasoning_from_scratch.trainer import prepared_update
 from tests.run.test_interrupts import timeless
 
 ROOT = Path(__file__).parents[2]
@@ -57,7 +59,7 @@ def samplers() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "sampler"]
 
 
-def letters(groups, config, tokenizer, verifier=None):
+def letters(groups, config, tokenizer, judge=None):
     """A reward that random models have in most groups, and in some not."""
     for group in groups:
         for rollout in group.rollouts:
@@ -79,11 +81,10 @@ def letters(groups, config, tokenizer, verifier=None):
     ids=["plain", "lora", "checkpointing", "active"],
 )
 def test_lag_0_is_the_synchronous_run_to_the_bit(tmp_path, monkeypatch, changes):
-    monkeypatch.setattr(rollouts, "reward_groups", letters)
+    monkeypatch.setattr(policy, "reward_groups", letters)
 
-    def beside(config, model, tokenizer, problems, first_step, ranks, weights, clock, on_group):
-        given = (model, tokenizer, problems, config, first_step, clock)
-        return async_rollouts(*given, RolloutEngine(FAST, letters))
+    def beside(config, policy, problems, first_step, judge, ranks, clock):
+        return async_rollouts(policy, problems, config, first_step, judge, ranks, clock)
 
     found = []
     for name in ("sync", "async"):
@@ -106,7 +107,7 @@ def test_the_copy_is_not_the_trainers_model():
     """Recomputed blocks keep a function of the model they were made for; it must not come along."""
     model, tokens = toy_model(), torch.arange(6)[None]
     checkpoint_blocks(model)
-    twin = sampling_copy(model)
+    twin = LocalPolicy(model).snapshot().model
     before = twin(tokens)
     assert torch.equal(before, model(tokens))
     with torch.no_grad():
@@ -119,7 +120,7 @@ def test_the_copy_is_not_the_trainers_model():
 def test_lora_copies_only_what_changes():
     model = toy_model()
     add_lora(model, rank=2, alpha=32.0)
-    twin = sampling_copy(model)
+    twin = LocalPolicy(model).snapshot().model
     for (name, one), other in zip(model.named_parameters(), twin.parameters(), strict=True):
         assert (one is other) == (not one.requires_grad), name
 
@@ -157,15 +158,17 @@ class World:
         self.began, self.lags, self.updates = [], [], 0
         monkeypatch.setattr(module, "sample_step", self.sample)
 
-    def sample(self, model, tokenizer, problems, config, engine, step, version, before_step):
+    def sample(self, snapshot, problems, config, step, judge):
         self.began.append(step)
-        assert model() == [version]
+        version = snapshot.version
+        assert snapshot.model() == [version]
         self.sampling(self, step)
-        assert model() == [version], "the weights changed under the sampler"
+        assert snapshot.model() == [version], "the weights changed under the sampler"
         return [(step, version)]
 
-    def rollouts(self, first_step=0):
-        return async_rollouts(self.model, None, [], self.config, first_step, self.clock)
+    def rollouts(self, ranks=None):
+        policy = LocalPolicy(self.model)
+        return async_rollouts(policy, [], self.config, ranks=ranks, clock=self.clock)
 
     def train(self):
         for step, groups in enumerate(self.rollouts()):
@@ -250,10 +253,10 @@ def test_what_goes_wrong_in_the_thread_is_raised_when_its_turn_comes(monkeypatch
     world = World(monkeypatch, 3, fast, slow)
     sample = world.sample
 
-    def failing(model, **asked):
-        if asked["step"] == 4:
+    def failing(snapshot, problems, config, step, judge):
+        if step == 4:
             raise MemoryError("no more")
-        return sample(model, **asked)
+        return sample(snapshot, problems, config, step, judge)
 
     monkeypatch.setattr(module, "sample_step", failing)
     with pytest.raises(MemoryError, match="no more") as caught:
@@ -312,9 +315,9 @@ def test_leaving_early_ends_the_thread_in_the_middle_of_a_rollout(
 ):
     config = resolved(toy_config(tmp_path, max_steps_off_policy=1, max_new_tokens=200))
     world, pace = toy_world(tmp_path, **sizes), Pace(monkeypatch)
-    given = (world["model"], world["tokenizer"], toy_problems(), config)
-    groups = async_rollouts(*given, engine=RolloutEngine(FAST))
-    next(groups)
+    policy = LocalPolicy(world["model"], tokenizer=world["tokenizer"], engine=FAST)
+    groups = async_rollouts(policy, toy_problems(), config)
+    list(next(groups))
     assert pace.seen == {decoder}
     pace.seconds = 0.2  # the next steps would take 40 seconds each
     start = time.perf_counter()
@@ -413,12 +416,30 @@ def test_lag_metrics_are_exact():
     assert lag_metrics(groups, 7, SimpleNamespace(max_steps_off_policy=0)) == {}
 
 
+def test_the_trainer_streams_what_the_thread_has_sampled_so_far(tmp_path, monkeypatch):
+    """Lag and streaming: parts of a step arrive one by one, and come to the plain run's weights."""
+    monkeypatch.setattr(policy, "reward_groups", letters)
+    runs, arrived = [], []
+
+    def counted(self, step, original=module.Sampler.take):
+        for part in original(self, step):
+            arrived.append(len(part))
+            yield part
+
+    monkeypatch.setattr(module.Sampler, "take", counted)
+    for name, changes in (("plain", {}), ("streamed", {"num_minibatches": 4})):
+        config = toy_config(tmp_path / name, steps=3, report_every=0, **changes)
+        late = replaced(config, max_steps_off_policy=1)
+        runs.append(train(late, quiet=True, **toy_world(tmp_path)))
+    assert sum(arrived) == 2 * 3 * 4 and min(arrived[3:]) < 4
+    for one, other in zip(*(run.model.parameters() for run in runs), strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=2e-5)
+
+
 @pytest.mark.parametrize(
     "changes, says",
     [
         ({"max_steps_off_policy": -1}, "--max-steps-off-policy is -1, but must be at least 0"),
-        ({"max_steps_off_policy": 1, "num_minibatches": 2}, "--num-minibatches trains on a step"),
-        ({"max_steps_off_policy": 1, "memory_budget": "8GB"}, "--memory-budget tries"),
     ],
 )
 def test_what_cannot_be_is_said(tmp_path, changes, says):
@@ -437,12 +458,12 @@ def test_ranks_gather_outside_of_the_thread(monkeypatch):
     """Each rank samples its own places; what speaks with the others runs in the main thread."""
     world, threads = World(monkeypatch, 2, fast, fast, steps=5), []
 
-    def together(sample):
-        threads.append(threading.current_thread())
-        return [*sample(), "from another rank"]
+    class TwoRanks(Ranks):
+        def together(self, sample):
+            threads.append(threading.current_thread())
+            return [*sample(), "from another rank"]
 
-    engine = RolloutEngine(together=together)
-    groups = async_rollouts(world.model, None, [], world.config, engine=engine)
+    groups = world.rollouts(TwoRanks(size=2))
     for number, ((step, _), other) in enumerate(groups):
         assert (step, other) == (number, "from another rank")
         world.model.update()

@@ -13,13 +13,14 @@ from parallel_job import run_job
 from toy import toy_config, toy_world
 
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.files.made_sets import judge_of
 from reasoning_from_scratch.optim.lora import add_lora
+from reasoning_from_scratch.policy import LocalPolicy
 from reasoning_from_scratch.run.options import resolved
 from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.scale import ray_rollouts, ray_start
-from reasoning_from_scratch.scale.ray_rollouts import Samplers, equal_parts
-from reasoning_from_scratch.trainer import RolloutEngine, on_policy_rollouts
+from reasoning_from_scratch.scale.ray_rollouts import Actors, equal_parts
+from reasoning_from_scratch.tasks.judge import judge_of
+from reasoning_from_scratch.trainer import on_policy_rollouts
 from tests.scale.test_ranks import same, torchrun_jobs
 from tests.scale.test_ray_start import needs_ray
 
@@ -104,10 +105,9 @@ def test_the_same_groups(ray, world, tmp_path, changes):
             if hasattr(layer, "lora_B"):
                 noise = torch.Generator().manual_seed(2)
                 torch.nn.init.normal_(layer.lora_B, std=0.02, generator=noise)
-    given = (world["model"], world["tokenizer"], world["problems"], config)
-    engine = RolloutEngine(reward=judge_of(config))
-    local = list(on_policy_rollouts(*given, engine=engine))
-    far = list(ray_rollouts.ray_rollouts(*given))
+    policy = LocalPolicy(world["model"], tokenizer=world["tokenizer"])
+    local = list(on_policy_rollouts(policy, world["problems"], config, judge=judge_of(config)))
+    far = list(ray_rollouts.ray_rollouts(policy, world["problems"], config))
     assert len(far) == 3 and (len(far[0]) > 3 or not config.active_sampling)
     for one, other in zip(sum(local, []), sum(far, []), strict=True):
         for a, b in zip(one.rollouts, other.rollouts, strict=True):
@@ -139,16 +139,22 @@ class Killer:
         self.ray, self.receipts, self.count, self.dead = ray, set(receipts), 0, 0
         self.random = random.Random(3)
         self.taken, self.signals = [], 0
-        for name in ("receive", "lost", "take"):
-            monkeypatch.setattr(Samplers, name, self.around(name, getattr(Samplers, name)))
+        for name in ("receive", "lost"):
+            monkeypatch.setattr(Actors, name, self.around(name, getattr(Actors, name)))
+        monkeypatch.setattr(Actors, "take", self.taking(Actors.take))
 
     def around(self, name, original):
         def called(samplers, *args):
             getattr(self, name)(samplers, *args)
-            result = original(samplers, *args)
-            if name == "take":
-                self.taken += [group.rollouts[0].place[0] for group in result]
-            return result
+            return original(samplers, *args)
+
+        return called
+
+    def taking(self, original):
+        def called(samplers, step):
+            for group in original(samplers, step):
+                self.taken.append(group.rollouts[0].place[0])
+                yield group
 
         return called
 
@@ -170,9 +176,6 @@ class Killer:
 
     def lost(self, *_):
         self.dead += 1
-
-    def take(self, *_):
-        pass
 
 
 @pytest.mark.parametrize(
@@ -212,9 +215,9 @@ def test_samplers_that_cannot_live_end_the_run(ray, world, tmp_path, monkeypatch
 
 def test_a_mistake_on_a_node_is_one_line_and_no_retry(ray, world, tmp_path):
     config = resolved(settings(tmp_path, "run", sampler="ray", reward="none.py:reward"))
-    given = (world["model"], world["tokenizer"], world["problems"], config)
+    policy = LocalPolicy(world["model"], tokenizer=world["tokenizer"])
     with pytest.raises(UserError, match="there is no file .*none.py") as error:
-        next(ray_rollouts.ray_rollouts(*given))
+        next(ray_rollouts.ray_rollouts(policy, world["problems"], config))
     assert "\n" not in str(error.value)
 
 

@@ -7,9 +7,8 @@ import pytest
 import torch
 from toy import toy_config, toy_model, toy_problems, toy_tokenizer
 
-from reasoning_from_scratch.files.made_sets import judge_of
 from reasoning_from_scratch.optim.lora import add_lora
-from reasoning_from_scratch.rollouts import sample_groups
+from reasoning_from_scratch.rollouts import grader, reward_groups, sample_groups
 from reasoning_from_scratch.run.options import resolved
 from reasoning_from_scratch.scale import ray_sampler
 from reasoning_from_scratch.scale.ray_sampler import (
@@ -111,7 +110,7 @@ def test_a_chunk_is_what_the_learner_would_sample_at_these_places(sampler):
         groups, told = sampler.remote.sample(chunk, [name])
         given = (sampler.versions[name], sampler.tokenizer, chunk.problems, sampler.config)
         expected = sample_groups(*given, step, [2, 3], version=step)
-        judge_of(sampler.config)(expected, sampler.config, sampler.tokenizer)
+        reward_groups(expected, sampler.config, sampler.tokenizer)
         for one, other in zip(groups, expected, strict=True):
             assert one.problem == other.problem
             for a, b in zip(one.rollouts, other.rollouts, strict=True):
@@ -128,12 +127,14 @@ def test_weights_are_fetched_once_per_version(sampler):
 
 
 def test_what_is_said_far_away_comes_back_once(sampler, monkeypatch):
-    def judge(groups, config, tokenizer):
-        ray_sampler.log.warning("the verifier failed on %d groups", len(groups))
+    def judge(rollout, problem):
+        if rollout.place == (0, 0):
+            ray_sampler.log.warning("the verifier failed")
+        return {"correct": 0.0}
 
     monkeypatch.setattr(ray_sampler, "judge_of", lambda config: judge)
     sampler.remote.ready()
     chunk = Chunk(0, 0, [0, 1], toy_problems(2))
-    assert sampler.remote.sample(chunk, ["weights 0"])[1] == ["the verifier failed on 2 groups"]
-    monkeypatch.setattr(ray_sampler, "judge_of", lambda config: lambda *_: None)
+    assert sampler.remote.sample(chunk, ["weights 0"])[1] == ["the verifier failed"]
+    monkeypatch.setattr(ray_sampler, "judge_of", lambda config: grader)
     assert sampler.remote.sample(chunk, ["weights 0"])[1] == []

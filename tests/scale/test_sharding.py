@@ -11,8 +11,6 @@ from reasoning_from_scratch.run.options import resolved
     "changes, says",
     [
         ({"optimizer": "muon"}, "--optimizer muon"),
-        ({"num_minibatches": 2}, "--num-minibatches"),
-        ({"memory_budget": "8GB"}, "--memory-budget"),
         ({"compile": True}, "--compile"),
         ({"max_steps_off_policy": 1}, "--max-steps-off-policy"),
     ],

@@ -1,21 +1,20 @@
 """Streaming: training begins while others are sampled, and the weights come out the same."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from toy import toy_config, toy_model, toy_policy, toy_world
 
-from reasoning_from_scratch import rollouts
+from reasoning_from_scratch import policy
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.policy import LocalPolicy
-from reasoning_from_scratch.rollouts import Group
 from reasoning_from_scratch.run.options import resolved
 from reasoning_from_scratch.run.start import train
-from reasoning_from_scratch.sampling import Rollout
-from reasoning_from_scratch.scale import streaming
-from reasoning_from_scratch.scale.streaming import Stream
+from reasoning_from_scratch.scale.streaming import streaming_loop
+from reasoning_from_scratch.trainer import on_policy_rollouts
 
 
-def letters(groups, config, tokenizer, verifier=None):
+def letters(groups, config, tokenizer, judge=None):
     """A reward that random models have in most groups, and in some not."""
     for group in groups:
         for rollout in group.rollouts:
@@ -24,7 +23,7 @@ def letters(groups, config, tokenizer, verifier=None):
 
 
 def run(tmp_path, name, monkeypatch, **changes):
-    monkeypatch.setattr(rollouts, "reward_groups", letters)
+    monkeypatch.setattr(policy, "reward_groups", letters)
     config = toy_config(tmp_path / name, problems_per_step=6, steps=3, **changes)
     return train(config, quiet=True, **toy_world(tmp_path))
 
@@ -35,7 +34,7 @@ def run(tmp_path, name, monkeypatch, **changes):
         {"aggregate": "token"},
         {"aggregate": "sum"},
         {"aggregate": "sequence", "grad_clip": 0.01},
-        {"aggregate": "constant", "kl": "k3", "kl_coef": 0.1},
+        {"aggregate": "constant", "kl": "k3", "kl_coef": 0.1, "kl_schedule": "linear"},
         {"kl": "reward", "kl_coef": 0.1},
         {"kl": "token", "kl_coef": 0.1, "kl_discount_factor": 0.9},
         {"epochs": 3},
@@ -82,36 +81,32 @@ def test_of_several_substeps_the_first_is_streamed(tmp_path, monkeypatch, change
     assert max(moved) == changes["num_substeps"] * changes.get("epochs", 1)
 
 
-def test_training_starts_before_sampling_ends(tmp_path, monkeypatch):
-    events = []
+def test_training_starts_before_all_groups_are_here(tmp_path, monkeypatch):
+    """Groups that come one by one, as from samplers elsewhere: two are trained on while four are
+    still to come."""
+    events, world = [], toy_world(tmp_path)
+    config = resolved(toy_config(tmp_path, problems_per_step=6, num_minibatches=3, steps=1))
+    learner = toy_policy(world["model"], config)
+    learner.tokenizer = world["tokenizer"]
 
-    def sampled(*args, original=rollouts.Group, **kwargs):
-        events.append("sampled")
-        return original(*args, **kwargs)
+    def arriving():
+        for groups in on_policy_rollouts(learner, world["problems"], config):
+            letters(groups, config, None)
+            for group in groups:
+                events.append("came")
+                yield group
 
-    def trained(*args, original=LocalPolicy.forward_backward, **kwargs):
+    class Trained(SimpleNamespace):
+        before_update = staticmethod(lambda step, groups: events.append("all"))
+        after_update = staticmethod(lambda step, groups, numbers: "")
+
+    def trained(*given, original=learner.forward_backward, **named):
         events.append("trained")
-        return original(*args, **kwargs)
+        return original(*given, **named)
 
-    monkeypatch.setattr(rollouts, "Group", sampled)
-    monkeypatch.setattr(LocalPolicy, "forward_backward", trained)
-    run(tmp_path, "run", monkeypatch, num_minibatches=3, sample_rows=8)
-    first = events[: 6 + 3]  # one step
-    assert sorted(first) == ["sampled"] * 6 + ["trained"] * 3
-    assert first.index("trained") == 2, "as soon as two groups are there"
-
-
-def test_a_last_part_that_is_not_full_is_trained_on_and_nothing_waits(tmp_path, monkeypatch):
-    given = []
-    monkeypatch.setattr(streaming, "set_advantages", lambda groups, _: given.append(list(groups)))
-    monkeypatch.setattr(streaming, "prepared_update", lambda *_: ([], 1.0))
-    stream = Stream(3, 8, toy_policy(toy_model()), resolved(toy_config(tmp_path)))
-    groups = [Group(None, [Rollout(place=(place, 0))]) for place in range(10)]
-    for group in groups:
-        stream.add(group)
-    assert given == [groups[:3], groups[3:6]]
-    stream.flush()
-    assert given == [groups[:3], groups[3:6], groups[6:8]] and stream.waiting == []
+    monkeypatch.setattr(learner, "forward_backward", trained)
+    assert streaming_loop(learner, [arriving()], config, Trained()) == ""
+    assert events == ["came", "came", "trained"] * 3 + ["all"]
 
 
 def test_a_step_without_signal_moves_nothing(tmp_path, monkeypatch):
@@ -131,10 +126,6 @@ def test_a_step_without_signal_moves_nothing(tmp_path, monkeypatch):
         ({"problems_per_step": 6, "num_minibatches": 2, "num_substeps": 2}, "in each of --num-sub"),
         ({"num_minibatches": 2, "active_sampling": True}, "leave out"),
         ({"num_minibatches": 0}, "at least 1"),
-        (
-            {"num_minibatches": 2, "kl": "k2", "kl_coef": 0.1, "kl_schedule": "linear"},
-            "leave out --kl-schedule",
-        ),
     ],
 )
 def test_what_cannot_be_streamed_is_said(tmp_path, changes, says):
@@ -151,7 +142,7 @@ def test_a_bfloat16_model_learns_from_what_was_streamed(tmp_path, monkeypatch):
             folder = tmp_path / name / str(len(optimizer))
             world = toy_world(tmp_path)
             world["model"].bfloat16()
-            monkeypatch.setattr(rollouts, "reward_groups", letters)
+            monkeypatch.setattr(policy, "reward_groups", letters)
             config = toy_config(
                 folder, problems_per_step=6, steps=1, num_minibatches=parts, **changes
             )
