@@ -229,12 +229,15 @@ def reward_groups(
     groups: Sequence[Group], config: Rewards, tokenizer, judge: Judge = grader
 ) -> None:
     """Stage 3: what every rollout is paid. Reward and advantage are different fields."""
+    rollouts = [rollout for group in groups for rollout in group.rollouts]
     named = config.reward or next((g.problem.judge for g in groups if g.problem.judge), "")
+    if any(rollout.outcome is not None for rollout in rollouts):
+        named = "an environment"
     if named and judge is grader:
-        raise ValueError(f"{named} is to judge: take files.made_sets.judge_of(config)")
+        raise ValueError(f"{named} is to judge: take tasks.judge.judge_of(config)")
     weights = config.reward_parts
     think_ids = think_token_ids(tokenizer) if "think" in weights else (0, 0)  # unread
-    for rollout in (rollout for group in groups for rollout in group.rollouts):
+    for rollout in rollouts:
         judged = judge(rollout, rollout.problem)
         form = form_parts(rollout.text, rollout.finished, rollout.response_ids, weights, think_ids)
         rollout.rewards = {"correct": judged["correct"]} | form

@@ -115,7 +115,8 @@ def test_a_prompt(world):
 def test_problems_and_rollouts(world):
     model, tokenizer, problems = world
     config = Rollouts(steps=2, problems_per_step=2, rollouts=2, max_new_tokens=3)
-    steps = list(on_policy_rollouts(model, tokenizer, problems, config))
+    policy = LocalPolicy(model, tokenizer=tokenizer)
+    steps = list(on_policy_rollouts(policy, problems, config))
     assert [len(chosen_groups(groups, Problems())) for groups in steps] == [2, 2]
 
 
@@ -124,10 +125,9 @@ def test_scale(world, monkeypatch):
     config = ScaledRollouts(
         problems_per_step=1, rollouts=2, max_new_tokens=3, max_steps_off_policy=1
     )
-    for step, groups in enumerate(islice(async_rollouts(model, tokenizer, problems, config), 2)):
-        assert "sampling_client/step_max" in lag_metrics(
-            groups, step, Scale(max_steps_off_policy=1)
-        )
+    policy, lagging = LocalPolicy(model, tokenizer=tokenizer), Scale(max_steps_off_policy=1)
+    for step, groups in enumerate(islice(async_rollouts(policy, problems, config), 2)):
+        assert "sampling_client/step_max" in lag_metrics(list(groups), step, lagging)
     monkeypatch.setenv("WORLD_SIZE", "1")
     ranks, device = start_ranks(Scale(device="cpu"))
     assert (ranks.size, device) == (1, "cpu")

@@ -24,6 +24,7 @@ from reasoning_from_scratch.rollouts import Group, make_batch, reward_groups, sa
 from reasoning_from_scratch.run.options import configure, resolved, resumed_config
 from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.sampling import PLAIN, Rollout, Sampling, generate
+from reasoning_from_scratch.tasks.judge import judge_of
 from reasoning_from_scratch.text import read_lines
 from reasoning_from_scratch.tokenizer import ModelTokenizer, Qwen3Tokenizer, answer_text
 
@@ -469,7 +470,9 @@ def test_rewards_of_groups_are_the_environments(tmp_path, own, tokenizer):
         toy_config(tmp_path, environment=own, max_new_tokens=40, max_turns=3, max_turn_tokens=5)
     )
     groups = sample_groups(toy_model(), tokenizer, toy_problems(4), config, 0, engine=FAST)
-    reward_groups(groups, config, tokenizer)
+    with pytest.raises(ValueError, match="an environment is to judge"):
+        reward_groups(groups, config, tokenizer)
+    reward_groups(groups, config, tokenizer, judge_of(config))
     for rollout in (rollout for group in groups for rollout in group.rollouts):
         assert rollout.reward == rollout.outcome["correct"]
     assert rollout_metrics(groups)["env/all/total_turns"] == sum(

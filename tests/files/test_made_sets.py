@@ -87,7 +87,7 @@ def test_each_problem_has_its_judge(tmp_path):
 
 def test_rules_that_are_not_handed_in_are_said():
     (word,) = load_problems(NAMES[0], limit=1)
-    with pytest.raises(ValueError, match="gym is to judge: take files.made_sets.judge_of"):
+    with pytest.raises(ValueError, match="gym is to judge: take tasks.judge.judge_of"):
         reward_groups([Group(word, [])], Rewards(), None)
 
 

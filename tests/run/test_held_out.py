@@ -5,15 +5,15 @@ from dataclasses import replace
 
 import pytest
 from command_world import SHORT, commands, make_world
-from toy import toy_config, toy_model, toy_tokenizer
+from toy import toy_config, toy_tokenizer
 
 from reasoning_from_scratch.commands.evaluate import default_problems
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.options import EvaluateOptions
 from reasoning_from_scratch.files.problem_sets import held_out, kept_apart, load_problems
 from reasoning_from_scratch.problems import Problem
+from reasoning_from_scratch.run.asked import problems_of
 from reasoning_from_scratch.run.options import resolved
-from reasoning_from_scratch.run.start import start_run
 from reasoning_from_scratch.text import read_lines
 
 
@@ -73,17 +73,17 @@ def test_a_file_of_ones_own_is_evaluated_on_its_own_share(world, source, capsys)
     assert seen and {texts[name] for name in seen} <= {p.problem for p in rest}
 
 
-def test_the_same_share_when_resumed(world, tmp_path):
-    given = dict(model=toy_model(), tokenizer=toy_tokenizer(tmp_path), quiet=True)
-    source = dict(problems=f"{world}/mine.jsonl", preflight=False)
-    whole = toy_config(tmp_path / "a", eval_every=0, **source)
-    some = toy_config(tmp_path / "b", eval_every=2, **source)
-    asked = []
-    for config in (whole, some):
-        run = start_run(config, **given)
-        with run:
-            asked.append([p.problem for p in run.problems])
-    assert asked[0] == asked[1], "kept aside also where this run asks none of them"
+def asked_of(config, folder):
+    """What the run trains on, and by name what it is evaluated on."""
+    problems, sets = problems_of(resolved(config), toy_tokenizer(folder), 512, None, None)
+    return [problem.problem for problem in problems], sets
+
+
+def test_the_same_share_whether_it_is_asked_or_not(world, tmp_path):
+    source = dict(problems=f"{world}/mine.jsonl")
+    whole, _ = asked_of(toy_config(tmp_path / "a", eval_every=0, **source), tmp_path)
+    some, _ = asked_of(toy_config(tmp_path / "b", eval_every=2, **source), tmp_path)
+    assert whole == some, "kept aside also where this run asks none of them"
 
 
 def test_the_models_own_problems_are_those_of_rfs_evaluate(world):
@@ -98,23 +98,11 @@ def test_the_models_own_problems_are_those_of_rfs_evaluate(world):
 
 
 def test_too_few_to_keep_some_aside(world, tmp_path):
-    given = dict(model=toy_model(), tokenizer=toy_tokenizer(tmp_path), quiet=True)
-    source = dict(problems=f"{world}/problems.jsonl", preflight=False)
-    run = start_run(toy_config(tmp_path / "a", eval_every=0, **source), **given)
-    with run:
-        assert len(run.problems) == 8 and not run.eval_sets
+    source = dict(problems=f"{world}/problems.jsonl")
+    problems, sets = asked_of(toy_config(tmp_path / "a", eval_every=0, **source), tmp_path)
+    assert len(problems) == 8 and not sets
     with pytest.raises(UserError, match="problems.jsonl has 8 problems, too few to keep a tenth"):
-        start_run(toy_config(tmp_path / "b", eval_every=2, **source), **given)
-
-
-def test_problems_that_python_hands_in(tmp_path):
-    """They too are not judged on the tiny world."""
-    given = dict(model=toy_model(), tokenizer=toy_tokenizer(tmp_path), quiet=True)
-    config = toy_config(tmp_path / "a", eval_every=2, problems=None, eval_problems=None)
-    with start_run(config, problems=many(), **given) as run:
-        pass
-    assert list(run.eval_sets) == ["given@held-out"]
-    assert len(run.eval_sets["given@held-out"]) + len(run.problems) == 80
+        asked_of(toy_config(tmp_path / "b", eval_every=2, **source), tmp_path)
 
 
 @pytest.mark.parametrize(
