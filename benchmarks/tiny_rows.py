@@ -13,7 +13,6 @@ from reasoning_from_scratch.evaluation.evaluate import evaluate
 from reasoning_from_scratch.fast.cut import FAST
 from reasoning_from_scratch.fast.decoding import decoder_for
 from reasoning_from_scratch.fast.packed import packed_logprobs
-from reasoning_from_scratch.files.problem_sets import load_problems
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer, shipped_checkpoint
 from reasoning_from_scratch.optim.adamw import AdamW
 from reasoning_from_scratch.policy import LocalPolicy
@@ -29,6 +28,7 @@ from reasoning_from_scratch.sampling import (
     stream_key,
     uniform_at,
 )
+from reasoning_from_scratch.tasks.problem_sets import load_problems
 from reasoning_from_scratch.tokenizer import stop_ids_of
 from reasoning_from_scratch.trainer import set_advantages, train_step
 

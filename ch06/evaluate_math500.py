@@ -41,10 +41,10 @@ class Options:
 def main(options: Options) -> None:
     from reasoning_from_scratch.evaluation.evaluate import evaluate
     from reasoning_from_scratch.fast.device import default_dtype, trusted_device
-    from reasoning_from_scratch.files.problem_sets import load_problems
     from reasoning_from_scratch.files.saved_models import which_weights
     from reasoning_from_scratch.files.weights import load_model_and_tokenizer, load_weights
     from reasoning_from_scratch.sampling import greedy
+    from reasoning_from_scratch.tasks.problem_sets import load_problems
     from reasoning_from_scratch.text import visible
 
     test_set = "tiny-test" if options.which_model == "tiny" else "math-500"

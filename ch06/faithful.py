@@ -30,13 +30,13 @@ import pandas as pd
 from reasoning_from_scratch.commands.cli import run_script
 from reasoning_from_scratch.evaluation.scores import wilson_interval
 from reasoning_from_scratch.fast.cut import FAST
-from reasoning_from_scratch.files.problem_sets import load_problems
 from reasoning_from_scratch.files.tables import write_table
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.grading import extract_final_candidate
 from reasoning_from_scratch.problems import Problem, render_prompt
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.sampling import Sampling, generate, greedy
+from reasoning_from_scratch.tasks.problem_sets import load_problems
 from reasoning_from_scratch.tiny.ways import ANSWER_TOKENS
 from reasoning_from_scratch.tiny.world import WORKED_START
 from reasoning_from_scratch.tokenizer import ModelTokenizer, stop_ids_of

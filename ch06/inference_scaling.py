@@ -94,9 +94,9 @@ def main(options: Options) -> None:
     )
 
     from reasoning_from_scratch.evaluation.evaluate import open_model
-    from reasoning_from_scratch.files.problem_sets import load_problems
     from reasoning_from_scratch.run.options import TINY_VOCABULARY
     from reasoning_from_scratch.sampling import Sampling
+    from reasoning_from_scratch.tasks.problem_sets import load_problems
 
     results = {}
     for name in options.which_model:

@@ -27,18 +27,17 @@ from typing import Any, Literal
 
 import torch
 
-from reasoning_from_scratch import instructions
 from reasoning_from_scratch.ch06 import sequence_logprob
 from reasoning_from_scratch.commands.cli import run_script
 from reasoning_from_scratch.config import Schedule
 from reasoning_from_scratch.fast.cut import FAST
-from reasoning_from_scratch.files.problem_sets import with_prompt
 from reasoning_from_scratch.files.tables import read_table, replace_rows
-from reasoning_from_scratch.problems import Problem
+from reasoning_from_scratch.problems import Problem, with_prompt
 from reasoning_from_scratch.rollouts import Group, sample_groups
 from reasoning_from_scratch.run.options import configure
 from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.sampling import Sampling, greedy
+from reasoning_from_scratch.tasks import instructions
 
 HERE = Path(__file__).resolve()
 PROMPT = str(HERE.parent / "three_examples.txt")

@@ -5,13 +5,13 @@ from pathlib import Path
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.scores import mean, wilson_interval
-from reasoning_from_scratch.files.problem_sets import file_rows
 from reasoning_from_scratch.grading import (
     UnreadableTruth,
     check_truth,
     judge,
     judged_part,
 )
+from reasoning_from_scratch.tasks.problem_sets import file_rows
 from reasoning_from_scratch.text import counted, one_line
 
 SHOWN = 20  # verdicts that changed

@@ -22,7 +22,6 @@ from typing import Any
 from reasoning_from_scratch.commands.cli import run_script
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.fast.cut import FAST
-from reasoning_from_scratch.files.problem_sets import load_problems
 from reasoning_from_scratch.files.tables import read_table, replace_rows
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.report.run_files import read_rollouts
@@ -31,6 +30,7 @@ from reasoning_from_scratch.rollouts import sample_groups
 from reasoning_from_scratch.run.options import configure
 from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.sampling import Sampling
+from reasoning_from_scratch.tasks.problem_sets import load_problems
 
 BLURRED = "runs/tiny-blurred"
 MAX_NEW_TOKENS = 176  # what the calculator writes counts

@@ -24,15 +24,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from reasoning_from_scratch.commands.cli import run_script
-from reasoning_from_scratch.environments.guess import (
-    best_play,
-    middle_third,
-    possible_after,
-    uniform_play,
-)
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.fast.cut import FAST
-from reasoning_from_scratch.files.problem_sets import load_problems
 from reasoning_from_scratch.files.tables import read_table, replace_rows
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.problems import Problem
@@ -40,6 +33,13 @@ from reasoning_from_scratch.rollouts import sample_groups
 from reasoning_from_scratch.run.options import configure
 from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.sampling import Sampling
+from reasoning_from_scratch.tasks.environments.guess import (
+    best_play,
+    middle_third,
+    possible_after,
+    uniform_play,
+)
+from reasoning_from_scratch.tasks.problem_sets import load_problems
 from reasoning_from_scratch.tiny.guessing import MOST, TOKENS
 
 TURNS = 8  # when measured: two more than a plan needs

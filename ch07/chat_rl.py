@@ -23,13 +23,13 @@ from reasoning_from_scratch.commands.cli import guarded, with_home
 from reasoning_from_scratch.commands.train import told_end
 from reasoning_from_scratch.config import TrainConfig, replaced
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.files.problem_sets import load_problems
 from reasoning_from_scratch.files.saved_models import read_index, which_weights
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.run.folder import PLACES, RunFolder, new_folder
 from reasoning_from_scratch.run.option_checks import flag
 from reasoning_from_scratch.run.options import configure, preset, resolved
 from reasoning_from_scratch.run.origin import with_whole_paths
+from reasoning_from_scratch.tasks.problem_sets import load_problems
 from reasoning_from_scratch.text import counted
 
 PROMPT_TOKENS = 256  # of a long problem: a forward pass of long ones has fewer rows

@@ -41,10 +41,10 @@ from regimes import REGIMES
 
 from reasoning_from_scratch.config import TrainConfig, replaced
 from reasoning_from_scratch.evaluation.evaluate import evaluate
-from reasoning_from_scratch.files.problem_sets import load_problems
 from reasoning_from_scratch.files.tables import read_table
 from reasoning_from_scratch.run.start import TrainResult, train
 from reasoning_from_scratch.sampling import Sampling
+from reasoning_from_scratch.tasks.problem_sets import load_problems
 from reasoning_from_scratch.text import aligned
 
 STORED = Path(__file__).with_name("regimes.csv")

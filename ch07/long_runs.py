@@ -25,13 +25,13 @@ from reasoning_from_scratch.commands.cli import run_script
 from reasoning_from_scratch.errors import unknown_name
 from reasoning_from_scratch.evaluation.evaluate import evaluate
 from reasoning_from_scratch.evaluation.paired import Effect, paired
-from reasoning_from_scratch.files.problem_sets import load_problems
 from reasoning_from_scratch.files.tables import read_table, replace_rows
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.run.options import configure
 from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.sampling import Sampling
+from reasoning_from_scratch.tasks.problem_sets import load_problems
 from reasoning_from_scratch.text import aligned, spread
 
 HERE = Path(__file__).resolve()

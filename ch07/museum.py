@@ -23,7 +23,6 @@ from torch import Tensor
 
 from reasoning_from_scratch import losses
 from reasoning_from_scratch.config import from_json, replaced, to_json
-from reasoning_from_scratch.files.problem_sets import load_problems
 from reasoning_from_scratch.losses import kl_estimate
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.report.curves import COLORS, TEXT
@@ -32,6 +31,7 @@ from reasoning_from_scratch.report.health import new_alarms
 from reasoning_from_scratch.rewards import correctness
 from reasoning_from_scratch.run.options import configure
 from reasoning_from_scratch.run.start import train
+from reasoning_from_scratch.tasks.problem_sets import load_problems
 from reasoning_from_scratch.text import read_lines
 
 PLAN = {

@@ -40,7 +40,6 @@ from reasoning_from_scratch.evaluation.evaluate import EvalResult, evaluate
 from reasoning_from_scratch.evaluation.paired import best_rate
 from reasoning_from_scratch.fast.cut import FAST
 from reasoning_from_scratch.fast.packed import packed_logprobs
-from reasoning_from_scratch.files.problem_sets import held_out, load_problems
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.policy import LocalPolicy
 from reasoning_from_scratch.recipes import get_recipe
@@ -50,6 +49,7 @@ from reasoning_from_scratch.run.options import configure, resolved
 from reasoning_from_scratch.run.origin import weights_mark
 from reasoning_from_scratch.run.study import Trial, last_third, make, trials, whole_run
 from reasoning_from_scratch.sampling import NotFinite, Sampling, greedy
+from reasoning_from_scratch.tasks.problem_sets import held_out, load_problems
 from reasoning_from_scratch.text import aligned
 from reasoning_from_scratch.tiny.ways import ANSWER_TOKENS
 

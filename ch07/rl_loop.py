@@ -23,12 +23,12 @@ import torch.nn.functional as F
 from reasoning_from_scratch.evaluation.evaluate import evaluate
 from reasoning_from_scratch.fast.cut import FAST
 from reasoning_from_scratch.fast.device import trusted_device
-from reasoning_from_scratch.files.problem_sets import held_out, load_problems, training_problems
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.problems import Problem, render_prompt
 from reasoning_from_scratch.rewards import correctness
 from reasoning_from_scratch.run.options import preset
 from reasoning_from_scratch.sampling import Rollout, Sampling, generate, greedy
+from reasoning_from_scratch.tasks.problem_sets import held_out, load_problems, training_problems
 from reasoning_from_scratch.tokenizer import stop_ids_of
 
 

@@ -24,15 +24,15 @@ from typing import Any
 from asking import smoothed
 
 from reasoning_from_scratch.commands.cli import run_script
-from reasoning_from_scratch.environments.retry import TRY_AGAIN
 from reasoning_from_scratch.fast.cut import FAST
-from reasoning_from_scratch.files.problem_sets import load_problems
 from reasoning_from_scratch.files.tables import read_table, replace_rows
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.rollouts import sample_groups
 from reasoning_from_scratch.run.options import configure
 from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.sampling import Sampling
+from reasoning_from_scratch.tasks.environments.retry import TRY_AGAIN
+from reasoning_from_scratch.tasks.problem_sets import load_problems
 
 TALK = {"environment": "retry", "max_turn_tokens": 128, "max_new_tokens": 288}
 ARMS: dict[str, dict[str, Any]] = {

@@ -22,13 +22,13 @@ from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from torch import Tensor
 
-from reasoning_from_scratch.environments.guess import best_play, possible_after, uniform_play
 from reasoning_from_scratch.files.tables import read_table
 from reasoning_from_scratch.logprobs import padded_logprobs
 from reasoning_from_scratch.problems import problem_prompt
 from reasoning_from_scratch.report.curves import COLORS
 from reasoning_from_scratch.rollouts import make_batch
 from reasoning_from_scratch.sampling import Rollout
+from reasoning_from_scratch.tasks.environments.guess import best_play, possible_after, uniform_play
 from reasoning_from_scratch.text import aligned, spread
 from reasoning_from_scratch.tiny.guessing import MOST, guess_problem
 

@@ -25,10 +25,10 @@ from pretrain import IGNORED, Stage, digit_ids, lines_of, padded, start_log, tra
 from torch import Tensor
 
 from reasoning_from_scratch.commands.cli import run_script
-from reasoning_from_scratch.environments.calculator import calculated
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer, save_hf_folder
 from reasoning_from_scratch.problems import render_prompt
 from reasoning_from_scratch.qwen3 import Qwen3Model
+from reasoning_from_scratch.tasks.environments.calculator import calculated
 from reasoning_from_scratch.tiny.world import WORKED_START, tiny_problem
 from reasoning_from_scratch.tokenizer import END_OF_TEXT, Qwen3Tokenizer
 

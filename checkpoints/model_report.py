@@ -17,12 +17,12 @@ from reasoning_from_scratch.commands.cli import run_script
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.evaluate import EvalResult, evaluate, open_model
 from reasoning_from_scratch.files.disk import write_whole
-from reasoning_from_scratch.files.problem_sets import load_problems
 from reasoning_from_scratch.grading.calculations import arithmetic
 from reasoning_from_scratch.problems import Problem, render_prompt
 from reasoning_from_scratch.report.pages import as_percent
 from reasoning_from_scratch.report.ways import Answered, WayFigures, by_way, evaluated_answers
 from reasoning_from_scratch.sampling import Sampling, greedy
+from reasoning_from_scratch.tasks.problem_sets import load_problems
 from reasoning_from_scratch.tiny.ways import ANSWER_TOKENS, WAYS
 from reasoning_from_scratch.tiny.world import WORKED_START
 

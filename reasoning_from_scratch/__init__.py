@@ -21,7 +21,7 @@ _LIVES_IN = {
     "evaluate": "evaluation.evaluate",
     "grade_answer": "grading",
     "load_model_and_tokenizer": "files.weights",
-    "load_problems": "files.problem_sets",
+    "load_problems": "tasks.problem_sets",
     "resolve_device": "fast.device",
 }
 

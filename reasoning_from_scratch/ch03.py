@@ -12,7 +12,6 @@ from pathlib import Path
 import torch
 
 from reasoning_from_scratch.ch02 import generate_text_basic_stream_cache
-from reasoning_from_scratch.files.problem_sets import load_math500_test  # noqa: F401  3.8
 from reasoning_from_scratch.files.weights import (  # noqa: F401  3.2
     load_model_and_tokenizer,
     load_tokenizer_only,
@@ -27,6 +26,7 @@ from reasoning_from_scratch.grading.comparing.comparison import same_answer
 from reasoning_from_scratch.grading.limits import MAX_CHARS, TooBig, Unparsed
 from reasoning_from_scratch.grading.reading.statements import parse
 from reasoning_from_scratch.problems import render_prompt  # noqa: F401  3.7
+from reasoning_from_scratch.tasks.problem_sets import load_math500_test  # noqa: F401  3.8
 from reasoning_from_scratch.tokenizer import stop_ids_of
 
 # 3.3 Generating as a text

@@ -21,12 +21,12 @@ from reasoning_from_scratch.ch02 import switch_to_evaluation
 from reasoning_from_scratch.ch03 import extract_final_candidate, grade_answer, render_prompt
 from reasoning_from_scratch.ch04 import scale_logits_by_temperature, top_p_filter
 from reasoning_from_scratch.fast.cut import FAST
-from reasoning_from_scratch.files import problem_sets
 from reasoning_from_scratch.files.disk import replacing, write_whole
 from reasoning_from_scratch.files.downloads import data_urls
 from reasoning_from_scratch.qwen3 import KVCache, room_for_answer
 from reasoning_from_scratch.rollouts import problem_index
 from reasoning_from_scratch.sampling import Sampling, generate
+from reasoning_from_scratch.tasks import problem_sets
 from reasoning_from_scratch.tokenizer import stop_ids_of
 
 # 6.4 The training problems

@@ -214,7 +214,7 @@ def think_token_ids(tokenizer) -> tuple[int, int]:
 
 
 # --- stage 3: one way to judge. The grader, a verifier from a file, the rules of a set and an
-# environment (files/made_sets.py) all say by parts what a rollout is paid: `correct`, and what
+# environment (tasks/made_sets.py) all say by parts what a rollout is paid: `correct`, and what
 # else they know.
 
 Judge = Callable[[Rollout, Problem], dict[str, float]]

@@ -17,7 +17,7 @@ its rollouts start from copies of its cache. Where a rollout ends, a waiting one
 
 When nobody waits any more, the rows that are left close the gaps and the batch gets smaller.
 
-A rollout may have a Partner, who listens and speaks: an environment (environments/). What it says
+A rollout may have a Partner, who listens and speaks: an environment of tasks/. What it says
 is read in one pass, like a prompt, and marked as not drawn.
 """
 
@@ -270,7 +270,7 @@ class SamplingEngine:
     # raises ends the sampling, also in the middle of a rollout.
     around_step: Callable[[Qwen3Model], AbstractContextManager] = nullcontext
     # Who answers the model, for a Sampling that asks for it: (sampling, tokenizer, problems) ->
-    # what makes a rollout's Partner from the number of its problem; environments/ has it.
+    # what makes a rollout's Partner from the number of its problem; tasks/environments/ has it.
     partners: Callable | None = None
     partner: Callable[[int], "Partner"] | None = None
 

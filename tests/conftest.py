@@ -102,7 +102,7 @@ RARELY_BROKEN = """
     tests/commands/test_playground.py
     tests/fast/test_decode_library.py
     tests/fast/test_gpu.py
-    tests/files/test_all_gym_tasks.py
+    tests/tasks/test_all_gym_tasks.py
     tests/files/test_full_size.py
     tests/run/test_jobs.py
     tests/run/test_keyboard.py

@@ -8,9 +8,8 @@ from tokenizers import AddedToken, processors
 
 from reasoning_from_scratch.chat_templates import rendered
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.files.problem_sets import with_prompt
 from reasoning_from_scratch.files.weights import load_tokenizer_only
-from reasoning_from_scratch.problems import Problem, problem_prompt
+from reasoning_from_scratch.problems import Problem, problem_prompt, with_prompt
 from reasoning_from_scratch.sampling import Rollout
 from reasoning_from_scratch.tokenizer import answer_text, model_stop_ids, stop_ids_of
 from tests.conftest import build_tokenizer

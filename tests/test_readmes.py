@@ -12,8 +12,8 @@ import matplotlib.pyplot as plt
 import pytest
 
 from reasoning_from_scratch.commands import cli, quickstart
-from reasoning_from_scratch.files.problem_sets import load_problems
 from reasoning_from_scratch.run.options import resolved
+from reasoning_from_scratch.tasks.problem_sets import load_problems
 
 ROOT = Path(__file__).resolve().parents[1]
 READMES = (

@@ -8,23 +8,24 @@ from typing import Any
 from torch import Tensor
 
 from reasoning_from_scratch.config import TrainConfig
-from reasoning_from_scratch.environments.conversation import environment_of
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.answer_file import card_path
 from reasoning_from_scratch.evaluation.evaluate import evaluate_with, open_model
 from reasoning_from_scratch.evaluation.options import EvaluateOptions
 from reasoning_from_scratch.evaluation.pass_curves import curve, pass_rates, pass_table
-from reasoning_from_scratch.files.made_sets import made_set
 from reasoning_from_scratch.files.model_names import check_model_name
-from reasoning_from_scratch.files.problem_sets import check_prompt, held_out, load_problems
 from reasoning_from_scratch.files.saved_models import run_and_save, which_weights
+from reasoning_from_scratch.problems import check_prompt
 from reasoning_from_scratch.report.pass_picture import save_pass_curves
 from reasoning_from_scratch.report.plots import picture_path
 from reasoning_from_scratch.run.asked import solved_examples
 from reasoning_from_scratch.run.folder import RunFolder
 from reasoning_from_scratch.run.option_checks import flag
 from reasoning_from_scratch.run.options import GAMES, configure, preset, resolved
+from reasoning_from_scratch.tasks.environments.conversation import environment_of
 from reasoning_from_scratch.tasks.judge import own_verifier
+from reasoning_from_scratch.tasks.made_sets import made_set
+from reasoning_from_scratch.tasks.problem_sets import held_out, load_problems
 from reasoning_from_scratch.text import counted
 
 # What a run was trained with that its answers, or the verdicts on them, depend on.

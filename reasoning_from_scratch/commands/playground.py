@@ -14,12 +14,12 @@ from markupsafe import Markup
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.disk import replacing, told_in_one_line
-from reasoning_from_scratch.files.problem_sets import load_problems
 from reasoning_from_scratch.files.saved_models import read_index, run_and_save
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.problems import problem_prompt, render_prompt
 from reasoning_from_scratch.recipes import RECIPES
 from reasoning_from_scratch.run.options import configure
+from reasoning_from_scratch.tasks.problem_sets import load_problems
 from reasoning_from_scratch.text import evenly, visible
 from reasoning_from_scratch.tiny.guessing import MOST, TOKENS, guess_problem, guess_problems
 from reasoning_from_scratch.tiny.ways import ANSWER_TOKENS

@@ -16,7 +16,6 @@ from reasoning_from_scratch.commands.train import told_end
 from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.evaluation.evaluate import EvalResult, evaluate
 from reasoning_from_scratch.fast.decode_library import load_library
-from reasoning_from_scratch.files.problem_sets import load_problems
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.report.plots import plot_runs
 from reasoning_from_scratch.report.ways import ways_before_and_after
@@ -24,6 +23,7 @@ from reasoning_from_scratch.run.folder import RunFolder, new_folder
 from reasoning_from_scratch.run.options import configure
 from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.sampling import greedy
+from reasoning_from_scratch.tasks.problem_sets import load_problems
 from reasoning_from_scratch.text import visible
 from reasoning_from_scratch.tiny.ways import ANSWER_TOKENS
 

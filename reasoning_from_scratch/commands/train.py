@@ -13,11 +13,11 @@ from reasoning_from_scratch.commands.smoke import seen_to_work
 from reasoning_from_scratch.config import PARTS, Loss, Records, Rewards, TrainConfig
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.model_names import check_model_name
-from reasoning_from_scratch.files.problem_sets import SHARE, check_set
 from reasoning_from_scratch.recipes import LOSS_FNS, RECIPES
 from reasoning_from_scratch.rewards import parse_weights
 from reasoning_from_scratch.run.option_checks import check_loss_fn, check_void
 from reasoning_from_scratch.run.options import configure, resolved, resumed_config
+from reasoning_from_scratch.tasks.problem_sets import SHARE, check_set
 
 # The other names of flags: those of Tinker, and what people expect.
 ALIASES = {

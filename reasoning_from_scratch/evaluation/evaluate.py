@@ -24,8 +24,6 @@ from reasoning_from_scratch.evaluation.scores import (
 from reasoning_from_scratch.fast.cut import FAST
 from reasoning_from_scratch.fast.device import default_dtype, trusted_device
 from reasoning_from_scratch.files.counters import counter
-from reasoning_from_scratch.files.own_task import Verifier
-from reasoning_from_scratch.files.problem_sets import prompt_of, suiting_prompt
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.grading import (
     GRADER_VERSION,
@@ -35,10 +33,18 @@ from reasoning_from_scratch.grading import (
     judged_part,
 )
 from reasoning_from_scratch.grading.gsm8k import expected_number
-from reasoning_from_scratch.problems import Problem, is_own, problem_prompt, render_prompt
+from reasoning_from_scratch.problems import (
+    Problem,
+    is_own,
+    problem_prompt,
+    prompt_of,
+    render_prompt,
+    suiting_prompt,
+)
 from reasoning_from_scratch.qwen3 import room_for_answer
 from reasoning_from_scratch.sampling import Rollout, Sampling, generate_each
 from reasoning_from_scratch.tasks.judge import verifier_of
+from reasoning_from_scratch.tasks.own_task import Verifier
 from reasoning_from_scratch.tokenizer import answer_text, model_stop_ids, stop_ids_of
 
 __all__ = ["EvalResult", "evaluate", "open_model", "pass_at_k", "wilson_interval"]

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from reasoning_from_scratch.files.model_names import check_model_name
-from reasoning_from_scratch.files.problem_sets import check_set
+from reasoning_from_scratch.tasks.problem_sets import check_set
 
 
 @dataclass

@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from reasoning_from_scratch.environments.conversation import partners_of
 from reasoning_from_scratch.fast.decoding import decoder_for, decoding_threads, draw_for
 from reasoning_from_scratch.sampling import SamplingEngine, kept_tokens
+from reasoning_from_scratch.tasks.environments.conversation import partners_of
 
 CANDIDATES = 256  # the cut is looked for among so many of the largest entries first
 BUCKETS = 0x3F80 + 1  # what the upper 16 bits of a float32 from 0 to 1 can be

@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import Any
 
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.files.own_task import evaluator_name
+from reasoning_from_scratch.tasks.own_task import evaluator_name
 from reasoning_from_scratch.text import has_shape, read_evenly, read_lines, read_values
 
 from .evals import Evals, read_evals, read_rollouts

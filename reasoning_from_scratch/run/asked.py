@@ -9,16 +9,6 @@ from collections.abc import Callable, Sequence
 
 from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.files.made_sets import made_set
-from reasoning_from_scratch.files.problem_sets import (
-    LEAST_SHARE,
-    SHARE,
-    kept_apart,
-    load_problems,
-    set_name,
-    too_few,
-    with_prompt,
-)
 from reasoning_from_scratch.grading import UnreadableTruth, check_truth
 from reasoning_from_scratch.grading.gsm8k import expected_number
 from reasoning_from_scratch.problems import (
@@ -26,8 +16,18 @@ from reasoning_from_scratch.problems import (
     few_shot_prefix,
     problem_prompt,
     show_examples,
+    with_prompt,
 )
 from reasoning_from_scratch.run.folder import log
+from reasoning_from_scratch.tasks.made_sets import made_set
+from reasoning_from_scratch.tasks.problem_sets import (
+    LEAST_SHARE,
+    SHARE,
+    kept_apart,
+    load_problems,
+    set_name,
+    too_few,
+)
 from reasoning_from_scratch.text import counted
 
 GIVEN = "given"  # what problems are called that Python hands in

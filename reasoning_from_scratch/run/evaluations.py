@@ -10,7 +10,6 @@ import torch
 
 from reasoning_from_scratch.config import TrainConfig, replaced
 from reasoning_from_scratch.evaluation.evaluate import pass_at_k
-from reasoning_from_scratch.files.own_task import Evaluator
 from reasoning_from_scratch.policy import LocalPolicy
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.report import record_probes, write_iteration, write_run_report
@@ -20,6 +19,7 @@ from reasoning_from_scratch.report.iteration import when
 from reasoning_from_scratch.rollouts import Group, Judge
 from reasoning_from_scratch.run.folder import RunFolder
 from reasoning_from_scratch.scale.ranks import Ranks
+from reasoning_from_scratch.tasks.own_task import Evaluator
 from reasoning_from_scratch.text import counted, one_line
 
 PROBE_PROBLEMS = 4  # problems whose answers are followed through the whole run

@@ -8,12 +8,12 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from reasoning_from_scratch.config import CLIPPING, TrainConfig, fits
 from reasoning_from_scratch.errors import UserError, unknown_name
-from reasoning_from_scratch.files.made_sets import made_set
-from reasoning_from_scratch.files.own_task import evaluator_name
-from reasoning_from_scratch.files.problem_sets import check_prompt, set_name
-from reasoning_from_scratch.problems import is_own
+from reasoning_from_scratch.problems import check_prompt, is_own
 from reasoning_from_scratch.recipes import LOSS_FNS
 from reasoning_from_scratch.rewards import PARTS
+from reasoning_from_scratch.tasks.made_sets import made_set
+from reasoning_from_scratch.tasks.own_task import evaluator_name
+from reasoning_from_scratch.tasks.problem_sets import set_name
 
 # name -> smallest allowed value (None in the field is left alone)
 SMALLEST = {

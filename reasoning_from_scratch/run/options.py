@@ -14,12 +14,12 @@ from typing import Any
 from reasoning_from_scratch.config import CLIPPING, TrainConfig, replaced
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.model_names import is_name
-from reasoning_from_scratch.files.own_task import own_recipe
-from reasoning_from_scratch.files.problem_sets import GUESS, held_out
 from reasoning_from_scratch.files.saved_models import run_and_save
 from reasoning_from_scratch.problems import is_own, refuse_bare_file
 from reasoning_from_scratch.recipes import Recipe, get_recipe, loss_fn_changes
 from reasoning_from_scratch.run.option_checks import check, check_kinds, check_loss_fn, check_void
+from reasoning_from_scratch.tasks.own_task import own_recipe
+from reasoning_from_scratch.tasks.problem_sets import GUESS, held_out
 from reasoning_from_scratch.text import read_values
 
 # What suits a model when a field is left at None. "tiny" is any of the shipped tiny models.

@@ -14,15 +14,15 @@ import torch
 
 from reasoning_from_scratch.config import TrainConfig, replaced
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.files.made_sets import made_set
 from reasoning_from_scratch.files.model_names import is_name
-from reasoning_from_scratch.files.own_task import OwnFunction
-from reasoning_from_scratch.files.problem_sets import PROBLEM_SETS, PROMPTS, SHARE
 from reasoning_from_scratch.files.saved_models import which_weights
-from reasoning_from_scratch.problems import is_own
+from reasoning_from_scratch.problems import PROMPTS, is_own
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.run.checkpoints import Checkpoints, load_trainer_state
 from reasoning_from_scratch.run.folder import RunFolder, log
+from reasoning_from_scratch.tasks.made_sets import made_set
+from reasoning_from_scratch.tasks.own_task import OwnFunction
+from reasoning_from_scratch.tasks.problem_sets import PROBLEM_SETS, SHARE
 
 
 @dataclass

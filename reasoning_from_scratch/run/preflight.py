@@ -21,15 +21,15 @@ from reasoning_from_scratch.evaluation.evaluate import open_model
 from reasoning_from_scratch.fast.cut import FAST
 from reasoning_from_scratch.fast.packed import packed_logprobs
 from reasoning_from_scratch.files.counters import counter
-from reasoning_from_scratch.files.problem_sets import training_problems, with_prompt
 from reasoning_from_scratch.grading import parses
-from reasoning_from_scratch.problems import Problem, problem_prompt
+from reasoning_from_scratch.problems import Problem, problem_prompt, with_prompt
 from reasoning_from_scratch.report.health import SHOWN
 from reasoning_from_scratch.rollouts import Group, Rollout, make_batch, reward_groups, sample_each
 from reasoning_from_scratch.run.asked import usable_problems
 from reasoning_from_scratch.run.options import preset
 from reasoning_from_scratch.run.preflight_options import PreflightOptions
 from reasoning_from_scratch.tasks.judge import judge_of
+from reasoning_from_scratch.tasks.problem_sets import training_problems
 from reasoning_from_scratch.text import aligned, counted, one_line, visible
 from reasoning_from_scratch.tiny.model import TINY_CONFIG
 from reasoning_from_scratch.tiny.world import of_tiny_world

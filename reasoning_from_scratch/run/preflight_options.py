@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from reasoning_from_scratch.files.model_names import check_model_name
-from reasoning_from_scratch.files.problem_sets import check_set
+from reasoning_from_scratch.tasks.problem_sets import check_set
 
 
 @dataclass

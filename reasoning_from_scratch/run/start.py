@@ -13,15 +13,12 @@ from typing import Any
 import torch
 
 from reasoning_from_scratch.config import Optim, TrainConfig, replaced
-from reasoning_from_scratch.environments.conversation import Conversation, environment_of
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.fast.cut import FAST
 from reasoning_from_scratch.fast.decoding import decoder_for
 from reasoning_from_scratch.fast.device import default_dtype, trusted_device
 from reasoning_from_scratch.fast.packed import compiled_pass, packed_logprobs
 from reasoning_from_scratch.files.model_names import is_name
-from reasoning_from_scratch.files.own_task import Evaluator, own_function
-from reasoning_from_scratch.files.problem_sets import SHARE
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer, load_weights
 from reasoning_from_scratch.losses import policy_loss
 from reasoning_from_scratch.optim.adamw import AdamW, Trainable
@@ -63,7 +60,10 @@ from reasoning_from_scratch.scale.torchrun import (
     policy_of_ranks,
     start_ranks,
 )
+from reasoning_from_scratch.tasks.environments.conversation import Conversation, environment_of
 from reasoning_from_scratch.tasks.judge import judge_of, missing_part
+from reasoning_from_scratch.tasks.own_task import Evaluator, own_function
+from reasoning_from_scratch.tasks.problem_sets import SHARE
 from reasoning_from_scratch.tokenizer import ModelTokenizer, model_stop_ids
 from reasoning_from_scratch.trainer import on_policy_rollouts, training_loop
 

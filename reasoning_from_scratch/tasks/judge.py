@@ -4,11 +4,11 @@ from collections.abc import Iterable
 
 from reasoning_from_scratch.config import Rewards
 from reasoning_from_scratch.errors import unknown_name
-from reasoning_from_scratch.files.made_sets import MADE_SETS
-from reasoning_from_scratch.files.own_task import Verifier, own_function
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.rollouts import Judge, grader
 from reasoning_from_scratch.sampling import Rollout
+from reasoning_from_scratch.tasks.made_sets import MADE_SETS
+from reasoning_from_scratch.tasks.own_task import Verifier, own_function
 
 RULES = {name: Verifier(module.score) for name, module in MADE_SETS.items()}
 

@@ -1,4 +1,4 @@
-"""Numbers to guess: the problems of the game of higher or lower (environments/guess.py)."""
+"""Numbers to guess: the problems of the game of higher or lower (tasks/environments/guess.py)."""
 
 import random
 

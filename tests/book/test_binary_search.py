@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from reasoning_from_scratch.environments.guess import best_play, possible_after, uniform_play
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.files.problem_sets import load_problems
+from reasoning_from_scratch.tasks.environments.guess import best_play, possible_after, uniform_play
+from reasoning_from_scratch.tasks.problem_sets import load_problems
 from reasoning_from_scratch.tiny.guessing import MOST
 
 ROOT = Path(__file__).resolve().parents[2]

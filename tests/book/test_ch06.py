@@ -12,7 +12,6 @@ from torch import nn
 from reasoning_from_scratch import ch06, ch07
 from reasoning_from_scratch.advantages import zscore
 from reasoning_from_scratch.config import TrainConfig
-from reasoning_from_scratch.files.problem_sets import load_problems
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.logprobs import token_logprobs
 from reasoning_from_scratch.losses import policy_loss, step_denominator
@@ -23,6 +22,7 @@ from reasoning_from_scratch.rewards import correctness
 from reasoning_from_scratch.run.options import configure
 from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.sampling import Rollout
+from reasoning_from_scratch.tasks.problem_sets import load_problems
 
 WORDS = ["\\boxed{1}", "\\boxed{2}", "hm ", "<|end|>"]
 END = len(WORDS) - 1

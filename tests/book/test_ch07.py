@@ -16,12 +16,12 @@ from regime_findings import findings
 from reasoning_from_scratch import ch06, ch07
 from reasoning_from_scratch.advantages import zscore
 from reasoning_from_scratch.config import TrainConfig, replaced
-from reasoning_from_scratch.files.problem_sets import load_problems
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.losses import policy_loss
 from reasoning_from_scratch.rollouts import make_batch
 from reasoning_from_scratch.run.options import configure
 from reasoning_from_scratch.run.start import train
+from reasoning_from_scratch.tasks.problem_sets import load_problems
 
 matplotlib.use("Agg")
 CHAPTER = Path(__file__).resolve().parents[2] / "ch07" / "ch07_main.ipynb"

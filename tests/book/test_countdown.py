@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from reasoning_from_scratch.files.own_task import own_function
 from reasoning_from_scratch.grading import arithmetic
 from reasoning_from_scratch.problems import Problem
+from reasoning_from_scratch.tasks.own_task import own_function
 
 CHAPTER = Path(__file__).parents[2] / "ch07"
 reward = own_function(f"{CHAPTER / 'countdown.py'}:reward")

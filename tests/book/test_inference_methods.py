@@ -11,10 +11,10 @@ from reasoning_from_scratch import ch05
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.answer_file import AnswerFile
 from reasoning_from_scratch.evaluation.evaluate import evaluate
-from reasoning_from_scratch.files.problem_sets import load_problems
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.problems import render_prompt
 from reasoning_from_scratch.sampling import Sampling, greedy
+from reasoning_from_scratch.tasks.problem_sets import load_problems
 
 PROBLEMS = load_problems("tiny-test", limit=6)
 SAMPLING = Sampling(24, temperature=0.8, top_p=0.9, rollouts=4, seed=3, sample_rows=16)

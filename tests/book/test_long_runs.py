@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.files import problem_sets
 from reasoning_from_scratch.files.tables import read_table
+from reasoning_from_scratch.tasks import problem_sets
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "ch07"))

@@ -226,7 +226,7 @@ def test_the_regimes_of_the_chapter(name, monkeypatch):
 
 
 def test_a_coin_is_fair_and_repeats_itself():
-    from reasoning_from_scratch.files.problem_sets import load_problems
+    from reasoning_from_scratch.tasks.problem_sets import load_problems
 
     coin = runpy.run_path(str(ROOT / "ch07" / "regimes.py"))["coin"]
     problems = load_problems("tiny-test", limit=200)

@@ -9,9 +9,9 @@ from reasoning_from_scratch import ch03
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.evaluate import evaluate
 from reasoning_from_scratch.evaluation.scores import wilson_interval
-from reasoning_from_scratch.files.problem_sets import load_problems
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.sampling import Sampling
+from reasoning_from_scratch.tasks.problem_sets import load_problems
 from tests.book.stand_ins import ChainModel, LetterTokenizer
 
 

@@ -11,8 +11,8 @@ import pytest
 from small_model import small_model
 
 from reasoning_from_scratch.files import downloads
-from reasoning_from_scratch.files.problem_sets import load_problems
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer, save_model
+from reasoning_from_scratch.tasks.problem_sets import load_problems
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = (

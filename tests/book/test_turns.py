@@ -14,11 +14,11 @@ sys.path.insert(0, str(ROOT / "ch07"))
 import turns  # noqa: E402
 
 from reasoning_from_scratch.config import Sampling  # noqa: E402
-from reasoning_from_scratch.environments.guess import best_play, uniform_play  # noqa: E402
 from reasoning_from_scratch.fast.cut import FAST  # noqa: E402
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer  # noqa: E402
 from reasoning_from_scratch.problems import problem_prompt  # noqa: E402
 from reasoning_from_scratch.sampling import Rollout, generate  # noqa: E402
+from reasoning_from_scratch.tasks.environments.guess import best_play, uniform_play  # noqa: E402
 from reasoning_from_scratch.tiny.guessing import guess_problem  # noqa: E402
 
 NOTEBOOK = json.loads((ROOT / "ch07" / "ch07_turns.ipynb").read_text(encoding="utf-8"))

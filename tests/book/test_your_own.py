@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from reasoning_from_scratch.commands import cli
-from reasoning_from_scratch.files.problem_sets import load_problems
+from reasoning_from_scratch.tasks.problem_sets import load_problems
 from tests.file_server import serving
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -7,10 +7,10 @@ import torch
 from model_report import begin_answers
 
 from reasoning_from_scratch.evaluation.evaluate import evaluate
-from reasoning_from_scratch.files.problem_sets import load_problems
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer, shipped_checkpoint
 from reasoning_from_scratch.report.ways import by_way, evaluated_answers
 from reasoning_from_scratch.sampling import Sampling, greedy
+from reasoning_from_scratch.tasks.problem_sets import load_problems
 from reasoning_from_scratch.tiny.model import TINY_CONFIG
 from reasoning_from_scratch.tiny.ways import WAYS
 from reasoning_from_scratch.tiny.world import WORKED_START

@@ -28,11 +28,9 @@ from reasoning_from_scratch.commands.playground import (
     rounded,
     source,
 )
-from reasoning_from_scratch.environments.guess import Guess
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.evaluate import evaluate
 from reasoning_from_scratch.fast.cut import FAST
-from reasoning_from_scratch.files.problem_sets import load_problems
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer, shipped_checkpoint
 from reasoning_from_scratch.logprobs import padded_logprobs
 from reasoning_from_scratch.losses import Loss, policy_loss, step_denominator
@@ -40,6 +38,8 @@ from reasoning_from_scratch.problems import problem_prompt, render_prompt
 from reasoning_from_scratch.rewards import score_parts
 from reasoning_from_scratch.rollouts import make_batch
 from reasoning_from_scratch.sampling import Rollout, Sampling, generate, greedy
+from reasoning_from_scratch.tasks.environments.guess import Guess
+from reasoning_from_scratch.tasks.problem_sets import load_problems
 from reasoning_from_scratch.tiny.guessing import guess_problem
 from reasoning_from_scratch.tiny.ways import WAYS, way_of
 from reasoning_from_scratch.tokenizer import stop_ids_of

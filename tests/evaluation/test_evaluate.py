@@ -11,12 +11,12 @@ from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation import evaluate as evaluation
 from reasoning_from_scratch.evaluation.answer_file import card_path
 from reasoning_from_scratch.evaluation.evaluate import evaluate, wilson_interval
-from reasoning_from_scratch.files.problem_sets import load_problems
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.rewards import correctness
 from reasoning_from_scratch.sampling import Rollout, Sampling, greedy, stream_key, uniform_at
 from reasoning_from_scratch.tasks.judge import own_verifier
+from reasoning_from_scratch.tasks.problem_sets import load_problems
 
 PROBLEMS = [Problem(id=f"p{i}", problem=f"{i} + 1 = ?", answer=str(i + 1)) for i in range(12)]
 PIECES = ["<end>", "\\boxed{", "}", " 1", " 2", " 3", " 4", " so", " then", "\n", "?", "="]

@@ -14,7 +14,6 @@ import pytest
 import torch
 
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.files.problem_sets import load_problems
 from reasoning_from_scratch.files.tensor_files import load_state
 from reasoning_from_scratch.files.weights import (
     load_model_and_tokenizer,
@@ -22,6 +21,7 @@ from reasoning_from_scratch.files.weights import (
     save_model,
 )
 from reasoning_from_scratch.qwen3 import Qwen3Model
+from reasoning_from_scratch.tasks.problem_sets import load_problems
 from reasoning_from_scratch.tokenizer import Qwen3Tokenizer
 from tests.conftest import build_tokenizer
 
@@ -316,7 +316,7 @@ def test_spoiled_weights(tmp_path, name, count):
     assert spoiled_weights(count, tmp_path / name, content, length) > count // 20
 
 
-# ---- data sets (more of them: tests/files/test_problem_sets.py)
+# ---- data sets (more of them: tests/tasks/test_problem_sets.py)
 
 
 def filled(path, start: bytes, piece: bytes, times: int, end: bytes) -> None:

@@ -29,7 +29,7 @@ from reasoning_from_scratch.files.downloads import (
     download_qwen3_small,
     published_checkpoint,
 )
-from reasoning_from_scratch.files.problem_sets import load_problems
+from reasoning_from_scratch.tasks.problem_sets import load_problems
 from tests.files.test_transfers import CONTENT, SHA256, closed_port
 
 

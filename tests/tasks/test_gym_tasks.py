@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.files import gym_tasks
-from reasoning_from_scratch.files.gym_tasks import (
+from reasoning_from_scratch.tasks import gym_tasks
+from reasoning_from_scratch.tasks.gym_tasks import (
     CHANGES,
     HARMLESS,
     REFUSED,
@@ -22,9 +22,9 @@ from reasoning_from_scratch.files.gym_tasks import (
     score,
     task_table,
 )
-from reasoning_from_scratch.files.own_task import Verifier
-from reasoning_from_scratch.files.problem_sets import held_out, load_problems, training_problems
 from reasoning_from_scratch.tasks.judge import verifier_of
+from reasoning_from_scratch.tasks.own_task import Verifier
+from reasoning_from_scratch.tasks.problem_sets import held_out, load_problems, training_problems
 
 SOME = "gym:chain_sum*2+letter_counting?min_words=3&max_words=5+spell_backward"
 
@@ -107,7 +107,7 @@ def test_what_is_read_of_an_answer(text, truth, read):
 
 def test_a_problem_can_be_sent_away_and_judged_there():
     (problem,) = problems("gym:group_anagrams", 1)  # its facts are no JSON
-    code = "import pickle, sys; from reasoning_from_scratch.files.gym_tasks import score; "
+    code = "import pickle, sys; from reasoning_from_scratch.tasks.gym_tasks import score; "
     code += "p = pickle.load(sys.stdin.buffer); print(score(p.answer, p), score('no', p))"
     done = subprocess.run(
         [sys.executable, "-c", code],

@@ -7,16 +7,14 @@ from pathlib import Path
 import pytest
 
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.files import problem_sets
-from reasoning_from_scratch.files.problem_sets import (
-    CHAT_TOKENS,
+from reasoning_from_scratch.problems import CHAT_TOKENS, Problem, problem_prompt, with_prompt
+from reasoning_from_scratch.tasks import problem_sets
+from reasoning_from_scratch.tasks.problem_sets import (
     PROBLEM_SETS,
     load_math500_test,
     load_math_train,
     load_problems,
-    with_prompt,
 )
-from reasoning_from_scratch.problems import Problem, problem_prompt
 from reasoning_from_scratch.tiny.world import tiny_problem
 
 OFFICIAL = Path(__file__).parents[3] / "shared" / "data"

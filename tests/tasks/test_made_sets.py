@@ -10,10 +10,8 @@ from reasoning_from_scratch.commands.cli import main as commands
 from reasoning_from_scratch.config import Rewards, TrainConfig, replaced
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.evaluate import evaluate
-from reasoning_from_scratch.files.made_sets import made_set
-from reasoning_from_scratch.files.problem_sets import load_problems, with_prompt
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
-from reasoning_from_scratch.problems import Problem, problem_prompt
+from reasoning_from_scratch.problems import Problem, problem_prompt, with_prompt
 from reasoning_from_scratch.rollouts import Group, Rollout, reward_groups
 from reasoning_from_scratch.run.asked import all_sets, problems_of
 from reasoning_from_scratch.run.options import resolved, resumed_config
@@ -21,6 +19,8 @@ from reasoning_from_scratch.run.preflight import TaskFigures, suggestions, task_
 from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.sampling import Sampling
 from reasoning_from_scratch.tasks.judge import RULES, judge_of, verifier_of
+from reasoning_from_scratch.tasks.made_sets import made_set
+from reasoning_from_scratch.tasks.problem_sets import load_problems
 
 SUM = Problem("sum", "What is 1 + 1?", "2")
 NAMES = ["gym:spell_backward?max_word_len=3", "instructions"]

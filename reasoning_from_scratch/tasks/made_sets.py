@@ -10,8 +10,7 @@ plain text, what `score` must know. So they can be pickled, made again and judge
 
 from types import ModuleType
 
-from reasoning_from_scratch import instructions
-from reasoning_from_scratch.files import gym_tasks
+from reasoning_from_scratch.tasks import gym_tasks, instructions
 
 MADE_SETS = {"gym": gym_tasks, "instructions": instructions}
 MADE_NAMES = ("instructions", "instructions@new-constraints", "gym:TASK")

@@ -3,14 +3,14 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from reasoning_from_scratch.environments.calculator import Calculator
-from reasoning_from_scratch.environments.guess import Guess
-from reasoning_from_scratch.environments.retry import Retry
 from reasoning_from_scratch.errors import unknown_name
-from reasoning_from_scratch.files.foreign import Unfit, called, in_words, numbers_in
-from reasoning_from_scratch.files.own_task import own_function
 from reasoning_from_scratch.problems import Problem, is_own, refuse_bare_file
 from reasoning_from_scratch.sampling import Partner, Rollout, Sampling
+from reasoning_from_scratch.tasks.environments.calculator import Calculator
+from reasoning_from_scratch.tasks.environments.guess import Guess
+from reasoning_from_scratch.tasks.environments.retry import Retry
+from reasoning_from_scratch.tasks.foreign import Unfit, called, in_words, numbers_in
+from reasoning_from_scratch.tasks.own_task import own_function
 from reasoning_from_scratch.tokenizer import ended_text
 
 

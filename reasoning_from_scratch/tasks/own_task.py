@@ -20,7 +20,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.files.foreign import (
+from reasoning_from_scratch.grading.gsm8k import gsm8k_reward
+from reasoning_from_scratch.problems import is_own
+from reasoning_from_scratch.recipes import Recipe
+from reasoning_from_scratch.tasks.foreign import (
     Unfit,
     as_number,
     called,
@@ -28,9 +31,6 @@ from reasoning_from_scratch.files.foreign import (
     numbers_in,
     told,
 )
-from reasoning_from_scratch.grading.gsm8k import gsm8k_reward
-from reasoning_from_scratch.problems import is_own
-from reasoning_from_scratch.recipes import Recipe
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -4,14 +4,14 @@ import os
 import subprocess
 import sys
 
-from reasoning_from_scratch.files.gym_tasks import CHANGES, REFUSED
+from reasoning_from_scratch.tasks.gym_tasks import CHANGES, REFUSED
 
 
 def test_problems_do_not_depend_on_the_process():
     """Of the tasks that are refused for that, this is so; of all others it is not."""
     code = """
 import contextlib, io, sys, zlib
-from reasoning_from_scratch.files.gym_tasks import dataset_of, refusal, task_table, CHANGES
+from reasoning_from_scratch.tasks.gym_tasks import dataset_of, refusal, task_table, CHANGES
 with contextlib.redirect_stdout(io.StringIO()):
     for name in sorted(task_table()):
         if refusal(name) in ("", CHANGES) and name not in SLOW:

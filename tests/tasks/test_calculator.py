@@ -16,7 +16,6 @@ from toy import toy_config, toy_policy, toy_problems
 
 from reasoning_from_scratch import sampling
 from reasoning_from_scratch.config import Learning, replaced
-from reasoning_from_scratch.environments.calculator import LONGEST, Calculator, calculated
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.evaluate import evaluate
 from reasoning_from_scratch.fast.cut import FAST
@@ -38,6 +37,7 @@ from reasoning_from_scratch.sampling import (
     stream_key,
     uniform_at,
 )
+from reasoning_from_scratch.tasks.environments.calculator import LONGEST, Calculator, calculated
 from reasoning_from_scratch.text import read_lines
 from reasoning_from_scratch.tokenizer import Qwen3Tokenizer
 from reasoning_from_scratch.trainer import prepared_update, whole_denominator

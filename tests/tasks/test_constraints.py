@@ -5,15 +5,15 @@ import json
 import pytest
 
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.instructions import problems, score
-from reasoning_from_scratch.instructions.constraints import CONSTRAINTS
-from reasoning_from_scratch.instructions.prompts import (
+from reasoning_from_scratch.problems import Problem
+from reasoning_from_scratch.tasks.instructions import problems, score
+from reasoning_from_scratch.tasks.instructions.constraints import CONSTRAINTS
+from reasoning_from_scratch.tasks.instructions.prompts import (
     HELD_OUT_TOPICS,
     SETS,
     TOPICS,
     is_answer,
 )
-from reasoning_from_scratch.problems import Problem
 
 # kind, value, answers that keep to it, answers that do not
 CASES = [

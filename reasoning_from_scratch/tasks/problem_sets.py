@@ -5,7 +5,7 @@ import json
 import math
 import re
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
@@ -15,11 +15,11 @@ from tempfile import TemporaryDirectory
 
 from reasoning_from_scratch.errors import UserError, unknown_name
 from reasoning_from_scratch.files.data_sets import DATA_SETS
-from reasoning_from_scratch.files.foreign import told
-from reasoning_from_scratch.files.made_sets import MADE_NAMES, made_set
-from reasoning_from_scratch.files.own_task import defines, own_function
 from reasoning_from_scratch.grading import get_last_boxed
-from reasoning_from_scratch.problems import Problem, is_own, refuse_bare_file, render_prompt
+from reasoning_from_scratch.problems import Problem, is_own, refuse_bare_file
+from reasoning_from_scratch.tasks.foreign import told
+from reasoning_from_scratch.tasks.made_sets import MADE_NAMES, made_set
+from reasoning_from_scratch.tasks.own_task import defines, own_function
 from reasoning_from_scratch.text import counted
 from reasoning_from_scratch.tiny.guessing import guess_problems
 from reasoning_from_scratch.tiny.world import tiny_problem
@@ -192,75 +192,6 @@ def read_problems(path: str | Path, limit: int | None = None) -> list[Problem]:
     if not problems:
         raise UserError(f"{path} holds no problems")
     return problems
-
-
-# --- other prompts than the book's ---
-
-PROMPTS = ("book", "question", "chat", "plain", "nanochat")
-PLACE = "{problem}"
-CHAT_TOKENS = ("<|bos|>", "<|user_start|>", "<|user_end|>", "<|assistant_start|>")
-
-
-def check_prompt(kind: str) -> None:
-    """Refuse what is no way to put a problem, before a model is loaded."""
-    if kind not in PROMPTS:
-        prompt_file(kind)
-
-
-def prompt_of(kind: str, tokenizer) -> Callable[[str], str]:
-    """How a problem is put to the model. From here on the tokenizer puts prompts into the model's
-    chat template, or does not, where `kind` says so."""
-    if kind == "book":
-        return render_prompt
-    if kind == "question":
-        return str
-    if kind == "nanochat":
-        return nanochat_prompt(tokenizer)
-    tokenizer.use_chat_template(kind == "chat")
-    if kind in ("chat", "plain"):
-        return str
-    text = prompt_file(kind)
-    return lambda problem: text.replace(PLACE, problem)
-
-
-def nanochat_prompt(tokenizer) -> Callable[[str], str]:
-    if any(len(tokenizer.encode(token)) > 1 for token in CHAT_TOKENS):
-        raise UserError(
-            "--prompt nanochat needs a model whose tokenizer has nanochat's tokens, such as "
-            "<|user_start|>; for this one take --prompt question"
-        )
-    bos, *around = CHAT_TOKENS
-    return lambda problem: f"{bos}{around[0]}{problem}{around[1]}{around[2]}"
-
-
-def suiting_prompt(problems: Sequence[Problem]) -> str:
-    """Where no prompt is named: the book asks for a box, which the grader reads. A set with rules
-    of its own says in its questions what is asked for."""
-    return "question" if problems[0].judge else "book"
-
-
-def prompt_file(name: str) -> str:
-    """The text of a prompt in a file. Editors end a file with a line's end, which is no part of it:
-    a model that is shown "13 + 24 =" is to go on in that line."""
-    path = Path(name).expanduser()
-    if not path.is_file():
-        raise unknown_name("prompt", name, [*PROMPTS, "a file with {problem} in it"])
-    try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise UserError(f"{path} is not UTF-8 text; save the file as UTF-8") from None
-    if PLACE not in text:
-        raise UserError(f"{path} has no {PLACE} in it, where the problem is to stand")
-    return text.removesuffix("\n")
-
-
-def with_prompt(problems: Sequence[Problem], kind: str | None, tokenizer) -> Sequence[Problem]:
-    """Problems that say themselves how they are put, where it is not the usual way."""
-    kind = kind or suiting_prompt(problems)
-    render = prompt_of(kind, tokenizer)
-    if kind == "book":
-        return problems
-    return [replace(problem, prompt=render(problem.problem)) for problem in problems]
 
 
 # --- from a file to rows ---

@@ -10,8 +10,6 @@ from small_model import small_model
 from toy import toy_config, toy_model, toy_policy, toy_problems, toy_tokenizer
 
 from reasoning_from_scratch.config import Learning, Rewards, replaced
-from reasoning_from_scratch.environments import conversation
-from reasoning_from_scratch.environments.conversation import Conversation, environment_of
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.evaluate import evaluate
 from reasoning_from_scratch.fast.cut import FAST
@@ -24,6 +22,8 @@ from reasoning_from_scratch.rollouts import Group, make_batch, reward_groups, sa
 from reasoning_from_scratch.run.options import configure, resolved, resumed_config
 from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.sampling import PLAIN, Rollout, Sampling, generate
+from reasoning_from_scratch.tasks.environments import conversation
+from reasoning_from_scratch.tasks.environments.conversation import Conversation, environment_of
 from reasoning_from_scratch.tasks.judge import judge_of
 from reasoning_from_scratch.text import read_lines
 from reasoning_from_scratch.tokenizer import ModelTokenizer, Qwen3Tokenizer, answer_text

@@ -16,15 +16,15 @@ from toy import toy_config, toy_world
 from reasoning_from_scratch.commands.train import told_end
 from reasoning_from_scratch.config import replaced
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.files.foreign import TooSlow, with_limit
-from reasoning_from_scratch.files.own_task import Evaluator, Verifier, own_function
-from reasoning_from_scratch.files.problem_sets import load_problems
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.report.health import failure_reports
 from reasoning_from_scratch.rollouts import Rollout
 from reasoning_from_scratch.run.options import resolved
 from reasoning_from_scratch.run.start import train
+from reasoning_from_scratch.tasks.foreign import TooSlow, with_limit
+from reasoning_from_scratch.tasks.own_task import Evaluator, Verifier, own_function
+from reasoning_from_scratch.tasks.problem_sets import load_problems
 
 PROBLEM = Problem("own/0", "What is 1 + 1?\x1b[2J", "2")
 needs_timer = pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timer signals here")

@@ -7,12 +7,12 @@ import threading
 import pytest
 from toy import toy_problems, toy_tokenizer
 
-from reasoning_from_scratch.environments import conversation
-from reasoning_from_scratch.environments.conversation import Conversation
-from reasoning_from_scratch.files import foreign
-from reasoning_from_scratch.files.foreign import called, in_words, told
-from reasoning_from_scratch.files.own_task import Verifier
 from reasoning_from_scratch.sampling import Rollout, Sampling
+from reasoning_from_scratch.tasks import foreign
+from reasoning_from_scratch.tasks.environments import conversation
+from reasoning_from_scratch.tasks.environments.conversation import Conversation
+from reasoning_from_scratch.tasks.foreign import called, in_words, told
+from reasoning_from_scratch.tasks.own_task import Verifier
 
 LIMIT = 0.2  # seconds
 
