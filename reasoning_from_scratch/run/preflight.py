@@ -17,10 +17,9 @@ import torch
 
 from reasoning_from_scratch.config import Rollouts
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.evaluation.evaluate import open_model
+from reasoning_from_scratch.evaluation.evaluate import open_model, problem_bar
 from reasoning_from_scratch.fast.cut import FAST
 from reasoning_from_scratch.fast.packed import packed_logprobs
-from reasoning_from_scratch.files.counters import counter
 from reasoning_from_scratch.files.made_sets import judge_of
 from reasoning_from_scratch.files.problem_sets import training_problems, with_prompt
 from reasoning_from_scratch.grading import parses
@@ -361,7 +360,7 @@ def preflight(options: PreflightOptions) -> int:
         seed=options.seed,
         sample_rows=options.max_rows,
     )
-    with counter(min(count, len(chosen)), desc="preflight", unit="problem") as bar:
+    with problem_bar(min(count, len(chosen)), words="preflight") as bar:
 
         def answered(_: Group) -> None:
             bar.update()
