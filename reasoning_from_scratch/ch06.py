@@ -21,8 +21,8 @@ from reasoning_from_scratch.ch02 import switch_to_evaluation
 from reasoning_from_scratch.ch03 import extract_final_candidate, grade_answer, render_prompt
 from reasoning_from_scratch.ch04 import scale_logits_by_temperature, top_p_filter
 from reasoning_from_scratch.fast.cut import FAST
+from reasoning_from_scratch.files.data_sets import DATA_SETS
 from reasoning_from_scratch.files.disk import replacing, write_whole
-from reasoning_from_scratch.files.downloads import data_urls
 from reasoning_from_scratch.qwen3 import KVCache, room_for_answer
 from reasoning_from_scratch.rollouts import problem_index
 from reasoning_from_scratch.sampling import Sampling, generate
@@ -40,7 +40,7 @@ def load_math_train(local_path="math_train.json", save_copy=True):
     if Path(local_path).exists():
         return problem_sets.load_math_train(local_path)
     try:
-        response = requests.get(data_urls("math-train")[0], timeout=30)
+        response = requests.get(DATA_SETS["math-train"].url, timeout=30)
         response.raise_for_status()
         rows = response.json()
     except (requests.RequestException, ValueError):  # no answer, no JSON

@@ -19,7 +19,7 @@ from reasoning_from_scratch.advantages import zscore
 from reasoning_from_scratch.ch06 import draw_rollouts, mark_rollouts, pick_problems
 from reasoning_from_scratch.files import downloads
 from reasoning_from_scratch.files.disk import replacing
-from reasoning_from_scratch.files.transfers import is_web_page
+from reasoning_from_scratch.files.downloads import is_web_page
 from reasoning_from_scratch.losses import aggregate, kl_estimate, ppo
 from reasoning_from_scratch.rewards import END_THINK_TOKEN_ID, THINK_TOKEN_ID  # noqa: F401
 from reasoning_from_scratch.rollouts import make_batch, micro_batches

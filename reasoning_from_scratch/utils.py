@@ -3,11 +3,10 @@
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
 
-from reasoning_from_scratch.files import transfers
+from reasoning_from_scratch.files import downloads
 
 
 def download_file(url, out_dir=".", backup_url=None):
     """The file at `url`, or at the backup, into `out_dir` under its own name -> its path."""
     name = PurePosixPath(unquote(urlsplit(url).path)).name
-    backups = [backup_url] if backup_url else []
-    return transfers.download_file(url, Path(out_dir) / name, *backups)
+    return downloads.download_file(url, Path(out_dir) / name, backup_url)

@@ -1,11 +1,14 @@
-"""A local HTTP server that behaves as badly as a test asks for."""
+"""An HTTP server that behaves as badly as a test asks for, and a hub on this machine."""
 
+import atexit
+import hashlib
+import json
+import socket
 import threading
-import time
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from reasoning_from_scratch.files import transfers
+import huggingface_hub.constants as hub_constants
 
 
 class FileServer:
@@ -41,8 +44,10 @@ class FileServer:
         self._httpd.daemon_threads = True
         self.url = f"http://127.0.0.1:{self._httpd.server_address[1]}"
 
-    def gets(self):
-        return [headers for method, _, headers in self.requests if method == "GET"]
+    def paths(self):
+        """The files that were asked for with GET; huggingface_hub asks the hub other things too."""
+        asked = [path.partition("?")[0] for method, path, _ in self.requests if method == "GET"]
+        return [path for path in asked if not path.startswith("/api/")]
 
 
 @contextmanager
@@ -57,12 +62,18 @@ def serving(content=b""):
         server._httpd.server_close()
 
 
+def closed_port():
+    """Nobody answers at it: it is taken, so that no other test gets it, and not listened at."""
+    probe = socket.socket()
+    probe.bind(("127.0.0.1", 0))
+    atexit.register(probe.close)
+    return probe.getsockname()[1]
+
+
 def respond(handler, status, body, length=None, **headers):
-    """`length` None: that of the body; -1: not said, the connection's end is the file's."""
     handler.send_response(status)
     handler.send_header("Connection", "close")  # said, so that no client asks again over it
-    if length != -1:
-        handler.send_header("Content-Length", str(len(body) if length is None else length))
+    handler.send_header("Content-Length", str(len(body) if length is None else length))
     for name, value in headers.items():
         handler.send_header(name.replace("_", "-"), value)
     handler.end_headers()
@@ -76,42 +87,15 @@ def whole(handler, content):
     respond(handler, 200, content)
 
 
-def ranges(handler, content):
-    """A server as it should be."""
-    asked = handler.headers.get("Range")
-    if asked is None:
-        return respond(handler, 200, content)
-    start = int(asked.removeprefix("bytes=").rstrip("-"))
-    if start >= len(content):
-        return respond(handler, 416, b"", Content_Range=f"bytes */{len(content)}")
-    said = f"bytes {start}-{len(content) - 1}/{len(content)}"
-    return respond(handler, 206, content[start:], Content_Range=said)
-
-
-def range_refused(handler, content):
-    if handler.headers.get("Range"):
-        return respond(handler, 416, b"")
-    return whole(handler, content)
-
-
-def dies_after(count, honors_range=True):
-    """Sends `count` more bytes of those asked for, then closes the connection."""
-
-    def behavior(handler, content):
-        start, status, headers = 0, 200, {}
-        if honors_range and handler.headers.get("Range"):
-            start, status = int(handler.headers["Range"][6:-1]), 206
-            headers["Content_Range"] = f"bytes {start}-{len(content) - 1}/{len(content)}"
-        rest = content[start:]
-        respond(handler, status, rest[:count], length=len(rest), **headers)
-
-    return behavior
+def dies_after(count):
+    """Sends so many bytes, then closes the connection."""
+    return lambda handler, content: respond(handler, 200, content[:count], length=len(content))
 
 
 def stalls_after(count, seconds=1.0):
     def behavior(handler, content):
         respond(handler, 200, content[:count], length=len(content))
-        time.sleep(seconds)
+        threading.Event().wait(seconds)  # time.sleep may be switched off (hub_at)
 
     return behavior
 
@@ -120,44 +104,50 @@ def answers(status, body=b"no"):
     return lambda handler, content: respond(handler, status, body)
 
 
-def claims_length(length):
-    return lambda handler, content: respond(handler, 200, content, length=length)
-
-
-def without_length(handler, content):
-    respond(handler, 200, content, length=-1)
-
-
-def truncated_without_length(handler, content):
-    respond(handler, 200, content[: len(content) // 2], length=-1)
-
-
-def chunks_that_break(handler, content):
-    handler.send_response(200)
-    handler.send_header("Transfer-Encoding", "chunked")
-    handler.end_headers()
-    half = content[: len(content) // 2]
-    handler.wfile.write(f"{len(half):x}\r\n".encode() + half + b"\r\n")
-    handler.close_connection = True
-
-
-def chunks(handler, content):
-    chunks_that_break(handler, content)
-    half = content[len(content) // 2 :]
-    handler.wfile.write(f"{len(half):x}\r\n".encode() + half + b"\r\n0\r\n\r\n")
-
-
 def login_page(handler, content):
-    body = b"<html><body>Please accept our terms</body></html>"
+    body = b"\n<!DOCTYPE html><body>Please accept our terms</body></html>"
     respond(handler, 200, body, Content_Type="text/html; charset=utf-8")
 
 
-def login_page_without_type(handler, content):
-    respond(handler, 200, b"\n<!DOCTYPE html><html>", Content_Type="application/octet-stream")
+# ---- a hub
 
 
-def hurry(monkeypatch, seconds: float) -> None:
-    """Downloads that wait at most so long, hardly pause, and arrive in small pieces."""
-    monkeypatch.setattr(transfers, "TIMEOUT", (seconds, seconds))
-    monkeypatch.setattr(transfers, "PAUSE", 0.01)
-    monkeypatch.setattr(transfers, "CHUNK", 1000)
+def hub_at(monkeypatch, url, cache):
+    """As if the process had begun with this HF_ENDPOINT and HF_HOME, which huggingface_hub reads
+    when it is imported; and it does not pause between its tries."""
+    monkeypatch.setattr(hub_constants, "ENDPOINT", url)
+    template = url + "/{repo_id}/resolve/{revision}/{filename}"
+    monkeypatch.setattr(hub_constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+    monkeypatch.setattr(hub_constants, "HF_HUB_CACHE", str(cache))
+    monkeypatch.setattr("huggingface_hub.utils._http.time.sleep", lambda seconds: None)
+
+
+def hub(handler, content):
+    """A hub that has every file, with this content."""
+    digest = hashlib.sha256(content).hexdigest()
+    respond(handler, 200, content, ETag=f'"{digest}"', X_Repo_Commit="0" * 40)
+
+
+def hub_with(files):
+    """A hub with one repository, whose files are {name: content}; a name with None is gated."""
+
+    def behavior(handler, _):
+        path, _, _ = handler.path.partition("?")
+        if path.startswith("/api/models/"):
+            listed = [
+                {"type": "file", "path": name, "size": len(content or b""), "oid": name}
+                for name, content in files.items()
+            ]
+            facts = {"id": "someone/model", "sha": "0" * 40, "siblings": []}
+            answer = listed if "/tree/" in path else facts
+            return respond(
+                handler, 200, json.dumps(answer).encode(), Content_Type="application/json"
+            )
+        name = path.partition("/resolve/")[2].partition("/")[2]
+        if name not in files:
+            return respond(handler, 404, b"", X_Error_Code="EntryNotFound", X_Repo_Commit="0" * 40)
+        if files[name] is None:
+            return respond(handler, 403, b"", X_Error_Code="GatedRepo", X_Error_Message="ask")
+        return hub(handler, files[name])
+
+    return behavior

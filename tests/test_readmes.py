@@ -78,7 +78,7 @@ SMALL = {
 FLAGS_ONLY = re.compile(
     r"--(model|which_model) (base|reasoning|smollm2|Qwen/\S+)\b|\.pth\b"
     r"|use_checkpoint\.py(?! --list)"
-    r"|(math-500|math-train|gsm8k\S*)\b|--serve\b|checkpoints/pretrain\.py"
+    r"|(math-500|math-train|gsm8k\S*)\b|checkpoints/pretrain\.py"
     r"|ch07/regimes\.py --regime"  # tests/book/test_regime_runs.py has small ones
     r"|\bpublished/"  # files that each reader fetches: tests/report/test_plots.py draws such
     r"|--sampler ray\b"  # tests/scale/test_ray_rollouts.py

@@ -36,7 +36,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "commands.compare:compare_command",
     ),
     "plot": ("Draw the curves of one or several runs.", "report.plots:plot_command"),
-    "report": ("Show a run on one page; --serve follows it.", "report.serve:report_command"),
+    "report": ("Show a run on one page.", "commands.report:report_command"),
     "evaluate": (
         "Measure models' accuracy on problem sets; draw pass@k.",
         "commands.evaluate:evaluate_command",

@@ -11,7 +11,6 @@ from tyro.conf import Positional
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.disk import replacing, told_in_one_line
-from reasoning_from_scratch.files.downloads import hub_endpoints
 from reasoning_from_scratch.files.hub_models import is_whole
 from reasoning_from_scratch.files.model_names import HUB_NAME
 from reasoning_from_scratch.files.saved_models import CARD_FILE
@@ -87,7 +86,7 @@ def push(options: PushOptions) -> None:
         raise UserError(
             f"{source} is not a model's folder: first rfs export {options.model} --to FOLDER"
         )
-    api = HfApi(endpoint=hub_endpoints()[0])
+    api = HfApi()
     try:
         api.create_repo(options.repository, private=options.private, exist_ok=True)
         api.upload_folder(

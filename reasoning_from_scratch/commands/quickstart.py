@@ -153,7 +153,7 @@ def next_commands(folder: Path, longer: bool) -> str:
     """What to do now, as it can be typed here."""
     rfs, jupyter = words_here()
     rows = [
-        (f"{rfs} report {shlex.quote(str(folder))} --serve", "each step, and why it was paid"),
+        (f"{rfs} report {shlex.quote(str(folder))}", "each step, and why it was paid"),
         (f"{rfs} evaluate --model tiny-base tiny-grpo tiny-grpo-longer --samples 64", "pass@k")
         if longer
         else (

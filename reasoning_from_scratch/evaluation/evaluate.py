@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from tqdm.auto import tqdm
 
 from reasoning_from_scratch import __version__
 from reasoning_from_scratch.errors import UserError
@@ -23,7 +24,6 @@ from reasoning_from_scratch.evaluation.scores import (
 )
 from reasoning_from_scratch.fast.cut import FAST
 from reasoning_from_scratch.fast.device import default_dtype, trusted_device
-from reasoning_from_scratch.files.counters import counter
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.grading import (
     GRADER_VERSION,
@@ -45,6 +45,7 @@ from reasoning_from_scratch.qwen3 import room_for_answer
 from reasoning_from_scratch.sampling import Rollout, Sampling, generate_each
 from reasoning_from_scratch.tasks.judge import verifier_of
 from reasoning_from_scratch.tasks.own_task import Verifier
+from reasoning_from_scratch.text import interactive
 from reasoning_from_scratch.tokenizer import answer_text, model_stop_ids, stop_ids_of
 
 __all__ = ["EvalResult", "evaluate", "open_model", "pass_at_k", "wilson_interval"]
@@ -108,6 +109,20 @@ def evaluate(
     )
 
 
+def problem_bar(total: int, done: int = 0, words: str = "", quiet: bool = False) -> tqdm:
+    """Counts problems on stderr. In a file or pipe, where nothing is redrawn, twice a minute."""
+    seconds = 0.1 if interactive() else 30.0
+    return tqdm(
+        total=total,
+        initial=done,
+        desc=words,
+        unit="problem",
+        disable=quiet,
+        mininterval=seconds,
+        maxinterval=max(10.0, seconds),
+    )
+
+
 Keep = Callable[[int, list[dict]], None]  # (problem, its rows)
 
 
@@ -132,7 +147,7 @@ def answered(
         file = AnswerFile(out_path, settings, num_samples, lambda count: asked(problems[:count]))
     todo = [index for index in range(len(problems)) if index not in file.groups]
     done, words = len(problems) - len(todo), name or "evaluating"
-    bar = counter(len(problems), done, words, quiet=not progress, unit="problem")
+    bar = problem_bar(len(problems), done, words, quiet=not progress)
 
     def keep(index: int, rows: list[dict]) -> None:
         file.add(index, rows)

@@ -9,11 +9,11 @@ class DataSet:
     """Where a data set is published, and what shows that it is whole."""
 
     filename: str
-    paths: tuple[str, ...]  # on raw.githubusercontent.com; or "github:", "hub:"
+    url: str
     rows: int
     fields: tuple[str, ...]
-    sha256: str | None = None
-    reword: Callable[[dict], dict] | None = None  # a mirror's row, as the first source has it
+    backup_url: str | None = None
+    reword: Callable[[dict], dict] | None = None  # the backup's row, as the first source has it
 
 
 def _as_in_math(row: dict) -> dict:
@@ -22,43 +22,28 @@ def _as_in_math(row: dict) -> dict:
     return row | {"level": f"Level {level}", "type": subject}
 
 
+RAW = "https://raw.githubusercontent.com"
 MATH_FIELDS = ("problem", "solution", "answer", "unique_id")
-GSM8K = "openai/grade-school-math/master/grade_school_math/data"
+GSM8K = f"{RAW}/openai/grade-school-math/master/grade_school_math/data"
 DATA_SETS = {
     "math-500": DataSet(
         "math500_test.json",
-        (
-            "rasbt/reasoning-from-scratch/refs/heads/main/"
-            "ch03/01_main-chapter-code/math500_test.json",
-            "hub:datasets/HuggingFaceH4/MATH-500/resolve/main/test.jsonl",
-        ),
+        f"{RAW}/rasbt/reasoning-from-scratch/refs/heads/main/"
+        "ch03/01_main-chapter-code/math500_test.json",
         500,
         MATH_FIELDS,
+        "https://huggingface.co/datasets/HuggingFaceH4/MATH-500/resolve/main/test.jsonl",
     ),
     "math-train": DataSet(
         "math_train.json",
-        (
-            "rasbt/math_full_minus_math500/refs/heads/main/math_full_minus_math500.json",
-            # The 12,000 that OpenAI trained on when it kept MATH-500 apart. On the hub the book's
-            # file is there as parquet only.
-            "github:openai/prm800k/raw/main/prm800k/math_splits/train.jsonl",
-        ),
+        f"{RAW}/rasbt/math_full_minus_math500/refs/heads/main/math_full_minus_math500.json",
         12_000,
         MATH_FIELDS,
+        # The 12,000 that OpenAI trained on when it kept MATH-500 apart. On the hub the book's
+        # file is there as parquet only.
+        "https://github.com/openai/prm800k/raw/main/prm800k/math_splits/train.jsonl",
         reword=_as_in_math,
     ),
-    "gsm8k": DataSet(
-        "gsm8k_train.jsonl",
-        (f"{GSM8K}/train.jsonl",),
-        7473,
-        ("question", "answer"),
-        "17f347dc51477c50d4efb83959dbb7c56297aba886e5544ee2aaed3024813465",
-    ),
-    "gsm8k-test": DataSet(
-        "gsm8k_test.jsonl",
-        (f"{GSM8K}/test.jsonl",),
-        1319,
-        ("question", "answer"),
-        "3730d312f6e3440559ace48831e51066acaca737f6eabec99bccb9e4b3c39d14",
-    ),
+    "gsm8k": DataSet("gsm8k_train.jsonl", f"{GSM8K}/train.jsonl", 7473, ("question", "answer")),
+    "gsm8k-test": DataSet("gsm8k_test.jsonl", f"{GSM8K}/test.jsonl", 1319, ("question", "answer")),
 }

@@ -2,7 +2,6 @@
 
 import os
 import re
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -74,15 +73,6 @@ def sync_folder(folder: Path) -> None:
         pass  # some network file systems refuse; the rename itself is still atomic
     finally:
         os.close(descriptor)
-
-
-def fingerprint(path: Path) -> list[int]:
-    """[size, CRC-32]: enough to notice a cut or damaged file."""
-    crc = 0
-    with open(path, "rb") as file:
-        while block := file.read(2**22):
-            crc = zlib.crc32(block, crc)
-    return [path.stat().st_size, crc]
 
 
 def sweep(folder: Path) -> None:

@@ -1,34 +1,31 @@
-"""What is published and where: models, GRPO checkpoints, the book's other files; data sets are in
-data_sets.py."""
+"""What is published and where, and how it comes: whole, or not at all.
+
+Models come through huggingface_hub, which keeps its own cache and knows the reader's token,
+HF_ENDPOINT and HF_HUB_OFFLINE; a file on a plain address comes through download_file. Where data
+sets are is in data_sets.py.
+"""
 
 import filecmp
 import json
 import logging
-import os
 import shutil
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
-from huggingface_hub.utils import GatedRepoError, build_hf_headers
+import requests
+from huggingface_hub import hf_hub_download, try_to_load_from_cache
+from huggingface_hub.utils import GatedRepoError, RepositoryNotFoundError
 
 from reasoning_from_scratch.errors import UserError, unknown_name
 from reasoning_from_scratch.files.data_sets import DATA_SETS, DataSet
-from reasoning_from_scratch.files.disk import replacing
-from reasoning_from_scratch.files.transfers import (
-    Expected,
-    check_size_and_hash,
-    could_not_download,
-    download_file,
-    tell_of_another_source,
-)
+from reasoning_from_scratch.files.disk import replacing, told_in_one_line
 
 log = logging.getLogger("reasoning_from_scratch")
 
-GITHUB, GITHUB_RAW = "https://github.com", "https://raw.githubusercontent.com"
-HUB, HUB_MIRROR = "https://huggingface.co", "https://hf-mirror.com"  # the same paths on both
+TIMEOUT = (10, 30)  # seconds to connect; seconds without a byte
+GITHUB_RAW = "https://raw.githubusercontent.com"
 QWEN3_REPOSITORY = "rasbt/qwen3-from-scratch"
 GRPO_REPOSITORY = "rasbt/qwen3-from-scratch-grpo-checkpoints"
 GRPO_FOLDERS = {
@@ -52,66 +49,128 @@ DISTILL_STEPS = {  # kind -> the steps that are published, after one, two and th
 }
 
 
-def hub_endpoints() -> list[str]:
-    """The hub and its mirror, or the only one that the reader wants."""
-    named = os.environ.get("HF_ENDPOINT", "").rstrip("/")
-    return [named] if named else [HUB, HUB_MIRROR]
+# --- from a plain address ---
 
 
-def download_from_hub(
-    repository: str, filename: str, out_dir: str | Path = ".", perhaps: Sequence[Path] = ()
+def download_file(
+    url: str,
+    path: str | Path,
+    backup_url: str | None = None,
+    finish: Callable[[Path], None] | None = None,
 ) -> Path:
-    """`out_dir/filename` from a model repository of the hub, or of its mirror.
+    """The file at `url`, or else at `backup_url`, as `path`. A file that is there already stays.
 
-    huggingface_hub knows the address, the token, its own cache, and the size and hash; the bytes
-    come through download_file, because huggingface_hub starts from zero after an interruption.
-    A file of `perhaps` that proves to be the same is copied: it need not come again.
+    It gets its name when all of it has come and `finish`, which may rewrite it, has found it good:
+    it raises ValueError where it has not.
     """
+    path, failures = Path(path), []
+    if path.exists():
+        return path
+    for address in [url, backup_url] if backup_url else [url]:
+        try:
+            with told_in_one_line(f"cannot write {path}", "choose another place or make room"):
+                with replacing(path) as temporary:
+                    _fetch(address, temporary)
+                    if finish:
+                        finish(temporary)
+        except ValueError as error:
+            failures.append(f"{address}: {error}")
+            continue
+        if failures:
+            log.warning("took %s instead (%s)", address, failures[0])
+        return path
+    raise UserError(
+        f"could not download {path.name} ({'; '.join(failures)}). "
+        f"Fetch it in another way, for example in a browser, and put it at {path.resolve()}"
+    )
+
+
+def _fetch(url: str, path: Path) -> None:
+    """All that is at `url`, or ValueError."""
+    try:
+        with requests.get(url, stream=True, timeout=TIMEOUT) as response:
+            if response.status_code >= 400:
+                raise ValueError(f"the server answers {response.status_code}")
+            with open(path, "wb") as file:
+                for chunk in response.iter_content(1 << 16):
+                    file.write(chunk)
+    except requests.RequestException as error:
+        raise ValueError(network_reason(error)) from None
+    with open(path, "rb") as file:
+        start = file.read(64)
+    # Hotels and companies answer any request with a login page, status 200.
+    if not start or is_web_page(start):
+        came = "a web page (of a login or proxy?)" if start else "nothing"
+        raise ValueError(f"{came} came instead of the file")
+
+
+def is_web_page(content: bytes) -> bool:
+    return content.lstrip()[:14].lower().startswith((b"<!doctype html", b"<html"))
+
+
+def network_reason(error: Exception) -> str:
+    """Requests wraps several exceptions into one; people need to know which it was."""
+    if isinstance(error, requests.exceptions.ProxyError):
+        return "no connection through the proxy"
+    if isinstance(error, requests.exceptions.SSLError):
+        return "the secure connection failed (a proxy or antivirus that inspects traffic?)"
+    if isinstance(error, requests.Timeout) or "timed out" in str(error):
+        return f"no answer for {TIMEOUT[1]} seconds"
+    if isinstance(error, requests.exceptions.ChunkedEncodingError):
+        return "the connection broke in the middle"
+    if isinstance(error, requests.ConnectionError):
+        return "no connection (offline, refused or blocked)"
+    return f"{type(error).__name__}: {error}".splitlines()[0]
+
+
+# --- from the hub ---
+
+
+class HubUnreachable(UserError):
+    """Nobody answers for the hub."""
+
+
+@contextmanager
+def told_of_the_hub(what: str, advice: str) -> Iterator[None]:
+    """What huggingface_hub raises becomes one line."""
+    try:
+        yield
+    except UserError:
+        raise
+    except GatedRepoError:
+        raise UserError(
+            f"{what} is gated: accept the licence on its page on the hub, and log in with "
+            "`hf auth login`"
+        ) from None
+    except RepositoryNotFoundError:
+        raise UserError(
+            f"there is no {what} on the hub, or it is private: look for it in a browser; "
+            "`hf auth login` opens what is yours"
+        ) from None
+    except Exception as error:  # each generation of huggingface_hub has another HTTP library
+        cause = error.__cause__ or error
+        if isinstance(cause, OSError) and cause.strerror:
+            raise UserError(f"cannot write {what}: {cause.strerror}; make room") from error
+        why = " ".join(str(cause).split())[:200] or type(cause).__name__
+        raise HubUnreachable(f"the hub does not give {what} ({why}); {advice}") from error
+
+
+def download_from_hub(repository: str, filename: str, out_dir: str | Path = ".") -> Path:
+    """`out_dir/filename` from a model repository of the hub. A file that is there already, or in
+    the hub's own cache, needs no network."""
     path = Path(out_dir) / filename
     if path.exists():
         return path
     cached = try_to_load_from_cache(repository, filename)
-    if isinstance(cached, str):
-        return copy_whole(Path(cached), path)
-    urls = [hf_hub_url(repository, filename, endpoint=end) for end in hub_endpoints()]
-    failures: list[str] = []
-    while urls:
-        url, *urls = urls
-        token = False if failures else None  # the reader's own, but not for a mirror
-        try:
-            expected = _told_by_hub(url, token)
-        except GatedRepoError:
-            raise UserError(
-                f"{repository} is gated: accept its licence on its page, {HUB}/{repository}, and "
-                "log in with `hf auth login`"
-            ) from None
-        except Exception as error:  # each generation of huggingface_hub has another HTTP library
-            reason = " ".join(str(error).split())[:200] or type(error).__name__
-            failures.append(f"{url}: {reason}")
-            continue
-        for file in perhaps:
-            if expected.sha256 and _is_file(file, expected):
-                return copy_whole(file, path)
-        download_file(url, path, *urls, expected=expected)
-        tell_of_another_source(url, failures)
-        return path
-    raise could_not_download(path, failures)
-
-
-def _told_by_hub(url: str, token: bool | None) -> Expected:
-    known = get_hf_file_metadata(url, token=token)
-    if not (known.etag and known.commit_hash):
-        raise ValueError("what answers there is not the hub")
-    is_hash = len(known.etag) == 64  # of large files; small ones have a git id of 40 digits
-    headers = build_hf_headers(token=token)
-    return Expected(known.size, known.etag if is_hash else None, headers=headers)
-
-
-def _is_file(path: Path, expected: Expected) -> bool:
-    with suppress(OSError, ValueError):
-        check_size_and_hash(path, expected)
-        return True
-    return False
+    advice = (
+        "try again, name a mirror in HF_ENDPOINT, such as https://hf-mirror.com, or fetch it in a "
+        f"browser and put it at {path.resolve()}"
+    )
+    with told_of_the_hub(f"{repository}/{filename}", advice):
+        if isinstance(cached, str):
+            return copy_whole(Path(cached), path)
+        hf_hub_download(repository, filename, local_dir=out_dir)
+    return path
 
 
 def copy_whole(source: Path, path: Path) -> Path:
@@ -142,8 +201,7 @@ def published_checkpoint(
         known = ", ".join(map(str, steps))
         raise UserError(f"{grpo_type} has no checkpoint of step {step}; published are {known}")
     name = f"qwen3-0.6B-rlvr-grpo-step{int(step):05d}.pth"
-    brought = (Path(out_dir) / name, Path(name))  # by the book's own function, of whichever kind
-    return download_from_hub(GRPO_REPOSITORY, f"{GRPO_FOLDERS[grpo_type]}/{name}", out_dir, brought)
+    return download_from_hub(GRPO_REPOSITORY, f"{GRPO_FOLDERS[grpo_type]}/{name}", out_dir)
 
 
 def download_qwen3_grpo_checkpoints(
@@ -178,14 +236,16 @@ def download_qwen3_distill_checkpoints(
         known = "; ".join(f"{kind} {numbers}" for kind, numbers in DISTILL_STEPS.items())
         raise ValueError(f"there is no {distill_type} of step {step}; published are {known}")
     name = f"qwen3-0.6B-distill-step{int(step):05d}-epoch{steps.index(int(step)) + 1}.pth"
-    books = Path(out_dir) / name
     filename = f"ch08_distill_{distill_type}/checkpoints/{name}"
-    path = download_from_hub(DISTILL_REPOSITORY, filename, out_dir, [books])
-    return _with_copy(path, books, [path])
+    path = download_from_hub(DISTILL_REPOSITORY, filename, out_dir)
+    return _with_copy(path, Path(out_dir) / name, [path])
 
 
 def _same(one: Path, other: Path) -> bool:
     return one.exists() and other.exists() and filecmp.cmp(one, other, shallow=False)
+
+
+# --- files of the book, data sets ---
 
 
 def download_from_github(rel_path: str, out: str | Path | None = None) -> Path:
@@ -202,27 +262,14 @@ def download_data(name: str, path: str | Path | None = None) -> Path:
     according to the suffix of its own name."""
     if name not in DATA_SETS:
         raise unknown_name("data set", name, DATA_SETS)
-    data, urls = DATA_SETS[name], data_urls(name)
-    expected = Expected(sha256=data.sha256, finish=partial(_finish_rows, data))
-    return download_file(urls[0], path or data.filename, *urls[1:], expected=expected)
+    data = DATA_SETS[name]
+    finish = partial(_finish_rows, data)
+    return download_file(data.url, path or data.filename, data.backup_url, finish)
 
 
-def data_urls(name: str) -> list[str]:
-    """Where a data set is, the first place first."""
-    return [url for source in DATA_SETS[name].paths for url in _urls_of(source)]
-
-
-def _urls_of(source: str) -> list[str]:
-    if source.startswith("hub:"):
-        return [f"{end}/{source.removeprefix('hub:')}" for end in hub_endpoints()]
-    if source.startswith("github:"):
-        return [f"{GITHUB}/{source.removeprefix('github:')}"]
-    return [f"{GITHUB_RAW}/{source}"]
-
-
-def _finish_rows(data: DataSet, part: Path) -> None:
+def _finish_rows(data: DataSet, path: Path) -> None:
     """All rows with all fields, or ValueError. A JSONL mirror of a JSON file becomes JSON."""
-    text = part.read_text(encoding="utf-8")
+    text = path.read_text(encoding="utf-8")
     is_list = text.lstrip().startswith("[")
     try:
         lines = [text] if is_list else filter(str.strip, text.split("\n"))
@@ -239,4 +286,4 @@ def _finish_rows(data: DataSet, part: Path) -> None:
         raise ValueError(f"rows without {', '.join(sorted(missing))}")
     if data.filename.endswith(".json") and not is_list:
         rows = list(map(data.reword, rows)) if data.reword else rows
-        part.write_text(json.dumps(rows, indent=2, ensure_ascii=False), encoding="utf-8")
+        path.write_text(json.dumps(rows, indent=2, ensure_ascii=False), encoding="utf-8")

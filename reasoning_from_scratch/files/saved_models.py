@@ -4,16 +4,12 @@ A run saves its weights many times. Without a save after an @ it is the one with
 accuracy, of equal ones the latest; of a run that was never evaluated, the last.
 """
 
-import logging
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.files.disk import fingerprint
-from reasoning_from_scratch.text import evenly, read_lines, scan_lines
-
-log = logging.getLogger("reasoning_from_scratch")
+from reasoning_from_scratch.text import evenly, read_lines, read_values
 
 INDEX = "checkpoints.jsonl"
 OPTIMIZER_FILE = "optimizer.safetensors"
@@ -21,7 +17,7 @@ STATE_FILE = "trainer_state.json"
 PATHS = ("sampler_path", "state_path")
 # Beside the folder of the saved weights: engines read every .safetensors of that one.
 STATES = "training_state"
-CARD_FILE = "README.md"  # people write into it, so no save is damaged by another one
+CARD_FILE = "README.md"
 BEFORE = "before/"
 
 
@@ -43,14 +39,9 @@ def which_weights(name: str | Path, say: Callable[[str], None] = on_stderr) -> s
     if save is not None:
         return str(place_of(run, asked_save(run, save, saves)))
     accuracy = evaluations(run)
-    best = sorted(saves, key=lambda line: (accuracy.get(line["batch"], -1), line["batch"]))
-    for line in reversed(best):
-        broken = broken_file(run, weights_only(line))
-        if broken is None:
-            say(f"{run}: taking {run}@{line['name']}, {reason(line, saves, accuracy)}")
-            return str(place_of(run, line))
-        log.warning("skipping save %s: %s is missing or damaged", line["name"], broken)
-    raise UserError(f"all saves in {run} are damaged; there are no weights in it")
+    best = max(saves, key=lambda line: (accuracy.get(line["batch"], -1), line["batch"]))
+    say(f"{run}: taking {run}@{best['name']}, {reason(best, saves, accuracy)}")
+    return str(place_of(run, best))
 
 
 def run_and_save(name: str | Path) -> tuple[Path | None, str | None]:
@@ -67,13 +58,10 @@ def is_run(path: Path) -> bool:
 
 
 def asked_save(run: Path, save: str, saves: list[dict]) -> dict:
-    """By its name or by the number of its steps; it must be whole."""
+    """By its name or by the number of its steps."""
     for line in saves:
         if save == line["name"] or (save.isdecimal() and int(save) == line["batch"]):
-            broken = broken_file(run, weights_only(line))
-            if broken is None:
-                return line
-            raise UserError(f"{run}@{save}: {broken} is missing or damaged; take another save")
+            return line
     known = ", ".join(line["name"] for line in evenly(saves, 12))
     raise UserError(f"{run} has no save {save}; it has {known}")
 
@@ -120,73 +108,31 @@ def evaluated_at(row: dict) -> int:
     return row.get("eval_step", row["step"] + (row.get("progress/done_frac") == 1))
 
 
-# ---- reading checkpoints.jsonl
+# ---- the saves of a run
 
 
 def read_index(run: Path) -> list[dict]:
-    """The lines of checkpoints.jsonl by step. Where some of them were lost, what lies in
-    checkpoints/ counts."""
-    rows, bad = scan_lines(run / INDEX)
-    lines = {row["batch"]: row for row in rows if is_line(row)}
-    if bad or len(lines) < len(rows) or not (run / INDEX).exists():
-        for folder in sorted((run / "checkpoints").glob("*")):
-            line = line_of_folder(folder)
-            if line is not None and line["batch"] not in lines:
-                log.warning("save %s has no line in checkpoints.jsonl; it counts", line["name"])
-                lines[line["batch"]] = line
-    return [placed(run, lines[batch]) for batch in sorted(lines)]
+    """The complete saves of a run by step: lines of checkpoints.jsonl, with the paths of where the
+    run is now, as it may have been moved or copied.
 
-
-def line_of_folder(folder: Path) -> dict | None:
-    """A line for a save that has lost its own, None if the save is not complete.
-
-    The last file of the weights is config.json, the last of all is trainer_state.json.
+    A save is complete when the file is there that is written last. One without a line is that of a
+    run that was killed in between; what its line would have said is in trainer_state.json.
     """
-    files = fingerprints(files_of(folder)) if folder.name.isdecimal() else {}
-    if "config.json" not in files:
-        return None
-    line = {"name": folder.name, "batch": int(folder.name), "final": False, "files": files}
-    if any(Path(name).name == STATE_FILE for name in files):
-        return line | dict.fromkeys(PATHS)
-    # Weights alone are those of the beginning or the best: as `start` they are never deleted.
-    return line | {"sampler_path": None, "start": True}
-
-
-def files_of(place: Path) -> dict[str, Path]:
-    """The files of a save whose weights are there, by their names in checkpoints.jsonl."""
-    found = {path.name: path for path in sorted(place.glob("*")) if path.name != CARD_FILE}
-    beside = file_of(place, f"{STATES}/")
-    found |= {f"{STATES}/{path.name}": path for path in sorted(beside.glob("*"))}
-    return {name: path for name, path in found.items() if path.is_file()}
-
-
-def file_of(place: Path, name: str) -> Path:
-    """Where a file is that has this name in checkpoints.jsonl."""
-    folder, _, file = name.rpartition("/")
-    return place.parents[1] / STATES / place.name / file if folder == STATES else place / name
-
-
-def fingerprints(files: dict[str, Path]) -> dict[str, list[int]]:
-    return {name: fingerprint(path) for name, path in files.items()}
-
-
-def placed(run: Path, line: dict) -> dict:
-    """The line with the paths of where the run is now: it may have been moved or copied."""
-    place = place_of(run, line)
-    places = {"sampler_path": str(place), "state_path": str(state_of(place))}
-    return line | {key: places[key] for key in PATHS if key in line}
-
-
-def state_of(place: Path) -> Path:
-    """Where the optimizer's state is that belongs to these weights. Earlier versions had it in the
-    same folder."""
-    return place if (place / STATE_FILE).exists() else file_of(place, f"{STATES}/")
-
-
-def is_line(row: dict) -> bool:
-    """Has it what every line has? Else it was damaged."""
-    kinds = {"name": str, "batch": int, "files": dict}
-    return all(isinstance(row.get(key), kind) for key, kind in kinds.items())
+    told = {row["batch"]: row for row in read_lines(run / INDEX) if "batch" in row}
+    found = []
+    for place in (run / "checkpoints").glob("*"):
+        if place.name.isdecimal() and (place / "config.json").exists():
+            batch, state = int(place.name), state_of(place)
+            line: dict = {"name": place.name, "batch": batch, "final": False}
+            paths = {"sampler_path": str(place)}
+            if batch == 0:
+                line["start"] = True
+            if (state / STATE_FILE).exists():
+                paths["state_path"] = str(state)
+                line |= read_values(state / STATE_FILE).get("line", {})
+            line |= told.get(batch, {})
+            found.append({k: v for k, v in line.items() if k not in (*PATHS, "files")} | paths)
+    return sorted(found, key=lambda line: line["batch"])
 
 
 def place_of(run: Path, line: dict) -> Path:
@@ -194,19 +140,7 @@ def place_of(run: Path, line: dict) -> Path:
     return run / "checkpoints" / f"{line['batch']:06d}"
 
 
-def broken_file(run: Path, line: dict) -> str | None:
-    """The first file of a save that is not as it was written."""
-    for name, mark in line["files"].items():
-        try:
-            if fingerprint(file_of(place_of(run, line), name)) != mark:
-                return name
-        except OSError:  # missing, or a disk that cannot read it any more
-            return name
-    return None
-
-
-def weights_only(line: dict) -> dict:
-    """The line of a save without what only training needs."""
-    only_training = (OPTIMIZER_FILE, STATE_FILE)
-    files = {k: v for k, v in line["files"].items() if Path(k).name not in only_training}
-    return {key: value for key, value in line.items() if key != "state_path"} | {"files": files}
+def state_of(place: Path) -> Path:
+    """Where the optimizer's state is that belongs to these weights. Earlier versions had it in the
+    same folder."""
+    return place if (place / STATE_FILE).exists() else place.parents[1] / STATES / place.name

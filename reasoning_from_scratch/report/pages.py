@@ -37,13 +37,12 @@ def _asset(name: str) -> str:
     return (files("reasoning_from_scratch.report") / "templates" / name).read_text("utf-8")
 
 
-def content_policy(script: str, live: bool) -> str:
+def content_policy(script: str) -> str:
     """Nothing is loaded from anywhere, and no script runs but the one with this hash."""
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    connect = "'self'" if live else "'none'"
     return (
         f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; "
-        f"connect-src {connect}; img-src data:; base-uri 'none'; form-action 'none'"
+        f"connect-src 'none'; img-src data:; base-uri 'none'; form-action 'none'"
     )
 
 
@@ -56,11 +55,8 @@ def as_percent(share: float) -> str:
     return f"{100 * share:.1f}".removesuffix(".0") + " %"
 
 
-def render(template: str, script: str, version: str = "", **values) -> str:
-    """A self-contained page: style and script are written into it.
-
-    version: of a page that a server on this machine keeps up to date.
-    """
+def render(template: str, script: str, **values) -> str:
+    """A self-contained page: style and script are written into it."""
     code = _asset(script)
     return (
         _environment()
@@ -68,8 +64,7 @@ def render(template: str, script: str, version: str = "", **values) -> str:
         .render(
             style=Markup(_asset("style.css")),
             script=Markup(code),
-            policy=content_policy(code, live=bool(version)),
-            version=version,
+            policy=content_policy(code),
             **values,
         )
     )

@@ -45,8 +45,8 @@ def write_run_report(folder: str | Path) -> Path:
     return path
 
 
-def run_page(folder: str | Path, version: str = "") -> str:
-    """The page as text; one with a version asks its server whether there is a newer one."""
+def run_page(folder: str | Path) -> str:
+    """The page as text."""
     from .curves import DRAWN, compared, make_charts  # matplotlib takes half a second to load
     from .ways_picture import way_pictures
 
@@ -58,7 +58,6 @@ def run_page(folder: str | Path, version: str = "") -> str:
     return render(
         "run.html",
         script="run.js",
-        version=version,
         run=run,
         title=_title(run),
         state=_state(run),
@@ -71,7 +70,7 @@ def run_page(folder: str | Path, version: str = "") -> str:
         way_words=WAY_WORDS,
         evals=rows,
         learned=[story for story in stories if story],
-        others=_beside(run, others, linked=not version),
+        others=_beside(run, others),
         others_charts=compared(run, others) if others else [],
         others_drawn=DRAWN,
         others_more=more,
@@ -151,13 +150,12 @@ def _of_different_problems(rows: list[dict]) -> list[dict]:
     return list(first.values())[:PICKED]
 
 
-def _beside(run: RunFiles, others: list[OtherRun], linked: bool) -> list[dict[str, Any]]:
+def _beside(run: RunFiles, others: list[OtherRun]) -> list[dict[str, Any]]:
     """The table of this run and the others; none where it is alone."""
     rows = [
         {
             "name": other.name,
-            # The server of a page gives out this run's files alone.
-            "page": other.page if linked else "",
+            "page": other.page,
             "now": reached(other.metrics),
             "alike": other.is_evaluated_as(run),
             "settings": other.differences(run),

@@ -1,16 +1,16 @@
 """checkpoints.jsonl: what is saved, in which order it reaches the disk, and what is kept.
 
-Every file of a save is written under a temporary name, then renamed, and only when all are on the
-disk does checkpoints.jsonl get its line. So a line speaks of files that are whole; whatever a
-kill leaves behind is in no line and is swept away by the next start.
+Every file of a save is written under a temporary name, flushed, then renamed. The last one of the
+weights is config.json, the last one of the training state trainer_state.json: where it is, all are
+there. The newest complete save counts; what a kill left incomplete the next start sweeps away.
 """
 
 import json
 import shutil
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -20,18 +20,12 @@ from reasoning_from_scratch.files.saved_models import (
     OPTIMIZER_FILE,
     STATE_FILE,
     STATES,
-    broken_file,
-    file_of,
-    files_of,
-    fingerprints,
     place_of,
     read_index,
     state_of,
-    weights_only,
 )
 from reasoning_from_scratch.files.tensor_files import load_state, save_state
-from reasoning_from_scratch.run.folder import log
-from reasoning_from_scratch.text import as_lines
+from reasoning_from_scratch.text import as_lines, read_lines
 
 
 class Checkpoints:
@@ -66,9 +60,12 @@ class Checkpoints:
         Extras (final=True, rolling=True, best=True, ...) become keys of the line. A second save
         at the same batch only adds to the first.
         """
-        line = self.line_of(batch) or {"name": f"{batch:06d}", "batch": batch, "files": {}}
-        if "state_path" in line:
+        known = self.line_of(batch) or {}
+        if "state_path" in known:
             extras.pop("rolling", None)  # a save that was to be kept stays one
+        if extras.get("final"):
+            extras["name"] = "final"
+        line = {"name": f"{batch:06d}", "batch": batch} | known | extras
         target = self.place(line)
         beside = self.states / target.name
         try:
@@ -76,25 +73,18 @@ class Checkpoints:
             if "sampler_path" not in line:
                 save_weights(target)
                 line["sampler_path"] = str(target)
-            line |= extras | ({"name": "final"} if extras.get("final") else {})
             if optimizer is not None and "state_path" not in line:
                 save_state(optimizer, beside / OPTIMIZER_FILE)
-                write_whole(beside / STATE_FILE, json.dumps(state))
+                write_whole(beside / STATE_FILE, json.dumps(state | {"line": extras}))
                 line["state_path"] = str(beside)
             for folder in (target, beside, self.folder, self.states, self.run):
                 sync_folder(folder)
-            line["files"] = fingerprints(files_of(target))
             self.write_index([old for old in self.lines if old["batch"] != batch] + [line])
         except OSError as error:
-            self.make_room(target, self.line_of(batch))
+            for key, folder in (("sampler_path", target), ("state_path", beside)):
+                if key not in known:  # of no use, and the disk may be full
+                    remove(folder)
             raise UserError(self.failure(batch, error)) from error
-
-    def make_room(self, target: Path, known: dict | None) -> None:
-        """What a failed save has written so far is of no use, and the disk may be full."""
-        for name, path in files_of(target).items():
-            if known is None or name not in known["files"]:
-                with suppress(OSError):
-                    path.unlink()
 
     def place(self, line: dict) -> Path:
         return place_of(self.run, line)
@@ -107,7 +97,7 @@ class Checkpoints:
 
     def failure(self, batch: int, error: OSError) -> str:
         good = [line["name"] for line in self.lines if "state_path" in line]
-        last = f"the last whole save, {good[-1]}, is intact" if good else "nothing was saved before"
+        last = f"the last save, {good[-1]}, is intact" if good else "nothing was saved before"
         return (
             f"could not save after step {batch} in {self.folder}: {error.strerror or error}; "
             f"{last}: make room, then --resume {self.run}"
@@ -117,7 +107,7 @@ class Checkpoints:
 
     def line_of(self, batch: int) -> dict | None:
         found = [line for line in self.lines if line["batch"] == batch]
-        return dict(found[-1], files=dict(found[-1]["files"])) if found else None
+        return dict(found[-1]) if found else None
 
     def best(self) -> dict | None:
         found = [line for line in self.lines if line.get("best")]
@@ -126,8 +116,7 @@ class Checkpoints:
     def prune(self, keep_last: int) -> None:
         """Forget rolling saves but the newest save, old saves beyond `keep_last`, former bests.
 
-        The final and the best weights stay, and those that the run began with (start). A file goes
-        only after its line has gone.
+        The final and the best weights stay, and those that the run began with (start).
         """
         saves = [line for line in self.lines if "state_path" in line]
         regular = [line for line in saves if not line.get("rolling") and not line["final"]]
@@ -138,48 +127,46 @@ class Checkpoints:
             kept = line == best or line.get("start")
             if line in old and kept:
                 self.forget_state(line)
-            elif line in old or ("state_path" not in line and not kept):
+            elif line in old or ("state_path" not in line and line.get("best") and not kept):
                 self.forget(line)
 
     def forget_state(self, line: dict) -> None:
         """Keep the weights only."""
-        self.replace(line, weights_only(line))
-        for name in (OPTIMIZER_FILE, STATE_FILE):
-            (self.place(line) / name).unlink(missing_ok=True)  # of an earlier version
-        shutil.rmtree(self.states / self.place(line).name, ignore_errors=True)
+        place = self.place(line)
+        for name in (STATE_FILE, OPTIMIZER_FILE):
+            (place / name).unlink(missing_ok=True)  # of an earlier version
+        remove(self.states / place.name)
+        self.replace(line, {key: value for key, value in line.items() if key != "state_path"})
 
     def replace(self, old: dict, new: dict | None) -> None:
         self.write_index([line for line in self.lines if line != old] + ([new] if new else []))
 
     def forget(self, line: dict) -> None:
+        remove(self.states / self.place(line).name)
+        remove(self.place(line))
         self.replace(line, None)
-        for folder in (self.place(line), self.states / self.place(line).name):
-            shutil.rmtree(folder, ignore_errors=True)
 
     # -- resuming
 
     def newest_whole(self) -> dict | None:
-        """The last line with a state whose files are as written; None if nothing was ever saved."""
+        """The newest complete save with a state; None if nothing was ever saved."""
         self.read()
         saves = [line for line in self.lines if "state_path" in line]
-        for line in reversed(saves):
-            broken = broken_file(self.run, line)
-            if broken is None:
-                return line
-            log.warning("skipping save %s: %s is missing or damaged", line["name"], broken)
-        if saves:
-            raise UserError(f"all saves in {self.run} are damaged; start again with --overwrite")
-        return None
+        if not saves and any("state_path" in row for row in read_lines(self.index)):
+            raise UserError(
+                f"no save in {self.run} is complete, so training cannot go on: begin again with "
+                f"--overwrite, or from weights, --load-checkpoint-path {self.run} --log-path FOLDER"
+            )
+        return saves[-1] if saves else None
 
     def beginning(self) -> Path | None:
-        """The weights after no step, if they were saved and are as written."""
+        """The weights after no step, if they were saved."""
         line = self.line_of(0)
-        whole = line is not None and "sampler_path" in line and broken_file(self.run, line) is None
-        return self.place(line) if whole else None
+        return self.place(line) if line else None
 
     def rewind(self, batch: int) -> None:
         """Forget saves of later steps, reopen a finished run, sweep up what dead runs left."""
-        kept = [line for line in self.present() if line["batch"] <= batch]
+        kept = [line for line in self.lines if line["batch"] <= batch]
         for line in kept:
             if line.pop("final", False):
                 line["name"] = f"{line['batch']:06d}"
@@ -188,25 +175,9 @@ class Checkpoints:
 
     def settle(self, keep_last: int) -> None:
         """What a run that died right after its last save had still to do."""
-        self.write_index(self.present())
+        self.write_index(self.lines)
         self.prune(keep_last)
         self.sweep_up()
-
-    def present(self) -> list[dict]:
-        """The lines whose files are there: people delete saves that they do not need."""
-        lines = []
-        for line in self.lines:
-            place = self.place(line)
-            missing = [name for name in line["files"] if not file_of(place, name).exists()]
-            if missing:
-                log.warning(
-                    "save %s has lost %s, so checkpoints.jsonl no longer lists it",
-                    line["name"],
-                    ", ".join(missing),
-                )
-            else:
-                lines.append(line)
-        return lines
 
     def sweep_up(self) -> None:
         """Delete the saves that are in no line: half-written or half-deleted when a run died."""
@@ -215,16 +186,23 @@ class Checkpoints:
         found = [*self.folder.glob("*"), *self.states.glob("*")]
         for folder in (path for path in found if path.name.isdecimal()):
             if folder not in weights | states:
-                shutil.rmtree(folder, ignore_errors=True)
+                remove(folder)
             for name in (OPTIMIZER_FILE, STATE_FILE) if folder not in states else ():
                 (folder / name).unlink(missing_ok=True)
+
+
+def remove(folder: Path) -> None:
+    """First what makes it complete: killed in the middle, this leaves no save behind."""
+    for name in ("config.json", STATE_FILE):
+        (folder / name).unlink(missing_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def check_holdings(run: Path) -> None:
     """Before it is said that a run is done: open what it holds."""
     saves = Checkpoints(run).read()
     lost = [name for name in ("metrics.csv", "report.html") if not (run / name).is_file()]
-    final = [saves.place(line) for line in saves.present() if line.get("final")]
+    final = [saves.place(line) for line in saves.lines if line.get("final")]
     if final:
         load_state(final[-1])  # a file that is cut off or damaged says so here
     else:
@@ -245,5 +223,11 @@ def first_keys(line: dict) -> dict:
 def load_trainer_state(place: Path) -> tuple[dict[str, Tensor], dict]:
     """Of the save with its weights there: optimizer tensors, and what else training needs."""
     folder = state_of(place)
-    state = json.loads((folder / STATE_FILE).read_text(encoding="utf-8"))
-    return load_file(folder / OPTIMIZER_FILE), state
+    try:
+        state = json.loads((folder / STATE_FILE).read_text(encoding="utf-8"))
+        return load_file(folder / OPTIMIZER_FILE), state
+    except (OSError, ValueError, SafetensorError) as error:
+        raise UserError(
+            f"the save in {folder} is damaged ({error}): delete that folder, and training goes on "
+            "from the save before"
+        ) from None

@@ -190,24 +190,18 @@ class RunFolder:
     def first_values(self) -> dict:
         path = self.path / "config.json"
         values = read_values(path)
-        if "steps" not in values:
-            saves = list(self.path.glob("*/*/trainer_state.json"))
-            saves.sort(key=lambda path: path.parent.name, reverse=True)
-            found = (read_values(save).get("config") for save in saves)
-            values = next((config for config in found if config), {})
-            if not values:
-                raise UserError(
-                    f"{path} is damaged: it is not JSON"
-                    if path.is_file()
-                    else f"{self.path} has no config.json, so there is no run to resume in it"
-                )
-            log.warning("config.json is damaged or missing; the newest save has a copy of it")
+        if not values:
+            raise UserError(
+                f"{path} is damaged: it is not JSON"
+                if path.is_file()
+                else f"{self.path} has no config.json, so there is no run to resume in it"
+            )
         return values
 
     def note_resume(self, config: TrainConfig, step: int) -> None:
         """Keep the first configuration; append what this resumption changes."""
         after, changed = to_json(config), self.changes(config)
-        values = read_values(self.path / "config.json") or self.config_values()
+        values = self.first_values()
         unknown = sorted(set(values) - set(after) - FORMER - {"start", "versions", "resumed"})
         if unknown:
             log.warning("config.json: this version knows no %s; left out", ", ".join(unknown))

@@ -17,10 +17,9 @@ import torch
 
 from reasoning_from_scratch.config import Rollouts
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.evaluation.evaluate import open_model
+from reasoning_from_scratch.evaluation.evaluate import open_model, problem_bar
 from reasoning_from_scratch.fast.cut import FAST
 from reasoning_from_scratch.fast.packed import packed_logprobs
-from reasoning_from_scratch.files.counters import counter
 from reasoning_from_scratch.grading import parses
 from reasoning_from_scratch.problems import Problem, problem_prompt, with_prompt
 from reasoning_from_scratch.report.health import SHOWN
@@ -169,7 +168,7 @@ def preflight_summary(
         raise UserError("a group needs at least 2 rollouts; raise --rollouts")
     chosen, groups = spread(problems, num_problems), []
     start = time.perf_counter()
-    with counter(len(chosen), desc="preflight", unit="problem", quiet=not progress) as bar:
+    with problem_bar(len(chosen), words="preflight", quiet=not progress) as bar:
         for group in sample_each(model, tokenizer, chosen, config, step=0, engine=FAST):
             groups.append(group)
             bar.update()

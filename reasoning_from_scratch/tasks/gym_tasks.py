@@ -2,7 +2,7 @@ r"""A hundred tasks of reasoning-gym, each with rules of its own that judge an a
 
     gym:chain_sum                                  a task as it comes
     gym:letter_counting?min_words=3&max_words=5    with parameters of its configuration
-    gym:chain_sum*2+spell_backward                 two problems of one for each of the other
+    gym:composite?datasets=[{"name":"gcd"},...]    reasoning-gym's own mixture of tasks
     gym:chain_sum@held-out                         problems that are never trained on
 
 Training and held-out problems come from other seeds, and a hash of its text says on which side a
@@ -34,8 +34,9 @@ import zlib
 from collections.abc import Iterator
 from copy import deepcopy
 from functools import cache, lru_cache
+from itertools import islice
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 from reasoning_from_scratch.errors import UserError, unknown_name
 from reasoning_from_scratch.grading import get_last_boxed
@@ -63,7 +64,6 @@ HARMLESS = {
 RUNS = "its rules would run what the model wrote as a program"
 CHANGES = "its problems are others in each process, so a run could not be repeated or resumed"
 REFUSED = {
-    "composite": "several tasks are written with a plus, as in gym:chain_sum+gcd",
     "game_of_life_halting": "its rules pay any answer where the right one is True",
     "intermediate_integration": RUNS,
     "isomorphic_strings": CHANGES,
@@ -75,8 +75,8 @@ REFUSED = {
     "word_ladder": CHANGES,
 }
 
-_BETWEEN = re.compile(r"\+(?=[A-Za-z_])")  # a plus within a parameter is followed by a sign
-_TASK = re.compile(r"([^*?]*)(?:\*([^?]*))?(?:\?(.*))?", re.DOTALL)
+COMPOSITE = "composite"
+MIXTURE = f'gym:{COMPOSITE}?datasets=[{{"name":"gcd","weight":2,"config":{{}}}},...]'
 _NUMBER = re.compile(r"(?:(?<![\w.)])-)?\d+(?:,\d{3})*(?:\.\d+)?")  # 7-3 has no -3 in it
 _WORD = re.compile(r"\w+(?:[-/]\w+)*")
 _TAGGED = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
@@ -84,33 +84,14 @@ KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "
 KINDS |= {list: "a list, as in [1,2]", tuple: "a list, as in [1,2]"}
 
 
-class Task(NamedTuple):
-    """One task of a set, and how many problems it gives compared with the others."""
-
-    name: str
-    weight: float
-    parameters: str  # checked, as a JSON object
-
-
 # --- the two functions of a set that is made here ---
 
 
 def problems(name: str, limit: int | None = None) -> list[Problem]:
-    """The first problems of gym:TASK+TASK... A smaller limit gives the first of the same."""
+    """The first problems of gym:TASK. A smaller limit gives the first of the same."""
     side = "held-out" if name.endswith(HELD_OUT) else "train"
-    tasks = read_tasks(name.removesuffix(HELD_OUT))
-    streams = {task: distinct_problems(task, side) for task in tasks}
-    found: list[Problem] = []
-    given = dict.fromkeys(tasks, 0)
-    while streams and len(found) < (limit or SIZES[side]):
-        # In turn: the one that would then be least ahead of its weight.
-        task = min(streams, key=lambda task: (given[task] + 1) / task.weight)
-        problem = next(streams[task], None)
-        if problem:
-            found.append(problem)
-            given[task] += 1
-        else:  # a small task that has no further problems
-            del streams[task]
+    task, parameters = read_task(name.removesuffix(HELD_OUT))
+    found = list(islice(distinct_problems(task, parameters, side), limit or SIZES[side]))
     if not found:
         raise UserError(f"{name} has no problems on this side; choose other parameters")
     return found
@@ -125,7 +106,8 @@ def score(text: str, problem: Problem) -> float:
     if entry["question"].strip() != problem.problem:
         raise ValueError("this version of reasoning-gym makes another problem of that number")
     answer = read_answer(text, entry["answer"])
-    if not answer or (task in HARMLESS and not HARMLESS[task].fullmatch(answer)):
+    allowed = HARMLESS.get(source_of(task, entry))
+    if not answer or (allowed and not allowed.fullmatch(answer)):
         return 0.0
     return float(dataset.score_answer(answer, entry))
 
@@ -147,28 +129,42 @@ def read_answer(text: str, truth: object) -> str:
     return line
 
 
-# --- from a name to tasks ---
+# --- from a name to a task ---
 
 
-def read_tasks(name: str) -> list[Task]:
-    """gym:TASK*WEIGHT?PARAMETER=VALUE&PARAMETER=VALUE+TASK..., checked."""
-    words = name.removeprefix(PREFIX)
-    if words == name or not words:
+def read_task(name: str) -> tuple[str, str]:
+    """gym:TASK?PARAMETER=VALUE&...: the task, and its parameters as a JSON object, checked."""
+    task, _, text = name.removeprefix(PREFIX).partition("?")
+    if not name.startswith(PREFIX) or not task:
         raise UserError(f"{name!r} names no task: write one behind gym:, as in gym:chain_sum")
-    tasks = [read_task(part) for part in _BETWEEN.split(words)]
-    if twice := [task.name for task in tasks if tasks.count(task) > 1]:
-        raise UserError(f"{name} has {twice[0]} twice: give it a weight, as in {twice[0]}*2")
-    return tasks
+    check_task(task)
+    known = parameters_of(task)
+    values: dict[str, Any] = {}
+    for pair in text.split("&") if text else ():
+        parameter, equals, value = pair.partition("=")
+        if not equals:
+            raise UserError(f"gym:{task}?{text}: write NAME=VALUE between the signs &")
+        if parameter not in known:
+            raise unknown_name(f"parameter of gym:{task}", parameter, sorted(known))
+        values[parameter] = read_value(f"gym:{task}: {parameter}", value, known[parameter])
+    if task == COMPOSITE:
+        parts = values.get("datasets")
+        if not isinstance(parts, list) or not all(isinstance(p, dict) for p in parts):
+            raise UserError(f"several tasks are written as {MIXTURE}")
+        for part in parts:
+            check_task(str(part.get("name")))
+    parameters = json.dumps(values, sort_keys=True)
+    dataset_of(task, parameters, "train")  # the task looks at them too
+    return task, parameters
 
 
-def read_task(part: str) -> Task:
-    task, weight, parameters = _TASK.fullmatch(part).groups()
-    known = task_table()
-    if task not in known:
-        raise unknown_name("task of reasoning-gym", task, sorted(known.keys() - REFUSED))
+def check_task(task: str) -> None:
+    if "+" in task or "*" in task:
+        raise UserError(f"gym:{task}: several tasks are written as {MIXTURE}")
+    if task not in task_table():
+        raise unknown_name("task of reasoning-gym", task, sorted(task_table().keys() - REFUSED))
     if reason := refusal(task):
         raise UserError(f"gym:{task} cannot be used here: {reason}")
-    return Task(task, read_weight(task, weight), read_parameters(task, parameters))
 
 
 def refusal(task: str) -> str:
@@ -178,36 +174,10 @@ def refusal(task: str) -> str:
     return REFUSED.get(task, "")
 
 
-def read_weight(task: str, weight: str | None) -> float:
-    if weight is None:
-        return 1.0
-    if not re.fullmatch(r"\d{1,6}(\.\d{1,6})?", weight) or float(weight) == 0:
-        raise UserError(
-            f"gym:{task}*{weight}: the weight must be a number above 0, right behind the task, as "
-            f"in gym:{task}*2?NAME=VALUE"
-        )
-    return float(weight)
-
-
-def read_parameters(task: str, text: str | None) -> str:
-    """PARAMETER=VALUE&..., each checked with the task's configuration."""
-    if not text:
-        return "{}"
-    _, config = task_table()[task]
-    defaults = {field.name: default_of(field) for field in dataclasses.fields(config)}
-    for given in ("seed", "size"):  # chosen here, so that held-out problems stay apart
-        defaults.pop(given, None)
-    values: dict[str, Any] = {}
-    for pair in text.split("&"):
-        name, equals, value = pair.partition("=")
-        if not equals:
-            raise UserError(f"gym:{task}?{text}: write NAME=VALUE between the signs &")
-        if name not in defaults:
-            raise unknown_name(f"parameter of gym:{task}", name, sorted(defaults))
-        values[name] = read_value(f"gym:{task}: {name}", value, defaults[name])
-    parameters = json.dumps(values, sort_keys=True)
-    dataset_of(task, parameters, "train")  # the task looks at them too
-    return parameters
+def parameters_of(task: str) -> dict[str, Any]:
+    """Parameter -> its default. Seed and size are chosen here: held-out problems stay apart."""
+    fields = dataclasses.fields(task_table()[task][1])
+    return {f.name: default_of(f) for f in fields if f.name not in ("seed", "size")}
 
 
 def default_of(field: dataclasses.Field) -> Any:
@@ -263,15 +233,35 @@ def dataset_of(task: str, parameters: str, side: str):
     """The task as an endless row of problems, each a function of its number."""
     kind, config = task_table()[task]
     values = json.loads(parameters)
-    for field in dataclasses.fields(config):
-        if isinstance(values.get(field.name), list) and isinstance(default_of(field), tuple):
-            values[field.name] = tuple(values[field.name])
     try:
-        return kind(config(**values, seed=SEEDS[side], size=LAST))
+        if task == COMPOSITE:
+            values["datasets"] = [as_spec(**part) for part in values["datasets"]]
+        return kind(config(**with_tuples(task, values), seed=SEEDS[side], size=LAST))
     except Exception as error:  # of the task's own checks, which may raise anything
         kind_of_error = "" if isinstance(error, AssertionError) else f"{type(error).__name__}: "
-        shown = "&".join(f"{name}={value}" for name, value in values.items())
+        shown = "&".join(f"{name}={value}" for name, value in json.loads(parameters).items())
         raise UserError(f"gym:{task}?{shown}: {kind_of_error}{error}") from error
+
+
+def as_spec(name: str, weight: float = 1, config: dict | None = None):
+    """A part of a mixture as reasoning-gym has it."""
+    from reasoning_gym.composite import DatasetSpec  # late, as in task_table
+
+    return DatasetSpec(name, weight, with_tuples(name, config or {}))
+
+
+def with_tuples(task: str, values: dict[str, Any]) -> dict[str, Any]:
+    """JSON has lists only."""
+    defaults = parameters_of(task)
+    return {
+        name: tuple(value) if isinstance(defaults.get(name), tuple) else value
+        for name, value in values.items()
+    }
+
+
+def source_of(task: str, entry: dict[str, Any]) -> str:
+    """The task that a problem is of; a mixture notes it."""
+    return entry["metadata"]["source_dataset"] if task == COMPOSITE else task
 
 
 @lru_cache(maxsize=4096)
@@ -279,7 +269,7 @@ def entry_of(task: str, parameters: str, side: str, index: int) -> dict[str, Any
     return dataset_of(task, parameters, side)[index]
 
 
-def distinct_problems(task: Task, side: str) -> Iterator[Problem]:
+def distinct_problems(task: str, parameters: str, side: str) -> Iterator[Problem]:
     """The problems of one side, none twice, as long as the task makes new ones."""
     known: set[str] = set()
     found = 0  # the number of the last that was new
@@ -287,10 +277,10 @@ def distinct_problems(task: Task, side: str) -> Iterator[Problem]:
         if index - found > PATIENCE:
             return
         try:
-            entry = entry_of(task.name, task.parameters, side, index)
+            entry = entry_of(task, parameters, side, index)
         except Exception as error:  # of the task, which may raise anything
             why = f"{type(error).__name__}: {error}"
-            raise UserError(f"gym:{task.name} cannot make problem {index}: {why}") from error
+            raise UserError(f"gym:{task} cannot make problem {index}: {why}") from error
         text = entry["question"].strip()
         held_out = zlib.crc32(text.encode()) % HELD_OUT_SHARE == 0
         if held_out != (side == "held-out") or text in known:
@@ -298,12 +288,13 @@ def distinct_problems(task: Task, side: str) -> Iterator[Problem]:
         known.add(text)
         found = index
         truth = entry["answer"]
-        facts = {"task": task.name, "parameters": task.parameters, "side": side, "index": index}
+        facts = {"task": task, "parameters": parameters, "side": side, "index": index}
+        source = source_of(task, entry)
         yield Problem(
-            id=f"gym/{task.name}/{side}/{index}",
+            id=f"gym/{source}/{side}/{index}",
             problem=text,
             answer="" if truth is None else str(truth),
-            type=task.name,
+            type=source,
             judge="gym",
             facts=json.dumps(facts),
         )

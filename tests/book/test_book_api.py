@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import matplotlib.pyplot as plt
 import pytest
 import torch
-from file_server import hurry, serving
+from file_server import hub, hub_at, serving
 from toy import TOY_CONFIG, toy_model, toy_tokenizer
 
 from reasoning_from_scratch import (
@@ -29,8 +29,7 @@ from reasoning_from_scratch import (
 )
 from reasoning_from_scratch.files import downloads
 from reasoning_from_scratch.problems import render_prompt
-from tests.files.test_downloads import hub
-from tests.files.test_transfers import CONTENT
+from tests.files.test_downloads import CONTENT
 
 MODULES = {"ch02": ch02, "ch03": ch03, "ch04": ch04, "ch05": ch05, "ch06": ch06, "ch07": ch07}
 MODULES |= {"qwen3": qwen3, "utils": utils, "appendix_f": appendix_f}
@@ -59,7 +58,6 @@ def world(tmp_path, monkeypatch, capsys):
     """A folder with what the book's cells have in theirs, small, and the hub on this machine."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(plt, "show", lambda: None)
-    hurry(monkeypatch, 0.3)
     Path("qwen3").mkdir()
     tokenizer, model = toy_tokenizer(Path("qwen3")), toy_model()
     toy_tokenizer(Path())
@@ -69,9 +67,8 @@ def world(tmp_path, monkeypatch, capsys):
     Path("metrics.csv").write_text("step,reward_avg,eval_acc\n1,0.5,\n2,0.75,0.5\n")
     with serving(CONTENT) as server:
         server.behaviors = [hub]
-        monkeypatch.setenv("HF_ENDPOINT", server.url)
+        hub_at(monkeypatch, server.url, tmp_path / "hub cache")
         monkeypatch.setattr(downloads, "GITHUB_RAW", server.url)
-        monkeypatch.setattr(downloads, "try_to_load_from_cache", lambda *args: None)
         yield SimpleNamespace(
             model=model,
             tokenizer=tokenizer,

@@ -1,14 +1,8 @@
 """The one function that the book's cells import from `utils`."""
 
-import pytest
-from file_server import answers, hurry, serving
+from file_server import answers, serving
 
 from reasoning_from_scratch.utils import download_file
-
-
-@pytest.fixture(autouse=True)
-def short_waits(monkeypatch):
-    hurry(monkeypatch, 0.3)
 
 
 def test_a_file_keeps_its_name_and_is_asked_for_once(tmp_path, monkeypatch):

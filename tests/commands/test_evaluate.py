@@ -27,7 +27,7 @@ def test_the_command_prints_scores_and_where_the_answers_are(command, capsys, tm
     captured = capsys.readouterr()
     assert captured.out.startswith("tiny-grpo on tiny-longer, 12 problems\n  accuracy ")
     assert "a.card.json" in captured.out
-    assert "tiny-longer: 12 of 12, 0 s" in captured.err and "\r" not in captured.err
+    assert "tiny-longer: 100%" in captured.err and "12/12" in captured.err
     card = json.loads((tmp_path / "a.card.json").read_text())
     assert (card["model"], card["name"]) == ("tiny-grpo", "tiny-longer")
 

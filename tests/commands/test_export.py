@@ -7,13 +7,12 @@ import re
 import pytest
 import torch
 import transformers
-from file_server import respond, serving
+from file_server import closed_port, hub_at, respond, serving
 from toy import toy_config, toy_model, toy_problems, toy_tokenizer
 
 from reasoning_from_scratch.commands.cli import main
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer, save_model
 from reasoning_from_scratch.run.start import train
-from tests.files.test_transfers import closed_port
 
 LLAMA = {"qk_norm": False, "norm_eps": 1e-5}
 
@@ -113,7 +112,7 @@ def hub(monkeypatch):
         server._httpd.RequestHandlerClass.do_POST = server._httpd.RequestHandlerClass.do_GET
         hub = Hub(server.url)
         server.behaviors = [hub]
-        monkeypatch.setenv("HF_ENDPOINT", server.url)
+        hub_at(monkeypatch, server.url, "unused")
         monkeypatch.setenv("HF_TOKEN", "hf_test")
         yield hub
 
@@ -130,7 +129,7 @@ def test_push_sends_the_save_and_nothing_else(run, hub, capsys):
 def test_push_without_a_hub_or_a_name_is_one_line(run, monkeypatch, capsys):
     assert main(["push", str(run), "mine"]) == 2
     assert "mine is no OWNER/NAME" in capsys.readouterr().err
-    monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{closed_port()}")
+    hub_at(monkeypatch, f"http://127.0.0.1:{closed_port()}", "unused")
     assert main(["push", str(run), "me/mine"]) == 2
     (line,) = [x for x in capsys.readouterr().err.splitlines() if x.startswith("rfs push")]
     assert "could not push to me/mine" in line and "hf auth login" in line

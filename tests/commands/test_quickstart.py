@@ -43,7 +43,7 @@ def test_the_story(small, tmp_path, capsys):
     assert str(run / "curves.png") in out and (run / "curves.png").exists()
     assert str(run / "report.html") in out and (run / "report.html").exists()
     assert "greedy, 8 problems each" in out  # the report's figure is of other ones, and says so
-    assert f" report {run} --serve" in out and " quickstart --longer" in out
+    assert f" report {run}" in out and " quickstart --longer" in out
     assert len(read_lines(run / "metrics.jsonl")) == 12
 
 
@@ -81,7 +81,7 @@ def test_the_next_commands_are_those_of_the_shell(tmp_path, monkeypatch):
     monkeypatch.chdir(shipped_checkpoint("tiny-grpo").parents[1])  # the clone
     installed(monkeypatch, UV="/usr/bin/uv")
     said = module.next_commands(tmp_path / "my run", False)
-    assert f"  uv run rfs report '{tmp_path}/my run' --serve" in said
+    assert f"  uv run rfs report '{tmp_path}/my run'" in said
     assert "  uv run --extra notebook jupyter lab --notebook-dir . ch06/ch06_main.ipynb" in said
     installed(monkeypatch, PATH=str(Path(sys.executable).parent))
     said = module.next_commands(tmp_path, True)

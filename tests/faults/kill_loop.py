@@ -24,7 +24,7 @@ from toy import toy_config, toy_model, toy_problems, toy_tokenizer
 
 from reasoning_from_scratch.commands.cli import guarded
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.files import disk, transfers
+from reasoning_from_scratch.files import disk
 from reasoning_from_scratch.recipes import get_recipe
 from reasoning_from_scratch.report import metrics
 from reasoning_from_scratch.run.options import resumed_config
@@ -112,16 +112,15 @@ def die_while_writing(countdown: int) -> None:
 
     append = metrics.append
     metrics.append = torn_append
-    for module in (disk, transfers):
-        module.os = type(
-            "Os",
-            (),
-            {
-                **vars(os),
-                "replace": staticmethod(killing(os.replace, after=countdown % 2)),
-                "fsync": staticmethod(killing(os.fsync, after=False)),
-            },
-        )
+    disk.os = type(
+        "Os",
+        (),
+        {
+            **vars(os),
+            "replace": staticmethod(killing(os.replace, after=countdown % 2)),
+            "fsync": staticmethod(killing(os.fsync, after=False)),
+        },
+    )
 
 
 # ---- the ways to end a run. Each forks one and returns its exit code, negative for a signal's.

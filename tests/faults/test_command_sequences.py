@@ -36,7 +36,6 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from reasoning_from_scratch.files.saved_models import file_of
 from reasoning_from_scratch.text import read_lines, read_values
 from tests.faults.whole import check_whole, lines
 
@@ -175,8 +174,10 @@ class Sequences(RuleBasedStateMachine):
         return max(whole, default=0)
 
     def has(self, name: str, row: dict) -> bool:
-        place = self.folder / name / "checkpoints" / f"{row['batch']:06d}"
-        return all(file_of(place, file).exists() for file in row["files"])
+        number, run = f"{row['batch']:06d}", self.folder / name
+        state = run / "training_state" / number / "trainer_state.json"
+        whole = (run / "checkpoints" / number / "config.json").exists()
+        return whole and ("state_path" not in row or state.exists())
 
     def may_refuse(self, name: str) -> bool:
         """Without its first weights a run may be lost, and without any of its saves it is."""

@@ -6,12 +6,11 @@ from pathlib import Path
 
 from safetensors.torch import load_file
 
-from reasoning_from_scratch.files.disk import fingerprint
-from reasoning_from_scratch.files.saved_models import CARD_FILE, file_of
+from reasoning_from_scratch.files.saved_models import CARD_FILE
 from reasoning_from_scratch.text import scan_lines
 
 NOT_COMPARED = {"logs.log"}
-SAVE_KEYS = ("name", "batch", "final", "files", "best", "eval_acc")
+SAVE_KEYS = ("name", "batch", "final", "best", "eval_acc")
 
 
 def lines(path: Path) -> list[dict]:
@@ -48,14 +47,15 @@ def check_whole(run: Path) -> None:
     for name in ("timing_spans.jsonl", "probes.jsonl"):
         seen = [row["step"] for row in lines(run / name)]
         assert seen == sorted(set(seen))
-    named = {}
-    for line in lines(run / "checkpoints.jsonl"):
+    saves = lines(run / "checkpoints.jsonl")
+    for line in saves:
         place = run / "checkpoints" / f"{line['batch']:06d}"
-        assert (place / CARD_FILE).is_file()
-        named |= {file_of(place, name): mark for name, mark in line["files"].items()}
-    written = [*run.glob("checkpoints/*/*"), *run.glob("training_state/*/*")]
-    written = [path for path in written if path.name != CARD_FILE]
-    assert named == {path: fingerprint(path) for path in written}
+        assert (place / CARD_FILE).is_file() and (place / "config.json").is_file()
+    states = {f"{line['batch']:06d}" for line in saves if "state_path" in line}
+    assert {path.name for path in run.glob("training_state/*")} == states
+    assert {path.name for path in run.glob("checkpoints/*")} == {
+        f"{line['batch']:06d}" for line in saves
+    }
 
 
 def same_runs(one: Path, other: Path) -> None:

@@ -1,17 +1,18 @@
-"""Downloads from a server that fails in every way: nothing half-written is taken for whole."""
+"""Downloads from a server that fails in every way: a file is whole or not there, an error is one
+line that says what to do, and what is there needs no network."""
 
-import hashlib
 import json
+import random
 from dataclasses import replace
 
 import pytest
 from file_server import (
     answers,
+    closed_port,
     dies_after,
-    hurry,
+    hub,
+    hub_at,
     login_page,
-    ranges,
-    respond,
     serving,
     stalls_after,
     whole,
@@ -19,9 +20,10 @@ from file_server import (
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files import downloads
+from reasoning_from_scratch.files.data_sets import DATA_SETS
 from reasoning_from_scratch.files.downloads import (
-    DATA_SETS,
     download_data,
+    download_file,
     download_from_github,
     download_from_hub,
     download_qwen3_distill_checkpoints,
@@ -30,12 +32,13 @@ from reasoning_from_scratch.files.downloads import (
     published_checkpoint,
 )
 from reasoning_from_scratch.tasks.problem_sets import load_problems
-from tests.files.test_transfers import CONTENT, SHA256, closed_port
+
+CONTENT = random.Random(0).randbytes(300_000)
 
 
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch):
-    hurry(monkeypatch, 0.3)
+    monkeypatch.setattr(downloads, "TIMEOUT", (0.3, 0.3))
 
 
 @pytest.fixture
@@ -44,145 +47,154 @@ def server():
         yield server
 
 
-# ---- the hub
-
-
-def hub(handler, content, **headers):
-    """What the hub says about a large file: commit, size and hash beside the content."""
-    facts = {
-        "X_Repo_Commit": "0" * 40,
-        "X_Linked_Size": str(len(CONTENT)),
-        "X_Linked_ETag": f'"{SHA256}"',
-    }
-    respond(handler, 200, content, ETag='"x"', **{**facts, **headers})
-
-
 @pytest.fixture
 def hub_server(server, monkeypatch, tmp_path):
-    monkeypatch.setenv("HF_ENDPOINT", server.url)
-    monkeypatch.setattr(downloads, "try_to_load_from_cache", lambda *args: None)
+    hub_at(monkeypatch, server.url, tmp_path / "hub cache")
     server.behaviors = [hub]
     return server
 
 
-def test_hub_file(hub_server, tmp_path):
+def fails(call, path, *words):
+    """In one line with these words, and no part of the file under its name or beside it."""
+    with pytest.raises(UserError) as info:
+        call()
+    assert "\n" not in str(info.value) and all(word in str(info.value) for word in words)
+    assert not path.exists() and not list(path.parent.glob(f".{path.name}*"))
+
+
+# ---- a plain address
+
+FAULTS = {
+    "not there": (answers(404), "answers 404"),
+    "server error": (answers(503), "answers 503"),
+    "breaks": (dies_after(100_000), "the connection broke in the middle"),
+    "stalls": (stalls_after(100_000), "no answer for 0.3 seconds"),
+    "nothing comes": (answers(200, b""), "nothing came"),
+    "login page": (login_page, "a web page (of a login or proxy?) came"),
+}
+
+
+@pytest.mark.parametrize("behavior, reason", FAULTS.values(), ids=FAULTS)
+def test_a_file_comes_whole_or_not_at_all(server, tmp_path, caplog, behavior, reason):
+    path, url = tmp_path / "new folder" / "weights.bin", f"{server.url}/weights.bin"
+    server.behaviors = [behavior]
+    fails(lambda: download_file(url, path), path, reason, url, f"put it at {path}")
+    with serving(CONTENT) as backup:
+        assert download_file(url, path, f"{backup.url}/copy.bin") == path
+    assert path.read_bytes() == CONTENT
+    assert f"took {backup.url}/copy.bin instead" in caplog.text and reason in caplog.text
+
+
+def test_a_file_already_there_needs_no_network(tmp_path):
+    (tmp_path / "file").write_bytes(b"brought by hand")
+    path = download_file(f"http://127.0.0.1:{closed_port()}/never", tmp_path / "file")
+    assert path.read_bytes() == b"brought by hand"
+
+
+def test_no_network_no_proxy_no_place(server, tmp_path, monkeypatch):
+    path = tmp_path / "weights.bin"
+    nobody = f"http://127.0.0.1:{closed_port()}"
+    fails(lambda: download_file(f"{nobody}/w", path), path, "no connection (offline", nobody)
+    monkeypatch.setenv("HTTPS_PROXY", nobody)
+    fails(lambda: download_file("https://files.example/w", path), path, "the proxy")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="cannot write .*weights.bin"):
+        download_file(f"{server.url}/w", tmp_path / "file" / "weights.bin")
+
+
+def test_a_full_disk_and_ctrl_c_leave_nothing(server, tmp_path):
+    path = tmp_path / "weights.bin"
+
+    def full(file):
+        raise OSError(28, "No space left on device")
+
+    call = lambda: download_file(f"{server.url}/w", path, finish=full)  # noqa: E731
+    fails(call, path, f"cannot write {path}: No space left", "make room")
+
+    def stopped(file):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        download_file(f"{server.url}/w", path, finish=stopped)
+    assert not list(tmp_path.iterdir())
+
+
+def test_download_from_github(server, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(downloads, "GITHUB_RAW", server.url)
+    server.content = b"step,loss\n"
+    assert download_from_github("ch07/logs/metrics.csv").read_bytes() == b"step,loss\n"
+    assert (tmp_path / "metrics.csv").exists()
+    assert download_from_github("ch07/logs/metrics.csv", out=tmp_path / "a" / "b.csv").exists()
+    expected = "/rasbt/reasoning-from-scratch/refs/heads/main/ch07/logs/metrics.csv"
+    assert set(server.paths()) == {expected}
+
+
+# ---- the hub
+
+
+def test_a_file_of_the_hub_comes_once(hub_server, tmp_path):
     path = download_from_hub("someone/model", "sub/weights.bin", tmp_path)
     assert path == tmp_path / "sub" / "weights.bin" and path.read_bytes() == CONTENT
-    paths = {path for _, path, _ in hub_server.requests}
-    assert paths == {"/someone/model/resolve/main/sub/weights.bin"}
+    assert set(hub_server.paths()) == {"/someone/model/resolve/main/sub/weights.bin"}
+    count = len(hub_server.requests)
+    download_from_hub("someone/model", "sub/weights.bin", tmp_path)
+    assert len(hub_server.requests) == count
 
 
-def test_hub_file_in_the_hubs_own_cache_needs_no_network(tmp_path, monkeypatch):
-    cached = tmp_path / "cached"
-    cached.write_bytes(b"from the cache")
-    monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{closed_port()}")
-    monkeypatch.setattr(downloads, "try_to_load_from_cache", lambda *args: str(cached))
-    path = download_from_hub("someone/model", "weights.bin", tmp_path)
-    assert path.read_bytes() == b"from the cache"
+def test_what_is_in_the_hubs_cache_needs_no_network(hub_server, tmp_path, monkeypatch):
+    """Another program has brought it."""
+    downloads.hf_hub_download("someone/model", "weights.bin")
+    hub_at(monkeypatch, f"http://127.0.0.1:{closed_port()}", tmp_path / "hub cache")
+    path = download_from_hub("someone/model", "weights.bin", tmp_path / "here")
+    assert path.read_bytes() == CONTENT and not path.is_symlink()
 
 
-def test_hub_bytes_are_checked_against_the_hubs_hash(hub_server, tmp_path):
-    hub_server.content = CONTENT[::-1]
-    with pytest.raises(UserError, match="expected sha256"):
-        download_from_hub("someone/model", "weights.bin", tmp_path)
-    assert not (tmp_path / "weights.bin").exists()
-
-
-def test_hub_transfer_that_breaks_is_resumed_by_the_next_run(hub_server, tmp_path):
-    hub_server.behaviors = [hub, dies_after(100_000), dies_after(0)]
-    with pytest.raises(UserError, match="ended|broke"):
-        download_from_hub("someone/model", "weights.bin", tmp_path)
-    hub_server.behaviors = [hub, ranges]
+def test_a_break_is_bridged(hub_server, tmp_path):
+    hub_server.behaviors = [hub, dies_after(100_000), whole]
     path = download_from_hub("someone/model", "weights.bin", tmp_path)
     assert path.read_bytes() == CONTENT
-    assert hub_server.gets()[-1]["Range"] == "bytes=100000-"
 
 
-@pytest.mark.parametrize("behavior", [answers(404), answers(401), login_page, stalls_after(0)])
-def test_a_hub_that_does_not_give_the_file(hub_server, tmp_path, behavior):
-    hub_server.behaviors = [behavior]
-    with pytest.raises(UserError) as info:
-        download_from_hub("someone/model", "weights.bin", tmp_path)
-    text = str(info.value)
-    assert "\n" not in text and f"{hub_server.url}/someone/model/resolve/main/weights.bin" in text
-    assert f"put it at {tmp_path / 'weights.bin'}" in text
-    assert not (tmp_path / "weights.bin").exists()
+@pytest.mark.parametrize(
+    "behaviors, words",
+    [
+        ([answers(404)], "404"),
+        ([answers(503)], "503"),
+        ([login_page], "does not seem to be served by a Hugging Face Hub"),
+        ([hub, dies_after(100)], "weights.bin"),
+    ],
+)
+def test_a_hub_that_does_not_give_the_file(hub_server, tmp_path, behaviors, words):
+    hub_server.behaviors = behaviors
+    path = tmp_path / "weights.bin"
+    call = lambda: download_from_hub("someone/model", "weights.bin", tmp_path)  # noqa: E731
+    fails(call, path, "someone/model/weights.bin", words, f"put it at {path}", "HF_ENDPOINT")
 
 
-def test_hub_offline(tmp_path, monkeypatch):
-    monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{closed_port()}")
-    with pytest.raises(UserError, match="could not download tokenizer-base.json"):
-        download_qwen3_small("base", tokenizer_only=True, out_dir=tmp_path)
+def test_no_hub(tmp_path, monkeypatch):
+    hub_at(monkeypatch, f"http://127.0.0.1:{closed_port()}", tmp_path / "hub cache")
+    path = tmp_path / "tokenizer-base.json"
+    call = lambda: download_qwen3_small("base", tokenizer_only=True, out_dir=tmp_path)  # noqa: E731
+    fails(call, path, "the hub does not give rasbt/qwen3-from-scratch/tokenizer-base.json")
 
 
-@pytest.fixture
-def hub_and_mirror(hub_server, monkeypatch):
-    """Two servers, and a reader who has a token and has named no endpoint."""
-    with serving(CONTENT) as mirror:
-        mirror.behaviors = [hub]
-        monkeypatch.delenv("HF_ENDPOINT")
-        monkeypatch.setenv("HF_TOKEN", "hf_secret")
-        monkeypatch.setattr(downloads, "HUB", hub_server.url)
-        monkeypatch.setattr(downloads, "HUB_MIRROR", mirror.url)
-        yield hub_server, mirror
+def test_a_full_disk(hub_server, tmp_path, monkeypatch):
+    def full(*given, **named):
+        raise OSError(28, "No space left on device")
 
-
-def shown_the_token(server):
-    return any("hf_secret" in str(headers) for _, _, headers in server.requests)
-
-
-@pytest.mark.parametrize("behaviors", [[answers(503)], [login_page], [hub, answers(404)]])
-def test_a_mirror_has_what_the_hub_does_not_give(hub_and_mirror, tmp_path, caplog, behaviors):
-    """Nothing is known, or size and hash but no bytes. The token is shown to the hub alone."""
-    hub_server, mirror = hub_and_mirror
-    hub_server.behaviors = list(behaviors)
-    path = download_qwen3_grpo_checkpoints("kl", 50, out_dir=tmp_path)
-    assert path.read_bytes() == CONTENT
-    assert {path for _, path, _ in mirror.requests} == {path for _, path, _ in hub_server.requests}
-    assert f"took {mirror.url}/rasbt/" in caplog.text and hub_server.url in caplog.text
-    assert shown_the_token(hub_server) and not shown_the_token(mirror)
-
-
-def test_a_mirror_must_give_the_bytes_that_the_hub_has_named(hub_and_mirror, tmp_path):
-    hub_server, mirror = hub_and_mirror
-    hub_server.behaviors, mirror.content = [hub, answers(404)], CONTENT[::-1]
-    with pytest.raises(UserError, match="answers 404.*; .*expected sha256"):
-        download_qwen3_grpo_checkpoints("kl", 50, out_dir=tmp_path)
-
-
-def test_hub_and_mirror_are_both_named_where_neither_has_the_file(hub_and_mirror, tmp_path):
-    for server in hub_and_mirror:
-        server.behaviors = [answers(404)]
-    with pytest.raises(UserError) as info:
-        download_qwen3_small("base", out_dir=tmp_path)
-    assert all(server.url in str(info.value) for server in hub_and_mirror)
-
-
-def test_who_names_an_endpoint_gets_no_other(hub_and_mirror, tmp_path, monkeypatch):
-    hub_server, mirror = hub_and_mirror
-    monkeypatch.setenv("HF_ENDPOINT", f"{hub_server.url}/")
-    hub_server.behaviors = [answers(404)]
-    with pytest.raises(UserError):
-        download_qwen3_small("base", out_dir=tmp_path)
-    assert not mirror.requests
-
-
-def requested(server):
-    return [path for method, path, _ in server.requests if method == "GET"]
+    monkeypatch.setattr(downloads, "hf_hub_download", full)
+    call = lambda: download_from_hub("someone/model", "weights.bin", tmp_path)  # noqa: E731
+    fails(call, tmp_path / "weights.bin", "weights.bin: No space left on device; make room")
 
 
 def test_download_qwen3_small(hub_server, tmp_path):
     download_qwen3_small("base", tokenizer_only=True, out_dir=tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["tokenizer-base.json"]
+    assert [path.name for path in tmp_path.glob("*.json")] == ["tokenizer-base.json"]
     download_qwen3_small("reasoning", out_dir=tmp_path)
-    root = "/rasbt/qwen3-from-scratch/resolve/main"
-    assert requested(hub_server) == [
-        f"{root}/tokenizer-base.json",
-        f"{root}/tokenizer-reasoning.json",
-        f"{root}/qwen3-0.6B-reasoning.pth",
-    ]
-    download_qwen3_small("reasoning", out_dir=tmp_path)
-    assert len(requested(hub_server)) == 3
+    names = ["tokenizer-base.json", "tokenizer-reasoning.json", "qwen3-0.6B-reasoning.pth"]
+    expected = [f"/rasbt/qwen3-from-scratch/resolve/main/{name}" for name in names]
+    assert hub_server.paths() == expected
     with pytest.raises(UserError, match="did you mean 'reasoning'"):
         download_qwen3_small("reasoner")
 
@@ -203,10 +215,12 @@ def test_download_qwen3_small(hub_server, tmp_path):
     ],
 )
 def test_published_checkpoints(hub_server, tmp_path, grpo_type, step, expected):
+    """The scripts know where it is, and need no copy of 1.5 GB."""
     path = published_checkpoint(grpo_type, step, out_dir=tmp_path)
     assert path == tmp_path / expected and path.read_bytes() == CONTENT
+    assert list(tmp_path.rglob("*.pth")) == [path]
     root = "/rasbt/qwen3-from-scratch-grpo-checkpoints/resolve/main"
-    assert requested(hub_server) == [f"{root}/{expected}"]
+    assert hub_server.paths() == [f"{root}/{expected}"]
 
 
 @pytest.mark.parametrize(
@@ -232,10 +246,7 @@ def test_the_books_cells_find_the_checkpoint_that_they_have_just_asked_for(
     monkeypatch.chdir(tmp_path)
     path = download_qwen3_grpo_checkpoints(grpo_type="no_kl", step="00050")
     assert (tmp_path / NAME).read_bytes() == CONTENT and not (tmp_path / NAME).samefile(path)
-    for_kl = CONTENT[::-1]
-    hub_server.content = for_kl
-    sha256 = hashlib.sha256(for_kl).hexdigest()
-    hub_server.behaviors = [lambda h, content: hub(h, content, X_Linked_ETag=f'"{sha256}"')]
+    hub_server.content = for_kl = CONTENT[::-1]
     download_qwen3_grpo_checkpoints("kl", 50)
     assert (tmp_path / NAME).read_bytes() == for_kl and path.read_bytes() == CONTENT
     download_qwen3_grpo_checkpoints("no_kl", 50)
@@ -250,32 +261,9 @@ def test_what_the_reader_has_trained_stays_and_the_reader_is_told(hub_server, tm
     assert f"{NAME} is another file and stays" in caplog.text and str(path) in caplog.text
 
 
-@pytest.mark.parametrize("folder", [".", "checkpoints"])
-def test_a_checkpoint_that_the_books_cells_have_brought_need_not_come_again(
-    hub_server, tmp_path, monkeypatch, caplog, folder
-):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / NAME).write_bytes(CONTENT)
-    for _ in range(2):
-        path = download_qwen3_grpo_checkpoints("no_kl", 50, folder)
-    assert path.read_bytes() == (tmp_path / folder / NAME).read_bytes() == CONTENT
-    assert not requested(hub_server) and not caplog.text
-
-
-def test_a_checkpoint_that_is_asked_something_has_one_place(hub_server, tmp_path):
-    """The scripts know where it is, and need no copy of 1.5 GB."""
-    path = published_checkpoint("kl", 50, out_dir=tmp_path)
-    assert [file for file in tmp_path.rglob("*") if file.is_file()] == [path]
-
-
 @pytest.mark.parametrize(
     "kind, step, number, epoch",
-    [
-        ("deepseek_r1", "06682", 6682, 1),
-        ("deepseek_r1", 20046, 20046, 3),
-        ("qwen3_235b_a22b", 5746, 5746, 1),
-        ("qwen3_235b_a22b", "11492", 11492, 2),
-    ],
+    [("deepseek_r1", "06682", 6682, 1), ("qwen3_235b_a22b", 11492, 11492, 2)],
 )
 def test_distilled_checkpoints(hub_server, tmp_path, kind, step, number, epoch):
     path = download_qwen3_distill_checkpoints(kind, step, out_dir=tmp_path)
@@ -284,7 +272,7 @@ def test_distilled_checkpoints(hub_server, tmp_path, kind, step, number, epoch):
     assert path == tmp_path / expected
     assert path.read_bytes() == (tmp_path / name).read_bytes() == CONTENT
     root = "/rasbt/qwen3-from-scratch-distill-checkpoints/resolve/main"
-    assert requested(hub_server) == [f"{root}/{expected}"]
+    assert hub_server.paths() == [f"{root}/{expected}"]
 
 
 @pytest.mark.parametrize(
@@ -306,95 +294,79 @@ def math_rows(count):
 
 
 @pytest.fixture
-def github(monkeypatch):
-    with serving() as github, serving() as hub:
-        monkeypatch.setattr(downloads, "GITHUB_RAW", github.url)
-        monkeypatch.setattr(downloads, "GITHUB", github.url)
-        monkeypatch.setenv("HF_ENDPOINT", hub.url)
-        yield github, hub
-
-
-def test_math500_from_the_book(github, tmp_path):
-    github[0].content = json.dumps(math_rows(500)).encode()
-    path = download_data("math-500", tmp_path / "math500_test.json")
-    assert json.loads(path.read_text()) == math_rows(500)
-    assert github[0].requests[0][1].endswith("/ch03/01_main-chapter-code/math500_test.json")
-
-
-def test_math500_from_the_hub_comes_as_jsonl_and_is_saved_as_json(github, tmp_path):
-    github[0].behaviors = [answers(404)]
-    lines = [json.dumps(row, ensure_ascii=False) for row in math_rows(500)]
-    github[1].content = "\n".join(lines).encode() + b"\n"
-    path = download_data("math-500", tmp_path / "math500_test.json")
-    assert json.loads(path.read_text(encoding="utf-8")) == math_rows(500)
-    assert github[1].requests[0][1] == "/datasets/HuggingFaceH4/MATH-500/resolve/main/test.jsonl"
+def here(server, monkeypatch):
+    """The places of the data sets are on this machine, with the paths that they have there."""
+    for name, data in DATA_SETS.items():
+        urls = [
+            url and server.url + "/" + url.split("/", 3)[3] for url in (data.url, data.backup_url)
+        ]
+        monkeypatch.setitem(DATA_SETS, name, replace(data, url=urls[0], backup_url=urls[1]))
+    return server
 
 
 @pytest.mark.parametrize(
-    "content, message",
+    "name, count, path",
     [
-        (json.dumps(math_rows(499)), "expected 500 problems, found 499"),
-        (json.dumps(math_rows(500))[:-100], "math500_test.json"),
-        (json.dumps([{"problem": "?"}] * 500), "rows without answer, solution, unique_id"),
-        ("\x00\xff", "math500_test.json"),
+        ("math-500", 500, "/ch03/01_main-chapter-code/math500_test.json"),
+        ("math-train", 12_000, "/math_full_minus_math500.json"),
     ],
 )
-def test_data_that_is_not_whole(github, tmp_path, content, message):
-    github[0].content = github[1].content = content.encode("latin-1")
-    with pytest.raises(UserError, match=message):
-        download_data("math-500", tmp_path / "math500_test.json")
-    assert not (tmp_path / "math500_test.json").exists()
+def test_math(here, tmp_path, name, count, path):
+    here.content = json.dumps(math_rows(count)).encode()
+    found = download_data(name, tmp_path / "rows.json")
+    assert json.loads(found.read_text()) == math_rows(count)
+    assert len(here.paths()) == 1 and here.paths()[0].endswith(path)
 
 
-def test_math_train(github, tmp_path):
-    github[0].content = json.dumps(math_rows(12_000)).encode()
-    path = download_data("math-train", tmp_path / "math_train.json")
-    assert len(json.loads(path.read_text())) == 12_000
-    assert "math_full_minus_math500.json" in github[0].requests[0][1]
+def test_math500_from_the_hub_comes_as_jsonl_and_is_saved_as_json(here, tmp_path):
+    here.behaviors = [answers(404), whole]
+    lines = [json.dumps(row, ensure_ascii=False) for row in math_rows(500)]
+    here.content = "\n".join(lines).encode() + b"\n"
+    path = download_data("math-500", tmp_path / "math500_test.json")
+    assert json.loads(path.read_text(encoding="utf-8")) == math_rows(500)
+    assert here.paths()[1] == "/datasets/HuggingFaceH4/MATH-500/resolve/main/test.jsonl"
 
 
-def test_math_train_in_the_words_of_the_second_source(github, tmp_path):
+def test_math_train_in_the_words_of_the_second_source(here, tmp_path):
     """PRM800K's file has the same problems, as JSONL, with `subject` and a number as level."""
-    github[0].behaviors = [answers(404), whole]
+    here.behaviors = [answers(404), whole]
     lines = [
         json.dumps(row | {"subject": "Algebra", "level": n % 5 + 1})
         for n, row in enumerate(math_rows(12_000))
     ]
-    github[0].content = "\n".join(lines).encode()
+    here.content = "\n".join(lines).encode()
     path = download_data("math-train", tmp_path / "math_train.json")
     rows = json.loads(path.read_text(encoding="utf-8"))
     assert rows[2] == math_rows(3)[2] | {"type": "Algebra", "level": "Level 3"}
-    assert github[0].requests[1][1] == "/openai/prm800k/raw/main/prm800k/math_splits/train.jsonl"
+    assert here.paths()[1] == "/openai/prm800k/raw/main/prm800k/math_splits/train.jsonl"
     problem = load_problems(str(path), limit=3)[2]
     assert (problem.level, problem.type) == ("Level 3", "Algebra")
 
 
-def test_gsm8k_is_checked_by_its_hash(github, tmp_path, monkeypatch):
-    content = b"".join(
-        json.dumps({"question": "?", "answer": "#### 1"}).encode() + b"\n" for _ in range(1319)
-    )
-    github[0].content = content
-    with pytest.raises(UserError, match="expected sha256 3730d312f6e3"):
-        download_data("gsm8k-test", tmp_path / "gsm8k_test.jsonl")
-    published = DATA_SETS["gsm8k-test"]
-    fake = replace(published, sha256=hashlib.sha256(content).hexdigest())
-    monkeypatch.setitem(DATA_SETS, "gsm8k-test", fake)
+def test_gsm8k_stays_as_it_came(here, tmp_path):
+    here.content = b'{"question": "?", "answer": "#### 1"}\n' * 1319
     path = download_data("gsm8k-test", tmp_path / "gsm8k_test.jsonl")
-    assert path.read_bytes() == content
-    assert github[0].requests[0][1].endswith("/grade_school_math/data/test.jsonl")
+    assert path.read_bytes() == here.content
+    assert here.paths()[0].endswith("/grade_school_math/data/test.jsonl")
+
+
+BAD_ROWS = {
+    "a row is missing": (json.dumps(math_rows(499)).encode(), "expected 500 problems, found 499"),
+    "cut": (json.dumps(math_rows(500)).encode()[:-100], "math500_test.json"),
+    "no answers": (json.dumps([{"problem": "?"}] * 500).encode(), "rows without answer, solution"),
+    "an error as JSON": (b'{"error": "sign in first"}', "expected 500 problems, found 1"),
+    "numbers": (b"[" + b"1, " * 499 + b"2]", "expected objects"),
+    "deep": (b"[" * 100_000, "too deep"),
+    "not UTF-8": (b"[\xff\xfe]", "utf-8"),
+}
+
+
+@pytest.mark.parametrize("content, message", BAD_ROWS.values(), ids=BAD_ROWS)
+def test_a_data_set_that_is_something_else(here, tmp_path, content, message):
+    here.content, path = content, tmp_path / "math500_test.json"
+    fails(lambda: download_data("math-500", path), path, "could not download", message)
 
 
 def test_unknown_data_set():
     with pytest.raises(UserError, match="did you mean 'math-500'"):
         download_data("math500")
-
-
-def test_download_from_github(github, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    github[0].content = b"step,loss\n"
-    assert download_from_github("ch07/logs/metrics.csv").read_bytes() == b"step,loss\n"
-    assert (tmp_path / "metrics.csv").exists()
-    download_from_github("ch07/logs/metrics.csv", out=tmp_path / "a" / "b.csv")
-    assert (tmp_path / "a" / "b.csv").exists()
-    expected = "/rasbt/reasoning-from-scratch/refs/heads/main/ch07/logs/metrics.csv"
-    assert {path for _, path, _ in github[0].requests} == {expected}

@@ -56,10 +56,6 @@ def rewrite(path, change):
     path.write_text(as_lines(rows))
 
 
-def cut(path):
-    path.write_bytes(path.read_bytes()[:-1])
-
-
 def test_the_best_of_equal_ones_the_latest(run):
     assert evaluations(run) == {0: 0.2, 1: 0.6, 2: 0.6, 3: 0.3, 4: 0.4}
     place, words = said(run)
@@ -83,17 +79,13 @@ def test_an_evaluation_whose_step_was_not_finished_counts(run):
     assert said(run)[0] == "000003"
 
 
-def test_damaged_and_deleted_saves_are_passed_over(run, caplog):
-    cut(run / "checkpoints" / "000002" / "model.safetensors")
-    assert said(run)[0] == "000001" and "000002: model.safetensors" in caplog.text
-    shutil.rmtree(run / "checkpoints" / "000001")
+def test_deleted_saves_are_passed_over(run):
+    shutil.rmtree(run / "checkpoints" / "000002")
+    assert said(run)[0] == "000001"
+    (run / "checkpoints" / "000001" / "config.json").unlink()  # killed in the middle of deleting
     assert said(run)[0] == "000004"
-    cut(run / "training_state" / "000004" / "optimizer.safetensors")  # of no use to a model
+    shutil.rmtree(run / "training_state" / "000004")  # of no use to a model
     assert said(run)[0] == "000004"
-    for path in run.glob("checkpoints/*/model.safetensors"):
-        path.unlink()
-    with pytest.raises(UserError, match="all saves in .* are damaged"):
-        which_weights(run)
 
 
 @pytest.mark.parametrize(
@@ -106,9 +98,6 @@ def test_a_save_by_its_name(run, save, place):
 def test_a_save_that_is_not_there(run):
     with pytest.raises(UserError, match="has no save 000009; it has 000000, 000001, .* final"):
         which_weights(f"{run}@000009")
-    cut(run / "checkpoints" / "000001" / "model.safetensors")
-    with pytest.raises(UserError, match="@1: model.safetensors is missing or damaged"):
-        which_weights(f"{run}@1")
 
 
 def test_a_run_without_saves(run):

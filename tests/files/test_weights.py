@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
+from file_server import hub_at
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
@@ -683,7 +684,7 @@ def test_published_models_by_name(
     tmp_path, monkeypatch, tiny_tokenizer_file, name, kind, chat, expected
 ):
     """With files that are already in local_dir, no network; a stand-in of small size."""
-    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    hub_at(monkeypatch, "http://127.0.0.1:9", tmp_path / "hub cache")
     model = make_model(dtype=torch.bfloat16)
     torch.save(model.state_dict(), tmp_path / f"qwen3-0.6B-{kind}.pth")
     (tmp_path / f"tokenizer-{kind}.json").write_bytes(tiny_tokenizer_file.read_bytes())

@@ -1,4 +1,4 @@
-"""report.html, the probes behind its slider, and the server that follows a run."""
+"""report.html, the probes behind its slider, and the command."""
 
 import json
 import re
@@ -89,7 +89,7 @@ def test_the_report_shows_all_of_it(run):
     assert all((run / link).is_file() for link in links)
 
 
-# ---- the command and the server
+# ---- the command
 
 
 def test_the_command_writes_and_names_the_page(run, capsys, monkeypatch):

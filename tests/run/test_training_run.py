@@ -214,7 +214,7 @@ def test_a_run_may_end_where_it_was_interrupted(world, monkeypatch):
     assert lines[-1]["final"] and lines[-1]["batch"] == 3
 
 
-@pytest.mark.parametrize("name", ["report.html", "metrics.csv", "config.json", "probes.jsonl"])
+@pytest.mark.parametrize("name", ["report.html", "metrics.csv", "probes.jsonl"])
 def test_a_finished_run_writes_again_what_was_lost(world, name):
     (world / "X" / name).unlink()
     assert commands(resume(world / "X")) == 0

@@ -26,7 +26,10 @@ from reasoning_from_scratch.tasks.judge import verifier_of
 from reasoning_from_scratch.tasks.own_task import Verifier
 from reasoning_from_scratch.tasks.problem_sets import held_out, load_problems, training_problems
 
-SOME = "gym:chain_sum*2+letter_counting?min_words=3&max_words=5+spell_backward"
+SOME = (
+    'gym:composite?datasets=[{"name":"chain_sum","weight":2},{"name":"spell_backward"},'
+    '{"name":"letter_counting","config":{"min_words":3,"max_words":5}}]'
+)
 
 
 @pytest.fixture
@@ -53,8 +56,9 @@ def entry(index, answer="1"):
 def test_a_set_is_a_function_of_its_name_and_limit():
     first = load_problems(SOME, limit=60)
     assert load_problems(SOME, limit=80)[:60] == first
-    count = {task: sum(p.type == task for p in first) for task in {p.type for p in first}}
-    assert count == {"chain_sum": 30, "letter_counting": 15, "spell_backward": 15}
+    tasks = [p.type for p in first]
+    assert set(tasks) == {"chain_sum", "letter_counting", "spell_backward"}
+    assert 20 <= tasks.count("chain_sum") <= 40  # of weights 2, 1, 1
     lengths = [len(p.problem.split(": ")[1].split()) for p in first if p.type == "letter_counting"]
     assert set(lengths) == {3, 4, 5}
 
@@ -148,10 +152,18 @@ def test_a_problem_of_another_version_is_not_judged():
         ("gym:basic_arithmetic?operators=3", "operators is '3', which is not a list, as in [1,2]"),
         ("gym:chain_sum?min_terms=9", "gym:chain_sum?min_terms=9: max_terms must be >= min_terms"),
         ("gym:chain_sum?min_terms=2*3", "min_terms is '2*3', which is not a whole number"),
-        ("gym:chain_sum*0", "the weight must be a number above 0"),
-        ("gym:chain_sum*x", "the weight must be a number above 0"),
-        ("gym:gcd+gcd", "has gcd twice: give it a weight, as in gcd*2"),
-        ("gym:composite", "several tasks are written with a plus"),
+        ("gym:gcd*2+chain_sum", "several tasks are written as gym:composite?datasets="),
+        ("gym:composite", "several tasks are written as gym:composite?datasets="),
+        ('gym:composite?datasets=[{"name":"gcd"}', "several tasks are written as"),
+        ('gym:composite?datasets=[{"name":"gdc"}]', "did you mean 'gcd'"),
+        ('gym:composite?datasets=[{"name":"word_ladder"}]', CHANGES),
+        ('gym:composite?datasets=[{"name":"composite"}]', "Must specify at least one"),
+        ('gym:composite?datasets=[{"name":"gcd"},7]', "several tasks are written as"),
+        ('gym:composite?datasets=[{"weight":1}]', "unknown task of reasoning-gym"),
+        ('gym:composite?datasets=[{"name":"gcd"},{"name":"gcd"}]', "Duplicate dataset names"),
+        ('gym:composite?datasets=[{"name":"gcd","weight":0}]', "Weight must be positive"),
+        ('gym:composite?datasets=[{"name":"gcd","config":{"max":1}}]', "argument 'max'"),
+        ('gym:composite?datasets=[{"name":"gcd","often":1}]', "often"),
         ("gym:simple_integration", RUNS),
         ("gym:word_ladder", CHANGES),
         ("gym:game_of_life_halting", "its rules pay any answer"),
@@ -164,10 +176,8 @@ def test_a_mistake_is_told_in_one_line(name, says):
 
 
 def test_values_of_all_kinds():
-    name = 'gym:basic_arithmetic?operators=["+"]&allow_negation=False&min_terms=3+gcd?max_value=9'
-    found = problems(name, 30)
-    assert {p.type for p in found} == {"basic_arithmetic", "gcd"}
-    sums = [p.problem for p in found if p.type == "basic_arithmetic"]
+    name = 'gym:basic_arithmetic?operators=["+"]&allow_negation=False&min_terms=3'
+    sums = [p.problem for p in problems(name, 15)]
     assert all("+" in text and not set(text) & set("*/") for text in sums)
     assert any("(" in text for text in sums)  # as it does by itself
 
@@ -277,3 +287,7 @@ def test_what_the_model_wrote_is_not_run(task, monkeypatch, tmp_path):
     assert not trap.exists()
     if problem.answer:
         assert score(problem.answer, problem) == 1.0
+    (mixed,) = problems(f'gym:composite?datasets=[{{"name":"{task}"}}]', 1)
+    for text in attacks:
+        assert verifier_of(mixed)(text, mixed) == (0.0, ""), text
+    assert not trap.exists()

@@ -174,7 +174,8 @@ def test_the_command_evaluates_and_writes_who_judged(tmp_path, capsys):
 
 
 def test_preflight_has_a_line_for_each_task(capsys):
-    words = ["preflight", "--model", "tiny-base", "--problems", "gym:gcd+spell_backward"]
+    mixture = 'gym:composite?datasets=[{"name":"gcd"},{"name":"spell_backward"}]'
+    words = ["preflight", "--model", "tiny-base", "--problems", mixture]
     words += ["--num-problems", "2", "--rollouts", "2", "--max-new-tokens", "4", "--device", "cpu"]
     words += ["--problems-per-step", "1"]
     assert commands(words) == 1

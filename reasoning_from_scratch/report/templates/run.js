@@ -1,7 +1,6 @@
 "use strict";
-// The slider, the curves' readings, and following a live run. Text is only ever set as textContent.
+// The slider and the curves' readings. Text is only ever set as textContent.
 const data = JSON.parse(document.getElementById("data").textContent);
-const live = document.getElementById("live");
 const byId = (id) => document.getElementById(id);
 
 function make(tag, props = {}, ...children) {
@@ -21,10 +20,6 @@ const state = { problem: 0, at: 0, token: 0 };
 let playing = 0;
 
 function current() { return probes.problems[state.problem].at[state.at]; }
-
-function remember() {
-  if (live) sessionStorage.setItem("probe", JSON.stringify({ ...state, end: state.at === probes.steps.length - 1 }));
-}
 
 function showAll() {
   const problem = probes.problems[state.problem];
@@ -68,7 +63,6 @@ function showStep() {
     if (at.text.startsWith(known)) said.append(at.text.slice(known.length));
   }
   showToken();
-  remember();
 }
 
 function showToken() {
@@ -198,11 +192,6 @@ function play(on) {
 function startProbes() {
   byId("probes").hidden = false;
   state.at = probes.steps.length - 1;
-  const kept = live && JSON.parse(sessionStorage.getItem("probe") || "null");
-  if (kept && kept.problem < probes.problems.length) {
-    Object.assign(state, { problem: kept.problem, token: kept.token });
-    if (!kept.end) state.at = Math.min(kept.at, state.at);
-  }
   byId("when").max = probes.steps.length - 1;
   probes.problems.forEach((_, number) => {
     const pill = make("button", { type: "button" }, make("span"), "problem " + (number + 1));
@@ -224,7 +213,7 @@ function startProbes() {
   byId("play").addEventListener("click", () => play(!playing));
   byId("said").addEventListener("click", (event) => {
     const tokens = [...byId("said").querySelectorAll("i")];
-    if (tokens.includes(event.target)) { state.token = tokens.indexOf(event.target); showToken(); remember(); }
+    if (tokens.includes(event.target)) { state.token = tokens.indexOf(event.target); showToken(); }
   });
   byId("said").addEventListener("keydown", (event) => {
     const last = current() ? current().tokens.length - 1 : 0;
@@ -233,7 +222,6 @@ function startProbes() {
     event.preventDefault();
     state.token = Math.max(0, Math.min(last, to));
     showToken();
-    remember();
   });
   showAll();
   new ResizeObserver(() => { if (byId("river").clientWidth !== W) { drawRiver(); moveCursor(); } }).observe(byId("river"));
@@ -278,20 +266,4 @@ for (const figure of document.querySelectorAll("[data-chart]")) {
     event.preventDefault();
     show(Math.max(0, Math.min(steps.length - 1, to)));
   });
-}
-
-// ---- following a live run ----
-if (live) {
-  const version = document.body.dataset.version;
-  setInterval(async () => {
-    if (playing) return;
-    try {
-      const answer = await fetch("/version", { cache: "no-store" });
-      const now = await answer.text();
-      live.textContent = "following";
-      if (now !== version) location.reload();
-    } catch (error) {
-      live.textContent = "the server has stopped";
-    }
-  }, 2000);
 }

@@ -1,0 +1,22 @@
+"""`rfs report`: write a run's page."""
+
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from reasoning_from_scratch.files.disk import told_in_one_line
+from reasoning_from_scratch.report import newest_run, write_run_report
+from reasoning_from_scratch.text import visible
+
+
+def report_command(run: Annotated[str, tyro.conf.Positional] = "") -> None:
+    """Write report.html into a run's folder, to be opened in a browser.
+
+    Args:
+        run: Folder of the run (default: the newest in runs/).
+    """
+    folder = Path(run) if run else newest_run(Path("runs"))
+    advice = "copy the run to a place that can be written"
+    with told_in_one_line(f"cannot write a report into {folder}", advice):
+        print(visible(str(write_run_report(folder))))
