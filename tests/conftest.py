@@ -70,7 +70,6 @@ SLOWEST_FIRST = """
     ch07/ch07_solutions.ipynb
     tests/faults/test_disk.py
     tests/faults/test_kill.py
-    tests/faults/test_command_sequences.py
     tests/faults/test_corruption.py
     tests/files/test_weights.py
     tests/scale/test_lag.py
