@@ -12,7 +12,6 @@ from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.options import EvaluateOptions
 from reasoning_from_scratch.files.problem_sets import held_out, kept_apart, load_problems
 from reasoning_from_scratch.problems import Problem
-from reasoning_from_scratch.run.options import resolved
 from reasoning_from_scratch.run.start import start_run
 from reasoning_from_scratch.text import read_lines
 
@@ -107,45 +106,7 @@ def test_too_few_to_keep_some_aside(world, tmp_path):
         start_run(toy_config(tmp_path / "b", eval_every=2, **source), **given)
 
 
-def test_problems_that_python_hands_in(tmp_path):
-    """They too are not judged on the tiny world."""
-    given = dict(model=toy_model(), tokenizer=toy_tokenizer(tmp_path), quiet=True)
-    config = toy_config(tmp_path / "a", eval_every=2, problems=None, eval_problems=None)
-    with start_run(config, problems=many(), **given) as run:
-        pass
-    assert list(run.eval_sets) == ["given@held-out"]
-    assert len(run.eval_sets["given@held-out"]) + len(run.problems) == 80
-
-
-@pytest.mark.parametrize(
-    "problems, data_path, test_set",
-    [
-        ("mine.jsonl", None, "mine.jsonl@held-out"),
-        (None, "mine.jsonl", "mine.jsonl@held-out"),
-        ("math-train", "copy.json", "math-500"),
-        ("math-500", None, "math-500@held-out"),
-    ],
-)
-@pytest.mark.parametrize("model", ["tiny", "base"])
-def test_what_belongs_to_a_set(model, problems, data_path, test_set, tmp_path):
-    config = toy_config(tmp_path, problems=problems, data_path=data_path, eval_problems=None)
-    assert resolved(config).eval_problems == [test_set]
-
-
 def test_the_share_by_its_name(world):
     assert held_out(f"{world}/mine.jsonl") == f"{world}/mine.jsonl@held-out"
     assert len(load_problems(f"{world}/mine.jsonl@held-out")) == len(kept_apart(many())[1])
     assert len(load_problems(f"{world}/mine.jsonl@held-out", limit=2)) == 2
-
-
-def test_preflight_looks_at_what_training_will_see(world, monkeypatch):
-    seen = []
-
-    def look(model, tokenizer, problems, *rest, **more):
-        seen.extend(problems)
-        raise UserError("seen enough")
-
-    monkeypatch.setattr("reasoning_from_scratch.run.preflight.preflight_summary", look)
-    words = ["preflight", "--model", f"{world}/tiny-toy", "--problems", f"{world}/mine.jsonl"]
-    assert commands(words) == 2
-    assert [p.problem for p in seen] == [p.problem for p in kept_apart(many())[0]]
