@@ -116,7 +116,7 @@ def answers_of(page, which: int, count: int, rows: str = "test", **sampling) -> 
 
 @needs_browser
 @pytest.mark.parametrize(
-    "which, rows, count", [(0, "test", 100), (1, "test", 100), (2, "test", 100), (2, "longer", 20)]
+    "which, rows, count", [(0, "test", 40), (1, "test", 40), (2, "longer", 20)]
 )
 def test_greedy_answers_are_those_of_an_evaluation(page, models, which, rows, count):
     problems = load_problems(f"tiny-{rows}", limit=count)
@@ -126,15 +126,13 @@ def test_greedy_answers_are_those_of_an_evaluation(page, models, which, rows, co
 
 
 @needs_browser
-@pytest.mark.parametrize(
-    "which, temperature, top_p", [(0, 1.0, 1.0), (1, 0.8, 0.9), (2, 1.0, 1.0), (0, 1.3, 0.7)]
-)
+@pytest.mark.parametrize("which, temperature, top_p", [(0, 1.0, 1.0), (1, 0.8, 0.9), (0, 1.3, 0.7)])
 def test_a_seed_draws_the_packages_answers(page, models, which, temperature, top_p):
     sampling = Sampling(ANSWER_TOKENS, temperature=temperature, top_p=top_p, rollouts=1, seed=12345)
-    result = evaluate(*models[which], load_problems("tiny-test", limit=40), sampling)
+    result = evaluate(*models[which], load_problems("tiny-test", limit=20), sampling)
     expected = [row["generated_text"] for row in result.rows]
     options = {"temperature": temperature, "top_p": top_p, "seed": 12345}
-    assert answers_of(page, which, 40, **options) == expected
+    assert answers_of(page, which, 20, **options) == expected
     graded = page.run(
         f"{json.dumps(expected)}.map((text, k) => score_parts(text, data.test[k][1], true).correct)"
     )
@@ -222,10 +220,10 @@ RECIPES = """
 
 
 @needs_browser
-@pytest.mark.parametrize("number", range(20))
+@pytest.mark.parametrize("number", range(len(RECIPES)))
 def test_advantages_and_gradients_are_the_packages(page, models, number):
     """Each group's log-probabilities when the step began are moved, so that the clips bite."""
-    recipe = page.run(f"data.recipes[{json.dumps(RECIPES[number % len(RECIPES)])}]")
+    recipe = page.run(f"data.recipes[{json.dumps(RECIPES[number])}]")
     model, tokenizer = as_the_page_has_it(models[0][0]), models[0][1]
     problem = load_problems("tiny-test", limit=20)[number]
     prompt = tokenizer.encode(render_prompt(problem.problem))
@@ -503,7 +501,7 @@ def test_training_in_the_page_makes_the_curve_rise(page):
 
 
 @needs_browser
-@pytest.mark.parametrize("width", [320, 390, 1200])
+@pytest.mark.parametrize("width", [320, 1200])
 def test_nothing_sticks_out_of_a_screen(page, width):
     draw_group(page)
     click(page, "step")
@@ -563,7 +561,7 @@ def test_games_are_the_packages_token_for_token(page, models, which, temperature
     model, tokenizer = as_the_page_has_it(models[which][0]), models[which][1]
     options = GAME | limits
     sampling = Sampling(environment="guess", temperature=temperature, rollouts=1, seed=7, **options)
-    numbers = list(range(1, 65))
+    numbers = list(range(1, 65, 2))
     expected = packages_games(model, tokenizer, numbers, sampling)
     found = pages_games(page, which, numbers, sampling)
     assert [game["response_ids"] for game in found] == [game.response_ids for game in expected]
@@ -599,7 +597,7 @@ def test_the_page_answers_a_guess_as_the_package_does(page):
 
 
 @needs_browser
-@pytest.mark.parametrize("number, recipe", list(enumerate(RECIPES)))
+@pytest.mark.parametrize("number, recipe", list(enumerate(["grpo", "cispo", "dro", "gspo"])))
 def test_a_games_replies_are_read_and_only_guesses_are_trained(page, models, number, recipe):
     """As for plain answers: the gradient of a group, with log-probabilities that were moved."""
     recipe = page.run(f"data.recipes[{json.dumps(recipe)}]")
