@@ -1,5 +1,4 @@
-"""Chapter 7's plain functions by hand, its loop against the trainer's, its plot, and what its
-prose says of stored runs."""
+"""Chapter 7's plain functions by hand, its loop against the trainer's, and its plot."""
 
 import copy
 

@@ -1,4 +1,4 @@
-"""Lines of working are read as they are meant, and the stored table is what the chapter says."""
+"""Lines of working are read as they are meant."""
 
 import csv
 import random

@@ -1,5 +1,5 @@
-"""The notebook of several turns: what it draws is what was sampled, its exercises notice a mistake,
-and the stored runs bear what it says."""
+"""The notebook of several turns: what it draws is what was sampled, and its exercises notice a
+mistake."""
 
 import json
 import re
