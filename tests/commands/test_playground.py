@@ -91,7 +91,7 @@ def ask(page, what: str, **request):
 @pytest.mark.parametrize("which", [0, 1, 2])
 def test_logits_are_pytorchs(page, models, which):
     model, tokenizer = models[which]
-    for problem in load_problems("tiny-test", limit=20):
+    for problem in load_problems("tiny-test", limit=8):
         ids = tokenizer.encode(render_prompt(problem.problem))
         asked = f"ask('logits', {{model: {which}, ids: {ids}}}).then((x) => Array.from(x))"
         with torch.no_grad():
@@ -116,7 +116,7 @@ def answers_of(page, which: int, count: int, rows: str = "test", **sampling) -> 
 
 @needs_browser
 @pytest.mark.parametrize(
-    "which, rows, count", [(0, "test", 40), (1, "test", 40), (2, "longer", 20)]
+    "which, rows, count", [(0, "test", 20), (1, "test", 20), (2, "longer", 10)]
 )
 def test_greedy_answers_are_those_of_an_evaluation(page, models, which, rows, count):
     problems = load_problems(f"tiny-{rows}", limit=count)
