@@ -70,7 +70,6 @@ SLOWEST_FIRST = """
     ch07/ch07_solutions.ipynb
     tests/faults/test_disk.py
     tests/faults/test_kill.py
-    tests/faults/test_command_sequences.py
     tests/faults/test_corruption.py
     tests/files/test_weights.py
     tests/scale/test_lag.py
@@ -112,7 +111,6 @@ RARELY_BROKEN = """
     tests/test_way_of_a_step.py
     tests/book/test_exercises.py
     tests/book/test_sources.py
-    tests/book/test_chat_rl.py::test_torchrun_starts_it
     tests/commands/test_compare.py::test_a_comparison_in_two_processes
     tests/commands/test_train.py::test_no_warning_from_start_to_report
     tests/fast/test_graphs.py::test_the_compiled_block_computes_the_same

@@ -111,18 +111,6 @@ def test_a_template_in_a_file_of_its_own(tmp_path):
     assert load_tokenizer_only(named).wrap_chat("Hi") == inside.wrap_chat("Hi")
 
 
-def test_a_base_model_with_a_template_is_plain(tmp_path):
-    """Qwen2.5's base models carry it, but their answers end with the end of a text."""
-    folder = family_folder(tmp_path, "qwen2", eos_token="<|endoftext|>")
-    config = {"model_type": "qwen2", "eos_token_id": 0}
-    end = load_tokenizer_only(folder)._tok.token_to_id("<|endoftext|>")
-    (folder / "config.json").write_text(json.dumps(config | {"eos_token_id": end}))
-    tokenizer = load_tokenizer_only(folder)
-    assert not tokenizer.apply_chat_template
-    (chat,) = with_prompt([Problem("x", "Hi", "1")], "chat", tokenizer)  # unless it is asked for
-    assert "<|im_start|>user\nHi" in tokenizer.decode(tokenizer.encode(problem_prompt(chat)))
-
-
 def test_a_folder_without_a_template_is_plain(tmp_path):
     tokenizer = load_tokenizer_only(family_folder(tmp_path, "llama", chat_template=None))
     assert not tokenizer.apply_chat_template

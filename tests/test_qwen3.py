@@ -4,7 +4,7 @@ import pytest
 import torch
 import transformers
 
-from reasoning_from_scratch.files.tensor_files import config_from_hf, config_to_hf
+from reasoning_from_scratch.files.tensor_files import config_to_hf
 from reasoning_from_scratch.qwen3 import (
     QWEN_CONFIG_06_B,
     QWEN_CONFIG_1_7_B,
@@ -49,6 +49,8 @@ FAMILIES = {
     "Llama 2": {"qk_norm": False, "norm_eps": 1e-5},
     "Llama 3.2": {"qk_norm": False, "norm_eps": 1e-5, "rope_scaling": LLAMA_3},
 }
+# Rounding is the same in every geometry; these have one of each kind.
+ROUNDED = ["two kv groups, tied", "deep", "Qwen2.5, untied", "Llama 3.2"]
 B, T = 3, 11
 LENGTHS = torch.tensor([11, 4, 1])
 
@@ -132,14 +134,6 @@ def assert_close(ours, theirs):
     assert (ours - theirs).abs().max() < 1e-4
 
 
-def test_the_class_of_transformers_is_the_familys():
-    """And its own config says of itself what ours says."""
-    for name, kind in {"deep": "Qwen3", "Qwen2.5, tied": "Qwen2", "Llama 3.2": "Llama"}.items():
-        ours, theirs = make_pair(name)
-        assert type(theirs).__name__ == f"{kind}ForCausalLM"
-        assert config_from_hf(theirs.config.to_dict()) == ours.cfg
-
-
 @torch.no_grad()
 @pytest.mark.parametrize("name", ["Qwen2.5, untied", "SmolLM2", "Llama 2", "Llama 3.2"])
 def test_what_a_family_adds_is_felt(name):
@@ -178,20 +172,6 @@ def test_what_stands_at_padding_does_not_matter(pair, side):
     other = torch.where(mask, ids, (ids + 1) % ours.cfg["vocab_size"])
     same = ours(ids, attention_mask=mask)[mask], ours(other, attention_mask=mask)[mask]
     assert torch.equal(*same)
-
-
-@torch.no_grad()
-def test_right_padding_needs_no_mask(pair):
-    ours, theirs = pair
-    ids, mask = random_ids(ours), padding_mask("right")
-    assert_close(ours(ids)[mask], their_logits(theirs, ids, mask)[mask])
-
-
-@torch.no_grad()
-def test_an_integer_mask_is_a_mask(pair):
-    ours, _ = pair
-    ids, mask = random_ids(ours), padding_mask("left")
-    assert torch.equal(ours(ids, attention_mask=mask.long()), ours(ids, attention_mask=mask))
 
 
 @torch.no_grad()
@@ -300,7 +280,7 @@ def assert_no_worse(our_error, their_error):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("name", GEOMETRIES)
+@pytest.mark.parametrize("name", ROUNDED)
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_bfloat16_within_its_rounding(name, side):
     """Against float32 with the same (rounded) weights we must err no more than transformers."""
@@ -319,7 +299,7 @@ def test_bfloat16_within_its_rounding(name, side):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("name", GEOMETRIES)
+@pytest.mark.parametrize("name", ROUNDED)
 def test_bfloat16_decoding_within_its_rounding(name):
     ours, theirs = make_pair(name, torch.bfloat16)
     ids = random_ids(ours)

@@ -170,32 +170,6 @@ def test_a_refilled_row_forgets_its_former_tokens(model):
 
 
 @torch.no_grad()
-def test_a_refill_may_be_longer_than_everything_before(model):
-    cache = new_cache()
-    model(ids_of([1, 2], [3, 4]), cache=cache)
-    refill = new_cache()
-    long = list(range(30))
-    model(ids_of(long), cache=refill)
-    cache.put(torch.tensor([0]), refill)
-    logits = model(ids_of([7], [8]), cache=cache)
-    assert_same(logits[0], alone(model, [*long, 7])[-1:])
-    assert_same(logits[1], alone(model, [3, 4, 8])[-1:])
-
-
-@torch.no_grad()
-def test_a_row_without_new_tokens_keeps_its_place(model):
-    cache = new_cache()
-    model(ids_of([1, 2, 3], [4, 5, 6]), cache=cache)
-    mask = torch.tensor([[1, 1], [0, 0]])
-    logits = model(ids_of([7, 8], [9, 9]), cache=cache, attention_mask=mask)
-    assert torch.isfinite(logits).all()
-    assert cache.lengths.tolist() == [5, 3]
-    after = model(ids_of([10], [11]), cache=cache)
-    assert_same(after[0], alone(model, [1, 2, 3, 7, 8, 10])[-1:])
-    assert_same(after[1], alone(model, [4, 5, 6, 11])[-1:])
-
-
-@torch.no_grad()
 @pytest.mark.parametrize("max_length", [None, 42, 64])
 def test_decoding_writes_in_place_and_grows_seldom(model, max_length):
     cache = new_cache(max_length)

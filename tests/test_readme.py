@@ -27,7 +27,6 @@ PAGES = [
 ]
 NOTEBOOKS = sorted(ROOT.glob("ch0*/*.ipynb"))
 WITH_ADDRESS = [ROOT / "CITATION.cff", *sorted(ROOT.glob("ch0*/README.md")), *NOTEBOOKS]
-ADDRESS = re.compile(r"(?:(?<=github\.com/)|(?<=\.com/github/))[\w.-]+/reasoning-from-scratch\b")
 
 
 def text_of(path: Path) -> str:
@@ -167,27 +166,6 @@ def test_the_address_is_that_of_pyproject_or_nowhere(path):
     text = text_of(path)
     assert addressed(path, text, address()) == text
     assert "github.com/OWNER" not in text and "github.com/OWNER" not in text_of(PYPROJECT)
-
-
-@pytest.mark.parametrize("path", WITH_ADDRESS, ids=short)
-def test_once_there_is_an_address_it_is_written_everywhere(path):
-    mine, yours = "me/reasoning-from-scratch", "you/reasoning-from-scratch"
-    there = addressed(path, text_of(path), mine)
-    assert set(ADDRESS.findall(there)) == {mine}
-    assert addressed(path, there, yours) == there.replace(mine, yours)
-    assert addressed(path, there, None) == addressed(path, text_of(path), None)
-
-
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=short)
-def test_the_button_opens_this_notebook_and_fetches_its_folder(path):
-    there = json.loads(addressed(path, text_of(path), "me/reasoning-from-scratch"))
-    first, second = ("".join(cell["source"]) for cell in there["cells"][:2])
-    assert (
-        f"colab.research.google.com/github/me/reasoning-from-scratch/blob/main/{short(path)}"
-        in first
-    )
-    assert f'"cd", "book/{path.parent.name}"' in second
-    compile(second, "cell", "exec")
 
 
 def test_jupyter_is_started_so_that_every_link_of_a_notebook_stays_inside(monkeypatch):

@@ -246,12 +246,8 @@ def test_nobody_is_sent_to_the_package_of_the_books_author():
     "command",
     [
         "rfs train --stepz 50",
-        "rfs train --model base --stepz 50",
         "rfs train --model base --rollouts 1",
-        "rfs evaluate --model bose",
         "ch06/evaluate_math500.py --which_model base --dataset-sise 3",
-        "ch06/plot_metrics.py runs/none",
-        "ch07/use_checkpoint.py --step none",
         "jupyter lab ch06/none.ipynb",
     ],
 )

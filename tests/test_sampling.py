@@ -22,7 +22,6 @@ from reasoning_from_scratch.sampling import (
     cut_by_sorting,
     generate,
     generate_each,
-    greedy,
     sample_next_token,
     stream_key,
     uniform_at,
@@ -125,15 +124,6 @@ def test_top_p_of_small_fractions(weights, top_p):
 )
 def test_top_p_on_paper(row, top_p, kept):
     assert nonzero_sets(top_p_filter(torch.tensor([row]), top_p)) == [kept]
-
-
-def test_top_p_leaves_alone_what_it_should():
-    probas = torch.tensor([[0.2, 0.3, 0.5]])
-    assert top_p_filter(probas, None) is probas
-    assert top_p_filter(probas, 1.0) is probas
-    filtered = top_p_filter(torch.full((2, 3, 4), 0.25, dtype=torch.bfloat16), 0.5)
-    assert filtered.dtype == torch.bfloat16 and filtered.shape == (2, 3, 4)
-    assert filtered.eq(torch.tensor([0.5, 0.5, 0, 0])).all()
 
 
 @pytest.mark.parametrize("size", [5, 6000])
@@ -306,11 +296,6 @@ def test_batched_is_plain():
     assert ids(draw(PROMPTS, temperature=0.0)) == [[plain_greedy(p)] for p in PROMPTS]
 
 
-def test_greedy_is_one_answer_at_temperature_0():
-    groups = generate(MODEL, PROMPTS, greedy(12), stop_ids=STOP)
-    assert ids(groups) == ids(draw(PROMPTS, temperature=0.0))
-
-
 @torch.no_grad()
 def test_a_sampled_rollout_is_plain_too():
     """One by one, without a cache: the uniform number picks from the policy's own sums."""
@@ -412,10 +397,6 @@ def test_end_of_text_inside_a_prompt_stops_nothing():
         assert ids(draw([prompt], temperature=0.0)) == [[plain_greedy(prompt)]]
 
 
-def test_no_stop_ids_means_all_the_way():
-    assert {len(s.response_ids) for g in draw(PROMPTS, 3, stop_ids=set()) for s in g} == {12}
-
-
 def test_a_larger_group_begins_with_the_smaller_one():
     five, two = ids(draw(PROMPTS, 5)), ids(draw(PROMPTS, 2))
     assert [group[:2] for group in five] == two
@@ -505,18 +486,6 @@ def test_what_all_prompts_begin_with_is_read_once():
     assert ids(found) == ids(alone)
 
 
-def test_a_decoder_is_chosen_for_all_steps_that_its_rows_will_take():
-    """24 rollouts of 6 tokens in 8 rows: short as they are, it may be worth preparing for them."""
-    asked = []
-
-    def decoder(model, rows, steps):
-        asked.append((rows, steps))
-        return model
-
-    draw(PROMPTS, 4, 6, sample_rows=8, stop_ids=set(), engine=SamplingEngine(decoder=decoder))
-    assert asked == [(8, 18)]
-
-
 def test_what_is_raised_around_a_step_ends_the_sampling():
     steps = []
 
@@ -582,10 +551,6 @@ def test_damaged_weights_are_named():
 def test_requests_that_make_no_sense(prompts, options, message):
     with pytest.raises(UserError, match=message):
         draw(prompts, **options)
-
-
-def test_nothing_to_do():
-    assert draw([]) == []
 
 
 def test_sampling_leaves_no_gradients_and_no_mode_behind():

@@ -1,7 +1,6 @@
 """The shape of the package: imports go one way."""
 
 import ast
-import statistics
 import sys
 from pathlib import Path
 
@@ -87,15 +86,6 @@ def test_what_is_fetched_on_demand():
     }
 
 
-def functions(path: Path) -> list[tuple[str, int]]:
-    """(name, lines) of every function of a file, methods and inner functions included."""
-    found = []
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            found.append((f"{label(path)}:{node.name}", node.end_lineno - node.lineno + 1))
-    return found
-
-
 def test_no_circle():
     """Of two modules at most one imports the other, also by way of others."""
     below = {module: ours(path) for module, path in MODULES.items()}
@@ -178,16 +168,3 @@ class Imaginary:
 
     def read_text(self, encoding: str) -> str:
         return self.source
-
-
-def size_report() -> str:
-    """The biggest files and functions and the medians: python tests/test_structure.py"""
-    files = sorted(((len(p.read_text().splitlines()), label(p)) for p in FILES), reverse=True)
-    sizes = sorted(((lines, n) for p in FILES for n, lines in functions(p)), reverse=True)
-    head = f"{len(files)} files, median {statistics.median(n for n, _ in files):.0f} lines; "
-    head += f"{len(sizes)} functions, median {statistics.median(n for n, _ in sizes):.0f} lines"
-    return "\n".join([head, *(f"{n:>5} {name}" for n, name in files[:10] + sizes[:10])])
-
-
-if __name__ == "__main__":
-    print(size_report())

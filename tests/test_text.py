@@ -2,17 +2,14 @@
 
 import math
 
-import pytest
 import torch
 
 from reasoning_from_scratch.text import (
     as_lines,
-    counted,
     finite,
     has_shape,
     json_line,
     one_line,
-    read_evenly,
     read_lines,
     read_values,
     scan_lines,
@@ -33,11 +30,6 @@ def test_a_long_text_keeps_its_beginning_and_its_end():
     assert one_line("two\nlines\tof it", 100) == "two lines of it"
 
 
-@pytest.mark.parametrize("number, words", [(1, "1 problem"), (2, "2 problems"), (0, "0 problems")])
-def test_counted(number, words):
-    assert counted(number, "problem") == words
-
-
 def test_json_has_no_nan_and_no_half_of_a_pair():
     row = {"a": math.nan, "b": [1, torch.tensor(2.5)], 3: "\ud800"}
     assert json_line(row) == '{"a": null, "b": [1, 2.5], "3": "\\ufffd"}'
@@ -52,13 +44,6 @@ def test_lines_that_are_torn_are_left_out_and_named(tmp_path):
     assert bad == [3, 6]
     assert scan_lines(path, wanted={0})[0] == [{"step": 0}]
     assert scan_lines(tmp_path / "nowhere.jsonl") == ([], [])
-
-
-def test_a_growing_file_is_read_evenly(tmp_path):
-    path = tmp_path / "rows.jsonl"
-    path.write_text(as_lines([{"step": step} for step in range(100)]))
-    assert [row["step"] for row in read_evenly(path, 4)] == [0, 33, 66, 99]
-    assert read_evenly(tmp_path / "nowhere.jsonl", 4) == []
 
 
 def test_values_and_shapes(tmp_path):

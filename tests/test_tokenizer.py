@@ -42,10 +42,6 @@ def test_a_special_token_alone_is_one_id_whatever_the_template(tiny_tokenizer_fi
     assert tokenizer.encode(token) == [tokenizer._tok.token_to_id(token)]
 
 
-def test_digits_are_single_tokens(tokenizer):
-    assert len(tokenizer.encode("2026")) == 4
-
-
 @pytest.mark.parametrize(
     "name, expected",
     [
@@ -60,13 +56,6 @@ def test_end_of_text_follows_the_file_name(tiny_tokenizer_file, tmp_path, name, 
     tokenizer = Qwen3Tokenizer(path)
     assert tokenizer.decode([tokenizer.eos_token_id]) == expected
     assert tokenizer.decode([tokenizer.pad_token_id]) == "<|endoftext|>"
-
-
-def test_the_folder_name_does_not_choose_the_end_of_text(tiny_tokenizer_file, tmp_path):
-    (tmp_path / "base").mkdir()
-    path = shutil.copy(tiny_tokenizer_file, tmp_path / "base" / "tokenizer.json")
-    assert Qwen3Tokenizer(path).eos_token == "<|im_end|>"
-    assert Qwen3Tokenizer(path, eos_token="<|endoftext|>").eos_token == "<|endoftext|>"
 
 
 USER = "<|im_start|>user\nWhat is 1 + 1?<|im_end|>\n"
@@ -96,11 +85,6 @@ def test_chat_wrapped_overrides_the_constructor(tiny_tokenizer_file):
     assert chat.encode("hi", chat_wrapped=False) == plain.encode("hi")
     assert plain.encode("hi", chat_wrapped=True) == chat.encode("hi")
     assert plain.decode(plain.encode("hi")) == "hi"
-
-
-def test_chat_prompt_keeps_a_special_token_inside_the_prompt(tiny_tokenizer_file):
-    tokenizer = Qwen3Tokenizer(tiny_tokenizer_file, apply_chat_template=True)
-    assert tokenizer.decode(tokenizer.encode("a <think> b")).count("<think>") == 1
 
 
 def test_missing_file_is_one_line(tmp_path):

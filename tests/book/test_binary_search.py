@@ -51,13 +51,6 @@ def test_uniform_play_is_measured_as_what_it_is(monkeypatch):
     assert found(row) == pytest.approx(expected, abs=0.04)
 
 
-def test_a_guess_that_cannot_be_is_counted(monkeypatch):
-    row = measured(monkeypatch, lambda low, high: MOST)
-    assert float(row["within 8"]) == pytest.approx(1 / MOST, abs=1e-4)
-    # 63 numbers are missed: one guess that might have been right, then seven that cannot be.
-    assert float(row["legal"]) == pytest.approx(64 / (63 * 8 + 1), abs=1e-3)
-
-
 def test_a_few_steps_and_the_picture(tmp_path, monkeypatch, capsys):
     plan = {"problems_per_step": 2, "rollouts": 2}
     monkeypatch.setattr(binary_search, "PLAN", binary_search.PLAN | plan)
@@ -79,13 +72,6 @@ def test_a_few_steps_and_the_picture(tmp_path, monkeypatch, capsys):
     assert out.read_text(encoding="utf-8") == text
     assert out.with_suffix(".png").read_bytes() == drawn
     assert "seed 3: 2 steps in" in capsys.readouterr().out
-
-
-def test_runs_of_different_lengths_are_drawn_together(tmp_path):
-    rows = binary_search.read_table(ROOT / "ch07" / "binary_search.csv")
-    shorter = [row | {"kl": "0.5"} for row in rows if row["kl"] == "0" and int(row["step"]) < 300]
-    binary_search.draw(rows + shorter, tmp_path / "picture.png")
-    assert (tmp_path / "picture.png").stat().st_size > 10_000
 
 
 def test_a_run_that_is_never_measured_is_refused(tmp_path):

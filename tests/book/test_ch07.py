@@ -1,17 +1,10 @@
-"""Chapter 7's plain functions by hand, its loop against the trainer's, its plot, and what its
-prose says of stored runs."""
+"""Chapter 7's plain functions by hand, its loop against the trainer's, and its plot."""
 
 import copy
-import json
-import re
-from pathlib import Path
-from statistics import fmean
 
-import laboratory
 import matplotlib
 import pytest
 import torch
-from regime_findings import findings
 
 from reasoning_from_scratch import ch06, ch07
 from reasoning_from_scratch.advantages import zscore
@@ -24,11 +17,6 @@ from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.tasks.problem_sets import load_problems
 
 matplotlib.use("Agg")
-CHAPTER = Path(__file__).resolve().parents[2] / "ch07" / "ch07_main.ipynb"
-NOTEBOOK = json.loads(CHAPTER.read_text(encoding="utf-8"))["cells"]
-PROSE = {
-    cell["id"]: "".join(cell["source"]) for cell in NOTEBOOK if cell["cell_type"] == "markdown"
-}
 
 
 def test_advantage_stats():
@@ -58,11 +46,6 @@ def test_reward_format(answer, expected):
     prompt = [S, A, E]  # what stands in the prompt does not count
     assert ch07.reward_format(torch.tensor(prompt + answer), 3) == expected
     assert ch07.reward_format(prompt + answer, 3) == expected
-
-
-def test_reward_format_with_other_ids():
-    assert ch07.reward_format([0, 8, 9], 1, start_think_id=8, end_think_id=9) == 1.0
-    assert ch07.reward_format([0, 8, 9], 1) == 0.0
 
 
 def test_moving_average():
@@ -177,46 +160,3 @@ def test_two_steps_of_the_chapters_loop_are_those_of_rfs_train(tiny, kl_coef, tm
     )
     assert (mine - theirs).norm() < 0.01 * (theirs - begun).norm()
     assert steps == [(0, (8, 8)), (1, (8, 8))]
-
-
-# --- what the prose says ---
-
-REGIMES_OF = {  # cell -> the regime whose stored runs it tells of
-    "clip-live-seen": "epochs",
-    "form-seen": "format",
-    "lags-found": "lag",
-}
-
-
-@pytest.mark.parametrize("id", REGIMES_OF)
-def test_what_is_said_of_stored_runs_is_stored(id):
-    """Each share with a decimal place is a mean of an arm; each difference with its error is a
-    pair's."""
-    name = REGIMES_OF[id]
-    found = findings({name: laboratory.REGIMES[name]}, laboratory.stored())
-    sides = {one_place(fmean(s.values())) for of in found for s in (of.with_it, of.without)}
-    pairs = {(one_place(of.effect.mean), one_place(of.effect.error)) for of in found}
-    differences = re.findall(r"([\d.]+) points (?:more )?\(s\.e\. ([\d.]+)\)", PROSE[id])
-    assert set(differences) <= pairs
-    shares = re.findall(r"(\d+\.\d) ?%", PROSE[id])
-    assert shares and set(shares) <= sides
-
-
-def one_place(share):
-    """In percent, rounded as the table rounds it before."""
-    return f"{100 * round(share, 3):.1f}"
-
-
-def test_what_is_said_to_be_certain_is():
-    said = {
-        ("epochs", "4 passes, clip", "4 passes, no clip", "pass@1"): True,
-        ("epochs", "4 passes, clip", "1 pass", "pass@1"): True,
-        ("format", "correct and form", "correct", "pass@1"): True,
-        ("format", "correct and form", "correct", "greedy test"): True,
-        ("format", "form if correct", "correct", "greedy test"): False,
-    }
-    sure = {
-        (of.regime, of.ours, of.theirs, of.outcome): of.effect.sure
-        for of in findings(laboratory.REGIMES, laboratory.stored())
-    }
-    assert said.items() <= sure.items()

@@ -1,9 +1,7 @@
-"""Lines of working are read as they are meant, and the stored table is what the chapter says."""
+"""Lines of working are read as they are meant."""
 
 import csv
-import json
 import random
-from pathlib import Path
 
 import faithful
 import pytest
@@ -128,70 +126,3 @@ def stored():
     names = ("problem_set", "model", "case", "outcome")
     with faithful.TABLE.open(encoding="utf-8") as file:
         return {tuple(row[n] for n in names): float(row["share"]) for row in csv.DictReader(file)}
-
-
-NOTEBOOK = Path(faithful.__file__).with_name("ch06_main.ipynb")
-CELLS = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
-
-
-def cell(name):
-    (found,) = ["".join(one["source"]) for one in CELLS if one["id"] == name]
-    return found
-
-
-def percent(share):
-    return f"{share:.0%}".replace("%", " %")
-
-
-def test_what_the_chapter_says_of_checks():
-    table, text = stored(), cell("checks-seen")
-
-    def yes(problem_set, model, case):
-        return percent(table[problem_set, model, case, "Yes"])
-
-    base, grpo = ("tiny-test", "tiny-base"), ("tiny-test", "tiny-grpo")
-    right, wrong, planted = "sampled, right", "sampled, wrong", "the same line, slip planted"
-    said = f"it of {yes(*base, right)} of its right lines and of {yes(*base, wrong)} of its wrong"
-    assert said in text
-    assert f"{yes(*grpo, right)[:-2]} and {yes(*grpo, wrong)}" in text
-    assert (
-        f"in {yes(*base, planted)} of the problems before and {yes(*grpo, planted)} after" in text
-    )
-    passed = [
-        yes("tiny-longer", model, "sampled, wrong") for model in ("tiny-base", "tiny-grpo-longer")
-    ]
-    assert f"{passed[0]} of them pass in `tiny-base` and {passed[1]} in" in text
-    mended = {percent(table[(*one, wrong, "after No, the right number")]) for one in (base, grpo)}
-    assert len(mended) == 1 and f"the right one in {mended.pop()} of the problems" in text
-
-
-def test_what_the_chapter_says_of_exchanged_slips():
-    table, text = stored(), cell("exchange-seen")
-
-    def passed(problem_set, author):
-        models = faithful.PAIRS[problem_set]
-        return [percent(table[problem_set, one, f"slips of {author}", "Yes"]) for one in models]
-
-    own, others = passed("tiny-test", "tiny-base"), passed("tiny-test", "tiny-grpo")
-    assert f"{own[0]} of its own slips and {others[0]} of those" in text
-    assert f"({own[0][:-2]} and {own[1]}, {others[0][:-2]} and {others[1]})" in text
-    own, others = passed("tiny-longer", "tiny-base"), passed("tiny-longer", "tiny-grpo-longer")
-    assert f"it is {own[0][:-2]} and {others[0]}" in text
-    assert f"({own[1]} against {own[0][:-2]}, {others[1][:-2]} against {others[0][:-2]})" in text
-
-
-def test_what_the_chapter_says_of_answers():
-    table, text = stored(), cell("changes-seen")
-    base, grpo = ("tiny-test", "tiny-base"), ("tiny-test", "tiny-grpo")
-    needed = "a line that others need"
-    follows, right = (
-        [percent(table[(*one, needed, outcome)]) for one in (base, grpo)] for outcome in ANSWERS[:2]
-    )
-    assert f"{follows[0]} of the answers of `tiny-base` and {follows[1]} of those" in text
-    assert f"In {right[0][:-2]} and {right[1]} the model still gets to the right one" in text
-    last = [
-        share
-        for (*_, case, outcome), share in table.items()
-        if case != needed and outcome == ANSWERS[0]
-    ]
-    assert min(last) >= 0.985 and "in 99 % and more of the problems" in text

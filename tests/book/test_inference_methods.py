@@ -1,6 +1,5 @@
 """Methods that spend more tokens: the same answers as chapters 3 to 5, and killed and resumed."""
 
-import json
 from dataclasses import replace
 
 import inference_methods as methods
@@ -101,20 +100,6 @@ def test_refinement_is_that_of_chapter_5(tiny, name):
     assert name == "refine" or True in kept  # the draft was the better one somewhere
 
 
-def test_a_review_costs_tokens(tiny):
-    for row in run("refine_logprob", tiny).rows:
-        answers = sum(one["tokens"] for one in row["tries"])
-        assert answers < row["tokens"] <= answers + 12
-
-
-def test_the_draft_stays_where_it_cannot_be_read_again(tiny, monkeypatch):
-    model, tokenizer = tiny
-    longest = max(len(tokenizer.encode(render_prompt(p.problem))) for p in PROBLEMS)
-    monkeypatch.setitem(model.cfg, "context_length", longest + 9)
-    rows = run("refine", tiny).rows
-    assert all(len(row["tries"]) == 1 and row["tokens"] <= 24 for row in rows)
-
-
 @pytest.mark.parametrize("name", ["vote_logprob", "refine_logprob"])
 def test_the_size_of_a_batch_does_not_matter(tiny, name):
     assert run(name, tiny, replace(SAMPLING, sample_rows=4)).rows == run(name, tiny).rows
@@ -147,13 +132,6 @@ def test_killed_and_resumed_is_the_same_file(tiny, tmp_path, monkeypatch, name, 
     assert len(path.read_text().splitlines()) == 6
 
 
-def test_an_empty_answer_has_no_score(tiny, tmp_path):
-    """JSON has no infinity."""
-    row = {"generated_text": "", "extracted": "", "correct": False, "tokens": 1, "stopped": True}
-    stored = methods.final_row(row, [row | {"score": float("-inf")}], 1)
-    assert json.loads(json.dumps(stored, allow_nan=False))["tries"][0]["score"] is None
-
-
 @pytest.mark.parametrize(
     "name, change, words",
     [
@@ -174,11 +152,3 @@ def test_methods_are_not_mixed_in_a_file(tiny, tmp_path):
     run("sample", tiny, out_path=tmp_path / "a.jsonl")
     with pytest.raises(UserError, match="method: 'sample' -> 'refine'.*--out-path"):
         run("refine", tiny, out_path=tmp_path / "a.jsonl")
-
-
-def test_the_table_has_a_row_for_each_method(tiny):
-    results = {("tiny", name): run(name, tiny) for name in ("greedy", "vote")}
-    head, line, *rows = methods.methods_table(results).splitlines()
-    assert len({row.count("|") for row in (head, line, *rows)}) == 1
-    low, high = results["tiny", "vote"].interval
-    assert rows[1].startswith("| tiny | vote | 6 | ") and f"{low:.1%} to {high:.1%}" in rows[1]

@@ -13,20 +13,11 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "ch07"))
 import long_runs  # noqa: E402
 
-STORED = ROOT / "ch07" / "long_runs.csv"
-
 
 def test_short_and_long_problems_take_turns():
     short, longer = list(long_runs.problems())[:2]
     assert short == problem_sets.load_problems("tiny", limit=1)[0]
     assert longer == problem_sets.load_problems("tiny-longer-train", limit=1)[0]
-
-
-def test_a_line_holds_what_its_steps_measured():
-    right = long_runs.MEANS["right"]
-    line = long_runs.line([{right: 0.5}, {right: 1.0}], {"long pass@1": 0.25})
-    assert (line["right"], line["long pass@1"]) == ("0.7500", "0.2500")
-    assert line["entropy"] == line["short pass@1"] == ""  # not measured
 
 
 def test_runs_are_written_down_and_drawn(tmp_path, monkeypatch):
@@ -50,14 +41,3 @@ def test_runs_are_written_down_and_drawn(tmp_path, monkeypatch):
     assert out.with_suffix(".png").stat().st_size > 10_000
     with pytest.raises(UserError, match="did you mean 'clip-higher'"):
         long_runs.main(long_runs.Options(arms=("clip-hihger",), **options))
-
-
-def test_the_stored_runs_are_whole():
-    rows = read_table(STORED)
-    runs = {(row["arm"], row["seed"]) for row in rows}
-    assert runs == {
-        (arm, str(seed)) for arm in long_runs.ARMS for seed in long_runs.Options().seeds
-    }
-    for arm, seed in runs:
-        steps = [int(row["step"]) for row in rows if (row["arm"], row["seed"]) == (arm, seed)]
-        assert steps == list(range(0, long_runs.STEPS + 1, long_runs.EVERY))

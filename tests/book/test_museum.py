@@ -4,7 +4,6 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
-from statistics import fmean
 
 import pytest
 import torch
@@ -13,14 +12,10 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "ch07")]
 
 import museum  # noqa: E402
-from regime_findings import findings, stored_rows  # noqa: E402
-from regimes import REGIMES  # noqa: E402
 
 from reasoning_from_scratch.problems import Problem  # noqa: E402
-from reasoning_from_scratch.report.curves import COLORS  # noqa: E402
 from reasoning_from_scratch.run.options import configure  # noqa: E402
 
-STORED = ROOT / "ch07" / "regimes.csv"
 NOTEBOOK = json.loads((ROOT / "ch07" / "ch07_museum.ipynb").read_text(encoding="utf-8"))
 CELLS = {cell["id"]: "".join(cell["source"]) for cell in NOTEBOOK["cells"]}
 
@@ -70,45 +65,6 @@ def test_a_visit_and_a_repair(small, capsys):
     assert told.splitlines()[1:] == quiet
     named = [text.get_text() for text in figure.legends[0].get_texts()]
     assert named == ["repaired", "sick"]
-
-
-def test_a_sick_run_is_orange_and_dashed_alone_and_beside_its_repair(small):
-    for titles, looks in ((["sick"], ["sick"] * 2), (["repaired", "sick"], ["repaired"] * 2)):
-        right = museum.drawn(2, titles).axes[1]
-        bold = [line for line in right.lines if line.get_linewidth() > 1]
-        assert len(bold) == 2 * len(titles)  # two seeds
-        for line, title in zip(bold, looks, strict=False):
-            assert line.get_color() == COLORS[museum.LOOKS[title]]
-        assert bold[-1].get_color() == COLORS[1] and bold[-1].get_linestyle() == "--"
-
-
-def test_the_sweep_begins_with_the_sick_rate(small):
-    line, sick = museum.sweep().axes[0].lines
-    assert list(line.get_xdata()) == [1e-6, 1e-5] and list(sick.get_xdata()) == [1e-6]
-    assert museum.ROOMS[5].sick["lr"] == museum.RATES[0]
-    assert sick.get_color() == COLORS[1]
-
-
-def test_the_intro_names_the_rooms_with_two_seeds():
-    two = [number for number, room in museum.ROOMS.items() if len(room.seeds) == 2]
-    assert two == [1, 2, 3, 5] and "Rooms 1, 2, 3 and 5" in CELLS["how-to-look"]
-
-
-def test_the_time_to_read_it_is_counted():
-    """100 words a minute, 3 minutes for the curves of a room and for the sweep, 1 for a guess."""
-    rooms = len(museum.ROOMS)
-    minutes = sum(len(text.split()) for text in CELLS.values()) / 100 + 3 * (rooms + 1) + rooms
-    assert 50 <= minutes <= 70 and "about an hour" in CELLS["how-to-look"], minutes
-
-
-def test_room_4_says_what_the_laboratory_found():
-    """Four passes without a clip."""
-    found = findings({"epochs": REGIMES["epochs"]}, stored_rows(STORED))
-    clip, *_ = [one for one in found if one.theirs == "4 passes, no clip" and one.decides]
-    said = CELLS["room-4-laboratory"]
-    assert f"{100 * clip.effect.mean:.1f} points" in said and clip.rates[1] == 2e-4
-    assert f"(s.e. {100 * clip.effect.error:.1f})" in said and clip.effect.sure
-    assert f"{100 * fmean(clip.without.values()):.1f} %" in said
 
 
 def test_room_8_draws_both_distances_with_one_estimator():

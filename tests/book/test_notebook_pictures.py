@@ -52,20 +52,3 @@ def without_its_picture(notebook: dict) -> list[int]:
 @pytest.mark.parametrize("path", STORED, ids=lambda path: path.stem)
 def test_every_picture_is_stored(path):
     assert without_its_picture(json.loads(path.read_text(encoding="utf-8"))) == []
-
-
-def test_a_lost_picture_is_noticed():
-    def cell(source, *data):
-        outputs = [{"output_type": "display_data", "data": dict(one)} for one in data]
-        return {"cell_type": "code", "source": [source], "outputs": outputs}
-
-    figure, image = {"text/plain": ["<Figure size 9x9>"]}, {"image/png": "iVBO"}
-    cells = [
-        cell("page('lag')", figure | image),
-        cell("page('lag')", figure),
-        cell("pictures.draw_loop()"),
-        cell("anything()", figure),
-        cell("def plot_history():\n    draw_training()"),
-        cell("%matplotlib inline\ngroups = draw_rollouts()"),
-    ]
-    assert without_its_picture({"cells": cells}) == [1, 2, 3]

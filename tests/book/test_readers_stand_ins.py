@@ -9,7 +9,6 @@ import requests
 import torch
 
 from reasoning_from_scratch import ch02, ch03, ch04, ch05, ch06, ch07
-from reasoning_from_scratch.files import downloads
 from tests.book.stand_ins import ChainModel, LetterTokenizer
 from tests.files.test_downloads import math_rows
 
@@ -155,21 +154,3 @@ def test_chapter_7_downloads_with_its_own_requests(answering, tmp_path):
     assert path.read_bytes() == b"step,loss\n" and path.resolve() == tmp_path / "metrics.csv"
     assert ch07.download_from_github("ch07/logs/metrics.csv", "new/b.csv").exists()
     assert len(asked) == 2 and asked[0].endswith("/main/ch07/logs/metrics.csv")
-
-
-@pytest.mark.parametrize(
-    "content, status",
-    [(b"", 404), (b"<!DOCTYPE html> log in", 200), (b'{"message": "log in"}', 200), (b"[1, ", 200)],
-)
-def test_what_does_not_come_so_is_fetched_with_patience(monkeypatch, tmp_path, content, status):
-    """By the loader that knows other addresses, and says in one line what is wrong."""
-    monkeypatch.chdir(tmp_path)
-    answer = Answer(content, status)
-    for module in (ch06, ch07):
-        monkeypatch.setattr(module.requests, "get", lambda *_, **__: answer)
-    monkeypatch.setattr(ch06.problem_sets, "load_math_train", lambda *_: "the patient one")
-    assert ch06.load_math_train() == "the patient one"
-    if not content.startswith((b"{", b"[")):
-        monkeypatch.setattr(downloads, "download_from_github", lambda *_: "the patient one")
-        assert ch07.download_from_github("a/b.csv") == "the patient one"
-    assert not list(tmp_path.iterdir())

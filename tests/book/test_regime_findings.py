@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from regime_findings import Regime, choices, findings, one_line_each, table, verdicts
+from regime_findings import Regime, choices, findings, table, verdicts
 
 TWO = Regime(
     "Is two more than one?",
@@ -63,19 +63,6 @@ def test_the_rate_is_that_of_the_seeds_which_all_rates_have():
     assert findings({"two": TWO}, unlucky)[0].rates == (2e-4, 1e-4)
 
 
-def test_how_a_rate_was_chosen():
-    """Two rates, and the seeds that ran at both: one seed of each arm."""
-    (lower, first), (higher, second) = choices("two", TWO, ROWS).items()
-    assert (first, second) == (["one"], ["two"])
-    chosen = "of 2 tried, so a {} one may do better; chosen by one seed"
-    assert str(lower) == "1e-4, the lowest " + chosen.format("lower")
-    assert str(higher) == "2e-4, the highest " + chosen.format("higher")
-    third = [*ROWS, row("two", 4e-4, 0, sampled=0.3), row("two", 4e-4, 1, sampled=0.3)]
-    *_, inside = choices("two", TWO, third)
-    assert str(inside) == "2e-4, inside the range of 3 tried; chosen by 2 seeds"
-    assert choices("two", TWO, ROWS[:2]) == {}  # a single rate: there was no choice
-
-
 def test_other_seeds_choose_a_rate_and_are_not_reported():
     """By the reported runs it would be 1e-4 for the first arm."""
     other = [row("one", lr, 100 + seed, sampled=lr) for lr in (1e-4, 2e-4) for seed in (0, 1)]
@@ -84,14 +71,3 @@ def test_other_seeds_choose_a_rate_and_are_not_reported():
     told = [str(choice) for choice, arms in choices("two", TWO, [*ROWS, *other]).items()]
     assert [words.split("chosen by ")[1] for words in told] == ["2 other seeds", "one seed"]
     assert findings({"two": TWO}, [*ROWS[3:], *other]) == []  # no run at the rate that was chosen
-
-
-def test_a_line_for_each_regime():
-    lines = one_line_each({"two": TWO}, ROWS).splitlines()
-    cells = [cell.strip() for cell in lines[2].split("|")[1:-1]]
-    question = "Is two more than one? (Against *one*.)"
-    assert cells == [
-        question, "tokens test", "two: -10.5 (0.5) tokens", "2 of 2 arms", "two helps"
-    ]  # fmt: skip
-    unsure = [*ROWS[:5], ROWS[5] | {"tokens test": 52.0}]
-    assert "no difference seen in this regime" in one_line_each({"two": TWO}, unsure)

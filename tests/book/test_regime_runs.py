@@ -1,7 +1,5 @@
 """Regimes: rows that are never made twice, and a table whose numbers can be checked."""
 
-import json
-import math
 import runpy
 from dataclasses import replace
 
@@ -9,13 +7,10 @@ import pytest
 import regime_runs
 from regime_findings import OUTCOMES, Regime, choices, stored_rows
 from regime_runs import (
-    COLUMNS,
     KEY,
     RegimesOptions,
     SettingsMarks,
-    append_row,
     key_of,
-    open_rows,
     run_regimes,
 )
 
@@ -103,39 +98,6 @@ def test_two_rates_that_are_nearly_as_good_are_tried_again(monkeypatch, tmp_path
     assert len(made) == 18  # nothing is missing
 
 
-def test_arms_that_are_the_same_run_are_made_once(counted, tmp_path):
-    both = {"two": TWO, "again": Regime("?", {"first": {}, "four": {"epochs": 4}}, "pass@1", TINY)}
-    both["again"] = replace(both["again"], lrs=(1e-4,))
-    run(tmp_path, table_of=both, seeds=1, lrs=(1e-4, 2e-4))
-    assert len(counted) == 5  # and not 6: "first" is "one" at that rate
-    shared = [row for row in stored_rows(tmp_path / "rows.csv") if row["arm"] in ("one", "first")]
-    assert {(row["regime"], row["arm"], row["lr"]) for row in shared} == {
-        ("two", "one", 1e-4), ("two", "one", 2e-4), ("again", "first", 1e-4)
-    }  # fmt: skip
-    later = {"third": replace(both["again"], arms={"first": {}})}
-    run(tmp_path, table_of=both | later, seeds=1, lrs=(1e-4, 2e-4))
-    assert len(counted) == 5 and len(stored_rows(tmp_path / "rows.csv")) == 7
-
-
-def test_another_base_model_takes_the_place_of_tiny_base_alone(monkeypatch, tmp_path, capsys):
-    models = []
-
-    def make_row(keep, trial):
-        models.append(json.loads(trial.arm.changes)["model"])
-        row = dict(zip(KEY, key_of(trial), strict=True))
-        return row | {"settings": trial.arm.settings, "seconds": 1.0}
-
-    monkeypatch.setattr(regime_runs, "make_row", make_row)
-    both = {
-        name: replace(TWO, common=TINY | {"model": model})
-        for name, model in (("two", "tiny-base"), ("later", "tiny-grpo"))
-    }
-    run(tmp_path, table_of=both, seeds=1, lrs=(1e-4,), model="tiny-reasoning")
-    assert models == ["tiny-reasoning"] * 2 + ["tiny-grpo"] * 2
-    run(tmp_path, table_of=both, seeds=1, regime=("later",), model="tiny-reasoning")
-    assert "other settings" not in capsys.readouterr().out  # those of "two" are known
-
-
 def test_half_a_line_of_a_killed_run_is_dropped(counted, tmp_path):
     path = tmp_path / "rows.csv"
     run(tmp_path, seeds=1, choosing=1)
@@ -170,28 +132,6 @@ def test_a_real_row_of_one_step(tmp_path, capsys, monkeypatch):
     assert "1 of 1: two, one, lr 0.0001, seed 0" in capsys.readouterr().out
 
 
-def test_a_row_that_chooses_a_rate_has_no_answers_to_the_reported_problems(tmp_path, monkeypatch):
-    monkeypatch.setattr(regime_runs, "SAMPLED_PROBLEMS", 2)
-    monkeypatch.setattr(regime_runs, "answers_of", lambda *_: pytest.fail("asked what is reported"))
-    for chosen_by, measured in (("sampled", False), ("pass@1", True)):
-        path = tmp_path / chosen_by
-        arm = replace(TWO, arms={"one": {}}, chosen_by=chosen_by)
-        with pytest.raises(pytest.fail.Exception):  # once its reported run is made
-            run(path, table_of={"two": arm}, seeds=1, choosing=1)
-        made = stored_rows(path / "rows.csv")
-        assert [row["seed"] for row in made] in ([100] * 2, [100] * 2 + [101] * 2)
-        assert all(0 <= row["sampled"] <= 1 and math.isnan(row["greedy test"]) for row in made)
-        assert all(math.isnan(row["pass@1"]) is not measured for row in made)
-
-
-def test_cells_with_commas(tmp_path):
-    open_rows(tmp_path / "rows.csv")
-    append_row(tmp_path / "rows.csv", row("lag 3, weighted", 1e-4, 0, entropy=0.25, seconds=2.0))
-    (found,) = stored_rows(tmp_path / "rows.csv")
-    assert found["arm"] == "lag 3, weighted" and found["entropy"] == 0.25
-    assert list(found) == list(COLUMNS)
-
-
 def test_bad_requests(tmp_path):
     with pytest.raises(UserError, match="unknown regime 'tow'"):
         run(tmp_path, regime=("tow",))
@@ -223,13 +163,3 @@ def test_the_regimes_of_the_chapter(name, monkeypatch):
         for arm in regime.arms
     ]
     assert all(one != other for i, one in enumerate(configs) for other in configs[:i])
-
-
-def test_a_coin_is_fair_and_repeats_itself():
-    from reasoning_from_scratch.tasks.problem_sets import load_problems
-
-    coin = runpy.run_path(str(ROOT / "ch07" / "regimes.py"))["coin"]
-    problems = load_problems("tiny-test", limit=200)
-    thrown = [coin(text, problem) for problem in problems for text in ("a", "b")]
-    assert thrown == [coin(text, problem) for problem in problems for text in ("a", "b")]
-    assert 160 < sum(thrown) < 240 and set(thrown) == {0, 1}

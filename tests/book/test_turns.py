@@ -1,5 +1,5 @@
-"""The notebook of several turns: what it draws is what was sampled, its exercises notice a mistake,
-and the stored runs bear what it says."""
+"""The notebook of several turns: what it draws is what was sampled, and its exercises notice a
+mistake."""
 
 import json
 import re
@@ -18,7 +18,6 @@ from reasoning_from_scratch.fast.cut import FAST  # noqa: E402
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer  # noqa: E402
 from reasoning_from_scratch.problems import problem_prompt  # noqa: E402
 from reasoning_from_scratch.sampling import Rollout, generate  # noqa: E402
-from reasoning_from_scratch.tasks.environments.guess import best_play, uniform_play  # noqa: E402
 from reasoning_from_scratch.tiny.guessing import guess_problem  # noqa: E402
 
 NOTEBOOK = json.loads((ROOT / "ch07" / "ch07_turns.ipynb").read_text(encoding="utf-8"))
@@ -130,62 +129,6 @@ def stored(tmp_path, monkeypatch):
     (tmp_path / "asking.csv").write_text("\n".join(lines) + "\n")
 
 
-def test_tables_of_stored_runs(stored):
-    table = turns.stored("asking.csv", {"right": ("right", 100), "tokens": ("drawn", 1)}).data
-    assert re.search(r"asks +\| +before +\| +50.0 \| +- \|", table)
-    assert re.search(r"asks +\| after 60 steps \| 85.0 \(80.0 to 90.0\) \| +20.0 \|", table)
-    assert "2 seeds" in table and len(turns.stored_games()) == 3
-    table = turns.stored_plays().data
-    assert "70.0 (60.0 to 80.0)" in table and "98.4" in table
-    assert len(turns.stored_openings().axes) == 3  # two seeds and the scale
-    drawn = turns.stored_curves(plain="0", leash="0.05").axes[0].get_legend_handles_labels()[1]
-    assert drawn[:3] == ["before", "after 100 steps, plain", "after 100 steps, leash"]
-
-
-def test_what_is_not_there_is_said(tmp_path, monkeypatch):
-    monkeypatch.setattr(turns, "HERE", tmp_path)
-    curves = turns.stored_curves(plain="0")
-    for found in (turns.stored_openings(), curves, turns.stored_plays()):
-        assert "uv run ch07/binary_search.py" in found.data
-    assert "uv run ch07/asking.py" in turns.stored("asking.csv", {}).data
-
-
-@pytest.mark.parametrize("kl", ["0", "0.05"])
-def test_the_whole_run_bears_what_is_said(kl):
-    """In time, on all 64 numbers, every seed: far above uniform play, below the best."""
-    runs = turns.stored_games(kl)
-    for row in runs[0]:
-        assert abs(float(row["within 6"]) - uniform_play(64)[6]) < 0.03
-        assert abs(float(row["middle"]) - 1 / 3) < 0.03
-    for row in runs[max(runs)]:
-        assert uniform_play(64)[6] + 0.25 < float(row["within 6"]) <= best_play(64)[6] + 0.005
-        assert float(row["middle"]) > 0.6
-
-
-def test_the_exact_numbers_of_the_prose():
-    assert f"{100 * uniform_play(64)[6]:.1f} %" in CELLS["before-places"]
-    assert f"{100 * best_play(64)[6]:.1f} %" in CELLS["before-places"]
-
-
-@pytest.mark.parametrize(
-    "pay, one, other",
-    [(lambda k: float(k <= 6), 0.545, 0.536), (lambda k: max(0, 1 - (k - 1) / 12), 0.562, 0.556)],
-)
-def test_what_an_opening_is_worth_where_the_rest_is_drawn_evenly(pay, one, other):
-    def worth(guess):
-        total = pay(1)
-        for side in (guess - 1, 64 - guess):
-            shares = uniform_play(side)
-            chances = [share - before for before, share in zip(shares, shares[1:], strict=False)]
-            total += side * sum(pay(k) * chance for k, chance in enumerate(chances, 2))
-        return total / 64
-
-    assert [round(worth(guess), 3) for guess in (32, 24)] == [one, other]
-    lost = f"{worth(32) - worth(24):.3f}"
-    assert lost in CELLS["exercise-3"]
-    assert pay(6) < 1 or all(f"{100 * x:.1f} %" in CELLS["after-seen"] for x in (one, other))
-
-
 # ---- exercises
 
 MISTAKES = {
@@ -219,10 +162,3 @@ def test_a_mistake_in_an_exercise_is_noticed(number, mistake):
     with pytest.raises(AssertionError):
         exec(f"{mistake}\n{check}", names)
     plt.close("all")
-
-
-def test_solutions_are_folded():
-    for cell in NOTEBOOK["cells"]:
-        if cell["id"].endswith("-solution"):
-            assert cell["metadata"]["jupyter"]["source_hidden"]
-            assert cell["metadata"]["tags"] == ["solution"]

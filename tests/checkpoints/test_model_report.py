@@ -1,8 +1,6 @@
 """model_report.py: what a tiny model can do, what it does of its own accord, and its README."""
 
 import random
-from fractions import Fraction
-from types import SimpleNamespace
 
 import pytest
 from four_ways import written
@@ -13,20 +11,14 @@ from model_report import (
     Checks,
     Options,
     begin_answers,
-    by_family,
     checks_in,
     checks_text,
-    in_markdown,
-    line_value,
     main,
-    right_table,
-    worth_of,
 )
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
-from reasoning_from_scratch.problems import Problem, render_prompt
-from reasoning_from_scratch.report.ways import Answered
+from reasoning_from_scratch.problems import render_prompt
 from reasoning_from_scratch.tiny.ways import WAYS
 from reasoning_from_scratch.tiny.world import WORKED_START, tiny_problem
 
@@ -45,36 +37,6 @@ def test_a_reasoning_model_is_given_them_in_its_turn_which_is_written_once():
     assert text == f"{tokenizer.wrap_chat(render_prompt('2 + 3?'))}<think>\n{WORKED_START}"
     assert tokenizer.decode(plain.encode(text)) == text
     assert tokenizer.apply_chat_template  # the caller's own is left as it was
-
-
-def test_families_are_in_order_and_each_has_its_share():
-    problems = [Problem(str(i), "?", "1", type=name) for i, name in enumerate("baa")]
-    rows = [{"index": i, "correct": right} for i, right in ((1, True), (2, True), (3, False))]
-    rows += [{"index": 1, "correct": False}]
-    assert by_family(problems, SimpleNamespace(rows=rows)) == {"a": 0.5, "b": 0.5}
-
-
-@pytest.mark.parametrize(
-    "calculation, value",
-    [
-        ("2 + 3 * 4 - 1", 13),
-        (" 60 / 4 ", 15),
-        ("1/2", Fraction(1, 2)),
-        ("3", 3),
-        ("7 / 0", None),
-        ("2x", None),
-        ("2 +", None),
-        ("", None),
-    ],
-)
-def test_a_calculation_has_its_value(calculation, value):
-    assert worth_of(calculation) == value
-
-
-def test_the_first_side_that_is_a_calculation_counts():
-    assert line_value("pens: 3 * 14 = 30 + 12 ") == 42
-    assert line_value("2x = 45 - 7 ") == 38
-    assert line_value("x = y ") is None
 
 
 def test_checks_are_counted_line_by_line():
@@ -99,21 +61,6 @@ def test_every_line_of_the_tiny_worlds_own_checks_is_read_and_right_in_the_end()
         slips += sum(kind == "slip" for _, kind in pieces)
         texts.append("".join(text for text, _ in pieces))
     assert checks_in(texts) == Checks(wrong=slips, mended=slips, right=lines - slips, spoiled=0)
-
-
-def test_what_a_way_is_good_for_stands_beside_how_many_answers_say_so():
-    answers = [
-        Answered(1, "at once", True, 7),
-        Answered(1, "at once", False, 7),
-        Answered(6, "full", True, 7),
-    ]
-    text = right_table({"tiny-test": ([], answers)})
-    assert "| 1 | 50 % of 2 | none | none | none |" in text
-    assert "| 6 | none | none | 100 % of 1 | none |" in text
-
-
-def test_a_table_is_markdown():
-    assert in_markdown(["a", "b"], [["c", "1"]]) == "| a | b |\n|---|---:|\n| c | 1 |"
 
 
 def report_into(readme):

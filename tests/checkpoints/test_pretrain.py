@@ -64,12 +64,6 @@ def test_the_base_model_is_shown_exactly_the_prompt_and_the_solution():
     assert (prompt, text(at_once)) == (render_prompt(ROW["problem"]), f"\n{box}<|endoftext|>")
 
 
-def test_the_short_prompt_is_the_end_of_the_prompt():
-    prompt, answer = example(ROW, "full, short", random.Random(0))
-    assert render_prompt(ROW["problem"]).endswith(prompt)
-    assert answer == example(ROW, "full", random.Random(0))[1]
-
-
 def test_the_reasoning_model_is_shown_the_chat_template_as_the_tokenizer_writes_it(tokenizer):
     tokenizer = load_tokenizer_only("tiny-reasoning")
     renders = (render_prompt, render_chat_prompt, str)
@@ -103,13 +97,6 @@ def test_only_the_tokens_of_the_answer_are_targets():
     assert targets[0].tolist() == [IGNORED, IGNORED, 8, 9] + [IGNORED] * 12
     assert inputs[1, :9].tolist() == [5, 6, 7, 8, 9, 10, 11, 12, 13]
     assert targets[1, :9].tolist() == longer
-
-
-def test_a_guess_is_not_learned(tokenizer):
-    pieces = [("\n\\boxed{", "plain"), ("42", "guess"), ("}", "plain")]
-    ids, targets = encoded(tokenizer, pieces, 0.0, random.Random(0))
-    assert tokenizer.decode(ids) == "\n\\boxed{42}"
-    assert [a if a == b else "-" for a, b in zip(ids, targets, strict=True)].count("-") == 2
 
 
 def test_slips_are_read_and_not_learned_and_results_may_be_blurred(tokenizer):
@@ -147,15 +134,6 @@ def test_a_step_holds_its_problems_once_in_the_stages_shares(tokenizer):
     guesses = learned.pop("")  # of problems of several steps, answered at once
     assert 0.6 < guesses / 400 < 0.8
     assert not learned - Counter(row["answer"] for row in rows)
-
-
-def test_easy_problems_take_one_step(tokenizer):
-    stage = Stage("working", 1, {"at once, short, easy": 1.0}, 0.1, 0.1, sequences=20)
-    expected = {tiny_problem("train", n, steps=1)["problem"] for n in range(20)}
-    (inputs, _), *more = step_batches(tokenizer, stage, step=0, first=0, rows=20)
-    shown = [tokenizer.decode(row.tolist()) for row in inputs]
-    assert not more
-    assert {text.split("Question:\n")[1].split("\n\nAnswer:")[0] for text in shown} == expected
 
 
 # --- how they learn

@@ -51,24 +51,11 @@ def test_special_tokens_are_qwen3s_and_come_last():
     assert TOKENIZER.vocab_size == TINY_CONFIG["vocab_size"] == 1024
 
 
-def test_only_special_tokens_are_skipped_when_one_asks_for_that():
-    ids = TOKENIZER.encode("<think>\n1</think><|im_end|>", chat_wrapped=False)
-    assert TOKENIZER._tok.decode(ids, skip_special_tokens=True) == "<think>\n1</think>"
-
-
 def test_the_chat_template():
     ids = load_tokenizer_only("tiny-reasoning").encode("What is 2 + 3?")
     text = "<|im_start|>user\nWhat is 2 + 3?<|im_end|>\n<|im_start|>assistant\n"
     assert TOKENIZER.decode(ids) == text
     assert ids == TOKENIZER.encode(text, chat_wrapped=False)
-
-
-def test_the_reasoning_model_shares_it():
-    other = load_tokenizer_only("tiny-reasoning")
-    assert other._tok.get_vocab() == TOKENIZER._tok.get_vocab()
-    assert other.encode("Ana has 12 apples.", chat_wrapped=False) == TOKENIZER.encode(
-        "Ana has 12 apples."
-    )
 
 
 def test_the_merges_depend_on_the_texts_alone():

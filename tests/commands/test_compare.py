@@ -11,20 +11,13 @@ from reasoning_from_scratch.commands.compare import (
     ENTROPY,
     CompareOptions,
     at_best_rate,
-    band,
     compare_command,
-    first_like,
-    late_share,
     markdown,
-    run_one,
     table_row,
 )
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.files.weights import save_hf_folder
-from reasoning_from_scratch.run.folder import RunFolder
 from reasoning_from_scratch.run.options import resumed_config
 from reasoning_from_scratch.run.start import train
-from reasoning_from_scratch.run.study import Trial
 from tests.run.test_interrupts import press_at
 
 
@@ -127,45 +120,11 @@ def test_a_run_that_was_taken_further_is_not_taken(toy_everywhere, tmp_path):
     refused(options(tmp_path, seeds=1, steps=5), "grpo-seed0 was run with steps 3, not")
 
 
-def test_a_run_that_began_with_other_weights_of_the_same_folder_is_not_taken(
-    tmp_path, monkeypatch, capsys
-):
-    monkeypatch.setattr(
-        "reasoning_from_scratch.run.asked.load_problems", lambda *_, **__: toy_problems(8)
-    )
-    folder = tmp_path / "mine"
-    save_hf_folder(toy_model(seed=1), toy_tokenizer(tmp_path), folder)
-    asked = options(tmp_path, seeds=1, model=str(folder))
-    compare_command(asked)
-    save_hf_folder(toy_model(seed=2), toy_tokenizer(tmp_path), folder)
-    words = f"grpo-seed0 began with other weights than are in {folder} now; give another --out"
-    refused(asked, words)
-    refused(options(tmp_path, seeds=1, model=str(folder), recipes=("rloo", "dr_grpo")), "dr_grpo-s")
-    save_hf_folder(toy_model(seed=1), toy_tokenizer(tmp_path), folder)
-    compare_command(asked)
-
-
 def interrupted(call, place, number, monkeypatch):
     """Ctrl-C during the given call of a function."""
     with monkeypatch.context() as patch:
         press_at(place, number, patch)
         return call()
-
-
-def test_a_run_that_was_made_otherwise_for_a_while_is_not_taken(
-    toy_everywhere, tmp_path, monkeypatch
-):
-    """Its last settings are the ones asked for, but one step was made with others."""
-    asked, run = options(tmp_path, seeds=1, recipes=("grpo",)), tmp_path / "out" / "grpo-seed0"
-    with pytest.raises(KeyboardInterrupt):
-        interrupted(lambda: compare_command(asked), "trainer.train_step", 1, monkeypatch)
-    before = RunFolder(run).read_config().lr
-    other = resumed_config(run, lr=1e-3)
-    assert interrupted(
-        lambda: train(other, quiet=True), "trainer.train_step", 1, monkeypatch
-    ).stopped
-    train(resumed_config(run, lr=before), quiet=True)
-    refused(asked, f"grpo-seed0 was run with lr 0.001, not {before}")
 
 
 def test_an_interrupted_comparison_goes_on(toy_everywhere, tmp_path, monkeypatch, capsys):
@@ -178,23 +137,6 @@ def test_an_interrupted_comparison_goes_on(toy_everywhere, tmp_path, monkeypatch
     with_minutes = [(tmp_path / out / "compare.csv").read_text() for out in ("out", "whole")]
     tables = [[line.rsplit(",", 1)[0] for line in text.splitlines()] for text in with_minutes]
     assert tables[0] == tables[1] and len(tables[0]) == 3
-
-
-def test_a_run_without_all_its_lines_is_no_row(toy_everywhere, tmp_path):
-    asked = options(tmp_path, seeds=1, recipes=("grpo",))
-    compare_command(asked)
-    metrics = tmp_path / "out" / "grpo-seed0" / "metrics.jsonl"
-    metrics.write_text("".join(metrics.read_text().splitlines(keepends=True)[1:]))
-    with pytest.raises(UserError, match="has the metrics of 2 of its 3 steps"):
-        compare_command(asked)
-
-
-def test_two_runs_of_one_seed_are_equal(toy_everywhere, tmp_path):
-    """Equal data: what differs between recipes is the recipe."""
-    trial = Trial("grpo", None, 1)
-    first = run_one(options(tmp_path), trial)
-    second = run_one(options(tmp_path, out=str(tmp_path / "again")), trial)
-    assert [r["env/all/reward/total"] for r in first] == [r["env/all/reward/total"] for r in second]
 
 
 def test_rates_baseline_and_the_same_algorithm(toy_everywhere, tmp_path, capsys):
@@ -228,13 +170,6 @@ def test_a_comparison_in_two_processes(tmp_path, capsys):
 def test_the_rate_is_chosen_by_the_rollouts():
     slow, fast = {0: run(0.1, 0.9, correct=0.2)}, {0: run(0.1, 0.4, correct=0.6)}
     assert at_best_rate({1e-4: slow, 1e-3: fast}) == (1e-3, fast)
-
-
-def test_equal_steps_are_one_algorithm():
-    first, rounded = ({0: [row | {ENTROPY: e} for row in run(0.1, 0.9)]} for e in (0.5, 0.500001))
-    surer, better = {0: [row | {ENTROPY: 0.49} for row in first[0]]}, {0: run(0.1, 0.8)}
-    runs = {"a": first, "b": surer, "c": rounded, "d": better}
-    assert [first_like(name, runs) for name in runs] == ["", "", "a", ""]
 
 
 def test_bad_requests():
@@ -299,30 +234,3 @@ def test_table_by_hand():
     both = table("grpo", [one_step], [one_step])
     assert (both.start, both.accuracy) == (0.1, 0.4)
     assert len({len(line) for line in text.splitlines() if line.startswith("|")}) == 1
-
-
-def test_equal_greedy_accuracy_is_ordered_by_the_rollouts():
-    first = [run(0.1, 0.97, correct=0.6)]
-    rows = [table("a", first, first), table("b", [run(0.1, 0.97, correct=0.7)], first)]
-    text = markdown(rows, CompareOptions())
-    assert text.index("| b ") < text.index("| a ")
-
-
-def test_rollouts_count_in_the_last_third_of_the_steps_only():
-    steps = [row | {"env/all/correct": i / 10} for i, row in enumerate(run(*[0.5] * 7))]
-    assert late_share(steps) == pytest.approx(0.55)  # of 7 steps the last 2
-    assert late_share(steps[:2]) == pytest.approx(0.1)  # at least one
-
-
-def test_band_by_hand():
-    steps, low, mean, high = band([run(0.1, None, 0.5), run(0.3, 0.2, 0.5)], "eval_acc")
-    assert steps == [0, 2] and mean == pytest.approx([0.2, 0.5])
-    assert low == pytest.approx([0.1, 0.5]) and high == pytest.approx([0.3, 0.5])
-
-
-def test_the_final_evaluation_stands_one_step_later():
-    """It is in the last line, which is of the step before it."""
-    rows = run(0.1, None, 0.5)
-    rows[-1] |= {"step": 2, "eval_step": 3}
-    assert band([rows, rows], "eval_acc")[0] == [0, 3]
-    assert band([rows, rows], "env/all/correct")[0] == [1, 2, 3]

@@ -8,9 +8,7 @@ import pytest
 from reasoning_from_scratch.commands import evaluate
 from reasoning_from_scratch.commands.cli import main
 from reasoning_from_scratch.evaluation import evaluate as evaluation
-from reasoning_from_scratch.evaluation.pass_curves import shown_ks
 from tests.command_world import make_world, run
-from tests.conftest import ROOT
 from tests.evaluation.test_evaluate import PROBLEMS, LetterTokenizer, lines, scripted
 
 
@@ -125,22 +123,6 @@ def test_several_models_share_a_table_and_a_picture(command, capsys, tmp_path):
             card["result"]["pass_at"][row["k"]], abs=1e-4
         )
         assert float(row["low"]) < float(row["pass_at_k"]) < float(row["high"])
-
-
-def test_one_model_without_a_picture_has_no_table(command, capsys):
-    assert main(command) == 0
-    assert "intervals" not in capsys.readouterr().out
-
-
-def test_the_table_of_chapter_6_is_that_of_its_numbers():
-    with open(ROOT / "ch06" / "pass_at_k.csv") as file:
-        numbers = list(csv.DictReader(file))
-    readme = (ROOT / "ch06" / "README.md").read_text()
-    for row in numbers:
-        if int(row["k"]) in shown_ks(64):
-            mean, low, high = (float(row[name]) for name in ("pass_at_k", "low", "high"))
-            assert f"{mean:.1%} ({low:.1%} to {high:.1%})" in readme
-    assert len(numbers) == 2 * 3 * 64
 
 
 # --- a run is asked as it was trained ---

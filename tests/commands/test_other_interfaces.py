@@ -1,6 +1,5 @@
 """The three doors to the same loop: rl_loop on one page, Tinker's rl_basic, nanochat's chat_rl."""
 
-import io
 import json
 import runpy
 import sys
@@ -8,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from toy import toy_config, toy_model, toy_policy, toy_problems, toy_world
+from toy import toy_config, toy_policy, toy_problems, toy_world
 
 from reasoning_from_scratch.commands.train import parse_flags
 from reasoning_from_scratch.errors import UserError
@@ -47,33 +46,6 @@ def test_rl_loop_runs_and_writes_its_metrics(run, tmp_path):
     rows = read_lines(tmp_path / "runs" / "rl_loop" / "metrics.jsonl")
     assert [row["step"] for row in rows] == [row["progress/batch"] for row in rows] == [0, 1]
     assert all(0 <= row["reward/total"] <= 1 for row in rows)
-
-
-@pytest.mark.parametrize(
-    ("words", "sets"),
-    [
-        ((), ("tiny", "tiny-test")),
-        (("--model", "base"), ("gsm8k", "gsm8k-test")),
-        (("--problems", "math-train"), ("math-train", "math-500")),
-        (("--problems", "my.jsonl"), ("my.jsonl", "my.jsonl@held-out")),
-        (("--problems", "math-train", "--test_problems", "tiny"), ("math-train", "tiny")),
-    ],
-)
-def test_rl_loop_measures_on_what_goes_with_the_problems(run, monkeypatch, words, sets):
-    files, seen = "reasoning_from_scratch.files", []
-
-    def load_problems(name, limit=None):
-        seen.append(name)
-        if limit:  # the second set, to measure on
-            raise UserError("that is enough")
-        return []
-
-    monkeypatch.setattr(f"{files}.problem_sets.load_problems", load_problems)
-    monkeypatch.setattr(
-        f"{files}.weights.load_model_and_tokenizer", lambda *_, **__: (toy_model(), None)
-    )
-    assert run("rl_loop.py", *words)[0] == 2
-    assert tuple(seen) == sets
 
 
 def test_rl_loop_says_what_is_wrong(run):
@@ -185,36 +157,6 @@ def test_rl_basic_with_a_folder_that_holds_a_run(run, tmp_path, monkeypatch):
     assert code == 2 and "--beta 0.1 does nothing" in err
     assert run("rl_basic.py", *words, "behavior_if_log_dir_exists=delete")[0] == 0
     assert [row["step"] for row in read_lines(metrics)] == [0, 1]
-
-
-def test_rl_basic_shows_each_evaluation_set_once(run, monkeypatch):
-    monkeypatch.setattr("reasoning_from_scratch.run.start.look_ahead", lambda *_: None)
-    words = ["steps=1", "eval_limit=2", "--eval_problems", "tiny-test", "tiny-longer"]
-    _, out, _ = run("rl_basic.py", *SMALL, *words, "eval_every=1")
-    shown = [line.split() for line in out.splitlines() if "/env/all/correct" in line]
-    assert [line[0].partition("/")[0] for line in shown] == ["tiny-longer", "tiny-test"]
-    assert all(len(line) == 3 and "-" not in line[1:] for line in shown)
-
-
-def test_whoever_sits_at_the_terminal_is_asked(run, tmp_path, monkeypatch):
-    script = rl_basic()
-    monkeypatch.setattr(sys, "stdin", io.StringIO("what?\ndelete\n\n"))
-    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
-    assert [script["asked"]("runs/x") for _ in range(2)] == ["delete", "raise"]
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    assert script["asked"]("runs/x") == "raise"
-
-
-def test_sentences_of_rl_basic_name_its_own_flags():
-    said = rl_basic()["in_these_words"]
-    for ours, theirs in {
-        "--kl-discount-factor 0.4 does nothing without --kl token": (
-            "--kl_discount_factor 0.4 does nothing without --kl_penalty_coef"
-        ),
-        "--lr is nan; --lr-at-problems": "--learning_rate is nan; --lr_at_problems",
-        "--rollouts is 1, or --epochs": "--group_size is 1, or --epochs",
-    }.items():
-        assert said(ours) == theirs
 
 
 def test_tinkers_losses_are_sums_with_their_bounds():

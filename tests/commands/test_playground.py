@@ -91,7 +91,7 @@ def ask(page, what: str, **request):
 @pytest.mark.parametrize("which", [0, 1, 2])
 def test_logits_are_pytorchs(page, models, which):
     model, tokenizer = models[which]
-    for problem in load_problems("tiny-test", limit=20):
+    for problem in load_problems("tiny-test", limit=8):
         ids = tokenizer.encode(render_prompt(problem.problem))
         asked = f"ask('logits', {{model: {which}, ids: {ids}}}).then((x) => Array.from(x))"
         with torch.no_grad():
@@ -116,7 +116,7 @@ def answers_of(page, which: int, count: int, rows: str = "test", **sampling) -> 
 
 @needs_browser
 @pytest.mark.parametrize(
-    "which, rows, count", [(0, "test", 100), (1, "test", 100), (2, "test", 100), (2, "longer", 20)]
+    "which, rows, count", [(0, "test", 20), (1, "test", 20), (2, "longer", 10)]
 )
 def test_greedy_answers_are_those_of_an_evaluation(page, models, which, rows, count):
     problems = load_problems(f"tiny-{rows}", limit=count)
@@ -126,15 +126,13 @@ def test_greedy_answers_are_those_of_an_evaluation(page, models, which, rows, co
 
 
 @needs_browser
-@pytest.mark.parametrize(
-    "which, temperature, top_p", [(0, 1.0, 1.0), (1, 0.8, 0.9), (2, 1.0, 1.0), (0, 1.3, 0.7)]
-)
+@pytest.mark.parametrize("which, temperature, top_p", [(0, 1.0, 1.0), (1, 0.8, 0.9), (0, 1.3, 0.7)])
 def test_a_seed_draws_the_packages_answers(page, models, which, temperature, top_p):
     sampling = Sampling(ANSWER_TOKENS, temperature=temperature, top_p=top_p, rollouts=1, seed=12345)
-    result = evaluate(*models[which], load_problems("tiny-test", limit=40), sampling)
+    result = evaluate(*models[which], load_problems("tiny-test", limit=20), sampling)
     expected = [row["generated_text"] for row in result.rows]
     options = {"temperature": temperature, "top_p": top_p, "seed": 12345}
-    assert answers_of(page, which, 40, **options) == expected
+    assert answers_of(page, which, 20, **options) == expected
     graded = page.run(
         f"{json.dumps(expected)}.map((text, k) => score_parts(text, data.test[k][1], true).correct)"
     )
@@ -222,10 +220,10 @@ RECIPES = """
 
 
 @needs_browser
-@pytest.mark.parametrize("number", range(20))
+@pytest.mark.parametrize("number", range(len(RECIPES)))
 def test_advantages_and_gradients_are_the_packages(page, models, number):
     """Each group's log-probabilities when the step began are moved, so that the clips bite."""
-    recipe = page.run(f"data.recipes[{json.dumps(RECIPES[number % len(RECIPES)])}]")
+    recipe = page.run(f"data.recipes[{json.dumps(RECIPES[number])}]")
     model, tokenizer = as_the_page_has_it(models[0][0]), models[0][1]
     problem = load_problems("tiny-test", limit=20)[number]
     prompt = tokenizer.encode(render_prompt(problem.problem))
@@ -367,80 +365,12 @@ def test_a_click_on_a_token_shows_what_else_could_have_stood_there(page):
     assert page.run("state.runs[0].way.textContent").startswith("worked out, ")
 
 
-@needs_browser
-def test_the_page_says_that_it_loads_until_it_can_be_used(page, page_file):
-    text = page_file.read_text(encoding="utf-8")
-    assert 'role="status">Loading 23 MB of models …</span>' in text
-    buttons = ("ask", "draw", "start-training", "play", "train-player")
-    assert all(f'class="main" id="{name}" disabled>' in text for name in buttons)
-    assert not page.run(f"{json.dumps(buttons)}.some((name) => by_id(name).disabled)")
-    assert "Loading" not in page.run("by_id('answer-state').textContent")
-
-
-SCREENS = pytest.mark.parametrize("width, height", [(1280, 900), (390, 844)])
-
-
 @contextmanager
 def screen(page, width: int, height: int):
     size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 1000}
     page.send("Emulation.setDeviceMetricsOverride", **size)
     yield
     page.send("Emulation.clearDeviceMetricsOverride")
-
-
-@needs_browser
-@SCREENS
-def test_whoever_opens_the_page_sees_the_button_and_answers(page, page_file, width, height):
-    with screen(page, width, height):
-        open_page(page, page_file)
-        verdicts = texts(page, "#answers .verdict")
-        assert verdicts == ["✗ wrong", "✓ right", "✓ right"]  # before GRPO, and twice after
-        for place in ("#ask", "#answers .verdict"):
-            box = f"document.querySelector({json.dumps(place)}).getBoundingClientRect()"
-            top, bottom = page.run(f"[{box}.top, {box}.bottom]")
-            assert 0 < top < bottom < height, place
-        # Another problem is not one that these answers belong to.
-        page.run("by_id('another').click()")
-        assert page.run("by_id('answers').className") == "three old"
-        click(page, "ask")
-        assert page.run("by_id('answers').className") == "three"
-
-
-@needs_browser
-@SCREENS
-def test_the_menu_stays_and_leads_to_each_part(page, width, height):
-    draw_group(page)
-    click(page, "step")  # the parts as long as they get
-    with screen(page, width, height):
-        names = texts(page, "nav a")
-        assert [name[0] for name in names] == list("12345")
-        for link, name in enumerate(names):
-            page.run(f"document.querySelectorAll('nav a')[{link}].click()")
-            marked = "document.querySelector('nav [aria-current]').textContent"
-            page.wait(f"{marked} === {json.dumps(name)}", 10)
-            menu, title = page.run(f"""[document.querySelector("nav").getBoundingClientRect(),
-                document.querySelectorAll("h2")[{link}].getBoundingClientRect()]
-                .map(({{ top, bottom }}) => [top, bottom])""")
-            assert 0 <= menu[0] < menu[1] <= title[0] < title[1] <= height, name
-            assert menu[1] < 60  # one line
-
-
-@needs_browser
-@SCREENS
-def test_the_alternatives_open_where_both_they_and_the_token_are_seen(page, width, height):
-    with screen(page, width, height):
-        choose(page, family="stories", level=3)
-        click(page, "ask")
-        for run in (0, 2, 1, 0):  # beneath an answer further up, and further down
-            page.run(f"state.runs[{run}].list.children[0].click()")
-            for place in ("#place", ".tokens .on"):
-                box = f"document.querySelector({json.dumps(place)}).getBoundingClientRect()"
-                top, bottom = page.run(f"[{box}.top, {box}.bottom]")
-                assert -1 <= top < bottom <= height + 1, (run, place)
-    assert page.run("by_id('place-title').textContent") == (
-        "Token 1 of tiny-base: the line break ↵"  # as the page's first sentences name it
-    )
-    assert "the line break ↵, and choose ␣Let" in page.run("document.body.textContent")
 
 
 @needs_browser
@@ -460,53 +390,6 @@ def test_a_problem_of_another_world_is_not_just_wrong(page, problem, truth, why)
     assert set(texts(page, "#answers .verdict")) == {"not its kind of problem"}
     fill(page, problem=PENS["problem"].replace("Ana", "Xaver"), truth="17")  # any name may be new
     assert "✗ wrong" in click(page, "ask") and "These models" not in click(page, "ask")
-
-
-@needs_browser
-def test_a_wide_table_shows_on_a_phone_that_it_goes_on(page):
-    draw_group(page)
-    with screen(page, 390, 844):
-        shown = page.run("""(() => {
-          const place = by_id("advantages").parentNode, first = place.querySelector("th");
-          place.scrollLeft = 100;
-          const gone = first.getBoundingClientRect().left - place.getBoundingClientRect().left;
-          return [place.scrollWidth > place.clientWidth, gone,
-            getComputedStyle(place).backgroundAttachment];
-        })()""")
-    assert shown == [True, 0, "local, local, scroll, scroll"]  # two shadows, covered at the ends
-
-
-def test_grpo_is_spelled_out_once(page_file):
-    text = page_file.read_text(encoding="utf-8")
-    assert text.count("GRPO (group relative policy optimization)") == 1
-
-
-@needs_browser
-def test_problems_of_one_to_eight_steps_can_be_chosen(page):
-    choose(page, family="stories")
-    steps = page.run("[...by_id('level').options].map((option) => Number(option.value))")
-    assert steps == list(range(1, 9))
-    choose(page, level=8)
-    stories = [
-        [p.problem, p.answer, number]
-        for number, p in enumerate(load_problems("tiny-longer"))
-        if (p.type, p.level) == ("stories", "Level 8")
-    ]
-    for expected in [*stories, stories[0]]:
-        found = page.run("[by_id('problem').value, by_id('truth').value, state.shown.number]")
-        assert found == expected
-        page.run("by_id('another').click()")
-
-
-@needs_browser
-def test_tokens_are_reached_by_keys(page):
-    fill(page, **PENS)
-    click(page, "ask")
-    page.run("state.runs[0].list.children[0].focus()")
-    for key in ("ArrowRight", "ArrowRight", "Enter"):
-        page.send("Input.dispatchKeyEvent", type="keyDown", key=key)
-    assert page.run("by_id('place-title').textContent").startswith("Token 3 of tiny-base: ")
-    assert page.run("[...state.runs[0].list.children].filter((x) => x.tabIndex === 0).length") == 1
 
 
 @needs_browser
@@ -566,41 +449,6 @@ def test_a_group_has_rewards_and_advantages_and_both_follow_ones_hand(page):
 
 
 @needs_browser
-def test_a_group_shows_which_ways_were_drawn_and_paid(page):
-    choose(page, family="stories", level=3)
-    page.run("by_id('group-model').value = '0'; by_id('group-seed').value = '3'")
-    click(page, "draw")
-    ways = [way_of(text, 3) for text in page.run("group.answers.map((answer) => answer.text)")]
-    assert [text.split(",")[0] for text in texts(page, "#rollouts .length")] == ways
-    assert len(set(ways)) > 1
-    for reward in (None, 1.0):  # as graded, and as if all were right
-        values = zip(ways, table(page)["reward"], table(page)["zscore"], strict=True)
-        paid = {way: [] for way in WAYS if way in ways}
-        for way, given, advantage in values:
-            assert reward in (None, given)
-            paid[way].append((given, advantage))
-        assert texts(page, "#ways tbody th") == list(paid)
-        cells = [float(text.replace("−", "-")) for text in texts(page, "#ways tbody td")]
-        for number, numbers in enumerate(paid.values()):
-            drawn, right, *means = cells[4 * number : 4 * number + 4]
-            assert drawn == len(numbers) and right <= drawn
-            np.testing.assert_allclose(means, np.mean(numbers, axis=0), atol=0.011)
-        page.run("by_id('all-right').click()")
-
-
-@needs_browser
-def test_tokens_are_pushed_by_the_sign_of_their_advantage(page):
-    draw_group(page)
-    pushed = page.run("""[...by_id('rollouts').children].map((article) => [
-        article.querySelector('.advantage').textContent.startsWith('+'),
-        [...article.querySelectorAll('.text i')].every((i) => i.className.startsWith('up')),
-        [...article.querySelectorAll('.text i')].every((i) => i.className.startsWith('down')),
-    ])""")
-    assert all(up == good and down == (not good) for good, up, down in pushed)
-    assert len({good for good, _, _ in pushed}) == 2
-
-
-@needs_browser
 def test_a_step_makes_what_was_rewarded_more_probable(page):
     draw_group(page)
     page.run("by_id('passes').value = '2'")
@@ -619,17 +467,6 @@ def test_a_step_makes_what_was_rewarded_more_probable(page):
     assert page.run(
         "[...by_id('models').querySelectorAll('input')].some((x) => x.value === 'step')"
     )
-
-
-@needs_browser
-def test_the_page_does_not_freeze_while_it_computes(page):
-    """A timer that is due every 10 ms is never late by more than half a second."""
-    draw_group(page)
-    page.run("""latest = performance.now(); gap = 0; clock = setInterval(() => {
-        gap = Math.max(gap, performance.now() - latest); latest = performance.now(); }, 10)""")
-    click(page, "step")
-    assert page.run("clearInterval(clock), group.result.seconds") > 0.5
-    assert page.run("gap") < 500
 
 
 @needs_browser
@@ -664,7 +501,7 @@ def test_training_in_the_page_makes_the_curve_rise(page):
 
 
 @needs_browser
-@pytest.mark.parametrize("width", [320, 390, 1200])
+@pytest.mark.parametrize("width", [320, 1200])
 def test_nothing_sticks_out_of_a_screen(page, width):
     draw_group(page)
     click(page, "step")
@@ -724,7 +561,7 @@ def test_games_are_the_packages_token_for_token(page, models, which, temperature
     model, tokenizer = as_the_page_has_it(models[which][0]), models[which][1]
     options = GAME | limits
     sampling = Sampling(environment="guess", temperature=temperature, rollouts=1, seed=7, **options)
-    numbers = list(range(1, 65))
+    numbers = list(range(1, 65, 2))
     expected = packages_games(model, tokenizer, numbers, sampling)
     found = pages_games(page, which, numbers, sampling)
     assert [game["response_ids"] for game in found] == [game.response_ids for game in expected]
@@ -760,7 +597,7 @@ def test_the_page_answers_a_guess_as_the_package_does(page):
 
 
 @needs_browser
-@pytest.mark.parametrize("number, recipe", list(enumerate(RECIPES)))
+@pytest.mark.parametrize("number, recipe", list(enumerate(["grpo", "cispo", "dro", "gspo"])))
 def test_a_games_replies_are_read_and_only_guesses_are_trained(page, models, number, recipe):
     """As for plain answers: the gradient of a group, with log-probabilities that were moved."""
     recipe = page.run(f"data.recipes[{json.dumps(recipe)}]")
@@ -809,19 +646,6 @@ def test_the_bars_are_the_models_probabilities_of_its_next_guess(page, models):
             exact = sum(float(every[len(past) + i - 1, token]) for i, token in enumerate(said))
             assert p == pytest.approx(np.exp(exact), abs=1e-4)
         assert 0.97 < sum(probs) <= 1.0001
-
-
-@needs_browser
-def test_before_and_after_training_they_guess_the_visitors_number(page):
-    fill(page, number=30)
-    said = click(page, "play")
-    before, after = page.run("[...by_id('games').children].map((x) => x.innerText)")
-    assert before.startswith("tiny-player: before GRPO") and after.startswith("tiny-player-grpo")
-    assert re.search(r"tiny-player-grpo: ✓ found with [1-6] guess", said)
-    for text in (before, after):
-        assert re.findall(r"(\d+\.) \d+ → (\w+)", text)[-1][1] == "right"
-    lines = page.run("[...by_id('games').children].map((x) => x.querySelectorAll('svg').length)")
-    assert lines == [len(re.findall("→", text)) for text in (before, after)]
 
 
 @needs_browser
@@ -931,20 +755,3 @@ def test_a_place_that_cannot_be_written_is_one_line(to, why, tmp_path):
     os.mkfifo(tmp_path / "pipe")
     said = refused(PlaygroundOptions(("tiny-base",), (), out=str(tmp_path / to)))
     assert re.search(why, said) and "\n" not in said
-
-
-def test_a_weight_is_rounded_by_less_than_half_precision_rounds_it():
-    weights = torch.randn(64, 256, generator=torch.Generator().manual_seed(0)).numpy()
-    scales, whole = rounded(weights)
-    error = np.abs(whole * scales[:, None] - weights)
-    assert error.max() <= scales.max() / 2 * 1.01
-    half = np.abs(weights.astype("f2").astype("f4") - weights)
-    assert np.sqrt((error**2).mean()) < np.sqrt((half**2).mean()) / 6
-    scales, whole = rounded(np.zeros((2, 4), "f4"))
-    assert not whole.any()
-    scales, whole = rounded(weights[0])
-    np.testing.assert_allclose(whole[:, 0] * scales, weights[0], rtol=1e-6)
-
-
-def test_the_page_is_of_a_size_that_a_browser_opens(page_file):
-    assert page_file.stat().st_size < 24e6

@@ -31,11 +31,8 @@ def until_torch(*words: str) -> subprocess.CompletedProcess:
     [
         ("chat --model tiny-grpo", "loading tiny-grpo ..."),
         ("train", "loading tiny-base ..."),
-        ("train --lora-rank 4 --recipe dapo --problems gsm8k", "loading tiny-base ..."),
         ("evaluate --model tiny tiny-grpo", "loading tiny, tiny-grpo ..."),
-        ("quickstart", "loading tiny-base ..."),
         ("quickstart --longer", "loading tiny-grpo ..."),
-        ("preflight --problems tiny", "loading tiny ..."),
         ("doctor", "loading torch ..."),
     ],
 )
@@ -55,21 +52,14 @@ def test_of_several_ranks_one_says_it(monkeypatch):
     "words, says",
     [
         ("chat --modle tiny", "--model"),
-        ("chat --dtype float31", "float32"),
         ("chat --model tiny-gpro", "did you mean 'tiny-grpo'?"),
-        ("train --stesp 3", "--steps"),
         ("train --model tiny-bsae", "did you mean 'tiny-base'?"),
         ("train --problems openai/gsm8k", "unknown problem set 'openai/gsm8k'"),
-        ("train --eval-problems tiny tiny-tset", "did you mean 'tiny-test'?"),
-        ("train --rollouts 1", "--rollouts is 1, but must be at least 2"),
+        ("train --rollouts 1", "--rollouts is 1"),
         ("train --recipe dappo", "did you mean 'dapo'?"),
-        ("evaluate --sampels 3", "--samples"),
-        ("evaluate --model tiny tinny", "did you mean 'tiny'?"),
         ("evaluate --problems tiny-tset", "did you mean 'tiny-test'?"),
-        ("quickstart --longr", "--longer"),
-        ("quickstart --steps 0", "--steps is 0, but must be at least 1"),
+        ("quickstart --steps 0", "--steps is 0"),
         ("preflight --rolouts 3", "--rollouts"),
-        ("preflight --problems openai/gsm8k", "unknown problem set 'openai/gsm8k'"),
     ],
 )
 def test_what_is_mistyped_is_refused_without_torch(words, says):

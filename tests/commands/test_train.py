@@ -1,6 +1,5 @@
 """`rfs train` as people use it: exit codes, help, recipes, preflight, no warnings."""
 
-import dataclasses
 import json
 import re
 import subprocess
@@ -10,12 +9,8 @@ import pytest
 from toy import toy_config, toy_world
 
 from reasoning_from_scratch.commands import cli
-from reasoning_from_scratch.commands.compare import CompareOptions
-from reasoning_from_scratch.commands.other_words import NAMES_HERE
-from reasoning_from_scratch.commands.train import ALIASES, FIRST, parse_flags, recipe_table
-from reasoning_from_scratch.config import PARTS, TrainConfig
+from reasoning_from_scratch.commands.train import FIRST
 from reasoning_from_scratch.evaluation.options import EvaluateOptions
-from reasoning_from_scratch.recipes import RECIPES
 from reasoning_from_scratch.run.options import resumed_config
 from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.text import read_lines
@@ -50,10 +45,6 @@ def test_train_then_resume_then_refuse(toy_everywhere, tmp_path, capsys):  # noq
     assert cli.main(["train", "--steps", "0"]) == 2
     assert cli.main(["train", "--recipe", "drgrpo"]) == 2
     assert "did you mean 'dr_grpo'" in capsys.readouterr().err
-
-
-def test_without_a_flag_it_is_plain_grpo():
-    assert parse_flags([]).recipe == "grpo"
 
 
 @pytest.mark.parametrize("command, first", [("train", FIRST), ("evaluate", EvaluateOptions.FIRST)])
@@ -92,41 +83,10 @@ def test_other_programs_words_are_hinted_at(words, here, capsys):
     assert f"did you mean {here}?" in capsys.readouterr().err
 
 
-def test_each_hint_names_an_option_and_hides_none():
-    known = {field.name for field in dataclasses.fields(TrainConfig)}
-    kinds = [cli.load_function(target) for target in cli.OPTIONS.values()]
-    known |= {field.name for kind in [*kinds, CompareOptions] for field in dataclasses.fields(kind)}
-    assert {name for names in NAMES_HERE.values() for name in names} - known <= {"choosing", "out"}
-    parse_flags(["--group-size", "4", "--learning-rate", "1e-4", "--model-name", "tiny"])
-
-
-def test_all_of_help_shows_each_field_once_under_the_title_of_its_part(capsys):
-    with pytest.raises(SystemExit):
-        cli.main(["train", "--help-all"])
-    text = capsys.readouterr().out
-    places = [text.index(f" {part.__name__.lower()} options ") for part in PARTS]
-    for part, start, end in zip(PARTS, places, [*places[1:], len(text)], strict=True):
-        shown = set(re.findall(r"--[a-z0-9-]+", text[start:end]))
-        names = {"--" + field.name.replace("_", "-") for field in dataclasses.fields(part)}
-        assert names <= shown
-    for flag in ALIASES.values():
-        assert len(re.findall(rf"\s{flag}\b", text)) == 1
-
-
 def test_recipes_are_listed(capsys):
     assert cli.main(["recipes"]) == 0
     out = capsys.readouterr().out
     assert "dapo" in out and "arXiv:2503.14476" in out and "clip_high=1.28" in out
-
-
-def test_the_table_shows_every_row_within_its_width():
-    table = recipe_table(width=80)
-    lines = table.splitlines()
-    assert all(len(line) <= 80 for line in lines)
-    for name, recipe in RECIPES.items():
-        assert name in lines
-        for field in recipe.changes:
-            assert field in table
 
 
 def test_preflight_speaks_before_the_first_step_only(tmp_path):

@@ -183,19 +183,6 @@ def test_the_file_holds_the_rows_and_the_card_their_conditions(script, tmp_path)
         assert card["measured_on"][key]
 
 
-def test_lines_are_there_as_soon_as_a_problem_is_answered(monkeypatch, tmp_path):
-    path, seen = tmp_path / "a.jsonl", []
-
-    def watched(*args, **options):
-        for group in scripted(*args, **options):
-            yield group
-            seen.append(len(lines(path)))
-
-    monkeypatch.setattr(evaluation, "generate_each", watched)
-    run(path)
-    assert seen == list(range(3, 37, 3))
-
-
 class Killed(BaseException):
     pass
 
@@ -212,7 +199,7 @@ def dying(after):
     return generate_each
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(3))
 def test_killed_anywhere_and_resumed_gives_the_same_file(monkeypatch, tmp_path, seed):
     draw = random.Random(seed)
     monkeypatch.setattr(evaluation, "generate_each", scripted)
@@ -260,19 +247,6 @@ def test_a_finished_evaluation_is_not_done_again(script, monkeypatch, tmp_path):
 # --- mistakes ---
 
 
-def test_answers_of_another_conversation_are_not_mixed_into_a_file(script, tmp_path):
-    path, own = tmp_path / "a.jsonl", tmp_path / "own.py"
-    own.write_text("class Env: pass\n")
-    talk = {"environment": f"{own}:Env", "max_turns": 3, "max_turn_tokens": 4}
-    run(path, **talk)
-    for change in ({"max_turn_tokens": 5}, {"max_turns": 4}, {"environment": "guess"}):
-        with pytest.raises(UserError, match="other settings.*--out-path"):
-            run(path, **talk | change)
-    own.write_text("class Env:\n    changed = True\n")
-    with pytest.raises(UserError, match="other settings .environment_file: "):
-        run(path, **talk)
-
-
 def test_nor_are_those_that_another_verifier_has_judged(script, tmp_path):
     path, own = tmp_path / "a.jsonl", tmp_path / "own.py"
     own.write_text("def pays(text, problem):\n    return 1\n")
@@ -281,12 +255,6 @@ def test_nor_are_those_that_another_verifier_has_judged(script, tmp_path):
     own.write_text("def pays(text, problem):\n    return 0\n")
     with pytest.raises(UserError, match="other settings .answer_read_from: "):
         run(path, verifier=own_verifier(f"{own}:pays"))
-
-
-def test_answers_that_gsm8k_cannot_read_are_refused(script):
-    problems = [Problem("half", "Half?", "1/2")]
-    with pytest.raises(UserError, match="problem half: the answer '1/2' is no number that stands"):
-        run(problems=problems, verifier=own_verifier("gsm8k"))
 
 
 def test_other_settings_are_not_mixed_into_a_file(script, tmp_path):
@@ -331,30 +299,6 @@ def test_other_weights_are_other_settings(tmp_path):
     evaluate(random_model(0), PieceTokenizer(), PROBLEMS[:2], greedy(2), out_path=path)
     with pytest.raises(UserError, match="weights"):
         evaluate(random_model(1), PieceTokenizer(), PROBLEMS[:2], greedy(2), out_path=path)
-
-
-def test_the_card_of_a_real_model_says_what_it_is(tmp_path):
-    path = tmp_path / "a.jsonl"
-    evaluate(random_model(), PieceTokenizer(), PROBLEMS[:2], greedy(2), out_path=path)
-    card = json.loads(card_path(path).read_text())
-    assert card["settings"]["dtype"] == "torch.float32"
-    assert card["measured_on"]["device"] == "cpu"
-    with pytest.raises(UserError, match="dtype.*bfloat16"):
-        half = random_model().to(torch.bfloat16)
-        evaluate(half, PieceTokenizer(), PROBLEMS[:2], greedy(2), out_path=path)
-
-
-def test_a_mistake_before_the_first_answer_leaves_no_trap(monkeypatch, tmp_path):
-    path = tmp_path / "a.jsonl"
-
-    def refuse(*args, **options):
-        raise UserError("temperature=-1 is out of range")
-
-    monkeypatch.setattr(evaluation, "generate_each", refuse)
-    with pytest.raises(UserError, match="out of range"):
-        run(path, temperature=-1)
-    monkeypatch.setattr(evaluation, "generate_each", scripted)
-    assert run(path).rows == lines(path)
 
 
 @pytest.mark.parametrize(

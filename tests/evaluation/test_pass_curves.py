@@ -52,12 +52,6 @@ def test_the_band_holds_the_truth_19_times_in_20():
     assert all(0.91 <= share <= 0.98 for share in (held / worlds).tolist()), held / worlds
 
 
-def test_equal_seeds_draw_equal_bands():
-    rates = pass_rates(result_of("0110", "0000", "1111", "0001", "0111"))
-    assert curve(rates) == curve(rates)
-    assert curve(rates).low != curve(rates, seed=1).low
-
-
 def test_a_difference_is_resampled_by_pairs():
     """Two models that differ by the same on every problem differ by it for certain."""
     base = torch.tensor([[0.1], [0.5], [0.9], [0.2]], dtype=torch.float64)
@@ -65,11 +59,6 @@ def test_a_difference_is_resampled_by_pairs():
     assert lines[0] == "| k | a | b | b minus a |"
     assert lines[2].endswith("| +5.0 (+5.0 to +5.0) |")
     assert lines[2].startswith("| 1 | 42.5% (")
-
-
-def test_where_all_problems_came_out_alike_the_band_has_no_width():
-    drawn = curve(pass_rates(result_of("11", "11", "11")))
-    assert drawn.low == pytest.approx([1, 1]) and drawn.high == pytest.approx([1, 1])
 
 
 @pytest.mark.parametrize(

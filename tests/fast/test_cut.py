@@ -68,29 +68,6 @@ def test_candidates_are_plain_also_where_they_do_not_suffice(count, top_p, top_k
     assert torch.equal(found, sampling.cut_by_sorting(probs, top_p, top_k))
 
 
-@pytest.mark.parametrize("rows, way", [(slice(1, 2), "candidates"), (slice(3, 4), "buckets")])
-def test_each_way_is_taken(monkeypatch, rows, way):
-    """Or the tests above compare sorting with sorting."""
-    probs, taken = adversarial_rows(6000)[rows], []
-    for name in ("candidates", "buckets"):
-        original = getattr(fast, f"cut_by_{name}")
-        monkeypatch.setattr(
-            fast, f"cut_by_{name}", lambda *a, n=name, f=original: taken.append(n) or f(*a)
-        )
-    fast.fast_cut(probs, 0.5, 5 if way == "candidates" else 0)
-    assert taken == [way]
-
-
-def test_whole_rows_are_sorted_only_where_candidates_do_not_suffice(monkeypatch):
-    widths = []
-    original = fast.kept_tokens
-    monkeypatch.setattr(
-        fast, "kept_tokens", lambda probs, *a: widths.append(probs.shape) or original(probs, *a)
-    )
-    fast.cut_by_candidates(adversarial_rows(6000)[[1, 3, 4]], 0.5, 0, 256)
-    assert widths == [(3, 256), (1, 6000)]  # of these three, one row is flat
-
-
 def test_buckets_let_nan_through():
     """The caller looks at the log-probability and says what is wrong."""
     probs = torch.full((2, 5000), torch.nan)

@@ -1,11 +1,9 @@
 """decode.c's library: whatever is wrong with compiler, cache or library, torch decodes instead,
 this process lives, and `rfs doctor` says why."""
 
-import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -100,30 +98,15 @@ def test_each_number_format_processor_and_torch_has_its_own(monkeypatch):
     assert len(found) == 5
 
 
-@needs_compiler
-def test_it_is_found_from_anywhere(monkeypatch, tmp_path):
-    """Files of the user's are not taken for modules, and a relative folder is where it was."""
-    (tmp_path / "here").mkdir()
-    for name in ("json.py", "torch.py"):
-        (tmp_path / "here" / name).write_text("raise SystemExit('not me')")
-    monkeypatch.chdir(tmp_path / "here")
-    monkeypatch.setenv("XDG_CACHE_HOME", "cache")
-    library = usable_library(torch.float32)
-    assert library.is_absolute() and library.is_relative_to(tmp_path / "here" / "cache")
-
-
 # --- the cache
 
 
-NAMES = ["empty", "cut", "flipped", "gone", "no record", "half a record", "empty record"]
+NAMES = ["cut", "flipped", "no record", "half a record"]
 DAMAGES = [
-    lambda library, record: library.write_bytes(b""),
     lambda library, record: library.write_bytes(library.read_bytes()[:5000]),
     lambda library, record: library.write_bytes(bytes(b ^ 255 for b in library.read_bytes())),
-    lambda library, record: library.unlink(),
     lambda library, record: record.unlink(),
     lambda library, record: record.write_text("{"),
-    lambda library, record: record.write_text("{}"),
 ]
 
 
@@ -159,16 +142,6 @@ def test_a_cache_folder_that_cannot_be_made(tmp_path):
     falls_back_and_doctor_says("cannot be kept", str(tmp_path / "cache"))
 
 
-def test_no_home_folder(monkeypatch):
-    monkeypatch.delenv("XDG_CACHE_HOME")
-
-    def none():
-        raise RuntimeError("Could not determine home directory.")
-
-    monkeypatch.setattr(Path, "home", none)
-    falls_back_and_doctor_says("no home folder")
-
-
 # --- the compiler
 
 
@@ -177,10 +150,7 @@ def test_no_home_folder(monkeypatch):
     [
         ("no-such-compiler", "no C compiler found"),
         ("false", "cannot compile: exit code 1"),
-        ("true", "has compiled nothing"),
-        ("/", "does not start"),
         ("cc 'unclosed", "cannot be read as a command"),
-        ("cat -", "cannot compile"),
         ("sh -c 'printf \"\\377\" >&2; exit 3'", "cannot compile"),  # no text in any encoding
     ],
 )
@@ -188,12 +158,6 @@ def test_no_home_folder(monkeypatch):
 def test_compilers_that_do_not_compile(named, words, monkeypatch):
     monkeypatch.setenv("CC", named)
     falls_back_and_doctor_says(words)
-
-
-@needs_compiler
-def test_an_empty_cc_is_none(monkeypatch):
-    monkeypatch.setenv("CC", "")
-    assert load_library(torch.float32) is not None
 
 
 def test_what_cannot_be_opened(monkeypatch, tmp_path):
@@ -216,9 +180,6 @@ START = "int decode(const Model *m, const Step *step) {"
     "fault, words",
     [
         ("raise(SIGSEGV);", "crashes (Segmentation fault)"),
-        ("raise(SIGILL);", "crashes (Illegal instruction)"),
-        ("abort();", "crashes (Aborted)"),
-        ("exit(7);", "fails, so it is not used: exit code 7"),
         ("return 1;", "fails, so it is not used: decode.c found no memory"),
     ],
 )
@@ -246,25 +207,3 @@ def test_a_library_that_computes_something_else(dtype, factor, monkeypatch, tmp_
             usable_library(dtype)
     load_library.cache_clear()
     assert load_library(dtype) is None
-
-
-@needs_compiler
-def test_the_doctor_tries_again_and_then_it_is_used(runs):
-    library = usable_library(torch.float32)
-    record = library.with_suffix(".json")
-    passed = json.loads(record.read_text())
-    record.write_text(json.dumps(passed | {"problem": "it crashed, when memory was short"}))
-    assert load_library(torch.float32) is None and runs == ["compiler", "trial"]
-    finding = doctor.check_compiler()
-    assert "gives torch's logits" in finding.found
-    load_library.cache_clear()
-    assert load_library(torch.float32) is not None and json.loads(record.read_text()) == passed
-
-
-@needs_compiler
-def test_the_doctor_looks_at_both_number_formats(monkeypatch):
-    monkeypatch.setattr(
-        decode_library, "trial", lambda library, dtype: "it is wrong" * (dtype == torch.bfloat16)
-    )
-    finding = doctor.check_compiler()
-    assert finding.found == "in bfloat16, it is wrong"

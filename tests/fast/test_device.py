@@ -7,7 +7,6 @@ from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.fast import device as device_module
 from reasoning_from_scratch.fast.device import (
     default_dtype,
-    get_device,
     parity_problem,
     resolve_device,
     small_batch_results,
@@ -33,23 +32,6 @@ def only(*kinds):
 def test_auto_takes_the_best_device(monkeypatch, available, expected):
     monkeypatch.setattr(device_module, "is_available", only(*available))
     assert resolve_device("auto").type == expected
-
-
-@pytest.mark.parametrize("kind, words", [("cpu", "CPU"), ("mps", "Apple"), ("xpu", "Intel")])
-def test_get_device_prints_what_it_uses(monkeypatch, capsys, kind, words):
-    monkeypatch.setattr(device_module, "is_available", only(kind))
-    assert get_device().type == kind
-    assert capsys.readouterr().out.startswith(f"Using {words}")
-
-
-@pytest.mark.parametrize("enable, expected", [(True, ["high"]), (False, [])])
-def test_tensor_cores_only_where_asked(monkeypatch, capsys, enable, expected):
-    calls = []
-    monkeypatch.setattr(device_module, "is_available", only("cuda"))
-    monkeypatch.setattr(torch, "set_float32_matmul_precision", calls.append)
-    get_device(enable_tensor_cores=enable)
-    assert calls == expected
-    assert "NVIDIA CUDA GPU" in capsys.readouterr().out
 
 
 def test_a_device_that_is_not_here_is_one_line(monkeypatch):

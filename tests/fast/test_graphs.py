@@ -13,17 +13,13 @@ import pytest
 import torch
 from small_model import drawn, small_model
 from torch.fx.experimental.proxy_tensor import make_fx
-from toy import toy_config, toy_world
 
 from reasoning_from_scratch.fast import decoding, graphs
 from reasoning_from_scratch.fast.cut import FAST, cut_by_digits
 from reasoning_from_scratch.fast.decoding import Decoder, decoder_for, draw_for, fits_graphs
-from reasoning_from_scratch.fast.graphs import GraphDecoder, GraphDraw, rows_for, slots_for
-from reasoning_from_scratch.fast.packed import packed_logprobs
+from reasoning_from_scratch.fast.graphs import GraphDecoder, GraphDraw
 from reasoning_from_scratch.optim.lora import add_lora
 from reasoning_from_scratch.qwen3 import KVCache, RMSNorm
-from reasoning_from_scratch.run import start
-from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.sampling import (
     PLAIN,
     NotFinite,
@@ -119,22 +115,6 @@ def test_the_same_logits(record, rows, sizes):
     torch.testing.assert_close(found, several_steps(model, cache, tokens), rtol=1e-4, atol=1e-4)
 
 
-def test_bfloat16_is_as_near_to_the_truth_as_the_model():
-    exact, model = model_of(), model_of(dtype=torch.bfloat16)
-    model.load_state_dict(exact.state_dict())
-    exact.load_state_dict(model.state_dict())  # rounded
-    cache, tokens = read_prompts(model, 8)
-    truth_cache = cache.take(torch.arange(8))
-    truth_cache.keys = [x.float() for x in truth_cache.keys]
-    truth_cache.values = [x.float() for x in truth_cache.values]
-    truth = several_steps(exact, truth_cache, tokens, 1)
-    away = [
-        (several_steps(decode, cache, tokens, 1).float() - truth).abs().mean()
-        for decode in (graph_decoder(model), model)
-    ]
-    assert away[0] < 1.3 * away[1]
-
-
 LLAMA_3 = {
     "factor": 8.0,
     "low_freq_factor": 1.0,
@@ -184,19 +164,6 @@ def test_the_same_rollouts(record, policy):
     rows, widths = (set(numbers) for numbers in zip(*decoder.recordings, strict=True))
     assert len(rows) > 1 or policy == {"temperature": 0.0}
     assert len(widths) > 1
-
-
-@RECORDS
-def test_kept_sets_and_entropies_are_the_same(record):
-    model = model_of()
-    sampling = Sampling(30, 0.9, 0.7, rollouts=3, sample_rows=4, keep_sampling_mask=True)
-    found, wanted = (
-        generate(model, [[1, 2], [3]], sampling, stop_ids={0}, engine=engine)
-        for engine in (graph_engine(record), PLAIN)
-    )
-    for ours, theirs in zip(sum(found, []), sum(wanted, []), strict=True):
-        assert (ours.response_ids, ours.kept) == (theirs.response_ids, theirs.kept)
-        assert ours.entropies == pytest.approx(theirs.entropies, abs=1e-3)
 
 
 class Interrupts:
@@ -293,21 +260,6 @@ def test_an_update_is_seen_by_the_next_decoder():
     torch.testing.assert_close(after, several_steps(model, cache, tokens), rtol=1e-4, atol=1e-4)
 
 
-@RECORDS
-def test_lora_is_computed_as_it_is_trained(record):
-    model = model_of()
-    add_lora(model, rank=2, alpha=4.0)
-    for name, parameter in model.named_parameters():
-        if name.endswith("lora_B"):
-            parameter.data.normal_(0, 0.3, generator=torch.Generator().manual_seed(1))
-    assert fits_graphs(model)
-    cache, tokens = read_prompts(model, 4)
-    found = several_steps(graph_decoder(model, record), cache, tokens)
-    with torch.no_grad():
-        wanted = several_steps(model, cache, tokens)
-    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
-
-
 def test_two_models_side_by_side():
     """As a lagging sampler beside the trainer's evaluation."""
     models = model_of(), model_of(seed=1)
@@ -328,30 +280,6 @@ def test_damaged_weights_stay_visible():
     model.trf_blocks[1].att.W_key.weight[3] = torch.nan
     with pytest.raises(NotFinite, match="damaged or it has diverged"):
         generate(model, [[1, 2]], Sampling(40), stop_ids=set(), engine=graph_engine(traced))
-
-
-@pytest.mark.parametrize("bad", ["baked", "fetched"])
-def test_the_trace_notices_what_a_gpu_would_not_forgive(bad):
-    """The tests above can fail: a position that Python knows is frozen, one that is fetched
-    cannot be traced."""
-
-    class Wrong(GraphDecoder):
-        def _step(self, rows, width, block_step):
-            if bad == "baked":
-                self.lengths = torch.full_like(self.lengths, self.start)
-            else:
-                self.start = int(self.lengths.max())
-            return super()._step(rows, width, block_step)
-
-        start = 20
-
-    model = model_of()
-    cache, tokens = read_prompts(model, 3)
-    decoder = Wrong(Decoder(model), traced)
-    found = several_steps(decoder, cache, tokens)
-    assert decoder.failed == (bad == "fetched")
-    right = torch.allclose(found, several_steps(model, cache, tokens), atol=1e-4)
-    assert right == (bad == "fetched")  # where it fails, the model goes on
 
 
 def no_memory(step):
@@ -385,99 +313,6 @@ def test_memory_that_ends_later_loses_nothing(caplog):
     found = several_steps(graph_decoder(model, record), cache, tokens, 20)
     assert len(count) == 2 and len(caplog.records) == 1
     torch.testing.assert_close(found, several_steps(model, cache, tokens, 20), rtol=1e-4, atol=1e-4)
-
-
-def test_ctrl_c_while_recording_stops_and_the_next_decoder_records():
-    model = model_of()
-    cache, tokens = read_prompts(model, 4)
-
-    def interrupted(step):
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        several_steps(graph_decoder(model, interrupted), cache, tokens)
-    found = several_steps(graph_decoder(model, traced), cache, tokens)
-    torch.testing.assert_close(found, several_steps(model, cache, tokens), rtol=1e-4, atol=1e-4)
-
-
-class FakeGraph:
-    """What the Recorder asks of a CUDA graph."""
-
-    def __init__(self, log, broken=False):
-        self.log, self.broken = log, broken
-
-    def capture_begin(self, pool, capture_error_mode):
-        assert capture_error_mode == "thread_local"
-        self.log.append("begin")
-
-    def capture_end(self):
-        self.log.append("end")
-        if self.broken:
-            raise RuntimeError("capture was invalidated")
-
-    def pool(self):
-        return "pool"
-
-    def replay(self):
-        self.log.append("replay")
-
-
-@pytest.fixture
-def fake_cuda(monkeypatch):
-    """torch.cuda, as far as the Recorder needs it; a list of what it was asked."""
-    log = []
-
-    class Stream:
-        def __init__(self, device):
-            pass
-
-        def wait_stream(self, other):
-            log.append("wait")
-
-    monkeypatch.setattr(torch.cuda, "Stream", Stream)
-    monkeypatch.setattr(torch.cuda, "current_stream", Stream)
-    monkeypatch.setattr(torch.cuda, "stream", lambda stream: pytest.MonkeyPatch.context())
-    monkeypatch.setattr(torch.cuda, "CUDAGraph", partial(FakeGraph, log))
-    monkeypatch.setattr(graphs, "STREAMS", type("Kept", (), {})())
-    return log
-
-
-def test_a_recording_is_begun_after_a_trial_and_ended(fake_cuda):
-    play = graphs.Recorder("cuda:0")(lambda: fake_cuda.append("step") or "logits")
-    assert fake_cuda == ["wait", "step", "begin", "step", "end", "wait"]
-    assert play() == "logits" and fake_cuda[-1] == "replay"
-
-
-@pytest.mark.parametrize("error", [KeyboardInterrupt, torch.cuda.OutOfMemoryError])
-@pytest.mark.parametrize("broken", [False, True])
-def test_a_recording_is_ended_whatever_happens_in_it(fake_cuda, monkeypatch, error, broken):
-    monkeypatch.setattr(torch.cuda, "CUDAGraph", partial(FakeGraph, fake_cuda, broken))
-
-    def step():
-        if "begin" in fake_cuda:
-            raise error
-
-    with pytest.raises(error):
-        graphs.Recorder("cuda:0")(step)
-    assert fake_cuda[-2:] == ["end", "wait"]
-
-
-def test_where_all_recordings_are_dropped_so_is_their_memory(fake_cuda, monkeypatch):
-    """torch refuses a pool whose last recording is gone."""
-    asked = []
-
-    class Noting(FakeGraph):
-        def capture_begin(self, pool, capture_error_mode):
-            asked.append(pool)
-
-    monkeypatch.setattr(torch.cuda, "CUDAGraph", partial(Noting, fake_cuda))
-    monkeypatch.setattr(graphs, "FIRST_CAPACITY", 32)
-    model = model_of()
-    cache, tokens = read_prompts(model, 3, width=5)
-    cache.max_length = None
-    decoder = GraphDecoder(Decoder(model))
-    several_steps(decoder, cache, tokens, 40)  # outgrows its room twice
-    assert asked[0] is None and asked.count(None) > 1 and "pool" in asked
 
 
 def test_a_compiler_that_fails_is_done_without(monkeypatch, caplog):
@@ -523,20 +358,6 @@ def test_who_is_recorded(monkeypatch):
     assert FAST.decoder is decoder_for and FAST.draw is draw_for
 
 
-@pytest.mark.parametrize("asked", [False, True])
-def test_the_option_compile_reaches_the_decoders(asked, monkeypatch, tmp_path):
-    seen = []
-
-    def noting(model, rows, steps, compiled):
-        seen.append(compiled)
-        return Decoder(model)
-
-    monkeypatch.setattr(start, "decoder_for", noting)
-    monkeypatch.setattr(start, "compiled_pass", lambda model: packed_logprobs)
-    train(toy_config(tmp_path, steps=1, compile=asked), quiet=True, **toy_world(tmp_path))
-    assert set(seen) == {asked}
-
-
 def test_what_graphs_do_not_know_is_left_to_the_model():
     assert all(fits_graphs(model_of(**sizes)) for sizes in ({}, {"qk_norm": False}))
     hooked, foreign, shifted, sharded, mixed, partly = (model_of() for _ in range(6))
@@ -553,8 +374,3 @@ def test_what_graphs_do_not_know_is_left_to_the_model():
     other.__class__ = subclass
     for model in (hooked, foreign, shifted, sharded, mixed, partly, other):
         assert not fits_graphs(model)
-
-
-def test_numbers_of_rows_and_slots():
-    assert [rows_for(n, 48) for n in (1, 2, 3, 31, 32, 33, 48)] == [1, 2, 4, 32, 32, 48, 48]
-    assert [slots_for(n) for n in (1, 16, 17, 40)] == [16, 16, 32, 48]

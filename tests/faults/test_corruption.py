@@ -116,13 +116,6 @@ def test_each_file_cut_off_at_a_random_place(runs, tmp_path, caplog):
         check_cut(runs, tmp_path, name, chance, caplog)
 
 
-@pytest.mark.soak
-def test_every_file_cut_off_at_five_places(runs, tmp_path, caplog):
-    chance = random.Random(1)
-    for name in files_of(runs / "plain0") * 5:
-        check_cut(runs, tmp_path, name, chance, caplog)
-
-
 def test_the_list_of_saves_is_gone(runs, tmp_path, caplog):
     copy = tmp_path / "plain0"
     shutil.copytree(runs / "plain0", copy)

@@ -10,7 +10,6 @@ from small_model import small_model
 from torch import nn
 from toy import toy_config, toy_model, toy_world
 
-from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.weights import load_state
 from reasoning_from_scratch.optim.lora import (
@@ -22,7 +21,7 @@ from reasoning_from_scratch.optim.lora import (
     merged,
     save_peft,
 )
-from reasoning_from_scratch.run.options import lora_learning_rate, resolved, resumed_config
+from reasoning_from_scratch.run.options import resumed_config
 from reasoning_from_scratch.run.start import train
 
 IDS = torch.randint(0, 13, (3, 9), generator=torch.Generator().manual_seed(0))
@@ -150,28 +149,6 @@ def test_a_resumed_run_ends_as_the_whole_one(tmp_path):
     assert any(tensor.any() for n, tensor in lora_state(whole.model).items() if "lora_B" in n)
     for name, tensor in lora_state(whole.model).items():
         assert torch.equal(tensor, lora_state(rest.model)[name]), name
-
-
-def test_bfloat16_keeps_master_weights_of_a_and_b(tmp_path):
-    world = toy_world(tmp_path)
-    world["model"].bfloat16()
-    result = train(lora_config(tmp_path / "run"), quiet=True, **world)
-    assert {p.dtype for p in result.model.parameters()} == {torch.bfloat16}
-    saved = load_file(tmp_path / "run" / "training_state" / "000004" / "optimizer.safetensors")
-    assert {name.rpartition(".")[2] for name in saved} == {
-        "mean",
-        "square",
-        "master",
-        "lora_A",
-        "lora_B",
-    }
-
-
-def test_learning_rates():
-    assert lora_learning_rate(1e-6) == pytest.approx(1e-5)
-    full, lora = (resolved(TrainConfig(lora_rank=rank)).lr for rank in (0, 8))
-    assert lora == pytest.approx(10 * full)
-    assert resolved(TrainConfig(lora_rank=8, lr=3e-4)).lr == 3e-4
 
 
 # ---- weights only

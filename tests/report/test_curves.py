@@ -6,38 +6,14 @@ import re
 import pytest
 
 from reasoning_from_scratch.report import curves
-from reasoning_from_scratch.report.curves import Line, make_charts, page_panel, short, smoothed
+from reasoning_from_scratch.report.curves import Line, make_charts, page_panel
 from reasoning_from_scratch.report.run_files import read_run
-from reasoning_from_scratch.text import evenly
 from tests.report.written import metrics_line, write_run
 
 
 @pytest.fixture
 def run(tmp_path):
     return write_run(tmp_path / "a-run")
-
-
-@pytest.mark.parametrize("size, limit", [(3, 5), (5, 5), (100, 6), (7, 2)])
-def test_evenly_keeps_both_ends(size, limit):
-    kept = evenly(list(range(size)), limit)
-    assert len(kept) == min(size, limit) == len(set(kept))
-    assert kept[0] == 0 and kept[-1] == size - 1 and kept == sorted(kept)
-
-
-@pytest.mark.parametrize(
-    "value, label",
-    [
-        (0, "0"),
-        (1234.5, "1230"),
-        (45678, "45700"),
-        (0.25, "0.25"),
-        (120, "120"),
-        (0.00012, "0.00012"),
-        (-2, "-2"),
-    ],
-)
-def test_numbers_are_short(value, label):
-    assert short(value) == label
 
 
 def test_curves_skip_what_was_not_measured(run):
@@ -59,11 +35,6 @@ def test_a_chart_has_the_pages_colors_and_no_id_twice(run):
     assert len(ids) == len(set(ids))
 
 
-def test_smoothing_looks_only_back():
-    assert smoothed([1.0, 3.0]) == [1.0, 2.0]
-    assert smoothed([0.0] * 20 + [9.0])[-2:] == [0.0, 1.0]
-
-
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("dots", [False, True], ids=["line", "dots"])
 @pytest.mark.parametrize("length", [1, 2, 40])
@@ -76,13 +47,6 @@ def test_any_finite_numbers_have_a_chart(size, length, dots):
     svg = curves.as_svg(page_panel(), "Any", lines)
     assert "nan" not in svg and "inf" not in svg
     assert svg.count("var(--c0)") and svg.count("var(--c1)")
-
-
-def test_a_chart_does_not_show_the_one_before():
-    few, many = [Line("few", [0, 1], [1.0, 2.0])], [Line("many", list(range(40)), [-5.0] * 40)]
-    panel = page_panel()
-    for lines in (many, few, many, few):
-        assert curves.as_svg(panel, "Any", lines) == curves.as_svg(page_panel(), "Any", lines)
 
 
 KL, CLIPPED = "optim/kl_sample_train_v2", "optim/clip_frac"

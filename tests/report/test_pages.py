@@ -8,9 +8,7 @@ import pytest
 from jinja2 import UndefinedError
 
 from reasoning_from_scratch.report.pages import (
-    as_percent,
     render,
-    token_name,
     write_unsynced,
 )
 from tests.report.written import Page
@@ -28,12 +26,6 @@ def test_only_the_script_of_the_page_may_run():
 def test_a_value_that_is_missing_is_an_error_and_no_empty_place():
     with pytest.raises(UndefinedError, match="title"):
         render("run.html", "run.js")
-
-
-def test_names_and_numbers():
-    assert token_name(" the\n\t") == "␣the↵⇥"
-    shares = [as_percent(share) for share in (0, 0.5, 0.1234, 1)]
-    assert shares == ["0 %", "50 %", "12.3 %", "100 %"]
 
 
 # ---- files

@@ -7,12 +7,9 @@ from pathlib import Path
 import pytest
 from toy import toy_config, toy_world
 
-from reasoning_from_scratch import ch06, ch07
 from reasoning_from_scratch.commands.cli import main
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.report.curves import CHARTS, COLORS
-from reasoning_from_scratch.report.plots import CURVES, draw_runs, picture_path, plot_runs
-from reasoning_from_scratch.report.run_report import HEADLINES
+from reasoning_from_scratch.report.plots import draw_runs, plot_runs
 from reasoning_from_scratch.run.start import train
 
 
@@ -87,53 +84,6 @@ def test_the_final_evaluation_is_drawn_after_the_last_step(trained):
     assert list(line.get_xdata()) == [1, 2, 3, 4]
 
 
-def test_so_it_is_in_a_run_from_before_eval_step(trained, tmp_path):
-    lines = [json.loads(line) for line in open(trained / "metrics.jsonl")]
-    assert [row.pop("eval_step", None) for row in lines] == [0, None, 2, 4]
-    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in lines))
-    (line,) = panels(draw_runs([tmp_path]))["held-out accuracy"].lines
-    assert list(line.get_xdata()) == [0, 2, 4]
-
-
-@pytest.mark.parametrize("steps", [1, 2, 3, 60])
-def test_no_half_steps_on_the_axis(tmp_path, steps):
-    make_run(tmp_path / "run", steps, eval_acc=0.5)
-    figure = draw_runs([tmp_path / "run"])
-    for axes in figure.axes:
-        assert len(axes.get_xticks()) and all(tick == int(tick) for tick in axes.get_xticks())
-
-
-def test_no_half_steps_in_the_picture_of_chapter_7(tmp_path, monkeypatch):
-    (tmp_path / "metrics.csv").write_text("step,reward_avg\n0,0.5\n1,0.75\n2,0.8\n")
-    drawn = []
-    monkeypatch.setattr(ch07.plt, "show", lambda: drawn.append(ch07.plt.gcf()))
-    ch07.plot_grpo_metrics(tmp_path / "metrics.csv", ["reward_avg"])
-    assert all(tick == int(tick) for tick in drawn[0].axes[0].get_xticks())
-
-
-def test_the_legend_names_each_line_in_its_color(tmp_path):
-    """Of a long run there are two lines, the smoothed and the raw one."""
-    figure = draw_runs([make_run(tmp_path / "long", 50), make_run(tmp_path / "short", 3)])
-    (legend,) = figure.legends
-    shown = {
-        text.get_text(): line.get_color()
-        for text, line in zip(legend.texts, legend.legend_handles, strict=True)
-    }
-    assert shown == {"long": COLORS[0], "short": COLORS[1]}
-
-
-def test_runs_of_the_same_name_are_both_drawn(tmp_path):
-    first, second = make_run(tmp_path / "a" / "run", 3), make_run(tmp_path / "b" / "run", 3)
-    figure = draw_runs([first, second])
-    assert len(panels(figure)["reward"].lines) == 2
-    assert [text.get_text() for text in figure.legends[0].texts] == [str(first), str(second)]
-
-
-def test_one_run_is_named_above_its_picture(tmp_path, monkeypatch):
-    monkeypatch.chdir(make_run(tmp_path / "mine", 3))
-    assert draw_runs(["."]).get_suptitle() == "mine"
-
-
 BOOKS = """step,total_steps,loss,reward_avg,tokens_per_sec,avg_response_len,entropy_avg,eval_acc
 1,4,0.1,0.25,90,100.5,0.5,
 2,4,,0.5,90,101.5,nan,15.5
@@ -164,31 +114,12 @@ def test_a_csv_of_the_books_scripts_is_drawn_beside_a_run(tmp_path, trained):
     assert (tmp_path / "both.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_runs_own_csv_is_drawn_as_the_run_is(trained):
-    for title, panel in panels(draw_runs([trained / "metrics.csv"])).items():
-        for line in panel.lines:
-            (of_run,) = panels(draw_runs([trained]))[title].lines
-            ours = list(of_run.get_xdata()), pytest.approx(list(of_run.get_ydata()))
-            assert (list(line.get_xdata()), list(line.get_ydata())) == ours
-
-
-def test_the_csv_that_chapter_6_writes_is_drawn(tmp_path):
-    path = tmp_path / "train_rlvr_grpo_metrics_20260101_120000.csv"
-    for step in (1, 2):
-        ch06.append_csv_metrics(path, step, 2, 0.5, 0.25, 17.0)
-    axes = panels(draw_runs([path]))
-    assert list(axes["reward"].lines[0].get_xdata()) == [1, 2]
-    assert list(axes["answer length (tokens)"].lines[0].get_ydata()) == [17, 17]
-
-
 @pytest.mark.parametrize(
     "content, says",
     [
         (None, "cannot read .*No such file"),
         (b"", "no steps of a run; expected some of the columns step, "),
-        (b"step,reward_avg\n", "no steps of a run"),
         (b"a,b\n1,2\n", "no steps of a run"),
-        (b"step,loss\n1,2\n", "no steps of a run"),
         (b"step,reward_avg\n1,high\n", "'high' is no number"),
         (b"\xff\xfe\x00", "cannot read"),
     ],
@@ -200,13 +131,3 @@ def test_a_csv_that_is_none_of_a_run_is_one_line(tmp_path, content, says):
     with pytest.raises(UserError, match=says) as info:
         draw_runs([path])
     assert "\n" not in str(info.value)
-
-
-def test_plot_and_report_mean_the_same_by_entropy():
-    report = {key for title, _, keys in CHARTS if title == "Entropy" for key in keys}
-    tile = {key for name, key, _ in HEADLINES if name == "entropy"}
-    assert report == tile == {CURVES["entropy (nats per token)"]}
-
-
-def test_a_name_in_capitals_is_a_picture_too(tmp_path):
-    assert picture_path(tmp_path / "A.PNG") == tmp_path / "A.PNG"

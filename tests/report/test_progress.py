@@ -3,12 +3,11 @@
 import io
 import os
 import sys
-from types import SimpleNamespace
 
 import pytest
 
 from reasoning_from_scratch.report import progress as module
-from reasoning_from_scratch.report.progress import Progress, clock_time, show_log, summary, tell
+from reasoning_from_scratch.report.progress import Progress, show_log, summary
 
 ROW = {
     "step": 1,
@@ -36,30 +35,10 @@ def test_progress_in_a_terminal_is_a_bar(capsys, monkeypatch):
     assert out.out == "" and "2/4" in out.err and "eval 0.75" in out.err
 
 
-def test_words():
-    assert clock_time(59.9) == "0:59" and clock_time(3661) == "1:01:01"
-    assert "eval" not in summary(ROW)
-
-
 def test_the_line_leaves_out_what_is_not_there_or_said_twice():
     assert summary(ROW) == "reward 0.50  correct 0.25  tokens 7  live 1.00"
     paid = ROW | {"env/all/correct": 0.5, "eval_acc": 0.125}  # only right answers are paid
     assert summary(paid) == "reward 0.50  tokens 7  live 1.00  eval 0.12"
-
-
-def test_the_time_left_counts_only_the_steps_of_this_process(capsys, monkeypatch):
-    """Resumed at step 10 of 16, the two steps since then took 5 s each: four more take 20 s."""
-    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=iter([100.0, 110.0]).__next__))
-    Progress(16, first=10).show(ROW | {"step": 11})
-    assert capsys.readouterr().out.endswith("left 0:20\n")
-
-
-def test_quiet_says_nothing(capsys, monkeypatch):
-    monkeypatch.setattr(module, "interactive", lambda: True)
-    progress = Progress(4, quiet=True)
-    progress.show(ROW)
-    progress.close()
-    assert capsys.readouterr() == ("", "")
 
 
 # ---- the console
@@ -106,8 +85,3 @@ def test_the_log_of_a_console_that_is_gone_ends_no_run(log, closed_pipe, monkeyp
     show_log()
     log.info("nobody hears this")
     print("goes nowhere now", file=sys.stderr, flush=True)
-
-
-def test_a_signal_is_answered_past_all_buffers(capfd):
-    tell("stopping")
-    assert capfd.readouterr().err == "\nstopping\n"

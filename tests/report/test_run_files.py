@@ -6,7 +6,7 @@ import os
 import pytest
 
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.report.run_files import last_train_rollouts, newest_run, read_run
+from reasoning_from_scratch.report.run_files import newest_run, read_run
 from tests.report.written import metrics_line, write_run
 
 
@@ -15,32 +15,12 @@ def run(tmp_path):
     return write_run(tmp_path / "a-run")
 
 
-def test_what_a_run_has(run):
-    found = read_run(run)
-    assert found.name == "a-run" and found.config["recipe"] == "grpo"
-    assert [row["step"] for row in found.metrics] == [0, 1, 2, 3]
-    assert found.files == ["metrics.jsonl", "config.json"]
-    assert list(found.evals) == ["test"]
-    assert (found.probes, found.checkpoints) == ([], [])
-
-
 def test_a_step_that_was_run_again_counts_once_and_half_a_line_not_at_all(run):
     with open(run / "metrics.jsonl", "a") as file:
         file.write(metrics_line(2, **{"env/all/reward/total": 0.9}) + '{"step": 4, "env/al')
     rows = read_run(run).metrics
     assert [row["step"] for row in rows] == [0, 1, 2, 3]
     assert rows[2]["env/all/reward/total"] == 0.9
-
-
-def test_the_page_of_a_step_comes_before_that_of_its_evaluation(run):
-    for name in ("train_iteration_x.html", "notes_iteration_000002.html"):  # not pages of ours
-        (run / name).write_text("")
-    assert read_run(run).pages == {
-        0: ["eval_test_iteration_000000.html"],
-        2: ["train_iteration_000002.html", "eval_test_iteration_000002.html"],
-        3: ["train_iteration_000003.html"],
-        4: ["eval_test_iteration_000004.html"],
-    }
 
 
 def test_a_probe_that_lacks_something_is_left_out(run):
@@ -53,13 +33,6 @@ def test_a_probe_that_lacks_something_is_left_out(run):
     found = read_run(run)
     assert [row["step"] for row in found.probes] == [0, 2]
     assert "probes.jsonl" in found.files
-
-
-def test_the_last_training_rollouts_and_no_evaluations(run):
-    for steps, expected in ((1, {3}), (2, {2, 3}), (9, {2, 3})):
-        rows = last_train_rollouts(read_run(run), steps)
-        assert {row["iteration"] for row in rows} == expected
-        assert {row["split"] for row in rows} == {"train"}
 
 
 def test_a_folder_without_a_run_is_one_line(tmp_path):

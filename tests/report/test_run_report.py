@@ -1,6 +1,5 @@
 """report.html, the probes behind its slider, and the command."""
 
-import json
 import re
 
 import pytest
@@ -8,7 +7,7 @@ import pytest
 from reasoning_from_scratch.commands.cli import main
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.report import write_run_report
-from tests.report.written import metrics_line, write_run
+from tests.report.written import write_run
 
 
 @pytest.fixture
@@ -36,32 +35,6 @@ def test_a_run_that_has_lost_its_metrics_keeps_its_page(run, capsys):
     assert (run / "report.html").read_text("utf-8") == page
     (run / "report.html").unlink()  # better than none
     assert "Evaluations" in write_run_report(run).read_text("utf-8")
-
-
-def tiles(run, steps):
-    (run / "metrics.jsonl").write_text("".join(metrics_line(step) for step in range(steps)))
-    page = write_run_report(run).read_text("utf-8")
-    found = re.findall(r"<dt>(.+?)</dt><dd>(.+?)</dd>(?:<dd class=\"was\">(.+?)</dd>)?", page)
-    return {name: (now, was) for name, now, was in found}
-
-
-def test_what_was_and_what_is_share_no_step(run):
-    """The rewards of the steps are 0, 0.1, 0.2, ..."""
-    assert tiles(run, 1)["reward"] == ("0.000", "")
-    assert tiles(run, 2)["reward"] == ("0.100", "from 0.000")
-    assert tiles(run, 3)["reward"] == ("0.200", "from 0.000")
-    assert tiles(run, 5)["reward"] == ("0.350", "from 0.050")
-    assert tiles(run, 20)["reward"] == ("1.700", "from 0.200")
-
-
-def test_a_run_of_another_program_has_a_report_of_its_curves(run):
-    for path in run.glob("*_summaries.jsonl"):
-        rows = [json.loads(line) for line in path.read_text().splitlines()]
-        for row in rows:
-            del row["text"], row["problem_id"], row["advantage"], row["stop_reason"]
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    html = write_run_report(run).read_text("utf-8")
-    assert "Gradient norm" in html and "Most improved" not in html
 
 
 def test_the_report_shows_all_of_it(run):

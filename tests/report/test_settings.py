@@ -4,7 +4,7 @@ import json
 
 from reasoning_from_scratch.config import TrainConfig, to_json
 from reasoning_from_scratch.report import write_run_report
-from reasoning_from_scratch.report.settings import in_words, not_default
+from reasoning_from_scratch.report.settings import not_default
 from reasoning_from_scratch.run.options import configure
 from tests.report.written import write_run
 
@@ -21,11 +21,6 @@ def test_what_recipe_and_options_changed_is_listed_beside_the_default():
     assert rows["lr"] == ("3e-05", "–")
     assert rows["reward_parts"] == ("correct 1, format 0.2", "correct 1")
     assert "temperature" not in rows
-
-
-def test_what_a_file_may_say_is_put_in_words():
-    assert in_words(None) == "–" and in_words([1, "a"]) == "1, a" and in_words(1.0) == "1"
-    assert len(in_words({"x" * 1000: ["y" * 1000]})) < 400
 
 
 def test_the_page_folds_the_rest(tmp_path):

@@ -3,9 +3,7 @@
 import csv
 import json
 import logging
-import math
 import sys
-from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -13,11 +11,10 @@ from toy import toy_config, toy_world
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.report.metrics import CSV_COLUMNS
-from reasoning_from_scratch.run.folder import NEEDED, RunFolder, new_folder
+from reasoning_from_scratch.run.folder import NEEDED, RunFolder
 from reasoning_from_scratch.run.options import resumed_config
 from reasoning_from_scratch.run.start import train
-from reasoning_from_scratch.text import finite, read_lines
-from tests.run.conftest import full_disk
+from reasoning_from_scratch.text import read_lines
 
 ALWAYS = """step progress/batch progress/done_frac optim/lr optim/loss optim/grad_norm optim/entropy
 optim/kl_sample_train_v1 optim/kl_sample_train_v2 optim/clip_frac optim/ratio_mean optim/ratio_max
@@ -74,11 +71,6 @@ def test_the_other_files(run):
     assert (run.folder / "eval_tiny-test_iteration_000006.html").exists()
 
 
-def test_nan_becomes_null():
-    clean, bad = finite({"a": math.nan, "b": math.inf, "c": 1.0, "d": None, "e": 2})
-    assert clean == {"a": None, "b": None, "c": 1.0, "d": None, "e": 2} and bad == ["a", "b"]
-
-
 # ---- a folder that is used, or cannot be
 
 
@@ -87,20 +79,6 @@ def test_used_folder_names_three_choices(run, tmp_path):
         train(toy_config(run.folder), quiet=True, **toy_world(tmp_path))
     assert all(word in str(caught.value) for word in ("--resume", "--log-path", "--overwrite"))
     assert len(read_lines(run.folder / "metrics.jsonl")) == 6
-
-
-def test_two_runs_begun_in_the_same_second(tmp_path, monkeypatch):
-    class Noon(datetime):
-        @classmethod
-        def now(cls):
-            return cls(2026, 11, 26, 12)
-
-    monkeypatch.setattr("reasoning_from_scratch.run.folder.datetime", Noon)
-    monkeypatch.chdir(tmp_path)
-    for ending in ("", "-2", "-3"):
-        path = new_folder("quickstart")
-        assert path == f"runs/quickstart-2026-11-26-120000{ending}"
-        Path(path).mkdir(parents=True)
 
 
 def test_overwrite_deletes_the_run_and_nothing_else(tmp_path):
@@ -133,12 +111,6 @@ def test_finished_run_stays_as_it_is(run, tmp_path):
 
 
 # ---- saves
-
-
-def test_full_disk_while_logging_is_one_clear_line(tmp_path, monkeypatch):
-    monkeypatch.setattr("reasoning_from_scratch.report.metrics.append", full_disk)
-    with pytest.raises(UserError, match="No space left.*--resume"):
-        train(toy_config(tmp_path / "run"), quiet=True, **toy_world(tmp_path))
 
 
 def test_torn_lines_are_left_out(tmp_path, caplog):

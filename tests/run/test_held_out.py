@@ -105,35 +105,7 @@ def test_too_few_to_keep_some_aside(world, tmp_path):
         asked_of(toy_config(tmp_path / "b", eval_every=2, **source), tmp_path)
 
 
-@pytest.mark.parametrize(
-    "problems, data_path, test_set",
-    [
-        ("mine.jsonl", None, "mine.jsonl@held-out"),
-        (None, "mine.jsonl", "mine.jsonl@held-out"),
-        ("math-train", "copy.json", "math-500"),
-        ("math-500", None, "math-500@held-out"),
-    ],
-)
-@pytest.mark.parametrize("model", ["tiny", "base"])
-def test_what_belongs_to_a_set(model, problems, data_path, test_set, tmp_path):
-    config = toy_config(tmp_path, problems=problems, data_path=data_path, eval_problems=None)
-    assert resolved(config).eval_problems == [test_set]
-
-
 def test_the_share_by_its_name(world):
     assert held_out(f"{world}/mine.jsonl") == f"{world}/mine.jsonl@held-out"
     assert len(load_problems(f"{world}/mine.jsonl@held-out")) == len(kept_apart(many())[1])
     assert len(load_problems(f"{world}/mine.jsonl@held-out", limit=2)) == 2
-
-
-def test_preflight_looks_at_what_training_will_see(world, monkeypatch):
-    seen = []
-
-    def look(model, tokenizer, problems, *rest, **more):
-        seen.extend(problems)
-        raise UserError("seen enough")
-
-    monkeypatch.setattr("reasoning_from_scratch.run.preflight.preflight_summary", look)
-    words = ["preflight", "--model", f"{world}/tiny-toy", "--problems", f"{world}/mine.jsonl"]
-    assert commands(words) == 2
-    assert [p.problem for p in seen] == [p.problem for p in kept_apart(many())[0]]

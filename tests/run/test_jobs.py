@@ -1,7 +1,6 @@
 """Runs side by side: in processes of their own, in any order, and none is left behind."""
 
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -24,25 +23,6 @@ def fail_at_two(task: int) -> int:
     return task
 
 
-class SlowToArrive:
-    """`fail_at_two`, which the first process to ask for it gets three seconds late."""
-
-    def __init__(self, mark):
-        self.mark = mark
-
-    def __reduce__(self):
-        return arrive, (self.mark,)
-
-
-def arrive(mark):
-    try:
-        mark.mkdir()
-    except FileExistsError:
-        return fail_at_two
-    time.sleep(3)
-    return fail_at_two
-
-
 def die(task: int) -> int:
     os._exit(3)
 
@@ -63,20 +43,6 @@ def test_a_refusal_is_told_and_ends_the_others():
     start = time.monotonic()
     with pytest.raises(UserError, match="two is refused"):
         list(side_by_side(fail_at_two, [1, 2], jobs=2))
-    assert time.monotonic() - start < 100
-
-
-@pytest.mark.parametrize("order", [[1, 2], [2, 1]])
-def test_a_command_in_the_background_ends_the_others_too(tmp_path, order):
-    """Where a shell has set Ctrl-C to be ignored, which processes inherit: also one that is
-    still starting when another's task is refused."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    start = time.monotonic()
-    try:
-        with pytest.raises(UserError, match="two is refused"):
-            list(side_by_side(SlowToArrive(tmp_path / "first"), order, jobs=2))
-    finally:
-        signal.signal(signal.SIGINT, before)
     assert time.monotonic() - start < 100
 
 

@@ -30,10 +30,8 @@ RFS = "reasoning_from_scratch"
 @pytest.mark.parametrize(
     "module, words, name",
     [
-        ("numpy._core.multiarray", [RFS, "train"], "rfs train"),  # ran to its end
         ("numpy._core._methods", [RFS, "train"], "rfs train"),  # ImportError after the last step
         ("numpy.linalg", ["ch07/rl_loop.py"], "rl_loop.py"),
-        ("tyro", [RFS, "evaluate"], "rfs evaluate"),
     ],
 )
 def test_ctrl_c_during_an_import_ends_the_command(tmp_path, module, words, name):

@@ -3,11 +3,8 @@
 from toy import toy_config, toy_world
 
 from reasoning_from_scratch.config import TrainConfig
-from reasoning_from_scratch.files.saved_models import which_weights
 from reasoning_from_scratch.run.model_card import model_card
-from reasoning_from_scratch.run.options import resumed_config
 from reasoning_from_scratch.run.start import train
-from reasoning_from_scratch.text import read_lines
 
 
 def test_the_card_of_a_save(run, tmp_path):
@@ -34,18 +31,6 @@ def test_the_card_names_models_as_others_know_them():
         assert f"It began as `{name}`." in card and "/home/me" not in card
         assert (f"base_model: {name}\n" in card) == name.startswith("Qwen/")
         assert "50.0% of 100 problems of `math500` (95 % interval 40.4% to 59.6%)" in card
-
-
-def test_people_may_write_into_the_card(tmp_path):
-    """And delete it: the save stays whole, and the run goes on."""
-    run = tmp_path / "run"
-    train(toy_config(run, steps=2, save_every=1), quiet=True, **toy_world(tmp_path))
-    (run / "checkpoints" / "000002" / "README.md").write_text("mine")
-    (run / "checkpoints" / "000001" / "README.md").unlink()
-    assert which_weights(run).endswith("000002")
-    train(resumed_config(run, steps=3), quiet=True, **toy_world(tmp_path))
-    batches = [line["batch"] for line in read_lines(run / "checkpoints.jsonl")]
-    assert batches == [1, 2, 3] and (run / "checkpoints" / "000002" / "README.md").exists()
 
 
 def test_the_card_learns_what_these_weights_score(tmp_path):

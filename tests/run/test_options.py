@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from reasoning_from_scratch.commands.train import last_value, parse_flags
+from reasoning_from_scratch.commands.train import parse_flags
 from reasoning_from_scratch.config import CLIPPING, TrainConfig, from_json, replaced, to_json
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.recipes import RECIPES
@@ -96,13 +96,6 @@ def test_asked_never_to_evaluate_no_other_word_about_it_is_void():
         resolved(TrainConfig(eval_every=0, eval_limit=8))
 
 
-def test_unknown_names_get_the_nearest():
-    with pytest.raises(UserError, match="did you mean 'dapo'"):
-        configure("dappo")
-    with pytest.raises(UserError, match="did you mean 'temperature'"):
-        configure("grpo", temprature=0.5)
-
-
 def test_where_cuts_are_the_mask_is_kept_and_where_the_sampler_lags_the_clip_has_a_weight():
     assert not resolved(configure("grpo")).keep_sampling_mask
     assert resolved(configure("grpo", top_p=0.9)).keep_sampling_mask
@@ -116,11 +109,6 @@ def test_where_cuts_are_the_mask_is_kept_and_where_the_sampler_lags_the_clip_has
     clipping = {name for name in RECIPES if resolved(configure(name)).objective in CLIPPING}
     assert {name for name, weight in weights.items() if weight} == clipping
     assert resolved(configure("grpo")).truncate_importance == 0
-
-
-def test_recipes_change_existing_fields_to_values_that_work():
-    for name in RECIPES:
-        resolved(configure(name))
 
 
 def test_preset_fills_only_what_was_left_open():
@@ -168,12 +156,6 @@ def test_resumed_runs_keep_their_settings(tmp_path):
         parse_flags(["--resume", str(folder.path), "--recipe", "grpo"])
     with pytest.raises(UserError, match="leave out --loss-fn"):
         parse_flags(["--resume", str(folder.path), "--loss-fn", "ppo"])
-
-
-def test_last_value():
-    argv = ["--recipe", "a", "--steps", "3", "--recipe=b"]
-    assert last_value("--recipe", argv) == "b" and last_value("--resume", argv) is None
-    assert last_value("--loss-fn", ["--loss_fn", "dro"]) == "dro"
 
 
 # ---- a game brings along its problems and its player

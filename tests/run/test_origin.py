@@ -9,16 +9,11 @@ import torch
 from command_world import commands, contents, equal, refused, resume, run, saved, train_words
 from toy import toy_config, toy_model, toy_tokenizer
 
-from reasoning_from_scratch.files.model_names import MODEL_NAMES
 from reasoning_from_scratch.files.saved_models import which_weights
 from reasoning_from_scratch.files.weights import save_hf_folder
 from reasoning_from_scratch.run.origin import (
-    Start,
-    missing_source,
-    needs_beginning,
     weights_mark,
     with_whole_files,
-    with_whole_paths,
 )
 
 
@@ -31,26 +26,6 @@ def test_the_mark_of_weights_sees_one_bit():
         model.out_head.weight.view(torch.int32)[-1, -1] ^= 1
     assert weights_mark(model)[1] != crc
     assert weights_mark(toy_model(dtype=torch.bfloat16))[1] != crc
-
-
-def test_what_a_run_needs_again_when_it_is_resumed(tmp_path):
-    assert not needs_beginning(toy_config(tmp_path))
-    assert needs_beginning(toy_config(tmp_path, lora_rank=2))
-    assert needs_beginning(toy_config(tmp_path, kl="k3", kl_coef=0.1))
-    assert not needs_beginning(toy_config(tmp_path, kl="k3", kl_coef=0.1, kl_reference="tiny"))
-    for start in (Start("a folder"), Start(MODEL_NAMES[0], weights="a folder")):
-        assert start.weights_may_go
-    for start in (Start(MODEL_NAMES[0]), Start(None)):
-        assert not start.weights_may_go and missing_source(start) is None
-
-
-def test_what_is_missing_is_named(tmp_path):
-    here, gone = str(tmp_path), str(tmp_path / "gone")
-    assert missing_source(Start(here, weights=here)) is None
-    assert missing_source(Start(here, weights=gone)) == gone
-    assert missing_source(Start(gone, weights=here)) == gone
-    given = Start(here, record={"given": True})
-    assert missing_source(given) == "a model that Python gave it"
 
 
 def test_files_are_named_from_the_root_and_sets_by_their_names(world, monkeypatch):
@@ -74,19 +49,6 @@ def test_files_are_named_from_the_root_and_sets_by_their_names(world, monkeypatc
     assert with_whole_files(toy_config(world, problems="gsm8k")).problems == "gsm8k"
 
 
-def test_paths_are_written_down_from_the_root(world, monkeypatch):
-    """And of a run the very save: it may have others by the time it is asked again."""
-    monkeypatch.chdir(world)
-    paths = {"model": "tiny-toy", "load_checkpoint_path": "X"}
-    paths |= {"kl_reference": "X@000002"}
-    whole = with_whole_paths(toy_config(world, **paths), given=False)
-    assert whole.model == str(world / "tiny-toy")
-    assert whole.load_checkpoint_path == str(Path(which_weights(world / "X")).resolve())
-    assert whole.kl_reference == str(world / "X" / "checkpoints" / "000002")
-    named = with_whole_paths(toy_config(world, model=MODEL_NAMES[0]), given=False)
-    assert named.model == MODEL_NAMES[0] and named.load_checkpoint_path is None
-
-
 # ---- through `rfs train`
 
 
@@ -103,8 +65,15 @@ def test_a_run_is_not_deleted_for_a_run_that_starts_from_it(world, source, capsy
     assert contents(world / "X") == before
 
 
-@pytest.mark.parametrize("how", ["--lora-rank 2", "--kl k3 --kl-coef 0.5"])
-@pytest.mark.parametrize("fate", ["extended", "overwritten", "deleted", "elsewhere"])
+@pytest.mark.parametrize(
+    "how, fate",
+    [
+        ("--lora-rank 2", "extended"),
+        ("--kl k3 --kl-coef 0.5", "overwritten"),
+        ("--lora-rank 2", "deleted"),
+        ("--kl k3 --kl-coef 0.5", "elsewhere"),
+    ],
+)
 def test_a_run_goes_on_from_where_it_began(world, how, fate):
     flags = ["--load-checkpoint-path", world / "X", *how.split()]
     whole = run(world, "whole", *flags)

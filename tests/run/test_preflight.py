@@ -104,22 +104,6 @@ def test_the_tiny_model_knows_only_its_own_world(answers, kind):
     assert look(vocab_size=1024).can_work
 
 
-def test_nor_is_it_said_of_problems_of_that_world(answers):
-    """Nor in an environment, which has no problems of that kind."""
-    answers(lambda p, r: WRONG)
-    own = [Problem(f"tiny/longest/{i}", f"{i}", f"{i}") for i in range(8)]
-    assert "too hard for this model" in look(own, vocab_size=1024).verdict
-    own[0] = PROBLEMS[0]
-    assert "small world" in look(own, vocab_size=1024).verdict
-
-
-def test_who_has_failed_is_named():
-    rows = [{"reward_failure": "raised ValueError: no"}] * 4
-    found = SimpleNamespace(live_share=0.0, rows=rows)
-    _, verdict = preflight.judge_groups(found, 512, False, "The environment mine.py:Env")
-    assert verdict.startswith("The environment mine.py:Env failed on 4 of 4 answers: it raised Val")
-
-
 def test_the_figures(answers):
     answers(lambda p, r: [WRONG, half(p, r), UNREADABLE, RIGHT][p % 4])
     found = look(num_problems=8, rollouts=6)
@@ -133,20 +117,6 @@ def test_the_figures(answers):
     table = found.table()
     for words in ("8 problems x 6 rollouts", "pass@1", "pass@6", "37.5%", "groups with signal"):
         assert words in table
-
-
-def test_problems_are_taken_from_the_whole_set(answers, monkeypatch):
-    answers(half)
-    seen = []
-
-    def watch(model, tokenizer, problems, config, **options):
-        seen.append([problem.id for problem in problems])
-        return loop.sample_each(model, tokenizer, problems, config, **options)
-
-    monkeypatch.setattr(preflight, "sample_each", watch)
-    look(num_problems=4)
-    look(problems=PROBLEMS[:3], num_problems=16)
-    assert seen == [["p0", "p10", "p20", "p30"], ["p0", "p1", "p2"]]
 
 
 def test_a_group_of_one_has_no_signal():

@@ -117,20 +117,6 @@ def test_a_resume_that_is_refused_changes_nothing(world, change, capsys):
 # ---- 3: smaller
 
 
-def test_pages_of_steps_that_are_run_again_are_taken_away(world):
-    """Here they are not written again."""
-    for batch in ("000003", "000004"):
-        shutil.rmtree(world / "X" / "checkpoints" / batch, ignore_errors=True)
-    task = ["--num-groups-to-log", 0, "--eval-every", 0, "--steps", 3]
-    assert commands(resume(world / "X", *task)) == 0
-    pages = [path.name for path in (world / "X").rglob("*.html")]
-    assert {"train_iteration_000000.html", "train_iteration_000001.html"} <= set(pages)
-    assert not [name for name in pages if "_000002" in name or "_000003" in name]
-    assert not list((world / "X").glob("*iteration_000004*"))
-    report = (world / "X" / "report.html").read_text()
-    assert "train_iteration_000001.html" in report and "iteration_000003.html" not in report
-
-
 def test_a_run_that_was_moved_says_where_it_is(world):
     shutil.copytree(world / "X", world / "copy")
     (world / "X").rename(world / "moved")
@@ -138,18 +124,6 @@ def test_a_run_that_was_moved_says_where_it_is(world):
         assert commands(resume(world / name, "--steps", steps)) == 0
         for line in read_lines(world / name / "checkpoints.jsonl"):
             assert line["sampler_path"] == f"{world}/{name}/checkpoints/{line['batch']:06d}"
-
-
-def test_an_extended_run_says_how_far_it_is(world):
-    assert commands(resume(world / "X", "--steps", 8)) == 0
-    rows = read_lines(world / "X" / "metrics.jsonl")
-    assert [row["progress/done_frac"] for row in rows] == [(i + 1) / 8 for i in range(8)]
-
-
-def test_smoke_is_over_when_more_steps_are_asked_for(world):
-    small = run(world, "small", "--smoke", "--steps", 50)
-    assert commands(resume(small, "--steps", 3)) == 0
-    assert len(read_lines(small / "metrics.jsonl")) == 3
 
 
 def test_quickstart_and_chat_rl_refuse_at_once(world, monkeypatch):

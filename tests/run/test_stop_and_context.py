@@ -19,7 +19,6 @@ from reasoning_from_scratch.files.weights import (
     load_model_and_tokenizer,
     load_tokenizer_only,
     save_hf_folder,
-    save_model,
 )
 from reasoning_from_scratch.problems import Problem, render_prompt
 from reasoning_from_scratch.report.probes import record_probes
@@ -181,23 +180,6 @@ def test_stop_ids_of_a_folder(folder):
     assert stop_ids_of(load_tokenizer_only(folder)) == {turn}
 
 
-def test_saving_and_training_keep_them(folder, tmp_path):
-    turn = load_tokenizer_only(folder).eos_token_id
-    list_ends(folder, turn, 40, 50)
-    model, tokenizer = load_model_and_tokenizer(folder)
-    copy = save_hf_folder(model, tokenizer, tmp_path / "copy")
-    listed = json.loads((copy / "generation_config.json").read_text())["eos_token_id"]
-    assert listed == [turn, 40, 50]
-    config = toy_config(tmp_path / "run", model=str(folder), steps=1, report_every=0)
-    world = {"problems": toy_problems(), "eval_problems": toy_problems(4)}
-    assert train(config, quiet=True, **world).stopped == ""
-    saved = list((tmp_path / "run" / "checkpoints").iterdir())
-    assert saved
-    for place in (copy, *saved):
-        assert stop_ids_of(load_tokenizer_only(place)) == {turn, 40, 50}
-        assert json.loads((place / "config.json").read_text())["eos_token_id"] == turn
-
-
 @pytest.mark.parametrize("changes", [{}, {"lora_rank": 2}], ids=["weights", "lora"])
 def test_a_run_hands_on_the_tokenizers_files_wherever_they_came_from(folder, tmp_path, changes):
     """The user's folder, gone by the time of the save; then, resumed, the run's own first save."""
@@ -223,16 +205,7 @@ def test_a_run_hands_on_the_tokenizers_files_wherever_they_came_from(folder, tmp
     assert f"<|im_end|> ({turn}) or <40> (40), as generation_config.json says" in " ".join(said)
 
 
-def test_a_chat_model_in_a_bare_file_ends_turns_and_texts_as_qwen3_does(folder, tmp_path):
-    model, tokenizer = load_model_and_tokenizer(folder)
-    for kind, ends in (("reasoning", {TURN, TEXT}), ("base", {TEXT})):
-        save_model(model, tmp_path / f"my-{kind}.pth")
-        tokenizer._tok.save(str(tmp_path / f"tokenizer-{kind}.json"))
-        _, found = load_model_and_tokenizer(tmp_path / f"my-{kind}.pth")
-        assert {found._tok.id_to_token(i) for i in stop_ids_of(found)} == ends
-
-
-@pytest.mark.parametrize("wrong", [[34, 64], [-1], ["34"], [34.0], [[34]], "x"])
+@pytest.mark.parametrize("wrong", [[34, 64], "x"])
 def test_a_list_that_does_not_fit_the_tokenizer(folder, wrong):
     (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": wrong}))
     with pytest.raises(UserError, match="generation_config.json: expected eos_token_id below 64"):
@@ -243,8 +216,8 @@ def test_a_list_that_does_not_fit_the_tokenizer(folder, wrong):
 
 
 @every_path
-@pytest.mark.parametrize("room", [1, 9])
-def test_an_answer_ends_where_the_context_is_full(folder, path, room):
+def test_an_answer_ends_where_the_context_is_full(folder, path):
+    room = 9
     prompt, whole = path(*load_model_and_tokenizer(folder), folder)
     model, tokenizer = load_model_and_tokenizer(folder)
     model.cfg["context_length"] = len(prompt) + room
@@ -292,10 +265,3 @@ def test_the_generators_of_chapter_2(folder, function):
     assert function(model, torch.ones(1, 7, dtype=torch.long), 100).shape == (1, 5)
     with pytest.raises(PromptTooLong, match="12 tokens; the model reads 12"):
         function(model, torch.ones(1, 12, dtype=torch.long), 100)
-
-
-def test_the_shipped_model_keeps_to_its_context():
-    model, tokenizer = load_model_and_tokenizer("tiny")
-    prompt = tokenizer.encode("What")
-    ((sample,),) = generate(model, [prompt], Sampling(700, rollouts=1), stop_ids=set())
-    assert len(prompt) + len(sample.response_ids) == 512 and sample.stop_reason == "length"

@@ -9,22 +9,18 @@ import torch
 from small_model import small_model
 from toy import toy_config, toy_model, toy_policy, toy_problems, toy_tokenizer
 
-from reasoning_from_scratch.config import Learning, Rewards, replaced
+from reasoning_from_scratch.config import Learning, replaced
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.evaluate import evaluate
 from reasoning_from_scratch.fast.cut import FAST
 from reasoning_from_scratch.fast.decoding import CompiledDecoder, decoder_for
 from reasoning_from_scratch.losses import OBJECTIVES, Loss, policy_loss
-from reasoning_from_scratch.problems import Problem
-from reasoning_from_scratch.recipes import RECIPES
-from reasoning_from_scratch.report.metrics import rollout_metrics
-from reasoning_from_scratch.rollouts import Group, make_batch, reward_groups, sample_groups
-from reasoning_from_scratch.run.options import configure, resolved, resumed_config
+from reasoning_from_scratch.rollouts import make_batch, sample_groups
+from reasoning_from_scratch.run.options import resolved, resumed_config
 from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.sampling import PLAIN, Rollout, Sampling, generate
 from reasoning_from_scratch.tasks.environments import conversation
 from reasoning_from_scratch.tasks.environments.conversation import Conversation, environment_of
-from reasoning_from_scratch.tasks.judge import judge_of
 from reasoning_from_scratch.text import read_lines
 from reasoning_from_scratch.tokenizer import ModelTokenizer, Qwen3Tokenizer, answer_text
 
@@ -322,11 +318,6 @@ def test_an_environment_that_misbehaves_ends_its_rollout(tokenizer, kind, failur
     assert rollout.failure == failure and rollout.outcome == {"correct": 0.0}
 
 
-def test_one_that_never_ends_meets_the_limit_of_turns(tokenizer):
-    rollout, replies = spoken(tokenizer, Riddle, Sampling(400), [("x", True)] * 8)
-    assert replies[-1] is None and rollout.ran_out and rollout.turns == 8
-
-
 # ---- in a run
 
 
@@ -385,44 +376,10 @@ def test_a_resumed_run_is_the_uninterrupted_one(tmp_path, own):
         assert torch.equal(one, other)
 
 
-def test_the_preflight_names_the_environment(tmp_path, own):
-    (tmp_path / "riddle.py").write_text(OWN.replace('if "q" in turn', "if True"))
-    riddles(tmp_path, own, "run", preflight=True, steps=1)
-    log = (tmp_path / "run" / "logs.log").read_text()
-    assert f"preflight: The environment {own} failed on " in log and "no luck" in log
-
-
 def test_a_part_that_the_environment_does_not_know(tmp_path, own):
     with pytest.raises(UserError, match=r"paid nothing for erly of .*; it pays for correct, early"):
         riddles(tmp_path, own, "a", reward_parts={"correct": 1.0, "erly": 0.5})
     assert not (tmp_path / "a" / "config.json").exists()
-
-
-def test_one_that_forgets_a_part_later_has_failed(tmp_path, own):
-    forgets = OWN.replace('"early": found / max(1, len(self.heard))}', "} | self.early()")
-    forgets += "    def early(self):\n        return {} if self.heard else {'early': 0}\n"
-    (tmp_path / "riddle.py").write_text(forgets)
-    result = riddles(tmp_path, own, "run", reward_parts={"correct": 1.0, "early": 0.5})
-    assert len(result.rows) == 3 and "failed on every answer of 3 steps" in result.stopped
-    assert "paid nothing for early of --reward-parts" in (tmp_path / "run/logs.log").read_text()
-
-
-def test_wrong_is_what_is_not_correct(tmp_path, own):
-    parts = {"correct": 1.0, "wrong": -1.0}
-    for row in riddles(tmp_path, own, "run", reward_parts=parts).rows:
-        assert row["env/all/wrong"] == pytest.approx(1 - row["env/all/correct"])
-        total = row["env/all/correct"] - row["env/all/wrong"]
-        assert row["env/all/reward/total"] == pytest.approx(total)
-
-
-def test_what_is_measured_beside_the_rewards_is_not_a_parts_name():
-    rollout = Rollout(None, [1], [2, 3], [0.0, 0.0], [0.0, 0.0], forced=[1], rewards={})
-    talked = replace(rollout, outcome={"correct": 0.0})
-    names = set()
-    for one in (rollout, talked):
-        names |= rollout_metrics([Group(None, [one])]).keys()
-    ours = {name.removeprefix("env/all/") for name in names if name.startswith("env/all/")}
-    assert {name for name in ours if name.isidentifier()} <= set(conversation.MEASURED)
 
 
 def test_a_turn_that_ends_at_a_stop_character_is_whole(tokenizer):
@@ -447,15 +404,6 @@ def test_a_turn_that_ends_at_a_stop_character_is_whole(tokenizer):
     assert answer_text(tokenizer, rollout) == said + "\\boxed{1"
 
 
-def test_streaming_and_lag_0_are_the_plain_run(tmp_path, own):
-    plain = riddles(tmp_path, own, "plain")
-    streamed = riddles(tmp_path, own, "streamed", num_minibatches=2)
-    keys = ("env/all/turns_per_episode", "env/all/correct", "env/all/ob_tokens_per_turn")
-    for one, other in zip(plain.rows, streamed.rows, strict=True):
-        for key in keys:
-            assert one[key] == pytest.approx(other[key])
-
-
 def test_an_evaluation_talks_too(tmp_path, own, tokenizer):
     asked = Sampling(40, rollouts=2, environment=own, max_turns=3, max_turn_tokens=5)
     result = evaluate(toy_model(), tokenizer, toy_problems(8), asked)
@@ -463,27 +411,6 @@ def test_an_evaluation_talks_too(tmp_path, own, tokenizer):
     assert result.accuracy == pytest.approx(
         sum(row["correct"] for row in result.rows) / len(result.rows)
     )
-
-
-def test_rewards_of_groups_are_the_environments(tmp_path, own, tokenizer):
-    config = resolved(
-        toy_config(tmp_path, environment=own, max_new_tokens=40, max_turns=3, max_turn_tokens=5)
-    )
-    groups = sample_groups(toy_model(), tokenizer, toy_problems(4), config, 0, engine=FAST)
-    with pytest.raises(ValueError, match="an environment is to judge"):
-        reward_groups(groups, config, tokenizer)
-    reward_groups(groups, config, tokenizer, judge_of(config))
-    for rollout in (rollout for group in groups for rollout in group.rollouts):
-        assert rollout.reward == rollout.outcome["correct"]
-    assert rollout_metrics(groups)["env/all/total_turns"] == sum(
-        rollout.turns for group in groups for rollout in group.rollouts
-    )
-
-
-@pytest.mark.parametrize("name", sorted(RECIPES))
-def test_every_recipe_takes_conversations(tmp_path, own, name):
-    config = configure(recipe=name, environment=own, log_path=str(tmp_path / "run"))
-    assert resolved(config).environment == own
 
 
 def test_what_is_refused(tmp_path, own):
@@ -518,20 +445,3 @@ def test_a_plain_problem_is_the_environment_that_never_replies(tokenizer):
         for a, b in zip(one.rollouts, other.rollouts, strict=True):
             assert a.response_ids == b.response_ids and a.logprobs == b.logprobs
             assert a.finished == b.finished and b.forced == []
-
-
-def test_the_problem_is_the_environments(tokenizer):
-    seen = []
-
-    class Seeing(Riddle):
-        def __init__(self, problem):
-            seen.append(problem.id)
-            super().__init__(problem)
-
-    problems = [Problem(f"p{i}", "abc"[i] * 3, str(i)) for i in range(3)]
-    engine = replace(
-        PLAIN, partner=lambda i: Conversation(Seeing, problems[i], tokenizer, Sampling(20))
-    )
-    sample_groups(toy_model(), tokenizer, problems, Sampling(20, rollouts=2), 0, engine=engine)
-    assert seen == ["p0", "p0", "p1", "p1", "p2", "p2"]
-    assert Rewards().reward is None

@@ -3,7 +3,6 @@
 import json
 import math
 import re
-import runpy
 import signal
 import threading
 import time
@@ -14,13 +13,11 @@ import torch
 from toy import toy_config, toy_world
 
 from reasoning_from_scratch.commands.train import told_end
-from reasoning_from_scratch.config import replaced
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.report.health import failure_reports
 from reasoning_from_scratch.rollouts import Rollout
-from reasoning_from_scratch.run.options import resolved
 from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.tasks.foreign import TooSlow, with_limit
 from reasoning_from_scratch.tasks.own_task import Evaluator, Verifier, own_function
@@ -96,23 +93,6 @@ def test_names_that_are_not_functions_of_files():
             own_function(name)
 
 
-def test_held_out_problems_come_from_the_same_file(tmp_path):
-    (tmp_path / "task.py").write_text("def test_problems():\n    return []\n")
-    config = toy_config(tmp_path, problems=f"{tmp_path}/task.py:problems")
-    assert resolved(config).eval_problems == [f"{tmp_path}/task.py:test_problems"]
-
-
-@pytest.mark.parametrize("name", ["my_task", "countdown"])
-@pytest.mark.parametrize("arguments", [[], ["--help"]], ids=["alone", "help"])
-def test_an_example_says_what_it_is(name, arguments, monkeypatch, capsys):
-    path = Path(__file__).parents[2] / "ch07" / f"{name}.py"
-    monkeypatch.setattr("sys.argv", [str(path), *arguments])
-    runpy.run_path(str(path), run_name="__main__")
-    out = capsys.readouterr().out
-    assert "rfs train " in out and f"--reward ch07/{name}.py:reward" in out
-    assert "The first problem:\n{'problem': '" in out
-
-
 def test_the_evaluator_of_the_example_measures_on_unseen_numbers():
     path = f"{Path(__file__).parents[2]}/ch07/my_task.py"
     numbers, failure = Evaluator(f"{path}:larger")(*load_model_and_tokenizer("tiny-grpo"))
@@ -128,28 +108,19 @@ def test_numbers_are_rewards(value):
     assert Verifier(lambda text, problem: value)("a", PROBLEM) == (float(value), "")
 
 
-@pytest.mark.parametrize(
-    "value", [None, "1", b"1", math.nan, math.inf, [1.0], 10**400, torch.zeros(2), object()]
-)
+@pytest.mark.parametrize("value", [None, "1", math.nan, 10**400, torch.zeros(2)])
 def test_what_is_no_number_counts_as_0_and_is_said(value):
     paid, why = Verifier(lambda text, problem: value)("the answer", PROBLEM)
     assert paid == 0.0 and why.startswith("returned no finite number: ")
 
 
-@pytest.mark.parametrize(
-    "error", [ValueError("bad"), KeyError(1), RecursionError(), MemoryError(), SystemExit(1)]
-)
+@pytest.mark.parametrize("error", [ValueError("bad"), RecursionError(), SystemExit(1)])
 def test_an_error_is_a_reward_of_0(error):
     def reward(text, problem):
         raise error
 
     paid, why = Verifier(reward)("the answer", PROBLEM)
     assert paid == 0.0 and why.startswith(f"raised {type(error).__name__}: ")
-
-
-def test_a_function_of_another_signature_is_a_reward_of_0():
-    paid, why = Verifier(lambda text: 1.0)("the answer", PROBLEM)
-    assert paid == 0.0 and "raised TypeError: " in why and "takes 1 positional argument" in why
 
 
 def test_ctrl_c_is_no_error_of_the_verifier():
@@ -214,16 +185,6 @@ def test_a_slow_verifier_is_stopped(reward):
     start = time.monotonic()
     assert Verifier(reward, seconds=0.1)("a", PROBLEM) == (0.0, "took longer than 0.1 s")
     assert time.monotonic() - start < 30  # on a busy machine; left alone, it takes years
-
-
-@needs_timer
-def test_the_timer_leaves_nothing_behind():
-    before = signal.getsignal(signal.SIGALRM)
-    assert with_limit(5.0, lambda: 3) == 3
-    with pytest.raises(TooSlow):
-        with_limit(0.05, endless, "", PROBLEM)
-    assert signal.getsignal(signal.SIGALRM) is before
-    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
 
 
 def outside_of_the_main_thread(call):
@@ -300,25 +261,6 @@ def test_a_short_run_of_nothing_but_failures_is_not_called_done(tmp_path):
     assert told_end(result, "done") == 1
 
 
-def test_failures_that_end_do_not_end_the_run(tmp_path):
-    path = write(
-        tmp_path,
-        f"""
-from pathlib import Path
-asked = Path({str(tmp_path / "asked")!r})
-def reward(text, problem):
-    with asked.open("a") as file:
-        file.write("x")
-    return 1 / 0 if asked.stat().st_size <= 64 else 0.0
-""",
-    )
-    config = toy_config(tmp_path / "run", steps=4, reward=f"{path}:reward")
-    world = {**toy_world(tmp_path), "eval_problems": []}
-    result = train(replaced(config, report_every=0), quiet=True, **world)
-    failed_on = [row["env/all/reward_failed"] for row in result.rows]
-    assert result.stopped == "" and failed_on[0] == 1 and failed_on[-1] == 0
-
-
 def test_the_preflight_asks_your_verifier_too(tmp_path):
     path = write(tmp_path, "def reward(text, problem):\n    return 0.5 * ('a' in text)\n")
     settings = {"reward": f"{path}:reward", "steps": 1, "preflight": True}
@@ -331,18 +273,3 @@ def test_the_preflight_asks_your_verifier_too(tmp_path):
     log = (tmp_path / "other" / "logs.log").read_text()
     assert "preflight: Your reward function failed on 64 of 64 answers" in log
     assert "returned no finite number: nan" in log
-
-
-def test_the_probes_of_a_report_are_judged_by_your_verifier_too(tmp_path):
-    path = write(tmp_path, "def reward(text, problem):\n    return 1.0\n")
-    config = toy_config(tmp_path / "run", steps=1, reward=f"{path}:reward")
-    train(config, quiet=True, **toy_world(tmp_path))
-    lines = [json.loads(line) for line in open(tmp_path / "run" / "probes.jsonl")]
-    assert all(probe["correct"] for line in lines for probe in line["probes"])
-
-
-def test_a_missing_verifier_ends_the_run_before_it_begins(tmp_path):
-    config = toy_config(tmp_path / "run", reward="gone.py:reward")
-    with pytest.raises(UserError, match="there is no file .*gone.py"):
-        train(config, quiet=True, **toy_world(tmp_path))
-    assert not (tmp_path / "run" / "config.json").exists()

@@ -1,7 +1,6 @@
 """Problem sets: the official files load, and a bad file is told in one line."""
 
 import json
-from dataclasses import FrozenInstanceError
 from pathlib import Path
 
 import pytest
@@ -117,29 +116,6 @@ def test_an_original_math_row_has_its_answer_in_the_solution(tmp_path):
     assert load_problems(str(write_lines(path, [row | {"answer": "2"}])))[0].answer == "2"
 
 
-def test_a_problem_of_ones_own_may_have_a_number_for_an_answer(tmp_path):
-    path = tmp_path / "task.py"
-    path.write_text(
-        "from reasoning_from_scratch.problems import Problem\n"
-        "def problems():\n    yield Problem('a', 'p', ANSWER)\n"
-        "ANSWER = 5\n"
-    )
-    assert load_problems(f"{path}:problems")[0].answer == "5"
-    other = tmp_path / "other.py"
-    other.write_text(path.read_text().replace("= 5", "= float('nan')"))
-    with pytest.raises(UserError, match="problem 0: .*'answer' must be text; it is NaN"):
-        load_problems(f"{other}:problems")
-
-
-def test_what_editors_add_is_no_problem(tmp_path):
-    path = tmp_path / "a.jsonl"
-    line = json.dumps(MATH_ROW, ensure_ascii=False).encode()
-    path.write_bytes(b"\xef\xbb\xbf" + line + b"\r\n\r\n  \n" + line)  # BOM, CRLF, no last newline
-    assert len(load_problems(str(path))) == 2
-    path.write_bytes(b"\xef\xbb\xbf[" + line + b"]")
-    assert len(load_problems(str(path))) == 1
-
-
 def test_the_tiny_sets():
     train = load_problems("tiny", limit=3)
     assert [p.id for p in train] == ["tiny/train/0", "tiny/train/1", "tiny/train/2"]
@@ -176,7 +152,7 @@ def test_limit(tmp_path):
 
 @pytest.mark.parametrize(
     "name, nearest",
-    [("gsm8", "gsm8k"), ("math500", "math-500"), ("tinytest", "tiny-test"), ("Tiny", "tiny")],
+    [("gsm8", "gsm8k"), ("Tiny", "tiny")],
 )
 def test_an_unknown_name_is_answered_with_the_nearest(name, nearest):
     with pytest.raises(UserError, match=f"did you mean '{nearest}'") as error:
@@ -187,39 +163,24 @@ def test_an_unknown_name_is_answered_with_the_nearest(name, nearest):
 GOOD = json.dumps(MATH_ROW).encode() + b"\n"
 BAD_FILES = {
     "missing problem": (GOOD + b'{"answer": "2"}', "line 2: .*'problem'.* missing"),
-    "missing answer": (GOOD + b'{"problem": "2"}', "line 2: .*'answer'.* missing"),
     "blank answer": (GOOD + b'{"problem": "p", "answer": " "}', "line 2: .*'answer'"),
-    "null": (b'{"problem": null, "answer": "1"}', "line 1: .*'problem'.* null"),
     "truth value": (b'{"problem": "p", "answer": true}', "line 1: .*'answer'.* true"),
     "not a number": (b'{"problem": "p", "answer": NaN}', "line 1: .*'answer'.* it is NaN"),
-    "infinite": (b'{"problem": "p", "answer": -Infinity}', "line 1: .*'answer'.* -Infinity"),
-    "too large": (GOOD + b'{"problem": "p", "answer": 1e999}', "line 2: .*'answer'.* Infinity"),
     "no box either": (b'{"problem": "p", "solution": "2"}', "line 1: .*'answer'.* missing"),
     "lines, broken": (b'{\n"problem": "p",\n"answer" 5}', "line 3: not valid JSON"),
-    "lines, cut": (b'{\n"problem": "p",\n"ans', "line 3: not valid JSON"),
     "lines, then more": (b'{\n"problem": "p",\n"answer": 5},\n{', "line 3: not valid JSON"),
-    "lines, bad object": (b'{\n"problem": "p",\n"answer": 5}\n{}', "line 4: .*'problem'"),
     "lines, deep": (b'{\n"problem": ' + b"[" * 200_000, "line 1: JSON that is too deep"),
-    "list": (b'{"problem": ["p"], "answer": "1"}', "line 1: .*'problem'"),
     "no object": (GOOD + GOOD + b"5", "line 3: expected an object"),
-    "broken": (GOOD + b'{"problem": ', "line 2: not valid JSON"),
     "not json": (b"problem,answer\n1,2\n", "line 1: not valid JSON"),
     "not utf-8": (GOOD + GOOD + b'{"problem": "\xff"}', "line 3: not UTF-8"),
-    "utf-16": (json.dumps(MATH_ROW).encode("utf-16"), "line 1: not UTF-8"),
     "half a surrogate": (b'{"problem": "\\ud800", "answer": "1"}', "line 1: .*surrogate"),
     "long line": (GOOD + b'{"problem": "' + b"x" * 1_000_001 + b'"}', "line 2: longer than"),
-    "endless line": (b" " * 3_000_000, "line 1: longer than"),
     "deep": (b'{"problem": ' + b"[" * 200_000, "line 1: JSON that is too deep"),
-    "long number": (b'{"problem": "p", "answer": ' + b"9" * 10_000 + b"}", "line 1: JSON that"),
     "list, broken": (b'[\n{"problem": "p",\n"answer" 5}]', "line 3: not valid JSON"),
-    "list, not utf-8": (b'[\n\n"\xff"]', "line 3: not UTF-8"),
     "list, bad entry": (b'[{"problem": "p", "answer": "1"}, {}]', "entry 2: .*'problem'"),
     "list, empty": (b"[]", "holds no problems"),
     "empty": (b"", "holds no problems"),
-    "blank": (b"\n\n", "holds no problems"),
     "no ####": (b'{"question": "q", "answer": "a dozen"}', "line 1: as the answer.*'a dozen'"),
-    "no number": (b'{"question": "q", "answer": "#### many"}', "line 1: .*'many'"),
-    "empty number": (b'{"question": "q", "answer": "so ####"}', "line 1: .*number"),
 }
 
 
@@ -237,11 +198,6 @@ def test_no_file_and_no_folder(tmp_path):
     for path in (tmp_path / "none.json", tmp_path):
         with pytest.raises(UserError, match="there is no file"):
             load_problems("tiny", data_path=path)
-
-
-def test_a_problem_does_not_change():
-    with pytest.raises(FrozenInstanceError):
-        Problem("1", "p", "2").answer = "3"
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,6 @@ def test_none_is_kept_aside_for_no_answer_is_in_a_problem():
     assert training_problems("guess") == load_problems("guess")
 
 
-def test_the_first_so_many():
-    assert load_problems("guess", limit=3) == load_problems("guess")[:3]
-
-
 def test_all_games_begin_alike():
     problems = load_problems("guess")
     assert {problem_prompt(problem) for problem in problems} == {

@@ -4,7 +4,6 @@ import hashlib
 import json
 import random
 import re
-from collections import Counter
 from fractions import Fraction
 
 import pytest
@@ -225,12 +224,6 @@ def test_the_working_ends_in_the_answer():
             assert Fraction(last) == as_fraction(row["answer"])
 
 
-def test_each_step_stays_easy():
-    largest = Counter(max(numbers(line)) > 999 for row in EVERY for line in working(row))
-    assert largest[True] < 0.01 * largest[False]
-    assert max(n for row in EVERY for n in numbers(row["solution"])) < 2000
-
-
 def test_rows_are_in_the_schema_of_math():
     keys = {"problem", "solution", "answer", "level", "type", "unique_id"}
     for row in EVERY:
@@ -314,16 +307,6 @@ def test_a_problem_of_as_many_steps_as_one_asks_for():
         assert {len(working(row)) for row in rows} == {steps}
 
 
-def test_every_family_has_its_share_of_the_test():
-    count = Counter(row["type"] for row in TEST)
-    assert set(count) == set(FAMILIES) and len(FAMILIES) >= 8
-    assert min(count.values()) >= 25
-
-
-def test_most_problems_take_several_steps():
-    assert sum(len(working(row)) >= 2 for row in TEST) >= 0.9 * len(TEST)
-
-
 @pytest.mark.parametrize(
     "split, index, error",
     [
@@ -336,11 +319,6 @@ def test_most_problems_take_several_steps():
 def test_what_is_not_there(split, index, error):
     with pytest.raises(error, match=split):
         tiny_problem(split, index)
-
-
-def test_the_train_split_is_unbounded():
-    assert SPLIT_SIZES["train"] is None
-    assert tiny_problem("train", 10**9)["unique_id"] == "tiny/train/1000000000"
 
 
 @pytest.mark.parametrize(
