@@ -319,6 +319,17 @@ class Records:
 class TrainConfig(Records, Memory, Optim, Learning, ScaledRollouts, Run):
     """Every choice of a training run."""
 
+    # The fields that somebody named, on a command line or in `configure`; None: made directly.
+    given: frozenset[str] | None = field(default=None, repr=False, compare=False)
+
+    def asked(self) -> set[str]:
+        """The fields that were given, but for those that were given their default, which asks for
+        nothing: it may undo what a recipe brings along."""
+        default = TrainConfig()
+        every = [item.name for item in dataclasses.fields(self) if item.name != "given"]
+        named = every if self.given is None else self.given
+        return {name for name in named if getattr(self, name) != getattr(default, name)}
+
 
 PARTS = (Run, Problems, Sampling, Rewards, Loss, Updates, Optim, Scale, Memory, Records)
 AnyConfig = TypeVar("AnyConfig", bound="DataclassInstance")
@@ -333,16 +344,21 @@ def replaced(config: AnyConfig, **changes: Any) -> AnyConfig:
     for name in changes:
         if name not in names:
             raise unknown_name(f"field of {type(config).__name__}", name, names)
+    if isinstance(config, TrainConfig) and config.given is not None:
+        changes = {"given": config.given | changes.keys()} | changes
     return dataclasses.replace(config, **changes)
 
 
 def to_json(config: TrainConfig) -> dict[str, Any]:
-    return dataclasses.asdict(config)
+    values = dataclasses.asdict(config)
+    del values["given"]
+    return values
 
 
 def from_json(values: dict[str, Any], origin: Path | str = "config.json") -> TrainConfig:
     """The configuration of a saved run; keys that are not fields (versions, ...) are ignored."""
     kinds = get_type_hints(TrainConfig)
+    del kinds["given"]
     known = {key: value for key, value in values.items() if key in kinds}
     for key, value in known.items():
         if not fits(value, kinds[key]):

@@ -1,6 +1,7 @@
 """Rewards, and every way we could think of to be paid without having earned it."""
 
 import pytest
+from toy import score_parts
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.rewards import (
@@ -10,9 +11,9 @@ from reasoning_from_scratch.rewards import (
     box_format,
     conditional_parts,
     correctness,
+    form_parts,
     overlong_penalty,
     parse_weights,
-    score_parts,
     think_format,
     total_reward,
 )
@@ -123,7 +124,7 @@ def test_documented_reward():
         ("61", True, -0.1),
     ]
     for text, finished, expected in cases:
-        parts = score_parts(text, "60", finished, names=weights)
+        parts = score_parts(text, "60", finished, **weights)
         assert total_reward(parts, weights) == pytest.approx(expected)
         assert parts["unformatted"] == 1 - parts["format"]
 
@@ -145,8 +146,9 @@ def test_conditional_form_is_not_paid_for_nothing():
 def test_correct_and_format_are_always_measured():
     assert set(score_parts("", "60", True)) == {"correct", "format"}
     asked = ("correct", "wrong", "think", "unformatted")
-    named = score_parts("", "60", True, [S, A, E, A], asked)
-    assert set(named) == set(PARTS) and named["think"] == named["wrong"] == 1.0
+    named = {"correct": 0.0, "wrong": 1.0} | form_parts("", True, [S, A, E, A], asked)
+    assert set(named) == set(PARTS) and named["think"] == 1.0
+    assert score_parts("", "60", True, correct=1.0, wrong=-1.0)["wrong"] == 1.0
     assert conditional_parts(named)["wrong"] == 1.0, "not a part about format"
 
 

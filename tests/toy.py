@@ -6,7 +6,7 @@ import torch
 from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
 from tokenizers.decoders import Fuse
 
-from reasoning_from_scratch.config import TrainConfig
+from reasoning_from_scratch.config import Rewards, TrainConfig
 from reasoning_from_scratch.files.weights import save_hf_folder
 from reasoning_from_scratch.logprobs import padded_logprobs
 from reasoning_from_scratch.optim.adamw import AdamW
@@ -14,6 +14,7 @@ from reasoning_from_scratch.policy import LocalPolicy
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.recipes import get_recipe
+from reasoning_from_scratch.rollouts import Group, Rollout, reward_groups
 from reasoning_from_scratch.tokenizer import Qwen3Tokenizer
 
 BOXES = [f"\\boxed{{{digit}}}" for digit in range(4)]
@@ -84,6 +85,14 @@ def toy_world(folder, **changes) -> dict:
         "problems": toy_problems(),
         "eval_problems": toy_problems(8),
     }
+
+
+def score_parts(text: str, answer: str, finished: bool, **parts: float) -> dict[str, float]:
+    """What an answer is paid for each part, as a run judges it."""
+    rollout = Rollout(Problem("p", "", answer), text=text, finished=finished)
+    weights = parts or {"correct": 1.0}
+    reward_groups([Group(rollout.problem, [rollout])], Rewards(reward_parts=weights), None)
+    return rollout.rewards
 
 
 def toy_teacher(recipe: str, folder) -> dict[str, str]:

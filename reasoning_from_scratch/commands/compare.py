@@ -13,7 +13,7 @@ import csv
 import io
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import fmean
@@ -21,7 +21,7 @@ from statistics import fmean
 import torch
 from matplotlib.figure import Figure
 
-from reasoning_from_scratch.config import TrainConfig
+from reasoning_from_scratch.config import TrainConfig, to_json
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.paired import Effect, best_rate, paired, standard_error
 from reasoning_from_scratch.files.disk import write_whole
@@ -194,7 +194,7 @@ def refuse_other_settings(asked: TrainConfig) -> None:
     if not folder.used():
         return
     for made in reversed(folder.read_configs()):  # the latest difference says most
-        for name in (field.name for field in fields(TrainConfig) if field.name not in PLACES):
+        for name in (name for name in to_json(TrainConfig()) if name not in PLACES):
             before, now = getattr(made, name), getattr(wanted, name)
             if before != now:
                 raise UserError(

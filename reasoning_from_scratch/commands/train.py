@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, get_type_hints
 from tyro.conf import OmitArgPrefixes, arg
 from tyro.constructors import PrimitiveConstructorSpec
 
-from reasoning_from_scratch.commands.cli import hint_at_other_words, parsed, say_loading
+from reasoning_from_scratch.commands.cli import given_in, hint_at_other_words, parsed, say_loading
 from reasoning_from_scratch.commands.smoke import seen_to_work
 from reasoning_from_scratch.config import PARTS, Loss, Records, Rewards, TrainConfig
 from reasoning_from_scratch.errors import UserError
@@ -143,10 +143,13 @@ def parse_flags(argv: list[str]) -> TrainConfig:
     )
     for name, _ in groups:
         values |= vars(getattr(flags, name))
-    loss_fn, config = values.pop("loss_fn"), TrainConfig(**values)
+    loss_fn = values.pop("loss_fn")
+    other = {flag.strip("-").replace("-", "_"): name for name, flag in ALIASES.items()}
+    named = {other.get(name, name) for name in given_in(argv)} & values.keys()
+    config = TrainConfig(**values | {"given": frozenset(named)})
     check_loss_fn(loss_fn, config)
     if resume:
-        check_void(config, default)
+        check_void(config)
     return config
 
 

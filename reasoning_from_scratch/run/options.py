@@ -8,6 +8,7 @@ What is refused is in option_checks.py.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +34,11 @@ GAMES: dict[Any, dict[str, Any]] = {"guess": {"model": "tiny-player", "problems"
 
 TINY_VOCABULARY = 10_000  # Qwen3 has 151,936 tokens, the tiny model 1,024
 LORA_FACTOR = 10.0  # LoRA Without Regret, Thinking Machines Lab, 2025
+HOW_TO_EVALUATE = {"eval_problems", "eval_limit", "eval_samples", "evaluators"}
 LAG_WEIGHT = 2.0  # the cap on p_start / p_sampler where the sampler lags
 
 # --smoke: at most this much of everything.
-SMOKE = {
+SMOKE: dict[str, Any] = {
     "steps": 2,
     "problems_per_step": 2,
     "num_substeps": 1,
@@ -52,7 +54,8 @@ def configure(recipe: str = "grpo", loss_fn: str | None = None, **changes: objec
     """The defaults, then what the recipe changes, then Tinker's loss, then what you change. A game
     brings along its problems and its player."""
     chosen = {"recipe": recipe} | recipe_row(recipe).changes | loss_fn_changes(loss_fn) | changes
-    config = replaced(TrainConfig(), **(GAMES.get(chosen.get("environment"), {}) | chosen))
+    suits = GAMES.get(chosen.get("environment"), {})
+    config = replaced(TrainConfig(), **(suits | chosen), given=frozenset(changes))
     check_loss_fn(loss_fn, config)
     return config
 
@@ -69,8 +72,8 @@ def resumed_config(path: str | Path, **changes: object) -> TrainConfig:
 
     saved = RunFolder(path).read_config()
     again = {"resume": str(path), "overwrite": False, "smoke": False}
-    config = replaced(saved, **(again | changes))
-    check_void(config, saved)
+    config = replaced(saved, **(again | changes), given=frozenset(changes))
+    check_void(config)
     return config
 
 
@@ -93,35 +96,37 @@ def config_files(model: str) -> Iterator[Path]:
 
 
 def resolved(config: TrainConfig) -> TrainConfig:
-    """A checked copy in which every value that was left to the model's preset is filled in."""
+    """A checked copy with a value wherever one was left open: what follows from what was given."""
     check_kinds(config)
+    asked = config.asked()
+    config = replace(config, given=frozenset(asked))
     values = preset(config.model) | GAMES.get(config.environment, {})
     if config.data_path and config.problems is None:  # a set without a name is its own
-        config = replaced(config, problems=config.data_path, data_path=None)
+        config = replace(config, problems=config.data_path, data_path=None)
     # Held-out problems of another task would measure nothing.
     values = values | {"eval_problems": [held_out(config.problems or values["problems"])]}
     if config.lora_rank:
         values = values | {"lr": lora_learning_rate(values["lr"])}
-    values = values | {"eval_every": config.steps if asks_for_evaluation(config) else 0}
+    # How to evaluate may be said, but not when: at both ends.
+    values = values | {"eval_every": config.steps if asked & HOW_TO_EVALUATE else 0}
     config = filled(config, values)
-    before = filled(configure(config.recipe), values)
-    if config.overlong_penalty == before.overlong_penalty:  # a recipe knows no limits
-        config = replaced(
-            config, overlong_penalty=min(config.overlong_penalty, config.max_new_tokens)
-        )
+    if "overlong_penalty" not in asked:  # a recipe knows no limits
+        config = at_most(config, overlong_penalty=config.max_new_tokens)
     check(config)
     if not config.resume:  # a resumed run's values were checked when it began
-        check_given(config, before)
+        check_void(config)
+        check_recipe(config)
     if config.smoke:
-        config = replaced(config, **{k: min(v, getattr(config, k) or v) for k, v in SMOKE.items()})
-    if config.length_constant is None:
-        config = replaced(config, length_constant=float(config.max_new_tokens))
-    if config.keep_sampling_mask is None:
-        config = replaced(config, keep_sampling_mask=config.leaves_tokens_out)
-    if config.truncate_importance is None:
-        lags = config.max_steps_off_policy > 0 and config.objective in CLIPPING
-        config = replaced(config, truncate_importance=LAG_WEIGHT if lags else 0.0)
-    return config
+        config = at_most(config, **SMOKE)
+    lags = config.max_steps_off_policy > 0 and config.objective in CLIPPING
+    return filled(
+        config,
+        {
+            "length_constant": float(config.max_new_tokens),
+            "keep_sampling_mask": config.leaves_tokens_out,
+            "truncate_importance": LAG_WEIGHT if lags else 0.0,
+        },
+    )
 
 
 def lora_learning_rate(lr: float) -> float:
@@ -132,22 +137,22 @@ def lora_learning_rate(lr: float) -> float:
 
 def filled(config: TrainConfig, values: dict[str, Any]) -> TrainConfig:
     """A copy with `values` where the configuration has None."""
-    return replaced(config, **{k: v for k, v in values.items() if getattr(config, k) is None})
+    return replace(config, **{k: v for k, v in values.items() if getattr(config, k) is None})
 
 
-def check_given(config: TrainConfig, before: TrainConfig) -> None:
-    """Refuse what is given and does nothing; `before` is the configuration without it."""
-    check_void(config, before)
+def at_most(config: TrainConfig, **most: Any) -> TrainConfig:
+    """A copy that has at most so much of these; all of it where nothing is said."""
+    values = {name: getattr(config, name) for name in most}
+    return replace(
+        config, **{k: v if values[k] is None else min(v, values[k]) for k, v in most.items()}
+    )
+
+
+def check_recipe(config: TrainConfig) -> None:
+    """Refuse a recipe that is named and of which nothing is left."""
     row, default = recipe_row(config.recipe).changes, TrainConfig()
     if row and all(getattr(config, name) == getattr(default, name) for name in row):
         raise UserError(
             f"--recipe {config.recipe} is named, but none of its choices are left; in "
             f"Python they come from configure({config.recipe!r}, ...)"
         )
-
-
-def asks_for_evaluation(config: TrainConfig) -> bool:
-    """How to evaluate is said, but not when."""
-    default = TrainConfig()
-    names = ("eval_problems", "eval_limit", "eval_samples", "evaluators")
-    return any(getattr(config, name) != getattr(default, name) for name in names)

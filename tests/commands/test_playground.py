@@ -17,6 +17,7 @@ import pytest
 import torch
 from browser import Browser, chromium
 from four_ways import written
+from toy import score_parts
 
 from reasoning_from_scratch.advantages import advantages
 from reasoning_from_scratch.commands.cli import main
@@ -35,7 +36,6 @@ from reasoning_from_scratch.files.weights import load_model_and_tokenizer, shipp
 from reasoning_from_scratch.logprobs import padded_logprobs
 from reasoning_from_scratch.losses import Loss, policy_loss, step_denominator
 from reasoning_from_scratch.problems import problem_prompt, render_prompt
-from reasoning_from_scratch.rewards import score_parts
 from reasoning_from_scratch.rollouts import make_batch
 from reasoning_from_scratch.sampling import Rollout, Sampling, generate, greedy
 from reasoning_from_scratch.tasks.environments.guess import Guess

@@ -5,7 +5,7 @@ import json
 import re
 
 import pytest
-from toy import toy_config, toy_problems, toy_world
+from toy import score_parts, toy_config, toy_problems, toy_world
 
 from reasoning_from_scratch import rollouts
 from reasoning_from_scratch.commands import cli
@@ -15,7 +15,6 @@ from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.evaluate import evaluate
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.report.progress import show_log
-from reasoning_from_scratch.rewards import score_parts
 from reasoning_from_scratch.run.folder import log
 from reasoning_from_scratch.run.preflight import preflight_summary
 from reasoning_from_scratch.run.start import train
