@@ -78,7 +78,7 @@ def download_from_github(rel_path, out=None):
         content = response.content
     except requests.RequestException:
         content = b""
-    if not content or is_web_page(content):  # try longer, or be told why not
+    if not content or is_web_page(content):  # once more, or be told why not
         return downloads.download_from_github(rel_path, path)
     with replacing(path) as temporary:
         temporary.write_bytes(content)

@@ -142,8 +142,9 @@ class Checkpoints:
         self.write_index([line for line in self.lines if line != old] + ([new] if new else []))
 
     def forget(self, line: dict) -> None:
-        remove(self.states / self.place(line).name)
+        """Weights first: a state alone is no save, and the next start sweeps it away."""
         remove(self.place(line))
+        remove(self.states / self.place(line).name)
         self.replace(line, None)
 
     # -- resuming

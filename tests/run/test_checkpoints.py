@@ -9,6 +9,7 @@ from toy import toy_config, toy_world
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer, load_state
+from reasoning_from_scratch.run import checkpoints
 from reasoning_from_scratch.run.checkpoints import Checkpoints
 from reasoning_from_scratch.run.options import resumed_config
 from reasoning_from_scratch.run.start import train
@@ -156,6 +157,22 @@ def test_a_save_without_its_line_counts(tmp_path):
     again = Checkpoints(tmp_path).read()
     assert [line.get("rolling", False) for line in again.lines] == [False, True]
     assert again.newest_whole()["batch"] == 2
+
+
+def test_killed_while_a_save_is_forgotten(tmp_path, monkeypatch):
+    saves = Checkpoints(tmp_path)
+    saves.save(1, weights, {}, {"updates": 1}, rolling=True)
+    saves.save(2, weights, {}, {"updates": 2}, final=True)
+    original = checkpoints.remove
+    monkeypatch.setattr(checkpoints, "remove", lambda folder: original(folder) or 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        saves.prune(keep_last=0)
+    monkeypatch.undo()
+    again = Checkpoints(tmp_path).read()
+    again.settle(keep_last=0)
+    assert batches(again) == states(again) == [2]
+    left = {path.name for path in tmp_path.glob("*/*")}
+    assert left == {"000002"}
 
 
 def weights(folder):
