@@ -377,7 +377,7 @@ def test_a_resumed_run_is_the_uninterrupted_one(tmp_path, own):
 
 
 def test_a_part_that_the_environment_does_not_know(tmp_path, own):
-    with pytest.raises(UserError, match=r"paid nothing for erly of .*; it pays for correct, early"):
+    with pytest.raises(UserError, match=r"erly"):
         riddles(tmp_path, own, "a", reward_parts={"correct": 1.0, "erly": 0.5})
     assert not (tmp_path / "a" / "config.json").exists()
 
@@ -414,13 +414,13 @@ def test_an_evaluation_talks_too(tmp_path, own, tokenizer):
 
 
 def test_what_is_refused(tmp_path, own):
-    with pytest.raises(UserError, match="--environment says what a rollout is paid"):
+    with pytest.raises(UserError, match="--environment"):
         resolved(toy_config(tmp_path, environment=own, reward="gsm8k"))
-    with pytest.raises(UserError, match="there is no file nowhere.py"):
+    with pytest.raises(UserError, match="nowhere.py"):
         environment_of("nowhere.py:Riddle")
-    with pytest.raises(UserError, match="unknown environment 'gess'.*guess"):
+    with pytest.raises(UserError, match="guess"):
         environment_of("gess")
-    with pytest.raises(UserError, match="needs an engine with partners"):
+    with pytest.raises(UserError, match="partners"):
         generate(toy_model(), [[1]], Sampling(4, environment="guess"), stop_ids=set())
 
 

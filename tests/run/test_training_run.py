@@ -12,10 +12,11 @@ from toy import toy_config, toy_model, toy_policy, toy_problems, toy_world
 
 from reasoning_from_scratch import rollouts
 from reasoning_from_scratch.files.saved_models import evaluations, evaluations_in
+from reasoning_from_scratch.problems import problem_prompt
 from reasoning_from_scratch.rollouts import Group, Rollout, reward_groups, sample_groups
 from reasoning_from_scratch.run.folder import RunFolder
 from reasoning_from_scratch.run.options import resolved, resumed_config
-from reasoning_from_scratch.run.start import train
+from reasoning_from_scratch.run.start import start_run, train
 from reasoning_from_scratch.run.training_run import TrainingRun, eval_metrics, gap_to_sampler
 from reasoning_from_scratch.scale.ranks import Ranks
 from reasoning_from_scratch.text import read_lines
@@ -283,6 +284,19 @@ def test_each_set_has_its_name_in_metrics_pages_and_the_report(more):
     page = (folder / "report.html").read_text(encoding="utf-8")
     for words in ("accuracy, tiny-test", "accuracy, more.jsonl", "politeness", "thanks"):
         assert words in page
+
+
+def test_every_set_is_put_with_the_prompt_of_the_run(more):
+    names = ["tiny-test", str(more / "more.jsonl")]
+    config = toy_config(more / "run", prompt="question", eval_every=1, eval_problems=names)
+    run = start_run(config, quiet=True, **toy_world(more))
+    run.folder.close()
+    assert run.eval_sets.keys() == {"tiny-test", "more.jsonl"}
+    for problem in (
+        *run.problems,
+        *(one for held_out in run.eval_sets.values() for one in held_out),
+    ):
+        assert problem_prompt(problem) == problem.problem
 
 
 @pytest.mark.parametrize(
