@@ -300,6 +300,16 @@ class PaysNoNumber(Riddle):
         return {"correct": "yes"}
 
 
+class PaysForAMeasure(Riddle):
+    def rewards(self):
+        return {"correct": 1.0, "turns_per_episode": 1.0}
+
+
+class PaysForNoWord(Riddle):
+    def rewards(self):
+        return {"correct": 1.0, "not a word": 1.0}
+
+
 MISBEHAVING = [
     (Raises, "raised RuntimeError: no luck"),
     (Hangs, "took longer than 0.2 s"),
@@ -308,6 +318,11 @@ MISBEHAVING = [
     (NotMade, "raised KeyError: 'prompt'"),
     (PaysNothing, "paid no numbers with `correct` among them: None"),
     (PaysNoNumber, "paid no numbers with `correct` among them: {'correct': 'yes'}"),
+    (
+        PaysForAMeasure,
+        "paid for 'turns_per_episode', which has that name here already: take another",
+    ),
+    (PaysForNoWord, "paid for 'not a word', which is no name: take a word such as speed"),
 ]
 
 
