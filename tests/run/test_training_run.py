@@ -73,6 +73,16 @@ def test_a_run_made_longer_keeps_both(tmp_path):
     assert steps == [0, 1, 1, 2]
 
 
+def test_with_one_answer_to_each_problem_an_evaluation_is_greedy(tmp_path):
+    """No seed has a say in it."""
+    name, answers = "eval_tiny-test_iteration_000000_rollout_summaries.jsonl", []
+    for seed in (0, 1):
+        place = str(tmp_path / str(seed))
+        folder = toy_run(tmp_path, log_path=place, steps=1, eval_every=1, seed=seed).folder
+        answers.append([line["text"] for line in read_lines(folder / name)])
+    assert answers[0] == answers[1] != []
+
+
 # ---- the gap between sampler and trainer
 
 
