@@ -397,6 +397,23 @@ def test_a_part_that_the_environment_does_not_know(tmp_path, own):
     assert not (tmp_path / "a" / "config.json").exists()
 
 
+def test_one_that_forgets_a_part_later_has_failed(tmp_path, own):
+    forgets = OWN.replace('"early": found / max(1, len(self.heard))}', "} | self.early()")
+    forgets += "    def early(self):\n        return {} if self.heard else {'early': 0}\n"
+    (tmp_path / "riddle.py").write_text(forgets)
+    result = riddles(tmp_path, own, "run", reward_parts={"correct": 1.0, "early": 0.5})
+    assert len(result.rows) == 3 and "failed on every answer of 3 steps" in result.stopped
+    assert "paid nothing for early of --reward-parts" in (tmp_path / "run/logs.log").read_text()
+
+
+def test_wrong_is_what_is_not_correct(tmp_path, own):
+    parts = {"correct": 1.0, "wrong": -1.0}
+    for row in riddles(tmp_path, own, "run", reward_parts=parts).rows:
+        assert row["env/all/wrong"] == pytest.approx(1 - row["env/all/correct"])
+        total = row["env/all/correct"] - row["env/all/wrong"]
+        assert row["env/all/reward/total"] == pytest.approx(total)
+
+
 def test_a_turn_that_ends_at_a_stop_character_is_whole(tokenizer):
     """The stop token may have other text in it, and what was said before stays in the answer."""
     heard = []
