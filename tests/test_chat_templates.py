@@ -114,7 +114,7 @@ def test_a_template_in_a_file_of_its_own(tmp_path):
 def test_a_folder_without_a_template_is_plain(tmp_path):
     tokenizer = load_tokenizer_only(family_folder(tmp_path, "llama", chat_template=None))
     assert not tokenizer.apply_chat_template
-    with pytest.raises(UserError, match="no chat template, so there is no conversation") as info:
+    with pytest.raises(UserError, match="no chat template") as info:
         with_prompt([Problem("x", "Hi", "1")], "chat", tokenizer)
     assert "\n" not in str(info.value)
 
@@ -139,10 +139,10 @@ def test_a_template_that_cannot_be_used_is_one_line(template, reason):
 def test_no_end_and_no_tokenizer(tmp_path):
     folder = family_folder(tmp_path, "llama", eos_token=None)
     (folder / "config.json").write_text('{"model_type": "llama"}')
-    with pytest.raises(UserError, match="does not say which token ends a text"):
+    with pytest.raises(UserError, match="which token ends"):
         load_tokenizer_only(folder)
     (folder / "tokenizer.json").unlink()
-    with pytest.raises(UserError, match="has no tokenizer.json; a tokenizer of SentencePiece"):
+    with pytest.raises(UserError, match="no tokenizer.json"):
         load_tokenizer_only(folder)
 
 
@@ -160,7 +160,7 @@ def test_a_prompt_from_a_file_is_put_as_it_is(tmp_path):
     path.write_text("no place")
     with pytest.raises(UserError, match=r"has no \{problem\} in it"):
         with_prompt([], str(path), tokenizer)
-    with pytest.raises(UserError, match="unknown prompt 'plian': did you mean 'plain'"):
+    with pytest.raises(UserError, match="did you mean 'plain'"):
         with_prompt([], "plian", tokenizer)
 
 

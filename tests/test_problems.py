@@ -40,5 +40,5 @@ def test_examples_of_a_run_are_shown_and_not_trained_on():
     assert [p.id for p in train] == ["2", "3"] and [p.id for p in test] == ["t"]
     assert problem_prompt(test[0]) == few_shot_prefix(problems[:2]) + render_prompt("5+5?")
     assert problem_prompt(problems[0]) == render_prompt("0+1?")
-    with pytest.raises(UserError, match="--few-shot 4 leaves nothing to train on of 4"):
+    with pytest.raises(UserError, match="--few-shot 4"):
         show_examples(4, problems, [])

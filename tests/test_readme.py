@@ -180,7 +180,7 @@ def test_jupyter_is_started_so_that_every_link_of_a_notebook_stays_inside(monkey
         for page in pages
         for words in re.findall(r"jupyter lab ([^`\n]*ipynb)", text_of(page))
     ]
-    assert len(started) == 4
+    assert started
     for words in started:
         server = ServerApp()
         server.parse_command_line(words.split())

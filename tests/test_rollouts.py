@@ -236,5 +236,5 @@ def test_the_think_part_asks_the_tokenizer_for_its_ids(tmp_path):
 
 
 def test_a_verifier_that_is_named_but_not_handed_in_is_said():
-    with pytest.raises(ValueError, match="my_task.py:reward is to judge: take .*judge_of"):
+    with pytest.raises(ValueError, match="judge_of"):
         reward_groups([], Rewards(reward="my_task.py:reward"), None)

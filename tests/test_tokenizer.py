@@ -88,7 +88,7 @@ def test_chat_wrapped_overrides_the_constructor(tiny_tokenizer_file):
 
 
 def test_missing_file_is_one_line(tmp_path):
-    with pytest.raises(UserError, match="there is no tokenizer file .*nothing.json") as info:
+    with pytest.raises(UserError, match="nothing.json") as info:
         Qwen3Tokenizer(tmp_path / "nothing.json")
     assert "\n" not in str(info.value)
 

@@ -77,5 +77,5 @@ def test_a_few_steps_and_the_picture(tmp_path, monkeypatch, capsys):
 def test_a_run_that_is_never_measured_is_refused(tmp_path):
     for every in (0, 5):
         options = binary_search.Options(out=tmp_path / "none.csv", steps=4, every=every)
-        with pytest.raises(UserError, match=f"--every is {every}: from 1 to 4, the --steps"):
+        with pytest.raises(UserError, match=f"--every is {every}"):
             binary_search.main(options)

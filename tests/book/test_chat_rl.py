@@ -125,7 +125,7 @@ def test_chat_rl_is_reinforce_with_token_normalization():
     resolved(config)
     values = filled_in(ChatRLOptions(matrix_lr=1.0), "base")
     assert (values["matrix_lr"], values["num_samples"], values["problems"]) == (1.0, 16, "gsm8k")
-    with pytest.raises(UserError, match="there are only .*lower --examples-per-step 16"):
+    with pytest.raises(UserError, match="--examples-per-step 16"):
         chat_rl_config(values, "base", toy_problems(3))
 
 

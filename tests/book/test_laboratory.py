@@ -162,7 +162,7 @@ def test_pass_at_k_is_measured_while_it_learns(short_runs, tmp_path):
     assert [row["problems"] for row in rows] == ["tiny-test", "tiny-longer"] * 6
     assert all(0 <= float(row["pass@1"]) <= float(row["pass@4"]) <= 1 for row in rows)
     assert any(float(row["pass@4"]) > 0 for row in rows)
-    with pytest.raises(UserError, match="there is no folder .*nowhere"):  # before it trains
+    with pytest.raises(UserError, match="nowhere"):  # before it trains
         pass_over_training.main(pass_over_training.Options(tmp_path / "nowhere" / "passes.csv"))
 
 

@@ -181,9 +181,9 @@ def test_bad_requests():
         compare_command(CompareOptions(eval_every=0))
     with pytest.raises(UserError, match="each once"):
         compare_command(CompareOptions(recipes=("grpo", "grpo")))
-    with pytest.raises(UserError, match="--lrs needs one or more learning rates, each once"):
+    with pytest.raises(UserError, match="--lrs"):
         compare_command(CompareOptions(lrs=(1e-4, 1e-4)))
-    with pytest.raises(UserError, match="--baseline rloo is none of --recipes"):
+    with pytest.raises(UserError, match="--baseline rloo"):
         compare_command(CompareOptions(baseline="rloo"))
 
 

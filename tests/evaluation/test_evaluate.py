@@ -253,7 +253,7 @@ def test_nor_are_those_that_another_verifier_has_judged(script, tmp_path):
     run(path, verifier=own_verifier(f"{own}:pays"))
     run(path, verifier=own_verifier(f"{own}:pays"))
     own.write_text("def pays(text, problem):\n    return 0\n")
-    with pytest.raises(UserError, match="other settings .answer_read_from: "):
+    with pytest.raises(UserError, match="answer_read_from"):
         run(path, verifier=own_verifier(f"{own}:pays"))
 
 
@@ -289,7 +289,7 @@ def test_a_prompt_that_is_too_long_is_named_with_its_place(tmp_path):
     rows = [{"problem": "a" * length, "answer": 1} for length in (5, 600)]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     problems = load_problems(str(path))
-    with pytest.raises(UserError, match=r"mine/1 \(.*mine.jsonl, line 2\) has \d+ tokens"):
+    with pytest.raises(UserError, match="mine.jsonl, line 2"):
         evaluate(random_model(), PieceTokenizer(), problems, greedy(2), out_path=out)
     assert not out.exists()
 

@@ -26,6 +26,7 @@ def test_the_interval_is_students():
     five = Effect(mean=0.28, error=0.1, seeds=5)
     assert five.half == pytest.approx(0.278) and five.sure
     assert not Effect(mean=-0.27, error=0.1, seeds=5).sure
+    assert Effect(mean=-0.28, error=0.1, seeds=5).sure  # a loss is as sure as a gain
     assert Effect(0.0, 0.1, seeds=100).half == pytest.approx(0.223)  # never narrower than for 11
 
 

@@ -203,7 +203,7 @@ def test_a_library_that_computes_something_else(dtype, factor, monkeypatch, tmp_
     right = "scores[i] *= 1 / sum"
     changed_source(monkeypatch, tmp_path, right, right.replace("1 /", f"{factor} /"))
     for _ in range(2):
-        with pytest.raises(NoLibrary, match="differs from torch by (nan|[1-9])"):
+        with pytest.raises(NoLibrary, match="differs from torch"):
             usable_library(dtype)
     load_library.cache_clear()
     assert load_library(dtype) is None

@@ -297,7 +297,7 @@ def test_problems_with_no_answer(tmp_path, answer):
     assert "left out 2 of 8 problems, which have no answer that the grader can read" in log_of(
         tmp_path / "run"
     )
-    with pytest.raises(UserError, match="every problem has no answer that the grader can read"):
+    with pytest.raises(UserError, match="every problem"):
         train(toy_config(tmp_path / "none"), quiet=True, **world | {"problems": without})
 
 

@@ -177,7 +177,7 @@ def test_what_is_refused(tmp_path, fields, message):
 def test_other_angles_than_llama_3s_are_refused(tmp_path):
     other = LLAMA_3 | {"original_max_position_embeddings": 4096}
     model = small("llama", rope_scaling=other)
-    with pytest.raises(UserError, match="rope_freqs.weight are not those of a Llama 3 model"):
+    with pytest.raises(UserError, match="rope_freqs.weight"):
         load_model_and_tokenizer(write(tmp_path / "small.gguf", model, "llama"))
 
 
@@ -186,7 +186,7 @@ def test_a_broken_file_is_one_line(tmp_path, share):
     path = write(tmp_path / "small.gguf", small("qwen2"), "qwen2")
     content = path.read_bytes()
     path.write_bytes(content[: int(share * len(content))])
-    with pytest.raises(UserError, match="is damaged, cut off or not a GGUF file") as info:
+    with pytest.raises(UserError, match="damaged") as info:
         load_model_and_tokenizer(path)
     assert "\n" not in str(info.value)
 

@@ -379,7 +379,7 @@ def test_rotary_frequencies_in_a_file_are_left_out():
 @pytest.mark.parametrize("kind", ["qwen2", "llama"])
 def test_a_bare_file_of_these_families_asks_for_its_folder(tmp_path, kind):
     path = save_model(make_model(**FAMILIES[kind]), tmp_path / "model.pth")
-    with pytest.raises(UserError, match="not in the file; give a folder with its config.json"):
+    with pytest.raises(UserError, match="give a folder"):
         load_model_and_tokenizer(path)
 
 
@@ -437,7 +437,7 @@ def test_the_published_config_of_qwen3_06b():
 
 
 def test_an_unknown_model_names_the_nearest():
-    with pytest.raises(UserError, match="unknown model 'tinny': did you mean 'tiny'") as info:
+    with pytest.raises(UserError, match="did you mean 'tiny'") as info:
         load_model_and_tokenizer("tinny")
     assert "tiny-reasoning" in one_line(info)
     with pytest.raises(UserError, match="did you mean 'reasoning'"):
@@ -464,7 +464,7 @@ def test_shipped_models_in_a_checkout_and_in_a_wheel(package, tokenizer, place):
         loaded, found = load_model_and_tokenizer(name)
         same_bits(model, loaded)
         assert found.eos_token_id == tokenizer.eos_token_id
-    with pytest.raises(UserError, match="tiny-grpo is missing from this installation"):
+    with pytest.raises(UserError, match="tiny-grpo is missing"):
         load_model_and_tokenizer("tiny-grpo")
 
 

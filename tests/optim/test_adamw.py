@@ -89,7 +89,7 @@ def test_state_continues_exactly(kind, dtype):
 def test_clipping():
     model = net()
     optimizer = AdamW(model)
-    for limit, left in ((0.5, 0.5), (0, None)):
+    for limit, left in ((0.5, 0.5), (100, None), (0, None)):
         for p in model.parameters():
             p.grad = torch.ones_like(p)
         norm = optimizer.clip_gradient(limit)

@@ -10,6 +10,7 @@ from small_model import small_model
 from torch import nn
 from toy import toy_config, toy_model, toy_world
 
+from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.weights import load_state
 from reasoning_from_scratch.optim.lora import (
@@ -21,7 +22,7 @@ from reasoning_from_scratch.optim.lora import (
     merged,
     save_peft,
 )
-from reasoning_from_scratch.run.options import resumed_config
+from reasoning_from_scratch.run.options import resolved, resumed_config
 from reasoning_from_scratch.run.start import train
 
 IDS = torch.randint(0, 13, (3, 9), generator=torch.Generator().manual_seed(0))
@@ -56,6 +57,12 @@ def test_merged_weights_give_the_same_logits(rank):
     assert not lora_layers(plain) and set(plain.state_dict()) == set(small_model().state_dict())
     assert (model(IDS) - small_model()(IDS)).abs().max() > 0.1
     torch.testing.assert_close(plain(IDS), model(IDS), rtol=1e-5, atol=1e-5)
+
+
+def test_a_bfloat16_weight_is_rounded_once_when_it_is_merged():
+    for layer in lora_layers(trained_lora(3, 6.0, torch.bfloat16)).values():
+        added = layer.lora_B.double() @ layer.lora_A.double() * (6.0 / 3)
+        assert torch.equal(layer.merged_weight(), (layer.weight.double() + added).bfloat16())
 
 
 def test_a_tied_head_stays_tied():
@@ -149,6 +156,12 @@ def test_a_resumed_run_ends_as_the_whole_one(tmp_path):
     assert any(tensor.any() for n, tensor in lora_state(whole.model).items() if "lora_B" in n)
     for name, tensor in lora_state(whole.model).items():
         assert torch.equal(tensor, lora_state(rest.model)[name]), name
+
+
+def test_the_default_rate_is_ten_times_that_of_all_weights():
+    full, lora = (resolved(TrainConfig(lora_rank=rank)).lr for rank in (0, 8))
+    assert lora == pytest.approx(10 * full)
+    assert resolved(TrainConfig(lora_rank=8, lr=3e-4)).lr == 3e-4
 
 
 # ---- weights only

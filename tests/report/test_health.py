@@ -104,6 +104,8 @@ def test_reward_up_while_held_out_accuracy_falls():
     assert [alarm.name for alarm in alarms(rows)] == ["reward_without_accuracy"]
     rows[-1]["eval_acc"] = 0.79
     assert alarms(rows) == []
+    rows[-1] |= {"eval_acc": 0.6, "env/all/reward/total": 0.5}  # both fall: nothing is gamed
+    assert alarms(rows) == []
 
 
 def test_missing_numbers_set_nothing_off():

@@ -36,7 +36,7 @@ def test_a_probe_that_lacks_something_is_left_out(run):
 
 
 def test_a_folder_without_a_run_is_one_line(tmp_path):
-    with pytest.raises(UserError, match="no run in .*it has no metrics.jsonl; give a run's"):
+    with pytest.raises(UserError, match="no metrics.jsonl"):
         read_run(tmp_path)
     (tmp_path / "config.json").write_text("{}")  # one that has only begun
     assert read_run(tmp_path).metrics == []
@@ -59,5 +59,5 @@ def test_a_report_written_later_does_not_make_an_old_run_new(tmp_path):
 
 
 def test_no_run_at_all_is_one_line(tmp_path):
-    with pytest.raises(UserError, match="there is no run in .*; give the folder of one"):
+    with pytest.raises(UserError, match="no run in"):
         newest_run(tmp_path)

@@ -93,7 +93,7 @@ def test_the_models_own_problems_are_those_of_rfs_evaluate(world):
     assert default_problems(options) == (f"{world}/mine.jsonl@held-out",)
     assert default_problems(EvaluateOptions(model=("tiny", "tiny-grpo"))) == ("tiny-test",)
     assert default_problems(EvaluateOptions(model=("base",))) == ("math-500",)
-    with pytest.raises(UserError, match="for different problems: name some in --problems"):
+    with pytest.raises(UserError, match="different problems"):
         default_problems(EvaluateOptions(model=("tiny", f"{world}/run")))
 
 
@@ -101,7 +101,7 @@ def test_too_few_to_keep_some_aside(world, tmp_path):
     source = dict(problems=f"{world}/problems.jsonl")
     problems, sets = asked_of(toy_config(tmp_path / "a", eval_every=0, **source), tmp_path)
     assert len(problems) == 8 and not sets
-    with pytest.raises(UserError, match="problems.jsonl has 8 problems, too few to keep a tenth"):
+    with pytest.raises(UserError, match="too few"):
         asked_of(toy_config(tmp_path / "b", eval_every=2, **source), tmp_path)
 
 

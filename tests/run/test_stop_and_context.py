@@ -208,7 +208,7 @@ def test_a_run_hands_on_the_tokenizers_files_wherever_they_came_from(folder, tmp
 @pytest.mark.parametrize("wrong", [[34, 64], "x"])
 def test_a_list_that_does_not_fit_the_tokenizer(folder, wrong):
     (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": wrong}))
-    with pytest.raises(UserError, match="generation_config.json: expected eos_token_id below 64"):
+    with pytest.raises(UserError, match="eos_token_id below 64"):
         load_tokenizer_only(folder)
 
 
@@ -263,5 +263,5 @@ def test_the_generators_of_chapter_2(folder, function):
     model, _ = load_model_and_tokenizer(folder)
     model.cfg["context_length"] = 12
     assert function(model, torch.ones(1, 7, dtype=torch.long), 100).shape == (1, 5)
-    with pytest.raises(PromptTooLong, match="12 tokens; the model reads 12"):
+    with pytest.raises(PromptTooLong, match="model reads 12"):
         function(model, torch.ones(1, 12, dtype=torch.long), 100)

@@ -12,6 +12,7 @@ from toy import toy_config, toy_model, toy_policy, toy_problems, toy_world
 
 from reasoning_from_scratch import policy
 from reasoning_from_scratch.files.saved_models import evaluations, evaluations_in
+from reasoning_from_scratch.problems import problem_prompt
 from reasoning_from_scratch.rollouts import Group, Rollout, reward_groups, sample_groups
 from reasoning_from_scratch.run.evaluations import eval_metrics
 from reasoning_from_scratch.run.folder import RunFolder
@@ -71,6 +72,16 @@ def test_a_run_made_longer_keeps_both(tmp_path):
     rows = train(config, quiet=True, **toy_world(tmp_path)).rows
     steps = [found["eval_step"] for row in rows for found in evaluations_in(row)]
     assert steps == [0, 1, 1, 2]
+
+
+def test_with_one_answer_to_each_problem_an_evaluation_is_greedy(tmp_path):
+    """No seed has a say in it."""
+    name, answers = "eval_tiny-test_iteration_000000_rollout_summaries.jsonl", []
+    for seed in (0, 1):
+        place = str(tmp_path / str(seed))
+        folder = toy_run(tmp_path, log_path=place, steps=1, eval_every=1, seed=seed).folder
+        answers.append([line["text"] for line in read_lines(folder / name)])
+    assert answers[0] == answers[1] != []
 
 
 # ---- the gap between sampler and trainer
@@ -284,6 +295,19 @@ def test_each_set_has_its_name_in_metrics_pages_and_the_report(more):
     page = (folder / "report.html").read_text(encoding="utf-8")
     for words in ("accuracy, tiny-test", "accuracy, more.jsonl", "politeness", "thanks"):
         assert words in page
+
+
+def test_every_set_is_put_with_the_prompt_of_the_run(more):
+    names = ["tiny-test", str(more / "more.jsonl")]
+    config = toy_config(more / "run", prompt="question", eval_every=1, eval_problems=names)
+    run = start_run(config, quiet=True, **toy_world(more))
+    run.folder.close()
+    assert run.eval_sets.keys() == {"tiny-test", "more.jsonl"}
+    for problem in (
+        *run.problems,
+        *(one for held_out in run.eval_sets.values() for one in held_out),
+    ):
+        assert problem_prompt(problem) == problem.problem
 
 
 @pytest.mark.parametrize(

