@@ -8,12 +8,13 @@ import pytest
 import torch
 from command_world import commands, contents, equal, resume, run, saved, train_words
 from parallel_job import letters
-from toy import toy_config, toy_model, toy_policy, toy_problems, toy_world
+from toy import toy_config, toy_model, toy_policy, toy_problems, toy_tokenizer, toy_world
 
 from reasoning_from_scratch import policy
 from reasoning_from_scratch.files.saved_models import evaluations, evaluations_in
 from reasoning_from_scratch.problems import problem_prompt
 from reasoning_from_scratch.rollouts import Group, Rollout, reward_groups, sample_groups
+from reasoning_from_scratch.run.asked import problems_of
 from reasoning_from_scratch.run.evaluations import eval_metrics
 from reasoning_from_scratch.run.folder import RunFolder
 from reasoning_from_scratch.run.options import resolved, resumed_config
@@ -300,13 +301,9 @@ def test_each_set_has_its_name_in_metrics_pages_and_the_report(more):
 def test_every_set_is_put_with_the_prompt_of_the_run(more):
     names = ["tiny-test", str(more / "more.jsonl")]
     config = toy_config(more / "run", prompt="question", eval_every=1, eval_problems=names)
-    run = start_run(config, quiet=True, **toy_world(more))
-    run.folder.close()
-    assert run.eval_sets.keys() == {"tiny-test", "more.jsonl"}
-    for problem in (
-        *run.problems,
-        *(one for held_out in run.eval_sets.values() for one in held_out),
-    ):
+    problems, sets = problems_of(resolved(config), toy_tokenizer(more), 512, toy_problems(), None)
+    assert sets.keys() == {"tiny-test", "more.jsonl"}
+    for problem in (*problems, *(one for held_out in sets.values() for one in held_out)):
         assert problem_prompt(problem) == problem.problem
 
 
