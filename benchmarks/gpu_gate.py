@@ -36,8 +36,8 @@ from gpu_rows import bytes_read, measured_bandwidth, peak_flops  # noqa: E402
 
 from reasoning_from_scratch.commands.cli import with_home
 from reasoning_from_scratch.config import TrainConfig  # noqa: E402
-from reasoning_from_scratch.fast.cut import FAST  # noqa: E402
 from reasoning_from_scratch.fast.decoding import Decoder  # noqa: E402
+from reasoning_from_scratch.fast.engine import FAST  # noqa: E402
 from reasoning_from_scratch.fast.graphs import GraphDecoder, GraphDraw, Recorder  # noqa: E402
 from reasoning_from_scratch.fast.packed import (  # noqa: E402
     compiled_pass,

@@ -18,7 +18,7 @@ from duel import (
     timed,
 )
 
-from reasoning_from_scratch.fast.cut import FAST
+from reasoning_from_scratch.fast.engine import FAST
 from reasoning_from_scratch.fast.packed import packed_logprobs
 from reasoning_from_scratch.optim.adamw import AdamW
 from reasoning_from_scratch.policy import LocalPolicy

@@ -25,8 +25,8 @@ from duel import (
 
 from reasoning_from_scratch import ch06
 from reasoning_from_scratch.config import TrainConfig
-from reasoning_from_scratch.fast.cut import FAST
 from reasoning_from_scratch.fast.decoding import Decoder, decoder_for
+from reasoning_from_scratch.fast.engine import FAST
 from reasoning_from_scratch.fast.packed import packed_logprobs
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.optim.adamw import AdamW

@@ -10,8 +10,8 @@ from duel import Result, Work, faster, in_turn, run_python, seconds
 
 from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.evaluation.evaluate import evaluate
-from reasoning_from_scratch.fast.cut import FAST
 from reasoning_from_scratch.fast.decoding import decoder_for
+from reasoning_from_scratch.fast.engine import FAST
 from reasoning_from_scratch.fast.packed import packed_logprobs
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer, shipped_checkpoint
 from reasoning_from_scratch.optim.adamw import AdamW

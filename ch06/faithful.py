@@ -29,13 +29,13 @@ import pandas as pd
 
 from reasoning_from_scratch.commands.cli import run_script
 from reasoning_from_scratch.evaluation.scores import wilson_interval
-from reasoning_from_scratch.fast.cut import FAST
+from reasoning_from_scratch.fast.engine import generate
 from reasoning_from_scratch.files.tables import write_table
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.grading import extract_final_candidate
 from reasoning_from_scratch.problems import Problem, render_prompt
 from reasoning_from_scratch.qwen3 import Qwen3Model
-from reasoning_from_scratch.sampling import Sampling, generate, greedy
+from reasoning_from_scratch.sampling import Sampling, greedy
 from reasoning_from_scratch.tasks.problem_sets import load_problems
 from reasoning_from_scratch.tiny.ways import ANSWER_TOKENS
 from reasoning_from_scratch.tiny.world import WORKED_START
@@ -237,7 +237,7 @@ class Asked:
             for problem, start in zip(problems, begun, strict=True)
         ]
         stop_ids = stop_ids_of(self.tokenizer)
-        groups = generate(self.model, prompts, sampling, stop_ids=stop_ids, engine=FAST)
+        groups = generate(self.model, prompts, sampling, stop_ids=stop_ids)
         return [[self.tokenizer.decode(one.text_ids) for one in group] for group in groups]
 
     def work_out(self, problems: Sequence[Problem], sampling: Sampling) -> Workings:

@@ -25,7 +25,7 @@ from reasoning_from_scratch.evaluation.evaluate import (
     describe_sampling,
 )
 from reasoning_from_scratch.evaluation.scores import EvalResult, mean
-from reasoning_from_scratch.fast.cut import FAST
+from reasoning_from_scratch.fast.engine import FAST
 from reasoning_from_scratch.problems import Problem, render_prompt
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.sampling import Rollout, Sampling, generate_each

@@ -38,7 +38,7 @@ from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.errors import UserError, unknown_name
 from reasoning_from_scratch.evaluation.evaluate import EvalResult, evaluate
 from reasoning_from_scratch.evaluation.paired import best_rate
-from reasoning_from_scratch.fast.cut import FAST
+from reasoning_from_scratch.fast.engine import FAST
 from reasoning_from_scratch.fast.packed import packed_logprobs
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.policy import LocalPolicy

@@ -21,13 +21,13 @@ import torch
 import torch.nn.functional as F
 
 from reasoning_from_scratch.evaluation.evaluate import evaluate
-from reasoning_from_scratch.fast.cut import FAST
 from reasoning_from_scratch.fast.device import trusted_device
+from reasoning_from_scratch.fast.engine import generate
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.problems import Problem, render_prompt
 from reasoning_from_scratch.rewards import correctness
 from reasoning_from_scratch.run.options import preset
-from reasoning_from_scratch.sampling import Rollout, Sampling, generate, greedy
+from reasoning_from_scratch.sampling import Rollout, Sampling, greedy
 from reasoning_from_scratch.tasks.problem_sets import held_out, load_problems, training_problems
 from reasoning_from_scratch.tokenizer import stop_ids_of
 
@@ -82,7 +82,7 @@ def train_step(model, tokenizer, optimizer, problems: list[Problem], config, ste
     sampling = Sampling(config.max_tokens, rollouts=config.group_size, seed=config.seed)
     groups = generate(
         model, prompts, sampling, stop_ids=stop_ids_of(tokenizer),
-        streams=[(step, i) for i in range(len(batch))], engine=FAST,
+        streams=[(step, i) for i in range(len(batch))],
     )  # fmt: skip
     # 3. Rewards: 1 for the right answer in a box, else 0.
     rewards = torch.tensor(

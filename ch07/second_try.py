@@ -24,7 +24,7 @@ from typing import Any
 from asking import smoothed
 
 from reasoning_from_scratch.commands.cli import run_script
-from reasoning_from_scratch.fast.cut import FAST
+from reasoning_from_scratch.fast.engine import FAST
 from reasoning_from_scratch.files.tables import read_table, replace_rows
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.rollouts import sample_groups

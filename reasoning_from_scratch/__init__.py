@@ -17,7 +17,7 @@ _LIVES_IN = {
     "Policy": "run.own_policy",
     "Problem": "problems",
     "Sampling": "config",
-    "generate": "sampling",
+    "generate": "fast.engine",
     "evaluate": "evaluation.evaluate",
     "grade_answer": "grading",
     "load_model_and_tokenizer": "files.weights",

@@ -20,12 +20,12 @@ from reasoning_from_scratch.advantages import zscore  # 6.7
 from reasoning_from_scratch.ch02 import switch_to_evaluation
 from reasoning_from_scratch.ch03 import extract_final_candidate, grade_answer, render_prompt
 from reasoning_from_scratch.ch04 import scale_logits_by_temperature, top_p_filter
-from reasoning_from_scratch.fast.cut import FAST
+from reasoning_from_scratch.fast.engine import generate
 from reasoning_from_scratch.files.data_sets import DATA_SETS
 from reasoning_from_scratch.files.disk import replacing, write_whole
 from reasoning_from_scratch.qwen3 import KVCache, room_for_answer
 from reasoning_from_scratch.rollouts import problem_index
-from reasoning_from_scratch.sampling import Sampling, generate
+from reasoning_from_scratch.sampling import Sampling
 from reasoning_from_scratch.tasks import problem_sets
 from reasoning_from_scratch.tokenizer import stop_ids_of
 
@@ -292,7 +292,6 @@ def draw_rollouts(model, tokenizer, problems, step,
     return generate(
         model, prompts, sampling, stop_ids=stop_ids_of(tokenizer),
         streams=[(step, place) for place in range(len(problems))],
-        engine=FAST,
     )
 
 

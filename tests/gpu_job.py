@@ -16,9 +16,9 @@ from toy import toy_config, toy_model, toy_problems, toy_tokenizer, toy_world
 from reasoning_from_scratch import ch02, ch04, ch06, ch07
 from reasoning_from_scratch.commands.chat import stream
 from reasoning_from_scratch.evaluation.evaluate import evaluate
-from reasoning_from_scratch.fast.cut import FAST
 from reasoning_from_scratch.fast.decoding import Decoder
 from reasoning_from_scratch.fast.device import parity_problem
+from reasoning_from_scratch.fast.engine import FAST
 from reasoning_from_scratch.fast.graphs import GraphDecoder, GraphDraw
 from reasoning_from_scratch.files import tensor_files
 from reasoning_from_scratch.problems import Problem

@@ -2,7 +2,7 @@
 
 import torch
 
-from reasoning_from_scratch.fast.cut import FAST
+from reasoning_from_scratch.fast.engine import FAST
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.sampling import Sampling, generate
 

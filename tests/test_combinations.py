@@ -17,7 +17,7 @@ from small_model import PROMPTS, small_model
 
 from reasoning_from_scratch import policy as policy_file
 from reasoning_from_scratch.config import TrainConfig
-from reasoning_from_scratch.fast.cut import FAST
+from reasoning_from_scratch.fast.engine import FAST
 from reasoning_from_scratch.optim.adamw import AdamW
 from reasoning_from_scratch.optim.lora import add_lora
 from reasoning_from_scratch.policy import LocalPolicy

@@ -8,7 +8,7 @@ import torch
 from reasoning_from_scratch.commands.options import ChatOptions
 from reasoning_from_scratch.errors import PromptTooLong
 from reasoning_from_scratch.evaluation.evaluate import open_model
-from reasoning_from_scratch.fast.cut import FAST
+from reasoning_from_scratch.fast.engine import FAST
 from reasoning_from_scratch.problems import prompt_of
 from reasoning_from_scratch.qwen3 import KVCache, room_for_answer
 from reasoning_from_scratch.sampling import (

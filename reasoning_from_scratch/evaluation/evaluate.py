@@ -22,8 +22,8 @@ from reasoning_from_scratch.evaluation.scores import (
     score_rows,
     wilson_interval,
 )
-from reasoning_from_scratch.fast.cut import FAST
 from reasoning_from_scratch.fast.device import default_dtype, trusted_device
+from reasoning_from_scratch.fast.engine import FAST
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.grading import (
     GRADER_VERSION,

@@ -12,9 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from reasoning_from_scratch.fast.decoding import decoder_for, decoding_threads, draw_for
-from reasoning_from_scratch.sampling import SamplingEngine, kept_tokens
-from reasoning_from_scratch.tasks.environments.conversation import partners_of
+from reasoning_from_scratch.sampling import kept_tokens
 
 CANDIDATES = 256  # the cut is looked for among so many of the largest entries first
 BUCKETS = 0x3F80 + 1  # what the upper 16 bits of a float32 from 0 to 1 can be
@@ -119,12 +117,3 @@ def held_first(bits: Tensor, amounts: Tensor, short: Callable[[Tensor], Tensor])
     equal = bits == found
     own = amounts * equal
     return (bits > found) | (equal & short(above + own.cumsum(1) - own))
-
-
-FAST = SamplingEngine(
-    decoder=decoder_for,
-    cut=fast_cut,
-    draw=draw_for,
-    around_step=decoding_threads,
-    partners=partners_of,
-)

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from reasoning_from_scratch.fast.cut import FAST
+from reasoning_from_scratch.fast.engine import FAST
 from reasoning_from_scratch.problems import Problem, problem_prompt
 from reasoning_from_scratch.rollouts import Judge, grader
 from reasoning_from_scratch.sampling import Rollout, Sampling, generate, greedy

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from reasoning_from_scratch.config import Learning, Optim
-from reasoning_from_scratch.fast.cut import FAST
 from reasoning_from_scratch.fast.device import default_dtype, trusted_device
+from reasoning_from_scratch.fast.engine import FAST
 from reasoning_from_scratch.fast.packed import packed_logprobs
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer, save_hf_folder
 from reasoning_from_scratch.optim.adamw import AdamW

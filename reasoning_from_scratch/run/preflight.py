@@ -18,7 +18,7 @@ import torch
 from reasoning_from_scratch.config import Rollouts
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.evaluate import open_model, problem_bar
-from reasoning_from_scratch.fast.cut import FAST
+from reasoning_from_scratch.fast.engine import FAST
 from reasoning_from_scratch.fast.packed import packed_logprobs
 from reasoning_from_scratch.grading import parses
 from reasoning_from_scratch.problems import Problem, problem_prompt, with_prompt

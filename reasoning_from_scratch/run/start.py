@@ -14,9 +14,9 @@ import torch
 
 from reasoning_from_scratch.config import Optim, TrainConfig, replaced
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.fast.cut import FAST
 from reasoning_from_scratch.fast.decoding import decoder_for
 from reasoning_from_scratch.fast.device import default_dtype, trusted_device
+from reasoning_from_scratch.fast.engine import FAST
 from reasoning_from_scratch.fast.packed import compiled_pass, packed_logprobs
 from reasoning_from_scratch.files.model_names import is_name
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer, load_weights

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from reasoning_from_scratch.config import Rollouts
-from reasoning_from_scratch.fast.cut import FAST
+from reasoning_from_scratch.fast.engine import FAST
 from reasoning_from_scratch.files.weights import build_model, weightless_model
 from reasoning_from_scratch.optim.lora import add_lora
 from reasoning_from_scratch.policy import LocalPolicy

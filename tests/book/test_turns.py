@@ -14,7 +14,7 @@ sys.path.insert(0, str(ROOT / "ch07"))
 import turns  # noqa: E402
 
 from reasoning_from_scratch.config import Sampling  # noqa: E402
-from reasoning_from_scratch.fast.cut import FAST  # noqa: E402
+from reasoning_from_scratch.fast.engine import FAST  # noqa: E402
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer  # noqa: E402
 from reasoning_from_scratch.problems import problem_prompt  # noqa: E402
 from reasoning_from_scratch.sampling import Rollout, generate  # noqa: E402

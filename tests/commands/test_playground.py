@@ -31,7 +31,7 @@ from reasoning_from_scratch.commands.playground import (
 )
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.evaluate import evaluate
-from reasoning_from_scratch.fast.cut import FAST
+from reasoning_from_scratch.fast.engine import FAST
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer, shipped_checkpoint
 from reasoning_from_scratch.logprobs import padded_logprobs
 from reasoning_from_scratch.losses import Loss, policy_loss, step_denominator

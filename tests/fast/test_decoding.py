@@ -13,7 +13,6 @@ import torch
 from small_model import drawn, small_model
 
 from reasoning_from_scratch.fast import decoding as compiled
-from reasoning_from_scratch.fast.cut import FAST
 from reasoning_from_scratch.fast.decode_library import (
     FLAGS,
     FORMATS,
@@ -29,6 +28,7 @@ from reasoning_from_scratch.fast.decoding import (
     fits_decode_c,
     threads,
 )
+from reasoning_from_scratch.fast.engine import FAST
 from reasoning_from_scratch.optim.lora import add_lora
 from reasoning_from_scratch.qwen3 import FeedForward, KVCache, RMSNorm
 from reasoning_from_scratch.run.memory import checkpoint_blocks

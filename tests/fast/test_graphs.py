@@ -15,8 +15,9 @@ from small_model import drawn, small_model
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from reasoning_from_scratch.fast import decoding, graphs
-from reasoning_from_scratch.fast.cut import FAST, cut_by_digits
+from reasoning_from_scratch.fast.cut import cut_by_digits
 from reasoning_from_scratch.fast.decoding import Decoder, decoder_for, draw_for, fits_graphs
+from reasoning_from_scratch.fast.engine import FAST
 from reasoning_from_scratch.fast.graphs import GraphDecoder, GraphDraw
 from reasoning_from_scratch.optim.lora import add_lora
 from reasoning_from_scratch.qwen3 import KVCache, RMSNorm

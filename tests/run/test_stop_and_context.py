@@ -13,8 +13,8 @@ from reasoning_from_scratch import ch02, ch03, ch04, ch06
 from reasoning_from_scratch.commands.chat import ChatOptions, Conversation, stream
 from reasoning_from_scratch.errors import PromptTooLong, UserError
 from reasoning_from_scratch.evaluation.evaluate import evaluate
-from reasoning_from_scratch.fast.cut import FAST
 from reasoning_from_scratch.fast.decoding import CompiledDecoder, decoder_for, load_library
+from reasoning_from_scratch.fast.engine import FAST
 from reasoning_from_scratch.files.weights import (
     load_model_and_tokenizer,
     load_tokenizer_only,

@@ -19,8 +19,8 @@ from toy import toy_config, toy_model, toy_policy, toy_problems, toy_world
 from reasoning_from_scratch import policy, trainer
 from reasoning_from_scratch.config import replaced
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.fast.cut import FAST
 from reasoning_from_scratch.fast.decoding import CompiledDecoder, load_library
+from reasoning_from_scratch.fast.engine import FAST
 from reasoning_from_scratch.losses import OBJECTIVES
 from reasoning_from_scratch.optim.lora import add_lora
 from reasoning_from_scratch.policy import LocalPolicy

@@ -18,8 +18,8 @@ from reasoning_from_scratch import sampling
 from reasoning_from_scratch.config import Learning
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.evaluate import evaluate
-from reasoning_from_scratch.fast.cut import FAST
 from reasoning_from_scratch.fast.decoding import CompiledDecoder, decoder_for
+from reasoning_from_scratch.fast.engine import FAST
 from reasoning_from_scratch.fast.packed import packed_logprobs
 from reasoning_from_scratch.logprobs import padded_logprobs
 from reasoning_from_scratch.report.metrics import rollout_metrics

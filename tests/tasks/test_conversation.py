@@ -12,8 +12,8 @@ from toy import toy_config, toy_model, toy_policy, toy_problems, toy_tokenizer
 from reasoning_from_scratch.config import Learning, replaced
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.evaluate import evaluate
-from reasoning_from_scratch.fast.cut import FAST
 from reasoning_from_scratch.fast.decoding import CompiledDecoder, decoder_for
+from reasoning_from_scratch.fast.engine import FAST
 from reasoning_from_scratch.losses import OBJECTIVES, Loss, policy_loss
 from reasoning_from_scratch.rollouts import make_batch, sample_groups
 from reasoning_from_scratch.run.options import resolved, resumed_config

@@ -1,0 +1,28 @@
+"""Which engine samples where nobody says otherwise: the fast one, with who answers the model."""
+
+from reasoning_from_scratch import sampling as plain
+from reasoning_from_scratch.fast.cut import fast_cut
+from reasoning_from_scratch.fast.decoding import decoder_for, decoding_threads, draw_for
+from reasoning_from_scratch.sampling import Rollout, Sampling, SamplingEngine
+from reasoning_from_scratch.tasks.environments.conversation import partners_of
+
+FAST = SamplingEngine(
+    decoder=decoder_for,
+    cut=fast_cut,
+    draw=draw_for,
+    around_step=decoding_threads,
+    partners=partners_of,
+)
+
+
+def generate(
+    model,
+    prompts: list[list[int]],
+    sampling: Sampling,
+    *,
+    stop_ids: set[int],
+    streams: list[tuple[int, int]] | None = None,
+    engine: SamplingEngine = FAST,
+) -> list[list[Rollout]]:
+    """sampling.generate, with what is fast here unless another engine is named."""
+    return plain.generate(model, prompts, sampling, stop_ids=stop_ids, streams=streams, engine=engine)
