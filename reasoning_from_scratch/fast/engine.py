@@ -25,4 +25,6 @@ def generate(
     engine: SamplingEngine = FAST,
 ) -> list[list[Rollout]]:
     """sampling.generate, with what is fast here unless another engine is named."""
-    return plain.generate(model, prompts, sampling, stop_ids=stop_ids, streams=streams, engine=engine)
+    return plain.generate(
+        model, prompts, sampling, stop_ids=stop_ids, streams=streams, engine=engine
+    )

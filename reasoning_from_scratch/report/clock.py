@@ -1,7 +1,7 @@
 """Clock: where the time of a step goes."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Generic, ParamSpec, TypeVar
 
@@ -62,6 +62,12 @@ class Clock:
                 return
             self.since(name, start)
             yield value
+
+    def sampling(self, rollouts: Iterable[T], judge: Timed) -> Generator[T]:
+        """The same rollouts, step after step, with the time that sampling and judging took."""
+        for groups in self.waiting("sampling", rollouts):
+            self.within("reward", judge.take())
+            yield groups
 
     def within(self, name: str, seconds: float) -> None:
         """Of the span that has just ended, so many seconds were this: its last ones, say."""

@@ -29,11 +29,12 @@ from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.report.clock import Clock, Timed
 from reasoning_from_scratch.report.progress import show_log
+from reasoning_from_scratch.report.run_pages import Pages
 from reasoning_from_scratch.report.tracker import import_tensorboard, import_wandb
 from reasoning_from_scratch.rollouts import Group, Judge
 from reasoning_from_scratch.run.asked import GIVEN, problems_of
 from reasoning_from_scratch.run.checkpoints import Checkpoints, load_trainer_state
-from reasoning_from_scratch.run.evaluations import Evaluations, Pages
+from reasoning_from_scratch.run.evaluations import Evaluations
 from reasoning_from_scratch.run.folder import USED, RunFolder, job_name, log, new_folder, plainly
 from reasoning_from_scratch.run.memory import check_memory, checkpoint_blocks
 from reasoning_from_scratch.run.options import resolved
@@ -181,7 +182,7 @@ def loaded_run(
     judge = judge_of(config)
     probes = next(iter(eval_sets.values()), problems)
     saves = Saves(config, policy, folder, checkpoints, ranks, clock)
-    pages = Pages(config, policy, folder, ranks, clock, judge, probes, start.step)
+    pages = Pages(config, policy, folder.path, ranks.writes, clock, judge, probes, start.step)
     own = [Evaluator(name) for name in config.evaluators or []]
     evaluations = Evaluations(config, policy, eval_sets, own, pages, ranks, clock, judge)
     return TrainingRun(
@@ -275,23 +276,9 @@ def rollouts_of(
         return async_rollouts(policy, problems, config, first_step, judge, ranks, clock)
     if config.num_minibatches > 1:
         log.info("--num-minibatches saves no time where one process samples and trains")
-    return timed_rollouts(policy, problems, config, first_step, judge, clock)
-
-
-def timed_rollouts(
-    policy: LocalPolicy,
-    problems: Sequence[Problem],
-    config: TrainConfig,
-    first_step: int,
-    judge: Judge,
-    clock: Clock,
-) -> Generator[list[Group]]:
-    """on_policy_rollouts, with the time that sampling and judging take."""
     timed = Timed(judge)
     rollouts = on_policy_rollouts(policy, problems, config, first_step, timed)
-    for groups in clock.waiting("sampling", rollouts):
-        clock.within("reward", timed.take())
-        yield groups
+    return clock.sampling(rollouts, timed)
 
 
 # --- the pieces, in the order in which a run needs them ---

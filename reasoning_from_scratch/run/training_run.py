@@ -20,9 +20,10 @@ from reasoning_from_scratch.report.metrics import (
     with_short_names,
 )
 from reasoning_from_scratch.report.progress import Progress
+from reasoning_from_scratch.report.run_pages import Pages
 from reasoning_from_scratch.report.tracker import Tracker
 from reasoning_from_scratch.rollouts import Group
-from reasoning_from_scratch.run.evaluations import Evaluations, Pages
+from reasoning_from_scratch.run.evaluations import Evaluations
 from reasoning_from_scratch.run.folder import RunFolder, log
 from reasoning_from_scratch.run.interrupts import Interrupts
 from reasoning_from_scratch.run.saves import Saves

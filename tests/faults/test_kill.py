@@ -173,7 +173,7 @@ def test_killed_between_the_last_save_and_its_line(tmp_path, monkeypatch):
 
 
 def test_killed_between_the_last_save_and_the_last_page(tmp_path, monkeypatch):
-    run, refresh = tmp_path / "run", "reasoning_from_scratch.run.evaluations.record_probes"
+    run, refresh = tmp_path / "run", "reasoning_from_scratch.report.run_pages.record_probes"
     monkeypatch.setattr(refresh, lambda folder, step, *rest: 1 / (10 - step))
     with pytest.raises(ZeroDivisionError):
         train(kill_loop.config(run, report_every=0), quiet=True, **toy_world(tmp_path))

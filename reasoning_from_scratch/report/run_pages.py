@@ -1,0 +1,94 @@
+"""What people read of a run while it goes on: a page for each step, and report.html."""
+
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from reasoning_from_scratch.config import TrainConfig
+from reasoning_from_scratch.policy import LocalPolicy
+from reasoning_from_scratch.problems import Problem
+from reasoning_from_scratch.report.clock import Clock
+from reasoning_from_scratch.report.health import failure_reports
+from reasoning_from_scratch.report.iteration import when, write_iteration
+from reasoning_from_scratch.report.probes import record_probes
+from reasoning_from_scratch.report.run_report import write_run_report
+from reasoning_from_scratch.rollouts import Group, Judge
+from reasoning_from_scratch.text import counted
+
+PROBE_PROBLEMS = 4  # problems whose answers are followed through the whole run
+SMOKE_PROBES = 1
+PAGE_REST = 20  # so many times as long as report.html took to write, it is left alone
+
+log = logging.getLogger("reasoning_from_scratch")
+
+
+@dataclass
+class Pages:
+    """Written by one rank; all call, since answering the probe problems takes whole weights."""
+
+    config: TrainConfig
+    policy: LocalPolicy
+    folder: Path
+    writes: bool  # one of several ranks does
+    clock: Clock
+    judge: Judge
+    probes: Sequence[Problem]  # whose answers report.html follows
+    first_step: int
+    told: set[str] = field(default_factory=set)  # how the judge failed, as far as it was said
+    written: float = 0.0  # when report.html was, by time.monotonic()
+    seconds: float = 0.0  # how long that took
+
+    def rollouts(self, split: str, step: int, groups: Sequence[Group]) -> None:
+        """All rollouts of a step for people and machines, before any group is dropped."""
+        if not self.writes:
+            return
+        rollouts = [rollout for group in groups for rollout in group.rollouts]
+        for report in failure_reports(rollouts, self.told):
+            log.warning("%s, %s: %s", split, when(split, step), report)
+        with self.clock("report"):
+            write_iteration(
+                self.folder,
+                split,
+                step,
+                groups,
+                self.policy.tokenizer,
+                num_groups_to_log=self.config.num_groups_to_log,
+                in_folders=self.config.iteration_folders,
+            )
+
+    def report_if_due(self, step: int) -> None:
+        """report.html from the files, and what the model answers to the probe problems now."""
+        every = self.config.report_every
+        ends = step in (self.first_step, self.config.steps)
+        if ends or (every and step % every == 0):
+            self.report(step, begins=step == self.first_step)
+
+    def report(self, step: int, begins: bool = False) -> None:
+        with self.clock("report"), self.policy.whole() as model:
+            if not self.writes:
+                return
+            probes = self.probes[: SMOKE_PROBES if self.config.smoke else PROBE_PROBLEMS]
+            if begins:
+                log.info("answering %s that the report follows", counted(len(probes), "problem"))
+            record_probes(
+                self.folder,
+                step,
+                model,
+                self.policy.tokenizer,
+                probes,
+                self.config.max_new_tokens,
+                self.judge,
+                self.config,
+            )
+            if not begins:
+                self.write(last=step == self.config.steps)
+
+    def write(self, last: bool) -> None:
+        """report.html is read from all files so far: the longer that takes, the rarer it is."""
+        before = time.monotonic()
+        if last or before - self.written > PAGE_REST * self.seconds:
+            write_run_report(self.folder)
+            self.written = time.monotonic()
+            self.seconds = self.written - before
