@@ -250,8 +250,10 @@ def open_policy(
         policy = LocalPolicy(model, optimizer_of(model), **how)
         compared = LocalPolicy(reference, **how) if reference else None
     else:
-        policy = policy_of_ranks(ranks, config, model, optimizer_of, **how)
-        compared = policy_of_ranks(ranks, config, reference, None, **how) if reference else None
+        policy = policy_of_ranks(ranks, config.shard, model, optimizer_of, **how)
+        compared = (
+            policy_of_ranks(ranks, config.shard, reference, None, **how) if reference else None
+        )
     if start.save is not None:
         tensors = load_trainer_state(start.save)[0] if ranks.writes else {}
         policy.load_optimizer(tensors, start.updates)

@@ -54,14 +54,14 @@ def start_ranks(config: Scale) -> tuple[Ranks, str]:
 
 def policy_of_ranks(
     ranks: Ranks,
-    config: Scale,
+    shard: str,
     model: Qwen3Model,
     optimizer_of: Callable[[Trainable], AdamW] | None,
     **how,
 ) -> LocalPolicy:
     """The policy of several ranks: each has all weights, or a slice of each of them. Without an
     optimizer it can only be asked; `how` are LocalPolicy's choices."""
-    if config.shard == "none":
+    if shard == "none":
         return RanksPolicy(ranks, model, optimizer_of and optimizer_of(model), **how)
     from reasoning_from_scratch.scale import sharding  # late: FSDP2 takes a while to load
 
