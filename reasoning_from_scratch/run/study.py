@@ -14,7 +14,8 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from multiprocessing import active_children, get_context
+from multiprocessing import active_children, get_context, parent_process
+from threading import Thread
 from typing import TypeVar
 
 import torch
@@ -99,7 +100,14 @@ def in_processes(
 
 def begin_process(threads: int) -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    Thread(target=end_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
+
+
+def end_with_parent() -> None:
+    """Where the study was killed, nobody else ends its processes."""
+    parent_process().join()
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def in_process(work: Callable[[Trial], Result], trial: Trial) -> Result:

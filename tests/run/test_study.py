@@ -108,7 +108,7 @@ def work(trial):
 
 def press():
     time.sleep(WAIT)
-    os.killpg(0, signal.SIGINT)
+    os.kill(SIGNAL)
 
 if __name__ == "__main__":
     threading.Thread(target=press).start()
@@ -119,16 +119,31 @@ if __name__ == "__main__":
 """
 
 
+def pressed(folder: Path, wait: float, number: str) -> tuple[str, str]:
+    """What is said until the last of its processes is gone."""
+    (folder / "pressed.py").write_text(PRESSED.replace("WAIT", str(wait)).replace("SIGNAL", number))
+    ended = subprocess.run(
+        [sys.executable, "pressed.py"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        start_new_session=True,
+        timeout=50,
+    )
+    return ended.stdout, ended.stderr
+
+
 @pytest.mark.parametrize("wait", [0.5, 20])
 def test_ctrl_c_in_the_terminal_ends_all_processes_quietly(wait, tmp_path):
     """It goes to all of them: while they import, and while they work."""
-    (tmp_path / "pressed.py").write_text(PRESSED.replace("WAIT", str(wait)))
-    command = [sys.executable, "pressed.py"]
-    ended = subprocess.run(
-        command, cwd=tmp_path, capture_output=True, text=True, start_new_session=True, timeout=50
-    )
     said = "begun\n" * (2 if wait > 1 else 0) + "stopped\n"
-    assert (ended.stdout, ended.stderr) == (said, "the same command goes on where it was\n")
+    found = pressed(tmp_path, wait, "0, signal.SIGINT")
+    assert found == (said, "the same command goes on where it was\n")
+
+
+def test_a_study_that_is_killed_leaves_no_process_behind(tmp_path):
+    said, _ = pressed(tmp_path, 20, "os.getpid(), signal.SIGKILL")
+    assert said == "begun\n" * 2
 
 
 def refused_beside_a_run(folder: Path, trial: Trial) -> None:
