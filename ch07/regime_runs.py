@@ -8,14 +8,11 @@ the regimes; the runs are made as `rfs compare` makes its own, by run/study.py.
 
 import csv
 import hashlib
-import io
 import json
 import math
-import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from statistics import fmean
 from tempfile import TemporaryDirectory
@@ -47,7 +44,14 @@ from reasoning_from_scratch.report.ways import by_way, evaluated_answers
 from reasoning_from_scratch.rollouts import sample_groups
 from reasoning_from_scratch.run.options import configure, resolved
 from reasoning_from_scratch.run.origin import weights_mark
-from reasoning_from_scratch.run.study import Trial, last_third, make, trials, whole_run
+from reasoning_from_scratch.run.study import (
+    Trial,
+    cores,
+    last_third,
+    study,
+    trials,
+    whole_run,
+)
 from reasoning_from_scratch.sampling import NotFinite, Sampling, greedy
 from reasoning_from_scratch.tasks.problem_sets import held_out, load_problems
 from reasoning_from_scratch.text import aligned
@@ -85,8 +89,6 @@ class RegimesOptions:
     """Start from this model where a regime starts from tiny-base. Give --out too."""
     out: Path = Path("ch07/regimes.csv")
     """File to which each run adds a line."""
-    keep: Path | None = None
-    """Folder in which the runs stay; a killed one then goes on from its last save."""
     table: bool = False
     """Make nothing, print the table of what is there."""
     list: bool = False
@@ -119,46 +121,40 @@ def run_regimes(regimes: Mapping[str, Regime], options: RegimesOptions) -> None:
     chosen = chosen_regimes(regimes, options)
     marks = SettingsMarks()
     rows = current_rows(stored_rows(options.out), regimes, marks)
-    stages = seeds_of(options)
+    arms, stages = arms_of(chosen, options, marks), stages_of(chosen, options, rows)
     if options.list:
-        todo = [trial for of in stages for trial in missing(chosen, options, of, rows, marks)]
+        todo = [trial for stage in stages for trial in missing(arms, *stage, rows)]
         print(regimes_list(chosen, todo))
         return
     if not options.table:
-        open_rows(options.out)
-        for seeds in stages:
-            make_rows(missing(chosen, options, seeds, rows, marks), rows, options)
+        for stage in stages:
+            make_rows(missing(arms, *stage, rows), rows, options)
     print(table(findings(chosen, rows)))
 
 
 def make_rows(todo: Sequence[Trial], rows: list[dict[str, Any]], options: RegimesOptions) -> None:
     """Adds the rows that lack, here and in the file. Where arms of two regimes are the same run,
     it is made once."""
-    waiting: dict[tuple, list[Trial]] = {}
+    runs: dict[tuple, list[Trial]] = {}
     for trial in todo:
         same = (trial.arm.settings, trial.lr, trial.seed, trial.arm.chosen_by)
-        waiting.setdefault(same, []).append(trial)
+        runs.setdefault(same, []).append(trial)
 
     def add(row: dict[str, Any], same: Sequence[Trial]) -> None:
         for trial in same:
             rows.append(row | {"regime": trial.arm.regime, "arm": trial.arm.name})
             append_row(options.out, rows[-1])
 
-    for row in list(rows):
-        for run in [run for run in waiting if run[:3] == (row["settings"], row["lr"], row["seed"])]:
-            if not math.isnan(row.get(run[3], math.nan)):  # not all runs measure all
-                add(row, waiting.pop(run))
-    runs = {same[0]: same for same in waiting.values()}
-    start, done = time.monotonic(), 0
-
-    def keep(trial: Trial, row: dict[str, Any]) -> str:
-        nonlocal done
-        add(row, runs[trial])
-        done += 1
-        left = (time.monotonic() - start) / done * (len(runs) - done) / 60
-        return f"{row['seconds']:.0f} s; about {left:.0f} minutes to go"
-
-    make(partial(make_row, options.keep), list(runs), keep, options.jobs, tiny=True)
+    made = {(row["settings"], row["lr"], row["seed"]): row for row in rows}
+    for run in list(runs):
+        row = made.get(run[:3], {})
+        if not math.isnan(row.get(run[3], math.nan)):  # not all runs measure all
+            add(row, runs.pop(run))
+    lacking = {same[0]: same for same in runs.values()}
+    jobs = cores() if options.jobs is None else options.jobs
+    for number, (trial, row) in enumerate(study(make_row, list(lacking), jobs), start=1):
+        add(row, lacking[trial])
+        print(f"{number} of {len(lacking)}: {trial}: {row['seconds']:.0f} s", flush=True)
 
 
 def chosen_regimes(regimes: Mapping[str, Regime], options: RegimesOptions) -> dict[str, Regime]:
@@ -232,23 +228,10 @@ class SettingsMarks:
         return hashlib.sha256(said.encode()).hexdigest()[:8]
 
 
-def seeds_of(options: RegimesOptions) -> tuple[range, range, range]:
-    """Rates first: seeds that try every one, and as many more that try the two best of an arm
-    again, where it was a close call. Then those that are reported. Rates that are given need no
-    choice."""
-    first = CHOOSING + (0 if options.lrs else options.choosing)
-    return range(CHOOSING, first), range(first, 2 * first - CHOOSING), range(options.seeds)
-
-
-def missing(
-    chosen: Mapping[str, Regime],
-    options: RegimesOptions,
-    seeds: range,
-    rows: Sequence[dict],
-    marks: SettingsMarks,
-) -> list[Trial]:
-    there = {tuple(row[name] for name in KEY) for row in rows}
-    arms = [
+def arms_of(
+    chosen: Mapping[str, Regime], options: RegimesOptions, marks: SettingsMarks
+) -> list[Arm]:
+    return [
         Arm(
             name,
             arm,
@@ -262,48 +245,55 @@ def missing(
         if not options.arm or arm in options.arm
     ]
 
-    def rates(arm: Arm, seed: int) -> Sequence[float]:
-        return rates_of(arm, seed, chosen[arm.regime], options, rows)
 
-    every = trials(arms, rates, seeds)
-    for trial in every:  # before the first run: what is refused is refused now
-        resolved(config_of(json.loads(trial.arm.changes), trial.lr, trial.seed))
-    return [trial for trial in every if key_of(trial) not in there]
+Stage = tuple[Callable[[Arm], Sequence[float]], range]  # an arm's rates, and the seeds
 
 
-def rates_of(
-    arm: Arm, seed: int, regime: Regime, options: RegimesOptions, rows: Sequence[dict]
-) -> Sequence[float]:
-    """Some seeds try every learning rate, the others the best of them."""
-    tried = [lr for lr in regime.rates(arm.name) if not options.lrs or lr in options.lrs]
-    every, again, _ = seeds_of(options)
-    if seed in every:
-        return tried if len(tried) > 1 else []
-    if seed in again:
-        return close_call(rows, arm.regime, arm.name, regime.chosen_by, every)
-    if options.lrs:
-        return tried
-    found = rate_values(rows, arm.regime, arm.name, regime.chosen_by)
-    return [best_rate(found) if found else tried[0]]
+def stages_of(
+    chosen: Mapping[str, Regime], options: RegimesOptions, rows: Sequence[dict]
+) -> list[Stage]:
+    """Rates first: seeds that try every one, and as many more that try the two best of an arm
+    again, where it was a close call. Then those that are reported. Rates that are given need no
+    choice. What a stage tries depends on the `rows` that those before it have added."""
+    first = CHOOSING + (0 if options.lrs else options.choosing)
+    choosing, again = range(CHOOSING, first), range(first, 2 * first - CHOOSING)
+
+    def listed(arm: Arm) -> list[float]:
+        of_arm = chosen[arm.regime].rates(arm.name)
+        return [lr for lr in of_arm if not options.lrs or lr in options.lrs]
+
+    def every(arm: Arm) -> list[float]:
+        return listed(arm) if len(listed(arm)) > 1 else []
+
+    def close(arm: Arm) -> list[float]:
+        return close_call(rows, arm.regime, arm.name, arm.chosen_by, choosing)
+
+    def best(arm: Arm) -> list[float]:
+        found = rate_values(rows, arm.regime, arm.name, arm.chosen_by)
+        return listed(arm) if options.lrs else [best_rate(found) if found else listed(arm)[0]]
+
+    return [(every, choosing), (close, again), (best, range(options.seeds))]
+
+
+def missing(
+    arms: Sequence[Arm],
+    rates: Callable[[Arm], Sequence[float]],
+    seeds: range,
+    rows: Sequence[dict],
+) -> list[Trial]:
+    there = {tuple(row[name] for name in KEY) for row in rows}
+    return [trial for trial in trials(arms, rates, seeds) if key_of(trial) not in there]
 
 
 # ---- one run, one row
 
 
-def make_row(keep: Path | None, trial: Trial) -> dict[str, Any]:
-    """Trains and measures. The run stays in the folder `keep`, if there is one."""
-    head = dict(zip(KEY, key_of(trial), strict=True)) | {"settings": trial.arm.settings}
-    if keep is None:
-        with TemporaryDirectory() as folder:
-            return head | measured_run(trial, Path(folder) / "run")
-    name = f"{trial}-{trial.arm.settings}".replace(", ", "-").replace(" ", "_")
-    return head | measured_run(trial, keep / name)
-
-
-def measured_run(trial: Trial, folder: Path) -> dict[str, Any]:
+def make_row(trial: Trial) -> dict[str, Any]:
+    """Trains and measures; nothing else stays of the run."""
     start, arm = time.perf_counter(), trial.arm
     config = config_of(json.loads(arm.changes), trial.lr, trial.seed)
-    result = whole_run(replace(config, log_path=str(folder)))
+    with TemporaryDirectory() as folder:
+        result = whole_run(replace(config, log_path=f"{folder}/run"))
     row = late_figures(result.rows)
     model, tokenizer = result.model, result.tokenizer
     try:
@@ -315,7 +305,9 @@ def measured_run(trial: Trial, folder: Path) -> dict[str, Any]:
     except NotFinite:  # the run diverged: it has no answers, and that is its result
         result.stopped = result.stopped or "weights that are no numbers"
     row = {name: round(value, 5) for name, value in row.items()}
-    return row | {"seconds": round(time.perf_counter() - start, 1), "stopped": result.stopped[:60]}
+    head = dict(zip(KEY, key_of(trial), strict=True)) | {"settings": arm.settings}
+    seconds = round(time.perf_counter() - start, 1)
+    return head | row | {"seconds": seconds, "stopped": result.stopped[:60]}
 
 
 def late_figures(rows: Sequence[dict]) -> dict[str, float]:
@@ -382,28 +374,18 @@ def lengths(result: EvalResult) -> dict[str, float]:
 # ---- the file
 
 
-def open_rows(path: Path) -> None:
-    """A file with its first line; what a kill left of a last line goes."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if not path.exists():
-        path.write_text(csv_line(COLUMNS), encoding="utf-8")
-    text = path.read_bytes()
-    if not text.endswith(b"\n"):
-        os.truncate(path, text.rfind(b"\n") + 1)
-
-
 def append_row(path: Path, row: Mapping[str, Any]) -> None:
-    """One write: lines of two commands that run side by side do not mix."""
-    line = csv_line([row.get(name, "") for name in COLUMNS])
-    with open(path, "ab", buffering=0) as file:
-        file.write(line.encode())
-
-
-def csv_line(cells: Sequence[object]) -> str:
-    text = io.StringIO()
-    one_line = [str(cell).replace("\n", " ") for cell in cells]
-    csv.writer(text, lineterminator="\n").writerow(one_line)
-    return text.getvalue()
+    """In one write: lines of two commands that run side by side do not mix. Half a line, which a
+    full disk may have left, stays alone, and `stored_rows` leaves it out."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    before = path.read_bytes() if path.exists() else b""
+    with open(path, "a", newline="", encoding="utf-8") as file:
+        table = csv.DictWriter(file, COLUMNS, extrasaction="ignore", lineterminator="\n")
+        if not before:
+            table.writeheader()
+        elif not before.endswith(b"\n"):
+            file.write("\n")
+        table.writerow(row)
 
 
 def current_rows(

@@ -103,7 +103,7 @@ RARELY_BROKEN = """
     tests/fast/test_gpu.py
     tests/tasks/test_all_gym_tasks.py
     tests/files/test_full_size.py
-    tests/run/test_jobs.py
+    tests/run/test_study.py
     tests/run/test_keyboard.py
     tests/run/test_memory.py
     tests/test_combinations.py

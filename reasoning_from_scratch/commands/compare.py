@@ -9,8 +9,6 @@
 A run that is finished is never made again, and one that was killed goes on from its last save.
 """
 
-import csv
-import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,9 +22,9 @@ from matplotlib.figure import Figure
 from reasoning_from_scratch.config import TrainConfig, to_json
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.paired import Effect, best_rate, paired, standard_error
-from reasoning_from_scratch.files.disk import write_whole
 from reasoning_from_scratch.files.model_names import is_name
 from reasoning_from_scratch.files.saved_models import evaluations_in, which_weights
+from reasoning_from_scratch.files.tables import write_table
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.report.curves import Line, draw_line, step_axis
 from reasoning_from_scratch.report.forest import forest_plot
@@ -34,7 +32,14 @@ from reasoning_from_scratch.report.plots import save_picture, step_of
 from reasoning_from_scratch.run.folder import PLACES, RunFolder
 from reasoning_from_scratch.run.options import PRESETS, configure, preset, recipe_row, resolved
 from reasoning_from_scratch.run.origin import weights_mark, with_whole_files, with_whole_paths
-from reasoning_from_scratch.run.study import Trial, last_third, make, trials, whole_run
+from reasoning_from_scratch.run.study import (
+    Trial,
+    cores,
+    last_third,
+    study,
+    trials,
+    whole_run,
+)
 from reasoning_from_scratch.text import aligned, counted
 
 
@@ -148,7 +153,7 @@ def rates(options: CompareOptions) -> tuple[float | None, ...]:
 
 
 def asked_trials(options: CompareOptions) -> list[Trial]:
-    return trials(options.recipes, lambda recipe, seed: rates(options), range(options.seeds))
+    return trials(options.recipes, lambda recipe: rates(options), range(options.seeds))
 
 
 def asked_config(options: CompareOptions, trial: Trial) -> TrainConfig:
@@ -226,16 +231,15 @@ def refuse_other_weights(options: CompareOptions) -> None:
 
 def run_all(options: CompareOptions, every: Sequence[Trial]) -> dict[Trial, list[dict]]:
     """The metrics of each trial; runs.csv grows by a line with each that ends."""
-    done = {}
-
-    def keep(trial: Trial, metrics: list[dict]) -> str:
+    tiny = preset(options.model) is PRESETS["tiny"]
+    jobs = options.jobs if options.jobs is not None else cores() if tiny else 1
+    done: dict[Trial, list[dict]] = {}
+    for trial, metrics in study(partial(run_one, options), every, jobs):
         done[trial] = metrics
         ordered = [trial for trial in every if trial in done]
         write_csv(Path(options.out) / "runs.csv", [run_row(t, done[t]) for t in ordered])
-        return f"{percent(metrics[-1]['eval_acc'])} right"
-
-    tiny = preset(options.model) is PRESETS["tiny"]
-    make(partial(run_one, options), every, keep, options.jobs, tiny)
+        words = f"{percent(metrics[-1]['eval_acc'])} right"
+        print(f"{len(done)} of {len(every)}: {trial}: {words}", flush=True)
     return done
 
 
@@ -392,13 +396,7 @@ def percent(share: float) -> str:
 
 
 def write_csv(path: Path, rows: Sequence[Mapping]) -> None:
-    """All rows or, where something goes wrong, the file as it was."""
-    text = io.StringIO()
-    table = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-    table.writeheader()
-    for row in rows:
-        table.writerow({key: shortened(value) for key, value in row.items()})
-    write_whole(path, text.getvalue())
+    write_table(path, [{key: shortened(value) for key, value in row.items()} for row in rows])
 
 
 def shortened(value: object) -> object:

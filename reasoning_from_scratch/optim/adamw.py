@@ -7,10 +7,10 @@ import torch
 from torch import Tensor, nn
 
 EPSILON = 1e-8
+STATE = ("mean", "square", "master")  # of each parameter: "NAME.mean", ...
 # Weights that are updated together: on a CPU 1 MB of each of their numbers, which stays in its
-# cache; on a GPU many matrices, since there each operation costs the same however small it is.
-SLICE, GPU_SLICE = 2**18, 2**26
-TOGETHER = {"cuda"}  # where torch's fused AdamW takes many matrices in one kernel
+# cache; on a GPU more, since there each operation costs the same however small it is.
+SLICE, GPU_SLICE = 2**18, 2**24
 
 
 def kind_of(name: str, parameter: Tensor) -> str:
@@ -26,16 +26,17 @@ class Trainable(Protocol):
     def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]: ...
 
 
-class Rows(NamedTuple):
+class Part(NamedTuple):
     """Some rows of a parameter, and all that their update reads and writes."""
 
+    name: str
     weight: Tensor
     gradient: Tensor
     mean: Tensor
-    square: Tensor
+    square: Tensor | None  # Muon's matrices have none
     master: Tensor | None
-    decay: float
     told: int  # so many of the rows count for `moved`
+    noise: int  # seed of the draws that round it
 
 
 class AdamW:
@@ -60,11 +61,11 @@ class AdamW:
         self.betas, self.weight_decay, self.seed = (beta1, beta2), weight_decay, seed
         self.stochastic = low_precision_updates == "stochastic"
         self.updates = 0
-        # Of the last update, per matrix: squared sizes of the change and of the weights.
+        # Of the last update, by groups of matrices: squared sizes of the change and of the weights.
         self.moved: list[tuple[Tensor, Tensor]] = []
         # Gradients that are added up beside `.grad`, in float32: see `add_up`.
         self.wide: dict[Tensor, Tensor] = {}
-        self.state: dict[str, Tensor] = {}  # "NAME.mean", "NAME.square", "NAME.master"
+        self.state: dict[str, Tensor] = {}
         for name, parameter in self.named:
             kind = parameter.dtype if self.stochastic else torch.float32
             self.state[f"{name}.mean"] = torch.zeros_like(parameter, dtype=kind)
@@ -120,109 +121,78 @@ class AdamW:
 
     @torch.no_grad()
     def step(self, lr: float) -> None:
-        """One update. Large matrices are taken a few rows at a time: what is computed in between
-        stays in the processor's cache, and needs no memory to speak of."""
+        """One update. Small matrices are taken together and large ones a few rows at a time: what
+        is computed in between stays in the processor's cache, and needs no memory to speak of."""
         self.updates += 1
         self.moved = []
-        together: list[Rows] = []
+        for parts in groups_of(self._parts()):
+            self._step_parts(parts, lr)
+
+    def _parts(self) -> Iterator[Part]:
         for index, (name, parameter) in enumerate(self.named):
-            if self.gradient(parameter) is None:
+            gradient = self.gradient(parameter)
+            if gradient is None:
                 continue
+            matrix = kind_of(name, parameter) == "matrix"
+            state = {kind: self.state.get(f"{name}.{kind}") for kind in STATE}
             for rows in self._slices(name, parameter):
-                if self._goes_together(parameter):
-                    together.append(self._rows(name, parameter, rows))
-                else:
-                    self._step_rows(name, parameter, rows, lr, self._noise_seed(index, rows.start))
-        for number, some in enumerate(groups_of(together, GPU_SLICE)):
-            self._step_together(some, lr, self._noise_seed(number, 0))
+                yield Part(
+                    name=name,
+                    weight=parameter[rows],
+                    gradient=gradient[rows],
+                    **{kind: None if of is None else of[rows] for kind, of in state.items()},
+                    told=rows_of(parameter, SLICE) if matrix and rows.start == 0 else 0,
+                    # So a resumed run rounds as it would have without a break.
+                    noise=hash((self.seed, self.updates, index, rows.start)) % 2**63,
+                )
 
     def _slices(self, name: str, parameter: Tensor) -> list[slice]:
-        size = rows_of(parameter, SLICE if parameter.device.type == "cpu" else GPU_SLICE)
+        size = rows_of(parameter, most_together(parameter))
         return [slice(start, start + size) for start in range(0, len(parameter), size)]
 
-    def _step_rows(
-        self, name: str, parameter: nn.Parameter, rows: slice, lr: float, seed: int
-    ) -> None:
-        weight, master = parameter[rows], self.state.get(f"{name}.master")
-        old = weight if master is None else master[rows]
-        new = self._updated(name, rows, old.float(), self.gradient(parameter)[rows].float(), lr)
-        if rows.start == 0 and kind_of(name, parameter) == "matrix":  # some rows tell for all
-            self.moved.append(((new - old).square().sum(), old.float().square().sum()))
-        if master is not None:
-            old.copy_(new)
-        elif parameter.dtype != torch.float32:
-            new = stochastic_round(new, seed)
-        weight.copy_(new)
+    def _step_parts(self, parts: list[Part], lr: float) -> None:
+        """All of them in a few operations, in float32."""
+        masters = [part.master for part in parts if part.master is not None]
+        old = masters or [part.weight.float() for part in parts]
+        new = self._updated(parts, old, [part.gradient.float() for part in parts], lr)
+        self._note_moved(parts, old, new)
+        if masters:
+            torch._foreach_copy_(masters, new)
+        elif parts[0].weight.dtype != torch.float32:
+            new = [stochastic_round(x, part.noise) for x, part in zip(new, parts, strict=True)]
+        torch._foreach_copy_([part.weight for part in parts], new)
 
-    def _updated(self, name: str, rows: slice, weight: Tensor, grad: Tensor, lr: float) -> Tensor:
+    def _updated(
+        self, parts: list[Part], weights: list[Tensor], grads: list[Tensor], lr: float
+    ) -> list[Tensor]:
+        """The new weights. `weights` and `grads` are in float32, whatever the parts are in."""
         beta1, beta2 = self.betas
-        mean, square = self.state[f"{name}.mean"][rows], self.state[f"{name}.square"][rows]
-        mean.lerp_(grad.to(mean.dtype), 1 - beta1)
-        square.mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
+        means, squares = [part.mean for part in parts], [part.square for part in parts]
+        narrow = [grad.to(mean.dtype) for grad, mean in zip(grads, means, strict=True)]
+        torch._foreach_lerp_(means, narrow, 1 - beta1)
+        torch._foreach_mul_(squares, beta2)
+        torch._foreach_addcmul_(squares, grads, grads, 1 - beta2)
         # Both averages start at zero; dividing by 1 - beta^t takes that out again.
-        root = (square / (1 - beta2**self.updates)).sqrt_().add_(EPSILON)
-        decay = lr * self.weight_decay if weight.dim() > 1 else 0.0
-        old = weight * (1 - decay) if decay else weight
-        return old.addcdiv(mean.float(), root, value=-lr / (1 - beta1**self.updates))
+        roots = torch._foreach_div(squares, 1 - beta2**self.updates)
+        torch._foreach_sqrt_(roots)
+        torch._foreach_add_(roots, EPSILON)
+        if self.weight_decay:  # of vectors none
+            kept = [1 - lr * self.weight_decay * (weight.dim() > 1) for weight in weights]
+            weights = list(torch._foreach_mul(weights, kept))
+        size = -lr / (1 - beta1**self.updates)
+        means = [mean.float() for mean in means]
+        return list(torch._foreach_addcdiv(weights, means, roots, value=size))
 
-    # On a GPU: many parameters in a few operations, none of which waits for Python.
-
-    def _goes_together(self, parameter: Tensor) -> bool:
-        return parameter.device.type in TOGETHER and parameter.numel() > 0
-
-    def _rows(self, name: str, parameter: Tensor, rows: slice) -> Rows:
-        master = self.state.get(f"{name}.master")
-        told = rows.start == 0 and kind_of(name, parameter) == "matrix"
-        return Rows(
-            parameter[rows],
-            self.gradient(parameter)[rows].float(),
-            self.state[f"{name}.mean"][rows],
-            self.state[f"{name}.square"][rows],
-            None if master is None else master[rows],
-            self.weight_decay if parameter.dim() > 1 else 0.0,
-            rows_of(parameter, SLICE) if told else 0,
-        )
-
-    def _step_together(self, some: list[Rows], lr: float, seed: int) -> None:
-        """`_step_rows` for each of them. torch's kernel works in place and in float32: on masters
-        and float32 weights themselves, on copies of what is narrower."""
-        new = [(x.weight if x.master is None else x.master).float() for x in some]
-        means = [x.mean.float() for x in some]
-        told = [tensor[: x.told] for tensor, x in zip(new, some, strict=True) if x.told]
-        before = list(torch._foreach_mul(told, 1.0)) if told else []
-        for decay in sorted({x.decay for x in some}):
-            chosen = [i for i, x in enumerate(some) if x.decay == decay]
-            torch._fused_adamw_(
-                [new[i] for i in chosen],
-                [some[i].gradient for i in chosen],
-                [means[i] for i in chosen],
-                [some[i].square for i in chosen],
-                [],
-                [torch.full((), float(self.updates), device=new[0].device)] * len(chosen),
-                lr=lr,
-                beta1=self.betas[0],
-                beta2=self.betas[1],
-                weight_decay=decay,
-                eps=EPSILON,
-                amsgrad=False,
-                maximize=False,
-            )
-        if told:
-            changes = torch._foreach_norm(torch._foreach_sub(told, before))
+    def _note_moved(self, parts: list[Part], old: list[Tensor], new: list[Tensor]) -> None:
+        """Some rows of each matrix tell for all."""
+        before = [x[: p.told] for x, p in zip(old, parts, strict=True) if p.told]
+        after = [x[: p.told] for x, p in zip(new, parts, strict=True) if p.told]
+        if before:
+            changes = torch._foreach_norm(torch._foreach_sub(after, before))
             sizes = torch._foreach_norm(before)
             self.moved.append(
                 (torch.stack(changes).square().sum(), torch.stack(sizes).square().sum())
             )
-        write_back([x.mean for x in some], means)
-        if some[0].master is None and some[0].weight.dtype != torch.float32:
-            counts, shapes = [x.numel() for x in new], [x.shape for x in new]
-            rounded = stochastic_round(torch.cat([x.flatten() for x in new]), seed).split(counts)
-            new = [x.view(shape) for x, shape in zip(rounded, shapes, strict=True)]
-        write_back([x.weight for x in some], new)
-
-    def _noise_seed(self, index: int, row: int) -> int:
-        """A function of seed, update, parameter and row, so that a resumed run rounds alike."""
-        return hash((self.seed, self.updates, index, row)) % 2**63
 
     def update_ratio(self) -> float | None:
         """How far the last update moved the matrices of the blocks, as a share of their size."""
@@ -241,29 +211,29 @@ class AdamW:
             tensor.copy_(state[name])
 
 
+def most_together(parameter: Tensor) -> int:
+    return SLICE if parameter.device.type == "cpu" else GPU_SLICE
+
+
 def rows_of(parameter: Tensor, weights: int) -> int:
     """How many of its rows have together so many weights, at least one."""
     return max(1, weights * len(parameter) // max(1, parameter.numel()))
 
 
-def groups_of(rows: Iterable[Rows], weights: int) -> Iterator[list[Rows]]:
-    """Neighbours of one number format, with at most so many weights unless it is a single one."""
-    group: list[Rows] = []
-    for each in rows:
-        full = sum(x.weight.numel() for x in group) + each.weight.numel() > weights
-        if group and (full or each.weight.dtype != group[0].weight.dtype):
+def groups_of(parts: Iterable[Part]) -> Iterator[list[Part]]:
+    """Neighbours of one number format that can be taken together; a large one is alone."""
+    group: list[Part] = []
+    room = 0
+    for part in parts:
+        room -= part.weight.numel()
+        if group and (room < 0 or part.weight.dtype != group[0].weight.dtype):
             yield group
             group = []
-        group.append(each)
+        if not group:
+            room = most_together(part.weight) - part.weight.numel()
+        group.append(part)
     if group:
         yield group
-
-
-def write_back(targets: list[Tensor], values: list[Tensor]) -> None:
-    """Into narrower tensors; the others are what was computed in."""
-    pairs = [(x, y) for x, y in zip(targets, values, strict=True) if x.data_ptr() != y.data_ptr()]
-    if pairs:
-        torch._foreach_copy_([target for target, _ in pairs], [value for _, value in pairs])
 
 
 def stochastic_round(values: Tensor, seed: int) -> Tensor:

@@ -7,7 +7,7 @@ hardly ever shows. The tiny models were pre-trained with it, by checkpoints/pret
 import torch
 from torch import Tensor
 
-from reasoning_from_scratch.optim.adamw import AdamW, Trainable, kind_of
+from reasoning_from_scratch.optim.adamw import AdamW, Part, Trainable, kind_of
 
 # A quintic that drives singular values towards 1 in few rounds, at the price of leaving them
 # anywhere between 0.7 and 1.2 (Jordan's coefficients).
@@ -59,9 +59,6 @@ class MuonAdamW(AdamW):
             return [slice(0, len(parameter))]
         return super()._slices(name, parameter)
 
-    def _goes_together(self, parameter: Tensor) -> bool:
-        return False  # each kind has a rate of its own, and matrices an update of their own
-
     def _rate(self, kind: str, weight: Tensor) -> float:
         """What `lr` is multiplied by. An orthogonal update has the root mean square
         1 / sqrt(inputs), and AdamW's first update is +lr or -lr in each weight: 1, times lr."""
@@ -70,14 +67,25 @@ class MuonAdamW(AdamW):
             return rate
         return weight.shape[1] ** 0.5 if kind == "matrix" else 1.0
 
-    def _updated(self, name: str, rows: slice, weight: Tensor, grad: Tensor, lr: float) -> Tensor:
-        kind = kind_of(name, weight)
-        lr = lr * self._rate(kind, weight)
-        if kind != "matrix":
-            return super()._updated(name, rows, weight, grad, lr)
-        mean = self.state[f"{name}.mean"]
-        mean.lerp_(grad, 1 - MOMENTUM)
-        update = orthogonalize(grad.lerp(mean, MOMENTUM))
-        # A tall matrix maps few inputs to many outputs: the same change per output.
-        outputs, inputs = weight.shape
-        return weight.sub(update, alpha=lr * max(1.0, outputs / inputs) ** 0.5)
+    def _updated(
+        self, parts: list[Part], weights: list[Tensor], grads: list[Tensor], lr: float
+    ) -> list[Tensor]:
+        """One by one: each kind has a rate of its own, and matrices an update of their own."""
+        new: list[Tensor] = []
+        for part, weight, grad in zip(parts, weights, grads, strict=True):
+            kind = kind_of(part.name, weight)
+            rate = lr * self._rate(kind, weight)
+            if kind == "matrix":
+                new.append(moved_by_momentum(weight, part.mean, grad, rate))
+            else:
+                new += super()._updated([part], [weight], [grad], rate)
+        return new
+
+
+def moved_by_momentum(weight: Tensor, mean: Tensor, grad: Tensor, lr: float) -> Tensor:
+    """The new matrix; the running mean takes the gradient in."""
+    mean.lerp_(grad, 1 - MOMENTUM)
+    update = orthogonalize(grad.lerp(mean, MOMENTUM))
+    # A tall matrix maps few inputs to many outputs: the same change per output.
+    outputs, inputs = weight.shape
+    return weight.sub(update, alpha=lr * max(1.0, outputs / inputs) ** 0.5)

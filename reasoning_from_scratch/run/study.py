@@ -1,20 +1,28 @@
-"""A study: one run for each arm, learning rate and seed, several side by side, none made twice.
+"""A study: one run for each arm, learning rate and seed, several side by side.
 
-    every = trials(arms, rates_of, range(3))        # arms x rates x seeds
-    make(work, every, keep, jobs, tiny)             # keep(trial, result) as soon as one is done
-    work(trial): whole_run(config) -> metrics       # goes on with a run that was killed
+    every = trials(arms, rates, range(3))             # arms x rates x seeds
+    for trial, result in study(work, every, jobs):    # work(trial) -> result, in any order
+        ...                                           # keep it: a killed study loses no more
 
 `rfs compare` is a study of recipes. In ch07/regimes.py an arm is any change of a run.
 """
 
+import os
+import signal
 import sys
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from multiprocessing import active_children, get_context, parent_process
+from threading import Thread
 from typing import TypeVar
 
+import torch
+
 from reasoning_from_scratch.config import TrainConfig
+from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.run.folder import RunFolder
-from reasoning_from_scratch.run.jobs import jobs_for, side_by_side
 from reasoning_from_scratch.run.options import resumed_config
 from reasoning_from_scratch.run.start import TrainResult, train
 
@@ -36,12 +44,83 @@ class Trial:
 
 
 def trials(
-    arms: Iterable[Arm], rates_of: Callable[[Arm, int], Sequence[float | None]], seeds: range
+    arms: Iterable[Arm], rates: Callable[[Arm], Sequence[float | None]], seeds: range
 ) -> list[Trial]:
-    """Seed by seed, so that a study that is stopped early has whole seeds. `rates_of(arm, seed)`:
-    the learning rates that an arm runs with."""
+    """Seed by seed, so that a study that is stopped early has whole seeds. `rates(arm)`: the
+    learning rates that an arm runs with."""
     arms = list(arms)
-    return [Trial(arm, lr, s) for s in seeds for arm in arms for lr in rates_of(arm, s)]
+    return [Trial(arm, lr, seed) for seed in seeds for arm in arms for lr in rates(arm)]
+
+
+def study(
+    work: Callable[[Trial], Result], every: Sequence[Trial], jobs: int
+) -> Iterator[tuple[Trial, Result]]:
+    """Each trial and what `work` made of it, as soon as it is done.
+
+    One job works in this process, several in as many others, which share the cores. Where it ends
+    early, by Ctrl-C or by an error, the runs that are still going save what they have.
+    """
+    if jobs < 1:
+        raise UserError(f"--jobs is {jobs}, but must be at least 1")
+    side_by_side = min(jobs, len(every))
+    try:
+        if side_by_side > 1:
+            yield from in_processes(work, every, side_by_side)
+        else:
+            yield from ((trial, work(trial)) for trial in every)
+    except KeyboardInterrupt:
+        print("the same command goes on where it was", file=sys.stderr)
+        raise
+
+
+def in_processes(
+    work: Callable[[Trial], Result], every: Sequence[Trial], jobs: int
+) -> Iterator[tuple[Trial, Result]]:
+    context = get_context("spawn")  # torch's threads do not survive a fork
+    threads = max(1, cores() // jobs)
+    with ProcessPoolExecutor(jobs, context, begin_process, (threads,)) as pool:
+        # A terminal sends Ctrl-C to all processes. Only this one is to hear it, from their first
+        # import on: what is ignored when a process is born stays so.
+        heard = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        asked = {pool.submit(in_process, work, trial): trial for trial in every}
+        signal.signal(signal.SIGINT, heard)
+        try:
+            for future in as_completed(asked):
+                yield asked[future], future.result()
+        except BrokenProcessPool:
+            raise UserError(
+                "a process of this study died, maybe for want of memory (then --jobs 1 helps); "
+                "the same command goes on where it was"
+            ) from None
+        except BaseException:
+            for process in active_children():
+                process.terminate()
+            raise
+
+
+def begin_process(threads: int) -> None:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    Thread(target=end_with_parent, daemon=True).start()
+    torch.set_num_threads(threads)
+
+
+def end_with_parent() -> None:
+    """Where the study was killed, nobody else ends its processes."""
+    parent_process().join()
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def in_process(work: Callable[[Trial], Result], trial: Trial) -> Result:
+    """`work`; a process that is asked to end takes no further trial."""
+    try:
+        return work(trial)
+    except SystemExit:
+        os._exit(128 + signal.SIGTERM)
+
+
+def cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def whole_run(config: TrainConfig) -> TrainResult:
@@ -52,24 +131,6 @@ def whole_run(config: TrainConfig) -> TrainResult:
     if result.stopped.startswith("interrupted"):
         raise KeyboardInterrupt
     return result
-
-
-def make(
-    work: Callable[[Trial], Result],
-    every: Sequence[Trial],
-    keep: Callable[[Trial, Result], str],
-    jobs: int | None,
-    tiny: bool,
-) -> None:
-    """Hands `keep` each trial and what `work` made of it, as soon as it is done. What `keep` says
-    of it is printed. `jobs` and `tiny`: how many go side by side, see `jobs_for`."""
-    count = jobs_for(jobs, len(every), tiny)
-    try:
-        for done, (trial, result) in enumerate(side_by_side(work, every, count), start=1):
-            print(f"{done} of {len(every)}: {trial}: {keep(trial, result)}", flush=True)
-    except KeyboardInterrupt:
-        print("the same command goes on where it was", file=sys.stderr)
-        raise
 
 
 def last_third(rows: Sequence[dict]) -> Sequence[dict]:

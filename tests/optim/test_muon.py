@@ -3,9 +3,7 @@
 import pytest
 import torch
 from small_model import small_model
-from torch import nn
 
-from reasoning_from_scratch.optim import adamw
 from reasoning_from_scratch.optim.adamw import AdamW
 from reasoning_from_scratch.optim.muon import MuonAdamW, kind_of
 
@@ -89,18 +87,3 @@ def test_small_updates_of_bfloat16_matrices_arrive():
     # 60 nearly equal orthogonal updates of 24 x 32, each of norm sqrt(24) x 2e-5 x scale.
     assert 0.5 < moved / (60 * 2e-5 * 24**0.5) < 1.5
     assert model.trf_blocks[0].ff.fc1.weight.dtype == torch.bfloat16
-
-
-def test_on_a_gpu_it_takes_its_parameters_one_by_one(monkeypatch):
-    """Together, as AdamW's, they would all move at one rate."""
-    results = []
-    for devices in (set(), {"cpu"}):
-        monkeypatch.setattr(adamw, "TOGETHER", devices)
-        torch.manual_seed(0)
-        model = nn.Sequential(nn.Linear(5, 7), nn.Linear(7, 3))
-        optimizer = MuonAdamW(model, matrix_lr=0.3)
-        for parameter in model.parameters():
-            parameter.grad = torch.ones_like(parameter)
-        optimizer.step(1e-2)
-        results.append([*model.parameters()])
-    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))

@@ -1,64 +1,176 @@
-"""A study: arms x rates x seeds, each made once, and gone on with where it was."""
+"""A study: arms x rates x seeds, side by side, and gone on with where it was."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
 
 import pytest
+import torch
 from toy import toy_config, toy_world
 
-from reasoning_from_scratch.run import study
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.run import study as runner
 from reasoning_from_scratch.run.folder import RunFolder
 from reasoning_from_scratch.run.start import train
-from reasoning_from_scratch.run.study import Trial, make, trials, whole_run
+from reasoning_from_scratch.run.study import Trial, cores, study, trials, whole_run
 from tests.run.test_interrupts import press_at
+
+FOUR = trials("abcd", lambda _: (None,), range(1))
+
+
+def process_and_threads(trial: Trial) -> tuple[object, int, int]:
+    return trial.arm, os.getpid(), torch.get_num_threads()
+
+
+def refuse_b(trial: Trial) -> None:
+    if trial.arm == "b":
+        raise UserError("b is refused")
+    time.sleep(200)  # ended, or the test takes as long
+
+
+def die(trial: Trial) -> None:
+    os._exit(3)
+
+
+def press_at_b(trial: Trial) -> object:
+    if trial.arm == "b":
+        raise KeyboardInterrupt
+    return trial.arm
 
 
 def test_whole_seeds_come_first_and_an_arm_has_its_own_rates():
-    def rates(arm, seed):
-        return (1e-3, 1e-4) if arm == "tuned" and seed == 0 else (1e-4,)
+    def rates(arm):
+        return (1e-3, 1e-4) if arm == "tuned" else (1e-4,)
 
     assert list(map(str, trials(["tuned", "plain"], rates, range(2)))) == [
         "tuned, lr 0.001, seed 0",
         "tuned, lr 0.0001, seed 0",
         "plain, lr 0.0001, seed 0",
+        "tuned, lr 0.001, seed 1",
         "tuned, lr 0.0001, seed 1",
         "plain, lr 0.0001, seed 1",
     ]
     assert str(Trial("grpo", None, 0)) == "grpo, seed 0"
 
 
-def test_each_is_kept_as_soon_as_it_is_made(capsys):
-    every, kept = trials("ab", lambda *_: (None,), range(1)), []
-
-    def keep(trial, result):
-        kept.append((trial.arm, result))
-        return "well"
-
-    make(lambda trial: trial.arm * 2, every, keep, jobs=1, tiny=True)
-    assert kept == [("a", "aa"), ("b", "bb")]
-    assert capsys.readouterr().out == "1 of 2: a, seed 0: well\n2 of 2: b, seed 0: well\n"
+def test_two_processes_do_four_trials():
+    found = dict(study(process_and_threads, FOUR, jobs=2))
+    assert {trial: result[0] for trial, result in found.items()} == {t: t.arm for t in FOUR}
+    workers = {result[1] for result in found.values()}
+    assert 1 <= len(workers) <= 2 and os.getpid() not in workers
+    assert {result[2] for result in found.values()} == {max(1, cores() // 2)}
 
 
-def test_ctrl_c_keeps_what_is_done_and_says_that_it_goes_on(capsys):
+def test_one_job_or_one_trial_works_here():
+    for every, jobs in ((FOUR, 1), (FOUR[:1], 8)):
+        found = dict(study(process_and_threads, every, jobs))
+        assert {result[1] for result in found.values()} == {os.getpid()}
+    assert list(study(process_and_threads, [], jobs=2)) == []
+
+
+def test_no_jobs_are_refused():
+    with pytest.raises(UserError, match="--jobs is 0"):
+        list(study(process_and_threads, FOUR, jobs=0))
+
+
+def test_a_refusal_is_told_and_ends_the_others():
+    start = time.monotonic()
+    with pytest.raises(UserError, match="b is refused"):
+        list(study(refuse_b, FOUR, jobs=2))
+    assert time.monotonic() - start < 100
+
+
+def test_a_process_that_dies_is_told():
+    with pytest.raises(UserError, match="died"):
+        list(study(die, FOUR, jobs=2))
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_ctrl_c_keeps_what_is_done_and_says_that_it_goes_on(jobs, capsys):
     kept = []
-
-    def work(trial):
-        if trial.arm == "b":
-            raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        make(
-            work,
-            trials("abc", lambda *_: (None,), range(1)),
-            lambda t, _: kept.append(t.arm),
-            1,
-            True,
-        )
-    assert kept == ["a"] and "the same command goes on" in capsys.readouterr().err
+        for trial, _ in study(press_at_b, FOUR, jobs):
+            kept.append(trial.arm)
+    assert "b" not in kept and "the same command goes on" in capsys.readouterr().err
+
+
+PRESSED = """
+import os, signal, threading, time
+from reasoning_from_scratch.run.study import study, trials
+
+def work(trial):
+    os.write(1, b"begun\\n")
+    time.sleep(60)
+
+def press():
+    time.sleep(WAIT)
+    os.kill(SIGNAL)
+
+if __name__ == "__main__":
+    threading.Thread(target=press).start()
+    try:
+        list(study(work, trials("abcd", lambda _: (None,), range(1)), jobs=2))
+    except KeyboardInterrupt:
+        print("stopped")
+"""
+
+
+def pressed(folder: Path, wait: float, number: str) -> tuple[str, str]:
+    """What is said until the last of its processes is gone."""
+    (folder / "pressed.py").write_text(PRESSED.replace("WAIT", str(wait)).replace("SIGNAL", number))
+    ended = subprocess.run(
+        [sys.executable, "pressed.py"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        start_new_session=True,
+        timeout=50,
+    )
+    return ended.stdout, ended.stderr
+
+
+@pytest.mark.parametrize("wait", [0.5, 20])
+def test_ctrl_c_in_the_terminal_ends_all_processes_quietly(wait, tmp_path):
+    """It goes to all of them: while they import, and while they work."""
+    said = "begun\n" * (2 if wait > 1 else 0) + "stopped\n"
+    found = pressed(tmp_path, wait, "0, signal.SIGINT")
+    assert found == (said, "the same command goes on where it was\n")
+
+
+def test_a_study_that_is_killed_leaves_no_process_behind(tmp_path):
+    said, _ = pressed(tmp_path, 20, "os.getpid(), signal.SIGKILL")
+    assert said == "begun\n" * 2
+
+
+def refused_beside_a_run(folder: Path, trial: Trial) -> None:
+    """Refused once the other has trained for a while, which saves nothing of its own accord."""
+    metrics = folder / "run" / "metrics.jsonl"
+    if trial.arm == "refused":
+        while not metrics.exists() or metrics.read_text().count("\n") < 3:
+            time.sleep(0.05)
+        raise UserError("refused")
+    config = toy_config(str(folder / "run"), steps=100_000, rolling_every=0)
+    train(config, quiet=True, **toy_world(folder))
+
+
+def test_a_run_that_is_ended_by_anothers_error_saves_what_it_has(tmp_path):
+    every = trials(["refused", "run"], lambda _: (None,), range(1))
+    with pytest.raises(UserError, match="refused"):
+        list(study(partial(refused_beside_a_run, tmp_path), every, jobs=2))
+    (saved,) = (tmp_path / "run" / "checkpoints.jsonl").read_text().splitlines()
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().count("\n")
+    assert json.loads(saved)["batch"] == lines >= 3
 
 
 def test_a_run_that_was_interrupted_goes_on_to_the_same_end(tmp_path, monkeypatch):
     def toy_train(config, **more):
         return train(config, **more, **toy_world(tmp_path))
 
-    monkeypatch.setattr(study, "train", toy_train)
+    monkeypatch.setattr(runner, "train", toy_train)
     config = toy_config(str(tmp_path / "run"), steps=3, rolling_every=1)
     with monkeypatch.context() as patch:
         press_at("trainer.train_step", 2, patch)
