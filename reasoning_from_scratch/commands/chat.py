@@ -36,7 +36,7 @@ PLAYER = (
 HELP = "An empty line or Ctrl-D ends, Ctrl-C stops an answer, /new forgets the conversation."
 
 
-class Conversation:
+class Chat:
     """A model, and with the chat template what was said so far, but not what was thought."""
 
     def __init__(self, model, tokenizer, options: ChatOptions):
@@ -138,7 +138,7 @@ def say(pieces: Iterable[str]) -> None:
 def chat(options: ChatOptions) -> None:
     """Reads a line, prints the answer, until there is no line."""
     model, tokenizer = open_model(options.model, options.device, options.dtype)
-    conversation = Conversation(model, tokenizer, options)
+    conversation = Chat(model, tokenizer, options)
     # A terminal that cannot show a character shows ?
     sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]  # Python's own has it
     print(f"{options.model}, template {conversation.template}. {HELP}", file=sys.stderr)
@@ -156,7 +156,7 @@ def chat(options: ChatOptions) -> None:
         if not words:
             return
         if words == "/new":
-            conversation = Conversation(model, tokenizer, options)
+            conversation = Chat(model, tokenizer, options)
             continue
         try:
             say(conversation.answer(words))

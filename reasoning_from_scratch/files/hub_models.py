@@ -23,7 +23,7 @@ from reasoning_from_scratch.files.tensor_files import config_from_hf, read_json,
 
 log = logging.getLogger("reasoning_from_scratch")
 
-INDEX, WEIGHTS = "model.safetensors.index.json", "model.safetensors"
+SHARD_INDEX, WEIGHTS = "model.safetensors.index.json", "model.safetensors"
 # Whatever of these a repository has is brought along.
 WITH_WEIGHTS = [
     "config.json",
@@ -32,7 +32,7 @@ WITH_WEIGHTS = [
     "chat_template.jinja",
     "special_tokens_map.json",
     "tokenizer.json",
-    INDEX,
+    SHARD_INDEX,
 ]
 
 SMOLLM2 = "HuggingFaceTB/SmolLM2-135M-Instruct"
@@ -64,7 +64,7 @@ def has_tokenizer(folder: Path) -> bool:
 
 
 def weights_of(folder: Path) -> list[str]:
-    return shards_of(folder / INDEX) if (folder / INDEX).exists() else [WEIGHTS]
+    return shards_of(folder / SHARD_INDEX) if (folder / SHARD_INDEX).exists() else [WEIGHTS]
 
 
 def _downloaded(name: str) -> Path:

@@ -11,7 +11,7 @@ from pathlib import Path
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.text import evenly, read_lines, read_values
 
-INDEX = "checkpoints.jsonl"
+SAVES_LIST = "checkpoints.jsonl"
 OPTIMIZER_FILE = "optimizer.safetensors"
 STATE_FILE = "trainer_state.json"
 PATHS = ("sampler_path", "state_path")
@@ -54,7 +54,7 @@ def run_and_save(name: str | Path) -> tuple[Path | None, str | None]:
 
 
 def is_run(path: Path) -> bool:
-    return any((path / name).is_file() for name in (INDEX, "metrics.jsonl"))
+    return any((path / name).is_file() for name in (SAVES_LIST, "metrics.jsonl"))
 
 
 def asked_save(run: Path, save: str, saves: list[dict]) -> dict:
@@ -118,7 +118,7 @@ def read_index(run: Path) -> list[dict]:
     A save is complete when the file is there that is written last. One without a line is that of a
     run that was killed in between; what its line would have said is in trainer_state.json.
     """
-    told = {row["batch"]: row for row in read_lines(run / INDEX) if "batch" in row}
+    told = {row["batch"]: row for row in read_lines(run / SAVES_LIST) if "batch" in row}
     found = []
     for place in (run / "checkpoints").glob("*"):
         if place.name.isdecimal() and (place / "config.json").exists():

@@ -31,16 +31,16 @@ from reasoning_from_scratch.tasks.problem_sets import (
 from reasoning_from_scratch.text import counted
 
 GIVEN = "given"  # what problems are called that Python hands in
-Problems = Sequence[Problem]
+SomeProblems = Sequence[Problem]
 
 
 def problems_of(
     config: TrainConfig,
     tokenizer,
     context_length: int,
-    problems: Problems | None,
-    eval_problems: Problems | None,
-) -> tuple[Problems, dict[str, Problems]]:
+    problems: SomeProblems | None,
+    eval_problems: SomeProblems | None,
+) -> tuple[SomeProblems, dict[str, SomeProblems]]:
     """To train on, and by their names to evaluate on, as the model is shown them."""
     problems, eval_sets = all_sets(config, problems, eval_problems)
     if config.stop is not None:
@@ -49,7 +49,7 @@ def problems_of(
 
     prompt = config.prompt or ("book" if config.few_shot else None)  # examples come in the book's
 
-    def ready(some: Problems) -> Problems:
+    def ready(some: SomeProblems) -> SomeProblems:
         some = with_prompt(some, prompt, tokenizer)
         return usable_problems(some, tokenizer, context_length, config.reward)
 
@@ -58,14 +58,14 @@ def problems_of(
 
 def all_sets(
     config: TrainConfig,
-    problems: Problems | None,
-    eval_problems: Problems | None,
-) -> tuple[Problems, dict[str, Problems]]:
+    problems: SomeProblems | None,
+    eval_problems: SomeProblems | None,
+) -> tuple[SomeProblems, dict[str, SomeProblems]]:
     """To train on, and by their names to evaluate on: those that the configuration names, unless
     they are given. `eval_problems` are those of the first evaluation set."""
     problems, share, aside = with_share_aside(config, problems)
     names = list(config.eval_problems)
-    sets: dict[str, Problems] = {set_name(names[0]): eval_problems} if eval_problems else {}
+    sets: dict[str, SomeProblems] = {set_name(names[0]): eval_problems} if eval_problems else {}
     for name in names if config.eval_every else []:
         if set_name(name) not in sets:
             loaded = aside if name == share else load_problems(name, limit=config.eval_limit)
@@ -88,7 +88,11 @@ def solved_examples(config: TrainConfig) -> str:
     return few_shot_prefix(with_share_aside(config, None)[0][: config.few_shot])
 
 
-def with_share_aside(config: TrainConfig, given: Problems | None) -> tuple[Problems, str, Problems]:
+def with_share_aside(
+    config: TrainConfig, given: SomeProblems | None
+) -> tuple[SomeProblems, str, SomeProblems]:
+    config: TrainConfig, given: SomeProblems | None
+) -> tuple[SomeProblems, str, SomeProblems]:
     """The problems to train on; the name of their own held-out share, and what is in it. It is kept
     aside whether or not this run asks it: another may, and a resumed one."""
     share = (GIVEN if given else config.problems) + SHARE
@@ -119,8 +123,8 @@ CHAT_TOKENS = 200  # more than a chat template adds, its system prompt included
 
 
 def usable_problems(
-    problems: Problems, tokenizer, context_length: int, reward: str | None
-) -> Problems:
+    problems: SomeProblems, tokenizer, context_length: int, reward: str | None
+) -> SomeProblems:
     """Without the problems that could never be paid for; one line in the log says how many.
 
     `reward`: None if our grader judges; a verifier of one's own may do without an answer.

@@ -7,7 +7,7 @@ import torch
 from small_model import small_model
 
 from reasoning_from_scratch.commands import chat
-from reasoning_from_scratch.commands.chat import ChatOptions, Conversation, say, stream_text
+from reasoning_from_scratch.commands.chat import Chat, ChatOptions, say, stream_text
 from reasoning_from_scratch.problems import render_prompt
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.sampling import Sampling, generate
@@ -100,7 +100,7 @@ def test_templates(scripted):
         ("chat", ByteTokenizer()),
         ("auto", WrappingTokenizer()),
     ):
-        list(Conversation(None, tokenizer, ChatOptions(template=template)).answer("Hi"))
+        list(Chat(None, tokenizer, ChatOptions(template=template)).answer("Hi"))
     assert [prompt for prompt, *_ in prompts] == [
         render_prompt("Hi"),
         "Hi",
@@ -111,7 +111,7 @@ def test_templates(scripted):
 
 def test_chat_template_remembers_what_was_said(scripted):
     prompts = scripted("Hello.", "Yes.")
-    talk = Conversation(None, WrappingTokenizer(), ChatOptions(seed=5, temperature=0.5))
+    talk = Chat(None, WrappingTokenizer(), ChatOptions(seed=5, temperature=0.5))
     assert list(talk.answer("Hi")) == list("Hello.")
     list(talk.answer("Again?"))
     before = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nHello.<|im_end|>\n"
@@ -124,7 +124,7 @@ def test_what_was_thought_is_not_remembered(scripted):
     """As Qwen3's own template: of earlier answers it shows what follows the thought."""
     first, second = "<think>\nHm.\n</think>\n\nFour.", "<think>\n\n</think>\n\nSix."
     prompts = scripted(first, second, "<think>\nStill at", "Done.")
-    talk = Conversation(None, WrappingTokenizer(), ChatOptions())
+    talk = Chat(None, WrappingTokenizer(), ChatOptions())
     assert "".join(talk.answer("2 + 2?")) == first  # the reader sees the thought
     for question in ("3 + 3?", "4 + 4?", "And?"):
         list(talk.answer(question))

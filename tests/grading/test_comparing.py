@@ -17,7 +17,7 @@ from reasoning_from_scratch.grading.comparing.regions import (
     single,
     union,
 )
-from reasoning_from_scratch.grading.comparing.units import size_of
+from reasoning_from_scratch.grading.comparing.same_units import size_of
 from reasoning_from_scratch.grading.limits import Undefined
 from reasoning_from_scratch.grading.reading.units import SIZES, UNITS, Unit
 

@@ -24,6 +24,7 @@ from ..reading.trees import (
 from .equality import Equality, over_common
 from .kinds import Kinds
 from .regions import same_region
+from .same_units import in_one_unit, units_agree, with_letter_unit
 from .things import (
     Assignments,
     Equation,
@@ -36,7 +37,6 @@ from .things import (
     Thing,
     Value,
 )
-from .units import in_one_unit, units_agree, with_letter_unit
 
 MAX_PAIRS = 2_500  # elements of one list times elements of the other
 ROUND_OR_ANGLE = {("(", ")"), ("⟨", "⟩")}

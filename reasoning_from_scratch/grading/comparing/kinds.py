@@ -41,6 +41,7 @@ from ..reading.units import CELSIUS, DEGREE, FAHRENHEIT
 from ..values import Values, digits_for, is_real, minus, order, real_value
 from .equality import ENOUGH, POINTS, Equality
 from .regions import LINE, MINUS, PLUS, Cuts, complement, intersection, interval, single, union
+from .same_units import units_agree
 from .things import (
     Assignments,
     Equation,
@@ -55,7 +56,6 @@ from .things import (
     Thing,
     Value,
 )
-from .units import units_agree
 
 FLIPPED = {"<": ">", ">": "<", "≤": "≥", "≥": "≤", "≠": "≠"}
 EQUALITY = {"=", "≡"}

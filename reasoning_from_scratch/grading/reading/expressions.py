@@ -13,7 +13,7 @@ from fractions import Fraction
 
 from ..limits import MAX_DEPTH, TooBig, Unparsed
 from .brackets import arguments, braces, bracketed, matrix
-from .commands import CURRENCY
+from .latex_commands import CURRENCY
 from .number_words import number_from_words
 from .tokens import Cursor, Token
 from .trees import (

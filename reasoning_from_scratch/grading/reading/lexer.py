@@ -5,7 +5,7 @@ import re
 from ..limits import MAX_CHARS, MAX_DEPTH, TooBig, Unparsed
 from .boxes import closing_brace
 from .characters import to_ascii
-from .commands import (
+from .latex_commands import (
     BLANKS,
     CONSTANTS,
     CURRENCY,

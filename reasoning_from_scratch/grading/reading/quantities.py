@@ -3,7 +3,6 @@
 from fractions import Fraction
 
 from ..limits import Unparsed
-from .commands import CURRENCY
 from .expressions import (
     MODULI,
     base_numeral,
@@ -14,6 +13,7 @@ from .expressions import (
     ordinal_ending,
     short_argument,
 )
+from .latex_commands import CURRENCY
 from .tokens import Cursor
 from .trees import (
     Add,

@@ -5,8 +5,8 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from ..limits import MAX_CHARS, TooBig, Unparsed
-from .commands import FONTS, TEXT_COMMANDS
 from .expressions import expression
+from .latex_commands import FONTS, TEXT_COMMANDS
 from .lexer import tokenize
 from .number_words import ORDINAL_WORDS, fraction_from_words, number_from_words
 from .numerals import spell_out_repeating
