@@ -91,8 +91,6 @@ def solved_examples(config: TrainConfig) -> str:
 def with_share_aside(
     config: TrainConfig, given: SomeProblems | None
 ) -> tuple[SomeProblems, str, SomeProblems]:
-    config: TrainConfig, given: SomeProblems | None
-) -> tuple[SomeProblems, str, SomeProblems]:
     """The problems to train on; the name of their own held-out share, and what is in it. It is kept
     aside whether or not this run asks it: another may, and a resumed one."""
     share = (GIVEN if given else config.problems) + SHARE
