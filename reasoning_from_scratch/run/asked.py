@@ -34,7 +34,7 @@ GIVEN = "given"  # what problems are called that Python hands in
 SomeProblems = Sequence[Problem]
 
 
-def problems_of(
+def open_problems(
     config: TrainConfig,
     tokenizer,
     context_length: int,

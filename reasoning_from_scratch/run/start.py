@@ -32,7 +32,7 @@ from reasoning_from_scratch.report.progress import show_log
 from reasoning_from_scratch.report.run_pages import Pages
 from reasoning_from_scratch.report.tracker import import_tensorboard, import_wandb
 from reasoning_from_scratch.rollouts import Group, Judge
-from reasoning_from_scratch.run.asked import GIVEN, problems_of
+from reasoning_from_scratch.run.asked import GIVEN, open_problems
 from reasoning_from_scratch.run.checkpoints import Checkpoints, load_trainer_state
 from reasoning_from_scratch.run.evaluations import Evaluations
 from reasoning_from_scratch.run.folder import USED, RunFolder, job_name, log, new_folder, plainly
@@ -171,7 +171,7 @@ def loaded_run(
     start = ranks.from_first(lambda: found_start(config, folder, checkpoints, given))
     model, reference, tokenizer = open_model(start, config, device, ranks, given_model)
     context = model.cfg["context_length"]
-    problems, eval_sets = problems_of(config, tokenizer, context, *given_problems)
+    problems, eval_sets = open_problems(config, tokenizer, context, *given_problems)
     try_environment(config, tokenizer, problems[0])
     policy, compared = open_policy(start, config, model, reference, tokenizer, ranks)
     if config.preflight and start.step == 0:

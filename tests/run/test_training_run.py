@@ -14,7 +14,7 @@ from reasoning_from_scratch import policy
 from reasoning_from_scratch.files.saved_models import evaluations, evaluations_in
 from reasoning_from_scratch.problems import problem_prompt
 from reasoning_from_scratch.rollouts import Group, Rollout, reward_groups, sample_groups
-from reasoning_from_scratch.run.asked import problems_of
+from reasoning_from_scratch.run.asked import open_problems
 from reasoning_from_scratch.run.evaluations import eval_metrics
 from reasoning_from_scratch.run.folder import RunFolder
 from reasoning_from_scratch.run.options import resolved, resumed_config
@@ -301,7 +301,7 @@ def test_each_set_has_its_name_in_metrics_pages_and_the_report(more):
 def test_every_set_is_put_with_the_prompt_of_the_run(more):
     names = ["tiny-test", str(more / "more.jsonl")]
     config = toy_config(more / "run", prompt="question", eval_every=1, eval_problems=names)
-    problems, sets = problems_of(resolved(config), toy_tokenizer(more), 512, toy_problems(), None)
+    problems, sets = open_problems(resolved(config), toy_tokenizer(more), 512, toy_problems(), None)
     assert sets.keys() == {"tiny-test", "more.jsonl"}
     for problem in (*problems, *(one for held_out in sets.values() for one in held_out)):
         assert problem_prompt(problem) == problem.problem

@@ -13,7 +13,7 @@ from reasoning_from_scratch.evaluation.evaluate import evaluate
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.problems import Problem, problem_prompt, with_prompt
 from reasoning_from_scratch.rollouts import Group, Rollout, reward_groups
-from reasoning_from_scratch.run.asked import all_sets, problems_of
+from reasoning_from_scratch.run.asked import all_sets, open_problems
 from reasoning_from_scratch.run.options import resolved, resumed_config
 from reasoning_from_scratch.run.preflight import TaskFigures, suggestions, task_figures, to_try
 from reasoning_from_scratch.run.start import train
@@ -103,7 +103,7 @@ def test_an_unknown_judge_is_said():
 def test_the_question_alone_unless_another_prompt_is_named(name, tiny):
     config = replaced(TrainConfig(), problems=name, eval_every=1, problem_limit=8, eval_limit=5)
     config = resolved(replaced(config, eval_problems=[f"{name}@held-out", "tiny-test"]))
-    problems, eval_sets = problems_of(config, tiny[1], 512, None, None)
+    problems, eval_sets = open_problems(config, tiny[1], 512, None, None)
     assert [len(some) for some in (problems, *eval_sets.values())] == [8, 5, 5]
     held_out, test = eval_sets.values()
     assert all(problem_prompt(p) == p.problem for p in [*problems, *held_out])
@@ -114,7 +114,7 @@ def test_the_question_alone_unless_another_prompt_is_named(name, tiny):
 
 def test_solved_examples_come_in_the_book_s_prompt(tiny):
     config = resolved(TrainConfig(problems=NAMES[0], few_shot=2, problem_limit=8))
-    problems, _ = problems_of(config, tiny[1], 512, None, None)
+    problems, _ = open_problems(config, tiny[1], 512, None, None)
     shown = problem_prompt(problems[0])
     assert shown.count("\\boxed{ANSWER}") == 3 and len(problems) == 6
     with pytest.raises(UserError, match="instructions/0 has no answer: leave it out"):
