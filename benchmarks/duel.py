@@ -28,7 +28,7 @@ class Work:
     rollouts: int = 8
     prompt: int = 60
     new_tokens: int = 128
-    longest: int = 1024  # of the memory row
+    longest: int = 1024  # of the training rows on a GPU
     grown: int = 2048  # of the curve
     problems: int = 64  # of the evaluation row
     rounds: int = 3

@@ -1,7 +1,7 @@
 """Groups of rollouts: which problems a step asks, how they are sampled and judged, as a batch."""
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
 
@@ -176,7 +176,11 @@ def sample_groups(
     `places` are the problems' places within the step (default: 0, 1, ...): together with `step`
     they choose the random streams, whoever samples. `version` is the policy's (default: `step`).
     """
-    groups = sample_each(model, tokenizer, problems, config, step, places, version, engine)
+    return in_order(sample_each(model, tokenizer, problems, config, step, places, version, engine))
+
+
+def in_order(groups: Iterable[Group]) -> list[Group]:
+    """By their problems' places within the step, whichever ended first."""
     return sorted(groups, key=lambda group: group.rollouts[0].place)
 
 
@@ -214,7 +218,7 @@ def think_token_ids(tokenizer) -> tuple[int, int]:
 
 
 # --- stage 3: one way to judge. The grader, a verifier from a file, the rules of a set and an
-# environment (tasks/made_sets.py) all say by parts what a rollout is paid: `correct`, and what
+# environment (tasks/judge.py) all say by parts what a rollout is paid: `correct`, and what
 # else they know.
 
 Judge = Callable[[Rollout, Problem], dict[str, float]]

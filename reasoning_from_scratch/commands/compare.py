@@ -199,7 +199,7 @@ def refuse_other_settings(asked: TrainConfig) -> None:
     if not folder.used():
         return
     for made in reversed(folder.read_configs()):  # the latest difference says most
-        for name in (name for name in to_json(TrainConfig()) if name not in PLACES):
+        for name in (name for name in to_json(made) if name not in PLACES):
             before, now = getattr(made, name), getattr(wanted, name)
             if before != now:
                 raise UserError(

@@ -23,7 +23,14 @@ from reasoning_from_scratch.fast.packed import packed_logprobs
 from reasoning_from_scratch.grading import parses
 from reasoning_from_scratch.problems import Problem, problem_prompt, with_prompt
 from reasoning_from_scratch.report.health import SHOWN
-from reasoning_from_scratch.rollouts import Group, Rollout, make_batch, reward_groups, sample_each
+from reasoning_from_scratch.rollouts import (
+    Group,
+    Rollout,
+    in_order,
+    make_batch,
+    reward_groups,
+    sample_each,
+)
 from reasoning_from_scratch.run.asked import usable_problems
 from reasoning_from_scratch.run.options import preset
 from reasoning_from_scratch.run.preflight_options import PreflightOptions
@@ -166,13 +173,13 @@ def preflight_summary(
     whether they teach."""
     if config.rollouts < 2:
         raise UserError("a group needs at least 2 rollouts; raise --rollouts")
-    chosen, groups = spread(problems, num_problems), []
+    chosen, ended = spread(problems, num_problems), []
     start = time.perf_counter()
     with problem_bar(len(chosen), words="preflight", quiet=not progress) as bar:
         for group in sample_each(model, tokenizer, chosen, config, step=0, engine=FAST):
-            groups.append(group)
+            ended.append(group)
             bar.update()
-    groups.sort(key=lambda group: group.rollouts[0].place)
+    groups = in_order(ended)
     reward_groups(groups, config, tokenizer, judge_of(config))
     seconds = time.perf_counter() - start
     answered = [answers_of(group) for group in groups]

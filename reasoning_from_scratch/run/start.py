@@ -57,7 +57,7 @@ from reasoning_from_scratch.scale.streaming import streaming_loop
 from reasoning_from_scratch.scale.torchrun import (
     agreed_config,
     check_restartable,
-    check_sharding,
+    check_torch_shards,
     policy_of_ranks,
     start_ranks,
 )
@@ -335,7 +335,7 @@ def check_extras(config: TrainConfig, ranks: Ranks) -> None:
     if config.environment:
         environment_of(config.environment)
     try_loss(config)
-    check_sharding(config, ranks)
+    check_torch_shards(config, ranks)
     if config.wandb:
         import_wandb()
     if config.tensorboard:

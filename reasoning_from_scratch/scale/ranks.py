@@ -18,7 +18,7 @@ from torch import Tensor
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.report.progress import tell
-from reasoning_from_scratch.rollouts import Group
+from reasoning_from_scratch.rollouts import Group, in_order
 
 T = TypeVar("T")
 
@@ -73,8 +73,7 @@ class Ranks:
         """The groups that all ranks sample, in the order of their places."""
         if self.size == 1:
             return sample()
-        groups = [group for groups in self.results(sample) for group in groups]
-        return sorted(groups, key=lambda group: group.rollouts[0].place)
+        return in_order(group for groups in self.results(sample) for group in groups)
 
     def from_first(self, function: Callable[[], T]) -> T:
         """What rank 0 gets by calling `function`, on every rank."""

@@ -73,10 +73,11 @@ def rest_of_step(
 ) -> Numbers:
     """trainer.train_step, of which the first gradient is there, but for its denominator."""
     record = StepRecord(lr)
-    set_advantages(groups, config)
     share, *others = equal_shares(groups, config.num_substeps)
     updates = [(first, whole_denominator(share, config))]
-    updates += [prepared_update(policy, reference, share, config) for share in others]
+    for share in others:
+        set_advantages(share, config)
+        updates.append(prepared_update(policy, reference, share, config))
     if sums:
         _, denominator = updates[0]
         record.add(divided(sums, denominator), policy.optim_step(lr, config.grad_clip, denominator))

@@ -68,7 +68,7 @@ def policy_of_ranks(
     return sharding.sliced_policy(ranks, model, optimizer_of, **how)
 
 
-def check_sharding(config: Scale, ranks: Ranks) -> None:
+def check_torch_shards(config: Scale, ranks: Ranks) -> None:
     if config.shard == "fsdp" and "cuda" not in ranks.device and not FSDP_ON_CPU:
         raise UserError(f"torch {torch.__version__} shards on GPUs only: take a newer one")
 
