@@ -6,7 +6,7 @@ Nothing here sees whether a try is right.
 import math
 
 from reasoning_from_scratch.ch05 import heuristic_score
-from reasoning_from_scratch.config import Learning
+from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.evaluation.scores import ballots, equal_answers
 from reasoning_from_scratch.fast.packed import packed_logprobs
 from reasoning_from_scratch.policy import LocalPolicy
@@ -26,7 +26,7 @@ def mean_logprobs(model, prompt: list[int], answers: list[list[int]]) -> list[fl
     places = [place for place, answer in enumerate(answers) if answer]
     rollouts = [Rollout(None, prompt, answers[at], [0.0] * len(answers[at])) for at in places]
     if rollouts:
-        as_it_is = Learning(micro_batch_tokens=SCORED_TOKENS)
+        as_it_is = TrainConfig(micro_batch_tokens=SCORED_TOKENS)
         policy = LocalPolicy(model, config=as_it_is, training_pass=packed_logprobs)
         for place, logprobs in zip(places, policy.logprobs(rollouts), strict=True):
             scores[place] = float(logprobs.mean())

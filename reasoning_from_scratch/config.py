@@ -1,11 +1,13 @@
 """TrainConfig: every choice of a training run, in parts. One field, one line of help.
 
-A function takes the part that it reads, by the name `config`; a TrainConfig is each of its parts
-at once. What a recipe, a model or the command line puts in is in run/options.py, and what is
+A TrainConfig is each of its parts at once. A function that reads one part says so in its
+signature, `config: Loss`; one that reads several takes the whole. Other commands are made of the
+same parts. What a recipe, a model or the command line puts in is in run/options.py, and what is
 refused in run/option_checks.py. None of them needs torch: a mistyped option is refused at once.
 """
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import UnionType
@@ -55,8 +57,18 @@ class Run:
 
 
 @dataclass
-class Problems:
-    """Which problems, and how many steps of them."""
+class Asking:
+    """How a problem is put to the model."""
+
+    prompt: str | None = None
+    """book, question, chat, plain, nanochat, a FILE with {problem} in it (default: by the set)."""
+    stop: str | None = None
+    """End an answer at this character, too, e.g. "\\n" for a base model."""
+
+
+@dataclass
+class Problems(Asking):
+    """Which problems, how they are put, and how many steps of them."""
 
     problems: str | None = None
     """Problem set to train on (default: tiny, or math-train), gym:TASK, or FILE.py:FUNCTION."""
@@ -79,25 +91,30 @@ class Problems:
 
 
 @dataclass
-class Sampling:
-    """How answers are drawn."""
+class Drawing:
+    """How the tokens of an answer are drawn."""
 
     max_new_tokens: int | None = None
     """Longest answer in tokens (default: 160 for the tiny model, else 512)."""
     temperature: float = 1.0
-    """Sampling temperature; 1 samples the policy itself."""
+    """Sampling temperature; 1 samples the policy itself, 0 takes the most probable token."""
     top_p: float = 1.0
     """Sample from the smallest set of tokens with this much mass; 1 keeps all."""
     top_k: int = 0
     """Sample from this many most likely tokens; 0 keeps all."""
-    keep_sampling_mask: bool | None = None
-    """Train on the tokens that top-p and top-k kept, as was sampled (default: yes if they cut)."""
-    rollouts: int = 8
-    """Rollouts per problem: the size of a group."""
     seed: int = 0
-    """Seed of the problem order and of every rollout."""
-    sample_rows: int = 64
-    """Rollouts sampled side by side; lower it when sampling runs out of memory."""
+    """Seed of the problem order and of every answer."""
+
+    @property
+    def leaves_tokens_out(self) -> bool:
+        """Whether top-p or top-k leave tokens out."""
+        return self.top_p < 1 or self.top_k > 0
+
+
+@dataclass
+class Turns:
+    """What speaks to the model while it answers."""
+
     calculator: bool = False
     """Work out `<<48/2=` for the model: the result is put into its answer, and not trained on."""
     environment: str | None = None
@@ -112,10 +129,17 @@ class Sampling:
         """Whether something speaks to the model while it answers."""
         return self.calculator or self.environment is not None
 
-    @property
-    def leaves_tokens_out(self) -> bool:
-        """Whether top-p or top-k leave tokens out."""
-        return self.top_p < 1 or self.top_k > 0
+
+@dataclass
+class Sampling(Turns, Drawing):
+    """How the answers of a group are drawn."""
+
+    rollouts: int = 8
+    """Rollouts per problem: the size of a group."""
+    keep_sampling_mask: bool | None = None
+    """Train on the tokens that top-p and top-k kept, as was sampled (default: yes if they cut)."""
+    sample_rows: int = 64
+    """Rollouts sampled side by side; lower it when sampling runs out of memory."""
 
 
 @dataclass
@@ -130,11 +154,6 @@ class Rewards:
     """Soft penalty, down to -1, over so many last tokens before the length limit; 0 = none."""
     reward: str | None = None
     """Your own verifier, FILE.py:FUNCTION, in place of the grader; gsm8k: the number after ####."""
-
-
-@dataclass
-class Rollouts(Rewards, Sampling, Problems):
-    """All that the groups of a step depend on."""
 
 
 @dataclass
@@ -192,16 +211,6 @@ class Updates:
 
 
 @dataclass
-class Learning(Updates, Loss, Rewards, Sampling):
-    """All that a step makes of its groups."""
-
-    @property
-    def train_temperature(self) -> float:
-        """That of sampling, unless another one is given."""
-        return self.logprob_temperature or self.temperature
-
-
-@dataclass
 class Optim:
     """How weights follow the gradient."""
 
@@ -239,8 +248,6 @@ class Optim:
 class Scale:
     """How many share the work, and how far sampling may run ahead of training."""
 
-    device: str = "auto"
-    """cpu, cuda, mps, or auto."""
     shard: Literal["none", "fsdp"] = "none"
     """Under torchrun: fsdp keeps a slice of weights, gradients and optimizer on each rank."""
     num_minibatches: int = 1
@@ -256,16 +263,19 @@ class Scale:
 
 
 @dataclass
-class ScaledRollouts(Scale, Rollouts):
-    """The same for a sampler beside the trainer."""
+class Device:
+    """Where a model is held, and in which number format."""
+
+    device: str = "auto"
+    """cpu, cuda, mps, or auto."""
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Number format of the weights; auto: float32 on CPU and MPS, bfloat16 on CUDA."""
 
 
 @dataclass
-class Memory:
+class Memory(Device):
     """How the model is held and computed."""
 
-    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Number format of the weights; auto: float32 on CPU and MPS, bfloat16 on CUDA."""
     gradient_checkpointing: bool = False
     """Recompute each block in the backward pass: less memory, about a third more time."""
     compile: bool = False
@@ -278,13 +288,13 @@ class Records:
 
     eval_every: int | None = None
     """Evaluate every so many steps; 0 = never (default: at both ends if --eval-... is given)."""
-    eval_problems: list[str] | str | None = None
+    eval_problems: Sequence[str] | None = None
     """Problem sets to evaluate on, the main one first (default: what goes with --problems)."""
     eval_limit: int = 100
     """Problems per evaluation, of each set."""
     eval_samples: int = 1
     """Answers per problem at evaluation: 1 is greedy, more are sampled and give pass@k."""
-    evaluators: list[str] | str | None = None
+    evaluators: Sequence[str] | None = None
     """Your own, FILE.py:FUNCTION(model, tokenizer) -> {name: number}, at each evaluation."""
     save_every: int = 0
     """Save weights and optimizer after every so many steps; the last step is always saved."""
@@ -316,11 +326,16 @@ class Records:
 
 # A dataclass lists the fields of its last base first.
 @dataclass
-class TrainConfig(Records, Memory, Optim, Learning, ScaledRollouts, Run):
+class TrainConfig(Records, Memory, Scale, Optim, Updates, Loss, Rewards, Sampling, Problems, Run):
     """Every choice of a training run."""
 
     # The fields that somebody named, on a command line or in `configure`; None: made directly.
     given: frozenset[str] | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def train_temperature(self) -> float:
+        """That of sampling, unless another one is given."""
+        return self.logprob_temperature or self.temperature
 
     def asked(self) -> set[str]:
         """The fields that were given, but for those that were given their default, which asks for

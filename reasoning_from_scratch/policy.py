@@ -22,7 +22,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from reasoning_from_scratch.config import Learning, Rewards
+from reasoning_from_scratch.config import Rewards, TrainConfig
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.logprobs import padded_logprobs
 from reasoning_from_scratch.losses import Loss, policy_loss
@@ -99,13 +99,13 @@ class LocalPolicy:
         self,
         model: Qwen3Model,
         optimizer: Optimizer | None = None,
-        config: Learning | None = None,
+        config: TrainConfig | None = None,
         training_pass: TrainingPass = padded_logprobs,
         tokenizer=None,
         engine: SamplingEngine = PLAIN,
     ) -> None:
         self.model, self.optimizer, self.tokenizer = model, optimizer, tokenizer
-        self.config: Learning = config or Learning()
+        self.config: TrainConfig = config or TrainConfig()
         self.training_pass, self.engine = training_pass, engine
         # Where a GPU's memory has run out, less is computed at once: see `take_less`.
         self.most_tokens, self.most_rows = math.inf, math.inf

@@ -8,7 +8,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from reasoning_from_scratch.config import Rewards, Rollouts
+from reasoning_from_scratch.config import Rewards, TrainConfig
 from reasoning_from_scratch.problems import Problem, problem_prompt
 from reasoning_from_scratch.rewards import (
     correctness,
@@ -148,7 +148,7 @@ def problem_index(seed: int | str, position: int, size: int) -> int:
 
 
 def step_problems(
-    problems: Sequence[Problem], config: Rollouts, step: int, round: int = 0
+    problems: Sequence[Problem], config: TrainConfig, step: int, round: int = 0
 ) -> list[Problem]:
     """The problems of a step, a pure function of (seed, step): resuming needs no state.
 

@@ -22,10 +22,8 @@ from torch.nn.utils.rnn import pad_sequence
 
 from reasoning_from_scratch.advantages import advantages, normalize_batch, per_part_advantages
 from reasoning_from_scratch.config import (
-    Learning,
     Optim,
     Problems,
-    Rollouts,
     Schedule,
     TrainConfig,
 )
@@ -87,7 +85,7 @@ def training_loop(
 def sample_step(
     policy: LocalPolicy,
     problems: Sequence[Problem],
-    config: Rollouts,
+    config: TrainConfig,
     step: int,
     judge: Judge = grader,
 ) -> list[Group]:
@@ -107,7 +105,7 @@ def sample_step(
 def train_step(
     policy: LocalPolicy,
     groups: Sequence[Group],
-    config: Learning,
+    config: TrainConfig,
     lr: float,
     reference: LocalPolicy | None = None,
 ) -> Numbers:
@@ -137,7 +135,7 @@ ACTIVE_SAMPLING_ROUNDS = 4
 def on_policy_rollouts(
     policy: LocalPolicy,
     problems: Sequence[Problem],
-    config: Rollouts,
+    config: TrainConfig,
     first_step: int = 0,
     judge: Judge = grader,
 ) -> Generator[list[Group]]:
@@ -167,7 +165,7 @@ def equal_shares(groups: Sequence[Group], num_substeps: int) -> list[Sequence[Gr
     return [groups[start : start + size] for start in range(0, len(groups), size or 1)]
 
 
-def set_advantages(groups: Sequence[Group], config: Learning) -> None:
+def set_advantages(groups: Sequence[Group], config: TrainConfig) -> None:
     """The advantage of every rollout. All rewards equal: exactly 0."""
     if callable(config.advantage) and groups:  # the reader's own sees the rewards of all, (P, G)
         values = list(config.advantage(rewards=torch.tensor([group.rewards for group in groups])))
@@ -183,7 +181,7 @@ def set_advantages(groups: Sequence[Group], config: Learning) -> None:
             rollout.advantage = number
 
 
-def group_advantages(group: Group, config: Learning) -> Tensor:
+def group_advantages(group: Group, config: TrainConfig) -> Tensor:
     """(G,), from the rewards or, for gdpo, from each part of them."""
     if not config.advantage_per_part:
         return advantages(torch.tensor(group.rewards), config.advantage)  # (G,)
@@ -204,7 +202,7 @@ def prepared_update(
     policy: LocalPolicy,
     reference: LocalPolicy | None,
     groups: Sequence[Group],
-    config: Learning,
+    config: TrainConfig,
 ) -> tuple[list[Rollout], float]:
     """The rollouts of one optimizer step that have a gradient, with the records that their loss
     reads, and what the sum over their tokens is divided by.

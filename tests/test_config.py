@@ -12,14 +12,11 @@ from toy import toy_model, toy_problems, toy_tokenizer
 
 from reasoning_from_scratch.config import (
     PARTS,
-    Learning,
     Optim,
     Problems,
     Rewards,
-    Rollouts,
     Run,
     Scale,
-    ScaledRollouts,
     TrainConfig,
     from_json,
     replaced,
@@ -100,7 +97,7 @@ def test_sampling_rewards_loss_and_optimizer(world):
     optimizer = make_optimizer(model, Optim())
     before = torch.cat([parameter.flatten() for parameter in optimizer.parameters]).clone()
     lr = learning_rate(Optim(lr=0.1), 0, 10)
-    numbers = train_step(LocalPolicy(model, optimizer), groups, Learning(), lr)
+    numbers = train_step(LocalPolicy(model, optimizer), groups, TrainConfig(), lr)
     assert numbers["optim/updates"] == 1 and numbers["optim/lr"] == 0.1
     after = torch.cat([parameter.flatten() for parameter in optimizer.parameters])
     assert not torch.equal(before, after)
@@ -115,7 +112,7 @@ def test_a_prompt(world):
 
 def test_problems_and_rollouts(world):
     model, tokenizer, problems = world
-    config = Rollouts(steps=2, problems_per_step=2, rollouts=2, max_new_tokens=3)
+    config = TrainConfig(steps=2, problems_per_step=2, rollouts=2, max_new_tokens=3)
     policy = LocalPolicy(model, tokenizer=tokenizer)
     steps = list(on_policy_rollouts(policy, problems, config))
     assert [len(chosen_groups(groups, Problems())) for groups in steps] == [2, 2]
@@ -123,9 +120,7 @@ def test_problems_and_rollouts(world):
 
 def test_scale(world, monkeypatch):
     model, tokenizer, problems = world
-    config = ScaledRollouts(
-        problems_per_step=1, rollouts=2, max_new_tokens=3, max_steps_off_policy=1
-    )
+    config = TrainConfig(problems_per_step=1, rollouts=2, max_new_tokens=3, max_steps_off_policy=1)
     policy, lagging = LocalPolicy(model, tokenizer=tokenizer), Scale(max_steps_off_policy=1)
     for step, groups in enumerate(islice(async_rollouts(policy, problems, config), 2)):
         assert "sampling_client/step_max" in lag_metrics(list(groups), step, lagging)

@@ -7,14 +7,14 @@ import torch
 from toy import toy_model, toy_policy, toy_problems, toy_tokenizer
 
 from reasoning_from_scratch import Policy, load_model_and_tokenizer, load_problems
-from reasoning_from_scratch.config import Learning
+from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.fast.packed import packed_logprobs
 from reasoning_from_scratch.logprobs import padded_logprobs
 from reasoning_from_scratch.sampling import PLAIN
 from reasoning_from_scratch.trainer import prepared_update, train_step
 
-CONFIG = Learning(max_new_tokens=6, rollouts=4, objective="ppo", epochs=2, micro_batch_tokens=60)
+CONFIG = TrainConfig(max_new_tokens=6, rollouts=4, objective="ppo", epochs=2, micro_batch_tokens=60)
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def policy(tmp_path):
 
 def rollouts_of(policy, seed=0):
     """Rollouts with rewards that random models can earn."""
-    config = Learning(**(vars(CONFIG) | {"seed": seed}))
+    config = TrainConfig(**(vars(CONFIG) | {"seed": seed}))
     groups = policy.sample(toy_problems(3), config)
     for group in groups:
         for rollout in group.rollouts:
@@ -80,7 +80,7 @@ def test_out_of_memory_means_smaller_pieces_and_the_same_gradient(policy, caplog
     for part in (rollouts[:5], rollouts[5:]):
         policy.forward_backward(part, CONFIG, denominator=12)
     whole = [gradient.clone() for gradient in policy.optimizer.gradients()]
-    small = toy_policy(toy_model(), Learning(**(vars(CONFIG) | {"micro_batch_tokens": 10**6})))
+    small = toy_policy(toy_model(), TrainConfig(**(vars(CONFIG) | {"micro_batch_tokens": 10**6})))
     tight = Tight(room)
     small.training_pass = tight
     for part in (rollouts[:5], rollouts[5:]):
@@ -149,11 +149,11 @@ def test_a_snapshot_stays_as_it_was(policy):
 def test_records_of_an_earlier_use_are_not_read_again(policy):
     """The same groups, first with a KL in the advantages, then without."""
     groups, rollouts = rollouts_of(policy)
-    with_kl = Learning(**(vars(CONFIG) | {"kl": "token", "kl_coef": 0.1}))
+    with_kl = TrainConfig(**(vars(CONFIG) | {"kl": "token", "kl_coef": 0.1}))
     reference = toy_policy(toy_model(seed=1), CONFIG)
     train_step(policy, groups, with_kl, 1e-3, reference)
     assert all(r.token_advantages is not None and r.ref_logprobs is not None for r in rollouts)
-    once = Learning(**(vars(CONFIG) | {"epochs": 1}))
+    once = TrainConfig(**(vars(CONFIG) | {"epochs": 1}))
     prepared_update(policy, None, groups, once)
     for rollout in rollouts:
         assert rollout.token_advantages is rollout.ref_logprobs is rollout.start_logprobs is None
@@ -170,11 +170,13 @@ def test_packed_and_padded_come_to_the_same_update(policy):
 
 def test_a_policy_of_ones_own_is_loaded_trained_and_saved(tmp_path):
     policy = Policy.load("tiny", device="cpu", lora_rank=2)
-    groups = policy.sample(load_problems("tiny", limit=2), Learning(max_new_tokens=8, rollouts=2))
+    groups = policy.sample(
+        load_problems("tiny", limit=2), TrainConfig(max_new_tokens=8, rollouts=2)
+    )
     rollouts = [rollout for group in groups for rollout in group.rollouts]
     for rollout in rollouts:
         rollout.advantage = 1.0
-    policy.forward_backward(rollouts, Learning(), denominator=len(rollouts))
+    policy.forward_backward(rollouts, TrainConfig(), denominator=len(rollouts))
     assert policy.optim_step(lr=1e-2).update_ratio > 0
     saved, _ = load_model_and_tokenizer(policy.save(tmp_path / "mine"), "cpu")
     ids = torch.tensor([rollouts[0].prompt_ids])

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from reasoning_from_scratch.config import Learning, Optim
+from reasoning_from_scratch.config import Optim, TrainConfig
 from reasoning_from_scratch.fast.device import default_dtype, trusted_device
 from reasoning_from_scratch.fast.engine import FAST
 from reasoning_from_scratch.fast.packed import packed_logprobs
@@ -17,7 +17,7 @@ class Policy(LocalPolicy):
 
     @classmethod
     def load(
-        cls, model: str, config: Learning | None = None, device: str = "auto", lora_rank: int = 0
+        cls, model: str, config: TrainConfig | None = None, device: str = "auto", lora_rank: int = 0
     ) -> "Policy":
         """`model` is what --model takes: tiny, smollm2, OWNER/NAME, a folder, a run. `config` has
         the temperature of what is trained, and the size of a micro-batch."""

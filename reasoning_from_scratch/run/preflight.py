@@ -15,7 +15,7 @@ from statistics import mean, median
 
 import torch
 
-from reasoning_from_scratch.config import Rollouts
+from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.evaluate import open_model, problem_bar
 from reasoning_from_scratch.fast.engine import FAST
@@ -164,7 +164,7 @@ def preflight_summary(
     model,
     tokenizer,
     problems: Sequence[Problem],
-    config: Rollouts,
+    config: TrainConfig,
     *,
     num_problems: int = 16,
     progress: bool = False,
@@ -362,7 +362,7 @@ def preflight(options: PreflightOptions) -> int:
     problems = with_prompt(problems, options.prompt, tokenizer)
     problems = usable_problems(problems, tokenizer, context, options.reward)
     chosen, count = to_try(problems, options.num_problems)
-    asked = Rollouts(
+    asked = TrainConfig(
         reward=options.reward,
         max_new_tokens=limit,
         temperature=options.temperature,

@@ -17,7 +17,7 @@ from itertools import chain
 
 import torch
 
-from reasoning_from_scratch.config import Rollouts, Scale, ScaledRollouts
+from reasoning_from_scratch.config import Scale, TrainConfig
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.fast.decoding import threads
 from reasoning_from_scratch.policy import LocalPolicy
@@ -64,7 +64,7 @@ class Sampler:
         self,
         policy: LocalPolicy,
         problems: Sequence[Problem],
-        config: ScaledRollouts,
+        config: TrainConfig,
         first_step: int,
         judge: Judge,
         clock: Clock,
@@ -197,7 +197,7 @@ class Sampler:
 def async_rollouts(
     policy: LocalPolicy,
     problems: Sequence[Problem],
-    config: ScaledRollouts,
+    config: TrainConfig,
     first_step: int = 0,
     judge: Judge = grader,
     ranks: Ranks | None = None,
@@ -232,7 +232,7 @@ def joined(parts: Iterable[list[Group]]) -> list[Group]:
     return [group for part in parts for group in part]
 
 
-def check_ranks(config: Rollouts, size: int) -> None:
+def check_ranks(config: TrainConfig, size: int) -> None:
     if config.active_sampling and size > 1:
         raise UserError(
             "--active-sampling must know what all ranks sampled, which with "

@@ -18,7 +18,7 @@ from heapq import heappop, heappush
 from math import ceil
 from typing import Any
 
-from reasoning_from_scratch.config import Problems, Scale, ScaledRollouts
+from reasoning_from_scratch.config import Problems, Scale, TrainConfig
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.optim.lora import lora_layers
 from reasoning_from_scratch.policy import LocalPolicy
@@ -69,7 +69,7 @@ class Actors:
     """The actors, what each of them is doing, and the steps that are being sampled."""
 
     def __init__(
-        self, model: Qwen3Model, tokenizer, problems: Sequence[Problem], config: ScaledRollouts
+        self, model: Qwen3Model, tokenizer, problems: Sequence[Problem], config: TrainConfig
     ) -> None:
         self.ray = connect(config.ray_address)
         self.problems, self.config = problems, config
@@ -219,7 +219,7 @@ class Actors:
 def ray_rollouts(
     policy: LocalPolicy,
     problems: Sequence[Problem],
-    config: ScaledRollouts,
+    config: TrainConfig,
     first_step: int = 0,
     ranks: Ranks | None = None,
     clock: Clock | None = None,
@@ -247,7 +247,7 @@ class RaySampler:
     """The actors, from the first step that is asked for; and how far ahead they may sample."""
 
     def __init__(
-        self, tokenizer, problems: Sequence[Problem], config: ScaledRollouts, first_step: int
+        self, tokenizer, problems: Sequence[Problem], config: TrainConfig, first_step: int
     ) -> None:
         self.tokenizer, self.problems, self.config = tokenizer, problems, config
         self.next_step = first_step

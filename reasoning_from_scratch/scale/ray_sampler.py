@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from reasoning_from_scratch.config import Rollouts
+from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.fast.engine import FAST
 from reasoning_from_scratch.files.weights import build_model, weightless_model
 from reasoning_from_scratch.optim.lora import add_lora
@@ -43,7 +43,7 @@ class Chunk:
 class SamplerSetup:
     """What a sampler needs to be one, beside the weights that change."""
 
-    config: Rollouts
+    config: TrainConfig
     lora: tuple[int, float] | None  # rank and alpha
     cfg: dict  # of the model
     tokenizer: ModelTokenizer

@@ -31,7 +31,7 @@ WAITING = timedelta(hours=1)
 FSDP_ON_CPU = hasattr(torch.cpu.Stream, "record_event")  # not in torch 2.6
 
 
-def start_ranks(config: Scale) -> tuple[Ranks, str]:
+def start_ranks(config: TrainConfig) -> tuple[Ranks, str]:
     """All ranks of this job, and this one's device; a single rank unless torchrun started more."""
     size = os.environ["WORLD_SIZE"]
     restarted = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0

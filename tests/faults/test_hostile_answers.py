@@ -10,7 +10,7 @@ from toy import score_parts, toy_config, toy_problems, toy_world
 from reasoning_from_scratch import rollouts
 from reasoning_from_scratch.commands import cli
 from reasoning_from_scratch.commands.quickstart import two_answers
-from reasoning_from_scratch.config import Rollouts
+from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.evaluate import evaluate
 from reasoning_from_scratch.problems import Problem
@@ -194,7 +194,7 @@ def test_what_is_printed_is_harmless(tmp_path, capfd, monkeypatch, text):
         world["model"],
         tokenizer,
         problems,
-        Rollouts(max_new_tokens=3, rollouts=2),
+        TrainConfig(max_new_tokens=3, rollouts=2),
         num_problems=2,
     )
     print(found.verdict, found.table())

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from reasoning_from_scratch import rollouts as loop
-from reasoning_from_scratch.config import Rollouts
+from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.qwen3 import Qwen3Model
@@ -64,7 +64,7 @@ def as_sample(kind, problem):
 
 def look(problems=PROBLEMS, rollouts=8, vocab_size=151_936, **options):
     model = SimpleNamespace(cfg={"vocab_size": vocab_size})
-    config = Rollouts(max_new_tokens=512, rollouts=rollouts)
+    config = TrainConfig(max_new_tokens=512, rollouts=rollouts)
     return preflight_summary(model, LetterTokenizer(), problems, config, **options)
 
 

@@ -15,7 +15,7 @@ from tokenizers.decoders import Fuse
 from toy import toy_config, toy_policy, toy_problems
 
 from reasoning_from_scratch import sampling
-from reasoning_from_scratch.config import Learning
+from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.evaluate import evaluate
 from reasoning_from_scratch.fast.decoding import CompiledDecoder, decoder_for
@@ -295,7 +295,7 @@ def test_the_gradient_is_that_of_the_sampled_tokens_alone(tokenizer):
     tokens = sum(rollout.num_sampled for rollout in rollouts)
     (total / tokens).backward()
     wanted = [parameter.grad.clone() for parameter in model.parameters()]
-    config = Learning(objective="reinforce", aggregate="token")
+    config = TrainConfig(objective="reinforce", aggregate="token")
     assert whole_denominator(groups, config) == tokens
     for training_pass in (padded_logprobs, packed_logprobs):
         model.zero_grad()

@@ -9,7 +9,7 @@ import torch
 from small_model import small_model
 from toy import toy_config, toy_model, toy_policy, toy_problems, toy_tokenizer
 
-from reasoning_from_scratch.config import Learning, replaced
+from reasoning_from_scratch.config import TrainConfig, replaced
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.evaluate import evaluate
 from reasoning_from_scratch.fast.decoding import CompiledDecoder, decoder_for
@@ -153,7 +153,7 @@ def test_the_expected_gradient_is_that_of_the_expected_reward():
         chance = (logprobs[0, one.response_ids[0]] + logprobs[3, one.response_ids[3]]).exp()
         total = total + chance * one.advantage
     wanted = torch.autograd.grad(total, list(model.parameters()))
-    config = Learning(objective="reinforce", aggregate="sum")
+    config = TrainConfig(objective="reinforce", aggregate="sum")
     found = [torch.zeros_like(parameter) for parameter in model.parameters()]
     for one in conversations(model):
         model.zero_grad()
