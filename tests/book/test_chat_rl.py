@@ -14,11 +14,10 @@ from chat_rl import (
     print_pass_at,
     tagged_model,
 )
-from toy import toy_config, toy_problems, toy_world
+from toy import toy_config, toy_problems, toy_world, train
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.run.options import resolved, resumed_config
-from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.text import read_lines
 
 SMALL = """

@@ -20,7 +20,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
-from toy import toy_config, toy_model, toy_problems, toy_tokenizer
+from toy import toy_config, toy_model, toy_problems, toy_tokenizer, train
 
 from reasoning_from_scratch.commands.cli import guarded
 from reasoning_from_scratch.errors import UserError
@@ -28,7 +28,6 @@ from reasoning_from_scratch.files import disk
 from reasoning_from_scratch.recipes import get_recipe
 from reasoning_from_scratch.report import metrics
 from reasoning_from_scratch.run.options import resumed_config
-from reasoning_from_scratch.run.start import train
 
 STEPS = 10
 KINDS = {

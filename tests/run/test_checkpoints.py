@@ -5,14 +5,13 @@ from pathlib import Path
 
 import pytest
 import transformers
-from toy import toy_config, toy_world
+from toy import toy_config, toy_world, train
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer, load_state
 from reasoning_from_scratch.run import checkpoints
 from reasoning_from_scratch.run.checkpoints import Checkpoints
 from reasoning_from_scratch.run.options import resumed_config
-from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.text import as_lines, read_lines
 from tests.run.conftest import full_disk
 

@@ -11,7 +11,7 @@ from reasoning_from_scratch.commands.evaluate import default_problems
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.options import EvaluateOptions
 from reasoning_from_scratch.problems import Problem
-from reasoning_from_scratch.run.asked import problems_of
+from reasoning_from_scratch.run.asked import open_problems
 from reasoning_from_scratch.run.options import resolved
 from reasoning_from_scratch.tasks.problem_sets import held_out, kept_apart, load_problems
 from reasoning_from_scratch.text import read_lines
@@ -75,7 +75,7 @@ def test_a_file_of_ones_own_is_evaluated_on_its_own_share(world, source, capsys)
 
 def asked_of(config, folder):
     """What the run trains on, and by name what it is evaluated on."""
-    problems, sets = problems_of(resolved(config), toy_tokenizer(folder), 512, None, None)
+    problems, sets = open_problems(resolved(config), toy_tokenizer(folder), 512)
     return [problem.problem for problem in problems], sets
 
 

@@ -1,10 +1,9 @@
 """README.md of a save: what it says, what it does not tell, and that people may change it."""
 
-from toy import toy_config, toy_world
+from toy import toy_config, toy_world, train
 
 from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.run.model_card import model_card
-from reasoning_from_scratch.run.start import train
 
 
 def test_the_card_of_a_save(run, tmp_path):

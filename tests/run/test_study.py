@@ -10,12 +10,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from toy import toy_config, toy_world
+from toy import toy_config, toy_world, train
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.run import study as runner
 from reasoning_from_scratch.run.folder import RunFolder
-from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.run.study import Trial, cores, study, trials, whole_run
 from tests.run.test_interrupts import press_at
 
