@@ -31,7 +31,7 @@ class Options:
 
 
 def main(options: Options) -> None:
-    from reasoning_from_scratch.commands.chat import ChatOptions, Conversation, say
+    from reasoning_from_scratch.commands.chat import Chat, ChatOptions, say
     from reasoning_from_scratch.fast.device import default_dtype, trusted_device
     from reasoning_from_scratch.files import downloads
     from reasoning_from_scratch.files.weights import load_model_and_tokenizer
@@ -46,7 +46,7 @@ def main(options: Options) -> None:
         path, device, local_dir=options.out_dir, dtype=default_dtype(device)
     )
     asked = ChatOptions(template="math", max_new_tokens=options.max_new_tokens)
-    say(Conversation(model, tokenizer, asked).answer(options.question))
+    say(Chat(model, tokenizer, asked).answer(options.question))
 
 
 if __name__ == "__main__":

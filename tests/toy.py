@@ -88,7 +88,15 @@ def train(config, model=None, tokenizer=None, problems=None, eval_problems=None,
     the run, and the configuration names them. A run that is resumed knows its own."""
     if config.resume:
         return start.train(config, **how)
-    place, changes = Path(config.log_path).parent / "toys", {}
+    return start.train(named(config, model, tokenizer, problems, eval_problems), **how)
+
+
+def named(config, model=None, tokenizer=None, problems=None, eval_problems=None):
+    """The configuration, with the names of what is saved here."""
+    changes = {}
+    place = (
+        next(path for path in Path(config.log_path).absolute().parents if path.is_dir()) / "toys"
+    )
     if model is not None:
         changes["model"] = saved(model, tokenizer, place)
         if config.dtype == "auto":
@@ -98,7 +106,7 @@ def train(config, model=None, tokenizer=None, problems=None, eval_problems=None,
     if eval_problems is not None and config.eval_every != 0 and evaluates(config):
         first, *others = config.eval_problems or ["tiny-test"]
         changes["eval_problems"] = [written(eval_problems, place, Path(first).name), *others]
-    return start.train(replaced(config, **changes), **how)
+    return replaced(config, **changes)
 
 
 def evaluates(config) -> bool:

@@ -34,13 +34,6 @@ def test_a_row_runs_at_toy_size(name, capsys):
     assert rows and all(line.count("|") == 7 for line in rows)
 
 
-def test_the_memory_row_counts_a_whole_step():
-    import qwen_rows
-
-    found = qwen_rows.one_step(duel.TOY)
-    assert found["peak"] > 1e8  # more than Python and torch take by themselves
-
-
 def test_a_target_is_met_or_not():
     assert duel.faster("x", 1.0, 2.5, "peer", 2.5).met
     result = duel.faster("x", 1.0, 2.4, "peer", 2.5)

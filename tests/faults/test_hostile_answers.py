@@ -185,7 +185,6 @@ def test_what_is_printed_is_harmless(tmp_path, capfd, monkeypatch, text):
         tokenizer,
         toy_problems(3),
         greedy(3),
-        progress=True,
         out_path=tmp_path / "a.jsonl",
     )
     print(result.report())

@@ -10,7 +10,7 @@ import torch
 from toy import toy_config, toy_model, toy_problems, toy_tokenizer, train
 
 from reasoning_from_scratch import ch02, ch03, ch04, ch06
-from reasoning_from_scratch.commands.chat import ChatOptions, Conversation, stream
+from reasoning_from_scratch.commands.chat import Chat, ChatOptions, stream
 from reasoning_from_scratch.errors import PromptTooLong, UserError
 from reasoning_from_scratch.evaluation.evaluate import evaluate
 from reasoning_from_scratch.fast.decoding import CompiledDecoder, decoder_for, load_library
@@ -108,7 +108,7 @@ def in_probes(model, tokenizer, folder):
 
 
 def in_chat(model, tokenizer, folder):
-    talk = Conversation(model, tokenizer, ChatOptions(max_new_tokens=LIMIT, temperature=1.0))
+    talk = Chat(model, tokenizer, ChatOptions(max_new_tokens=LIMIT, temperature=1.0))
     return tokenizer.encode("abc"), "".join(talk.answer("abc"))
 
 
