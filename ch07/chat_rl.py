@@ -257,7 +257,7 @@ FLAGS = {
 def same_run(config: TrainConfig) -> TrainConfig:
     """The same, to go on with the run in its folder; it must have been begun with these flags."""
     folder = RunFolder(config.log_path)
-    config = with_whole_paths(resolved(replaced(config, resume=config.log_path)), given=False)
+    config = with_whole_paths(resolved(replaced(config, resume=config.log_path)))
     for name, value in folder.changes(config).items():
         if name not in FREE:
             before = getattr(folder.read_config(), name)

@@ -143,7 +143,7 @@ def settled(config: TrainConfig, options: Options) -> TrainConfig:
         behavior = asked(config.log_path)
     if behavior == "resume":
         resolved(config)  # what would do nothing is refused here; a resumed run is not asked
-        saved, named, usual = folder.read_config(), with_whole_paths(config, False), Options()
+        saved, named, usual = folder.read_config(), with_whole_paths(config), Options()
         unsaid = [name for name in WEIGHTS if getattr(options, name) == getattr(usual, name)]
         kept = {name: getattr(saved, name) for name in unsaid}
         return replaced(named, resume=config.log_path, **kept)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
-from toy import toy_config, toy_model, toy_problems, toy_tokenizer, toy_world
+from toy import toy_config, toy_model, toy_problems, toy_tokenizer, toy_world, train
 
 from reasoning_from_scratch import ch02, ch04, ch06, ch07
 from reasoning_from_scratch.commands.chat import stream
@@ -23,7 +23,6 @@ from reasoning_from_scratch.fast.graphs import GraphDecoder, GraphDraw
 from reasoning_from_scratch.files import tensor_files
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.recipes import RECIPES
-from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.sampling import Sampling, SamplingEngine, generate
 
 PROMPTS = [[5, 6, 7], [8, 9, 10, 11], [5, 6, 7, 8, 9]]

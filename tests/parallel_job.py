@@ -12,14 +12,13 @@ import time
 from pathlib import Path
 
 import torch
-from toy import toy_config, toy_world
+from toy import toy_config, toy_world, train
 
 from reasoning_from_scratch import policy
 from reasoning_from_scratch.commands.cli import guarded
 from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.run import training_run
 from reasoning_from_scratch.run.options import resumed_config
-from reasoning_from_scratch.run.start import train
 
 
 def letters(groups, config, tokenizer, judge=None) -> None:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from small_model import PROMPTS, drawn, small_model
-from toy import toy_config, toy_model, toy_problems, toy_tokenizer
+from toy import toy_config, toy_model, toy_problems, toy_tokenizer, train
 
 from reasoning_from_scratch.fast.packed import packed_logprobs
 from reasoning_from_scratch.files.tensor_files import read_json
@@ -11,7 +11,6 @@ from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.logprobs import padded_logprobs
 from reasoning_from_scratch.optim.lora import add_lora, lora_layers, merged
 from reasoning_from_scratch.rollouts import make_batch
-from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.sampling import PLAIN, Rollout
 
 LLAMA_3 = {

@@ -6,7 +6,7 @@ from statistics import fmean
 
 import pytest
 import torch
-from toy import toy_config, toy_model, toy_policy, toy_problems, toy_teacher, toy_world
+from toy import toy_config, toy_model, toy_policy, toy_problems, toy_teacher, toy_world, train
 
 from reasoning_from_scratch import ch06
 from reasoning_from_scratch.config import replaced
@@ -18,7 +18,6 @@ from reasoning_from_scratch.policy import LocalPolicy
 from reasoning_from_scratch.recipes import RECIPES
 from reasoning_from_scratch.rollouts import Group, Rollout, make_batch, reward_groups, sample_groups
 from reasoning_from_scratch.run.options import configure, resolved
-from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.trainer import (
     chosen_groups,
     equal_shares,

@@ -1,12 +1,17 @@
 """A world for tests of the trainer: 40 tokens, a model of two small layers, digits as answers."""
 
+import json
 import os
+import zlib
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
 
 import torch
 from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
 from tokenizers.decoders import Fuse
 
-from reasoning_from_scratch.config import Rewards, TrainConfig
+from reasoning_from_scratch.config import Rewards, TrainConfig, replaced
 from reasoning_from_scratch.files.weights import save_hf_folder
 from reasoning_from_scratch.logprobs import padded_logprobs
 from reasoning_from_scratch.optim.adamw import AdamW
@@ -15,6 +20,7 @@ from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.recipes import get_recipe
 from reasoning_from_scratch.rollouts import Group, Rollout, reward_groups
+from reasoning_from_scratch.run import start
 from reasoning_from_scratch.tokenizer import Qwen3Tokenizer
 
 BOXES = [f"\\boxed{{{digit}}}" for digit in range(4)]
@@ -77,8 +83,74 @@ def toy_policy(model, config=None, training_pass=padded_logprobs) -> LocalPolicy
     return LocalPolicy(model, AdamW(model), config, training_pass)
 
 
+def train(config, model=None, tokenizer=None, problems=None, eval_problems=None, **how):
+    """The package's `train`, on a model and problems that a test has made: they are saved beside
+    the run, and the configuration names them. A run that is resumed knows its own."""
+    if config.resume:
+        return start.train(config, **how)
+    return start.train(named(config, model, tokenizer, problems, eval_problems), **how)
+
+
+def named(config, model=None, tokenizer=None, problems=None, eval_problems=None):
+    """The configuration, with the names of what is saved here."""
+    changes = {}
+    place = (
+        next(path for path in Path(config.log_path).absolute().parents if path.is_dir()) / "toys"
+    )
+    if model is not None:
+        changes["model"] = saved(model, tokenizer, place)
+        if config.dtype == "auto":
+            changes["dtype"] = str(model.tok_emb.weight.dtype).removeprefix("torch.")
+    if problems is not None:
+        changes["problems"] = written(problems, place, "problems.jsonl")
+    if eval_problems is not None and config.eval_every != 0 and evaluates(config):
+        first, *others = config.eval_problems or ["tiny-test"]
+        changes["eval_problems"] = [written(eval_problems, place, Path(first).name), *others]
+    return replaced(config, **changes)
+
+
+def evaluates(config) -> bool:
+    asked = ("eval_every", "eval_problems", "eval_limit", "eval_samples", "evaluators")
+    return any(name in config.asked() for name in asked)
+
+
+def saved(model, tokenizer, place) -> str:
+    """A folder with the model; the same one for the same weights, whoever saves it."""
+    crc = zlib.crc32(repr(model.cfg).encode())
+    for weight in model.state_dict().values():
+        crc = zlib.crc32(weight.contiguous().view(torch.uint8).numpy(), crc)
+    return str(kept(place / f"tiny-toy-{crc:08x}", partial(save_hf_folder, model, tokenizer)))
+
+
+def written(problems, place, name) -> str:
+    """A file with the problems."""
+    names = ("problem", "answer", "level", "type", "solution")
+    rows = [
+        {"unique_id": one.id} | {key: value for key in names if (value := getattr(one, key))}
+        for one in problems
+    ]
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    folder = place / f"{zlib.crc32(text.encode()):08x}-{name}"
+
+    def write(path):
+        path.mkdir(parents=True)
+        (path / name).write_text(text)
+
+    return str(kept(folder, write) / name)
+
+
+def kept(folder, write):
+    """What `write` puts there, unless it is there already: several ranks may come at once."""
+    if not folder.exists():
+        own = folder.with_name(f"{folder.name}-{os.getpid()}")
+        write(own)
+        with suppress(OSError):  # another rank was first
+            own.rename(folder)
+    return folder
+
+
 def toy_world(folder, **changes) -> dict:
-    """What `train` may be given instead of loading it."""
+    """A model, its tokenizer and problems, for `train` above."""
     return {
         "model": toy_model(**changes),
         "tokenizer": toy_tokenizer(folder),

@@ -195,7 +195,7 @@ def refuse_other_settings(asked: TrainConfig) -> None:
     Whoever resumed it may have changed any field for some steps and then changed it back.
     """
     folder = RunFolder(asked.log_path)
-    wanted = with_whole_paths(with_whole_files(resolved(asked)), given=False)
+    wanted = with_whole_paths(with_whole_files(resolved(asked)))
     if not folder.used():
         return
     for made in reversed(folder.read_configs()):  # the latest difference says most

@@ -30,19 +30,14 @@ from reasoning_from_scratch.tasks.problem_sets import (
 )
 from reasoning_from_scratch.text import counted
 
-GIVEN = "given"  # what problems are called that Python hands in
 SomeProblems = Sequence[Problem]
 
 
 def open_problems(
-    config: TrainConfig,
-    tokenizer,
-    context_length: int,
-    problems: SomeProblems | None,
-    eval_problems: SomeProblems | None,
+    config: TrainConfig, tokenizer, context_length: int
 ) -> tuple[SomeProblems, dict[str, SomeProblems]]:
     """To train on, and by their names to evaluate on, as the model is shown them."""
-    problems, eval_sets = all_sets(config, problems, eval_problems)
+    problems, eval_sets = all_sets(config)
     if config.stop is not None:
         tokenizer.end_answers_at(config.stop)
         log.info("an answer also ends at %r", tokenizer.stop_text)
@@ -56,20 +51,13 @@ def open_problems(
     return ready(problems), {name: ready(some) for name, some in eval_sets.items()}
 
 
-def all_sets(
-    config: TrainConfig,
-    problems: SomeProblems | None,
-    eval_problems: SomeProblems | None,
-) -> tuple[SomeProblems, dict[str, SomeProblems]]:
-    """To train on, and by their names to evaluate on: those that the configuration names, unless
-    they are given. `eval_problems` are those of the first evaluation set."""
-    problems, share, aside = with_share_aside(config, problems)
-    names = list(config.eval_problems)
-    sets: dict[str, SomeProblems] = {set_name(names[0]): eval_problems} if eval_problems else {}
-    for name in names if config.eval_every else []:
-        if set_name(name) not in sets:
-            loaded = aside if name == share else load_problems(name, limit=config.eval_limit)
-            sets[set_name(name)] = loaded[: config.eval_limit]
+def all_sets(config: TrainConfig) -> tuple[SomeProblems, dict[str, SomeProblems]]:
+    """Those that the configuration names."""
+    problems, share, aside = with_share_aside(config)
+    sets: dict[str, SomeProblems] = {}
+    for name in config.eval_problems if config.eval_every else []:
+        loaded = aside if name == share else load_problems(name, limit=config.eval_limit)
+        sets[set_name(name)] = loaded[: config.eval_limit]
     if config.few_shot:
         for name, asked in sets.items():
             sets[name] = show_examples(config.few_shot, problems, asked)[1]
@@ -81,25 +69,18 @@ def solved_examples(config: TrainConfig) -> str:
     """What --few-shot shows before each question; "" without it."""
     if not config.few_shot:
         return ""
-    if GIVEN + SHARE in config.eval_problems:
-        raise UserError(
-            "its --few-shot shows problems that Python gave, which are not written down"
-        )
-    return few_shot_prefix(with_share_aside(config, None)[0][: config.few_shot])
+    return few_shot_prefix(with_share_aside(config)[0][: config.few_shot])
 
 
-def with_share_aside(
-    config: TrainConfig, given: SomeProblems | None
-) -> tuple[SomeProblems, str, SomeProblems]:
+def with_share_aside(config: TrainConfig) -> tuple[SomeProblems, str, SomeProblems]:
     """The problems to train on; the name of their own held-out share, and what is in it. It is kept
     aside whether or not this run asks it: another may, and a resumed one."""
-    share = (GIVEN if given else config.problems) + SHARE
-    if not given and made_set(config.problems):  # its held-out problems are never among them
+    share = config.problems + SHARE
+    if made_set(config.problems):  # its held-out problems are never among them
         return load_problems(config.problems, limit=config.problem_limit), "", []
     if share not in config.eval_problems:
-        whole = given or load_problems(config.problems, config.data_path, config.problem_limit)
-        return whole, share, []
-    whole = given or load_problems(config.problems, config.data_path)
+        return (load_problems(config.problems, config.data_path, config.problem_limit), share, [])
+    whole = load_problems(config.problems, config.data_path)
     rest, aside = kept_apart(whole)
     if len(aside) < LEAST_SHARE:
         if config.eval_every:

@@ -29,7 +29,7 @@ from reasoning_from_scratch.tasks.problem_sets import PROBLEM_SETS, SHARE
 class Start:
     """With which weights a run begins, and at which save it goes on."""
 
-    model: str | None  # None: a model that was given, as an object
+    model: str
     weights: str | None = None  # other weights for that model
     step: int = 0
     updates: int = 0
@@ -39,16 +39,13 @@ class Start:
     @property
     def weights_may_go(self) -> bool:
         """Only names stand for the same weights for ever. Other weights the run keeps itself."""
-        return self.weights is not None or not (self.model is None or is_name(self.model))
+        return self.weights is not None or not is_name(self.model)
 
 
-def found_start(
-    config: TrainConfig, folder: RunFolder, checkpoints: Checkpoints, given: bool
-) -> Start:
+def found_start(config: TrainConfig, folder: RunFolder, checkpoints: Checkpoints) -> Start:
     """Rank 0 looks at what there is."""
-    start = Start(None if given else config.model, config.load_checkpoint_path)
+    start = Start(config.model, config.load_checkpoint_path)
     if not config.resume:
-        start.record = {"given": True} if given else {}
         refuse_own_source(start, config, folder)
         return start
     refuse_changes(config, folder)
@@ -66,7 +63,7 @@ def found_start(
         )
     kept = checkpoints.beginning() if start.weights_may_go else None
     if kept:
-        return replace(start, model=start.model and str(kept), weights=str(kept))
+        return replace(start, model=str(kept), weights=str(kept))
     gone = missing_source(start)
     if gone is None:
         return start
@@ -75,13 +72,11 @@ def found_start(
             f"{config.resume} began with {gone}, and these weights are gone: put them "
             "back, or begin anew with --overwrite"
         )
-    return replace(start, model=start.model and str(start.save), weights=None)
+    return replace(start, model=str(start.save), weights=None)
 
 
 def missing_source(start: Start) -> str | None:
     """What a run began with, if it is not there any more."""
-    if start.model and start.record.get("given"):
-        return "a model that Python gave it"
     paths = [path for path in (start.model, start.weights) if path and not is_name(path)]
     return next((path for path in paths if not Path(path).exists()), None)
 
@@ -146,10 +141,9 @@ def weights_record(
             f"{found['dtype']}: leave out --dtype"
         )
     if "mark" in found and before["mark"] != found["mark"]:
-        here = start.model or "the model that is given"
         raise UserError(
-            f"{config.resume} began with other weights than those of {here}, and cannot go on "
-            "without them: put them back, or begin anew with --overwrite"
+            f"{config.resume} began with other weights than those of {start.model}, and cannot go "
+            "on without them: put them back, or begin anew with --overwrite"
         )
     if "reference_mark" in found and before["reference_mark"] != found["reference_mark"]:
         raise UserError(
@@ -193,11 +187,11 @@ def with_whole_files(config: TrainConfig) -> TrainConfig:
     )
 
 
-def with_whole_paths(config: TrainConfig, given: bool) -> TrainConfig:
+def with_whole_paths(config: TrainConfig) -> TrainConfig:
     """A run may be resumed from another folder, and its source may have saved more by then: what
     it begins with is written down from the root, and of a run it names the very save."""
     changes = {}
-    if not is_name(config.model) and not given:
+    if not is_name(config.model):
         changes["model"] = which_weights(config.model, log.info)
     if config.load_checkpoint_path:
         changes["load_checkpoint_path"] = which_weights(config.load_checkpoint_path, log.info)

@@ -32,7 +32,7 @@ from reasoning_from_scratch.report.progress import show_log
 from reasoning_from_scratch.report.run_pages import Pages
 from reasoning_from_scratch.report.tracker import import_tensorboard, import_wandb
 from reasoning_from_scratch.rollouts import Group, Judge
-from reasoning_from_scratch.run.asked import GIVEN, open_problems
+from reasoning_from_scratch.run.asked import open_problems
 from reasoning_from_scratch.run.checkpoints import Checkpoints, load_trainer_state
 from reasoning_from_scratch.run.evaluations import Evaluations
 from reasoning_from_scratch.run.folder import USED, RunFolder, job_name, log, new_folder, plainly
@@ -57,14 +57,13 @@ from reasoning_from_scratch.scale.streaming import streaming_loop
 from reasoning_from_scratch.scale.torchrun import (
     agreed_config,
     check_restartable,
-    check_torch_shards,
+    check_sharding,
     policy_of_ranks,
     start_ranks,
 )
 from reasoning_from_scratch.tasks.environments.conversation import Conversation, environment_of
 from reasoning_from_scratch.tasks.judge import judge_of, missing_part
 from reasoning_from_scratch.tasks.own_task import Evaluator, own_function
-from reasoning_from_scratch.tasks.problem_sets import SHARE
 from reasoning_from_scratch.tokenizer import ModelTokenizer, model_stop_ids
 from reasoning_from_scratch.trainer import on_policy_rollouts, training_loop
 
@@ -81,10 +80,15 @@ class TrainResult:
     writes: bool = True  # whether this rank is the one that talks to people
 
 
-def train(config: TrainConfig, **given) -> TrainResult:
-    """Run `config` to its end. `given`: a model, tokenizer, problems, ... to use instead of
-    loading those that the configuration names (see start_run)."""
-    run = start_run(config, **given)
+def train(
+    config: TrainConfig,
+    quiet: bool = False,
+    if_used: str = USED,
+    on_evaluation: Callable[[dict], None] = lambda measured: None,
+) -> TrainResult:
+    """Run `config` to its end. `if_used` is the advice where its folder holds a run already;
+    `on_evaluation` gets each evaluation's numbers."""
+    run = start_run(config, quiet, if_used, on_evaluation)
     if run.first_step < run.config.steps:
         sizes = run.config.problems_per_step, run.config.rollouts
         log.info("training; a step begins with sampling %d x %d answers", *sizes)
@@ -104,25 +108,17 @@ def train(config: TrainConfig, **given) -> TrainResult:
 
 def start_run(
     config: TrainConfig,
-    model: Qwen3Model | None = None,
-    tokenizer: ModelTokenizer | None = None,
-    problems: Sequence[Problem] | None = None,
-    eval_problems: Sequence[Problem] | None = None,
-    quiet: bool = False,
-    if_used: str = USED,
-    on_evaluation: Callable[[dict], None] = lambda measured: None,
+    quiet: bool,
+    if_used: str,
+    on_evaluation: Callable[[dict], None],
 ) -> TrainingRun:
-    """Load what `config` names, unless it is given, and open its run folder. `if_used` is the
-    advice where that folder holds a run already; `on_evaluation` gets each evaluation's numbers."""
+    """Load what `config` names, and open its run folder."""
     if not quiet:
         show_log()
     under_torchrun = "WORLD_SIZE" in os.environ
     if under_torchrun:
         check_restartable(config)
-    unnamed = (config.problems, config.eval_problems) == (None, None)
     config = with_folder(resolved(config))
-    if problems and not eval_problems and unnamed:  # those of another task would measure nothing
-        config = replaced(config, eval_problems=[GIVEN + SHARE])
     ranks, device = start_ranks(config) if under_torchrun else (Ranks(), config.device)
     if ranks.size > 1:
         config = agreed_config(config, ranks)
@@ -135,17 +131,8 @@ def start_run(
     try:
         ranks.from_first(folder.reserve)
         if not config.resume:
-            config = with_whole_paths(config, given=model is not None)
-        run, start = loaded_run(
-            config,
-            folder,
-            ranks,
-            device,
-            (model, tokenizer),
-            (problems, eval_problems),
-            on_evaluation,
-            quiet,
-        )
+            config = with_whole_paths(config)
+        run, start = loaded_run(config, folder, ranks, device, on_evaluation, quiet)
         ranks.from_first(lambda: run.tracker.start(config, folder.path))
         begin(run, start, config)
     except BaseException:
@@ -159,19 +146,15 @@ def loaded_run(
     folder: RunFolder,
     ranks: Ranks,
     device: str,
-    given_model: tuple[Qwen3Model | None, ModelTokenizer | None],
-    given_problems: tuple[Sequence[Problem] | None, Sequence[Problem] | None],
     on_evaluation: Callable[[dict], None],
     quiet: bool,
 ) -> tuple[TrainingRun, Start]:
     """All that can fail is tried here, before anything on the disk changes: a run that is
     refused leaves no trace, and neither a finished run nor one to be overwritten is touched."""
     checkpoints, clock = Checkpoints(folder.path), Clock()
-    given = given_model[0] is not None
-    start = ranks.from_first(lambda: found_start(config, folder, checkpoints, given))
-    model, reference, tokenizer = open_model(start, config, device, ranks, given_model)
-    context = model.cfg["context_length"]
-    problems, eval_sets = open_problems(config, tokenizer, context, *given_problems)
+    start = ranks.from_first(lambda: found_start(config, folder, checkpoints))
+    model, reference, tokenizer = open_model(start, config, device, ranks)
+    problems, eval_sets = open_problems(config, tokenizer, model.cfg["context_length"])
     try_environment(config, tokenizer, problems[0])
     policy, compared = open_policy(start, config, model, reference, tokenizer, ranks)
     if config.preflight and start.step == 0:
@@ -207,12 +190,9 @@ def open_model(
     config: TrainConfig,
     device: str,
     ranks: Ranks,
-    given: tuple[Qwen3Model | None, ModelTokenizer | None],
 ) -> tuple[Qwen3Model, Qwen3Model | None, ModelTokenizer]:
     """The model as the run began, what a KL penalty compares it with, and its tokenizer."""
-    model, tokenizer = given
-    if model is None:
-        model, tokenizer = starting_model(start, config, device)
+    model, tokenizer = starting_model(start, config, device)
     log.info("answers end with %s", spoken_stops(tokenizer))
     if start.weights and start.weights != start.model and ranks.writes:
         load_weights(model, start.weights)
@@ -335,7 +315,7 @@ def check_extras(config: TrainConfig, ranks: Ranks) -> None:
     if config.environment:
         environment_of(config.environment)
     try_loss(config)
-    check_torch_shards(config, ranks)
+    check_sharding(config, ranks)
     if config.wandb:
         import_wandb()
     if config.tensorboard:

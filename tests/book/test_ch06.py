@@ -7,6 +7,7 @@ import math
 import pytest
 import torch
 from torch import nn
+from toy import train
 
 from reasoning_from_scratch import ch06, ch07
 from reasoning_from_scratch.advantages import zscore
@@ -19,7 +20,6 @@ from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.recipes import RECIPES
 from reasoning_from_scratch.rewards import correctness
 from reasoning_from_scratch.run.options import configure
-from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.sampling import Rollout
 from reasoning_from_scratch.tasks.problem_sets import load_problems
 

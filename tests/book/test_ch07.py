@@ -5,6 +5,7 @@ import copy
 import matplotlib
 import pytest
 import torch
+from toy import train
 
 from reasoning_from_scratch import ch06, ch07
 from reasoning_from_scratch.advantages import zscore
@@ -13,7 +14,6 @@ from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.losses import policy_loss
 from reasoning_from_scratch.rollouts import make_batch
 from reasoning_from_scratch.run.options import configure
-from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.tasks.problem_sets import load_problems
 
 matplotlib.use("Agg")

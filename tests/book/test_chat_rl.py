@@ -14,11 +14,10 @@ from chat_rl import (
     print_pass_at,
     tagged_model,
 )
-from toy import toy_config, toy_problems, toy_world
+from toy import toy_config, toy_problems, toy_world, train
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.run.options import resolved, resumed_config
-from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.text import read_lines
 
 SMALL = """
@@ -164,7 +163,7 @@ def test_tags_find_models_runs_and_files(tmp_path, monkeypatch):
     assert tagged_model("grpo", None).endswith("step00100.pth")
     assert tagged_model("grpo", 50).endswith("step00050.pth")
     for tag, step, says in (
-        ("toy", 3, "has no step 3; it has 2, 4"),
+        ("toy", 3, "has no step 3; it has 0, 2, 4"),
         ("plain", 1, "no steps"),
         ("gone", None, "there is no checkpoints/gone and no runs/gone"),
         ("both", None, "may be checkpoints/both and runs/both: name one of them with --model"),

@@ -5,7 +5,7 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
-from toy import toy_model, toy_problems, toy_tokenizer
+from toy import toy_model, toy_problems, toy_tokenizer, train
 
 from reasoning_from_scratch.commands.compare import (
     ENTROPY,
@@ -17,7 +17,6 @@ from reasoning_from_scratch.commands.compare import (
 )
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.run.options import resumed_config
-from reasoning_from_scratch.run.start import train
 from tests.run.test_interrupts import press_at
 
 

@@ -8,11 +8,10 @@ import pytest
 import torch
 import transformers
 from file_server import closed_port, hub_at, respond, serving
-from toy import toy_config, toy_model, toy_problems, toy_tokenizer
+from toy import toy_config, toy_model, toy_problems, toy_tokenizer, train
 
 from reasoning_from_scratch.commands.cli import main
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer, save_model
-from reasoning_from_scratch.run.start import train
 
 LLAMA = {"qk_norm": False, "norm_eps": 1e-5}
 

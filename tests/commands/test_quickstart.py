@@ -5,13 +5,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from toy import toy_model, toy_problems, toy_tokenizer
+from toy import toy_model, toy_problems, toy_tokenizer, train
 
 from reasoning_from_scratch.commands import quickstart as module
 from reasoning_from_scratch.commands.quickstart import QuickstartOptions, quickstart
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer, shipped_checkpoint
 from reasoning_from_scratch.run.options import resolved
-from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.text import read_lines
 from tests.commands.test_compare import toy_everywhere  # noqa: F401
 

@@ -6,13 +6,12 @@ import subprocess
 import sys
 
 import pytest
-from toy import toy_config, toy_world
+from toy import toy_config, toy_world, train
 
 from reasoning_from_scratch.commands import cli
 from reasoning_from_scratch.commands.train import FIRST
 from reasoning_from_scratch.evaluation.options import EvaluateOptions
 from reasoning_from_scratch.run.options import resumed_config
-from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.text import read_lines
 from tests.commands.test_compare import toy_everywhere  # noqa: F401
 

@@ -20,7 +20,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
-from toy import toy_config, toy_model, toy_problems, toy_tokenizer
+from toy import named, toy_config, toy_model, toy_problems, toy_tokenizer, train
 
 from reasoning_from_scratch.commands.cli import guarded
 from reasoning_from_scratch.errors import UserError
@@ -28,7 +28,6 @@ from reasoning_from_scratch.files import disk
 from reasoning_from_scratch.recipes import get_recipe
 from reasoning_from_scratch.report import metrics
 from reasoning_from_scratch.run.options import resumed_config
-from reasoning_from_scratch.run.start import train
 
 STEPS = 10
 KINDS = {
@@ -155,6 +154,7 @@ def struck(folder: Path, scratch: Path, chance: random.Random, *signals: int) ->
 
 def closed_terminal(folder: Path, scratch: Path, chance: random.Random) -> int:
     """The run has a terminal of its own, which is closed while it runs."""
+    named(config(folder), **world(scratch))
     pid, terminal = pty.fork()
     if pid == 0:
         run_and_exit(folder, scratch, quiet=False)
@@ -178,6 +178,7 @@ def out_of_room(folder: Path, scratch: Path, chance: random.Random) -> int:
 
 
 def child(folder: Path, scratch: Path, prepare: Callable[[], None] = lambda: None) -> int:
+    named(config(folder), **world(scratch))  # what the run begins with is there before it begins
     pid = os.fork()
     if pid == 0:
         prepare()

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 from faults import kill_loop
-from toy import toy_world
+from toy import toy_world, train
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.run.options import resumed_config
-from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.run.training_run import TrainingRun
 from tests.faults.whole import kind_of, lines, timeless
 

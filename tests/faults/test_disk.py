@@ -10,12 +10,11 @@ from pathlib import Path
 
 import pytest
 from faults import kill_loop
-from toy import toy_world
+from toy import toy_world, train
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.run.folder import LOCK_FILE, OWNER_FILE, RunFolder
 from reasoning_from_scratch.run.options import resumed_config
-from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.run.training_run import TrainingRun
 from tests.faults.whole import check_whole, kind_of, lines, same_runs
 
@@ -167,7 +166,7 @@ sys.path[:0] = [{str(HERE)!r}, {str(HERE.parent)!r}]
 import kill_loop
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.run.options import resumed_config
-from reasoning_from_scratch.run.start import train
+from toy import train
 from pathlib import Path
 scratch = Path({str(tmp_path / "scratch")!r})
 world = kill_loop.world(scratch)

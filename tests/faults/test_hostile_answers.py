@@ -5,7 +5,7 @@ import json
 import re
 
 import pytest
-from toy import score_parts, toy_config, toy_problems, toy_world
+from toy import score_parts, toy_config, toy_problems, toy_world, train
 
 from reasoning_from_scratch import rollouts
 from reasoning_from_scratch.commands import cli
@@ -17,7 +17,6 @@ from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.report.progress import show_log
 from reasoning_from_scratch.run.folder import log
 from reasoning_from_scratch.run.preflight import preflight_summary
-from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.sampling import greedy
 from tests.grading.test_hostile import BIG, CODE
 from tests.report.test_hostile import ACTING, HOSTILE

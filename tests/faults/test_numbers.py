@@ -5,7 +5,7 @@ import math
 
 import pytest
 import torch
-from toy import toy_config, toy_model, toy_problems, toy_teacher, toy_tokenizer, toy_world
+from toy import toy_config, toy_model, toy_problems, toy_teacher, toy_tokenizer, toy_world, train
 
 from reasoning_from_scratch import rollouts
 from reasoning_from_scratch.advantages import KINDS, advantages
@@ -17,7 +17,6 @@ from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.recipes import RECIPES
 from reasoning_from_scratch.rollouts import Group, Rollout, make_batch
 from reasoning_from_scratch.run.options import configure, resolved, resumed_config
-from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.sampling import generate, greedy
 from reasoning_from_scratch.text import read_lines
 from reasoning_from_scratch.trainer import set_advantages, train_step

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from toy import toy_config, toy_world
+from toy import toy_config, toy_world, train
 
 from reasoning_from_scratch.commands.cli import main
 from reasoning_from_scratch.commands.compare import CompareOptions, compare_command
@@ -19,7 +19,6 @@ from reasoning_from_scratch.files.weights import (
     load_weights,
 )
 from reasoning_from_scratch.run.options import PRESETS, configure, preset, resumed_config
-from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.text import as_lines, read_lines
 
 BEFORE = "before/eval_acc"

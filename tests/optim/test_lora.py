@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file
 from small_model import small_model
 from torch import nn
-from toy import toy_config, toy_model, toy_world
+from toy import toy_config, toy_model, toy_world, train
 
 from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.errors import UserError
@@ -23,7 +23,6 @@ from reasoning_from_scratch.optim.lora import (
     save_peft,
 )
 from reasoning_from_scratch.run.options import resolved, resumed_config
-from reasoning_from_scratch.run.start import train
 
 IDS = torch.randint(0, 13, (3, 9), generator=torch.Generator().manual_seed(0))
 

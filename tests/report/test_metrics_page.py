@@ -3,9 +3,8 @@
 import fnmatch
 import re
 
-from toy import toy_config, toy_world
+from toy import toy_config, toy_world, train
 
-from reasoning_from_scratch.run.start import train
 from tests.metrics_page import metric_names, metric_rows
 
 

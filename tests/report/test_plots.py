@@ -5,12 +5,11 @@ import os
 from pathlib import Path
 
 import pytest
-from toy import toy_config, toy_world
+from toy import toy_config, toy_world, train
 
 from reasoning_from_scratch.commands.cli import main
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.report.plots import draw_runs, plot_runs
-from reasoning_from_scratch.run.start import train
 
 
 def make_run(folder: Path, steps: int, **values) -> Path:

@@ -6,9 +6,7 @@ import shutil
 
 import pytest
 from command_world import commands, make_world, train_words
-from toy import toy_config, toy_world
-
-from reasoning_from_scratch.run.start import train
+from toy import toy_config, toy_world, train
 
 
 @pytest.fixture(scope="module")

@@ -5,14 +5,13 @@ from pathlib import Path
 
 import pytest
 import transformers
-from toy import toy_config, toy_world
+from toy import toy_config, toy_world, train
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer, load_state
 from reasoning_from_scratch.run import checkpoints
 from reasoning_from_scratch.run.checkpoints import Checkpoints
 from reasoning_from_scratch.run.options import resumed_config
-from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.text import as_lines, read_lines
 from tests.run.conftest import full_disk
 
@@ -88,10 +87,10 @@ def test_an_old_save_keeps_its_weights_when_its_state_is_pruned(tmp_path):
     train(toy_config(run, steps=2, save_every=1), quiet=True, **toy_world(tmp_path))
     as_earlier_versions_wrote_it(run)
     saves = Checkpoints(run).read()
-    saves.forget_state(saves.lines[0])
+    saves.forget_state(saves.lines[1])
     left = {path.name for path in (run / "checkpoints" / "000001").iterdir()}
     assert not left & {"optimizer.safetensors", "trainer_state.json"} and "config.json" in left
-    assert states(saves) == [2] and batches(saves) == [1, 2]
+    assert states(saves) == [2] and batches(saves) == [0, 1, 2]
     load_model_and_tokenizer(f"{run}@1")
     assert saves.newest_whole()["batch"] == 2
 
@@ -123,7 +122,11 @@ def test_full_disk_during_a_save_loses_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(Checkpoints, "save", fails_at_three)
     with pytest.raises(UserError, match="No space left.*000002, is intact.*--resume"):
         train(config, quiet=True, **toy_world(tmp_path))
-    assert [line["batch"] for line in read_lines(tmp_path / "run" / "checkpoints.jsonl")] == [1, 2]
+    assert [line["batch"] for line in read_lines(tmp_path / "run" / "checkpoints.jsonl")] == [
+        0,
+        1,
+        2,
+    ]
     monkeypatch.undo()
     result = train(resumed_config(tmp_path / "run"), quiet=True, **toy_world(tmp_path))
     whole = train(toy_config(tmp_path / "other", steps=4), quiet=True, **toy_world(tmp_path))
@@ -142,7 +145,7 @@ def test_the_newest_complete_save_counts(tmp_path):
         train(resumed_config(tmp_path / "run", steps=4), quiet=True, **toy_world(tmp_path))
     assert "\n" not in str(info.value)
     shutil.rmtree(states / "000003")
-    assert saves.newest_whole()["batch"] == 2 and batches(saves) == [1, 2, 3]
+    assert saves.newest_whole()["batch"] == 2 and batches(saves) == [0, 1, 2, 3]
     shutil.rmtree(states)
     with pytest.raises(UserError, match="no save in .* is complete"):
         saves.newest_whole()

@@ -7,13 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from toy import toy_config, toy_world
+from toy import toy_config, toy_world, train
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.report.metrics import CSV_COLUMNS
 from reasoning_from_scratch.run.folder import NEEDED, RunFolder
 from reasoning_from_scratch.run.options import resumed_config
-from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.text import read_lines
 
 ALWAYS = """step progress/batch progress/done_frac optim/lr optim/loss optim/grad_norm optim/entropy

@@ -75,7 +75,7 @@ def test_a_file_of_ones_own_is_evaluated_on_its_own_share(world, source, capsys)
 
 def asked_of(config, folder):
     """What the run trains on, and by name what it is evaluated on."""
-    problems, sets = open_problems(resolved(config), toy_tokenizer(folder), 512, None, None)
+    problems, sets = open_problems(resolved(config), toy_tokenizer(folder), 512)
     return [problem.problem for problem in problems], sets
 
 

@@ -7,11 +7,10 @@ import sys
 import time
 from pathlib import Path
 
-from toy import toy_config, toy_world
+from toy import toy_config, toy_world, train
 
 from reasoning_from_scratch.run.interrupts import Interrupts
 from reasoning_from_scratch.run.options import resumed_config
-from reasoning_from_scratch.run.start import train
 
 HERE = Path(__file__).parents[1]
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(HERE.parent)}

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from toy import toy_config, toy_model, toy_world
+from toy import toy_config, toy_model, toy_world, train
 
 from reasoning_from_scratch.config import Optim, TrainConfig
 from reasoning_from_scratch.errors import UserError
@@ -12,7 +12,6 @@ from reasoning_from_scratch.optim.lora import add_lora
 from reasoning_from_scratch.qwen3 import QWEN_CONFIG_06_B
 from reasoning_from_scratch.run import memory
 from reasoning_from_scratch.run.memory import check_memory, fixed_bytes
-from reasoning_from_scratch.run.start import train
 
 CPU = torch.device("cpu")
 

@@ -1,10 +1,9 @@
 """README.md of a save: what it says, what it does not tell, and that people may change it."""
 
-from toy import toy_config, toy_world
+from toy import toy_config, toy_world, train
 
 from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.run.model_card import model_card
-from reasoning_from_scratch.run.start import train
 
 
 def test_the_card_of_a_save(run, tmp_path):
@@ -12,9 +11,9 @@ def test_the_card_of_a_save(run, tmp_path):
     accuracy = run.rows[-1]["eval_acc"]
     text = final.read_text()
     assert text.startswith("---\nlibrary_name: transformers\n") and "base_model" not in text
-    assert "# run, after 6 of 6 steps" in text and "It began as `tiny-toy`" in text
+    assert "# run, after 6 of 6 steps" in text and "It began as `tiny-toy-" in text
     assert f"Held-out accuracy: {accuracy:.1%} of 8 problems of" in text and "95 % interval" in text
-    assert "rfs train --recipe grpo --model tiny-toy" in text and str(tmp_path) not in text
+    assert "rfs train --recipe grpo --model tiny-toy-" in text and str(tmp_path) not in text
     assert "not measured at this step" in model_card(TrainConfig(steps=9), "mine", 3, {})
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from toy import toy_config, toy_model, toy_problems, toy_tokenizer, toy_world
+from toy import toy_config, toy_model, toy_problems, toy_tokenizer, toy_world, train
 
 from reasoning_from_scratch.commands.train import parse_flags
 from reasoning_from_scratch.config import TrainConfig, replaced
@@ -15,7 +15,6 @@ from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.tensor_files import load_state
 from reasoning_from_scratch.files.weights import save_hf_folder
 from reasoning_from_scratch.run.options import resolved, resumed_config
-from reasoning_from_scratch.run.start import train
 
 # What by its nature changes no result. NOT_HERE: other tests run it, because of what it needs.
 NOT_HERE = object()

@@ -3,12 +3,11 @@
 import json
 
 import pytest
-from toy import toy_config, toy_world
+from toy import named, saved, toy_config, toy_model, toy_tokenizer, toy_world, train
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.run.folder import RunFolder
 from reasoning_from_scratch.run.options import resumed_config
-from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.text import read_lines
 
 
@@ -49,7 +48,7 @@ def test_extended_run_equals_the_long_one(tmp_path):
 
 def test_killed_before_the_first_save_starts_again(tmp_path):
     folder = RunFolder(tmp_path / "run")
-    folder.create(toy_config(tmp_path / "run"))
+    folder.create(named(toy_config(tmp_path / "run"), **toy_world(tmp_path)))
     (tmp_path / "run" / "metrics.jsonl").write_text('{"step": 0, "x": 1}\n{"ste')
     result = train(resumed_config(tmp_path / "run"), quiet=True, **toy_world(tmp_path))
     assert [row["step"] for row in result.rows] == [0, 1, 2, 3]
@@ -58,6 +57,6 @@ def test_killed_before_the_first_save_starts_again(tmp_path):
 def test_resume_with_another_model_is_refused(tmp_path):
     config = toy_config(tmp_path / "run", steps=2, save_every=1)
     train(config, quiet=True, **toy_world(tmp_path))
-    asked = resumed_config(tmp_path / "run", steps=3)
-    with pytest.raises(UserError, match="another model"):
-        train(asked, quiet=True, **toy_world(tmp_path, emb_dim=64))
+    other = saved(toy_model(emb_dim=64), toy_tokenizer(tmp_path), tmp_path)
+    with pytest.raises(UserError, match="another --model"):
+        train(resumed_config(tmp_path / "run", steps=3, model=other), quiet=True)

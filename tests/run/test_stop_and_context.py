@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 import torch
-from toy import toy_config, toy_model, toy_problems, toy_tokenizer
+from toy import toy_config, toy_model, toy_problems, toy_tokenizer, train
 
 from reasoning_from_scratch import ch02, ch03, ch04, ch06
 from reasoning_from_scratch.commands.chat import Chat, ChatOptions, stream
@@ -24,7 +24,6 @@ from reasoning_from_scratch.problems import Problem, render_prompt
 from reasoning_from_scratch.report.probes import record_probes
 from reasoning_from_scratch.rollouts import sample_groups
 from reasoning_from_scratch.run.options import resumed_config
-from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.sampling import STEPS_PER_LOOK, Sampling, generate, greedy
 from reasoning_from_scratch.tokenizer import stop_ids_of
 

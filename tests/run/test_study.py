@@ -10,12 +10,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from toy import toy_config, toy_world
+from toy import toy_config, toy_world, train
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.run import study as runner
 from reasoning_from_scratch.run.folder import RunFolder
-from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.run.study import Trial, cores, study, trials, whole_run
 from tests.run.test_interrupts import press_at
 
@@ -161,7 +160,7 @@ def test_a_run_that_is_ended_by_anothers_error_saves_what_it_has(tmp_path):
     every = trials(["refused", "run"], lambda _: (None,), range(1))
     with pytest.raises(UserError, match="refused"):
         list(study(partial(refused_beside_a_run, tmp_path), every, jobs=2))
-    (saved,) = (tmp_path / "run" / "checkpoints.jsonl").read_text().splitlines()
+    _, saved = (tmp_path / "run" / "checkpoints.jsonl").read_text().splitlines()
     lines = (tmp_path / "run" / "metrics.jsonl").read_text().count("\n")
     assert json.loads(saved)["batch"] == lines >= 3
 

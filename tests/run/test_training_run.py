@@ -8,7 +8,7 @@ import pytest
 import torch
 from command_world import commands, contents, equal, resume, run, saved, train_words
 from parallel_job import letters
-from toy import toy_config, toy_model, toy_policy, toy_problems, toy_tokenizer, toy_world
+from toy import toy_config, toy_model, toy_policy, toy_problems, toy_tokenizer, toy_world, train
 
 from reasoning_from_scratch import policy
 from reasoning_from_scratch.files.saved_models import evaluations, evaluations_in
@@ -18,7 +18,6 @@ from reasoning_from_scratch.run.asked import open_problems
 from reasoning_from_scratch.run.evaluations import eval_metrics
 from reasoning_from_scratch.run.folder import RunFolder
 from reasoning_from_scratch.run.options import resolved, resumed_config
-from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.run.training_run import TrainingRun, gap_to_sampler
 from reasoning_from_scratch.scale.ranks import Ranks
 from reasoning_from_scratch.text import read_lines
@@ -301,7 +300,7 @@ def test_each_set_has_its_name_in_metrics_pages_and_the_report(more):
 def test_every_set_is_put_with_the_prompt_of_the_run(more):
     names = ["tiny-test", str(more / "more.jsonl")]
     config = toy_config(more / "run", prompt="question", eval_every=1, eval_problems=names)
-    problems, sets = open_problems(resolved(config), toy_tokenizer(more), 512, toy_problems(), None)
+    problems, sets = open_problems(resolved(config), toy_tokenizer(more), 512)
     assert sets.keys() == {"tiny-test", "more.jsonl"}
     for problem in (*problems, *(one for held_out in sets.values() for one in held_out)):
         assert problem_prompt(problem) == problem.problem

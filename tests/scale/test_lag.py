@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from torch import nn
-from toy import toy_config, toy_model, toy_policy, toy_problems, toy_world
+from toy import toy_config, toy_model, toy_policy, toy_problems, toy_world, train
 
 from reasoning_from_scratch import policy, trainer
 from reasoning_from_scratch.config import replaced
@@ -31,7 +31,6 @@ from reasoning_from_scratch.rollouts import Group, sample_groups
 from reasoning_from_scratch.run import start as training
 from reasoning_from_scratch.run.memory import checkpoint_blocks
 from reasoning_from_scratch.run.options import resolved, resumed_config
-from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.run.training_run import TrainingRun
 from reasoning_from_scratch.scale import lag as module
 from reasoning_from_scratch.scale.lag import (

@@ -10,13 +10,12 @@ from pathlib import Path
 import pytest
 import torch
 from parallel_job import run_job
-from toy import toy_config, toy_world
+from toy import toy_config, toy_world, train
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.optim.lora import add_lora
 from reasoning_from_scratch.policy import LocalPolicy
 from reasoning_from_scratch.run.options import resolved
-from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.scale import ray_rollouts, ray_start
 from reasoning_from_scratch.scale.ray_rollouts import Actors, equal_parts
 from reasoning_from_scratch.tasks.judge import judge_of

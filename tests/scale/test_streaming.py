@@ -4,12 +4,11 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from toy import toy_config, toy_model, toy_policy, toy_world
+from toy import toy_config, toy_model, toy_policy, toy_world, train
 
 from reasoning_from_scratch import policy
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.run.options import resolved
-from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.scale.streaming import streaming_loop
 from reasoning_from_scratch.trainer import on_policy_rollouts
 

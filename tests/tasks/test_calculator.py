@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from small_model import small_model
 from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
 from tokenizers.decoders import Fuse
-from toy import toy_config, toy_policy, toy_problems
+from toy import toy_config, toy_policy, toy_problems, train
 
 from reasoning_from_scratch import sampling
 from reasoning_from_scratch.config import TrainConfig
@@ -25,7 +25,6 @@ from reasoning_from_scratch.logprobs import padded_logprobs
 from reasoning_from_scratch.report.metrics import rollout_metrics
 from reasoning_from_scratch.report.probes import record_probes
 from reasoning_from_scratch.rollouts import Group, make_batch
-from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.sampling import (
     PLAIN,
     Sampling,

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 from small_model import small_model
-from toy import toy_config, toy_model, toy_policy, toy_problems, toy_tokenizer
+from toy import toy_config, toy_model, toy_policy, toy_problems, toy_tokenizer, train
 
 from reasoning_from_scratch.config import TrainConfig, replaced
 from reasoning_from_scratch.errors import UserError
@@ -17,7 +17,6 @@ from reasoning_from_scratch.fast.engine import FAST
 from reasoning_from_scratch.losses import OBJECTIVES, Loss, policy_loss
 from reasoning_from_scratch.rollouts import make_batch, sample_groups
 from reasoning_from_scratch.run.options import resolved, resumed_config
-from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.sampling import PLAIN, Rollout, Sampling, generate
 from reasoning_from_scratch.tasks.environments import conversation
 from reasoning_from_scratch.tasks.environments.conversation import Conversation, environment_of

@@ -5,6 +5,7 @@ import json
 import pytest
 import torch
 from inference_methods import answer_with
+from toy import train
 
 from reasoning_from_scratch.commands.cli import main as commands
 from reasoning_from_scratch.config import Rewards, TrainConfig, replaced
@@ -16,7 +17,6 @@ from reasoning_from_scratch.rollouts import Group, Rollout, reward_groups
 from reasoning_from_scratch.run.asked import all_sets, open_problems
 from reasoning_from_scratch.run.options import resolved, resumed_config
 from reasoning_from_scratch.run.preflight import TaskFigures, suggestions, task_figures, to_try
-from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.sampling import Sampling
 from reasoning_from_scratch.tasks.judge import RULES, judge_of, verifier_of
 from reasoning_from_scratch.tasks.made_sets import made_set
@@ -103,7 +103,7 @@ def test_an_unknown_judge_is_said():
 def test_the_question_alone_unless_another_prompt_is_named(name, tiny):
     config = replaced(TrainConfig(), problems=name, eval_every=1, problem_limit=8, eval_limit=5)
     config = resolved(replaced(config, eval_problems=[f"{name}@held-out", "tiny-test"]))
-    problems, eval_sets = open_problems(config, tiny[1], 512, None, None)
+    problems, eval_sets = open_problems(config, tiny[1], 512)
     assert [len(some) for some in (problems, *eval_sets.values())] == [8, 5, 5]
     held_out, test = eval_sets.values()
     assert all(problem_prompt(p) == p.problem for p in [*problems, *held_out])
@@ -114,11 +114,11 @@ def test_the_question_alone_unless_another_prompt_is_named(name, tiny):
 
 def test_solved_examples_come_in_the_book_s_prompt(tiny):
     config = resolved(TrainConfig(problems=NAMES[0], few_shot=2, problem_limit=8))
-    problems, _ = open_problems(config, tiny[1], 512, None, None)
+    problems, _ = open_problems(config, tiny[1], 512)
     shown = problem_prompt(problems[0])
     assert shown.count("\\boxed{ANSWER}") == 3 and len(problems) == 6
     with pytest.raises(UserError, match="instructions/0 has no answer: leave it out"):
-        all_sets(resolved(TrainConfig(problems="instructions", few_shot=1)), None, None)
+        all_sets(resolved(TrainConfig(problems="instructions", few_shot=1)))
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 from command_world import SHORT, commands, equal, make_world, saved
-from toy import toy_config, toy_world
+from toy import toy_config, toy_world, train
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.run.options import configure, resolved
-from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.tasks.own_task import OwnFunction, own_recipe
 from reasoning_from_scratch.text import read_lines
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from toy import toy_config, toy_world
+from toy import toy_config, toy_world, train
 
 from reasoning_from_scratch.commands.train import told_end
 from reasoning_from_scratch.errors import UserError
@@ -18,7 +18,6 @@ from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.report.health import failure_reports
 from reasoning_from_scratch.rollouts import Rollout
-from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.tasks.foreign import TooSlow, with_limit
 from reasoning_from_scratch.tasks.own_task import Evaluator, Verifier, own_function
 from reasoning_from_scratch.tasks.problem_sets import load_problems
