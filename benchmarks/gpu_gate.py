@@ -44,10 +44,13 @@ from reasoning_from_scratch.fast.packed import (  # noqa: E402
     pack,
     packed_logprobs,
 )
-from reasoning_from_scratch.files.weights import load_model_and_tokenizer  # noqa: E402
+from reasoning_from_scratch.files.weights import (  # noqa: E402
+    GENERATION_FILE,
+    load_model_and_tokenizer,
+    save_hf_folder,
+)
 from reasoning_from_scratch.optim.adamw import AdamW  # noqa: E402
 from reasoning_from_scratch.policy import LocalPolicy  # noqa: E402
-from reasoning_from_scratch.problems import Problem  # noqa: E402
 from reasoning_from_scratch.qwen3 import QWEN_CONFIG_4_B, KVCache  # noqa: E402
 from reasoning_from_scratch.rollouts import make_batch  # noqa: E402
 from reasoning_from_scratch.run.start import train  # noqa: E402
@@ -355,17 +358,24 @@ def split_update(gate: Gate, model, optimizer, group, title: str) -> None:
     optimizer.zero_grad()
 
 
+def write_gate_model(folder: Path, form: Form) -> None:
+    """A folder that training opens, with weights made up. Every so-manieth of all tokens ends an
+    answer, among those that the tokenizer knows, and one of them is drawn now and then."""
+    model = spread_model(form.work.cfg, form.work.layers, form.device)
+    save_hf_folder(model, load_model_and_tokenizer("tiny-base")[1], folder)
+    stops = [*range(3, 1024)][: form.work.cfg["vocab_size"] // form.stops]
+    (folder / GENERATION_FILE).write_text(json.dumps({"eos_token_id": stops}))
+
+
 def whole_steps(gate: Gate, **changes) -> None:
     """Three GRPO steps: 64 rollouts of up to 512 tokens, some of which end before."""
     form = gate.form
-    model = spread_model(form.work.cfg, form.work.layers, form.device)
-    tokenizer = load_model_and_tokenizer("tiny-base")[1]
-    # One token in so many ends an answer, and one of them is drawn now and then.
-    tokenizer.other_stop_ids = frozenset(range(3, form.work.cfg["vocab_size"], form.stops))
-    problems = [Problem(f"gate/{i}", f"What is {i} plus {i}?", str(2 * i)) for i in range(8)]
     with tempfile.TemporaryDirectory() as folder:
+        write_gate_model(Path(folder) / "gate", form)
         config = TrainConfig(
-            model="gate",
+            model=str(Path(folder) / "gate"),
+            problems="tiny",
+            problem_limit=8,
             steps=3,
             problems_per_step=8 if form.device == "cuda" else 2,
             rollouts=8 if form.device == "cuda" else 2,
@@ -378,7 +388,7 @@ def whole_steps(gate: Gate, **changes) -> None:
             log_path=str(Path(folder) / "run"),
             **changes,
         )
-        rows = train(config, model=model, tokenizer=tokenizer, problems=problems, quiet=True).rows
+        rows = train(config, quiet=True).rows
     for number, found in enumerate(rows, 1):
         times = {
             name.removeprefix("time/"): round(value, 3)

@@ -101,9 +101,10 @@ def run(options: Options, pay: str, kl: float, seed: int) -> Iterator[dict[str, 
         config = configure(
             "grpo", model=options.model, steps=options.steps, lr=options.lr, seed=seed,
             save_every=options.every, log_path=f"{place}/run", preflight=False,
-            num_groups_to_log=0, eval_every=0, **PLAN, **GAME, **PAYS[pay], **leash(kl),
+            num_groups_to_log=0, eval_every=0, problem_limit=len(asked),
+            **PLAN, **GAME, **PAYS[pay], **leash(kl),
         )  # fmt: skip
-        done = train(config, quiet=True, problems=asked)
+        done = train(config, quiet=True)
         seconds = sum(row["time/total"] for row in done.rows)
         line = f"{pay}, KL {kl:g}, seed {seed}: {options.steps} steps in {seconds:.0f} s"
         print(line, flush=True)

@@ -170,7 +170,6 @@ def chat_rl(options: ChatRLOptions) -> int:
 
     result = train(
         same_run(config) if options.resume else config,
-        problems=problems,
         if_used=USED,
         on_evaluation=print_pass_at,
     )

@@ -15,7 +15,6 @@ from reasoning_from_scratch.config import (
     Optim,
     Problems,
     Rewards,
-    Run,
     Scale,
     TrainConfig,
     from_json,
@@ -30,7 +29,7 @@ from reasoning_from_scratch.run.options import configure
 from reasoning_from_scratch.run.start import make_optimizer
 from reasoning_from_scratch.sampling import Sampling, generate
 from reasoning_from_scratch.scale.lag import async_rollouts
-from reasoning_from_scratch.scale.torchrun import check_restartable, start_ranks
+from reasoning_from_scratch.scale.torchrun import join_ranks
 from reasoning_from_scratch.trainer import (
     chosen_groups,
     learning_rate,
@@ -52,12 +51,14 @@ def test_every_field_belongs_to_exactly_one_part():
 
 @pytest.mark.parametrize("part", PARTS)
 def test_every_field_has_one_line_of_help(part):
-    body = ast.parse(inspect.getsource(part)).body[0].body
-    helped = {
-        field.target.id: text.value.value
-        for field, text in zip(body, body[1:], strict=False)
-        if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr)
-    }
+    helped = {}
+    for base in part.__mro__[:-1]:
+        body = ast.parse(inspect.getsource(base)).body[0].body
+        helped |= {
+            field.target.id: text.value.value
+            for field, text in zip(body, body[1:], strict=False)
+            if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr)
+        }
     assert helped.keys() == {field.name for field in dataclasses.fields(part)}
     assert all("\n" not in text and text.endswith(".") for text in helped.values())
 
@@ -125,6 +126,5 @@ def test_scale(world, monkeypatch):
     for step, groups in enumerate(islice(async_rollouts(policy, problems, config), 2)):
         assert "sampling_client/step_max" in lag_metrics(list(groups), step, lagging)
     monkeypatch.setenv("WORLD_SIZE", "1")
-    ranks, device = start_ranks(Scale(device="cpu"))
-    assert (ranks.size, device) == (1, "cpu")
-    check_restartable(Run())
+    ranks = join_ranks(TrainConfig(device="cpu"))
+    assert (ranks.size, ranks.device) == (1, "cpu")

@@ -124,9 +124,10 @@ def saved(model, tokenizer, place) -> str:
 
 def written(problems, place, name) -> str:
     """A file with the problems."""
-    names = ("problem", "answer", "level", "type", "solution")
+    names = ("problem", "level", "type", "solution")
     rows = [
-        {"unique_id": one.id} | {key: value for key in names if (value := getattr(one, key))}
+        {"unique_id": one.id, "answer": one.answer}
+        | {key: value for key in names if (value := getattr(one, key))}
         for one in problems
     ]
     text = "".join(json.dumps(row) + "\n" for row in rows)

@@ -23,6 +23,7 @@ from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.disk import sweep, write_whole
 from reasoning_from_scratch.report.metrics import CSV_COLUMNS, as_csv, csv_row
 from reasoning_from_scratch.rollouts import Group
+from reasoning_from_scratch.run.checkpoints import Checkpoints
 from reasoning_from_scratch.text import (
     as_lines,
     counted,
@@ -83,13 +84,14 @@ LOCK_FILE, OWNER_FILE = ".run.lock", ".run.owner"
 
 
 class RunFolder:
-    """The files that a run writes, except its checkpoints and reports."""
+    """The files that a run writes, but for its reports; its saves are `checkpoints`."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path).expanduser()
         self.rows: list[dict] = []  # the metrics lines so far
         self.total_steps = 0
         self.lock = FolderLock(self.path)
+        self.checkpoints = Checkpoints(self.path)
 
     # -- start
 

@@ -18,7 +18,7 @@ from reasoning_from_scratch.files.model_names import is_name
 from reasoning_from_scratch.files.saved_models import which_weights
 from reasoning_from_scratch.problems import PROMPTS, is_own
 from reasoning_from_scratch.qwen3 import Qwen3Model
-from reasoning_from_scratch.run.checkpoints import Checkpoints, load_trainer_state
+from reasoning_from_scratch.run.checkpoints import load_trainer_state
 from reasoning_from_scratch.run.folder import RunFolder, log
 from reasoning_from_scratch.tasks.made_sets import made_set
 from reasoning_from_scratch.tasks.own_task import OwnFunction
@@ -27,8 +27,10 @@ from reasoning_from_scratch.tasks.problem_sets import PROBLEM_SETS, SHARE
 
 @dataclass
 class Start:
-    """With which weights a run begins, and at which save it goes on."""
+    """With what a run begins, and at which save it goes on. One process finds it out, and sends it
+    to the others."""
 
+    config: TrainConfig
     model: str
     weights: str | None = None  # other weights for that model
     step: int = 0
@@ -42,26 +44,26 @@ class Start:
         return self.weights is not None or not is_name(self.model)
 
 
-def found_start(config: TrainConfig, folder: RunFolder, checkpoints: Checkpoints) -> Start:
-    """Rank 0 looks at what there is."""
-    start = Start(config.model, config.load_checkpoint_path)
+def found_start(config: TrainConfig, folder: RunFolder) -> Start:
+    """What there is on the disk to begin with."""
+    start = Start(config, config.model, config.load_checkpoint_path)
     if not config.resume:
-        refuse_own_source(start, config, folder)
+        refuse_own_source(start, folder)
         return start
     refuse_changes(config, folder)
-    line = checkpoints.newest_whole()
+    line = folder.checkpoints.newest_whole()
     start.record = folder.start_record()
     if line is not None:
-        place = checkpoints.place(line)
+        place = folder.checkpoints.place(line)
         updates = load_trainer_state(place)[1]["updates"]
         start = replace(start, step=line["batch"], updates=updates, save=place)
     if start.step > config.steps:
         raise UserError(
             f"{config.resume} has run {start.step} steps, more than --steps {config.steps}: give a "
             f"larger number, or train from one of its saves in another folder: "
-            f"--load-checkpoint-path {checkpoints.folder}/NNNNNN --log-path FOLDER"
+            f"--load-checkpoint-path {folder.path}/checkpoints/NNNNNN --log-path FOLDER"
         )
-    kept = checkpoints.beginning() if start.weights_may_go else None
+    kept = folder.checkpoints.beginning() if start.weights_may_go else None
     if kept:
         return replace(start, model=str(kept), weights=str(kept))
     gone = missing_source(start)
@@ -109,9 +111,9 @@ def refuse_changes(config: TrainConfig, folder: RunFolder) -> None:
             )
 
 
-def refuse_own_source(start: Start, config: TrainConfig, folder: RunFolder) -> None:
+def refuse_own_source(start: Start, folder: RunFolder) -> None:
     """Were the new run to end early, the weights would be lost with the run they are in."""
-    for source in filter(None, (start.model, start.weights, config.kl_reference)):
+    for source in filter(None, (start.model, start.weights, start.config.kl_reference)):
         path = Path(source).resolve()
         if folder.used() and folder.path.resolve() in (path, *path.parents):
             raise UserError(
@@ -120,11 +122,10 @@ def refuse_own_source(start: Start, config: TrainConfig, folder: RunFolder) -> N
             )
 
 
-def weights_record(
-    config: TrainConfig, start: Start, model: Qwen3Model, reference: Qwen3Model | None = None
-) -> dict:
+def weights_record(start: Start, model: Qwen3Model, reference: Qwen3Model | None = None) -> dict:
     """What config.json notes of the weights that a run begins with, and of a reference with other
     weights. Resumed, they are compared."""
+    config = start.config
     dtype = str(next(model.parameters()).dtype).removeprefix("torch.")
     found: dict[str, str | list[int]] = {"dtype": dtype}
     again = needs_beginning(config) or not start.step  # nothing but these weights will do

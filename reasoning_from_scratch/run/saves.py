@@ -12,7 +12,6 @@ from reasoning_from_scratch.optim.lora import lora_state, merged, save_peft
 from reasoning_from_scratch.policy import LocalPolicy
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.report.clock import Clock
-from reasoning_from_scratch.run.checkpoints import Checkpoints
 from reasoning_from_scratch.run.folder import PLACES, RunFolder
 from reasoning_from_scratch.run.model_card import model_card
 from reasoning_from_scratch.scale.ranks import Ranks
@@ -25,7 +24,6 @@ class Saves:
     config: TrainConfig
     policy: LocalPolicy
     folder: RunFolder
-    checkpoints: Checkpoints
     ranks: Ranks
     clock: Clock
     # Of the last evaluation: after how many steps, and per set its accuracy and its size.
@@ -47,25 +45,25 @@ class Saves:
             state = {"batch": batch, "updates": self.policy.optimizer.updates, "config": config}
             self.folder.sync()
             write = partial(self.write_weights, model)
-            self.checkpoints.save(batch, write, optimizer, state, **extras)
+            self.folder.checkpoints.save(batch, write, optimizer, state, **extras)
             if prune:
-                self.checkpoints.prune(self.config.keep_last)
+                self.folder.checkpoints.prune(self.config.keep_last)
 
     def evaluated(self, batch: int, accuracy: float, scores: dict[str, tuple[float, int]]) -> None:
         """Keep the weights if no evaluation so far has measured a higher accuracy. Those that are
         saved get a card that tells what they can do."""
         self.scores = batch, scores
-        best = self.checkpoints.best()
+        best = self.folder.checkpoints.best()
         if self.ranks.agreed(best is None or accuracy > best["eval_acc"]):
             self.save(batch, best=True, eval_acc=accuracy, with_state=False)
-        if self.ranks.writes and (line := self.checkpoints.line_of(batch)):
-            self.write_card(self.checkpoints.place(line))
+        if self.ranks.writes and (line := self.folder.checkpoints.line_of(batch)):
+            self.write_card(self.folder.checkpoints.place(line))
 
     def write_again(self, batch: int) -> None:
         """The weights of the last save, of which files were lost."""
         model = self.policy.whole_model()
         if self.ranks.writes:
-            self.write_weights(model, self.checkpoints.place({"batch": batch}))
+            self.write_weights(model, self.folder.checkpoints.place({"batch": batch}))
 
     def write_weights(self, model: Qwen3Model, path: Path) -> None:
         """Weights that anything loads: LoRA merged into them, and by itself in adapter/."""
@@ -74,7 +72,7 @@ class Saves:
         if not self.config.lora_rank:
             save_hf_folder(model, tokenizer, path)
             return
-        line = self.checkpoints.line_of(0) or {}
+        line = self.folder.checkpoints.line_of(0) or {}
         kept = Path(line["sampler_path"]).absolute() if line.get("start") else self.config.model
         save_peft(model, self.folder.path / "adapter", str(kept))
         save_hf_folder(merged(model), tokenizer, path)

@@ -33,7 +33,7 @@ from reasoning_from_scratch.report.run_pages import Pages
 from reasoning_from_scratch.report.tracker import import_tensorboard, import_wandb
 from reasoning_from_scratch.rollouts import Group, Judge
 from reasoning_from_scratch.run.asked import open_problems
-from reasoning_from_scratch.run.checkpoints import Checkpoints, load_trainer_state
+from reasoning_from_scratch.run.checkpoints import load_trainer_state
 from reasoning_from_scratch.run.evaluations import Evaluations
 from reasoning_from_scratch.run.folder import USED, RunFolder, job_name, log, new_folder, plainly
 from reasoning_from_scratch.run.memory import check_memory, checkpoint_blocks
@@ -49,18 +49,12 @@ from reasoning_from_scratch.run.preflight import preflight_summary
 from reasoning_from_scratch.run.saves import Saves
 from reasoning_from_scratch.run.training_run import TrainingRun
 from reasoning_from_scratch.sampling import NotFinite, Rollout
-from reasoning_from_scratch.scale.lag import async_rollouts, check_ranks
+from reasoning_from_scratch.scale.lag import async_rollouts
 from reasoning_from_scratch.scale.ranks import Ranks
-from reasoning_from_scratch.scale.ray_rollouts import check_learners, ray_rollouts
+from reasoning_from_scratch.scale.ray_rollouts import ray_rollouts
 from reasoning_from_scratch.scale.ray_start import connect
 from reasoning_from_scratch.scale.streaming import streaming_loop
-from reasoning_from_scratch.scale.torchrun import (
-    agreed_config,
-    check_restartable,
-    check_sharding,
-    policy_of_ranks,
-    start_ranks,
-)
+from reasoning_from_scratch.scale.torchrun import join_ranks, policy_of_ranks
 from reasoning_from_scratch.tasks.environments.conversation import Conversation, environment_of
 from reasoning_from_scratch.tasks.judge import judge_of, missing_part
 from reasoning_from_scratch.tasks.own_task import Evaluator, own_function
@@ -88,6 +82,8 @@ def train(
 ) -> TrainResult:
     """Run `config` to its end. `if_used` is the advice where its folder holds a run already;
     `on_evaluation` gets each evaluation's numbers."""
+    if not quiet:
+        show_log()
     run = start_run(config, quiet, if_used, on_evaluation)
     if run.first_step < run.config.steps:
         sizes = run.config.problems_per_step, run.config.rollouts
@@ -107,108 +103,96 @@ def train(
 
 
 def start_run(
-    config: TrainConfig,
-    quiet: bool,
-    if_used: str,
-    on_evaluation: Callable[[dict], None],
+    config: TrainConfig, quiet: bool, if_used: str, on_evaluation: Callable[[dict], None]
 ) -> TrainingRun:
-    """Load what `config` names, and open its run folder."""
-    if not quiet:
-        show_log()
-    under_torchrun = "WORLD_SIZE" in os.environ
-    if under_torchrun:
-        check_restartable(config)
-    config = with_folder(resolved(config))
-    ranks, device = start_ranks(config) if under_torchrun else (Ranks(), config.device)
-    if ranks.size > 1:
-        config = agreed_config(config, ranks)
-    config = with_whole_files(config)
+    """From what was given to the loop's first step: folder, model, problems, policy, run.
+
+    All that can fail is tried before anything on the disk changes: a run that is refused leaves
+    no trace, and neither a finished run nor one to be overwritten is touched.
+    """
+    config = resolved(config)
+    ranks = join_ranks(config) if "WORLD_SIZE" in os.environ else Ranks(device=config.device)
     log.disabled = not ranks.writes
+    config = ranks.agreed(with_folder(with_whole_files(config)))
     folder = RunFolder(config.log_path)
-    # Before minutes of loading:
-    config = ranks.from_first(lambda: claimed(config, folder, ranks.restarted, if_used))
-    check_extras(config, ranks)
     try:
-        ranks.from_first(folder.reserve)
-        if not config.resume:
-            config = with_whole_paths(config)
-        run, start = loaded_run(config, folder, ranks, device, on_evaluation, quiet)
-        ranks.from_first(lambda: run.tracker.start(config, folder.path))
-        begin(run, start, config)
+        # One process looks at what there is, and tells the others.
+        start = ranks.from_first(lambda: described(config, folder, ranks.restarted, if_used))
+        model, reference, tokenizer = open_model(start, ranks)
+        problems, held_out = open_problems(start.config, tokenizer, model.cfg["context_length"])
+        try_environment(start.config, tokenizer, problems[0])
+        policy, compared = open_policy(start, model, reference, tokenizer, ranks)
+        look_ahead(start, policy, problems, ranks)
+        run = open_run(start, policy, compared, problems, held_out, folder, ranks)
+        run.quiet, run.on_evaluation = quiet or not ranks.writes, on_evaluation
+        begin(run, start)
     except BaseException:
         folder.close()
         raise
     return run
 
 
-def loaded_run(
-    config: TrainConfig,
+def described(config: TrainConfig, folder: RunFolder, restarted: bool, if_used: str) -> Start:
+    """With what the run begins, or goes on. Refused here is what would otherwise fail after
+    minutes of loading."""
+    config = claimed(config, folder, restarted, if_used)
+    check_extras(config)
+    folder.reserve()
+    if not config.resume:
+        config = with_whole_paths(config)
+    return found_start(config, folder)
+
+
+def open_run(
+    start: Start,
+    policy: LocalPolicy,
+    reference: LocalPolicy | None,
+    problems: Sequence[Problem],
+    held_out: dict[str, Sequence[Problem]],
     folder: RunFolder,
     ranks: Ranks,
-    device: str,
-    on_evaluation: Callable[[dict], None],
-    quiet: bool,
-) -> tuple[TrainingRun, Start]:
-    """All that can fail is tried here, before anything on the disk changes: a run that is
-    refused leaves no trace, and neither a finished run nor one to be overwritten is touched."""
-    checkpoints, clock = Checkpoints(folder.path), Clock()
-    start = ranks.from_first(lambda: found_start(config, folder, checkpoints))
-    model, reference, tokenizer = open_model(start, config, device, ranks)
-    problems, eval_sets = open_problems(config, tokenizer, model.cfg["context_length"])
-    try_environment(config, tokenizer, problems[0])
-    policy, compared = open_policy(start, config, model, reference, tokenizer, ranks)
-    if config.preflight and start.step == 0:
-        with policy.whole() as whole:
-            if ranks.writes:
-                look_ahead(config, whole, tokenizer, problems)
+) -> TrainingRun:
+    """What stands around the loop: who samples, who judges, and what is saved and shown."""
+    config, clock, judge = start.config, Clock(), judge_of(start.config)
+    probes = next(iter(held_out.values()), problems)
     ranks.advice = f"rfs train --resume {folder.path} goes on"
-    judge = judge_of(config)
-    probes = next(iter(eval_sets.values()), problems)
-    saves = Saves(config, policy, folder, checkpoints, ranks, clock)
+    saves = Saves(config, policy, folder, ranks, clock)
     pages = Pages(config, policy, folder.path, ranks.writes, clock, judge, probes, start.step)
     own = [Evaluator(name) for name in config.evaluators or []]
-    evaluations = Evaluations(config, policy, eval_sets, own, pages, ranks, clock, judge)
     return TrainingRun(
         config=config,
         policy=policy,
-        reference=compared,
+        reference=reference,
         rollouts=rollouts_of(config, policy, problems, start.step, judge, ranks, clock),
         first_step=start.step,
         folder=folder,
         saves=saves,
-        evaluations=evaluations,
+        evaluations=Evaluations(config, policy, held_out, own, pages, ranks, clock, judge),
         pages=pages,
         ranks=ranks,
         clock=clock,
-        on_evaluation=on_evaluation,
-        quiet=quiet or not ranks.writes,
-    ), start
+    )
 
 
-def open_model(
-    start: Start,
-    config: TrainConfig,
-    device: str,
-    ranks: Ranks,
-) -> tuple[Qwen3Model, Qwen3Model | None, ModelTokenizer]:
+def open_model(start: Start, ranks: Ranks) -> tuple[Qwen3Model, Qwen3Model | None, ModelTokenizer]:
     """The model as the run began, what a KL penalty compares it with, and its tokenizer."""
-    model, tokenizer = starting_model(start, config, device)
+    config, device = start.config, trusted_device(ranks.device)
+    model, tokenizer = starting_model(start, device)
     log.info("answers end with %s", spoken_stops(tokenizer))
     if start.weights and start.weights != start.model and ranks.writes:
         load_weights(model, start.weights)
     ranks.same_as_first(model.state_dict())
     reference = reference_of(model, config, ranks) if config.kl != "none" else None
-    start.record |= ranks.from_first(lambda: weights_record(config, start, model, reference))
+    start.record |= ranks.from_first(lambda: weights_record(start, model, reference))
     if config.lora_rank:
         add_lora(model, config.lora_rank, config.lora_alpha, config.seed)
     slices = ranks.size if config.shard == "fsdp" else 1
-    check_memory(model, reference, config, torch.device(ranks.device), slices)
+    check_memory(model, reference, config, device, slices)
     return model, reference, tokenizer
 
 
 def open_policy(
     start: Start,
-    config: TrainConfig,
     model: Qwen3Model,
     reference: Qwen3Model | None,
     tokenizer: ModelTokenizer,
@@ -216,6 +200,7 @@ def open_policy(
 ) -> tuple[LocalPolicy, LocalPolicy | None]:
     """The policy as it is where the run goes on, and the reference as one that can only be asked.
     Here it is chosen who computes, and how."""
+    config = start.config
     if start.save is not None:
         ranks.from_first(lambda: load_saved(model, start.save, config))
         ranks.same_as_first(model.state_dict())
@@ -266,10 +251,12 @@ def rollouts_of(
 # --- the pieces, in the order in which a run needs them ---
 
 
-def begin(run: TrainingRun, start: Start, config: TrainConfig) -> None:
+def begin(run: TrainingRun, start: Start) -> None:
     """The first change on the disk."""
+    config = start.config
+    run.ranks.from_first(lambda: run.tracker.start(config, run.folder.path))
     with plainly(run.folder.path):
-        opened = partial(open_folder, config, run.folder, run.saves.checkpoints, start)
+        opened = partial(open_folder, run.folder, start)
         run.folder.rows = run.ranks.from_first(opened)
         if run.ranks.writes:
             run.tracker.go_on(config, run.folder.path, start.step)
@@ -278,27 +265,28 @@ def begin(run: TrainingRun, start: Start, config: TrainConfig) -> None:
 
 
 def look_ahead(
-    config: TrainConfig, model: Qwen3Model, tokenizer, problems: Sequence[Problem]
+    start: Start, policy: LocalPolicy, problems: Sequence[Problem], ranks: Ranks
 ) -> None:
     """A brief preflight: say before the hours are spent if these problems cannot teach."""
-    count = min(8, len(problems))
+    config, count = start.config, min(8, len(problems))
+    if not config.preflight or start.step > 0:
+        return
     log.info("sampling %d x %d answers, to see whether they can teach", count, config.rollouts)
-    found = preflight_summary(
-        model,
-        tokenizer,
-        problems,
-        replaced(config, keep_sampling_mask=False),
-        num_problems=count,
-    )
+    with policy.whole() as model:
+        if not ranks.writes:
+            return
+        found = preflight_summary(
+            model,
+            policy.tokenizer,
+            problems,
+            replaced(config, keep_sampling_mask=False),
+            num_problems=count,
+        )
     log.log(logging.INFO if found.can_work else logging.WARNING, "preflight: %s", found.verdict)
 
 
-def claimed(
-    config: TrainConfig, folder: RunFolder, restarted: bool, if_used: str = USED
-) -> TrainConfig:
+def claimed(config: TrainConfig, folder: RunFolder, restarted: bool, if_used: str) -> TrainConfig:
     """Refuse a folder with a run in it, unless torchrun has restarted us and the run is ours."""
-    if config.sampler == "ray":  # where it cannot be reached, nothing is begun
-        connect(config.ray_address)
     if config.resume:
         return config
     ours = restarted and folder.used() and folder.config_values()["versions"]["job"] == job_name()
@@ -308,22 +296,19 @@ def claimed(
     return config
 
 
-def check_extras(config: TrainConfig, ranks: Ranks) -> None:
-    """What would otherwise fail after minutes of loading."""
+def check_extras(config: TrainConfig) -> None:
+    """Is there what the configuration names beside model and problems?"""
+    if config.sampler == "ray":
+        connect(config.ray_address)
     for name in filter(None, (config.reward, *(config.evaluators or []))):
         own_function(name)
     if config.environment:
         environment_of(config.environment)
     try_loss(config)
-    check_sharding(config, ranks)
     if config.wandb:
         import_wandb()
     if config.tensorboard:
         import_tensorboard()
-    if config.sampler == "ray":
-        check_learners(config, ranks.size)
-    elif config.max_steps_off_policy:
-        check_ranks(config, ranks.size)
 
 
 def try_environment(config: TrainConfig, tokenizer, problem: Problem) -> None:
@@ -381,17 +366,15 @@ def with_folder(config: TrainConfig) -> TrainConfig:
     return replaced(config, log_path=new_folder(f"{recipe}-{Path(config.model).name}"))
 
 
-def starting_model(
-    start: Start, config: TrainConfig, device: str
-) -> tuple[Qwen3Model, ModelTokenizer]:
-    place = trusted_device(device)
+def starting_model(start: Start, device: torch.device) -> tuple[Qwen3Model, ModelTokenizer]:
+    config = start.config
     known = start.record.get("dtype") if config.dtype == "auto" else config.dtype
-    dtype = getattr(torch, known) if known else default_dtype(place)
+    dtype = getattr(torch, known) if known else default_dtype(device)
     # On another machine the run folder may not be there. The weights come from rank 0 anyway.
     here = is_name(start.model) or Path(start.model).exists()
     model = start.model if here else config.model
     # From the CPU each block moves to its GPU by itself, and only a slice of it stays there.
-    loaded = "cpu" if config.shard == "fsdp" else place
+    loaded = torch.device("cpu") if config.shard == "fsdp" else device
     return load_model_and_tokenizer(model, loaded, dtype=dtype)
 
 
@@ -409,11 +392,10 @@ def load_saved(model: Qwen3Model, place: Path, config: TrainConfig) -> None:
         load_weights(model, place)
 
 
-def open_folder(
-    config: TrainConfig, folder: RunFolder, checkpoints: Checkpoints, start: Start
-) -> list[dict]:
+def open_folder(folder: RunFolder, start: Start) -> list[dict]:
     """A fresh run folder; or, resuming, the folder as after the newest whole save. The metrics
     lines so far."""
+    config = start.config
     with plainly(folder.path):
         if not config.resume:
             folder.create(config, start.record)
@@ -428,9 +410,9 @@ def open_folder(
             folder.note_resume(config, start.step)
         folder.rewind(start.step, config.steps)
         if finished:
-            checkpoints.settle(config.keep_last)
+            folder.checkpoints.settle(config.keep_last)
         else:
-            checkpoints.rewind(start.step)
+            folder.checkpoints.rewind(start.step)
             log.info("resuming %s after %d of %d steps", config.resume, start.step, config.steps)
         return folder.rows
 

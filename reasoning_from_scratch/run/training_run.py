@@ -50,8 +50,9 @@ class TrainingRun:
     pages: Pages
     ranks: Ranks
     clock: Clock
-    on_evaluation: Callable[[dict], None]  # gets each evaluation's numbers, on the rank that writes
-    quiet: bool
+    # Gets each evaluation's numbers, on the rank that writes.
+    on_evaluation: Callable[[dict], None] = lambda measured: None
+    quiet: bool = False
     tracker: Tracker = field(default_factory=Tracker)
 
     def __post_init__(self) -> None:
@@ -133,7 +134,7 @@ class TrainingRun:
     def complete(self) -> None:
         """What a run lacks that has all its steps: it was killed after the last one, or told
         afterwards that this one is the last, or files were deleted."""
-        line = self.ranks.agreed(self.saves.checkpoints.line_of(self.done))
+        line = self.ranks.agreed(self.folder.checkpoints.line_of(self.done))
         if not line["final"]:
             if self.config.eval_every and self.folder.rows:
                 self.folder.rows[-1] = with_final(self.folder.rows[-1], self.evaluate(self.done))
@@ -253,14 +254,14 @@ class TrainingRun:
         if self.ranks.size > 1:  # a save needs all ranks, and the others are still sampling
             raise error
         self.policy.optimizer.zero_grad()
-        before = [line for line in self.saves.checkpoints.lines if "state_path" in line]
+        before = [line for line in self.folder.checkpoints.lines if "state_path" in line]
         self.saves.save(self.done, prune=False, rolling=True)
         sentence = (
             f"stopped after {self.done} of {self.config.steps} steps, saved: {error}. "
             f"Try --resume {self.folder.path} with a lower --lr"
         )
         if before:
-            last = self.saves.checkpoints.folder / f"{self.done:06d}"
+            last = self.folder.checkpoints.folder / f"{self.done:06d}"
             sentence += f"; if it stops here again, delete {last} to resume from the save before"
         log.error(sentence)
         return sentence

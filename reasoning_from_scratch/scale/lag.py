@@ -18,7 +18,6 @@ from itertools import chain
 import torch
 
 from reasoning_from_scratch.config import Scale, TrainConfig
-from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.fast.decoding import threads
 from reasoning_from_scratch.policy import LocalPolicy
 from reasoning_from_scratch.problems import Problem
@@ -230,14 +229,6 @@ def async_rollouts(
 
 def joined(parts: Iterable[list[Group]]) -> list[Group]:
     return [group for part in parts for group in part]
-
-
-def check_ranks(config: TrainConfig, size: int) -> None:
-    if config.active_sampling and size > 1:
-        raise UserError(
-            "--active-sampling must know what all ranks sampled, which with "
-            "--max-steps-off-policy is not known in time: leave one out"
-        )
 
 
 # --- devices

@@ -18,7 +18,7 @@ from heapq import heappop, heappush
 from math import ceil
 from typing import Any
 
-from reasoning_from_scratch.config import Problems, Scale, TrainConfig
+from reasoning_from_scratch.config import Problems, TrainConfig
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.optim.lora import lora_layers
 from reasoning_from_scratch.policy import LocalPolicy
@@ -272,14 +272,6 @@ class RaySampler:
     def close(self) -> None:
         if self.actors:
             self.actors.end()
-
-
-def check_learners(config: Scale, size: int) -> None:
-    if config.num_minibatches > 1 and size > 1:
-        raise UserError(
-            "--num-minibatches trains on what has arrived, and with --sampler ray "
-            "under torchrun it arrives at rank 0: leave one out"
-        )
 
 
 def equal_parts(size: int, count: int) -> list[range]:

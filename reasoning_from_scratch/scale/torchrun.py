@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.rendezvous import rendezvous
 
-from reasoning_from_scratch.config import Run, Scale, TrainConfig, replaced, to_json
+from reasoning_from_scratch.config import Run, TrainConfig, to_json
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.fast.device import is_available
 from reasoning_from_scratch.optim.adamw import AdamW, Trainable
@@ -31,25 +31,46 @@ WAITING = timedelta(hours=1)
 FSDP_ON_CPU = hasattr(torch.cpu.Stream, "record_event")  # not in torch 2.6
 
 
-def start_ranks(config: TrainConfig) -> tuple[Ranks, str]:
-    """All ranks of this job, and this one's device; a single rank unless torchrun started more."""
+def join_ranks(config: TrainConfig) -> Ranks:
+    """All ranks of this job, as one of them sees them; they were started with equal options. A
+    single rank unless torchrun started more."""
+    check_restartable(config)
     size = os.environ["WORLD_SIZE"]
     restarted = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
     if size == "1":
-        return Ranks(restarted=restarted), config.device
+        return Ranks(device=config.device, restarted=restarted)
     missing = [name for name in NEEDED if name not in os.environ]
     if missing:
         raise UserError(
             f"WORLD_SIZE is {size}, but {' and '.join(missing)} is not set: start the "
             f"ranks with torchrun --nproc_per_node={size}"
         )
+    check_several(config)
     device = rank_device(config.device, int(os.environ["LOCAL_RANK"]))
+    if config.shard == "fsdp" and "cuda" not in device and not FSDP_ON_CPU:
+        raise UserError(f"torch {torch.__version__} shards on GPUs only: take a newer one")
     # The count of restarts says it only where a rank has died; rank 0 knows it for all machines.
     restarted = join(device) or restarted
     objects = dist.new_group(backend="gloo", timeout=WAITING) if "cuda" in device else None
     # torch's type allows for processes outside of the new group; all of them are in it.
     group = cast("dist.ProcessGroup | None", objects)
-    return Ranks(dist.get_rank(), dist.get_world_size(), device, group, restarted), device
+    ranks = Ranks(dist.get_rank(), dist.get_world_size(), device, group, restarted)
+    check_alike(config, ranks)
+    return ranks
+
+
+def check_several(config: TrainConfig) -> None:
+    """What one process can do and several cannot."""
+    if config.sampler == "ray" and config.num_minibatches > 1:
+        raise UserError(
+            "--num-minibatches trains on what has arrived, and with --sampler ray "
+            "under torchrun it arrives at rank 0: leave one out"
+        )
+    if config.sampler == "local" and config.max_steps_off_policy and config.active_sampling:
+        raise UserError(
+            "--active-sampling must know what all ranks sampled, which with "
+            "--max-steps-off-policy is not known in time: leave one out"
+        )
 
 
 def policy_of_ranks(
@@ -66,11 +87,6 @@ def policy_of_ranks(
     from reasoning_from_scratch.scale import sharding  # late: FSDP2 takes a while to load
 
     return sharding.sliced_policy(ranks, model, optimizer_of, **how)
-
-
-def check_torch_shards(config: Scale, ranks: Ranks) -> None:
-    if config.shard == "fsdp" and "cuda" not in ranks.device and not FSDP_ON_CPU:
-        raise UserError(f"torch {torch.__version__} shards on GPUs only: take a newer one")
 
 
 def rank_device(name: str, local_rank: int) -> str:
@@ -162,11 +178,9 @@ def end_rank(code: int) -> None:
     os._exit(code)
 
 
-def agreed_config(config: TrainConfig, ranks: Ranks) -> TrainConfig:
-    """The configuration of all ranks, or one line on each that says how they differ.
-
-    The run folder is rank 0's: a name with the time in it may come out differently elsewhere.
-    """
+def check_alike(config: TrainConfig, ranks: Ranks) -> None:
+    """One line on each rank that says how their configurations differ, if they do. The run folder
+    is rank 0's, whatever the others call it."""
     every = ranks.exchange(to_json(config))
     for rank, other in enumerate(every):
         different = [
@@ -178,7 +192,6 @@ def agreed_config(config: TrainConfig, ranks: Ranks) -> TrainConfig:
                 for name in different[:3]
             )
             raise UserError(f"rank {rank} was started with other options than rank 0: {told}")
-    return replaced(config, log_path=every[0]["log_path"])
 
 
 # -- torchrun --max-restarts

@@ -14,6 +14,7 @@ from reasoning_from_scratch.evaluation.evaluate import evaluate
 from reasoning_from_scratch.optim.adamw import AdamW
 from reasoning_from_scratch.policy import LocalPolicy
 from reasoning_from_scratch.problems import Problem
+from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.recipes import RECIPES
 from reasoning_from_scratch.rollouts import Group, Rollout, make_batch
 from reasoning_from_scratch.run.options import configure, resolved, resumed_config
@@ -41,18 +42,18 @@ def log_of(folder) -> str:
 # ---- logits
 
 
-def spoil(model, row: int, when, bad: float = math.nan):
-    """From `when` on, a row of what the model says is not finite."""
-    forward = model.forward
+def spoil(monkeypatch, row: int, when, bad: float = math.nan):
+    """From `when` on, a row of what any model says is not finite."""
+    forward = Qwen3Model.forward
 
-    def spoiled(*given, **named):
-        logits = forward(*given, **named)
+    def spoiled(model, *given, **named):
+        logits = forward(model, *given, **named)
         if when() and len(logits) > row:
             logits = logits.clone()
             logits[row] = bad
         return logits
 
-    model.forward = spoiled
+    monkeypatch.setattr(Qwen3Model, "forward", spoiled)
 
 
 def steps_done(folder, count: int):
@@ -62,14 +63,16 @@ def steps_done(folder, count: int):
 def test_a_run_whose_sampler_meets_nan_stops_with_a_save(tmp_path, monkeypatch):
     pay_for_letters(monkeypatch)
     world, folder = toy_world(tmp_path), tmp_path / "run"
-    spoil(world["model"], 3, when=steps_done(folder, 3))
+    spoil(monkeypatch, 3, when=steps_done(folder, 3))
     config = toy_config(folder, steps=8, save_every=2, eval_every=0)
     result = train(config, quiet=True, **world)
     assert len(result.rows) == 3 and weights(result.model).isfinite().all()
     assert "stopped after 3 of 8 steps, saved: the model's logits are not finite" in result.stopped
     assert "\n" not in result.stopped and result.stopped in log_of(folder)
     saves = [line["batch"] for line in read_lines(folder / "checkpoints.jsonl")]
-    assert saves == [2, 3]  # nothing before it was given up for the new one
+    assert saves == [0, 2, 3]  # nothing before it was given up for the new one
+    monkeypatch.undo()
+    pay_for_letters(monkeypatch)
     rest = train(resumed_config(folder), quiet=True, **toy_world(tmp_path))
     assert [row["step"] for row in rest.rows] == list(range(8)) and not rest.stopped
 
@@ -239,18 +242,17 @@ def test_nothing_but_empty_answers(tmp_path):
     assert torch.equal(weights(model), before)
 
 
-def test_a_model_that_only_ends(tmp_path):
+def test_a_model_that_only_ends(tmp_path, monkeypatch):
     """Its first token is always end of text: a run of such answers goes through to its end."""
     world = toy_world(tmp_path)
-    eos = world["tokenizer"].eos_token_id
-    forward = world["model"].forward
+    eos, forward = world["tokenizer"].eos_token_id, Qwen3Model.forward
 
     def silent(*given, **named):
         logits = torch.full_like(forward(*given, **named), -50.0)
         logits[..., eos] = 50.0
         return logits
 
-    world["model"].forward = silent
+    monkeypatch.setattr(Qwen3Model, "forward", silent)
     config = toy_config(tmp_path / "run", steps=3, eval_every=1, num_groups_to_log=4)
     result = train(config, quiet=True, **world)
     assert len(result.rows) == 3 and not result.stopped
@@ -283,7 +285,7 @@ def test_a_prompt_longer_than_the_context_elsewhere(tmp_path):
         evaluate(model, tokenizer, [Problem("p", "a" * 600, "1")], greedy(2))
 
 
-@pytest.mark.parametrize("answer", ["", "\\frac{", "\ud800"])
+@pytest.mark.parametrize("answer", ["\\frac{", "?"])
 def test_problems_with_no_answer(tmp_path, answer):
     without = [Problem("none/1", "abc", answer), Problem("none/2", "abd", answer)]
     world = toy_world(tmp_path)
@@ -310,10 +312,10 @@ def test_answers_that_the_form_of_gsm8k_cannot_hold(tmp_path):
     )
 
 
-def test_a_verifier_of_ones_own_needs_no_answer(tmp_path):
+def test_a_verifier_of_ones_own_needs_no_answer_that_can_be_read(tmp_path):
     task = tmp_path / "task.py"
     task.write_text("def reward(text, problem):\n    return len(text) % 3\n")
-    world = toy_world(tmp_path) | {"problems": [Problem("p", "abc", "")]}
+    world = toy_world(tmp_path) | {"problems": [Problem("p", "abc", "\\frac{")]}
     world["eval_problems"] = world["problems"]
     config = toy_config(tmp_path / "run", steps=1, problems_per_step=1, reward=f"{task}:reward")
     assert len(train(config, quiet=True, **world).rows) == 1

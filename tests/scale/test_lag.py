@@ -35,10 +35,10 @@ from reasoning_from_scratch.run.training_run import TrainingRun
 from reasoning_from_scratch.scale import lag as module
 from reasoning_from_scratch.scale.lag import (
     async_rollouts,
-    check_ranks,
     may_begin,
 )
 from reasoning_from_scratch.scale.ranks import Ranks
+from reasoning_from_scratch.scale.torchrun import check_several
 from reasoning_from_scratch.trainer import prepared_update
 from tests.run.test_interrupts import timeless
 
@@ -448,9 +448,8 @@ def test_what_cannot_be_is_said(tmp_path, changes, says):
 
 def test_active_sampling_with_lag_is_for_one_rank(tmp_path):
     config = resolved(toy_config(tmp_path, max_steps_off_policy=1, active_sampling=True))
-    check_ranks(config, 1)
     with pytest.raises(UserError, match="--active-sampling must know"):
-        check_ranks(config, 2)
+        check_several(config)
 
 
 def test_ranks_gather_outside_of_the_thread(monkeypatch):

@@ -11,18 +11,18 @@ import torch.distributed as dist
 from parallel_job import job_config
 from toy import toy_config
 
-from reasoning_from_scratch.config import replaced
 from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.run.folder import USED, RunFolder
 from reasoning_from_scratch.run.options import configure, resolved
 from reasoning_from_scratch.run.start import claimed
 from reasoning_from_scratch.scale import torchrun
 from reasoning_from_scratch.scale.ranks import Ranks
 from reasoning_from_scratch.scale.torchrun import (
-    agreed_config,
+    check_alike,
     check_restartable,
+    join_ranks,
     meeting_place,
     rank_device,
-    start_ranks,
 )
 
 
@@ -67,12 +67,12 @@ def test_a_rank_0_that_does_not_come_is_said(two_ranks, tmp_path, monkeypatch):
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("MASTER_PORT", str(store.port))
     with pytest.raises(UserError, match="did not meet at .* within 1 s: rank 0 has not answered"):
-        start_ranks(toy_config(tmp_path))
+        join_ranks(toy_config(tmp_path))
 
 
 def test_a_port_in_use_is_said(two_ranks, tmp_path):
     with pytest.raises(UserError, match=f"{two_ranks} is in use.*--master-port"):
-        start_ranks(toy_config(tmp_path))
+        join_ranks(toy_config(tmp_path))
 
 
 def test_ranks_that_do_not_come_are_said(two_ranks, tmp_path, monkeypatch):
@@ -80,14 +80,14 @@ def test_ranks_that_do_not_come_are_said(two_ranks, tmp_path, monkeypatch):
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("MASTER_PORT", "1")
     with pytest.raises(UserError, match="the 2 ranks did not meet at 127.0.0.1:1"):
-        start_ranks(toy_config(tmp_path))
+        join_ranks(toy_config(tmp_path))
 
 
 def test_started_without_torchrun_is_said(two_ranks, tmp_path, monkeypatch):
     monkeypatch.delenv("MASTER_PORT")
     monkeypatch.delenv("RANK")
     with pytest.raises(UserError, match="RANK and MASTER_PORT is not set: start.*torchrun"):
-        start_ranks(toy_config(tmp_path))
+        join_ranks(toy_config(tmp_path))
 
 
 def test_ranks_need_a_gpu_each_or_the_cpu(monkeypatch):
@@ -100,13 +100,13 @@ def test_ranks_need_a_gpu_each_or_the_cpu(monkeypatch):
         rank_device("cuda", 2)
 
 
-def test_the_folder_is_rank_0s(tmp_path):
+def test_other_options_on_another_rank_are_said(tmp_path):
     class Two(Ranks):
         def exchange(self, value):
-            return [value | {"log_path": "runs/zero"}, value]
+            return [value | {"steps": 7, "log_path": "runs/zero"}, value]
 
-    config = resolved(toy_config(tmp_path))
-    assert agreed_config(config, Two()) == replaced(config, log_path="runs/zero")
+    with pytest.raises(UserError, match="rank 1 was started with other options.*steps is 4 there"):
+        check_alike(resolved(toy_config(tmp_path)), Two())
 
 
 def test_only_a_restart_of_the_same_job_goes_on(tmp_path, monkeypatch):
@@ -115,16 +115,14 @@ def test_only_a_restart_of_the_same_job_goes_on(tmp_path, monkeypatch):
     config = resolved(job_config(tmp_path / "run"))
     folder = torchrun_folder(config)
     with pytest.raises(UserError, match="already holds a run"):
-        claimed(config, folder, restarted=False)
-    assert claimed(config, folder, restarted=True).resume == str(tmp_path / "run")
+        claimed(config, folder, False, USED)
+    assert claimed(config, folder, True, USED).resume == str(tmp_path / "run")
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "another")
     with pytest.raises(UserError, match="already holds a run"):
-        claimed(config, folder, restarted=True)
+        claimed(config, folder, True, USED)
 
 
 def torchrun_folder(config):
-    from reasoning_from_scratch.run.folder import RunFolder
-
     folder = RunFolder(config.log_path)
     folder.create(config)
     folder.close()
