@@ -364,6 +364,12 @@ def replaced(config: AnyConfig, **changes: Any) -> AnyConfig:
     return dataclasses.replace(config, **changes)
 
 
+def part_of(config: object, part: type[AnyConfig], **changes: Any) -> AnyConfig:
+    """As much of `part` as there is in `config`, and what is changed."""
+    names = [item.name for item in dataclasses.fields(part) if hasattr(config, item.name)]
+    return part(**{name: getattr(config, name) for name in names} | changes)
+
+
 def to_json(config: TrainConfig) -> dict[str, Any]:
     values = dataclasses.asdict(config)
     del values["given"]

@@ -6,6 +6,7 @@ A paper's "epsilon 0.2" is clip_low 0.8, clip_high 1.2.
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 from reasoning_from_scratch.errors import unknown_name
 
@@ -173,6 +174,7 @@ RECIPES = {
 
 # Tinker's losses as its documentation has them: token terms summed, bounds on the ratio itself,
 # no weight beside it.
+LossFn = Literal["importance_sampling", "ppo", "cispo", "dro"]
 LOSS_FNS: dict[str, dict[str, object]] = {
     "importance_sampling": {},
     "ppo": {"clip_low": 0.8, "clip_high": 1.2},

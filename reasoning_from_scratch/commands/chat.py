@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 import torch
 
 from reasoning_from_scratch.commands.options import ChatOptions
+from reasoning_from_scratch.config import part_of
 from reasoning_from_scratch.errors import PromptTooLong
 from reasoning_from_scratch.evaluation.evaluate import open_model
 from reasoning_from_scratch.fast.engine import FAST
@@ -77,13 +78,7 @@ class Chat:
 
     def tokens(self, prompt: list[int], spoken: list[int]) -> Iterator[int]:
         """Samples one token after another, and keeps them in `spoken`."""
-        options = self.options
-        sampling = Sampling(
-            max_new_tokens=options.max_new_tokens,
-            temperature=options.temperature,
-            top_p=options.top_p,
-            seed=options.seed + self.turns,
-        )
+        sampling = part_of(self.options, Sampling, seed=self.options.seed + self.turns)
         for token in stream(self.model, prompt, sampling, model_stop_ids(self.tokenizer)):
             spoken.append(token)
             yield token

@@ -5,14 +5,14 @@ import inspect
 import os
 import re
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import field, fields, is_dataclass, make_dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, get_type_hints
 
 from reasoning_from_scratch import __version__
-from reasoning_from_scratch.commands.other_words import NAMES_HERE
+from reasoning_from_scratch.commands.other_words import as_flags, in_our_words
 from reasoning_from_scratch.errors import UserError, unknown_name
 from reasoning_from_scratch.run.keyboard import mind_the_keyboard
 
@@ -100,8 +100,7 @@ def run_script(function: Callable, words: bool = False) -> int:
 
     def call() -> int:
         argv = with_home(sys.argv[1:])
-        args = as_flags(argv, options) if words else argv
-        hint_at_other_words(args, names)
+        args = as_flags(argv, names) if words else in_our_words(argv, names)
         return function(tyro.cli(options, args=args, config=pairs_off, **looks)) or 0
 
     return guarded(name, call)
@@ -112,62 +111,6 @@ def with_home(argv: Sequence[str]) -> list[str]:
     that too, but not in --log-path=~/x."""
     home = str(Path.home())
     return [START_OF_PATH.sub(lambda found: found[1] + home, word) for word in argv]
-
-
-# Words of Tinker's command lines for flags that have another name here.
-TINKERS_WORDS = {
-    "model_name": "model",
-    "batch_size": "groups_per_batch",
-    "max_steps": "steps",
-    "kl_reference_config.base_model": "kl_reference",
-    "kl_reference_config.load_checkpoint_path": "kl_reference",
-}
-
-
-def as_flags(words: Sequence[str], options: type) -> list[str]:
-    """Flags, from flags and key=value words as Tinker's scripts take them. A key may have the part
-    of the configuration before it, as in loss_fn_config.clip_low_threshold=0.9."""
-    kinds, rest, flags = get_type_hints(options), list(words), []
-    while rest:
-        word = rest.pop(0)
-        key, equals, value = word.partition("=")
-        spelled = key.removeprefix("--").replace("-", "_")
-        name = spelled if spelled in TINKERS_WORDS else spelled.rpartition(".")[2]
-        name = TINKERS_WORDS.get(name, name)
-        if key.startswith("-") and name not in kinds:
-            flags.append(word)  # tyro says what is wrong
-        elif not equals:
-            flags.append(f"--{name}" if key.startswith("-") else word)
-            if key.startswith("-") and kinds[name] is not bool and rest:
-                flags.append(rest.pop(0))  # its value
-        elif name not in kinds:
-            raise unknown_name("option", key, [*kinds, *TINKERS_WORDS])
-        elif kinds[name] is bool:
-            flags += switch(name, value, getattr(options, name))
-        else:
-            flags.append(f"--{name}={value}")
-    return flags
-
-
-def hint_at_other_words(words: Sequence[str], known: Collection[str]) -> None:
-    """Refuses an option that is `known` by another name here, and says by which."""
-    for word in words:
-        if not word.startswith("--"):
-            continue
-        spelled = word.removeprefix("--").partition("=")[0]
-        name = spelled.replace("-", "_")
-        here = [other for other in NAMES_HERE.get(name, ()) if other in known]
-        if name not in known and here:
-            dashed = here[0].replace("_", "-")
-            raise UserError(f"there is no option --{spelled} here: did you mean --{dashed}?")
-
-
-def switch(name: str, value: str, default: bool) -> list[str]:
-    """The flag that is put for name=True or name=False; none, if that is the default."""
-    if value.lower() not in ("true", "false"):
-        raise UserError(f"{name}={value} is neither True nor False")
-    on = value.lower() == "true"
-    return [] if on == default else [f"--{name}" if on else f"--no_{name}"]
 
 
 def guarded(name: str, call: Callable[[], int]) -> int:
@@ -216,12 +159,13 @@ def run_command(name: str, args: Sequence[str]) -> int:
     looks: dict[str, Any] = {"args": list(args), "prog": f"rfs {name}", "description": help_line}
     if name in OPTIONS:
         kind = load_function(OPTIONS[name])
-        hint_at_other_words(args, get_type_hints(kind))
+        looks["args"] = in_our_words(args, get_type_hints(kind))
         options = parsed(kind(), getattr(kind, "FIRST", ()), kind, **looks)
         say_loading(options.check())
         function = load_function(target)
         named = "given" in inspect.signature(function).parameters
-        result = function(options, given=given_in(args)) if named else function(options)
+        given = given_in(looks["args"])
+        result = function(options, given=given) if named else function(options)
         return result if isinstance(result, int) else 0
     looks["args"] = with_help(args)
     if name in SLOW and not {"--help", "-h"} & set(looks["args"]):
@@ -231,7 +175,7 @@ def run_command(name: str, args: Sequence[str]) -> int:
         result = function(list(args))  # reads its flags itself
         return result if isinstance(result, int) else 0
     dataclass = single_dataclass(function)
-    hint_at_other_words(args, get_type_hints(dataclass or function))
+    looks["args"] = in_our_words(looks["args"], get_type_hints(dataclass or function))
     if dataclass is not None:
         result = function(tyro.cli(dataclass, **looks))
     else:
@@ -255,11 +199,12 @@ def parsed(options: Any, first: Sequence[str], full: Any, **looks: Any) -> Any:
 
     args = looks.pop("args")
     if first and {"--help", "-h"} & set(args):
-        full, count = brief(options, first), len(fields(options))
+        looks.pop("default", None)
         looks["description"] += (
             f"\n\nThese {len(first)} options matter first. {looks['prog']} {HELP_ALL} explains all "
-            f"{count}."
+            f"{len(fields(options))}."
         )
+        full = brief(options, first)
     return tyro.cli(full, args=with_help(args), **looks)
 
 

@@ -172,7 +172,7 @@ def refuse_unmeasurable(options: EvaluateOptions) -> None:
         raise UserError("nothing to do: name a --model and a set of --problems")
     for name, smallest in (
         ("samples", 1),
-        ("max_rows", 1),
+        ("sample_rows", 1),
         ("max_turns", 1),
         ("max_turn_tokens", 0),
     ):

@@ -2,14 +2,14 @@
 it spends seconds on importing that."""
 
 from dataclasses import dataclass
-from typing import Literal
 
+from reasoning_from_scratch.config import Device, Drawing
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.model_names import check_model_name
 
 
 @dataclass
-class ChatOptions:
+class ChatOptions(Device, Drawing):
     """Options of `rfs chat`."""
 
     model: str = "tiny"
@@ -23,14 +23,6 @@ class ChatOptions:
     """Longest answer in tokens; the model's context is a limit, too."""
     temperature: float = 0.0
     """0 always takes the most probable token; higher is more varied."""
-    top_p: float = 1.0
-    """Sample from the smallest set of tokens with this much mass; 1 keeps all."""
-    device: str = "auto"
-    """cpu, cuda, mps, or auto."""
-    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Number format of the weights; auto: float32 on CPU and MPS, bfloat16 on CUDA."""
-    seed: int = 0
-    """Seed of the answers."""
 
     def check(self) -> str:
         """Refuses what cannot be loaded; the name of the model that can."""

@@ -1,47 +1,126 @@
-"""What other programs, and earlier versions of this one, call an option: cli.py hints at ours."""
+"""What other programs, and earlier versions of this one, call an option: one table for all.
 
-# By their words with underscores; of several names here the first that the command has.
-NAMES_HERE: dict[str, tuple[str, ...]] = {
-    # earlier versions of this project
-    "data_path": ("problems",),
-    "lr": ("lrs",),
-    "tuning_seeds": ("choosing",),
-    # the book's scripts
-    "which_model": ("model",),
-    "num_rollouts": ("rollouts",),
-    "dataset_size": ("problem_limit", "limit"),
-    "checkpoint_every": ("save_every",),
-    "checkpoint_dir": ("log_path",),
-    "checkpoint_path": ("model",),
-    "kl_coeff": ("kl_coef",),
-    "clip_eps": ("clip_high",),
-    # Tinker's cookbook, beside the words that `rfs train` takes
+A word that means what one of ours means is taken for it, on every command line that has ours. One
+that only resembles it (an epsilon where we have a bound) is refused, with a hint.
+"""
+
+from collections.abc import Collection, Sequence
+
+from reasoning_from_scratch.errors import UserError, unknown_name
+
+# With underscores; of several names here the first that the command has.
+SAME: dict[str, tuple[str, ...]] = {
+    # Tinker's cookbook
     "model_name": ("model",),
-    "batch_size": ("problems_per_step", "max_rows"),
+    "kl_reference_config.base_model": ("kl_reference",),
+    "kl_reference_config.load_checkpoint_path": ("kl_reference",),
     "groups_per_batch": ("problems_per_step",),
+    "batch_size": ("groups_per_batch", "problems_per_step"),
     "group_size": ("rollouts", "samples"),
     "max_tokens": ("max_new_tokens",),
     "max_steps": ("steps",),
-    "num_steps": ("steps",),
+    "learning_rate": ("lr",),
+    "kl_penalty_coef": ("kl_coef",),
+    "remove_constant_reward_groups": ("drop_uniform_groups",),
+    "clip_low_threshold": ("clip_low",),
+    "clip_high_threshold": ("clip_high",),
+    "beta": ("dro_beta",),
+    "wandb_project": ("wandb",),
     # nanochat
     "source": ("model",),
-    "model_tag": ("model",),
     "device_type": ("device",),
-    "device_batch_size": ("micro_batch_rows", "max_rows"),
-    "num_samples": ("samples", "rollouts"),
     "examples_per_step": ("problems_per_step",),
+    "num_samples": ("rollouts", "samples"),
     "eval_examples": ("eval_limit",),
+    # the book's scripts, and earlier versions of ours
+    "which_model": ("model",),
+    "num_rollouts": ("rollouts",),
+    "dataset_size": ("problem_limit", "limit"),
     "max_problems": ("problem_limit", "limit"),
+    "checkpoint_every": ("save_every",),
+    "checkpoint_dir": ("log_path",),
+    "max_rows": ("sample_rows",),
     # TRL and verl
     "model_name_or_path": ("model",),
-    "dataset": ("problems",),
-    "dataset_name": ("problems",),
     "output_dir": ("log_path", "out", "out_path"),
-    "learning_rate": ("lr", "lrs"),
     "num_generations": ("rollouts", "samples"),
+    "num_steps": ("steps",),
     "max_completion_length": ("max_new_tokens",),
-    "per_device_train_batch_size": ("problems_per_step",),
     "resume_from_checkpoint": ("resume",),
     "save_steps": ("save_every",),
     "eval_steps": ("eval_every",),
 }
+# Near, and not the same: another unit, another thing, or one of several.
+NEAR: dict[str, tuple[str, ...]] = {
+    "lr": ("lrs",),
+    "learning_rate": ("lrs",),
+    "kl_coeff": ("kl_coef",),
+    "clip_eps": ("clip_high",),
+    "data_path": ("problems",),
+    "dataset": ("problems",),
+    "dataset_name": ("problems",),
+    "checkpoint_path": ("model",),
+    "model_tag": ("model",),
+    "tuning_seeds": ("choosing",),
+    "batch_size": ("sample_rows",),
+    "device_batch_size": ("micro_batch_rows", "sample_rows"),
+    "per_device_train_batch_size": ("problems_per_step",),
+}
+
+
+def in_our_words(words: Sequence[str], known: Collection[str]) -> list[str]:
+    """A command line with our names of its flags; `known` are those that the command has."""
+    return [translated(word, known) if word.startswith("--") else word for word in words]
+
+
+def translated(word: str, known: Collection[str]) -> str:
+    spelled, equals, value = word.removeprefix("--").partition("=")
+    name = spelled.replace("-", "_")
+    off = "no-" if name.startswith("no_") and name not in known else ""
+    name = name.removeprefix("no_") if off else name
+    if name in known:
+        return word
+    if meant := first_of(SAME.get(name, ()), known):
+        return f"--{off}{meant.replace('_', '-')}{equals}{value}"
+    if near := first_of(NEAR.get(name, ()), known):
+        dashed = near.replace("_", "-")
+        raise UserError(f"there is no option --{spelled} here: did you mean --{dashed}?")
+    return word
+
+
+def first_of(names: Sequence[str], known: Collection[str]) -> str | None:
+    return next((name for name in names if name in known), None)
+
+
+def as_flags(words: Sequence[str], kinds: dict[str, type]) -> list[str]:
+    """Flags in our words, from flags and key=value words as Tinker's scripts take them. A key may
+    have the part of the configuration before it, as in loss_fn_config.clip_low_threshold=0.9.
+    `kinds` are the options, by name."""
+    rest, flags = list(words), []
+    while rest:
+        word = rest.pop(0)
+        if word.startswith("-"):
+            flag = translated(word, kinds) if word.startswith("--") else word
+            flags.append(flag)
+            name = flag.removeprefix("--").replace("-", "_")
+            if name in kinds and kinds[name] is not bool and rest:
+                flags.append(rest.pop(0))  # its value
+        elif "=" in word:
+            flags += pair_as_flag(word, kinds)
+        else:
+            flags.append(word)
+    return flags
+
+
+def pair_as_flag(word: str, kinds: dict[str, type]) -> list[str]:
+    key, _, value = word.partition("=")
+    name = key if key in SAME else key.rpartition(".")[2]
+    name = translated(f"--{name}", kinds).removeprefix("--").replace("-", "_")
+    if name not in kinds:
+        raise unknown_name("option", key, [*kinds, *SAME])
+    dashed = name.replace("_", "-")
+    if kinds[name] is not bool:
+        return [f"--{dashed}={value}"]
+    if value.lower() not in ("true", "false"):
+        raise UserError(f"{key}={value} is neither True nor False")
+    return [f"--{dashed}" if value.lower() == "true" else f"--no-{dashed}"]

@@ -1,82 +1,79 @@
 """`rfs train`: flags over recipe over defaults; or, resuming, flags over what the run had."""
 
 import textwrap
-from dataclasses import field, make_dataclass
-from functools import partial
-from typing import Annotated, Any, Literal, get_type_hints
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any
 
-from tyro.conf import OmitArgPrefixes, arg
-from tyro.constructors import PrimitiveConstructorSpec
+from tyro.conf import OmitArgPrefixes
+from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
-from reasoning_from_scratch.commands.cli import given_in, hint_at_other_words, parsed, say_loading
+from reasoning_from_scratch.commands.cli import given_in, parsed, say_loading
+from reasoning_from_scratch.commands.other_words import in_our_words
 from reasoning_from_scratch.commands.smoke import seen_to_work
-from reasoning_from_scratch.config import PARTS, Loss, Records, Rewards, TrainConfig
+from reasoning_from_scratch.config import (
+    PARTS,
+    Loss,
+    Memory,
+    Optim,
+    Problems,
+    Records,
+    Rewards,
+    Run,
+    Sampling,
+    Scale,
+    TrainConfig,
+    Updates,
+    part_of,
+)
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.model_names import check_model_name
-from reasoning_from_scratch.recipes import LOSS_FNS, RECIPES
+from reasoning_from_scratch.recipes import RECIPES, LossFn
 from reasoning_from_scratch.rewards import parse_weights
 from reasoning_from_scratch.run.option_checks import check_loss_fn, check_void
 from reasoning_from_scratch.run.options import configure, resolved, resumed_config
 from reasoning_from_scratch.tasks.problem_sets import SHARE, check_set
 
-# The other names of flags: those of Tinker, and what people expect.
-ALIASES = {
-    "model": "--model-name",
-    "problems_per_step": "--groups-per-batch",
-    "rollouts": "--group-size",
-    "max_new_tokens": "--max-tokens",
-    "kl_coef": "--kl-penalty-coef",
-    "drop_uniform_groups": "--remove-constant-reward-groups",
-    "lr": "--learning-rate",
-    "clip_low": "--clip-low-threshold",
-    "clip_high": "--clip-high-threshold",
-    "dro_beta": "--beta",
-    "wandb": "--wandb-project",
-}
-
 FIRST = (
     "model problems recipe steps lr rollouts problems_per_step max_new_tokens eval_every log_path"
 ).split()
+PART_NAMES = [part.__name__.lower() for part in PARTS]
 ABOUT = "Train a model with verifiable rewards. `rfs recipes` lists the recipes."
 
-# On the command line: --reward-parts correct=1 format=0.5
-RewardParts = Annotated[
-    dict[str, float],
-    PrimitiveConstructorSpec(
+
+@dataclass
+class TrainFlags:
+    """The flags of `rfs train`: a group for each part of a TrainConfig."""
+
+    run: Run
+    problems: Problems
+    sampling: Sampling
+    rewards: Rewards
+    loss: Loss
+    updates: Updates
+    optim: Optim
+    scale: Scale
+    memory: Memory
+    records: Records
+    loss_fn: LossFn | None = None
+    """Loss as Tinker documents it: objective, summed, with its bounds; wins over the recipe."""
+
+
+READING = ConstructorRegistry()
+
+
+@READING.primitive_rule
+def reward_parts_spec(kind: PrimitiveTypeInfo) -> PrimitiveConstructorSpec | None:
+    """On the command line: --reward-parts correct=1 format=0.5"""
+    if kind.type_origin is not dict:
+        return None
+    return PrimitiveConstructorSpec(
         nargs="*",
         metavar="PART=WEIGHT",
         instance_from_str=parse_weights,
         is_instance=lambda value: isinstance(value, dict),
         str_from_instance=lambda parts: [f"{name}={weight:g}" for name, weight in parts.items()],
-    ),
-]
-LossFn: Any = Annotated[  # only tyro reads it
-    Literal[tuple(LOSS_FNS)] | None,
-    arg(
-        help="Loss as Tinker documents it: objective, summed, with its bounds; wins over the "
-        "recipe."
-    ),
-]
-
-
-def flags_of(part: type, values: dict[str, Any]) -> type:
-    """A part of the configuration as tyro shows it: a group of flags with a title. `values` are
-    their defaults."""
-    kinds = get_type_hints(part)
-    for name in kinds.keys() & ALIASES.keys():
-        kinds[name] = Annotated[kinds[name], arg(aliases=[ALIASES[name]])]
-    if part is Rewards:
-        kinds["reward_parts"] = RewardParts
-    if part is Loss:
-        kinds["loss_fn"] = LossFn
-    if part is Records:
-        kinds |= dict.fromkeys(("eval_problems", "evaluators"), list[str] | None)
-    flags = [
-        (name, kind, field(default_factory=partial(values.get, name)))
-        for name, kind in kinds.items()
-    ]
-    group = make_dataclass(part.__name__, flags, bases=(part,), namespace={"__doc__": part.__doc__})
-    return OmitArgPrefixes[group]  # type: ignore[misc, valid-type]  # made just now, for tyro
+    )
 
 
 def train_command(argv: list[str]) -> int:
@@ -118,6 +115,21 @@ def told_end(result, done: str) -> int:
 
 
 def parse_flags(argv: list[str]) -> TrainConfig:
+    return config_and_flags(argv)[0]
+
+
+def config_and_flags(
+    argv: Sequence[str],
+    kind: type[TrainFlags] = TrainFlags,
+    first: Sequence[str] = FIRST,
+    prog: str = "rfs train",
+    about: str = ABOUT,
+    **usual: Any,
+) -> tuple[TrainConfig, TrainFlags]:
+    """The configuration that a command line describes, and its flags as they were read. `usual`:
+    what a script has in place of the defaults."""
+    others = [item.name for item in fields(kind) if item.name not in PART_NAMES]
+    argv = in_our_words(argv, {*vars(TrainConfig()), *others})
     names = ("--resume", "--recipe", "--loss-fn")
     resume, recipe, loss_fn = (last_value(name, argv) for name in names)
     if resume and (recipe or loss_fn):
@@ -128,29 +140,21 @@ def parse_flags(argv: list[str]) -> TrainConfig:
     else:
         environment = last_value("--environment", argv)
         game = {"environment": environment} if environment else {}
-        default = configure(recipe or TrainConfig.recipe, loss_fn, **game)
-    values = vars(default) | {"loss_fn": loss_fn}
-    groups = [(part.__name__.lower(), flags_of(part, values)) for part in PARTS]
-    taken = [name.strip("-").replace("-", "_") for name in ALIASES.values()]
-    hint_at_other_words(argv, {*values, *taken})
-    flags: Any = parsed(
-        default,
-        FIRST,
-        make_dataclass("Flags", groups),
-        args=argv,
-        prog="rfs train",
-        description=ABOUT,
-    )
-    for name, _ in groups:
-        values |= vars(getattr(flags, name))
-    loss_fn = values.pop("loss_fn")
-    other = {flag.strip("-").replace("-", "_"): name for name, flag in ALIASES.items()}
-    named = {other.get(name, name) for name in given_in(argv)} & values.keys()
-    config = TrainConfig(**values | {"given": frozenset(named)})
-    check_loss_fn(loss_fn, config)
+        named = {"recipe": recipe} if recipe else {}
+        default = configure(loss_fn=loss_fn, **(usual | named | game))
+    parts: dict[str, Any] = {
+        name: part_of(default, part) for name, part in zip(PART_NAMES, PARTS, strict=True)
+    }
+    looks = {"registry": READING, "config": (OmitArgPrefixes,), "default": kind(**parts)}
+    flags = parsed(default, first, kind, args=argv, prog=prog, description=about, **looks)
+    values = {
+        name: value for part in PART_NAMES for name, value in vars(getattr(flags, part)).items()
+    }
+    config = TrainConfig(**values, given=frozenset(given_in(argv) & values.keys()))
+    check_loss_fn(flags.loss_fn, config)
     if resume:
         check_void(config)
-    return config
+    return config, flags
 
 
 def last_value(name: str, argv: list[str]) -> str | None:

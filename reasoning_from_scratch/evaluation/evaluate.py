@@ -12,6 +12,7 @@ import torch
 from tqdm.auto import tqdm
 
 from reasoning_from_scratch import __version__
+from reasoning_from_scratch.config import part_of
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.answer_file import AnswerFile
 from reasoning_from_scratch.evaluation.options import EvaluateOptions
@@ -375,19 +376,7 @@ def evaluate_with(
         model,
         tokenizer,
         problems,
-        Sampling(
-            max_new_tokens=options.max_new_tokens,
-            temperature=options.temperature,
-            top_p=options.top_p,
-            top_k=options.top_k,
-            rollouts=options.samples,
-            seed=options.seed,
-            sample_rows=options.max_rows,
-            calculator=options.calculator,
-            environment=options.environment,
-            max_turns=options.max_turns,
-            max_turn_tokens=options.max_turn_tokens,
-        ),
+        part_of(options, Sampling, rollouts=options.samples),
         prompt_fn=prompt_of(options.prompt or suiting_prompt(problems), tokenizer),
         out_path=out_path,
         progress=True,

@@ -4,12 +4,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from reasoning_from_scratch.config import Asking, Device, Drawing, Turns
 from reasoning_from_scratch.files.model_names import check_model_name
 from reasoning_from_scratch.tasks.problem_sets import check_set
 
 
 @dataclass
-class EvaluateOptions:
+class EvaluateOptions(Device, Turns, Drawing, Asking):
     """Options of `rfs evaluate`."""
 
     FIRST = "model problems limit samples temperature max_new_tokens out_path figure".split()
@@ -28,27 +29,6 @@ class EvaluateOptions:
     """Longest answer in tokens."""
     temperature: float = 0.0
     """Sampling temperature; 0 always takes the most probable token."""
-    top_p: float = 1.0
-    """Sample from the smallest set of tokens with this much mass; 1 keeps all."""
-    top_k: int = 0
-    """Sample from this many most likely tokens; 0 keeps all."""
-    seed: int = 0
-    """Seed of the answers."""
-    prompt: str | None = None
-    """book: asks for a box; question: the problem alone; chat, plain: that with or without the
-    model's chat template; nanochat: in its chat tokens; or a text FILE with {problem} in it
-    (default: book; for gym:TASK and instructions question)."""
-    stop: str | None = None
-    """End an answer at this character, too, e.g. "\\n" for a base model."""
-    calculator: bool = False
-    """Work out `<<48/2=` for the model: the result is put into its answer."""
-    environment: str | None = None
-    """What answers the model, turn by turn: guess (with its problems and player), retry, or your
-    own, FILE.py:CLASS."""
-    max_turns: int = 8
-    """With an environment: turns of the model, after which an answer ends."""
-    max_turn_tokens: int = 0
-    """With an environment: longest turn in tokens; 0 = as long as the answer may be."""
     fallback: Literal["none", "number_only", "number_then_full"] = "none"
     """What is read where nothing is boxed; the book's scores use number_then_full."""
     reward: str | None = None
@@ -58,12 +38,8 @@ class EvaluateOptions:
     and a larger --limit adds to the file. Several models or sets have a file each: A-NAME.jsonl."""
     figure: Path | None = None
     """Picture of pass@k for k from 1 to --samples; its numbers go into a .csv beside it."""
-    max_rows: int = 64
+    sample_rows: int = 64
     """Answers sampled side by side; lower it when memory runs out."""
-    device: str = "auto"
-    """cpu, cuda, mps, or auto."""
-    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Number format of the weights; auto: float32 on CPU and MPS, bfloat16 on CUDA."""
 
     def check(self) -> str:
         """Refuses what cannot be loaded, before torch is imported; the names of the models."""

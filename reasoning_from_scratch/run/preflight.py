@@ -15,7 +15,7 @@ from statistics import mean, median
 
 import torch
 
-from reasoning_from_scratch.config import TrainConfig
+from reasoning_from_scratch.config import TrainConfig, part_of
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.evaluate import open_model, problem_bar
 from reasoning_from_scratch.fast.engine import FAST
@@ -359,19 +359,12 @@ def preflight(options: PreflightOptions) -> int:
     problems = training_problems(options.problems or defaults["problems"])
     model, tokenizer = open_model(options.model, options.device, options.dtype)
     context = model.cfg["context_length"]  # as in training, what cannot be used is left out
+    if options.stop is not None:
+        tokenizer.end_answers_at(options.stop)
     problems = with_prompt(problems, options.prompt, tokenizer)
     problems = usable_problems(problems, tokenizer, context, options.reward)
     chosen, count = to_try(problems, options.num_problems)
-    asked = TrainConfig(
-        reward=options.reward,
-        max_new_tokens=limit,
-        temperature=options.temperature,
-        top_p=options.top_p,
-        top_k=options.top_k,
-        rollouts=options.rollouts,
-        seed=options.seed,
-        sample_rows=options.max_rows,
-    )
+    asked = part_of(options, TrainConfig, max_new_tokens=limit)
     summary = preflight_summary(model, tokenizer, chosen, asked, num_problems=count, progress=True)
     print(summary.table())
     longest = max(len(tokenizer.encode(problem_prompt(p))) for p in problems[:200]) + limit

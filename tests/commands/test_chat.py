@@ -168,7 +168,7 @@ def test_the_command_reads_lines_until_there_is_none(scripted, monkeypatch, caps
 @pytest.mark.parametrize("model", ["tiny", "tiny-grpo"])
 def test_a_tiny_model_says_what_it_can_be_asked_and_is_right(model, monkeypatch, capsys):
     monkeypatch.setattr("sys.stdin", io.StringIO(f"{chat.WORKS}\nWhat is the capital of France?\n"))
-    chat.chat(ChatOptions(model))
+    chat.chat(ChatOptions(model=model))
     captured = capsys.readouterr()
     assert f"understands only short problems with numbers. Try: {chat.WORKS}" in captured.err
     assert "\\boxed{32}" in captured.out

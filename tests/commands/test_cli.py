@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from reasoning_from_scratch.commands import cli
+from reasoning_from_scratch.commands.other_words import NEAR, SAME, as_flags
+from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.run.folder import RunFolder
 from tests.commands.test_compare import toy_everywhere  # noqa: F401
@@ -232,14 +234,15 @@ def test_a_run_may_be_named_from_the_home_folder(toy_everywhere, monkeypatch, tm
 # ---- key=value words beside --flags
 
 
-@dataclass
-class Words:
-    model: str = "tiny"
-    steps: int = 3
-    clip: float | None = None
-    often: bool = False
-    usual: bool = True
-    kl_reference: str | None = None
+KINDS: dict[str, type] = {
+    "model": str,
+    "steps": int,
+    "clip": float,
+    "often": bool,
+    "usual": bool,
+    "kl_reference": str,
+    "rollouts": int,
+}
 
 
 @pytest.mark.parametrize(
@@ -248,18 +251,19 @@ class Words:
         ("steps=7 --model x clip=None", "--steps=7 --model x --clip=None"),
         ("--model a=b --steps=2", "--model a=b --steps=2"),  # the value of a flag
         ("--often steps=2 --no_usual", "--often --steps=2 --no_usual"),
-        ("often=True usual=true", "--often"),
-        ("often=False usual=False", "--no_usual"),
+        ("often=True usual=true", "--often --usual"),
+        ("often=False usual=False", "--no-often --no-usual"),
         ("loss_fn_config.clip=0.5", "--clip=0.5"),
         ("model_name=base --model-name base --max_steps=4", "--model=base --model base --steps=4"),
-        ("kl_reference_config.load_checkpoint_path=x", "--kl_reference=x"),
+        ("--group_size 4 group_size=5", "--rollouts 4 --rollouts=5"),
+        ("kl_reference_config.load_checkpoint_path=x", "--kl-reference=x"),
         ("--help", "--help"),
         ("-h", "-h"),
         ("--unknown 3 stray --more=2", "--unknown 3 stray --more=2"),  # tyro says what is wrong
     ],
 )
 def test_words_become_flags(words, flags):
-    assert cli.as_flags(words.split(), Words) == flags.split()
+    assert as_flags(words.split(), KINDS) == flags.split()
 
 
 @pytest.mark.parametrize(
@@ -268,4 +272,12 @@ def test_words_become_flags(words, flags):
 )
 def test_a_word_that_is_none_is_named(word, says):
     with pytest.raises(UserError, match=says):
-        cli.as_flags([word], Words)
+        as_flags([word], KINDS)
+
+
+def test_no_word_is_taken_for_ours_and_hinted_at_too():
+    """Every name on the right is a flag somewhere; none on the left is one of `rfs train`."""
+    train = vars(TrainConfig())
+    assert not {*SAME, *NEAR} & train.keys() - {"lr", "data_path"}
+    for names in SAME.values():
+        assert {"samples", "limit", "out", "out_path", "groups_per_batch", *train} >= {*names}

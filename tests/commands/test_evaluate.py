@@ -83,7 +83,7 @@ def test_an_interrupted_command_says_how_to_go_on(command, capsys, monkeypatch):
             "--max-turns is 0",
         ),
         (["--max-turn-tokens", "-1", "--environment", "guess"], "--max-turn-tokens is -1"),
-        (["--max-rows", "0"], "--max-rows is 0"),
+        (["--max-rows", "0"], "--sample-rows is 0"),
         (["--top-p", "0.9"], "--top-p does nothing at temperature 0"),
         (["--top-k", "5"], "--top-k does nothing at temperature 0"),
         (["--prompt", "bok"], "did you mean 'book'"),

@@ -6,9 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import rl_basic
 import torch
 from toy import toy_config, toy_policy, toy_problems, toy_world
 
+from reasoning_from_scratch.commands.other_words import SAME
 from reasoning_from_scratch.commands.train import parse_flags
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.recipes import LOSS_FNS, RECIPES
@@ -103,13 +105,9 @@ def test_rl_basic_runs_and_prints_the_documented_metrics(run, flags, monkeypatch
         assert len(shown[name]) == 2
 
 
-def rl_basic():
-    return runpy.run_path(str(CHAPTER / "rl_basic.py"))
-
-
 def test_every_word_of_rl_basic_is_a_choice_of_the_run():
     """Each alone, as a flag or a word, changes the configuration in the field that it names."""
-    script = rl_basic()
+    configured = rl_basic.configured
     words = {
         "model": "base", "problems": "gsm8k", "eval_problems": ["math-500", "gsm8k-test"],
         "eval_limit": 7, "evaluators": ["mine.py:f"],
@@ -122,14 +120,19 @@ def test_every_word_of_rl_basic_is_a_choice_of_the_run():
         "num_groups_to_log": 1, "load_checkpoint_path": "x", "seed": 1, "log_path": "y",
         "wandb_project": "z",
     }  # fmt: skip
-    options, fields = script["Options"], script["FIELDS"]
-    assert {*words, "behavior_if_log_dir_exists"} == vars(options()).keys()
-    plain = vars(script["configured"](options()))
+    plain, fields = vars(configured([])[0]), {"loss_fn": "objective"}
     for name, value in words.items():
-        changed = vars(script["configured"](options(**{name: value})))
-        field = {"loss_fn": "objective"}.get(name, fields.get(name, name))
-        assert changed[field] == value != plain[field], name
-    assert script["configured"](options(kl_penalty_coef=0.1)).kl == "token"
+        listed = [str(one) for one in value] if isinstance(value, list) else [str(value)]
+        for said in ([f"{name}={value}"], [f"--{name}", *listed]):
+            if isinstance(value, list) and len(said) == 1:
+                continue
+            if isinstance(value, bool) and len(said) == 2:
+                said = [f"--{'' if value else 'no_'}{name}"]
+            changed = vars(configured(said)[0])
+            named = (fields.get(name, name), *SAME.get(name, ()))
+            field = next(one for one in named if one in plain)
+            assert changed[field] == value != plain[field], said
+    assert configured(["kl_penalty_coef=0.1"])[0].kl == "token"
 
 
 def test_rl_basic_with_a_folder_that_holds_a_run(run, tmp_path, monkeypatch):
@@ -154,7 +157,7 @@ def test_rl_basic_with_a_folder_that_holds_a_run(run, tmp_path, monkeypatch):
     code, _, err = run("rl_basic.py", *more, "model=tiny-grpo")
     assert code == 2 and "cannot go on with another --model" in err
     code, _, err = run("rl_basic.py", *more, "beta=0.1")
-    assert code == 2 and "--beta 0.1 does nothing" in err
+    assert code == 2 and "--dro-beta 0.1 does nothing" in err
     assert run("rl_basic.py", *words, "behavior_if_log_dir_exists=delete")[0] == 0
     assert [row["step"] for row in read_lines(metrics)] == [0, 1]
 

@@ -68,18 +68,29 @@ def test_help_has_the_defaults_of_the_recipe(capsys):
 @pytest.mark.parametrize(
     "words, here",
     [
-        ("train --num_generations 4", "--rollouts"),
         ("train --kl-coeff=0.1", "--kl-coef"),
-        ("train --examples-per-step 4", "--problems-per-step"),
+        ("train --device-batch-size 4", "--micro-batch-rows"),
         ("evaluate --data-path x.jsonl", "--problems"),
-        ("evaluate --num-samples 4", "--samples"),
-        ("chat --model-name tiny", "--model"),
         ("compare --lr 1e-4", "--lrs"),
     ],
 )
 def test_other_programs_words_are_hinted_at(words, here, capsys):
     assert cli.main(words.split()) == 2
     assert f"did you mean {here}?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words, says",
+    [
+        ("train --num_generations 1", "--rollouts is 1"),
+        ("train --examples-per-step=0", "--problems-per-step is 0"),
+        ("evaluate --num-samples 0", "--samples is 0"),
+        ("chat --model-name tinny", "did you mean 'tiny'"),
+    ],
+)
+def test_other_programs_words_are_taken_where_they_mean_the_same(words, says, capsys):
+    assert cli.main(words.split()) == 2
+    assert says in capsys.readouterr().err
 
 
 def test_recipes_are_listed(capsys):
