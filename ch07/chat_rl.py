@@ -308,7 +308,7 @@ def tagged_model(tag: str | None, step: int | None) -> str | None:
 
 def saved_step(run: Path, step: int | None) -> str:
     """The weights that a run of ours saved after `step` steps."""
-    batches = {line["batch"]: line for line in read_index(run)}
+    batches = {save.batch: save for save in read_index(run)}
     return which_weights(f"{run}@{chosen_step(run, batches, step)}")
 
 

@@ -101,7 +101,7 @@ def run_entries(name: str) -> list[Entry]:
     saves = evenly(read_index(run), RUN_SAVES)
     if not saves:
         raise UserError(f"{run} is a run that has saved nothing yet; --save-every makes it")
-    return [Entry(run.name, line["batch"], f"{run}@{line['name']}") for line in saves]
+    return [Entry(run.name, save.batch, f"{run}@{save.name}") for save in saves]
 
 
 def page_of(entries: list[Entry]) -> str:

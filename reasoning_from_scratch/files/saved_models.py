@@ -6,6 +6,7 @@ accuracy, of equal ones the latest; of a run that was never evaluated, the last.
 
 import sys
 from collections.abc import Callable
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from reasoning_from_scratch.errors import UserError
@@ -14,11 +15,38 @@ from reasoning_from_scratch.text import evenly, read_lines, read_values
 SAVES_LIST = "checkpoints.jsonl"
 OPTIMIZER_FILE = "optimizer.safetensors"
 STATE_FILE = "trainer_state.json"
-PATHS = ("sampler_path", "state_path")
 # Beside the folder of the saved weights: engines read every .safetensors of that one.
 STATES = "training_state"
 CARD_FILE = "README.md"
 BEFORE = "before/"
+
+
+@dataclass(frozen=True)
+class Save:
+    """A line of checkpoints.jsonl: what was saved after `batch` steps."""
+
+    name: str
+    batch: int  # also the index of the next step to run
+    final: bool = False  # the last of a run that has all its steps
+    sampler_path: str | None = None  # the weights
+    state_path: str | None = None  # what resuming needs beside them; a save for sampling has none
+    start: bool = False  # the weights that the run began with
+    rolling: bool = False  # given up for the next save
+    best: bool = False  # no evaluation so far was better
+    eval_acc: float | None = None
+
+    def line(self) -> dict:
+        """Name, step and whether it is the last are always there, the rest where it says
+        something."""
+        values = asdict(self)
+        head = {key: values.pop(key) for key in ("name", "batch", "final")}
+        return head | {key: value for key, value in values.items() if value not in (None, False)}
+
+
+def save_of(line: dict) -> Save:
+    """From a line that may be of another version, and have other keys."""
+    known = [item.name for item in fields(Save)]
+    return Save(**{key: value for key, value in line.items() if key in known})
 
 
 def on_stderr(words: str) -> None:
@@ -39,8 +67,8 @@ def which_weights(name: str | Path, say: Callable[[str], None] = on_stderr) -> s
     if save is not None:
         return str(place_of(run, asked_save(run, save, saves)))
     accuracy = evaluations(run)
-    best = max(saves, key=lambda line: (accuracy.get(line["batch"], -1), line["batch"]))
-    say(f"{run}: taking {run}@{best['name']}, {reason(best, saves, accuracy)}")
+    best = max(saves, key=lambda save: (accuracy.get(save.batch, -1), save.batch))
+    say(f"{run}: taking {run}@{best.name}, {reason(best, saves, accuracy)}")
     return str(place_of(run, best))
 
 
@@ -57,27 +85,28 @@ def is_run(path: Path) -> bool:
     return any((path / name).is_file() for name in (SAVES_LIST, "metrics.jsonl"))
 
 
-def asked_save(run: Path, save: str, saves: list[dict]) -> dict:
+def asked_save(run: Path, name: str, saves: list[Save]) -> Save:
     """By its name or by the number of its steps."""
-    for line in saves:
-        if save == line["name"] or (save.isdecimal() and int(save) == line["batch"]):
-            return line
-    known = ", ".join(line["name"] for line in evenly(saves, 12))
-    raise UserError(f"{run} has no save {save}; it has {known}")
+    for save in saves:
+        if name == save.name or (name.isdecimal() and int(name) == save.batch):
+            return save
+    known = ", ".join(save.name for save in evenly(saves, 12))
+    raise UserError(f"{run} has no save {name}; it has {known}")
 
 
-def reason(line: dict, saves: list[dict], accuracy: dict[int, float]) -> str:
+def reason(save: Save, saves: list[Save], accuracy: dict[int, float]) -> str:
     """Why this save, in words."""
-    if line["batch"] not in accuracy:
+    if save.batch not in accuracy:
         return "its last weights; no save of it has been evaluated"
-    count = sum(other["batch"] in accuracy for other in saves)
+    count = sum(other.batch in accuracy for other in saves)
     rank = f"the best of {count} saves that were evaluated" if count > 1 else "the one evaluated"
-    return f"after {line['batch']} steps: {accuracy[line['batch']]:.1%} held-out accuracy, {rank}"
+    return f"after {save.batch} steps: {accuracy[save.batch]:.1%} held-out accuracy, {rank}"
 
 
 def evaluations(run: Path) -> dict[int, float]:
     """Held-out accuracy by the number of steps that the evaluated weights had seen."""
-    found = {line["batch"]: line["eval_acc"] for line in read_index(run) if "eval_acc" in line}
+    saves = read_index(run)
+    found = {save.batch: save.eval_acc for save in saves if save.eval_acc is not None}
     for row in read_lines(run / "metrics.jsonl"):
         for measured in evaluations_in(row):
             if measured["eval_acc"] is not None:
@@ -111,7 +140,7 @@ def evaluated_at(row: dict) -> int:
 # ---- the saves of a run
 
 
-def read_index(run: Path) -> list[dict]:
+def read_index(run: Path) -> list[Save]:
     """The complete saves of a run by step: lines of checkpoints.jsonl, with the paths of where the
     run is now, as it may have been moved or copied.
 
@@ -123,21 +152,18 @@ def read_index(run: Path) -> list[dict]:
     for place in (run / "checkpoints").glob("*"):
         if place.name.isdecimal() and (place / "config.json").exists():
             batch, state = int(place.name), state_of(place)
-            line: dict = {"name": place.name, "batch": batch, "final": False}
-            paths = {"sampler_path": str(place)}
-            if batch == 0:
-                line["start"] = True
+            line: dict = {"name": place.name, "batch": batch, "start": batch == 0}
+            paths = {"sampler_path": str(place), "state_path": None}
             if (state / STATE_FILE).exists():
                 paths["state_path"] = str(state)
                 line |= read_values(state / STATE_FILE).get("line", {})
-            line |= told.get(batch, {})
-            found.append({k: v for k, v in line.items() if k not in (*PATHS, "files")} | paths)
-    return sorted(found, key=lambda line: line["batch"])
+            found.append(save_of(line | told.get(batch, {}) | paths))
+    return sorted(found, key=lambda save: save.batch)
 
 
-def place_of(run: Path, line: dict) -> Path:
+def place_of(run: Path, save: Save) -> Path:
     """The folder of a save."""
-    return run / "checkpoints" / f"{line['batch']:06d}"
+    return run / "checkpoints" / f"{save.batch:06d}"
 
 
 def state_of(place: Path) -> Path:

@@ -8,7 +8,9 @@ there. The newest complete save counts; what a kill left incomplete the next sta
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file
@@ -20,6 +22,7 @@ from reasoning_from_scratch.files.saved_models import (
     OPTIMIZER_FILE,
     STATE_FILE,
     STATES,
+    Save,
     place_of,
     read_index,
     state_of,
@@ -36,12 +39,12 @@ class Checkpoints:
         self.index = run / "checkpoints.jsonl"
         self.folder = run / "checkpoints"
         self.states = run / STATES
-        self.lines: list[dict] = []
+        self.saves: list[Save] = []
 
     def read(self) -> "Checkpoints":
         """The saves that are there. A fresh run does not read: what lies in its folder was
         another run's, and is deleted."""
-        self.lines = read_index(self.run)
+        self.saves = read_index(self.run)
         return self
 
     # -- saving
@@ -52,51 +55,49 @@ class Checkpoints:
         save_weights: Callable[[Path], None],
         optimizer: dict[str, Tensor] | None,
         state: dict,
-        **extras: object,
+        **extras: Any,
     ) -> None:
         """Save after `batch` steps. `save_weights(folder)` writes the weights in a published
         layout; the optimizer's state goes into another folder. Without it the save is for sampling.
 
-        Extras (final=True, rolling=True, best=True, ...) become keys of the line. A second save
+        Extras (final=True, rolling=True, best=True, ...) are fields of the line. A second save
         at the same batch only adds to the first.
         """
-        known = self.line_of(batch) or {}
-        if "state_path" in known:
+        known = self.after(batch) or Save(f"{batch:06d}", batch)
+        if known.state_path:
             extras.pop("rolling", None)  # a save that was to be kept stays one
         if extras.get("final"):
             extras["name"] = "final"
-        line = {"name": f"{batch:06d}", "batch": batch} | known | extras
-        target = self.place(line)
+        target = self.place(known)
         beside = self.states / target.name
+        new = replace(known, sampler_path=str(target), **extras)
         try:
             target.mkdir(parents=True, exist_ok=True)
-            if "sampler_path" not in line:
+            if not known.sampler_path:
                 save_weights(target)
-                line["sampler_path"] = str(target)
-            if optimizer is not None and "state_path" not in line:
+            if optimizer is not None and not known.state_path:
                 save_state(optimizer, beside / OPTIMIZER_FILE)
                 write_whole(beside / STATE_FILE, json.dumps(state | {"line": extras}))
-                line["state_path"] = str(beside)
+                new = replace(new, state_path=str(beside))
             for folder in (target, beside, self.folder, self.states, self.run):
                 sync_folder(folder)
-            self.write_index([old for old in self.lines if old["batch"] != batch] + [line])
+            self.write_index([old for old in self.saves if old.batch != batch] + [new])
         except OSError as error:
-            for key, folder in (("sampler_path", target), ("state_path", beside)):
-                if key not in known:  # of no use, and the disk may be full
+            for before, folder in ((known.sampler_path, target), (known.state_path, beside)):
+                if not before:  # of no use, and the disk may be full
                     remove(folder)
             raise UserError(self.failure(batch, error)) from error
 
-    def place(self, line: dict) -> Path:
-        return place_of(self.run, line)
+    def place(self, save: Save) -> Path:
+        return place_of(self.run, save)
 
-    def write_index(self, lines: list[dict]) -> None:
-        lines = sorted(lines, key=lambda line: line["batch"])
-        ordered = [first_keys(line) for line in lines]
-        write_whole(self.index, as_lines(ordered))
-        self.lines = ordered
+    def write_index(self, saves: list[Save]) -> None:
+        saves = sorted(saves, key=lambda save: save.batch)
+        write_whole(self.index, as_lines([save.line() for save in saves]))
+        self.saves = saves
 
     def failure(self, batch: int, error: OSError) -> str:
-        good = [line["name"] for line in self.lines if "state_path" in line]
+        good = [save.name for save in self.saves if save.state_path]
         last = f"the last save, {good[-1]}, is intact" if good else "nothing was saved before"
         return (
             f"could not save after step {batch} in {self.folder}: {error.strerror or error}; "
@@ -105,12 +106,12 @@ class Checkpoints:
 
     # -- choosing and forgetting
 
-    def line_of(self, batch: int) -> dict | None:
-        found = [line for line in self.lines if line["batch"] == batch]
-        return dict(found[-1]) if found else None
+    def after(self, batch: int) -> Save | None:
+        """The save after so many steps."""
+        return next((save for save in self.saves if save.batch == batch), None)
 
-    def best(self) -> dict | None:
-        found = [line for line in self.lines if line.get("best")]
+    def best(self) -> Save | None:
+        found = [save for save in self.saves if save.best]
         return found[-1] if found else None
 
     def prune(self, keep_last: int) -> None:
@@ -118,41 +119,39 @@ class Checkpoints:
 
         The final and the best weights stay, and those that the run began with (start).
         """
-        saves = [line for line in self.lines if "state_path" in line]
-        regular = [line for line in saves if not line.get("rolling") and not line["final"]]
-        old = [line for line in saves[:-1] if line.get("rolling")]
+        saves = [save for save in self.saves if save.state_path]
+        regular = [save for save in saves if not save.rolling and not save.final]
+        old = [save for save in saves[:-1] if save.rolling]
         old += regular[:-keep_last] if keep_last else []
         best = self.best()
-        for line in list(self.lines):
-            kept = line == best or line.get("start")
-            if line in old and kept:
-                self.forget_state(line)
-            elif line in old or ("state_path" not in line and line.get("best") and not kept):
-                self.forget(line)
+        for save in list(self.saves):
+            kept = save == best or save.start
+            if save in old and kept:
+                self.forget_state(save)
+            elif save in old or (save.best and not save.state_path and not kept):
+                self.forget(save)
 
-    def forget_state(self, line: dict) -> None:
+    def forget_state(self, save: Save) -> None:
         """Keep the weights only."""
-        place = self.place(line)
+        place = self.place(save)
         for name in (STATE_FILE, OPTIMIZER_FILE):
             (place / name).unlink(missing_ok=True)  # of an earlier version
         remove(self.states / place.name)
-        self.replace(line, {key: value for key, value in line.items() if key != "state_path"})
+        others = [other for other in self.saves if other != save]
+        self.write_index([*others, replace(save, state_path=None)])
 
-    def replace(self, old: dict, new: dict | None) -> None:
-        self.write_index([line for line in self.lines if line != old] + ([new] if new else []))
-
-    def forget(self, line: dict) -> None:
+    def forget(self, save: Save) -> None:
         """Weights first: a state alone is no save, and the next start sweeps it away."""
-        remove(self.place(line))
-        remove(self.states / self.place(line).name)
-        self.replace(line, None)
+        remove(self.place(save))
+        remove(self.states / self.place(save).name)
+        self.write_index([other for other in self.saves if other != save])
 
     # -- resuming
 
-    def newest_whole(self) -> dict | None:
+    def newest_whole(self) -> Save | None:
         """The newest complete save with a state; None if nothing was ever saved."""
         self.read()
-        saves = [line for line in self.lines if "state_path" in line]
+        saves = [save for save in self.saves if save.state_path]
         if not saves and any("state_path" in row for row in read_lines(self.index)):
             raise UserError(
                 f"no save in {self.run} is complete, so training cannot go on: begin again with "
@@ -162,28 +161,25 @@ class Checkpoints:
 
     def beginning(self) -> Path | None:
         """The weights after no step, if they were saved."""
-        line = self.line_of(0)
-        return self.place(line) if line else None
+        save = self.after(0)
+        return self.place(save) if save else None
 
     def rewind(self, batch: int) -> None:
         """Forget saves of later steps, reopen a finished run, sweep up what dead runs left."""
-        kept = [line for line in self.lines if line["batch"] <= batch]
-        for line in kept:
-            if line.pop("final", False):
-                line["name"] = f"{line['batch']:06d}"
-        self.write_index(kept)
+        kept = [save for save in self.saves if save.batch <= batch]
+        self.write_index([replace(save, name=f"{save.batch:06d}", final=False) for save in kept])
         self.sweep_up()
 
     def settle(self, keep_last: int) -> None:
         """What a run that died right after its last save had still to do."""
-        self.write_index(self.lines)
+        self.write_index(self.saves)
         self.prune(keep_last)
         self.sweep_up()
 
     def sweep_up(self) -> None:
         """Delete the saves that are in no line: half-written or half-deleted when a run died."""
-        weights = {self.place(line) for line in self.lines}
-        states = {state_of(self.place(line)) for line in self.lines if "state_path" in line}
+        weights = {self.place(save) for save in self.saves}
+        states = {state_of(self.place(save)) for save in self.saves if save.state_path}
         found = [*self.folder.glob("*"), *self.states.glob("*")]
         for folder in (path for path in found if path.name.isdecimal()):
             if folder not in weights | states:
@@ -201,9 +197,9 @@ def remove(folder: Path) -> None:
 
 def check_holdings(run: Path) -> None:
     """Before it is said that a run is done: open what it holds."""
-    saves = Checkpoints(run).read()
+    held = Checkpoints(run).read()
     lost = [name for name in ("metrics.csv", "report.html") if not (run / name).is_file()]
-    final = [saves.place(line) for line in saves.lines if line.get("final")]
+    final = [held.place(save) for save in held.saves if save.final]
     if final:
         load_state(final[-1])  # a file that is cut off or damaged says so here
     else:
@@ -213,12 +209,6 @@ def check_holdings(run: Path) -> None:
             f"{run} has run its steps, but {' and '.join(lost)} cannot be found: rfs "
             f"train --resume {run} makes what can be made again"
         )
-
-
-def first_keys(line: dict) -> dict:
-    """The documented keys first; `final` is always there, and true only on the last line."""
-    head = {"name": line["name"], "batch": line["batch"], "final": bool(line.get("final"))}
-    return head | {key: value for key, value in line.items() if key not in head}
 
 
 def load_trainer_state(place: Path) -> tuple[dict[str, Tensor], dict]:

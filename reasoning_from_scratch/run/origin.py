@@ -51,12 +51,12 @@ def found_start(config: TrainConfig, folder: RunFolder) -> Start:
         refuse_own_source(start, folder)
         return start
     refuse_changes(config, folder)
-    line = folder.checkpoints.newest_whole()
+    save = folder.checkpoints.newest_whole()
     start.record = folder.start_record()
-    if line is not None:
-        place = folder.checkpoints.place(line)
+    if save is not None:
+        place = folder.checkpoints.place(save)
         updates = load_trainer_state(place)[1]["updates"]
-        start = replace(start, step=line["batch"], updates=updates, save=place)
+        start = replace(start, step=save.batch, updates=updates, save=place)
     if start.step > config.steps:
         raise UserError(
             f"{config.resume} has run {start.step} steps, more than --steps {config.steps}: give a "

@@ -54,16 +54,17 @@ class Saves:
         saved get a card that tells what they can do."""
         self.scores = batch, scores
         best = self.folder.checkpoints.best()
-        if self.ranks.agreed(best is None or accuracy > best["eval_acc"]):
+        higher = best is None or best.eval_acc is None or accuracy > best.eval_acc
+        if self.ranks.agreed(higher):
             self.save(batch, best=True, eval_acc=accuracy, with_state=False)
-        if self.ranks.writes and (line := self.folder.checkpoints.line_of(batch)):
-            self.write_card(self.folder.checkpoints.place(line))
+        if self.ranks.writes and (saved := self.folder.checkpoints.after(batch)):
+            self.write_card(self.folder.checkpoints.place(saved))
 
     def write_again(self, batch: int) -> None:
         """The weights of the last save, of which files were lost."""
         model = self.policy.whole_model()
         if self.ranks.writes:
-            self.write_weights(model, self.folder.checkpoints.place({"batch": batch}))
+            self.write_weights(model, self.folder.checkpoints.folder / f"{batch:06d}")
 
     def write_weights(self, model: Qwen3Model, path: Path) -> None:
         """Weights that anything loads: LoRA merged into them, and by itself in adapter/."""
@@ -72,8 +73,8 @@ class Saves:
         if not self.config.lora_rank:
             save_hf_folder(model, tokenizer, path)
             return
-        line = self.folder.checkpoints.line_of(0) or {}
-        kept = Path(line["sampler_path"]).absolute() if line.get("start") else self.config.model
+        begun = self.folder.checkpoints.beginning()
+        kept = begun.absolute() if begun else self.config.model
         save_peft(model, self.folder.path / "adapter", str(kept))
         save_hf_folder(merged(model), tokenizer, path)
 

@@ -134,8 +134,8 @@ class TrainingRun:
     def complete(self) -> None:
         """What a run lacks that has all its steps: it was killed after the last one, or told
         afterwards that this one is the last, or files were deleted."""
-        line = self.ranks.agreed(self.folder.checkpoints.line_of(self.done))
-        if not line["final"]:
+        last = self.ranks.agreed(self.folder.checkpoints.after(self.done))
+        if not last.final:
             if self.config.eval_every and self.folder.rows:
                 self.folder.rows[-1] = with_final(self.folder.rows[-1], self.evaluate(self.done))
                 if self.ranks.writes:
@@ -254,7 +254,7 @@ class TrainingRun:
         if self.ranks.size > 1:  # a save needs all ranks, and the others are still sampling
             raise error
         self.policy.optimizer.zero_grad()
-        before = [line for line in self.folder.checkpoints.lines if "state_path" in line]
+        before = [save for save in self.folder.checkpoints.saves if save.state_path]
         self.saves.save(self.done, prune=False, rolling=True)
         sentence = (
             f"stopped after {self.done} of {self.config.steps} steps, saved: {error}. "

@@ -160,7 +160,7 @@ def test_killed_between_the_last_save_and_its_line(tmp_path, monkeypatch):
     monkeypatch.setattr(
         Checkpoints,
         "write_index",
-        lambda saves, rows: 1 / 0 if rows[-1]["batch"] == 10 else write(saves, rows),
+        lambda saves, rows: 1 / 0 if rows[-1].batch == 10 else write(saves, rows),
     )
     with pytest.raises(ZeroDivisionError):
         train(kill_loop.config(run), quiet=True, **toy_world(tmp_path))

@@ -87,12 +87,12 @@ def test_an_old_save_keeps_its_weights_when_its_state_is_pruned(tmp_path):
     train(toy_config(run, steps=2, save_every=1), quiet=True, **toy_world(tmp_path))
     as_earlier_versions_wrote_it(run)
     saves = Checkpoints(run).read()
-    saves.forget_state(saves.lines[1])
+    saves.forget_state(saves.saves[1])
     left = {path.name for path in (run / "checkpoints" / "000001").iterdir()}
     assert not left & {"optimizer.safetensors", "trainer_state.json"} and "config.json" in left
     assert states(saves) == [2] and batches(saves) == [0, 1, 2]
     load_model_and_tokenizer(f"{run}@1")
-    assert saves.newest_whole()["batch"] == 2
+    assert saves.newest_whole().batch == 2
 
 
 def test_folders_on_another_disk(tmp_path):
@@ -104,7 +104,7 @@ def test_folders_on_another_disk(tmp_path):
     saves = Checkpoints(run)
     saves.save(1, lambda place: (place / "config.json").write_text("{}"), {}, {"updates": 1})
     assert (room / "000001" / "config.json").exists()
-    assert Checkpoints(run).newest_whole()["batch"] == 1
+    assert Checkpoints(run).newest_whole().batch == 1
 
 
 # ---- saves
@@ -145,7 +145,7 @@ def test_the_newest_complete_save_counts(tmp_path):
         train(resumed_config(tmp_path / "run", steps=4), quiet=True, **toy_world(tmp_path))
     assert "\n" not in str(info.value)
     shutil.rmtree(states / "000003")
-    assert saves.newest_whole()["batch"] == 2 and batches(saves) == [0, 1, 2, 3]
+    assert saves.newest_whole().batch == 2 and batches(saves) == [0, 1, 2, 3]
     shutil.rmtree(states)
     with pytest.raises(UserError, match="no save in .* is complete"):
         saves.newest_whole()
@@ -158,8 +158,8 @@ def test_a_save_without_its_line_counts(tmp_path):
     saves.save(2, weights, {}, {"updates": 2}, rolling=True)
     saves.index.unlink()
     again = Checkpoints(tmp_path).read()
-    assert [line.get("rolling", False) for line in again.lines] == [False, True]
-    assert again.newest_whole()["batch"] == 2
+    assert [save.rolling for save in again.saves] == [False, True]
+    assert again.newest_whole().batch == 2
 
 
 def test_killed_while_a_save_is_forgotten(tmp_path, monkeypatch):
@@ -206,11 +206,11 @@ def test_pruning_keeps_best_newest_and_final(tmp_path):
 
 
 def states(saves):
-    return [line["batch"] for line in saves.lines if "state_path" in line]
+    return [save.batch for save in saves.saves if save.state_path]
 
 
 def batches(saves):
-    return [line["batch"] for line in saves.lines]
+    return [save.batch for save in saves.saves]
 
 
 def test_best_weights_are_those_that_were_evaluated(run):
