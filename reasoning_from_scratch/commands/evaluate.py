@@ -17,7 +17,7 @@ from reasoning_from_scratch.files.model_names import check_model_name
 from reasoning_from_scratch.files.saved_models import run_and_save, which_weights
 from reasoning_from_scratch.problems import check_prompt
 from reasoning_from_scratch.report.pass_picture import save_pass_curves
-from reasoning_from_scratch.report.plots import picture_path
+from reasoning_from_scratch.report.picture_files import picture_path
 from reasoning_from_scratch.run.asked import solved_examples
 from reasoning_from_scratch.run.folder import RunFolder
 from reasoning_from_scratch.run.option_checks import flag

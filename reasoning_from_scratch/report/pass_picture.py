@@ -11,7 +11,7 @@ from matplotlib.ticker import MultipleLocator, NullLocator, PercentFormatter
 from reasoning_from_scratch.evaluation.pass_curves import Curve, shown_ks
 from reasoning_from_scratch.files.disk import told_in_one_line, write_whole
 from reasoning_from_scratch.report.curves import COLORS, DASHES, RULE, TEXT
-from reasoning_from_scratch.report.plots import save_picture
+from reasoning_from_scratch.report.picture_files import save_picture
 
 MARKERS = "osD^v"
 LARGE = 12  # points: to be read without zooming in

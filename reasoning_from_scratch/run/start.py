@@ -14,6 +14,7 @@ import torch
 
 from reasoning_from_scratch.config import Optim, TrainConfig, replaced
 from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.evaluation.group_signal import preflight_summary
 from reasoning_from_scratch.fast.decoding import decoder_for
 from reasoning_from_scratch.fast.device import default_dtype, trusted_device
 from reasoning_from_scratch.fast.engine import FAST
@@ -45,7 +46,6 @@ from reasoning_from_scratch.run.origin import (
     with_whole_files,
     with_whole_paths,
 )
-from reasoning_from_scratch.run.preflight import preflight_summary
 from reasoning_from_scratch.run.saves import Saves
 from reasoning_from_scratch.run.training_run import TrainingRun
 from reasoning_from_scratch.sampling import NotFinite, Rollout

@@ -7,6 +7,7 @@ import torch
 from inference_methods import answer_with
 
 from reasoning_from_scratch.commands.cli import main as commands
+from reasoning_from_scratch.commands.preflight import TaskFigures, suggestions, task_figures, to_try
 from reasoning_from_scratch.config import Rewards, TrainConfig, replaced
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.evaluate import evaluate
@@ -15,7 +16,6 @@ from reasoning_from_scratch.problems import Problem, problem_prompt, with_prompt
 from reasoning_from_scratch.rollouts import Group, Rollout, reward_groups
 from reasoning_from_scratch.run.asked import all_sets, open_problems
 from reasoning_from_scratch.run.options import resolved, resumed_config
-from reasoning_from_scratch.run.preflight import TaskFigures, suggestions, task_figures, to_try
 from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.sampling import Sampling
 from reasoning_from_scratch.tasks.judge import RULES, judge_of, verifier_of
