@@ -42,15 +42,11 @@ def label(path: Path) -> str:
     return path.relative_to(PACKAGE).as_posix()
 
 
-def imports(path: Path, on_demand: bool = False) -> set[str]:
-    """Full dotted names of all imports of a file, those inside functions included. What a module's
-    `__getattr__` imports, for readers who ask for it there, is another list: `on_demand`."""
+def imports(path: Path) -> set[str]:
+    """Full dotted names of all imports of a file, those inside functions included."""
     package = ("reasoning_from_scratch", *path.relative_to(PACKAGE).parts[:-1])
     names = set()
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    late = [node for node in tree.body if getattr(node, "name", "") == "__getattr__"]
-    inside = [node for function in late for node in ast.walk(function)]
-    for node in inside if on_demand else (n for n in ast.walk(tree) if n not in inside):
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -73,17 +69,12 @@ def ours(path: Path) -> set[str]:
     return found - {module_of(path), ""}
 
 
-def test_what_is_fetched_on_demand():
-    """The book's cells import these from qwen3, where they cannot be."""
-    found = {label(path): imports(path, on_demand=True) for path in FILES}
-    found.pop("__init__.py", None)  # the package's door
-    assert {name: full for name, full in found.items() if full} == {
-        "qwen3.py": {
-            "reasoning_from_scratch.tokenizer",
-            "reasoning_from_scratch.files.weights",
-            "reasoning_from_scratch.files.downloads",
-        }
-    }
+def test_only_the_packages_door_forwards():
+    """What is asked for by name at run time would be no arrow in the checks below."""
+    assert [label(path) for path in FILES if "import_module" in path.read_text("utf-8")] == [
+        "__init__.py",
+        "commands/cli.py",
+    ]
 
 
 def test_no_circle():
