@@ -8,18 +8,20 @@ __version__ = "0.2.0"
 # has no such line: the notebooks tell the two apart by it.
 DISTRIBUTION = "rlvr-from-scratch"
 
-# What a script needs most, from where it lives. Looked up late: `rfs --help` must not wait for
-# torch.
+# What a notebook or script needs most, from where it lives. Looked up late: `rfs --help` must not
+# wait for torch.
 _LIVES_IN = {
     "train": "run.start",
     "TrainConfig": "config",
     "configure": "run.options",
     "Policy": "run.own_policy",
     "Problem": "problems",
+    "Rollout": "sampling",
     "Sampling": "config",
     "generate": "fast.engine",
     "evaluate": "evaluation.evaluate",
     "grade_answer": "grading",
+    "greedy": "sampling",
     "load_model_and_tokenizer": "files.weights",
     "load_problems": "tasks.problem_sets",
     "resolve_device": "fast.device",

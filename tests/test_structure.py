@@ -1,6 +1,8 @@
 """The shape of the package: imports go one way."""
 
 import ast
+import json
+import re
 import sys
 from pathlib import Path
 
@@ -113,6 +115,15 @@ def test_a_room_imports_those_before_it(path):
 def test_the_engine_never_imports_a_chapter(path):
     if module_of(path) not in CHAPTERS:
         assert not ours(path) & CHAPTERS
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.glob("ch0*/*.ipynb")), ids=lambda path: path.stem)
+def test_a_notebook_takes_from_the_package_and_its_chapters(path):
+    """So readers learn two kinds of places, and a function can move without a notebook changing."""
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    code = "".join("".join(cell["source"]) + "\n" for cell in cells if cell["cell_type"] == "code")
+    taken = re.findall(r"^\s*(?:from|import) reasoning_from_scratch\.([\w.]+)", code, flags=re.M)
+    assert set(taken) <= CHAPTERS
 
 
 @pytest.mark.parametrize("name", sorted(TORCH_ONLY))

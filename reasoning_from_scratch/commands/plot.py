@@ -13,17 +13,24 @@ from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.saved_models import evaluated_at, evaluations_in
 from reasoning_from_scratch.report import newest_run
 from reasoning_from_scratch.report.curves import Line, draw_line, step_axis
-from reasoning_from_scratch.report.metrics import CSV_COLUMNS
+from reasoning_from_scratch.report.metrics import (
+    CSV_COLUMNS,
+    ENTROPY,
+    GRADIENT_NORM,
+    MIXED,
+    REWARD,
+    TOKENS,
+)
 from reasoning_from_scratch.report.picture_files import save_picture
 from reasoning_from_scratch.text import read_lines
 
 CURVES = {
-    "reward": "env/all/reward/total",
+    "reward": REWARD,
     "held-out accuracy": "eval_acc",
-    "answer length (tokens)": "env/all/ac_tokens_per_turn",
-    "groups with signal": "env/all/by_group/frac_mixed",
-    "entropy (nats per token)": "optim/token_entropy",
-    "gradient norm": "optim/grad_norm",
+    "answer length (tokens)": TOKENS,
+    "groups with signal": MIXED,
+    "entropy (nats per token)": ENTROPY,
+    "gradient norm": GRADIENT_NORM,
 }
 
 
