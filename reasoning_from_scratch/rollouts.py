@@ -234,7 +234,7 @@ def reward_groups(
 ) -> None:
     """Stage 3: what every rollout is paid. Reward and advantage are different fields."""
     rollouts = [rollout for group in groups for rollout in group.rollouts]
-    named = config.reward or next((g.problem.judge for g in groups if g.problem.judge), "")
+    named = config.reward or next((g.problem.rules for g in groups if g.problem.rules), "")
     if any(rollout.outcome is not None for rollout in rollouts):
         named = "an environment"
     if named and judge is grader:

@@ -78,7 +78,7 @@ def task_figures(
     by_task: dict[str, list[list[dict]]] = {}
     for place, problem in enumerate(problems):
         group = rows[place * num_rollouts : (place + 1) * num_rollouts]
-        if problem.judge:
+        if problem.rules:
             by_task.setdefault(problem.type, []).append(group)
     figures = []
     for name, groups in by_task.items():
@@ -129,7 +129,7 @@ def to_try(problems: Sequence[Problem], count: int) -> tuple[Sequence[Problem], 
     """From which problems to try how many: so many of each task, where a set has a few."""
     by_task: dict[str, list[Problem]] = {}
     for problem in problems:
-        by_task.setdefault(problem.type if problem.judge else "", []).append(problem)
+        by_task.setdefault(problem.type if problem.rules else "", []).append(problem)
     if not 1 < len(by_task) <= MANY_TASKS:
         return problems, count
     chosen = [problem for some in by_task.values() for problem in spread_out(some, count)]

@@ -28,8 +28,8 @@ from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.grading import (
     GRADER_VERSION,
     UnreadableTruth,
+    answer_verdict,
     check_truth,
-    judge,
     judged_part,
 )
 from reasoning_from_scratch.grading.gsm8k import expected_number
@@ -187,7 +187,7 @@ def check_problems(problems: Sequence[Problem], verifier: Verifier | None = None
                 "after ####, which --reward gsm8k reads: leave that out, and the grader reads it"
             )
     for problem in () if verifier else problems:
-        if problem.judge:  # by rules of its own
+        if problem.rules:  # by rules of its own
             continue
         try:
             check_truth(problem.answer)
@@ -339,7 +339,7 @@ def verdict_on(
             "reward": reward,
             "reward_failure": failure,
         }
-    verdict = judge(extracted, problem.answer) if extracted else "unparsed"
+    verdict = answer_verdict(extracted, problem.answer) if extracted else "unparsed"
     return {"correct": verdict == "correct", "parsed": verdict in ("correct", "wrong")}
 
 

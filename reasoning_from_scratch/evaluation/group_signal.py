@@ -96,7 +96,7 @@ def preflight_summary(
     tiny = model.cfg["vocab_size"] == TINY_CONFIG["vocab_size"]
     at_home = config.environment or all(of_tiny_world(problem.id) for problem in chosen)
     own = config.environment and f"The environment {config.environment}"
-    found.can_work, found.verdict = verdict_on(
+    found.can_work, found.verdict = can_training_work(
         found, config.max_new_tokens, tiny and not at_home, own or "Your reward function"
     )
     return found
@@ -129,7 +129,7 @@ def spread_out(problems: Sequence[Problem], count: int) -> Sequence[Problem]:
     return problems[::stride][:count]
 
 
-def verdict_on(
+def can_training_work(
     found: Preflight, max_new_tokens: int, out_of_world: bool, rewarder: str
 ) -> tuple[bool, str]:
     """Whether training can work, and the sentence that says why; the first cause that fits.

@@ -208,10 +208,10 @@ def failure_reports(rollouts: Sequence, told: set[str]) -> list[str]:
         if kind in told:
             continue
         told.add(kind)
-        judge = "reward function" if rollouts[0].outcome is None else "environment"
+        rewarder = "reward function" if rollouts[0].outcome is None else "environment"
         one = next(rollout for rollout in failed if failure_kind(rollout.failure) == kind)
         reports.append(
-            f"the {judge} failed on {count} of {len(rollouts)} answers, which get 0. It "
+            f"the {rewarder} failed on {count} of {len(rollouts)} answers, which get 0. It "
             f"{one_line(one.failure, SHOWN)}. Problem {one_line(one.problem.id, SHOWN)}: "
             f"{shown(one.problem.problem)} Answer: {shown(one.text)} "
             "From now on such failures are only counted (env/all/reward_failed)"

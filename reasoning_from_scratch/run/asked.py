@@ -151,7 +151,7 @@ def usable_problems(
 
 def has_answer(problem: Problem) -> bool:
     try:
-        plain = problem.judge or PLAIN.fullmatch(problem.answer)
+        plain = problem.rules or PLAIN.fullmatch(problem.answer)
         return bool(plain or check_truth(problem.answer))
     except UnreadableTruth:
         return False

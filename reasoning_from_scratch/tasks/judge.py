@@ -16,11 +16,11 @@ RULES = {name: Verifier(module.score) for name, module in MADE_SETS.items()}
 def verifier_of(problem: Problem, own: Verifier | None = None) -> Verifier | None:
     """Who judges the answers to a problem: a verifier of one's own, else the rules of the
     problem's set, called as such a verifier is; None means the grader."""
-    if own or not problem.judge:
+    if own or not problem.rules:
         return own
-    if problem.judge not in RULES:
-        raise unknown_name("set with rules of its own", problem.judge, RULES)
-    return RULES[problem.judge]
+    if problem.rules not in RULES:
+        raise unknown_name("set with rules of its own", problem.rules, RULES)
+    return RULES[problem.rules]
 
 
 def own_verifier(name: str | None) -> Verifier | None:

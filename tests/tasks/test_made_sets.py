@@ -93,7 +93,7 @@ def test_rules_that_are_not_handed_in_are_said():
 
 def test_an_unknown_judge_is_said():
     with pytest.raises(UserError, match="rules of its own 'gim': did you mean 'gym'"):
-        verifier_of(Problem("p", "1?", "1", judge="gim"))
+        verifier_of(Problem("p", "1?", "1", rules="gim"))
 
 
 # ---- what is asked
@@ -186,10 +186,10 @@ def test_preflight_has_a_line_for_each_task(capsys):
 
 
 def test_figures_of_tasks():
-    def of(task, judge="gym"):
-        return Problem(task, "?", "1", type=task, judge=judge)
+    def of(task, rules="gym"):
+        return Problem(task, "?", "1", type=task, rules=rules)
 
-    problems = [of("a"), of("b"), of("a"), of("c", judge="")]
+    problems = [of("a"), of("b"), of("a"), of("c", rules="")]
     right = [[1, 0], [0, 0], [1, 1], [1, 1]]
     rows = [{"correct": bool(one), "tokens": 3} for group in right for one in group]
     assert task_figures(problems, rows, 2) == [
