@@ -82,7 +82,7 @@ def solution_text(problem: Problem) -> str:
     return f"{problem.solution}\n\\boxed{{{problem.answer}}}".lstrip()
 
 
-def is_own(name: object) -> bool:
+def is_in_file(name: object) -> bool:
     """Whether a name is FILE.py:FUNCTION."""
     return isinstance(name, str) and ".py:" in name
 

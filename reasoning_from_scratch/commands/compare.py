@@ -37,9 +37,9 @@ from reasoning_from_scratch.run.study import (
     Trial,
     cores,
     last_third,
+    run_to_end,
     study,
     trials,
-    whole_run,
 )
 from reasoning_from_scratch.text import aligned, counted
 
@@ -248,7 +248,7 @@ def run_one(options: CompareOptions, trial: Trial) -> list[dict]:
     """The metrics of one run, which may have been done or begun by an earlier call."""
     config = asked_config(options, trial)
     refuse_other_settings(config)
-    result = whole_run(config)
+    result = run_to_end(config)
     if result.stopped:
         raise UserError(f"{result.folder}: {result.stopped}")
     if len(result.rows) < options.steps:

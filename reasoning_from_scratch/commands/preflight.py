@@ -26,7 +26,7 @@ from reasoning_from_scratch.evaluation.group_signal import (
 from reasoning_from_scratch.fast.packed import packed_logprobs
 from reasoning_from_scratch.problems import Problem, problem_prompt, with_prompt
 from reasoning_from_scratch.rollouts import Rollout, make_batch
-from reasoning_from_scratch.run.asked import usable_problems
+from reasoning_from_scratch.run.chosen_problems import usable_problems
 from reasoning_from_scratch.run.options import preset
 from reasoning_from_scratch.tasks.problem_sets import training_problems
 from reasoning_from_scratch.text import aligned, counted, visible

@@ -13,7 +13,7 @@ import torch
 
 from reasoning_from_scratch.commands.options import QuickstartOptions
 from reasoning_from_scratch.commands.plot import plot_runs
-from reasoning_from_scratch.commands.train import told_end
+from reasoning_from_scratch.commands.train import say_end
 from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.evaluation.evaluate import EvalResult, evaluate
 from reasoning_from_scratch.fast.decode_library import load_library
@@ -88,7 +88,7 @@ def quickstart(options: QuickstartOptions) -> int:
     trained = time.monotonic()
     result = train(config)
     if result.stopped:
-        return told_end(result, "")
+        return say_end(result, "")
     trained = time.monotonic() - trained
     print()
     after = measure(result.model, result.tokenizer)

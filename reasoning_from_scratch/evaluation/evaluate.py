@@ -35,7 +35,7 @@ from reasoning_from_scratch.grading import (
 from reasoning_from_scratch.grading.gsm8k import expected_number
 from reasoning_from_scratch.problems import (
     Problem,
-    is_own,
+    is_in_file,
     problem_prompt,
     prompt_of,
     render_prompt,
@@ -206,7 +206,7 @@ def checked_prompts(model, tokenizer, problems, prompt_fn) -> list[list[int]]:
 def answer_source(fallback: str | None, verifier: Verifier | None) -> str:
     """Who reads the answers, and where."""
     if verifier:
-        own = f" in a file {file_hash(verifier.source)}" if is_own(verifier.source) else ""
+        own = f" in a file {file_hash(verifier.source)}" if is_in_file(verifier.source) else ""
         return f"the text, by {verifier.name}{own}"
     return "the last box" if fallback is None else f"the last box, {fallback}"
 
@@ -229,7 +229,7 @@ def describe_environment(sampling: Sampling, name: str) -> dict[str, Any]:
     """Whose turns these are. A file may be changed, and its answers are others then."""
     return {
         "environment": name,
-        **({"environment_file": file_hash(name)} if is_own(name) else {}),
+        **({"environment_file": file_hash(name)} if is_in_file(name) else {}),
         "max_turns": sampling.max_turns,
         "max_turn_tokens": sampling.max_turn_tokens,
     }

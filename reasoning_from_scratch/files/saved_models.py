@@ -37,7 +37,7 @@ def which_weights(name: str | Path, say: Callable[[str], None] = on_stderr) -> s
     if not saves:
         raise UserError(f"{run} is a run that has saved nothing yet; there are no weights in it")
     if save is not None:
-        return str(place_of(run, asked_save(run, save, saves)))
+        return str(place_of(run, save_by_name(run, save, saves)))
     accuracy = evaluations(run)
     best = max(saves, key=lambda line: (accuracy.get(line["batch"], -1), line["batch"]))
     say(f"{run}: taking {run}@{best['name']}, {reason(best, saves, accuracy)}")
@@ -57,7 +57,7 @@ def is_run(path: Path) -> bool:
     return any((path / name).is_file() for name in (SAVES_LIST, "metrics.jsonl"))
 
 
-def asked_save(run: Path, save: str, saves: list[dict]) -> dict:
+def save_by_name(run: Path, save: str, saves: list[dict]) -> dict:
     """By its name or by the number of its steps."""
     for line in saves:
         if save == line["name"] or (save.isdecimal() and int(save) == line["batch"]):

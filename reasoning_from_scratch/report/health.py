@@ -200,14 +200,14 @@ def failure_kind(failure: str) -> str:
     return failure.partition(":")[0]
 
 
-def failure_reports(rollouts: Sequence, told: set[str]) -> list[str]:
-    """A sentence for each kind of failure that is not `told` yet: how often, and one example."""
+def failure_reports(rollouts: Sequence, known: set[str]) -> list[str]:
+    """A sentence for each kind of failure that is not `known` yet: how often, and one example."""
     failed = [rollout for rollout in rollouts if rollout.failure]
     reports = []
     for kind, count in Counter(failure_kind(rollout.failure) for rollout in failed).items():
-        if kind in told:
+        if kind in known:
             continue
-        told.add(kind)
+        known.add(kind)
         rewarder = "reward function" if rollouts[0].outcome is None else "environment"
         one = next(rollout for rollout in failed if failure_kind(rollout.failure) == kind)
         reports.append(

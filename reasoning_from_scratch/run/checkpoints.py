@@ -149,7 +149,7 @@ class Checkpoints:
 
     # -- resuming
 
-    def newest_whole(self) -> dict | None:
+    def newest_complete(self) -> dict | None:
         """The newest complete save with a state; None if nothing was ever saved."""
         self.read()
         saves = [line for line in self.lines if "state_path" in line]

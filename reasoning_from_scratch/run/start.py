@@ -33,10 +33,17 @@ from reasoning_from_scratch.report.progress import show_log
 from reasoning_from_scratch.report.run_pages import Pages
 from reasoning_from_scratch.report.tracker import import_tensorboard, import_wandb
 from reasoning_from_scratch.rollouts import Group, Judge
-from reasoning_from_scratch.run.asked import GIVEN, open_problems
 from reasoning_from_scratch.run.checkpoints import Checkpoints, load_trainer_state
+from reasoning_from_scratch.run.chosen_problems import GIVEN, open_problems
 from reasoning_from_scratch.run.evaluations import Evaluations
-from reasoning_from_scratch.run.folder import USED, RunFolder, job_name, log, new_folder, plainly
+from reasoning_from_scratch.run.folder import (
+    USED,
+    RunFolder,
+    disk_errors_name,
+    job_name,
+    log,
+    new_folder,
+)
 from reasoning_from_scratch.run.memory import check_memory, checkpoint_blocks
 from reasoning_from_scratch.run.options import resolved
 from reasoning_from_scratch.run.origin import (
@@ -63,8 +70,8 @@ from reasoning_from_scratch.scale.torchrun import (
 )
 from reasoning_from_scratch.tasks.environments.conversation import Conversation, environment_of
 from reasoning_from_scratch.tasks.judge import judge_of, missing_part
-from reasoning_from_scratch.tasks.own_task import Evaluator, own_function
-from reasoning_from_scratch.tasks.problem_sets import SHARE
+from reasoning_from_scratch.tasks.own_task import Evaluator, function_from_file
+from reasoning_from_scratch.tasks.problem_sets import AT_HELD_OUT
 from reasoning_from_scratch.tokenizer import ModelTokenizer, model_stop_ids
 from reasoning_from_scratch.trainer import on_policy_rollouts, training_loop
 
@@ -122,7 +129,7 @@ def start_run(
     unnamed = (config.problems, config.eval_problems) == (None, None)
     config = with_folder(resolved(config))
     if problems and not eval_problems and unnamed:  # those of another task would measure nothing
-        config = replaced(config, eval_problems=[GIVEN + SHARE])
+        config = replaced(config, eval_problems=[GIVEN + AT_HELD_OUT])
     ranks, device = start_ranks(config) if under_torchrun else (Ranks(), config.device)
     if ranks.size > 1:
         config = agreed_config(config, ranks)
@@ -175,16 +182,16 @@ def loaded_run(
     try_environment(config, tokenizer, problems[0])
     policy, compared = open_policy(start, config, model, reference, tokenizer, ranks)
     if config.preflight and start.step == 0:
-        with policy.whole() as whole:
+        with policy.full_model() as full_model:
             if ranks.writes:
-                look_ahead(config, whole, tokenizer, problems)
+                look_ahead(config, full_model, tokenizer, problems)
     ranks.advice = f"rfs train --resume {folder.path} goes on"
     judge = judge_of(config)
     probes = next(iter(eval_sets.values()), problems)
     saves = Saves(config, policy, folder, checkpoints, ranks, clock)
     pages = Pages(config, policy, folder.path, ranks.writes, clock, judge, probes, start.step)
-    own = [Evaluator(name) for name in config.evaluators or []]
-    evaluations = Evaluations(config, policy, eval_sets, own, pages, ranks, clock, judge)
+    evaluators = [Evaluator(name) for name in config.evaluators or []]
+    evaluations = Evaluations(config, policy, eval_sets, evaluators, pages, ranks, clock, judge)
     return TrainingRun(
         config=config,
         policy=policy,
@@ -288,7 +295,7 @@ def rollouts_of(
 
 def begin(run: TrainingRun, start: Start, config: TrainConfig) -> None:
     """The first change on the disk."""
-    with plainly(run.folder.path):
+    with disk_errors_name(run.folder.path):
         opened = partial(open_folder, config, run.folder, run.saves.checkpoints, start)
         run.folder.rows = run.ranks.from_first(opened)
         if run.ranks.writes:
@@ -331,7 +338,7 @@ def claimed(
 def check_extras(config: TrainConfig, ranks: Ranks) -> None:
     """What would otherwise fail after minutes of loading."""
     for name in filter(None, (config.reward, *(config.evaluators or []))):
-        own_function(name)
+        function_from_file(name)
     if config.environment:
         environment_of(config.environment)
     try_loss(config)
@@ -434,7 +441,7 @@ def open_folder(
 ) -> list[dict]:
     """A fresh run folder; or, resuming, the folder as after the newest whole save. The metrics
     lines so far."""
-    with plainly(folder.path):
+    with disk_errors_name(folder.path):
         if not config.resume:
             folder.create(config, start.record)
             return []

@@ -14,7 +14,7 @@ from reasoning_from_scratch.evaluation.evaluate import evaluate
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.problems import Problem, problem_prompt, with_prompt
 from reasoning_from_scratch.rollouts import Group, Rollout, reward_groups
-from reasoning_from_scratch.run.asked import all_sets, open_problems
+from reasoning_from_scratch.run.chosen_problems import all_sets, open_problems
 from reasoning_from_scratch.run.options import resolved, resumed_config
 from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.sampling import Sampling

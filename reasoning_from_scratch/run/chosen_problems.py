@@ -21,8 +21,8 @@ from reasoning_from_scratch.problems import (
 from reasoning_from_scratch.run.folder import log
 from reasoning_from_scratch.tasks.made_sets import made_set
 from reasoning_from_scratch.tasks.problem_sets import (
-    LEAST_SHARE,
-    SHARE,
+    AT_HELD_OUT,
+    LEAST_HELD_OUT,
     kept_apart,
     load_problems,
     set_name,
@@ -63,7 +63,7 @@ def all_sets(
 ) -> tuple[SomeProblems, dict[str, SomeProblems]]:
     """To train on, and by their names to evaluate on: those that the configuration names, unless
     they are given. `eval_problems` are those of the first evaluation set."""
-    problems, share, aside = with_share_aside(config, problems)
+    problems, share, aside = with_held_out_aside(config, problems)
     names = list(config.eval_problems)
     sets: dict[str, SomeProblems] = {set_name(names[0]): eval_problems} if eval_problems else {}
     for name in names if config.eval_every else []:
@@ -81,19 +81,19 @@ def solved_examples(config: TrainConfig) -> str:
     """What --few-shot shows before each question; "" without it."""
     if not config.few_shot:
         return ""
-    if GIVEN + SHARE in config.eval_problems:
+    if GIVEN + AT_HELD_OUT in config.eval_problems:
         raise UserError(
             "its --few-shot shows problems that Python gave, which are not written down"
         )
-    return few_shot_prefix(with_share_aside(config, None)[0][: config.few_shot])
+    return few_shot_prefix(with_held_out_aside(config, None)[0][: config.few_shot])
 
 
-def with_share_aside(
+def with_held_out_aside(
     config: TrainConfig, given: SomeProblems | None
 ) -> tuple[SomeProblems, str, SomeProblems]:
     """The problems to train on; the name of their own held-out share, and what is in it. It is kept
     aside whether or not this run asks it: another may, and a resumed one."""
-    share = (GIVEN if given else config.problems) + SHARE
+    share = (GIVEN if given else config.problems) + AT_HELD_OUT
     if not given and made_set(config.problems):  # its held-out problems are never among them
         return load_problems(config.problems, limit=config.problem_limit), "", []
     if share not in config.eval_problems:
@@ -101,7 +101,7 @@ def with_share_aside(
         return whole, share, []
     whole = given or load_problems(config.problems, config.data_path)
     rest, aside = kept_apart(whole)
-    if len(aside) < LEAST_SHARE:
+    if len(aside) < LEAST_HELD_OUT:
         if config.eval_every:
             raise UserError(too_few(whole, share))
         return whole[: config.problem_limit], share, []
@@ -116,7 +116,7 @@ def with_share_aside(
 
 # --- those that could never be paid for ---
 
-PLAIN = re.compile(r"-?\d{1,30}(\.\d{1,30})?", re.ASCII)  # read without asking the grader
+PLAIN_NUMBER = re.compile(r"-?\d{1,30}(\.\d{1,30})?", re.ASCII)  # read without asking the grader
 CHAT_TOKENS = 200  # more than a chat template adds, its system prompt included
 
 
@@ -151,7 +151,7 @@ def usable_problems(
 
 def has_answer(problem: Problem) -> bool:
     try:
-        plain = problem.rules or PLAIN.fullmatch(problem.answer)
+        plain = problem.rules or PLAIN_NUMBER.fullmatch(problem.answer)
         return bool(plain or check_truth(problem.answer))
     except UnreadableTruth:
         return False
