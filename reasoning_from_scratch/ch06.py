@@ -24,10 +24,10 @@ from reasoning_from_scratch.evaluation.scores import pass_at_k  # noqa: F401  th
 from reasoning_from_scratch.fast.engine import generate
 from reasoning_from_scratch.files.data_sets import DATA_SETS
 from reasoning_from_scratch.files.disk import replacing, write_whole
-from reasoning_from_scratch.files.downloads import GRPO_CHECKPOINTS  # noqa: F401  6.11
+from reasoning_from_scratch.files.downloads import GRPO_CHECKPOINTS  # noqa: F401  6.12
 from reasoning_from_scratch.qwen3 import KVCache, room_for_answer
 from reasoning_from_scratch.report.metrics import RIGHT, TOKENS  # noqa: F401  6.11
-from reasoning_from_scratch.report.ways import (  # noqa: F401  6.3, 6.11
+from reasoning_from_scratch.report.ways import (  # noqa: F401  6.4, 6.11
     Answered,
     by_way,
     evaluated_answers,
