@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from reasoning_from_scratch.commands.cli import run_script
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.grading import GRADER_VERSION, check_truth, judge
+from reasoning_from_scratch.grading import GRADER_VERSION, answer_verdict, check_truth
 from reasoning_from_scratch.text import counted
 
 ROW = "{:<12}{:>6}{:>18}{:>18}{:>10}"
@@ -64,7 +64,7 @@ def print_pairs(folder: Path) -> Count:
     by_set, by_kind, total = defaultdict(Count), defaultdict(Count), Count()
     for path in sorted(folder.glob("*.txt")):
         for pair in labelled_pairs(path):
-            judged_same = judge(pair.pred, pair.truth) == "correct"
+            judged_same = answer_verdict(pair.pred, pair.truth) == "correct"
             for count in (by_set[path.stem], by_kind[pair.kind], total):
                 count.add(pair.same, judged_same)
     if not total.pairs:
@@ -82,10 +82,10 @@ def print_math(path: Path) -> None:
     """Gold solutions against their own answer and against the next problem's."""
     rows = json.loads(path.read_text(encoding="utf-8"))
     start = time.perf_counter()
-    own = sum(judge(row["solution"], row["answer"]) == "correct" for row in rows)
+    own = sum(answer_verdict(row["solution"], row["answer"]) == "correct" for row in rows)
     following = rows[1:] + rows[:1]
     shifted = [(a["answer"], b["answer"]) for a, b in zip(rows, following, strict=True)]
-    accepted = [pair for pair in shifted if judge(*pair) == "correct"]
+    accepted = [pair for pair in shifted if answer_verdict(*pair) == "correct"]
     seconds = time.perf_counter() - start
     print(f"{path.name}: {own} of {len(rows)} gold solutions right")
     print(f"  against the next answer: {len(accepted)} accepted: {accepted}")

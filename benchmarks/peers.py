@@ -16,7 +16,7 @@ import torch
 from duel import synchronize
 
 from reasoning_from_scratch.files.tensor_files import to_hf_names
-from reasoning_from_scratch.grading import extract_final_candidate, judge
+from reasoning_from_scratch.grading import answer_verdict, extract_final_candidate
 from reasoning_from_scratch.problems import Problem, render_prompt
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.rollouts import Group
@@ -150,7 +150,7 @@ def correct(completions: list[str], answer: list[str], **_) -> list[float]:
     """Our own grader as trl's reward function."""
     found = [extract_final_candidate(text, fallback=None) for text in completions]
     return [
-        float(bool(text) and judge(text, truth) == "correct")
+        float(bool(text) and answer_verdict(text, truth) == "correct")
         for text, truth in zip(found, answer, strict=True)
     ]
 

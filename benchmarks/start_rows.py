@@ -8,7 +8,7 @@ from statistics import median
 from duel import Result, Work, run_python, seconds
 from grading_report import labelled_pairs
 
-from reasoning_from_scratch.grading import judge
+from reasoning_from_scratch.grading import answer_verdict
 
 ROOT = Path(__file__).parents[1]
 MATH500 = Path("data/math500_test.json")
@@ -26,10 +26,10 @@ def grading(work: Work) -> list[Result]:
         pairs += [(a["answer"], b["answer"]) for a, b in zip(rows, rows[1:], strict=False)]
         name = f"{len(pairs)} pairs from MATH-500"
     for pair in warm:
-        judge(*pair)
+        answer_verdict(*pair)
     start = time.perf_counter()
     for pair in pairs:  # once: a second time would find its answers remembered
-        judge(*pair)
+        answer_verdict(*pair)
     speed = len(pairs) / (time.perf_counter() - start)
     return [
         Result(

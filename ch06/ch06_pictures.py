@@ -8,9 +8,12 @@ from collections.abc import Mapping, Sequence
 
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
 from reasoning_from_scratch.report.curves import COLORS, TEXT
+from reasoning_from_scratch.report.ways import Answered, ways_over_time
+from reasoning_from_scratch.report.ways_picture import draw_all_ways
 
 STAGES = "problems rollouts rewards advantages logprobs loss update".split()
 INK, SOFT, PAPER = "#1d2130", TEXT, "#ffffff"
@@ -257,6 +260,11 @@ def draw_training(runs: Mapping[str, Mapping[str, Sequence[float]]]) -> None:
         panel.set(xlabel="step", title=title, ylim=(0, None))
         if len(curves) > 1:
             panel.legend(frameon=False, fontsize=10)
+
+
+def draw_ways_of(answers: Sequence[Answered]) -> Figure:
+    """How often each style of answer was chosen, over training."""
+    return draw_all_ways(ways_over_time(answers))
 
 
 def draw_logprobs(tokens: Sequence[str], rows: Mapping[str, Sequence[float]]) -> None:

@@ -106,8 +106,8 @@ def answer_with(
         if number < 1:
             raise UserError(f"--{option} is {number}, but must be at least 1")
     check_problems(problems)
-    if judge := next((problem.judge for problem in problems if problem.judge), ""):
-        raise UserError(f"problems of {judge} have rules of their own: take rfs evaluate for them")
+    if rules := next((problem.rules for problem in problems if problem.rules), ""):
+        raise UserError(f"problems of {rules} have rules of their own: take rfs evaluate for them")
     settings = {
         "method": name,
         **describe_sampling(sampling),

@@ -27,7 +27,7 @@ class Options:
 
 def main(options: Options) -> None:
     from reasoning_from_scratch.ch07 import plot_grpo_metrics
-    from reasoning_from_scratch.report.plots import picture_path
+    from reasoning_from_scratch.report.picture_files import picture_path
 
     path = options.metrics / "metrics.csv" if options.metrics.is_dir() else options.metrics
     if not path.is_file():

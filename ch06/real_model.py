@@ -31,6 +31,7 @@ from reasoning_from_scratch.ch06 import sequence_logprob
 from reasoning_from_scratch.commands.cli import run_script
 from reasoning_from_scratch.config import Schedule
 from reasoning_from_scratch.fast.engine import FAST
+from reasoning_from_scratch.files.hub_models import kept_smollm2  # noqa: F401  for the notebook
 from reasoning_from_scratch.files.tables import read_table, replace_rows
 from reasoning_from_scratch.problems import Problem, with_prompt
 from reasoning_from_scratch.rollouts import Group, sample_groups

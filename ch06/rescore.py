@@ -7,8 +7,8 @@ from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.scores import mean, wilson_interval
 from reasoning_from_scratch.grading import (
     UnreadableTruth,
+    answer_verdict,
     check_truth,
-    judge,
     judged_part,
 )
 from reasoning_from_scratch.tasks.problem_sets import file_rows
@@ -68,5 +68,5 @@ def graded_again(row: object, fallback: str | None) -> dict:
     truth = row["gtruth_answer"]
     check_truth(truth)
     extracted = judged_part(row["generated_text"], fallback)
-    correct = bool(extracted) and judge(extracted, truth) == "correct"
+    correct = bool(extracted) and answer_verdict(extracted, truth) == "correct"
     return row | {"extracted": extracted, "correct": correct, "truth": truth}

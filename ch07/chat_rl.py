@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from reasoning_from_scratch.commands.cli import guarded, with_home
-from reasoning_from_scratch.commands.train import told_end
+from reasoning_from_scratch.commands.train import say_end
 from reasoning_from_scratch.config import TrainConfig, replaced
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.saved_models import read_index, which_weights
@@ -174,7 +174,7 @@ def chat_rl(options: ChatRLOptions) -> int:
         on_evaluation=print_pass_at,
     )
     tag = result.folder.relative_to(RUNS).as_posix()
-    return told_end(result, f"done: {result.folder}; go on from it with --model-tag {tag}")
+    return say_end(result, f"done: {result.folder}; go on from it with --model-tag {tag}")
 
 
 def filled_in(options: ChatRLOptions, model: str) -> dict[str, Any]:

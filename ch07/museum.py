@@ -28,6 +28,7 @@ from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.report.curves import COLORS, TEXT
 from reasoning_from_scratch.report.forest import soften
 from reasoning_from_scratch.report.health import new_alarms
+from reasoning_from_scratch.report.metrics import ENTROPY, MIXED, REWARD, TOKENS
 from reasoning_from_scratch.rewards import correctness
 from reasoning_from_scratch.run.options import configure
 from reasoning_from_scratch.run.start import train
@@ -49,13 +50,13 @@ TWO = (SEED, 3)
 RATES = (1e-6, 1e-5, 1e-4, 3e-4, 1e-3)  # of the sweep
 LOOKS = {"repaired": 0, "sick": 1}  # as everywhere in the chapter: blue is the good case
 CURVES = {
-    "env/all/reward/total": "reward paid",
+    REWARD: "reward paid",
     "right": "share of right rollouts",
     "eval_acc": "held-out accuracy",
-    "env/all/ac_tokens_per_turn": "tokens per answer",
-    "optim/token_entropy": "entropy (nats per token)",
+    TOKENS: "tokens per answer",
+    ENTROPY: "entropy (nats per token)",
     "kl_policy_base": "KL from the reference, k1 (nats)",
-    "env/all/by_group/frac_mixed": "groups with a signal (share)",
+    MIXED: "groups with a signal (share)",
 }
 
 

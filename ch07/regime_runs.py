@@ -48,9 +48,9 @@ from reasoning_from_scratch.run.study import (
     Trial,
     cores,
     last_third,
+    run_to_end,
     study,
     trials,
-    whole_run,
 )
 from reasoning_from_scratch.sampling import NotFinite, Sampling, greedy
 from reasoning_from_scratch.tasks.problem_sets import held_out, load_problems
@@ -293,7 +293,7 @@ def make_row(trial: Trial) -> dict[str, Any]:
     start, arm = time.perf_counter(), trial.arm
     config = config_of(json.loads(arm.changes), trial.lr, trial.seed)
     with TemporaryDirectory() as folder:
-        result = whole_run(replace(config, log_path=f"{folder}/run"))
+        result = run_to_end(replace(config, log_path=f"{folder}/run"))
     row = late_figures(result.rows)
     model, tokenizer = result.model, result.tokenizer
     try:

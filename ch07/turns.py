@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import mean
 
 import torch
-from binary_search import TURNS
+from binary_search import TURNS, best_play, possible_after, uniform_play
 from IPython.display import Markdown
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -28,7 +28,6 @@ from reasoning_from_scratch.problems import problem_prompt
 from reasoning_from_scratch.report.curves import COLORS
 from reasoning_from_scratch.rollouts import make_batch
 from reasoning_from_scratch.sampling import Rollout
-from reasoning_from_scratch.tasks.environments.guess import best_play, possible_after, uniform_play
 from reasoning_from_scratch.text import aligned, spread
 from reasoning_from_scratch.tiny.guessing import MOST, guess_problem
 

@@ -8,25 +8,46 @@ __version__ = "0.2.0"
 # has no such line: the notebooks tell the two apart by it.
 DISTRIBUTION = "rlvr-from-scratch"
 
-# What a script needs most, from where it lives. Looked up late: `rfs --help` must not wait for
-# torch.
+# What a notebook or script needs most, from where it lives. Looked up late: `rfs --help` must not
+# wait for torch.
 _LIVES_IN = {
     "train": "run.start",
     "TrainConfig": "config",
     "configure": "run.options",
     "Policy": "run.own_policy",
     "Problem": "problems",
+    "Rollout": "sampling",
     "Sampling": "config",
     "generate": "fast.engine",
     "evaluate": "evaluation.evaluate",
     "grade_answer": "grading",
+    "greedy": "sampling",
     "load_model_and_tokenizer": "files.weights",
     "load_problems": "tasks.problem_sets",
     "resolve_device": "fast.device",
 }
 
 
+# The book's readers import these from qwen3.py, which knows nothing of files and downloads.
+_BOOK_HAS_IN_QWEN3 = {
+    "Qwen3Tokenizer": "tokenizer",
+    "load_hf_weights_into_qwen": "files.weights",
+    "download_qwen3_small": "files.downloads",
+    "download_qwen3_grpo_checkpoints": "files.downloads",
+    "download_qwen3_distill_checkpoints": "files.downloads",
+}
+
+
 def __getattr__(name: str) -> object:
-    if name not in _LIVES_IN:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_LIVES_IN[name]}"), name)
+    return _forwarded(name, _LIVES_IN, __name__)
+
+
+def name_of_the_book(name: str) -> object:
+    """For qwen3.py: what is asked for there, from where it lives."""
+    return _forwarded(name, _BOOK_HAS_IN_QWEN3, f"{__name__}.qwen3")
+
+
+def _forwarded(name: str, lives_in: dict[str, str], asked: str) -> object:
+    if name not in lives_in:
+        raise AttributeError(f"module {asked!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{lives_in[name]}"), name)

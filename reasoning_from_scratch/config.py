@@ -14,7 +14,7 @@ from types import UnionType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from reasoning_from_scratch.errors import UserError, unknown_name
-from reasoning_from_scratch.problems import is_own
+from reasoning_from_scratch.problems import is_in_file
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -395,7 +395,7 @@ def fits(value: Any, kind: Any) -> bool:
     if get_origin(kind) in (Union, UnionType):
         options = get_args(kind)
         words = any(get_origin(option) is Literal for option in options)
-        if words and str in options and is_own(value):  # one of those words, or FILE.py:FUNCTION
+        if words and str in options and is_in_file(value):  # a word, or FILE.py:FUNCTION
             return True
         return any(fits(value, option) for option in options if not (words and option is str))
     if get_origin(kind) is Literal:

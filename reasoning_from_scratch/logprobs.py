@@ -80,8 +80,8 @@ def token_logprobs(
     if kept is not None:
         logits = logits.masked_fill(cut_tokens(kept, logits.shape[1]).to(logits.device), -torch.inf)
     logprobs = logits.log_softmax(dim=-1)  # (N, V)
-    own = logprobs.gather(-1, targets[mask][:, None])[:, 0]  # (N,)
-    return own.new_zeros(mask.shape).masked_scatter(mask, own)  # (B, T)
+    sampled = logprobs.gather(-1, targets[mask][:, None])[:, 0]  # (N,)
+    return sampled.new_zeros(mask.shape).masked_scatter(mask, sampled)  # (B, T)
 
 
 def cut_tokens(kept: Kept, vocabulary: int) -> Tensor:

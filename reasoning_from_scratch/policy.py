@@ -38,7 +38,7 @@ from reasoning_from_scratch.rollouts import (
     reward_groups,
     sample_groups,
 )
-from reasoning_from_scratch.sampling import PLAIN, Sampling, SamplingEngine
+from reasoning_from_scratch.sampling import PLAIN_ENGINE, Sampling, SamplingEngine
 
 log = logging.getLogger("reasoning_from_scratch")
 NO_MEMORY = (
@@ -102,7 +102,7 @@ class LocalPolicy:
         config: TrainConfig | None = None,
         training_pass: TrainingPass = padded_logprobs,
         tokenizer=None,
-        engine: SamplingEngine = PLAIN,
+        engine: SamplingEngine = PLAIN_ENGINE,
     ) -> None:
         self.model, self.optimizer, self.tokenizer = model, optimizer, tokenizer
         self.config: TrainConfig = config or TrainConfig()
@@ -137,7 +137,7 @@ class LocalPolicy:
         """Of each rollout, the log-probabilities of its response's tokens, (T,)."""
         found: list[Tensor] = [torch.empty(0)] * len(rollouts)
         try:
-            with self.whole() as model:
+            with self.full_model() as model:
                 for rows, batch in self.batches(rollouts):
                     logprobs = self.training_pass(model, batch, self.config.train_temperature)
                     for row, line in zip(rows, logprobs.cpu(), strict=True):
@@ -221,8 +221,8 @@ class LocalPolicy:
         """Fewer rollouts side by side are the same rollouts."""
         all_rows = len(problems) * config.rollouts
         rows = max(1, int(min(config.sample_rows, self.most_rows, all_rows)))
-        asked = replace(config, sample_rows=rows)
-        given = (self.model, self.tokenizer, problems, asked, step, places)
+        sampling = replace(config, sample_rows=rows)
+        given = (self.model, self.tokenizer, problems, sampling, step, places)
         try:
             return sample_groups(*given, self.version, self.engine)
         except torch.OutOfMemoryError:
@@ -262,7 +262,7 @@ class LocalPolicy:
             model, None, self.config, self.training_pass, self.tokenizer, self.engine
         )
 
-    def whole_model(self) -> Qwen3Model | None:
+    def model_to_save(self) -> Qwen3Model | None:
         """The model as it is saved; None in a process that saves nothing."""
         return self.model
 
@@ -274,7 +274,7 @@ class LocalPolicy:
         """The state that was saved after so many updates."""
         self.optimizer.load_state_dict(state, updates)
 
-    def whole(self) -> AbstractContextManager[Qwen3Model]:
+    def full_model(self) -> AbstractContextManager[Qwen3Model]:
         """While entered, this process can compute with the model that it gives by itself."""
         return nullcontext(self.model)
 

@@ -18,7 +18,7 @@ class Problem:
     solution: str = ""
     prefix: str = ""  # solved problems that the model is shown before this one
     prompt: str = ""  # all that the model is shown, where it is not the usual prompt
-    judge: str = ""  # the set whose own rules judge answers; "": the grader (tasks/made_sets.py)
+    rules: str = ""  # the set whose rules say what is right; "": the grader (tasks/made_sets.py)
     facts: str = ""  # what those rules must know of it, as JSON
     source: str = field(default="", compare=False)  # file and line that it was read from
 
@@ -65,7 +65,7 @@ def show_examples(
             f"--few-shot {count} leaves nothing to train on of {counted(len(problems), 'problem')}"
         )
     for problem in problems[:count]:
-        if problem.judge and not problem.answer:
+        if problem.rules and not problem.answer:
             raise UserError(
                 f"--few-shot shows solved problems, and {problem.id} has no answer: leave it out"
             )
@@ -82,7 +82,7 @@ def solution_text(problem: Problem) -> str:
     return f"{problem.solution}\n\\boxed{{{problem.answer}}}".lstrip()
 
 
-def is_own(name: object) -> bool:
+def is_in_file(name: object) -> bool:
     """Whether a name is FILE.py:FUNCTION."""
     return isinstance(name, str) and ".py:" in name
 
@@ -135,7 +135,7 @@ def nanochat_prompt(tokenizer) -> Callable[[str], str]:
 def suiting_prompt(problems: Sequence[Problem]) -> str:
     """Where no prompt is named: the book asks for a box, which the grader reads. A set with rules
     of its own says in its questions what is asked for."""
-    return "question" if problems[0].judge else "book"
+    return "question" if problems[0].rules else "book"
 
 
 def prompt_file(name: str) -> str:

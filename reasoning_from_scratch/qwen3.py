@@ -23,6 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+import reasoning_from_scratch
 from reasoning_from_scratch.errors import PromptTooLong
 
 
@@ -451,22 +452,6 @@ def room_for_answer(model, prompt_length, max_new_tokens, name="the prompt"):
     return min(max_new_tokens, context - prompt_length)
 
 
-DOWNLOADS = (
-    "download_qwen3_small",
-    "download_qwen3_grpo_checkpoints",
-    "download_qwen3_distill_checkpoints",
-)
-
-
 def __getattr__(name):
-    """Names that the book's readers import from here. They live in files that import this one, so
-    they are fetched when they are asked for."""
-    if name == "Qwen3Tokenizer":
-        from reasoning_from_scratch import tokenizer as place
-    elif name == "load_hf_weights_into_qwen":
-        from reasoning_from_scratch.files import weights as place
-    elif name in DOWNLOADS:
-        from reasoning_from_scratch.files import downloads as place
-    else:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(place, name)
+    """The tokenizer and the downloads, which the book's readers import from here."""
+    return reasoning_from_scratch.name_of_the_book(name)

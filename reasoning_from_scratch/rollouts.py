@@ -17,7 +17,7 @@ from reasoning_from_scratch.rewards import (
     total_reward,
 )
 from reasoning_from_scratch.sampling import (
-    PLAIN,
+    PLAIN_ENGINE,
     Rollout,
     Sampling,
     SamplingEngine,
@@ -169,7 +169,7 @@ def sample_groups(
     step: int,
     places: Sequence[int] | None = None,
     version: int | None = None,
-    engine: SamplingEngine = PLAIN,
+    engine: SamplingEngine = PLAIN_ENGINE,
 ) -> list[Group]:
     """Stage 2: sample a group of rollouts for each problem, without gradient.
 
@@ -192,7 +192,7 @@ def sample_each(
     step: int,
     places: Sequence[int] | None = None,
     version: int | None = None,
-    engine: SamplingEngine = PLAIN,
+    engine: SamplingEngine = PLAIN_ENGINE,
 ) -> Iterator[Group]:
     """The groups of `sample_groups`, each as soon as its last rollout has ended."""
     places = range(len(problems)) if places is None else places
@@ -234,7 +234,7 @@ def reward_groups(
 ) -> None:
     """Stage 3: what every rollout is paid. Reward and advantage are different fields."""
     rollouts = [rollout for group in groups for rollout in group.rollouts]
-    named = config.reward or next((g.problem.judge for g in groups if g.problem.judge), "")
+    named = config.reward or next((g.problem.rules for g in groups if g.problem.rules), "")
     if any(rollout.outcome is not None for rollout in rollouts):
         named = "an environment"
     if named and judge is grader:

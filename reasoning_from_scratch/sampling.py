@@ -181,15 +181,15 @@ class Draw(NamedTuple):
 
 def _pick(weights: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
     """Inverse CDF: the index (B, 1) at which the running sum passes u (B, 1) of the total,
-    and which fraction of that entry's own weight was passed."""
+    and which fraction of that entry's weight was passed."""
     mass = weights.cumsum(-1)
     target = u * mass[:, -1:]
     index = torch.searchsorted(mass, target, right=True).clamp_(max=weights.shape[1] - 1)
-    own = weights.gather(-1, index)
+    weight = weights.gather(-1, index)
     if weights.device.type != "cpu":
         # A parallel sum is not quite monotonic and could end at a token of weight 0.
-        index = torch.where(own > 0, index, weights.argmax(-1, keepdim=True))
-    return index, (target - mass.gather(-1, index) + own) / own
+        index = torch.where(weight > 0, index, weights.argmax(-1, keepdim=True))
+    return index, (target - mass.gather(-1, index) + weight) / weight
 
 
 def _draw_index(weights: Tensor, u: Tensor, block: int = 128) -> Tensor:
@@ -229,16 +229,16 @@ def sample_next_token(
         tokens = logits.argmax(-1, keepdim=True)
     else:
         tokens = _draw_index(weights, u[:, None])
-    own = probs.gather(-1, tokens)[:, 0].log()
+    drawn = probs.gather(-1, tokens)[:, 0].log()  # (B,)
     # Entropy is -sum p log p, where log p = scaled - normalizer, with the mass that was cut off
     # added to each; clamped because 0 * -inf is not 0.
-    normalizer = scaled.gather(-1, tokens)[:, 0] - own
+    normalizer = scaled.gather(-1, tokens)[:, 0] - drawn
     energy = torch.linalg.vecdot(weights, scaled.clamp_(min=-1e30))
     if not narrowed:
-        return Draw(tokens[:, 0], own, normalizer - energy, None)
+        return Draw(tokens[:, 0], drawn, normalizer - energy, None)
     mass = weights.sum(-1)  # (B,)
     entropies = normalizer + mass.log() - energy / mass
-    return Draw(tokens[:, 0], own - mass.log(), entropies, weights)
+    return Draw(tokens[:, 0], drawn - mass.log(), entropies, weights)
 
 
 # --- many rollouts ---
@@ -281,7 +281,7 @@ class SamplingEngine:
         return replace(self, partner=self.partners(sampling, tokenizer, problems))
 
 
-PLAIN = SamplingEngine()
+PLAIN_ENGINE = SamplingEngine()
 
 
 class Partner(Protocol):
@@ -555,7 +555,7 @@ def generate(
     *,
     stop_ids: set[int],
     streams: list[tuple[int, int]] | None = None,
-    engine: SamplingEngine = PLAIN,
+    engine: SamplingEngine = PLAIN_ENGINE,
 ) -> list[list[Rollout]]:
     """`sampling.rollouts` rollouts for each prompt; temperature 0 is greedy.
 
@@ -577,7 +577,7 @@ def generate_each(
     *,
     stop_ids: set[int],
     streams: list[tuple[int, int]] | None = None,
-    engine: SamplingEngine = PLAIN,
+    engine: SamplingEngine = PLAIN_ENGINE,
 ) -> Iterator[tuple[int, list[Rollout]]]:
     """`generate`, a prompt at a time: its index and its rollouts, as soon as all of them have
     ended. Whoever asks for no more ends the sampling."""

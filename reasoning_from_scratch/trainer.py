@@ -63,15 +63,15 @@ class Observer(Protocol):
 
 def training_loop(
     policy: LocalPolicy,
-    rollouts: Iterable[Iterable[Group]],
+    sampled_steps: Iterable[Iterable[Group]],
     config: TrainConfig,
     observer: Observer,
     reference: LocalPolicy | None = None,
     first_step: int = 0,
 ) -> str:
-    """Train until `rollouts` end, or a step says why the run must: that sentence, or "". They are
-    on_policy_rollouts, or others; a KL penalty compares the policy with `reference`."""
-    for step, arriving in enumerate(rollouts, first_step):
+    """Train until `sampled_steps` end, or a step says why the run must: that sentence, or "".
+    They are on_policy_rollouts, or others; a KL penalty compares the policy with `reference`."""
+    for step, arriving in enumerate(sampled_steps, first_step):
         groups = list(arriving)  # stages 1 to 3, by sample_step
         observer.before_update(step, groups)
         chosen, lr = chosen_groups(groups, config), step_learning_rate(config, step)
@@ -114,8 +114,8 @@ def train_step(
     # 4. Advantages: how much better than the other answers to this problem.
     set_advantages(groups, config)
     updates = [
-        prepared_update(policy, reference, share, config)
-        for share in equal_shares(groups, config.num_substeps)
+        prepared_update(policy, reference, part, config)
+        for part in substep_groups(groups, config.num_substeps)
     ]
     for rollouts, denominator in updates * config.epochs:  # several epochs use the rollouts again
         # 5. Log-probabilities of the sampled tokens.  6. Loss, and its gradient.
@@ -159,7 +159,7 @@ def chosen_groups(groups: Sequence[Group], config: Problems) -> list[Group]:
     return list(groups)
 
 
-def equal_shares(groups: Sequence[Group], num_substeps: int) -> list[Sequence[Group]]:
+def substep_groups(groups: Sequence[Group], num_substeps: int) -> list[Sequence[Group]]:
     """Whole groups in equal shares (active sampling may leave the last ones smaller)."""
     size = math.ceil(len(groups) / num_substeps)
     return [groups[start : start + size] for start in range(0, len(groups), size or 1)]
@@ -210,7 +210,7 @@ def prepared_update(
     That denominator counts every sampled rollout, also those of groups that are dropped for
     having no gradient: dropping them saves time and changes nothing else.
     """
-    denominator = whole_denominator(groups, config)
+    denominator = loss_denominator(groups, config)
     groups = groups_with_gradient(groups, config)
     rollouts = [rollout for group in groups for rollout in group.rollouts]
     for rollout in rollouts:
@@ -240,7 +240,7 @@ def groups_with_gradient(groups: Sequence[Group], config: Loss) -> Sequence[Grou
     return groups if live and not drop else live
 
 
-def whole_denominator(groups: Sequence[Group], config: Loss) -> float:
+def loss_denominator(groups: Sequence[Group], config: Loss) -> float:
     rollouts = [rollout for group in groups for rollout in group.rollouts]
     tokens = sum(rollout.num_sampled for rollout in rollouts)
     return step_denominator(config.aggregate, len(rollouts), tokens, config.length_constant)
@@ -280,10 +280,10 @@ def learning_rate(config: Optim, step: int, steps: int, problems_per_step: int =
     if step < config.warmup_steps:
         return lr * (step + 1) / config.warmup_steps
     done = (step - config.warmup_steps) / max(1, steps - config.warmup_steps)
-    return lr * share_left(config.lr_schedule, done)
+    return lr * schedule_factor(config.lr_schedule, done)
 
 
-def share_left(schedule: Schedule, done: float) -> float:
+def schedule_factor(schedule: Schedule, done: float) -> float:
     """What a schedule leaves of a value when a share `done` of the steps is over."""
     if schedule == "linear":
         return 1 - done
@@ -296,7 +296,7 @@ def with_kl_coef(config: TrainConfig, step: int) -> TrainConfig:
     """The configuration with kl_coef as its schedule has it at that step."""
     if config.kl_schedule == "constant":
         return config
-    left = share_left(config.kl_schedule, step / config.steps)
+    left = schedule_factor(config.kl_schedule, step / config.steps)
     return replace(config, kl_coef=config.kl_coef * left)
 
 

@@ -432,5 +432,5 @@ def test_the_table_can_fail(monkeypatch, broken):
             trainer, "groups_with_gradient", lambda groups, config: [g for g in groups if g.live]
         )
     if broken == "denominator":
-        monkeypatch.setattr(trainer, "whole_denominator", lambda groups, config: 1.0)
+        monkeypatch.setattr(trainer, "loss_denominator", lambda groups, config: 1.0)
     assert mismatch(*case)[0] > 10 * TOLERANCE["float32"]

@@ -11,7 +11,7 @@ from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.logprobs import padded_logprobs
 from reasoning_from_scratch.optim.lora import add_lora, lora_layers, merged
 from reasoning_from_scratch.rollouts import make_batch
-from reasoning_from_scratch.sampling import PLAIN, Rollout
+from reasoning_from_scratch.sampling import PLAIN_ENGINE, Rollout
 
 LLAMA_3 = {
     "factor": 8.0,
@@ -36,7 +36,7 @@ def model(request):
 
 
 def test_the_fast_sampler_draws_what_the_plain_one_draws(model):
-    assert drawn(model)[0] == drawn(model, engine=PLAIN)[0]
+    assert drawn(model)[0] == drawn(model, engine=PLAIN_ENGINE)[0]
 
 
 def test_packed_rows_give_the_gradients_of_padded_ones(model):

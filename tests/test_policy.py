@@ -11,7 +11,7 @@ from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.fast.packed import packed_logprobs
 from reasoning_from_scratch.logprobs import padded_logprobs
-from reasoning_from_scratch.sampling import PLAIN
+from reasoning_from_scratch.sampling import PLAIN_ENGINE
 from reasoning_from_scratch.trainer import prepared_update, train_step
 
 CONFIG = TrainConfig(max_new_tokens=6, rollouts=4, objective="ppo", epochs=2, micro_batch_tokens=60)
@@ -126,7 +126,7 @@ def test_out_of_memory_while_sampling_means_fewer_rows_and_the_same_answers(poli
             raise torch.OutOfMemoryError
         return model
 
-    policy.engine = replace(PLAIN, decoder=decoder)
+    policy.engine = replace(PLAIN_ENGINE, decoder=decoder)
     found, _ = rollouts_of(policy)
     assert tried == [12, 6, 3] and "3 answers are sampled at a time" in caplog.text
     for one, other in zip(found, expected, strict=True):

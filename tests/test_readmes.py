@@ -80,7 +80,7 @@ FLAGS_ONLY = re.compile(
     r"|use_checkpoint\.py(?! --list)"
     r"|(math-500|math-train|gsm8k\S*)\b|checkpoints/pretrain\.py"
     r"|ch07/regimes\.py --regime"  # tests/book/test_regime_runs.py has small ones
-    r"|\bpublished/"  # files that each reader fetches: tests/report/test_plots.py draws such
+    r"|\bpublished/"  # files that each reader fetches: tests/commands/test_plot.py draws such
     r"|--sampler ray\b"  # tests/scale/test_ray_rollouts.py
 )
 CPU_TORCH = 'find-links = ["https://download.pytorch.org/whl/cpu/torch/"]'

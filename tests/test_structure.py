@@ -1,6 +1,8 @@
 """The shape of the package: imports go one way."""
 
 import ast
+import json
+import re
 import sys
 from pathlib import Path
 
@@ -42,15 +44,11 @@ def label(path: Path) -> str:
     return path.relative_to(PACKAGE).as_posix()
 
 
-def imports(path: Path, on_demand: bool = False) -> set[str]:
-    """Full dotted names of all imports of a file, those inside functions included. What a module's
-    `__getattr__` imports, for readers who ask for it there, is another list: `on_demand`."""
+def imports(path: Path) -> set[str]:
+    """Full dotted names of all imports of a file, those inside functions included."""
     package = ("reasoning_from_scratch", *path.relative_to(PACKAGE).parts[:-1])
     names = set()
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    late = [node for node in tree.body if getattr(node, "name", "") == "__getattr__"]
-    inside = [node for function in late for node in ast.walk(function)]
-    for node in inside if on_demand else (n for n in ast.walk(tree) if n not in inside):
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -73,17 +71,12 @@ def ours(path: Path) -> set[str]:
     return found - {module_of(path), ""}
 
 
-def test_what_is_fetched_on_demand():
-    """The book's cells import these from qwen3, where they cannot be."""
-    found = {label(path): imports(path, on_demand=True) for path in FILES}
-    found.pop("__init__.py", None)  # the package's door
-    assert {name: full for name, full in found.items() if full} == {
-        "qwen3.py": {
-            "reasoning_from_scratch.tokenizer",
-            "reasoning_from_scratch.files.weights",
-            "reasoning_from_scratch.files.downloads",
-        }
-    }
+def test_only_the_packages_door_forwards():
+    """What is asked for by name at run time would be no arrow in the checks below."""
+    assert [label(path) for path in FILES if "import_module" in path.read_text("utf-8")] == [
+        "__init__.py",
+        "commands/cli.py",
+    ]
 
 
 def test_no_circle():
@@ -122,6 +115,15 @@ def test_a_room_imports_those_before_it(path):
 def test_the_engine_never_imports_a_chapter(path):
     if module_of(path) not in CHAPTERS:
         assert not ours(path) & CHAPTERS
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.glob("ch0*/*.ipynb")), ids=lambda path: path.stem)
+def test_a_notebook_takes_from_the_package_and_its_chapters(path):
+    """So readers learn two kinds of places, and a function can move without a notebook changing."""
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    code = "".join("".join(cell["source"]) + "\n" for cell in cells if cell["cell_type"] == "code")
+    taken = re.findall(r"^\s*(?:from|import) reasoning_from_scratch\.([\w.]+)", code, flags=re.M)
+    assert set(taken) <= CHAPTERS
 
 
 @pytest.mark.parametrize("name", sorted(TORCH_ONLY))

@@ -20,9 +20,9 @@ from reasoning_from_scratch.rollouts import Group, Rollout, make_batch, reward_g
 from reasoning_from_scratch.run.options import configure, resolved
 from reasoning_from_scratch.trainer import (
     chosen_groups,
-    equal_shares,
     prepared_update,
     set_advantages,
+    substep_groups,
     train_step,
 )
 
@@ -361,9 +361,9 @@ def test_gdpo_by_hand_with_conditional_format_and_a_length_penalty(conditional, 
 
 
 def test_substeps_split_whole_groups():
-    assert equal_shares(list("abcdef"), 3) == [["a", "b"], ["c", "d"], ["e", "f"]]
-    assert equal_shares(list("abc"), 2) == [["a", "b"], ["c"]]
-    assert equal_shares([], 2) == []
+    assert substep_groups(list("abcdef"), 3) == [["a", "b"], ["c", "d"], ["e", "f"]]
+    assert substep_groups(list("abc"), 2) == [["a", "b"], ["c"]]
+    assert substep_groups([], 2) == []
 
 
 def test_epochs_and_substeps_take_their_steps(world, tmp_path):

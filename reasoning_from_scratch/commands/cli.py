@@ -35,7 +35,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Train several recipes with several seeds; one table, one picture.",
         "commands.compare:compare_command",
     ),
-    "plot": ("Draw the curves of one or several runs.", "report.plots:plot_command"),
+    "plot": ("Draw the curves of one or several runs.", "commands.plot:plot_command"),
     "report": ("Show a run on one page.", "commands.report:report_command"),
     "evaluate": (
         "Measure models' accuracy on problem sets; draw pass@k.",
@@ -53,7 +53,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "preflight": (
         "Can training work with this model and these problems?",
-        "run.preflight:preflight",
+        "commands.preflight:preflight",
     ),
     "doctor": (
         "Look at this machine: what works, what does not, what to do.",
@@ -67,7 +67,7 @@ OPTIONS = {
     "quickstart": "commands.options:QuickstartOptions",
     "evaluate": "evaluation.options:EvaluateOptions",
     "chat": "commands.options:ChatOptions",
-    "preflight": "run.preflight_options:PreflightOptions",
+    "preflight": "commands.preflight_options:PreflightOptions",
 }
 SLOW = ("compare", "export", "push", "playground", "doctor")  # these import torch, too
 

@@ -19,6 +19,7 @@ from statistics import fmean
 import torch
 from matplotlib.figure import Figure
 
+from reasoning_from_scratch.commands.plot import step_of
 from reasoning_from_scratch.config import TrainConfig, to_json
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.paired import Effect, best_rate, paired, standard_error
@@ -28,7 +29,7 @@ from reasoning_from_scratch.files.tables import write_table
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.report.curves import Line, draw_line, step_axis
 from reasoning_from_scratch.report.forest import forest_plot
-from reasoning_from_scratch.report.plots import save_picture, step_of
+from reasoning_from_scratch.report.picture_files import save_picture
 from reasoning_from_scratch.run.folder import PLACES, RunFolder
 from reasoning_from_scratch.run.options import PRESETS, configure, preset, recipe_row, resolved
 from reasoning_from_scratch.run.origin import weights_mark, with_whole_files, with_whole_paths
@@ -36,9 +37,9 @@ from reasoning_from_scratch.run.study import (
     Trial,
     cores,
     last_third,
+    run_to_end,
     study,
     trials,
-    whole_run,
 )
 from reasoning_from_scratch.text import aligned, counted
 
@@ -247,7 +248,7 @@ def run_one(options: CompareOptions, trial: Trial) -> list[dict]:
     """The metrics of one run, which may have been done or begun by an earlier call."""
     config = asked_config(options, trial)
     refuse_other_settings(config)
-    result = whole_run(config)
+    result = run_to_end(config)
     if result.stopped:
         raise UserError(f"{result.folder}: {result.stopped}")
     if len(result.rows) < options.steps:

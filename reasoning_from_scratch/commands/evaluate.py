@@ -17,13 +17,13 @@ from reasoning_from_scratch.files.model_names import check_model_name
 from reasoning_from_scratch.files.saved_models import run_and_save, which_weights
 from reasoning_from_scratch.problems import check_prompt
 from reasoning_from_scratch.report.pass_picture import save_pass_curves
-from reasoning_from_scratch.report.plots import picture_path
-from reasoning_from_scratch.run.asked import solved_examples
+from reasoning_from_scratch.report.picture_files import picture_path
+from reasoning_from_scratch.run.chosen_problems import solved_examples
 from reasoning_from_scratch.run.folder import RunFolder
 from reasoning_from_scratch.run.option_checks import flag
 from reasoning_from_scratch.run.options import GAMES, configure, preset, resolved
 from reasoning_from_scratch.tasks.environments.conversation import environment_of
-from reasoning_from_scratch.tasks.judge import own_verifier
+from reasoning_from_scratch.tasks.judge import named_verifier
 from reasoning_from_scratch.tasks.made_sets import made_set
 from reasoning_from_scratch.tasks.problem_sets import held_out, load_problems
 from reasoning_from_scratch.text import counted
@@ -138,7 +138,7 @@ def default_problems(options: EvaluateOptions) -> tuple[str, ...]:
 def measured_rates(options: EvaluateOptions, examples: str = "") -> dict[str, dict[str, Tensor]]:
     """Problem set, with its size -> model -> pass@k of each problem. Prints the other scores.
     `examples` stand before each question."""
-    verifier = own_verifier(options.reward)
+    verifier = named_verifier(options.reward)
     paths = answer_paths(options)
     weights = {name: which_weights(name) for name in options.model}  # as the card names them
     sets = {n: load_problems(n, limit=options.limit) for n in options.problems}

@@ -10,7 +10,7 @@ from huggingface_hub import HfApi
 from tyro.conf import Positional
 
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.files.disk import replacing, told_in_one_line
+from reasoning_from_scratch.files.disk import disk_errors_as, replacing
 from reasoning_from_scratch.files.hub_models import is_whole
 from reasoning_from_scratch.files.model_names import HUB_NAME
 from reasoning_from_scratch.files.saved_models import CARD_FILE
@@ -48,7 +48,7 @@ class PushOptions:
 def export(options: ExportOptions) -> None:
     """Write a folder that transformers, vLLM and llama.cpp's converter open."""
     folder = Path(os.path.expanduser(options.to))
-    with told_in_one_line(f"cannot export {options.model} to {folder}", "choose another --to"):
+    with disk_errors_as(f"cannot export {options.model} to {folder}", "choose another --to"):
         if folder.exists() and any(folder.iterdir() if folder.is_dir() else [folder]):
             raise UserError(f"{folder} is there already and not empty; choose another folder")
         source = model_folder(options.model)

@@ -13,7 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.files.disk import replacing, told_in_one_line
+from reasoning_from_scratch.files.disk import disk_errors_as, replacing
 from reasoning_from_scratch.files.saved_models import read_index, run_and_save
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.problems import problem_prompt, render_prompt
@@ -83,7 +83,7 @@ def playground(options: PlaygroundOptions) -> int:
     entries += [Entry(Path(name).name, None, name, plays=True) for name in options.players]
     page = page_of(entries)
     out = Path(options.out)
-    with told_in_one_line(f"cannot write {out}", "choose another --out"):
+    with disk_errors_as(f"cannot write {out}", "choose another --out"):
         if out.exists() and not out.is_file():
             raise UserError(f"{out} is there and is no file; name a page, such as mine.html")
         with replacing(out) as beside:

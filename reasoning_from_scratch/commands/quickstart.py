@@ -12,12 +12,12 @@ from typing import Any
 import torch
 
 from reasoning_from_scratch.commands.options import QuickstartOptions
-from reasoning_from_scratch.commands.train import told_end
+from reasoning_from_scratch.commands.plot import plot_runs
+from reasoning_from_scratch.commands.train import say_end
 from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.evaluation.evaluate import EvalResult, evaluate
 from reasoning_from_scratch.fast.decode_library import load_library
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
-from reasoning_from_scratch.report.plots import plot_runs
 from reasoning_from_scratch.report.ways import ways_before_and_after
 from reasoning_from_scratch.run.folder import RunFolder, new_folder
 from reasoning_from_scratch.run.options import configure
@@ -88,7 +88,7 @@ def quickstart(options: QuickstartOptions) -> int:
     trained = time.monotonic()
     result = train(config)
     if result.stopped:
-        return told_end(result, "")
+        return say_end(result, "")
     trained = time.monotonic() - trained
     print()
     after = measure(result.model, result.tokenizer)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import tyro
 
-from reasoning_from_scratch.files.disk import told_in_one_line
+from reasoning_from_scratch.files.disk import disk_errors_as
 from reasoning_from_scratch.report import newest_run, write_run_report
 from reasoning_from_scratch.text import visible
 
@@ -18,5 +18,5 @@ def report_command(run: Annotated[str, tyro.conf.Positional] = "") -> None:
     """
     folder = Path(run) if run else newest_run(Path("runs"))
     advice = "copy the run to a place that can be written"
-    with told_in_one_line(f"cannot write a report into {folder}", advice):
+    with disk_errors_as(f"cannot write a report into {folder}", advice):
         print(visible(str(write_run_report(folder))))

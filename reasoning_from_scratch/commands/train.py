@@ -32,7 +32,7 @@ from reasoning_from_scratch.recipes import RECIPES, LossFn
 from reasoning_from_scratch.rewards import parse_weights
 from reasoning_from_scratch.run.option_checks import check_loss_fn, check_void
 from reasoning_from_scratch.run.options import configure, resolved, resumed_config
-from reasoning_from_scratch.tasks.problem_sets import SHARE, check_set
+from reasoning_from_scratch.tasks.problem_sets import AT_HELD_OUT, check_set
 
 FIRST = (
     "model problems recipe steps lr rollouts problems_per_step max_new_tokens eval_every log_path"
@@ -86,7 +86,7 @@ def train_command(argv: list[str]) -> int:
     result = train(config)
     if config.smoke and result.rows and result.writes and not result.stopped:
         print(seen_to_work(config, str(result.folder), result.rows))
-    return told_end(result, f"done: {result.folder} holds the weights, metrics.csv and report.html")
+    return say_end(result, f"done: {result.folder} holds the weights, metrics.csv and report.html")
 
 
 def refuse_early(config: TrainConfig) -> None:
@@ -97,11 +97,11 @@ def refuse_early(config: TrainConfig) -> None:
     check_model_name(checked.model)
     sets = [checked.problems, *checked.eval_problems]
     for name in sets:
-        if checked.data_path is None or name.removesuffix(SHARE) != checked.problems:
+        if checked.data_path is None or name.removesuffix(AT_HELD_OUT) != checked.problems:
             check_set(name)
 
 
-def told_end(result, done: str) -> int:
+def say_end(result, done: str) -> int:
     """Rank 0 says how the run ended; the exit code of a command."""
     if result.writes:
         if not result.stopped:

@@ -29,14 +29,14 @@ from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.grading import (
     GRADER_VERSION,
     UnreadableTruth,
+    answer_verdict,
     check_truth,
-    judge,
     judged_part,
 )
 from reasoning_from_scratch.grading.gsm8k import expected_number
 from reasoning_from_scratch.problems import (
     Problem,
-    is_own,
+    is_in_file,
     problem_prompt,
     prompt_of,
     render_prompt,
@@ -188,7 +188,7 @@ def check_problems(problems: Sequence[Problem], verifier: Verifier | None = None
                 "after ####, which --reward gsm8k reads: leave that out, and the grader reads it"
             )
     for problem in () if verifier else problems:
-        if problem.judge:  # by rules of its own
+        if problem.rules:  # by rules of its own
             continue
         try:
             check_truth(problem.answer)
@@ -207,7 +207,7 @@ def checked_prompts(model, tokenizer, problems, prompt_fn) -> list[list[int]]:
 def answer_source(fallback: str | None, verifier: Verifier | None) -> str:
     """Who reads the answers, and where."""
     if verifier:
-        own = f" in a file {file_hash(verifier.source)}" if is_own(verifier.source) else ""
+        own = f" in a file {file_hash(verifier.source)}" if is_in_file(verifier.source) else ""
         return f"the text, by {verifier.name}{own}"
     return "the last box" if fallback is None else f"the last box, {fallback}"
 
@@ -230,7 +230,7 @@ def describe_environment(sampling: Sampling, name: str) -> dict[str, Any]:
     """Whose turns these are. A file may be changed, and its answers are others then."""
     return {
         "environment": name,
-        **({"environment_file": file_hash(name)} if is_own(name) else {}),
+        **({"environment_file": file_hash(name)} if is_in_file(name) else {}),
         "max_turns": sampling.max_turns,
         "max_turn_tokens": sampling.max_turn_tokens,
     }
@@ -340,7 +340,7 @@ def verdict_on(
             "reward": reward,
             "reward_failure": failure,
         }
-    verdict = judge(extracted, problem.answer) if extracted else "unparsed"
+    verdict = answer_verdict(extracted, problem.answer) if extracted else "unparsed"
     return {"correct": verdict == "correct", "parsed": verdict in ("correct", "wrong")}
 
 

@@ -43,7 +43,7 @@ def replacing(path: str | Path) -> Iterator[Path]:
 
 
 @contextmanager
-def told_in_one_line(what: str, advice: str) -> Iterator[None]:
+def disk_errors_as(what: str, advice: str) -> Iterator[None]:
     """What the disk refuses becomes a sentence for the user: "{what}: {why}; {advice}"."""
     try:
         yield

@@ -20,7 +20,7 @@ from huggingface_hub.utils import GatedRepoError, RepositoryNotFoundError
 
 from reasoning_from_scratch.errors import UserError, unknown_name
 from reasoning_from_scratch.files.data_sets import DATA_SETS, DataSet
-from reasoning_from_scratch.files.disk import replacing, told_in_one_line
+from reasoning_from_scratch.files.disk import disk_errors_as, replacing
 
 log = logging.getLogger("reasoning_from_scratch")
 
@@ -68,7 +68,7 @@ def download_file(
         return path
     for address in [url, backup_url] if backup_url else [url]:
         try:
-            with told_in_one_line(f"cannot write {path}", "choose another place or make room"):
+            with disk_errors_as(f"cannot write {path}", "choose another place or make room"):
                 with replacing(path) as temporary:
                     _fetch(address, temporary)
                     if finish:

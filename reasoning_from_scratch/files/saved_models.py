@@ -65,7 +65,7 @@ def which_weights(name: str | Path, say: Callable[[str], None] = on_stderr) -> s
     if not saves:
         raise UserError(f"{run} is a run that has saved nothing yet; there are no weights in it")
     if save is not None:
-        return str(place_of(run, asked_save(run, save, saves)))
+        return str(place_of(run, save_by_name(run, save, saves)))
     accuracy = evaluations(run)
     best = max(saves, key=lambda save: (accuracy.get(save.batch, -1), save.batch))
     say(f"{run}: taking {run}@{best.name}, {reason(best, saves, accuracy)}")
@@ -85,7 +85,7 @@ def is_run(path: Path) -> bool:
     return any((path / name).is_file() for name in (SAVES_LIST, "metrics.jsonl"))
 
 
-def asked_save(run: Path, name: str, saves: list[Save]) -> Save:
+def save_by_name(run: Path, name: str, saves: list[Save]) -> Save:
     """By its name or by the number of its steps."""
     for save in saves:
         if name == save.name or (name.isdecimal() and int(name) == save.batch):

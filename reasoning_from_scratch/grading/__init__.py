@@ -10,7 +10,14 @@ as code, and limits.py bounds the work of every judgment. README.md says by whic
 from .calculations import arithmetic
 from .reading.boxes import extract_final_candidate, get_last_boxed, judged_part
 from .sympy_objects import sympy_parser
-from .verdict import GRADER_VERSION, UnreadableTruth, check_truth, grade_answer, judge, parses
+from .verdict import (
+    GRADER_VERSION,
+    UnreadableTruth,
+    answer_verdict,
+    check_truth,
+    grade_answer,
+    parses,
+)
 
 __all__ = [
     "GRADER_VERSION",
@@ -20,7 +27,7 @@ __all__ = [
     "extract_final_candidate",
     "get_last_boxed",
     "grade_answer",
-    "judge",
+    "answer_verdict",
     "judged_part",
     "parses",
     "sympy_parser",

@@ -18,7 +18,7 @@ class UnreadableTruth(ValueError):
     """The answer of a data set is none that the grader can read."""
 
 
-def judge(pred_text: str, gt_text: str) -> str:
+def answer_verdict(pred_text: str, gt_text: str) -> str:
     """ "correct", "wrong", "unparsed" (no answer that we can read) or "too big" (to decide)."""
     try:
         return decide(boxed_or_whole(pred_text), boxed_or_whole(gt_text))
@@ -32,7 +32,7 @@ def judge(pred_text: str, gt_text: str) -> str:
 
 def grade_answer(pred_text: str, gt_text: str) -> bool:
     """Whether two answers are the same. Never raises, never prints, keeps no state."""
-    return judge(pred_text, gt_text) == "correct"
+    return answer_verdict(pred_text, gt_text) == "correct"
 
 
 def boxed_or_whole(text: str) -> str:

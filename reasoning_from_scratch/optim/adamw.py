@@ -35,7 +35,7 @@ class Part(NamedTuple):
     mean: Tensor
     square: Tensor | None  # Muon's matrices have none
     master: Tensor | None
-    told: int  # so many of the rows count for `moved`
+    counted: int  # so many of the rows count for `moved`
     noise: int  # seed of the draws that round it
 
 
@@ -141,13 +141,13 @@ class AdamW:
                     weight=parameter[rows],
                     gradient=gradient[rows],
                     **{kind: None if of is None else of[rows] for kind, of in state.items()},
-                    told=rows_of(parameter, SLICE) if matrix and rows.start == 0 else 0,
+                    counted=rows_of(parameter, SLICE) if matrix and rows.start == 0 else 0,
                     # So a resumed run rounds as it would have without a break.
                     noise=hash((self.seed, self.updates, index, rows.start)) % 2**63,
                 )
 
     def _slices(self, name: str, parameter: Tensor) -> list[slice]:
-        size = rows_of(parameter, most_together(parameter))
+        size = rows_of(parameter, weights_at_once(parameter))
         return [slice(start, start + size) for start in range(0, len(parameter), size)]
 
     def _step_parts(self, parts: list[Part], lr: float) -> None:
@@ -185,8 +185,8 @@ class AdamW:
 
     def _note_moved(self, parts: list[Part], old: list[Tensor], new: list[Tensor]) -> None:
         """Some rows of each matrix tell for all."""
-        before = [x[: p.told] for x, p in zip(old, parts, strict=True) if p.told]
-        after = [x[: p.told] for x, p in zip(new, parts, strict=True) if p.told]
+        before = [x[: p.counted] for x, p in zip(old, parts, strict=True) if p.counted]
+        after = [x[: p.counted] for x, p in zip(new, parts, strict=True) if p.counted]
         if before:
             changes = torch._foreach_norm(torch._foreach_sub(after, before))
             sizes = torch._foreach_norm(before)
@@ -211,7 +211,7 @@ class AdamW:
             tensor.copy_(state[name])
 
 
-def most_together(parameter: Tensor) -> int:
+def weights_at_once(parameter: Tensor) -> int:
     return SLICE if parameter.device.type == "cpu" else GPU_SLICE
 
 
@@ -230,7 +230,7 @@ def groups_of(parts: Iterable[Part]) -> Iterator[list[Part]]:
             yield group
             group = []
         if not group:
-            room = most_together(part.weight) - part.weight.numel()
+            room = weights_at_once(part.weight) - part.weight.numel()
         group.append(part)
     if group:
         yield group

@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 
 from reasoning_from_scratch.evaluation.paired import Effect
 from reasoning_from_scratch.report.curves import RULE, TEXT
-from reasoning_from_scratch.report.plots import save_picture
+from reasoning_from_scratch.report.picture_files import save_picture
 
 # Blue and orange differ for every kind of colour blindness; the shape says it again in grey.
 BETTER: dict[str, Any] = {"color": "#0b5fa5", "marker": "o", "markerfacecolor": "#0b5fa5"}

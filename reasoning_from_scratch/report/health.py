@@ -200,18 +200,18 @@ def failure_kind(failure: str) -> str:
     return failure.partition(":")[0]
 
 
-def failure_reports(rollouts: Sequence, told: set[str]) -> list[str]:
-    """A sentence for each kind of failure that is not `told` yet: how often, and one example."""
+def failure_reports(rollouts: Sequence, known: set[str]) -> list[str]:
+    """A sentence for each kind of failure that is not `known` yet: how often, and one example."""
     failed = [rollout for rollout in rollouts if rollout.failure]
     reports = []
     for kind, count in Counter(failure_kind(rollout.failure) for rollout in failed).items():
-        if kind in told:
+        if kind in known:
             continue
-        told.add(kind)
-        judge = "reward function" if rollouts[0].outcome is None else "environment"
+        known.add(kind)
+        rewarder = "reward function" if rollouts[0].outcome is None else "environment"
         one = next(rollout for rollout in failed if failure_kind(rollout.failure) == kind)
         reports.append(
-            f"the {judge} failed on {count} of {len(rollouts)} answers, which get 0. It "
+            f"the {rewarder} failed on {count} of {len(rollouts)} answers, which get 0. It "
             f"{one_line(one.failure, SHOWN)}. Problem {one_line(one.problem.id, SHOWN)}: "
             f"{shown(one.problem.problem)} Answer: {shown(one.text)} "
             "From now on such failures are only counted (env/all/reward_failed)"

@@ -10,13 +10,21 @@ from reasoning_from_scratch.config import Scale
 from reasoning_from_scratch.rollouts import Group, Rollout
 from reasoning_from_scratch.text import append, as_lines
 
+# The columns of metrics.jsonl that are plotted most; docs/metrics.md explains all.
+REWARD = "env/all/reward/total"
+RIGHT = "env/all/correct"  # share of right answers
+TOKENS = "env/all/ac_tokens_per_turn"  # of an answer, or of a turn of it
+MIXED = "env/all/by_group/frac_mixed"  # share of groups with a signal
+ENTROPY = "optim/token_entropy"
+GRADIENT_NORM = "optim/grad_norm"
+
 # Names under which Tinker's documentation plots the same numbers; people's cells use both.
 SHORT_NAMES = {
     "entropy": "optim/entropy",
-    "ac_tokens_per_turn": "env/all/ac_tokens_per_turn",
+    "ac_tokens_per_turn": TOKENS,
     "kl_sample_train_v1": "optim/kl_sample_train_v1",
     "kl_sample_train_v2": "optim/kl_sample_train_v2",
-    "reward/total": "env/all/reward/total",
+    "reward/total": REWARD,
 }
 
 # The book's columns, and where their numbers come from.
@@ -26,13 +34,13 @@ CSV_COLUMNS = {
     "loss": "optim/loss",
     "kl_loss": "optim/kl_loss",
     "policy_ratio": "optim/ratio_mean",
-    "reward_avg": "env/all/reward/total",
+    "reward_avg": REWARD,
     "format_reward_avg": "env/all/format",
     "tokens_per_sec": "perf/sample_tokens_per_sec",
-    "avg_response_len": "env/all/ac_tokens_per_turn",
+    "avg_response_len": TOKENS,
     "adv_avg": "advantage/mean",
     "adv_std": "advantage/std",
-    "entropy_avg": "optim/token_entropy",
+    "entropy_avg": ENTROPY,
     "eval_acc": "eval_acc",
 }
 
@@ -46,12 +54,12 @@ def rollout_metrics(groups: Sequence[Group]) -> dict[str, float]:
     turns = sum(rollout.turns for rollout in rollouts)
     # What a model reads at its turns: the prompt, and what an environment replied.
     read_tokens = sum(len(rollout.prompt_ids) for rollout in rollouts) + forced_tokens * talks
-    metrics = {"env/all/reward/total": fmean(rollout.reward for rollout in rollouts)}
+    metrics = {REWARD: fmean(rollout.reward for rollout in rollouts)}
     for part in {part: None for rollout in rollouts for part in rollout.rewards}:
         metrics[f"env/all/{part}"] = fmean(rollout.rewards.get(part, 0.0) for rollout in rollouts)
     metrics |= {
         "env/all/cutoff_share": fmean(not rollout.finished for rollout in rollouts),
-        "env/all/ac_tokens_per_turn": answer_tokens / turns,
+        TOKENS: answer_tokens / turns,
         "env/all/ob_tokens_per_turn": read_tokens / turns,
         "env/all/turns_per_episode": turns / len(rollouts),
         "env/all/total_episodes": len(rollouts),
@@ -79,7 +87,7 @@ def sampler_metrics(rollouts: Sequence[Rollout]) -> dict[str, float]:
     tokens = max(1, sum(rollout.num_sampled for rollout in rollouts))
     return {
         "optim/entropy": -sum(sum(rollout.logprobs) for rollout in rollouts) / tokens,
-        "optim/token_entropy": sum(sum(rollout.entropies) for rollout in rollouts) / tokens,
+        ENTROPY: sum(sum(rollout.entropies) for rollout in rollouts) / tokens,
     }
 
 

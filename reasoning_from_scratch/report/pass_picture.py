@@ -9,9 +9,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MultipleLocator, NullLocator, PercentFormatter
 
 from reasoning_from_scratch.evaluation.pass_curves import Curve, shown_ks
-from reasoning_from_scratch.files.disk import told_in_one_line, write_whole
+from reasoning_from_scratch.files.disk import disk_errors_as, write_whole
 from reasoning_from_scratch.report.curves import COLORS, DASHES, RULE, TEXT
-from reasoning_from_scratch.report.plots import save_picture
+from reasoning_from_scratch.report.picture_files import save_picture
 
 MARKERS = "osD^v"
 LARGE = 12  # points: to be read without zooming in
@@ -21,7 +21,7 @@ def save_pass_curves(panels: dict[str, dict[str, Curve]], path: Path) -> None:
     """Panel title -> model -> curve, drawn to `path`; the numbers go into a CSV file beside it."""
     save_picture(draw_pass_curves(panels), path)
     file = path.with_suffix(".csv")
-    with told_in_one_line(f"cannot write {file}", "choose another place"):
+    with disk_errors_as(f"cannot write {file}", "choose another place"):
         write_whole(file, curve_csv(panels))
 
 

@@ -36,7 +36,7 @@ class Pages:
     judge: Judge
     probes: Sequence[Problem]  # whose answers report.html follows
     first_step: int
-    told: set[str] = field(default_factory=set)  # how the judge failed, as far as it was said
+    known_failures: set[str] = field(default_factory=set)  # of the judge, that were said once
     written: float = 0.0  # when report.html was, by time.monotonic()
     seconds: float = 0.0  # how long that took
 
@@ -45,7 +45,7 @@ class Pages:
         if not self.writes:
             return
         rollouts = [rollout for group in groups for rollout in group.rollouts]
-        for report in failure_reports(rollouts, self.told):
+        for report in failure_reports(rollouts, self.known_failures):
             log.warning("%s, %s: %s", split, when(split, step), report)
         with self.clock("report"):
             write_iteration(
@@ -66,7 +66,7 @@ class Pages:
             self.report(step, begins=step == self.first_step)
 
     def report(self, step: int, begins: bool = False) -> None:
-        with self.clock("report"), self.policy.whole() as model:
+        with self.clock("report"), self.policy.full_model() as model:
             if not self.writes:
                 return
             probes = self.probes[: SMOKE_PROBES if self.config.smoke else PROBE_PROBLEMS]

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.report.metrics import ENTROPY, REWARD, RIGHT, TOKENS
 from reasoning_from_scratch.text import evenly, shorten
 
 from .learned import SHOWN_TEXT, EvalRow, eval_rows, learned
@@ -18,10 +19,10 @@ RECENT_STEPS = 5  # the best and the worst rollouts are picked from these
 PICKED = 3
 LISTED_STEPS = 400
 HEADLINES = (
-    ("reward", "env/all/reward/total", ".3f"),
-    ("right in training", "env/all/correct", ".1%"),
-    ("tokens per answer", "env/all/ac_tokens_per_turn", ".1f"),
-    ("entropy", "optim/token_entropy", ".3f"),
+    ("reward", REWARD, ".3f"),
+    ("right in training", RIGHT, ".1%"),
+    ("tokens per answer", TOKENS, ".1f"),
+    ("entropy", ENTROPY, ".3f"),
 )
 # How each of tiny.ways.WAYS is known by its text, and by what number of the style sheet's colors.
 WAY_WORDS = {

@@ -148,7 +148,7 @@ class Checkpoints:
 
     # -- resuming
 
-    def newest_whole(self) -> Save | None:
+    def newest_complete(self) -> Save | None:
         """The newest complete save with a state; None if nothing was ever saved."""
         self.read()
         saves = [save for save in self.saves if save.state_path]

@@ -29,7 +29,7 @@ class Evaluations:
     config: TrainConfig
     policy: LocalPolicy
     problem_sets: dict[str, Sequence[Problem]]  # by name; the first one is what eval_acc is about
-    own: Sequence[Evaluator]
+    evaluators: Sequence[Evaluator]  # of the reader
     pages: Pages
     ranks: Ranks
     clock: Clock
@@ -45,7 +45,7 @@ class Evaluations:
             self.pages.rollouts(f"eval/{name}", step, groups)
             numbers = eval_metrics(name, groups) | numbers  # eval_acc is that of the first set
             scores[name] = numbers[f"{name}/env/all/correct"], len(groups)
-        return numbers | {"eval_step": step} | self.own_numbers(step), scores
+        return numbers | {"eval_step": step} | self.evaluator_numbers(step), scores
 
     def answers(self, problems: Sequence[Problem]) -> list[Group]:
         """Held-out problems, answered and judged: greedily, unless several samples are asked."""
@@ -55,13 +55,13 @@ class Evaluations:
             asked = replaced(asked, temperature=0.0)
         return self.policy.sample(problems, asked, judge=self.judge)
 
-    def own_numbers(self, step: int) -> dict[str, float]:
+    def evaluator_numbers(self, step: int) -> dict[str, float]:
         """What evaluators of one's own return of these weights."""
         numbers: dict[str, float] = {}
-        if not self.own:
+        if not self.evaluators:
             return numbers
-        with self.clock("eval"), self.policy.whole() as model, torch.no_grad():
-            for evaluator in self.own if self.ranks.writes else ():
+        with self.clock("eval"), self.policy.full_model() as model, torch.no_grad():
+            for evaluator in self.evaluators if self.ranks.writes else ():
                 found, failure = evaluator(model, self.policy.tokenizer)
                 numbers |= found
                 if failure:

@@ -97,7 +97,7 @@ class RunFolder:
 
     def refuse_used(self, overwrite: bool = False, advice: str = USED) -> None:
         """A folder that has a run in it is an error, unless the run may be deleted."""
-        with plainly(self.path):
+        with disk_errors_name(self.path):
             used = self.used()
         if used and not overwrite:
             raise UserError(f"{self.path} already holds a run; {advice.format(self.path)}")
@@ -108,7 +108,7 @@ class RunFolder:
         log.addHandler(EarlyLog())
         log.setLevel(logging.INFO)
         if self.path.is_dir():
-            with plainly(self.path):
+            with disk_errors_name(self.path):
                 self.lock.take()
 
     def used(self) -> bool:
@@ -119,7 +119,7 @@ class RunFolder:
 
     def create(self, config: TrainConfig, start: dict | None = None) -> None:
         """The files of a fresh run. `start`: what is known of the weights that it begins with."""
-        with plainly(self.path):
+        with disk_errors_name(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
             self.lock.take()
             self.refuse_used(config.overwrite)
@@ -334,7 +334,7 @@ def new_folder(name: str) -> str:
 
 
 @contextmanager
-def plainly(path: Path) -> Iterator[None]:
+def disk_errors_name(path: Path) -> Iterator[None]:
     """What the operating system refuses becomes one line."""
     try:
         yield

@@ -22,19 +22,19 @@ class Interrupts:
     the exit code by which a shell tells them, 128 + the signal's number; their repetitions
     change nothing, because batch systems and process groups deliver them twice.
 
-    Where several ranks train `together`, none may leave the others waiting for it: a signal only
-    raises inside of `open()`, and how the run goes on is agreed there.
+    With `several_ranks`, none may leave the others waiting for it: a signal only raises inside of
+    `open()`, and how the run goes on is agreed there.
     """
 
     def __init__(
         self,
-        together: bool = False,
+        several_ranks: bool = False,
         quiet: bool = False,
         may_stop: Callable[[], bool] = lambda: True,
     ) -> None:
         self.received = 0  # the number of the signal
-        self.together, self.quiet, self.may_stop = together, quiet, may_stop
-        self.opened = not together
+        self.several_ranks, self.quiet, self.may_stop = several_ranks, quiet, may_stop
+        self.opened = not several_ranks
         self.previous: dict[int, Callable | int | None] = {}
 
     def __enter__(self) -> "Interrupts":
@@ -60,7 +60,7 @@ class Interrupts:
             mute_console()  # closed with its terminal: every further word would be an error
         elif number == signal.SIGINT and not self.quiet:
             tell("Stopping; the work so far is saved first. Ctrl-C again: at once.")
-        elif not self.together:  # torchrun also sends it when a rank died: nothing to save then
+        elif not self.several_ranks:  # torchrun sends it too when a rank died: nothing to save
             tell("Asked to end (SIGTERM); the work so far is saved first.")
         if self.opened and self.may_stop() and not importing(frame):
             raise KeyboardInterrupt

@@ -8,7 +8,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from reasoning_from_scratch.config import CLIPPING, TrainConfig, fits
 from reasoning_from_scratch.errors import UserError, unknown_name
-from reasoning_from_scratch.problems import check_prompt, is_own
+from reasoning_from_scratch.problems import check_prompt, is_in_file
 from reasoning_from_scratch.recipes import LOSS_FNS
 from reasoning_from_scratch.rewards import PARTS
 from reasoning_from_scratch.tasks.made_sets import made_set
@@ -164,7 +164,7 @@ def check_choices(config: TrainConfig) -> None:
             f"--few-shot shows solved problems in the book's prompt, not in --prompt "
             f"{config.prompt}: leave one out"
         )
-    if config.data_path and (is_own(config.problems) or made_set(config.problems)):
+    if config.data_path and (is_in_file(config.problems) or made_set(config.problems)):
         raise UserError(
             f"--data-path takes the place of a download, and --problems "
             f"{config.problems} yields problems of its own: leave one out"
@@ -238,7 +238,7 @@ def check_streaming(config: TrainConfig) -> None:
             f"--problems-per-step {config.problems_per_step} does not divide into "
             f"--num-minibatches {parts} equal parts{each}; change one of them"
         )
-    if config.advantage_per_part or config.active_sampling or is_own(config.advantage):
+    if config.advantage_per_part or config.active_sampling or is_in_file(config.advantage):
         raise UserError(
             "--num-minibatches needs advantages that a group has by itself: leave out "
             "--advantage-per-part, --active-sampling, or an --advantage of your own"

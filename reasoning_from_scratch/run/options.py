@@ -16,10 +16,10 @@ from reasoning_from_scratch.config import CLIPPING, TrainConfig, replaced
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.model_names import is_name
 from reasoning_from_scratch.files.saved_models import run_and_save
-from reasoning_from_scratch.problems import is_own, refuse_bare_file
+from reasoning_from_scratch.problems import is_in_file, refuse_bare_file
 from reasoning_from_scratch.recipes import Recipe, get_recipe, loss_fn_changes
 from reasoning_from_scratch.run.option_checks import check, check_kinds, check_loss_fn, check_void
-from reasoning_from_scratch.tasks.own_task import own_recipe
+from reasoning_from_scratch.tasks.own_task import recipe_from_file
 from reasoning_from_scratch.tasks.problem_sets import GUESS, held_out
 from reasoning_from_scratch.text import read_values
 
@@ -63,7 +63,7 @@ def configure(recipe: str = "grpo", loss_fn: str | None = None, **changes: objec
 def recipe_row(name: str) -> Recipe:
     """The row of that name, or of FILE.py:NAME."""
     refuse_bare_file(name, "recipe")
-    return own_recipe(name) if is_own(name) else get_recipe(name)
+    return recipe_from_file(name) if is_in_file(name) else get_recipe(name)
 
 
 def resumed_config(path: str | Path, **changes: object) -> TrainConfig:

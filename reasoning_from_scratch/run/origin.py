@@ -16,13 +16,13 @@ from reasoning_from_scratch.config import TrainConfig, replaced
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.model_names import is_name
 from reasoning_from_scratch.files.saved_models import which_weights
-from reasoning_from_scratch.problems import PROMPTS, is_own
+from reasoning_from_scratch.problems import PROMPTS, is_in_file
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.run.checkpoints import load_trainer_state
 from reasoning_from_scratch.run.folder import RunFolder, log
 from reasoning_from_scratch.tasks.made_sets import made_set
-from reasoning_from_scratch.tasks.own_task import OwnFunction
-from reasoning_from_scratch.tasks.problem_sets import PROBLEM_SETS, SHARE
+from reasoning_from_scratch.tasks.own_task import FunctionFromFile
+from reasoning_from_scratch.tasks.problem_sets import AT_HELD_OUT, PROBLEM_SETS
 
 
 @dataclass
@@ -51,7 +51,7 @@ def found_start(config: TrainConfig, folder: RunFolder) -> Start:
         refuse_own_source(start, folder)
         return start
     refuse_changes(config, folder)
-    save = folder.checkpoints.newest_whole()
+    save = folder.checkpoints.newest_complete()
     start.record = folder.start_record()
     if save is not None:
         place = folder.checkpoints.place(save)
@@ -168,8 +168,10 @@ def with_whole_files(config: TrainConfig) -> TrainConfig:
     environments and evaluators in files are named from the root, recipes of one's own too."""
 
     def whole(name: str) -> str:
-        file = name.removesuffix(SHARE)
-        is_file = is_own(file) or Path(file).suffix in (".json", ".jsonl") or Path(file).is_file()
+        file = name.removesuffix(AT_HELD_OUT)
+        is_file = (
+            is_in_file(file) or Path(file).suffix in (".json", ".jsonl") or Path(file).is_file()
+        )
         if not is_file or file in (*PROBLEM_SETS, *PROMPTS) or made_set(name):
             return name
         return str(Path(name).expanduser().resolve())
@@ -184,7 +186,9 @@ def with_whole_files(config: TrainConfig) -> TrainConfig:
             name: [whole(one) for one in value] if isinstance(value, list) else whole(value)
             for name, value in given.items()
         },
-        **{name: OwnFunction(whole(value)) for name, value in own.items() if is_own(value)},
+        **{
+            name: FunctionFromFile(whole(value)) for name, value in own.items() if is_in_file(value)
+        },
     )
 
 

@@ -35,7 +35,7 @@ class Saves:
         """Weights after `batch` steps, and with the optimizer's state what resuming needs. Extras
         (final, rolling, best, ...) become keys of the line in checkpoints.jsonl."""
         with self.clock("save"):
-            model = self.policy.whole_model()
+            model = self.policy.model_to_save()
             optimizer = self.policy.optimizer_state() if with_state else None
             if not self.ranks.writes:
                 return
@@ -62,7 +62,7 @@ class Saves:
 
     def write_again(self, batch: int) -> None:
         """The weights of the last save, of which files were lost."""
-        model = self.policy.whole_model()
+        model = self.policy.model_to_save()
         if self.ranks.writes:
             self.write_weights(model, self.folder.checkpoints.folder / f"{batch:06d}")
 

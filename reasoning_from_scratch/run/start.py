@@ -14,6 +14,7 @@ import torch
 
 from reasoning_from_scratch.config import Optim, TrainConfig, replaced
 from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.evaluation.group_signal import preflight_summary
 from reasoning_from_scratch.fast.decoding import decoder_for
 from reasoning_from_scratch.fast.device import default_dtype, trusted_device
 from reasoning_from_scratch.fast.engine import FAST
@@ -32,10 +33,17 @@ from reasoning_from_scratch.report.progress import show_log
 from reasoning_from_scratch.report.run_pages import Pages
 from reasoning_from_scratch.report.tracker import import_tensorboard, import_wandb
 from reasoning_from_scratch.rollouts import Group, Judge
-from reasoning_from_scratch.run.asked import open_problems
 from reasoning_from_scratch.run.checkpoints import load_trainer_state
+from reasoning_from_scratch.run.chosen_problems import open_problems
 from reasoning_from_scratch.run.evaluations import Evaluations
-from reasoning_from_scratch.run.folder import USED, RunFolder, job_name, log, new_folder, plainly
+from reasoning_from_scratch.run.folder import (
+    USED,
+    RunFolder,
+    disk_errors_name,
+    job_name,
+    log,
+    new_folder,
+)
 from reasoning_from_scratch.run.memory import check_memory, checkpoint_blocks
 from reasoning_from_scratch.run.options import resolved
 from reasoning_from_scratch.run.origin import (
@@ -45,7 +53,6 @@ from reasoning_from_scratch.run.origin import (
     with_whole_files,
     with_whole_paths,
 )
-from reasoning_from_scratch.run.preflight import preflight_summary
 from reasoning_from_scratch.run.saves import Saves
 from reasoning_from_scratch.run.training_run import TrainingRun
 from reasoning_from_scratch.sampling import NotFinite, Rollout
@@ -57,7 +64,7 @@ from reasoning_from_scratch.scale.streaming import streaming_loop
 from reasoning_from_scratch.scale.torchrun import join_ranks, policy_of_ranks
 from reasoning_from_scratch.tasks.environments.conversation import Conversation, environment_of
 from reasoning_from_scratch.tasks.judge import judge_of, missing_part
-from reasoning_from_scratch.tasks.own_task import Evaluator, own_function
+from reasoning_from_scratch.tasks.own_task import Evaluator, function_from_file
 from reasoning_from_scratch.tokenizer import ModelTokenizer, model_stop_ids
 from reasoning_from_scratch.trainer import on_policy_rollouts, training_loop
 
@@ -158,7 +165,7 @@ def open_run(
     ranks.advice = f"rfs train --resume {folder.path} goes on"
     saves = Saves(config, policy, folder, ranks, clock)
     pages = Pages(config, policy, folder.path, ranks.writes, clock, judge, probes, start.step)
-    own = [Evaluator(name) for name in config.evaluators or []]
+    evaluators = [Evaluator(name) for name in config.evaluators or []]
     return TrainingRun(
         config=config,
         policy=policy,
@@ -167,7 +174,7 @@ def open_run(
         first_step=start.step,
         folder=folder,
         saves=saves,
-        evaluations=Evaluations(config, policy, held_out, own, pages, ranks, clock, judge),
+        evaluations=Evaluations(config, policy, held_out, evaluators, pages, ranks, clock, judge),
         pages=pages,
         ranks=ranks,
         clock=clock,
@@ -255,7 +262,7 @@ def begin(run: TrainingRun, start: Start) -> None:
     """The first change on the disk."""
     config = start.config
     run.ranks.from_first(lambda: run.tracker.start(config, run.folder.path))
-    with plainly(run.folder.path):
+    with disk_errors_name(run.folder.path):
         opened = partial(open_folder, run.folder, start)
         run.folder.rows = run.ranks.from_first(opened)
         if run.ranks.writes:
@@ -272,7 +279,7 @@ def look_ahead(
     if not config.preflight or start.step > 0:
         return
     log.info("sampling %d x %d answers, to see whether they can teach", count, config.rollouts)
-    with policy.whole() as model:
+    with policy.full_model() as model:
         if not ranks.writes:
             return
         found = preflight_summary(
@@ -301,7 +308,7 @@ def check_extras(config: TrainConfig) -> None:
     if config.sampler == "ray":
         connect(config.ray_address)
     for name in filter(None, (config.reward, *(config.evaluators or []))):
-        own_function(name)
+        function_from_file(name)
     if config.environment:
         environment_of(config.environment)
     try_loss(config)
@@ -396,7 +403,7 @@ def open_folder(folder: RunFolder, start: Start) -> list[dict]:
     """A fresh run folder; or, resuming, the folder as after the newest whole save. The metrics
     lines so far."""
     config = start.config
-    with plainly(folder.path):
+    with disk_errors_name(folder.path):
         if not config.resume:
             folder.create(config, start.record)
             return []

@@ -123,7 +123,7 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def whole_run(config: TrainConfig) -> TrainResult:
+def run_to_end(config: TrainConfig) -> TrainResult:
     """A trial's run to its end; one that an earlier call began goes on from its last save."""
     if RunFolder(config.log_path).used():
         config = resumed_config(config.log_path)

@@ -225,11 +225,11 @@ class TrainingRun:
         tried = len(recent) == FAILED_LIMIT or self.done == self.config.steps
         if tried and all(row.get("env/all/reward_failed") == 1 for row in recent):
             named = self.config.reward or self.config.environment
-            judge = named or f"the reward function of {self.config.problems}"
+            rewarder = named or f"the reward function of {self.config.problems}"
             steps = "the only step" if len(recent) == 1 else f"{len(recent)} steps in a row"
             return (
-                f"{judge} failed on every answer of {steps}, so there was nothing to learn from; "
-                "logs.log says how. Mend it and train again"
+                f"{rewarder} failed on every answer of {steps}, so there was nothing to learn "
+                "from; logs.log says how. Mend it and train again"
             )
         return f"{found[0]} (--stop-on-alarm)" if found and self.config.stop_on_alarm else ""
 

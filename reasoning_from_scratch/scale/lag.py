@@ -221,7 +221,7 @@ def async_rollouts(
                     yield chain.from_iterable(clock.waiting("sampling", parts))
                 else:
                     with clock("sampling"):
-                        groups = ranks.together(partial(joined, parts))
+                        groups = ranks.gather_groups(partial(joined, parts))
                     yield groups
         finally:
             sampler.end()

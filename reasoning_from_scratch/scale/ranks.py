@@ -44,11 +44,11 @@ class Ranks:
 
     # -- who does what
 
-    def own(self, places: Sequence[int]) -> list[int]:
+    def places_here(self, places: Sequence[int]) -> list[int]:
         """The places of a step that this rank samples: every N-th."""
         return list(places)[self.rank :: self.size]
 
-    def own_parts(self, sizes: Sequence[int]) -> list[int]:
+    def parts_here(self, sizes: Sequence[int]) -> list[int]:
         """Which of some parts are this rank's: the largest first, to who has least so far."""
         loads, owned = [0] * self.size, []
         for number in sorted(range(len(sizes)), key=lambda number: (-sizes[number], number)):
@@ -69,7 +69,7 @@ class Ranks:
             dist.all_gather_object(values, value, group=self.objects)
         return values
 
-    def together(self, sample: Callable[[], list[Group]]) -> list[Group]:
+    def gather_groups(self, sample: Callable[[], list[Group]]) -> list[Group]:
         """The groups that all ranks sample, in the order of their places."""
         if self.size == 1:
             return sample()

@@ -22,7 +22,7 @@ from reasoning_from_scratch.sampling import Sampling
 from reasoning_from_scratch.scale.ranks import Ranks
 
 BUCKET = 2**25  # numbers that are added up in one go: 128 MB
-EVEN = 4  # so many groups per rank can be shared out evenly
+ENOUGH_GROUPS = 4  # with so many groups per rank, whole ones can be shared out
 
 
 class RanksPolicy(LocalPolicy):
@@ -43,11 +43,11 @@ class RanksPolicy(LocalPolicy):
         judge: Judge | None = None,
     ) -> list[Group]:
         places = range(len(problems)) if places is None else places
-        with self.whole() as model:
+        with self.full_model() as model:
             here = self.sampler(model)
             here.most_rows = self.most_rows
             sample = partial(here.sample, problems, config, step, places, judge)
-            groups = self.ranks.together(sample)
+            groups = self.ranks.gather_groups(sample)
         self.most_rows = here.most_rows
         return groups
 
@@ -58,7 +58,7 @@ class RanksPolicy(LocalPolicy):
 
     def logprobs(self, rollouts: Sequence[Rollout]) -> list[Tensor]:
         found: list[Tensor] = [torch.empty(0)] * len(rollouts)
-        places = self.own(rollouts)
+        places = self.rollouts_here(rollouts)
         mine = super().logprobs([rollouts[place] for place in places])
         for of_a_rank in self.ranks.exchange(list(zip(places, mine, strict=True))):
             for place, logprobs in of_a_rank:
@@ -68,8 +68,8 @@ class RanksPolicy(LocalPolicy):
     def forward_backward(
         self, rollouts: Sequence[Rollout], config: Loss, denominator: float
     ) -> list[Sums]:
-        own = [rollouts[place] for place in self.own(rollouts)]
-        return self.of_all_ranks(super().forward_backward(own, config, denominator))
+        mine = [rollouts[place] for place in self.rollouts_here(rollouts)]
+        return self.of_all_ranks(super().forward_backward(mine, config, denominator))
 
     def optim_step(self, lr: float, grad_clip: float = 0.0, denominator: float = 1.0) -> Moved:
         self.add_up_gradients()
@@ -82,15 +82,15 @@ class RanksPolicy(LocalPolicy):
         self.optimizer.updates = updates
         self.ranks.same_as_first(self.optimizer.state)
 
-    def own(self, rollouts: Sequence[Rollout]) -> list[int]:
+    def rollouts_here(self, rollouts: Sequence[Rollout]) -> list[int]:
         """The places of this rank's rollouts: whole groups, whose rows have a prompt in common, or
         single ones where groups are few."""
         of_groups = groupby(range(len(rollouts)), lambda place: rollouts[place].place[0])
         parts = [list(places) for _, places in of_groups]
-        if len(parts) < EVEN * self.ranks.size:
+        if len(parts) < ENOUGH_GROUPS * self.ranks.size:
             parts = [[place] for part in parts for place in part]
         sizes = [sum(len(rollouts[place]) for place in part) for part in parts]
-        return [place for part in self.ranks.own_parts(sizes) for place in parts[part]]
+        return [place for part in self.ranks.parts_here(sizes) for place in parts[part]]
 
     def of_all_ranks(self, all_sums: list[Sums]) -> list[Sums]:
         """The sums of all ranks' micro-batches; none, where no rank has a gradient."""
@@ -137,10 +137,10 @@ class OnOneRank(LocalPolicy):
         places: Sequence[int] | None = None,
         judge: Judge | None = None,
     ) -> list[Group]:
-        own = self.ranks.own(range(len(problems)))
-        asked = [problems[number] for number in own]
-        places = own if places is None else [places[number] for number in own]
-        return super().sample(asked, config, step, places, judge)
+        numbers = self.ranks.places_here(range(len(problems)))
+        mine = [problems[number] for number in numbers]
+        places = numbers if places is None else [places[number] for number in numbers]
+        return super().sample(mine, config, step, places, judge)
 
 
 def buckets(parameters: Sequence[nn.Parameter]) -> list[list[nn.Parameter]]:

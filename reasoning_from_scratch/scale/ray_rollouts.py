@@ -232,7 +232,7 @@ def ray_rollouts(
     with closing(RaySampler(policy.tokenizer, problems, config, first_step)) as sampler:
         for step in range(first_step, config.steps):
             if ranks.size > 1:
-                with clock("sampling"), policy.whole() as model:
+                with clock("sampling"), policy.full_model() as model:
                     groups = ranks.from_first(partial(sampler.all_groups, model, step))
                 yield groups
             elif config.num_minibatches > 1:

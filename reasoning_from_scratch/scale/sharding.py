@@ -90,7 +90,7 @@ class SlicedPolicy(RanksPolicy):
         if not rollouts:
             return []
         one_process, idle = LocalPolicy.forward_backward, [without_response(rollouts[0])]
-        own = [rollouts[place] for place in self.own(rollouts)] or idle
+        own = [rollouts[place] for place in self.rollouts_here(rollouts)] or idle
         most = max(self.ranks.exchange(len(self.parts(own))))  # asked before any rank begins
         all_sums = one_process(self, own, config, denominator)
         while len(all_sums) < most:
@@ -127,7 +127,7 @@ class SlicedPolicy(RanksPolicy):
     # -- the whole weights, for a while
 
     @contextmanager
-    def whole(self) -> Iterator[Qwen3Model]:
+    def full_model(self) -> Iterator[Qwen3Model]:
         """FSDP2 gathers the weights and forgets them; in between its plain twin has them too."""
         plain = self.slices.plain
         parts = [module for module in self.model.modules() if isinstance(module, FSDPModule)]
@@ -145,7 +145,7 @@ class SlicedPolicy(RanksPolicy):
 
     # -- saving and resuming
 
-    def whole_model(self) -> Qwen3Model | None:
+    def model_to_save(self) -> Qwen3Model | None:
         """A plain copy in the memory of rank 0's machine, gathered tensor by tensor."""
         model, slices = self.model, self.model.state_dict()
         if model.cfg.get("tie_embeddings", False):

@@ -21,27 +21,27 @@ from reasoning_from_scratch.trainer import (
     Observer,
     StepRecord,
     advantage_metrics,
-    equal_shares,
+    loss_denominator,
     prepared_update,
     set_advantages,
     step_learning_rate,
-    whole_denominator,
+    substep_groups,
     with_kl_coef,
 )
 
 
 def streaming_loop(
     policy: LocalPolicy,
-    rollouts: Iterable[Iterable[Group]],
-    whole_config: TrainConfig,
+    sampled_steps: Iterable[Iterable[Group]],
+    full_config: TrainConfig,
     observer: Observer,
     reference: LocalPolicy | None = None,
     first_step: int = 0,
 ) -> str:
     """trainer.training_loop, where each step's groups come in the order of their places."""
-    streamed = whole_config.problems_per_step // whole_config.num_substeps  # of the first update
-    for step, arriving in enumerate(rollouts, first_step):
-        config = with_kl_coef(whole_config, step)
+    streamed = full_config.problems_per_step // full_config.num_substeps  # of the first update
+    for step, arriving in enumerate(sampled_steps, first_step):
+        config = with_kl_coef(full_config, step)
         groups: list[Group] = []
         first: list[Rollout] = []  # that have a gradient
         sums: list[Sums] = []
@@ -73,8 +73,8 @@ def rest_of_step(
 ) -> Numbers:
     """trainer.train_step, of which the first gradient is there, but for its denominator."""
     record = StepRecord(lr)
-    share, *others = equal_shares(groups, config.num_substeps)
-    updates = [(first, whole_denominator(share, config))]
+    share, *others = substep_groups(groups, config.num_substeps)
+    updates = [(first, loss_denominator(share, config))]
     for share in others:
         set_advantages(share, config)
         updates.append(prepared_update(policy, reference, share, config))

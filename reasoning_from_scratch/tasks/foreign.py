@@ -42,10 +42,10 @@ def called(
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # SystemExit and asyncio's CancelledError are no Exceptions
-        return None, f"raised {told(error)}"
+        return None, f"raised {error_in_words(error)}"
 
 
-def told(error: BaseException) -> str:
+def error_in_words(error: BaseException) -> str:
     """The kind of an error, and its message."""
     kind = in_words(type(error), lambda kind: kind.__name__)
     return f"{kind}: {in_words(error, str, 1_000)}"

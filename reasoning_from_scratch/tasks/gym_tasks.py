@@ -295,6 +295,6 @@ def distinct_problems(task: str, parameters: str, side: str) -> Iterator[Problem
             problem=text,
             answer="" if truth is None else str(truth),
             type=source,
-            judge="gym",
+            rules="gym",
             facts=json.dumps(facts),
         )

@@ -8,35 +8,35 @@ from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.rollouts import Judge, grader
 from reasoning_from_scratch.sampling import Rollout
 from reasoning_from_scratch.tasks.made_sets import MADE_SETS
-from reasoning_from_scratch.tasks.own_task import Verifier, own_function
+from reasoning_from_scratch.tasks.own_task import Verifier, function_from_file
 
 RULES = {name: Verifier(module.score) for name, module in MADE_SETS.items()}
 
 
-def verifier_of(problem: Problem, own: Verifier | None = None) -> Verifier | None:
-    """Who judges the answers to a problem: a verifier of one's own, else the rules of the
-    problem's set, called as such a verifier is; None means the grader."""
-    if own or not problem.judge:
-        return own
-    if problem.judge not in RULES:
-        raise unknown_name("set with rules of its own", problem.judge, RULES)
-    return RULES[problem.judge]
+def verifier_of(problem: Problem, named: Verifier | None = None) -> Verifier | None:
+    """Who judges the answers to a problem: the verifier that the reader `named`, else the rules of
+    the problem's set, called as such a verifier is; None means the grader."""
+    if named or not problem.rules:
+        return named
+    if problem.rules not in RULES:
+        raise unknown_name("set with rules of its own", problem.rules, RULES)
+    return RULES[problem.rules]
 
 
-def own_verifier(name: str | None) -> Verifier | None:
+def named_verifier(name: str | None) -> Verifier | None:
     """The verifier that --reward names, if it names one."""
-    return Verifier(own_function(name), source=name) if name else None
+    return Verifier(function_from_file(name), source=name) if name else None
 
 
 def judge_of(config: Rewards) -> Judge:
     """judge(rollout, problem) -> parts. An environment that has spoken with the model has the word;
     then the verifier that --reward names, the rules of the problem's set, the grader."""
-    own = own_verifier(config.reward)
+    named = named_verifier(config.reward)
 
     def judge(rollout: Rollout, problem: Problem) -> dict[str, float]:
         if rollout.outcome is not None:
             return paid_by_environment(rollout, config.reward_parts)
-        verifier = verifier_of(problem, own)
+        verifier = verifier_of(problem, named)
         if verifier is None:
             return grader(rollout, problem)
         correct, rollout.failure = verifier(rollout.text, problem)

@@ -4,7 +4,7 @@
     instructions    "answer in exactly 8 words"             the room instructions/
 
 Such a set is a module with two functions: problems(name, limit), and score(text, problem), which
-says what an answer is worth. Its problems carry the set's name in `judge`, and in `facts`, as
+says what an answer is worth. Its problems carry the set's name in `rules`, and in `facts`, as
 plain text, what `score` must know. So they can be pickled, made again and judged anywhere.
 """
 

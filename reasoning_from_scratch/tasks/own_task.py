@@ -21,15 +21,15 @@ from typing import TYPE_CHECKING, Any
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.grading.gsm8k import gsm8k_reward
-from reasoning_from_scratch.problems import is_own
+from reasoning_from_scratch.problems import is_in_file
 from reasoning_from_scratch.recipes import Recipe
 from reasoning_from_scratch.tasks.foreign import (
     Unfit,
     as_number,
     called,
+    error_in_words,
     in_words,
     numbers_in,
-    told,
 )
 
 if TYPE_CHECKING:
@@ -40,12 +40,12 @@ OURS = {"gsm8k": gsm8k_reward}  # for models whose answers end as GSM8K's soluti
 
 
 @lru_cache(maxsize=16)
-def own_function(name: str) -> Callable:
+def function_from_file(name: str) -> Callable:
     """The function that FILE.py:FUNCTION names, or one of ours by its name."""
     if name in OURS:
         return OURS[name]
     path, _, function = name.rpartition(":")
-    if not is_own(name) or not function:
+    if not is_in_file(name) or not function:
         raise UserError(f"{name!r} is not FILE.py:FUNCTION, as in my_task.py:reward")
     if not Path(path).is_file():
         raise UserError(f"there is no file {path}; give its path, as in ch07/my_task.py:{function}")
@@ -61,7 +61,7 @@ def defines(name: str) -> bool:
     return Path(path).is_file() and callable(getattr(run_file(path), function, None))
 
 
-class OwnFunction(str):
+class FunctionFromFile(str):
     """An advantage or objective of one's own in a configuration: written down as its name,
     FILE.py:FUNCTION, and called as the function. It is given the tensors that it names among its
     parameters, and answers with one of the shape of the first that is offered."""
@@ -69,7 +69,7 @@ class OwnFunction(str):
     def __call__(self, **offered: "Tensor") -> "Tensor":
         from torch import Tensor  # late: options are read without torch
 
-        function, like = own_function(self), next(iter(offered.values()))
+        function, like = function_from_file(self), next(iter(offered.values()))
         asked = inspect.signature(function).parameters
         if unknown := [name for name in asked if name not in offered]:
             raise UserError(f"{self} asks for {unknown[0]!r}; there is {', '.join(offered)}")
@@ -78,7 +78,7 @@ class OwnFunction(str):
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            raise UserError(f"{self} raised {told(error)}") from error
+            raise UserError(f"{self} raised {error_in_words(error)}") from error
         if not isinstance(result, Tensor) or result.shape != like.shape:
             found = tuple(result.shape) if isinstance(result, Tensor) else type(result).__name__
             raise UserError(f"{self} returned {found}, not a tensor of shape {tuple(like.shape)}")
@@ -87,7 +87,7 @@ class OwnFunction(str):
         return result
 
 
-def own_recipe(name: str) -> Recipe:
+def recipe_from_file(name: str) -> Recipe:
     """The row that FILE.py:NAME holds: a Recipe, or a dictionary of what it changes. An advantage
     or an objective in it may be a function of that file."""
     path, _, word = name.rpartition(":")
@@ -104,7 +104,7 @@ def own_recipe(name: str) -> Recipe:
             "write out what that one changes, as `rfs recipes` shows it"
         )
     changes = {
-        field: OwnFunction(f"{path}:{value.__name__}") if inspect.isfunction(value) else value
+        field: FunctionFromFile(f"{path}:{value.__name__}") if inspect.isfunction(value) else value
         for field, value in row.changes.items()
     }
     return replace(row, changes=changes)
@@ -123,7 +123,7 @@ def run_file(path: str):
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # a script that calls sys.exit, too
-        raise UserError(f"{path} does not run: {told(error)}") from error
+        raise UserError(f"{path} does not run: {error_in_words(error)}") from error
     return module
 
 
@@ -151,7 +151,7 @@ class Evaluator:
     """function(model, tokenizer) of the reader, called so that nothing it does ends the run."""
 
     def __init__(self, name: str) -> None:
-        self.name, self.function = evaluator_name(name), own_function(name)
+        self.name, self.function = evaluator_name(name), function_from_file(name)
 
     def __call__(self, model, tokenizer) -> tuple[dict[str, float], str]:
         """Its numbers as <evaluator>/<name>, and how it failed: "" if it did not."""

@@ -16,10 +16,10 @@ from tempfile import TemporaryDirectory
 from reasoning_from_scratch.errors import UserError, unknown_name
 from reasoning_from_scratch.files.data_sets import DATA_SETS
 from reasoning_from_scratch.grading import get_last_boxed
-from reasoning_from_scratch.problems import Problem, is_own, refuse_bare_file
-from reasoning_from_scratch.tasks.foreign import told
+from reasoning_from_scratch.problems import Problem, is_in_file, refuse_bare_file
+from reasoning_from_scratch.tasks.foreign import error_in_words
 from reasoning_from_scratch.tasks.made_sets import MADE_NAMES, made_set
-from reasoning_from_scratch.tasks.own_task import defines, own_function
+from reasoning_from_scratch.tasks.own_task import defines, function_from_file
 from reasoning_from_scratch.text import counted
 from reasoning_from_scratch.tiny.guessing import guess_problems
 from reasoning_from_scratch.tiny.world import tiny_problem
@@ -44,8 +44,8 @@ MAX_LINE = 1_000_000  # bytes; the longest solution of MATH has 7,000
 MAX_LIST = 100_000_000  # bytes of a file that is one list; MATH's 12,000 problems have 12,000,000
 MAX_FILE = 1_000_000_000
 OWN_SIZE = 12_000  # problems taken from a generator that may never end
-SHARE = "@held-out"  # mine.jsonl@held-out: the tenth of mine.jsonl that is kept aside
-LEAST_SHARE = 5  # an accuracy on fewer problems says nothing
+AT_HELD_OUT = "@held-out"  # mine.jsonl@held-out: the tenth of mine.jsonl that is kept aside
+LEAST_HELD_OUT = 5  # an accuracy on fewer problems says nothing
 
 _CALCULATOR = re.compile(r"<<[^<>]{0,200}>>")  # GSM8K marks its sums for a calculator
 _SPACE = re.compile(r"\s*")
@@ -67,10 +67,10 @@ def load_problems(
         raise UserError(f"limit is {limit}; at least one problem is needed")
     if data_path is None and (made := made_set(name)):
         return made.problems(name, limit)
-    if name.endswith(SHARE):
-        whole = load_problems(name.removesuffix(SHARE), data_path)
+    if name.endswith(AT_HELD_OUT):
+        whole = load_problems(name.removesuffix(AT_HELD_OUT), data_path)
         aside = kept_apart(whole)[1]
-        if len(aside) < LEAST_SHARE:
+        if len(aside) < LEAST_HELD_OUT:
             raise UserError(too_few(whole, name))
         return aside[:limit]
     if data_path is None and name in TINY_SETS:
@@ -78,8 +78,8 @@ def load_problems(
         return [_drawn(split, index) for index in range(min(size, limit or size))]
     if data_path is None and name == GUESS:
         return guess_problems()[:limit]
-    if data_path is None and is_own(name):
-        return own_problems(name, min(limit or OWN_SIZE, OWN_SIZE))
+    if data_path is None and is_in_file(name):
+        return problems_from_file(name, min(limit or OWN_SIZE, OWN_SIZE))
     return read_problems(_path_of(name, data_path), limit)
 
 
@@ -93,9 +93,9 @@ def held_out(name: str) -> str:
     """The set on which to evaluate what was trained on the set `name`: its counterpart, or a tenth
     of its own problems, which are then not trained on."""
     tests = name.rpartition(":")[0] + ":test_problems"
-    if is_own(name) and defines(tests):
+    if is_in_file(name) and defines(tests):
         return tests
-    return HELD_OUT.get(name, name + SHARE)
+    return HELD_OUT.get(name, name + AT_HELD_OUT)
 
 
 def kept_apart(problems: Sequence[Problem]) -> tuple[list[Problem], list[Problem]]:
@@ -112,16 +112,16 @@ def kept_apart(problems: Sequence[Problem]) -> tuple[list[Problem], list[Problem
 def training_problems(name: str, data_path: str | Path | None = None) -> Sequence[Problem]:
     """A set without the share of it that is kept aside, where it is evaluated on that."""
     whole = load_problems(name, data_path)
-    if made_set(name) or held_out(name) != name + SHARE:
+    if made_set(name) or held_out(name) != name + AT_HELD_OUT:
         return whole
     rest, aside = kept_apart(whole)
-    return rest if len(aside) >= LEAST_SHARE else whole
+    return rest if len(aside) >= LEAST_HELD_OUT else whole
 
 
 def too_few(problems: Sequence[Problem], name: str) -> str:
     return (
-        f"{name.removesuffix(SHARE)} has {counted(len(problems), 'problem')}, too few to keep a "
-        "tenth aside: name other problems to evaluate on, or do not evaluate"
+        f"{name.removesuffix(AT_HELD_OUT)} has {counted(len(problems), 'problem')}, too few to "
+        "keep a tenth aside: name other problems to evaluate on, or do not evaluate"
     )
 
 
@@ -130,11 +130,11 @@ def set_name(name: str) -> str:
     return Path(name).name
 
 
-def own_problems(name: str, limit: int) -> list[Problem]:
+def problems_from_file(name: str, limit: int) -> list[Problem]:
     """What the function of FILE.py:FUNCTION yields: problems, or rows as files have them."""
     problems: list[Problem] = []
     try:
-        for row in islice(own_function(name)(), limit):
+        for row in islice(function_from_file(name)(), limit):
             if isinstance(row, Problem):  # a verifier may do without an answer
                 texts = {
                     "problem": _text(vars(row), "problem"),
@@ -147,7 +147,7 @@ def own_problems(name: str, limit: int) -> list[Problem]:
     except (UserError, KeyboardInterrupt):
         raise
     except BaseException as error:  # of the reader's code, which may raise anything
-        raise UserError(f"{name}, problem {len(problems)}: {told(error)}") from error
+        raise UserError(f"{name}, problem {len(problems)}: {error_in_words(error)}") from error
     if not problems:
         raise UserError(f"{name} yields no problems")
     return problems
@@ -169,8 +169,8 @@ def download_data(name: str, path: str | Path | None = None) -> Path:
 
 def check_set(name: str) -> None:
     """Refuse what names no problem set, before a model is loaded."""
-    name = name.removesuffix(SHARE)
-    if name in PROBLEM_SETS or is_own(name) or made_set(name):
+    name = name.removesuffix(AT_HELD_OUT)
+    if name in PROBLEM_SETS or is_in_file(name) or made_set(name):
         return
     refuse_bare_file(name, "function")
     if Path(name).suffix not in (".json", ".jsonl") and not Path(name).is_file():
@@ -242,25 +242,25 @@ def _entries(data: bytes, path: Path) -> Iterator[tuple[str, object]]:
 
 def _objects(data: bytes, path: Path) -> Iterator[tuple[str, object]]:
     """Objects one after the other, each over several lines, as editors lay them out."""
-    with _told_plainly(data, path, 1):
+    with _faults_named(data, path, 1):
         text = data.decode("utf-8-sig").rstrip()
     at, line = 0, 1
     while at < len(text):
         start = _SPACE.match(text, at).end()
         line += text.count("\n", at, start)
-        with _told_plainly(data, path, 1):
+        with _faults_named(data, path, 1):
             value, at = _DECODER.raw_decode(text, start)
         yield f"line {line}", value
         line += text.count("\n", start, at)
 
 
 def _parse(data: bytes, path: Path, first_line: int):
-    with _told_plainly(data, path, first_line):
+    with _faults_named(data, path, first_line):
         return json.loads(data.decode("utf-8-sig"))
 
 
 @contextmanager
-def _told_plainly(data: bytes, path: Path, first_line: int) -> Iterator[None]:
+def _faults_named(data: bytes, path: Path, first_line: int) -> Iterator[None]:
     """Whatever is wrong with JSON, in one line."""
     try:
         yield

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.tasks.environments.guess import best_play, possible_after, uniform_play
 from reasoning_from_scratch.tasks.problem_sets import load_problems
 from reasoning_from_scratch.tiny.guessing import MOST
 
@@ -21,7 +20,7 @@ def play(number, choose):
     """A game: guesses until the number is found."""
     guesses = []
     while number not in guesses and len(guesses) < binary_search.TURNS:
-        guesses.append(choose(*possible_after(guesses, number, MOST)))
+        guesses.append(choose(*binary_search.possible_after(guesses, number, MOST)))
     return number, guesses
 
 
@@ -39,7 +38,7 @@ def found(row):
 
 def test_bisection_is_the_best_that_is_possible(monkeypatch):
     row = measured(monkeypatch, lambda low, high: (low + high) // 2)
-    assert found(row) == pytest.approx([*best_play(MOST), 1.0][1:9], abs=1e-4)
+    assert found(row) == pytest.approx([*binary_search.best_play(MOST), 1.0][1:9], abs=1e-4)
     assert (row["middle"], row["legal"]) == ("1.0000", "1.0000")
     first = [int(count) for count in row["first"].split()]
     assert len(first) == first[MOST // 2 - 1] == MOST  # every game began with 32
@@ -47,7 +46,7 @@ def test_bisection_is_the_best_that_is_possible(monkeypatch):
 
 def test_uniform_play_is_measured_as_what_it_is(monkeypatch):
     row = measured(monkeypatch, random.Random(0).randint, times=40)
-    expected = [uniform_play(MOST)[k] for k in range(1, binary_search.TURNS + 1)]
+    expected = [binary_search.uniform_play(MOST)[k] for k in range(1, binary_search.TURNS + 1)]
     assert found(row) == pytest.approx(expected, abs=0.04)
 
 

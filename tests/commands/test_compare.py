@@ -27,7 +27,7 @@ def toy_everywhere(tmp_path, monkeypatch):
     monkeypatch.setattr(
         f"{start}.load_model_and_tokenizer", lambda *_, **__: (toy_model(), toy_tokenizer(tmp_path))
     )
-    asked = "reasoning_from_scratch.run.asked"
+    asked = "reasoning_from_scratch.run.chosen_problems"
     monkeypatch.setattr(f"{asked}.load_problems", lambda *_, **__: toy_problems(8))
 
 

@@ -15,7 +15,7 @@ from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.rewards import correctness
 from reasoning_from_scratch.sampling import Rollout, Sampling, greedy, stream_key, uniform_at
-from reasoning_from_scratch.tasks.judge import own_verifier
+from reasoning_from_scratch.tasks.judge import named_verifier
 from reasoning_from_scratch.tasks.problem_sets import load_problems
 
 PROBLEMS = [Problem(id=f"p{i}", problem=f"{i} + 1 = ?", answer=str(i + 1)) for i in range(12)]
@@ -250,11 +250,11 @@ def test_a_finished_evaluation_is_not_done_again(script, monkeypatch, tmp_path):
 def test_nor_are_those_that_another_verifier_has_judged(script, tmp_path):
     path, own = tmp_path / "a.jsonl", tmp_path / "own.py"
     own.write_text("def pays(text, problem):\n    return 1\n")
-    run(path, verifier=own_verifier(f"{own}:pays"))
-    run(path, verifier=own_verifier(f"{own}:pays"))
+    run(path, verifier=named_verifier(f"{own}:pays"))
+    run(path, verifier=named_verifier(f"{own}:pays"))
     own.write_text("def pays(text, problem):\n    return 0\n")
     with pytest.raises(UserError, match="answer_read_from"):
-        run(path, verifier=own_verifier(f"{own}:pays"))
+        run(path, verifier=named_verifier(f"{own}:pays"))
 
 
 def test_other_settings_are_not_mixed_into_a_file(script, tmp_path):

@@ -22,7 +22,7 @@ from reasoning_from_scratch.fast.graphs import GraphDecoder, GraphDraw
 from reasoning_from_scratch.optim.lora import add_lora
 from reasoning_from_scratch.qwen3 import KVCache, RMSNorm
 from reasoning_from_scratch.sampling import (
-    PLAIN,
+    PLAIN_ENGINE,
     NotFinite,
     Sampling,
     SamplingEngine,
@@ -157,7 +157,7 @@ def test_the_same_rollouts(record, policy):
     outgrown: 12 rollouts of up to 40 tokens, 5 at a time."""
     model, made = model_of(), []
     ids, logprobs = drawn(model, 40, engine=graph_engine(record, made), **policy)
-    wanted, wanted_logprobs = drawn(model, 40, engine=PLAIN, **policy)
+    wanted, wanted_logprobs = drawn(model, 40, engine=PLAIN_ENGINE, **policy)
     assert ids == wanted
     assert logprobs == pytest.approx(wanted_logprobs, abs=1e-4)
     (decoder,) = made
@@ -188,7 +188,7 @@ def test_forced_tokens_of_a_partner(record):
             stop_ids=set(),
             engine=replace(engine, partner=lambda problem: Interrupts()),
         )
-        for engine in (graph_engine(record), PLAIN)
+        for engine in (graph_engine(record), PLAIN_ENGINE)
     )
     for ours, theirs in zip(sum(found, []), sum(wanted, []), strict=True):
         assert ours.forced and ours.forced == theirs.forced
@@ -296,7 +296,7 @@ def test_what_cannot_be_recorded_is_computed_after_one_warning(record, caplog):
     model = model_of()
     for _ in range(2):
         found = drawn(model, 40, engine=graph_engine(record), top_p=0.8)
-    assert found[0] == drawn(model, 40, engine=PLAIN, top_p=0.8)[0]
+    assert found[0] == drawn(model, 40, engine=PLAIN_ENGINE, top_p=0.8)[0]
     steps, draws = [line.getMessage() for line in caplog.records]
     assert steps.startswith("decoding steps cannot be recorded") and draws.startswith("draws")
     assert "\n" not in steps + draws and ("memory" in steps or "not supported" in steps)

@@ -13,10 +13,10 @@ from reasoning_from_scratch.commands.quickstart import two_answers
 from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.evaluate import evaluate
+from reasoning_from_scratch.evaluation.group_signal import preflight_summary
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.report.progress import show_log
 from reasoning_from_scratch.run.folder import log
-from reasoning_from_scratch.run.preflight import preflight_summary
 from reasoning_from_scratch.sampling import greedy
 from tests.grading.test_hostile import BIG, CODE
 from tests.report.test_hostile import ACTING, HOSTILE

@@ -17,9 +17,9 @@ from policy import policy_distribution
 from reasoning_from_scratch.ch03 import normalize_text
 from reasoning_from_scratch.ch04 import top_p_filter
 from reasoning_from_scratch.grading import (
+    answer_verdict,
     extract_final_candidate,
     get_last_boxed,
-    judge,
     parses,
 )
 from reasoning_from_scratch.problems import Problem
@@ -97,13 +97,13 @@ def test_what_is_extracted_stands_in_the_text(text, fallback):
 
 @tried(mixed_text, mixed_text)
 def test_a_verdict_is_one_of_four_and_never_an_error(text, truth):
-    assert judge(text, truth) in ("correct", "wrong", "unparsed", "too big")
+    assert answer_verdict(text, truth) in ("correct", "wrong", "unparsed", "too big")
     assert parses(text) in (True, False)
 
 
 @tried(whole_answers)
 def test_an_answer_equals_itself_in_a_box(answer):
-    assert judge(f"\\boxed{{{answer}}}", answer) in ("correct", "unparsed")
+    assert answer_verdict(f"\\boxed{{{answer}}}", answer) in ("correct", "unparsed")
 
 
 # ---- normalization

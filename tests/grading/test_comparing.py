@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import pytest
 
-from reasoning_from_scratch.grading import judge
+from reasoning_from_scratch.grading import answer_verdict
 from reasoning_from_scratch.grading.comparing.regions import (
     LINE,
     MINUS,
@@ -57,8 +57,8 @@ def test_an_interval_that_is_none():
 
 
 def correct(pred: str, truth: str) -> bool:
-    assert judge(pred, truth) == judge(truth, pred)
-    return judge(pred, truth) == "correct"
+    assert answer_verdict(pred, truth) == answer_verdict(truth, pred)
+    return answer_verdict(pred, truth) == "correct"
 
 
 def test_units_are_converted():

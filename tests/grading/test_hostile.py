@@ -8,9 +8,9 @@ import pytest
 
 from reasoning_from_scratch.ch03 import normalize_text, split_into_parts
 from reasoning_from_scratch.grading import (
+    answer_verdict,
     extract_final_candidate,
     get_last_boxed,
-    judge,
     parses,
     sympy_parser,
 )
@@ -116,7 +116,7 @@ TRUTHS = ["5", r"\sqrt{2}+\pi", "x^2+1", "(1,2)", r"\text{even}"]
 @pytest.fixture(scope="module", autouse=True)
 def warm():
     """The first use imports mpmath and sympy; that is not the cost of a verdict."""
-    judge(r"\sin 1", r"\cos 1")
+    answer_verdict(r"\sin 1", r"\cos 1")
     sympy_parser("x+1")
 
 
@@ -138,16 +138,16 @@ def test_every_verdict_is_cheap_and_none_is_right():
     for case in CASES:
         for i, truth in enumerate(TRUTHS if len(case) < 10_000 else TRUTHS[:1]):
             text = case if i % 2 else rf"\boxed{{{case}}}"
-            if judge(text, truth) == "correct":
+            if answer_verdict(text, truth) == "correct":
                 accepted.append((case[:60], truth))
-            if cpu_seconds(judge, text, truth) > SECONDS:
+            if cpu_seconds(answer_verdict, text, truth) > SECONDS:
                 slow.append((case[:60], truth))
     assert slow == []
     assert accepted == []
 
 
 def test_against_texts_like_themselves():
-    slow = [case[:60] for case in CASES if cpu_seconds(judge, "1+" + case, case) > SECONDS]
+    slow = [case[:60] for case in CASES if cpu_seconds(answer_verdict, "1+" + case, case) > SECONDS]
     assert slow == []
 
 
@@ -174,7 +174,7 @@ def test_memory():
         for case in CASES[::2] + LONG:
             tracemalloc.reset_peak()
             before = tracemalloc.get_traced_memory()[0]
-            judge(case, r"\sqrt{2}+x")
+            answer_verdict(case, r"\sqrt{2}+x")
             peak = tracemalloc.get_traced_memory()[1] - before
             assert peak < MEGABYTES * 2**20, case[:60]
     finally:
@@ -185,8 +185,8 @@ def test_nothing_is_printed_or_run(capfd, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     limit = sys.getrecursionlimit()
     for case in CASES:
-        judge(case, "5")
-        judge("5", case)
+        answer_verdict(case, "5")
+        answer_verdict("5", case)
     assert capfd.readouterr() == ("", "")
     assert list(tmp_path.iterdir()) == []
     assert sys.getrecursionlimit() == limit

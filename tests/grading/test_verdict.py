@@ -16,9 +16,9 @@ from reasoning_from_scratch.ch03 import (
 )
 from reasoning_from_scratch.grading import (
     UnreadableTruth,
+    answer_verdict,
     check_truth,
     grade_answer,
-    judge,
     parses,
     sympy_parser,
 )
@@ -55,16 +55,18 @@ def test_the_order_of_two_answers_does_not_matter():
 
 def test_an_answer_equals_itself_and_no_other():
     for truth in GOLD:
-        assert judge(f"So it is $\\boxed{{{truth}}}$.", truth) == "correct"
+        assert answer_verdict(f"So it is $\\boxed{{{truth}}}$.", truth) == "correct"
         assert check_truth(truth) == truth
     for a, b in zip(GOLD, GOLD[1:], strict=False):
-        assert judge(a, b) == "wrong"
+        assert answer_verdict(a, b) == "wrong"
 
 
 @pytest.mark.skipif(not DATA.exists(), reason="the data sets are not beside this checkout")
 def test_gold_solutions_of_math500():
     rows = json.loads((DATA / "math500_test.json").read_text())
-    assert [r["answer"] for r in rows if judge(r["solution"], r["answer"]) != "correct"] == []
+    assert [
+        r["answer"] for r in rows if answer_verdict(r["solution"], r["answer"]) != "correct"
+    ] == []
     assert all(check_truth(row["answer"]) for row in rows)
     accepted = [
         (a["answer"], b["answer"])
@@ -81,13 +83,13 @@ def test_gsm8k_answers_parse():
 
 
 def test_verdicts():
-    assert judge("5", "5.0") == "correct"
-    assert judge("6", "5") == "wrong"
-    assert judge(r"\frac{1}{", "5") == "unparsed"
-    assert judge("", "5") == "unparsed"
-    assert judge("9^{9^{9}}", "5") == "too big"
-    assert judge("1" * 5_000, "5") == "too big"
-    assert judge(None, "5") == "unparsed" and grade_answer(None, None) is False
+    assert answer_verdict("5", "5.0") == "correct"
+    assert answer_verdict("6", "5") == "wrong"
+    assert answer_verdict(r"\frac{1}{", "5") == "unparsed"
+    assert answer_verdict("", "5") == "unparsed"
+    assert answer_verdict("9^{9^{9}}", "5") == "too big"
+    assert answer_verdict("1" * 5_000, "5") == "too big"
+    assert answer_verdict(None, "5") == "unparsed" and grade_answer(None, None) is False
 
 
 def test_only_a_readable_box_parses():
@@ -105,7 +107,7 @@ def test_a_bug_costs_one_verdict_not_the_run(monkeypatch):
         raise ZeroDivisionError
 
     monkeypatch.setattr("reasoning_from_scratch.grading.verdict.decide", broken)
-    assert judge("5", "5") == "unparsed"
+    assert answer_verdict("5", "5") == "unparsed"
 
 
 def test_labelled_pairs_need_no_safety_net():
@@ -156,8 +158,8 @@ def test_sympy_objects_are_built_from_the_tree():
 def test_grading_stands_by_itself():
     """It needs nothing else of the package, and a verdict on fractions neither sympy nor mpmath."""
     code = (
-        "import sys; from reasoning_from_scratch.grading import judge; "
-        r"assert judge(r'\frac{x^2-1}{x+1}', 'x-1') == 'correct'; "
+        "import sys; from reasoning_from_scratch.grading import answer_verdict; "
+        r"assert answer_verdict(r'\frac{x^2-1}{x+1}', 'x-1') == 'correct'; "
         "assert not {'sympy', 'mpmath', 'torch', 'numpy'} & set(sys.modules); "
         "ours = [name for name in sys.modules if name.startswith('reasoning_from_scratch.')]; "
         "assert all(name.split('.')[1] == 'grading' for name in ours), ours"

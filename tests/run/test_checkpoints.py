@@ -92,7 +92,7 @@ def test_an_old_save_keeps_its_weights_when_its_state_is_pruned(tmp_path):
     assert not left & {"optimizer.safetensors", "trainer_state.json"} and "config.json" in left
     assert states(saves) == [2] and batches(saves) == [0, 1, 2]
     load_model_and_tokenizer(f"{run}@1")
-    assert saves.newest_whole().batch == 2
+    assert saves.newest_complete().batch == 2
 
 
 def test_folders_on_another_disk(tmp_path):
@@ -104,7 +104,7 @@ def test_folders_on_another_disk(tmp_path):
     saves = Checkpoints(run)
     saves.save(1, lambda place: (place / "config.json").write_text("{}"), {}, {"updates": 1})
     assert (room / "000001" / "config.json").exists()
-    assert Checkpoints(run).newest_whole().batch == 1
+    assert Checkpoints(run).newest_complete().batch == 1
 
 
 # ---- saves
@@ -145,10 +145,10 @@ def test_the_newest_complete_save_counts(tmp_path):
         train(resumed_config(tmp_path / "run", steps=4), quiet=True, **toy_world(tmp_path))
     assert "\n" not in str(info.value)
     shutil.rmtree(states / "000003")
-    assert saves.newest_whole().batch == 2 and batches(saves) == [0, 1, 2, 3]
+    assert saves.newest_complete().batch == 2 and batches(saves) == [0, 1, 2, 3]
     shutil.rmtree(states)
     with pytest.raises(UserError, match="no save in .* is complete"):
-        saves.newest_whole()
+        saves.newest_complete()
 
 
 def test_a_save_without_its_line_counts(tmp_path):
@@ -159,7 +159,7 @@ def test_a_save_without_its_line_counts(tmp_path):
     saves.index.unlink()
     again = Checkpoints(tmp_path).read()
     assert [save.rolling for save in again.saves] == [False, True]
-    assert again.newest_whole().batch == 2
+    assert again.newest_complete().batch == 2
 
 
 def test_killed_while_a_save_is_forgotten(tmp_path, monkeypatch):

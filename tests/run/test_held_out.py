@@ -11,7 +11,7 @@ from reasoning_from_scratch.commands.evaluate import default_problems
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.options import EvaluateOptions
 from reasoning_from_scratch.problems import Problem
-from reasoning_from_scratch.run.asked import open_problems
+from reasoning_from_scratch.run.chosen_problems import open_problems
 from reasoning_from_scratch.run.options import resolved
 from reasoning_from_scratch.tasks.problem_sets import held_out, kept_apart, load_problems
 from reasoning_from_scratch.text import read_lines

@@ -15,7 +15,7 @@ from toy import toy_config, toy_world, train
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.run import study as runner
 from reasoning_from_scratch.run.folder import RunFolder
-from reasoning_from_scratch.run.study import Trial, cores, study, trials, whole_run
+from reasoning_from_scratch.run.study import Trial, cores, run_to_end, study, trials
 from tests.run.test_interrupts import press_at
 
 FOUR = trials("abcd", lambda _: (None,), range(1))
@@ -174,10 +174,10 @@ def test_a_run_that_was_interrupted_goes_on_to_the_same_end(tmp_path, monkeypatc
     with monkeypatch.context() as patch:
         press_at("trainer.train_step", 2, patch)
         with pytest.raises(KeyboardInterrupt):
-            whole_run(config)
+            run_to_end(config)
     assert RunFolder(tmp_path / "run").used()
-    rows = whole_run(config).rows
-    straight = whole_run(toy_config(str(tmp_path / "straight"), steps=3)).rows
+    rows = run_to_end(config).rows
+    straight = run_to_end(toy_config(str(tmp_path / "straight"), steps=3)).rows
     names = ("optim/loss", "env/all/reward/total", "optim/grad_norm")
     assert [[row.get(n) for n in names] for row in rows] == [
         [row.get(n) for n in names] for row in straight

@@ -14,7 +14,7 @@ from reasoning_from_scratch import policy
 from reasoning_from_scratch.files.saved_models import evaluations, evaluations_in
 from reasoning_from_scratch.problems import problem_prompt
 from reasoning_from_scratch.rollouts import Group, Rollout, reward_groups, sample_groups
-from reasoning_from_scratch.run.asked import open_problems
+from reasoning_from_scratch.run.chosen_problems import open_problems
 from reasoning_from_scratch.run.evaluations import eval_metrics
 from reasoning_from_scratch.run.folder import RunFolder
 from reasoning_from_scratch.run.options import resolved, resumed_config

@@ -457,7 +457,7 @@ def test_ranks_gather_outside_of_the_thread(monkeypatch):
     world, threads = World(monkeypatch, 2, fast, fast, steps=5), []
 
     class TwoRanks(Ranks):
-        def together(self, sample):
+        def gather_groups(self, sample):
             threads.append(threading.current_thread())
             return [*sample(), "from another rank"]
 

@@ -277,15 +277,15 @@ def test_machines_go_on_after_a_rank_of_one_has_died(single, tmp_path):
 
 def test_rows_are_shared_out_evenly_and_each_once():
     lengths = [7, 100, 3, 50, 50, 1, 90, 2, 8, 60]
-    shares = [[lengths[part] for part in Ranks(rank, 3).own_parts(lengths)] for rank in range(3)]
+    shares = [[lengths[part] for part in Ranks(rank, 3).parts_here(lengths)] for rank in range(3)]
     assert sorted(sum(shares, [])) == sorted(lengths)
     loads = [sum(share) for share in shares]
     assert max(loads) <= 4 / 3 * sum(lengths) / 3  # what largest first is known to keep to
-    assert Ranks().own_parts(lengths) == list(range(len(lengths)))
+    assert Ranks().parts_here(lengths) == list(range(len(lengths)))
 
 
 def test_places_are_shared_out_each_once():
-    shares = [Ranks(rank, 3).own(range(5, 10)) for rank in range(3)]
+    shares = [Ranks(rank, 3).places_here(range(5, 10)) for rank in range(3)]
     assert shares == [[5, 8], [6, 9], [7]]
 
 

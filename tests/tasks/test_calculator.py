@@ -26,7 +26,7 @@ from reasoning_from_scratch.report.metrics import rollout_metrics
 from reasoning_from_scratch.report.probes import record_probes
 from reasoning_from_scratch.rollouts import Group, make_batch
 from reasoning_from_scratch.sampling import (
-    PLAIN,
+    PLAIN_ENGINE,
     Sampling,
     SamplingEngine,
     generate,
@@ -37,7 +37,7 @@ from reasoning_from_scratch.sampling import (
 from reasoning_from_scratch.tasks.environments.calculator import LONGEST, Calculator, calculated
 from reasoning_from_scratch.text import read_lines
 from reasoning_from_scratch.tokenizer import Qwen3Tokenizer
-from reasoning_from_scratch.trainer import prepared_update, whole_denominator
+from reasoning_from_scratch.trainer import loss_denominator, prepared_update
 
 # ---- what it computes
 
@@ -206,7 +206,7 @@ def test_a_batch_gives_what_plain_sampling_gives(tokenizer, policy, kind, monkey
     ]
     assert sum(bool(forced) for _, forced, _ in wanted) > 5
     for rows in (1, 3, 64):
-        engine = PLAIN if kind == "plain" else FAST
+        engine = PLAIN_ENGINE if kind == "plain" else FAST
         groups = drawn(tokenizer, policy, rows, engine=engine, model=model)
         found = [rollout for group in groups for rollout in group]
         assert [(one.response_ids, one.forced) for one in found] == [one[:2] for one in wanted]
@@ -295,7 +295,7 @@ def test_the_gradient_is_that_of_the_sampled_tokens_alone(tokenizer):
     (total / tokens).backward()
     wanted = [parameter.grad.clone() for parameter in model.parameters()]
     config = TrainConfig(objective="reinforce", aggregate="token")
-    assert whole_denominator(groups, config) == tokens
+    assert loss_denominator(groups, config) == tokens
     for training_pass in (padded_logprobs, packed_logprobs):
         model.zero_grad()
         policy = toy_policy(model, config, training_pass)

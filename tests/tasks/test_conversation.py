@@ -17,7 +17,7 @@ from reasoning_from_scratch.fast.engine import FAST
 from reasoning_from_scratch.losses import OBJECTIVES, Loss, policy_loss
 from reasoning_from_scratch.rollouts import make_batch, sample_groups
 from reasoning_from_scratch.run.options import resolved, resumed_config
-from reasoning_from_scratch.sampling import PLAIN, Rollout, Sampling, generate
+from reasoning_from_scratch.sampling import PLAIN_ENGINE, Rollout, Sampling, generate
 from reasoning_from_scratch.tasks.environments import conversation
 from reasoning_from_scratch.tasks.environments.conversation import Conversation, environment_of
 from reasoning_from_scratch.text import read_lines
@@ -65,7 +65,7 @@ def test_what_is_written_down_is_what_one_pass_over_the_conversation_computes(ki
     model = talking_model(**(FITS_C if kind == "in C" else {}))
     if kind == "in C":
         assert isinstance(decoder_for(model, 4, 40), CompiledDecoder)
-    found = talks(model, PLAIN if kind == "plain" else FAST)
+    found = talks(model, PLAIN_ENGINE if kind == "plain" else FAST)
     assert {rollout.turns for rollout in found} >= {1, 2, 3}
     for rollout in found:
         ids = torch.tensor([rollout.prompt_ids + rollout.response_ids])
@@ -132,7 +132,7 @@ def conversations(model):
 
 def test_the_sampler_draws_these_conversations():
     model = small_model(3, sharpness=1.0)
-    engine = replace(PLAIN, partner=lambda number: Answering())
+    engine = replace(PLAIN_ENGINE, partner=lambda number: Answering())
     ((*drawn,),) = generate(model, [[1]], Sampling(9, rollouts=2000), stop_ids=set(), engine=engine)
     wanted = {tuple(one.response_ids): one for one in conversations(model)}
     for rollout in drawn:
@@ -469,7 +469,7 @@ def test_a_plain_problem_is_the_environment_that_never_replies(tokenizer):
     model, problems = toy_model(), toy_problems(4)
     plain = sample_groups(model, tokenizer, problems, Sampling(20), 0)
     engine = replace(
-        PLAIN, partner=lambda i: Conversation(Silent, problems[i], tokenizer, Sampling(20))
+        PLAIN_ENGINE, partner=lambda i: Conversation(Silent, problems[i], tokenizer, Sampling(20))
     )
     talked = sample_groups(model, tokenizer, problems, Sampling(20), 0, engine=engine)
     for one, other in zip(plain, talked, strict=True):

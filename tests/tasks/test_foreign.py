@@ -11,7 +11,7 @@ from reasoning_from_scratch.sampling import Rollout, Sampling
 from reasoning_from_scratch.tasks import foreign
 from reasoning_from_scratch.tasks.environments import conversation
 from reasoning_from_scratch.tasks.environments.conversation import Conversation
-from reasoning_from_scratch.tasks.foreign import called, in_words, told
+from reasoning_from_scratch.tasks.foreign import called, error_in_words, in_words
 from reasoning_from_scratch.tasks.own_task import Verifier
 
 LIMIT = 0.2  # seconds
@@ -216,8 +216,8 @@ def test_a_class_without_the_two_methods_is_named(tokenizer):
 
 
 def test_an_error_that_cannot_be_printed_has_its_kind():
-    assert told(Odd()) == "Odd: (it cannot be shown)"
-    assert told(Unnamed("so")) == "(it cannot be shown): so"
+    assert error_in_words(Odd()) == "Odd: (it cannot be shown)"
+    assert error_in_words(Unnamed("so")) == "(it cannot be shown): so"
 
 
 # ---- what passes

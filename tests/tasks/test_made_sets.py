@@ -8,15 +8,15 @@ from inference_methods import answer_with
 from toy import train
 
 from reasoning_from_scratch.commands.cli import main as commands
+from reasoning_from_scratch.commands.preflight import TaskFigures, suggestions, task_figures, to_try
 from reasoning_from_scratch.config import Rewards, TrainConfig, replaced
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.evaluate import evaluate
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.problems import Problem, problem_prompt, with_prompt
 from reasoning_from_scratch.rollouts import Group, Rollout, reward_groups
-from reasoning_from_scratch.run.asked import all_sets, open_problems
+from reasoning_from_scratch.run.chosen_problems import all_sets, open_problems
 from reasoning_from_scratch.run.options import resolved, resumed_config
-from reasoning_from_scratch.run.preflight import TaskFigures, suggestions, task_figures, to_try
 from reasoning_from_scratch.sampling import Sampling
 from reasoning_from_scratch.tasks.judge import RULES, judge_of, verifier_of
 from reasoning_from_scratch.tasks.made_sets import made_set
@@ -93,7 +93,7 @@ def test_rules_that_are_not_handed_in_are_said():
 
 def test_an_unknown_judge_is_said():
     with pytest.raises(UserError, match="rules of its own 'gim': did you mean 'gym'"):
-        verifier_of(Problem("p", "1?", "1", judge="gim"))
+        verifier_of(Problem("p", "1?", "1", rules="gim"))
 
 
 # ---- what is asked
@@ -186,10 +186,10 @@ def test_preflight_has_a_line_for_each_task(capsys):
 
 
 def test_figures_of_tasks():
-    def of(task, judge="gym"):
-        return Problem(task, "?", "1", type=task, judge=judge)
+    def of(task, rules="gym"):
+        return Problem(task, "?", "1", type=task, rules=rules)
 
-    problems = [of("a"), of("b"), of("a"), of("c", judge="")]
+    problems = [of("a"), of("b"), of("a"), of("c", rules="")]
     right = [[1, 0], [0, 0], [1, 1], [1, 1]]
     rows = [{"correct": bool(one), "tokens": 3} for group in right for one in group]
     assert task_figures(problems, rows, 2) == [

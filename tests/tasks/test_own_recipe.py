@@ -11,7 +11,7 @@ from toy import toy_config, toy_world, train
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.run.options import configure, resolved
-from reasoning_from_scratch.tasks.own_task import OwnFunction, own_recipe
+from reasoning_from_scratch.tasks.own_task import FunctionFromFile, recipe_from_file
 from reasoning_from_scratch.text import read_lines
 
 EXAMPLE = Path(__file__).parents[2] / "ch07" / "my_recipe.py"
@@ -104,7 +104,7 @@ def test_the_example_trains_is_written_down_and_goes_on(tmp_path):
 
 def test_reinforce_plus_plus_shares_one_baseline():
     rewards = torch.tensor([[1.0, 1.0], [0.0, 0.0]])
-    advantage = own_recipe(f"{EXAMPLE}:recipe").changes["advantage"]
+    advantage = recipe_from_file(f"{EXAMPLE}:recipe").changes["advantage"]
     assert advantage == f"{EXAMPLE}:over_the_step"
     found = advantage(rewards=rewards)
     assert found[0, 0] == found[0, 1] > 0 > found[1, 0], "also where a group's rewards are equal"
@@ -139,7 +139,7 @@ def test_what_is_wrong_is_said_before_the_first_step(own, tmp_path, monkeypatch,
 
 
 def test_a_name_that_can_be_called(own):
-    function = OwnFunction(f"{own}:centered")
+    function = FunctionFromFile(f"{own}:centered")
     assert json.dumps(function) == json.dumps(f"{own}:centered")
     assert not callable(str(function)) and callable(function)
     config = resolved(configure(f"{own}:row", model="tiny", steps=2))

@@ -12,14 +12,14 @@ import pytest
 import torch
 from toy import toy_config, toy_world, train
 
-from reasoning_from_scratch.commands.train import told_end
+from reasoning_from_scratch.commands.train import say_end
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.report.health import failure_reports
 from reasoning_from_scratch.rollouts import Rollout
 from reasoning_from_scratch.tasks.foreign import TooSlow, with_limit
-from reasoning_from_scratch.tasks.own_task import Evaluator, Verifier, own_function
+from reasoning_from_scratch.tasks.own_task import Evaluator, Verifier, function_from_file
 from reasoning_from_scratch.tasks.problem_sets import load_problems
 
 PROBLEM = Problem("own/0", "What is 1 + 1?\x1b[2J", "2")
@@ -81,15 +81,15 @@ def test_mistakes_are_told_in_one_line(tmp_path, text, says):
 def test_a_file_imports_what_lies_beside_it(tmp_path):
     write(tmp_path, "WORTH = 0.25\n", name="beside_my_task.py")
     path = write(tmp_path, "from beside_my_task import WORTH\ndef reward(*_): return WORTH\n")
-    assert own_function(f"{path}:reward")("text", PROBLEM) == 0.25
+    assert function_from_file(f"{path}:reward")("text", PROBLEM) == 0.25
 
 
 def test_names_that_are_not_functions_of_files():
     with pytest.raises(UserError, match="there is no file nowhere.py"):
-        own_function("nowhere.py:reward")
+        function_from_file("nowhere.py:reward")
     for name in ("task.py", "task:reward", "task.py:"):
         with pytest.raises(UserError, match="is not FILE.py:FUNCTION"):
-            own_function(name)
+            function_from_file(name)
 
 
 def test_the_evaluator_of_the_example_measures_on_unseen_numbers():
@@ -257,7 +257,7 @@ def test_a_short_run_of_nothing_but_failures_is_not_called_done(tmp_path):
     config = toy_config(tmp_path / "run", steps=2, reward=f"{path}:reward")
     result = train(config, quiet=True, **toy_world(tmp_path))
     assert len(result.rows) == 2 and "failed on every answer of 2 steps" in result.stopped
-    assert told_end(result, "done") == 1
+    assert say_end(result, "done") == 1
 
 
 def test_the_preflight_asks_your_verifier_too(tmp_path):

@@ -20,7 +20,7 @@ from functools import lru_cache
 from reasoning_from_scratch.sampling import Rollout
 
 LONGEST = 100  # characters of a calculation; its value is then small enough to compute and print
-PLAIN = re.compile(rf"[0-9+\-*/.() ]{{1,{LONGEST}}}")
+CALCULATION = re.compile(rf"[0-9+\-*/.() ]{{1,{LONGEST}}}")
 OPERATORS: dict[type, Callable] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -46,7 +46,7 @@ CALL_ENDS = ("=", "<|python_end|>")
 def calculated(text: str) -> str | None:
     """What Python prints for a calculation; None if it is none. Commas are those of thousands."""
     text = text.replace(",", "").strip()
-    if not PLAIN.fullmatch(text) or "**" in text:
+    if not CALCULATION.fullmatch(text) or "**" in text:
         return None
     try:
         return str(result_of(ast.parse(text, mode="eval").body))

@@ -4,13 +4,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from reasoning_from_scratch.errors import unknown_name
-from reasoning_from_scratch.problems import Problem, is_own, refuse_bare_file
+from reasoning_from_scratch.problems import Problem, is_in_file, refuse_bare_file
 from reasoning_from_scratch.sampling import Partner, Rollout, Sampling
 from reasoning_from_scratch.tasks.environments.calculator import Calculator
 from reasoning_from_scratch.tasks.environments.guess import Guess
 from reasoning_from_scratch.tasks.environments.retry import Retry
 from reasoning_from_scratch.tasks.foreign import Unfit, called, in_words, numbers_in
-from reasoning_from_scratch.tasks.own_task import own_function
+from reasoning_from_scratch.tasks.own_task import function_from_file
 from reasoning_from_scratch.tokenizer import ended_text
 
 
@@ -32,9 +32,9 @@ LONGEST_REPLY = 10_000  # characters
 def environment_of(name: str) -> Callable[[Problem], Environment]:
     """What makes an environment from a problem: one of ours, or FILE.py:CLASS."""
     refuse_bare_file(name, "class")
-    if name not in OURS and not is_own(name):
+    if name not in OURS and not is_in_file(name):
         raise unknown_name("environment", name, [*OURS, "FILE.py:CLASS"])
-    return OURS[name] if name in OURS else own_function(name)
+    return OURS[name] if name in OURS else function_from_file(name)
 
 
 def partners_of(

@@ -134,7 +134,7 @@ def drawn(name: str, place: int) -> Problem:
         answer="",
         level=f"Level {len(asked)}",
         type=chosen[0] if len(asked) == 1 else "two at once",
-        judge="instructions",
+        rules="instructions",
         facts=json.dumps({"topic": topic, "constraints": asked}),
     )
 

@@ -21,8 +21,8 @@ from reasoning_from_scratch.problems import (
 from reasoning_from_scratch.run.folder import log
 from reasoning_from_scratch.tasks.made_sets import made_set
 from reasoning_from_scratch.tasks.problem_sets import (
-    LEAST_SHARE,
-    SHARE,
+    AT_HELD_OUT,
+    LEAST_HELD_OUT,
     kept_apart,
     load_problems,
     set_name,
@@ -53,7 +53,7 @@ def open_problems(
 
 def all_sets(config: TrainConfig) -> tuple[SomeProblems, dict[str, SomeProblems]]:
     """Those that the configuration names."""
-    problems, share, aside = with_share_aside(config)
+    problems, share, aside = with_held_out_aside(config)
     sets: dict[str, SomeProblems] = {}
     for name in config.eval_problems if config.eval_every else []:
         loaded = aside if name == share else load_problems(name, limit=config.eval_limit)
@@ -69,20 +69,20 @@ def solved_examples(config: TrainConfig) -> str:
     """What --few-shot shows before each question; "" without it."""
     if not config.few_shot:
         return ""
-    return few_shot_prefix(with_share_aside(config)[0][: config.few_shot])
+    return few_shot_prefix(with_held_out_aside(config)[0][: config.few_shot])
 
 
-def with_share_aside(config: TrainConfig) -> tuple[SomeProblems, str, SomeProblems]:
+def with_held_out_aside(config: TrainConfig) -> tuple[SomeProblems, str, SomeProblems]:
     """The problems to train on; the name of their own held-out share, and what is in it. It is kept
     aside whether or not this run asks it: another may, and a resumed one."""
-    share = config.problems + SHARE
+    share = config.problems + AT_HELD_OUT
     if made_set(config.problems):  # its held-out problems are never among them
         return load_problems(config.problems, limit=config.problem_limit), "", []
     if share not in config.eval_problems:
         return (load_problems(config.problems, config.data_path, config.problem_limit), share, [])
     whole = load_problems(config.problems, config.data_path)
     rest, aside = kept_apart(whole)
-    if len(aside) < LEAST_SHARE:
+    if len(aside) < LEAST_HELD_OUT:
         if config.eval_every:
             raise UserError(too_few(whole, share))
         return whole[: config.problem_limit], share, []
@@ -97,7 +97,7 @@ def with_share_aside(config: TrainConfig) -> tuple[SomeProblems, str, SomeProble
 
 # --- those that could never be paid for ---
 
-PLAIN = re.compile(r"-?\d{1,30}(\.\d{1,30})?", re.ASCII)  # read without asking the grader
+PLAIN_NUMBER = re.compile(r"-?\d{1,30}(\.\d{1,30})?", re.ASCII)  # read without asking the grader
 CHAT_TOKENS = 200  # more than a chat template adds, its system prompt included
 
 
@@ -132,7 +132,7 @@ def usable_problems(
 
 def has_answer(problem: Problem) -> bool:
     try:
-        plain = problem.judge or PLAIN.fullmatch(problem.answer)
+        plain = problem.rules or PLAIN_NUMBER.fullmatch(problem.answer)
         return bool(plain or check_truth(problem.answer))
     except UnreadableTruth:
         return False

@@ -1,7 +1,7 @@
 """Make checkpoints/tiny-grpo, or tiny-grpo-longer: the quickstart's run with seed 0, its weights
 and its run folder.
 
-    uv run python benchmarks/make_tiny_grpo.py [--longer] [--from-run RUN]
+    uv run python checkpoints/make_tiny_grpo.py [--longer] [--from-run RUN]
 
 Of the pages that a run writes a few are kept, and of the saves the last.
 """
@@ -14,10 +14,14 @@ import sys
 from pathlib import Path
 
 from reasoning_from_scratch.commands.cli import with_home
+from reasoning_from_scratch.commands.plot import plot_runs
 from reasoning_from_scratch.commands.quickstart import QuickstartOptions, quickstart
 from reasoning_from_scratch.files.disk import write_whole
 from reasoning_from_scratch.report import write_run_report
-from reasoning_from_scratch.report.plots import plot_runs, plot_ways
+from reasoning_from_scratch.report.picture_files import save_picture
+from reasoning_from_scratch.report.run_files import read_run
+from reasoning_from_scratch.report.ways import train_answers, ways_over_time
+from reasoning_from_scratch.report.ways_picture import draw_all_ways
 from reasoning_from_scratch.text import as_lines, read_lines
 
 # For --longer or not: where to, and of how many steps one has its pages kept.
@@ -60,7 +64,7 @@ def ship(run: Path, target: Path, kept_every: int) -> None:
     line = {"name": "final", "batch": last["batch"], "final": True, "sampler_path": str(target)}
     write_whole(target / "run" / "checkpoints.jsonl", as_lines([line]))
     plot_runs([run], target / "curves.png")
-    plot_ways(run, target / "ways.png")
+    save_picture(draw_all_ways(ways_over_time(train_answers(read_run(run)))), target / "ways.png")
     write_run_report(target / "run")
 
 

@@ -8,8 +8,8 @@ import pytest
 from toy import toy_config, toy_world, train
 
 from reasoning_from_scratch.commands.cli import main
+from reasoning_from_scratch.commands.plot import draw_runs, plot_runs
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.report.plots import draw_runs, plot_runs
 
 
 def make_run(folder: Path, steps: int, **values) -> Path:
@@ -34,7 +34,7 @@ def test_without_a_run_it_takes_the_one_that_wrote_last(tmp_path, monkeypatch, c
             os.utime(path, (1e9 - age, 1e9 - age))
     # A report of the old run makes its folder the newest, but not the run.
     assert main(["report", "runs/old"]) == 0
-    monkeypatch.setattr("reasoning_from_scratch.report.plots.plot_runs", lambda runs, out: runs)
+    monkeypatch.setattr("reasoning_from_scratch.commands.plot.plot_runs", lambda runs, out: runs)
     capsys.readouterr()
     assert main(["plot"]) == 0
     assert "new" in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""Curves of one or several runs, as a picture."""
+"""`rfs plot`: curves of one or several runs, as a picture."""
 
 import csv
 import math
@@ -7,27 +7,30 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import tyro
-from matplotlib.backend_bases import FigureCanvasBase
 from matplotlib.figure import Figure
 
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.files.disk import told_in_one_line
 from reasoning_from_scratch.files.saved_models import evaluated_at, evaluations_in
 from reasoning_from_scratch.report import newest_run
 from reasoning_from_scratch.report.curves import Line, draw_line, step_axis
-from reasoning_from_scratch.report.metrics import CSV_COLUMNS
-from reasoning_from_scratch.report.run_files import read_run
-from reasoning_from_scratch.report.ways import train_answers, ways_over_time
-from reasoning_from_scratch.report.ways_picture import draw_all_ways
+from reasoning_from_scratch.report.metrics import (
+    CSV_COLUMNS,
+    ENTROPY,
+    GRADIENT_NORM,
+    MIXED,
+    REWARD,
+    TOKENS,
+)
+from reasoning_from_scratch.report.picture_files import save_picture
 from reasoning_from_scratch.text import read_lines
 
 CURVES = {
-    "reward": "env/all/reward/total",
+    "reward": REWARD,
     "held-out accuracy": "eval_acc",
-    "answer length (tokens)": "env/all/ac_tokens_per_turn",
-    "groups with signal": "env/all/by_group/frac_mixed",
-    "entropy (nats per token)": "optim/token_entropy",
-    "gradient norm": "optim/grad_norm",
+    "answer length (tokens)": TOKENS,
+    "groups with signal": MIXED,
+    "entropy (nats per token)": ENTROPY,
+    "gradient norm": GRADIENT_NORM,
 }
 
 
@@ -52,12 +55,6 @@ def plot_command(options: PlotOptions) -> None:
 def plot_runs(folders: Sequence[str | Path], save_as: str | Path) -> Path:
     """One picture of several runs, written to a file."""
     return save_picture(draw_runs(folders), save_as)
-
-
-def plot_ways(folder: str | Path, save_as: str | Path) -> Path | None:
-    """The ways in which a run on the tiny world answered, as a picture; None of another run."""
-    answers = train_answers(read_run(folder))
-    return save_picture(draw_all_ways(ways_over_time(answers)), save_as) if answers else None
 
 
 def draw_runs(folders: Sequence[str | Path]) -> Figure:
@@ -151,21 +148,3 @@ def number_in(cell: str | None, path: Path) -> float | None:
     except ValueError:
         raise UserError(f"{path}: {cell[:40]!r} is no number") from None
     return number if math.isfinite(number) else None
-
-
-def save_picture(figure: Figure, path: str | Path) -> Path:
-    """Write the picture where the user wants it."""
-    path = picture_path(path)
-    with told_in_one_line(f"cannot write {path}", "choose another place"):
-        figure.savefig(path, dpi=110)
-    return path
-
-
-def picture_path(path: str | Path) -> Path:
-    """The path, if a picture can have that name; its folder is made."""
-    path, known = Path(path), FigureCanvasBase.get_supported_filetypes()
-    if path.suffix[1:].lower() not in known:
-        raise UserError(f"{path}: a picture's name ends in one of .{', .'.join(sorted(known))}")
-    with told_in_one_line(f"cannot make {path.parent}", "choose another place"):
-        path.parent.mkdir(parents=True, exist_ok=True)
-    return path

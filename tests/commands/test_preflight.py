@@ -7,13 +7,13 @@ import pytest
 import torch
 
 from reasoning_from_scratch import rollouts as loop
+from reasoning_from_scratch.commands import preflight
+from reasoning_from_scratch.commands.preflight_options import PreflightOptions
 from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.evaluation.group_signal import preflight_summary
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.qwen3 import Qwen3Model
-from reasoning_from_scratch.run import preflight
-from reasoning_from_scratch.run.preflight import preflight_summary
-from reasoning_from_scratch.run.preflight_options import PreflightOptions
 from reasoning_from_scratch.sampling import Rollout
 
 PROBLEMS = [Problem(id=f"p{i}", problem=f"{i}", answer=str(i)) for i in range(40)]
@@ -107,14 +107,14 @@ def test_the_tiny_model_knows_only_its_own_world(answers, kind):
 def test_the_figures(answers):
     answers(lambda p, r: [WRONG, half(p, r), UNREADABLE, RIGHT][p % 4])
     found = look(num_problems=8, rollouts=6)
-    assert (found.problems, found.rollouts) == (8, 6)
+    assert (len(found.problems), found.rollouts) == (8, 6)
     assert found.pass_at_1 == pytest.approx(1 / 8 + 1 / 4)
     assert found.pass_at_g == pytest.approx(1 / 2)
     assert found.live_share == pytest.approx(1 / 4)
     assert found.parse_rate == pytest.approx(3 / 4)
     assert found.cutoff_share == 0.0
     assert found.example == UNREADABLE
-    table = found.table()
+    table = preflight.figures_table(found)
     for words in ("8 problems x 6 rollouts", "pass@1", "pass@6", "37.5%", "groups with signal"):
         assert words in table
 
