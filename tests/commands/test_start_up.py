@@ -42,12 +42,6 @@ def test_a_command_says_what_it_loads_before_it_imports_torch(words, line):
     assert done.stdout == ""
 
 
-def test_of_several_ranks_one_says_it(monkeypatch):
-    monkeypatch.setenv("RANK", "1")
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    assert until_torch("train").stderr == "torch is imported\n"
-
-
 @pytest.mark.parametrize(
     "words, says",
     [
@@ -66,11 +60,6 @@ def test_what_is_mistyped_is_refused_without_torch(words, says):
     done = until_torch(*words.split())
     assert done.returncode == 2 and says in done.stderr
     assert "loading" not in done.stderr and "torch is imported" not in done.stderr
-
-
-def test_help_needs_no_torch():
-    for name in ("chat", "train", "evaluate", "quickstart", "preflight"):
-        assert until_torch(name, "--help").returncode == 0
 
 
 def test_opening_a_model_imports_no_compiler_and_no_pictures():
