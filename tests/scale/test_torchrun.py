@@ -11,14 +11,11 @@ import torch.distributed as dist
 from parallel_job import job_config
 from toy import toy_config
 
-from reasoning_from_scratch.config import replaced
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.run.options import configure, resolved
 from reasoning_from_scratch.run.start import claimed
 from reasoning_from_scratch.scale import torchrun
-from reasoning_from_scratch.scale.ranks import Ranks
 from reasoning_from_scratch.scale.torchrun import (
-    agreed_config,
     check_restartable,
     meeting_place,
     rank_device,
@@ -75,21 +72,6 @@ def test_a_port_in_use_is_said(two_ranks, tmp_path):
         start_ranks(toy_config(tmp_path))
 
 
-def test_ranks_that_do_not_come_are_said(two_ranks, tmp_path, monkeypatch):
-    monkeypatch.setattr(torchrun, "JOINING", timedelta(seconds=1))
-    monkeypatch.setenv("RANK", "1")
-    monkeypatch.setenv("MASTER_PORT", "1")
-    with pytest.raises(UserError, match="the 2 ranks did not meet at 127.0.0.1:1"):
-        start_ranks(toy_config(tmp_path))
-
-
-def test_started_without_torchrun_is_said(two_ranks, tmp_path, monkeypatch):
-    monkeypatch.delenv("MASTER_PORT")
-    monkeypatch.delenv("RANK")
-    with pytest.raises(UserError, match="RANK and MASTER_PORT is not set: start.*torchrun"):
-        start_ranks(toy_config(tmp_path))
-
-
 def test_ranks_need_a_gpu_each_or_the_cpu(monkeypatch):
     assert rank_device("cpu", 3) == "cpu"
     for name in ("mps", "cuda:1"):
@@ -98,15 +80,6 @@ def test_ranks_need_a_gpu_each_or_the_cpu(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     with pytest.raises(UserError, match="2 GPUs here for .* ranks.*--nproc_per_node=2"):
         rank_device("cuda", 2)
-
-
-def test_the_folder_is_rank_0s(tmp_path):
-    class Two(Ranks):
-        def exchange(self, value):
-            return [value | {"log_path": "runs/zero"}, value]
-
-    config = resolved(toy_config(tmp_path))
-    assert agreed_config(config, Two()) == replaced(config, log_path="runs/zero")
 
 
 def test_only_a_restart_of_the_same_job_goes_on(tmp_path, monkeypatch):
