@@ -66,6 +66,7 @@ SLOWEST_FIRST = """
     tests/test_combinations.py
     tests/scale/test_ranks.py
     tests/fast/test_decode_library.py
+    tests/run/test_study.py
     tests/run/test_memory.py
     ch07/ch07_solutions.ipynb
     tests/faults/test_disk.py
@@ -75,6 +76,7 @@ SLOWEST_FIRST = """
     tests/scale/test_lag.py
     tests/test_readmes.py
     tests/run/test_option_checks.py
+    tests/book/test_experiments.py
     tests/fast/test_gpu.py
     tests/commands/test_train.py
     tests/book/test_sources.py
