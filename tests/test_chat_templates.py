@@ -136,16 +136,6 @@ def test_a_template_that_cannot_be_used_is_one_line(template, reason):
     assert "\n" not in str(info.value) and "chat template cannot be used" in str(info.value)
 
 
-def test_no_end_and_no_tokenizer(tmp_path):
-    folder = family_folder(tmp_path, "llama", eos_token=None)
-    (folder / "config.json").write_text('{"model_type": "llama"}')
-    with pytest.raises(UserError, match="which token ends"):
-        load_tokenizer_only(folder)
-    (folder / "tokenizer.json").unlink()
-    with pytest.raises(UserError, match="no tokenizer.json"):
-        load_tokenizer_only(folder)
-
-
 # ---- prompts from a file, and answers that end at a character
 
 

@@ -18,7 +18,6 @@ from reasoning_from_scratch.losses import (
     kl_advantages,
     off_policy_sequence_mask,
     policy_loss,
-    ppo,
     step_denominator,
     summarize,
     token_kl_advantages,
@@ -66,22 +65,6 @@ def test_clip_truth_table(objective, advantage, ratio):
     assert gradient == pytest.approx(expected, abs=1e-12)
 
 
-@given(st.floats(0.01, 10), st.floats(-5, 5))
-def test_ppo_is_the_pessimist_of_the_two_estimates(ratio, advantage):
-    r, a = torch.tensor(ratio), torch.tensor(advantage)
-    value = ppo(r, a, 0.8, 1.2)
-    assert value <= r * a and value <= r.clamp(0.8, 1.2) * a
-    assert value == r * a or value == r.clamp(0.8, 1.2) * a
-
-
-def test_clip_higher_moves_only_the_upper_bound():
-    dapo = {"clip_low": 0.8, "clip_high": 1.28}
-    assert gradient_at_ratio("ppo", 1.25, 1.0)[1]
-    assert not gradient_at_ratio("ppo", 1.25, 1.0, **dapo)[1]
-    assert gradient_at_ratio("ppo", 1.29, 1.0, **dapo)[1]
-    assert gradient_at_ratio("ppo", 0.79, -1.0, **dapo)[1]
-
-
 def test_cispo_differs_from_ppo_exactly_where_the_ratio_is_outside():
     """Inside the bounds: the same gradient. Outside: the bound's weight, and never zero."""
     for ratio, advantage in itertools.product((0.5, 0.79, 0.81, 1.0, 1.19, 1.21, 1.5), (-1.0, 1.0)):
@@ -90,14 +73,6 @@ def test_cispo_differs_from_ppo_exactly_where_the_ratio_is_outside():
         assert clipped == (not 0.8 <= ratio <= 1.2)
         assert (from_cispo == pytest.approx(from_ppo)) == (not clipped)
         assert from_cispo == pytest.approx(-min(max(ratio, 0.8), 1.2) * advantage)
-
-
-def test_documented_thresholds_are_absolute_ratios():
-    assert gradient_at_ratio("cispo", 5.0, 1.0, clip_low=0.0, clip_high=4.0)[0] == pytest.approx(-4)
-    assert gradient_at_ratio("cispo", 3.0, 1.0, clip_low=0.0, clip_high=4.0)[0] == pytest.approx(-3)
-    # dro: A - beta x log ratio
-    gradient, _ = gradient_at_ratio("dro", math.e, 2.0, dro_beta=0.05)
-    assert gradient == pytest.approx(-(2.0 - 0.05))
 
 
 def test_gspo_clips_whole_rollouts_by_their_mean_log_ratio():

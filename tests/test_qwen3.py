@@ -7,11 +7,6 @@ import transformers
 from reasoning_from_scratch.files.tensor_files import config_to_hf
 from reasoning_from_scratch.qwen3 import (
     QWEN_CONFIG_06_B,
-    QWEN_CONFIG_1_7_B,
-    QWEN_CONFIG_4_B,
-    QWEN_CONFIG_8_B,
-    QWEN_CONFIG_14_B,
-    QWEN_CONFIG_32_B,
     KVCache,
     Qwen3Model,
     RMSNorm,
@@ -336,27 +331,6 @@ def test_state_dict_has_exactly_the_published_names():
     assert sum(tensor.numel() for tensor in state.values()) == 751_632_384
     for part in ("(tok_emb): Embedding(151936, 1024)", "(W_query)", "(q_norm)", "(fc3)"):
         assert part in repr(model)
-
-
-@pytest.mark.parametrize(
-    "cfg, parameters",
-    [
-        # From the published model cards: 0.6B is 0.44B without embeddings, and so on.
-        (QWEN_CONFIG_06_B, 0.44e9),
-        (QWEN_CONFIG_1_7_B, 1.4e9),
-        (QWEN_CONFIG_4_B, 3.6e9),
-        (QWEN_CONFIG_8_B, 6.95e9),
-        (QWEN_CONFIG_14_B, 13.2e9),
-        (QWEN_CONFIG_32_B, 31.2e9),
-    ],
-)
-def test_configs_have_the_published_sizes(cfg, parameters):
-    with torch.device("meta"):
-        model = Qwen3Model(cfg)
-    found = sum(p.numel() for n, p in model.named_parameters() if "tok_emb" not in n)
-    if not cfg["tie_embeddings"]:
-        found -= model.out_head.weight.numel()
-    assert found == pytest.approx(parameters, rel=0.02)
 
 
 def test_rms_norm_is_computed_in_float32():

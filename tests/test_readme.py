@@ -168,25 +168,6 @@ def test_the_address_is_that_of_pyproject_or_nowhere(path):
     assert "github.com/OWNER" not in text and "github.com/OWNER" not in text_of(PYPROJECT)
 
 
-def test_jupyter_is_started_so_that_every_link_of_a_notebook_stays_inside(monkeypatch):
-    """JupyterLab opens nothing outside of its root, which is a notebook's own folder unless it is
-    told otherwise."""
-    from jupyter_server.serverapp import ServerApp
-
-    monkeypatch.chdir(ROOT)
-    pages = [ROOT / "README.md", ROOT / "docs" / "troubleshooting.md", *ROOT.glob("ch0*/README.md")]
-    started = [
-        words
-        for page in pages
-        for words in re.findall(r"jupyter lab ([^`\n]*ipynb)", text_of(page))
-    ]
-    assert started
-    for words in started:
-        server = ServerApp()
-        server.parse_command_line(words.split())
-        assert Path(server.root_dir) == ROOT and Path(server.file_to_run).is_file()
-
-
 if __name__ == "__main__":
     README = README.replace(shown_map(README), package_map())
     (ROOT / "README.md").write_text(README, encoding="utf-8")

@@ -104,17 +104,17 @@ NOT_RUN = {
     "ray start --address 10.0.0.1:6379": "likewise",
     "--with transformers --with trl benchmarks/gpu_gate.py": "in tests/book/test_gpu_gate.py",
     "checkpoints/player.py": "minutes; tests/checkpoints/test_player.py",
-    "ch06/real_model.py": "a real model; a small one: tests/book/test_real_model.py",
+    "ch06/real_model.py": "a real model; a small one: tests/book/test_experiments.py",
     "ch06/real_model.py --seeds 0": "likewise",
     "ch06/real_model.py --lr 2e-4 --lora-rank 16 --seeds 0": "likewise",
     "ch06/real_model.py --task instructions --every 20": "likewise",
-    "ch07/binary_search.py": "minutes; a small one is in tests/book/test_binary_search.py",
+    "ch07/binary_search.py": "minutes; a small one is in tests/book/test_experiments.py",
     "ch07/binary_search.py --kl 0": "likewise",
     "ch07/binary_search.py --kl 0.05": "likewise",
     "checkpoints/blurred.py": "minutes; tests/checkpoints/test_blurred.py",
-    "ch07/long_runs.py": "hours; a small one is in tests/book/test_long_runs.py",
-    "ch07/asking.py": "minutes; a small one is in tests/book/test_asking.py",
-    "ch07/second_try.py": "minutes; a small one is in tests/book/test_second_try.py",
+    "ch07/long_runs.py": "hours; a small one is in tests/book/test_experiments.py",
+    "ch07/asking.py": "minutes; a small one is in tests/book/test_experiments.py",
+    "ch07/second_try.py": "minutes; a small one is in tests/book/test_experiments.py",
 }
 
 
@@ -240,29 +240,3 @@ def test_nobody_is_sent_to_the_package_of_the_books_author():
     texts = {path: path.read_text(encoding="utf-8", errors="replace") for path in pages + sources}
     asks = re.compile(r"\binstall [^\n]*reasoning-from-scratch")
     assert [path.name for path, text in texts.items() if asks.search(text)] == []
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        "rfs train --stepz 50",
-        "rfs train --model base --rollouts 1",
-        "ch06/evaluate_math500.py --which_model base --dataset-sise 3",
-        "jupyter lab ch06/none.ipynb",
-    ],
-)
-def test_a_wrong_command_is_noticed(command, place, capsys):
-    assert works(command, place)
-
-
-def test_a_command_without_an_entry_is_noticed(place):
-    with pytest.raises(pytest.fail.Exception, match="has no entry"):
-        works("rfs nonsense", place)
-
-
-def test_commands_are_found():
-    text = "```bash\na b \\\n  c  # why\nuv run --group x d && uv run e\n```\n"
-    text += "and `uv run f g`, not `h`\n"
-    assert list(readme_commands(text)) == ["a b c", "d", "e", "f g"]
-    with pytest.raises(AssertionError):
-        list(readme_commands("```sh\nrm x\n```\n"))

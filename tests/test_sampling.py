@@ -111,21 +111,6 @@ def test_top_p_of_small_fractions(weights, top_p):
     assert min(row[i] for i in kept) >= max([0, *(p for i, p in enumerate(row) if i not in kept)])
 
 
-@pytest.mark.parametrize(
-    "row, top_p, kept",
-    [
-        ([0.5, 0.25, 0.125, 0.125], 0.75, {0, 1}),
-        ([0.5, 0.25, 0.125, 0.125], 0.7500001, {0, 1, 2}),
-        ([0.125, 0.25, 0.125, 0.5], 0.875, {0, 1, 3}),  # of two equals the lower id
-        ([0.7, 0.2, 0.1], 0.9, {0, 1}),  # although float32(.7) + float32(.2) < .9
-        ([0.1] * 10, 0.3, {0, 1, 2}),
-        ([0.2, 0.8], 0.0, {1}),  # never nothing
-    ],
-)
-def test_top_p_on_paper(row, top_p, kept):
-    assert nonzero_sets(top_p_filter(torch.tensor([row]), top_p)) == [kept]
-
-
 @pytest.mark.parametrize("size", [5, 6000])
 @pytest.mark.parametrize("top_p, top_k", [(1.0, 1), (1.0, 3), (0.6, 4), (0.95, 50), (0.2, 10**6)])
 def test_top_k_then_top_p_of_its_mass(size, top_p, top_k):
@@ -150,21 +135,6 @@ def test_the_draw_agrees_with_the_formula(size, top_p, top_k):
     assert torch.allclose(draw.logprobs, formula.gather(-1, draw.tokens[:, None])[:, 0], atol=1e-5)
     entropy = -(formula.exp() * formula.clamp(min=-1e9)).sum(-1)
     assert torch.allclose(draw.entropies, entropy, atol=1e-4)
-
-
-@pytest.mark.parametrize("top_p, top_k", CUTS)
-@pytest.mark.parametrize("size", [3, 40, 9000])
-def test_evenly_spaced_numbers_give_each_token_its_share(size, top_p, top_k):
-    """The inverse of the distribution function, with no luck involved."""
-    rows, points = adversarial_rows(size)[[0, 1, 6]], 512
-    u = (torch.arange(points) + 0.5) / points
-    for row in rows:
-        logits = row.log().expand(points, -1)
-        draw = sample_next_token(logits, u, 1.0, top_p, top_k)
-        assert (draw.tokens.diff() >= 0).all()
-        expected = policy_distribution(logits[:1], 1.0, top_p, top_k)[0].exp() * points
-        counts = torch.bincount(draw.tokens, minlength=size)
-        assert (counts - expected).abs().max() <= 1 + 1e-2
 
 
 def test_a_token_of_probability_zero_is_never_drawn():
@@ -392,11 +362,6 @@ def test_end_of_text_equal_to_padding():
     assert all(0 not in s.response_ids[:-1] for group in groups for s in group)
 
 
-def test_end_of_text_inside_a_prompt_stops_nothing():
-    for prompt in ([7, 1, 2], [1, 7, 2], [1, 2, 7], [12]):
-        assert ids(draw([prompt], temperature=0.0)) == [[plain_greedy(prompt)]]
-
-
 def test_a_larger_group_begins_with_the_smaller_one():
     five, two = ids(draw(PROMPTS, 5)), ids(draw(PROMPTS, 2))
     assert [group[:2] for group in five] == two
@@ -500,13 +465,6 @@ def test_what_is_raised_around_a_step_ends_the_sampling():
     with pytest.raises(InterruptedError):
         draw(PROMPTS, 4, stop_ids=set(), engine=engine)
     assert steps == [0, 1, 2]
-
-
-def test_a_small_prefill_budget_changes_nothing(monkeypatch):
-    whole = ids(draw(PROMPTS, 3))
-    monkeypatch.setattr(sampling, "PREFILL_TOKENS", 7)
-    assert ids(draw(PROMPTS, 3)) == whole
-    assert ids(draw(PROMPTS, 3, sample_rows=4)) == whole
 
 
 @pytest.mark.parametrize("max_rows", [2, 7, 64])

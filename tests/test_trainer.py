@@ -12,7 +12,6 @@ from reasoning_from_scratch import ch06
 from reasoning_from_scratch.config import replaced
 from reasoning_from_scratch.fast.packed import packed_logprobs
 from reasoning_from_scratch.logprobs import padded_logprobs
-from reasoning_from_scratch.losses import policy_loss
 from reasoning_from_scratch.optim.adamw import AdamW
 from reasoning_from_scratch.policy import LocalPolicy
 from reasoning_from_scratch.recipes import RECIPES
@@ -22,7 +21,6 @@ from reasoning_from_scratch.trainer import (
     chosen_groups,
     prepared_update,
     set_advantages,
-    substep_groups,
     train_step,
 )
 
@@ -275,24 +273,6 @@ def test_non_finite_loss_skips_the_update(world, tmp_path):
     assert all(p.grad is None for p in model.parameters())
 
 
-def test_several_non_finite_steps_end_the_run(world, tmp_path, monkeypatch):
-    def broken(*given, **named):
-        loss, sums = policy_loss(*given, **named)
-        return loss * math.nan, sums | {"loss": loss.detach() * math.nan}
-
-    monkeypatch.setattr("reasoning_from_scratch.policy.policy_loss", broken)
-    monkeypatch.setattr(
-        "reasoning_from_scratch.rollouts.total_reward", lambda parts, *_: next(rewards)
-    )
-    rewards = iter([0.0, 1.0] * 10_000)
-    before = [p.clone() for p in world["model"].parameters()]
-    result = train(toy_config(tmp_path / "run", steps=20, preflight=False), quiet=True, **world)
-    assert len(result.rows) == 5 and "not finite" in result.stopped
-    assert all(torch.equal(a, b) for a, b in zip(before, result.model.parameters(), strict=True))
-    assert len(list((tmp_path / "run").glob("nonfinite_step_*"))) == 5
-    assert '"optim/loss": null' in (tmp_path / "run" / "metrics.jsonl").read_text()
-
-
 # ---- advantages part by part
 
 
@@ -358,12 +338,6 @@ def test_gdpo_by_hand_with_conditional_format_and_a_length_penalty(conditional, 
 
 
 # ---- sub-steps, epochs, active sampling
-
-
-def test_substeps_split_whole_groups():
-    assert substep_groups(list("abcdef"), 3) == [["a", "b"], ["c", "d"], ["e", "f"]]
-    assert substep_groups(list("abc"), 2) == [["a", "b"], ["c"]]
-    assert substep_groups([], 2) == []
 
 
 def test_epochs_and_substeps_take_their_steps(world, tmp_path):

@@ -1,9 +1,5 @@
-"""The script that asks whether GRPO finds out when to ask: its counting, and a few steps of it."""
+"""The script that asks whether GRPO finds out when to ask: how it counts."""
 
-import csv
-import math
-
-import asking
 import pytest
 from asking import Answer, figures, is_true
 
@@ -24,12 +20,6 @@ def test_lines_that_ask_are_counted_apart_for_products_and_sums():
     assert (found["right"], found["drawn"], found["written"]) == (0.5, 32, 2.5)
 
 
-def test_where_there_is_no_such_line_its_share_is_unknown():
-    found = figures([Answer("<<5 + 4 =9>>\n\\boxed{9}", 1.0, 20, 3)])
-    assert found["easy asked"] == 1
-    assert math.isnan(found["hard asked"]) and math.isnan(found["hard right alone"])
-
-
 @pytest.mark.parametrize(
     "line, true",
     [
@@ -43,23 +33,3 @@ def test_where_there_is_no_such_line_its_share_is_unknown():
 )
 def test_a_line_is_true_where_its_end_is_what_its_product_comes_to(line, true):
     assert is_true(line) is true
-
-
-def test_a_few_steps_and_the_picture(tmp_path, monkeypatch):
-    plan = {"problems_per_step": 2, "rollouts": 2}
-    monkeypatch.setattr(asking, "PLAN", asking.PLAN | plan)
-    monkeypatch.setattr(asking, "MAX_NEW_TOKENS", 24)
-    small = {"model": "tiny-base", "steps": 2, "limit": 3, "samples": 1, "seeds": (3,)}
-    out = tmp_path / "asking.csv"
-    asking.main(asking.Options(out=out, **small))
-    asking.main(asking.Options(out=out, arms=("calculator",), **small))  # takes the place
-    rows = list(csv.DictReader(out.open(newline="", encoding="utf-8")))
-    one = [("0", "greedy"), ("0", "sampled"), ("0", "of the step"), ("1", "of the step")]
-    one += [("2", "greedy"), ("2", "sampled")]
-    told = [(row["arm"], row["step"], row["answers"]) for row in rows]
-    assert told == [(arm, *what) for arm in ("nobody answers", "calculator") for what in one]
-    drawn = out.with_suffix(".png").read_bytes()
-    text = out.read_text(encoding="utf-8")
-    asking.main(asking.Options(out=out, picture_only=True))
-    assert out.read_text(encoding="utf-8") == text
-    assert out.with_suffix(".png").read_bytes() == drawn

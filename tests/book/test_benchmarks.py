@@ -38,16 +38,3 @@ def test_a_target_is_met_or_not():
     assert duel.faster("x", 1.0, 2.5, "peer", 2.5).met
     result = duel.faster("x", 1.0, 2.4, "peer", 2.5)
     assert result.cells() == ["x", "1 s", "peer: 2.4 s", "2.40", ">= 2.5x", "no"]
-
-
-def test_sides_alternate():
-    calls = []
-    sides = {"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}
-    duel.in_turn(sides, rounds=2)
-    assert calls == ["a", "b"] * 3  # the first of each warms up
-
-
-def test_an_unknown_row_is_refused(capsys):
-    with pytest.raises(SystemExit):
-        run.main(["--only", "nonsense"])
-    assert "invalid choice" in capsys.readouterr().err

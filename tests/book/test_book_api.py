@@ -161,13 +161,3 @@ def test_a_name_has_the_documented_parameters(module, signature):
     assert len(ours) >= len(documented)
     for its in ours[len(documented) :]:
         assert its.default is not its.empty or its.kind is its.VAR_KEYWORD
-
-
-def test_the_configuration_of_qwen3_06b():
-    expected = {
-        "vocab_size": 151_936, "context_length": 40_960, "emb_dim": 1024, "n_heads": 16,
-        "n_layers": 28, "hidden_dim": 3072, "head_dim": 128, "qk_norm": True, "n_kv_groups": 8,
-        "rope_base": 1_000_000.0, "dtype": torch.bfloat16,
-    }  # fmt: skip
-    assert expected.items() <= qwen3.QWEN_CONFIG_06_B.items()
-    assert (ch07.THINK_TOKEN_ID, ch07.END_THINK_TOKEN_ID) == (151667, 151668)

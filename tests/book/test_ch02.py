@@ -6,7 +6,7 @@ from small_model import small_model
 
 from reasoning_from_scratch import ch02
 from reasoning_from_scratch.sampling import generate, greedy
-from tests.book.stand_ins import Counter, Letters
+from tests.book.stand_ins import Counter
 
 MODEL = small_model(13)
 PROMPT = [5, 6, 7, 8]
@@ -56,9 +56,3 @@ def test_generation_needs_no_gradient_and_leaves_its_mode_alone():
     stream = ch02.generate_text_basic_stream(MODEL, torch.tensor([PROMPT]), 2)
     next(stream)
     assert torch.is_grad_enabled()
-
-
-def test_stats(capsys):
-    ch02.generate_stats(torch.tensor([[0, 1, 2]]), Letters(), start_time=1.0, end_time=2.5)
-    assert capsys.readouterr().out == "Time: 1.50 sec\n2 tokens/sec\n\nabc\n"
-    ch02.generate_stats(torch.tensor([[0]]), Letters(), start_time=1.0, end_time=1.0)

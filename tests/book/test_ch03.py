@@ -1,7 +1,6 @@
 """Chapter 3 with stand-ins for model and tokenizer, and against the batched evaluation."""
 
 import json
-import time
 
 import pytest
 import torch
@@ -19,39 +18,10 @@ def stand_ins():
     return ChainModel(), LetterTokenizer()
 
 
-def test_text_ends_before_end_of_text(stand_ins, capsys):
-    text = ch03.generate_text_stream_concat(*stand_ins, "Answer:", "cpu", 50)
-    assert text == "\\boxed{7}"
-    assert capsys.readouterr().out == ""
-
-
 def test_text_stops_at_the_limit_and_is_shown_if_wanted(stand_ins, capsys):
     text = ch03.generate_text_stream_concat(*stand_ins, "Answer:", "cpu", 5, verbose=True)
     assert text == "\\boxe"
     assert capsys.readouterr().out == "\\boxe\n"
-
-
-def test_mini_demo_shows_question_and_verdict(stand_ins, capsys):
-    ch03.mini_eval_demo(*stand_ins, "cpu")
-    out = capsys.readouterr().out
-    assert "1/2 + 1/6" in out and "\\boxed{7}" in out and "wrong" in out
-
-
-@pytest.mark.parametrize(
-    "elapsed, processed, total, expected",
-    [
-        (10, 1, 3, "MATH: 1/3 | ETA: 20s"),
-        (60, 1, 3, "MATH: 1/3 | ETA: 2m 00s"),
-        (100, 1, 100, "MATH: 1/100 | ETA: 2h 45m 00s"),
-        (3600, 1, 2, "MATH: 1/2 | ETA: 1h 00m 00s"),
-        (10, 3, 3, "MATH: 3/3 | ETA: 0s"),
-        (10, 0, 3, "MATH: 0/3"),
-    ],
-)
-def test_progress_message(monkeypatch, elapsed, processed, total, expected):
-    monkeypatch.setattr(time, "time", lambda: 1000.0 + elapsed)
-    assert ch03.eta_progress_message(processed, total, 1000.0, True, "MATH") == expected
-    assert ch03.eta_progress_message(1, 2, 1000.0) == "Progress: 1/2"
 
 
 MATH_DATA = [
@@ -76,12 +46,6 @@ def test_math500_stream(stand_ins, tmp_path, capsys):
         "correct": False,
     }
     assert "66.7% (2/3)" in capsys.readouterr().out
-
-
-def test_math500_stream_names_its_file_by_itself(stand_ins, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    ch03.evaluate_math500_stream(*stand_ins, torch.device("cpu"), MATH_DATA[:1])
-    assert len((tmp_path / "math500-cpu.jsonl").read_text().splitlines()) == 1
 
 
 def test_math500_stream_writes_each_line_before_the_next_problem(tmp_path):

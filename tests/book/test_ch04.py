@@ -6,31 +6,12 @@ import torch
 from small_model import small_model
 
 from reasoning_from_scratch import ch02, ch04
-from reasoning_from_scratch.errors import UserError
-from tests.book.stand_ins import Counter, Letters
+from tests.book.stand_ins import Letters
 from tests.test_sampling import chi_squared_deviations, exact_pairs
 
 matplotlib.use("Agg")
 MODEL = small_model(13)
 PROMPT = [5, 6, 7, 8]
-
-
-def test_text_from_any_generator(capsys):
-    text = ch04.generate_text_stream_concat_flex(Counter(), Letters(), "abc", "cpu", 20)
-    assert text == "defghi" and capsys.readouterr().out == ""
-    sampled = dict(generate_func=ch04.generate_text_top_p_stream_cache, temperature=0.5, top_p=0.5)
-    text = ch04.generate_text_stream_concat_flex(
-        Counter(), Letters(), "abc", "cpu", 3, verbose=True, **sampled
-    )
-    assert text == "def" and capsys.readouterr().out == "def\n"
-
-
-def test_temperature_must_be_positive():
-    logits = torch.tensor([[1.0, 2.0]])
-    assert ch04.scale_logits_by_temperature(logits, 0.5).tolist() == [[2.0, 4.0]]
-    for temperature in (0, -1.0):
-        with pytest.raises(ValueError, match="temperature"):
-            ch04.scale_logits_by_temperature(logits, temperature)
 
 
 @pytest.mark.parametrize("temperature", [0.0, None])
@@ -58,41 +39,6 @@ def test_plain_samples_have_the_exact_distribution(top_p):
         first, second = stream(model, torch.tensor([prompt]), 2, temperature=0.9, **extra)
         counts[first.item() * 5 + second.item()] += 1
     assert abs(chi_squared_deviations(counts, exact)) < 3.5
-
-
-def test_count_samples(capsys):
-    torch.manual_seed(0)
-    ch04.count_samples(torch.tensor([[0.0, 1.0, 0.0]]), num_samples=50)
-    ch04.count_samples(torch.tensor([0.0, 1.0]), num_samples=5, tokenizer=Letters())
-    assert capsys.readouterr().out == "50x 1\n5x 'b'\n"
-    ch04.count_samples(torch.tensor([0.999, 0.001]), 5000, 10, Letters())
-    ch04.count_samples(torch.tensor([0.0, 1.0]), num_samples=1, threshold=0)
-    ch04.count_samples(torch.tensor([0.0, 1.0]), num_samples=1)
-    often, once = capsys.readouterr().out.splitlines()
-    assert often.endswith("x 'a'") and once == "1x 1"
-
-
-def test_plots_show_what_they_were_given():
-    import matplotlib.pyplot as plt
-
-    logits = torch.arange(20.0)[None]
-    ch04.plot_scores_bar(logits, start=5, end=12, ylabel="Score")
-    axes = plt.gca()
-    assert [bar.get_height() for bar in axes.patches][:7] == list(range(5, 12))
-    assert axes.get_ylabel() == "Score" and axes.texts[0].get_text() == "token 11"
-    plt.close("all")
-    ch04.plot_logits_with_temperature(logits, start=5, end=12, T1=0.5, T2=5.0)
-    heights = {line.get_label(): line.get_ydata()[0] for line in plt.gca().lines}
-    assert heights == {"temperature 1.0": 5, "temperature 0.5": 10, "temperature 5.0": 1}
-    plt.close("all")
-    ch04.plot_logits_with_temperature(logits, start=5, end=12, temps=(0.1, 1.0, 2.0))
-    heights = {line.get_label(): line.get_ydata()[0] for line in plt.gca().lines}
-    assert heights == {"temperature 1.0": 5, "temperature 0.1": 50, "temperature 2.0": 2.5}
-    plt.close("all")
-    for plot in (ch04.plot_scores_bar, ch04.plot_logits_with_temperature):
-        with pytest.raises(UserError, match="from 19800 to 19900: there are 20"):
-            plot(logits)  # what the book shows of Qwen3's tokens, asked of a small model
-    plt.close("all")
 
 
 def answers(monkeypatch, texts):

@@ -1,27 +1,19 @@
 """Chapter 6's plain functions: on stand-ins, by hand, and against the engine's mathematics."""
 
 import csv
-import dataclasses
 import math
 
 import pytest
 import torch
 from torch import nn
-from toy import train
 
 from reasoning_from_scratch import ch06, ch07
-from reasoning_from_scratch.advantages import zscore
-from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.logprobs import token_logprobs
-from reasoning_from_scratch.losses import policy_loss, step_denominator
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.qwen3 import Qwen3Model
-from reasoning_from_scratch.recipes import RECIPES
 from reasoning_from_scratch.rewards import correctness
-from reasoning_from_scratch.run.options import configure
 from reasoning_from_scratch.sampling import Rollout
-from reasoning_from_scratch.tasks.problem_sets import load_problems
 
 WORDS = ["\\boxed{1}", "\\boxed{2}", "hm ", "<|end|>"]
 END = len(WORDS) - 1
@@ -94,18 +86,6 @@ def small_qwen(seed=0):
     return Qwen3Model(cfg)
 
 
-class LetterTokenizer:
-    """For the small Qwen3: letters as numbers below 60; what it decodes is right now and then."""
-
-    eos_token_id = 0
-
-    def encode(self, prompt):
-        return [1 + ord(letter) % 59 for letter in prompt[-12:]]
-
-    def decode(self, ids):
-        return f"\\boxed{{{sum(ids) % 2}}}"
-
-
 EXAMPLE = {"problem": "Which is it?", "answer": "1"}
 
 # --- 6.5 sample_response ---
@@ -145,17 +125,6 @@ def test_temperature_0_takes_the_likeliest_token_and_none_leaves_them_as_they_ar
     assert torch.equal(*draws) and len(set(draws[0][2:].tolist())) > 1
     with pytest.raises(ValueError, match="temperature must be > 0"):
         ch06.sample_response(model, WordTokenizer(), "?", "cpu", 50, -1.0)
-
-
-def test_sampling_with_the_cache_follows_the_model():
-    """Nearly greedy: each token is the argmax of a plain forward pass over all before it."""
-    model = small_qwen()
-    token_ids, prompt_len, _ = ch06.sample_response(
-        model, LetterTokenizer(), "a prompt", "cpu", 15, temperature=1e-4, top_p=1.0
-    )
-    with torch.no_grad():
-        best = model(token_ids[None])[0].argmax(-1)
-    assert best[prompt_len - 1 : -1].tolist() == token_ids[prompt_len:].tolist()
 
 
 # --- 6.6 reward ---
@@ -222,98 +191,6 @@ def test_sequence_logprob_equals_the_engine_values_and_gradients():
 
 
 # --- 6.9 the loss ---
-
-
-def test_loss_is_advantage_times_logprob():
-    torch.manual_seed(1)
-    model = Bandit()
-    stats = ch06.compute_grpo_loss(
-        model, WordTokenizer(), EXAMPLE, "cpu", num_rollouts=6, max_new_tokens=4
-    )
-    assert set(stats) == {"loss", "pg_loss", "rewards", "advantages", "samples", "loss_tensor"}
-    assert 0 < sum(stats["rewards"]) < 6, "this seed gives a mixed group"
-    assert stats["loss"] == stats["pg_loss"] == stats["loss_tensor"].item()
-    torch.testing.assert_close(
-        torch.tensor(stats["advantages"]), zscore(torch.tensor(stats["rewards"]))
-    )
-    logprobs = model.logits.log_softmax(-1).tolist()
-    total = 0.0
-    for sample, reward, advantage in zip(
-        stats["samples"], stats["rewards"], stats["advantages"], strict=True
-    ):
-        assert set(sample) == {"text", "reward", "gen_len"} and sample["reward"] == reward
-        words = []
-        rest = sample["text"]
-        while rest:
-            words.append(next(i for i, word in enumerate(WORDS) if rest.startswith(word)))
-            rest = rest[len(WORDS[words[-1]]) :]
-        assert len(words) == sample["gen_len"]
-        total -= advantage * sum(logprobs[i] for i in words) / 6
-    assert stats["loss"] == pytest.approx(total, rel=1e-4)
-
-
-def test_the_ch06_recipe_gives_the_same_loss_and_gradient(monkeypatch):
-    """The engine's batch on the very rollouts that the plain function drew."""
-    torch.manual_seed(3)
-    model, tokenizer, drawn = small_qwen(), LetterTokenizer(), []
-
-    def recording(**arguments):
-        drawn.append(sample(**arguments))
-        return drawn[-1]
-
-    sample = ch06.sample_response
-    monkeypatch.setattr(ch06, "sample_response", recording)
-    stats = ch06.compute_grpo_loss(model, tokenizer, EXAMPLE, "cpu", 6, max_new_tokens=10)
-    assert 0 < sum(stats["rewards"]) < 6, "this seed gives a mixed group"
-    plain = torch.autograd.grad(stats["loss_tensor"], list(model.parameters()))
-
-    config = dataclasses.replace(TrainConfig(), **RECIPES["ch06"].changes)
-    width = max(len(ids) for ids, _, _ in drawn)
-    token_ids, mask = torch.zeros(6, width, dtype=torch.long), torch.zeros(6, width)
-    for row, (ids, prompt_len, _) in enumerate(drawn):
-        token_ids[row, : len(ids)] = ids
-        mask[row, prompt_len : len(ids)] = 1
-    logprobs = token_logprobs(
-        model.hidden_states(token_ids[:, :-1]),
-        model.out_head.weight,
-        token_ids[:, 1:],
-        mask[:, 1:],
-        config.logprob_temperature,
-    )
-    denominator = step_denominator(
-        config.aggregate, 6, int(mask.sum()), int(config.length_constant)
-    )
-    loss, _ = policy_loss(
-        logprobs,
-        logprobs.detach(),
-        zscore(torch.tensor(stats["rewards"])),
-        mask[:, 1:],
-        config,
-        denominator,
-    )
-    assert loss.item() == pytest.approx(stats["loss"], rel=1e-5)
-    for a, b in zip(plain, torch.autograd.grad(loss, list(model.parameters())), strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
-
-
-@pytest.mark.parametrize("training", [True, False])
-def test_training_mode_is_as_before(training):
-    model = Bandit().train(training)
-    ch06.compute_grpo_loss(model, WordTokenizer(), EXAMPLE, "cpu", max_new_tokens=3)
-    assert model.training == training and not any(model.modes)
-
-    def interrupt(*args, **kwargs):
-        raise KeyboardInterrupt
-
-    model.reset_kv_cache = interrupt
-    with pytest.raises(KeyboardInterrupt):
-        ch06.compute_grpo_loss(model, WordTokenizer(), EXAMPLE, "cpu")
-    assert model.training == training
-
-
-def test_a_group_of_one_is_an_error():
-    with pytest.raises(ValueError, match="at least 2"):
-        ch06.compute_grpo_loss(Bandit(), WordTokenizer(), EXAMPLE, "cpu", num_rollouts=1)
 
 
 # --- 6.10 training ---
@@ -409,27 +286,6 @@ def test_a_padded_batch_has_the_logprobs_of_one_rollout_at_a_time():
         token_ids = torch.tensor(rollout.prompt_ids + rollout.response_ids)
         single = ch06.sequence_logprob(model, token_ids, len(rollout.prompt_ids))
         torch.testing.assert_close(logprob, single, rtol=1e-5, atol=1e-5)
-
-
-def test_the_loop_gives_the_weights_of_the_trainer(tmp_path):
-    """The recipe ch06, sampled at temperature 1 without a cut, from the same seed."""
-    model, tokenizer = load_model_and_tokenizer("tiny-base", "cpu")
-    start = [parameter.detach().clone() for parameter in model.parameters()]
-    seen = []
-    problems = load_problems("tiny")
-    ch06.train_grpo(
-        model, tokenizer, problems, "cpu", 2, max_new_tokens=48, seed=3,
-        on_step=lambda step, *rest: seen.append(step),
-    )  # fmt: skip
-    config = configure(
-        "ch06", model="tiny-base", device="cpu", steps=2, lr=1e-4, seed=3, temperature=1.0,
-        top_p=1.0, max_new_tokens=48, preflight=False, log_path=str(tmp_path / "run"),
-    )  # fmt: skip
-    theirs = list(train(config).model.parameters())
-    gap = sum((a - b).square().sum() for a, b in zip(model.parameters(), theirs, strict=True))
-    moved = sum((a - b).square().sum() for a, b in zip(start, theirs, strict=True))
-    assert seen == [0, 1] and moved > 0
-    assert (gap / moved).sqrt() < 0.01
 
 
 def test_a_step_of_uniform_groups_moves_nothing():

@@ -1,17 +1,13 @@
 """chat_rl.py: nanochat's flags, its reinforce, its tags."""
 
-import dataclasses
 import json
-import re
 
-import chat_rl
 import pytest
 from chat_rl import (
     ChatRLOptions,
     chat_rl_command,
     chat_rl_config,
     filled_in,
-    print_pass_at,
     tagged_model,
 )
 from toy import toy_config, toy_problems, toy_world, train
@@ -50,70 +46,6 @@ def test_chat_rl_runs_and_goes_on_from_a_step_of_its_own(tmp_path, monkeypatch, 
     assert tagged_model(tag, 2) == "runs/my/second/checkpoints/000002"
 
 
-def test_a_name_with_a_run_is_refused_resumed_or_deleted(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("reasoning_from_scratch.run.start.look_ahead", lambda *_: None)
-    metrics = tmp_path / "runs/mine/metrics.jsonl"
-
-    def chat_rl_says(*words: str) -> str:
-        """What a refused command says; "" of one that runs."""
-        code = chat_rl_command([*SMALL, "--run", "mine", *words])
-        said = capsys.readouterr().err
-        return said if code == 2 else ""
-
-    assert "has no config.json, so there is no run to resume" in chat_rl_says("--resume")
-    assert not chat_rl_says()
-    refused = chat_rl_says()
-    flags = re.findall(r"--[a-z-]+", refused)
-    assert "runs/mine already holds a run" in refused
-    assert flags == ["--resume", "--overwrite", "--run"]
-    assert set(flags) <= {f"--{field.name}" for field in dataclasses.fields(ChatRLOptions)}
-    other = chat_rl_says("--resume", "--device-batch-size", "2")
-    assert "was begun with --device-batch-size 3, and now it is 2" in other
-    first = metrics.read_text().splitlines()
-    assert not chat_rl_says("--resume", "--num-epochs", "2")
-    rows = read_lines(metrics)
-    assert len(rows) == 4 and rows[0]["time/total"] == json.loads(first[0])["time/total"]
-    assert not chat_rl_says("--overwrite") and len(read_lines(metrics)) == 2
-    assert "leave one out" in chat_rl_says("--resume", "--overwrite")
-    for word in ("--resume", "--overwrite"):
-        assert chat_rl_command([*SMALL, word]) == 2
-        assert f"{word} needs the name of the run: add --run NAME" in capsys.readouterr().err
-
-
-def test_chat_rl_has_nanochats_flags_and_defaults():
-    names = {field.name: field.default for field in dataclasses.fields(ChatRLOptions)}
-    nanochat = {
-        "run": "dummy",
-        "device_type": "",
-        "dtype": "bfloat16",
-        "model_tag": None,
-        "model_step": None,
-        "num_epochs": 1,
-        "device_batch_size": 8,
-        "examples_per_step": 16,
-        "num_samples": 16,
-        "max_new_tokens": 256,
-        "temperature": 1.0,
-        "top_k": 50,
-        "embedding_lr": 0.2,
-        "unembedding_lr": 0.004,
-        "matrix_lr": 0.02,
-        "weight_decay": 0.0,
-        "init_lr_frac": 0.05,
-        "eval_every": 60,
-        "eval_examples": 400,
-        "save_every": 60,
-    }
-    assert nanochat.keys() <= names.keys()
-    for name, value in nanochat.items():
-        # Where a preset may decide, nanochat's value stands in the table below the presets.
-        assert names[name] == value or chat_rl.NANOCHAT[name] == value, name
-    preset_fields = {name for preset in chat_rl.PRESETS.values() for name in preset}
-    assert preset_fields <= chat_rl.NANOCHAT.keys()
-    assert all(names.get(name) is None for name in chat_rl.NANOCHAT)
-
-
 def test_chat_rl_is_reinforce_with_token_normalization():
     values = filled_in(ChatRLOptions(examples_per_step=4, init_lr_frac=0.1), "tiny")
     config = chat_rl_config(values, "tiny", toy_problems(19))
@@ -126,12 +58,6 @@ def test_chat_rl_is_reinforce_with_token_normalization():
     assert (values["matrix_lr"], values["num_samples"], values["problems"]) == (1.0, 16, "gsm8k")
     with pytest.raises(UserError, match="--examples-per-step 16"):
         chat_rl_config(values, "base", toy_problems(3))
-
-
-def test_pass_at_lines_are_nanochats(capsys):
-    print_pass_at({"eval_step": 4, "t/pass@1": 0.25, "t/pass@10": 1.0, "t/pass@2": 0.5, "x": 3})
-    line = "Step 4 | Pass@1: 0.2500, Pass@2: 0.5000, Pass@10: 1.0000\n"
-    assert capsys.readouterr().out == line
 
 
 def test_answers_as_nanochats_models_give_them(tmp_path, monkeypatch):

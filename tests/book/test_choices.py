@@ -60,12 +60,6 @@ def test_in_a_tie_the_score_decides_or_who_was_first():
     assert voted("8", "7", "7", scores=(0, -1, -1)) == "7"  # no tie, so no score
 
 
-def test_the_best_is_the_first_of_the_highest_score():
-    rows = tries("1", "2", "3", scores=(-2.0, -1.0, -1.0))
-    assert best(rows) is rows[1]
-    assert best(tries("", "2", scores=(-math.inf, -9.0)))["extracted"] == "2"
-
-
 @pytest.mark.parametrize("budget", [16_384, 40])  # all in one pass, and each in its own
 def test_confidence_is_that_of_chapter_5(monkeypatch, budget):
     monkeypatch.setattr(choices, "SCORED_TOKENS", budget)

@@ -1,6 +1,5 @@
 """Lines of working are read as they are meant."""
 
-import csv
 import random
 
 import faithful
@@ -63,12 +62,6 @@ def test_what_follows_from_a_changed_result():
     assert faithful.consequences(lines, 0, "3", set()) is None  # below 0
 
 
-def test_what_does_not_divide_evenly_is_left_out():
-    lines = read_lines("8 + 10 = 18\n18 / 2 = 9")
-    assert faithful.consequences(lines, 0, "16", set()) == ["8"]
-    assert faithful.consequences(lines, 0, "19", set()) is None
-
-
 @pytest.mark.parametrize(
     "spoiled", [("= 42", "= 43"), ("boxed{38", "boxed{37"), ("loses", "So\nloses"), ("38", "37")]
 )
@@ -94,12 +87,6 @@ def test_a_change_and_what_came_of_it():
     assert last.begun.endswith(f"loses: 42 - 4 = {last.new}\n") and last.follows == last.new
 
 
-def test_after_a_no_both_numbers_are_changed():
-    """ "12 + 30 = 42? No, 42": otherwise the line would still say what is right."""
-    lines = read_lines("buys: 12 + 30 = 42? No, 42\n42 - 4 = 38")
-    assert faithful.changed(lines, 0, "45", 0, "", "").begun == "buys: 12 + 30 = 45? No, 45\n"
-
-
 def test_a_model_is_asked():
     """Shares add up, and the base model's planted slips are mostly seen."""
     model, tokenizer = load_model_and_tokenizer("tiny-grpo")
@@ -117,12 +104,3 @@ def test_a_model_is_asked():
     for case in {row["case"] for row in rows}:
         of_case = [row for row in rows if row["case"] == case and row["outcome"] in ANSWERS]
         assert sum(row["count"] for row in of_case) == of_case[0]["problems"]
-
-
-# --- what the chapter says of the table ---
-
-
-def stored():
-    names = ("problem_set", "model", "case", "outcome")
-    with faithful.TABLE.open(encoding="utf-8") as file:
-        return {tuple(row[n] for n in names): float(row["share"]) for row in csv.DictReader(file)}

@@ -36,13 +36,6 @@ def test_a_part_runs(name, gate, monkeypatch):
     assert not [row for row in rows if row["what"] in ("failed", "cut off", "warning")]
 
 
-def test_the_ways_of_sampling_agree(gate):
-    gate.run("same", gpu_gate.same, 120)
-    found = {row["what"]: row["value"] for row in rows_of(gate)}
-    assert found["recorded: answers as on the CPU"] == "18 of 18"
-    assert found["recorded: twice the same to the last bit"] is True
-
-
 def test_what_goes_wrong_in_a_part_is_a_row_and_the_next_part_runs(gate):
     def failing(gate):
         gate.row("before", 1)
@@ -66,9 +59,3 @@ def test_a_part_that_takes_too_long_is_cut_off(gate):
     gate.run("slow", slow, 0.3)
     assert time.monotonic() - start < 15
     assert [row["what"] for row in rows_of(gate)] == ["before", "cut off"]
-
-
-def test_all_parts_together_keep_to_the_time(capsys):
-    assert gpu_gate.WHOLE <= 600
-    assert gpu_gate.main(["--list"]) == 0
-    assert len(capsys.readouterr().out.splitlines()) == len(gpu_gate.PARTS)

@@ -2,16 +2,13 @@
 
 from dataclasses import replace
 
-import inference_methods as methods
 import pytest
 from inference_methods import METHODS, answer_with
 
 from reasoning_from_scratch import ch05
-from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.answer_file import AnswerFile
 from reasoning_from_scratch.evaluation.evaluate import evaluate
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
-from reasoning_from_scratch.problems import render_prompt
 from reasoning_from_scratch.sampling import Sampling, greedy
 from reasoning_from_scratch.tasks.problem_sets import load_problems
 
@@ -39,15 +36,6 @@ def test_greedy_is_an_evaluation(tiny):
     assert [{**row, "tries": None} for row in found.rows] == [
         {**row, "tries": None} for row in plain.rows
     ]
-
-
-def test_cot_adds_to_the_prompt(tiny):
-    asked = evaluate(*tiny, PROBLEMS, greedy(24), prompt_fn=lambda p: render_prompt(p) + " Hm.")
-    assert texts(run("cot", tiny, prompt_suffix=" Hm.").rows) == texts(asked.rows)
-    thinking = evaluate(
-        *tiny, PROBLEMS, greedy(24), prompt_fn=lambda p: render_prompt(p) + methods.THINK_ALOUD
-    )
-    assert texts(run("cot", tiny).rows) == texts(thinking.rows) != texts(asked.rows)
 
 
 @pytest.mark.parametrize("name", [name for name in METHODS if METHODS[name].several])
@@ -130,25 +118,3 @@ def test_killed_and_resumed_is_the_same_file(tiny, tmp_path, monkeypatch, name, 
     assert run(name, tiny, sampling, out_path=path).rows == expected.rows
     assert path.read_bytes() == whole.read_bytes()
     assert len(path.read_text().splitlines()) == 6
-
-
-@pytest.mark.parametrize(
-    "name, change, words",
-    [
-        ("vote", {"sampling": replace(SAMPLING, temperature=0.0)}, "--temperature above 0"),
-        ("vote", {"sampling": replace(SAMPLING, rollouts=0)}, "--samples is 0"),
-        ("vote", {"sampling": replace(SAMPLING, max_new_tokens=0)}, "--max_new_tokens is 0"),
-        ("refine", {"iterations": 0}, "--iterations is 0"),
-        ("refine", {"max_critique_tokens": 0}, "--max_critique_tokens is 0"),
-    ],
-)
-def test_what_makes_no_sense_is_refused(tiny, tmp_path, name, change, words):
-    with pytest.raises(UserError, match=words):
-        run(name, tiny, out_path=tmp_path / "a.jsonl", **change)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_methods_are_not_mixed_in_a_file(tiny, tmp_path):
-    run("sample", tiny, out_path=tmp_path / "a.jsonl")
-    with pytest.raises(UserError, match="method: 'sample' -> 'refine'.*--out-path"):
-        run("refine", tiny, out_path=tmp_path / "a.jsonl")

@@ -1,16 +1,11 @@
 """Programs written for the book's package put something of theirs in place of a part of ours: a
-model that notes what is done to it, another generator, a `requests` without a network."""
-
-import json
-from types import SimpleNamespace
+model that notes what is done to it, another generator."""
 
 import pytest
-import requests
 import torch
 
-from reasoning_from_scratch import ch02, ch03, ch04, ch05, ch06, ch07
-from tests.book.stand_ins import ChainModel, LetterTokenizer
-from tests.files.test_downloads import math_rows
+from reasoning_from_scratch import ch02, ch03, ch04, ch05
+from tests.book.stand_ins import ChainModel
 
 IDS = torch.tensor([[58]])  # ":", after which ChainModel writes its box
 
@@ -48,12 +43,6 @@ def test_generating_puts_the_model_into_evaluation_mode(generate_text):
     assert model.evals and not model.asked_before
 
 
-def test_so_does_sampling_a_response():
-    model = WithModes()
-    ch06.sample_response(model, LetterTokenizer(), ":", "cpu", max_new_tokens=2)
-    assert model.evals and not model.asked_before
-
-
 def replaced(monkeypatch, module, name, answer):
     """Puts a function that takes keywords only in the place of a chapter's; what it was given."""
     calls = []
@@ -84,73 +73,3 @@ def test_what_a_chapter_calls_can_be_replaced_and_gets_keywords(monkeypatch, tmp
         assert call.items() >= WHO.items() and "prompt" in call and "max_new_tokens" in call
     for call in (*flexible, *refined):
         assert call.keys() >= {"verbose", "generate_func", "temperature", "top_p"}
-
-
-def test_a_rollout_of_the_readers_own(monkeypatch):
-    rollout = (torch.tensor([58, 92, 98]), 1, r"\boxed{7}")
-    calls = replaced(monkeypatch, ch06, "sample_response", rollout)
-    who = WHO | {"model": ChainModel()}
-    found = ch06.compute_grpo_loss(**who, example=EXAMPLE, num_rollouts=3, max_new_tokens=9)
-    assert found["rewards"] == [1.0] * 3 and len(calls) == 3
-    assert calls[0].items() >= (who | {"max_new_tokens": 9, "temperature": 0.8}).items()
-
-
-def test_a_group_of_the_readers_own(monkeypatch, tmp_path):
-    stats = {"loss": 0.5, "rewards": [1.0], "advantages": [0.0], "samples": [{"gen_len": 3}]}
-    calls = replaced(monkeypatch, ch06, "compute_grpo_loss", stats)
-    who = WHO | {"model": torch.nn.Linear(1, 1)}
-    ch06.train_rlvr_grpo(**who, math_data=[EXAMPLE], num_rollouts=4, csv_log_path=tmp_path / "x")
-    assert calls[0].items() >= (who | {"example": EXAMPLE, "num_rollouts": 4}).items()
-
-
-class Answer:
-    """As small as a stand-in for a response may be."""
-
-    def __init__(self, content, status=200):
-        self.content, self.status = content, status
-
-    def raise_for_status(self):
-        if self.status >= 400:
-            raise requests.HTTPError(f"the stand-in answers {self.status}")
-
-    def json(self):
-        return json.loads(self.content)
-
-
-@pytest.fixture(params=["the module", "its get"])
-def answering(request, monkeypatch, tmp_path):
-    """Answers in the place of the network's; the addresses that were asked for."""
-    monkeypatch.chdir(tmp_path)
-
-    def install(module, answer):
-        asked = []
-
-        def get(url, timeout=None):
-            asked.append(url)
-            return answer
-
-        if request.param == "its get":
-            monkeypatch.setattr(module.requests, "get", get)
-        else:
-            monkeypatch.setattr(module, "requests", SimpleNamespace(get=get))
-        return asked
-
-    return install
-
-
-def test_chapter_6_downloads_with_its_own_requests(answering, tmp_path):
-    rows = math_rows(2)
-    asked = answering(ch06, Answer(json.dumps(rows).encode()))
-    assert ch06.load_math_train(save_copy=False) == rows and not list(tmp_path.iterdir())
-    for _ in range(2):
-        assert ch06.load_math_train("new/mine.json") == rows
-    assert len(asked) == 2 and asked[0].endswith("/math_full_minus_math500.json")
-
-
-def test_chapter_7_downloads_with_its_own_requests(answering, tmp_path):
-    asked = answering(ch07, Answer(b"step,loss\n"))
-    for _ in range(2):
-        path = ch07.download_from_github("ch07/logs/metrics.csv")
-    assert path.read_bytes() == b"step,loss\n" and path.resolve() == tmp_path / "metrics.csv"
-    assert ch07.download_from_github("ch07/logs/metrics.csv", "new/b.csv").exists()
-    assert len(asked) == 2 and asked[0].endswith("/main/ch07/logs/metrics.csv")

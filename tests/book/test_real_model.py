@@ -1,11 +1,9 @@
-"""The script that trains SmolLM2: its problems, and short runs on the tiny model."""
+"""The script that trains SmolLM2: its problems, and what it pays."""
 
 import sys
 from pathlib import Path
 
 import pytest
-
-from reasoning_from_scratch.files.tables import read_table
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "ch06"))
@@ -34,20 +32,3 @@ def test_answers_are_those_of_arithmetic():
 def test_only_the_number_is_paid(text, paid):
     thirty_seven = real_model.problem("sums", 13, 24)
     assert real_model.reward(text, thirty_seven) == paid
-
-
-@pytest.mark.parametrize("task", real_model.TASKS)
-def test_two_steps_and_the_picture(tmp_path, monkeypatch, task):
-    monkeypatch.setattr(real_model, "HELD_OUT", 2)
-    monkeypatch.setattr(real_model, "NEW_TOPICS", 2)
-    monkeypatch.setattr(real_model, "NEW_CONSTRAINTS", 2)
-    out = tmp_path / "table.csv"
-    options = real_model.Options(
-        task=task, out=out, folder=tmp_path / "runs", model="tiny", seeds=(3,), steps=2, every=1,
-        problems_per_step=2, rollouts=2,
-    )  # fmt: skip
-    real_model.main(options)
-    rows = read_table(out)
-    assert (rows[0]["step"], rows[-1]["step"]) == ("0", "2")
-    assert all(float(row["perplexity"]) > 1 and 0 <= float(row["sampled"]) <= 1 for row in rows)
-    assert (tmp_path / "table.png").stat().st_size > 10_000

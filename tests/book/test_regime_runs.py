@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 import regime_runs
-from regime_findings import OUTCOMES, Regime, choices, stored_rows
+from regime_findings import OUTCOMES, Regime, stored_rows
 from regime_runs import (
     KEY,
     RegimesOptions,
@@ -14,7 +14,6 @@ from regime_runs import (
     run_regimes,
 )
 
-from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.run.options import resolved
 from reasoning_from_scratch.tiny.ways import WAYS
 from tests.conftest import ROOT
@@ -72,41 +71,6 @@ def test_rows_are_made_once_and_each_alone(counted, tmp_path, capsys):
     assert counted[14:] == [("two", "one", 1e-4, 0), ("two", "two", 1e-4, 0)]
 
 
-def test_two_rates_that_are_nearly_as_good_are_tried_again(monkeypatch, tmp_path):
-    """By as many seeds more, in which "one" does better at the lower rate."""
-    made = []
-
-    def make_row(trial):
-        made.append(key_of(trial))
-        right = {3e-4: 0.1, 2e-4: 0.504, 1e-4: 0.5}[trial.lr]
-        if trial.seed >= 102:
-            right = {2e-4: 0.4, 1e-4: 0.5}[trial.lr]
-        right += trial.arm.name == "two" and trial.lr == 2e-4
-        head = dict(zip(KEY, key_of(trial), strict=True))
-        return head | {"settings": trial.arm.settings, "seconds": 1.0, "sampled": right}
-
-    monkeypatch.setattr(regime_runs, "make_row", make_row)
-    three = replace(TWO, lrs=(1e-4, 2e-4, 3e-4))
-    run(tmp_path, table_of={"two": three}, seeds=1)
-    assert len(made) == 2 * 2 * 3 + 4 + 2
-    again = [("two", "one", lr, seed) for seed in (102, 103) for lr in (1e-4, 2e-4)]
-    assert made[12:] == [*again, ("two", "one", 1e-4, 0), ("two", "two", 2e-4, 0)]
-    rows = stored_rows(tmp_path / "rows.csv")
-    told = {arms[0]: choice for choice, arms in choices("two", three, rows).items()}
-    assert (told["one"].seeds, told["two"].seeds) == (4, 2)
-    run(tmp_path, table_of={"two": three}, seeds=1)
-    assert len(made) == 18  # nothing is missing
-
-
-def test_half_a_line_is_left_out_and_its_run_made_again(counted, tmp_path):
-    path = tmp_path / "rows.csv"
-    run(tmp_path, seeds=1, choosing=1)
-    path.write_text(path.read_text().rstrip()[:-30])
-    assert len(stored_rows(path)) == 5
-    run(tmp_path, seeds=1, choosing=1)
-    assert len(stored_rows(path)) == 6 and counted[6:] == counted[5:6]
-
-
 def test_rows_of_other_settings_are_not_taken(counted, tmp_path, capsys):
     run(tmp_path, seeds=1, choosing=1)
     longer = replace(TWO, common=TINY | {"steps": 2})
@@ -114,10 +78,6 @@ def test_rows_of_other_settings_are_not_taken(counted, tmp_path, capsys):
     assert len(counted) == 12 and "6 rows are of other settings" in capsys.readouterr().out
     marks = SettingsMarks()
     assert len({marks.of(of, arm) for of in (TWO, longer) for arm in of.arms}) == 4
-
-
-def row(arm, lr, seed, **outcomes):
-    return {"regime": "two", "arm": arm, "lr": lr, "seed": seed} | outcomes
 
 
 def test_a_real_row_of_one_step(tmp_path, capsys, monkeypatch):
@@ -128,18 +88,6 @@ def test_a_real_row_of_one_step(tmp_path, capsys, monkeypatch):
     assert 0 <= made["greedy test"] <= 1 and made["tokens"] > 0 and made["stopped"] == ""
     assert sum(made[way] for way in WAYS) == pytest.approx(1)
     assert "1 of 1: two, one, lr 0.0001, seed 0" in capsys.readouterr().out
-
-
-def test_bad_requests(tmp_path):
-    with pytest.raises(UserError, match="unknown regime 'tow'"):
-        run(tmp_path, regime=("tow",))
-    with pytest.raises(UserError, match="unknown arm 'tree'"):
-        run(tmp_path, arm=("tree",))
-    with pytest.raises(UserError, match="--lrs 0.1"):
-        run(tmp_path, lrs=(0.1,))
-    with pytest.raises(UserError, match="--seeds is 0"):
-        run(tmp_path, seeds=0)
-    assert not (tmp_path / "rows.csv").exists()
 
 
 REGIMES = runpy.run_path(str(ROOT / "ch07" / "regimes.py"))["REGIMES"]

@@ -5,14 +5,12 @@ import json
 import pytest
 from rescore import rescore
 
-from reasoning_from_scratch import ch03
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.evaluate import evaluate
 from reasoning_from_scratch.evaluation.scores import wilson_interval
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.sampling import Sampling
 from reasoning_from_scratch.tasks.problem_sets import load_problems
-from tests.book.stand_ins import ChainModel, LetterTokenizer
 
 
 def stored(path, *rows):
@@ -35,22 +33,6 @@ def test_a_file_of_an_evaluation(tmp_path):
     low, high = result.interval
     assert "24, to 8 problems" in again.report()
     assert f"{result.accuracy:.1%}  (95 % interval {low:.1%} to {high:.1%})" in again.report()
-
-
-def test_a_file_of_chapter_3(tmp_path):
-    path = tmp_path / "a.jsonl"
-    problems = [{"problem": "3 + 4:", "answer": "7"}, {"problem": "3 + 5:", "answer": "8"}]
-    model, tokenizer = ChainModel(), LetterTokenizer()
-    ch03.evaluate_math500_stream(model, tokenizer, "cpu", problems, path, max_new_tokens=20)
-    again = rescore(path, "number_then_full")
-    assert [new["correct"] for new in again.rows] == [True, False]
-
-
-def test_boxes_side_by_side_are_one_answer(tmp_path):
-    """As in a reward: who names two values has not chosen."""
-    texts = ("\\boxed{3} or \\boxed{7}", "\\boxed{3 \\boxed{7}}", "\\boxed{3}. No.\n\\boxed{7}")
-    again = rescore(stored(tmp_path / "a.jsonl", *map(row, range(3), texts)), None)
-    assert [new["correct"] for new in again.rows] == [False, False, True]
 
 
 def test_verdicts_that_changed_are_shown(tmp_path):
@@ -88,8 +70,3 @@ def test_a_file_of_something_else_is_one_line(tmp_path, content, words):
     with pytest.raises(UserError, match=words) as error:
         rescore(path, None)
     assert str(path) in str(error.value) and "\n" not in str(error.value)
-
-
-def test_no_file_is_one_line(tmp_path):
-    with pytest.raises(UserError, match="there is no file"):
-        rescore(tmp_path / "none.jsonl", None)

@@ -160,17 +160,3 @@ def test_no_row_says_nothing():
         assert row.verdict in VERDICTS or row.verdict.startswith(VERDICTS[1:]), row
         assert row.here or row.links or not row.verdict.startswith("same"), row
         assert all((PAGE.parent / link.partition("#")[0]).exists() for link in row.links), row
-
-
-def test_a_line_that_fails_is_noticed(place):
-    names = {}
-    for code in ("1 == 2", "nothing", "uv run rfs plot --widht 3"):
-        with pytest.raises((AssertionError, NameError)):
-            try_row(Row("x", [code], [], "same"), names, place)
-    with pytest.raises(TypeError):
-        check_names("sorted(1, colour=2)", names)
-    rows = [Row(word, [word], [], "same") for word in ("a=1", "b=2", "a=3")]
-    first, second = steps_of(rows, "ch07/rl_basic.py")
-    assert first[0].endswith("a=1 b=2") and second[0].endswith(" a=3")
-    with pytest.raises(AssertionError):
-        run_step(second[0], names, place)

@@ -1,6 +1,5 @@
 """docs/your_own.md: its Python files do what the page says, with the commands that it gives."""
 
-import importlib
 import os
 import re
 import subprocess
@@ -11,7 +10,6 @@ import pandas as pd
 import pytest
 
 from reasoning_from_scratch.commands import cli
-from reasoning_from_scratch.tasks.problem_sets import load_problems
 from tests.file_server import serving
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -64,17 +62,3 @@ def test_an_environment(files, capsys):
     metrics = pd.read_json(files / "run" / "metrics.jsonl", lines=True)
     assert (metrics["env/all/turns_per_episode"] == 2).all()
     assert metrics["env/all/stayed"].notna().all()
-
-
-def test_what_the_page_says_of_its_environment(files, monkeypatch):
-    monkeypatch.syspath_prepend(files)
-    Sure = importlib.import_module("sure").Sure
-    problem = load_problems("tiny", limit=1)[0]
-    for answers, parts in (
-        ([problem.answer] * 2, {"correct": 1.0, "stayed": 1.0}),
-        ([problem.answer, "-1"], {"correct": 0.0, "stayed": 0.0}),
-        (["-1", "-1"], {"correct": 0.0, "stayed": 1.0}),
-    ):
-        talk = Sure(problem)
-        said = [talk.reply(rf"\boxed{{{answer}}}") for answer in answers]
-        assert said == ["Are you sure?", None] and talk.rewards() == parts

@@ -13,7 +13,6 @@ from reasoning_from_scratch.sampling import Sampling, greedy
 from reasoning_from_scratch.tasks.problem_sets import load_problems
 from reasoning_from_scratch.tiny.model import TINY_CONFIG
 from reasoning_from_scratch.tiny.ways import WAYS
-from reasoning_from_scratch.tiny.world import WORKED_START
 
 TEST = load_problems("tiny-test", limit=120)
 
@@ -21,10 +20,6 @@ TEST = load_problems("tiny-test", limit=120)
 @pytest.fixture(scope="module", params=["tiny-base", "tiny-reasoning"])
 def shipped(request):
     return request.param, *load_model_and_tokenizer(request.param)
-
-
-def starts_working(row: dict) -> bool:
-    return row["generated_text"].lstrip().startswith(WORKED_START)
 
 
 @pytest.fixture(scope="module")

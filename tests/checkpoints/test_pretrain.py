@@ -16,7 +16,6 @@ from pretrain import (
     encoded,
     example,
     initialize,
-    learning_rate_factor,
     padded,
     step_batches,
     summed_loss,
@@ -24,7 +23,6 @@ from pretrain import (
 )
 
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer, load_tokenizer_only
-from reasoning_from_scratch.optim.muon import orthogonalize
 from reasoning_from_scratch.problems import render_chat_prompt, render_prompt
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.tiny.model import TINY_CONFIG
@@ -72,21 +70,6 @@ def test_the_reasoning_model_is_shown_the_chat_template_as_the_tokenizer_writes_
     tokenizer.add_thinking = False
     wrapped |= {tokenizer.wrap_chat(render(ROW["problem"])) for render in renders}
     assert {example(ROW, "chat at once", random.Random(n))[0] for n in range(90)} == wrapped
-
-
-def test_a_thought_is_inside_the_tags_and_the_box_after_them():
-    _, answer = example(ROW, "thought", random.Random(0))
-    thought, box = text(answer).split("</think>\n\n")
-    assert thought == "<think>\n" + ROW["solution"].split("\\boxed")[0]
-    assert box == f"\\boxed{{{ROW['answer']}}}<|im_end|>"
-
-
-@pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage.name)
-def test_the_shares_of_a_stage_make_a_whole(stage):
-    assert sum(stage.mixture.values()) == pytest.approx(1.0)
-    for kind in stage.mixture:
-        prompt, answer = example(ROW, kind, random.Random(0))
-        assert prompt and text(answer).endswith(("<|endoftext|>", "<|im_end|>"))
 
 
 def test_only_the_tokens_of_the_answer_are_targets():
@@ -139,15 +122,6 @@ def test_a_step_holds_its_problems_once_in_the_stages_shares(tokenizer):
 # --- how they learn
 
 
-@pytest.mark.parametrize("shape", [(24, 24), (16, 40), (40, 16)])
-def test_orthogonalized_matrices_keep_directions_and_lose_sizes(shape):
-    matrix = torch.randn(shape, generator=torch.Generator().manual_seed(0))
-    u, _, vh = torch.linalg.svd(matrix, full_matrices=False)
-    seen = u.T @ orthogonalize(matrix) @ vh.T  # diagonal, entries near 1
-    assert (seen.diag() - 1).abs().max() < 0.45
-    assert (seen - seen.diag().diag()).abs().max() < 0.05
-
-
 def test_the_loss_is_the_cross_entropy_of_the_answer(small_model):
     inputs, targets = padded([([5, 6, 7], [8, 9], [8, 9]), ([5], [6, 7, 8], [6, 7, 8])])
     logprobs = small_model(inputs).log_softmax(-1)
@@ -160,13 +134,6 @@ def test_the_loss_is_the_cross_entropy_of_the_answer(small_model):
     ]
     loss = summed_loss(small_model, inputs, targets)
     assert loss.item() == pytest.approx(-sum(picked).item(), rel=0.01)  # bfloat16
-
-
-def test_the_learning_rate_warms_up_stays_and_ends_at_zero():
-    stage = Stage("x", 100, {}, 1.0, 1.0, warmup=10, decay=0.5)
-    factors = [learning_rate_factor(stage, step) for step in range(101)]
-    assert factors[0] == 0.1 and factors[9] == factors[50] == 1.0
-    assert factors[75] == pytest.approx(0.5) and factors[100] == 0.0
 
 
 def run(folder, monkeypatch, seed=0):

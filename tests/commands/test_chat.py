@@ -69,13 +69,6 @@ def test_characters_come_whole(text):
     assert pieces == list(text)
 
 
-def test_broken_characters_do_not_hold_up_the_rest():
-    tokens = [0xF0] * 30 + list(b"abc") + [0xC3]
-    pieces = list(stream_text(ByteTokenizer(), tokens))
-    assert "".join(pieces).count("\ufffd") == 31 and "abc" in "".join(pieces)
-    assert len(pieces) > 3
-
-
 def test_control_codes_are_spelled_out(capsys):
     say(["red \x1b[31m", "bell \x07", "title \x1b]0;x\x07", "c1 \x9b", "bidi \u202e", " a\nb\tc"])
     out = capsys.readouterr().out
@@ -152,17 +145,6 @@ def test_stream_gives_what_generate_gives():
         for prompt in ([1, 2, 3], [4], [5, 6, 7, 8, 9, 10]):
             ((rollout,),) = generate(model, [prompt], sampling, stop_ids={7, 12})
             assert list(chat.stream(model, prompt, sampling, {7, 12})) == rollout.text_ids
-
-
-def test_the_command_reads_lines_until_there_is_none(scripted, monkeypatch, capsys):
-    prompts = scripted("Hello.", "New.", "never")
-    monkeypatch.setattr(chat, "open_model", lambda *args: (random_model(), WrappingTokenizer()))
-    monkeypatch.setattr("sys.stdin", io.StringIO("Hi\n/new\nWho?\n"))
-    chat.chat(ChatOptions())
-    captured = capsys.readouterr()
-    assert captured.out == "Hello.\n\nNew.\n\n"
-    assert "/new forgets" in captured.err and "template chat" in captured.err
-    assert [prompt for prompt, *_ in prompts] == ["<user>Hi</user>", "<user>Who?</user>"]
 
 
 @pytest.mark.parametrize("model", ["tiny", "tiny-grpo"])

@@ -1,11 +1,9 @@
 """The `rfs` command: its table, its exit codes, and that its help never imports torch."""
 
 import os
-import runpy
 import subprocess
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
@@ -13,8 +11,6 @@ from reasoning_from_scratch.commands import cli
 from reasoning_from_scratch.commands.other_words import NEAR, SAME, as_flags
 from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.run.folder import RunFolder
-from tests.commands.test_compare import toy_everywhere  # noqa: F401
 
 
 @dataclass
@@ -29,10 +25,6 @@ class Options:
 
 def stand_in(options: Options) -> None:
     print(options.word * options.size)
-
-
-def stand_in_keywords(size: int = 2) -> int:
-    return size
 
 
 def raises(error):
@@ -51,11 +43,6 @@ def table(monkeypatch):
         monkeypatch.setattr(cli, "load_function", functions.__getitem__)
 
     return install
-
-
-def run_rfs(*args, **kwargs):
-    command = [sys.executable, "-m", "reasoning_from_scratch", *args]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, **kwargs)
 
 
 def test_help_lists_every_command_quickly_and_without_torch():
@@ -79,13 +66,6 @@ def test_every_row_imports_and_its_help_works(name, capsys):
         cli.main([name, "--help"])
     assert stop.value.code == 0
     assert f"rfs {name}" in capsys.readouterr().out
-
-
-def test_dataclass_and_keyword_functions_get_their_flags(table, capsys):
-    table(plain=stand_in, keywords=stand_in_keywords)
-    assert cli.main(["plain", "--size", "2", "--word", "ha"]) == 0
-    assert capsys.readouterr().out == "haha\n"
-    assert cli.main(["keywords", "--size", "7"]) == 7
 
 
 def test_wrong_option_exits_2(table, capsys):
@@ -124,13 +104,6 @@ def test_unknown_command_names_the_nearest(table, capsys):
     assert "Expected one of: evaluate, chat" in capsys.readouterr().err
 
 
-def test_version(capsys):
-    from reasoning_from_scratch import __version__
-
-    assert cli.main(["--version"]) == 0
-    assert capsys.readouterr().out.strip() == __version__
-
-
 def test_closed_pipe_is_quiet():
     code = "import sys; from reasoning_from_scratch.commands import cli\n"
     code += "cli.COMMANDS = {'flood': ('', '')}\n"
@@ -145,11 +118,6 @@ def test_closed_pipe_is_quiet():
     assert run.wait(timeout=60) == 141
 
 
-def test_runs_as_a_module():
-    assert run_rfs("nonsense").returncode == 2
-    assert run_rfs("--help").returncode == 0
-
-
 def test_only_train_is_for_several_ranks(monkeypatch, capsys):
     """Two ranks that compare would both write the same folders."""
     monkeypatch.setenv("WORLD_SIZE", "2")
@@ -161,48 +129,6 @@ def test_only_train_is_for_several_ranks(monkeypatch, capsys):
 
 
 # ---- ~ in a path
-
-
-ROOT = Path(__file__).parents[2]
-TELL_ONLY = {"my_task.py", "my_recipe.py", "countdown.py"}  # no flags: they say what they are
-SCRIPTS = [
-    path
-    for path in sorted([*ROOT.glob("ch0*/*.py"), *ROOT.glob("benchmarks/*.py")])
-    if '__name__ == "__main__"' in (text := path.read_text(encoding="utf-8"))
-    and ("ch0" in path.parent.name or "type=Path" in text)
-    and path.name not in TELL_ONLY
-]
-
-
-@pytest.fixture
-def parsed(monkeypatch, tmp_path):
-    """The words that reach whoever reads flags: what a command is given with --place=~/x."""
-    monkeypatch.setenv("HOME", str(tmp_path))
-    seen = []
-
-    def stop(*_, args=None, **__):
-        seen.append(args)
-        raise SystemExit(0)
-
-    monkeypatch.setattr("tyro.cli", stop)
-    monkeypatch.setattr(
-        "argparse.ArgumentParser.parse_args", lambda self, args=None: stop(args=args)
-    )
-
-    def call(function, *arguments):
-        with pytest.raises(SystemExit):
-            function(*arguments)
-        return seen.pop()
-
-    return call
-
-
-@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
-def test_a_tilde_is_the_home_folder_in_every_script(path, parsed, tmp_path, monkeypatch):
-    monkeypatch.setattr(sys, "argv", [str(path), "--place=~/x", "~/a.py:f"])
-    monkeypatch.syspath_prepend(path.parent)
-    words = parsed(lambda: runpy.run_path(str(path), run_name="__main__"))
-    assert words == [f"--place={tmp_path}/x", f"{tmp_path}/a.py:f"]
 
 
 @pytest.mark.parametrize(
@@ -220,15 +146,6 @@ def test_a_tilde_is_the_home_folder_in_every_script(path, parsed, tmp_path, monk
 def test_only_a_tilde_that_begins_a_path_is_the_home_folder(word, read, monkeypatch):
     monkeypatch.setenv("HOME", "/my/home")
     assert cli.with_home([word]) == [read.replace("HOME", "/my/home")]
-
-
-def test_a_run_may_be_named_from_the_home_folder(toy_everywhere, monkeypatch, tmp_path):  # noqa: F811
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.chdir(tmp_path)
-    small = "--steps 1 --problems-per-step 2 --rollouts 2 --max-new-tokens 2 --device cpu"
-    assert cli.main(["train", *small.split(), "--log-path=~/mine"]) == 0
-    assert RunFolder("~/mine").read_config().log_path == str(tmp_path / "mine")
-    assert not (tmp_path / "~").exists()
 
 
 # ---- key=value words beside --flags

@@ -25,13 +25,15 @@ def on(monkeypatch):
     return pretend
 
 
-def test_runs_on_this_machine_without_network(capsys):
-    code = doctor.doctor(DoctorOptions(network=False))
+def test_runs_on_this_machine_without_network(monkeypatch, capsys):
+    """Of a machine with an odd GPU, so that there is a problem to tell."""
+    bad = Finding("device", "problem", "an odd GPU", "do this")
+    monkeypatch.setattr(doctor, "check_device", lambda: bad)
+    assert doctor.doctor(DoctorOptions(network=False)) == 1
     out = capsys.readouterr().out
     for topic in ("package", "device", "dtype", "memory", "disk", "compiler"):
         assert f" {topic} " in out
-    assert torch.__version__ in out
-    assert code == int("problem " in out.split("\n\n")[0])
+    assert "an odd GPU" in out and "-> do this" in out and "1 problem" in out
 
 
 def test_the_package_of_the_books_author_is_noticed(monkeypatch, tmp_path):
@@ -54,15 +56,6 @@ def test_so_it_is_by_a_notebook(monkeypatch, notebook):
         exec(first, {})
 
 
-def test_a_problem_sets_the_exit_code(monkeypatch, capsys):
-    bad = Finding("device", "problem", "an odd GPU", "do this")
-    monkeypatch.setattr(doctor, "check_device", lambda: bad)
-    assert doctor.doctor(DoctorOptions(network=False)) == 1
-    out = capsys.readouterr().out
-    assert "problem  device    an odd GPU\n" in out and "-> do this" in out
-    assert "1 problem" in out
-
-
 @pytest.mark.parametrize(
     "cuda_build, words", [(None, "for a CUDA build"), ("12.8", "update the NVIDIA driver")]
 )
@@ -83,28 +76,6 @@ def test_a_device_is_compared_with_the_cpu(on, monkeypatch, problem, state):
     assert problem is None or (problem in finding.found and "--device cpu" in finding.advice)
 
 
-@pytest.mark.parametrize("seconds, state", [((1.0, 1.0), "ok"), ((4.0, 1.0), "note")])
-def test_slow_bfloat16_is_noted(on, monkeypatch, seconds, state):
-    on("cpu")
-    speeds = dict(zip((torch.bfloat16, torch.float32), seconds, strict=True))
-    monkeypatch.setattr(doctor, "matmul_seconds", lambda dtype, device: speeds[dtype])
-    finding = doctor.check_dtype()
-    assert finding.state == state
-    assert ("float32" in finding.advice) == (state == "note")
-
-
-@pytest.mark.parametrize(
-    "gib, state, words",
-    [(0.5, "note", "close other"), (8, "ok", "13 GiB to train"), (64, "ok", "")],
-)
-def test_what_fits_into_memory(on, monkeypatch, gib, state, words):
-    on("cpu")
-    assert doctor.available_memory() > 2**26
-    monkeypatch.setattr(doctor, "available_memory", lambda: gib * doctor.GIB)
-    finding = doctor.check_memory()
-    assert finding.state == state and words in finding.advice
-
-
 def test_the_hub(monkeypatch, tmp_path):
     with serving() as server:
         hub_at(monkeypatch, server.url, tmp_path)
@@ -113,21 +84,3 @@ def test_the_hub(monkeypatch, tmp_path):
     finding = doctor.check_hub()
     assert finding.state == "note" and "no connection" in finding.found
     assert "HF_ENDPOINT" in finding.advice
-
-
-@pytest.mark.parametrize(
-    "compiler, words", [("no-such-compiler", "no C compiler found"), ("false", "cannot compile")]
-)
-def test_a_missing_compiler_is_no_problem(monkeypatch, tmp_path, compiler, words):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setenv("CC", compiler)
-    finding = doctor.check_compiler()
-    assert finding.state == "note" and words in finding.found and "CC" in finding.advice
-
-
-def test_a_cache_folder_that_cannot_be_made_is_named(monkeypatch, tmp_path):
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    finding = doctor.check_compiler()
-    assert finding.state == "note" and "XDG_CACHE_HOME" in finding.advice
-    assert str(tmp_path / "file") in finding.found

@@ -2,7 +2,6 @@
 
 import base64
 import json
-import re
 
 import pytest
 import torch
@@ -57,28 +56,6 @@ def test_a_folder_that_is_there_is_left_alone(run, tmp_path, capsys):
     assert main(["export", str(run), "--to", str(tmp_path)]) == 2
     assert "there already and not empty" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
-
-
-def test_for_a_model_that_is_none_no_folder_is_begun(tmp_path, capsys):
-    assert main(["export", "tiny-bse", "--to", str(tmp_path / "out")]) == 2
-    assert "tiny-base" in capsys.readouterr().err and not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize(
-    "to, why",
-    [
-        ("file", "is there already and not empty"),
-        ("file/below", "cannot export tiny to .*file/below: Not a directory; choose another --to"),
-        ("/proc/out", "cannot export tiny to /proc/out: .*; choose another --to"),
-        ("x" * 300, "cannot export tiny to .*: File name too long; choose another --to"),
-    ],
-)
-def test_a_place_that_cannot_be_written_is_one_line(to, why, tmp_path, capsys):
-    (tmp_path / "file").write_text("mine")
-    assert main(["export", "tiny", "--to", str(tmp_path / to)]) == 2
-    *_, line = capsys.readouterr().err.splitlines()  # after what is loaded
-    assert re.search(why, line)
-    assert (tmp_path / "file").read_text() == "mine"
 
 
 class Hub:

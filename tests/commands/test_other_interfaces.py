@@ -50,11 +50,6 @@ def test_rl_loop_runs_and_writes_its_metrics(run, tmp_path):
     assert all(0 <= row["reward/total"] <= 1 for row in rows)
 
 
-def test_rl_loop_says_what_is_wrong(run):
-    code, _, err = run("rl_loop.py", "--model", "tiny-basic")
-    assert code == 2 and "did you mean 'tiny-base'" in err
-
-
 def test_rl_loop_has_the_gradient_of_the_library(tmp_path):
     """Its loss on some groups, and the recipe importance_sampling's: the same gradient."""
     world, model = toy_world(tmp_path), toy_world(tmp_path)["model"]

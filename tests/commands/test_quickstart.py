@@ -1,8 +1,6 @@
 """The quickstart's story, told on the toy world; with the shipped model, a few real steps."""
 
 import json
-import sys
-from pathlib import Path
 
 import pytest
 from toy import toy_model, toy_problems, toy_tokenizer, train
@@ -44,38 +42,6 @@ def test_the_story(small, tmp_path, capsys):
     assert "greedy, 8 problems each" in out  # the report's figure is of other ones, and says so
     assert f" report {run}" in out and " quickstart --longer" in out
     assert len(read_lines(run / "metrics.jsonl")) == 12
-
-
-def installed(monkeypatch, **environment):
-    monkeypatch.delenv("UV", raising=False)
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-
-
-def test_the_next_commands_are_those_of_the_shell(tmp_path, monkeypatch):
-    """As `uv run` started it, or in an activated environment."""
-    monkeypatch.chdir(shipped_checkpoint("tiny-grpo").parents[1])  # the clone
-    installed(monkeypatch, UV="/usr/bin/uv")
-    said = module.next_commands(tmp_path / "my run", False)
-    assert f"  uv run rfs report '{tmp_path}/my run'" in said
-    assert "  uv run --extra notebook jupyter lab --notebook-dir . ch06/ch06_main.ipynb" in said
-    installed(monkeypatch, PATH=str(Path(sys.executable).parent))
-    said = module.next_commands(tmp_path, True)
-    assert "\n  rfs evaluate --model tiny-base" in said and "\n  jupyter lab" in said
-    installed(monkeypatch, PATH="")
-    monkeypatch.chdir(tmp_path)  # no book here
-    said = module.next_commands(tmp_path, True)
-    assert f"  {sys.executable} -m reasoning_from_scratch report" in said
-    assert "jupyter" not in said
-
-
-def test_interrupted_quickstart_says_how_to_go_on(small, tmp_path, capsys, monkeypatch):
-    def interrupted(*_, **__):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("reasoning_from_scratch.trainer.train_step", interrupted)
-    assert quickstart(QuickstartOptions(log_path=str(tmp_path / "run"))) == 130
-    assert "rfs train --resume" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -95,13 +95,6 @@ def test_a_file_that_is_not_ours_is_left_alone(tmp_path):
     assert path.read_text() == "my notes\n" and not card_path(path).exists()
 
 
-def test_a_place_that_cannot_be_written_is_named(tmp_path):
-    (tmp_path / "file").write_text("not a folder")
-    for path in (tmp_path / "file" / "a.jsonl", tmp_path):
-        with pytest.raises(UserError, match="--out-path"):
-            opened(path)
-
-
 def test_a_damaged_line_is_named(path):
     content = path.read_bytes().splitlines(keepends=True)
     content[2] = b'{"index": 2, "sam\n'

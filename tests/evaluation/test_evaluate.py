@@ -275,15 +275,6 @@ def test_other_settings_are_not_mixed_into_a_file(script, tmp_path):
     assert path.read_bytes() == before
 
 
-def test_further_problems_are_added_to_a_file(script, tmp_path):
-    path, whole = tmp_path / "a.jsonl", tmp_path / "whole.jsonl"
-    for count in (4, 9, 12):
-        result = run(path, problems=PROBLEMS[:count])
-        assert len(result.rows) == 3 * count
-        assert json.loads(card_path(path).read_text())["settings"]["problems"] == count
-    assert run(whole).rows == result.rows and path.read_bytes() == whole.read_bytes()
-
-
 def test_a_prompt_that_is_too_long_is_named_with_its_place(tmp_path):
     path, out = tmp_path / "mine.jsonl", tmp_path / "a.jsonl"
     rows = [{"problem": "a" * length, "answer": 1} for length in (5, 600)]

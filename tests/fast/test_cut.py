@@ -68,13 +68,6 @@ def test_candidates_are_plain_also_where_they_do_not_suffice(count, top_p, top_k
     assert torch.equal(found, sampling.cut_by_sorting(probs, top_p, top_k))
 
 
-def test_buckets_let_nan_through():
-    """The caller looks at the log-probability and says what is wrong."""
-    probs = torch.full((2, 5000), torch.nan)
-    probs[1] = -probs[1]
-    assert not fast.cut_by_buckets(probs, 0.9).isfinite().any()
-
-
 @pytest.mark.parametrize("top_p, top_k", CUTS)
 @pytest.mark.parametrize("size", [40, 9000])
 def test_the_same_tokens_and_log_probabilities_are_drawn(size, top_p, top_k):

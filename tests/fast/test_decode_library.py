@@ -12,7 +12,6 @@ from small_model import drawn, small_model
 from reasoning_from_scratch.commands import doctor
 from reasoning_from_scratch.fast import decode_library
 from reasoning_from_scratch.fast.decode_library import (
-    FORMATS,
     SOURCE,
     NoLibrary,
     load_library,
@@ -24,7 +23,6 @@ needs_compiler = pytest.mark.skipif(
     load_library(torch.float32) is None, reason="this machine has no C compiler"
 )
 needs_signals = pytest.mark.skipif(os.name != "posix", reason="signals are POSIX")
-DTYPES = [torch.float32, torch.bfloat16]
 
 
 @pytest.fixture(autouse=True)
@@ -85,33 +83,17 @@ def test_a_library_is_compiled_and_tried_out_once(runs):
     assert names == sorted([library.name, library.with_suffix(".json").name])
 
 
-@needs_compiler
-def test_each_number_format_processor_and_torch_has_its_own(monkeypatch):
-    monkeypatch.setattr(decode_library, "trial", lambda library, dtype: "")
-    found = {usable_library(dtype) for dtype in FORMATS}
-    monkeypatch.setattr(decode_library, "processor", lambda: "another one")
-    found.add(usable_library(torch.float32))
-    monkeypatch.setattr(torch, "__version__", "another one")
-    found.add(usable_library(torch.float32))
-    monkeypatch.setenv("CC", "cc -DANOTHER")
-    found.add(usable_library(torch.float32))
-    assert len(found) == 5
-
-
 # --- the cache
 
 
-NAMES = ["cut", "flipped", "no record", "half a record"]
-DAMAGES = [
-    lambda library, record: library.write_bytes(library.read_bytes()[:5000]),
-    lambda library, record: library.write_bytes(bytes(b ^ 255 for b in library.read_bytes())),
-    lambda library, record: record.unlink(),
-    lambda library, record: record.write_text("{"),
-]
+DAMAGES = {
+    "cut": lambda library, record: library.write_bytes(library.read_bytes()[:5000]),
+    "no record": lambda library, record: record.unlink(),
+}
 
 
 @needs_compiler
-@pytest.mark.parametrize("damage", DAMAGES, ids=NAMES)
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
 def test_what_is_damaged_is_never_opened_but_made_anew(damage, runs, monkeypatch):
     tried = []
     monkeypatch.setattr(decode_library, "trial", lambda library, dtype: tried.append(1) or "")
@@ -122,19 +104,6 @@ def test_what_is_damaged_is_never_opened_but_made_anew(damage, runs, monkeypatch
     damage(library, library.with_suffix(".json"))
     assert load_library(torch.float32) is not None
     assert runs == ["compiler"] * 2 and len(tried) == 2 and library.read_bytes() == whole
-
-
-@needs_compiler
-def test_a_damaged_library_in_a_folder_that_cannot_be_written(monkeypatch):
-    library = usable_library(torch.float32)
-    library.unlink()
-    library.write_bytes(b"")
-
-    def refused(*given, **options):
-        raise PermissionError(13, "Permission denied", str(library.parent))
-
-    monkeypatch.setattr(decode_library.tempfile, "TemporaryDirectory", refused)
-    falls_back_and_doctor_says("cannot be kept", "Permission denied", str(library.parent))
 
 
 def test_a_cache_folder_that_cannot_be_made(tmp_path):
@@ -160,15 +129,6 @@ def test_compilers_that_do_not_compile(named, words, monkeypatch):
     falls_back_and_doctor_says(words)
 
 
-def test_what_cannot_be_opened(monkeypatch, tmp_path):
-    """As on a file system from which nothing may be run."""
-    compiler = tmp_path / "text"
-    compiler.write_text("#!/bin/sh\nwhile [ $1 != -o ]; do shift; done; echo text > $2\n")
-    compiler.chmod(0o755)
-    monkeypatch.setenv("CC", str(compiler))
-    falls_back_and_doctor_says("decoding in C fails", "the library cannot be opened")
-
-
 # --- the trial
 
 START = "int decode(const Model *m, const Step *step) {"
@@ -176,29 +136,14 @@ START = "int decode(const Model *m, const Step *step) {"
 
 @needs_compiler
 @needs_signals
-@pytest.mark.parametrize(
-    "fault, words",
-    [
-        ("raise(SIGSEGV);", "crashes (Segmentation fault)"),
-        ("return 1;", "fails, so it is not used: decode.c found no memory"),
-    ],
-)
-def test_a_library_that_kills_its_process(fault, words, monkeypatch, tmp_path, runs):
-    changed_source(monkeypatch, tmp_path, START, f"#include <signal.h>\n{START} {fault}")
-    falls_back_and_doctor_says(words)
+def test_a_library_that_kills_its_process(monkeypatch, tmp_path, runs):
+    changed_source(monkeypatch, tmp_path, START, f"#include <signal.h>\n{START} raise(SIGSEGV);")
+    falls_back_and_doctor_says("crashes (Segmentation fault)")
     assert runs == ["compiler", "trial"] * 2  # at the first start; and once more for the doctor
 
 
 @needs_compiler
-def test_a_library_that_does_not_end(monkeypatch, tmp_path):
-    monkeypatch.setattr(decode_library, "TRIAL_SECONDS", 1)
-    changed_source(monkeypatch, tmp_path, START, f"{START} for (;;) sched_yield();")
-    falls_back_and_doctor_says("does not end within 1 s")
-
-
-@needs_compiler
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("factor", ["1.5f", "NAN"])
+@pytest.mark.parametrize("dtype, factor", [(torch.float32, "NAN"), (torch.bfloat16, "1.5f")])
 def test_a_library_that_computes_something_else(dtype, factor, monkeypatch, tmp_path):
     right = "scores[i] *= 1 / sum"
     changed_source(monkeypatch, tmp_path, right, right.replace("1 /", f"{factor} /"))

@@ -3,7 +3,6 @@ what it does not know."""
 
 import platform
 import shutil
-import subprocess
 import tempfile
 from functools import cache
 from pathlib import Path
@@ -16,7 +15,6 @@ from reasoning_from_scratch.fast import decoding as compiled
 from reasoning_from_scratch.fast.decode_library import (
     FLAGS,
     FORMATS,
-    SOURCE,
     compile_to,
     load_library,
     open_library,
@@ -28,11 +26,9 @@ from reasoning_from_scratch.fast.decoding import (
     fits_decode_c,
     threads,
 )
-from reasoning_from_scratch.fast.engine import FAST
 from reasoning_from_scratch.optim.lora import add_lora
 from reasoning_from_scratch.qwen3 import FeedForward, KVCache, RMSNorm
 from reasoning_from_scratch.run.memory import checkpoint_blocks
-from reasoning_from_scratch.sampling import generate, greedy
 
 needs_compiler = pytest.mark.skipif(
     load_library(torch.float32) is None, reason="this machine has no C compiler"
@@ -231,15 +227,6 @@ def test_prompts_are_read_without_their_padding(side, before):
                 assert torch.allclose(tensor[row, :, :length], other[row, :, :length], atol=1e-5)
 
 
-def test_a_small_model_decodes_with_one_thread():
-    model, seen = model_that_fits(), []
-    model.register_forward_pre_hook(lambda *_: seen.append(torch.get_num_threads()))
-    with threads(2):
-        generate(model, [[1, 2, 3]], greedy(2), stop_ids=set(), engine=FAST)
-        assert torch.get_num_threads() == 2
-    assert seen == [1, 1]
-
-
 @needs_compiler
 def test_an_update_is_seen_by_the_next_decoder():
     model = model_that_fits()
@@ -321,12 +308,3 @@ def test_a_step_without_memory_is_torchs(when, tmp_path, caplog):
     found = several_steps(decoder, cache, tokens)
     assert torch.allclose(found, several_steps(model, cache, tokens), atol=2e-5)
     assert not decoder.in_c and caplog.text.count("found no memory") == 1
-
-
-@needs_compiler
-def test_the_compiler_has_nothing_to_remark(tmp_path):
-    compiler = shutil.which("cc")
-    for flags in ([], ["-DBFLOAT16"]):
-        command = [compiler, *FLAGS, *flags, "-Wall", "-Wextra", "-Werror", str(SOURCE)]
-        result = subprocess.run([*command, "-o", str(tmp_path / "x.so")], capture_output=True)
-        assert result.returncode == 0, result.stderr.decode()

@@ -23,7 +23,6 @@ from reasoning_from_scratch.optim.lora import add_lora
 from reasoning_from_scratch.qwen3 import KVCache, RMSNorm
 from reasoning_from_scratch.sampling import (
     PLAIN_ENGINE,
-    NotFinite,
     Sampling,
     SamplingEngine,
     generate,
@@ -261,28 +260,6 @@ def test_an_update_is_seen_by_the_next_decoder():
     torch.testing.assert_close(after, several_steps(model, cache, tokens), rtol=1e-4, atol=1e-4)
 
 
-def test_two_models_side_by_side():
-    """As a lagging sampler beside the trainer's evaluation."""
-    models = model_of(), model_of(seed=1)
-    caches = [read_prompts(model, 3) for model in models]
-    decoders = [graph_decoder(model, traced) for model in models]
-    wanted = [several_steps(m, *c, 6) for m, c in zip(models, caches, strict=True)]
-    copies = [cache.take(torch.arange(3)) for cache, _ in caches]
-    tokens = [tokens for _, tokens in caches]
-    for i in range(6):
-        for which, decoder in enumerate(decoders):
-            logits = decoder(tokens[which], cache=copies[which])[:, -1]
-            torch.testing.assert_close(logits, wanted[which][i], rtol=1e-4, atol=1e-4)
-            tokens[which] = logits.argmax(-1, keepdim=True)
-
-
-def test_damaged_weights_stay_visible():
-    model = model_of()
-    model.trf_blocks[1].att.W_key.weight[3] = torch.nan
-    with pytest.raises(NotFinite, match="damaged or it has diverged"):
-        generate(model, [[1, 2]], Sampling(40), stop_ids=set(), engine=graph_engine(traced))
-
-
 def no_memory(step):
     raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 5 GiB.\nMore lines")
 
@@ -300,35 +277,6 @@ def test_what_cannot_be_recorded_is_computed_after_one_warning(record, caplog):
     steps, draws = [line.getMessage() for line in caplog.records]
     assert steps.startswith("decoding steps cannot be recorded") and draws.startswith("draws")
     assert "\n" not in steps + draws and ("memory" in steps or "not supported" in steps)
-
-
-def test_memory_that_ends_later_loses_nothing(caplog):
-    """The first width is recorded, the next is not: the model goes on from the same cache."""
-    model, count = model_of(), []
-
-    def record(step):
-        count.append(step)
-        return step if len(count) == 1 else no_memory(step)
-
-    cache, tokens = read_prompts(model, 4)
-    found = several_steps(graph_decoder(model, record), cache, tokens, 20)
-    assert len(count) == 2 and len(caplog.records) == 1
-    torch.testing.assert_close(found, several_steps(model, cache, tokens, 20), rtol=1e-4, atol=1e-4)
-
-
-def test_a_compiler_that_fails_is_done_without(monkeypatch, caplog):
-    def failing(*arguments):
-        raise RuntimeError("backend='inductor' raised:\nInvalidCxxCompiler: No compiler found")
-
-    monkeypatch.setattr(graphs, "compiled_block", lambda: failing)
-    model = model_of()
-    cache, tokens = read_prompts(model, 4)
-    decoder = GraphDecoder(Decoder(model), traced, compiled=True)
-    found = several_steps(decoder, cache, tokens)
-    torch.testing.assert_close(found, several_steps(model, cache, tokens), rtol=1e-4, atol=1e-4)
-    assert not decoder.failed and not decoder.compiled
-    (line,) = [line for line in caplog.records if line.name == "reasoning_from_scratch"]
-    assert line.getMessage().startswith("torch.compile fails, decoding goes on without it")
 
 
 def test_the_compiled_block_computes_the_same():

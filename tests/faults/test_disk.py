@@ -15,7 +15,6 @@ from toy import toy_world, train
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.run.folder import LOCK_FILE, OWNER_FILE, RunFolder
 from reasoning_from_scratch.run.options import resumed_config
-from reasoning_from_scratch.run.training_run import TrainingRun
 from tests.faults.whole import check_whole, kind_of, lines, same_runs
 
 HERE = Path(__file__).parent
@@ -153,72 +152,6 @@ def test_a_full_disk_leaves_no_half_of_a_model_or_page(words, left, tmp_path):
 
 
 # ---- read-only, gone, taken
-
-
-def test_read_only_folders(tmp_path):
-    """Fresh or resumed; as somebody who is not root, because root may write everywhere."""
-    run = tmp_path / "plain0"
-    train(kill_loop.config(run, steps=2), quiet=True, **toy_world(tmp_path))
-    (tmp_path / "empty").mkdir()
-    code = f"""
-import os, sys
-sys.path[:0] = [{str(HERE)!r}, {str(HERE.parent)!r}]
-import kill_loop
-from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.run.options import resumed_config
-from toy import train
-from pathlib import Path
-scratch = Path({str(tmp_path / "scratch")!r})
-world = kill_loop.world(scratch)
-asked = [kill_loop.config(Path({str(tmp_path / "empty")!r})), kill_loop.config(
-    Path({str(tmp_path / "empty" / "new")!r})), resumed_config({str(run)!r}, steps=4)]
-if os.getuid() == 0:
-    os.setgid(65534); os.setuid(65534)
-for config in asked:
-    try:
-        train(config, quiet=True, **world)
-    except UserError as error:
-        print(error)
-"""
-    (tmp_path / "scratch").mkdir()
-    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
-    folders = [run, tmp_path / "empty", *(path for path in run.rglob("*") if path.is_dir())]
-    for path in [*before, *folders]:
-        path.chmod(0o555 if path.is_dir() else 0o444)
-    for path in [tmp_path, *tmp_path.parents][:4]:
-        path.chmod(path.stat().st_mode | 0o055)
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        env=os.environ | {"PYTHONPATH": str(HERE.parents[1])},
-    )
-    for path in folders:
-        path.chmod(0o755)
-    said = done.stdout.splitlines()
-    assert len(said) == 3 and all("cannot write to" in line for line in said), done.stderr
-    assert {path: path.read_bytes() for path in before} == before
-
-
-def after_step(step: int, do, monkeypatch) -> None:
-    """Call `do` when that step's metrics are written."""
-    write = TrainingRun.record
-
-    def writing(self, row, spans):
-        write(self, row, spans)
-        if row["step"] == step:
-            do()
-
-    monkeypatch.setattr(TrainingRun, "record", writing)
-
-
-def test_a_folder_that_is_deleted_ends_the_run(tmp_path, monkeypatch):
-    run = tmp_path / "plain0"
-    after_step(4, lambda: shutil.rmtree(run), monkeypatch)
-    with pytest.raises(UserError, match="No such file or directory") as caught:
-        kill_loop.start_or_resume(run, tmp_path)
-    one_line(caught.value)
-    assert not run.exists()  # nothing is begun anew in its place
 
 
 HOLD = (

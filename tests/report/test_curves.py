@@ -1,7 +1,6 @@
 """Curves: ticks, labels, colors, and what was not measured."""
 
 import json
-import re
 
 import pytest
 
@@ -24,15 +23,6 @@ def test_curves_skip_what_was_not_measured(run):
     assert charts["Gradient norm"].lines[0].steps == [1, 2, 3, 4]
     assert charts["Accuracy"].lines[0].values == [0.25, 0.5, 0.5]
     assert "total: 0 at step 1, 0.4 at step 5" in charts["Reward"].svg
-
-
-def test_a_chart_has_the_pages_colors_and_no_id_twice(run):
-    pictures = "".join(chart.svg for chart in make_charts(read_run(run)))
-    assert "var(--c0)" in pictures and "var(--soft)" in pictures
-    assert not re.search("#[0-9a-f]{6}", pictures)
-    assert "<metadata" not in pictures
-    ids = re.findall(' id="(.+?)"', pictures)
-    assert len(ids) == len(set(ids))
 
 
 @pytest.mark.filterwarnings("error")

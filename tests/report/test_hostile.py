@@ -1,19 +1,13 @@
 """Whatever a problem, an answer or a model says, pages show it and nothing acts on it.
 
-Two kinds of proof. Everywhere, an HTML parser checks that a page written from hostile text has the
-very same tags and attributes as one written from harmless text: then nothing in the text became
-markup. Where a Chromium is on the PATH, it opens the pages, and a server counts what they ask for.
-It is not a dependency, because a browser of 300 MB is too much to ask of everyone who runs tests.
+An HTML parser checks that a page written from hostile text has the very same tags and attributes as
+one written from harmless text: then nothing in the text became markup.
 """
 
 import json
 import os
 import re
-import shutil
-import subprocess
-import threading
 from html.parser import HTMLParser
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from report_groups import ByteTokenizer, make_rollout
@@ -23,8 +17,6 @@ from reasoning_from_scratch.report import write_iteration, write_run_report
 from reasoning_from_scratch.rollouts import Group
 from reasoning_from_scratch.text import visible
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-CHROMIUM = next(filter(None, map(shutil.which, BROWSERS)), "")
 RUN = "document.title='owned';document.documentElement.id='owned';fetch('/leak-fetch')"
 HOSTILE = {
     "script": f"<script>{RUN}</script>",
@@ -163,75 +155,3 @@ def test_every_file_is_readable_and_harmless_to_show(kind, folder):
     rows = (folder / "train_iteration_000000_rollout_summaries.jsonl").read_text().splitlines()
     expected = re.sub("[\ud800-\udfff]", "\ufffd", HOSTILE[kind])
     assert json.loads(rows[0])["steps"][0]["logs"]["problem"] == expected
-
-
-def test_a_megabyte_of_text_is_cut_on_the_page_and_whole_in_the_summaries(folder):
-    text = "<u>0123456" * 100_000
-    write_run(folder, text)
-    for name in ("train_iteration_000001.html", "report.html"):
-        html = (folder / name).read_text("utf-8")
-        assert len(html) < 1_000_000 and "left out" in html
-        assert "<u>0" not in html
-    rows = (folder / "train_iteration_000001_rollout_summaries.jsonl").read_text().splitlines()
-    assert json.loads(rows[2])["text"] == text
-
-
-class _Recorder(BaseHTTPRequestHandler):
-    """Serves a folder, and remembers every request."""
-
-    def do_GET(self):
-        self.server.asked.append(self.path)
-        path = self.server.folder / self.path.lstrip("/")
-        self.send_response(200 if path.is_file() else 404)
-        self.send_header("Content-Type", "text/html; charset=utf-8")
-        self.end_headers()
-        self.wfile.write(path.read_bytes() if path.is_file() else b"")
-
-    def log_message(self, *args):
-        pass
-
-
-def open_in_browser(folder, name: str, profile) -> tuple[str, list[str]]:
-    """The document after its scripts ran, and what was asked of the server."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Recorder) as server:
-        server.folder, server.asked = folder, []
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        flags = [
-            "--headless",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--disable-quic",
-            "--no-first-run",
-            "--disable-background-networking",
-            "--disable-component-update",
-            "--disable-sync",
-            f"--user-data-dir={profile}",
-            "--virtual-time-budget=3000",
-            "--dump-dom",
-        ]
-        url = f"http://127.0.0.1:{server.server_port}/{name}"
-        done = subprocess.run([CHROMIUM, *flags, url], capture_output=True, timeout=60)
-        server.shutdown()
-    return done.stdout.decode("utf-8", "replace"), server.asked
-
-
-@pytest.mark.skipif(not CHROMIUM, reason="no Chromium on the PATH; the parser checked the pages")
-@pytest.mark.parametrize("name", ["train_iteration_000001.html", "report.html", "unescaped.html"])
-def test_in_a_browser_nothing_runs_and_nothing_is_fetched(name, tmp_path):
-    folder = tmp_path / "run"
-    folder.mkdir()
-    text = "\n".join(HOSTILE.values())
-    write_run(folder, text)
-    naked = text.encode("utf-8", "replace")
-    (folder / "unescaped.html").write_bytes(b"<!doctype html><title>x</title>" + naked)
-    document, asked = open_in_browser(folder, name, tmp_path / "profile")
-    owned = 'id="owned"' in document or "<title>owned" in document
-    leaks = [path for path in asked if path not in (f"/{name}", "/favicon.ico")]
-    if name == "unescaped.html":  # the same text does act where it is not escaped
-        assert {"/leak-fetch", "/leak-image", "/leak-meta"} <= set(leaks)
-    else:
-        assert f"/{name}" in asked and not owned and not leaks
-        assert document.rstrip().endswith("</html>")
-    if name == "report.html":  # our own script did run: it fills in the slider
-        assert re.search(r'<div id="probes">', document)
-        assert re.search(r'<p class="problem" id="question">&lt;script&gt;', document)

@@ -31,32 +31,11 @@ def test_every_file_is_there_twice_and_stored_once(run):
             assert one.samefile(other)
 
 
-def test_writing_a_step_again_replaces_both_names(tmp_path):
-    for seed in (0, 1):
-        groups = make_groups(seed=seed)
-        write_iteration(tmp_path, "train", 3, groups, ByteTokenizer(), in_folders=True)
-    again = tmp_path / "train_iteration_000003.html"
-    assert again.samefile(tmp_path / "iteration_000003/train.html")
-    assert make_groups(seed=1)[0].problem.problem in again.read_text("utf-8")
-    assert not list(tmp_path.rglob("*.partial"))
-
-
 def test_a_step_has_three_files_and_no_folder_unless_it_is_asked_for(tmp_path):
     write_iteration(tmp_path, "train", 3, make_groups(), ByteTokenizer())
     endings = (".html", "_logtree.json", "_rollout_summaries.jsonl")
     names = {f"train_iteration_000003{ending}" for ending in endings}
     assert {path.name for path in tmp_path.iterdir()} == names
-
-
-def test_copies_where_links_fail(tmp_path, monkeypatch):
-    def refuse(*args):
-        raise OSError("no links here")
-
-    monkeypatch.setattr("os.link", refuse)
-    write_iteration(tmp_path, "train", 0, make_groups(1), ByteTokenizer(), in_folders=True)
-    flat = tmp_path / "train_iteration_000000.html"
-    nested = tmp_path / "iteration_000000/train.html"
-    assert flat.read_bytes() == nested.read_bytes() and not flat.samefile(nested)
 
 
 @pytest.mark.parametrize(
@@ -95,21 +74,6 @@ def test_the_page_says_everything_about_a_rollout(tmp_path):
     assert boxes[0]["tabindex"] == "0"
 
 
-def test_the_page_of_an_evaluation_shows_no_advantage(run):
-    html = (run / "eval_my_test_iteration_000001.html").read_text("utf-8")
-    assert "advantage" not in html and "evaluation my test!" in html
-    assert "advantage" in (run / "train_iteration_000001.html").read_text("utf-8")
-
-
-def test_only_the_first_groups_are_written_in_full(tmp_path):
-    write_iteration(tmp_path, "train", 0, make_groups(6), ByteTokenizer(), num_groups_to_log=2)
-    html = (tmp_path / "train_iteration_000000.html").read_text("utf-8")
-    assert [f'id="g{i}"' in html for i in range(6)] == [True, True] + [False] * 4
-    assert len(summaries(tmp_path, "train_iteration_000000")) == 24
-    marks = Page(html).texts("ul", "marks")[0].split("±")
-    assert len(marks) == 7  # all six groups are marked, with or without their text
-
-
 def test_groups_with_a_signal_are_written_before_others(tmp_path):
     """In their order and with their numbers, on the page and in the tree."""
     groups = make_groups(6)
@@ -126,14 +90,6 @@ def test_groups_with_a_signal_are_written_before_others(tmp_path):
     in_full = [p["attrs"]["group_idx"] for p in sections if p["attrs"]["in_full"] == "True"]
     assert in_full == ["0", "2", "4", "5"]
     assert sections[2]["children"][3]["attrs"]["group_idx"] == "2"
-
-
-def test_no_groups_means_no_pages_but_all_summaries(tmp_path):
-    write_iteration(tmp_path, "train", 0, make_groups(2), ByteTokenizer(), num_groups_to_log=0)
-    assert [path.name for path in tmp_path.glob("*.*")] == [
-        "train_iteration_000000_rollout_summaries.jsonl"
-    ]
-    assert len(summaries(tmp_path, "train_iteration_000000")) == 8
 
 
 def test_an_empty_step_and_an_empty_answer_are_written(tmp_path):

@@ -1,13 +1,10 @@
 """The other runs of a folder, beside this one on its page."""
 
 import json
-import os
 
 import pytest
 
 from reasoning_from_scratch.report import write_run_report
-from reasoning_from_scratch.report.other_runs import other_runs
-from reasoning_from_scratch.report.run_files import read_run
 from reasoning_from_scratch.report.run_report import run_page
 from tests.report.written import Page, metrics_line, write_run
 
@@ -38,12 +35,6 @@ def section(page: str) -> str:
     return page.partition('<h2 id="others">')[2].partition("</section>")[0]
 
 
-def test_a_run_alone_has_no_such_section(run):
-    (run.parent / "notes").mkdir()
-    (run.parent / "file.txt").write_text("not a run")
-    assert section(write_run_report(run).read_text("utf-8")) == ""
-
-
 def test_the_others_stand_in_a_table_and_as_faint_lines(run):
     other = beside(run, "high rate", lr=0.001, seed=3, log_path="runs/high rate")
     page = write_run_report(run).read_text("utf-8")
@@ -59,16 +50,6 @@ def test_the_others_stand_in_a_table_and_as_faint_lines(run):
     write_run_report(other)
     assert 'href="../high%20rate/report.html"' in section(run_page(run))
     assert 'href="../first/report.html"' in section(run_page(other))
-
-
-def test_the_newest_are_shown_and_the_rest_counted(run):
-    for number in range(10):
-        folder = beside(run, f"run{number}")
-        for file in folder.iterdir():
-            os.utime(file, (number, number))
-    others, more = other_runs(read_run(run))
-    assert [other.name for other in others] == [f"run{number}" for number in range(9, 1, -1)]
-    assert more == 2 and "There are 2 more in the folder" in section(run_page(run))
 
 
 TYPES = """{"step": 0, "env/all/reward/total": "x", "eval_acc": [], "eval_step": {}}

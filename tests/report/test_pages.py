@@ -5,7 +5,6 @@ import hashlib
 import os
 
 import pytest
-from jinja2 import UndefinedError
 
 from reasoning_from_scratch.report.pages import (
     render,
@@ -21,11 +20,6 @@ def test_only_the_script_of_the_page_may_run():
     (policy,) = [a["content"] for tag, a, _ in page.elements if "http-equiv" in a]
     assert f"script-src 'sha256-{digest}';" in policy
     assert policy.startswith("default-src 'none';") and "connect-src 'none';" in policy
-
-
-def test_a_value_that_is_missing_is_an_error_and_no_empty_place():
-    with pytest.raises(UndefinedError, match="title"):
-        render("run.html", "run.js")
 
 
 # ---- files

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from reasoning_from_scratch.report import progress as module
-from reasoning_from_scratch.report.progress import Progress, show_log, summary
+from reasoning_from_scratch.report.progress import Progress, show_log
 
 ROW = {
     "step": 1,
@@ -24,21 +24,6 @@ def test_progress_in_a_pipe_is_one_line_per_step(capsys):
     out = capsys.readouterr().out
     assert out.startswith("step 2/4  reward 0.50  correct 0.25  tokens 7  live 1.00  left 0:0")
     assert out.count("\n") == 1
-
-
-def test_progress_in_a_terminal_is_a_bar(capsys, monkeypatch):
-    monkeypatch.setattr("reasoning_from_scratch.report.progress.interactive", lambda: True)
-    progress = Progress(4, first=1)
-    progress.show(ROW | {"eval_acc": 0.75})
-    progress.close()
-    out = capsys.readouterr()
-    assert out.out == "" and "2/4" in out.err and "eval 0.75" in out.err
-
-
-def test_the_line_leaves_out_what_is_not_there_or_said_twice():
-    assert summary(ROW) == "reward 0.50  correct 0.25  tokens 7  live 1.00"
-    paid = ROW | {"env/all/correct": 0.5, "eval_acc": 0.125}  # only right answers are paid
-    assert summary(paid) == "reward 0.50  tokens 7  live 1.00  eval 0.12"
 
 
 # ---- the console

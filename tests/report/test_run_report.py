@@ -27,16 +27,6 @@ def test_a_run_that_has_only_begun_has_a_report(tmp_path):
     assert "no step finished yet" in write_run_report(tmp_path).read_text("utf-8")
 
 
-def test_a_run_that_has_lost_its_metrics_keeps_its_page(run, capsys):
-    page = write_run_report(run).read_text("utf-8")
-    (run / "metrics.jsonl").unlink()
-    assert main(["report", str(run)]) == 2
-    assert "has lost its metrics.jsonl" in capsys.readouterr().err
-    assert (run / "report.html").read_text("utf-8") == page
-    (run / "report.html").unlink()  # better than none
-    assert "Evaluations" in write_run_report(run).read_text("utf-8")
-
-
 def test_the_report_shows_all_of_it(run):
     html = write_run_report(run).read_text("utf-8")
     text = re.sub(r"<(script|style)[^>]*>.*?</\1>|<[^>]+>", " ", html, flags=re.S)

@@ -1,12 +1,8 @@
 """Settings that are not the defaults stand first."""
 
-import json
-
 from reasoning_from_scratch.config import TrainConfig, to_json
-from reasoning_from_scratch.report import write_run_report
 from reasoning_from_scratch.report.settings import not_default
 from reasoning_from_scratch.run.options import configure
-from tests.report.written import write_run
 
 
 def test_a_run_at_the_defaults_has_none():
@@ -21,11 +17,3 @@ def test_what_recipe_and_options_changed_is_listed_beside_the_default():
     assert rows["lr"] == ("3e-05", "–")
     assert rows["reward_parts"] == ("correct 1, format 0.2", "correct 1")
     assert "temperature" not in rows
-
-
-def test_the_page_folds_the_rest(tmp_path):
-    run = write_run(tmp_path / "run")
-    (run / "config.json").write_text(json.dumps(to_json(configure(steps=4, seed=7))))
-    page = write_run_report(run).read_text("utf-8")
-    seed, fold = page.index(">seed</th>"), page.index("<details><summary>All ")
-    assert seed < fold < page.index(">temperature</th>")

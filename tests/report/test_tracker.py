@@ -49,17 +49,6 @@ def test_wandb_missing_is_one_line(tmp_path, monkeypatch):
     assert not (tmp_path / "run").exists()  # the next attempt finds no used folder
 
 
-def test_wandb_that_begins_no_run_leaves_no_folder(tmp_path, monkeypatch):
-    def init(dir, **options):
-        (dir / "wandb").mkdir()
-        raise ConnectionError("nobody there")
-
-    monkeypatch.setitem(sys.modules, "wandb", types.SimpleNamespace(init=init))
-    with pytest.raises(UserError, match="began no run .nobody there."):
-        train(toy_config(tmp_path / "run", wandb="mine"), quiet=True, **toy_world(tmp_path))
-    assert not (tmp_path / "run").exists()
-
-
 def test_tensorboard_reads_what_a_run_and_its_sequel_write(tmp_path):
     event_accumulator = pytest.importorskip(
         "tensorboard.backend.event_processing.event_accumulator", reason="the extra tensorboard"

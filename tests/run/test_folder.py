@@ -97,11 +97,6 @@ def test_folder_that_cannot_be_written(tmp_path):
         train(toy_config(tmp_path / "file" / "run"), quiet=True, **toy_world(tmp_path))
 
 
-def test_nothing_to_resume(tmp_path):
-    with pytest.raises(UserError, match="no config.json"):
-        resumed_config(tmp_path)
-
-
 def test_finished_run_stays_as_it_is(run, tmp_path):
     before = (run.folder / "metrics.jsonl").read_bytes()
     result = train(resumed_config(run.folder), quiet=True, **toy_world(tmp_path))

@@ -13,7 +13,7 @@ from reasoning_from_scratch.evaluation.options import EvaluateOptions
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.run.chosen_problems import open_problems
 from reasoning_from_scratch.run.options import resolved
-from reasoning_from_scratch.tasks.problem_sets import held_out, kept_apart, load_problems
+from reasoning_from_scratch.tasks.problem_sets import kept_apart, load_problems
 from reasoning_from_scratch.text import read_lines
 
 
@@ -95,17 +95,3 @@ def test_the_models_own_problems_are_those_of_rfs_evaluate(world):
     assert default_problems(EvaluateOptions(model=("base",))) == ("math-500",)
     with pytest.raises(UserError, match="different problems"):
         default_problems(EvaluateOptions(model=("tiny", f"{world}/run")))
-
-
-def test_too_few_to_keep_some_aside(world, tmp_path):
-    source = dict(problems=f"{world}/problems.jsonl")
-    problems, sets = asked_of(toy_config(tmp_path / "a", eval_every=0, **source), tmp_path)
-    assert len(problems) == 8 and not sets
-    with pytest.raises(UserError, match="too few"):
-        asked_of(toy_config(tmp_path / "b", eval_every=2, **source), tmp_path)
-
-
-def test_the_share_by_its_name(world):
-    assert held_out(f"{world}/mine.jsonl") == f"{world}/mine.jsonl@held-out"
-    assert len(load_problems(f"{world}/mine.jsonl@held-out")) == len(kept_apart(many())[1])
-    assert len(load_problems(f"{world}/mine.jsonl@held-out", limit=2)) == 2

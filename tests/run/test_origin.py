@@ -1,15 +1,12 @@
 """With which weights a run begins, and that it finds the very same again when it is resumed."""
 
-import json
 import shutil
-from pathlib import Path
 
 import pytest
 import torch
 from command_world import commands, contents, equal, refused, resume, run, saved, train_words
 from toy import toy_config, toy_model, toy_tokenizer
 
-from reasoning_from_scratch.files.saved_models import which_weights
 from reasoning_from_scratch.files.weights import save_hf_folder
 from reasoning_from_scratch.run.origin import (
     weights_mark,
@@ -96,16 +93,6 @@ def test_a_run_goes_on_from_where_it_began(world, how, fate):
     assert equal(saved(part, 4), saved(whole, 4))
 
 
-def test_a_relative_source_is_found_from_another_folder(world, tmp_path):
-    words = train_words(Path("."), "part", "--load-checkpoint-path", "X", "--steps", 2)
-    words[words.index("--problems") + 1] = words[words.index("--eval-problems") + 1] = "tiny-test"
-    assert commands(words, where=world) == 0
-    task = ["--problems", world / "problems.jsonl", "--eval-every", 0]
-    assert commands(resume(world / "part", "--steps", 4, *task), where=tmp_path) == 0
-    config = json.loads((world / "part" / "config.json").read_text())
-    assert config["load_checkpoint_path"] == str(Path(which_weights(world / "X")).resolve())
-
-
 def test_other_weights_under_the_old_name_are_noticed(world, capsys):
     flags = ["--lora-rank", 2, "--steps", 2]
     part = run(world, "part", *flags)
@@ -141,8 +128,3 @@ def test_a_reference_with_other_tokens_is_refused(world, capsys):
     words = train_words(world, world / "new", *TO_ANOTHER, "tiny-base")
     assert "name one with the same tokenizer" in refused(words, capsys)
     assert not (world / "new").exists()
-
-
-def test_fewer_steps_are_refused(world, capsys):
-    said = refused(resume(world / "X", "--steps", 3), capsys)
-    assert "has run 4 steps, more than --steps 3" in said

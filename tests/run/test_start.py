@@ -1,11 +1,9 @@
 """Two commands on one folder: the second neither loses what the first made nor believes it."""
 
-import shutil
 import sys
 import types
 
 import pytest
-from chat_rl import ChatRLOptions, chat_rl
 from command_world import (
     commands,
     contents,
@@ -17,8 +15,6 @@ from command_world import (
     train_words,
 )
 
-from reasoning_from_scratch.commands.quickstart import QuickstartOptions, quickstart
-from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.text import read_lines
 
 # ---- 1: --overwrite
@@ -115,27 +111,6 @@ def test_a_resume_that_is_refused_changes_nothing(world, change, capsys):
 
 
 # ---- 3: smaller
-
-
-def test_a_run_that_was_moved_says_where_it_is(world):
-    shutil.copytree(world / "X", world / "copy")
-    (world / "X").rename(world / "moved")
-    for name, steps in (("copy", 5), ("moved", 4)):
-        assert commands(resume(world / name, "--steps", steps)) == 0
-        for line in read_lines(world / name / "checkpoints.jsonl"):
-            assert line["sampler_path"] == f"{world}/{name}/checkpoints/{line['batch']:06d}"
-
-
-def test_quickstart_and_chat_rl_refuse_at_once(world, monkeypatch):
-    """With advice that fits their own flags."""
-    monkeypatch.chdir(world)
-    with pytest.raises(UserError, match="--resume X"):
-        quickstart(QuickstartOptions(log_path="X"))
-    (world / "runs").mkdir()
-    (world / "X").rename(world / "runs" / "X")
-    advice = r"go on with it \(--resume\), delete it \(--overwrite\), or choose another --run$"
-    with pytest.raises(UserError, match=f"^runs/X already holds a run; {advice}"):
-        chat_rl(ChatRLOptions(run="X", model="nothing"))
 
 
 @pytest.mark.parametrize("more", [[], ["--overwrite"], ["--resume"]], ids=str)

@@ -1,25 +1,21 @@
 """What a run does beside the updates: evaluations, gaps measured, why it ends, what it leaves."""
 
 from dataclasses import replace
-from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
 from command_world import commands, contents, equal, resume, run, saved, train_words
 from parallel_job import letters
-from toy import toy_config, toy_model, toy_policy, toy_problems, toy_tokenizer, toy_world, train
+from toy import toy_config, toy_policy, toy_problems, toy_tokenizer, toy_world, train
 
 from reasoning_from_scratch import policy
-from reasoning_from_scratch.files.saved_models import evaluations, evaluations_in
+from reasoning_from_scratch.files.saved_models import evaluations_in
 from reasoning_from_scratch.problems import problem_prompt
 from reasoning_from_scratch.rollouts import Group, Rollout, reward_groups, sample_groups
 from reasoning_from_scratch.run.chosen_problems import open_problems
 from reasoning_from_scratch.run.evaluations import eval_metrics
-from reasoning_from_scratch.run.folder import RunFolder
 from reasoning_from_scratch.run.options import resolved, resumed_config
-from reasoning_from_scratch.run.training_run import TrainingRun, gap_to_sampler
-from reasoning_from_scratch.scale.ranks import Ranks
+from reasoning_from_scratch.run.training_run import gap_to_sampler
 from reasoning_from_scratch.text import read_lines
 from reasoning_from_scratch.trainer import set_advantages, train_step
 
@@ -51,19 +47,6 @@ def test_the_numbers_of_an_evaluation_by_hand():
 def rollout(problem, paid):
     ids = [1] * (2 if paid else 3)
     return Rollout(problem=problem, response_ids=ids, rewards={"correct": float(paid)})
-
-
-@pytest.mark.parametrize("steps, every", [(1, 1), (3, 2)])
-def test_an_evaluation_before_the_last_step_is_kept_beside_the_final_one(tmp_path, steps, every):
-    rows = toy_run(tmp_path, steps=steps, eval_every=every, eval_samples=2).rows
-    assert len(rows) == steps, "a line per step"
-    kept = evaluations_in(rows[-1])
-    assert [found["eval_step"] for found in kept] == [steps - 1, steps]
-    for found in kept:
-        assert {"eval_acc", "tiny-test/env/all/correct", "tiny-test/pass@2"} <= set(found)
-    assert rows[-1]["eval_step"] == steps, "the line's own names are those of the final weights"
-    assert {steps - 1, steps} <= set(evaluations(tmp_path / "run"))
-    assert rows == read_lines(tmp_path / "run" / "metrics.jsonl")
 
 
 def test_a_run_made_longer_keeps_both(tmp_path):
@@ -146,39 +129,6 @@ def test_post_kl_is_what_one_update_did(tmp_path, monkeypatch):
     assert not any("kl_pre_post_v1" in row for row in off.rows)
 
 
-# ---- why a run ends early
-
-
-def told_to_end(tmp_path, rows, **changes):
-    """What a run whose last steps were these says; None is a step in the middle of many."""
-    config = toy_config(tmp_path, **{"steps": 40} | changes)
-    folder = SimpleNamespace(rows=rows)
-    parts = dict.fromkeys(TrainingRun.__dataclass_fields__) | {"config": config, "folder": folder}
-    parts |= {"first_step": len(rows), "ranks": Ranks(), "policy": toy_policy(toy_model())}
-    return TrainingRun(**parts).look_after()
-
-
-@pytest.mark.parametrize(
-    "failed, all_steps, says",
-    [
-        ([1.0, 1.0], 40, ""),
-        ([1.0, 1.0, 1.0], 40, "3 steps in a row"),
-        ([1.0, 0.9, 1.0], 40, ""),
-        ([1.0], 1, "the only step"),  # of a run of one step
-        ([0.5], 1, ""),
-    ],
-)
-def test_a_verifier_that_fails_on_every_answer(tmp_path, monkeypatch, failed, all_steps, says):
-    monkeypatch.chdir(tmp_path)
-    Path("mine.py").write_text("def reward(text, problem): return 1 / 0", encoding="utf-8")
-    rows = [
-        {"step": i, "optim/nonfinite": 0, "env/all/reward_failed": share}
-        for i, share in enumerate(failed)
-    ]
-    said = told_to_end(tmp_path, rows, steps=all_steps, reward="mine.py:reward")
-    assert (f"mine.py:reward failed on every answer of {says}," in said) if says else said == ""
-
-
 # ---- the end of a run
 
 
@@ -232,17 +182,6 @@ def test_stop_on_alarm_saves_first(tmp_path, monkeypatch):
         **toy_world(tmp_path),
     )
     assert len(rest.rows) == 11
-
-
-def test_reports_and_probes(tmp_path):
-    config = toy_config(
-        tmp_path / "run", steps=4, report_every=2, num_groups_to_log=2, iteration_folders=True
-    )
-    train(config, quiet=True, **toy_world(tmp_path))
-    folder = tmp_path / "run"
-    assert [row["step"] for row in read_lines(folder / "probes.jsonl")] == [0, 2, 4]
-    assert (folder / "report.html").exists()
-    assert (folder / "iteration_000003" / "train.html").exists()
 
 
 # ---- several evaluation sets
@@ -317,36 +256,3 @@ def test_an_evaluator_that_fails_is_told_and_the_run_goes_on(more, name, why):
     assert not any(key.startswith(name) for row in rows for key in row)
     log = (more / "run" / "logs.log").read_text()
     assert log.count(f"evaluator {name} after 1 step: it {why}") == 1
-
-
-def test_files_given_from_one_folder_are_found_from_another(more, monkeypatch):
-    monkeypatch.chdir(more)
-    (more / "task.py").write_text(TASK)
-    given = {"problems": "task.py:problems", "reward": "task.py:reward"}
-    asked = {
-        "eval_problems": ["task.py:held_out", "more.jsonl"],
-        "evaluators": "mine.py:politeness",
-    }
-    world = {name: value for name, value in toy_world(more).items() if "problems" not in name}
-    config = toy_config(more / "run", steps=1, eval_every=1, **given, **asked)
-    (row,) = train(config, quiet=True, **world).rows
-    assert {"task.py:held_out/env/all/correct", "more.jsonl/env/all/correct"} <= set(row)
-    (more / "elsewhere").mkdir()
-    monkeypatch.chdir(more / "elsewhere")
-    again = resumed_config(more / "run", steps=2)
-    assert len(train(again, quiet=True, **world).rows) == 2
-    (entry,) = RunFolder(more / "run").config_values()["resumed"]
-    assert entry["changed"] == {"steps": 2} | {
-        name: value for name, value in entry["changed"].items() if name in ("resume", "log_path")
-    }
-
-
-TASK = """
-def problems():
-    return [{"problem": "abcd"[i % 4] * 3, "answer": str(i % 4)} for i in range(8)]
-
-held_out = problems
-
-def reward(text, problem):
-    return float("1" in text)
-"""

@@ -284,11 +284,6 @@ def test_rows_are_shared_out_evenly_and_each_once():
     assert Ranks().parts_here(lengths) == list(range(len(lengths)))
 
 
-def test_places_are_shared_out_each_once():
-    shares = [Ranks(rank, 3).places_here(range(5, 10)) for rank in range(3)]
-    assert shares == [[5, 8], [6, 9], [7]]
-
-
 def test_buckets_are_few_and_hold_everything():
     sizes = [BUCKET - 5, 5, 1, BUCKET + 7, 3]
     tensors = [torch.empty(size, device="meta") for size in sizes]

@@ -9,7 +9,6 @@ from importlib.util import find_spec
 import pytest
 from toy import toy_config
 
-from reasoning_from_scratch.commands import cli
 from reasoning_from_scratch.config import replaced
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.run.options import resolved
@@ -41,14 +40,6 @@ def test_a_wrong_address_is_one_line_in_bounded_time(monkeypatch, tmp_path, addr
         with pytest.raises(UserError, match=says) as error:
             ray_start.connect(address)
     assert "\n" not in str(error.value)
-
-
-def test_a_missing_extra_is_one_line(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(ray_start.importlib.util, "find_spec", lambda name: None)
-    assert cli.main(["train", "--sampler", "ray", "--log-path", str(tmp_path / "run")]) == 2
-    said = capsys.readouterr().err.strip().splitlines()[-1]
-    assert said.endswith("the extra `ray` is needed: uv run --extra ray rfs train ...")
-    assert not (tmp_path / "run").exists()
 
 
 def test_an_address_without_ray_is_refused(tmp_path):

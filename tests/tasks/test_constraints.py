@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.tasks.instructions import problems, score
 from reasoning_from_scratch.tasks.instructions.constraints import CONSTRAINTS
@@ -83,10 +82,6 @@ HOSTILE = [
     "\ud800",
 ]
 HOSTILE += ["!" * 5000, "a" * 5000, "- " * 5000, "?\n" * 5000, "ﷺ" * 100, "İ" * 10]
-
-
-def test_every_constraint_has_cases():
-    assert {case[0] for case in CASES} == set(CONSTRAINTS)
 
 
 @pytest.mark.parametrize("kind, value, kept, broken", CASES, ids=[case[0] for case in CASES])
@@ -171,22 +166,8 @@ def test_what_is_held_out():
     assert not texts[0] & texts[1] and not texts[0] & texts[2]
 
 
-def test_two_constraints_never_contradict_each_other():
-    for name in SETS:
-        for problem in problems(name, 300):
-            kinds = [kind for kind, _ in json.loads(problem.facts)["constraints"]]
-            assert len({CONSTRAINTS[kind].family for kind in kinds}) == len(kinds) <= 2
-            said = [CONSTRAINTS[kind].say.split("{}")[0] for kind in kinds]
-            assert all(words in problem.problem for words in said)
-
-
 def test_both_constraints_count():
     asked = [["lowercase", None], ["question", "?"]]
     problem = Problem("p", "...", "", facts=json.dumps({"topic": "rain", "constraints": asked}))
     texts = ["will the rain come again?", "Will the rain come again?", "the rain will come again."]
     assert [score(text, problem) for text in texts] == [1.0, 0.0, 0.0]
-
-
-def test_an_unknown_set_is_named():
-    with pytest.raises(UserError, match="instructions@held-out"):
-        problems("instructions@heldout")

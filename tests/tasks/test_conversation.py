@@ -18,10 +18,9 @@ from reasoning_from_scratch.losses import OBJECTIVES, Loss, policy_loss
 from reasoning_from_scratch.rollouts import make_batch, sample_groups
 from reasoning_from_scratch.run.options import resolved, resumed_config
 from reasoning_from_scratch.sampling import PLAIN_ENGINE, Rollout, Sampling, generate
-from reasoning_from_scratch.tasks.environments import conversation
 from reasoning_from_scratch.tasks.environments.conversation import Conversation, environment_of
 from reasoning_from_scratch.text import read_lines
-from reasoning_from_scratch.tokenizer import ModelTokenizer, Qwen3Tokenizer, answer_text
+from reasoning_from_scratch.tokenizer import ModelTokenizer, Qwen3Tokenizer
 
 PROMPTS = [[1, 2, 3], [4], [5, 6, 7, 8, 9, 10], [11, 12]]
 VOCABULARY, STOPS = 64, set(range(8))
@@ -263,75 +262,6 @@ def test_limits_of_turns_and_of_a_turn(tokenizer):
     assert rollout.turns == 1
 
 
-class Raises(Riddle):
-    def reply(self, turn):
-        raise RuntimeError("no luck")
-
-
-class Hangs(Riddle):
-    def reply(self, turn):
-        while True:
-            pass
-
-
-class One(Riddle):
-    def reply(self, turn):
-        return 1
-
-
-class Megabyte(Riddle):
-    def reply(self, turn):
-        return "x" * 1_000_000
-
-
-class NotMade(Riddle):
-    def __init__(self, problem):
-        raise KeyError("prompt")
-
-
-class PaysNothing(Riddle):
-    def rewards(self):
-        return None
-
-
-class PaysNoNumber(Riddle):
-    def rewards(self):
-        return {"correct": "yes"}
-
-
-class PaysForAMeasure(Riddle):
-    def rewards(self):
-        return {"correct": 1.0, "turns_per_episode": 1.0}
-
-
-class PaysForNoWord(Riddle):
-    def rewards(self):
-        return {"correct": 1.0, "not a word": 1.0}
-
-
-MISBEHAVING = [
-    (Raises, "raised RuntimeError: no luck"),
-    (Hangs, "took longer than 0.2 s"),
-    (One, "replied no text: 1"),
-    (Megabyte, "replied 1,000,000 characters; 10,000 are allowed"),
-    (NotMade, "raised KeyError: 'prompt'"),
-    (PaysNothing, "paid no numbers with `correct` among them: None"),
-    (PaysNoNumber, "paid no numbers with `correct` among them: {'correct': 'yes'}"),
-    (
-        PaysForAMeasure,
-        "paid for 'turns_per_episode', which has that name here already: take another",
-    ),
-    (PaysForNoWord, "paid for 'not a word', which is no name: take a word such as speed"),
-]
-
-
-@pytest.mark.parametrize("kind, failure", MISBEHAVING)
-def test_an_environment_that_misbehaves_ends_its_rollout(tokenizer, kind, failure, monkeypatch):
-    monkeypatch.setattr(conversation, "REPLY_SECONDS", 0.2)
-    rollout, _ = spoken(tokenizer, kind, Sampling(40), [("x", True)])
-    assert rollout.failure == failure and rollout.outcome == {"correct": 0.0}
-
-
 # ---- in a run
 
 
@@ -390,12 +320,6 @@ def test_a_resumed_run_is_the_uninterrupted_one(tmp_path, own):
         assert torch.equal(one, other)
 
 
-def test_a_part_that_the_environment_does_not_know(tmp_path, own):
-    with pytest.raises(UserError, match=r"erly"):
-        riddles(tmp_path, own, "a", reward_parts={"correct": 1.0, "erly": 0.5})
-    assert not (tmp_path / "a" / "config.json").exists()
-
-
 def test_one_that_forgets_a_part_later_has_failed(tmp_path, own):
     forgets = OWN.replace('"early": found / max(1, len(self.heard))}', "} | self.early()")
     forgets += "    def early(self):\n        return {} if self.heard else {'early': 0}\n"
@@ -403,36 +327,6 @@ def test_one_that_forgets_a_part_later_has_failed(tmp_path, own):
     result = riddles(tmp_path, own, "run", reward_parts={"correct": 1.0, "early": 0.5})
     assert len(result.rows) == 3 and "failed on every answer of 3 steps" in result.stopped
     assert "paid nothing for early of --reward-parts" in (tmp_path / "run/logs.log").read_text()
-
-
-def test_wrong_is_what_is_not_correct(tmp_path, own):
-    parts = {"correct": 1.0, "wrong": -1.0}
-    for row in riddles(tmp_path, own, "run", reward_parts=parts).rows:
-        assert row["env/all/wrong"] == pytest.approx(1 - row["env/all/correct"])
-        total = row["env/all/correct"] - row["env/all/wrong"]
-        assert row["env/all/reward/total"] == pytest.approx(total)
-
-
-def test_a_turn_that_ends_at_a_stop_character_is_whole(tokenizer):
-    """The stop token may have other text in it, and what was said before stays in the answer."""
-    heard = []
-
-    class Listening(Riddle):
-        def reply(self, turn):
-            heard.append(turn)
-            return "no" if len(heard) == 1 else None
-
-    box = tokenizer.encode("\\boxed{1}", chat_wrapped=False)
-    tokenizer.stop_text, tokenizer.stop_text_ids = "}", frozenset(box)
-    talk = Conversation(Listening, toy_problems(1)[0], tokenizer, Sampling(40))
-    rollout = Rollout(response_ids=[*tokenizer.encode("xy", chat_wrapped=False), *box])
-    rollout.response_ids += talk.hear(rollout.response_ids, True)
-    said = tokenizer.decode(rollout.response_ids)
-    rollout.response_ids += box
-    rollout.finished = True
-    assert talk.hear(rollout.response_ids, True) is None
-    assert heard == ["xy\\boxed{1", "\\boxed{1"]
-    assert answer_text(tokenizer, rollout) == said + "\\boxed{1"
 
 
 def test_an_evaluation_talks_too(tmp_path, own, tokenizer):

@@ -5,10 +5,8 @@ import json
 import pytest
 import torch
 from inference_methods import answer_with
-from toy import train
 
 from reasoning_from_scratch.commands.cli import main as commands
-from reasoning_from_scratch.commands.preflight import TaskFigures, suggestions, task_figures, to_try
 from reasoning_from_scratch.config import Rewards, TrainConfig, replaced
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.evaluate import evaluate
@@ -17,9 +15,9 @@ from reasoning_from_scratch.problems import Problem, problem_prompt, with_prompt
 from reasoning_from_scratch.rollouts import Group, Rollout, reward_groups
 from reasoning_from_scratch.run.chosen_problems import all_sets, open_problems
 from reasoning_from_scratch.run.options import resolved, resumed_config
+from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.sampling import Sampling
-from reasoning_from_scratch.tasks.judge import RULES, judge_of, verifier_of
-from reasoning_from_scratch.tasks.made_sets import made_set
+from reasoning_from_scratch.tasks.judge import judge_of, verifier_of
 from reasoning_from_scratch.tasks.problem_sets import load_problems
 
 SUM = Problem("sum", "What is 1 + 1?", "2")
@@ -47,22 +45,6 @@ def answer(problem, text):
 
 
 # ---- who judges
-
-
-@pytest.mark.parametrize(
-    "name, made",
-    [
-        ("gym:chain_sum", True),
-        ("gym", True),
-        ("instructions@new-constraints", True),
-        ("tiny", False),
-        ("gymnastics.jsonl", False),
-        ("folder/gym.py:problems", False),
-        (None, False),
-    ],
-)
-def test_which_sets_are_made_here(name, made):
-    assert bool(made_set(name)) == made
 
 
 def test_each_problem_has_its_judge(tmp_path):
@@ -121,12 +103,6 @@ def test_solved_examples_come_in_the_book_s_prompt(tiny):
         all_sets(resolved(TrainConfig(problems="instructions", few_shot=1)))
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_file_takes_no_place_of_a_made_set(name):
-    with pytest.raises(UserError, match="yields problems of its own: leave one out"):
-        resolved(TrainConfig(problems=name, data_path="some.jsonl"))
-
-
 # ---- a run, an evaluation, a preflight
 
 
@@ -143,13 +119,6 @@ def test_a_run_that_is_resumed_is_the_same(name, tmp_path, tiny):
     again = train(resumed_config(tmp_path / "half", steps=2), quiet=True)
     for one, other in zip(whole.model.parameters(), again.model.parameters(), strict=True):
         assert torch.equal(one, other)
-
-
-def test_a_run_in_which_the_rules_always_fail_says_whose_they_are(tmp_path, monkeypatch):
-    monkeypatch.setattr(RULES["instructions"], "function", lambda text, problem: 1 / 0)
-    config = TrainConfig(problems="instructions", log_path=str(tmp_path), eval_every=2, **TINY)
-    stopped = train(config, quiet=True).stopped
-    assert "the reward function of instructions failed on every answer" in stopped
 
 
 def test_an_evaluation_is_judged_by_the_rules(tiny):
@@ -171,46 +140,3 @@ def test_the_command_evaluates_and_writes_who_judged(tmp_path, capsys):
     assert "instructions" in card["settings"]["answer_read_from"]
     assert commands([*words, "--fallback", "number_only"]) == 2
     assert "instructions@held-out has rules of its own: leave it out" in capsys.readouterr().err
-
-
-def test_preflight_has_a_line_for_each_task(capsys):
-    mixture = 'gym:composite?datasets=[{"name":"gcd"},{"name":"spell_backward"}]'
-    words = ["preflight", "--model", "tiny-base", "--problems", mixture]
-    words += ["--num-problems", "2", "--rollouts", "2", "--max-new-tokens", "4", "--device", "cpu"]
-    words += ["--problems-per-step", "1"]
-    assert commands(words) == 1
-    out = capsys.readouterr().out
-    assert "4 problems x 2 rollouts" in out  # two of each task
-    assert "| task" in out and "| mixed groups |" in out and "| spell_backward |        2 |" in out
-    assert "too hard, hardly anything to reward: gcd, spell_backward" in out
-
-
-def test_figures_of_tasks():
-    def of(task, rules="gym"):
-        return Problem(task, "?", "1", type=task, rules=rules)
-
-    problems = [of("a"), of("b"), of("a"), of("c", rules="")]
-    right = [[1, 0], [0, 0], [1, 1], [1, 1]]
-    rows = [{"correct": bool(one), "tokens": 3} for group in right for one in group]
-    assert task_figures(problems, rows, 2) == [
-        TaskFigures("a", 2, 0.75, 1.0, 0.5, 3),
-        TaskFigures("b", 1, 0.0, 0.0, 0.0, 3),
-    ]
-    many = [of("a")] * 30 + [of("b")] * 10
-    assert to_try(many, 4) == ([of("a")] * 4 + [of("b")] * 4, 8)
-    assert to_try(many[:30], 4) == (many[:30], 4)  # of one task, from all over the set
-    others = [of(f"t{n}") for n in range(13)]
-    assert to_try(others, 4) == (others, 4)
-
-
-def test_what_is_suggested():
-    def task(name, right, mixed):
-        return TaskFigures(name, 24, right, 1.0, mixed, 9)
-
-    tasks = [task("a", 0.4, 0.5), task("b", 0.1, 0.2), task("c", 0.99, 0.04), task("d", 0.0, 0.0)]
-    assert suggestions(tasks) == [
-        "train on: a",
-        "slow to learn from, few groups are mixed: b",
-        "known already: c",
-        "too hard, hardly anything to reward: d",
-    ]

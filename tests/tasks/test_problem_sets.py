@@ -14,9 +14,6 @@ from reasoning_from_scratch.tasks.problem_sets import (
     load_math_train,
     load_problems,
 )
-from reasoning_from_scratch.tiny.world import tiny_problem
-
-OFFICIAL = Path(__file__).parents[3] / "shared" / "data"
 
 GSM8K_ROW = {
     "question": "A shop sells 3 boxes at $1,500 each. How much is that?",
@@ -91,16 +88,6 @@ def test_math_rows_as_list_and_as_lines(tmp_path, suffix):
     }[suffix]
 
 
-def test_objects_may_have_several_lines(tmp_path):
-    path = tmp_path / "a.json"
-    for indent, count in ((4, 1), (2, 3), (0, 2)):
-        text = "\n\n".join([json.dumps(MATH_ROW, indent=indent)] * count)
-        path.write_bytes(b"\xef\xbb\xbf" + text.replace("\n", "\r\n").encode() + b"\n")
-        found = load_problems(str(path))
-        assert [problem.answer for problem in found] == ["2"] * count
-    assert [p.source for p in found] == [f"{path}, line {n}" for n in (1, 10)]
-
-
 def test_an_original_math_row_has_its_answer_in_the_solution(tmp_path):
     """As in the files of MATH, one problem each: no answer, laid out over several lines."""
     row = {
@@ -116,17 +103,6 @@ def test_an_original_math_row_has_its_answer_in_the_solution(tmp_path):
     assert load_problems(str(write_lines(path, [row | {"answer": "2"}])))[0].answer == "2"
 
 
-def test_the_tiny_sets():
-    train = load_problems("tiny", limit=3)
-    assert [p.id for p in train] == ["tiny/train/0", "tiny/train/1", "tiny/train/2"]
-    row = tiny_problem("train", 2)
-    assert (train[2].problem, train[2].answer, train[2].level, train[2].type) == tuple(
-        row[name] for name in ("problem", "answer", "level", "type")
-    )
-    assert [len(load_problems(name)) for name in ("tiny-test", "tiny-longer")] == [500, 500]
-    assert len(load_problems("tiny")) == 12_000
-
-
 def test_a_named_set_is_downloaded_unless_its_file_is_given(tmp_path, monkeypatch):
     asked = []
 
@@ -140,14 +116,6 @@ def test_a_named_set_is_downloaded_unless_its_file_is_given(tmp_path, monkeypatc
     assert load_problems("math-500", data_path=here)[0].answer == "2"
     assert load_problems("tiny", data_path=here)[0].answer == "2"
     assert asked == ["gsm8k"]
-
-
-def test_limit(tmp_path):
-    path = write_lines(tmp_path / "a.jsonl", [MATH_ROW] * 5)
-    assert len(load_problems(str(path), limit=2)) == 2
-    assert len(load_problems(str(path), limit=9)) == 5
-    with pytest.raises(UserError, match="limit is 0"):
-        load_problems(str(path), limit=0)
 
 
 @pytest.mark.parametrize(
@@ -194,12 +162,6 @@ def test_a_bad_file_is_told_in_one_line(tmp_path, content, message):
     assert "bad.jsonl" in text and "\n" not in text and len(text) < 300
 
 
-def test_no_file_and_no_folder(tmp_path):
-    for path in (tmp_path / "none.json", tmp_path):
-        with pytest.raises(UserError, match="there is no file"):
-            load_problems("tiny", data_path=path)
-
-
 @pytest.mark.parametrize(
     "load, name", [(load_math500_test, "math-500"), (load_math_train, "math-train")]
 )
@@ -216,24 +178,6 @@ def test_the_books_loaders_keep_a_copy_if_asked(tmp_path, monkeypatch, load, nam
     assert load(path) == [MATH_ROW] and path.exists()
     path.write_text(json.dumps([MATH_ROW] * 2))
     assert len(load(path, save_copy=False)) == 2  # the file that is there is used
-
-
-@pytest.mark.skipif(not OFFICIAL.is_dir(), reason="the published data sets are not at hand")
-@pytest.mark.parametrize(
-    "name, file, count",
-    [
-        ("gsm8k", "gsm8k_train.jsonl", 7473),
-        ("gsm8k-test", "gsm8k_test.jsonl", 1319),
-        ("math-500", "math500_test.json", 500),
-    ],
-)
-def test_the_published_files_load(name, file, count):
-    rows = load_problems(name, data_path=OFFICIAL / file)
-    assert len(rows) == count == len({row.id for row in rows})
-    assert all(
-        row.problem and row.answer and "," not in row.answer[:4] or "math" in name for row in rows
-    )
-    assert not any("<<" in row.solution or "####" in row.solution for row in rows)
 
 
 # ---- other prompts than the book's

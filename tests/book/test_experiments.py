@@ -1,0 +1,92 @@
+"""The experiments behind the chapters' tables: a few steps of each, its rows and its picture."""
+
+import csv
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "ch06"), str(ROOT / "ch07")]
+import asking  # noqa: E402
+import binary_search  # noqa: E402
+import long_runs  # noqa: E402
+import real_model  # noqa: E402
+import second_try  # noqa: E402
+
+from reasoning_from_scratch.tasks import problem_sets  # noqa: E402
+
+STEP = {"problems_per_step": 2, "rollouts": 2}
+ANSWERED = {"steps": 2, "limit": 3, "samples": 1}
+MEASURED = [("0", "greedy"), ("0", "sampled"), ("0", "of the step"), ("1", "of the step")]
+MEASURED += [("2", "greedy"), ("2", "sampled")]
+LEFT_OUT = [
+    (kl, step, side) for kl in ("0", "0.05") for step in "012" for side in ("asked", "left out")
+]
+# script: its sizes, what tells its rows apart, and the rows that it should write
+EXPERIMENTS = {
+    asking: (
+        ANSWERED | {"model": "tiny-base"},
+        ("arm", "step", "answers"),
+        [(arm, *row) for arm in ("calculator", "nobody answers") for row in MEASURED],
+    ),
+    second_try: (
+        ANSWERED | {"arms": tuple(second_try.ARMS)},
+        ("arm", "step", "answers"),
+        [(arm, *row) for arm in second_try.ARMS for row in MEASURED],
+    ),
+    binary_search: (
+        {"steps": 2, "every": 1, "plays": 1, "leave_out": 8},
+        ("kl", "step", "numbers"),
+        LEFT_OUT,
+    ),
+    long_runs: (
+        {"arms": ("no change", "clip-higher")},
+        ("arm", "step"),
+        [(arm, step) for arm in ("no change", "clip-higher") for step in "012"],
+    ),
+    real_model: (
+        {"model": "tiny", "task": "arithmetic", "steps": 2, "every": 1} | STEP,
+        ("step",),
+        [("0",), ("2",)],
+    ),
+}
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """What no option makes small."""
+    for script in (asking, second_try, binary_search):
+        monkeypatch.setattr(script, "PLAN", script.PLAN | STEP)
+    monkeypatch.setattr(asking, "MAX_NEW_TOKENS", 24)
+    load = problem_sets.load_problems
+    monkeypatch.setattr(problem_sets, "load_problems", lambda name, limit=8: load(name, limit=2))
+    monkeypatch.setattr(long_runs, "load_problems", problem_sets.load_problems)
+    monkeypatch.setattr(long_runs, "STEPS", 2)
+    monkeypatch.setattr(long_runs, "EVERY", 1)
+    long_runs.measured.cache_clear()
+    monkeypatch.setattr(real_model, "HELD_OUT", 2)
+
+
+@pytest.mark.parametrize("script", EXPERIMENTS, ids=lambda script: script.__name__)
+def test_a_few_steps_and_the_picture(script, small, tmp_path):
+    sizes, keys, expected = EXPERIMENTS[script]
+    out = tmp_path / "table.csv"
+    asked = {"out": out, "seeds": (3,)}
+    if hasattr(script.Options, "folder"):
+        asked["folder"] = tmp_path / "runs"
+    script.main(script.Options(**asked | sizes))
+    text = out.read_text(encoding="utf-8")
+    rows = list(csv.DictReader(text.splitlines()))
+    assert sorted(tuple(row[key] for key in keys) for row in rows) == sorted(expected)
+    drawn = out.with_suffix(".png").read_bytes()
+    assert len(drawn) > 10_000
+    script.main(script.Options(**asked | {"picture_only": True}))
+    assert out.read_text(encoding="utf-8") == text
+    assert out.with_suffix(".png").read_bytes() == drawn
+
+
+def test_short_and_long_problems_of_the_long_runs_take_turns():
+    short, longer = list(long_runs.problems())[:2]
+    assert short == problem_sets.load_problems("tiny", limit=1)[0]
+    assert longer == problem_sets.load_problems("tiny-longer-train", limit=1)[0]
