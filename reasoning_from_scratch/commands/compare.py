@@ -159,18 +159,8 @@ def asked_trials(options: CompareOptions) -> list[Trial]:
 
 def asked_config(options: CompareOptions, trial: Trial) -> TrainConfig:
     """The run that stands for a trial."""
-    names = (
-        "model",
-        "problems",
-        "reward",
-        "steps",
-        "problems_per_step",
-        "rollouts",
-        "max_new_tokens",
-        "eval_every",
-        "eval_limit",
-    )
-    chosen = {name: getattr(options, name) for name in names}
+    shared = vars(TrainConfig()).keys() & vars(options).keys()
+    chosen = {name: getattr(options, name) for name in shared}
     # A recipe's own learning rate would make it another budget, so the options rule for all.
     return configure(
         str(trial.arm),
