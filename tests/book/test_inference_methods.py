@@ -97,8 +97,10 @@ class Killed(BaseException):
     pass
 
 
-@pytest.mark.parametrize("name", ["best_logprob", "refine_logprob"])
-@pytest.mark.parametrize("after, torn", [(1, 0), (3, 9), (5, 200)])
+@pytest.mark.parametrize(
+    "name, after, torn",
+    [("best_logprob", 3, 9), ("refine_logprob", 1, 0), ("refine_logprob", 5, 200)],
+)
 def test_killed_and_resumed_is_the_same_file(tiny, tmp_path, monkeypatch, name, after, torn):
     sampling = replace(SAMPLING, sample_rows=2)
     whole, path = tmp_path / "whole.jsonl", tmp_path / "killed.jsonl"
