@@ -70,6 +70,7 @@ class Rollout:
     reward: float = 0.0
     advantage: float = 0.0
     token_advantages: Tensor | None = None  # where each token has its own
+    targets: Tensor | None = None  # what is to be predicted there, if not the tokens themselves
     start_logprobs: Tensor | None = None  # of the trainer before the step's first update
     ref_logprobs: Tensor | None = None  # of the reference model
     policy_version: int = 0  # updates the weights had seen when sampling began
