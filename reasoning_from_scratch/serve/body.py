@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 from starlette.requests import Request
 
 from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.text import json_line
 
 MOST_BYTES = 64 * 2**20
 T = TypeVar("T")
@@ -32,8 +33,11 @@ async def read_bytes(request: Request) -> bytes:
 
 
 async def read_body(request: Request) -> "Body":
+    read = await read_bytes(request) or b"{}"
     try:
-        values = json.loads(await read_bytes(request) or b"{}")
+        values = json.loads(read)
+        if b"\\u" in read:  # perhaps half of a character, which is no text
+            values = json.loads(json_line(values))
     except (ValueError, RecursionError):
         raise UserError("the body is not JSON") from None
     if not isinstance(values, dict):

@@ -11,6 +11,7 @@ does not depend on the company: its random numbers are its own (sampling.py).
 
 import logging
 import threading
+import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError
@@ -25,6 +26,10 @@ from reasoning_from_scratch.sampling import OpenBatch, Rollout, Sampling, Sampli
 
 log = logging.getLogger("reasoning_from_scratch")
 
+# Seconds between two times at which others join what is being drawn. Requests of one client come a
+# millisecond apart: joined one by one, each would have its prompt read, and make the batch larger,
+# by itself. The first one does not wait.
+JOINS_EVERY = 0.01
 IDLE_BATCHES = 4  # kept ready: a batch has copies of the weights, in the order that is fast
 
 
@@ -116,6 +121,7 @@ class Engine:
         self.scoring: list[tuple[Future, LocalPolicy, list[Rollout]]] = []
         self.joining: list[Request] = []
         self.batches: OrderedDict[tuple, tuple[OpenBatch, set[Request]]] = OrderedDict()
+        self.joined = 0.0  # when others last joined
         self.closing = False
         self.thread = threading.Thread(target=self.run, name="engine", daemon=True)
 
@@ -170,7 +176,7 @@ class Engine:
                     break
                 work = self.waiting.popleft() if self.waiting else None
                 scoring, self.scoring = self.scoring, []
-                joining, self.joining = self.joining, []
+                joining = self.now_joining()
             if work:
                 self.do(*work)
             self.score_together(scoring)
@@ -181,8 +187,19 @@ class Engine:
         self.give_up()
 
     def busy(self) -> bool:
-        drawing = any(requests for _, requests in self.batches.values())
-        return bool(self.waiting or self.scoring or self.joining or drawing)
+        return bool(self.waiting or self.scoring or self.joining or self.drawing)
+
+    @property
+    def drawing(self) -> bool:
+        return any(requests for _, requests in self.batches.values())
+
+    def now_joining(self) -> list[Request]:
+        """Those that wait, unless some have joined a moment ago."""
+        now = time.monotonic()
+        if not self.joining or (self.drawing and now < self.joined + JOINS_EVERY):
+            return []
+        self.joined, joining, self.joining = now, self.joining, []
+        return joining
 
     def do(self, future: Future, function: Callable) -> None:
         if future.cancelled():

@@ -15,6 +15,7 @@ from functools import partial
 from itertools import count
 
 import numpy as np
+import torch
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
@@ -276,7 +277,7 @@ class OpenAI:
         for place in range(len(prompts)):
             # Without a seed: streams that no client of Tinker's draws from.
             stream = (self.seed, -1 - call, place) if seed is None else (seed, 0, place)
-            keys.append([int(stream_key(*stream, number)) for number in range(n)])
+            keys.append(stream_key(*stream, torch.arange(n)).tolist())
         params = {
             "temperature": body.number("temperature", 0, 100, 1.0),
             "top_p": body.number("top_p", 1e-9, 1, 1.0),

@@ -106,6 +106,9 @@ class Tinker:
         run = "training_runs/{model_id}"
         save = run + "/checkpoints/{kind}/{name}"
         calls = {
+            # Called for every answer, and found in this order.
+            ("POST", "retrieve_future"): self.retrieve_future,
+            ("POST", "asample"): self.asample,
             ("GET", "healthz"): self.healthz,
             ("GET", "get_server_capabilities"): self.get_server_capabilities,
             ("POST", "client/config"): self.client_config,
@@ -129,8 +132,6 @@ class Tinker:
             ("POST", "create_sampling_session"): self.create_sampling_session,
             ("POST", "join_sampling_session"): self.join_sampling_session,
             ("GET", "samplers/{sampler_id}"): self.get_sampler,
-            ("POST", "asample"): self.asample,
-            ("POST", "retrieve_future"): self.retrieve_future,
             ("POST", "cancel_future"): self.cancel_future,
             ("GET", "training_runs"): self.list_training_runs,
             ("GET", run): self.get_training_run,
@@ -620,7 +621,7 @@ class Tinker:
         params = sampling_params(given, sampler.base.tokenizer)
         seed = given.maybe_integer("seed", 0, 2**64 - 1)
         streams = (self.seed, sampler.number, seq_id) if seed is None else (seed, 0, 0)
-        keys = [int(stream_key(*streams, number)) for number in range(count)]
+        keys = stream_key(*streams, torch.arange(count)).tolist()
         room = max(1, sampler.base.context - len(prompt))
         most = given.integer("max_tokens", 0, 2**31, room)
         likely = body.integer("topk_sample_logprobs", 0, 1000, 0)
