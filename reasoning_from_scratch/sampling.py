@@ -625,10 +625,11 @@ class OpenBatch(_Batch):
 
     @torch.no_grad()
     def step(self, around: Callable = nullcontext) -> bool:
-        """A further token for each rollout. False: there is none left to draw for."""
-        if not self.fill():
-            return False
+        """A further token for each rollout. False: there is none left to draw for. `around` is
+        entered with the model for all of it: prompts come a few at a time, as tokens do."""
         with around(self.model):
+            if not self.fill():
+                return False
             self.record(self.decode())
         return True
 

@@ -11,7 +11,8 @@ With K targets at each place, (N, K), it is K rollouts that read the same tokens
 computes those once.
 
 Tinker's ratio is p / p_sampler, with the log-probabilities that the datum brings, and its losses
-are plain sums: what is to be weighted or averaged stands in the advantages.
+are plain sums: what is to be weighted or averaged stands in the advantages. Where both are 0, as at
+the prompt, there is nothing to learn, and for dro nothing to drift from: such places are masked.
 """
 
 from collections.abc import Mapping, Sequence
@@ -84,9 +85,7 @@ class AgainstSampler:
     ) -> Tensor:
         """Values (B, T), to be maximized."""
         if self.name == "dro":
-            # At the prompt's tokens both are 0; there is nothing that they could drift from.
-            sampled = (old_logprobs != 0) | (advantages != 0)
-            return losses.dro(logprobs, old_logprobs, advantages, self.beta) * sampled
+            return losses.dro(logprobs, old_logprobs, advantages, self.beta)
         ratio, clips = (logprobs - old_logprobs).exp(), self.clip_low_threshold
         if self.name == "ppo":
             return losses.ppo(ratio, advantages, clips, self.clip_high_threshold)
@@ -126,6 +125,11 @@ def rollouts_of_one(
     ]
     if not all(torch.isfinite(v).all() for column in columns for v in column.values()):
         raise UserError(f"{name} has numbers that are not finite")
+    # What the loss cannot depend on, a prompt mostly, is not computed; its log-probability is 0.
+    idle = [
+        [] if loss == "cross_entropy" else places_without(column, INPUTS[loss])
+        for column in columns
+    ]
     return [
         Rollout(
             prompt_ids=tokens[:1],
@@ -133,9 +137,16 @@ def rollouts_of_one(
             logprobs=column["logprobs"].tolist() if "logprobs" in column else [0.0] * len(tokens),
             token_advantages=column.get("advantages", column.get("weights")),
             targets=column["target_tokens"],
+            forced=places,
         )
-        for column in columns
+        for column, places in zip(columns, idle, strict=True)
     ]
+
+
+def places_without(column: Mapping[str, Tensor], names: Sequence[str]) -> list[int]:
+    """Where none of these is other than 0."""
+    values = torch.stack([column[name] for name in names])
+    return (values == 0).all(0).nonzero()[:, 0].tolist()
 
 
 def as_column(array: np.ndarray, column: int) -> Tensor:

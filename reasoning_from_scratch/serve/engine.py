@@ -26,9 +26,9 @@ from reasoning_from_scratch.sampling import OpenBatch, Rollout, Sampling, Sampli
 
 log = logging.getLogger("reasoning_from_scratch")
 
-# Seconds between two times at which others join what is being drawn. Requests of one client come a
+# Seconds between two times at which requests join what is being drawn. Those of one client come a
 # millisecond apart: joined one by one, each would have its prompt read, and make the batch larger,
-# by itself. The first one does not wait.
+# by itself. Who follows an answer as it grows does not wait where nothing is drawn.
 JOINS_EVERY = 0.01
 IDLE_BATCHES = 4  # kept ready: a batch has copies of the weights, in the order that is fast
 
@@ -121,7 +121,7 @@ class Engine:
         self.scoring: list[tuple[Future, LocalPolicy, list[Rollout]]] = []
         self.joining: list[Request] = []
         self.batches: OrderedDict[tuple, tuple[OpenBatch, set[Request]]] = OrderedDict()
-        self.joined = 0.0  # when others last joined
+        self.joins_at = 0.0  # when those that wait may join
         self.closing = False
         self.thread = threading.Thread(target=self.run, name="engine", daemon=True)
 
@@ -138,6 +138,8 @@ class Engine:
         return self.put(self.scoring, (future, policy, rollouts), future)
 
     def sample(self, request: Request) -> "Future[list[Rollout]]":
+        if not self.joining:
+            self.joins_at = max(self.joins_at, time.monotonic() + JOINS_EVERY)
         return self.put(self.joining, request, request.future)
 
     def put(self, queue, item, future: Future) -> Future:
@@ -171,7 +173,7 @@ class Engine:
         while True:
             with self.changed:
                 while not (self.closing or self.busy()):
-                    self.changed.wait()
+                    self.changed.wait(self.until_joining())
                 if self.closing:
                     break
                 work = self.waiting.popleft() if self.waiting else None
@@ -187,18 +189,26 @@ class Engine:
         self.give_up()
 
     def busy(self) -> bool:
-        return bool(self.waiting or self.scoring or self.joining or self.drawing)
+        return bool(self.waiting or self.scoring or self.drawing or self.may_join())
 
     @property
     def drawing(self) -> bool:
         return any(requests for _, requests in self.batches.values())
 
+    def may_join(self) -> bool:
+        if not self.drawing and any(request.on_token for request in self.joining):
+            return True
+        return bool(self.joining) and time.monotonic() >= self.joins_at
+
+    def until_joining(self) -> float | None:
+        """Seconds for which there is nothing to do; None: until something is asked for."""
+        return max(0.0, self.joins_at - time.monotonic()) if self.joining else None
+
     def now_joining(self) -> list[Request]:
-        """Those that wait, unless some have joined a moment ago."""
-        now = time.monotonic()
-        if not self.joining or (self.drawing and now < self.joined + JOINS_EVERY):
+        if not self.may_join():
             return []
-        self.joined, joining, self.joining = now, self.joining, []
+        joining, self.joining = self.joining, []
+        self.joins_at = time.monotonic() + JOINS_EVERY
         return joining
 
     def do(self, future: Future, function: Callable) -> None:

@@ -47,6 +47,7 @@ class Promises:
     def note_fetched(self, promise: Promise) -> None:
         if promise.fetched is None:
             promise.fetched = time.monotonic()
+            promise.cancel = lambda: None  # nor is the request that it holds needed any more
             if not promise.future.cancelled() and promise.future.exception() is None:
                 result = promise.future.result()
                 promise.size = len(result) if isinstance(result, bytes) else 1000
