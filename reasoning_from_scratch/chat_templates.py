@@ -58,15 +58,19 @@ def rendered(
     messages: Sequence[Mapping[str, str]],
     named_tokens: Mapping[str, str],
     answer_follows: bool = True,
+    tools: Sequence[Mapping] | None = None,
+    **settings: object,
 ) -> str:
     """The text of a conversation; with `answer_follows` it ends where an answer begins.
 
-    `messages` are objects with role and content; `named_tokens` has bos_token, eos_token, ...
+    `messages` are objects with role and content; `named_tokens` has bos_token, eos_token, ...;
+    `tools` are what the model may call, and `settings` what else a template may ask.
     """
     try:
         return compiled(template).render(
+            **settings,
             messages=messages,
-            tools=None,
+            tools=tools,
             documents=None,
             add_generation_prompt=answer_follows,
             **named_tokens,

@@ -47,7 +47,7 @@ def padded_logprobs(model, batch, temperature: float = 1.0) -> Tensor:
     logprobs = token_logprobs(
         hidden,
         model.out_head.weight,
-        batch.token_ids[:, 1:],
+        batch.predicted[:, 1:],
         batch.mask[:, 1:],
         temperature,
         kept_of(batch),

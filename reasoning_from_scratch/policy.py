@@ -140,22 +140,25 @@ class LocalPolicy:
             with self.full_model() as model:
                 for rows, batch in self.batches(rollouts):
                     logprobs = self.training_pass(model, batch, self.config.train_temperature)
-                    for row, line in zip(rows, logprobs.cpu(), strict=True):
-                        start, end = len(rollouts[row].prompt_ids), len(rollouts[row])
-                        found[row] = line[start:end].clone()  # not the whole batch with it
+                    self.note(found, rollouts, rows, logprobs)
             return found
         except torch.OutOfMemoryError:
             self.take_less()
         return LocalPolicy.logprobs(self, rollouts)
 
     def forward_backward(
-        self, rollouts: Sequence[Rollout], config: Loss, denominator: float
+        self,
+        rollouts: Sequence[Rollout],
+        config: Loss,
+        denominator: float,
+        found: list[Tensor] | None = None,
     ) -> list[Sums]:
         """Adds the gradient of these rollouts' loss. That is a sum over tokens, divided by
-        `denominator`, so it does not matter how the rollouts are cut into batches."""
-        self.since_update.append((rollouts, config, denominator))
+        `denominator`, so it does not matter how the rollouts are cut into batches. `found`, a list
+        as long as the rollouts, gets the log-probabilities that `logprobs` would give."""
+        self.since_update.append((rollouts, config, denominator, found))
         try:
-            return self.passes(rollouts, config, denominator)
+            return self.passes(rollouts, config, denominator, found)
         except torch.OutOfMemoryError:
             self.take_less()
         # Half of a micro-batch's gradient may be there, so all since the last update begins anew.
@@ -163,10 +166,16 @@ class LocalPolicy:
         calls, self.since_update = self.since_update, []
         return [LocalPolicy.forward_backward(self, *call) for call in calls][-1]
 
-    def passes(self, rollouts: Sequence[Rollout], config: Loss, denominator: float) -> list[Sums]:
+    def passes(
+        self,
+        rollouts: Sequence[Rollout],
+        config: Loss,
+        denominator: float,
+        found: list[Tensor] | None = None,
+    ) -> list[Sums]:
         """Stages 5 and 6, a micro-batch at a time."""
         all_sums: list[Sums] = []
-        for _, batch in self.batches(rollouts):
+        for rows, batch in self.batches(rollouts):
             # 5. Log-probabilities (B, T) of the sampled tokens, as the model is now.
             logprobs = self.training_pass(self.model, batch, self.config.train_temperature)
             # 6. Loss, and its gradient on top of that of the batches before.
@@ -174,6 +183,8 @@ class LocalPolicy:
             loss.backward()
             self.optimizer.add_up(self.model)
             all_sums.append(sums)
+            if found is not None:
+                self.note(found, rollouts, rows, logprobs.detach())
         return all_sums
 
     @torch.no_grad()
@@ -231,6 +242,18 @@ class LocalPolicy:
         self.most_rows = rows // 2
         log.warning("out of memory: from now on %d answers are sampled at a time", rows // 2)
         return self.sampled(problems, config, step, places)
+
+    def note(
+        self,
+        found: list[Tensor],
+        rollouts: Sequence[Rollout],
+        rows: Sequence[int],
+        logprobs: Tensor,
+    ) -> None:
+        """Of a micro-batch's log-probabilities (B, T), those of each response, (T,)."""
+        for row, line in zip(rows, logprobs.cpu(), strict=True):
+            start, end = len(rollouts[row].prompt_ids), len(rollouts[row])
+            found[row] = line[start:end].clone()  # not the whole batch with it
 
     def take_less(self) -> None:
         """The micro-batch that was tried last did not fit: from now on they are half as large."""

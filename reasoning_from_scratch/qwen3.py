@@ -237,6 +237,13 @@ class KVCache:
         uniform = self.uniform and other.uniform and self.width == other.width
         self._set_lengths(self.lengths.index_copy(0, rows, other.lengths), uniform)
 
+    def grow(self, count):
+        """Append so many empty rows; `put` fills them."""
+        for store in (self.keys, self.values):
+            for layer, old in enumerate(store):
+                store[layer] = torch.cat([old, old.new_zeros(count, *old.shape[1:])])
+        self._set_lengths(torch.cat([self.lengths, self.lengths.new_zeros(count)]), False)
+
     def shrink(self, count):
         """Keep the first `count` rows only; nothing is copied."""
         self.keys = [keys[:count] for keys in self.keys]

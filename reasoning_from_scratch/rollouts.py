@@ -65,6 +65,12 @@ class Batch:
     ref_logprobs: Tensor | None = None  # (B, T) of the reference model
     start_logprobs: Tensor | None = None  # (B, T) of the trainer before its first update
     kept: list[list[list[int]]] | None = None  # per row and sampled token, what top-p left over
+    targets: Tensor | None = None  # (B, T) what is to be predicted, if not the tokens themselves
+
+    @property
+    def predicted(self) -> Tensor:
+        """(B, T), the tokens whose log-probabilities are asked for."""
+        return self.token_ids if self.targets is None else self.targets
 
     def __len__(self) -> int:
         return len(self.token_ids)
@@ -102,6 +108,13 @@ def make_batch(rollouts: Sequence[Rollout], device: torch.device | str = "cpu") 
     advantages = at_responses([rollout.token_advantages for rollout in rollouts])  # (B, T)
     if advantages is None:
         advantages = torch.tensor([rollout.advantage for rollout in rollouts]).to(device)  # (B,)
+    targets = None
+    if any(rollout.targets is not None for rollout in rollouts):
+        targets = token_ids.clone()  # (B, T)
+        for row, rollout in enumerate(rollouts):
+            if rollout.targets is not None:
+                targets[row, len(rollout.prompt_ids) : len(rollout)] = rollout.targets
+        targets = targets.to(device)
     lengths = torch.tensor([len(rollout) for rollout in rollouts])  # (B,)
     recorded = all(rollout.kept is not None for rollout in rollouts)
     return Batch(
@@ -113,6 +126,7 @@ def make_batch(rollouts: Sequence[Rollout], device: torch.device | str = "cpu") 
         ref_logprobs=at_responses([rollout.ref_logprobs for rollout in rollouts]),
         start_logprobs=at_responses([rollout.start_logprobs for rollout in rollouts]),
         kept=[rollout.of_sampled(rollout.kept) for rollout in rollouts] if recorded else None,
+        targets=targets,
     )
 
 

@@ -17,6 +17,8 @@ its rollouts start from copies of its cache. Where a rollout ends, a waiting one
 
 When nobody waits any more, the rows that are left close the gaps and the batch gets smaller.
 
+An OpenBatch is the same for a server: rollouts join it while others are under way.
+
 A rollout may have a Partner, who listens and speaks: an environment of tasks/. What it says
 is read in one pass, like a prompt, and marked as not drawn.
 """
@@ -68,10 +70,13 @@ class Rollout:
     reward: float = 0.0
     advantage: float = 0.0
     token_advantages: Tensor | None = None  # where each token has its own
+    targets: Tensor | None = None  # what is to be predicted there, if not the tokens themselves
     start_logprobs: Tensor | None = None  # of the trainer before the step's first update
     ref_logprobs: Tensor | None = None  # of the reference model
     policy_version: int = 0  # updates the weights had seen when sampling began
     place: tuple[int, int] = (0, 0)  # problem within the step, rollout within the group
+    # Per token, the most likely ones and their log-probabilities, where an OpenBatch was asked.
+    likely: list[list[tuple[int, float]]] = field(default_factory=list)
 
     @property
     def stop_reason(self) -> str:
@@ -305,6 +310,7 @@ class _Row:
     limit: int  # most tokens that it may have
     partner: Partner | None = None
     unread: int = 1  # so many of its last tokens the model has yet to read
+    likely: int = 0  # so many of the most likely tokens are noted at each place
 
     def read(self, said: list[int], keeps: bool | None) -> None:
         """Tokens that follow what was drawn; they were not."""
@@ -328,16 +334,15 @@ class _Row:
         return (self.rollout.response_ids or self.rollout.prompt_ids)[-1]
 
 
-def _passes(prompts: list[list[int]], max_prompts: int) -> Iterator[range]:
-    """Which prompts are read in one pass: neighbours, as many as may be."""
-    first = longest = 0
-    for i, prompt in enumerate(prompts):
-        longest = max(longest, len(prompt))
+def _next_pass(prompts: list[list[int]], first: int, max_prompts: int) -> range:
+    """Which prompts are read in one pass: the first and its neighbours, as many as may be."""
+    longest = 0
+    for i in range(first, len(prompts)):
+        longest = max(longest, len(prompts[i]))
         too_many = i - first == max_prompts or longest * (i - first + 1) > PREFILL_TOKENS
         if i > first and too_many:
-            yield range(first, i)
-            first, longest = i, len(prompt)
-    yield range(first, len(prompts))
+            return range(first, i)
+    return range(first, len(prompts))
 
 
 def padded(rows: list[list[int]]) -> tuple[Tensor, Tensor]:
@@ -384,18 +389,19 @@ class _Batch:
         # Rows are filled again and again: so many steps, if no rollout ends early.
         steps = math.ceil(sum(row.limit for row in waiting) / max(1, n_rows))
         self.model, self.prompts, self.waiting = model, prompts, deque(waiting)
+        self.most_rows = n_rows
         self.decoder, self.cut = engine.decoder(model, n_rows, steps), engine.cut
         self.draw = engine.draw(model, n_rows, steps)
-        self.partner = engine.partner
+        self.is_answered = engine.partner is not None  # a partner hears each token before the next
         self.device = model.tok_emb.weight.device
         self.policy = (sampling.temperature, sampling.top_p, sampling.top_k)
         self.keeps, self.stop_ids = sampling.keep_sampling_mask, frozenset(stop_ids)
         self.start = _read_start(model, prompts)
-        self.passes = _passes(prompts, math.ceil(n_rows / sampling.rollouts))
+        self.max_prompts = math.ceil(n_rows / sampling.rollouts)  # read in one pass
         self.read = range(0)
         self.prompt_cache: KVCache | None = None
         self.max_length = max((len(prompts[row.prompt]) + row.limit for row in waiting), default=0)
-        self.rows: list[_Row | None] = [None] * n_rows
+        self.rows: list[_Row | None] = []
         self.cache: KVCache | None = None
 
     def _index(self, numbers: list) -> Tensor:
@@ -404,18 +410,30 @@ class _Batch:
     def _take(self, count: int) -> tuple[list[_Row], Tensor]:
         """At most `count` that wait, and the rows of prompt_cache in which their prompts lie."""
         if self.waiting[0].prompt not in self.read:
-            self.read, self.prompt_cache = next(self.passes), None  # frees its memory before
+            self.prompt_cache = None  # frees its memory before
+            self.read = _next_pass(self.prompts, self.read.stop, self.max_prompts)
             prompts = self.prompts[self.read.start : self.read.stop]
-            self.prompt_cache = _read_prompts(self.model, self.decoder, prompts, self.start)
+            start = self._common_start(prompts)
+            self.prompt_cache = _read_prompts(self.model, self.decoder, prompts, start)
             self.prompt_cache.max_length = self.max_length  # only copies of its rows will grow
         rows: list[_Row] = []
         while self.waiting and len(rows) < count and self.waiting[0].prompt in self.read:
             rows.append(self.waiting.popleft())
         return rows, self._index([row.prompt - self.read.start for row in rows])
 
+    def _common_start(self, prompts: list[list[int]]) -> KVCache | None:
+        """What the prompts of a pass begin with, where that is read already."""
+        return self.start
+
     def fill(self) -> bool:
         """Give free rows to rollouts that wait, or drop them. False if no row is left."""
         free = [i for i, row in enumerate(self.rows) if row is None]
+        missing = min(len(self.waiting) - len(free), self.most_rows - len(self.rows))
+        if missing > 0:
+            free += range(len(self.rows), len(self.rows) + missing)
+            self.rows += [None] * missing
+            if self.cache is not None:
+                self.cache.grow(missing)
         if not free:
             return bool(self.rows)
         while free and self.waiting:
@@ -451,19 +469,25 @@ class _Batch:
             self.rows[hole] = self.rows[mover]
         self.rows = self.rows[:keep]
         self.cache.shrink(keep)
+        if not keep:
+            self.cache = None
 
     def decode(self) -> list[Draw]:
         """Draw a token for each row; on a GPU a few, one after the other."""
-        unseen = 1 if self.partner else STEPS_PER_LOOK.get(self.device.type, 8)
+        unseen = 1 if self.is_answered else STEPS_PER_LOOK.get(self.device.type, 8)
         count = min(unseen, *(row.room for row in self.rows))
         u = uniform_at(self.keys, self.positions + torch.arange(count, device=self.device))
         self.positions = self.positions + count
         draws = []
         for i in range(count):  # u is (B, count)
             logits = self.decoder(self.tokens[:, None], cache=self.cache)[:, -1]  # (B, V)
+            self._note_likely(logits)
             draws.append(self.draw(logits, u[:, i], *self.policy, self.cut))
             self.tokens = draws[-1].tokens
         return draws
+
+    def _note_likely(self, logits: Tensor) -> None:
+        """In a batch that is open, some may ask what else was likely at each place."""
 
     def record(self, draws: list[Draw]) -> list[_Row]:
         """Append the draws to their rollouts. The rows whose rollouts ended with them."""
@@ -521,6 +545,101 @@ class _Batch:
             row.unread = 1
         if None not in self.rows:  # else `fill` does so
             self._look_at_rows()
+
+
+class OpenBatch(_Batch):
+    """A batch that rollouts may join between two tokens: `generate` knows all of its prompts
+    before it begins, a server does not. All of its rollouts are drawn at one temperature, top-p
+    and top-k. Each has a Partner, who decides where it ends, and may drop it.
+
+        batch = OpenBatch(model, sampling, engine)
+        rollouts = batch.join(prompt, 100, keys, partners)
+        while batch.step():
+            ...                 # others join here
+    """
+
+    def __init__(self, model, sampling: Sampling, engine: SamplingEngine) -> None:
+        super().__init__(model, [], [], sampling, (), engine)
+        self.is_answered = True
+        self.most_rows = self.max_prompts = sampling.sample_rows
+        # It may take any number of steps, which is what a decoder is chosen for.
+        self.decoder = engine.decoder(model, self.most_rows, MANY_STEPS)
+        self.draw = engine.draw(model, self.most_rows, MANY_STEPS)
+
+    def join(
+        self,
+        prompt: list[int],
+        max_new_tokens: int,
+        keys: Sequence[int],
+        partners: Sequence[Partner],
+        likely: int = 0,
+    ) -> list[Rollout]:
+        """So many rollouts of a prompt, drawn from the random streams `keys`, each with its
+        partner. They grow with every step, and note so many `likely` tokens at each place. A
+        prompt that others wait with is read once."""
+        limit = room_for_answer(self.model, len(prompt), max_new_tokens)
+        self._forget_read_prompts()
+        number = self._number_of(prompt)
+        self.max_length = max(self.max_length, len(prompt) + limit)
+        if self.cache is not None:
+            self.cache.max_length = self.max_length
+        rollouts = [Rollout(prompt_ids=prompt) for _ in keys]
+        place = sum(row.prompt <= number for row in self.waiting)  # prompts are read in order
+        for rollout, key, partner in reversed(list(zip(rollouts, keys, partners, strict=True))):
+            row = _Row(rollout, number, key, limit, partner, likely=likely)
+            self.waiting.insert(place, row)
+        return rollouts
+
+    def _number_of(self, prompt: list[int]) -> int:
+        """Of an equal prompt, if that has yet to be read or is still there."""
+        first = self.read.stop if self.prompt_cache is None else self.read.start
+        for number in range(first, len(self.prompts)):
+            if self.prompts[number] == prompt:
+                return number
+        self.prompts.append(prompt)
+        return len(self.prompts) - 1
+
+    def _forget_read_prompts(self) -> None:
+        """Those that lie in no cache any more; else a server would keep all that it ever read."""
+        gone = self.read.stop if self.prompt_cache is None else self.read.start
+        del self.prompts[:gone]
+        self.read = range(self.read.start - gone, self.read.stop - gone)
+        for row in [*self.waiting, *self.rows]:
+            if row is not None:
+                row.prompt -= gone
+
+    def _common_start(self, prompts: list[list[int]]) -> KVCache | None:
+        return _read_start(self.model, prompts)
+
+    def _note_likely(self, logits: Tensor) -> None:
+        rows = [(i, row) for i, row in enumerate(self.rows) if row and row.likely]
+        if not rows:
+            return
+        places = self._index([i for i, _ in rows])
+        logprobs = (logits[places].float() / (self.policy[0] or 1.0)).log_softmax(-1)
+        best = logprobs.topk(min(max(row.likely for _, row in rows), logprobs.shape[-1]))
+        values, ids = best.values.tolist(), best.indices.tolist()
+        for (_, row), numbers, tokens in zip(rows, values, ids, strict=True):
+            found = list(zip(tokens, numbers, strict=True))[: row.likely]
+            row.rollout.likely.append(found)
+
+    @torch.no_grad()
+    def step(self, around: Callable = nullcontext) -> bool:
+        """A further token for each rollout. False: there is none left to draw for. `around` is
+        entered with the model for all of it: prompts come a few at a time, as tokens do."""
+        with around(self.model):
+            if not self.fill():
+                return False
+            self.record(self.decode())
+        return True
+
+    @property
+    def rollouts(self) -> list[Rollout]:
+        """Those that have not ended, whether they wait or are drawn."""
+        return [row.rollout for row in [*self.rows, *self.waiting] if row is not None]
+
+
+MANY_STEPS = 2**30
 
 
 def check_request(model, prompts: list[list[int]], sampling: Sampling) -> None:

@@ -69,6 +69,9 @@ SLOWEST_FIRST = """
     tests/run/test_study.py
     tests/run/test_memory.py
     ch07/ch07_solutions.ipynb
+    tests/serve/test_command.py
+    tests/serve/test_tinker.py
+    tests/serve/test_manners.py
     tests/faults/test_disk.py
     tests/faults/test_kill.py
     tests/faults/test_corruption.py

@@ -25,7 +25,7 @@ LEAVES = ["text", "errors"]
 
 # A room may import those that stand before it; the loop only the grader.
 ROOMS = """
-    grading loop tiny files tasks fast optim evaluation report scale run commands
+    grading loop tiny files tasks fast optim evaluation report scale run serve commands
 """.split()
 
 FILES = sorted(path for path in PACKAGE.rglob("*.py"))

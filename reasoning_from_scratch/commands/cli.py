@@ -42,6 +42,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "commands.evaluate:evaluate_command",
     ),
     "chat": ("Talk to a model.", "commands.chat:chat"),
+    "serve": (
+        "Serve models to Tinker's and OpenAI's clients: they sample and train here.",
+        "serve.app:serve",
+    ),
     "export": (
         "Write a model's folder for transformers, vLLM and llama.cpp.",
         "commands.export:export",
@@ -67,6 +71,7 @@ OPTIONS = {
     "quickstart": "commands.options:QuickstartOptions",
     "evaluate": "evaluation.options:EvaluateOptions",
     "chat": "commands.options:ChatOptions",
+    "serve": "serve.options:ServeOptions",
     "preflight": "commands.preflight_options:PreflightOptions",
 }
 SLOW = ("compare", "export", "push", "playground", "doctor")  # these import torch, too

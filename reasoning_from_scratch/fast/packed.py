@@ -131,10 +131,11 @@ def pack(batch: Batch) -> Packed:
             row.append(last)
         rows.append(row)
     # What follows the same token is predicted once, unless each was drawn from a choice of its own.
-    each = zip(rows, rollouts, batch.mask.tolist(), strict=True)
+    predicted = rollouts if batch.targets is None else batch.targets.tolist()
+    each = zip(rows, predicted, batch.mask.tolist(), strict=True)
     keys = [
-        (row[place - 1], tokens[place], (n, place) if batch.kept else None)
-        for n, (row, tokens, mask) in enumerate(each)
+        (row[place - 1], targets[place], (n, place) if batch.kept else None)
+        for n, (row, targets, mask) in enumerate(each)
         for place, sampled in enumerate(mask)
         if sampled
     ]

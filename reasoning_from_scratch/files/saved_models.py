@@ -6,7 +6,7 @@ accuracy, of equal ones the latest; of a run that was never evaluated, the last.
 
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
 from reasoning_from_scratch.errors import UserError
@@ -34,13 +34,16 @@ class Save:
     rolling: bool = False  # given up for the next save
     best: bool = False  # no evaluation so far was better
     eval_acc: float | None = None
+    saved_as: list[dict] = field(default_factory=list)  # what clients of `rfs serve` call it
 
     def line(self) -> dict:
         """Name, step and whether it is the last are always there, the rest where it says
         something."""
         values = asdict(self)
         head = {key: values.pop(key) for key in ("name", "batch", "final")}
-        return head | {key: value for key, value in values.items() if value not in (None, False)}
+        return head | {
+            key: value for key, value in values.items() if value not in (None, False, [])
+        }
 
 
 def save_of(line: dict) -> Save:

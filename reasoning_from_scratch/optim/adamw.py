@@ -59,6 +59,7 @@ class AdamW:
     ) -> None:
         self.named = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
         self.betas, self.weight_decay, self.seed = (beta1, beta2), weight_decay, seed
+        self.epsilon = EPSILON
         self.stochastic = low_precision_updates == "stochastic"
         self.updates = 0
         # Of the last update, by groups of matrices: squared sizes of the change and of the weights.
@@ -175,7 +176,7 @@ class AdamW:
         # Both averages start at zero; dividing by 1 - beta^t takes that out again.
         roots = torch._foreach_div(squares, 1 - beta2**self.updates)
         torch._foreach_sqrt_(roots)
-        torch._foreach_add_(roots, EPSILON)
+        torch._foreach_add_(roots, self.epsilon)
         if self.weight_decay:  # of vectors none
             kept = [1 - lr * self.weight_decay * (weight.dim() > 1) for weight in weights]
             weights = list(torch._foreach_mul(weights, kept))

@@ -6,6 +6,7 @@ block; optimizer state and saves shrink with the rank.
 """
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -42,14 +43,21 @@ class LoRALinear(nn.Module):
         return (self.weight.float() + added).to(self.weight.dtype)
 
 
-def add_lora(model: Qwen3Model, rank: int, alpha: float, seed: int = 0) -> None:
-    """Freeze the model and put LoRA on every matrix of its blocks."""
+def add_lora(
+    model: Qwen3Model,
+    rank: int,
+    alpha: float,
+    seed: int = 0,
+    places: Sequence[str] = ("att", "ff"),
+) -> None:
+    """Freeze the model and put LoRA on every matrix of its blocks, or on those of attention (att)
+    or of the feed-forward layers (ff) alone."""
     if lora_layers(model):
         raise UserError("this model has LoRA already; go on from merged(model)")
     generator = torch.Generator().manual_seed(seed)
     model.requires_grad_(False)
     for block in model.trf_blocks:
-        for part in (block.att, block.ff):
+        for part in [getattr(block, place) for place in places]:
             for name, linear in list(part.named_children()):
                 if isinstance(linear, nn.Linear):
                     setattr(part, name, LoRALinear(linear, rank, alpha, generator))

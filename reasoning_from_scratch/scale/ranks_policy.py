@@ -66,8 +66,13 @@ class RanksPolicy(LocalPolicy):
         return found
 
     def forward_backward(
-        self, rollouts: Sequence[Rollout], config: Loss, denominator: float
+        self,
+        rollouts: Sequence[Rollout],
+        config: Loss,
+        denominator: float,
+        found: list[Tensor] | None = None,
     ) -> list[Sums]:
+        assert found is None, "no rank has seen all of them: ask `logprobs`"
         mine = [rollouts[place] for place in self.rollouts_here(rollouts)]
         return self.of_all_ranks(super().forward_backward(mine, config, denominator))
 

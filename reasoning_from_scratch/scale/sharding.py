@@ -83,10 +83,15 @@ class SlicedPolicy(RanksPolicy):
         self.slices = slices
 
     def forward_backward(
-        self, rollouts: Sequence[Rollout], config: Loss, denominator: float
+        self,
+        rollouts: Sequence[Rollout],
+        config: Loss,
+        denominator: float,
+        found: list[Tensor] | None = None,
     ) -> list[Sums]:
         """A pass gathers weights from all ranks, so all make as many as the one with most: over a
         prompt alone, of which no token counts."""
+        assert found is None, "no rank has seen all of them: ask `logprobs`"
         if not rollouts:
             return []
         one_process, idle = LocalPolicy.forward_backward, [without_response(rollouts[0])]

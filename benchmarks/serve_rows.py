@@ -1,0 +1,196 @@
+"""What a policy over HTTP costs: rows for benchmarks/README.md.
+
+    python benchmarks/serve_rows.py            # with the extra serve and Tinker's client
+
+Three things, in one run, on one core each: 64 single requests at once against one `generate` of 64;
+the loop of ch07 through Tinker's client against the same loop on a `LocalPolicy`, in processor time
+of server and client together; and the first token of a lone request against `rfs chat`.
+"""
+
+import json
+import os
+import re
+import resource
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+
+os.environ["OMP_NUM_THREADS"] = "1"  # here and in the server: a second core has the other process
+
+import torch
+
+from reasoning_from_scratch.commands.chat import stream
+from reasoning_from_scratch.config import Loss
+from reasoning_from_scratch.fast.engine import generate
+from reasoning_from_scratch.problems import render_prompt
+from reasoning_from_scratch.rewards import correctness
+from reasoning_from_scratch.run.own_policy import Policy
+from reasoning_from_scratch.sampling import Sampling
+from reasoning_from_scratch.tasks.problem_sets import load_problems
+from reasoning_from_scratch.tokenizer import stop_ids_of
+
+STEPS, PROBLEMS, SAMPLES, TOKENS, RATE = 10, 8, 8, 160, 1e-4
+REPEATS = 7
+
+
+def main() -> None:
+    import tinker
+
+    with TemporaryDirectory() as folder:
+        words = ["serve", "--port", "0", "--all-weights", "--device", "cpu", "--log-path", folder]
+        server = subprocess.Popen(
+            [sys.executable, "-m", "reasoning_from_scratch", *words],
+            stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        try:
+            address = re.search(r"http://\S+", server.stdout.readline())[0]
+            service = tinker.ServiceClient(base_url=address, api_key="tml-local")
+            torch.set_num_threads(1)
+            many_at_once(tinker, service)
+            loops(tinker, service, server.pid)
+            first_token(address)
+        finally:
+            server.kill()
+
+
+def prompts(policy: Policy, count: int) -> list[list[int]]:
+    problems = load_problems("tiny", limit=count)
+    return [policy.tokenizer.encode(render_prompt(problem.problem)) for problem in problems]
+
+
+def many_at_once(tinker, service) -> None:
+    policy = Policy.load("tiny", device="cpu")
+    sampler = service.create_sampling_client(base_model="tiny").result()
+    params = tinker.SamplingParams(max_tokens=TOKENS)
+    asked, stop_ids = prompts(policy, 64), stop_ids_of(policy.tokenizer)
+    ours, theirs = [], []
+    for seed in range(REPEATS):
+        began = time.perf_counter()
+        groups = generate(
+            policy.model, asked, Sampling(TOKENS, rollouts=1, seed=seed), stop_ids=stop_ids
+        )
+        count = sum(len(rollout.response_ids) for group in groups for rollout in group)
+        ours.append(count / (time.perf_counter() - began))
+        began = time.perf_counter()
+        futures = [
+            sampler.sample(tinker.ModelInput.from_ints(prompt), 1, params) for prompt in asked
+        ]
+        count = sum(len(future.result().sequences[0].tokens) for future in futures)
+        theirs.append(count / (time.perf_counter() - began))
+    a, b = median(ours), median(theirs)
+    print(f"64 at once: generate {a:,.0f} tokens/s, 64 requests {b:,.0f}, {b / a:.2f} of it")
+
+
+def loops(tinker, service, pid: int) -> None:
+    problems = load_problems("tiny", limit=STEPS * PROBLEMS)
+    client = service.create_lora_training_client("tiny").result()
+    server, here = seconds_of(pid), own_seconds()
+    theirs = [through_server(tinker, client, problems, step) for step in range(STEPS)]
+    server, here = seconds_of(pid) - server, own_seconds() - here
+    policy, began = Policy.load("tiny", device="cpu"), own_seconds()
+    ours = [on_local_policy(policy, problems, step) for step in range(STEPS)]
+    alone = own_seconds() - began
+    tokens = sum(ours), sum(theirs)
+    each = alone / tokens[0] * 1e6, server / tokens[1] * 1e6, here / tokens[1] * 1e6
+    print(
+        f"{STEPS} steps of {PROBLEMS} x {SAMPLES}, processor time per token: LocalPolicy "
+        f"{each[0]:.0f} us; the server {each[1]:.0f} us, {each[1] / each[0] - 1:+.1%}, and the "
+        f"client {each[2]:.0f} us"
+    )
+
+
+def step_problems(problems, step: int):
+    return problems[step * PROBLEMS : (step + 1) * PROBLEMS]
+
+
+def advantages(rewards: list[float]) -> list[float]:
+    return [reward - sum(rewards) / len(rewards) for reward in rewards]
+
+
+def through_server(tinker, client, problems, step: int) -> int:
+    """The loop of Tinker's documentation."""
+    sampler = client.save_weights_and_get_sampling_client().result()
+    tokenizer, params = TOKENIZER, tinker.SamplingParams(max_tokens=TOKENS)
+    asked = step_problems(problems, step)
+    ids = [tokenizer.encode(render_prompt(problem.problem)) for problem in asked]
+    futures = [
+        sampler.sample(tinker.ModelInput.from_ints(prompt), SAMPLES, params) for prompt in ids
+    ]
+    data, count = [], 0
+    for problem, prompt, future in zip(asked, ids, futures, strict=True):
+        sequences = future.result().sequences
+        texts = [tokenizer.decode(list(sequence.tokens)[:-1]) for sequence in sequences]
+        rewards = [correctness(text, problem.answer) for text in texts]
+        for sequence, advantage in zip(sequences, advantages(rewards), strict=True):
+            tokens, before = list(sequence.tokens), len(prompt) - 1
+            count += len(tokens)
+            if advantage == 0:
+                continue
+            inputs = {
+                "target_tokens": [0] * before + tokens,
+                "logprobs": [0.0] * before + list(sequence.logprobs),
+                "advantages": [0.0] * before + [advantage] * len(tokens),
+            }
+            read = tinker.ModelInput.from_ints(prompt + tokens[:-1])
+            data.append(tinker.Datum(model_input=read, loss_fn_inputs=inputs))
+    passed = client.forward_backward(data, "importance_sampling")
+    client.optim_step(tinker.AdamParams(learning_rate=RATE)).result()
+    passed.result()
+    return count
+
+
+def on_local_policy(policy: Policy, problems, step: int) -> int:
+    """The same with the verbs."""
+    groups = policy.sample(step_problems(problems, step), Sampling(TOKENS, rollouts=SAMPLES), step)
+    learned = []
+    for group in groups:
+        rewards = [correctness(rollout.text, group.problem.answer) for rollout in group.rollouts]
+        for rollout, advantage in zip(group.rollouts, advantages(rewards), strict=True):
+            rollout.advantage = advantage
+            if advantage:
+                learned.append(rollout)
+    loss = Loss(objective="importance_sampling", aggregate="sum")
+    policy.forward_backward(learned, loss, 1.0)
+    policy.optim_step(RATE)
+    return sum(len(rollout.response_ids) for group in groups for rollout in group.rollouts)
+
+
+def first_token(address: str) -> None:
+    policy = Policy.load("tiny", device="cpu")
+    (ids,) = prompts(policy, 1)
+    call = {"model": "tiny", "prompt": ids, "max_tokens": 20, "stream": True, "temperature": 0}
+    ours, theirs = [], []
+    for _ in range(5 * REPEATS):
+        began = time.perf_counter()
+        next(stream(policy.model, ids, Sampling(20, temperature=0), set()))
+        ours.append(time.perf_counter() - began)
+        kind = {"Content-Type": "application/json"}
+        body = json.dumps(call).encode()
+        request = urllib.request.Request(f"{address}/v1/completions", body, kind)
+        began = time.perf_counter()
+        with urllib.request.urlopen(request) as answer:
+            answer.readline()
+            theirs.append(time.perf_counter() - began)
+            answer.read()
+    a, b = median(ours) * 1000, median(theirs) * 1000
+    print(f"first token: rfs chat {a:.1f} ms, a stream {b:.1f} ms, {b / a:.2f} times")
+
+
+def own_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def seconds_of(pid: int) -> float:
+    """Processor time of another process, on Linux."""
+    numbers = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(numbers[11]) + int(numbers[12])) / os.sysconf("SC_CLK_TCK")
+
+
+if __name__ == "__main__":
+    TOKENIZER = Policy.load("tiny", device="cpu").tokenizer
+    main()

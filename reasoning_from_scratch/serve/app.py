@@ -1,0 +1,203 @@
+"""The server: which path is whose call, who may come in, and what a client hears of a mistake."""
+
+import asyncio
+import hmac
+import logging
+import socket
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.fast.engine import FAST
+from reasoning_from_scratch.run.folder import FolderLock
+from reasoning_from_scratch.serve.body import NoSuchThing, TooLarge
+from reasoning_from_scratch.serve.engine import Engine
+from reasoning_from_scratch.serve.models import Models
+from reasoning_from_scratch.serve.openai import OpenAI
+from reasoning_from_scratch.serve.options import HERE, ServeOptions
+from reasoning_from_scratch.serve.page import Page
+from reasoning_from_scratch.serve.tinker import Tinker
+
+log = logging.getLogger("reasoning_from_scratch")
+
+TIDIED_EVERY = 10.0  # seconds
+
+
+def build(options: ServeOptions) -> Starlette:
+    """The application; its engine runs from its start to its end."""
+    folder = Path(options.folder).expanduser()
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = FolderLock(folder)
+    lock.take()  # two servers would delete each other's saves
+    models = Models(
+        options.named(),
+        folder,
+        options.device,
+        options.dtype,
+        options.all_weights,
+        options.keep_samplers,
+    )
+    engine = Engine(FAST, options.rows)
+    tinker = Tinker(models, engine, options.seed)
+    words = OpenAI(models, engine, options.seed)
+    page = Page(tinker)
+
+    @asynccontextmanager
+    async def running(_: Starlette) -> AsyncIterator[None]:
+        engine.start()
+        tidying = asyncio.create_task(tidy(tinker))
+        try:
+            yield
+        finally:
+            tidying.cancel()
+            await asyncio.to_thread(engine.close)
+            tinker.save_all()
+            lock.free()
+
+    application = Starlette(
+        routes=[*tinker.routes(), *words.routes(), *page.routes()],
+        exception_handlers={
+            UserError: on_mistake,
+            HTTPException: on_http_error,
+            ClientDisconnect: on_gone,
+            Exception: on_failure,
+        },
+        lifespan=running,
+    )
+    application.state.tinker = tinker
+    application.add_middleware(Door, key=options.key, here=options.host in HERE)
+    return application
+
+
+async def tidy(tinker: Tinker) -> None:
+    while True:
+        await asyncio.sleep(TIDIED_EVERY)
+        try:
+            await tinker.tidy()
+        except UserError as error:
+            log.warning("rfs serve: %s", error)
+
+
+# --- what a client hears
+
+
+def refused(sentence: str, status: int) -> Response:
+    """In the form of both Tinker (detail) and OpenAI (error)."""
+    error = {"message": sentence, "type": "invalid_request_error", "param": None, "code": None}
+    return JSONResponse({"detail": sentence, "error": error}, status)
+
+
+async def on_mistake(_: Request, error: Exception) -> Response:
+    status = 404 if isinstance(error, NoSuchThing) else 413 if isinstance(error, TooLarge) else 400
+    return refused(str(error), status)
+
+
+async def on_http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    if error.status_code == 404:
+        return refused(f"rfs serve has no call {request.method} {request.url.path}", 404)
+    return refused(f"{request.method} {request.url.path}: {error.detail}", error.status_code)
+
+
+async def on_gone(_: Request, error: Exception) -> Response:
+    return Response(status_code=499)  # nobody reads it
+
+
+async def on_failure(request: Request, error: Exception) -> Response:
+    log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    return refused(f"the server failed ({type(error).__name__}): see what it printed", 500)
+
+
+class Door:
+    """Who may come in: with a key, whoever has it. Without one, programs of this machine; but no
+    page of a browser that was loaded from elsewhere, which could send requests here, too."""
+
+    def __init__(self, app: ASGIApp, key: str, here: bool) -> None:
+        self.app, self.key, self.here = app, key, here
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and (reason := self.refusal(Request(scope))):
+            await refused(*reason)(scope, receive, send)
+            return
+        await self.app(scope, receive, send)
+
+    def refusal(self, request: Request) -> tuple[str, int] | None:
+        host = request.headers.get("host", "").rpartition("]")
+        name = host[0].lstrip("[") if host[1] else host[2].partition(":")[0]
+        if self.here and name not in (*HERE, "testserver"):
+            return f"this server answers to {HERE[0]} only, not to {name!r}", 403
+        origin = request.headers.get("origin")
+        if origin and origin.rpartition("//")[2] != request.headers.get("host"):
+            return f"pages of {origin} may not use this server", 403
+        if self.key and request.url.path != "/api/v1/healthz" and not self.has_key(request):
+            return "the key is missing or wrong: X-API-Key, or Authorization: Bearer", 401
+        return None
+
+    def has_key(self, request: Request) -> bool:
+        bearer = request.headers.get("authorization", "").removeprefix("Bearer ")
+        given = [request.headers.get("x-api-key", ""), bearer, request.query_params.get("key", "")]
+        return any(hmac.compare_digest(one.encode(), self.key.encode()) for one in given)
+
+
+# --- the command
+
+
+class Server(uvicorn.Server):
+    """Says what to do with it once it listens."""
+
+    words: list[str] = []
+
+    async def startup(self, sockets=None) -> None:
+        await super().startup(sockets)
+        for line in self.words if self.started else ():
+            print(line, flush=True)
+
+
+def serve(options: ServeOptions) -> int:
+    """Serves until Ctrl-C."""
+    listening = listen(options)  # before seconds are spent on loading models
+    config = uvicorn.Config(
+        build(options), log_level="warning", access_log=False, timeout_graceful_shutdown=2
+    )
+    server = Server(config)
+    server.words = words_at_start(options, listening.getsockname()[1])
+    with suppress(KeyboardInterrupt):
+        server.run([listening])
+    print("Stopped; what was learned is saved.", file=sys.stderr)
+    return 0
+
+
+def listen(options: ServeOptions) -> socket.socket:
+    kind = socket.AF_INET6 if ":" in options.host else socket.AF_INET
+    listening = socket.socket(kind)
+    if sys.platform != "win32":  # there it would let two servers have one port
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((options.host, options.port))
+        # Held at once: bound alone, a second server's port would be free for it, too.
+        listening.listen(2048)
+    except OSError as error:
+        raise UserError(
+            f"cannot listen on {options.host}, port {options.port} ({error.strerror or error}): "
+            "choose another --port, or end what has it"
+        ) from None
+    return listening
+
+
+def words_at_start(options: ServeOptions, port: int) -> list[str]:
+    here = f"http://{f'[{options.host}]' if ':' in options.host else options.host}:{port}"
+    key = "your key" if options.key else "tml-local"
+    return [
+        f"{', '.join(options.named())}: look at {here}",
+        f"Tinker's client:  export TINKER_BASE_URL={here} TINKER_API_KEY={key}",
+        f"OpenAI's client:  export OPENAI_BASE_URL={here}/v1 OPENAI_API_KEY={key}",
+    ]

@@ -1,0 +1,171 @@
+"""Tinker's data and losses as the loop has them: a Datum as rollouts, a loss by name as a `Loss`.
+
+A datum's targets stand under the tokens that predict them, and need not be the next ones:
+
+    tokens         [5 8 2 7]              rollout   prompt   [5]
+    target_tokens  [0 0 7 3]                        response [8 2 7 3]    the last is never read
+    logprobs       [0 0 a b]                        targets  [0 0 7 3]
+    advantages     [0 0 A A]
+
+With K targets at each place, (N, K), it is K rollouts that read the same tokens; the packed pass
+computes those once.
+
+Tinker's ratio is p / p_sampler, with the log-probabilities that the datum brings, and its losses
+are plain sums: what is to be weighted or averaged stands in the advantages. Where both are 0, as at
+the prompt, there is nothing to learn, and for dro nothing to drift from: such places are masked.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from reasoning_from_scratch import losses
+from reasoning_from_scratch.config import Loss
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.sampling import Rollout
+from reasoning_from_scratch.serve.messages import Datum
+
+# What a datum brings for each loss, beside target_tokens; and the settings of loss_fn_config.
+INPUTS = {
+    "cross_entropy": ("weights",),
+    "importance_sampling": ("logprobs", "advantages"),
+    "ppo": ("logprobs", "advantages"),
+    "cispo": ("logprobs", "advantages"),
+    "dro": ("logprobs", "advantages"),
+}
+CLIPS = {"clip_low_threshold": 0.8, "clip_high_threshold": 1.2}
+SETTINGS: dict[str, dict[str, float]] = {
+    "ppo": CLIPS,
+    "cispo": CLIPS,
+    "dro": {"beta": 0.05},
+}
+NOT_HERE = {
+    "stable_reinforce": "it needs records that only Tinker's own samplers make",
+    "gspo": "how Tinker sums it is written nowhere",
+    "custom": "your loss runs in the client: forward_backward_custom with a function",
+}
+
+
+def loss_of(name: str, config: Mapping[str, float | str]) -> Loss:
+    """The loss that Tinker calls by that name."""
+    if name not in INPUTS:
+        why = f" ({NOT_HERE[name]})" if name in NOT_HERE else ""
+        raise UserError(f"there is no loss {name!r} here{why}; take one of {', '.join(INPUTS)}")
+    known = SETTINGS.get(name, {})
+    for key, value in config.items():
+        if key not in known or not isinstance(value, (int, float)) or not np.isfinite(value):
+            expected = ", ".join(known) or "none"
+            raise UserError(f"loss_fn_config {key}={value!r}: {name} has these numbers: {expected}")
+    settings = known | {key: float(value) for key, value in config.items()}
+    if name in ("cross_entropy", "importance_sampling"):
+        objective = "reinforce" if name == "cross_entropy" else name
+        return Loss(objective=objective, aggregate="sum")
+    return Loss(objective=AgainstSampler(name, **settings), aggregate="sum")  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class AgainstSampler:
+    """An objective of losses.py whose ratio is p / p_sampler."""
+
+    name: str
+    clip_low_threshold: float = 0.0
+    clip_high_threshold: float = 0.0
+    beta: float = 0.0
+
+    def __call__(
+        self,
+        logprobs: Tensor,
+        old_logprobs: Tensor,
+        start_logprobs: Tensor,
+        advantages: Tensor,
+        mask: Tensor,
+    ) -> Tensor:
+        """Values (B, T), to be maximized."""
+        if self.name == "dro":
+            return losses.dro(logprobs, old_logprobs, advantages, self.beta)
+        ratio, clips = (logprobs - old_logprobs).exp(), self.clip_low_threshold
+        if self.name == "ppo":
+            return losses.ppo(ratio, advantages, clips, self.clip_high_threshold)
+        return losses.cispo(logprobs, ratio, advantages, clips, self.clip_high_threshold)
+
+
+def rollouts_of(
+    data: Sequence[Datum], loss: str, vocabulary: int, context: int
+) -> list[list[Rollout]]:
+    """Of each datum as many rollouts as it has targets at a place, mostly one."""
+    return [
+        rollouts_of_one(datum, f"datum {number}", loss, vocabulary, context)
+        for number, datum in enumerate(data)
+    ]
+
+
+def rollouts_of_one(
+    datum: Datum, name: str, loss: str, vocabulary: int, context: int
+) -> list[Rollout]:
+    tokens, wanted = datum.tokens, ("target_tokens", *INPUTS[loss])
+    check_tokens(tokens, name, vocabulary, context)
+    inputs = {key: array for key, array in datum.inputs.items() if key != "mask"}
+    if loss == "cross_entropy" and "target_tokens" in inputs:
+        inputs.setdefault("weights", np.ones(inputs["target_tokens"].shape, np.float32))
+    if set(inputs) != set(wanted):
+        found = ", ".join(sorted(inputs)) or "nothing"
+        raise UserError(f"{name}: {loss} needs {', '.join(wanted)}, and gets {found}")
+    shapes = {key: array.shape for key, array in inputs.items()}
+    targets = inputs["target_tokens"]
+    if len(set(shapes.values())) > 1 or targets.ndim not in (1, 2) or len(targets) != len(tokens):
+        raise UserError(f"{name} has {len(tokens)} tokens, and shapes that differ: {shapes}")
+    if targets.size and not 0 <= targets.min() <= targets.max() < vocabulary:
+        raise UserError(f"{name} has a target outside of the model's vocabulary of {vocabulary}")
+    columns = [
+        {key: as_column(array, column) for key, array in inputs.items()}
+        for column in range(targets.shape[1] if targets.ndim == 2 else 1)
+    ]
+    if not all(torch.isfinite(v).all() for column in columns for v in column.values()):
+        raise UserError(f"{name} has numbers that are not finite")
+    # What the loss cannot depend on, a prompt mostly, is not computed; its log-probability is 0.
+    idle = [
+        [] if loss == "cross_entropy" else places_without(column, INPUTS[loss])
+        for column in columns
+    ]
+    return [
+        Rollout(
+            prompt_ids=tokens[:1],
+            response_ids=[*tokens[1:], int(column["target_tokens"][-1])],
+            logprobs=column["logprobs"].tolist() if "logprobs" in column else [0.0] * len(tokens),
+            token_advantages=column.get("advantages", column.get("weights")),
+            targets=column["target_tokens"],
+            forced=places,
+        )
+        for column, places in zip(columns, idle, strict=True)
+    ]
+
+
+def places_without(column: Mapping[str, Tensor], names: Sequence[str]) -> list[int]:
+    """Where none of these is other than 0."""
+    values = torch.stack([column[name] for name in names])
+    return (values == 0).all(0).nonzero()[:, 0].tolist()
+
+
+def as_column(array: np.ndarray, column: int) -> Tensor:
+    """(N,) of (N,) or (N, K)."""
+    kind = np.int64 if array.dtype.kind == "i" else np.float32
+    return torch.from_numpy((array if array.ndim == 1 else array[:, column]).astype(kind))
+
+
+def check_tokens(tokens: Sequence[int], name: str, vocabulary: int, context: int) -> None:
+    if not tokens:
+        raise UserError(f"{name} has no tokens")
+    if len(tokens) > context:
+        raise UserError(f"{name} has {len(tokens)} tokens; the model reads {context}")
+    if not 0 <= min(tokens) <= max(tokens) < vocabulary:
+        raise UserError(f"{name} has a token outside of the model's vocabulary of {vocabulary}")
+
+
+def as_output(found: Sequence[Tensor], datum: Datum) -> np.ndarray:
+    """The log-probabilities of a datum's targets, in their shape."""
+    if datum.inputs["target_tokens"].ndim == 1:
+        return found[0].float().numpy()
+    return torch.stack(list(found), dim=1).float().numpy()

@@ -1,0 +1,301 @@
+"""The one thread that computes. What trains and what samples take turns in it:
+
+    1. one piece of training that waits, whole: a forward_backward, a step of an optimizer, a save
+    2. all prompts that wait to be scored, together
+    3. of each batch that is being drawn, one token for every row; requests that came meanwhile
+       join it first
+
+Requests with the same weights, temperature, top-p and top-k share a batch. What each of them draws
+does not depend on the company: its random numbers are its own (sampling.py).
+"""
+
+import logging
+import threading
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.policy import LocalPolicy
+from reasoning_from_scratch.sampling import OpenBatch, Rollout, Sampling, SamplingEngine
+
+log = logging.getLogger("reasoning_from_scratch")
+
+# Seconds between two times at which requests join what is being drawn. Those of one client come a
+# millisecond apart: joined one by one, each would have its prompt read, and make the batch larger,
+# by itself. Who follows an answer as it grows does not wait where nothing is drawn.
+JOINS_EVERY = 0.01
+IDLE_BATCHES = 4  # kept ready: a batch has copies of the weights, in the order that is fast
+
+
+@dataclass
+class Stops:
+    """What ends an answer: one of these tokens, or one of these texts."""
+
+    ids: frozenset[int] = frozenset()
+    texts: tuple[str, ...] = ()
+    tokenizer: object = None
+
+    def __post_init__(self) -> None:
+        # A text that ends in the newest token lies in so many of the last tokens: each of them has
+        # a byte of it at least.
+        self.window = max((len(text.encode()) for text in self.texts), default=0) + 1
+
+    def end(self, ids: Sequence[int]) -> bool:
+        if ids[-1] in self.ids:
+            return True
+        if not self.texts:
+            return False
+        last = self.tokenizer.decode(ids[-self.window :])  # type: ignore[attr-defined]
+        return any(text in last for text in self.texts)
+
+
+@dataclass(eq=False)
+class Request:
+    """Answers to a prompt that somebody waits for."""
+
+    policy: LocalPolicy
+    prompt: list[int]
+    keys: list[int]  # a random stream for each answer
+    max_new_tokens: int
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    stops: Stops = field(default_factory=Stops)
+    likely: int = 0  # so many of the most likely tokens are noted at each place
+    # Hears of each token as it is drawn: (number of the answer, its rollout).
+    on_token: Callable[[int, Rollout], None] | None = None
+    cancelled: bool = False  # nobody waits any more
+    future: Future = field(default_factory=Future)  # of the rollouts
+
+    def __post_init__(self) -> None:
+        self.unfinished = len(self.keys)
+        self.rollouts: list[Rollout] = []
+
+    @property
+    def drawn_as(self) -> tuple:
+        return id(self.policy.model), self.temperature, self.top_p, self.top_k
+
+
+class Listener:
+    """The Partner of one answer: it never speaks, but knows where the answer ends."""
+
+    def __init__(self, request: Request, number: int) -> None:
+        self.request, self.number, self.stopped = request, number, False
+
+    def hear(self, response_ids: list[int], stopped: bool) -> list[int] | None:
+        request = self.request
+        self.stopped = request.stops.end(response_ids)
+        if request.on_token:
+            request.on_token(self.number, request.rollouts[self.number])
+        return None if self.stopped or request.cancelled else []
+
+    def leave(self, rollout: Rollout) -> None:
+        rollout.finished = self.stopped
+        self.request.unfinished -= 1
+        if not self.request.unfinished:
+            settle(self.request.future, self.request.rollouts)
+
+
+def settle(future: Future, result: object) -> None:
+    """Gives a future its result, or what went wrong; one that was cancelled meanwhile has it."""
+    with suppress(InvalidStateError):
+        if isinstance(result, BaseException):
+            future.set_exception(result)
+        else:
+            future.set_result(result)
+
+
+class Engine:
+    """The thread, and what waits for it."""
+
+    def __init__(self, sampling: SamplingEngine, most_rows: int) -> None:
+        self.sampling, self.most_rows = sampling, most_rows
+        self.changed = threading.Condition()
+        self.waiting: deque[tuple[Future, Callable]] = deque()
+        self.scoring: list[tuple[Future, LocalPolicy, list[Rollout]]] = []
+        self.joining: list[Request] = []
+        self.batches: OrderedDict[tuple, tuple[OpenBatch, set[Request]]] = OrderedDict()
+        self.joins_at = 0.0  # when those that wait may join
+        self.closing = False
+        self.thread = threading.Thread(target=self.run, name="engine", daemon=True)
+
+    # -- what others call
+
+    def work(self, function: Callable, future: Future | None = None) -> Future:
+        """Calls it when all that was asked for before is done; what it gives is the future's."""
+        future = future or Future()
+        return self.put(self.waiting, (future, function), future)
+
+    def score(self, policy: LocalPolicy, rollouts: list[Rollout]) -> "Future[list[Tensor]]":
+        """The log-probabilities of their tokens."""
+        future: Future = Future()
+        return self.put(self.scoring, (future, policy, rollouts), future)
+
+    def sample(self, request: Request) -> "Future[list[Rollout]]":
+        if not self.joining:
+            self.joins_at = max(self.joins_at, time.monotonic() + JOINS_EVERY)
+        return self.put(self.joining, request, request.future)
+
+    def put(self, queue, item, future: Future) -> Future:
+        with self.changed:
+            if self.closing:
+                settle(future, UserError("the server is stopping"))
+            else:
+                queue.append(item)
+                self.changed.notify()
+        return future
+
+    def start(self) -> None:
+        self.thread.start()
+
+    def close(self) -> None:
+        """Ends when the piece of work that runs now is done."""
+        with self.changed:
+            self.closing = True
+            self.changed.notify()
+        self.thread.join()
+
+    @property
+    def in_progress(self) -> int:
+        """Answers that are being drawn or wait for that."""
+        drawn = sum(len(batch.rollouts) for batch, _ in list(self.batches.values()))
+        return drawn + sum(len(request.keys) for request in list(self.joining))
+
+    # -- the thread
+
+    def run(self) -> None:
+        while True:
+            with self.changed:
+                while not (self.closing or self.busy()):
+                    self.changed.wait(self.until_joining())
+                if self.closing:
+                    break
+                work = self.waiting.popleft() if self.waiting else None
+                scoring, self.scoring = self.scoring, []
+                joining = self.now_joining()
+            if work:
+                self.do(*work)
+            self.score_together(scoring)
+            for request in joining:
+                self.join(request)
+            for name in list(self.batches):
+                self.step(name)
+        self.give_up()
+
+    def busy(self) -> bool:
+        return bool(self.waiting or self.scoring or self.drawing or self.may_join())
+
+    @property
+    def drawing(self) -> bool:
+        return any(requests for _, requests in self.batches.values())
+
+    def may_join(self) -> bool:
+        if not self.drawing and any(request.on_token for request in self.joining):
+            return True
+        return bool(self.joining) and time.monotonic() >= self.joins_at
+
+    def until_joining(self) -> float | None:
+        """Seconds for which there is nothing to do; None: until something is asked for."""
+        return max(0.0, self.joins_at - time.monotonic()) if self.joining else None
+
+    def now_joining(self) -> list[Request]:
+        if not self.may_join():
+            return []
+        joining, self.joining = self.joining, []
+        self.joins_at = time.monotonic() + JOINS_EVERY
+        return joining
+
+    def do(self, future: Future, function: Callable) -> None:
+        if future.cancelled():
+            return
+        try:
+            settle(future, function())
+        except Exception as error:
+            settle(future, noted(error))
+
+    def score_together(self, scoring: list[tuple[Future, LocalPolicy, list[Rollout]]]) -> None:
+        by_policy: dict[int, list[tuple[Future, LocalPolicy, list[Rollout]]]] = {}
+        for one in scoring:
+            by_policy.setdefault(id(one[1]), []).append(one)
+        for several in by_policy.values():
+            policy, rollouts = several[0][1], [r for _, _, own in several for r in own]
+            try:
+                found = policy.logprobs(rollouts)
+            except Exception as error:
+                for future, _, _ in several:
+                    settle(future, noted(error))
+                continue
+            for future, _, own in several:
+                settle(future, found[: len(own)])
+                found = found[len(own) :]
+
+    def join(self, request: Request) -> None:
+        try:
+            batch, requests = self.batch_for(request)
+            listeners = [Listener(request, number) for number in range(len(request.keys))]
+            request.rollouts = batch.join(
+                request.prompt, request.max_new_tokens, request.keys, listeners, request.likely
+            )
+            requests.add(request)
+        except Exception as error:
+            settle(request.future, noted(error))
+
+    def batch_for(self, request: Request) -> tuple[OpenBatch, set[Request]]:
+        if request.drawn_as not in self.batches:
+            idle = [name for name, (_, requests) in self.batches.items() if not requests]
+            for name in idle[: max(0, len(idle) - IDLE_BATCHES + 1)]:  # those used least lately
+                del self.batches[name]
+            asked = Sampling(
+                temperature=request.temperature,
+                top_p=request.top_p,
+                top_k=request.top_k,
+                sample_rows=self.most_rows,
+            )
+            batch = OpenBatch(request.policy.model, asked, self.sampling)
+            self.batches[request.drawn_as] = batch, set()
+        self.batches.move_to_end(request.drawn_as)
+        return self.batches[request.drawn_as]
+
+    def step(self, name: tuple) -> None:
+        batch, requests = self.batches[name]
+        if not requests:
+            return
+        try:
+            batch.step(self.sampling.around_step)
+        except Exception as error:  # the batch is of no use any more
+            del self.batches[name]
+            for request in requests:
+                settle(request.future, noted(error))
+            return
+        requests.difference_update([request for request in requests if not request.unfinished])
+
+    def forget(self, policy: LocalPolicy) -> None:
+        """In this thread: its weights are used no more."""
+        for name in [name for name in self.batches if name[0] == id(policy.model)]:
+            batch, requests = self.batches.pop(name)
+            for request in requests:
+                settle(request.future, UserError("these weights were let go"))
+
+    def give_up(self) -> None:
+        stopping = UserError("the server is stopping")
+        for future, _ in self.waiting:
+            settle(future, stopping)
+        for future, _, _ in self.scoring:
+            settle(future, stopping)
+        drawing = [request for _, requests in self.batches.values() for request in requests]
+        for request in [*self.joining, *drawing]:
+            settle(request.future, stopping)
+        self.batches.clear()
+
+
+def noted(error: Exception) -> Exception:
+    """What is nobody's mistake but ours goes into the log, with all that is known of it."""
+    if not isinstance(error, UserError):
+        log.error("rfs serve failed", exc_info=error)
+    return error

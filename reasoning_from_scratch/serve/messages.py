@@ -1,0 +1,342 @@
+"""Tinker's messages that travel as protobuf: requests of forward_backward, and what comes back from
+it and from sampling. All other messages are JSON.
+
+A message is a row of fields, each a number and a value:
+
+    field 3, bytes       key = 3 << 3 | 2, then the length, then the bytes
+    field 2, integer     key = 2 << 3 | 0, then the integer
+    field 1, float64     key = 1 << 3 | 1, then 8 bytes
+
+Keys, lengths and integers are varints: 7 bits to a byte, the lowest first, and the eighth bit says
+that more follow. That is all there is to it, so no library is needed. Tests compare what is written
+here with the message types of Tinker's own client.
+"""
+
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+
+import numpy as np
+
+from reasoning_from_scratch.errors import UserError
+
+INTEGER, EIGHT_BYTES, BYTES, FOUR_BYTES = 0, 1, 2, 5  # kinds of fields
+# Number formats of tensors, by their number in a message.
+FLOAT32, INT64, INT32 = 1, 2, 3
+FORMATS = {FLOAT32: np.float32, INT64: np.int64, INT32: np.int32}
+DAMAGED = UserError("the body is no message that this server knows: it is damaged or cut off")
+
+
+# --- the wire
+
+
+def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """The fields of a message; its floats as their bytes."""
+    place = 0
+    while place < len(message):
+        key, place = varint(message, place)
+        kind = key & 7
+        if kind == INTEGER:
+            value, place = varint(message, place)
+            yield key >> 3, value
+            continue
+        if kind == BYTES:
+            length, place = varint(message, place)
+        elif kind in (EIGHT_BYTES, FOUR_BYTES):
+            length = 8 if kind == EIGHT_BYTES else 4
+        else:
+            raise DAMAGED
+        if place + length > len(message):
+            raise DAMAGED
+        yield key >> 3, message[place : place + length]
+        place += length
+
+
+def varint(message: bytes, place: int) -> tuple[int, int]:
+    """The integer that begins there, and where the next field begins."""
+    value = 0
+    for shift in range(0, 70, 7):
+        if place >= len(message):
+            break
+        byte = message[place]
+        place += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, place
+    raise DAMAGED
+
+
+def as_varint(value: int) -> bytes:
+    written = bytearray()
+    while value > 127:
+        written.append(value & 127 | 128)
+        value >>= 7
+    written.append(value)
+    return bytes(written)
+
+
+def of_integer(number: int, value: int) -> bytes:
+    """A field; 0 is what a reader takes where there is none."""
+    return as_varint(number << 3 | INTEGER) + as_varint(value) if value else b""
+
+
+def of_bytes(number: int, value: bytes | str) -> bytes:
+    value = value.encode() if isinstance(value, str) else value
+    return as_varint(number << 3 | BYTES) + as_varint(len(value)) + value
+
+
+def of_numbers(number: int, values, kind: type) -> bytes:
+    return of_bytes(number, np.ascontiguousarray(values, dtype=kind).tobytes())
+
+
+def of_integers(number: int, values: Sequence[int]) -> bytes:
+    """A packed list; an empty one is left out."""
+    return of_bytes(number, b"".join(map(as_varint, values))) if values else b""
+
+
+def of_entry(number: int, key: str, value: bytes) -> bytes:
+    """An entry of a map is a message with its key as field 1 and its value as field 2."""
+    return of_bytes(number, of_bytes(1, key) + value)
+
+
+# --- what a client sends
+
+
+@dataclass
+class Datum:
+    """One row to learn from: the model reads `tokens`, and `inputs` says what the loss needs at
+    each of them: target_tokens, and weights, or logprobs and advantages."""
+
+    tokens: list[int] = field(default_factory=list)
+    inputs: dict[str, np.ndarray] = field(default_factory=dict)
+
+
+@dataclass
+class LossRequest:
+    """forward_backward, or forward alone."""
+
+    model_id: str = ""
+    seq_id: int = 0
+    data: list[Datum] = field(default_factory=list)
+    loss: str = ""
+    config: dict[str, float | str] = field(default_factory=dict)
+    forward_only: bool = False
+
+
+def read_loss_request(message: bytes) -> LossRequest:
+    request = LossRequest()
+    for number, value in fields(message):
+        if number in (1, 4):
+            setattr(request, "model_id" if number == 1 else "loss", as_text(value))
+        elif number == 2:
+            request.seq_id = as_int(value)
+        elif number == 3:
+            request.data.append(read_datum(as_bytes(value)))
+        elif number == 6:
+            request.forward_only = bool(value)
+        elif number in (5, 7):  # the second one may hold texts, too
+            key, setting = read_setting(as_bytes(value), number == 7)
+            request.config[key] = setting
+    return request
+
+
+def read_setting(message: bytes, either: bool) -> tuple[str, float | str]:
+    key = ""
+    setting: float | str = 0.0
+    for number, value in fields(message):
+        if number == 1:
+            key = as_text(value)
+        elif number == 2 and not either:
+            setting = as_float(value)
+        elif number == 2:
+            for kind, inner in fields(as_bytes(value)):
+                setting = as_float(inner) if kind == 1 else as_text(inner)
+    return key, setting
+
+
+def read_datum(message: bytes) -> Datum:
+    datum = Datum()
+    for number, value in fields(message):
+        if number == 1:  # a chunk, of which there are three kinds
+            for kind, chunk in fields(as_bytes(value)):
+                if kind != 1:
+                    raise UserError("images and sounds are not read here: send tokens")
+                for part, numbers in fields(as_bytes(chunk)):
+                    if part == 1:
+                        datum.tokens += as_array(numbers, np.int32).tolist()
+        elif number == 2:
+            key, tensor = "", b""
+            for part, inner in fields(as_bytes(value)):
+                if part == 1:
+                    key = as_text(inner)
+                else:
+                    tensor = as_bytes(inner)
+            datum.inputs[key] = read_tensor(tensor)
+    return datum
+
+
+def read_tensor(message: bytes) -> np.ndarray:
+    """A tensor, whole or as the entries of its rows that are not 0 (CSR)."""
+    kind, shape, dense, sparse = 0, [], b"", b""
+    for number, value in fields(message):
+        if number == 1:
+            dense = as_bytes(value)
+        elif number == 2:
+            sparse = as_bytes(value)
+        elif number == 3:
+            kind = as_int(value)
+        elif number == 4 and isinstance(value, int):
+            shape.append(value)
+        elif number == 4:
+            place = 0
+            while place < len(as_bytes(value)):
+                size, place = varint(as_bytes(value), place)
+                shape.append(size)
+    if kind not in FORMATS:
+        raise DAMAGED
+    if not sparse:
+        array = as_array(dense, FORMATS[kind])
+        return reshaped(array, shape or [len(array)])
+    parts = {number: as_bytes(value) for number, value in fields(sparse)}
+    return densified(
+        as_array(parts.get(1, b""), FORMATS[kind]),
+        as_array(parts.get(2, b""), np.int64),
+        as_array(parts.get(3, b""), np.int64),
+        shape,
+    )
+
+
+def reshaped(array: np.ndarray, shape: list[int]) -> np.ndarray:
+    if len(array) != np.prod([min(size, 2**40) for size in shape], dtype=np.float64):
+        raise UserError(f"a tensor has {len(array)} numbers, but is said to be {shape}")
+    return array.reshape(shape)
+
+
+MOST_CELLS = 2**24  # of a tensor whose zeros were left out
+
+
+def densified(
+    values: np.ndarray, starts: np.ndarray, columns: np.ndarray, shape: list[int], fill: int = 0
+) -> np.ndarray:
+    """A matrix from the entries of its rows: those of row i are starts[i] to starts[i + 1]."""
+    fits = len(shape) == 2 and shape[0] * shape[1] <= MOST_CELLS and len(starts) == shape[0] + 1
+    counts = np.diff(starts) if fits else np.array([-1])
+    if (
+        (counts < 0).any()
+        or not starts[0] == 0
+        or not starts[-1] == len(values) == len(columns)
+        or ((columns < 0) | (columns >= shape[1])).any()
+    ):
+        raise UserError("a sparse tensor's indices do not belong to its shape")
+    matrix = np.full(shape, fill, dtype=values.dtype)
+    matrix[np.repeat(np.arange(shape[0]), counts), columns] = values
+    return matrix
+
+
+def as_array(value: int | bytes, kind: type) -> np.ndarray:
+    value = as_bytes(value)
+    if len(value) % np.dtype(kind).itemsize:
+        raise DAMAGED
+    return np.frombuffer(value, kind)
+
+
+def as_bytes(value: int | bytes) -> bytes:
+    if isinstance(value, int):
+        raise DAMAGED
+    return value
+
+
+def as_int(value: int | bytes) -> int:
+    if not isinstance(value, int):
+        raise DAMAGED
+    return value
+
+
+def as_float(value: int | bytes) -> float:
+    if len(as_bytes(value)) != 8:
+        raise DAMAGED
+    return struct.unpack("<d", as_bytes(value))[0]
+
+
+def as_text(value: int | bytes) -> str:
+    try:
+        return as_bytes(value).decode()
+    except UnicodeDecodeError:
+        raise DAMAGED from None
+
+
+# --- what it gets back
+
+
+def loss_answer(outputs: Sequence[np.ndarray], metrics: Mapping[str, float]) -> bytes:
+    """Of each datum the log-probabilities of its targets, (N,) or (N, K), and sums over all.
+    Neighbours of one K are one record: their numbers one after the other, and where each begins."""
+    message = of_bytes(1, "ArrayRecord")
+    for trailing, group in groupby(outputs, key=lambda array: array.shape[1:]):
+        arrays = [np.ascontiguousarray(array, np.float32) for array in group]
+        offsets = np.cumsum([0, *(array.nbytes for array in arrays)])
+        tensor = (
+            of_bytes(1, b"".join(array.tobytes() for array in arrays))
+            + of_numbers(2, offsets, np.int64)
+            + of_integer(3, FLOAT32)
+            + of_integers(4, trailing)
+        )
+        record = of_entry(2, "logprobs", of_bytes(2, tensor)) + of_integer(3, len(arrays))
+        message += of_bytes(2, of_bytes(1, "ArrayRecord") + record)
+    for name, value in metrics.items():
+        number = as_varint(2 << 3 | EIGHT_BYTES) + struct.pack("<d", value)
+        message += of_entry(3, name, number)
+    return message
+
+
+Likely = Sequence[Sequence[tuple[int, float]]]  # at each place, tokens and log-probabilities
+
+
+@dataclass
+class SampleAnswer:
+    """What sampling gives: sequences as (finished, tokens, log-probabilities, likely tokens or
+    None), and what was asked about the prompt."""
+
+    sequences: list[tuple[bool, Sequence[int], Sequence[float], Likely | None]]
+    prompt_logprobs: Sequence[float] | None = None  # NaN where there is none
+    likely_in_prompt: Likely | None = None
+    target_logprobs: np.ndarray | None = None  # (T - 1, K)
+    other_tokens: tuple[np.ndarray, np.ndarray] | None = None  # drawn, (T - 1, K) each
+
+    def __bytes__(self) -> bytes:
+        message = b""
+        for finished, tokens, logprobs, likely in self.sequences:
+            message += of_bytes(
+                1,
+                of_integer(1, 0 if finished else 1)
+                + of_numbers(2, tokens, np.int32)
+                + of_numbers(3, logprobs, np.float32)
+                + (of_likely(4, likely) if likely is not None else b""),
+            )
+        if self.prompt_logprobs is not None:
+            message += of_numbers(2, self.prompt_logprobs, np.float32)
+        if self.likely_in_prompt is not None:
+            message += of_likely(3, self.likely_in_prompt)
+        if self.target_logprobs is not None:
+            message += of_tensor(5, self.target_logprobs, FLOAT32)
+        if self.other_tokens is not None:
+            ids, found = self.other_tokens
+            message += of_bytes(6, of_tensor(1, ids, INT32) + of_tensor(2, found, FLOAT32))
+        return message
+
+
+NONE = (0, -99999.0)  # stands where a place has fewer likely tokens than others
+
+
+def of_likely(number: int, places: Likely) -> bytes:
+    count = max(map(len, places), default=0)
+    rows = [[*place, *[NONE] * (count - len(place))] for place in places]
+    message = of_numbers(1, [[token for token, _ in row] for row in rows], np.int32)
+    message += of_numbers(2, [[logprob for _, logprob in row] for row in rows], np.float32)
+    return of_bytes(number, message + of_integer(3, count) + of_integer(4, len(rows)))
+
+
+def of_tensor(number: int, array: np.ndarray, kind: int) -> bytes:
+    message = of_numbers(1, array, FORMATS[kind]) + of_integer(3, kind)
+    return of_bytes(number, message + of_integers(4, array.shape))

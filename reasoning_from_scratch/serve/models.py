@@ -1,0 +1,453 @@
+"""What is served: base models, those that clients train, and the weights that answer.
+
+Base      a model as it was loaded. Whoever trains LoRA shares its weights
+Trained   a client's own: LoRA on a base, or all weights; with an optimizer, and a run's folder
+Sampler   weights that answer: a base's, a snapshot of what is trained, or a save's
+"""
+
+import copy
+import json
+import math
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from weakref import WeakValueDictionary
+
+import torch
+from torch import Tensor
+
+from reasoning_from_scratch.config import Optim, TrainConfig, to_json
+from reasoning_from_scratch.errors import UserError, unknown_name
+from reasoning_from_scratch.fast.device import default_dtype, trusted_device
+from reasoning_from_scratch.fast.engine import FAST
+from reasoning_from_scratch.fast.packed import packed_logprobs
+from reasoning_from_scratch.files.disk import write_whole
+from reasoning_from_scratch.files.weights import (
+    load_model_and_tokenizer,
+    load_weights,
+    save_hf_folder,
+)
+from reasoning_from_scratch.optim.adamw import AdamW
+from reasoning_from_scratch.optim.lora import add_lora, load_lora, lora_state, merged
+from reasoning_from_scratch.policy import LocalPolicy
+from reasoning_from_scratch.qwen3 import Qwen3Model
+from reasoning_from_scratch.run.checkpoints import Checkpoints, load_trainer_state
+from reasoning_from_scratch.text import append, as_lines, read_values
+
+TRAINING, SAMPLING, EXTERNAL = "weights", "sampler_weights", "external_weights"
+KINDS = {TRAINING: "training", SAMPLING: "sampler", EXTERNAL: "external"}
+SAVE_NAME = re.compile(r"[\w.-]{1,100}", re.ASCII)
+MODEL_ID = re.compile(r"[\w.-]{1,100}:train:\d{1,9}", re.ASCII)
+SAVED_ON_LEAVING = "last"
+LOADED = 4  # saves whose weights are kept in memory, to be asked again
+
+
+@dataclass
+class Base:
+    """A model as it was loaded."""
+
+    name: str
+    where: str  # as --model has it
+    policy: LocalPolicy
+
+    @property
+    def tokenizer(self):
+        return self.policy.tokenizer
+
+    @property
+    def context(self) -> int:
+        return self.policy.model.cfg.get("context_length", 2**31)
+
+    @property
+    def vocabulary(self) -> int:
+        return self.policy.model.cfg["vocab_size"]
+
+
+@dataclass(frozen=True)
+class Lora:
+    """What is trained; rank 0: all weights."""
+
+    rank: int = 0
+    seed: int = 0
+    train_mlp: bool = True
+    train_attn: bool = True
+
+    def __post_init__(self) -> None:
+        if self.rank and not (self.train_mlp or self.train_attn):
+            raise UserError("LoRA goes on attention, on the MLP or on both: neither was asked for")
+
+    @property
+    def places(self) -> list[str]:
+        return ["att"] * self.train_attn + ["ff"] * self.train_mlp
+
+
+@dataclass
+class Saved:
+    """A save by the name that a client gave it."""
+
+    kind: str
+    name: str
+    time: float
+    expires: float | None = None
+    metadata: dict[str, str] | None = None
+    batch: int = 0
+
+
+@dataclass
+class Trained:
+    """What a client trains. Only the engine's thread touches the policy."""
+
+    id: str
+    base: Base
+    lora: Lora
+    policy: LocalPolicy
+    folder: Path
+    metadata: dict | None = None
+    moves: int = 0  # how often the weights became others: by a step, or by loading
+    saved_at: int = 0  # after so many, they were last saved
+    steps: int = 0
+    touched: float = field(default_factory=time.time)
+    losses: dict[str, float] = field(default_factory=dict)  # since the last step, for metrics.jsonl
+
+    @property
+    def saves(self) -> Checkpoints:
+        return Checkpoints(self.folder).read()
+
+    # -- the verbs that change it
+
+    def optim_step(self, params: Mapping[str, float]) -> dict[str, float]:
+        optimizer = self.policy.optimizer
+        assert isinstance(optimizer, AdamW)
+        optimizer.betas = params["beta1"], params["beta2"]
+        optimizer.epsilon, optimizer.weight_decay = params["eps"], params["weight_decay"]
+        moved = self.policy.optim_step(params["learning_rate"], params["grad_clip_norm"])
+        if not moved.finite:
+            raise UserError("the gradient is not a finite number: it was dropped, no weight moved")
+        self.moves += 1
+        metrics = {"grad_norm:mean": moved.grad_norm}
+        if moved.update_ratio is not None:
+            metrics["update_ratio:mean"] = moved.update_ratio
+        self.note_step(params["learning_rate"], metrics)
+        return metrics
+
+    def note_step(self, lr: float, metrics: Mapping[str, float]) -> None:
+        named = {f"optim/{name.partition(':')[0]}": value for name, value in metrics.items()}
+        row = {"step": self.steps, "progress/batch": self.steps, "optim/lr": lr}
+        row |= named | self.losses
+        row = {k: v if math.isfinite(v) else None for k, v in row.items()}
+        append(self.folder / "metrics.jsonl", as_lines([row]))
+        self.steps, self.losses = self.steps + 1, {}
+
+    def load(self, place: Path, with_optimizer: bool) -> None:
+        """The weights of a save, and with its optimizer all that a run needs to go on as it was."""
+        tensors, state = load_trainer_state(place)
+        if self.lora.rank:
+            load_lora(self.policy.model, tensors)
+        else:
+            load_weights(self.policy.model, place)
+        self.policy.optimizer = AdamW(self.policy.model)
+        if with_optimizer:
+            self.policy.load_optimizer(tensors, state["updates"])
+        self.moves += 1
+        self.saved_at = self.moves  # they lie where they came from
+
+    # -- its saves
+
+    def find(self, kind: str, name: str) -> Saved | None:
+        found = [s for s in self.saved() if (s.kind, s.name) == (kind, name)]
+        return found[0] if found else None
+
+    def saved(self) -> list[Saved]:
+        return saved_in(self.folder)
+
+    def save(self, kind: str, name: str, overwrite: bool = False, **about) -> Saved:
+        """The weights of now under a name: for sampling alone, or with what training needs."""
+        old = self.find(kind, name)
+        if old and not overwrite:
+            raise UserError(f"{self.id} has a save {kind}/{name}: take another name, or overwrite")
+        saved = Saved(kind, name, time.time(), batch=self.moves, **about)
+        state: dict[str, Tensor] | None = None
+        if kind == TRAINING:
+            state = self.policy.optimizer_state() | lora_state(self.policy.model)
+        saves = self.saves
+        known = saves.after(self.moves)
+        others = known.saved_as if known else []
+        names = [s for s in others if (s["kind"], s["name"]) != (kind, name)]
+        about_training = {"batch": self.moves, "updates": self.policy.optimizer.updates}
+        saves.save(
+            self.moves, self.write_weights, state, about_training, saved_as=[*names, asdict(saved)]
+        )
+        if old and old.batch != self.moves:
+            forget(self.folder, old)
+        if kind == TRAINING:
+            self.saved_at = self.moves
+        return saved
+
+    def write_weights(self, folder: Path) -> None:
+        model = merged(self.policy.model) if self.lora.rank else self.policy.model
+        save_hf_folder(model, self.policy.tokenizer, folder)
+
+    def save_on_leaving(self) -> None:
+        """What was learned since the last save is not lost when the client or the server goes."""
+        if self.moves > self.saved_at:
+            self.save(TRAINING, SAVED_ON_LEAVING, overwrite=True)
+
+
+def saved_in(folder: Path) -> list[Saved]:
+    """The saves in the folder of a trained model, those that have expired left out."""
+    now = time.time()
+    found = [Saved(**about) for save in Checkpoints(folder).read().saves for about in save.saved_as]
+    return [saved for saved in found if saved.expires is None or saved.expires > now]
+
+
+def forget(folder: Path, saved: Saved) -> None:
+    """Deletes a save; weights that have another name, too, stay."""
+    saves = Checkpoints(folder).read()
+    save = saves.after(saved.batch)
+    if save is None:
+        return
+    gone = (saved.kind, saved.name)
+    names = [s for s in save.saved_as if (s["kind"], s["name"]) != gone]
+    if not names:
+        saves.forget(save)
+    else:
+        others = [other for other in saves.saves if other != save]
+        saves.write_index([*others, replace(save, saved_as=names)])
+
+
+def forget_expired(folder: Path) -> None:
+    now = time.time()
+    for save in Checkpoints(folder).read().saves:
+        for about in save.saved_as:
+            if about["expires"] is not None and about["expires"] <= now:
+                forget(folder, Saved(**about))
+
+
+@dataclass
+class Sampler:
+    """Weights that answer."""
+
+    id: str
+    base: Base
+    number: int  # in its session: what it draws depends on it
+    path: str | None = None  # of a save
+    policy: LocalPolicy | None = None  # of a snapshot
+
+
+class Models:
+    """All of them, and the folder in which clients' saves are."""
+
+    def __init__(
+        self,
+        named: Mapping[str, str],
+        folder: Path,
+        device: str = "auto",
+        dtype: str = "auto",
+        all_weights: bool = False,
+        keep_samplers: int = 16,
+    ) -> None:
+        self.folder, self.all_weights, self.keep_samplers = folder, all_weights, keep_samplers
+        self.device = trusted_device(device)
+        self.dtype = default_dtype(self.device) if dtype == "auto" else getattr(torch, dtype)
+        self.bases = {name: self.opened(name, where) for name, where in named.items()}
+        self.trained: dict[str, Trained] = {}
+        self.samplers: dict[str, Sampler] = {}
+        # Weights of saves: all that somebody uses, of the others those that were used last.
+        self.loaded: WeakValueDictionary[str, LocalPolicy] = WeakValueDictionary()
+        self.lately: dict[str, LocalPolicy] = {}
+
+    def opened(self, name: str, where: str) -> Base:
+        model, tokenizer = load_model_and_tokenizer(where, self.device, dtype=self.dtype)
+        return Base(name, where, frozen(model, tokenizer))
+
+    def base(self, name: str) -> Base:
+        if name not in self.bases:
+            raise unknown_name("model", name, self.bases)
+        return self.bases[name]
+
+    # -- trained models
+
+    def create(self, model_id: str, base: Base, lora: Lora, metadata: dict | None) -> Trained:
+        """A model to train. Its folder is that of a run."""
+        if self.all_weights:
+            lora = Lora()
+        folder = self.folder_of(model_id)
+        folder.mkdir(parents=True, exist_ok=True)
+        config = TrainConfig(model=base.where, lora_rank=lora.rank, log_path=str(folder))
+        served = {
+            "id": model_id,
+            "base": base.name,
+            "lora": asdict(lora),
+            "metadata": metadata,
+            "time": time.time(),
+        }
+        text = json.dumps(to_json(config) | {"served": served}, indent=2)
+        write_whole(folder / "config.json", text + "\n")
+        write_whole(folder / "metrics.jsonl", "")
+        policy = learner(base, lora)
+        self.trained[model_id] = Trained(model_id, base, lora, policy, folder, metadata)
+        return self.trained[model_id]
+
+    def folder_of(self, model_id: str) -> Path:
+        if not MODEL_ID.fullmatch(model_id):
+            raise UserError(f"there is no model {model_id!r}")
+        return self.folder / model_id.replace(":", "-")
+
+    def known_ids(self) -> list[str]:
+        """The models that are trained here, or were; the newest last."""
+        folders = [path.parent for path in self.folder.glob("*/config.json")]
+        told = [read_values(folder / "config.json").get("served") for folder in folders]
+        rows = [row for row in told if row]
+        return [row["id"] for row in sorted(rows, key=lambda row: row["time"])]
+
+    def about(self, model_id: str) -> dict:
+        """What was noted of a model when it was made."""
+        served = read_values(self.folder_of(model_id) / "config.json").get("served")
+        if not served:
+            raise UserError(f"there is no model {model_id}")
+        return served
+
+    def release(self, model_id: str) -> Trained | None:
+        """It is trained no more; its saves stay."""
+        trained = self.trained.pop(model_id, None)
+        if trained:
+            trained.save_on_leaving()
+        return trained
+
+    # -- saves by their path
+
+    def parsed(self, path: str) -> tuple[str, str, str]:
+        """Model, kind and name of tinker://MODEL/KIND/NAME."""
+        parts = path.removeprefix("tinker://").split("/")
+        if not path.startswith("tinker://") or len(parts) != 3 or parts[1] not in KINDS:
+            raise UserError(f"{path!r} is not the path of a save, tinker://MODEL/KIND/NAME")
+        return parts[0], parts[1], parts[2]
+
+    def place_of(self, path: str) -> tuple[dict, Path]:
+        """What is known of the model whose save it is, and the folder with the weights."""
+        model_id, kind, name = self.parsed(path)
+        about, folder = self.about(model_id), self.folder_of(model_id)
+        for saved in saved_in(folder):
+            if (saved.kind, saved.name) == (kind, name):
+                return about, folder / "checkpoints" / f"{saved.batch:06d}"
+        raise UserError(f"there is no save {path}: it was never made, deleted, or has expired")
+
+    def saves_of(self, model_id: str) -> list[Saved]:
+        self.about(model_id)
+        return saved_in(self.folder_of(model_id))
+
+    def expire(self, path: str, when: float | None) -> None:
+        """A save that is deleted then; None: never."""
+        model_id, kind, name = self.parsed(path)
+        self.place_of(path)
+        saves = Checkpoints(self.folder_of(model_id)).read()
+        for save in saves.saves:
+            for about in save.saved_as:
+                if (about["kind"], about["name"]) == (kind, name):
+                    about["expires"] = when
+        saves.write_index(saves.saves)
+
+    def forget_expired(self) -> None:
+        for model_id in self.known_ids():
+            forget_expired(self.folder_of(model_id))
+
+    def delete(self, path: str) -> None:
+        model_id, kind, name = self.parsed(path)
+        self.place_of(path)
+        for saved in saved_in(self.folder_of(model_id)):
+            if (saved.kind, saved.name) == (kind, name):
+                forget(self.folder_of(model_id), saved)
+
+    def create_from(
+        self, model_id: str, path: str, with_optimizer: bool, metadata: dict | None
+    ) -> Trained:
+        """A model to train that begins with the weights of a save."""
+        about, place = self.place_of(path)
+        training_only(path)
+        lora = Lora(**about["lora"])
+        before, self.all_weights = self.all_weights, False  # it is what it was
+        try:
+            trained = self.create(model_id, self.base(about["base"]), lora, metadata)
+        finally:
+            self.all_weights = before
+        trained.load(place, with_optimizer)
+        return trained
+
+    # -- samplers
+
+    def snapshot(self, sampler_id: str, number: int, trained: Trained) -> list[LocalPolicy]:
+        """The weights of now, in memory. Of each session the newest few are kept: those that are
+        let go for it."""
+        policy = trained.policy.snapshot()
+        self.samplers[sampler_id] = Sampler(sampler_id, trained.base, number, policy=policy)
+        session = sampler_id.partition(":")[0]
+        own = [s for s in self.samplers.values() if s.id.startswith(f"{session}:")]
+        snapshots = [s for s in own if s.policy is not None and s.policy is not s.base.policy]
+        gone = []
+        for old in snapshots[: max(0, len(snapshots) - self.keep_samplers)]:
+            gone.append(old.policy)
+            old.policy = None
+        return gone
+
+    def sampler_of(self, sampler_id: str, number: int, base: str | None, path: str | None):
+        """One that answers with a save's weights, or with a base's."""
+        if path:
+            about, _ = self.place_of(path)
+            sampler = Sampler(sampler_id, self.base(about["base"]), number, path)
+        else:
+            found = self.base(base or "")
+            sampler = Sampler(sampler_id, found, number, policy=found.policy)
+        self.samplers[sampler_id] = sampler
+        return sampler
+
+    def policy_of(self, sampler: Sampler) -> LocalPolicy:
+        """In the engine's thread: loading may take a while."""
+        if sampler.policy is not None:
+            return sampler.policy
+        if sampler.path is None:
+            raise UserError(
+                f"the weights of {sampler.id} were let go: the newest {self.keep_samplers} "
+                "snapshots of a session are kept (--keep-samplers); save_weights_for_sampler with "
+                "a name keeps them for good"
+            )
+        return self.policy_at(sampler.path)
+
+    def policy_at(self, path: str) -> LocalPolicy:
+        _, place = self.place_of(path)
+        policy = self.loaded.get(str(place))
+        if policy is None:
+            model, tokenizer = load_model_and_tokenizer(place, self.device, dtype=self.dtype)
+            policy = self.loaded[str(place)] = frozen(model, tokenizer)
+        self.lately.pop(str(place), None)
+        self.lately[str(place)] = policy
+        while len(self.lately) > LOADED:
+            del self.lately[next(iter(self.lately))]
+        return policy
+
+
+def training_only(path: str) -> None:
+    if f"/{TRAINING}/" not in path:
+        raise UserError(f"{path} was saved for sampling, without an optimizer; take a /weights/")
+
+
+def frozen(model: Qwen3Model, tokenizer) -> LocalPolicy:
+    model.requires_grad_(False)
+    return LocalPolicy(model, None, None, packed_logprobs, tokenizer, FAST)
+
+
+def learner(base: Base, lora: Lora) -> LocalPolicy:
+    """A policy that can be trained. With LoRA the base's weights are shared, else copied."""
+    model = base.policy.model
+    if lora.rank:
+        model = copy.deepcopy(model, {id(weight): weight for weight in model.parameters()})
+        add_lora(model, lora.rank, Optim().lora_alpha, lora.seed, lora.places)
+    else:
+        model = copy.deepcopy(model).requires_grad_(True)
+    return LocalPolicy(model, AdamW(model), None, packed_logprobs, base.tokenizer, FAST)
+
+
+def total_size(folder: Path) -> int:
+    """Bytes of its files; 0 where it is gone."""
+    return sum(path.stat().st_size for path in folder.glob("*") if path.is_file())

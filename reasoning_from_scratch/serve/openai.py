@@ -1,0 +1,604 @@
+"""OpenAI's words: completions of a text, answers in a conversation; and tokens in, tokens out.
+
+A call is read into an `Asked`: some prompts, each with n answers. The engine draws them, and while
+it does, a `Choice` of each turns tokens into text, for a stream piece by piece.
+"""
+
+import asyncio
+import json
+import re
+import secrets
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
+
+import numpy as np
+import torch
+from starlette.requests import Request as HttpRequest
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from reasoning_from_scratch.chat_templates import rendered
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.files.weights import CHAT_TEMPLATE, TOKENIZER_CONFIG
+from reasoning_from_scratch.policy import LocalPolicy
+from reasoning_from_scratch.problems import render_prompt
+from reasoning_from_scratch.report.tokens import TokenTexts
+from reasoning_from_scratch.sampling import Rollout, stream_key
+from reasoning_from_scratch.serve.body import Body, NoSuchThing, read_body
+from reasoning_from_scratch.serve.data import check_tokens
+from reasoning_from_scratch.serve.engine import Engine, Request, Stops
+from reasoning_from_scratch.serve.messages import Likely
+from reasoning_from_scratch.serve.models import Base, Models
+from reasoning_from_scratch.serve.promises import done
+from reasoning_from_scratch.serve.prompts import Wanted, look_at
+from reasoning_from_scratch.tokenizer import model_stop_ids
+
+MOST_ANSWERS = 4096  # of a call
+LOOKS_EVERY = 1.0  # seconds between two looks whether the client is still there
+TOOL_CALL = re.compile(r"<tool_call>\s*(\{.*?\})\s*</tool_call>", re.DOTALL)
+# What would change the answers and is not here: refused, unless it asks for what is done anyway.
+NOT_HERE: dict[str, tuple] = {
+    "presence_penalty": (0,),
+    "frequency_penalty": (0,),
+    "repetition_penalty": (1,),
+    "min_p": (0,),
+    "min_tokens": (0,),
+    "logit_bias": ({},),
+    "suffix": ("",),
+    "response_format": ({"type": "text"},),
+    "functions": ([],),
+    "tool_choice": ("auto", "none"),
+    "ignore_eos": (False,),
+    "bad_words": ([],),
+    "allowed_token_ids": ([],),
+    "guided_json": (),
+    "logits_processors": ([],),
+}
+
+
+@dataclass
+class Asked:
+    """What a call asks for."""
+
+    base: Base
+    policy: LocalPolicy
+    model: str  # as the client calls it
+    prompts: list[list[int]]
+    n: int
+    max_tokens: int
+    params: dict  # temperature, top_p, top_k, stops
+    keys: list[list[int]]  # a random stream for each answer to each prompt
+    likely: int | None = None  # None: no log-probabilities; else with so many of the most likely
+    echo: bool = False
+    tools: list | None = None
+    id: str = field(default_factory=lambda: secrets.token_hex(12))
+    created: int = field(default_factory=lambda: int(time.time()))
+
+    def requests(self, on_token: Callable | None = None) -> list[Request]:
+        """One for each prompt; `on_token` hears (number of the answer among all, its rollout)."""
+        found = []
+        for place, (prompt, keys) in enumerate(zip(self.prompts, self.keys, strict=True)):
+            request = Request(
+                self.policy, prompt, keys, self.max_tokens, **self.params, likely=self.likely or 0
+            )
+            if on_token:
+                request.on_token = partial(numbered, on_token, place * self.n)
+            found.append(request)
+        return found
+
+
+def numbered(on_token: Callable, first: int, number: int, rollout: Rollout) -> None:
+    on_token(first + number, rollout.response_ids[-1])
+
+
+class OpenAI:
+    """The calls of OpenAI's client."""
+
+    def __init__(self, models: Models, engine: Engine, seed: int = 0) -> None:
+        self.models, self.engine, self.seed = models, engine, seed
+        self.calls = count()  # without a seed, each draws from streams of its own
+        self.began = int(time.time())
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("/v1/models", self.list_models),
+            Route("/v1/models/{name:path}", self.get_model),
+            Route("/v1/completions", self.completions, methods=["POST"]),
+            Route("/v1/chat/completions", self.chat_completions, methods=["POST"]),
+            Route("/inference/v1/generate", self.generate, methods=["POST"]),
+        ]
+
+    # -- models
+
+    async def list_models(self, _: HttpRequest) -> Response:
+        rows = [self.model_row(base) for base in self.models.bases.values()]
+        return JSONResponse({"object": "list", "data": rows})
+
+    async def get_model(self, request: HttpRequest) -> Response:
+        name = request.path_params["name"]
+        if name not in self.models.bases:
+            raise NoSuchThing(
+                f"there is no model {name!r}; there are {', '.join(self.models.bases)}"
+            )
+        return JSONResponse(self.model_row(self.models.bases[name]))
+
+    def model_row(self, base: Base) -> dict:
+        about = {"id": base.name, "object": "model", "created": self.began, "owned_by": "you"}
+        return about | {"max_model_len": base.context}
+
+    async def found(self, name: str) -> tuple[Base, LocalPolicy]:
+        """A base by its name, or a save by its path."""
+        if not name.startswith("tinker://"):
+            base = self.models.base(name)
+            return base, base.policy
+        base = self.models.base(self.models.place_of(name)[0]["base"])
+        loading = self.engine.work(partial(self.models.policy_at, name))
+        await done(loading)
+        return base, loading.result()
+
+    # -- calls
+
+    async def completions(self, request: HttpRequest) -> Response:
+        body = await read_body(request)
+        base, policy = await self.found(body.text("model"))
+        prompts = prompts_of(body, base)
+        asked = self.asked(body, base, policy, prompts, default=16)
+        asked.likely = body.maybe_integer("logprobs", 0, 20)
+        asked.echo = body.yes("echo")
+        if body.integer("best_of", 1, 128, asked.n) != asked.n:
+            raise UserError("best_of is not here: take n, and choose")
+        if body.yes("stream"):
+            if asked.echo or asked.likely is not None:
+                raise UserError("a stream has neither echo nor logprobs here: ask without stream")
+            return self.streamed(body, asked, "text_completion", text_piece)
+        return await self.answered(request, asked, partial(self.completion, asked))
+
+    async def completion(self, asked: Asked, rollouts: list[Rollout]) -> dict:
+        choices = []
+        texts = TokenTexts(asked.base.tokenizer)
+        for number, rollout in enumerate(rollouts):
+            text, _ = text_of(asked, rollout)
+            logprobs = None
+            ids, found, likely = rollout.response_ids, rollout.logprobs, rollout.likely
+            if asked.max_tokens == 0:
+                text, ids, found, likely = "", [], [], []
+            if asked.echo:
+                prompt = rollout.prompt_ids
+                text = asked.base.tokenizer.decode(prompt) + text
+                if asked.likely is not None:
+                    scores, best = await self.scored(asked, prompt)
+                    ids, found, likely = prompt + ids, [*scores, *found], [*best, *likely]
+            if asked.likely is not None:
+                logprobs = completion_logprobs(texts, ids, found, likely, asked.likely)
+            reason = "length" if asked.max_tokens == 0 else rollout.stop_reason
+            choices.append(
+                {"index": number, "text": text, "logprobs": logprobs, "finish_reason": reason}
+            )
+        return head(asked, "text_completion") | {
+            "choices": choices,
+            "usage": usage(asked, rollouts),
+        }
+
+    async def scored(self, asked: Asked, prompt: list[int]) -> tuple[list, list]:
+        """How likely the prompt's tokens are, and what was most likely in their places."""
+        targets = [[token] for token in prompt[1:]]
+        if not targets:
+            return [None], [[]]
+        wanted = Wanted(max(1, asked.likely or 0), np.array(targets))
+        looking = self.engine.work(partial(look_at, asked.policy, prompt, wanted))
+        await done(looking)
+        known = looking.result()
+        return [None, *known.targets[:, 0].tolist()], list(known.likely)
+
+    async def chat_completions(self, request: HttpRequest) -> Response:
+        body = await read_body(request)
+        base, policy = await self.found(body.text("model"))
+        tools = [tool.values for tool in body.parts("tools", 128)] if body.has("tools") else None
+        tools = None if body.values.get("tool_choice") == "none" else tools
+        prompt = base.tokenizer.encode(conversation(body, base, tools), chat_wrapped=False)
+        check_tokens(prompt, "the conversation", base.vocabulary, base.context)
+        asked = self.asked(body, base, policy, [prompt], default=max(1, base.context - len(prompt)))
+        asked.tools = tools
+        if body.yes("logprobs"):
+            asked.likely = body.integer("top_logprobs", 0, 20, 0)
+        elif body.has("top_logprobs"):
+            raise UserError("top_logprobs needs logprobs: true")
+        if body.yes("stream"):
+            if asked.likely is not None:
+                raise UserError("a stream has no logprobs here: ask without stream")
+            return self.streamed(body, asked, "chat.completion.chunk", chat_piece)
+        return await self.answered(request, asked, partial(self.chat_completion, asked))
+
+    async def chat_completion(self, asked: Asked, rollouts: list[Rollout]) -> dict:
+        choices = []
+        texts = TokenTexts(asked.base.tokenizer)
+        for number, rollout in enumerate(rollouts):
+            text, reason = text_of(asked, rollout)
+            message, reason = as_message(asked, text, reason)
+            logprobs = None
+            if asked.likely is not None:
+                logprobs = {"content": chat_logprobs(texts, rollout), "refusal": None}
+            choices.append(
+                {"index": number, "message": message, "logprobs": logprobs, "finish_reason": reason}
+            )
+        return head(asked, "chat.completion") | {
+            "choices": choices,
+            "usage": usage(asked, rollouts),
+        }
+
+    async def generate(self, request: HttpRequest) -> Response:
+        """Tokens in, tokens out, as verifiers' training client asks for them."""
+        body = await read_body(request)
+        base, policy = await self.found(body.text("model"))
+        prompt = body.list_of("token_ids", int)
+        check_tokens(prompt, "token_ids", base.vocabulary, base.context)
+        given = body.part("sampling_params", {})
+        asked = self.asked(given, base, policy, [prompt], default=base.context - len(prompt))
+        asked.likely = given.maybe_integer("logprobs", 0, 20)
+        if body.yes("stream"):
+            raise UserError("/inference/v1/generate has no stream")
+
+        async def as_tokens(rollouts: list[Rollout]) -> dict:
+            choices = [
+                {
+                    "index": number,
+                    "token_ids": rollout.response_ids,
+                    "logprobs": {"content": token_logprobs(rollout)},
+                    "finish_reason": rollout.stop_reason,
+                }
+                for number, rollout in enumerate(rollouts)
+            ]
+            about = {"request_id": asked.id, "model": asked.model, "prompt_logprobs": None}
+            return about | {"choices": choices, "usage": usage(asked, rollouts)}
+
+        return await self.answered(request, asked, as_tokens)
+
+    # -- what they have in common
+
+    def asked(
+        self, body: Body, base: Base, policy: LocalPolicy, prompts: list[list[int]], default: int
+    ) -> Asked:
+        for key, harmless in NOT_HERE.items():
+            if body.has(key) and body.values[key] not in harmless:
+                raise UserError(f"{body.within}{key} is not here")
+        n = body.integer("n", 1, 128, 1)
+        if n * len(prompts) > MOST_ANSWERS:
+            raise UserError(f"{n * len(prompts)} answers are too many for one call")
+        name = "max_completion_tokens" if body.has("max_completion_tokens") else "max_tokens"
+        most = body.integer(name, 0, 2**31, default)
+        if most == 0 and not body.yes("echo"):
+            raise body.wrong(name, "at least 1")
+        seed = body.maybe_integer("seed", -(2**63), 2**64 - 1)
+        call = next(self.calls)
+        keys = []
+        for place in range(len(prompts)):
+            # Without a seed: streams that no client of Tinker's draws from.
+            stream = (self.seed, -1 - call, place) if seed is None else (seed, 0, place)
+            keys.append(stream_key(*stream, torch.arange(n)).tolist())
+        params = {
+            "temperature": body.number("temperature", 0, 100, 1.0),
+            "top_p": body.number("top_p", 1e-9, 1, 1.0),
+            "top_k": max(0, body.integer("top_k", -1, 2**31, 0)),
+            "stops": stops_of(body, base.tokenizer),
+        }
+        return Asked(base, policy, base.name, prompts, n, most, params, keys)
+
+    async def answered(self, request: HttpRequest, asked: Asked, as_answer: Callable) -> Response:
+        """Waits for all answers, as long as the client does."""
+        requests = asked.requests()
+        for one in requests:
+            one.max_new_tokens = max(1, one.max_new_tokens)  # 0 is an echo alone
+            self.engine.sample(one)
+        rollouts = []
+        try:
+            for one in requests:
+                while not one.future.done():
+                    try:
+                        await done(one.future, LOOKS_EVERY)
+                    except asyncio.TimeoutError:
+                        if await request.is_disconnected():
+                            return Response(status_code=499)
+                rollouts += one.future.result()
+        finally:
+            for one in requests:
+                one.cancelled = True
+        return JSONResponse(await as_answer(rollouts))
+
+    def streamed(self, body: Body, asked: Asked, kind: str, as_piece: Callable) -> Response:
+        """The answers as they are drawn: a line for each piece of text."""
+        with_usage = body.part("stream_options", {}).yes("include_usage")
+        return StreamingResponse(
+            self.pieces(asked, kind, as_piece, with_usage), media_type="text/event-stream"
+        )
+
+    async def pieces(
+        self, asked: Asked, kind: str, as_piece: Callable, with_usage: bool
+    ) -> AsyncIterator[str]:
+        loop, drawn = asyncio.get_running_loop(), asyncio.Queue[tuple[int, int] | None]()
+
+        def from_engine(item: tuple[int, int] | None) -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(drawn.put_nowait, item)
+
+        requests = asked.requests(lambda number, token: from_engine((number, token)))
+        choices = [Choice(asked) for one in requests for _ in one.keys]
+        started = head(asked, kind)
+
+        def line(number: int, text: str, reason: str | None = None, first: bool = False) -> str:
+            piece = as_piece(asked, text, reason, first) | {"index": number}
+            return event(started | {"choices": [piece | {"finish_reason": reason}]})
+
+        try:
+            for one in requests:
+                one.future.add_done_callback(lambda _: from_engine(None))
+                self.engine.sample(one)
+            if kind.startswith("chat"):
+                for number in range(len(choices)):
+                    yield line(number, "", first=True)
+            running = len(requests)
+            while running:
+                item = await drawn.get()
+                if item is None:
+                    running -= 1
+                elif text := choices[item[0]].read(item[1]):
+                    yield line(item[0], text)
+            rollouts = [rollout for one in requests for rollout in one.future.result()]
+            for number, rollout in enumerate(rollouts):
+                text, reason = choices[number].rest(rollout)
+                for piece in as_message_pieces(asked, text, reason) if asked.tools else ():
+                    yield event(started | {"choices": [piece | {"index": number}]})
+                if not asked.tools:
+                    yield line(number, text, reason)
+            if with_usage:
+                yield event(started | {"choices": [], "usage": usage(asked, rollouts)})
+        except UserError as error:
+            yield event({"error": {"message": str(error), "type": "invalid_request_error"}})
+        finally:
+            for one in requests:
+                one.cancelled = True
+        yield "data: [DONE]\n\n"
+
+
+class Choice:
+    """An answer's text, as it grows. A character may take several tokens, and what might be the
+    beginning of a stop text waits."""
+
+    def __init__(self, asked: Asked) -> None:
+        self.asked, self.tokenizer = asked, asked.base.tokenizer
+        stops = asked.params["stops"]
+        self.stops = stops
+        self.waits = max([len(text) - 1 for text in stops.texts], default=0)
+        self.ids: list[int] = []
+        self.start = self.known = 0  # of the tokens: from `start` on they are decoded together
+        self.text, self.sent = "", 0
+
+    def read(self, token: int) -> str:
+        if token in self.stops.ids:
+            return ""
+        self.ids.append(token)
+        before = self.tokenizer.decode(self.ids[self.start : self.known])
+        whole = self.tokenizer.decode(self.ids[self.start :])
+        if not whole.endswith("\ufffd"):
+            self.text += whole[len(before) :]
+            self.start, self.known = self.known, len(self.ids)
+        if self.asked.tools:  # whether it is text or a call is known at its end
+            return ""
+        return self.piece(min(len(self.text) - self.waits, end_of(self.text, self.stops)))
+
+    def piece(self, end: int) -> str:
+        """What may be sent of the text up to there, and was not."""
+        found = self.text[self.sent : end]
+        self.sent = max(self.sent, end)
+        return found
+
+    def rest(self, rollout: Rollout) -> tuple[str, str]:
+        """What has not been sent, and why the answer ended."""
+        whole, reason = text_of(self.asked, rollout)
+        return whole[self.sent :], reason
+
+
+# --- reading
+
+
+def prompts_of(body: Body, base: Base) -> list[list[int]]:
+    """A text, a list of texts, of tokens, or of lists of tokens."""
+    given = body.values.get("prompt")
+    several = given if isinstance(given, list) and given else [given]
+    if all(type(one) is int for one in several):
+        several = [several]
+    prompts = []
+    for number, one in enumerate(several):
+        tokens = isinstance(one, list) and all(type(token) is int for token in one)
+        if not (tokens or isinstance(one, str)):
+            raise body.wrong("prompt", "a text, tokens, or a list of these")
+        ids = one if tokens else encoded(base.tokenizer, one)
+        check_tokens(ids, f"prompt {number}", base.vocabulary, base.context)
+        prompts.append(ids)
+    return prompts
+
+
+def encoded(tokenizer, text: str) -> list[int]:
+    """As the tokenizer begins a text, without a chat template."""
+    before, tokenizer.apply_chat_template = tokenizer.apply_chat_template, False
+    try:
+        return tokenizer.encode(text)
+    finally:
+        tokenizer.apply_chat_template = before
+
+
+def stops_of(body: Body, tokenizer) -> Stops:
+    """The model's own ends, and further texts or tokens."""
+    given = body.values.get("stop") or []
+    texts = given if isinstance(given, list) else [given]
+    if not all(isinstance(text, str) and 0 < len(text) <= 500 for text in texts) or len(texts) > 64:
+        raise body.wrong("stop", "a text, or a list of texts")
+    ids = body.list_of("stop_token_ids", int, 1000) if body.has("stop_token_ids") else []
+    return Stops(frozenset(model_stop_ids(tokenizer)) | set(ids), tuple(texts), tokenizer)
+
+
+def conversation(body: Body, base: Base, tools: list | None) -> str:
+    """The messages as the model was trained on them. For a model without a chat template, the one
+    question in the book's prompt, as `rfs chat` has it."""
+    messages = [message.values for message in body.parts("messages", 10_000)]
+    if not messages:
+        raise body.wrong("messages", "a list with a message in it")
+    for number, message in enumerate(messages):
+        if not isinstance(message.get("role"), str):
+            raise UserError(f"messages[{number}] has no role")
+        messages[number] = message | {"content": content_of(message, number)}
+    template = template_of(base.tokenizer)
+    if template:
+        settings = body.part("chat_template_kwargs", {}).values
+        return rendered(template, messages, base.tokenizer.named_tokens, True, tools, **settings)
+    if tools or [message["role"] for message in messages] != ["user"]:
+        raise UserError(
+            f"{base.name} has no chat template: it takes one message of a user, without tools; or "
+            "take /v1/completions"
+        )
+    return render_prompt(messages[0]["content"])
+
+
+def content_of(message: dict, number: int) -> str:
+    """A text, also where it comes in parts."""
+    content = message.get("content")
+    if content is None:
+        return ""
+    parts = content if isinstance(content, list) else [{"type": "text", "text": content}]
+    texts = [part.get("text") for part in parts if isinstance(part, dict)]
+    if len(texts) < len(parts) or not all(isinstance(text, str) for text in texts):
+        raise UserError(f"messages[{number}] has a content that is no text")
+    return "".join(texts)
+
+
+def template_of(tokenizer) -> str:
+    """The chat template of the model's folder; that of Qwen3, where it was trained on it."""
+    if tokenizer.chat_template or not tokenizer.apply_chat_template:
+        return tokenizer.chat_template
+    jinja = tokenizer.files.get("chat_template.jinja")
+    if jinja:
+        return jinja.decode(errors="replace")
+    settings = json.loads(tokenizer.files.get(TOKENIZER_CONFIG, b"{}"))
+    found = settings.get("chat_template")
+    return found if isinstance(found, str) else CHAT_TEMPLATE
+
+
+# --- writing
+
+
+def head(asked: Asked, kind: str) -> dict:
+    prefix = "chatcmpl" if kind.startswith("chat") else "cmpl"
+    about = {"id": f"{prefix}-{asked.id}", "object": kind, "created": asked.created}
+    return about | {"model": asked.model}
+
+
+def event(values: dict) -> str:
+    return f"data: {json.dumps(values)}\n\n"
+
+
+def usage(asked: Asked, rollouts: Sequence[Rollout]) -> dict:
+    read = sum(map(len, asked.prompts))
+    written = sum(len(r.response_ids) for r in rollouts) if asked.max_tokens else 0
+    return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
+
+
+def end_of(text: str, stops: Stops) -> int:
+    """Where the first stop text begins, or else the text ends."""
+    places = [text.find(stop) for stop in stops.texts]
+    return min([place for place in places if place >= 0], default=len(text))
+
+
+def text_of(asked: Asked, rollout: Rollout) -> tuple[str, str]:
+    """The answer without what ended it, and why it ended."""
+    stops, ids = asked.params["stops"], rollout.response_ids
+    if ids and ids[-1] in stops.ids:
+        ids = ids[:-1]
+    text = asked.base.tokenizer.decode(ids)
+    return text[: end_of(text, stops)], rollout.stop_reason
+
+
+def text_piece(asked: Asked, text: str, reason: str | None, first: bool) -> dict:
+    return {"text": text, "logprobs": None}
+
+
+def chat_piece(asked: Asked, text: str, reason: str | None, first: bool) -> dict:
+    delta = {"role": "assistant", "content": ""} if first else {"content": text} if text else {}
+    return {"delta": delta, "logprobs": None}
+
+
+def as_message(asked: Asked, text: str, reason: str) -> tuple[dict, str]:
+    """What the assistant says, and which tools it calls."""
+    message: dict = {"role": "assistant", "content": text, "refusal": None}
+    calls = tool_calls(text) if asked.tools else []
+    if calls:
+        message["content"] = TOOL_CALL.sub("", text).strip() or None
+        message["tool_calls"] = calls
+        reason = "tool_calls"
+    return message, reason
+
+
+def as_message_pieces(asked: Asked, text: str, reason: str) -> list[dict]:
+    message, reason = as_message(asked, text, reason)
+    calls = [call | {"index": i} for i, call in enumerate(message.get("tool_calls", []))]
+    delta = {"content": message["content"]} | ({"tool_calls": calls} if calls else {})
+    return [
+        {"delta": delta, "logprobs": None, "finish_reason": None},
+        {"delta": {}, "logprobs": None, "finish_reason": reason},
+    ]
+
+
+def tool_calls(text: str) -> list[dict]:
+    """Calls as Qwen's templates have them: an object with name and arguments between two marks."""
+    calls = []
+    for written in TOOL_CALL.findall(text):
+        try:
+            call = json.loads(written)
+            function = {"name": str(call["name"]), "arguments": json.dumps(call["arguments"])}
+        except (ValueError, KeyError, TypeError, RecursionError):
+            continue  # it stays in the text
+        calls.append(
+            {"id": f"call_{secrets.token_hex(8)}", "type": "function", "function": function}
+        )
+    return calls
+
+
+def completion_logprobs(
+    texts: TokenTexts, ids: list[int], logprobs: list, likely: Likely, count: int
+) -> dict:
+    tokens = texts.each(ids)
+    offsets = [0]
+    for token in tokens[:-1]:
+        offsets.append(offsets[-1] + len(token))
+    best = [
+        {texts.one(token): value for token, value in place[:count]} if place else None
+        for place in likely or [[]] * len(ids)
+    ]
+    return {
+        "tokens": tokens,
+        "token_logprobs": logprobs,
+        "top_logprobs": best if count else None,
+        "text_offset": offsets[: len(ids)],
+    }
+
+
+def chat_logprobs(texts: TokenTexts, rollout: Rollout) -> list[dict]:
+    def one(token: int, logprob: float) -> dict:
+        text = texts.one(token)
+        return {"token": text, "logprob": logprob, "bytes": list(text.encode(errors="replace"))}
+
+    likely = rollout.likely or [[]] * len(rollout.response_ids)
+    return [
+        one(token, logprob) | {"top_logprobs": [one(*other) for other in others]}
+        for token, logprob, others in zip(
+            rollout.response_ids, rollout.logprobs, likely, strict=True
+        )
+    ]
+
+
+def token_logprobs(rollout: Rollout) -> list[dict]:
+    return [
+        {"token": f"token_id:{token}", "logprob": logprob, "bytes": None, "top_logprobs": []}
+        for token, logprob in zip(rollout.response_ids, rollout.logprobs, strict=True)
+    ]

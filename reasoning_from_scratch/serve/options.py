@@ -1,0 +1,82 @@
+"""Options of `rfs serve`. They need no torch: a mistyped one is refused at once."""
+
+import os
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Literal
+
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.files.model_names import check_model_name
+
+HERE = ("127.0.0.1", "localhost", "::1")
+KEY = "RFS_API_KEY"  # in the environment, where a list of processes does not show it
+
+
+@dataclass
+class ServeOptions:
+    """Options of `rfs serve`."""
+
+    model: tuple[str, ...] = ("tiny",)
+    """Models to serve: tiny, smollm2, OWNER/NAME, a folder, a run; NAME=PATH under another name."""
+    port: int = 8000
+    """Port to listen on."""
+    host: str = "127.0.0.1"
+    """Address to listen on; any other than this machine's own needs a key."""
+    api_key: str | None = None
+    """Key that clients must send (default: the environment's RFS_API_KEY, or none is needed)."""
+    log_path: str | None = None
+    """Folder for what clients save and train (default: runs/serve); serve it again to go on."""
+    all_weights: bool = False
+    """Train all weights where a client asks for LoRA; else rank=0 does."""
+    keep_samplers: int = 16
+    """Snapshots of weights that are kept in memory for each client, the newest."""
+    rows: int = 64
+    """Answers that are drawn side by side; lower it where memory runs out."""
+    device: str = "auto"
+    """cpu, cuda, mps, or auto."""
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Number format of the weights; auto: float32 on CPU and MPS, bfloat16 on CUDA."""
+    seed: int = 0
+    """Seed of what is sampled where the client gives none."""
+
+    def check(self) -> str:
+        """Refuses what cannot be served; the names of the models that can."""
+        missing = [name for name in ("starlette", "uvicorn") if find_spec(name) is None]
+        if missing:
+            raise UserError(
+                f"{' and '.join(missing)} cannot be found: install the extra, as in "
+                "uv run --extra serve rfs serve, or pip install 'rlvr-from-scratch[serve]'"
+            )
+        for where in self.named().values():
+            check_model_name(where)
+        if not 0 <= self.port < 65536:
+            raise UserError(f"--port is {self.port}, but must be below 65536; 0 takes any free one")
+        for name in ("rows", "keep_samplers"):
+            if getattr(self, name) < 1:
+                raise UserError(f"--{name.replace('_', '-')} must be at least 1")
+        if self.host not in HERE and not self.key:
+            raise UserError(
+                f"--host {self.host} lets others in: give a key, as in {KEY}=tml-... rfs serve "
+                f"--host {self.host} (a client of Tinker's wants one that begins with tml-)"
+            )
+        return ", ".join(self.named())
+
+    @property
+    def key(self) -> str:
+        return self.api_key or os.environ.get(KEY, "")
+
+    @property
+    def folder(self) -> str:
+        return self.log_path or "runs/serve"
+
+    def named(self) -> dict[str, str]:
+        """Where the models are, by the names that clients know them by."""
+        found: dict[str, str] = {}
+        for word in self.model:
+            name, equals, where = word.partition("=")
+            if not (name and (where or not equals)):
+                raise UserError(f"--model {word}: give NAME=PATH")
+            if name in found:
+                raise UserError(f"--model {name} is given twice")
+            found[name] = where or name
+        return found

@@ -1,0 +1,855 @@
+"""Tinker's words. A call is read here, becomes one of the policy's verbs in the engine's thread,
+and its result waits as a promise:
+
+    POST forward_backward  ->  read_loss_request  ->  queue of the model, in the order of seq_id
+         { request_id }    <-  promise                      |
+    POST retrieve_future   ->  the promise's result  <-  policy.forward_backward, in the engine
+
+Names of calls, keys and types are those of Tinker's client.
+"""
+
+import asyncio
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from functools import partial
+
+import numpy as np
+import torch
+from starlette.requests import Request as HttpRequest
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.policy import batch_loss
+from reasoning_from_scratch.rollouts import make_batch
+from reasoning_from_scratch.sampling import Rollout, stream_key
+from reasoning_from_scratch.serve.body import Body, NoSuchThing, read_body, read_bytes
+from reasoning_from_scratch.serve.data import as_output, check_tokens, loss_of, rollouts_of
+from reasoning_from_scratch.serve.engine import Engine, Request, Stops, settle
+from reasoning_from_scratch.serve.messages import (
+    LossRequest,
+    SampleAnswer,
+    densified,
+    loss_answer,
+    read_loss_request,
+)
+from reasoning_from_scratch.serve.models import (
+    EXTERNAL,
+    KINDS,
+    SAMPLING,
+    SAVE_NAME,
+    TRAINING,
+    Lora,
+    Models,
+    Sampler,
+    Saved,
+    Trained,
+    total_size,
+    training_only,
+)
+from reasoning_from_scratch.serve.promises import Promises, done
+from reasoning_from_scratch.serve.prompts import MOST_NUMBERS, Known, Wanted, as_rollout, look_at
+from reasoning_from_scratch.serve.watch import Call, Watch
+from reasoning_from_scratch.tokenizer import model_stop_ids
+
+PROTOBUF = "application/x-protobuf"
+SILENT = 300.0  # seconds without a sign of life, after which a client is gone
+MOST_SAMPLES = 1024
+MOST_MODELS, MOST_SESSIONS = 64, 1000
+MOST_WAITING = 4096  # calls of a model, or of a session's samplers
+HOUR, TEN_YEARS = 3600, 10 * 366 * 24 * 3600
+UNEMBEDDING = "LoRA goes on attention and MLP here: train_unembed changes nothing"
+
+
+@dataclass
+class Session:
+    """A client's program."""
+
+    id: str
+    name: str | None = None
+    metadata: dict | None = None
+    began: float = field(default_factory=time.time)
+    heard: float = field(default_factory=time.monotonic)
+    models: list[str] = field(default_factory=list)
+    samplers: list[str] = field(default_factory=list)
+    copies: int = 0  # of its samplers, in other processes
+
+
+@dataclass
+class Queue:
+    """What is to be done with a model, in the order of seq_id, in which nothing may be missing."""
+
+    next: int = 1
+    waiting: dict[int, Callable] = field(default_factory=dict)
+
+    def put(self, seq_id: int, begin: Callable) -> None:
+        self.waiting[seq_id] = begin
+        while self.next in self.waiting:
+            self.waiting.pop(self.next)()
+            self.next += 1
+
+
+class Tinker:
+    """The calls of Tinker's client."""
+
+    def __init__(self, models: Models, engine: Engine, seed: int = 0) -> None:
+        self.models, self.engine, self.seed = models, engine, seed
+        self.promises, self.watch = Promises(), Watch()
+        self.sessions: dict[str, Session] = {}
+        self.queues: dict[str, Queue] = {}
+
+    def routes(self) -> list[Route]:
+        run = "training_runs/{model_id}"
+        save = run + "/checkpoints/{kind}/{name}"
+        calls = {
+            # Called for every answer, and found in this order.
+            ("POST", "retrieve_future"): self.retrieve_future,
+            ("POST", "asample"): self.asample,
+            ("GET", "healthz"): self.healthz,
+            ("GET", "get_server_capabilities"): self.get_server_capabilities,
+            ("POST", "client/config"): self.client_config,
+            ("POST", "client/dynamic_config"): self.client_dynamic_config,
+            ("POST", "telemetry"): self.telemetry,
+            ("POST", "create_session"): self.create_session,
+            ("POST", "session_heartbeat"): self.session_heartbeat,
+            ("GET", "sessions"): self.list_sessions,
+            ("GET", "sessions/{session_id}"): self.get_session,
+            ("POST", "sessions/{session_id}/finish"): self.finish_session,
+            ("POST", "create_model"): self.create_model,
+            ("POST", "get_info"): self.get_info,
+            ("POST", "unload_model"): self.unload_model,
+            ("POST", "forward_backward"): self.forward_backward,
+            ("POST", "optim_step"): self.optim_step,
+            ("POST", "save_weights"): self.save_weights,
+            ("POST", "save_weights_for_sampler"): self.save_weights_for_sampler,
+            ("POST", "save_weights_external"): self.save_weights_external,
+            ("POST", "load_weights"): self.load_weights,
+            ("POST", "weights_info"): self.weights_info,
+            ("POST", "create_sampling_session"): self.create_sampling_session,
+            ("POST", "join_sampling_session"): self.join_sampling_session,
+            ("GET", "samplers/{sampler_id}"): self.get_sampler,
+            ("POST", "cancel_future"): self.cancel_future,
+            ("GET", "training_runs"): self.list_training_runs,
+            ("GET", run): self.get_training_run,
+            ("GET", run + "/checkpoints"): self.list_checkpoints,
+            ("GET", "checkpoints"): self.list_all_checkpoints,
+            ("DELETE", save): self.delete_checkpoint,
+            ("PUT", save + "/ttl"): self.set_checkpoint_ttl,
+        }
+        return [
+            Route(f"/api/v1/{path}", call, methods=[method])
+            for (method, path), call in calls.items()
+        ]
+
+    # -- of the server
+
+    async def healthz(self, _: HttpRequest) -> Response:
+        return JSONResponse({"status": "ok"})
+
+    async def get_server_capabilities(self, _: HttpRequest) -> Response:
+        known = [
+            {
+                "model_name": base.name,
+                "max_context_length": base.context,
+                "trainable": True,
+                "sampleable": True,
+            }
+            for base in self.models.bases.values()
+        ]
+        return JSONResponse({"supported_models": known})
+
+    async def client_config(self, _: HttpRequest) -> Response:
+        return JSONResponse({"sample_join_sampling_session": True})
+
+    async def client_dynamic_config(self, _: HttpRequest) -> Response:
+        return JSONResponse({"sample_cancel_enabled": True})
+
+    async def telemetry(self, request: HttpRequest) -> Response:
+        await read_bytes(request)  # nobody reads it
+        return JSONResponse({"status": "accepted"})
+
+    # -- sessions
+
+    async def create_session(self, request: HttpRequest) -> Response:
+        body = await read_body(request)
+        if len(self.sessions) >= MOST_SESSIONS:
+            raise UserError(f"{MOST_SESSIONS} sessions are open; finish some")
+        id = f"{datetime.now():%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
+        name, metadata = body.maybe_text("display_name"), body.metadata("user_metadata")
+        self.sessions[id] = Session(id, name, metadata)
+        return JSONResponse({"type": "create_session", "session_id": id})
+
+    def session(self, id: str) -> Session:
+        session = self.sessions.get(id)
+        if session is None:
+            raise NoSuchThing(f"there is no session {id!r}: it has finished, or the server was new")
+        session.heard = time.monotonic()
+        return session
+
+    async def session_heartbeat(self, request: HttpRequest) -> Response:
+        id = (await read_body(request)).text("session_id")
+        if id not in self.sessions:
+            return JSONResponse({"detail": f"session {id!r} has finished"}, 410)
+        self.session(id)
+        return JSONResponse({"type": "session_heartbeat"})
+
+    async def list_sessions(self, _: HttpRequest) -> Response:
+        return JSONResponse({"sessions": list(self.sessions)})
+
+    async def get_session(self, request: HttpRequest) -> Response:
+        session = self.session(request.path_params["session_id"])
+        return JSONResponse(
+            {
+                "training_run_ids": session.models,
+                "sampler_ids": session.samplers,
+                "user_metadata": session.metadata,
+                "display_name": session.name,
+            }
+        )
+
+    async def finish_session(self, request: HttpRequest) -> Response:
+        await read_body(request)
+        await self.end(self.session(request.path_params["session_id"]))
+        return JSONResponse({})
+
+    async def end(self, session: Session) -> None:
+        """Frees what its client held. What was learned and not saved is saved first."""
+        self.sessions.pop(session.id, None)
+        self.promises.drop(session.id)
+        for model_id in session.models:
+            self.queues.pop(model_id, None)
+            self.watch.forget(model_id)
+        await done(self.engine.work(partial(self.let_go, session)))
+
+    def let_go(self, session: Session) -> None:
+        for model_id in session.models:
+            trained = self.models.release(model_id)
+            if trained:
+                self.engine.forget(trained.policy)
+        for sampler_id in session.samplers:
+            sampler = self.models.samplers.pop(sampler_id, None)
+            if sampler and sampler.policy and sampler.policy is not sampler.base.policy:
+                self.engine.forget(sampler.policy)
+
+    async def tidy(self) -> None:
+        """From time to time: clients that are gone, results that nobody fetches, old saves."""
+        now = time.monotonic()
+        for session in list(self.sessions.values()):
+            if session.heard < now - SILENT:
+                await self.end(session)
+        self.promises.tidy()
+        self.promises.tidy_unfetched()
+        await done(self.engine.work(self.models.forget_expired))
+
+    def save_all(self) -> None:
+        """When the server ends, and the engine's thread with it."""
+        for trained in self.models.trained.values():
+            trained.save_on_leaving()
+
+    # -- models that are trained
+
+    async def create_model(self, request: HttpRequest) -> Response:
+        body = await read_body(request)
+        session, model_id = self.new_model_id(body)
+        check_optimizer(body)
+        base = self.models.base(body.text("base_model"))
+        lora = lora_of(body.part("lora_config")) if body.has("lora_config") else Lora()
+        metadata = body.metadata("user_metadata")
+
+        def create() -> dict:
+            self.models.create(model_id, base, lora, metadata)
+            return {"type": "create_model", "model_id": model_id}
+
+        return self.begun(session, model_id, create)
+
+    def new_model_id(self, body: Body) -> tuple[Session, str]:
+        session = self.session(body.text("session_id"))
+        number = body.integer("model_seq_id", 0, 10**9 - 1)
+        return session, f"{session.id}:train:{number}"
+
+    def begun(self, session: Session, model_id: str, create: Callable[[], dict]) -> Response:
+        """The first call of a model makes it."""
+        request_id = f"{model_id}:create"
+        if model_id not in session.models:
+            if len(self.queues) >= MOST_MODELS:
+                raise UserError(f"{MOST_MODELS} models are being trained; unload some")
+            session.models.append(model_id)
+            self.queues[model_id] = Queue()
+            self.promises.make(request_id, session.id, self.engine.work(create))
+        return JSONResponse({"request_id": request_id, "model_id": model_id})
+
+    def queue_of(self, model_id: str) -> Queue:
+        self.session(model_id.partition(":")[0])
+        if model_id not in self.queues:
+            raise NoSuchThing(f"there is no model {model_id!r}: it was unloaded, or never created")
+        return self.queues[model_id]
+
+    def in_turn(
+        self, model_id: str, seq_id: int | None, do: Callable[[Trained], object]
+    ) -> Response:
+        """Something to do with a model when it is its turn. What goes wrong is found in the
+        promise: refused here, its number would be missing, and all that follow would wait."""
+        queue = self.queue_of(model_id)
+        number = queue.next + len(queue.waiting) if seq_id is None else seq_id
+        request_id = f"{model_id}:{number}"
+        if number >= queue.next and number not in queue.waiting:  # else it is here already
+            if number - queue.next > MOST_WAITING:
+                raise UserError(f"call {number} of {model_id} comes before {queue.next}")
+            future: Future = Future()
+            self.promises.make(request_id, model_id.partition(":")[0], future)
+            begin = partial(self.engine.work, lambda: do(self.one_trained(model_id)), future)
+            queue.put(number, begin)
+        return JSONResponse({"request_id": request_id, "model_id": model_id})
+
+    def one_trained(self, model_id: str) -> Trained:
+        trained = self.models.trained.get(model_id)
+        if trained is None:
+            raise UserError(f"there is no model {model_id}: it could not be made, or is unloaded")
+        trained.touched = time.time()
+        return trained
+
+    async def get_info(self, request: HttpRequest) -> Response:
+        model_id = (await read_body(request)).text("model_id")
+        self.queue_of(model_id)
+        trained = self.models.trained.get(model_id)
+        if trained is None:
+            raise NoSuchThing(f"model {model_id!r} is not made yet")
+        name, rank = trained.base.name, trained.lora.rank
+        data = {"model_name": name, "arch": "qwen3", "tokenizer_id": name}
+        about = {"type": "get_info", "model_id": model_id, "model_name": name, "model_data": data}
+        return JSONResponse(about | {"is_lora": rank > 0, "lora_rank": rank or None})
+
+    async def unload_model(self, request: HttpRequest) -> Response:
+        model_id = (await read_body(request)).text("model_id")
+        self.queue_of(model_id)
+        session = self.session(model_id.partition(":")[0])
+
+        def unload() -> dict:
+            trained = self.models.release(model_id)
+            if trained:
+                self.engine.forget(trained.policy)
+            return {"type": "unload_model", "model_id": model_id}
+
+        del self.queues[model_id]
+        self.watch.forget(model_id)
+        request_id = f"{model_id}:unload"
+        self.promises.make(request_id, session.id, self.engine.work(unload))
+        return JSONResponse({"request_id": request_id, "model_id": model_id})
+
+    # -- the verbs that change it
+
+    async def forward_backward(self, request: HttpRequest) -> Response:
+        if "protobuf" not in request.headers.get("content-type", ""):
+            raise UserError(
+                f"forward_backward is sent as {PROTOBUF}: take a client of 0.38 or newer"
+            )
+        asked = read_loss_request(await read_bytes(request))
+        return self.in_turn(asked.model_id, asked.seq_id, partial(self.passes, asked))
+
+    def passes(self, asked: LossRequest, trained: Trained) -> bytes:
+        """In the engine's thread: the loss of some data, and unless `forward_only` its gradient."""
+        policy, base = trained.policy, trained.base
+        loss = loss_of(asked.loss, asked.config)
+        if not asked.data:
+            raise UserError("there are no data")
+        parts = rollouts_of(asked.data, asked.loss, base.vocabulary, base.context)
+        rollouts = [rollout for part in parts for rollout in part]
+        found: list[torch.Tensor] = [torch.empty(0)] * len(rollouts)
+        if asked.forward_only:
+            found = policy.logprobs(rollouts)
+            total = loss_at(rollouts, found, loss)
+        else:
+            sums = policy.forward_backward(rollouts, loss, 1.0, found)
+            total = sum(float(one["loss"]) for one in sums)
+            losses = trained.losses
+            losses["loss"] = losses.get("loss", 0.0) + total
+            losses["data"] = losses.get("data", 0) + len(parts)
+        if not np.isfinite(total):
+            raise UserError("the loss is not a finite number")
+        outputs, rest = [], found
+        for datum, part in zip(asked.data, parts, strict=True):
+            outputs.append(as_output(rest[: len(part)], datum))
+            rest = rest[len(part) :]
+        if not asked.forward_only:
+            self.watch.note(trained.id, Call(trained.steps, asked, rollouts, found, total, loss))
+        return loss_answer(outputs, {"loss:sum": total})
+
+    async def optim_step(self, request: HttpRequest) -> Response:
+        body = await read_body(request)
+        if body.has("optimizer_params"):
+            kind = body.part("optimizer_params").values.get("type")
+            raise UserError(f"there is no optimizer {kind!r} here: take AdamParams")
+        adam = body.part("adam_params", {})
+        params = {
+            "learning_rate": adam.number("learning_rate", 0, 100, 1e-4),
+            "beta1": adam.number("beta1", 0, 0.999999, 0.9),
+            "beta2": adam.number("beta2", 0, 0.999999999, 0.95),
+            "eps": adam.number("eps", 0, 1, 1e-12),
+            "weight_decay": adam.number("weight_decay", 0, 1000, 0.0),
+            "grad_clip_norm": adam.number("grad_clip_norm", -1, 1e9, 0.0),
+        }
+
+        def step(trained: Trained) -> dict:
+            metrics = trained.optim_step(params)
+            return {"type": "optim_step", "metrics": metrics}
+
+        return self.in_turn(body.text("model_id"), seq_id_of(body), step)
+
+    # -- saves
+
+    async def save_weights(self, request: HttpRequest) -> Response:
+        body = await read_body(request)
+        name, about = save_name(body), about_save(body)
+        overwrite = body.yes("overwrite")
+
+        def save(trained: Trained) -> dict:
+            saved = trained.save(TRAINING, name, overwrite, **about)
+            return {"type": "save_weights", "path": path_of(trained.id, saved)}
+
+        return self.in_turn(body.text("model_id"), seq_id_of(body), save)
+
+    async def save_weights_external(self, request: HttpRequest) -> Response:
+        body = await read_body(request)
+        name, about = save_name(body), about_save(body)
+        if body.has("age_encryption_recipients"):
+            raise UserError("saves are folders of this machine, and not encrypted")
+
+        def save(trained: Trained) -> dict:
+            saved = trained.save(EXTERNAL, name, **about)
+            return {"type": "save_weights_external", "path": path_of(trained.id, saved)}
+
+        return self.in_turn(body.text("model_id"), seq_id_of(body), save)
+
+    async def save_weights_for_sampler(self, request: HttpRequest) -> Response:
+        body = await read_body(request)
+        model_id = body.text("model_id")
+        kind = body.text("kind", "snapshot")
+        if kind not in ("snapshot", "inflight"):  # a snapshot keeps what inflight promises, too
+            raise body.wrong("kind", "snapshot or inflight")
+        answer = {"type": "save_weights_for_sampler"}
+        if body.has("path"):
+            name, about = save_name(body), about_save(body)
+
+            def save(trained: Trained) -> dict:
+                # Under a name that is taken: a client that saves each step by one name goes on.
+                saved = trained.save(SAMPLING, name, True, **about)
+                return answer | {"path": path_of(trained.id, saved)}
+
+            return self.in_turn(model_id, seq_id_of(body), save)
+        number = body.integer("sampling_session_seq_id", 0, 10**9)
+        session = self.session(model_id.partition(":")[0])
+        sampler_id = f"{session.id}:sample:{number}"
+
+        def snapshot(trained: Trained) -> dict:
+            if sampler_id not in self.models.samplers:
+                for gone in self.models.snapshot(sampler_id, number, trained):
+                    self.engine.forget(gone)
+                session.samplers.append(sampler_id)
+            return answer | {"sampling_session_id": sampler_id}
+
+        return self.in_turn(model_id, seq_id_of(body), snapshot)
+
+    async def load_weights(self, request: HttpRequest) -> Response:
+        """Into a model that is there, or as the first call of a new one."""
+        body = await read_body(request)
+        path, with_optimizer = body.text("path"), body.yes("optimizer")
+        training_only(path)
+        if body.has("session_id"):
+            check_optimizer(body)
+            session, model_id = self.new_model_id(body)
+            metadata = body.metadata("user_metadata")
+            base, about = body.maybe_text("base_model"), self.models.place_of(path)[0]
+            if base not in (None, about["base"]):
+                raise UserError(f"{path} was trained from {about['base']}, not from {base}")
+
+            def create() -> dict:
+                self.models.create_from(model_id, path, with_optimizer, metadata)
+                return {"type": "load_weights", "path": path, "model_id": model_id}
+
+            return self.begun(session, model_id, create)
+
+        def load(trained: Trained) -> dict:
+            about, place = self.models.place_of(path)
+            if about["base"] != trained.base.name or about["lora"]["rank"] != trained.lora.rank:
+                raise UserError(f"{path} belongs to another model, or has another rank of LoRA")
+            trained.load(place, with_optimizer)
+            return {"type": "load_weights", "path": path, "model_id": trained.id}
+
+        return self.in_turn(body.text("model_id"), seq_id_of(body), load)
+
+    async def weights_info(self, request: HttpRequest) -> Response:
+        path = (await read_body(request)).text("tinker_path")
+        about, _ = self.models.place_of(path)
+        lora = about["lora"]
+        parts = {key: lora[key] if lora["rank"] else None for key in ("train_mlp", "train_attn")}
+        rank = {"is_lora": lora["rank"] > 0, "lora_rank": lora["rank"] or None}
+        return JSONResponse({"base_model": about["base"], **rank, **parts, "train_unembed": False})
+
+    async def list_training_runs(self, request: HttpRequest) -> Response:
+        ids = self.models.known_ids()[::-1]
+        offset, limit = offset_and_limit(request)
+        rows = [self.run_row(model_id) for model_id in ids[offset : offset + limit]]
+        cursor = {"offset": offset, "limit": limit, "total_count": len(ids)}
+        return JSONResponse({"training_runs": rows, "cursor": cursor})
+
+    async def get_training_run(self, request: HttpRequest) -> Response:
+        return JSONResponse(self.run_row(request.path_params["model_id"]))
+
+    def run_row(self, model_id: str) -> dict:
+        about = self.models.about(model_id)
+        trained, rank = self.models.trained.get(model_id), about["lora"]["rank"]
+        saves = sorted(self.models.saves_of(model_id), key=lambda saved: saved.time)
+        last = {saved.kind: self.save_row(model_id, saved) for saved in saves}
+        return {
+            "training_run_id": model_id,
+            "base_model": about["base"],
+            "model_owner": "you",
+            "is_lora": rank > 0,
+            "lora_rank": rank or None,
+            "last_request_time": as_time(trained.touched if trained else about["time"]),
+            "last_checkpoint": last.get(TRAINING),
+            "last_sampler_checkpoint": last.get(SAMPLING),
+            "user_metadata": about["metadata"],
+        }
+
+    async def list_checkpoints(self, request: HttpRequest) -> Response:
+        model_id = request.path_params["model_id"]
+        rows = [self.save_row(model_id, saved) for saved in self.models.saves_of(model_id)]
+        return JSONResponse({"checkpoints": rows})
+
+    async def list_all_checkpoints(self, request: HttpRequest) -> Response:
+        offset, limit = offset_and_limit(request)
+        rows = [
+            self.save_row(model_id, saved)
+            for model_id in self.models.known_ids()[::-1]
+            for saved in self.models.saves_of(model_id)
+        ]
+        cursor = {"offset": offset, "limit": limit, "total_count": len(rows)}
+        return JSONResponse({"checkpoints": rows[offset : offset + limit], "cursor": cursor})
+
+    def save_row(self, model_id: str, saved: Saved) -> dict:
+        place = self.models.folder_of(model_id) / "checkpoints" / f"{saved.batch:06d}"
+        return {
+            "checkpoint_id": f"{saved.kind}/{saved.name}",
+            "checkpoint_type": KINDS[saved.kind],
+            "time": as_time(saved.time),
+            "tinker_path": path_of(model_id, saved),
+            "size_bytes": total_size(place),
+            "user_metadata": saved.metadata,
+            "expires_at": as_time(saved.expires) if saved.expires else None,
+        }
+
+    async def delete_checkpoint(self, request: HttpRequest) -> Response:
+        path = "tinker://{model_id}/{kind}/{name}".format(**request.path_params)
+        deleted = self.engine.work(partial(self.models.delete, path))
+        await done(deleted)
+        deleted.result()
+        return JSONResponse({})
+
+    async def set_checkpoint_ttl(self, request: HttpRequest) -> Response:
+        body = await read_body(request)
+        path = "tinker://{model_id}/{kind}/{name}".format(**request.path_params)
+        changed = self.engine.work(partial(self.models.expire, path, expiry_of(body)))
+        await done(changed)
+        changed.result()
+        return JSONResponse({})
+
+    # -- sampling
+
+    async def create_sampling_session(self, request: HttpRequest) -> Response:
+        body = await read_body(request)
+        session = self.session(body.text("session_id"))
+        number = body.integer("sampling_session_seq_id", 0, 10**9)
+        sampler_id = f"{session.id}:sample:{number}"
+        if sampler_id not in self.models.samplers:
+            base, path = body.maybe_text("base_model"), body.maybe_text("model_path")
+            self.models.sampler_of(sampler_id, number, base, path)
+            session.samplers.append(sampler_id)
+        answer = {"type": "create_sampling_session", "sampling_session_id": sampler_id}
+        return JSONResponse(answer)
+
+    async def join_sampling_session(self, request: HttpRequest) -> Response:
+        sampler = self.sampler((await read_body(request)).text("sampling_session_id"))
+        session = self.session(sampler.id.partition(":")[0])
+        session.copies += 1
+        return JSONResponse({"client_counter": session.copies})
+
+    async def get_sampler(self, request: HttpRequest) -> Response:
+        sampler = self.sampler(request.path_params["sampler_id"])
+        about = {"sampler_id": sampler.id, "base_model": sampler.base.name}
+        return JSONResponse(about | {"model_path": sampler.path})
+
+    def sampler(self, id: str) -> Sampler:
+        if id not in self.models.samplers:
+            raise NoSuchThing(f"there is no sampler {id!r}: its session has finished")
+        self.session(id.partition(":")[0])
+        return self.models.samplers[id]
+
+    async def asample(self, request: HttpRequest) -> Response:
+        body = await read_body(request)
+        sampler = self.sampler(body.text("sampling_session_id"))
+        seq_id, count = (
+            body.integer("seq_id", 0, 2**63 - 1),
+            body.integer("num_samples", 1, MOST_SAMPLES, 1),
+        )
+        request_id = f"{sampler.id}:{seq_id}"
+        if request_id not in self.promises.by_id:
+            policy = await self.policy_of(sampler)
+            asked, wanted, last = self.sample_request(body, sampler, policy, seq_id, count)
+            self.sampled(request_id, asked, wanted, last)
+        ids = [f"{request_id}:{number}" for number in range(count)]
+        return JSONResponse({"request_id": request_id, "sample_sequence_ids": ids})
+
+    async def policy_of(self, sampler: Sampler):
+        if sampler.policy is not None:
+            return sampler.policy
+        loading = self.engine.work(partial(self.models.policy_of, sampler))
+        await done(loading)
+        return loading.result()
+
+    def sample_request(
+        self, body: Body, sampler: Sampler, policy, seq_id: int, count: int
+    ) -> tuple[Request, Wanted, int | None]:
+        """The answers that are asked for, what is asked about the prompt, and for how many of its
+        last tokens the log-probability (0: none, None: all)."""
+        prompt = prompt_of(body, sampler)
+        given = body.part("sampling_params", {})
+        params = sampling_params(given, sampler.base.tokenizer)
+        seed = given.maybe_integer("seed", 0, 2**64 - 1)
+        streams = (self.seed, sampler.number, seq_id) if seed is None else (seed, 0, 0)
+        keys = stream_key(*streams, torch.arange(count)).tolist()
+        room = max(1, sampler.base.context - len(prompt))
+        most = given.integer("max_tokens", 0, 2**31, room)
+        likely = body.integer("topk_sample_logprobs", 0, 1000, 0)
+        request = Request(policy, prompt, keys, max(1, most), **params, likely=likely)
+        if body.yes("record_stability_info"):
+            raise UserError("stability information is recorded by Tinker's own samplers only")
+        wanted = Wanted(
+            body.integer("topk_prompt_logprobs", 0, 1000, 0),
+            targets_of(body, len(prompt), sampler.base.vocabulary),
+            body.integer("prompt_alt_tokens_k", 0, 1000, 0),
+            request.temperature,
+            keys[0],
+        )
+        width = max(wanted.likely, wanted.draws)
+        if len(prompt) * width > MOST_NUMBERS:
+            raise UserError(f"{len(prompt)} tokens times {width} are too many numbers at once")
+        last: int | None = 0
+        if body.yes("prompt_logprobs"):
+            last = body.maybe_integer("prompt_logprobs_last_n", 1, len(prompt))
+        return request, wanted, last
+
+    def sampled(self, id: str, asked: Request, wanted: Wanted, last: int | None) -> None:
+        """Begins to sample; the promise is kept when all that was asked for is there."""
+        prompt = asked.prompt
+        futures: list[Future] = [self.engine.sample(asked)]
+        scores = last != 0 and len(prompt) > 1
+        if scores:
+            futures.append(self.engine.score(asked.policy, [as_rollout(prompt)]))
+        if wanted and len(prompt) > 1:
+            futures.append(self.engine.work(partial(look_at, asked.policy, prompt, wanted)))
+
+        def finish(rollouts: list[Rollout], *more) -> bytes:
+            rest = list(more)
+            logprobs = None
+            if last != 0:
+                known = rest.pop(0)[0].tolist() if scores else []
+                logprobs = [np.nan, *known]
+                if last:
+                    logprobs = [np.nan] * (len(prompt) - last) + logprobs[-last:]
+            facts: Known | None = rest.pop(0) if rest else None
+            return bytes(
+                SampleAnswer(
+                    [sequence_of(rollout, asked.likely) for rollout in rollouts],
+                    logprobs,
+                    facts.likely if facts and wanted.likely else None,
+                    facts.targets if facts else None,
+                    facts.drawn if facts else None,
+                )
+            )
+
+        def cancel() -> None:
+            asked.cancelled = True
+
+        session = id.partition(":")[0]
+        self.promises.make(id, session, combined(futures, finish), cancel)
+
+    # -- promises
+
+    async def retrieve_future(self, request: HttpRequest) -> Response:
+        id = (await read_body(request)).text("request_id")
+        promise = self.promises.by_id.get(id)
+        if promise is None:
+            detail = f"nothing is known of request {id!r}: its result was fetched, or has expired"
+            return JSONResponse({"detail": detail}, 410)
+        if promise.session in self.sessions:
+            self.session(promise.session)
+        try:
+            result = await self.promises.wait(promise)
+        except asyncio.TimeoutError:
+            again = {"type": "try_again", "request_id": id, "queue_state": "active"}
+            return JSONResponse(again, 408)
+        except UserError as error:
+            return JSONResponse({"error": str(error), "category": "user"})
+        except Exception as error:
+            return JSONResponse({"error": f"{type(error).__name__}: {error}", "category": "server"})
+        if isinstance(result, bytes):
+            return Response(result, media_type=PROTOBUF)
+        return JSONResponse(result)
+
+    async def cancel_future(self, request: HttpRequest) -> Response:
+        id = (await read_body(request)).text("request_id")
+        promise = self.promises.by_id.get(id)
+        if promise and not promise.future.done():
+            promise.cancel()
+        return JSONResponse({})
+
+
+# --- reading
+
+
+def lora_of(body: Body) -> Lora:
+    """Rank 0 trains all weights."""
+    return Lora(
+        body.integer("rank", 0, 1024),
+        body.integer("seed", 0, 2**63 - 1, 0),
+        body.yes("train_mlp", True),
+        body.yes("train_attn", True),
+    )
+
+
+def check_optimizer(body: Body) -> None:
+    kind = body.part("optimizer_config", {}).values.get("type", "adamw")
+    if kind != "adamw":
+        raise UserError(f"there is no optimizer {kind!r} here: take adamw")
+
+
+def seq_id_of(body: Body) -> int | None:
+    return body.maybe_integer("seq_id", 1, 2**31 - 1)
+
+
+def save_name(body: Body) -> str:
+    name = body.text("path", f"{time.time():.6f}")
+    if not SAVE_NAME.fullmatch(name):
+        raise UserError(f"a save's name has letters, digits, . _ and -, not {name!r}")
+    return name
+
+
+def about_save(body: Body) -> dict:
+    return {"expires": expiry_of(body), "metadata": body.metadata("user_metadata")}
+
+
+def expiry_of(body: Body) -> float | None:
+    seconds = body.maybe_integer("ttl_seconds", HOUR, TEN_YEARS)
+    return None if seconds is None else time.time() + seconds
+
+
+def offset_and_limit(request: HttpRequest) -> tuple[int, int]:
+    found = []
+    for key, default in (("offset", "0"), ("limit", "20")):
+        text = request.query_params.get(key, default)
+        if not (text.isascii() and text.isdecimal() and len(text) < 10):
+            raise UserError(f"{key}={text!r} is no whole number")
+        found.append(int(text))
+    return found[0], found[1]
+
+
+def prompt_of(body: Body, sampler: Sampler) -> list[int]:
+    prompt: list[int] = []
+    for chunk in body.part("prompt").parts("chunks"):
+        if chunk.text("type", "encoded_text") != "encoded_text":
+            raise UserError("images and sounds are not read here: send tokens")
+        prompt += chunk.list_of("tokens", int)
+    check_tokens(prompt, "the prompt", sampler.base.vocabulary, sampler.base.context)
+    return prompt
+
+
+def sampling_params(body: Body, tokenizer) -> dict:
+    """`stop` not given: as the model ends its answers; else these tokens or texts alone."""
+    stop = body.values.get("stop")
+    ids, texts = frozenset(model_stop_ids(tokenizer)), tuple[str, ...]()
+    if stop is not None:
+        several = stop if isinstance(stop, list) else [stop]
+        kinds = {type(one) for one in several}
+        if not kinds <= {int} and not kinds <= {str} or len(several) > 64 or "" in several:
+            raise body.wrong("stop", "a text, or a list of at most 64 texts or tokens")
+        ids = frozenset(one for one in several if isinstance(one, int))
+        texts = tuple(one for one in several if isinstance(one, str))
+    return {
+        "temperature": body.number("temperature", 0, 100, 1.0),
+        "top_p": body.number("top_p", 1e-9, 1, 1.0),
+        "top_k": max(0, body.integer("top_k", -1, 2**31, -1)),
+        "stops": Stops(ids, texts, tokenizer),
+    }
+
+
+def targets_of(body: Body, length: int, vocabulary: int) -> np.ndarray | None:
+    """Tokens whose log-probabilities are asked for at each place of the prompt but the first."""
+    if not body.has("target_prompt_logprobs"):
+        return None
+    tensor = body.part("target_prompt_logprobs")
+    shape, numbers = tensor.list_of("shape", int), np.array(tensor.list_of("data", int), np.int64)
+    if len(shape) != 2 or shape[0] != length - 1 or not 0 < shape[0] * shape[1] <= MOST_NUMBERS:
+        raise tensor.wrong("shape", f"[{length - 1}, K]")
+    if tensor.has("sparse_crow_indices"):
+        starts, columns = (
+            np.array(tensor.list_of(key, int), np.int64)
+            for key in ("sparse_crow_indices", "sparse_col_indices")
+        )
+        targets = densified(numbers, starts, columns, shape, fill=-1)
+    elif len(numbers) == shape[0] * shape[1]:
+        targets = numbers.reshape(shape)
+    else:
+        raise tensor.wrong("data", f"{shape[0] * shape[1]} numbers")
+    if targets.size and not -1 <= targets.min() <= targets.max() < vocabulary:
+        raise UserError(f"a target is outside of the model's vocabulary of {vocabulary}")
+    return targets
+
+
+# --- writing
+
+
+def path_of(model_id: str, saved: Saved) -> str:
+    return f"tinker://{model_id}/{saved.kind}/{saved.name}"
+
+
+def as_time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, timezone.utc).isoformat()
+
+
+def sequence_of(rollout: Rollout, likely: int) -> tuple:
+    found = rollout.likely if likely else None
+    return rollout.finished, rollout.response_ids, rollout.logprobs, found
+
+
+def loss_at(rollouts: Sequence[Rollout], logprobs: Sequence[torch.Tensor], loss) -> float:
+    """The loss that these log-probabilities make."""
+    total = 0.0
+    for rollout, own in zip(rollouts, logprobs, strict=True):
+        batch = make_batch([rollout])
+        line = torch.cat([torch.zeros(len(rollout.prompt_ids)), own.float()])[None]  # (1, T)
+        total += batch_loss(line, batch, loss, 1.0)[0].item()
+    return total
+
+
+def combined(futures: Sequence[Future], finish: Callable) -> Future:
+    """The future of what `finish` makes of several results."""
+    result: Future = Future()
+    missing = [len(futures)]
+
+    def one_done(_: Future) -> None:
+        missing[0] -= 1  # all of them are settled by the engine's thread
+        if missing[0]:
+            return
+        try:
+            settle(result, finish(*[future.result() for future in futures]))
+        except BaseException as error:  # of one of them; a cancelled one is an error, too
+            settle(result, error)
+
+    for future in futures:
+        future.add_done_callback(one_done)
+    return result

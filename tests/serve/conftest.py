@@ -1,0 +1,58 @@
+"""A server in a thread, for the real clients."""
+
+import socket
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("starlette", reason="needs the extra serve")
+pytest.importorskip("uvicorn", reason="needs the extra serve")
+
+
+@dataclass
+class Running:
+    address: str
+    application: object
+    folder: Path
+
+    @property
+    def tinker(self):
+        return self.application.state.tinker
+
+    @property
+    def engine(self):
+        return self.tinker.engine
+
+
+def free_port() -> int:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        return listening.getsockname()[1]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """tiny-base, once for the tests of a file."""
+    import uvicorn
+
+    from reasoning_from_scratch.serve.app import build
+    from reasoning_from_scratch.serve.options import ServeOptions
+
+    folder = tmp_path_factory.mktemp("served")
+    application = build(ServeOptions(log_path=str(folder), device="cpu", keep_samplers=3))
+    port = free_port()
+    config = uvicorn.Config(
+        application, port=port, log_level="warning", timeout_graceful_shutdown=1
+    )
+    running = uvicorn.Server(config)
+    thread = threading.Thread(target=running.run)
+    thread.start()
+    while not running.started:
+        assert thread.is_alive()
+        time.sleep(0.01)
+    yield Running(f"http://127.0.0.1:{port}", application, folder)
+    running.should_exit = True
+    thread.join()

@@ -1,0 +1,213 @@
+"""OpenAI's own client against the server; and tokens in, tokens out."""
+
+import json
+import threading
+import time
+
+import httpx
+import pytest
+import torch
+
+from reasoning_from_scratch.fast.engine import generate
+from reasoning_from_scratch.files.weights import load_model_and_tokenizer
+from reasoning_from_scratch.problems import render_prompt
+from reasoning_from_scratch.sampling import Sampling
+from reasoning_from_scratch.serve.openai import Asked, Choice, tool_calls
+from reasoning_from_scratch.tasks.problem_sets import load_problems
+from reasoning_from_scratch.tokenizer import stop_ids_of
+
+openai = pytest.importorskip("openai")
+
+MODEL, TOKENIZER = load_model_and_tokenizer("tiny")
+PROMPTS = [render_prompt(p.problem) for p in load_problems("tiny", limit=3)]
+IDS = [TOKENIZER.encode(prompt) for prompt in PROMPTS]
+
+
+@pytest.fixture
+def client(server):
+    with openai.OpenAI(base_url=f"{server.address}/v1", api_key="x", max_retries=0) as one:
+        yield one
+
+
+def ours(count=1, max_new_tokens=60, **settings):
+    sampling = Sampling(max_new_tokens, rollouts=count, **settings)
+    return [r for g in generate(MODEL, IDS, sampling, stop_ids=stop_ids_of(TOKENIZER)) for r in g]
+
+
+def test_models(client):
+    assert [model.id for model in client.models.list()] == ["tiny"]
+    assert client.models.retrieve("tiny").id == "tiny"
+    with pytest.raises(openai.NotFoundError, match="there is no model 'tini'"):
+        client.models.retrieve("tini")
+
+
+@pytest.mark.parametrize("as_tokens", [False, True])
+def test_completions_are_what_generate_gives(client, as_tokens):
+    found = client.completions.create(
+        model="tiny", prompt=IDS if as_tokens else PROMPTS, n=2, seed=7, max_tokens=60, logprobs=2
+    )
+    expected = ours(2, seed=7)
+    assert [c.index for c in found.choices] == list(range(6))
+    for choice, rollout in zip(found.choices, expected, strict=True):
+        assert choice.text == TOKENIZER.decode(rollout.text_ids)
+        assert choice.finish_reason == rollout.stop_reason
+        assert choice.logprobs.token_logprobs == pytest.approx(rollout.logprobs, abs=1e-4)
+        assert "".join(choice.logprobs.tokens) == TOKENIZER.decode(rollout.response_ids)
+        assert {len(best) for best in choice.logprobs.top_logprobs} == {2}
+    assert found.usage.prompt_tokens == sum(map(len, IDS))
+    assert found.usage.completion_tokens == sum(len(r.response_ids) for r in expected)
+
+
+def test_greedy_and_one_at_a_time(client):
+    for prompt, rollout in zip(PROMPTS, ours(temperature=0.0), strict=True):
+        asked = dict(model="tiny", prompt=prompt, temperature=0, max_tokens=60)
+        found = client.completions.create(**asked).choices[0]
+        assert found.text == TOKENIZER.decode(rollout.text_ids)
+        pieces = list(client.completions.create(**asked, stream=True))
+        assert "".join(piece.choices[0].text for piece in pieces) == found.text
+        assert pieces[-1].choices[0].finish_reason == found.finish_reason and len(pieces) > 3
+
+
+def test_stops(client):
+    asked = dict(model="tiny", prompt=PROMPTS[0], temperature=0, max_tokens=60)
+    whole = client.completions.create(**asked).choices[0].text
+    stop = whole[5:9]
+    for stops in (stop, ["never", stop]):
+        found = client.completions.create(**asked, stop=stops).choices[0]
+        assert found.text == whole[: whole.index(stop)] and found.finish_reason == "stop"
+        pieces = client.completions.create(**asked, stop=stops, stream=True)
+        assert "".join(piece.choices[0].text for piece in pieces) == found.text
+
+
+def test_without_a_seed_each_call_draws_anew(client):
+    asked = dict(model="tiny", prompt=PROMPTS[0], max_tokens=60, temperature=2)
+    texts = {client.completions.create(**asked).choices[0].text for _ in range(4)}
+    assert len(texts) == 4
+
+
+def test_echo_scores_a_prompt(client):
+    """As lm-eval asks for the likelihood of a text."""
+    found = client.completions.create(
+        model="tiny", prompt=IDS[0], max_tokens=0, echo=True, logprobs=1
+    ).choices[0]
+    logprobs = MODEL(torch.tensor([IDS[0]]))[0].log_softmax(-1).detach()
+    own = logprobs[:-1].gather(-1, torch.tensor(IDS[0][1:])[:, None])[:, 0].tolist()
+    assert found.text == PROMPTS[0] and found.logprobs.token_logprobs[0] is None
+    assert found.logprobs.token_logprobs[1:] == pytest.approx(own, abs=1e-4)
+    (best,) = found.logprobs.top_logprobs[1].items()
+    assert best[0] == TOKENIZER.decode([int(logprobs[0].argmax())])
+
+
+def test_a_conversation(client):
+    words = load_problems("tiny", limit=1)[0].problem
+    asked = dict(model="tiny", temperature=0, messages=[{"role": "user", "content": words}])
+    found = client.chat.completions.create(**asked, max_completion_tokens=60, logprobs=True,
+                                           top_logprobs=2)  # fmt: skip
+    (rollout, *_) = ours(temperature=0.0)
+    (choice,) = found.choices
+    assert choice.message.content == TOKENIZER.decode(rollout.text_ids)
+    assert [t.logprob for t in choice.logprobs.content] == pytest.approx(rollout.logprobs, abs=1e-4)
+    assert choice.logprobs.content[0].top_logprobs[0].token == choice.logprobs.content[0].token
+    pieces = list(
+        client.chat.completions.create(
+            **asked, max_tokens=60, stream=True, stream_options={"include_usage": True}
+        )
+    )
+    assert pieces[0].choices[0].delta.role == "assistant"
+    text = "".join(p.choices[0].delta.content or "" for p in pieces if p.choices)
+    assert text == choice.message.content and pieces[-1].usage == found.usage
+    with pytest.raises(openai.BadRequestError, match="tiny has no chat template"):
+        messages = [{"role": "system", "content": "x"}, *asked["messages"]]
+        client.chat.completions.create(model="tiny", messages=messages)
+
+
+def test_tokens_in_tokens_out(server):
+    call = {"model": "tiny", "token_ids": IDS[0], "sampling_params": {"seed": 0, "max_tokens": 60}}
+    found = httpx.post(f"{server.address}/inference/v1/generate", json=call).json()
+    (rollout, *_) = ours()
+    (choice,) = found["choices"]
+    assert choice["token_ids"] == rollout.response_ids
+    assert choice["finish_reason"] == rollout.stop_reason
+    content = choice["logprobs"]["content"]
+    assert [one["token"] for one in content] == [f"token_id:{i}" for i in rollout.response_ids]
+    assert [one["logprob"] for one in content] == pytest.approx(rollout.logprobs, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (dict(model="tini"), "unknown model 'tini'"),
+        (dict(prompt=""), "prompt 0 has no tokens"),
+        (dict(prompt=[[1, 99999]]), "outside of the model's vocabulary"),
+        (dict(prompt={"a": 1}), "prompt is .* but must be a text"),
+        (dict(prompt="1" * 900), "the model reads 512"),
+        (dict(temperature=-1), "temperature is -1"),
+        (dict(top_p=0), "top_p is 0"),
+        (dict(n=0), "n is 0"),
+        (dict(stop=[""]), "stop is"),
+        (dict(presence_penalty=1), "presence_penalty is not here"),
+        (dict(suffix="x"), "suffix is not here"),
+        (dict(logprobs=1, stream=True), "a stream has neither echo nor logprobs"),
+    ],
+)
+def test_what_cannot_be_asked(client, call, message):
+    with pytest.raises(openai.BadRequestError, match=message):
+        client.completions.create(**(dict(model="tiny", prompt="2 + 2") | call))
+
+
+def test_whoever_hangs_up_frees_the_rows(server):
+    call = {"model": "tiny", "prompt": "1", "max_tokens": 500, "n": 40, "stop_token_ids": []}
+    call |= {"temperature": 3.0, "stream": True}
+    with httpx.stream("POST", f"{server.address}/v1/completions", json=call) as answer:
+        next(answer.iter_lines())
+        assert server.engine.in_progress > 20
+    deadline = time.monotonic() + 10
+    while server.engine.in_progress:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_many_streams_at_once(server):
+    found = {}
+
+    def ask(number):
+        call = {"model": "tiny", "prompt": IDS[number % 3], "seed": number, "max_tokens": 40}
+        whole = httpx.post(f"{server.address}/v1/completions", json=call, timeout=60).json()
+        lines = httpx.post(
+            f"{server.address}/v1/completions", json=call | {"stream": True}, timeout=60
+        ).text.split("\n\n")
+        pieces = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
+        text = "".join(piece["choices"][0]["text"] for piece in pieces)
+        found[number] = text == whole["choices"][0]["text"]
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 12 and all(found.values())
+
+
+def test_characters_of_several_tokens_come_whole():
+    from reasoning_from_scratch.serve.engine import Stops
+
+    class Bytes:
+        """A tokenizer whose tokens are bytes."""
+
+        def decode(self, ids):
+            return bytes(ids).decode(errors="replace")
+
+    class Base:
+        tokenizer = Bytes()
+
+    asked = Asked(Base(), None, "x", [[1]], 1, 9, {"stops": Stops(frozenset(), ("END",))}, [[1]])
+    choice = Choice(asked)
+    pieces = [choice.read(byte) for byte in "für €5 EN und".encode()]
+    assert "".join(pieces) == "für €5 EN und"[:-2] and "\ufffd" not in "".join(pieces)
+
+
+def test_calls_of_tools():
+    text = 'So: <tool_call>\n{"name": "add", "arguments": {"a": [1, {"b": 2}]}}\n</tool_call>'
+    (call,) = tool_calls(text + "<tool_call>{broken}</tool_call>")
+    assert call["function"]["name"] == "add"
+    assert json.loads(call["function"]["arguments"]) == {"a": [1, {"b": 2}]}

@@ -1,0 +1,364 @@
+"""Tinker's own client against the server: what it is told, and that the numbers are ours."""
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import pytest
+import torch
+
+from reasoning_from_scratch.fast.engine import generate
+from reasoning_from_scratch.fast.packed import packed_logprobs
+from reasoning_from_scratch.files.weights import load_model_and_tokenizer
+from reasoning_from_scratch.optim.adamw import AdamW
+from reasoning_from_scratch.policy import LocalPolicy
+from reasoning_from_scratch.problems import render_prompt
+from reasoning_from_scratch.sampling import Sampling
+from reasoning_from_scratch.serve.data import loss_of, rollouts_of
+from reasoning_from_scratch.serve.messages import Datum
+from reasoning_from_scratch.tasks.problem_sets import load_problems
+from reasoning_from_scratch.tokenizer import stop_ids_of
+
+tinker = pytest.importorskip("tinker", reason="Tinker's client needs Python 3.11")
+types = tinker.types
+
+MODEL, TOKENIZER = load_model_and_tokenizer("tiny")
+PROMPTS = [TOKENIZER.encode(render_prompt(p.problem)) for p in load_problems("tiny", limit=4)]
+ADAM = types.AdamParams(learning_rate=1e-3, beta1=0.8, beta2=0.9, eps=1e-7, grad_clip_norm=0.5)
+
+
+@pytest.fixture
+def service(server):
+    client = tinker.ServiceClient(base_url=server.address, api_key="tml-test")
+    yield client
+    client.close("success").result()
+
+
+def inputs(ids):
+    return types.ModelInput.from_ints(ids)
+
+
+def answers(sampler, count=2, prompts=PROMPTS, **params):
+    """Sampled together; (prompt, sequence) for each."""
+    asked = types.SamplingParams(max_tokens=60, **params)
+    futures = [sampler.sample(inputs(prompt), count, asked) for prompt in prompts]
+    found = [future.result().sequences for future in futures]
+    return [(p, s) for p, many in zip(prompts, found, strict=True) for s in many]
+
+
+def datum(prompt, tokens, logprobs, advantage):
+    """As Tinker's loops build it: nothing to be learned from the prompt."""
+    before = len(prompt) - 1
+    return types.Datum(
+        model_input=inputs([*prompt, *tokens[:-1]]),
+        loss_fn_inputs={
+            "target_tokens": [0] * before + list(tokens),
+            "logprobs": [0.0] * before + list(logprobs),
+            "advantages": [0.0] * before + [advantage] * len(tokens),
+        },
+    )
+
+
+def rl_data(sampler, count=2):
+    found = answers(sampler, count)
+    return [
+        datum(prompt, list(s.tokens), list(s.logprobs), (-1.0) ** number)
+        for number, (prompt, s) in enumerate(found)
+    ]
+
+
+def test_what_is_sampled_is_what_generate_samples(service):
+    sampler = service.create_sampling_client(base_model="tiny").result()
+    # The first sampler of a session, its requests 0, 1, ...: the streams (0, number).
+    sampling = Sampling(60, rollouts=2, seed=0)
+    groups = generate(MODEL, PROMPTS, sampling, stop_ids=stop_ids_of(TOKENIZER))
+    expected = [rollout for group in groups for rollout in group]
+    for (_, found), rollout in zip(answers(sampler), expected, strict=True):
+        assert list(found.tokens) == rollout.response_ids
+        assert list(found.logprobs) == pytest.approx(rollout.logprobs, abs=1e-4)
+        assert found.stop_reason == rollout.stop_reason
+
+
+def test_a_run_repeated_draws_the_same_whatever_the_timing(server, service):
+    first = answers(service.create_sampling_client(base_model="tiny").result(), 3)
+    with tinker.ServiceClient(base_url=server.address, api_key="tml-test") as again:
+        sampler = again.create_sampling_client(base_model="tiny").result()
+        asked = types.SamplingParams(max_tokens=60)
+        slowly = []
+        for prompt in PROMPTS:
+            slowly += sampler.sample(inputs(prompt), 3, asked).result().sequences
+    assert [list(s.tokens) for _, s in first] == [list(s.tokens) for s in slowly]
+
+
+def test_a_seed_gives_the_same_answer_again(service):
+    sampler = service.create_sampling_client(base_model="tiny").result()
+    found = [answers(sampler, seed=5, prompts=PROMPTS[:1]) for _ in range(2)]
+    assert [list(s.tokens) for _, s in found[0]] == [list(s.tokens) for _, s in found[1]]
+
+
+def test_logprobs_of_a_prompt(service):
+    sampler = service.create_sampling_client(base_model="tiny").result()
+    ids = PROMPTS[0]
+    logprobs = MODEL(torch.tensor([ids]))[0].log_softmax(-1).detach()  # (T, V)
+    own = logprobs[:-1].gather(-1, torch.tensor(ids[1:])[:, None])[:, 0].tolist()
+    found = sampler.compute_logprobs(inputs(ids)).result()
+    assert found[0] is None and found[1:] == pytest.approx(own, abs=1e-4)
+    last = sampler.compute_logprobs(inputs(ids), prompt_logprobs_last_n=3).result()
+    assert last[:-3] == [None] * (len(ids) - 3) and last[-3:] == pytest.approx(own[-3:], abs=1e-4)
+
+    targets = torch.full((len(ids) - 1, 2), -1)
+    targets[3, 0], targets[5, 1] = 7, 9
+    params = types.SamplingParams(max_tokens=3, temperature=0)
+    asked = dict(topk_prompt_logprobs=2, topk_sample_logprobs=3, prompt_alt_tokens_k=4)
+    for tensor in (
+        types.TensorData.from_torch(targets),
+        types.TensorData.from_torch_sparse(targets, pad_value=-1),
+    ):
+        answer = sampler.sample(
+            inputs(ids), 1, params, target_prompt_logprobs=tensor, **asked
+        ).result()
+        scored = answer.target_prompt_logprobs.to_torch()
+        assert scored[3, 0] == pytest.approx(logprobs[3, 7].item(), abs=1e-4)
+        assert scored[5, 1] == pytest.approx(logprobs[5, 9].item(), abs=1e-4)
+        assert (scored != 0).sum() == 2
+    best = logprobs[0].topk(2)
+    assert answer.topk_prompt_logprobs[0] is None or not answer.topk_prompt_logprobs[0][0][1] > -9e4
+    assert [token for token, _ in answer.topk_prompt_logprobs[1]] == best.indices.tolist()
+    (sequence,) = answer.sequences
+    assert [len(place) for place in sequence.topk_logprobs] == [3] * len(sequence.tokens)
+    assert sequence.topk_logprobs[0][0][0] == sequence.tokens[0]  # greedy
+    drawn, scores = answer.prompt_alt_tokens.tokens.to_torch(), answer.prompt_alt_tokens.logprobs
+    assert scores.to_torch()[0, 0] == pytest.approx(logprobs[0, drawn[0, 0]].item(), abs=1e-4)
+
+
+def test_stops(service):
+    sampler = service.create_sampling_client(base_model="tiny").result()
+    (_, whole) = answers(sampler, 1, PROMPTS[:1], seed=1)[0]
+    text = TOKENIZER.decode(list(whole.tokens))
+    assert whole.stop_reason == "stop" and whole.tokens[-1] in stop_ids_of(TOKENIZER)
+    (_, short) = answers(sampler, 1, PROMPTS[:1], seed=1, stop=["\n"])[0]
+    assert short.stop_reason == "stop"
+    assert "\n" in TOKENIZER.decode(list(short.tokens))
+    assert "\n" not in TOKENIZER.decode(list(short.tokens)[:-1]) and len(short.tokens) < len(text)
+    (_, one) = answers(sampler, 1, PROMPTS[:1], seed=1, stop=[int(whole.tokens[3])])[0]
+    assert list(one.tokens) == list(whole.tokens)[: len(one.tokens)] and len(one.tokens) <= 4
+    (_, endless) = answers(sampler, 1, PROMPTS[:1], seed=1, stop=[])[0]
+    assert endless.stop_reason == "length" and len(endless.tokens) == 60
+
+
+def test_training_is_ours(service):
+    """Three updates by the client are three updates of a policy in this process."""
+    client = service.create_lora_training_client("tiny", rank=0).result()
+    model, _ = load_model_and_tokenizer("tiny")
+    optimizer = AdamW(model, ADAM.beta1, ADAM.beta2)
+    optimizer.epsilon = ADAM.eps
+    policy = LocalPolicy(model, optimizer, None, packed_logprobs)
+    data = rl_data(service.create_sampling_client(base_model="tiny").result())
+    ours = [
+        Datum(d.model_input.to_ints(), {k: v.to_numpy() for k, v in d.loss_fn_inputs.items()})
+        for d in data
+    ]
+    for name, config in (("importance_sampling", None), ("ppo", None), ("dro", {"beta": 0.1})):
+        passed = client.forward_backward(data, name, config)
+        stepped = client.optim_step(ADAM).result()
+        parts = rollouts_of(ours, name, 1024, 512)
+        sums = policy.forward_backward(
+            [r for p in parts for r in p], loss_of(name, config or {}), 1
+        )
+        moved = policy.optim_step(ADAM.learning_rate, ADAM.grad_clip_norm)
+        loss = sum(one["loss"].item() for one in sums)
+        assert passed.result().metrics["loss:sum"] == pytest.approx(loss, abs=1e-5)
+        assert stepped.metrics["grad_norm:mean"] == pytest.approx(moved.grad_norm, rel=1e-4)
+
+
+@pytest.mark.parametrize("rank", [0, 8])
+def test_the_client_goes_on_from_a_save_exactly(service, rank):
+    client = service.create_lora_training_client("tiny", rank=rank, seed=3).result()
+    data = rl_data(service.create_sampling_client(base_model="tiny").result())
+
+    def step(client):
+        passed = client.forward_backward(data, "importance_sampling")
+        client.optim_step(ADAM).result()
+        return passed.result()
+
+    step(client)
+    path = client.save_state("first").result().path
+    after = [step(client).metrics["loss:sum"] for _ in range(3)]
+    again = service.create_training_client_from_state_with_optimizer(path).result()
+    assert again.get_info().lora_rank == (rank or None)
+    assert [step(again).metrics["loss:sum"] for _ in range(3)] == after
+    plain = service.create_training_client_from_state(path).result()
+    losses = [step(plain).metrics["loss:sum"] for _ in range(3)]
+    assert losses[0] == after[0] and losses[1:] != after[1:]
+
+
+def test_forward_changes_nothing_and_a_custom_loss_trains(service):
+    client = service.create_lora_training_client("tiny", rank=4).result()
+    data = rl_data(service.create_sampling_client(base_model="tiny").result(), 1)
+    first = client.forward(data, "importance_sampling").result()
+    assert client.optim_step(ADAM).result().metrics["grad_norm:mean"] == 0
+
+    def loss(data, logprobs):
+        return -sum(line.sum() for line in logprobs) / 100, {"lines:sum": float(len(data))}
+
+    passed = client.forward_backward_custom(data, loss).result()
+    assert passed.metrics["lines:sum"] == len(data)
+    client.optim_step(ADAM).result()
+    then, now = (
+        sum(o["logprobs"].to_torch().sum() for o in result.loss_fn_outputs)
+        for result in (first, client.forward(data, "importance_sampling").result())
+    )
+    assert now > then
+
+
+def test_snapshots_stay_as_they_were(server, service):
+    client = service.create_lora_training_client("tiny", rank=4).result()
+    before = client.save_weights_and_get_sampling_client().result()
+    data = rl_data(before, 1)
+    ids = PROMPTS[0]
+    was = before.compute_logprobs(inputs(ids)).result()
+    client.forward_backward(data, "importance_sampling").result()
+    client.optim_step(ADAM).result()
+    after = client.save_weights_and_get_sampling_client().result()
+    named = client.save_weights_for_sampler("mine").result().path
+    assert before.compute_logprobs(inputs(ids)).result() == was
+    moved = after.compute_logprobs(inputs(ids)).result()
+    assert moved != was
+    saved = service.create_sampling_client(model_path=named).result()
+    assert saved.get_base_model() == "tiny"
+    found = saved.compute_logprobs(inputs(ids)).result()
+    assert found[1:] == pytest.approx(moved[1:], abs=1e-3)
+    for _ in range(3):  # the server keeps three
+        client.save_weights_and_get_sampling_client().result()
+    with pytest.raises(tinker.BadRequestError, match="were let go: the newest 3 snapshots"):
+        before.compute_logprobs(inputs(ids)).result()
+
+
+def test_saves_are_listed_and_deleted(server, service):
+    client = service.create_lora_training_client("tiny", rank=4).result()
+    rest = tinker.RestClient(base_url=server.address, api_key="tml-test")
+    kept = client.save_state("kept", ttl_seconds=7200, user_metadata={"a": "b"}).result().path
+    gone = client.save_state("gone").result().path
+    client.save_weights_for_sampler("for-sampling").result()
+    with pytest.raises(tinker.RequestFailedError, match="take another name, or overwrite"):
+        client.save_state("kept").result()
+    found = {
+        c.checkpoint_id: c for c in rest.list_checkpoints(client.model_id).result().checkpoints
+    }
+    assert set(found) == {"weights/kept", "weights/gone", "sampler_weights/for-sampling"}
+    assert found["weights/kept"].expires_at and found["weights/kept"].user_metadata == {"a": "b"}
+    assert found["weights/gone"].expires_at is None and found["weights/gone"].size_bytes > 1e5
+    rest.delete_checkpoint_from_tinker_path(gone).result()
+    rest.set_checkpoint_ttl_from_tinker_path(kept, None).result()
+    left = rest.list_checkpoints(client.model_id).result().checkpoints
+    assert {c.checkpoint_id for c in left} == set(found) - {"weights/gone"}
+    assert all(c.expires_at is None for c in left)
+    with pytest.raises(tinker.BadRequestError, match="there is no save"):
+        service.create_training_client_from_state(gone).result()
+    run = rest.get_training_run(client.model_id).result()
+    assert run.is_lora and run.lora_rank == 4 and run.last_checkpoint.tinker_path == kept
+    assert client.model_id in [
+        r.training_run_id for r in rest.list_training_runs().result().training_runs
+    ]
+
+
+def test_a_save_expires(server, service):
+    client = service.create_lora_training_client("tiny", rank=4).result()
+    path = client.save_state("soon", ttl_seconds=3600).result().path
+    models = server.tinker.models
+    models.expire(path, time.time() - 1)
+    place = models.folder_of(client.model_id) / "checkpoints" / "000000"
+    assert place.exists()
+    models.forget_expired()
+    assert not place.exists() and not models.saves_of(client.model_id)
+
+
+def test_what_is_wrong_reaches_the_client_as_a_sentence(service):
+    with pytest.raises(tinker.BadRequestError, match="unknown model 'tini': did you mean 'tiny'"):
+        service.create_lora_training_client("tini").result()
+    with pytest.raises(tinker.BadRequestError, match="LoRA goes on attention, on the MLP"):
+        service.create_lora_training_client("tiny", train_mlp=False, train_attn=False).result()
+    sampler = service.create_sampling_client(base_model="tiny").result()
+    for ids, message in (([5000], "outside of the model's vocabulary"), ([], "has no tokens"),
+                         ([1] * 600, "600 tokens; the model reads 512")):  # fmt: skip
+        with pytest.raises(tinker.BadRequestError, match=message):
+            sampler.sample(inputs(ids), 1, types.SamplingParams()).result()
+    client = service.create_lora_training_client("tiny", rank=4).result()
+    data = rl_data(sampler, 1)
+    for loss, message in (
+        ("gspo", "there is no loss 'gspo'"),
+        ("cross_entropy", "needs target_tok"),
+    ):
+        with pytest.raises(tinker.RequestFailedError, match=message):
+            client.forward_backward(data, loss).result()
+    # What failed has used up its number, and those that follow do not wait.
+    assert client.forward_backward(data, "ppo").result().metrics
+
+
+def test_parts_of_one_call_may_come_in_any_order(service, monkeypatch):
+    client = service.create_lora_training_client("tiny", rank=0).result()
+    data = rl_data(service.create_sampling_client(base_model="tiny").result())
+    whole = client.forward_backward(data, "importance_sampling").result()
+    few = client.holder._client_config.model_copy(update={"fwdbwd_max_chunk_len": 2})
+    monkeypatch.setattr(client.holder, "_client_config", few)
+    parts = client.forward_backward(data, "importance_sampling").result()
+    assert parts.metrics["loss:sum"] == pytest.approx(whole.metrics["loss:sum"], abs=1e-4)
+    for one, other in zip(whole.loss_fn_outputs, parts.loss_fn_outputs, strict=True):
+        assert torch.allclose(one["logprobs"].to_torch(), other["logprobs"].to_torch(), atol=1e-4)
+
+
+def test_what_is_sent_twice_is_computed_once(server, service):
+    client = service.create_lora_training_client("tiny", rank=4).result()
+    call = {"model_id": client.model_id, "seq_id": 1, "adam_params": {}}
+    found = [httpx.post(f"{server.address}/api/v1/optim_step", json=call).json() for _ in range(3)]
+    assert found[0] == found[1] == found[2]
+    httpx.post(f"{server.address}/api/v1/retrieve_future", json=found[0])
+    assert server.tinker.models.trained[client.model_id].moves == 1
+
+
+def test_many_at_once_share_a_batch(server, service):
+    sampler = service.create_sampling_client(base_model="tiny").result()
+    futures = [
+        sampler.sample(inputs(PROMPTS[i % 4]), 1, types.SamplingParams(max_tokens=40))
+        for i in range(48)
+    ]
+    most = 0
+    while not all(future.future().done() for future in futures):
+        most = max(most, server.engine.in_progress)
+        time.sleep(0.002)
+    assert most > 24 and all(len(f.result().sequences[0].tokens) for f in futures)
+
+
+def test_several_clients_train_at_once(service):
+    clients = [service.create_lora_training_client("tiny", rank=r).result() for r in (0, 4, 4)]
+    data = rl_data(service.create_sampling_client(base_model="tiny").result(), 1)
+
+    def steps(client):
+        found = []
+        for _ in range(3):
+            passed = client.forward_backward(data, "importance_sampling")
+            client.optim_step(ADAM).result()
+            found.append(passed.result().metrics["loss:sum"])
+        return found
+
+    with ThreadPoolExecutor(3) as pool:
+        losses = list(pool.map(steps, clients))
+    assert losses[1] == losses[2] != losses[0]  # of one seed; nobody sees the others' weights
+
+
+def test_a_session_that_ends_frees_what_it_held(server):
+    models = server.tinker.models
+    with tinker.ServiceClient(base_url=server.address, api_key="tml-test") as service:
+        client = service.create_lora_training_client("tiny", rank=4).result()
+        client.save_weights_and_get_sampling_client().result()
+        client.forward_backward(
+            rl_data(service.create_sampling_client(base_model="tiny").result(), 1), "ppo"
+        ).result()
+        client.optim_step(ADAM).result()
+        model_id = client.model_id
+    assert model_id not in models.trained
+    session = model_id.partition(":")[0]
+    assert not [id for id in models.samplers if id.startswith(session)]
+    assert not [id for id in server.tinker.promises.by_id if id.startswith(session)]
+    # It was not saved, so it is when it goes.
+    assert [saved.name for saved in models.saves_of(model_id)] == ["last"]
