@@ -9,6 +9,7 @@ from toy import score_parts, toy_config, toy_problems, toy_world
 
 from reasoning_from_scratch import rollouts
 from reasoning_from_scratch.commands import cli
+from reasoning_from_scratch.commands.preflight import figures_table
 from reasoning_from_scratch.commands.quickstart import two_answers
 from reasoning_from_scratch.config import Rollouts
 from reasoning_from_scratch.errors import UserError
@@ -197,7 +198,7 @@ def test_what_is_printed_is_harmless(tmp_path, capfd, monkeypatch, text):
         Rollouts(max_new_tokens=3, rollouts=2),
         num_problems=2,
     )
-    print(found.verdict, found.table())
+    print(found.verdict, figures_table(found))
     for stream in capfd.readouterr():
         assert not ACTING.search(stream)
     assert not ACTING.search((tmp_path / "a.jsonl").read_text("utf-8"))
