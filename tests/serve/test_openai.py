@@ -8,6 +8,8 @@ import httpx
 import pytest
 import torch
 
+pytest.importorskip("starlette", reason="needs the extra serve")
+
 from reasoning_from_scratch.fast.engine import generate
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.problems import render_prompt
@@ -16,7 +18,7 @@ from reasoning_from_scratch.serve.openai import Asked, Choice, tool_calls
 from reasoning_from_scratch.tasks.problem_sets import load_problems
 from reasoning_from_scratch.tokenizer import stop_ids_of
 
-openai = pytest.importorskip("openai")
+openai = pytest.importorskip("openai", reason="needs OpenAI's client")
 
 MODEL, TOKENIZER = load_model_and_tokenizer("tiny")
 PROMPTS = [render_prompt(p.problem) for p in load_problems("tiny", limit=3)]

@@ -7,6 +7,7 @@ import sys
 import httpx
 import pytest
 
+pytest.importorskip("starlette", reason="needs the extra serve")
 tinker = pytest.importorskip("tinker", reason="Tinker's client needs Python 3.11")
 
 
