@@ -179,7 +179,8 @@ class Tinker:
         id = f"{datetime.now():%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
         name, metadata = body.maybe_text("display_name"), body.metadata("user_metadata")
         self.sessions[id] = Session(id, name, metadata)
-        return JSONResponse({"type": "create_session", "session_id": id})
+        told = {"type": "create_session", "session_id": id, "info_message": UNEMBEDDING}
+        return JSONResponse(told)
 
     def session(self, id: str) -> Session:
         session = self.sessions.get(id)
