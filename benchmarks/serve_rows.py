@@ -86,13 +86,16 @@ def many_at_once(tinker, service) -> None:
 
 
 def loops(tinker, service, pid: int) -> None:
-    problems = load_problems("tiny", limit=STEPS * PROBLEMS)
+    problems = load_problems("tiny", limit=(STEPS + 1) * PROBLEMS)
     client = service.create_lora_training_client("tiny").result()
+    through_server(tinker, client, problems, 0)  # the first step finds out much that stays
     server, here = seconds_of(pid), own_seconds()
-    theirs = [through_server(tinker, client, problems, step) for step in range(STEPS)]
+    theirs = [through_server(tinker, client, problems, 1 + step) for step in range(STEPS)]
     server, here = seconds_of(pid) - server, own_seconds() - here
-    policy, began = Policy.load("tiny", device="cpu"), own_seconds()
-    ours = [on_local_policy(policy, problems, step) for step in range(STEPS)]
+    policy = Policy.load("tiny", device="cpu")
+    on_local_policy(policy, problems, 0)
+    began = own_seconds()
+    ours = [on_local_policy(policy, problems, 1 + step) for step in range(STEPS)]
     alone = own_seconds() - began
     tokens = sum(ours), sum(theirs)
     each = alone / tokens[0] * 1e6, server / tokens[1] * 1e6, here / tokens[1] * 1e6
