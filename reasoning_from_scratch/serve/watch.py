@@ -22,7 +22,7 @@ from reasoning_from_scratch.serve.messages import LossRequest
 from reasoning_from_scratch.serve.models import Trained
 from reasoning_from_scratch.text import visible
 
-PAGE_EVERY = 10  # steps
+PAGE_EVERY = 20  # steps
 MOST_CALLS = 50  # of a model
 MOST_TOKENS = 200_000  # of a model's calls together
 SHOWN_DATA = 64
@@ -67,7 +67,7 @@ class Watch:
         self.counts.pop(model_id, None)
 
     def after_step(self, trained: Trained) -> None:
-        """In the engine's thread: of every tenth step a page in the run's folder, which `rfs
+        """In the engine's thread: of every twentieth step a page in the run's folder, which `rfs
         report` lists, with the loss before the step and after it."""
         calls = self.calls.get(trained.id)
         step = trained.steps - 1
