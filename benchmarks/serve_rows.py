@@ -52,11 +52,11 @@ def main() -> None:
         )  # fmt: skip
         try:
             address = re.search(r"http://\S+", server.stdout.readline())[0]
-            service = tinker.ServiceClient(base_url=address, api_key="tml-local")
             torch.set_num_threads(1)
-            many_at_once(tinker, service)
-            loops(tinker, service, server.pid)
-            first_token(address)
+            with tinker.ServiceClient(base_url=address, api_key="tml-local") as service:
+                many_at_once(tinker, service)
+                loops(tinker, service, server.pid)
+                first_token(address)
         finally:
             server.kill()
 
