@@ -23,6 +23,8 @@ from reasoning_from_scratch.fast.graphs import GraphDecoder, GraphDraw
 from reasoning_from_scratch.files import tensor_files
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.recipes import RECIPES
+from reasoning_from_scratch.run import start
+from reasoning_from_scratch.run.options import resumed_config
 from reasoning_from_scratch.sampling import Sampling, SamplingEngine, generate
 
 PROMPTS = [[5, 6, 7], [8, 9, 10, 11], [5, 6, 7, 8, 9]]
@@ -64,11 +66,10 @@ def trained(device: str, folder: Path, **changes) -> list[dict]:
     folder.mkdir()
     rows = []
     for steps in (2, 3):
-        world = toy_world(folder)
-        world["model"].to(device)
-        values = {"steps": steps, "log_path": str(folder / "run"), "save_every": 1, **changes}
-        values |= {"resume": values["log_path"]} if steps == 3 else {}
-        rows = train(toy_config(folder, **values), quiet=True, **world).rows
+        run, values = folder / "run", {"save_every": 1} | changes
+        start.trusted_device = lambda name: torch.device(device)  # "pretend" is no option's word
+        config = toy_config(run, steps=2, **values) if steps == 2 else resumed_config(run, steps=3)
+        rows = train(config, quiet=True, **toy_world(folder)).rows
     return rows
 
 
