@@ -71,7 +71,7 @@ class Problems(Asking):
     """Which problems, how they are put, and how many steps of them."""
 
     problems: str | None = None
-    """Problem set to train on (default: tiny, or math-train), gym:TASK, or FILE.py:FUNCTION."""
+    """Problem set (default: tiny, or math-train), hf:OWNER/NAME, gym:TASK, or FILE.py:FUNCTION."""
     data_path: str | None = None
     """File to read the training problems from, instead of a download."""
     problem_limit: int | None = None

@@ -11,6 +11,7 @@ from reasoning_from_scratch.errors import UserError, unknown_name
 from reasoning_from_scratch.problems import check_prompt, is_in_file
 from reasoning_from_scratch.recipes import LOSS_FNS
 from reasoning_from_scratch.rewards import PARTS
+from reasoning_from_scratch.tasks.hub_sets import is_hub_set
 from reasoning_from_scratch.tasks.made_sets import made_set
 from reasoning_from_scratch.tasks.own_task import evaluator_name
 from reasoning_from_scratch.tasks.problem_sets import set_name
@@ -164,7 +165,9 @@ def check_choices(config: TrainConfig) -> None:
             f"--few-shot shows solved problems in the book's prompt, not in --prompt "
             f"{config.prompt}: leave one out"
         )
-    if config.data_path and (is_in_file(config.problems) or made_set(config.problems)):
+    if config.data_path and (
+        is_in_file(config.problems) or made_set(config.problems) or is_hub_set(config.problems)
+    ):
         raise UserError(
             f"--data-path takes the place of a download, and --problems "
             f"{config.problems} yields problems of its own: leave one out"

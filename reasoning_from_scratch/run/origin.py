@@ -20,6 +20,7 @@ from reasoning_from_scratch.problems import PROMPTS, is_in_file
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.run.checkpoints import load_trainer_state
 from reasoning_from_scratch.run.folder import RunFolder, log
+from reasoning_from_scratch.tasks.hub_sets import is_hub_set
 from reasoning_from_scratch.tasks.made_sets import made_set
 from reasoning_from_scratch.tasks.own_task import FunctionFromFile
 from reasoning_from_scratch.tasks.problem_sets import AT_HELD_OUT, PROBLEM_SETS
@@ -172,7 +173,7 @@ def with_whole_files(config: TrainConfig) -> TrainConfig:
         is_file = (
             is_in_file(file) or Path(file).suffix in (".json", ".jsonl") or Path(file).is_file()
         )
-        if not is_file or file in (*PROBLEM_SETS, *PROMPTS) or made_set(name):
+        if not is_file or file in (*PROBLEM_SETS, *PROMPTS) or made_set(name) or is_hub_set(name):
             return name
         return str(Path(name).expanduser().resolve())
 
