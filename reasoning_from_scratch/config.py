@@ -314,6 +314,8 @@ class Records:
     """End the run (after a save) when a health alarm goes off."""
     wandb: str | None = None
     """Also log to this Weights & Biases project (extra: wandb)."""
+    trackio: str | None = None
+    """Also log to this Trackio project, which `trackio show` opens (extra: trackio)."""
     tensorboard: bool = False
     """Also write what TensorBoard shows, to the run's folder tensorboard (extra: tensorboard)."""
 
