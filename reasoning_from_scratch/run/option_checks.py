@@ -8,10 +8,9 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from reasoning_from_scratch.config import CLIPPING, TrainConfig, fits
 from reasoning_from_scratch.errors import UserError, unknown_name
-from reasoning_from_scratch.problems import check_prompt, is_in_file
+from reasoning_from_scratch.problems import check_prompt, is_hub_set, is_in_file
 from reasoning_from_scratch.recipes import LOSS_FNS
 from reasoning_from_scratch.rewards import PARTS
-from reasoning_from_scratch.tasks.hub_sets import is_hub_set
 from reasoning_from_scratch.tasks.made_sets import made_set
 from reasoning_from_scratch.tasks.own_task import evaluator_name
 from reasoning_from_scratch.tasks.problem_sets import set_name

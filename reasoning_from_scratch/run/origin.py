@@ -16,11 +16,10 @@ from reasoning_from_scratch.config import TrainConfig, replaced
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.model_names import is_name
 from reasoning_from_scratch.files.saved_models import which_weights
-from reasoning_from_scratch.problems import PROMPTS, is_in_file
+from reasoning_from_scratch.problems import PROMPTS, is_hub_set, is_in_file
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.run.checkpoints import load_trainer_state
 from reasoning_from_scratch.run.folder import RunFolder, log
-from reasoning_from_scratch.tasks.hub_sets import is_hub_set
 from reasoning_from_scratch.tasks.made_sets import made_set
 from reasoning_from_scratch.tasks.own_task import FunctionFromFile
 from reasoning_from_scratch.tasks.problem_sets import AT_HELD_OUT, PROBLEM_SETS

@@ -59,10 +59,6 @@ class HubName:
         return f"{PREFIX}{self.repository}{config}{split}" + (f"?{columns}" if columns else "")
 
 
-def is_hub_set(name: object) -> bool:
-    return isinstance(name, str) and name.startswith(PREFIX)
-
-
 def check_hub_name(name: str) -> HubName:
     """The name in its parts. Nothing is asked of the hub."""
     found = _NAME.fullmatch(name)

@@ -16,14 +16,13 @@ from tempfile import TemporaryDirectory
 from reasoning_from_scratch.errors import UserError, unknown_name
 from reasoning_from_scratch.files.data_sets import DATA_SETS
 from reasoning_from_scratch.grading import get_last_boxed
-from reasoning_from_scratch.problems import Problem, is_in_file, refuse_bare_file
+from reasoning_from_scratch.problems import Problem, is_hub_set, is_in_file, refuse_bare_file
 from reasoning_from_scratch.tasks.foreign import error_in_words
 from reasoning_from_scratch.tasks.hub_sets import (
     check_hub_name,
     hub_held_out,
     hub_problems,
     hub_set_name,
-    is_hub_set,
 )
 from reasoning_from_scratch.tasks.made_sets import MADE_NAMES, made_set
 from reasoning_from_scratch.tasks.own_task import defines, function_from_file
