@@ -175,7 +175,7 @@ RECIPES = {
 # Tinker's losses as its documentation has them: token terms summed, bounds on the ratio itself,
 # no weight beside it.
 LossFn = Literal["importance_sampling", "ppo", "cispo", "dro"]
-LOSS_FNS: dict[str, dict[str, object]] = {
+LOSS_FNS: dict[str, dict[str, float]] = {
     "importance_sampling": {},
     "ppo": {"clip_low": 0.8, "clip_high": 1.2},
     "cispo": {"clip_low": 0.0, "clip_high": 4.0},
@@ -189,7 +189,11 @@ def loss_fn_changes(name: str | None) -> dict[str, object]:
         return {}
     if name not in LOSS_FNS:
         raise unknown_name("loss_fn", name, LOSS_FNS)
-    plain = {"objective": name, "aggregate": "sum", "truncate_importance": None}
+    plain: dict[str, object] = {
+        "objective": name,
+        "aggregate": "sum",
+        "truncate_importance": None,
+    }
     return plain | LOSS_FNS[name]
 
 

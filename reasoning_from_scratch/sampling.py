@@ -17,8 +17,6 @@ its rollouts start from copies of its cache. Where a rollout ends, a waiting one
 
 When nobody waits any more, the rows that are left close the gaps and the batch gets smaller.
 
-An OpenBatch is the same for a server: rollouts join it while others are under way.
-
 A rollout may have a Partner, who listens and speaks: an environment of tasks/. What it says
 is read in one pass, like a prompt, and marked as not drawn.
 """
@@ -75,7 +73,7 @@ class Rollout:
     ref_logprobs: Tensor | None = None  # of the reference model
     policy_version: int = 0  # updates the weights had seen when sampling began
     place: tuple[int, int] = (0, 0)  # problem within the step, rollout within the group
-    # Per token, the most likely ones and their log-probabilities, where an OpenBatch was asked.
+    # Per token, the most likely ones and their log-probabilities, where a client of serve/ asks.
     likely: list[list[tuple[int, float]]] = field(default_factory=list)
 
     @property
@@ -301,7 +299,7 @@ class Partner(Protocol):
 
 
 @dataclass
-class _Row:
+class Row:
     """A rollout, and what the loop needs to know of it."""
 
     rollout: Rollout
@@ -352,7 +350,7 @@ def padded(rows: list[list[int]]) -> tuple[Tensor, Tensor]:
     return ids, torch.arange(ids.shape[1]) < torch.tensor([len(row) for row in rows])[:, None]
 
 
-def _read_start(model, prompts: list[list[int]]) -> KVCache | None:
+def read_start(model, prompts: list[list[int]]) -> KVCache | None:
     """What all prompts begin with, such as the instructions of a template, is read once if that is
     much; each has at least one token more."""
     length = min(len(commonprefix(prompts)), min(map(len, prompts), default=0) - 1)
@@ -377,14 +375,14 @@ def _read_prompts(model, decoder, prompts: list[list[int]], start: KVCache | Non
     return cache
 
 
-class _Batch:
+class RunningBatch:
     """The rollouts that are being sampled, and those that wait, in the order of their prompts.
 
     Row i of the cache belongs to rows[i], which is None from the end of its rollout until the
     next `fill`. `read` are the prompts in `prompt_cache`, those of the first that wait.
     """
 
-    def __init__(self, model, prompts, waiting: list[_Row], sampling, stop_ids, engine) -> None:
+    def __init__(self, model, prompts, waiting: list[Row], sampling, stop_ids, engine) -> None:
         n_rows = min(max(1, sampling.sample_rows), len(waiting))
         # Rows are filled again and again: so many steps, if no rollout ends early.
         steps = math.ceil(sum(row.limit for row in waiting) / max(1, n_rows))
@@ -396,18 +394,18 @@ class _Batch:
         self.device = model.tok_emb.weight.device
         self.policy = (sampling.temperature, sampling.top_p, sampling.top_k)
         self.keeps, self.stop_ids = sampling.keep_sampling_mask, frozenset(stop_ids)
-        self.start = _read_start(model, prompts)
+        self.start = read_start(model, prompts)
         self.max_prompts = math.ceil(n_rows / sampling.rollouts)  # read in one pass
         self.read = range(0)
         self.prompt_cache: KVCache | None = None
         self.max_length = max((len(prompts[row.prompt]) + row.limit for row in waiting), default=0)
-        self.rows: list[_Row | None] = []
+        self.rows: list[Row | None] = []
         self.cache: KVCache | None = None
 
     def _index(self, numbers: list) -> Tensor:
         return torch.tensor(numbers, device=self.device)
 
-    def _take(self, count: int) -> tuple[list[_Row], Tensor]:
+    def _take(self, count: int) -> tuple[list[Row], Tensor]:
         """At most `count` that wait, and the rows of prompt_cache in which their prompts lie."""
         if self.waiting[0].prompt not in self.read:
             self.prompt_cache = None  # frees its memory before
@@ -416,7 +414,7 @@ class _Batch:
             start = self._common_start(prompts)
             self.prompt_cache = _read_prompts(self.model, self.decoder, prompts, start)
             self.prompt_cache.max_length = self.max_length  # only copies of its rows will grow
-        rows: list[_Row] = []
+        rows: list[Row] = []
         while self.waiting and len(rows) < count and self.waiting[0].prompt in self.read:
             rows.append(self.waiting.popleft())
         return rows, self._index([row.prompt - self.read.start for row in rows])
@@ -489,7 +487,7 @@ class _Batch:
     def _note_likely(self, logits: Tensor) -> None:
         """In a batch that is open, some may ask what else was likely at each place."""
 
-    def record(self, draws: list[Draw]) -> list[_Row]:
+    def record(self, draws: list[Draw]) -> list[Row]:
         """Append the draws to their rollouts. The rows whose rollouts ended with them."""
         columns = [torch.stack(values).tolist() for values in list(zip(*draws, strict=True))[:3]]
         ended = []
@@ -517,7 +515,7 @@ class _Batch:
         self._read_what_was_said()
         return ended
 
-    def _goes_on(self, row: _Row) -> bool:
+    def _goes_on(self, row: Row) -> bool:
         """Whether a rollout has further tokens to draw, now that it has drawn one."""
         if row.partner is None:
             return not row.rollout.finished and row.room > 0
@@ -545,101 +543,6 @@ class _Batch:
             row.unread = 1
         if None not in self.rows:  # else `fill` does so
             self._look_at_rows()
-
-
-class OpenBatch(_Batch):
-    """A batch that rollouts may join between two tokens: `generate` knows all of its prompts
-    before it begins, a server does not. All of its rollouts are drawn at one temperature, top-p
-    and top-k. Each has a Partner, who decides where it ends, and may drop it.
-
-        batch = OpenBatch(model, sampling, engine)
-        rollouts = batch.join(prompt, 100, keys, partners)
-        while batch.step():
-            ...                 # others join here
-    """
-
-    def __init__(self, model, sampling: Sampling, engine: SamplingEngine) -> None:
-        super().__init__(model, [], [], sampling, (), engine)
-        self.is_answered = True
-        self.most_rows = self.max_prompts = sampling.sample_rows
-        # It may take any number of steps, which is what a decoder is chosen for.
-        self.decoder = engine.decoder(model, self.most_rows, MANY_STEPS)
-        self.draw = engine.draw(model, self.most_rows, MANY_STEPS)
-
-    def join(
-        self,
-        prompt: list[int],
-        max_new_tokens: int,
-        keys: Sequence[int],
-        partners: Sequence[Partner],
-        likely: int = 0,
-    ) -> list[Rollout]:
-        """So many rollouts of a prompt, drawn from the random streams `keys`, each with its
-        partner. They grow with every step, and note so many `likely` tokens at each place. A
-        prompt that others wait with is read once."""
-        limit = room_for_answer(self.model, len(prompt), max_new_tokens)
-        self._forget_read_prompts()
-        number = self._number_of(prompt)
-        self.max_length = max(self.max_length, len(prompt) + limit)
-        if self.cache is not None:
-            self.cache.max_length = self.max_length
-        rollouts = [Rollout(prompt_ids=prompt) for _ in keys]
-        place = sum(row.prompt <= number for row in self.waiting)  # prompts are read in order
-        for rollout, key, partner in reversed(list(zip(rollouts, keys, partners, strict=True))):
-            row = _Row(rollout, number, key, limit, partner, likely=likely)
-            self.waiting.insert(place, row)
-        return rollouts
-
-    def _number_of(self, prompt: list[int]) -> int:
-        """Of an equal prompt, if that has yet to be read or is still there."""
-        first = self.read.stop if self.prompt_cache is None else self.read.start
-        for number in range(first, len(self.prompts)):
-            if self.prompts[number] == prompt:
-                return number
-        self.prompts.append(prompt)
-        return len(self.prompts) - 1
-
-    def _forget_read_prompts(self) -> None:
-        """Those that lie in no cache any more; else a server would keep all that it ever read."""
-        gone = self.read.stop if self.prompt_cache is None else self.read.start
-        del self.prompts[:gone]
-        self.read = range(self.read.start - gone, self.read.stop - gone)
-        for row in [*self.waiting, *self.rows]:
-            if row is not None:
-                row.prompt -= gone
-
-    def _common_start(self, prompts: list[list[int]]) -> KVCache | None:
-        return _read_start(self.model, prompts)
-
-    def _note_likely(self, logits: Tensor) -> None:
-        rows = [(i, row) for i, row in enumerate(self.rows) if row and row.likely]
-        if not rows:
-            return
-        places = self._index([i for i, _ in rows])
-        logprobs = (logits[places].float() / (self.policy[0] or 1.0)).log_softmax(-1)
-        best = logprobs.topk(min(max(row.likely for _, row in rows), logprobs.shape[-1]))
-        values, ids = best.values.tolist(), best.indices.tolist()
-        for (_, row), numbers, tokens in zip(rows, values, ids, strict=True):
-            found = list(zip(tokens, numbers, strict=True))[: row.likely]
-            row.rollout.likely.append(found)
-
-    @torch.no_grad()
-    def step(self, around: Callable = nullcontext) -> bool:
-        """A further token for each rollout. False: there is none left to draw for. `around` is
-        entered with the model for all of it: prompts come a few at a time, as tokens do."""
-        with around(self.model):
-            if not self.fill():
-                return False
-            self.record(self.decode())
-        return True
-
-    @property
-    def rollouts(self) -> list[Rollout]:
-        """Those that have not ended, whether they wait or are drawn."""
-        return [row.rollout for row in [*self.rows, *self.waiting] if row is not None]
-
-
-MANY_STEPS = 2**30
 
 
 def check_request(model, prompts: list[list[int]], sampling: Sampling) -> None:
@@ -720,11 +623,11 @@ def generate_each(
         for prompt in prompts
     ]
     rows = [
-        _Row(rollout, i, key, limits[i], engine.partner(i) if engine.partner else None)
+        Row(rollout, i, key, limits[i], engine.partner(i) if engine.partner else None)
         for i, group in enumerate(groups)
         for rollout, key in zip(group, keys[i].tolist(), strict=True)
     ]
-    batch = _Batch(model, prompts, rows, sampling, stop_ids, engine)
+    batch = RunningBatch(model, prompts, rows, sampling, stop_ids, engine)
     unfinished = [count] * len(prompts)
     while batch.fill():
         with engine.around_step(model):

@@ -8,8 +8,9 @@ Follow one request:
     data.py      a datum as a rollout, a loss by name
     promises.py  results that wait to be fetched
     models.py    what is served: bases, models in training with their saves, samplers
-    engine.py    the one thread that computes; requests join a batch that is being drawn
+    engine.py    the one thread that computes
+    open_batch.py  requests join a batch that is being drawn
     watch.py, page.py   what each forward_backward did to each token, as a page
 
-Behind it are the verbs of policy.py, the batch of sampling.py, and no other trainer or sampler.
+Behind it are the verbs of policy.py, the batches of sampling.py, and no other trainer or sampler.
 """

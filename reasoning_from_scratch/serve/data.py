@@ -25,6 +25,7 @@ from torch import Tensor
 from reasoning_from_scratch import losses
 from reasoning_from_scratch.config import Loss
 from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.recipes import LOSS_FNS
 from reasoning_from_scratch.sampling import Rollout
 from reasoning_from_scratch.serve.messages import Datum
 
@@ -36,11 +37,14 @@ INPUTS = {
     "cispo": ("logprobs", "advantages"),
     "dro": ("logprobs", "advantages"),
 }
-CLIPS = {"clip_low_threshold": 0.8, "clip_high_threshold": 1.2}
+NAMES = {
+    "clip_low": "clip_low_threshold",
+    "clip_high": "clip_high_threshold",
+    "dro_beta": "beta",
+}
 SETTINGS: dict[str, dict[str, float]] = {
-    "ppo": CLIPS,
-    "cispo": CLIPS,
-    "dro": {"beta": 0.05},
+    loss: {NAMES[field]: float(value) for field, value in changes.items()}
+    for loss, changes in LOSS_FNS.items()
 }
 NOT_HERE = {
     "stable_reinforce": "it needs records that only Tinker's own samplers make",

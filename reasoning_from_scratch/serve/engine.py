@@ -22,7 +22,8 @@ from torch import Tensor
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.policy import LocalPolicy
-from reasoning_from_scratch.sampling import OpenBatch, Rollout, Sampling, SamplingEngine
+from reasoning_from_scratch.sampling import Rollout, Sampling, SamplingEngine
+from reasoning_from_scratch.serve.open_batch import OpenBatch
 
 log = logging.getLogger("reasoning_from_scratch")
 

@@ -1,30 +1,18 @@
 """The page at `/`: sessions, models, and what each forward_backward did to each token."""
 
-import functools
 import time
-from collections.abc import Sequence
-from datetime import datetime
 from functools import partial
-from importlib.resources import files
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup, escape
+from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
-from torch import Tensor
 
-from reasoning_from_scratch.report.tokens import TokenTexts
-from reasoning_from_scratch.sampling import Rollout
 from reasoning_from_scratch.serve.body import NoSuchThing
 from reasoning_from_scratch.serve.models import Trained
 from reasoning_from_scratch.serve.promises import done
-from reasoning_from_scratch.serve.tinker import Tinker, loss_at, path_of
-from reasoning_from_scratch.serve.watch import Call
-from reasoning_from_scratch.text import visible
-
-SHOWN_DATA = 64
-SHOWN_TOKENS = 4000  # of a datum
+from reasoning_from_scratch.serve.tinker import Tinker, path_of
+from reasoning_from_scratch.serve.watch import at, call_values, environment, trains
 
 
 class Page:
@@ -124,118 +112,3 @@ class Page:
         given = request.query_params.get("key")
         key = Markup("?key={}").format(given) if given else ""
         return HTMLResponse(environment().get_template(template).render(key=key, **values))
-
-
-@functools.cache
-def environment() -> Environment:
-    made = Environment(
-        loader=PackageLoader("reasoning_from_scratch.serve"),
-        autoescape=True,
-        finalize=lambda value: visible(value) if type(value) is str else value,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    style = files("reasoning_from_scratch.report") / "templates" / "style.css"
-    made.globals["style"] = Markup(style.read_text("utf-8"))
-    return made
-
-
-def trains(trained: Trained) -> str:
-    return f"LoRA of rank {trained.lora.rank}" if trained.lora.rank else "all weights"
-
-
-def at(seconds: float) -> str:
-    return f"{datetime.fromtimestamp(seconds):%Y-%m-%d %H:%M:%S}"
-
-
-def call_values(
-    trained: Trained, number: int, call: Call, now: Sequence[Tensor] | None = None
-) -> dict:
-    """What the page of a call shows. `now`: the log-probabilities of the weights as they are."""
-    texts = TokenTexts(trained.base.tokenizer)
-    weighed = "weight" if call.asked.loss == "cross_entropy" else "advantage"
-    largest = max(float(one.token_advantages.abs().max()) for one in call.rollouts) or 1.0
-    tiles = [
-        ("data", len(call.asked.data)),
-        ("tokens", f"{call.tokens:,}"),
-        ("loss then", f"{call.loss_value:.5g}"),
-    ]
-    if now is not None:
-        steps = trained.steps - call.step
-        name = f"loss now, {steps} step{'' if steps == 1 else 's'} later"
-        tiles.append((name, f"{loss_at(call.rollouts, now, call.loss):.5g}"))
-    shown = call.rollouts[:SHOWN_DATA]
-    data = [
-        datum_values(i, rollout, call.logprobs[i], now[i] if now else None, texts, weighed, largest)
-        for i, rollout in enumerate(shown)
-    ]
-    return {
-        "id": trained.id,
-        "number": number,
-        "step": call.step,
-        "loss": call.asked.loss,
-        "tiles": tiles,
-        "weighed": weighed,
-        "data": data,
-        "more": len(call.rollouts) - len(shown),
-    }
-
-
-def datum_values(
-    number: int,
-    rollout: Rollout,
-    then: Tensor,
-    now: Tensor | None,
-    texts: TokenTexts,
-    weighed: str,
-    largest: float,
-) -> dict:
-    weights = rollout.token_advantages
-    counted = weights != 0
-    sampler = sum(rollout.logprobs[i] for i in counted.nonzero()[:, 0].tolist())
-    return {
-        "number": number,
-        "tokens": len(rollout),
-        "counted": int(counted.sum()),
-        "weight": f"{float(weights.sum()):+.4g}",
-        "sampler": f"{sampler:.3f}" if any(rollout.logprobs) else "",
-        "then": f"{float(then[counted].sum()):.3f}",
-        "now": f"{float(now[counted].sum()):.3f}" if now is not None else "",
-        "html": marked(rollout, then, now, texts, weighed, largest),
-    }
-
-
-def marked(
-    rollout: Rollout,
-    then: Tensor,
-    now: Tensor | None,
-    texts: TokenTexts,
-    weighed: str,
-    largest: float,
-) -> Markup:
-    """The datum's text, each token with its numbers."""
-    ids = [*rollout.prompt_ids, *rollout.response_ids][:SHOWN_TOKENS]
-    first, *others = texts.each(ids)
-    parts = [f"<i class=q>{escape(visible(first))}</i>"]
-    for i, text in enumerate(others):
-        weight = float(rollout.token_advantages[i])
-        if not weight:
-            parts.append(f"<i class=q>{escape(visible(text))}</i>")
-            continue
-        about = f"{weighed} {weight:+.4g}"
-        if rollout.logprobs[i]:
-            about += f"; log-probability of the sampler {rollout.logprobs[i]:.3f}"
-        about += f"; then {float(then[i]):.3f}"
-        if now is not None:
-            about += f"; now {float(now[i]):.3f}"
-        target = int(rollout.targets[i])
-        if target != ids[i + 1]:
-            about += f"; target {texts.one(target)!r}"
-        size = min(4, 1 + int(3.999 * abs(weight) / largest))
-        kind = f"{'p' if weight > 0 else 'n'}{size}"
-        title = escape(visible(about))
-        parts.append(f'<i class={kind} title="{title}">{escape(visible(text))}</i>')
-    if len(rollout) > SHOWN_TOKENS:
-        parts.append(f"<b class=gap>{len(rollout) - SHOWN_TOKENS:,} further tokens</b>")
-    return Markup("".join(parts))

@@ -24,8 +24,6 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.policy import batch_loss
-from reasoning_from_scratch.rollouts import make_batch
 from reasoning_from_scratch.sampling import Rollout, stream_key
 from reasoning_from_scratch.serve.body import Body, NoSuchThing, read_body, read_bytes
 from reasoning_from_scratch.serve.data import as_output, check_tokens, loss_of, rollouts_of
@@ -53,7 +51,7 @@ from reasoning_from_scratch.serve.models import (
 )
 from reasoning_from_scratch.serve.promises import Promises, done
 from reasoning_from_scratch.serve.prompts import MOST_NUMBERS, Known, Wanted, as_rollout, look_at
-from reasoning_from_scratch.serve.watch import Call, Watch
+from reasoning_from_scratch.serve.watch import Call, Watch, loss_at
 from reasoning_from_scratch.tokenizer import model_stop_ids
 
 PROTOBUF = "application/x-protobuf"
@@ -181,7 +179,8 @@ class Tinker:
         id = f"{datetime.now():%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
         name, metadata = body.maybe_text("display_name"), body.metadata("user_metadata")
         self.sessions[id] = Session(id, name, metadata)
-        return JSONResponse({"type": "create_session", "session_id": id})
+        told = {"type": "create_session", "session_id": id, "info_message": UNEMBEDDING}
+        return JSONResponse(told)
 
     def session(self, id: str) -> Session:
         session = self.sessions.get(id)
@@ -395,6 +394,7 @@ class Tinker:
 
         def step(trained: Trained) -> dict:
             metrics = trained.optim_step(params)
+            self.watch.after_step(trained)
             return {"type": "optim_step", "metrics": metrics}
 
         return self.in_turn(body.text("model_id"), seq_id_of(body), step)
@@ -824,16 +824,6 @@ def as_time(seconds: float) -> str:
 def sequence_of(rollout: Rollout, likely: int) -> tuple:
     found = rollout.likely if likely else None
     return rollout.finished, rollout.response_ids, rollout.logprobs, found
-
-
-def loss_at(rollouts: Sequence[Rollout], logprobs: Sequence[torch.Tensor], loss) -> float:
-    """The loss that these log-probabilities make."""
-    total = 0.0
-    for rollout, own in zip(rollouts, logprobs, strict=True):
-        batch = make_batch([rollout])
-        line = torch.cat([torch.zeros(len(rollout.prompt_ids)), own.float()])[None]  # (1, T)
-        total += batch_loss(line, batch, loss, 1.0)[0].item()
-    return total
 
 
 def combined(futures: Sequence[Future], finish: Callable) -> Future:

@@ -97,7 +97,7 @@ def test_push_sends_the_save_and_nothing_else(run, hub, capsys):
     assert main(["push", str(run), "me/mine"]) == 0, capsys.readouterr().err
     assert {"config.json", "model.safetensors", "README.md", "tokenizer.json"} <= set(hub.files)
     assert not any("optimizer" in name or "jsonl" in name for name in hub.files)
-    (place,) = run.glob("checkpoints/*/config.json")
+    *_, place = sorted(run.glob("checkpoints/*/config.json"))
     assert hub.files["config.json"] == place.read_bytes()
     assert "/me/mine" in capsys.readouterr().out
 

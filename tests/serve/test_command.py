@@ -12,6 +12,8 @@ import pytest
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.serve.options import ServeOptions
 
+pytest.importorskip("starlette", reason="needs the extra serve")
+
 
 class Process:
     """A server, and where it listens."""

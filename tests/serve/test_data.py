@@ -107,6 +107,22 @@ def test_weights_may_be_left_out():
     assert rollout.token_advantages.tolist() == [1, 1]
 
 
+@pytest.mark.parametrize("training_pass", [padded_logprobs, packed_logprobs])
+def test_what_cannot_count_is_not_computed(training_pass):
+    """A prompt's places are 0; a datum without any other has no gradient, and does not fail."""
+    model = small_model()
+    policy = LocalPolicy(model, AdamW(model), None, training_pass)
+    idle = changed(logprobs=np.zeros(5, np.float32), advantages=np.zeros(5, np.float32))
+    rollouts = [one for (one,) in rollouts_of([data()[0], idle], "ppo", 13, 256)]
+    found = [torch.empty(0)] * 2
+    policy.forward_backward(rollouts, loss_of("ppo", {}), 1.0, found)
+    assert found[0][:2].tolist() == [0, 0] and (found[0][2:] != 0).all()
+    assert found[1].tolist() == [0] * 5
+    policy.optim_step(0.1)
+    policy.forward_backward(rollouts[1:], loss_of("ppo", {}), 1.0, found[1:])
+    assert policy.optim_step(0.1).grad_norm == 0
+
+
 def changed(**inputs):
     datum = data()[0]
     return Datum(datum.tokens, datum.inputs | inputs)

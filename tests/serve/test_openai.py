@@ -8,15 +8,19 @@ import httpx
 import pytest
 import torch
 
+pytest.importorskip("starlette", reason="needs the extra serve")
+
 from reasoning_from_scratch.fast.engine import generate
-from reasoning_from_scratch.files.weights import load_model_and_tokenizer
+from reasoning_from_scratch.files.weights import load_model_and_tokenizer, load_tokenizer_only
 from reasoning_from_scratch.problems import render_prompt
 from reasoning_from_scratch.sampling import Sampling
-from reasoning_from_scratch.serve.openai import Asked, Choice, tool_calls
+from reasoning_from_scratch.serve.body import Body
+from reasoning_from_scratch.serve.engine import Stops
+from reasoning_from_scratch.serve.openai import Asked, Choice, conversation, tool_calls
 from reasoning_from_scratch.tasks.problem_sets import load_problems
 from reasoning_from_scratch.tokenizer import stop_ids_of
 
-openai = pytest.importorskip("openai")
+openai = pytest.importorskip("openai", reason="needs OpenAI's client")
 
 MODEL, TOKENIZER = load_model_and_tokenizer("tiny")
 PROMPTS = [render_prompt(p.problem) for p in load_problems("tiny", limit=3)]
@@ -189,8 +193,6 @@ def test_many_streams_at_once(server):
 
 
 def test_characters_of_several_tokens_come_whole():
-    from reasoning_from_scratch.serve.engine import Stops
-
     class Bytes:
         """A tokenizer whose tokens are bytes."""
 
@@ -211,3 +213,35 @@ def test_calls_of_tools():
     (call,) = tool_calls(text + "<tool_call>{broken}</tool_call>")
     assert call["function"]["name"] == "add"
     assert json.loads(call["function"]["arguments"]) == {"a": [1, {"b": 2}]}
+
+
+class Reasoning:
+    """A base with a chat template."""
+
+    name, tokenizer = "tiny-reasoning", load_tokenizer_only("tiny-reasoning")
+
+
+def test_a_conversation_is_put_as_the_model_was_trained():
+    def put(*messages, **more):
+        said = [{"role": role, "content": content} for role, content in messages]
+        return conversation(Body({"messages": said} | more), Reasoning(), None)
+
+    one = [{"type": "text", "text": "1 + "}, {"type": "text", "text": "1"}]
+    assert put(("user", one)) == Reasoning.tokenizer.wrap_chat("1 + 1")
+    talk = put(("user", "1 + 1"), ("assistant", "<think>x</think>2"), ("user", "2 + 2"))
+    assert talk == Reasoning.tokenizer.wrap_chat("2 + 2", [("1 + 1", "<think>x</think>2")])
+    assert put(("system", "Be brief."), ("user", "1")).startswith("<|im_start|>system\nBe brief.")
+    quiet = put(("user", "1"), chat_template_kwargs={"enable_thinking": False})
+    assert quiet.endswith("<think>\n\n</think>\n\n")
+
+
+def test_tools_reach_the_template():
+    class Base:
+        name = "x"
+
+        class tokenizer:
+            chat_template = "{% for tool in tools %}{{ tool | tojson }}{% endfor %}"
+            named_tokens: dict = {}
+
+    body = Body({"messages": [{"role": "user", "content": "1"}]})
+    assert json.loads(conversation(body, Base(), [{"name": "add"}])) == {"name": "add"}

@@ -7,6 +7,7 @@ import sys
 import httpx
 import pytest
 
+pytest.importorskip("starlette", reason="needs the extra serve")
 tinker = pytest.importorskip("tinker", reason="Tinker's client needs Python 3.11")
 
 
@@ -61,4 +62,7 @@ def test_rfs_report_reads_the_folder(server, trained):
     command = [sys.executable, "-m", "reasoning_from_scratch", "report", str(folder)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert "report.html" in done.stdout and (folder / "report.html").is_file()
+    assert "report.html" in done.stdout
+    page = (folder / "train_iteration_000000.html").read_text()
+    assert "loss now, 1 step later" in page
+    assert "train_iteration_000000.html" in (folder / "report.html").read_text()

@@ -19,6 +19,7 @@ from reasoning_from_scratch.serve.messages import Datum
 from reasoning_from_scratch.tasks.problem_sets import load_problems
 from reasoning_from_scratch.tokenizer import stop_ids_of
 
+pytest.importorskip("starlette", reason="needs the extra serve")
 tinker = pytest.importorskip("tinker", reason="Tinker's client needs Python 3.11")
 types = tinker.types
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("starlette", reason="needs the extra serve")
 pytest.importorskip("tinker", reason="Tinker's client needs Python 3.11")
 pytest.importorskip("openai")
 

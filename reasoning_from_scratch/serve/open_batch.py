@@ -1,0 +1,112 @@
+"""A batch for a server: rollouts join it while others are under way, and draw the same tokens."""
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+
+import torch
+from torch import Tensor
+
+from reasoning_from_scratch.qwen3 import KVCache, room_for_answer
+from reasoning_from_scratch.sampling import (
+    Partner,
+    Rollout,
+    Row,
+    RunningBatch,
+    Sampling,
+    SamplingEngine,
+    read_start,
+)
+
+MANY_STEPS = 2**30
+
+
+class OpenBatch(RunningBatch):
+    """A batch that rollouts may join between two tokens: `generate` knows all of its prompts
+    before it begins, a server does not. All of its rollouts are drawn at one temperature, top-p
+    and top-k. Each has a Partner, who decides where it ends, and may drop it.
+
+        batch = OpenBatch(model, sampling, engine)
+        rollouts = batch.join(prompt, 100, keys, partners)
+        while batch.step():
+            ...                 # others join here
+    """
+
+    def __init__(self, model, sampling: Sampling, engine: SamplingEngine) -> None:
+        super().__init__(model, [], [], sampling, (), engine)
+        self.is_answered = True
+        self.most_rows = self.max_prompts = sampling.sample_rows
+        # It may take any number of steps, which is what a decoder is chosen for.
+        self.decoder = engine.decoder(model, self.most_rows, MANY_STEPS)
+        self.draw = engine.draw(model, self.most_rows, MANY_STEPS)
+
+    def join(
+        self,
+        prompt: list[int],
+        max_new_tokens: int,
+        keys: Sequence[int],
+        partners: Sequence[Partner],
+        likely: int = 0,
+    ) -> list[Rollout]:
+        """So many rollouts of a prompt, drawn from the random streams `keys`, each with its
+        partner. They grow with every step, and note so many `likely` tokens at each place. A
+        prompt that others wait with is read once."""
+        limit = room_for_answer(self.model, len(prompt), max_new_tokens)
+        self._forget_read_prompts()
+        number = self._number_of(prompt)
+        self.max_length = max(self.max_length, len(prompt) + limit)
+        if self.cache is not None:
+            self.cache.max_length = self.max_length
+        rollouts = [Rollout(prompt_ids=prompt) for _ in keys]
+        place = sum(row.prompt <= number for row in self.waiting)  # prompts are read in order
+        for rollout, key, partner in reversed(list(zip(rollouts, keys, partners, strict=True))):
+            row = Row(rollout, number, key, limit, partner, likely=likely)
+            self.waiting.insert(place, row)
+        return rollouts
+
+    def _number_of(self, prompt: list[int]) -> int:
+        """Of an equal prompt, if that has yet to be read or is still there."""
+        first = self.read.stop if self.prompt_cache is None else self.read.start
+        for number in range(first, len(self.prompts)):
+            if self.prompts[number] == prompt:
+                return number
+        self.prompts.append(prompt)
+        return len(self.prompts) - 1
+
+    def _forget_read_prompts(self) -> None:
+        """Those that lie in no cache any more; else a server would keep all that it ever read."""
+        gone = self.read.stop if self.prompt_cache is None else self.read.start
+        del self.prompts[:gone]
+        self.read = range(self.read.start - gone, self.read.stop - gone)
+        for row in [*self.waiting, *self.rows]:
+            if row is not None:
+                row.prompt -= gone
+
+    def _common_start(self, prompts: list[list[int]]) -> KVCache | None:
+        return read_start(self.model, prompts)
+
+    def _note_likely(self, logits: Tensor) -> None:
+        rows = [(i, row) for i, row in enumerate(self.rows) if row and row.likely]
+        if not rows:
+            return
+        places = self._index([i for i, _ in rows])
+        logprobs = (logits[places].float() / (self.policy[0] or 1.0)).log_softmax(-1)
+        best = logprobs.topk(min(max(row.likely for _, row in rows), logprobs.shape[-1]))
+        values, ids = best.values.tolist(), best.indices.tolist()
+        for (_, row), numbers, tokens in zip(rows, values, ids, strict=True):
+            found = list(zip(tokens, numbers, strict=True))[: row.likely]
+            row.rollout.likely.append(found)
+
+    @torch.no_grad()
+    def step(self, around: Callable = nullcontext) -> bool:
+        """A further token for each rollout. False: there is none left to draw for. `around` is
+        entered with the model for all of it: prompts come a few at a time, as tokens do."""
+        with around(self.model):
+            if not self.fill():
+                return False
+            self.record(self.decode())
+        return True
+
+    @property
+    def rollouts(self) -> list[Rollout]:
+        """Those that have not ended, whether they wait or are drawn."""
+        return [row.rollout for row in [*self.rows, *self.waiting] if row is not None]
