@@ -71,7 +71,7 @@ class Problems(Asking):
     """Which problems, how they are put, and how many steps of them."""
 
     problems: str | None = None
-    """Problem set to train on (default: tiny, or math-train), gym:TASK, or FILE.py:FUNCTION."""
+    """Problem set (default: tiny, or math-train), hf:OWNER/NAME, gym:TASK, or FILE.py:FUNCTION."""
     data_path: str | None = None
     """File to read the training problems from, instead of a download."""
     problem_limit: int | None = None
@@ -314,6 +314,8 @@ class Records:
     """End the run (after a save) when a health alarm goes off."""
     wandb: str | None = None
     """Also log to this Weights & Biases project (extra: wandb)."""
+    trackio: str | None = None
+    """Also log to this Trackio project, which `trackio show` opens (extra: trackio)."""
     tensorboard: bool = False
     """Also write what TensorBoard shows, to the run's folder tensorboard (extra: tensorboard)."""
 

@@ -87,6 +87,11 @@ def is_in_file(name: object) -> bool:
     return isinstance(name, str) and ".py:" in name
 
 
+def is_hub_set(name: object) -> bool:
+    """Whether a name is hf:OWNER/NAME, a data set of the hub."""
+    return isinstance(name, str) and name.startswith("hf:")
+
+
 def refuse_bare_file(name: str, what: str) -> None:
     """FILE.py alone does not say which function or class of it is meant."""
     if name.endswith(".py"):

@@ -59,8 +59,8 @@ class CompareOptions:
     model: str = "tiny-base"
     """Model that all start from: a name, a folder, a file, a run (its best save) or RUN@SAVE."""
     problems: str | None = None
-    """Problem set to train on, a file of your own or FILE.py:FUNCTION; it is evaluated on what is
-    held out of it."""
+    """Problem set to train on, hf:OWNER/NAME, a file of your own or FILE.py:FUNCTION; it is
+    evaluated on what is held out of it."""
     reward: str | None = None
     """Your own verifier, FILE.py:FUNCTION, in place of the grader."""
     steps: int = 60

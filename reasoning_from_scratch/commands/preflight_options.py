@@ -14,8 +14,8 @@ class PreflightOptions(Device, Drawing, Asking):
     model: str = "tiny"
     """Model to start from: tiny, base, reasoning, a folder, a file, a run or RUN@SAVE."""
     problems: str | None = None
-    """Problem set to train on, a .json or .jsonl file, or FILE.py:FUNCTION (default: what
-    `rfs train` takes)."""
+    """Problem set to train on, hf:OWNER/NAME, a .json or .jsonl file, or FILE.py:FUNCTION (default:
+    what `rfs train` takes)."""
     reward: str | None = None
     """Verifier of your own, FILE.py:FUNCTION (default: our grader compares the box)."""
     num_problems: int = 16

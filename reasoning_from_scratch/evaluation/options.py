@@ -19,8 +19,8 @@ class EvaluateOptions(Device, Turns, Drawing, Asking):
     """tiny, tiny-grpo, base, reasoning, a folder, a file, a run (its best save) or RUN@SAVE; one or
     several. A run is asked as it was trained, and a line says how."""
     problems: tuple[str, ...] | None = None
-    """tiny-test, math-500, gsm8k-test, gym:TASK@held-out, ... or a .json or .jsonl file; one or
-    several (default: of a run what it was evaluated on, else tiny-test or math-500)."""
+    """tiny-test, math-500, gym:TASK@held-out, hf:OWNER/NAME@test, ... or a .json or .jsonl file;
+    one or several (default: of a run what it was evaluated on, else tiny-test or math-500)."""
     limit: int | None = None
     """Use only the first so many problems (default: all)."""
     samples: int = 1

@@ -1,6 +1,8 @@
-"""Weights & Biases and TensorBoard, where they are asked for. Our own files are always written."""
+"""Weights & Biases, Trackio and TensorBoard, where they are asked for. Our own files are always
+written."""
 
 import shutil
+import uuid
 from pathlib import Path
 
 from reasoning_from_scratch.config import TrainConfig, to_json
@@ -8,6 +10,7 @@ from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.text import one_line
 
 ID_FILE = "wandb_id"
+NAME_FILE = "trackio_name"  # Trackio finds a run again by its name
 
 
 class Tracker:
@@ -15,10 +18,13 @@ class Tracker:
 
     def __init__(self) -> None:
         self.run = None
+        self.trackio = None
         self.board = None
 
     def start(self, config: TrainConfig, folder: Path) -> None:
         """Before a run is begun in the folder: without a login or a network it is refused."""
+        if config.trackio:
+            self.trackio = start_trackio(config, folder)
         if not config.wandb:
             return
         wandb, known = import_wandb(), folder / ID_FILE
@@ -46,6 +52,8 @@ class Tracker:
         """Once the folder is there. A resumed training goes on with the same run, from `step`."""
         if self.run is not None:
             (folder / ID_FILE).write_text(self.run.id)
+        if self.trackio is not None:
+            (folder / NAME_FILE).write_text(self.trackio.name)
         if config.tensorboard:
             self.board = import_tensorboard()(folder / "tensorboard", purge_step=step)
 
@@ -53,6 +61,9 @@ class Tracker:
         measured = {name: value for name, value in row.items() if value is not None}
         if self.run is not None:
             self.run.log(measured, step=row["step"])
+        if self.trackio is not None:  # it has a column of its own for the step
+            values = {name: value for name, value in measured.items() if name != "step"}
+            self.trackio.log(values, step=row["step"])
         if self.board is not None:
             for name, value in measured.items():
                 self.board.add_scalar(name, value, row["step"])
@@ -61,8 +72,30 @@ class Tracker:
     def finish(self) -> None:
         if self.run is not None:
             self.run.finish()
+        if self.trackio is not None:
+            self.trackio.finish()
         if self.board is not None:
             self.board.close()
+
+
+def start_trackio(config: TrainConfig, folder: Path):
+    """A run of Trackio, which keeps it on this machine unless TRACKIO_SPACE_ID says otherwise."""
+    trackio, known = import_trackio(), folder / NAME_FILE
+    name = f"{folder.name}-{uuid.uuid4().hex[:6]}"  # two folders may have one name
+    try:
+        return trackio.init(
+            project=config.trackio,
+            name=known.read_text() if config.resume and known.exists() else name,
+            resume="allow",
+            config=to_json(config),
+            embed=False,
+        )
+    except Exception as error:  # of another program, as above
+        why = one_line(str(error), 200)
+        raise UserError(
+            f"--trackio {config.trackio}: Trackio began no run ({why}): try another name, or "
+            "leave out --trackio"
+        ) from error
 
 
 def import_tensorboard() -> type:
@@ -80,3 +113,11 @@ def import_wandb():
     except ImportError:
         raise UserError("--wandb needs the extra: uv sync --extra wandb") from None
     return wandb
+
+
+def import_trackio():
+    try:
+        import trackio
+    except ImportError:
+        raise UserError("--trackio needs the extra: uv sync --extra trackio") from None
+    return trackio

@@ -54,6 +54,7 @@ WRITTEN = (
     "ways.png",
     "nonfinite_step_*",
     "wandb_id",
+    "trackio_name",
     "tensorboard",
     "adapter",
 )

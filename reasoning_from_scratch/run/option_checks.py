@@ -8,7 +8,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from reasoning_from_scratch.config import CLIPPING, TrainConfig, fits
 from reasoning_from_scratch.errors import UserError, unknown_name
-from reasoning_from_scratch.problems import check_prompt, is_in_file
+from reasoning_from_scratch.problems import check_prompt, is_hub_set, is_in_file
 from reasoning_from_scratch.recipes import LOSS_FNS
 from reasoning_from_scratch.rewards import PARTS
 from reasoning_from_scratch.tasks.made_sets import made_set
@@ -164,7 +164,9 @@ def check_choices(config: TrainConfig) -> None:
             f"--few-shot shows solved problems in the book's prompt, not in --prompt "
             f"{config.prompt}: leave one out"
         )
-    if config.data_path and (is_in_file(config.problems) or made_set(config.problems)):
+    if config.data_path and (
+        is_in_file(config.problems) or made_set(config.problems) or is_hub_set(config.problems)
+    ):
         raise UserError(
             f"--data-path takes the place of a download, and --problems "
             f"{config.problems} yields problems of its own: leave one out"

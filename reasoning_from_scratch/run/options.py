@@ -104,7 +104,8 @@ def resolved(config: TrainConfig) -> TrainConfig:
     if config.data_path and config.problems is None:  # a set without a name is its own
         config = replace(config, problems=config.data_path, data_path=None)
     # Held-out problems of another task would measure nothing.
-    values = values | {"eval_problems": [held_out(config.problems or values["problems"])]}
+    if config.eval_problems is None:  # of a set of the hub, the hub may have to be asked
+        values = values | {"eval_problems": [held_out(config.problems or values["problems"])]}
     if config.lora_rank:
         values = values | {"lr": lora_learning_rate(values["lr"])}
     # How to evaluate may be said, but not when: at both ends.

@@ -16,7 +16,7 @@ from reasoning_from_scratch.config import TrainConfig, replaced
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.model_names import is_name
 from reasoning_from_scratch.files.saved_models import which_weights
-from reasoning_from_scratch.problems import PROMPTS, is_in_file
+from reasoning_from_scratch.problems import PROMPTS, is_hub_set, is_in_file
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.run.checkpoints import load_trainer_state
 from reasoning_from_scratch.run.folder import RunFolder, log
@@ -172,7 +172,7 @@ def with_whole_files(config: TrainConfig) -> TrainConfig:
         is_file = (
             is_in_file(file) or Path(file).suffix in (".json", ".jsonl") or Path(file).is_file()
         )
-        if not is_file or file in (*PROBLEM_SETS, *PROMPTS) or made_set(name):
+        if not is_file or file in (*PROBLEM_SETS, *PROMPTS) or made_set(name) or is_hub_set(name):
             return name
         return str(Path(name).expanduser().resolve())
 

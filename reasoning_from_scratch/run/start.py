@@ -31,7 +31,11 @@ from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.report.clock import Clock, Timed
 from reasoning_from_scratch.report.progress import show_log
 from reasoning_from_scratch.report.run_pages import Pages
-from reasoning_from_scratch.report.tracker import import_tensorboard, import_wandb
+from reasoning_from_scratch.report.tracker import (
+    import_tensorboard,
+    import_trackio,
+    import_wandb,
+)
 from reasoning_from_scratch.rollouts import Group, Judge
 from reasoning_from_scratch.run.checkpoints import load_trainer_state
 from reasoning_from_scratch.run.chosen_problems import open_problems
@@ -314,6 +318,8 @@ def check_extras(config: TrainConfig) -> None:
     try_loss(config)
     if config.wandb:
         import_wandb()
+    if config.trackio:
+        import_trackio()
     if config.tensorboard:
         import_tensorboard()
 

@@ -1,5 +1,5 @@
-"""Where problems come from: the tiny world, MATH, GSM8K, a file, a function of your own, or a set
-that is made here (made_sets.py)."""
+"""Where problems come from: the tiny world, MATH, GSM8K, a file, a function of your own, a set of
+the hub (hub_sets.py), or one that is made here (made_sets.py)."""
 
 import json
 import math
@@ -16,8 +16,14 @@ from tempfile import TemporaryDirectory
 from reasoning_from_scratch.errors import UserError, unknown_name
 from reasoning_from_scratch.files.data_sets import DATA_SETS
 from reasoning_from_scratch.grading import get_last_boxed
-from reasoning_from_scratch.problems import Problem, is_in_file, refuse_bare_file
+from reasoning_from_scratch.problems import Problem, is_hub_set, is_in_file, refuse_bare_file
 from reasoning_from_scratch.tasks.foreign import error_in_words
+from reasoning_from_scratch.tasks.hub_sets import (
+    check_hub_name,
+    hub_held_out,
+    hub_problems,
+    hub_set_name,
+)
 from reasoning_from_scratch.tasks.made_sets import MADE_NAMES, made_set
 from reasoning_from_scratch.tasks.own_task import defines, function_from_file
 from reasoning_from_scratch.text import counted
@@ -58,8 +64,8 @@ def load_problems(
 ) -> list[Problem]:
     """The problem set `name`: one of PROBLEM_SETS, or a .json or .jsonl file in the schema of
     MATH (problem, and answer or a solution with the answer in a box) or GSM8K (question, answer
-    after ####), or FILE.py:FUNCTION, or gym:TASK; behind any of these @held-out is the part kept
-    aside.
+    after ####), or FILE.py:FUNCTION, or gym:TASK, or hf:OWNER/NAME; behind any of these @held-out
+    is the part kept aside.
 
     `data_path` is a file to read instead of a download. `limit` takes the first so many.
     """
@@ -68,7 +74,10 @@ def load_problems(
     if data_path is None and (made := made_set(name)):
         return made.problems(name, limit)
     if name.endswith(AT_HELD_OUT):
-        whole = load_problems(name.removesuffix(AT_HELD_OUT), data_path)
+        whole_name = name.removesuffix(AT_HELD_OUT)
+        if is_hub_set(name) and (own := hub_held_out(whole_name)):
+            return hub_problems(own, limit)
+        whole = load_problems(whole_name, data_path)
         aside = kept_apart(whole)[1]
         if len(aside) < LEAST_HELD_OUT:
             raise UserError(too_few(whole, name))
@@ -80,6 +89,8 @@ def load_problems(
         return guess_problems()[:limit]
     if data_path is None and is_in_file(name):
         return problems_from_file(name, min(limit or OWN_SIZE, OWN_SIZE))
+    if data_path is None and is_hub_set(name):
+        return hub_problems(name, limit)
     return read_problems(_path_of(name, data_path), limit)
 
 
@@ -92,6 +103,8 @@ def _drawn(split: str, index: int) -> Problem:
 def held_out(name: str) -> str:
     """The set on which to evaluate what was trained on the set `name`: its counterpart, or a tenth
     of its own problems, which are then not trained on."""
+    if is_hub_set(name) and (own := hub_held_out(name)):
+        return own
     tests = name.rpartition(":")[0] + ":test_problems"
     if is_in_file(name) and defines(tests):
         return tests
@@ -127,7 +140,7 @@ def too_few(problems: Sequence[Problem], name: str) -> str:
 
 def set_name(name: str) -> str:
     """What a set is called in metrics and pages: a file has its name there without its folder."""
-    return Path(name).name
+    return hub_set_name(name) if is_hub_set(name) else Path(name).name
 
 
 def problems_from_file(name: str, limit: int) -> list[Problem]:
@@ -170,11 +183,15 @@ def download_data(name: str, path: str | Path | None = None) -> Path:
 def check_set(name: str) -> None:
     """Refuse what names no problem set, before a model is loaded."""
     name = name.removesuffix(AT_HELD_OUT)
+    if is_hub_set(name):
+        check_hub_name(name)
+        return
     if name in PROBLEM_SETS or is_in_file(name) or made_set(name):
         return
     refuse_bare_file(name, "function")
     if Path(name).suffix not in (".json", ".jsonl") and not Path(name).is_file():
-        known = [*PROBLEM_SETS, *MADE_NAMES, "a .json or .jsonl file", "FILE.py:FUNCTION"]
+        known = [*PROBLEM_SETS, *MADE_NAMES, "hf:OWNER/NAME", "a .json or .jsonl file"]
+        known.append("FILE.py:FUNCTION")
         raise unknown_name("problem set", name, known)
 
 

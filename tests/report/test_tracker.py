@@ -1,4 +1,4 @@
-"""Weights & Biases, where it is asked for."""
+"""Weights & Biases, Trackio and TensorBoard, where they are asked for."""
 
 import sys
 import types
@@ -47,6 +47,45 @@ def test_wandb_missing_is_one_line(tmp_path, monkeypatch):
     with pytest.raises(UserError, match="needs the extra"):
         train(toy_config(tmp_path / "run", wandb="mine"), quiet=True, **toy_world(tmp_path))
     assert not (tmp_path / "run").exists()  # the next attempt finds no used folder
+
+
+@pytest.fixture
+def trackio(tmp_path, monkeypatch):
+    """The real one, with its files here."""
+    module = pytest.importorskip("trackio", reason="the extra trackio")
+    from trackio import sqlite_storage
+
+    for name in ("TRACKIO_DIR", "MEDIA_DIR", "ARTIFACTS_DIR"):
+        for place in (module, sqlite_storage):
+            if hasattr(place, name):
+                monkeypatch.setattr(place, name, tmp_path / "trackio" / name)
+    return sqlite_storage.SQLiteStorage
+
+
+def test_trackio_reads_what_a_run_and_its_sequel_write(tmp_path, trackio):
+    config = toy_config(tmp_path / "run", steps=2, trackio="mine")
+    train(config, quiet=True, **toy_world(tmp_path))
+    train(resumed_config(tmp_path / "run", steps=4), quiet=True, **toy_world(tmp_path))
+    (name,) = trackio.get_runs("mine")
+    assert name == (tmp_path / "run/trackio_name").read_text() and name.startswith("run-")
+    found = [(row["step"], row["env/all/reward/total"]) for row in trackio.get_logs("mine", name)]
+    rows = read_lines(tmp_path / "run" / "metrics.jsonl")
+    assert found == [(row["step"], row["env/all/reward/total"]) for row in rows]
+    assert len(found) == 4
+
+
+def test_trackio_that_refuses_leaves_no_folder(tmp_path, trackio):
+    with pytest.raises(UserError, match="--trackio registry-x: Trackio began no run .*reserved"):
+        config = toy_config(tmp_path / "run", trackio="registry-x")
+        train(config, quiet=True, **toy_world(tmp_path))
+    assert not (tmp_path / "run").exists()
+
+
+def test_trackio_missing_is_one_line(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "trackio", None)
+    with pytest.raises(UserError, match="--trackio needs the extra"):
+        train(toy_config(tmp_path / "run", trackio="mine"), quiet=True, **toy_world(tmp_path))
+    assert not (tmp_path / "run").exists()
 
 
 def test_tensorboard_reads_what_a_run_and_its_sequel_write(tmp_path):

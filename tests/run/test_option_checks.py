@@ -40,6 +40,7 @@ NO_RESULT = {
     "stop_on_alarm": (True, "what an alarm does; none goes off here"),
     "rolling_every": (1, "a save for a run that is killed: the last one takes its place"),
     "wandb": (NOT_HERE, "a report"),
+    "trackio": (NOT_HERE, "a report"),
     "tensorboard": (NOT_HERE, "a report"),
 }
 # A value that is not the default; those marked with a word are refused, with it in the sentence.

@@ -1,0 +1,110 @@
+"""Data sets of Hugging Face's hub by their names, OWNER/NAME, as parquet files.
+
+The hub converts every public set to parquet, on a branch of its own, in folders CONFIG/SPLIT. A
+set comes once: which version and files there were is noted here, the files are in the cache that
+huggingface_hub keeps. So a run that is resumed has the same problems, and needs no network.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.files.disk import user_cache, write_whole
+
+BRANCH = "refs/convert/parquet"
+PARTIAL = "partial-"  # of a large set the hub converts the first 5 GB
+
+
+@dataclass
+class HubDataSet:
+    """What the hub has of a set, and in which version."""
+
+    repository: str
+    commit: str
+    configs: dict[str, dict[str, list[str]]]  # config -> split -> its files, in their order
+
+    def rows(self, config: str, split: str, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
+        """These columns of row after row; a file is brought when it is its turn."""
+        import pyarrow.parquet  # late: an extra
+
+        for name in self.configs[config][split]:
+            file = pyarrow.parquet.ParquetFile(self._brought(name))
+            for batch in file.iter_batches(1024, columns=columns):
+                yield from batch.to_pylist()
+
+    def columns(self, config: str, split: str) -> list[str]:
+        """Their names; a field of a column is COLUMN.FIELD."""
+        import pyarrow.parquet
+        import pyarrow.types
+
+        names = []
+        first = self._brought(self.configs[config][split][0])
+        for field in pyarrow.parquet.read_schema(first):
+            names.append(field.name)
+            if pyarrow.types.is_struct(field.type):
+                names += [f"{field.name}.{inner.name}" for inner in field.type]
+        return names
+
+    def _brought(self, name: str) -> str:
+        from huggingface_hub import hf_hub_download
+
+        with _told(
+            self.repository, f" (or delete {_note(self.repository)} for its newest version)"
+        ):
+            return hf_hub_download(self.repository, name, repo_type="dataset", revision=self.commit)
+
+
+def check_pyarrow(name: str) -> None:
+    if find_spec("pyarrow") is None:
+        raise UserError(f"{name} is read with pyarrow, which is not here: uv sync --extra hf")
+
+
+@cache
+def hub_data_set(repository: str) -> HubDataSet:
+    """The set OWNER/NAME as it was when it was first asked for on this machine."""
+    note = _note(repository)
+    if note.exists():
+        return HubDataSet(**json.loads(note.read_text(encoding="utf-8")))
+    found = _listed(repository)
+    note.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(note, json.dumps(asdict(found), indent=2))
+    return found
+
+
+def _note(repository: str) -> Path:
+    return user_cache() / "hub_data" / f"{repository.replace('/', '--')}.json"
+
+
+def _listed(repository: str) -> HubDataSet:
+    from huggingface_hub import HfApi
+    from huggingface_hub.utils import RevisionNotFoundError
+
+    with _told(repository):
+        try:
+            info = HfApi().dataset_info(repository, revision=BRANCH)
+        except RevisionNotFoundError:
+            raise UserError(
+                f"the hub has no parquet files of {repository}, as of a private set or one that it "
+                "cannot convert: read it in a function of your own, FILE.py:FUNCTION"
+            ) from None
+    configs: dict[str, dict[str, list[str]]] = {}
+    for path in sorted(file.rfilename for file in info.siblings):
+        if path.endswith(".parquet") and path.count("/") == 2:
+            config, split, _ = path.split("/")
+            splits = configs.setdefault(config, {})
+            splits.setdefault(split.removeprefix(PARTIAL), []).append(path)
+    if not configs:
+        raise UserError(f"the hub's branch {BRANCH} of {repository} has no parquet files in it")
+    return HubDataSet(repository, info.sha, configs)
+
+
+def _told(repository: str, more: str = ""):
+    from reasoning_from_scratch.files.downloads import told_of_the_hub  # late: it takes a second
+
+    advice = f"try again, or name a mirror in HF_ENDPOINT, such as https://hf-mirror.com{more}"
+    return told_of_the_hub(f"data set {repository}", advice)

@@ -1,0 +1,213 @@
+r"""Data sets of Hugging Face's hub as problems.
+
+    hf:openai/gsm8k                                  its only config, or default, or main; train
+    hf:openai/gsm8k:main@test                        a config and a split
+    hf:me/mine?question=text&answer=result.number    columns whose names nobody would guess
+
+The answer is what stands behind the last ####, as in GSM8K, or in the last box, or else the text.
+Of a column of solutions only the first two count.
+"""
+
+import logging
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from reasoning_from_scratch.errors import UserError, unknown_name
+from reasoning_from_scratch.files.hub_data import HubDataSet, check_pyarrow, hub_data_set
+from reasoning_from_scratch.grading import get_last_boxed
+from reasoning_from_scratch.problems import Problem
+
+log = logging.getLogger("reasoning_from_scratch")
+
+PREFIX = "hf:"
+FORM = "hf:OWNER/NAME:CONFIG@SPLIT?question=COLUMN&answer=COLUMN"
+_NAME = re.compile(
+    r"hf:(?P<repository>[\w.-]+/[\w.-]+)(:(?P<config>[^/:@?]+))?(@(?P<split>[\w.-]+))?"
+    r"(\?(?P<columns>.+))?"
+)
+# Names that columns have in published sets, the plainest meaning first.
+QUESTIONS = ("problem", "question", "prompt", "query", "instruction", "input")
+ANSWERS = (
+    "final_answer",
+    "answer",
+    "expected_answer",
+    "ground_truth",
+    "target",
+    "reward_model.ground_truth",
+)
+SOLUTION = "solution"
+FACTS = ("level", "type", "subject")
+ASIDE = ("test", "validation")  # splits to evaluate on
+
+
+@dataclass(frozen=True)
+class HubName:
+    """A name, taken apart."""
+
+    repository: str
+    config: str | None
+    split: str | None
+    columns: dict[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        config = f":{self.config}" if self.config else ""
+        split = f"@{self.split}" if self.split else ""
+        columns = "&".join(f"{part}={column}" for part, column in self.columns.items())
+        return f"{PREFIX}{self.repository}{config}{split}" + (f"?{columns}" if columns else "")
+
+
+def check_hub_name(name: str) -> HubName:
+    """The name in its parts. Nothing is asked of the hub."""
+    found = _NAME.fullmatch(name)
+    if not found:
+        raise UserError(f"{name!r} names no data set of the hub; the form is {FORM}")
+    columns = {}
+    for pair in (found["columns"] or "").split("&") if found["columns"] else ():
+        part, _, column = pair.partition("=")
+        if part not in ("question", "answer") or not column:
+            raise UserError(f"{name}: behind ? stand question=COLUMN and answer=COLUMN, not {pair}")
+        columns[part] = column
+    check_pyarrow(name)
+    return HubName(found["repository"], found["config"], found["split"], columns)
+
+
+def hub_problems(name: str, limit: int | None = None) -> list[Problem]:
+    """Rows with a question and an answer; how many have none is said."""
+    named, found = _whole_name(name)
+    columns = found.columns(named.config, named.split)
+    question, answer, solution = _chosen_columns(named, columns)
+    read = " or ".join(repr(column) for column in (answer, solution) if column)
+    guessed = {"question", "answer"} - named.columns.keys()
+    level = logging.WARNING if guessed else logging.INFO  # a guess is said wherever it is made
+    log.log(level, "%s: questions from the column %r, answers from %s", named, question, read)
+    wanted = {c.partition(".")[0] for c in (question, answer, solution, *FACTS) if c}
+    wanted &= set(columns)
+    problems: list[Problem] = []
+    count = 0
+    for row in found.rows(named.config, named.split, sorted(wanted)):
+        count += 1
+        text, steps = _text(row, question), _text(row, solution)
+        final = final_answer(_text(row, answer)) or marked_answer(steps)
+        if text and final:
+            problems.append(
+                Problem(
+                    id=f"{hub_set_name(str(named))}/{count - 1}",
+                    problem=text,
+                    answer=final,
+                    level=_text(row, "level"),
+                    type=_text(row, "type") or _text(row, "subject"),
+                    solution=steps,
+                    source=f"{named}, row {count - 1}",
+                )
+            )
+        if len(problems) == limit:
+            break
+    if not problems:
+        raise UserError(
+            f"{named}: none of {count} rows has a question in {question!r} and an "
+            f"answer in {read}; others are named as in ?question=COLUMN&answer=COLUMN"
+        )
+    if len(problems) < count:
+        left = f"{count - len(problems):,} of {count:,} rows"
+        log.warning("%s: left out %s, which have no question or no answer", named, left)
+    return problems
+
+
+def hub_held_out(name: str) -> str | None:
+    """The set's own split to evaluate on; None if it has none beside this one."""
+    named, found = _whole_name(name)
+    splits = found.configs[named.config]
+    own = next((split for split in ASIDE if split in splits and split != named.split), None)
+    return str(replace(named, split=own)) if own else None
+
+
+def hub_set_name(name: str) -> str:
+    """Short, and good as a part of a file's name."""
+    whole = name.removeprefix(PREFIX).partition("?")[0].rpartition("/")[2]
+    return re.sub(r"[^\w.@-]", "-", whole)
+
+
+# --- which config, split and columns ---
+
+
+def _whole_name(name: str) -> tuple[HubName, HubDataSet]:
+    """With a config and a split, which the set has."""
+    named = check_hub_name(name)
+    found = hub_data_set(named.repository)
+    config = named.config or _usual(found.configs, "default", "main")
+    if config not in found.configs:
+        raise UserError(
+            f"{name}: name one of its configs, as in hf:{named.repository}:CONFIG: "
+            + ", ".join(found.configs)
+        )
+    splits = found.configs[config]
+    split = named.split or _usual(splits, "train")
+    if split not in splits:
+        raise UserError(
+            f"{name}: name one of its splits, as in hf:{named.repository}:{config}@SPLIT: "
+            + ", ".join(splits)
+        )
+    return replace(named, config=config, split=split), found
+
+
+def _usual(known: Iterable[str], *usual: str) -> str | None:
+    """The only one, or one of the usual names; None if somebody has to choose."""
+    names = list(known)
+    return names[0] if len(names) == 1 else next((u for u in usual if u in names), None)
+
+
+def _chosen_columns(named: HubName, columns: Sequence[str]) -> tuple[str, str | None, str | None]:
+    """Of the question, of the answer and of the solution; one of the last two may be missing."""
+    for column in named.columns.values():
+        if column not in columns:
+            raise unknown_name(f"column of {named.repository}", column, columns)
+    question = named.columns.get("question") or _first(QUESTIONS, columns)
+    answer = named.columns.get("answer") or _first(ANSWERS, columns)
+    solution = _first((SOLUTION,), columns) if "answer" not in named.columns else None
+    if not question or not (answer or solution):
+        raise UserError(
+            f"{named}: which column is the {'answer' if question else 'question'}? Say it as in "
+            f"?question=COLUMN&answer=COLUMN; there are {', '.join(columns)}"
+        )
+    return question, answer, solution
+
+
+def _first(names: Iterable[str], columns: Sequence[str]) -> str | None:
+    return next((name for name in names if name in columns), None)
+
+
+# --- from a row to texts ---
+
+
+def final_answer(text: str) -> str:
+    """What a text that is an answer, or ends in one, says."""
+    return marked_answer(text) or text
+
+
+def marked_answer(text: str) -> str:
+    """Behind #### or in a box; "" where there is neither."""
+    _, mark, behind = text.rpartition("####")
+    if mark:
+        return behind.strip().replace(",", "").removeprefix("$")
+    return (get_last_boxed(text) or "").strip()
+
+
+def _text(row: dict[str, Any], column: str | None) -> str:
+    """A value as text; "" where there is none. Of a conversation it is what its user said last,
+    and of a list with one entry that entry."""
+    value: Any = row
+    for name in [column] if column in row else (column or "").split("."):
+        value = value.get(name) if isinstance(value, dict) else None
+    if isinstance(value, list) and value and all(isinstance(turn, dict) for turn in value):
+        said = [turn.get("content") for turn in value if turn.get("role") == "user"]
+        value = said[-1] if said else None
+    if isinstance(value, list) and len(value) == 1:
+        value = value[0]
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
+        value = str(value)
+    return value.strip() if isinstance(value, str) else ""
