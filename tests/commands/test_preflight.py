@@ -15,18 +15,9 @@ from reasoning_from_scratch.evaluation.group_signal import preflight_summary
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.sampling import Rollout
+from tests.evaluation.test_evaluate import LetterTokenizer
 
 PROBLEMS = [Problem(id=f"p{i}", problem=f"{i}", answer=str(i)) for i in range(40)]
-
-
-class LetterTokenizer:
-    eos_token_id = 0
-
-    def encode(self, text):
-        return [ord(letter) for letter in text]
-
-    def decode(self, ids):
-        return "".join(map(chr, ids))
 
 
 RIGHT, WRONG = "\\boxed{%d}", "\\boxed{99}"
