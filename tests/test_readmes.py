@@ -176,7 +176,13 @@ def parse_here(command):
         patch.setattr(
             cli, "run_script", lambda function, **looks: run_script(only_parsed(function), **looks)
         )
+        patch.setattr("reasoning_from_scratch.run.start.train", only_resolved)  # of scripts
         return run_here(command)
+
+
+def only_resolved(config, **_):
+    resolved(config)
+    raise SystemExit(0)
 
 
 @pytest.fixture
