@@ -1,7 +1,7 @@
 """Groups of rollouts: which problems a step asks, how they are sampled and judged, as a batch."""
 
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
 
@@ -173,6 +173,23 @@ def step_problems(
     first = step * config.problems_per_step
     positions = range(first, first + config.problems_per_step)
     return [problems[problem_index(seed, position, len(problems))] for position in positions]
+
+
+# Active sampling gives up after so many rounds: a set without a signal must not loop for ever.
+ACTIVE_SAMPLING_ROUNDS = 4
+
+
+def next_problems(
+    problems: Sequence[Problem], config: TrainConfig, step: int, groups: Collection[Group]
+) -> list[Problem]:
+    """Stage 1: what to ask next in a step whose `groups` have been sampled; nothing once it has
+    enough of them. Who samples, and where, has no say in it."""
+    round = len(groups) // config.problems_per_step
+    rounds = ACTIVE_SAMPLING_ROUNDS if config.active_sampling else 1
+    mixed = sum(group.mixed for group in groups)
+    if round == rounds or mixed >= config.problems_per_step:
+        return []
+    return step_problems(problems, config, step, round)
 
 
 def sample_groups(

@@ -45,7 +45,7 @@ from reasoning_from_scratch.rollouts import (
     Judge,
     Rollout,
     grader,
-    step_problems,
+    next_problems,
 )
 
 Numbers = dict[str, float | None]  # what a step reports, as optim/*
@@ -91,14 +91,12 @@ def sample_step(
 ) -> list[Group]:
     """Stages 1 to 3, without gradient."""
     groups: list[Group] = []
-    for round in range(ACTIVE_SAMPLING_ROUNDS if config.active_sampling else 1):
-        # 1. Problems: a function of the seed and the step, so that resuming needs no state.
-        chosen = step_problems(problems, config, step, round)
+    # 1. Problems: a function of the seed and the step, so that resuming needs no state. Active
+    # sampling asks further ones until there are enough groups with right and wrong answers.
+    while chosen := next_problems(problems, config, step, groups):
         # 2. Rollouts: several answers to each problem.  3. Rewards: what each of them is paid.
         places = range(len(groups), len(groups) + len(chosen))
         groups += policy.sample(chosen, config, step, places, judge)
-        if sum(group.mixed for group in groups) >= config.problems_per_step:
-            break  # active sampling has enough groups with right and wrong answers
     return groups
 
 
@@ -127,9 +125,6 @@ def train_step(
 
 
 # --- stages 1 to 3, step after step ---
-
-# Active sampling gives up after so many rounds: a set without a signal must not loop for ever.
-ACTIVE_SAMPLING_ROUNDS = 4
 
 
 def on_policy_rollouts(

@@ -13,6 +13,7 @@ from reasoning_from_scratch.config import Rewards, replaced
 from reasoning_from_scratch.policy import LocalPolicy
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.rollouts import (
+    ACTIVE_SAMPLING_ROUNDS,
     Group,
     Rollout,
     make_batch,
@@ -23,7 +24,7 @@ from reasoning_from_scratch.rollouts import (
     step_problems,
 )
 from reasoning_from_scratch.run.options import configure, resolved
-from reasoning_from_scratch.trainer import ACTIVE_SAMPLING_ROUNDS, chosen_groups, on_policy_rollouts
+from reasoning_from_scratch.trainer import chosen_groups, on_policy_rollouts
 
 PROBLEM = Problem("p", "1 + 1", "2")
 

@@ -18,14 +18,14 @@ from heapq import heappop, heappush
 from math import ceil
 from typing import Any
 
-from reasoning_from_scratch.config import Problems, TrainConfig
+from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.optim.lora import lora_layers
 from reasoning_from_scratch.policy import LocalPolicy
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.report.clock import Clock
-from reasoning_from_scratch.rollouts import Group, step_problems
+from reasoning_from_scratch.rollouts import Group, next_problems
 from reasoning_from_scratch.scale.lag import may_begin
 from reasoning_from_scratch.scale.ranks import Ranks
 from reasoning_from_scratch.scale.ray_sampler import (
@@ -36,7 +36,6 @@ from reasoning_from_scratch.scale.ray_sampler import (
     parameters,
 )
 from reasoning_from_scratch.scale.ray_start import connect
-from reasoning_from_scratch.trainer import ACTIVE_SAMPLING_ROUNDS
 
 DEATHS = 10  # so many samplers in a row that die before any chunk is done: something is wrong
 PATIENCE = 60.0  # seconds without a sampler after which we say what we wait for
@@ -50,19 +49,12 @@ class StepWork:
 
     step: int
     version: int
-    round: int = -1
     wanted: int = 0
     groups: dict[int, Group] = field(default_factory=dict)  # by place
 
     @property
     def complete(self) -> bool:
         return len(self.groups) == self.wanted
-
-    def short_of_signal(self, config: Problems) -> bool:
-        """Active sampling: too few groups have a signal, and there are rounds left."""
-        mixed = sum(group.mixed for group in self.groups.values())
-        rounds = ACTIVE_SAMPLING_ROUNDS if config.active_sampling else 1
-        return self.round + 1 < rounds and mixed < config.problems_per_step
 
 
 class Actors:
@@ -118,12 +110,12 @@ class Actors:
         if version not in self.weights:
             self.weights[version] = self.ray.put(packed(parameters(model, trained=True)))
         self.steps[step] = StepWork(step, version)
-        self.next_round(self.steps[step])
+        self.ask(self.steps[step])
 
-    def next_round(self, work: StepWork) -> None:
-        work.round += 1
+    def ask(self, work: StepWork) -> None:
+        """The next problems of a step, if it needs any."""
         first = work.wanted
-        chosen = step_problems(self.problems, self.config, work.step, work.round)
+        chosen = next_problems(self.problems, self.config, work.step, work.groups.values())
         work.wanted += len(chosen)
         for part in equal_parts(len(chosen), self.config.num_samplers):
             places, part_problems = [first + i for i in part], [chosen[i] for i in part]
@@ -194,8 +186,8 @@ class Actors:
             self.load[sampler] -= 1
         work = self.steps[chunk.step]
         work.groups |= dict(zip(chunk.places, groups, strict=True))
-        if work.complete and work.short_of_signal(self.config):
-            self.next_round(work)
+        if work.complete:
+            self.ask(work)
 
     def lost(self, sampler: object, chunk: Chunk | None, error: Exception) -> None:
         """A sampler died: its chunk waits again, and another sampler takes its place."""
