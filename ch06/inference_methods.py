@@ -20,16 +20,16 @@ from reasoning_from_scratch.evaluation.evaluate import (
     answer_source,
     answered,
     check_problems,
-    checked_prompts,
     describe,
     describe_sampling,
+    shown,
 )
 from reasoning_from_scratch.evaluation.scores import EvalResult, mean
 from reasoning_from_scratch.fast.engine import FAST
-from reasoning_from_scratch.problems import Problem, render_prompt
+from reasoning_from_scratch.problems import Problem, problem_prompt, render_prompt
 from reasoning_from_scratch.qwen3 import Qwen3Model
-from reasoning_from_scratch.sampling import Rollout, Sampling, generate_each
-from reasoning_from_scratch.tokenizer import answer_text, stop_ids_of
+from reasoning_from_scratch.rollouts import Group, sample_each
+from reasoning_from_scratch.sampling import Sampling
 
 THINK_ALOUD = "\n\nExplain step by step."  # what makes a prompt a chain-of-thought prompt
 
@@ -115,8 +115,9 @@ def answer_with(
     }
     if method.refines:
         settings |= {"iterations": iterations, "max_critique_tokens": max_critique_tokens}
-    prompts = checked_prompts(model, tokenizer, problems, prompt_fn)
-    solver = Solver(method, model, tokenizer, problems, prompts, sampling, fallback)
+    solver = Solver(
+        method, model, tokenizer, shown(model, tokenizer, problems, prompt_fn), sampling, fallback
+    )
 
     def work(todo: list[int], keep: Keep) -> None:
         if method.refines:
@@ -136,48 +137,35 @@ class Solver:
     model: Qwen3Model
     tokenizer: object
     problems: Sequence[Problem]
-    prompts: list[list[int]]
     sampling: Sampling
     fallback: str | None
 
     def ask(
-        self,
-        prompts: dict[int, list[int]],
-        phase: int = 0,
-        **changes: int,
-    ) -> Iterator[tuple[int, list[Rollout]]]:
-        """The rollouts for each problem's prompt, as they end. Drafts, reviews and revisions are
-        phases: each has random streams of its own, so an answer does not depend on what else is
-        asked."""
-        numbers = list(prompts)
-        ended = generate_each(
-            self.model,
-            list(prompts.values()),
-            replace(self.sampling, **changes),
-            streams=[(phase, number) for number in numbers],
-            stop_ids=stop_ids_of(self.tokenizer),
-            engine=FAST.equipped(
-                self.sampling, self.tokenizer, [self.problems[number] for number in numbers]
-            ),
-        )
-        for place, group in ended:
-            yield numbers[place], group
+        self, problems: dict[int, Problem], phase: int = 0, **changes: int
+    ) -> Iterator[tuple[int, Group]]:
+        """The answers to each problem, as they end. Drafts, reviews and revisions are phases: each
+        has random streams of its own, so an answer does not depend on what else is asked."""
+        sampling, left = replace(self.sampling, **changes), list(problems.values())
+        for group in sample_each(
+            self.model, self.tokenizer, left, sampling, phase, list(problems), engine=FAST
+        ):
+            yield group.rollouts[0].place[0], group
 
     def choose(self, todo: list[int], keep: Keep) -> None:
         """All tries of a problem side by side, then one of them."""
-        for number, rollouts in self.ask({number: self.prompts[number] for number in todo}):
-            tries = self.tries(number, rollouts)
+        for number, group in self.ask({number: self.problems[number] for number in todo}):
+            tries = self.tries(number, group)
             chosen = self.method.choose(tries)
             keep(number, [final_row(chosen, tries, sum(row["tokens"] for row in tries))])
 
-    def tries(self, number: int, rollouts: list[Rollout]) -> list[dict]:
+    def tries(self, number: int, group: Group) -> list[dict]:
         """Answers to a problem, graded, and scored if the method asks for it."""
-        problem = self.problems[number]
-        rows = answer_rows(number, problem, rollouts, self.tokenizer, self.fallback, None)
+        rows = answer_rows(number, group, self.fallback, None)
         if self.method.score:
+            prompt = self.tokenizer.encode(problem_prompt(self.problems[number]))
             texts = [row["generated_text"] for row in rows]
             score = SCORES[self.method.score]
-            values = score(self.model, self.prompts[number], rollouts, texts)
+            values = score(self.model, prompt, group.rollouts, texts)
             for row, value in zip(rows, values, strict=True):
                 row["score"] = value
         return rows
@@ -186,7 +174,7 @@ class Solver:
         """Drafts of as many problems as fill a batch, then their reviews, then their revisions."""
         size = max(1, self.sampling.sample_rows)
         for part in (todo[start : start + size] for start in range(0, len(todo), size)):
-            drafts = dict(self.ask({number: self.prompts[number] for number in part}))
+            drafts = dict(self.ask({number: self.problems[number] for number in part}))
             tries = {number: self.tries(number, drafts[number]) for number in part}
             kept = {number: rows[0] for number, rows in tries.items()}
             tokens = {number: row["tokens"] for number, row in kept.items()}
@@ -196,15 +184,15 @@ class Solver:
                     for number, row in kept.items()
                 }
                 reviews = self.reply(questions, phase, max_new_tokens=critique_tokens)
-                said = {n: answer_text(self.tokenizer, review) for n, review in reviews.items()}
+                said = {n: review.rollouts[0].text for n, review in reviews.items()}
                 questions = {
                     n: make_refine_prompt(kept[n]["problem"], kept[n]["generated_text"], text)
                     for n, text in said.items()
                 }
                 for number, review in reviews.items():
-                    tokens[number] += len(review.response_ids)
+                    tokens[number] += len(review.rollouts[0].response_ids)
                 for number, revision in self.reply(questions, phase + 1).items():
-                    (row,) = self.tries(number, [revision])
+                    (row,) = self.tries(number, revision)
                     tokens[number] += row["tokens"]
                     tries[number].append(row | {"review": said[number]})
                     if row.get("score", 0.0) >= kept[number].get("score", 0.0):
@@ -212,14 +200,17 @@ class Solver:
             for number in part:
                 keep(number, [final_row(kept[number], tries[number], tokens[number])])
 
-    def reply(self, questions: dict[int, str], phase: int, **changes: int) -> dict[int, Rollout]:
-        """One answer to each question that leaves room for it in the model's context. Where a
+    def reply(self, questions: dict[int, str], phase: int, **changes: int) -> dict[int, Group]:
+        """An answer to each question that leaves room for it in the model's context. Where a
         draft and its review are too long to be read again, the draft stays."""
-        prompts = {number: self.tokenizer.encode(text) for number, text in questions.items()}
         context = self.model.cfg["context_length"]
-        readable = {number: prompt for number, prompt in prompts.items() if len(prompt) < context}
+        readable = {
+            number: replace(self.problems[number], prompt=text)
+            for number, text in questions.items()
+            if len(self.tokenizer.encode(text)) < context
+        }
         groups = dict(self.ask(readable, phase, **changes))
-        return {number: groups[number][0] for number in readable}
+        return {number: groups[number] for number in readable}
 
 
 PER_TRY = ("generated_text", "extracted", "correct", "tokens", "stopped", "score", "review")

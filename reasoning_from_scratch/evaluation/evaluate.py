@@ -5,6 +5,7 @@ import json
 import platform
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -43,11 +44,12 @@ from reasoning_from_scratch.problems import (
     suiting_prompt,
 )
 from reasoning_from_scratch.qwen3 import room_for_answer
-from reasoning_from_scratch.sampling import Rollout, Sampling, generate_each
+from reasoning_from_scratch.rollouts import Group, sample_each
+from reasoning_from_scratch.sampling import Rollout, Sampling
 from reasoning_from_scratch.tasks.judge import verifier_of
 from reasoning_from_scratch.tasks.own_task import Verifier
 from reasoning_from_scratch.text import interactive
-from reasoning_from_scratch.tokenizer import answer_text, model_stop_ids, stop_ids_of
+from reasoning_from_scratch.tokenizer import model_stop_ids
 
 __all__ = ["EvalResult", "evaluate", "open_model", "pass_at_k", "wilson_interval"]
 
@@ -76,26 +78,18 @@ def evaluate(
     """
     check_problems(problems, verifier)
     verifiers = [verifier_of(problem, verifier) for problem in problems]
-    prompts = checked_prompts(model, tokenizer, problems, prompt_fn)
     settings = {
         **describe_sampling(sampling),
         **describe(model, tokenizer, problems, prompt_fn, answer_source(fallback, verifiers[0])),
     }
-    stop_ids = stop_ids_of(tokenizer)
+    asked_problems = shown(model, tokenizer, problems, prompt_fn)
 
     def sample(todo: list[int], keep: Keep) -> None:
-        ended = generate_each(
-            model,
-            [prompts[index] for index in todo],
-            sampling,
-            streams=[(0, index) for index in todo],  # the same answers, whatever is left to do
-            stop_ids=stop_ids,
-            engine=FAST.equipped(sampling, tokenizer, [problems[index] for index in todo]),
-        )
-        for place, rollouts in ended:
-            index = todo[place]
-            judges = (fallback, verifiers[index])
-            keep(index, answer_rows(index, problems[index], rollouts, tokenizer, *judges))
+        left = [asked_problems[index] for index in todo]
+        # A problem keeps its place, so the answers are the same, whatever is left to do.
+        for group in sample_each(model, tokenizer, left, sampling, 0, todo, engine=FAST):
+            index = group.rollouts[0].place[0]
+            keep(index, answer_rows(index, group, fallback, verifiers[index]))
 
     return answered(
         problems,
@@ -196,12 +190,15 @@ def check_problems(problems: Sequence[Problem], verifier: Verifier | None = None
             raise UserError(f"problem {problem.where}: {error}") from None
 
 
-def checked_prompts(model, tokenizer, problems, prompt_fn) -> list[list[int]]:
-    """What the model reads of each problem; one that is too long for it is named."""
-    prompts = [tokenizer.encode(problem_prompt(problem, prompt_fn)) for problem in problems]
-    for problem, prompt in zip(problems, prompts, strict=True):
-        room_for_answer(model, len(prompt), 1, f"the prompt of problem {problem.where}")
-    return prompts
+def shown(
+    model, tokenizer, problems: Sequence[Problem], prompt_fn: Callable[[str], str]
+) -> list[Problem]:
+    """The problems with all that the model reads of each; one that is too long for it is named."""
+    whole = [replace(problem, prompt=problem_prompt(problem, prompt_fn)) for problem in problems]
+    for problem in whole:
+        tokens = len(tokenizer.encode(problem.prompt))
+        room_for_answer(model, tokens, 1, f"the prompt of problem {problem.where}")
+    return whole
 
 
 def answer_source(fallback: str | None, verifier: Verifier | None) -> str:
@@ -294,17 +291,12 @@ def measured_on(model) -> dict[str, str]:
 
 
 def answer_rows(
-    index: int,
-    problem: Problem,
-    rollouts: list[Rollout],
-    tokenizer,
-    fallback: str | None,
-    verifier: Verifier | None,
+    index: int, group: Group, fallback: str | None, verifier: Verifier | None
 ) -> list[dict]:
     """One dict per sampled answer, in the order in which it is written."""
-    rows = []
-    for number, rollout in enumerate(rollouts):
-        text = answer_text(tokenizer, rollout)
+    rows, problem = [], group.problem
+    for number, rollout in enumerate(group.rollouts):
+        text = rollout.text
         extracted = judged_part(text, fallback)
         if verifier and not extracted:
             extracted = text  # your verifier may look outside of boxes

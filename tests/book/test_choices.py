@@ -10,8 +10,8 @@ from reasoning_from_scratch import ch04, ch05
 from reasoning_from_scratch.evaluation.evaluate import answer_rows
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.problems import Problem
+from reasoning_from_scratch.rollouts import Group
 from reasoning_from_scratch.sampling import Rollout
-from tests.book.stand_ins import LetterTokenizer
 
 
 def tries(*answers, scores=None):
@@ -36,11 +36,11 @@ def test_the_most_frequent_answer_wins():
 def test_no_choice_depends_on_the_truth(choose):
     """The grader reads "{" only where the truth is just that."""
     ids = [list(b"{"), list(b"{"), list(b"\\boxed{3}")]
-    rollouts = [Rollout(response_ids=answer) for answer in ids]
+    rollouts = [Rollout(response_ids=answer, text=bytes(answer).decode()) for answer in ids]
     found = set()
     for truth in ("3", "{"):
-        problem = Problem("p", "1 + 2", truth)
-        rows = answer_rows(0, problem, rollouts, LetterTokenizer(), "number_then_full", None)
+        group = Group(Problem("p", "1 + 2", truth), rollouts)
+        rows = answer_rows(0, group, "number_then_full", None)
         for score, row in enumerate(rows):
             row["score"] = score
         found.add(choose(rows)["generated_text"])

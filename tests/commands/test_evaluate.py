@@ -7,14 +7,13 @@ import pytest
 
 from reasoning_from_scratch.commands import evaluate
 from reasoning_from_scratch.commands.cli import main
-from reasoning_from_scratch.evaluation import evaluate as evaluation
 from tests.command_world import make_world, run
 from tests.evaluation.test_evaluate import PROBLEMS, LetterTokenizer, lines, scripted
 
 
 @pytest.fixture
 def command(monkeypatch, tmp_path):
-    monkeypatch.setattr(evaluation, "generate_each", scripted)
+    monkeypatch.setattr("reasoning_from_scratch.rollouts.generate_each", scripted)
     monkeypatch.setattr(evaluate, "open_model", lambda *names: (None, LetterTokenizer()))
     monkeypatch.setattr(evaluate, "load_problems", lambda name, limit: PROBLEMS)
     return ["evaluate", "--samples", "3", "--temperature", "1", "--out-path", f"{tmp_path}/a.jsonl"]
@@ -45,7 +44,7 @@ def test_an_interrupted_command_says_how_to_go_on(command, capsys, monkeypatch):
     def interrupted(*args, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(evaluation, "generate_each", interrupted)
+    monkeypatch.setattr("reasoning_from_scratch.rollouts.generate_each", interrupted)
     assert main(command) == 130
     assert "same command goes on" in capsys.readouterr().err
 

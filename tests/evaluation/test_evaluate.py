@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.evaluation import evaluate as evaluation
 from reasoning_from_scratch.evaluation.answer_file import card_path
 from reasoning_from_scratch.evaluation.evaluate import evaluate, wilson_interval
 from reasoning_from_scratch.problems import Problem
@@ -90,7 +89,7 @@ FIELDS = fields(Sampling)
 
 @pytest.fixture
 def script(monkeypatch):
-    monkeypatch.setattr(evaluation, "generate_each", scripted)
+    monkeypatch.setattr("reasoning_from_scratch.rollouts.generate_each", scripted)
 
 
 def run(out_path=None, problems=PROBLEMS, **changes):
@@ -138,7 +137,7 @@ def test_only_the_box_counts_unless_a_fallback_is_named(monkeypatch):
     def unboxed(model, prompts, sampling, **options):
         yield 0, [as_sample("It is 5.")]
 
-    monkeypatch.setattr(evaluation, "generate_each", unboxed)
+    monkeypatch.setattr("reasoning_from_scratch.rollouts.generate_each", unboxed)
     options = {"problems": [Problem("x", "2 + 3", "5")], "rollouts": 1}
     assert run(**options).accuracy == 0.0
     assert run(**options, fallback="number_then_full").accuracy == 1.0
@@ -202,13 +201,15 @@ def dying(after):
 @pytest.mark.parametrize("seed", range(3))
 def test_killed_anywhere_and_resumed_gives_the_same_file(monkeypatch, tmp_path, seed):
     draw = random.Random(seed)
-    monkeypatch.setattr(evaluation, "generate_each", scripted)
+    monkeypatch.setattr("reasoning_from_scratch.rollouts.generate_each", scripted)
     whole = tmp_path / "whole.jsonl"
     expected = run(whole)
 
     path, asked = tmp_path / "killed.jsonl", []
     for _ in range(draw.randint(1, 3)):
-        monkeypatch.setattr(evaluation, "generate_each", dying(after=draw.randint(1, 3)))
+        monkeypatch.setattr(
+            "reasoning_from_scratch.rollouts.generate_each", dying(after=draw.randint(1, 3))
+        )
         with pytest.raises(Killed):
             run(path)
         content = path.read_bytes()  # a kill may also cut the last lines, anywhere
@@ -218,7 +219,7 @@ def test_killed_anywhere_and_resumed_gives_the_same_file(monkeypatch, tmp_path, 
         asked.append(len(prompts))
         return scripted(model, prompts, *args, **options)
 
-    monkeypatch.setattr(evaluation, "generate_each", counted)
+    monkeypatch.setattr("reasoning_from_scratch.rollouts.generate_each", counted)
     resumed = run(path)
     assert path.read_bytes() == whole.read_bytes()
     assert resumed.rows == expected.rows
@@ -239,7 +240,7 @@ def test_a_finished_evaluation_is_not_done_again(script, monkeypatch, tmp_path):
         assert prompts == []
         return []
 
-    monkeypatch.setattr(evaluation, "generate_each", nothing_to_do)
+    monkeypatch.setattr("reasoning_from_scratch.rollouts.generate_each", nothing_to_do)
     again = run(path)
     assert again == first  # the speed too: it is the one that was measured
 
