@@ -58,6 +58,7 @@ ROOT = Path(__file__).parents[1]
 SLOWEST_FIRST = """
     ch07/ch07_main.ipynb
     ch06/ch06_main.ipynb
+    ch06/ch06_short.ipynb
     ch07/ch07_museum.ipynb
     ch07/ch07_laboratory.ipynb
     ch07/ch07_turns.ipynb
@@ -93,8 +94,8 @@ SLOWEST_FIRST = """
 # What is slow and rarely breaks runs in continuous integration, with `pytest --everything`, and
 # when its path is given: killed runs, broken files, Ctrl-C, parallel jobs, Ray, several ranks, a
 # browser, compilers, a model of full size, the large combinations, every command of every README,
-# all tasks of reasoning-gym, exercises, the notebooks beside the two chapters, and in chapter 6 the
-# cell that trains a real model where one is kept. Folders, files, tests, and cells by their ids.
+# all tasks of reasoning-gym, exercises, and all notebooks but the short one of chapter 6 and chapter
+# 7's. Folders, files, tests, and cells by their ids.
 RARELY_BROKEN = """
     tests/faults
     tests/scale/test_ray_rollouts.py
@@ -116,7 +117,7 @@ RARELY_BROKEN = """
     tests/commands/test_compare.py::test_a_comparison_in_two_processes
     tests/commands/test_train.py::test_no_warning_from_start_to_report
     tests/fast/test_graphs.py::test_the_compiled_block_computes_the_same
-    ch06/ch06_main.ipynb::real-model-live
+    ch06/ch06_main.ipynb
     ch06/ch06_solutions.ipynb
     ch07/ch07_museum.ipynb
     ch07/ch07_laboratory.ipynb
