@@ -251,7 +251,7 @@ def some_try(result: EvalResult) -> float:
 def methods_table(results: dict[tuple[str, str], EvalResult]) -> str:
     """(model, method) -> accuracy against tokens, in Markdown."""
     lines = [
-        "| model | method | n | right | 95 % interval | some try right | tokens per problem |",
+        "| model | method | n | correct | 95 % interval | some try correct | tokens per problem |",
         "|---|---|---|---|---|---|---|",
     ]
     for (model, method), result in results.items():
