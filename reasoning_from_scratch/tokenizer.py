@@ -58,16 +58,19 @@ class ModelTokenizer:
         """Ids the tokenizer can produce; a model's table may be longer (rounded up for speed)."""
         return self._tok.get_vocab_size()
 
-    def encode(self, prompt: str, chat_wrapped: bool | None = None) -> list[int]:
+    def encode(
+        self, prompt: str, chat_wrapped: bool | None = None, begins: bool = False
+    ) -> list[int]:
         """Token ids of `prompt`, as one user's turn if `chat_wrapped` (None: as constructed).
 
         A prompt that is not wrapped begins as the tokenizer has it, for Llama with a token of its
-        own; with chat_wrapped=False the text is encoded as it is, as a part of a longer one.
+        own; with chat_wrapped=False the text is encoded as it is, as a part of a longer one, unless
+        it `begins` a text.
         A prompt that is just a special token is never wrapped by default, so that
         `encode("</think>")` is always the way to ask for its id.
         """
-        begins = chat_wrapped is None and prompt not in self._special_tokens
         if chat_wrapped is None:
+            begins = prompt not in self._special_tokens
             chat_wrapped = self.apply_chat_template and begins
         text = self.wrap_chat(prompt) if chat_wrapped else prompt
         return self._tok.encode(text, add_special_tokens=begins and not chat_wrapped).ids

@@ -69,6 +69,8 @@ SMALL = {
     "ch07/use_checkpoint.py --list": "",
     "ch07/rl_loop.py": "--steps 1 --groups_per_batch 2 --group_size 2 --max_tokens 8 "
     "--test_limit 2",
+    "ch07/rl_client.py": "--steps 1 --groups_per_batch 2 --group_size 2 --max_tokens 8 "
+    "--test_limit 2",
     "ch07/rl_basic.py": "--steps 1 --groups_per_batch 2 --group_size 2 --max_tokens 8",
     "ch07/chat_rl.py": "--problem_limit 2 --examples_per_step 2 --num_samples 2 "
     "--max_new_tokens 8 --eval_examples 2 --device_batch_size 2",

@@ -414,19 +414,10 @@ def prompts_of(body: Body, base: Base) -> list[list[int]]:
         tokens = isinstance(one, list) and all(type(token) is int for token in one)
         if not (tokens or isinstance(one, str)):
             raise body.wrong("prompt", "a text, tokens, or a list of these")
-        ids = one if tokens else encoded(base.tokenizer, one)
+        ids = one if tokens else base.tokenizer.encode(one, chat_wrapped=False, begins=True)
         check_tokens(ids, f"prompt {number}", base.vocabulary, base.context)
         prompts.append(ids)
     return prompts
-
-
-def encoded(tokenizer, text: str) -> list[int]:
-    """As the tokenizer begins a text, without a chat template."""
-    before, tokenizer.apply_chat_template = tokenizer.apply_chat_template, False
-    try:
-        return tokenizer.encode(text)
-    finally:
-        tokenizer.apply_chat_template = before
 
 
 def stops_of(body: Body, tokenizer) -> Stops:

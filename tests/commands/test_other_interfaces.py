@@ -77,6 +77,16 @@ def test_rl_loop_has_the_gradient_of_the_library(tmp_path):
         torch.testing.assert_close(parameter.grad, gradient, rtol=1e-4, atol=1e-6)
 
 
+# ---- rl_client.py; tests/serve/test_rl_client.py compares it with Tinker's client
+
+
+def test_rl_client_runs_on_a_policy_of_this_process(run, monkeypatch):
+    monkeypatch.delenv("TINKER_API_KEY", raising=False)
+    words = ["batch_size=2", "group_size=3", "max_tokens=6", "model_name=tiny", "--steps", "2"]
+    code, out, _ = run("rl_client.py", *words, "test_limit=2")
+    assert code == 0 and out.count("greedily") == 2 and "step 1  reward/total 0" in out
+
+
 # ---- rl_basic.py, and Tinker's words for `rfs train`
 
 

@@ -1,0 +1,127 @@
+"""GRPO in sixty lines, in the words of Tinker's client.
+
+    python ch07/rl_client.py            # the words mean a LocalPolicy of this process
+
+    rfs serve --model tiny              # in one terminal; in another one
+    export TINKER_BASE_URL=http://127.0.0.1:8000 TINKER_API_KEY=tml-local
+    python ch07/rl_client.py            # they mean Tinker's own client (pip install tinker)
+
+The text of the loop is the same, and so are its numbers. rl_loop.py has a model, an optimizer and
+a loss in its hands; here are verbs, and the model may be anywhere: sample, forward_backward,
+optim_step, and a sampler with the weights of now.
+"""
+
+import os
+import sys
+from dataclasses import dataclass
+
+from reasoning_from_scratch.commands.cli import run_script  # first: it minds Ctrl-C
+
+# isort: split
+from reasoning_from_scratch.files.weights import load_tokenizer_only
+from reasoning_from_scratch.problems import Problem, render_prompt
+from reasoning_from_scratch.rewards import correctness
+from reasoning_from_scratch.tasks.problem_sets import held_out, load_problems, training_problems
+
+if "TINKER_API_KEY" in os.environ:
+    import tinker
+else:
+    import local_tinker as tinker  # the same names, beside this file
+
+
+@dataclass
+class Config:
+    model: str = "tiny"
+    """A model that is served, or here one of tiny, base, a folder, a run."""
+    tokenizer: str | None = None
+    """Whose tokenizer (default: the model's)."""
+    problems: str = "tiny"
+    steps: int = 60
+    groups_per_batch: int = 8
+    """Problems per step."""
+    group_size: int = 8
+    """Rollouts per problem."""
+    lora_rank: int = 0
+    """0 trains all weights, which is possible here and not in the service."""
+    learning_rate: float = 1e-4
+    max_tokens: int = 160
+    """Longest answer."""
+    test_limit: int = 100
+
+
+def main(config: Config) -> None:
+    tokenizer = load_tokenizer_only(config.tokenizer or config.model)
+    problems, test = training_problems(config.problems), load_problems(held_out(config.problems))
+    service = tinker.ServiceClient()
+    trainer = service.create_lora_training_client(config.model, config.lora_rank).result()
+    sampler = trainer.save_weights_and_get_sampling_client().result()
+    measure(sampler, tokenizer, test[: config.test_limit], config)
+    for step in range(config.steps):
+        # 1. Problems.
+        first = step * config.groups_per_batch
+        batch = [problems[i % len(problems)] for i in range(first, first + config.groups_per_batch)]
+        prompts = [tokenizer.encode(render_prompt(problem.problem)) for problem in batch]
+        # 2. Rollouts: several answers to each.
+        params = tinker.SamplingParams(max_tokens=config.max_tokens)
+        groups = sampled(sampler, prompts, config.group_size, params)
+        data, reward = [], 0.0
+        for problem, prompt, group in zip(batch, prompts, groups, strict=True):
+            # 3. Rewards: 1 for the right answer in a box, else 0.
+            rewards = [correctness(text_of(answer, tokenizer), problem.answer) for answer in group]
+            # 4. Advantages: better or worse than the other rollouts of the same problem.
+            mean = sum(rewards) / len(rewards)
+            reward += mean / len(batch)
+            data += [
+                datum(prompt, answer, own - mean)
+                for answer, own in zip(group, rewards, strict=True)
+                if own != mean  # else there is nothing to learn from it
+            ]
+        loss = 0.0
+        if data:
+            # 5. Log-probabilities.  6. Loss and its gradient: - sum of ratio x advantage.
+            passed = trainer.forward_backward(data, "importance_sampling")
+            # 7. One step on it: asked for before the pass is awaited, so that no time is lost.
+            stepped = trainer.optim_step(tinker.AdamParams(learning_rate=config.learning_rate))
+            loss = passed.result().metrics["loss:sum"]
+            stepped.result()
+            sampler = trainer.save_weights_and_get_sampling_client().result()
+        print(f"step {step}  reward/total {reward:.3f}  loss {loss:.4f}", flush=True)
+    measure(sampler, tokenizer, test[: config.test_limit], config)
+
+
+def sampled(sampler, prompts: list[list[int]], count: int, params) -> list[list]:
+    """All are asked for before the first is awaited: they are drawn together."""
+    asked = [sampler.sample(tinker.ModelInput.from_ints(ids), count, params) for ids in prompts]
+    return [future.result().sequences for future in asked]
+
+
+def measure(sampler, tokenizer, test: list[Problem], config: Config) -> None:
+    prompts = [tokenizer.encode(render_prompt(problem.problem)) for problem in test]
+    params = tinker.SamplingParams(max_tokens=config.max_tokens, temperature=0.0)
+    answers = [group[0] for group in sampled(sampler, prompts, 1, params)]
+    texts = [text_of(answer, tokenizer) for answer in answers]
+    right = sum(correctness(text, p.answer) for text, p in zip(texts, test, strict=True))
+    print(f"{right / len(test):.1%} of {len(test)} test problems right, greedily", flush=True)
+
+
+def text_of(answer, tokenizer) -> str:
+    tokens = list(answer.tokens)
+    return tokenizer.decode(tokens[:-1] if answer.stop_reason == "stop" else tokens)
+
+
+def datum(prompt: list[int], answer, advantage: float):
+    """One answer to learn from. The token at position t is predicted at t - 1, so what belongs to
+    it stands there; on the prompt stand zeros, and nothing is learned."""
+    tokens, before = list(answer.tokens), len(prompt) - 1
+    return tinker.Datum(
+        model_input=tinker.ModelInput.from_ints(prompt + tokens[:-1]),
+        loss_fn_inputs={
+            "target_tokens": [0] * before + tokens,
+            "logprobs": [0.0] * before + list(answer.logprobs),
+            "advantages": [0.0] * before + [advantage] * len(tokens),
+        },
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(run_script(main, words=True))
