@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 Schedule = Literal["constant", "linear", "cosine"]
 Advantage = Literal["zscore", "mean", "leave-one-out"]
-Objective = Literal["reinforce", "importance_sampling", "ppo", "cispo", "dro", "gspo"]
+Objective = Literal[
+    "reinforce", "importance_sampling", "ppo", "cispo", "dro", "gspo", "cross_entropy"
+]
 Aggregate = Literal["sum", "constant", "sequence", "token"]
 KL = Literal["none", "reward", "token", "k2", "k3"]
 OBJECTIVES, AGGREGATES = get_args(Objective), get_args(Aggregate)
@@ -191,6 +193,11 @@ class Loss:
     drop_uniform_groups: bool = True
     """Groups whose rewards are all equal cost no training pass (unless with KL or dro)."""
 
+    @property
+    def is_supervised(self) -> bool:
+        """Whether the problems' own solutions are learned, and nothing is sampled."""
+        return self.objective == "cross_entropy"
+
 
 @dataclass
 class Updates:
@@ -336,8 +343,8 @@ class TrainConfig(Records, Memory, Scale, Optim, Updates, Loss, Rewards, Samplin
 
     @property
     def train_temperature(self) -> float:
-        """That of sampling, unless another one is given."""
-        return self.logprob_temperature or self.temperature
+        """That of sampling, unless another one is given. Solutions were not sampled."""
+        return self.logprob_temperature or (1.0 if self.is_supervised else self.temperature)
 
     def asked(self) -> set[str]:
         """The fields that were given, but for those that were given their default, which asks for

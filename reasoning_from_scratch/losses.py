@@ -37,6 +37,12 @@ def reinforce(logprobs: Tensor, advantages: Tensor) -> Tensor:
     return advantages * logprobs
 
 
+def cross_entropy(logprobs: Tensor, weights: Tensor) -> Tensor:
+    """w * log p of tokens that somebody else wrote: supervised learning. It is `reinforce` with a
+    weight, mostly 1, in place of the advantage, and needs no samples."""
+    return reinforce(logprobs, weights)
+
+
 def importance_sampling(ratio: Tensor, advantages: Tensor) -> Tensor:
     """r * A: the ratio r = p / p_old corrects, to first order, for an older policy's sampling."""
     return ratio * advantages
@@ -90,6 +96,8 @@ def objective_values(
     clipped = torch.zeros_like(mask)
     if kind == "reinforce":
         values = reinforce(logprobs, advantages)
+    elif kind == "cross_entropy":
+        values = cross_entropy(logprobs, advantages)
     elif kind == "importance_sampling":
         values = importance_sampling(ratio, advantages)
     elif kind in ("ppo", "gspo"):
@@ -279,6 +287,8 @@ def policy_loss(
     advantages = advantages.expand_as(logprobs)
     # log p_start; detached, so that the ratio is 1 and its gradient that of log p.
     start = logprobs.detach() if start_logprobs is None else torch.where(mask, start_logprobs, 0.0)
+    if config.is_supervised:  # nobody sampled these tokens, so there is no record and no ratio
+        old_logprobs = start
     base = start if needs_start(config) else old_logprobs
     weight = _weights(config, logprobs, start, old_logprobs, advantages, mask)
     if callable(config.objective):  # the reader's own; its ratio is shown, its clip is not known

@@ -156,6 +156,13 @@ RECIPES = {
         "GDPO: Group reward-Decoupled Normalization Policy Optimization for Multi-reward RL "
         "Optimization, 2026, arXiv:2601.05242",
     ),
+    "sft": Recipe(
+        {"objective": "cross_entropy", "aggregate": "token"},
+        "supervised: nothing is sampled; the solution that each problem brings along is learned, "
+        "every token of it alike",
+        "Training language models to follow instructions with human feedback, 2022, "
+        "arXiv:2203.02155 (its first stage)",
+    ),
     "distill": Recipe(
         {
             "objective": "importance_sampling",

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from reasoning_from_scratch.config import Rewards, TrainConfig
-from reasoning_from_scratch.problems import Problem, problem_prompt
+from reasoning_from_scratch.problems import Problem, problem_prompt, solution_text
 from reasoning_from_scratch.rewards import (
     correctness,
     form_parts,
@@ -241,6 +241,20 @@ def sample_each(
             rollout.policy_version = step if version is None else version
             rollout.text = answer_text(tokenizer, rollout)
         yield Group(problems[i], rollouts)
+
+
+def worked_rollout(problem: Problem, tokenizer) -> Rollout:
+    """The problem's own solution as a rollout that is over: written, not drawn, so what stands as
+    the sampler's record means nothing. It follows the prompt that every answer follows."""
+    prompt_ids = tokenizer.encode(problem_prompt(problem))
+    text = solution_text(problem)
+    ends_line = tokenizer.decode(prompt_ids[-1:]).endswith(("\n", " ", "|>"))
+    if not (tokenizer.apply_chat_template or ends_line or text[:1].isspace()):
+        text = f" {text}"  # "Answer:" is followed by a space, as in any text
+    response_ids = [*tokenizer.encode(text, chat_wrapped=False), tokenizer.eos_token_id]
+    rollout = Rollout(problem, prompt_ids, response_ids, [0.0] * len(response_ids), finished=True)
+    rollout.text = answer_text(tokenizer, rollout)
+    return rollout
 
 
 def think_token_ids(tokenizer) -> tuple[int, int]:

@@ -46,6 +46,9 @@ from reasoning_from_scratch.rollouts import (
     Rollout,
     grader,
     next_problems,
+    reward_groups,
+    step_problems,
+    worked_rollout,
 )
 
 Numbers = dict[str, float | None]  # what a step reports, as optim/*
@@ -143,6 +146,24 @@ def on_policy_rollouts(
         yield sample_step(policy, problems, config, step, judge)
 
 
+def worked_solutions(
+    policy: LocalPolicy,
+    problems: Sequence[Problem],
+    config: TrainConfig,
+    first_step: int = 0,
+    judge: Judge = grader,
+) -> Generator[list[Group]]:
+    """Supervised training: in place of sampled answers, the solution that each problem brings
+    along, alone in its group. It is judged like any answer, and learned whatever it is paid."""
+    for step in range(first_step, config.steps):
+        chosen = step_problems(problems, config, step)
+        groups = [Group(problem, [worked_rollout(problem, policy.tokenizer)]) for problem in chosen]
+        for place, group in enumerate(groups):
+            group.rollouts[0].place = (place, 0)
+        reward_groups(groups, config, policy.tokenizer, judge)
+        yield groups
+
+
 # --- stage 4: advantages ---
 
 
@@ -178,6 +199,8 @@ def set_advantages(groups: Sequence[Group], config: TrainConfig) -> None:
 
 def group_advantages(group: Group, config: TrainConfig) -> Tensor:
     """(G,), from the rewards or, for gdpo, from each part of them."""
+    if config.is_supervised:  # no answer is compared with another: each is to be learned
+        return torch.ones(len(group.rollouts))
     if not config.advantage_per_part:
         return advantages(torch.tensor(group.rewards), config.advantage)  # (G,)
     weights = dict(config.reward_parts)

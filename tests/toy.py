@@ -60,7 +60,10 @@ def toy_model(seed: int = 0, **changes) -> Qwen3Model:
 
 
 def toy_problems(count: int = 16) -> list[Problem]:
-    return [Problem(f"toy/{i}", "abcd"[i % 4] * 3, str(i % 4)) for i in range(count)]
+    return [
+        Problem(f"toy/{i}", "abcd"[i % 4] * 3, str(i % 4), solution=BOXES[i % 4])
+        for i in range(count)
+    ]
 
 
 def toy_config(folder, **changes) -> TrainConfig:

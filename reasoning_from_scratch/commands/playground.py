@@ -207,11 +207,12 @@ def problem_rows(name: str, limit: int | None = None) -> list[list[str]]:
 
 def recipe_rows() -> dict[str, dict]:
     """What the page needs of each recipe. Those with a KL term or with an advantage for each part
-    of the reward are left out: on one group, at its first pass, a KL term is 0 anyway."""
+    of the reward are left out: on one group, at its first pass, a KL term is 0 anyway. So is the
+    one that learns solutions, since the page samples."""
     rows = {}
     for name, recipe in RECIPES.items():
         config = configure(name, model="tiny-base", max_new_tokens=ANSWER_TOKENS)
-        if config.kl == "none" and not config.advantage_per_part:
+        if config.kl == "none" and not (config.advantage_per_part or config.is_supervised):
             values = {key: getattr(config, key) for key in LOSS}
             values["length_constant"] = config.length_constant or ANSWER_TOKENS
             rows[name] = values | {"about": recipe.about}

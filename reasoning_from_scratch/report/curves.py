@@ -94,11 +94,21 @@ CHARTS: tuple[tuple[str, str, dict[str, str]], ...] = (
 )
 
 
+# Where worked solutions are learned, the loss is what falls; nothing is sampled to be rewarded.
+SUPERVISED_CHARTS = (
+    ("Loss", "nats per token of the solutions", {"optim/loss": "training"}),
+    ("Accuracy", "share of right answers to held-out problems", {}),
+    *(chart for chart in CHARTS if chart[0] in ("Length", "Gradient norm", "Throughput")),
+)
+
+
 def make_charts(run: RunFiles) -> list[Chart]:
     charts, panel = [], page_panel()
-    for title, note, names in CHARTS:
+    shown = SUPERVISED_CHARTS if run.config.get("objective") == "cross_entropy" else CHARTS
+    for title, note, names in shown:
         lines = [_metric(run.metrics, name, label) for name, label in names.items()]
         lines += _eval_lines(run) if title == "Accuracy" else []
+        lines += _loss_lines(run) if title == "Loss" else []
         charts.append((title, note, [line for line in lines if _says_something(title, line, run)]))
     charts += [(name, "your evaluator", lines) for name, lines in _own_lines(run).items()]
     drawn = [(title, note, [line for line in lines if line.steps]) for title, note, lines in charts]
@@ -161,6 +171,11 @@ def _eval_lines(run: RunFiles) -> list[Line]:
         steps, values = [row.step for row in evals.rows], [row.accuracy for row in evals.rows]
         lines.append(Line(name, steps, values, dots=True))
     return lines
+
+
+def _loss_lines(run: RunFiles) -> list[Line]:
+    rows = [found for row in run.metrics for found in evaluations_in(row)]
+    return [_evaluated(rows, f"{name}/loss", name) for name in run.evals]
 
 
 def _own_lines(run: RunFiles) -> dict[str, list[Line]]:

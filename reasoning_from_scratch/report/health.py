@@ -12,6 +12,7 @@ from reasoning_from_scratch.text import one_line, visible
 
 Rows = Sequence[dict]
 
+MIXED = "env/all/by_group/frac_mixed"  # missing where solutions are learned
 NO_SIGNAL_STEPS = 10
 WINDOW = 10  # steps that are averaged before a trend is called one
 COLLAPSED_ENTROPY = 0.01  # nats per token
@@ -48,7 +49,7 @@ def new_alarms(rows: Rows) -> list[Alarm]:
 
 def no_signal(rows: Rows) -> Alarm | None:
     last = rows[-NO_SIGNAL_STEPS:]
-    if len(last) < NO_SIGNAL_STEPS or any(r["env/all/by_group/frac_mixed"] > 0 for r in last):
+    if len(last) < NO_SIGNAL_STEPS or any(r.get(MIXED, 1.0) > 0 for r in last):
         return None
     if fmean(row["env/all/by_group/frac_all_good"] for row in last) > 0.5:
         cause = "the problems have become too easy; take harder ones, or stop here"

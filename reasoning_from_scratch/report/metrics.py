@@ -71,6 +71,8 @@ def rollout_metrics(groups: Sequence[Group]) -> dict[str, float]:
         metrics["env/all/forced_tokens_per_turn"] = forced_tokens / len(rollouts)
     if talks:
         metrics["env/all/ran_out_of_turns"] = fmean(rollout.ran_out for rollout in rollouts)
+    if len(rollouts) == len(groups):  # worked solutions: nobody drew them, none has a rival
+        return metrics
     return metrics | group_shares(groups) | sampler_metrics(rollouts)
 
 

@@ -87,13 +87,19 @@ class Progress:
 
 
 def summary(row: dict) -> str:
-    """One line of the numbers to watch. The loss is not among them: it says little in RL."""
+    """One line of the numbers to watch. The loss is among them where solutions are learned; in RL
+    it says little."""
     reward, correct = row["env/all/reward/total"], row.get("env/all/correct")
+    live = row.get("env/all/by_group/frac_mixed")
+    sampled = live is not None
     words = {
-        "reward": reward,
-        "correct": None if correct == reward else correct,  # where that is all that is paid
+        "loss": None if sampled else row["optim/loss"],
+        "held-out loss": row.get("eval_loss"),
+        "reward": reward if sampled else None,
+        # Where that is not all that is paid.
+        "correct": correct if sampled and correct != reward else None,
         "tokens": row["env/all/ac_tokens_per_turn"],
-        "live": row["env/all/by_group/frac_mixed"],
+        "live": live,
         "eval": row.get("eval_acc"),
     }
     shown = {name: value for name, value in words.items() if value is not None}

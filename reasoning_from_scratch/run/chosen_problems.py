@@ -18,6 +18,7 @@ from reasoning_from_scratch.problems import (
     show_examples,
     with_prompt,
 )
+from reasoning_from_scratch.rollouts import worked_rollout
 from reasoning_from_scratch.run.folder import log
 from reasoning_from_scratch.tasks.made_sets import made_set
 from reasoning_from_scratch.tasks.problem_sets import (
@@ -48,7 +49,10 @@ def open_problems(
         some = with_prompt(some, prompt, tokenizer)
         return usable_problems(some, tokenizer, context_length, config.reward)
 
-    return ready(problems), {name: ready(some) for name, some in eval_sets.items()}
+    problems = ready(problems)
+    if config.is_supervised:
+        problems = teachable_problems(problems, tokenizer, config.max_new_tokens, context_length)
+    return problems, {name: ready(some) for name, some in eval_sets.items()}
 
 
 def all_sets(config: TrainConfig) -> tuple[SomeProblems, dict[str, SomeProblems]]:
@@ -118,6 +122,30 @@ def usable_problems(
         checks.insert(0, ("no answer that the grader can read", has_answer))
     if reward == "gsm8k":
         checks.insert(0, ("no answer that is a number after ####", has_number))
+    return without_faults(problems, checks)
+
+
+def teachable_problems(
+    problems: SomeProblems, tokenizer, max_new_tokens: int, context_length: int
+) -> SomeProblems:
+    """Those with a worked solution that the model could give as its answer."""
+
+    def fits(problem: Problem) -> bool:
+        rollout = worked_rollout(problem, tokenizer)
+        return len(rollout.response_ids) <= max_new_tokens and len(rollout) <= context_length
+
+    limit = f"--max-new-tokens {max_new_tokens}, or with the prompt than the model's context"
+    checks = [
+        ("no worked solution (a field `solution`)", lambda problem: bool(problem.solution)),
+        (f"a worked solution that is longer than {limit}", fits),
+    ]
+    return without_faults(problems, checks)
+
+
+def without_faults(
+    problems: SomeProblems, checks: Sequence[tuple[str, Callable[[Problem], bool]]]
+) -> SomeProblems:
+    """The problems that pass all checks, each of which has words for those that do not."""
     for fault, good in checks:
         kept = [problem for problem in problems if good(problem)]
         if not kept:

@@ -14,7 +14,7 @@ from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.report.clock import Clock
 from reasoning_from_scratch.report.iteration import when
 from reasoning_from_scratch.report.run_pages import Pages
-from reasoning_from_scratch.rollouts import Group, Judge
+from reasoning_from_scratch.rollouts import Group, Judge, worked_rollout
 from reasoning_from_scratch.scale.ranks import Ranks
 from reasoning_from_scratch.tasks.own_task import Evaluator
 from reasoning_from_scratch.text import one_line
@@ -43,7 +43,10 @@ class Evaluations:
             with self.clock("eval"):
                 groups = self.answers(problems)
             self.pages.rollouts(f"eval/{name}", step, groups)
-            numbers = eval_metrics(name, groups) | numbers  # eval_acc is that of the first set
+            found = eval_metrics(name, groups)
+            if self.config.is_supervised:
+                found |= self.loss_metrics(name, problems)
+            numbers = found | numbers  # eval_acc and eval_loss are those of the first set
             scores[name] = numbers[f"{name}/env/all/correct"], len(groups)
         return numbers | {"eval_step": step} | self.evaluator_numbers(step), scores
 
@@ -54,6 +57,16 @@ class Evaluations:
         if config.eval_samples == 1:
             asked = replaced(asked, temperature=0.0)
         return self.policy.sample(problems, asked, judge=self.judge)
+
+    def loss_metrics(self, name: str, problems: Sequence[Problem]) -> dict[str, float]:
+        """The loss of training on the held-out problems' own solutions: nats per token."""
+        solved = [problem for problem in problems if problem.solution]
+        if not solved:
+            return {}
+        rollouts = [worked_rollout(problem, self.policy.tokenizer) for problem in solved]
+        with self.clock("eval"):
+            loss = -float(torch.cat(self.policy.logprobs(rollouts)).double().mean())
+        return {f"{name}/loss": loss, "eval_loss": loss}
 
     def evaluator_numbers(self, step: int) -> dict[str, float]:
         """What evaluators of one's own return of these weights."""

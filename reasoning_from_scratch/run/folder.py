@@ -64,8 +64,6 @@ NEEDED = {
     "env/all/reward/total",
     "env/all/ac_tokens_per_turn",
     "env/all/cutoff_share",
-    "env/all/by_group/frac_mixed",
-    "env/all/by_group/frac_all_good",
     "optim/nonfinite",
 }
 # Pages and rollouts of a step, and the folder in which they have a second name.

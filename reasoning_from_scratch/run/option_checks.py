@@ -301,6 +301,16 @@ ON_POLICY = (
     "where each rollout serves one update of the policy that sampled it, which has not "
     "drifted; add --epochs, --num-substeps or --max-steps-off-policy"
 )
+SUPERVISED = (
+    "where worked solutions are learned (--recipe sft): nothing is sampled for training, compared "
+    "or rewarded"
+)
+OF_SAMPLED_ANSWERS = (
+    "rollouts active_sampling keep_sampling_mask calculator environment reward_parts "
+    "conditional_format overlong_penalty advantage advantage_per_part kl kl_coef "
+    "truncate_importance drop_uniform_groups max_steps_off_policy sampler num_minibatches "
+    "num_substeps compute_post_kl"
+).split()
 NO_MUON = "without --optimizer muon"
 NO_LORA = "without --lora-rank"
 LORA_MUON = "where --lora-rank trains matrices only, and muon takes them all"
@@ -348,6 +358,16 @@ NEEDS: tuple[tuple[str, Callable[..., bool], str], ...] = (
         for name in ("eval_problems", "eval_limit", "eval_samples", "evaluators")
     ),
     ("keep_last", lambda c: c.save_every > 0, "without --save-every"),
+    *((name, lambda c: not c.is_supervised, SUPERVISED) for name in OF_SAMPLED_ANSWERS),
+    (
+        "epochs",
+        lambda c: not c.is_supervised,
+        "where worked solutions are learned: --steps says how many are, and so how often each is",
+    ),
+    *(
+        (name, lambda c: not c.is_supervised or c.eval_samples > 1, "without --eval-samples")
+        for name in ("temperature", "top_p", "top_k")
+    ),
     ("max_turns", lambda c: c.environment, "without --environment"),
     ("max_turn_tokens", lambda c: c.environment, "without --environment"),
 )

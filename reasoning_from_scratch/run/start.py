@@ -36,7 +36,7 @@ from reasoning_from_scratch.report.tracker import (
     import_trackio,
     import_wandb,
 )
-from reasoning_from_scratch.rollouts import Group, Judge
+from reasoning_from_scratch.rollouts import Group, Judge, reward_groups, worked_rollout
 from reasoning_from_scratch.run.checkpoints import load_trainer_state
 from reasoning_from_scratch.run.chosen_problems import open_problems
 from reasoning_from_scratch.run.evaluations import Evaluations
@@ -69,8 +69,11 @@ from reasoning_from_scratch.scale.torchrun import join_ranks, policy_of_ranks
 from reasoning_from_scratch.tasks.environments.conversation import Conversation, environment_of
 from reasoning_from_scratch.tasks.judge import judge_of, missing_part
 from reasoning_from_scratch.tasks.own_task import Evaluator, function_from_file
+from reasoning_from_scratch.text import counted
 from reasoning_from_scratch.tokenizer import ModelTokenizer, model_stop_ids
-from reasoning_from_scratch.trainer import on_policy_rollouts, training_loop
+from reasoning_from_scratch.trainer import on_policy_rollouts, training_loop, worked_solutions
+
+LOOKED_AT = 32  # worked solutions that are judged before the first is learned
 
 
 @dataclass
@@ -98,7 +101,8 @@ def train(
     run = start_run(config, quiet, if_used, on_evaluation)
     if run.first_step < run.config.steps:
         sizes = run.config.problems_per_step, run.config.rollouts
-        log.info("training; a step begins with sampling %d x %d answers", *sizes)
+        if not run.config.is_supervised:
+            log.info("training; a step begins with sampling %d x %d answers", *sizes)
     with run.interrupts, run, closing(run.rollouts):
         loop = streaming_loop if run.config.num_minibatches > 1 else training_loop
         try:
@@ -255,8 +259,8 @@ def rollouts_of(
     if config.num_minibatches > 1:
         log.info("--num-minibatches saves no time where one process samples and trains")
     timed = Timed(judge)
-    rollouts = on_policy_rollouts(policy, problems, config, first_step, timed)
-    return clock.sampling(rollouts, timed)
+    source = worked_solutions if config.is_supervised else on_policy_rollouts
+    return clock.sampling(source(policy, problems, config, first_step, timed), timed)
 
 
 # --- the pieces, in the order in which a run needs them ---
@@ -282,6 +286,9 @@ def look_ahead(
     config, count = start.config, min(8, len(problems))
     if not config.preflight or start.step > 0:
         return
+    if config.is_supervised:
+        look_at_solutions(config, policy.tokenizer, problems)
+        return
     log.info("sampling %d x %d answers, to see whether they can teach", count, config.rollouts)
     with policy.full_model() as model:
         if not ranks.writes:
@@ -294,6 +301,29 @@ def look_ahead(
             num_problems=count,
         )
     log.log(logging.INFO if found.can_work else logging.WARNING, "preflight: %s", found.verdict)
+
+
+def look_at_solutions(config: TrainConfig, tokenizer, problems: Sequence[Problem]) -> None:
+    """How often each is learned; and what the first ones would be paid as answers."""
+    count = config.steps * config.problems_per_step
+    log.info(
+        "learning %s: %d steps of %d are %.3g passes",
+        counted(len(problems), "worked solution"),
+        config.steps,
+        config.problems_per_step,
+        count / len(problems),
+    )
+    groups = [Group(one, [worked_rollout(one, tokenizer)]) for one in problems[:LOOKED_AT]]
+    reward_groups(groups, config, tokenizer, judge_of(config))
+    wrong = [group.problem for group in groups if not group.rollouts[0].rewards["correct"]]
+    if wrong:
+        log.warning(
+            "%d of the first %s would not be paid as answers, such as that of %s: does it end "
+            "with the answer, as the reward wants it?",
+            len(wrong),
+            counted(len(groups), "worked solution"),
+            wrong[0].where,
+        )
 
 
 def claimed(config: TrainConfig, folder: RunFolder, restarted: bool, if_used: str) -> TrainConfig:

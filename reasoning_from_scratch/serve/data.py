@@ -65,8 +65,7 @@ def loss_of(name: str, config: Mapping[str, float | str]) -> Loss:
             raise UserError(f"loss_fn_config {key}={value!r}: {name} has these numbers: {expected}")
     settings = known | {key: float(value) for key, value in config.items()}
     if name in ("cross_entropy", "importance_sampling"):
-        objective = "reinforce" if name == "cross_entropy" else name
-        return Loss(objective=objective, aggregate="sum")
+        return Loss(objective=name, aggregate="sum")
     return Loss(objective=AgainstSampler(name, **settings), aggregate="sum")  # type: ignore[arg-type]
 
 

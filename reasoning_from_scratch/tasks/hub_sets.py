@@ -3,6 +3,7 @@ r"""Data sets of Hugging Face's hub as problems.
     hf:openai/gsm8k                                  its only config, or default, or main; train
     hf:openai/gsm8k:main@test                        a config and a split
     hf:me/mine?question=text&answer=result.number    columns whose names nobody would guess
+    hf:me/mine?solution=worked                       and one with worked solutions, to learn from
 
 The answer is what stands behind the last ####, as in GSM8K, or in the last box, or else the text.
 Of a column of solutions only the first two count.
@@ -22,8 +23,10 @@ from reasoning_from_scratch.problems import Problem
 
 log = logging.getLogger("reasoning_from_scratch")
 
+CALCULATOR = re.compile(r"<<[^<>]{0,200}>>")  # GSM8K marks its sums for a calculator
+
 PREFIX = "hf:"
-FORM = "hf:OWNER/NAME:CONFIG@SPLIT?question=COLUMN&answer=COLUMN"
+FORM = "hf:OWNER/NAME:CONFIG@SPLIT?question=COLUMN&answer=COLUMN&solution=COLUMN"
 _NAME = re.compile(
     r"hf:(?P<repository>[\w.-]+/[\w.-]+)(:(?P<config>[^/:@?]+))?(@(?P<split>[\w.-]+))?"
     r"(\?(?P<columns>.+))?"
@@ -67,8 +70,9 @@ def check_hub_name(name: str) -> HubName:
     columns = {}
     for pair in (found["columns"] or "").split("&") if found["columns"] else ():
         part, _, column = pair.partition("=")
-        if part not in ("question", "answer") or not column:
-            raise UserError(f"{name}: behind ? stand question=COLUMN and answer=COLUMN, not {pair}")
+        if part not in ("question", "answer", "solution") or not column:
+            stand = "question=COLUMN, answer=COLUMN and solution=COLUMN"
+            raise UserError(f"{name}: behind ? stand {stand}, not {pair}")
         columns[part] = column
     check_pyarrow(name)
     return HubName(found["repository"], found["config"], found["split"], columns)
@@ -89,8 +93,9 @@ def hub_problems(name: str, limit: int | None = None) -> list[Problem]:
     count = 0
     for row in found.rows(named.config, named.split, sorted(wanted)):
         count += 1
-        text, steps = _text(row, question), _text(row, solution)
-        final = final_answer(_text(row, answer)) or marked_answer(steps)
+        text, said = _text(row, question), _text(row, answer)
+        steps = _text(row, solution, "assistant") or without_end(said)
+        final = final_answer(said) or marked_answer(steps)
         if text and final:
             problems.append(
                 Problem(
@@ -166,7 +171,9 @@ def _chosen_columns(named: HubName, columns: Sequence[str]) -> tuple[str, str | 
             raise unknown_name(f"column of {named.repository}", column, columns)
     question = named.columns.get("question") or _first(QUESTIONS, columns)
     answer = named.columns.get("answer") or _first(ANSWERS, columns)
-    solution = _first((SOLUTION,), columns) if "answer" not in named.columns else None
+    solution = named.columns.get("solution")
+    if not solution and "answer" not in named.columns:
+        solution = _first((SOLUTION,), columns)
     if not question or not (answer or solution):
         raise UserError(
             f"{named}: which column is the {'answer' if question else 'question'}? Say it as in "
@@ -195,14 +202,20 @@ def marked_answer(text: str) -> str:
     return (get_last_boxed(text) or "").strip()
 
 
-def _text(row: dict[str, Any], column: str | None) -> str:
-    """A value as text; "" where there is none. Of a conversation it is what its user said last,
-    and of a list with one entry that entry."""
+def without_end(text: str) -> str:
+    """GSM8K's solution: what stands before ####, without the marks for a calculator; "" where
+    there is no such mark."""
+    return CALCULATOR.sub("", text.rpartition("####")[0]).strip()
+
+
+def _text(row: dict[str, Any], column: str | None, who: str = "user") -> str:
+    """A value as text; "" where there is none. Of a conversation it is what `who` said last, and
+    of a list with one entry that entry."""
     value: Any = row
     for name in [column] if column in row else (column or "").split("."):
         value = value.get(name) if isinstance(value, dict) else None
     if isinstance(value, list) and value and all(isinstance(turn, dict) for turn in value):
-        said = [turn.get("content") for turn in value if turn.get("role") == "user"]
+        said = [turn.get("content") for turn in value if turn.get("role") == who]
         value = said[-1] if said else None
     if isinstance(value, list) and len(value) == 1:
         value = value[0]

@@ -23,6 +23,7 @@ from reasoning_from_scratch.tasks.hub_sets import (
     hub_held_out,
     hub_problems,
     hub_set_name,
+    without_end,
 )
 from reasoning_from_scratch.tasks.made_sets import MADE_NAMES, made_set
 from reasoning_from_scratch.tasks.own_task import defines, function_from_file
@@ -53,7 +54,6 @@ OWN_SIZE = 12_000  # problems taken from a generator that may never end
 AT_HELD_OUT = "@held-out"  # mine.jsonl@held-out: the tenth of mine.jsonl that is kept aside
 LEAST_HELD_OUT = 5  # an accuracy on fewer problems says nothing
 
-_CALCULATOR = re.compile(r"<<[^<>]{0,200}>>")  # GSM8K marks its sums for a calculator
 _SPACE = re.compile(r"\s*")
 _DECODER = json.JSONDecoder()
 _NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)(/\d+)?")
@@ -63,9 +63,9 @@ def load_problems(
     name: str, data_path: str | Path | None = None, limit: int | None = None
 ) -> list[Problem]:
     """The problem set `name`: one of PROBLEM_SETS, or a .json or .jsonl file in the schema of
-    MATH (problem, and answer or a solution with the answer in a box) or GSM8K (question, answer
-    after ####), or FILE.py:FUNCTION, or gym:TASK, or hf:OWNER/NAME; behind any of these @held-out
-    is the part kept aside.
+    MATH (problem or question, and answer or a solution with the answer in a box) or GSM8K
+    (question, answer after ####), or FILE.py:FUNCTION, or gym:TASK, or hf:OWNER/NAME; behind any
+    of these @held-out is the part kept aside.
 
     `data_path` is a file to read instead of a download. `limit` takes the first so many.
     """
@@ -297,8 +297,11 @@ def _faults_named(data: bytes, path: Path, first_line: int) -> Iterator[None]:
 def _as_problem(row: object, default_id: str, source: str = "") -> Problem:
     if not isinstance(row, dict):
         raise ValueError("expected an object with the fields problem and answer")
-    schema = gsm8k_problem if "question" in row else math_problem
-    return schema(row, default_id, source)
+    if "question" not in row:
+        return math_problem(row, default_id, source)
+    if "solution" in row:
+        return math_problem({"problem": row["question"]} | row, default_id, source)
+    return gsm8k_problem(row, default_id, source)  # its answer is the solution and how that ends
 
 
 def math_problem(row: dict, default_id: str, source: str = "") -> Problem:
@@ -321,7 +324,7 @@ def math_problem(row: dict, default_id: str, source: str = "") -> Problem:
 def gsm8k_problem(row: dict, default_id: str, source: str = "") -> Problem:
     """A row of the official GSM8K files: the solution, then #### and a number; or the number
     alone."""
-    solution, mark, answer = _text(row, "answer").rpartition("####")
+    _, mark, answer = _text(row, "answer").rpartition("####")
     answer = answer.strip().replace(",", "").removeprefix("$")
     if not _NUMBER.fullmatch(answer):
         where = "after ####" if mark else "as the answer to a question, or after #### in it,"
@@ -334,7 +337,7 @@ def gsm8k_problem(row: dict, default_id: str, source: str = "") -> Problem:
         problem=_text(row, "question"),
         answer=answer,
         type="GSM8K" if mark else "",
-        solution=_CALCULATOR.sub("", solution).strip(),
+        solution=without_end(_text(row, "answer")),
         source=source,
     )
 

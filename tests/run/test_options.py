@@ -105,6 +105,7 @@ def test_where_cuts_are_the_mask_is_kept_and_where_the_sampler_lags_the_clip_has
     weights = {
         name: resolved(configure(name, max_steps_off_policy=3)).truncate_importance
         for name in RECIPES
+        if name != "sft"  # nothing is sampled
     }
     clipping = {name for name in RECIPES if resolved(configure(name)).objective in CLIPPING}
     assert {name for name, weight in weights.items() if weight} == clipping
