@@ -4,13 +4,14 @@
 
 A problem tells of one quantity and what becomes of it. Its family (an orchard, a bus, a family's
 ages) has the words: a few sentences for each kind of event. What stands in brackets is repeated by
-the solution, a line for each step:
+the solution, a line for each sentence:
 
-    the problem     Then [he picks {b} more] on the way home.
-    the solution    He picks 4 more: 7 + 4 = 11 apples.
+    the problem     [Omar has {a} apples]. Then [he picks {b} more] on the way home.
+    the solution    Omar has 7 apples.
+                    He picks 4 more: 7 + 4 = 11 apples.
 
-Numbers stay small enough for a model of 135 million weights: it knows the multiplication table and
-most sums of a number and a digit. The difficulty is to read what happens, in order.
+No number is larger than 20. A model of 135 million weights can learn these sums; the difficulty is
+to read what happens, in order, and to go on from the number before.
 
 Held out are whole families, whose sentences are never trained on, and in them only rows of
 equations that no problem of the other families has.
@@ -27,7 +28,7 @@ from reasoning_from_scratch.problems import Problem
 
 WORKED_STEPS = (2, 3)  # of the solutions that the warm start is shown
 TRAINED_STEPS = (2, 3, 4)  # of the problems that reinforcement learning practices on
-LARGEST = 60  # no total is larger
+LARGEST = 20  # no total is larger
 
 WOMEN = "Mia Ana Zoe Lena Ruth Nora Ivy Tess Priya Wendy Clara Amina".split()
 MEN = "Omar Ben Leo Finn Hugo Sam Ravi Jack Theo Noah Karl Diego".split()
@@ -54,9 +55,9 @@ TRAINED = {
     "orchard": Family(
         "apples",
         [
-            "{name} has {a} apples.",
-            "{name} carries a basket with {a} apples.",
-            "There are {a} apples in {name}'s basket.",
+            "[{name} has {a} apples].",
+            "{name} carries [a basket with {a} apples].",
+            "[There are {a} apples] in {name}'s basket.",
         ],
         [
             "{name} fills [{n} bags with {m} apples in each].",
@@ -85,8 +86,8 @@ TRAINED = {
     "shopping": Family(
         "dollars",
         [
-            "{name} buys a shirt for {a} dollars.",
-            "At the market {name} takes a lamp that costs {a} dollars.",
+            "{name} buys [a shirt for {a} dollars].",
+            "At the market {name} takes [a lamp that costs {a} dollars].",
         ],
         [
             "{name} buys [{n} pens at {m} dollars each].",
@@ -114,7 +115,7 @@ TRAINED = {
     ),
     "ages": Family(
         "years",
-        ["{name} is {a} years old.", "{name} has just turned {a}."],
+        ["[{name} is {a} years old].", "[{name} has just turned {a}]."],
         ["[{name} has lived in {n} towns, {m} years in each], and that is {her} whole life."],
         [
             "[{new} is {b} years older than {last}].",
@@ -131,9 +132,9 @@ TRAINED = {
     "bakery": Family(
         "cookies",
         [
-            "{name} bakes {a} cookies.",
-            "There are {a} cookies in {name}'s jar.",
-            "{name} takes {a} cookies out of the oven.",
+            "[{name} bakes {a} cookies].",
+            "[There are {a} cookies] in {name}'s jar.",
+            "[{name} takes {a} cookies] out of the oven.",
         ],
         [
             "{name} bakes [{n} trays with {m} cookies on each].",
@@ -161,7 +162,11 @@ TRAINED = {
     ),
     "library": Family(
         "books",
-        ["A shelf holds {a} books.", "{name} owns {a} books.", "{name} has {a} books at home."],
+        [
+            "[A shelf holds {a} books].",
+            "[{name} owns {a} books].",
+            "[{name} has {a} books] at home.",
+        ],
         [
             "{name} has [{n} shelves with {m} books on each].",
             "{name} unpacks [{n} boxes, each with {m} books].",
@@ -188,7 +193,7 @@ TRAINED = {
     ),
     "aquarium": Family(
         "fish",
-        ["There are {a} fish in {name}'s tank.", "{name} keeps {a} fish."],
+        ["[There are {a} fish] in {name}'s tank.", "[{name} keeps {a} fish]."],
         [
             "{name} has [{n} bowls with {m} fish in each].",
             "{name} buys [{n} bags of fish, {m} in every bag], for an empty tank.",
@@ -215,7 +220,7 @@ TRAINED = {
     ),
     "savings": Family(
         "dollars",
-        ["{name} has saved {a} dollars.", "{name} has {a} dollars in a piggy bank."],
+        ["[{name} has saved {a} dollars].", "[{name} has {a} dollars] in a piggy bank."],
         [
             "{name} works for [{n} hours and earns {m} dollars an hour].",
             "{name} saves [{m} dollars a week for {n} weeks].",
@@ -242,7 +247,7 @@ TRAINED = {
     ),
     "stickers": Family(
         "stickers",
-        ["{name} has {a} stickers.", "{name} starts the day with {a} stickers."],
+        ["[{name} has {a} stickers].", "[{name} starts the day with {a} stickers]."],
         [
             "{name} opens [{n} packs of {m} stickers].",
             "{name}'s album has [{n} pages with {m} stickers on each].",
@@ -268,8 +273,8 @@ TRAINED = {
     "road trip": Family(
         "miles",
         [
-            "{name} drives {a} miles on Monday.",
-            "The first day of the trip, {name} drives {a} miles.",
+            "[{name} drives {a} miles] on Monday.",
+            "On the first day of the trip, [{name} drives {a} miles].",
         ],
         [
             "{name} drives for [{n} hours at {m} miles an hour] on a muddy road.",
@@ -300,7 +305,7 @@ TRAINED = {
 HELD_OUT = {
     "bus": Family(
         "passengers",
-        ["A bus leaves the station with {a} passengers.", "{a} people sit on a bus."],
+        ["[A bus leaves the station with {a} passengers].", "[{a} people sit on a bus]."],
         [
             "A bus has [{n} rows, and {m} people sit in each row].",
             "At the station [{n} groups of {m} people board an empty bus].",
@@ -327,7 +332,7 @@ HELD_OUT = {
     ),
     "garden": Family(
         "flowers",
-        ["{a} flowers grow in {name}'s garden.", "{name} plants {a} tulips."],
+        ["[{a} flowers grow] in {name}'s garden.", "[{name} plants {a} tulips]."],
         [
             "{name} plants [{n} rows with {m} flowers in each].",
             "{name} has [{n} pots, and {m} flowers bloom in every pot].",
@@ -354,7 +359,10 @@ HELD_OUT = {
     ),
     "game": Family(
         "points",
-        ["{name} begins a game with {a} points.", "After the first round {name} has {a} points."],
+        [
+            "[{name} begins a game with {a} points].",
+            "After the first round [{name} has {a} points].",
+        ],
         [
             "{name} hits [{n} targets, and each is worth {m} points].",
             "{name} wins [{m} points in each of {n} rounds].",
@@ -381,7 +389,7 @@ HELD_OUT = {
     ),
     "heights": Family(
         "blocks",
-        ["{name} builds a tower of {a} blocks.", "{name}'s tower is {a} blocks high."],
+        ["{name} builds [a tower of {a} blocks].", "[{name}'s tower is {a} blocks high]."],
         [
             "{name} stacks [{n} layers of {m} blocks].",
             "{name} piles up [{n} walls, {m} blocks each].",
@@ -422,8 +430,8 @@ def word_problem(rng: random.Random, name: str, steps: int) -> Problem:
     chosen: list[str] = []
     told: list[str] = []
     lines: list[str] = []
-    total, used = 0, ""
-    while len(lines) < steps:
+    total, used, done = 0, "", 0
+    while done < steps:
         kind, numbers, sign, result = next_event(rng, total, used)
         choices = getattr(family, kind)
         template = rng.choice([one for one in choices if one not in chosen] or choices)
@@ -435,9 +443,9 @@ def word_problem(rng: random.Random, name: str, steps: int) -> Problem:
             template = re.sub(r"\{her\}(?= (\{|just|only|pay))", "him", template)
         sentence = template.format(**fields)
         told.append(upper(re.sub(r"[\[\]]", "", sentence)))
-        if sign:
-            said = upper(re.search(r"\[(.*)\]", sentence)[1])
-            lines.append(f"{said}: {sign} = {result} {family.unit}.")
+        said = upper(re.search(r"\[(.*)\]", sentence)[1])
+        lines.append(f"{said}: {sign} = {result} {family.unit}." if sign else f"{said}.")
+        done += bool(sign)
         if "new" in words:
             words["last"] = words["new"]
         total, used = result, used + kind
@@ -455,9 +463,10 @@ def next_event(
     """(kind, the numbers that its sentence tells, the left side of its equation, the new total)."""
     if not used:
         if rng.random() < 0.6:
-            a = rng.randint(3, 15)
+            a = rng.randint(3, 12)
             return "start", {"a": a}, "", a
-        n, m = rng.randint(2, 6), rng.randint(2, 9)
+        n = rng.randint(2, 6)
+        m = rng.randint(2, LARGEST // n)
         return "groups", {"n": n, "m": m}, f"{n} * {m}", n * m
     while True:
         kind = rng.choice(["add", "add", "add", "sub", "sub", "sub", "times", "times", "share"])
