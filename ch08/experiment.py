@@ -1,0 +1,346 @@
+"""A pre-trained model of 135 million weights learns to reason, stage by stage.
+
+    uv run --extra gguf ch08/experiment.py --seeds 0 1 2
+    uv run --extra gguf ch08/experiment.py --seeds 0 --stages untrained warm-start grpo
+    uv run --extra gguf ch08/experiment.py --picture-only
+
+    untrained     SmolLM2-135M-Instruct after four solved examples: answers alone, and steps
+    warm-start    a few hundred worked solutions of two and three steps
+    grpo          reinforcement learning on problems of two to four steps, from the warm start
+    solutions     the rival: what GRPO cost is spent on more worked solutions, of all lengths
+
+Each stage writes a row to the CSV file, with what it cost and how it does on families of problems
+that no stage trains on. A stage that is done is not done again, and a run that was interrupted
+goes on from its last save: give the same command again.
+"""
+
+import json
+import random
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import mean
+
+import torch
+
+from reasoning_from_scratch.commands.cli import run_script
+from reasoning_from_scratch.config import Loss, TrainConfig
+from reasoning_from_scratch.fast.engine import FAST
+from reasoning_from_scratch.files.disk import replacing
+from reasoning_from_scratch.files.tables import replace_rows
+from reasoning_from_scratch.policy import LocalPolicy
+from reasoning_from_scratch.problems import Problem, with_prompt
+from reasoning_from_scratch.rewards import correctness
+from reasoning_from_scratch.rollouts import Group
+from reasoning_from_scratch.run.options import configure, resumed_config
+from reasoning_from_scratch.run.own_policy import Policy
+from reasoning_from_scratch.run.start import train
+from reasoning_from_scratch.sampling import Rollout, Sampling, greedy
+
+HERE = Path(__file__).resolve()
+sys.path += [str(HERE.parent), str(HERE.parents[1] / "ch06")]
+import word_problems  # noqa: E402
+from real_model import perplexity  # noqa: E402
+
+PROMPT = str(HERE.parent / "question.txt")
+LONGEST = 128  # tokens of an answer; a solution of four steps has 95, at most 119
+LONGEST_HARDER = 150
+STAGES = ("untrained", "warm-start", "grpo", "solutions")
+COLUMNS = (
+    "seconds examples steps lr loss answer_only greedy sampled pass@8 tokens false_steps "
+    "correct_by_mistake 2_steps 3_steps 4_steps 5_steps bus game garden heights perplexity"
+).split()
+
+
+@dataclass
+class Options:
+    seeds: tuple[int, ...] = (0, 1, 2)
+    """A run of all stages for each."""
+    stages: tuple[str, ...] = STAGES
+    """Which stages, in their order."""
+    out: Path = Path("ch08/experiment.csv")
+    """File to write: a row for each seed and stage."""
+    folder: Path = Path("runs/ch08")
+    """The models and runs go here."""
+    model: str = "smollm2"
+    """The model that learns."""
+    examples: int = 256
+    """Worked solutions of the warm start."""
+    batch: int = 8
+    """Worked solutions of a step."""
+    sft_lr: float = 1e-4
+    """Learning rate of the warm start; it falls linearly to 0."""
+    steps: int = 80
+    """Steps of GRPO."""
+    problems_per_step: int = 16
+    """Problems of a step of GRPO, with eight answers each."""
+    lr: float = 2e-5
+    """Learning rate of GRPO; it falls linearly to 0."""
+    every: int = 20
+    """Steps of GRPO between two measurements."""
+    held_out: int = 128
+    """Held-out problems that the table's accuracy is of."""
+    picture_only: bool = False
+    """Draw the picture of what the file holds, and train nothing."""
+
+
+# -------------------------------------------------------------------------- what it can do now
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What a model answers to problems, and how much of it is correct."""
+
+    groups: list[Group]
+
+    @property
+    def correct(self) -> list[list[float]]:
+        """For each problem: which of its answers are."""
+        return [
+            [correctness(rollout.text, group.problem.answer) for rollout in group.rollouts]
+            for group in self.groups
+        ]
+
+    @property
+    def accuracy(self) -> float:
+        return mean(map(mean, self.correct))
+
+    @property
+    def solved(self) -> float:
+        """The share of problems with a correct answer among theirs: pass@k."""
+        return mean(map(any, self.correct))
+
+    @property
+    def tokens(self) -> float:
+        return mean(len(r.response_ids) for group in self.groups for r in group.rollouts)
+
+    def by(self, key: Callable[[Problem], str]) -> dict[str, float]:
+        """Accuracy by the problems' family or number of steps."""
+        found: dict[str, list[float]] = {}
+        for group, correct in zip(self.groups, self.correct, strict=True):
+            found.setdefault(key(group.problem), []).append(mean(correct))
+        return {name: mean(some) for name, some in sorted(found.items())}
+
+    @property
+    def false_steps(self) -> float:
+        """The share of equations that are false."""
+        steps = [
+            step
+            for group in self.groups
+            for rollout in group.rollouts
+            for step in word_problems.checked_steps(rollout.text)
+        ]
+        return 1 - mean(steps) if steps else 0.0
+
+    @property
+    def correct_by_mistake(self) -> float:
+        """Of the correct answers, the share with a false equation above them."""
+        steps = [
+            all(word_problems.checked_steps(rollout.text))
+            for group, correct in zip(self.groups, self.correct, strict=True)
+            for rollout, right in zip(group.rollouts, correct, strict=True)
+            if right
+        ]
+        return 1 - mean(steps) if steps else 0.0
+
+
+def asked(policy: LocalPolicy, problems: Sequence[Problem], sampling: Sampling) -> Answers:
+    shown = with_prompt(problems, PROMPT, policy.tokenizer)
+    return Answers(policy.sample(shown, sampling))
+
+
+def measured(policy: LocalPolicy, count: int, samples: int = 8) -> dict[str, float]:
+    """A row of the table: held-out families, with steps as GRPO has them and with one more than
+    the warm start showed, or two more."""
+    first = asked(policy, word_problems.held_out(count), greedy(LONGEST))
+    row = {"greedy": first.accuracy, "tokens": first.tokens}
+    row |= {"false_steps": first.false_steps, "correct_by_mistake": first.correct_by_mistake}
+    row |= first.by(lambda problem: problem.type)
+    for steps in (2, 3, 4, 5):
+        harder = word_problems.held_out(count // 2, (steps,))
+        row[f"{steps}_steps"] = asked(policy, harder, greedy(LONGEST_HARDER)).accuracy
+    if samples:
+        some = word_problems.held_out(count // 2)
+        answers = asked(policy, some, Sampling(LONGEST, rollouts=samples, seed=1))
+        row |= {"sampled": answers.accuracy, f"pass@{samples}": answers.solved}
+    return row | {"perplexity": perplexity(policy.model, policy.tokenizer)}
+
+
+# -------------------------------------------------------------------------- stage 0: untrained
+
+
+def untrained(policy: LocalPolicy, count: int) -> dict[str, float]:
+    """After four solved examples: the answer alone, and with the steps before it."""
+    policy.tokenizer.use_chat_template(False)
+    examples = word_problems.worked(40)
+    shown = [
+        next(p for p in examples if p.type == name) for name in list(word_problems.TRAINED)[:4]
+    ]
+    problems = word_problems.held_out(count)
+    alone = "".join(f"Question: {p.problem}\nAnswer: {p.answer}\n\n" for p in shown)
+    worked = "".join(f"Question: {p.problem}\nAnswer:\n{p.solution}\n\n" for p in shown)
+    row = {}
+    for name, before, after, longest in (
+        ("answer_only", alone, "", 6),
+        ("greedy", worked, "\n", LONGEST),
+    ):
+        put = [
+            replace(p, prompt=f"{before}Question: {p.problem}\nAnswer:{after}") for p in problems
+        ]
+        groups = policy.sample(put, greedy(longest))
+        row[name] = mean(
+            answered_in_line(group.rollouts[0].text, group.problem) for group in groups
+        )
+    return row
+
+
+def answered_in_line(text: str, problem: Problem) -> float:
+    """Whether the first paragraph is the answer, or ends with it in a box. What follows are more
+    questions, which an untrained model makes up itself."""
+    first = text.strip().split("\n\n")[0]
+    return float(first == problem.answer) or correctness(first, problem.answer)
+
+
+# ----------------------------------------------------------------- stage 1: worked solutions
+
+
+def solution_rollout(problem: Problem, tokenizer) -> Rollout:
+    """A worked solution as if the model had written it. With an advantage of 1 for each of its
+    tokens, the policy gradient is the gradient of supervised learning."""
+    ids = [*tokenizer.encode(problem.solution, chat_wrapped=False), tokenizer.eos_token_id]
+    return Rollout(
+        problem,
+        tokenizer.encode(problem.prompt),
+        ids,
+        [0.0] * len(ids),
+        finished=True,
+        advantage=1.0,
+    )
+
+
+def learn_solutions(
+    policy: LocalPolicy,
+    problems: Sequence[Problem],
+    lr: float,
+    batch: int,
+    seed: int,
+    most_seconds: float = float("inf"),
+) -> tuple[float, int]:
+    """One pass over the solutions, or as far as the processor time goes: the loss over its last
+    steps, and how many solutions were seen."""
+    tokenizer = policy.tokenizer
+    examples = [solution_rollout(p, tokenizer) for p in with_prompt(problems, PROMPT, tokenizer)]
+    random.Random(f"worked {seed}").shuffle(examples)
+    loss = Loss(objective="reinforce", aggregate="token")
+    losses: list[float] = []
+    started = time.process_time()
+    for first in range(0, len(examples) - batch + 1, batch):
+        part = examples[first : first + batch]
+        used = (time.process_time() - started) / most_seconds
+        done = max(first / len(examples), used)
+        if done >= 1:
+            break
+        tokens = sum(len(rollout.response_ids) for rollout in part)
+        sums = policy.forward_backward(part, loss, tokens)
+        losses.append(sum(float(some["loss"]) for some in sums))
+        warmed_up = min(1.0, (first / batch + 1) / 5)
+        policy.optim_step(lr * warmed_up * (1 - done), grad_clip=1.0)
+    return mean(losses[-10:]), len(losses) * batch
+
+
+# ------------------------------------------------------------------------------- stage 3: GRPO
+
+SESSION = time.time()  # a run that was interrupted has several
+spent_measuring = 0.0  # processor-seconds of this process
+
+
+def measured_on_the_way(model, tokenizer) -> dict[str, float]:
+    """An evaluator of the run: also tells the processor time that training took so far."""
+    global spent_measuring
+    started = time.process_time()
+    policy = LocalPolicy(model, tokenizer=tokenizer, engine=FAST)
+    row = measured(policy, 64, samples=0)
+    seconds = started - spent_measuring
+    spent_measuring += time.process_time() - started
+    return {"session": SESSION, "seconds": seconds} | row
+
+
+def grpo(options: Options, seed: int, start: Path, folder: Path) -> list[dict]:
+    """The run's rows: a new one, or where it was interrupted."""
+    if (folder / "config.json").exists():
+        return list(train(resumed_config(folder)).rows)
+    config = configure(
+        "grpo", model=str(start), problems=f"{HERE.parent}/word_problems.py:problems",
+        prompt=PROMPT, max_new_tokens=LONGEST, problems_per_step=options.problems_per_step,
+        rollouts=8, lr=options.lr, lr_schedule="linear", steps=options.steps, seed=seed,
+        evaluators=[f"{HERE}:measured_on_the_way"], eval_every=options.every,
+        eval_problems=[f"{HERE.parent}/word_problems.py:held_out"], eval_limit=1, preflight=False,
+        rolling_every=5, micro_batch_tokens=4096, log_path=str(folder),
+    )  # fmt: skip
+    return list(train(config).rows)
+
+
+def seconds_of(rows: Sequence[dict]) -> float:
+    """Processor time of a run, measurements not counted: of each of its sessions, up to the last
+    measurement."""
+    last: dict[float, float] = {}
+    for row in rows:
+        if "measured_on_the_way/seconds" in row:
+            last[row["measured_on_the_way/session"]] = row["measured_on_the_way/seconds"]
+    return sum(last.values())
+
+
+# ---------------------------------------------------------------------------------- the stages
+
+
+def main(options: Options) -> None:
+    """Each stage of each seed, as far as it is not done."""
+    torch.set_num_threads(1)  # processor time and time by the clock are one
+    for seed in options.seeds:
+        for stage in options.stages:
+            folder = options.folder / f"seed-{seed}" / stage
+            done = folder / "row.json"
+            if not done.exists():
+                row = run_stage(options, seed, stage, folder)
+                folder.mkdir(parents=True, exist_ok=True)
+                with replacing(done) as path:
+                    path.write_text(json.dumps(row, indent=2) + "\n", encoding="utf-8")
+            row = json.loads(done.read_text(encoding="utf-8"))
+            shown = {name: f"{row[name]:.4g}" if name in row else "" for name in COLUMNS}
+            replace_rows(options.out, {"seed": str(seed), "stage": stage}, [shown])
+            print(seed, stage, shown, flush=True)
+
+
+def run_stage(options: Options, seed: int, stage: str, folder: Path) -> dict[str, float]:
+    """What the stage cost, and what the model can do after it."""
+    warm = options.folder / f"seed-{seed}" / "warm-start"
+    config = TrainConfig(micro_batch_tokens=4096)
+    row: dict[str, float] = {}
+    if stage == "untrained":
+        return untrained(Policy.load(options.model), options.held_out)
+    if stage == "grpo":
+        rows = grpo(options, seed, warm / "model", folder / "run")
+        row = {"seconds": seconds_of(rows), "steps": options.steps, "lr": options.lr}
+        policy = Policy.load(f"{folder / 'run'}@{options.steps:06d}", config)
+        return row | measured(policy, options.held_out)
+    started = time.process_time()
+    policy = Policy.load(options.model, config)
+    if stage == "warm-start":
+        problems = word_problems.worked(options.examples, seed=seed)
+        most = float("inf")
+    else:  # as long as warm start and GRPO took
+        problems = word_problems.worked(20_000, word_problems.TRAINED_STEPS, seed)
+        before = [
+            json.loads((folder.parent / name / "row.json").read_text()) for name in STAGES[1:3]
+        ]
+        most = sum(row["seconds"] for row in before)
+    loss, seen = learn_solutions(policy, problems, options.sft_lr, options.batch, seed, most)
+    row = {"seconds": time.process_time() - started, "examples": seen, "lr": options.sft_lr}
+    policy.save(folder / "model")
+    return row | {"loss": loss} | measured(policy, options.held_out)
+
+
+if __name__ == "__main__":
+    sys.exit(run_script(main))

@@ -1,0 +1,99 @@
+"""Chapter 8's experiment on the tiny model, which knows other words: that it runs and counts."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from reasoning_from_scratch.files.tables import read_table
+from reasoning_from_scratch.problems import Problem, with_prompt
+from reasoning_from_scratch.rollouts import Group
+from reasoning_from_scratch.run.own_policy import Policy
+from reasoning_from_scratch.sampling import Rollout
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path += [str(ROOT / "ch08"), str(ROOT / "ch06")]
+import experiment  # noqa: E402
+import word_problems  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("stages")
+    options = experiment.Options(
+        seeds=(0,), stages=("warm-start", "grpo"), out=folder / "table.csv", folder=folder,
+        model="tiny", examples=16, steps=2, problems_per_step=2, every=1, held_out=4,
+    )  # fmt: skip
+    threads = torch.get_num_threads()
+    experiment.main(options)
+    torch.set_num_threads(threads)
+    return options
+
+
+def test_each_stage_is_a_row_and_is_not_done_again(run):
+    before = run.out.read_text(encoding="utf-8")
+    rows = read_table(run.out)
+    assert [row["stage"] for row in rows] == ["warm-start", "grpo"]
+    assert rows[0]["examples"] == "16" and rows[1]["steps"] == "2"
+    assert all(float(row["seconds"]) > 0 and row["perplexity"] for row in rows)
+    model = run.folder / "seed-0" / "warm-start" / "model" / "model.safetensors"
+    written = model.stat().st_mtime_ns
+    experiment.main(run)
+    assert run.out.read_text(encoding="utf-8") == before
+    assert model.stat().st_mtime_ns == written
+
+
+def test_the_warm_start_is_supervised_learning(tmp_path):
+    """One step of it, and the same by torch's own cross-entropy."""
+    policy, other = Policy.load("tiny"), Policy.load("tiny")
+    problems = word_problems.worked(2)
+    experiment.learn_solutions(policy, problems, lr=1e-3, batch=2, seed=0)
+    tokenizer = other.tokenizer
+    losses, tokens = 0.0, 0
+    for problem in with_prompt(problems, experiment.PROMPT, tokenizer):
+        prompt = tokenizer.encode(problem.prompt)
+        answer = [*tokenizer.encode(problem.solution, chat_wrapped=False), tokenizer.eos_token_id]
+        logits = other.model(torch.tensor([prompt + answer]))[0, len(prompt) - 1 : -1]  # (T, V)
+        losses += torch.nn.functional.cross_entropy(logits, torch.tensor(answer), reduction="sum")
+        tokens += len(answer)
+    (losses / tokens).backward()
+    other.optimizer.add_up(other.model)
+    other.optim_step(1e-3 / 5, grad_clip=1.0)  # the first of five steps of warm-up
+    for mine, theirs in zip(policy.model.parameters(), other.model.parameters(), strict=True):
+        torch.testing.assert_close(mine, theirs, atol=2e-5, rtol=0)
+
+
+def test_processor_time_is_added_up_over_interruptions():
+    name = "measured_on_the_way"
+    rows = [
+        {f"{name}/session": 1.0, f"{name}/seconds": 10.0},
+        {},
+        {f"{name}/session": 1.0, f"{name}/seconds": 25.0},
+        {f"{name}/session": 2.0, f"{name}/seconds": 7.0},
+    ]
+    assert experiment.seconds_of(rows) == 32.0
+
+
+def test_what_is_counted_of_answers():
+    problem = Problem("1", "?", "5", type="bus")
+    texts = ["2 + 3 = 5\n\\boxed{5}", "2 + 2 = 5\n\\boxed{5}", "2 + 3 = 6\n\\boxed{6}", ""]
+    rollouts = [Rollout(problem, [0], [1] * 4, text=text) for text in texts]
+    answers = experiment.Answers([Group(problem, rollouts)])
+    assert answers.accuracy == 0.5 and answers.solved == 1 and answers.tokens == 4
+    assert answers.false_steps == pytest.approx(2 / 3)
+    assert answers.correct_by_mistake == 0.5
+    assert answers.by(lambda one: one.type) == {"bus": 0.5}
+
+
+@pytest.mark.parametrize(
+    "text, paid", [(" 5\n\nQuestion: 6", 1), ("2 + 3 = 5\n\\boxed{5}\n\nQ", 1), (" 15", 0), ("", 0)]
+)
+def test_what_counts_of_an_untrained_models_answer(text, paid):
+    assert experiment.answered_in_line(text, Problem("1", "?", "5")) == paid
+
+
+def test_rows_are_json(run):
+    row = json.loads((run.folder / "seed-0" / "grpo" / "row.json").read_text(encoding="utf-8"))
+    assert set(row) <= set(experiment.COLUMNS)
