@@ -94,8 +94,8 @@ SLOWEST_FIRST = """
 # What is slow and rarely breaks runs in continuous integration, with `pytest --everything`, and
 # when its path is given: killed runs, broken files, Ctrl-C, parallel jobs, Ray, several ranks, a
 # browser, compilers, a model of full size, the large combinations, every command of every README,
-# all tasks of reasoning-gym, exercises, and all notebooks but the short one of chapter 6 and chapter
-# 7's. Folders, files, tests, and cells by their ids.
+# all tasks of reasoning-gym, exercises, and all notebooks but chapter 6's short one and chapter 7's.
+# Folders, files, tests, and cells by their ids.
 RARELY_BROKEN = """
     tests/faults
     tests/scale/test_ray_rollouts.py
