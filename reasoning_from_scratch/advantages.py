@@ -31,7 +31,24 @@ def leave_one_out(rewards: Tensor) -> Tensor:
     return mean_centered(rewards) * (num_rollouts / (num_rollouts - 1))
 
 
-KINDS = {"zscore": zscore, "mean": mean_centered, "leave-one-out": leave_one_out}
+def maxrl(rewards: Tensor) -> Tensor:
+    """(r - mean(r)) / mean(r), for rewards of at least 0; all zero where the mean is.
+
+    With rewards of 0 and 1 and more and more rollouts, the gradient becomes that of the logarithm
+    of p, the chance of a right answer, and no longer that of p: a problem solved once in a hundred
+    times counts a hundred times as much as one that is always solved.
+    """
+    if torch.all(rewards == rewards[0]):
+        return torch.zeros_like(rewards)
+    return (rewards - rewards.mean()) / rewards.mean()
+
+
+KINDS = {
+    "zscore": zscore,
+    "mean": mean_centered,
+    "leave-one-out": leave_one_out,
+    "maxrl": maxrl,
+}
 
 
 def advantages(rewards: Tensor, kind: str = "zscore") -> Tensor:

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 Schedule = Literal["constant", "linear", "cosine"]
-Advantage = Literal["zscore", "mean", "leave-one-out"]
+Advantage = Literal["zscore", "mean", "leave-one-out", "maxrl"]
 Objective = Literal[
-    "reinforce", "importance_sampling", "ppo", "cispo", "dro", "gspo", "cross_entropy"
+    "reinforce", "importance_sampling", "ppo", "cispo", "dro", "dppo", "gspo", "cross_entropy"
 ]
 Aggregate = Literal["sum", "constant", "sequence", "token"]
 KL = Literal["none", "reward", "token", "k2", "k3"]
@@ -42,6 +42,8 @@ class Run:
     """Take the weights of this checkpoint or run as they are now, and nothing else."""
     kl_reference: str | None = None
     """Model that the KL penalty compares with (default: the one that is trained, as it starts)."""
+    kl_solution: bool = False
+    """Show that model each problem's solution: told so much, even the same one is a teacher."""
     kl_schedule: Schedule = "constant"
     """Shape of kl-coef over the run: a leash that is let go as the steps go by."""
     recipe: str = "grpo"
@@ -178,6 +180,8 @@ class Loss:
     """Upper bound of that ratio; p_start is the trainer's own when the step began."""
     dro_beta: float = 0.05
     """Strength of the squared log-ratio in the dro objective."""
+    divergence_limit: float = 0.2
+    """How far dppo lets the probability of a token move from the sampler's: |p - p_sampler|."""
     kl: KL = "none"
     """Where the KL penalty goes: the whole answer's reward, each token's, the loss as k2 or k3."""
     kl_coef: float = 0.0
@@ -188,6 +192,10 @@ class Loss:
     """Multiply the KL term by the ratio, for rollouts of an older policy."""
     truncate_importance: float | None = None
     """Cap on the weight p_start / p_sampler (default: 2 if the sampler lags and the loss clips)."""
+    mask_importance: float | None = None
+    """In place of a cap: tokens whose weight p_start / p_sampler is above this count nothing."""
+    importance_level: Literal["token", "sequence"] = "token"
+    """That weight is each token's own, or the product of all of a rollout's, one for them all."""
     sequence_mask_threshold: float | None = None
     """Leave out rollouts with negative advantage that drifted further than this from the policy."""
     drop_uniform_groups: bool = True

@@ -10,7 +10,8 @@ log-probabilities must not be mixed up:
 The first two differ a little even where both have the same weights: in bfloat16 they round
 differently, top-p may cut, the sampler may lag. A clip is to stop the *updates* of this step,
 so its ratio is p / p_start, and exactly 1 before the first update. What lies between p_start
-and the sampler is a separate weight, `truncated_importance_weights`.
+and the sampler is a separate weight, `truncated_importance_weights` or masked ones. (dppo's region,
+like dro's penalty, lies around the sampler itself and needs no weight.)
 
 An objective gives a value per token, to be maximized.
 `aggregate` turns values into one number with a denominator that belongs to the whole step,
@@ -76,6 +77,25 @@ def dro(logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, beta: float)
     return advantages * logprobs - 0.5 * beta * (logprobs - old_logprobs) ** 2
 
 
+def leaves_region(
+    logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, limit: float
+) -> Tensor:
+    """Whether a token's probability has moved by more than the limit and is pushed further.
+
+    |p - p_old| is the total variation between "this token or another one" now and then. A ratio
+    of 3 is nothing for a token of probability 0.001, which moves by 0.002; a ratio of 0.7, which
+    ppo's bounds hardly notice, moves one of 0.9 by 0.27.
+    """
+    moved = logprobs.detach().exp() - old_logprobs.exp()
+    return advantages.sign() * moved > limit
+
+
+def dppo(ratio: Tensor, advantages: Tensor, leaving: Tensor) -> Tensor:
+    """r * A, and nothing for tokens that leave the region: a limit on how far the distribution
+    moves, in place of ppo's bounds of the ratio."""
+    return torch.where(leaving, 0.0, ratio * advantages)
+
+
 def sequence_ratio(log_ratio: Tensor, mask: Tensor) -> Tensor:
     """GSPO's ratio, one per rollout: exp of the mean token log ratio, shown on every token."""
     mean = (log_ratio * mask).sum(-1, keepdim=True) / mask.sum(-1, keepdim=True).clamp(min=1)
@@ -106,6 +126,9 @@ def objective_values(
     elif kind == "cispo":
         values = cispo(logprobs, ratio, advantages, low, high)
         clipped = (ratio < low) | (ratio > high)
+    elif kind == "dppo":
+        clipped = leaves_region(logprobs, base_logprobs, advantages, config.divergence_limit)
+        values = dppo(ratio, advantages, clipped)
     elif kind == "dro":
         values = dro(logprobs, base_logprobs, advantages, config.dro_beta)
     else:
@@ -116,7 +139,7 @@ def objective_values(
 def needs_start(config: Loss) -> bool:
     """Whether the loss asks what the trainer computed when the step began."""
     clips = config.objective in CLIPPING or callable(config.objective)
-    return clips or bool(config.truncate_importance)
+    return clips or bool(config.truncate_importance or config.mask_importance)
 
 
 # --- one reducer, with a denominator that has a name ---
@@ -237,6 +260,21 @@ def truncated_importance_weights(gap: Tensor, cap: float) -> Tensor:
     return gap.clamp(max=cap).detach()
 
 
+def masked_importance_weights(gap: Tensor, limit: float) -> Tensor:
+    """p_start / p_sampler, but 0 above the limit: what the sampler should hardly have drawn is
+    taken for an error of one of the two, and not learned from."""
+    return torch.where(gap > limit, 0.0, gap).detach()
+
+
+def importance_gap(config: Loss, log_gap: Tensor, mask: Tensor) -> Tensor:
+    """p_start / p_sampler (B, T): of each token or, with importance_level="sequence", of the whole
+    answer, shown on every token. Only the latter corrects without bias, at a price: the product
+    of many ratios varies wildly. gspo's own ratio is the mean of them."""
+    if config.importance_level == "sequence":
+        return (log_gap * mask).sum(-1, keepdim=True).exp().expand_as(log_gap)
+    return ratio_of(config.objective, log_gap, mask)
+
+
 def off_policy_sequence_mask(
     logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, mask: Tensor, threshold: float
 ) -> Tensor:
@@ -308,9 +346,11 @@ def policy_loss(
 def _weights(config: Loss, logprobs, start, old_logprobs, advantages, mask) -> Tensor:
     """Each token's weight from the filters, (B, T); 1 where there are none."""
     weight = torch.ones_like(old_logprobs)
+    gap = importance_gap(config, start - old_logprobs, mask)
     if config.truncate_importance:
-        gap = ratio_of(config.objective, start - old_logprobs, mask)
         weight = truncated_importance_weights(gap, config.truncate_importance)
+    elif config.mask_importance:
+        weight = masked_importance_weights(gap, config.mask_importance)
     if config.sequence_mask_threshold:
         weight = weight * off_policy_sequence_mask(
             logprobs, old_logprobs, advantages, mask, config.sequence_mask_threshold

@@ -82,6 +82,13 @@ def solution_text(problem: Problem) -> str:
     return f"{problem.solution}\n\\boxed{{{problem.answer}}}".lstrip()
 
 
+def told_prompt(problem: Problem) -> str:
+    """The prompt of a problem whose question is followed by a correct solution."""
+    told = f"{problem.problem}\n\nA correct solution:\n{solution_text(problem)}\n\nAnswer likewise."
+    before, _, after = problem_prompt(problem).rpartition(problem.problem)
+    return before + told + after
+
+
 def is_in_file(name: object) -> bool:
     """Whether a name is FILE.py:FUNCTION."""
     return isinstance(name, str) and ".py:" in name

@@ -25,6 +25,10 @@ GRPO_PAPER = (
     "2024, arXiv:2402.03300"
 )
 TINKER = "Tinker cookbook, rl_basic and its documented losses, Thinking Machines Lab, 2025"
+MISMATCH = (
+    "When Speed Kills Stability: Demystifying RL Collapse from the Training-Inference Mismatch, "
+    "Liu et al., 2025"
+)
 
 RECIPES = {
     "grpo": Recipe(
@@ -86,7 +90,8 @@ RECIPES = {
     ),
     "cispo": Recipe(
         {"objective": "cispo", "aggregate": "token", "clip_low": 0.0, "clip_high": 4.0},
-        "the clipped ratio only weighs: rare tokens that matter keep their gradient",
+        "the clipped ratio only weighs: rare tokens that matter keep their gradient; a lower bound "
+        "of 0 is none, so that only weights above 4 are cut",
         "MiniMax-M1: Scaling Test-Time Compute Efficiently with Lightning Attention, 2025, "
         "arXiv:2506.13585 (bounds as Tinker documents them)",
     ),
@@ -156,6 +161,37 @@ RECIPES = {
         "GDPO: Group reward-Decoupled Normalization Policy Optimization for Multi-reward RL "
         "Optimization, 2026, arXiv:2601.05242",
     ),
+    "dppo": Recipe(
+        {"objective": "dppo"},
+        "no clip of the ratio: a token is left alone once its probability has moved by 0.2, so "
+        "rare ones may grow and common ones not collapse; matters with many updates or a lag",
+        "Rethinking the Trust Region in LLM Reinforcement Learning, 2026, arXiv:2602.04879 (its "
+        "binary total variation)",
+    ),
+    "maxrl": Recipe(
+        {"advantage": "maxrl"},
+        "divides by a group's mean reward, not by its spread: the gradient nears that of log p, so "
+        "hard problems count 1 / p; matters where few answers are right",
+        "Maximum Likelihood Reinforcement Learning, 2026, arXiv:2602.02710",
+    ),
+    "tis": Recipe(
+        {"truncate_importance": 2.0},
+        "each token weighed by p_start / p_sampler, at most 2; matters where the sampler lags, "
+        "cuts or computes in other numbers than the trainer",
+        "Your Efficient RL Framework Secretly Brings You Off-Policy RL Training, Yao et al., 2025",
+    ),
+    "seq_tis": Recipe(
+        {"truncate_importance": 2.0, "importance_level": "sequence"},
+        "one such weight for the whole answer, the product of its tokens': without bias below the "
+        "cap, but of long answers few have a weight near 1",
+        MISMATCH,
+    ),
+    "mis": Recipe(
+        {"mask_importance": 2.0, "importance_level": "sequence"},
+        "the same weight, but an answer above 2 is dropped, not capped: what the sampler should "
+        "hardly have drawn is rather a fault than a lesson",
+        MISMATCH,
+    ),
     "sft": Recipe(
         {"objective": "cross_entropy", "aggregate": "token"},
         "supervised: nothing is sampled; the solution that each problem brings along is learned, "
@@ -175,6 +211,20 @@ RECIPES = {
         "no reward: each token that the model draws is paid for being likelier to the teacher, "
         "which --kl-reference names, than to itself",
         "On-Policy Distillation, Thinking Machines Lab, 2025",
+    ),
+    "opsd": Recipe(
+        {
+            "objective": "importance_sampling",
+            "aggregate": "token",
+            "kl": "token",
+            "kl_coef": 1.0,
+            "kl_solution": True,
+            "reward_parts": {"correct": 0.0},
+        },
+        "distill without a teacher: the model as it began marks each token, and is shown the "
+        "problem's solution; matters where reading a solution is easier than finding it",
+        "Self-Distilled Reasoner: On-Policy Self-Distillation for Large Language Models, 2026, "
+        "arXiv:2601.18734 (at the sampled token; it sums over the vocabulary)",
     ),
 }
 

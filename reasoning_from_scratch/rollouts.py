@@ -2,14 +2,14 @@
 
 import random
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 
 import torch
 from torch import Tensor
 
 from reasoning_from_scratch.config import Rewards, TrainConfig
-from reasoning_from_scratch.problems import Problem, problem_prompt, solution_text
+from reasoning_from_scratch.problems import Problem, problem_prompt, solution_text, told_prompt
 from reasoning_from_scratch.rewards import (
     correctness,
     form_parts,
@@ -255,6 +255,15 @@ def worked_rollout(problem: Problem, tokenizer) -> Rollout:
     rollout = Rollout(problem, prompt_ids, response_ids, [0.0] * len(response_ids), finished=True)
     rollout.text = answer_text(tokenizer, rollout)
     return rollout
+
+
+def told_rollouts(rollouts: Sequence[Rollout], tokenizer) -> list[Rollout]:
+    """The same answers, after a prompt that also shows the problem's solution: for a teacher who
+    is to judge each of their tokens."""
+    return [
+        replace(rollout, prompt_ids=tokenizer.encode(told_prompt(rollout.problem)))
+        for rollout in rollouts
+    ]
 
 
 def think_token_ids(tokenizer) -> tuple[int, int]:

@@ -48,6 +48,7 @@ from reasoning_from_scratch.rollouts import (
     next_problems,
     reward_groups,
     step_problems,
+    told_rollouts,
     worked_rollout,
 )
 
@@ -234,7 +235,8 @@ def prepared_update(
     for rollout in rollouts:
         rollout.token_advantages = rollout.start_logprobs = rollout.ref_logprobs = None
     if reference is not None:
-        for rollout, logprobs in zip(rollouts, reference.logprobs(rollouts), strict=True):
+        seen = told_rollouts(rollouts, policy.tokenizer) if config.kl_solution else rollouts
+        for rollout, logprobs in zip(rollouts, reference.logprobs(seen), strict=True):
             rollout.ref_logprobs = logprobs
     # In a single pass the first log-probabilities are those of the start.
     later = needs_start(config) and config.epochs * config.num_substeps > 1

@@ -22,6 +22,7 @@ REWARDS = torch.tensor([1.0, 0.0, 0.0, 1.0, 1.0])  # mean 0.6, sample variance 0
         ("zscore", 0.4 / (0.3**0.5 + EPSILON), -0.6 / (0.3**0.5 + EPSILON)),
         ("mean", 0.4, -0.6),
         ("leave-one-out", 1 - 2 / 4, 0 - 3 / 4),
+        ("maxrl", 1 / 0.6 - 1, -1.0),
     ],
 )
 def test_by_hand(kind, high, low):
@@ -40,7 +41,7 @@ def test_a_uniform_group_is_exactly_zero(kind, reward, size):
 
 
 @given(
-    kind=st.sampled_from(sorted(KINDS)),
+    kind=st.sampled_from(sorted(set(KINDS) - {"maxrl"})),
     rewards=st.lists(st.sampled_from([0.0, 0.1, 0.9, 1.0, 1.1, -0.1]), min_size=2, max_size=16),
 )
 def test_sum_is_zero_order_is_kept_and_a_shift_changes_nothing(kind, rewards):
@@ -58,6 +59,13 @@ def test_zscore_ignores_the_size_of_rewards_and_the_others_do_not():
     )
     for kind in ("mean", "leave-one-out"):
         torch.testing.assert_close(advantages(100 * REWARDS, kind), 100 * advantages(REWARDS, kind))
+
+
+def test_maxrl_weighs_the_one_right_answer_of_many_by_how_rare_it_is():
+    for wrong in (1, 9, 49):
+        found = advantages(torch.tensor([1.0] + [0.0] * wrong), "maxrl")
+        assert found.tolist() == pytest.approx([wrong] + [-1.0] * wrong)
+        assert float(found.sum()) == pytest.approx(0, abs=1e-4)
 
 
 def test_errors_say_what_is_wrong():

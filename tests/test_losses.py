@@ -15,7 +15,9 @@ from reasoning_from_scratch.losses import (
     Loss,
     aggregate,
     discounted_sums,
+    importance_gap,
     kl_advantages,
+    masked_importance_weights,
     off_policy_sequence_mask,
     policy_loss,
     step_denominator,
@@ -63,6 +65,42 @@ def test_clip_truth_table(objective, advantage, ratio):
     assert clipped == CLIPPED[advantage, ratio]
     expected = 0.0 if clipped else -advantage * ratio
     assert gradient == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("advantage, ratio", CLIPPED)
+@pytest.mark.parametrize("probability, limit_reached", [(0.001, False), (0.6, True)])
+def test_dppos_limit_is_on_the_probability_and_not_on_the_ratio(
+    advantage, ratio, probability, limit_reached
+):
+    """The clip's truth table, but only for tokens that are common enough to move the distribution:
+    at the same ratio a rare one moves it by 0.0005, and keeps its gradient."""
+    old = torch.tensor([[math.log(probability)]], dtype=torch.float64)
+    logprobs = (old + math.log(ratio)).requires_grad_()
+    loss, sums = policy_loss(
+        logprobs,
+        old,
+        torch.tensor([advantage], dtype=torch.float64),
+        torch.ones(1, 1),
+        Loss(objective="dppo"),
+        1.0,
+    )
+    loss.backward()
+    clipped = CLIPPED[advantage, ratio] and limit_reached
+    assert bool(sums["clipped"]) == clipped
+    assert float(logprobs.grad) == pytest.approx(0.0 if clipped else -advantage * ratio, abs=1e-12)
+
+
+def test_dppo_stops_what_the_clip_lets_through():
+    """A common token that falls from 0.9 to 0.65: the ratio 0.72 is inside ppo's usual bounds
+    from 0.7 on, and a quarter of the distribution has moved."""
+    old = torch.tensor([[math.log(0.9)]], dtype=torch.float64)
+    logprobs = torch.tensor([[math.log(0.65)]], dtype=torch.float64)
+    clipped = {}
+    for objective in ("ppo", "dppo"):
+        config = Loss(objective=objective, clip_low=0.7)
+        given = logprobs, old, torch.tensor([-1.0]), torch.ones(1, 1), config, 1.0
+        clipped[objective] = bool(policy_loss(*given, start_logprobs=old)[1]["clipped"])
+    assert clipped == {"ppo": False, "dppo": True}
 
 
 def test_cispo_differs_from_ppo_exactly_where_the_ratio_is_outside():
@@ -358,6 +396,25 @@ def test_gspos_weight_for_the_gap_belongs_to_the_whole_rollout():
         logprobs, torch.tensor([[-2.0, -1.0]]), torch.ones(1), torch.ones(1, 2), config, 1.0
     )
     assert float(sums["importance_weight"]) == 2  # two tokens of weight 1
+
+
+def test_a_sequences_weight_is_the_product_of_its_tokens_weights():
+    sampler = torch.tensor([[-1.0, -2.0], [-1.0, -1.0]], dtype=torch.float64)
+    start = sampler + torch.tensor([[0.5, 0.2], [-0.3, 0.1]], dtype=torch.float64)
+    mask = torch.ones(2, 2, dtype=torch.bool)
+    of_tokens = importance_gap(Loss(), start - sampler, mask)
+    of_answers = importance_gap(Loss(importance_level="sequence"), start - sampler, mask)
+    torch.testing.assert_close(of_answers, of_tokens.prod(-1, keepdim=True).expand(2, 2))
+    # With the last token of the second answer not sampled, the first one's weight is left.
+    mask[1, 1] = False
+    of_answers = importance_gap(Loss(importance_level="sequence"), start - sampler, mask)
+    assert float(of_answers[1, 0]) == pytest.approx(math.exp(-0.3))
+
+
+def test_truncated_weights_are_capped_and_masked_ones_dropped():
+    gap = torch.tensor([0.1, 1.0, 2.0, 2.1, math.inf])
+    assert truncated_importance_weights(gap, 2.0).tolist() == pytest.approx([0.1, 1, 2, 2, 2])
+    assert masked_importance_weights(gap, 2.0).tolist() == pytest.approx([0.1, 1, 2, 0, 0])
 
 
 def test_sequence_mask_drops_only_bad_rollouts_that_were_left_behind():

@@ -29,6 +29,9 @@ ANSWERS = torch.tensor(list(itertools.product(range(3), repeat=2)))  # (9, 2)
 REWARDS = torch.tensor([1.0, -1.0, 0.5, -0.5, 2.0, -2.0, 0.3, 1.2, -0.7], dtype=torch.float64)
 
 
+LIMIT = 0.1  # of dppo
+LEVELS = ("token", "sequence")
+
 summed = partial(Loss, aggregate="sum")
 
 
@@ -96,7 +99,7 @@ def test_on_policy_every_objective_has_the_gradient_of_the_expected_reward(objec
     torch.testing.assert_close(-gradient, gradient_of_expected_reward(logits), rtol=0, atol=1e-14)
 
 
-def coefficient(objective, ratios, t, reward, low, high, beta):
+def coefficient(objective, ratios, t, reward, low, high, beta, moved=0.0):
     """What multiplies the gradient of log p of token t, written down by hand."""
     if objective == "gspo":
         ratio = math.sqrt(ratios[0] * ratios[1])  # geometric mean
@@ -109,7 +112,9 @@ def coefficient(objective, ratios, t, reward, low, high, beta):
         "ppo": 0.0 if clipped else ratio * reward,
         "cispo": min(max(ratio, low), high) * reward,
         "dro": reward - beta * math.log(ratio),
+        "dppo": 0.0 if moved * math.copysign(1, reward) > LIMIT else ratio * reward,
         "gspo": 0.0 if clipped else ratio * reward,  # two tokens share it: 2 x 1/2
+        "cross_entropy": reward,
     }[objective]
 
 
@@ -124,7 +129,8 @@ def expected_gradient_by_hand(objective, logits, sampler, low, high, beta):
         for t, (row, token) in enumerate(places):
             score = -p[row].clone()
             score[token] += 1
-            c = coefficient(objective, ratios, t, reward, low, high, beta)
+            moved = float(p[row, token] - q[row, token])
+            c = coefficient(objective, ratios, t, reward, low, high, beta, moved)
             gradient[row] += weight * c * score
     return gradient
 
@@ -132,7 +138,9 @@ def expected_gradient_by_hand(objective, logits, sampler, low, high, beta):
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_off_policy_gradient_equals_the_one_written_by_hand(objective):
     logits, sampler = policy(1), policy(2, requires_grad=False)
-    config = summed(objective=objective, clip_low=0.7, clip_high=1.5, dro_beta=0.3)
+    config = summed(
+        objective=objective, clip_low=0.7, clip_high=1.5, dro_beta=0.3, divergence_limit=LIMIT
+    )
     # The policy that sampled is the one that the step began with, some updates ago.
     gradient = expected_gradient(logits, sampler, config, start=sampler)
     by_hand = expected_gradient_by_hand(objective, logits, sampler, 0.7, 1.5, 0.3)
@@ -145,6 +153,9 @@ def test_the_policies_of_that_test_are_apart_enough_to_clip_on_both_sides():
     assert ((ratio > 1.5) & (REWARDS[:, None] > 0)).any()
     assert ((ratio < 0.7) & (REWARDS[:, None] < 0)).any()
     assert ((ratio > 0.7) & (ratio < 1.5)).any()
+    moved = answer_logprobs(policy(1)).exp() - answer_logprobs(policy(2)).exp()
+    assert ((moved > LIMIT) & (REWARDS[:, None] > 0)).any()
+    assert ((moved < -LIMIT) & (REWARDS[:, None] < 0)).any()
 
 
 def test_truncated_importance_weights_in_expectation():
@@ -157,6 +168,31 @@ def test_truncated_importance_weights_in_expectation():
     torch.testing.assert_close(gradient, same, rtol=0, atol=1e-14)
     uncapped = expected_gradient(logits, sampler, summed(truncate_importance=1e9))
     assert (uncapped - gradient).abs().max() > 1e-3
+
+
+def test_a_weight_for_the_whole_answer_makes_old_samples_as_good_as_new_ones():
+    """With sequence weights, and no cap that bites, the expected gradient is exactly that of the
+    expected reward, whoever sampled; with token weights it is not."""
+    logits, sampler = policy(1), policy(2, requires_grad=False)
+    exact = gradient_of_expected_reward(logits)
+    far = {level: summed(truncate_importance=1e9, importance_level=level) for level in LEVELS}
+    found = {level: -expected_gradient(logits, sampler, far[level]) for level in LEVELS}
+    torch.testing.assert_close(found["sequence"], exact, rtol=0, atol=1e-14)
+    assert (found["token"] - exact).abs().max() > 1e-2
+
+
+@pytest.mark.parametrize("limit", [1.1, 2.0])
+def test_masked_sequence_weights_are_the_gradient_of_the_reward_of_those_answers(limit):
+    """What is left of the expected reward are the answers whose weight is not over the limit."""
+    logits, sampler = policy(1), policy(2, requires_grad=False)
+    masked = summed(mask_importance=limit, importance_level="sequence")
+    gradient = -expected_gradient(logits, sampler, masked)
+    weight = probabilities(logits) / probabilities(sampler)
+    kept = weight <= limit
+    assert kept.any() and not kept.all()
+    probas = answer_logprobs(logits).sum(-1).exp()
+    exact = torch.autograd.grad((probas * REWARDS * kept).sum(), logits)[0]
+    torch.testing.assert_close(gradient, exact, rtol=0, atol=1e-14)
 
 
 # --- baselines ---
@@ -174,6 +210,34 @@ def test_a_groups_baseline_keeps_the_direction(kind, share):
     gradient = torch.autograd.grad(total, logits)[0]
     exact = gradient_of_expected_reward(logits)
     torch.testing.assert_close(gradient, share * exact, rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("size", [2, 3, 4])
+def test_maxrl_with_n_rollouts_has_the_gradient_of_the_first_terms_of_log_p(size):
+    """log p = - sum over k of (1 - p)^k / k. A group of n has the first n - 1 terms: two rollouts
+    are plain RL, and more of them near the logarithm. Enumerated are all groups of right and wrong
+    answers, with the mean gradient of log p of each kind."""
+    logits = policy(4)
+    logprobs = answer_logprobs(logits).sum(-1)
+    right = REWARDS > 0.6
+    p = logprobs[right].exp().sum()
+    mean_score = {  # E[log p(answer) given it is right, or wrong], whose gradient is the score's
+        1.0: (logprobs[right] * logprobs[right].exp().detach()).sum() / p.detach(),
+        0.0: (logprobs[~right] * logprobs[~right].exp().detach()).sum() / (1 - p.detach()),
+    }
+    total = 0.0
+    for rewards in itertools.product((0.0, 1.0), repeat=size):
+        chance = math.prod(float(p if reward else 1 - p) for reward in rewards)
+        found = KINDS["maxrl"](torch.tensor(rewards, dtype=torch.float64))
+        values = zip(found, rewards, strict=True)
+        total = total + chance * sum(a * mean_score[reward] for a, reward in values) / size
+    gradient = torch.autograd.grad(total, logits, retain_graph=True)[0]
+    terms = -sum((1 - p) ** k / k for k in range(1, size))
+    exact = torch.autograd.grad(terms, logits, retain_graph=True)[0]
+    torch.testing.assert_close(gradient, exact, rtol=0, atol=1e-13)
+    of_log = torch.autograd.grad(p.log(), logits)[0]
+    share = 1 - (1 - float(p)) ** (size - 1)  # what n - 1 terms are of all
+    torch.testing.assert_close(gradient, share * of_log, rtol=0, atol=1e-13)
 
 
 # --- KL: one token, pi = (.7, .2, .1), ref = (.5, .3, .2) ---

@@ -13,7 +13,7 @@ from tests.conftest import RARELY_BROKEN, ROOT, SLOWEST_FIRST
 PACKAGE = Path(__file__).parents[1] / "reasoning_from_scratch"
 
 # What the book's cells import: its chapters, and the one function in its utils.
-CHAPTERS = {*(f"ch0{number}" for number in range(2, 8)), "appendix_f", "utils"}
+CHAPTERS = {*(f"ch0{number}" for number in range(2, 9)), "appendix_f", "utils"}
 TORCH_ONLY = {"advantages", "logprobs", "losses"}
 
 # The loop, in the order in which to read it, and what everybody may use.

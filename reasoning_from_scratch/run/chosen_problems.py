@@ -16,6 +16,7 @@ from reasoning_from_scratch.problems import (
     few_shot_prefix,
     problem_prompt,
     show_examples,
+    told_prompt,
     with_prompt,
 )
 from reasoning_from_scratch.rollouts import worked_rollout
@@ -52,6 +53,9 @@ def open_problems(
     problems = ready(problems)
     if config.is_supervised:
         problems = teachable_problems(problems, tokenizer, config.max_new_tokens, context_length)
+    if config.kl_solution:
+        room = context_length - config.max_new_tokens
+        problems = tellable_problems(problems, tokenizer, room)
     return problems, {name: ready(some) for name, some in eval_sets.items()}
 
 
@@ -102,6 +106,10 @@ def with_held_out_aside(config: TrainConfig) -> tuple[SomeProblems, str, SomePro
 # --- those that could never be paid for ---
 
 PLAIN_NUMBER = re.compile(r"-?\d{1,30}(\.\d{1,30})?", re.ASCII)  # read without asking the grader
+NO_SOLUTION: tuple[str, Callable[[Problem], bool]] = (
+    "no worked solution (a field `solution`)",
+    lambda problem: bool(problem.solution),
+)
 CHAT_TOKENS = 200  # more than a chat template adds, its system prompt included
 
 
@@ -136,8 +144,21 @@ def teachable_problems(
 
     limit = f"--max-new-tokens {max_new_tokens}, or with the prompt than the model's context"
     checks = [
-        ("no worked solution (a field `solution`)", lambda problem: bool(problem.solution)),
+        NO_SOLUTION,
         (f"a worked solution that is longer than {limit}", fits),
+    ]
+    return without_faults(problems, checks)
+
+
+def tellable_problems(problems: SomeProblems, tokenizer, room: int) -> SomeProblems:
+    """Those with a worked solution that a teacher can be shown in the prompt."""
+
+    def fits(problem: Problem) -> bool:
+        return len(tokenizer.encode(told_prompt(problem))) <= room
+
+    checks = [
+        NO_SOLUTION,
+        ("a prompt that, with the solution and an answer, exceeds the model's context", fits),
     ]
     return without_faults(problems, checks)
 

@@ -58,6 +58,8 @@ SMALLEST = {
     "few_shot": 0,
     "num_samplers": 1,
     "truncate_importance": 0,
+    "mask_importance": 0,
+    "divergence_limit": 0,
 }
 
 ABOVE_ZERO = ("temperature", "logprob_temperature", "length_constant", "sequence_mask_threshold")
@@ -124,11 +126,17 @@ def check_parts(config: TrainConfig) -> None:
             raise unknown_name("reward part", name, PARTS)
         if not math.isfinite(weight):
             raise UserError(f"--reward-parts {name} has the weight {weight}; give it a number")
-    taught = config.kl != "none" and config.kl_reference
+    taught = config.kl != "none" and (config.kl_reference or config.kl_solution)
     if not any(config.reward_parts.values()) and not taught:
         raise UserError(
             "--reward-parts rewards nothing: give a part a weight, e.g. correct=1, or name a "
             "teacher: --kl token --kl-coef 1 --kl-reference tiny-grpo"
+        )
+    pays = [*config.reward_parts.values(), -1 if config.overlong_penalty else 0]
+    if config.advantage == "maxrl" and min(pays) < 0:
+        raise UserError(
+            "--advantage maxrl divides by the mean reward of a group, which must not be below 0: "
+            "leave out --overlong-penalty and parts with a negative weight"
         )
 
 
@@ -146,10 +154,17 @@ def check_choices(config: TrainConfig) -> None:
         raise UserError("--ray-address is where --sampler ray samples; add that, or leave it out")
     if config.kl != "none" and config.kl_coef == 0:
         raise UserError(f"--kl {config.kl} without --kl-coef has no effect; set it, e.g. 0.01")
-    if config.truncate_importance and config.objective == "dro":
+    if config.truncate_importance and config.mask_importance:
         raise UserError(
-            "--truncate-importance weighs what lies between the sampler and the step's "
-            "start, and dro's penalty covers that already: leave one out"
+            "--truncate-importance caps the weight that --mask-importance would set to 0: leave "
+            "one out"
+        )
+    weighs = "truncate" if config.truncate_importance else "mask" if config.mask_importance else ""
+    if weighs and config.objective in ("dro", "dppo"):
+        covers = "dro's penalty" if config.objective == "dro" else "dppo's limit"
+        raise UserError(
+            f"--{weighs}-importance weighs what lies between the sampler and the step's start, "
+            f"and {covers} covers that already: leave one out"
         )
     if config.keep_sampling_mask and not config.leaves_tokens_out:
         raise UserError("--keep-sampling-mask needs --top-p below 1 or --top-k above 0")
@@ -285,6 +300,12 @@ def off_policy(config: TrainConfig) -> bool:
     return updates_again(config) or config.max_steps_off_policy > 0
 
 
+def weighs_importance(config: TrainConfig) -> bool:
+    """Whether the loss weighs what lies between the sampler and the step's start."""
+    by_lag = config.max_steps_off_policy > 0 and clips(config)  # options.py gives it a cap
+    return bool(config.truncate_importance or config.mask_importance or by_lag)
+
+
 def pays_for_form(config: TrainConfig) -> bool:
     return bool(set(config.reward_parts) - {"correct", "wrong"})
 
@@ -308,8 +329,8 @@ SUPERVISED = (
 OF_SAMPLED_ANSWERS = (
     "rollouts active_sampling keep_sampling_mask calculator environment reward_parts "
     "conditional_format overlong_penalty advantage advantage_per_part kl kl_coef "
-    "truncate_importance drop_uniform_groups max_steps_off_policy sampler num_minibatches "
-    "num_substeps compute_post_kl"
+    "truncate_importance mask_importance drop_uniform_groups max_steps_off_policy sampler "
+    "num_minibatches num_substeps compute_post_kl"
 ).split()
 NO_MUON = "without --optimizer muon"
 NO_LORA = "without --lora-rank"
@@ -332,6 +353,14 @@ NEEDS: tuple[tuple[str, Callable[..., bool], str], ...] = (
     ("clip_high", updates_again, ONE_UPDATE),
     ("dro_beta", lambda c: c.objective == "dro", "in another objective than --objective dro"),
     ("dro_beta", off_policy, ON_POLICY),
+    ("divergence_limit", lambda c: c.objective == "dppo", "in another objective than dppo"),
+    ("divergence_limit", off_policy, ON_POLICY),
+    (
+        "importance_level",
+        weighs_importance,
+        "without a weight: add --truncate-importance or --mask-importance",
+    ),
+    ("kl_solution", lambda c: c.kl != "none", NO_PENALTY),
     ("sequence_mask_threshold", off_policy, ON_POLICY),
     # A run's config.json has the value that this length stands for.
     (

@@ -120,12 +120,13 @@ def resolved(config: TrainConfig) -> TrainConfig:
     if config.smoke:
         config = at_most(config, **SMOKE)
     lags = config.max_steps_off_policy > 0 and config.objective in CLIPPING
+    weighs = lags and not config.mask_importance
     return filled(
         config,
         {
             "length_constant": float(config.max_new_tokens),
             "keep_sampling_mask": config.leaves_tokens_out,
-            "truncate_importance": LAG_WEIGHT if lags else 0.0,
+            "truncate_importance": LAG_WEIGHT if weighs else 0.0,
         },
     )
 

@@ -17,13 +17,14 @@ from reasoning_from_scratch import (
     ch05,
     ch06,
     ch07,
+    ch08,
     qwen3,
     utils,
 )
 from reasoning_from_scratch.problems import render_prompt
 
 MODULES = {"ch02": ch02, "ch03": ch03, "ch04": ch04, "ch05": ch05, "ch06": ch06, "ch07": ch07}
-MODULES |= {"qwen3": qwen3, "utils": utils, "appendix_f": appendix_f}
+MODULES |= {"ch08": ch08, "qwen3": qwen3, "utils": utils, "appendix_f": appendix_f}
 
 DOCUMENTED = {
     "qwen3": """
@@ -128,6 +129,22 @@ DOCUMENTED = {
         compute_advantage_stats(rewards_list)
         sequence_logprob_and_entropy(model, token_ids, prompt_len)
         reward_format(token_ids, prompt_len, start_think_id=151667, end_think_id=151668)
+    """,
+    "ch08": """
+        load_distill_data(local_path=None, partition='deepseek-r1-math-train', save_copy=True)
+        format_distilled_answer(entry)
+        load_reasoning_tokenizer(local_dir='qwen3')
+        build_examples(data, tokenizer)
+        compute_length(examples, answer_only=False)
+        filter_examples_by_max_len(examples, max_len=2048)
+        compute_example_loss(model, example, device)
+        evaluate_examples(model, examples, device)
+        train_distillation(model, train_examples, val_examples, device, epochs=2, lr=5e-6,
+            grad_clip_norm=None, seed=123, log_every=50, checkpoint_dir='checkpoints',
+            csv_log_path=None)
+        save_checkpoint(model, checkpoint_dir, step, suffix='')
+        append_csv_metrics(csv_log_path, epoch_idx, total_steps, train_loss, val_loss)
+        plot_distill_metrics(csv_path='train_distill_metrics.csv')
     """,
     "appendix_f": """
         predict_choice(model, tokenizer, prompt_fmt, max_new_tokens=8)

@@ -29,6 +29,7 @@ NO_RESULT = {
     "shard": ("fsdp", "memory: each rank keeps a slice"),
     "drop_uniform_groups": (False, "speed: those groups have no gradient"),
     "truncate_importance": (2.0, "its weights are 1 where sampler and trainer agree, as here"),
+    "mask_importance": (2.0, "its weights are 1 where sampler and trainer agree, as here"),
     "compile": (NOT_HERE, "speed"),
     "device": ("cpu", "a place"),
     "sampler": (NOT_HERE, "a place: Ray's actors sample the same"),
@@ -102,6 +103,9 @@ REFUSED = {
     "clip_low": (0.5, "serves one update:"),
     "clip_high": (1.5, "serves one update:"),
     "dro_beta": (0.1, "another objective"),
+    "divergence_limit": (0.01, "another objective"),
+    "importance_level": ("sequence", "without a weight"),
+    "kl_solution": (True, "add --kl"),
     "kl": ("k3", "without --kl-coef"),
     "kl_coef": (0.1, "add --kl"),
     "kl_importance_weighted": (True, "add --kl"),
@@ -123,11 +127,15 @@ REFUSED = {
 }
 # What is refused alone changes the run where it has a meaning.
 FAST = {"epochs": 3, "lr": 1e-2}
+LAGS = {"steps": 4, "max_steps_off_policy": 1, "lr": 1e-2}
 TOGETHER = {
     "length_constant": {"aggregate": "constant"},
     "clip_low": FAST | {"clip_low": 0.99},
     "clip_high": FAST | {"clip_high": 1.01},
     "dro_beta": FAST | {"objective": "dro", "aggregate": "token"},
+    "divergence_limit": FAST | {"objective": "dppo", "divergence_limit": 1e-4},
+    "importance_level": LAGS | {"truncate_importance": 1.001},
+    "kl_solution": {"kl": "token", "kl_coef": 1.0},
     "kl": {"kl": "k2", "kl_coef": 1.0, "steps": 3},
     "kl_coef": {"kl": "reward", "kl_coef": 0.5, "steps": 3},
     "kl_importance_weighted": FAST | {"kl": "k3", "kl_coef": 1.0},
@@ -157,7 +165,8 @@ def place(tmp_path_factory) -> Path:
         "tiny-start/some": toy_problems(),
         "tiny-other/more": toy_problems(20)[7:],
     }.items():
-        lines = [json.dumps({"problem": p.problem, "answer": p.answer}) for p in problems]
+        names = ("problem", "answer", "solution")
+        lines = [json.dumps({name: getattr(p, name) for name in names}) for p in problems]
         (folder / f"{name}.jsonl").write_text("\n".join(lines))
     (folder / "tiny-other/mine.py").write_text(
         "def paid(text, problem):\n    return float('a' in text)\n\n"
@@ -323,7 +332,7 @@ def test_pairs(changes, says):
         ({"lr": "fast"}, "--lr is 'fast', which is no number"),
         ({"reward_parts": {"corect": 1.0}}, "did you mean 'correct'"),
         ({"reward_parts": {"correct": float("inf")}}, "--reward-parts correct has the weight inf"),
-        ({"recipe": "dappo"}, "did you mean 'dapo'"),
+        ({"recipe": "dapoo"}, "did you mean 'dapo'"),
     ],
 )
 def test_values_out_of_range_are_refused_by_name(changes, says):
@@ -356,6 +365,10 @@ def test_values_out_of_range_are_refused_by_name(changes, says):
         ({"kl": "k3"}, "--kl-coef"),
         ({"keep_sampling_mask": True}, "--top-p below 1"),
         ({"objective": "dro", "truncate_importance": 2.0}, "dro's penalty covers that"),
+        ({"objective": "dppo", "mask_importance": 2.0}, "--mask-importance .* dppo's limit covers"),
+        ({"truncate_importance": 2.0, "mask_importance": 2.0}, "caps the weight that --mask"),
+        ({"advantage": "maxrl", "reward_parts": {"correct": 1, "wrong": -1}}, "maxrl divides by"),
+        ({"advantage": "maxrl", "overlong_penalty": 2}, "leave out --overlong-penalty"),
     ],
 )
 def test_bad_values_are_named(changes, says, tmp_path):

@@ -148,6 +148,7 @@ GIVEN = {
     "kl": "k3",
     "kl_coef": 0.1,
     "truncate_importance": 2.0,
+    "mask_importance": 2.0,
     "max_steps_off_policy": 1,
     "sampler": "ray",
     "num_minibatches": 2,

@@ -1,0 +1,270 @@
+"""Chapter 8's plain functions by hand, and against the package's `sft`."""
+
+import copy
+import csv
+import json
+
+import matplotlib
+import matplotlib.pyplot as plt
+import pytest
+import requests
+import torch
+from book.stand_ins import LetterTokenizer
+
+from reasoning_from_scratch import ch08
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.files.weights import load_model_and_tokenizer
+from reasoning_from_scratch.optim.adamw import AdamW
+from reasoning_from_scratch.policy import LocalPolicy
+from reasoning_from_scratch.problems import render_prompt
+from reasoning_from_scratch.rollouts import Group, Rollout
+from reasoning_from_scratch.run.options import configure, resolved
+from reasoning_from_scratch.tasks.problem_sets import load_problems
+from reasoning_from_scratch.trainer import set_advantages, train_step
+
+matplotlib.use("Agg")
+
+ROWS = [
+    {"problem": "1 + 1?", "gtruth_answer": "2", "message_thinking": "two ", "message_content": "2"},
+    {"problem": "2 + 2?", "gtruth_answer": "4", "message_thinking": "?", "message_content": " "},
+]
+
+
+@pytest.fixture(scope="module")
+def tiny():
+    return load_model_and_tokenizer("tiny-base")
+
+
+@pytest.fixture(scope="module")
+def examples(tiny):
+    _, tokenizer = tiny
+    data = [
+        {"problem": p.problem, "message_thinking": p.solution, "message_content": p.answer}
+        for p in load_problems("tiny", limit=6)
+    ]
+    return ch08.build_examples(data, tokenizer)[0]
+
+
+# --- the data ---
+
+
+class Answer:
+    def __init__(self, rows, status=200):
+        self.rows, self.status = rows, status
+
+    def raise_for_status(self):
+        if self.status >= 400:
+            raise requests.HTTPError(str(self.status))
+
+    def json(self):
+        return self.rows
+
+
+def test_data_is_downloaded_once(tmp_path, monkeypatch):
+    asked = []
+
+    def get(url, timeout):
+        asked.append(url)
+        return Answer(ROWS)
+
+    monkeypatch.setattr(ch08.requests, "get", get)
+    path = tmp_path / "rows.json"
+    assert ch08.load_distill_data(path, "qwen3-235b-a22b-math500") == ROWS
+    assert ch08.load_distill_data(path) == ROWS and json.loads(path.read_text()) == ROWS
+    assert len(asked) == 1 and asked[0].endswith(
+        "datasets/rasbt/math_distill/resolve/main/data/qwen3-235b-a22b-math500.json"
+    )
+    monkeypatch.chdir(tmp_path)
+    assert ch08.load_distill_data(save_copy=False) == ROWS
+    assert not (tmp_path / "deepseek-r1-math-train.json").exists()
+    ch08.load_distill_data()
+    assert (tmp_path / "deepseek-r1-math-train.json").exists()
+
+
+def test_without_a_network_it_says_what_to_do(tmp_path, monkeypatch):
+    def get(url, **how):
+        raise requests.ConnectionError("no route")
+
+    monkeypatch.setattr(requests, "get", get)
+    with pytest.raises(UserError, match="could not download rows.json"):
+        ch08.load_distill_data(tmp_path / "rows.json")
+    with pytest.raises(ValueError, match="no partition r1; published are deepseek-r1-math-train"):
+        ch08.load_distill_data(partition="r1")
+
+
+# --- examples ---
+
+
+def test_the_answer_is_thinking_then_content():
+    assert ch08.format_distilled_answer(ROWS[0]) == "<think>two</think>\n\n2"
+    with pytest.raises(ValueError, match="message_content is empty"):
+        ch08.format_distilled_answer(ROWS[1])
+
+
+class Wrapping(LetterTokenizer):
+    """One that wraps prompts."""
+
+    def encode(self, text, chat_wrapped=None):
+        wrapped = f"<{text}>" if chat_wrapped is None else text
+        return super().encode(wrapped)
+
+
+@pytest.mark.parametrize("tokenizer", [LetterTokenizer(), Wrapping()])
+def test_examples_are_prompt_answer_and_end(tokenizer):
+    examples, skipped = ch08.build_examples(ROWS, tokenizer)
+    assert skipped == 1 and len(examples) == 1
+    (example,) = examples
+    prompt = tokenizer.encode(render_prompt("1 + 1?"))
+    assert example["token_ids"][: example["prompt_len"]] == prompt
+    answer = example["token_ids"][len(prompt) :]
+    assert tokenizer.decode(answer) == "<think>two</think>\n\n2\0"
+
+
+def test_lengths(capsys):
+    examples = [{"token_ids": [0] * n, "prompt_len": 2} for n in (5, 3, 10)]
+    ch08.compute_length(examples)
+    assert capsys.readouterr().out.splitlines() == [
+        "Average: 6 tokens",
+        "Shortest: 3 tokens (index 1)",
+        "Longest: 10 tokens (index 2)",
+    ]
+    ch08.compute_length(examples, answer_only=True)
+    assert "Longest: 8 tokens (index 2)" in capsys.readouterr().out
+    assert ch08.filter_examples_by_max_len(examples, max_len=5) == examples[:2]
+
+
+# --- the loss, and the loop ---
+
+
+def test_the_loss_by_hand():
+    """A model that knows nothing: each of the answer's tokens costs log 7."""
+
+    def model(token_ids):
+        return torch.zeros(*token_ids.shape, 7)
+
+    example = {"token_ids": [1, 2, 3, 4], "prompt_len": 2}
+    loss = ch08.compute_example_loss(model, example, "cpu")
+    assert loss.item() == pytest.approx(torch.tensor(7.0).log().item())
+
+
+def test_only_the_answers_tokens_count(tiny, examples):
+    model, _ = tiny
+    example = examples[0]
+    logits = model(torch.tensor([example["token_ids"][:-1]]))[0]
+    logits.retain_grad()
+    loss = ch08.compute_example_loss(lambda ids: logits[None], example, "cpu")
+    loss.backward()
+    used = logits.grad.abs().sum(-1) > 0
+    assert used.nonzero()[0] == example["prompt_len"] - 1 and used[used.nonzero()[0] :].all()
+
+
+def test_the_loss_and_its_gradient_are_the_packages(tiny, examples):
+    """The book takes each example's mean; the package's step does so with aggregate=sequence."""
+    model, tokenizer = tiny
+    plain, fast = copy.deepcopy(model), copy.deepcopy(model)
+    losses = [ch08.compute_example_loss(plain, one, "cpu") for one in examples]
+    torch.stack(losses).mean().backward()
+
+    config = resolved(
+        configure("sft", model="tiny", aggregate="sequence", grad_clip=0.0, device="cpu")
+    )
+    optimizer = AdamW(fast)
+    kept = {}
+    optimizer.step = lambda lr: kept.update(
+        {name: optimizer.gradient(p).clone() for name, p in fast.named_parameters()}
+    )
+    policy = LocalPolicy(fast, optimizer, config, tokenizer=tokenizer)
+    problems = load_problems("tiny", limit=6)
+    groups = [Group(p, [as_rollout(e)]) for p, e in zip(problems, examples, strict=True)]
+    set_advantages(groups, config)
+    numbers = train_step(policy, groups, config, lr=0.0)
+    assert numbers["optim/loss"] == pytest.approx(torch.stack(losses).mean().item(), rel=1e-5)
+    assert ch08.evaluate_examples(model, examples, "cpu") == pytest.approx(numbers["optim/loss"])
+    for name, parameter in plain.named_parameters():
+        torch.testing.assert_close(kept[name], parameter.grad, rtol=1e-3, atol=1e-6)
+
+
+def as_rollout(example) -> Rollout:
+    ids, start = example["token_ids"], example["prompt_len"]
+    zeros = [0.0] * (len(ids) - start)
+    return Rollout(None, ids[:start], ids[start:], zeros, finished=True, rewards={"correct": 1.0})
+
+
+def test_evaluating_leaves_the_models_mode(tiny, examples):
+    model = copy.deepcopy(tiny[0]).train()
+    ch08.evaluate_examples(model, examples[:1], "cpu")
+    assert model.training
+    model.eval()
+    ch08.evaluate_examples(model, examples[:1], "cpu")
+    assert not model.training
+
+
+def test_training_learns_logs_and_saves(tiny, examples, tmp_path, capsys):
+    model = copy.deepcopy(tiny[0])
+    log = tmp_path / "log.csv"
+    given = model, examples[:4], examples[4:], "cpu"
+    how = dict(lr=1e-3, log_every=3, checkpoint_dir=tmp_path / "saves", csv_log_path=log)
+    assert ch08.train_distillation(*given, epochs=2, grad_clip_norm=1.0, **how) is model
+    with open(log) as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == ["epoch", "total_steps", "train_loss", "val_loss"]
+    assert [(row["epoch"], row["total_steps"]) for row in rows] == [
+        ("1", "3"), ("1", "4"), ("2", "6"), ("2", "8")
+    ]  # fmt: skip
+    assert float(rows[-1]["train_loss"]) < float(rows[0]["train_loss"])
+    saves = sorted(path.name for path in (tmp_path / "saves").iterdir())
+    assert saves == [
+        "qwen3-0.6B-distill-step00004-epoch1.pth",
+        "qwen3-0.6B-distill-step00008-epoch2.pth",
+    ]
+    state = torch.load(tmp_path / "saves" / saves[-1], weights_only=True)
+    assert all(torch.equal(state[name], w) for name, w in model.state_dict().items())
+    assert "[Epoch 2 | Step 8/8] train_loss=" in capsys.readouterr().out
+
+
+def test_the_order_is_the_seeds(tiny, examples, tmp_path, monkeypatch):
+    seen = []
+
+    def loss(model, example, device):
+        seen.append(len(example["token_ids"]))
+        return sum(p.sum() for p in model.parameters()) * 0
+
+    monkeypatch.setattr(ch08, "compute_example_loss", loss)
+    monkeypatch.setattr(ch08, "save_checkpoint", lambda *given: None)
+    monkeypatch.setattr(ch08, "log_losses", lambda *given: None)
+    for seed in (1, 1, 2):
+        ch08.train_distillation(
+            copy.deepcopy(tiny[0]), examples, examples[:1], "cpu", seed=seed, csv_log_path=tmp_path
+        )
+    orders = [tuple(seen[start : start + 12]) for start in (0, 12, 24)]
+    assert orders[0] == orders[1] != orders[2]
+    assert sorted(orders[0][:6]) == sorted(orders[0][6:]) and orders[0][:6] != orders[0][6:]
+
+
+def test_ctrl_c_saves(tiny, examples, tmp_path, monkeypatch, capsys):
+    def interrupted(**given):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ch08, "compute_example_loss", interrupted)
+    model = tiny[0]
+    given = dict(checkpoint_dir=tmp_path, csv_log_path=tmp_path / "log.csv")
+    assert ch08.train_distillation(model, examples, examples, "cpu", **given) is model
+    assert (tmp_path / "qwen3-0.6B-distill-step00000-interrupt.pth").exists()
+    assert "Interrupted" in capsys.readouterr().out
+
+
+def test_nothing_to_learn_is_said():
+    with pytest.raises(ValueError, match="examples to learn and to evaluate on"):
+        ch08.train_distillation(None, [], [], "cpu")
+
+
+def test_the_plot(tmp_path, monkeypatch):
+    shown = []
+    monkeypatch.setattr(plt, "show", lambda: shown.append(plt.gcf().axes[0]))
+    path = tmp_path / "log.csv"
+    for step in (1, 2):
+        ch08.append_csv_metrics(path, 1, step, 1.0 / step, 2.0 / step)
+    ch08.plot_distill_metrics(path)
+    assert [line.get_ydata().tolist() for line in shown[0].lines] == [[1.0, 0.5], [2.0, 1.0]]
+    with pytest.raises(UserError, match="there is no .*csv_log_path names"):
+        ch08.plot_distill_metrics(tmp_path / "none.csv")
