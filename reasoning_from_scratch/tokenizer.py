@@ -1,5 +1,6 @@
 """Text to token ids and back, and a conversation to text, as the model was trained on it."""
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -33,6 +34,7 @@ class ModelTokenizer:
         # A model may end its answers with other tokens, too; its generation_config.json lists them.
         self.other_stop_ids: frozenset[int] = frozenset()
         self.stops_from = ""  # the file that says which tokens end an answer
+        self.tools: Sequence[Mapping] = ()  # see `offer_tools`
         self.stop_text = ""  # see `end_answers_at`
         self.stop_text_ids: frozenset[int] = frozenset()
         # Tokenizer, chat template and generation config of the model's folder, byte for byte:
@@ -109,7 +111,8 @@ class ModelTokenizer:
     def _rendered(self, messages: Sequence[Mapping[str, str]], answer_follows: bool = True) -> str:
         from reasoning_from_scratch.chat_templates import rendered  # late: few models need jinja2
 
-        return rendered(self.chat_template, messages, self.named_tokens, answer_follows)
+        tools = self.tools or None
+        return rendered(self.chat_template, messages, self.named_tokens, answer_follows, tools)
 
     def ends_turns(self) -> bool:
         """Whether the template closes an answer with a token that ends the model's answers. Some
@@ -126,6 +129,17 @@ class ModelTokenizer:
         if wraps:
             self.wrap_chat("")  # is there one?
         self.apply_chat_template = wraps
+
+    def offer_tools(self, tools: Sequence[Mapping]) -> bool:
+        """From here on a conversation begins with these tools, in the form of the chat template.
+        False where there is no such form: they have to be told in other words."""
+        if not self.apply_chat_template:
+            return False
+        self.tools = ()
+        plain, self.tools = self.wrap_chat(""), tools
+        if self.wrap_chat("") == plain:
+            self.tools = ()
+        return bool(self.tools)
 
     def end_answers_at(self, character: str) -> None:
         """From here on an answer also ends with the first token whose text has this character in
@@ -164,7 +178,8 @@ class Qwen3Tokenizer(ModelTokenizer):
         Qwen3 is told not to think by a thought that is already over: an empty think block at
         the start of its answer. With `add_thinking` it opens the block itself, if it wants to.
         """
-        earlier = "".join(past_turn(*turn) for turn in past)
+        earlier = tools_turn(self.tools) if self.tools else ""
+        earlier += "".join(past_turn(*turn) for turn in past)
         text = f"{earlier}<|im_start|>user\n{prompt}<|im_end|>\n"
         if self.add_generation_prompt:
             text += "<|im_start|>assistant\n"
@@ -217,6 +232,21 @@ def past_turn(question: str, answer: str) -> str:
     """An earlier question and its answer in Qwen3's chat template, which drops the thinking."""
     said = answer.split("</think>")[-1].lstrip("\n")
     return f"<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n{said}<|im_end|>\n"
+
+
+def tools_turn(tools: Sequence[Mapping]) -> str:
+    """The system's turn of Qwen3's chat template that names the tools, as it was trained on it."""
+    signatures = "\n".join(json.dumps(tool, ensure_ascii=False) for tool in tools)
+    return (
+        "<|im_start|>system\n# Tools\n\n"
+        "You may call one or more functions to assist with the user query.\n\n"
+        "You are provided with function signatures within <tools></tools> XML tags:\n"
+        f"<tools>\n{signatures}\n</tools>\n\n"
+        "For each function call, return a json object with function name and arguments within "
+        "<tool_call></tool_call> XML tags:\n"
+        '<tool_call>\n{"name": <function-name>, "arguments": <args-json-object>}\n</tool_call>'
+        "<|im_end|>\n"
+    )
 
 
 def _eos_token_by_file_name(name: str) -> str:

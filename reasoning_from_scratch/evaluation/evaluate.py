@@ -44,6 +44,7 @@ from reasoning_from_scratch.problems import (
 )
 from reasoning_from_scratch.qwen3 import room_for_answer
 from reasoning_from_scratch.sampling import Rollout, Sampling, generate_each
+from reasoning_from_scratch.tasks.environments.conversation import as_shown
 from reasoning_from_scratch.tasks.judge import verifier_of
 from reasoning_from_scratch.tasks.own_task import Verifier
 from reasoning_from_scratch.text import interactive
@@ -372,12 +373,14 @@ def evaluate_with(
     """`evaluate` as the options say."""
     if options.stop is not None:
         tokenizer.end_answers_at(options.stop)
+    render = prompt_of(options.prompt or suiting_prompt(problems), tokenizer)
+    problems = as_shown(options.environment, problems, tokenizer, render)
     return evaluate(
         model,
         tokenizer,
         problems,
         part_of(options, Sampling, rollouts=options.samples),
-        prompt_fn=prompt_of(options.prompt or suiting_prompt(problems), tokenizer),
+        prompt_fn=render,
         out_path=out_path,
         progress=True,
         name=problem_set,

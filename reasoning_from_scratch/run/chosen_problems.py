@@ -19,6 +19,7 @@ from reasoning_from_scratch.problems import (
     with_prompt,
 )
 from reasoning_from_scratch.run.folder import log
+from reasoning_from_scratch.tasks.environments.conversation import as_shown
 from reasoning_from_scratch.tasks.made_sets import made_set
 from reasoning_from_scratch.tasks.problem_sets import (
     AT_HELD_OUT,
@@ -46,6 +47,7 @@ def open_problems(
 
     def ready(some: SomeProblems) -> SomeProblems:
         some = with_prompt(some, prompt, tokenizer)
+        some = as_shown(config.environment, some, tokenizer)
         return usable_problems(some, tokenizer, context_length, config.reward)
 
     return ready(problems), {name: ready(some) for name, some in eval_sets.items()}

@@ -4,11 +4,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from reasoning_from_scratch.errors import unknown_name
-from reasoning_from_scratch.problems import Problem, is_in_file, refuse_bare_file
+from reasoning_from_scratch.problems import Problem, is_in_file, refuse_bare_file, render_prompt
 from reasoning_from_scratch.sampling import Partner, Rollout, Sampling
 from reasoning_from_scratch.tasks.environments.calculator import Calculator
 from reasoning_from_scratch.tasks.environments.guess import Guess
 from reasoning_from_scratch.tasks.environments.retry import Retry
+from reasoning_from_scratch.tasks.environments.tools import ToolUserOf, has_tools, with_tools
 from reasoning_from_scratch.tasks.foreign import Unfit, called, in_words, numbers_in
 from reasoning_from_scratch.tasks.own_task import function_from_file
 from reasoning_from_scratch.tokenizer import ended_text
@@ -34,7 +35,22 @@ def environment_of(name: str) -> Callable[[Problem], Environment]:
     refuse_bare_file(name, "class")
     if name not in OURS and not is_in_file(name):
         raise unknown_name("environment", name, [*OURS, "FILE.py:CLASS"])
-    return OURS[name] if name in OURS else function_from_file(name)
+    kind = OURS[name] if name in OURS else function_from_file(name)
+    return ToolUserOf(kind) if has_tools(kind) else kind
+
+
+def as_shown(
+    name: str | None,
+    problems: Sequence[Problem],
+    tokenizer,
+    render: Callable[[str], str] = render_prompt,
+) -> Sequence[Problem]:
+    """Problems whose prompts have in them what the environment tells before the first turn: its
+    tools, and the task that `reset` gives. Most environments tell nothing."""
+    made_by = environment_of(name) if name else None
+    if not isinstance(made_by, ToolUserOf):
+        return problems
+    return with_tools(problems, made_by.kind, tokenizer, render)
 
 
 def partners_of(
