@@ -1,31 +1,20 @@
 """Tools in two small classes, as TRL's `environment_factory` takes them. Nothing of this project
-is imported: the same file can be used there.
+is imported: the same classes can be used there.
 
-    rfs train --environment ch07/my_tools.py:Calculator --problems tiny --steps 20
+    rfs train --environment ch07/my_tools.py:Calculator --problems tiny
+    rfs train --environment ch07/my_tools.py:Search --problems ch07/my_tools.py:problems
 """
 
 import ast
 import operator
 
-NOTES = {
-    "tea": "A cup of tea costs 3.",
-    "cake": "A piece of cake costs 4.",
-    "apples": "There are 6 apples in a bag.",
-}
 OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul}
-
-
-def value(tree):
-    """Numbers, +, - and *; nothing else is computed."""
-    if isinstance(tree, ast.Constant) and isinstance(tree.value, int):
-        return tree.value
-    if isinstance(tree, ast.BinOp) and type(tree.op) in OPERATORS:
-        return OPERATORS[type(tree.op)](value(tree.left), value(tree.right))
-    raise ValueError("only whole numbers, +, - and * are computed")
+PRICES = {"tea": 3, "coffee": 4, "cake": 6, "soup": 7, "bread": 2, "cheese": 9}
+NOTES = {item: f"Since the first of May, {item} costs {price}." for item, price in PRICES.items()}
 
 
 class Calculator:
-    """There is no `get_reward`: the grader judges the answer."""
+    """There is no `get_reward`: the grader judges the answer that is written at the end."""
 
     def reset(self, **row) -> str | None:
         return None
@@ -39,26 +28,47 @@ class Calculator:
         return str(value(ast.parse(expression[:100], mode="eval").body))
 
 
-class Search:
-    """It pays by itself, for a search that found something."""
+def value(tree):
+    """Numbers, +, - and *; nothing else is computed."""
+    if isinstance(tree, ast.Constant) and isinstance(tree.value, int):
+        return tree.value
+    if isinstance(tree, ast.BinOp) and type(tree.op) in OPERATORS:
+        return OPERATORS[type(tree.op)](value(tree.left), value(tree.right))
+    raise ValueError("only whole numbers, +, - and * are computed")
 
-    def reset(self, **row) -> str | None:
-        self.found = 0
-        return "Look up what you need."
+
+def problems():
+    """No model knows these prices: they are in the notes."""
+    for item, price in PRICES.items():
+        yield {"problem": f"How much does {item} cost?", "answer": str(price)}
+
+
+class Search:
+    """The answer is handed in with a tool, and `get_reward` says whether it is correct."""
+
+    def reset(self, answer: str, **row) -> str | None:
+        self.price, self.submitted = int(answer), None
+        return "\nSearch the notes, then submit the price."
 
     def search(self, word: str) -> str:
-        """Looks up a word in the notes.
+        """Looks a word up in the notes.
 
         Args:
-            word: One word, such as tea.
+            word: One word, such as milk.
         """
-        note = NOTES.get(word.lower())
-        self.found += note is not None
-        return note or f"nothing about {word}; there are notes about {', '.join(NOTES)}"
+        return NOTES.get(word.lower(), f"There is no note about {word}.")
+
+    def submit(self, price: int) -> str:
+        """Hands in the answer. The last one counts.
+
+        Args:
+            price: The price, a whole number.
+        """
+        self.submitted = price
+        return "Thank you."
 
     def get_reward(self) -> float:
-        """Paid is a search that found something."""
-        return float(self.found > 0)
+        return float(self.submitted == self.price)
 
 
 if __name__ == "__main__":  # there is nothing to run here: say what this is

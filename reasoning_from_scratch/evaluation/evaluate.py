@@ -5,6 +5,7 @@ import json
 import platform
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ from reasoning_from_scratch.problems import (
 )
 from reasoning_from_scratch.qwen3 import room_for_answer
 from reasoning_from_scratch.sampling import Rollout, Sampling, generate_each
-from reasoning_from_scratch.tasks.environments.conversation import as_shown
+from reasoning_from_scratch.tasks.environments.conversation import judges_itself
 from reasoning_from_scratch.tasks.judge import verifier_of
 from reasoning_from_scratch.tasks.own_task import Verifier
 from reasoning_from_scratch.text import interactive
@@ -75,9 +76,10 @@ def evaluate(
     unless `fallback` (see extract_final_candidate) says what else to read. A `verifier` of your
     own grades instead, or the rules of a set that has some: right is what is paid 1 or more.
     """
-    check_problems(problems, verifier)
+    check_problems(problems, verifier, judges_itself(sampling.environment))
     verifiers = [verifier_of(problem, verifier) for problem in problems]
     prompts = checked_prompts(model, tokenizer, problems, prompt_fn)
+    shown = [replace(one, prompt=problem_prompt(one, prompt_fn)) for one in problems]
     settings = {
         **describe_sampling(sampling),
         **describe(model, tokenizer, problems, prompt_fn, answer_source(fallback, verifiers[0])),
@@ -91,7 +93,7 @@ def evaluate(
             sampling,
             streams=[(0, index) for index in todo],  # the same answers, whatever is left to do
             stop_ids=stop_ids,
-            engine=FAST.equipped(sampling, tokenizer, [problems[index] for index in todo]),
+            engine=FAST.equipped(sampling, tokenizer, [shown[index] for index in todo]),
         )
         for place, rollouts in ended:
             index = todo[place]
@@ -178,7 +180,9 @@ def sampling_speed(todo: list[int], seconds: float, file: Answers) -> float:
     return sum(row["tokens"] for index in todo for row in file.groups[index]) / seconds
 
 
-def check_problems(problems: Sequence[Problem], verifier: Verifier | None = None) -> None:
+def check_problems(
+    problems: Sequence[Problem], verifier: Verifier | None = None, by_environment: bool = False
+) -> None:
     """Refuses to measure what cannot be measured."""
     if not problems:
         raise UserError("there are no problems to evaluate; check --problems and --limit")
@@ -188,7 +192,7 @@ def check_problems(problems: Sequence[Problem], verifier: Verifier | None = None
                 f"problem {problem.where}: the answer {problem.answer!r} is no number that stands "
                 "after ####, which --reward gsm8k reads: leave that out, and the grader reads it"
             )
-    for problem in () if verifier else problems:
+    for problem in () if verifier or by_environment else problems:
         if problem.rules:  # by rules of its own
             continue
         try:
@@ -373,14 +377,12 @@ def evaluate_with(
     """`evaluate` as the options say."""
     if options.stop is not None:
         tokenizer.end_answers_at(options.stop)
-    render = prompt_of(options.prompt or suiting_prompt(problems), tokenizer)
-    problems = as_shown(options.environment, problems, tokenizer, render)
     return evaluate(
         model,
         tokenizer,
         problems,
         part_of(options, Sampling, rollouts=options.samples),
-        prompt_fn=render,
+        prompt_fn=prompt_of(options.prompt or suiting_prompt(problems), tokenizer),
         out_path=out_path,
         progress=True,
         name=problem_set,
