@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from jinja2 import TemplateError, nodes
 from jinja2.ext import Extension
@@ -55,7 +55,7 @@ def compiled(template: str):
 
 def rendered(
     template: str,
-    messages: Sequence[Mapping[str, str]],
+    messages: Sequence[Mapping[str, Any]],
     named_tokens: Mapping[str, str],
     answer_follows: bool = True,
     tools: Sequence[Mapping] | None = None,

@@ -21,6 +21,7 @@ class Problem:
     rules: str = ""  # the set whose rules say what is right; "": the grader (tasks/made_sets.py)
     facts: str = ""  # what those rules must know of it, as JSON
     source: str = field(default="", compare=False)  # file and line that it was read from
+    row: dict = field(default_factory=dict, compare=False, repr=False)  # all columns, as read there
 
     @property
     def where(self) -> str:

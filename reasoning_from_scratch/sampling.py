@@ -290,6 +290,10 @@ PLAIN_ENGINE = SamplingEngine()
 class Partner(Protocol):
     """Listens to one rollout and may speak: the model reads what it says, and did not draw it."""
 
+    def begin(self, prompt_ids: list[int], most: int) -> list[int]:
+        """Before the first token: the prompt, or at most so many tokens in its place."""
+        return prompt_ids
+
     def hear(self, response_ids: list[int], stopped: bool) -> list[int] | None:
         """After each token that was drawn: the tokens that follow; [] if none do. `stopped`: it
         was a stop token, and with nothing to follow the rollout ends. None ends it at once."""
@@ -303,12 +307,13 @@ class Row:
     """A rollout, and what the loop needs to know of it."""
 
     rollout: Rollout
-    prompt: int  # which of the prompts it answers
+    prompt: int  # which of the prompts that are read
     key: int  # of its random stream
     limit: int  # most tokens that it may have
     partner: Partner | None = None
     unread: int = 1  # so many of its last tokens the model has yet to read
     likely: int = 0  # so many of the most likely tokens are noted at each place
+    group: int = 0  # which of the prompts that were given
 
     def read(self, said: list[int], keeps: bool | None) -> None:
         """Tokens that follow what was drawn; they were not."""
@@ -395,7 +400,7 @@ class RunningBatch:
         self.policy = (sampling.temperature, sampling.top_p, sampling.top_k)
         self.keeps, self.stop_ids = sampling.keep_sampling_mask, frozenset(stop_ids)
         self.start = read_start(model, prompts)
-        self.max_prompts = math.ceil(n_rows / sampling.rollouts)  # read in one pass
+        self.max_prompts = math.ceil(n_rows * len(prompts) / max(1, len(waiting)))  # in one pass
         self.read = range(0)
         self.prompt_cache: KVCache | None = None
         self.max_length = max((len(prompts[row.prompt]) + row.limit for row in waiting), default=0)
@@ -613,26 +618,30 @@ def generate_each(
     count = sampling.rollouts
     steps, problems = torch.tensor(streams, dtype=torch.long).view(-1, 2, 1).unbind(1)  # (P, 1)
     keys = stream_key(sampling.seed, steps, problems, torch.arange(count))  # (P, G)
-    limits = [
+    for i, prompt in enumerate(prompts):
         room_for_answer(model, len(prompt), sampling.max_new_tokens, f"prompt {i}")
-        for i, prompt in enumerate(prompts)
-    ]
     keeps = sampling.keep_sampling_mask
-    groups = [
-        [Rollout(prompt_ids=prompt, kept=[] if keeps else None) for _ in range(count)]
-        for prompt in prompts
-    ]
-    rows = [
-        Row(rollout, i, key, limits[i], engine.partner(i) if engine.partner else None)
-        for i, group in enumerate(groups)
-        for rollout, key in zip(group, keys[i].tolist(), strict=True)
-    ]
-    batch = RunningBatch(model, prompts, rows, sampling, stop_ids, engine)
+    groups: list[list[Rollout]] = [[] for _ in prompts]
+    rows: list[Row] = []
+    begun: list[list[int]] = []  # what is read: rollouts of a group that begin alike share it
+    for i, prompt in enumerate(prompts):
+        first = len(begun)
+        for key in keys[i].tolist():
+            partner = engine.partner(i) if engine.partner else None
+            ids = partner.begin(prompt, model.cfg["context_length"] - 1) if partner else prompt
+            begun += [] if ids in begun[first:] else [ids]
+            rollout = Rollout(prompt_ids=ids, kept=[] if keeps else None)
+            limit = room_for_answer(model, len(ids), sampling.max_new_tokens)
+            row = Row(rollout, begun.index(ids, first), key, limit, partner, group=i)
+            groups[i].append(rollout)
+            rows.append(row)
+    rows.sort(key=lambda row: row.prompt)  # they are read in order
+    batch = RunningBatch(model, begun, rows, sampling, stop_ids, engine)
     unfinished = [count] * len(prompts)
     while batch.fill():
         with engine.around_step(model):
             ended = batch.record(batch.decode())
         for row in ended:
-            unfinished[row.prompt] -= 1
-            if not unfinished[row.prompt]:
-                yield row.prompt, groups[row.prompt]
+            unfinished[row.group] -= 1
+            if not unfinished[row.group]:
+                yield row.group, groups[row.group]

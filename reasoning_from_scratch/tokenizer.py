@@ -1,7 +1,9 @@
 """Text to token ids and back, and a conversation to text, as the model was trained on it."""
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from tokenizers import Tokenizer
 
@@ -9,6 +11,11 @@ from reasoning_from_scratch.errors import UserError
 
 END_OF_TEXT = "<|endoftext|>"
 END_OF_TURN = "<|im_end|>"
+ANSWER = "[the answer]"  # in a conversation that is only made to see what follows it
+A_TOOL = {  # the same, to see how it is written
+    "type": "function",
+    "function": {"name": "look", "description": "Looks.", "parameters": {"type": "object"}},
+}
 
 
 class ModelTokenizer:
@@ -79,8 +86,14 @@ class ModelTokenizer:
         """The text of `ids`; special tokens are kept, since rewards and readers look for them."""
         return self._tok.decode(ids, skip_special_tokens=False)
 
-    def wrap_chat(self, prompt: str, past: Iterable[tuple[str, str]] = ()) -> str:
-        """A user's turn, after earlier questions and their answers, in the chat template."""
+    def wrap_chat(
+        self,
+        prompt: str,
+        past: Iterable[tuple[str, str]] = (),
+        tools: Sequence[Mapping] | None = None,
+    ) -> str:
+        """A user's turn, after earlier questions and their answers, in the chat template. `tools`
+        are what the model may call, as JSON schemas."""
         if not self.chat_template:
             raise UserError(
                 "this model's folder has no chat template, so there is no conversation with it: "
@@ -92,15 +105,29 @@ class ModelTokenizer:
             for role, words in zip(("user", "assistant"), turn, strict=True)
         ]
         messages.append({"role": "user", "content": prompt})
-        return self._rendered(messages)
+        return self._rendered(messages, tools=tools)
 
     def reply_turn(self, reply: str) -> str:
         """What follows the end of an answer where somebody replies to it, up to the next answer.
         Without a chat template a reply stands between two marks."""
         if not self.apply_chat_template:
             return f"\n[{reply}]\n"
-        answer = "[the answer]"
-        _, _, after = self.wrap_chat(reply, [("", answer)]).partition(answer)
+        return self._after_answer(self.wrap_chat(reply, [("", ANSWER)]))
+
+    def results_turn(self, results: Sequence[str]) -> str:
+        """The same where it is tools that reply: one result for each call."""
+        tagged = [f"<tool_response>\n{result}\n</tool_response>" for result in results]
+        if not self.apply_chat_template:
+            return "\n" + "\n".join(tagged) + "\n"
+        if not self.chat_template or not self.has_tools():  # Qwen3's own form is a user's turn
+            return self.reply_turn("\n".join(tagged))
+        said = [{"role": "tool", "content": result} for result in results]
+        talk = [{"role": "user", "content": ""}, {"role": "assistant", "content": ANSWER}, *said]
+        return self._after_answer(self._rendered(talk))
+
+    def _after_answer(self, talk: str) -> str:
+        """What follows the end of the answer in a conversation."""
+        _, _, after = talk.partition(ANSWER)
         _, ended, follows = after.partition(self.eos_token)
         if not ended:
             raise UserError(
@@ -109,10 +136,37 @@ class ModelTokenizer:
             )
         return follows
 
-    def _rendered(self, messages: Sequence[Mapping[str, str]], answer_follows: bool = True) -> str:
+    def has_tools(self) -> bool:
+        """Whether prompts are put into a chat template that has a place for tools."""
+        if not self.apply_chat_template:
+            return False
+        return self.wrap_chat("", tools=[A_TOOL]) != self.wrap_chat("")
+
+    def written_call(self, name: str, arguments: Mapping) -> str:
+        """A call of a tool, within what the template writes of an answer with one."""
+        if not self.chat_template:
+            call = json.dumps({"name": name, "arguments": arguments})
+            return f"<tool_call>\n{call}\n</tool_call>"
+        called = {
+            "id": "call00001",  # some templates want nine characters
+            "type": "function",
+            "function": {"name": name, "arguments": arguments},
+        }
+        talk: list[dict[str, Any]] = [
+            {"role": "user", "content": ""},
+            {"role": "assistant", "content": "", "tool_calls": [called]},
+        ]
+        return self._rendered(talk, answer_follows=False, tools=[A_TOOL])
+
+    def _rendered(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        answer_follows: bool = True,
+        tools: Sequence[Mapping] | None = None,
+    ) -> str:
         from reasoning_from_scratch.chat_templates import rendered  # late: few models need jinja2
 
-        return rendered(self.chat_template, messages, self.named_tokens, answer_follows)
+        return rendered(self.chat_template, messages, self.named_tokens, answer_follows, tools)
 
     def ends_turns(self) -> bool:
         """Whether the template closes an answer with a token that ends the model's answers. Some
@@ -161,13 +215,19 @@ class Qwen3Tokenizer(ModelTokenizer):
     def use_chat_template(self, wraps: bool) -> None:
         self.apply_chat_template = self.add_generation_prompt = self.add_thinking = wraps
 
-    def wrap_chat(self, prompt: str, past: Iterable[tuple[str, str]] = ()) -> str:
+    def wrap_chat(
+        self,
+        prompt: str,
+        past: Iterable[tuple[str, str]] = (),
+        tools: Sequence[Mapping] | None = None,
+    ) -> str:
         """Qwen3's chat template for one user turn.
 
         Qwen3 is told not to think by a thought that is already over: an empty think block at
         the start of its answer. With `add_thinking` it opens the block itself, if it wants to.
         """
-        earlier = "".join(past_turn(*turn) for turn in past)
+        earlier = tools_turn(tools) if tools else ""
+        earlier += "".join(past_turn(*turn) for turn in past)
         text = f"{earlier}<|im_start|>user\n{prompt}<|im_end|>\n"
         if self.add_generation_prompt:
             text += "<|im_start|>assistant\n"
@@ -220,6 +280,22 @@ def past_turn(question: str, answer: str) -> str:
     """An earlier question and its answer in Qwen3's chat template, which drops the thinking."""
     said = answer.split("</think>")[-1].lstrip("\n")
     return f"<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n{said}<|im_end|>\n"
+
+
+def tools_turn(tools: Sequence[Mapping]) -> str:
+    """The system's turn of Qwen3's chat template that names the tools, in the words that the model
+    was trained on."""
+    signatures = "\n".join(json.dumps(tool, ensure_ascii=False) for tool in tools)
+    return (
+        "<|im_start|>system\n# Tools\n\n"
+        "You may call one or more functions to assist with the user query.\n\n"
+        "You are provided with function signatures within <tools></tools> XML tags:\n"
+        f"<tools>\n{signatures}\n</tools>\n\n"
+        "For each function call, return a json object with function name and arguments within "
+        "<tool_call></tool_call> XML tags:\n"
+        '<tool_call>\n{"name": <function-name>, "arguments": <args-json-object>}\n</tool_call>'
+        "<|im_end|>\n"
+    )
 
 
 def _eos_token_by_file_name(name: str) -> str:

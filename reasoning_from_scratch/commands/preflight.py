@@ -7,7 +7,7 @@ import math
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import mean
 
 import torch
@@ -27,7 +27,8 @@ from reasoning_from_scratch.fast.packed import packed_logprobs
 from reasoning_from_scratch.problems import Problem, problem_prompt, with_prompt
 from reasoning_from_scratch.rollouts import Rollout, make_batch
 from reasoning_from_scratch.run.chosen_problems import usable_problems
-from reasoning_from_scratch.run.options import preset
+from reasoning_from_scratch.run.options import GAMES, preset
+from reasoning_from_scratch.tasks.environments.conversation import judges_itself
 from reasoning_from_scratch.tasks.problem_sets import training_problems
 from reasoning_from_scratch.text import aligned, counted, visible
 
@@ -185,7 +186,10 @@ def cost_table(model, summary: Preflight, length: int, options: PreflightOptions
 
 def preflight(options: PreflightOptions) -> int:
     """Prints figures, cost and verdict; exit code 1 if training cannot work."""
-    defaults = preset(options.model)
+    game = GAMES.get(options.environment, {})
+    if game and options.model == PreflightOptions.model:
+        options = replace(options, model=game["model"])
+    defaults = preset(options.model) | game
     limit = options.max_new_tokens or defaults["max_new_tokens"]
     problems = training_problems(options.problems or defaults["problems"])
     model, tokenizer = open_model(options.model, options.device, options.dtype)
@@ -193,7 +197,8 @@ def preflight(options: PreflightOptions) -> int:
     if options.stop is not None:
         tokenizer.end_answers_at(options.stop)
     problems = with_prompt(problems, options.prompt, tokenizer)
-    problems = usable_problems(problems, tokenizer, context, options.reward)
+    judge = options.reward or (options.environment if judges_itself(options.environment) else None)
+    problems = usable_problems(problems, tokenizer, context, judge)
     chosen, count = to_try(problems, options.num_problems)
     asked = part_of(options, TrainConfig, max_new_tokens=limit)
     summary = preflight_summary(model, tokenizer, chosen, asked, num_problems=count, progress=True)

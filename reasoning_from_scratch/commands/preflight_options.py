@@ -2,13 +2,14 @@
 
 from dataclasses import dataclass
 
-from reasoning_from_scratch.config import Asking, Device, Drawing
+from reasoning_from_scratch.config import Asking, Device, Drawing, Turns
+from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.model_names import check_model_name
 from reasoning_from_scratch.tasks.problem_sets import check_set
 
 
 @dataclass
-class PreflightOptions(Device, Drawing, Asking):
+class PreflightOptions(Device, Turns, Drawing, Asking):
     """Options of `rfs preflight`; give those that training will have."""
 
     model: str = "tiny"
@@ -32,4 +33,11 @@ class PreflightOptions(Device, Drawing, Asking):
         check_model_name(self.model)
         if self.problems is not None:
             check_set(self.problems)
+        if self.environment and self.reward:
+            raise UserError(
+                "--environment says what a rollout is paid, and so does --reward: leave one out"
+            )
+        for name in ("max_turns", "max_turn_tokens"):
+            if not self.environment and getattr(self, name) != getattr(Turns, name):
+                raise UserError(f"--{name.replace('_', '-')} does nothing without --environment")
         return self.model

@@ -46,6 +46,7 @@ from reasoning_from_scratch.problems import (
 from reasoning_from_scratch.qwen3 import room_for_answer
 from reasoning_from_scratch.rollouts import Group, sample_each
 from reasoning_from_scratch.sampling import Rollout, Sampling
+from reasoning_from_scratch.tasks.environments.conversation import judges_itself
 from reasoning_from_scratch.tasks.judge import verifier_of
 from reasoning_from_scratch.tasks.own_task import Verifier
 from reasoning_from_scratch.text import interactive
@@ -76,7 +77,7 @@ def evaluate(
     unless `fallback` (see extract_final_candidate) says what else to read. A `verifier` of your
     own grades instead, or the rules of a set that has some: right is what is paid 1 or more.
     """
-    check_problems(problems, verifier)
+    check_problems(problems, verifier, judges_itself(sampling.environment))
     verifiers = [verifier_of(problem, verifier) for problem in problems]
     settings = {
         **describe_sampling(sampling),
@@ -171,7 +172,9 @@ def sampling_speed(todo: list[int], seconds: float, file: Answers) -> float:
     return sum(row["tokens"] for index in todo for row in file.groups[index]) / seconds
 
 
-def check_problems(problems: Sequence[Problem], verifier: Verifier | None = None) -> None:
+def check_problems(
+    problems: Sequence[Problem], verifier: Verifier | None = None, by_environment: bool = False
+) -> None:
     """Refuses to measure what cannot be measured."""
     if not problems:
         raise UserError("there are no problems to evaluate; check --problems and --limit")
@@ -181,7 +184,7 @@ def check_problems(problems: Sequence[Problem], verifier: Verifier | None = None
                 f"problem {problem.where}: the answer {problem.answer!r} is no number that stands "
                 "after ####, which --reward gsm8k reads: leave that out, and the grader reads it"
             )
-    for problem in () if verifier else problems:
+    for problem in () if verifier or by_environment else problems:
         if problem.rules:  # by rules of its own
             continue
         try:

@@ -21,6 +21,7 @@ from reasoning_from_scratch.problems import (
 )
 from reasoning_from_scratch.rollouts import worked_rollout
 from reasoning_from_scratch.run.folder import log
+from reasoning_from_scratch.tasks.environments.conversation import judges_itself
 from reasoning_from_scratch.tasks.made_sets import made_set
 from reasoning_from_scratch.tasks.problem_sets import (
     AT_HELD_OUT,
@@ -46,9 +47,11 @@ def open_problems(
 
     prompt = config.prompt or ("book" if config.few_shot else None)  # examples come in the book's
 
+    judge = config.reward or (config.environment if judges_itself(config.environment) else None)
+
     def ready(some: SomeProblems) -> SomeProblems:
         some = with_prompt(some, prompt, tokenizer)
-        return usable_problems(some, tokenizer, context_length, config.reward)
+        return usable_problems(some, tokenizer, context_length, judge)
 
     problems = ready(problems)
     if config.is_supervised:
@@ -114,11 +117,11 @@ CHAT_TOKENS = 200  # more than a chat template adds, its system prompt included
 
 
 def usable_problems(
-    problems: SomeProblems, tokenizer, context_length: int, reward: str | None
+    problems: SomeProblems, tokenizer, context_length: int, judge: str | None
 ) -> SomeProblems:
     """Without the problems that could never be paid for; one line in the log says how many.
 
-    `reward`: None if our grader judges; a verifier of one's own may do without an answer.
+    `judge`: None if our grader judges; a verifier of one's own may do without an answer.
     """
     checks: list[tuple[str, Callable[[Problem], bool]]] = [
         (
@@ -126,9 +129,9 @@ def usable_problems(
             lambda problem: fits_context(problem, tokenizer, context_length),
         ),
     ]
-    if reward is None:
+    if judge is None:
         checks.insert(0, ("no answer that the grader can read", has_answer))
-    if reward == "gsm8k":
+    if judge == "gsm8k":
         checks.insert(0, ("no answer that is a number after ####", has_number))
     return without_faults(problems, checks)
 

@@ -67,6 +67,7 @@ from reasoning_from_scratch.scale.ray_start import connect
 from reasoning_from_scratch.scale.streaming import streaming_loop
 from reasoning_from_scratch.scale.torchrun import join_ranks, policy_of_ranks
 from reasoning_from_scratch.tasks.environments.conversation import Conversation, environment_of
+from reasoning_from_scratch.tasks.environments.tools import ToolUsers
 from reasoning_from_scratch.tasks.judge import judge_of, missing_part
 from reasoning_from_scratch.tasks.own_task import Evaluator, function_from_file
 from reasoning_from_scratch.text import counted
@@ -134,8 +135,9 @@ def start_run(
         # One process looks at what there is, and tells the others.
         start = ranks.from_first(lambda: described(config, folder, ranks.restarted, if_used))
         model, reference, tokenizer = open_model(start, ranks)
-        problems, held_out = open_problems(start.config, tokenizer, model.cfg["context_length"])
-        try_environment(start.config, tokenizer, problems[0])
+        context = model.cfg["context_length"]
+        problems, held_out = open_problems(start.config, tokenizer, context)
+        try_environment(start.config, tokenizer, problems[0], context)
         policy, compared = open_policy(start, model, reference, tokenizer, ranks)
         look_ahead(start, policy, problems, ranks)
         run = open_run(start, policy, compared, problems, held_out, folder, ranks)
@@ -354,14 +356,21 @@ def check_extras(config: TrainConfig) -> None:
         import_tensorboard()
 
 
-def try_environment(config: TrainConfig, tokenizer, problem: Problem) -> None:
+def try_environment(config: TrainConfig, tokenizer, problem: Problem, context: int) -> None:
     """One is made and asked what it pays, before the model says a word: does it know the parts of
     the reward, and can the model's chat template take in what it replies?"""
     if config.environment is None:
         return
-    tokenizer.reply_turn("")
     kind, rollout = environment_of(config.environment), Rollout()
-    Conversation(kind, problem, tokenizer, config).leave(rollout)
+    talk = Conversation(kind, problem, tokenizer, config)
+    if isinstance(kind, ToolUsers):
+        talk.begin([], context - 1)
+        tokenizer.results_turn([""])
+        if talk.failure:
+            raise UserError(f"--environment {config.environment} {talk.failure} ({problem.where})")
+    else:
+        tokenizer.reply_turn("")
+    talk.leave(rollout)
     missing = missing_part(config.reward_parts, rollout.outcome)
     if missing and not rollout.failure:  # of how it fails, the first step tells
         raise UserError(f"--environment {config.environment} {missing}")

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.policy import LocalPolicy
-from reasoning_from_scratch.sampling import Rollout, Sampling, SamplingEngine
+from reasoning_from_scratch.sampling import Partner, Rollout, Sampling, SamplingEngine
 from reasoning_from_scratch.serve.open_batch import OpenBatch
 
 log = logging.getLogger("reasoning_from_scratch")
@@ -83,7 +83,7 @@ class Request:
         return id(self.policy.model), self.temperature, self.top_p, self.top_k
 
 
-class Listener:
+class Listener(Partner):
     """The Partner of one answer: it never speaks, but knows where the answer ends."""
 
     def __init__(self, request: Request, number: int) -> None:

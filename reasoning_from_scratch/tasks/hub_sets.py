@@ -4,6 +4,7 @@ r"""Data sets of Hugging Face's hub as problems.
     hf:openai/gsm8k:main@test                        a config and a split
     hf:me/mine?question=text&answer=result.number    columns whose names nobody would guess
     hf:me/mine?solution=worked                       and one with worked solutions, to learn from
+    hf:me/mine?also=task_dir,seed                    further columns, for an environment's `reset`
 
 The answer is what stands behind the last ####, as in GSM8K, or in the last box, or else the text.
 Of a column of solutions only the first two count.
@@ -26,7 +27,8 @@ log = logging.getLogger("reasoning_from_scratch")
 CALCULATOR = re.compile(r"<<[^<>]{0,200}>>")  # GSM8K marks its sums for a calculator
 
 PREFIX = "hf:"
-FORM = "hf:OWNER/NAME:CONFIG@SPLIT?question=COLUMN&answer=COLUMN&solution=COLUMN"
+PARTS = ("question", "answer", "solution", "also")
+FORM = "hf:OWNER/NAME:CONFIG@SPLIT?question=COLUMN&answer=COLUMN&also=COLUMN,COLUMN"
 _NAME = re.compile(
     r"hf:(?P<repository>[\w.-]+/[\w.-]+)(:(?P<config>[^/:@?]+))?(@(?P<split>[\w.-]+))?"
     r"(\?(?P<columns>.+))?"
@@ -55,6 +57,11 @@ class HubName:
     split: str | None
     columns: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def also(self) -> list[str]:
+        """Further columns that are read."""
+        return self.columns["also"].split(",") if "also" in self.columns else []
+
     def __str__(self) -> str:
         config = f":{self.config}" if self.config else ""
         split = f"@{self.split}" if self.split else ""
@@ -70,9 +77,11 @@ def check_hub_name(name: str) -> HubName:
     columns = {}
     for pair in (found["columns"] or "").split("&") if found["columns"] else ():
         part, _, column = pair.partition("=")
-        if part not in ("question", "answer", "solution") or not column:
-            stand = "question=COLUMN, answer=COLUMN and solution=COLUMN"
-            raise UserError(f"{name}: behind ? stand {stand}, not {pair}")
+        if part not in PARTS or not column:
+            raise UserError(
+                f"{name}: behind ? stand question=COLUMN, answer=COLUMN, solution=COLUMN and "
+                f"also=COLUMN,COLUMN, not {pair}"
+            )
         columns[part] = column
     check_pyarrow(name)
     return HubName(found["repository"], found["config"], found["split"], columns)
@@ -87,7 +96,7 @@ def hub_problems(name: str, limit: int | None = None) -> list[Problem]:
     guessed = {"question", "answer"} - named.columns.keys()
     level = logging.WARNING if guessed else logging.INFO  # a guess is said wherever it is made
     log.log(level, "%s: questions from the column %r, answers from %s", named, question, read)
-    wanted = {c.partition(".")[0] for c in (question, answer, solution, *FACTS) if c}
+    wanted = {c.partition(".")[0] for c in (question, answer, solution, *FACTS, *named.also) if c}
     wanted &= set(columns)
     problems: list[Problem] = []
     count = 0
@@ -106,6 +115,7 @@ def hub_problems(name: str, limit: int | None = None) -> list[Problem]:
                     type=_text(row, "type") or _text(row, "subject"),
                     solution=steps,
                     source=f"{named}, row {count - 1}",
+                    row=row,
                 )
             )
         if len(problems) == limit:
@@ -166,7 +176,8 @@ def _usual(known: Iterable[str], *usual: str) -> str | None:
 
 def _chosen_columns(named: HubName, columns: Sequence[str]) -> tuple[str, str | None, str | None]:
     """Of the question, of the answer and of the solution; one of the last two may be missing."""
-    for column in named.columns.values():
+    chosen = [column for part, column in named.columns.items() if part != "also"]
+    for column in (*chosen, *named.also):
         if column not in columns:
             raise unknown_name(f"column of {named.repository}", column, columns)
     question = named.columns.get("question") or _first(QUESTIONS, columns)

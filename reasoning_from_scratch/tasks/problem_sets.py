@@ -12,6 +12,7 @@ from functools import cache
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from reasoning_from_scratch.errors import UserError, unknown_name
 from reasoning_from_scratch.files.data_sets import DATA_SETS
@@ -149,7 +150,7 @@ def problems_from_file(name: str, limit: int) -> list[Problem]:
     try:
         for row in islice(function_from_file(name)(), limit):
             if isinstance(row, Problem):  # a verifier may do without an answer
-                texts = {
+                texts: dict[str, Any] = {
                     "problem": _text(vars(row), "problem"),
                     "answer": _text(vars(row), "answer", optional=True),
                 }
@@ -318,6 +319,7 @@ def math_problem(row: dict, default_id: str, source: str = "") -> Problem:
         type=_text(row, "type", optional=True) or _text(row, "subject", optional=True),
         solution=solution,
         source=source,
+        row=row,
     )
 
 
@@ -339,6 +341,7 @@ def gsm8k_problem(row: dict, default_id: str, source: str = "") -> Problem:
         type="GSM8K" if mark else "",
         solution=without_end(_text(row, "answer")),
         source=source,
+        row=row,
     )
 
 

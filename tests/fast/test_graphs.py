@@ -23,6 +23,7 @@ from reasoning_from_scratch.optim.lora import add_lora
 from reasoning_from_scratch.qwen3 import KVCache, RMSNorm
 from reasoning_from_scratch.sampling import (
     PLAIN_ENGINE,
+    Partner,
     Sampling,
     SamplingEngine,
     generate,
@@ -166,7 +167,7 @@ def test_the_same_rollouts(record, policy):
     assert len(widths) > 1
 
 
-class Interrupts:
+class Interrupts(Partner):
     """A partner that says two tokens after every fifth."""
 
     def hear(self, response_ids, stopped):

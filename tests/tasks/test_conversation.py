@@ -17,7 +17,7 @@ from reasoning_from_scratch.fast.engine import FAST
 from reasoning_from_scratch.losses import OBJECTIVES, Loss, policy_loss
 from reasoning_from_scratch.rollouts import make_batch, sample_groups
 from reasoning_from_scratch.run.options import resolved, resumed_config
-from reasoning_from_scratch.sampling import PLAIN_ENGINE, Rollout, Sampling, generate
+from reasoning_from_scratch.sampling import PLAIN_ENGINE, Partner, Rollout, Sampling, generate
 from reasoning_from_scratch.tasks.environments.conversation import Conversation, environment_of
 from reasoning_from_scratch.text import read_lines
 from reasoning_from_scratch.tokenizer import ModelTokenizer, Qwen3Tokenizer
@@ -27,7 +27,7 @@ VOCABULARY, STOPS = 64, set(range(8))
 FITS_C = {"emb_dim": 32, "head_dim": 16, "hidden_dim": 64}  # whole registers
 
 
-class Counting:
+class Counting(Partner):
     """A Partner in tokens: after each turn it says as many tokens as the turn had, and one more;
     after the third it is silent."""
 
@@ -104,7 +104,7 @@ def test_what_does_not_fit_is_not_said():
 # ---- the gradient, by enumeration
 
 
-class Answering:
+class Answering(Partner):
     """Vocabulary of 3, two turns of a token each; in between one token that depends on the first
     turn. Nothing ends a turn but its length."""
 

@@ -12,6 +12,8 @@ hears tokens and says tokens; here are the environments, which hear text and say
     guess.py          higher or lower: a number is to be found
     retry.py          a wrong answer may be mended once
     calculator.py     works out a sum in the middle of an answer
+    tools.py          classes whose methods are tools
+    tool_words.py     what the model is told of a tool, and which calls fit that
 
 `rfs train --environment FILE.py:CLASS` takes one of your own. It may use the problems and the
 grader, and knows nothing of models, runs and reports.

@@ -17,7 +17,7 @@ import re
 from collections.abc import Callable
 from functools import lru_cache
 
-from reasoning_from_scratch.sampling import Rollout
+from reasoning_from_scratch.sampling import Partner, Rollout
 
 LONGEST = 100  # characters of a calculation; its value is then small enough to compute and print
 CALCULATION = re.compile(rf"[0-9+\-*/.() ]{{1,{LONGEST}}}")
@@ -66,7 +66,7 @@ def result_of(tree: ast.expr) -> int | float:
     raise ValueError("no arithmetic")
 
 
-class Calculator:
+class Calculator(Partner):
     """A Partner that knows the answer so far, and nothing else."""
 
     def __init__(self, tokenizer) -> None:

@@ -9,6 +9,14 @@ from reasoning_from_scratch.sampling import Partner, Rollout, Sampling
 from reasoning_from_scratch.tasks.environments.calculator import Calculator
 from reasoning_from_scratch.tasks.environments.guess import Guess
 from reasoning_from_scratch.tasks.environments.retry import Retry
+from reasoning_from_scratch.tasks.environments.tools import (
+    TOOL_SECONDS,
+    Results,
+    ToolUser,
+    ToolUsers,
+    makes_tool_users,
+    tool_users,
+)
 from reasoning_from_scratch.tasks.foreign import Unfit, called, in_words, numbers_in
 from reasoning_from_scratch.tasks.own_task import function_from_file
 from reasoning_from_scratch.tokenizer import ended_text
@@ -17,8 +25,8 @@ from reasoning_from_scratch.tokenizer import ended_text
 class Environment(Protocol):
     """What answers the model. One is made for each rollout, from its problem."""
 
-    def reply(self, turn: str) -> str | None:
-        """What it says to a turn of the model; None: it is over."""
+    def reply(self, turn: str) -> str | Results | None:
+        """What it says to a turn of the model, or what tools have returned; None: it is over."""
 
     def rewards(self) -> dict[str, float]:
         """What the rollout is paid, asked when it is over: `correct`, and other parts."""
@@ -34,7 +42,16 @@ def environment_of(name: str) -> Callable[[Problem], Environment]:
     refuse_bare_file(name, "class")
     if name not in OURS and not is_in_file(name):
         raise unknown_name("environment", name, [*OURS, "FILE.py:CLASS"])
-    return OURS[name] if name in OURS else function_from_file(name)
+    if name in OURS:
+        return OURS[name]
+    found = function_from_file(name)
+    return tool_users(found) if makes_tool_users(found) else found
+
+
+def judges_itself(name: str | None) -> bool:
+    """Whether an environment is known to do without a problem's answer and without the grader."""
+    kind = environment_of(name) if name else None
+    return isinstance(kind, ToolUsers) and kind.pays
 
 
 def partners_of(
@@ -47,7 +64,7 @@ def partners_of(
     return lambda number: Conversation(kind, problems[number], tokenizer, sampling)
 
 
-class Conversation:
+class Conversation(Partner):
     """The Partner that speaks for an environment of which nothing that it does ends the run."""
 
     def __init__(
@@ -57,6 +74,7 @@ class Conversation:
         self.calculator = Calculator(tokenizer) if limits.calculator else None
         self.turns, self.turn_start = 0, 0
         self.failure, self.ran_out = "", False
+        self.seconds = TOOL_SECONDS if isinstance(kind, ToolUsers) else REPLY_SECONDS
         self.environment = self.ask(itself, lambda: kind(problem))
 
     def ask(self, read: Callable[[Any], Any], call: Callable[[], object]) -> Any:
@@ -64,8 +82,21 @@ class Conversation:
         which is written down."""
         if self.failure:
             return None
-        found, self.failure = called(read, REPLY_SECONDS, call)
+        found, self.failure = called(read, self.seconds, call)
         return found
+
+    def begin(self, prompt_ids: list[int], most: int) -> list[int]:
+        """The prompt; one for tools says which there are, and what is to be done with them."""
+        if not isinstance(self.environment, ToolUser):
+            return prompt_ids
+        told = self.environment.prompt_ids(self.tokenizer)
+        if len(told) <= most:
+            return told
+        self.failure = (
+            f"has, with its tools and what reset said, a prompt of {len(told):,} tokens; there is "
+            f"room for {most:,}"
+        )
+        return prompt_ids
 
     def hear(self, response_ids: list[int], stopped: bool) -> list[int] | None:
         """The reply's tokens at the end of a turn; within one, what a calculator says."""
@@ -89,7 +120,8 @@ class Conversation:
         if self.turns == self.limits.max_turns:
             self.ran_out = True
             return None
-        text = self.tokenizer.reply_turn(reply)
+        by_tools = isinstance(reply, Results)
+        text = (self.tokenizer.results_turn if by_tools else self.tokenizer.reply_turn)(reply)
         ended = [] if stopped else [self.tokenizer.eos_token_id]
         return ended + self.tokenizer.encode(text, chat_wrapped=False)
 
@@ -115,10 +147,10 @@ def itself(environment: Any) -> Any:
     return environment
 
 
-def as_reply(value: Any) -> str | None:
-    """A text that a tokenizer takes, or None."""
-    if value is None:
-        return None
+def as_reply(value: Any) -> str | Results | None:
+    """A text that a tokenizer takes, or what tools have returned, or None."""
+    if value is None or isinstance(value, Results):
+        return value
     if not isinstance(value, str):
         raise Unfit(f"replied no text: {in_words(value)}")
     reply = str.__str__(value)  # of a subclass, the text alone

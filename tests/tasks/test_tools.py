@@ -1,0 +1,547 @@
+"""Classes whose methods are tools: as TRL has them, with nothing of this project imported."""
+
+import hashlib
+import json
+
+import pytest
+import torch
+import torch.nn.functional as F
+from tokenizers import AddedToken
+from toy import toy_config, toy_model, toy_problems, toy_tokenizer, train
+from transformers.utils import get_json_schema
+
+from reasoning_from_scratch.commands.cli import main
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.evaluation.evaluate import evaluate
+from reasoning_from_scratch.fast.engine import FAST
+from reasoning_from_scratch.files.weights import save_hf_folder
+from reasoning_from_scratch.problems import Problem, problem_prompt
+from reasoning_from_scratch.rollouts import make_batch, sample_groups
+from reasoning_from_scratch.sampling import Sampling
+from reasoning_from_scratch.tasks.environments import tool_words
+from reasoning_from_scratch.tasks.environments.conversation import Conversation, environment_of
+from reasoning_from_scratch.tasks.environments.tools import tool_users
+from reasoning_from_scratch.tasks.own_task import function_from_file, run_file
+from reasoning_from_scratch.tasks.problem_sets import load_problems
+from reasoning_from_scratch.text import read_lines
+from reasoning_from_scratch.tokenizer import ModelTokenizer, Qwen3Tokenizer
+from tests.conftest import build_tokenizer
+
+SHOP = '''
+import asyncio
+from typing import Literal, Optional
+
+
+class Shop:
+    """Written to the contract alone."""
+
+    made = 0
+    rows = []
+
+    def __init__(self):
+        Shop.made += 1
+
+    async def reset(self, **row) -> str | None:
+        Shop.rows.append(row)
+        self.sold, self.wanted = 0, int(row.get("wanted", 1))
+        return " Buy some tea."
+
+    async def buy(self, item: str, count: int = 1, price: float = 1.0,
+                  how: Literal["cash", "card"] = "cash", sizes: Optional[list[int]] = None) -> str:
+        """Buys something,
+        if it is there.
+
+        Args:
+            item: What to buy,
+                in a word.
+            count (int): How many.
+            price: At most.
+            how: To pay.
+            sizes: If there are some.
+
+        Returns:
+            What was bought.
+        """
+        await asyncio.sleep(0.001)
+        self.sold += count
+        return f"{count} x {item}"
+
+    def fail(self) -> str:
+        """Raises."""
+        raise ValueError("out of order")
+
+    def long(self) -> str:
+        """Says much."""
+        return "a\\ud800" * 10_000
+
+    def _own(self):
+        pass
+
+    async def get_reward(self) -> float:
+        return float(self.sold >= self.wanted)
+
+
+class Silent:
+    def reset(self):
+        pass
+
+    def wait(self) -> None:
+        """Does nothing."""
+
+
+class Wavering:
+    told = 0
+
+    def reset(self):
+        Wavering.told += 1
+        return f" Number {Wavering.told}"
+
+    def wait(self) -> None:
+        """Does nothing."""
+
+
+class Endless:
+    def reset(self):
+        return "tea " * 1000
+
+    def wait(self) -> None:
+        """Does nothing."""
+
+
+def a_shop(items=3):
+    return Shop()
+
+
+class Neither:
+    pass
+
+
+class NoTools:
+    def reset(self):
+        pass
+
+
+class NoHint:
+    def reset(self):
+        pass
+
+    def buy(self, item):
+        """Buys something."""
+
+
+class NoWords:
+    def reset(self):
+        pass
+
+    def buy(self, item: str):
+        pass
+
+
+class NoStart(Silent):
+    def __init__(self, address):
+        pass
+
+
+class NoRow(Silent):
+    def reset(self, address):
+        pass
+
+
+class NoText(Silent):
+    def reset(self):
+        return 3
+'''
+PROBLEM = Problem("one", "How much is tea?", "3")
+
+
+@pytest.fixture
+def shop(tmp_path):
+    path = tmp_path / "shop.py"
+    path.write_text(SHOP)
+    return path
+
+
+def call(name, arguments="{}"):
+    return f'<tool_call>{{"name": "{name}", "arguments": {arguments}}}</tool_call>'
+
+
+# ---- a call and its answer
+
+
+def test_calls_are_answered_and_the_object_pays(shop):
+    talk = environment_of(f"{shop}:Shop")(PROBLEM)
+    said = talk.reply("Well. " + call("buy", '{"item": "tea"}') + call("buy", '{"item": "x"}'))
+    assert said == ["1 x tea", "1 x x"]
+    assert talk.reply("It is done.") is None
+    assert talk.rewards() == {"correct": 1.0}
+    assert environment_of(f"{shop}:Shop")(PROBLEM).rewards() == {"correct": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("turn", "why"),
+    [
+        ("<tool_call>{buy</tool_call>", "the call is not JSON"),
+        ("<tool_call>[1]</tool_call>", "a call is written as"),
+        (call("buy", "[]"), "a call is written as"),
+        ('<tool_call>{"name": ["buy"]}</tool_call>', "a call is written as"),
+        (call("reset"), "there is no tool 'reset'; there is buy, fail, long"),
+        (call("_own"), "there is no tool '_own'"),
+        (call("buy"), "buy: the argument 'item' is missing"),
+        (
+            call("buy", '{"item": "x", "cost": 2}'),
+            "buy: there is no argument 'cost'; there is item",
+        ),
+        (call("fail", '{"item": "x"}'), "fail: there is no argument 'item'; there is none"),
+        (call("buy", '{"item": 2}'), "item is to be string, not 2"),
+        (call("buy", '{"item": "x", "count": "two"}'), "count is to be integer, not 'two'"),
+        (call("buy", '{"item": "x", "count": true}'), "count is to be integer, not True"),
+        (call("buy", '{"item": "x", "how": "free"}'), "how is to be 'cash' or 'card', not 'free'"),
+        (call("buy", '{"item": "x", "sizes": [1, "b"]}'), "sizes is to be array of integer, not"),
+        (call("buy", '{"item": null}'), "item is to be string, not None"),
+        (call("fail"), "ValueError: out of order"),
+        ("<tool_call>" + "[" * 100_000, "the call is not JSON"),
+    ],
+)
+def test_a_wrong_call_is_answered_with_what_is_wrong(shop, turn, why):
+    (said,) = environment_of(f"{shop}:Shop")(PROBLEM).reply(turn)
+    assert said.startswith("error: ") and why in said
+
+
+def test_other_calls_are_right(shop):
+    talk = environment_of(f"{shop}:Shop")(PROBLEM)
+    given = '{"item": "x", "price": 2, "sizes": null, "how": "card"}'
+    assert talk.reply(call("buy", given)) == ["1 x x"]
+    (long,) = talk.reply(call("long"))
+    assert long.startswith("a?a?") and long.endswith("(cut off)") and len(long) < 8_100
+    thought = f"<think>{call('buy')}</think>"
+    assert talk.reply(thought) is None  # it has only thought of calling
+    assert talk.reply(thought + call("fail")) is not None
+    assert talk.reply(f"<think>{call('buy')}") is None
+
+
+def test_without_get_reward_the_grader_judges_the_last_turn(shop):
+    for answer, paid in (("\\boxed{3}", 1.0), ("\\boxed{4}", 0.0), ("none", 0.0)):
+        talk = environment_of(f"{shop}:Silent")(PROBLEM)
+        assert talk.reply("\\boxed{3}" + call("wait")) == ["None"]
+        assert talk.reply(answer) is None
+        assert talk.rewards() == {"correct": paid}
+
+
+def test_reset_gets_the_columns_of_the_row(shop, tmp_path):
+    rows = [{"problem": "How much?", "answer": "3", "wanted": 2, "shelf": {"tea": [1]}}]
+    (tmp_path / "rows.json").write_text(json.dumps(rows))
+    (problem,) = load_problems(str(tmp_path / "rows.json"))
+    talk = environment_of(f"{shop}:Shop")(problem)
+    given = function_from_file(f"{shop}:Shop").rows[-1]
+    assert given.items() >= rows[0].items()
+    assert given["prompt"] == [{"role": "user", "content": "How much?"}]
+    talk.reply(call("buy", '{"item": "x"}'))
+    assert talk.rewards() == {"correct": 0.0}
+
+
+def test_objects_are_used_again(shop):
+    kind = environment_of(f"{shop}:Shop")
+    assert environment_of(f"{shop}:Shop") is kind
+    made = function_from_file(f"{shop}:Shop")
+    for _ in range(3):
+        users = [kind(PROBLEM) for _ in range(4)]
+        assert len({id(user.object) for user in users}) == 4
+        for user in users:
+            user.rewards()
+    assert made.made == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("Neither", "neither reply and rewards, nor reset"),
+        ("NoTools", "no other public method"),
+        ("NoHint", "no type hint for item"),
+        ("NoWords", "without a docstring"),
+        ("NoStart", "NoStart\\(\\) is called without a word, and raised TypeError"),
+    ],
+)
+def test_a_class_that_is_none_says_what_is_missing(shop, name, why):
+    with pytest.raises(UserError, match=why) as info:
+        environment_of(f"{shop}:{name}")
+    assert "\n" not in str(info.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("NoRow", "raised TypeError: .*'address'"),
+        ("NoText", "returned neither a text nor None from reset: 3"),
+        ("Endless", "has, .* a prompt of [0-9,]+ tokens; there is room for 511"),
+    ],
+)
+def test_a_run_does_not_begin_where_reset_fails(shop, tmp_path, name, why):
+    config = toy_config(tmp_path / "run", environment=f"{shop}:{name}")
+    with pytest.raises(UserError, match=f"--environment .*:{name} {why}"):
+        train(config, toy_model(), toy_tokenizer(tmp_path), toy_problems())
+    assert not (tmp_path / "run").exists()
+
+
+# ---- what the model is told
+
+
+def test_a_schema_is_that_of_transformers(shop):
+    for name in ("buy", "fail", "long"):
+        method = getattr(function_from_file(f"{shop}:Shop")(), name)
+        assert json.dumps(tool_words.schema(method, name)) == json.dumps(get_json_schema(method))
+
+
+def chatting(folder):
+    """Qwen3's tokenizer, for a model that chats."""
+    path = folder / "tokenizer-reasoning.json"
+    build_tokenizer().save(str(path))
+    tokenizer = Qwen3Tokenizer(path)
+    tokenizer.use_chat_template(True)
+    return tokenizer
+
+
+def test_without_a_template_the_tools_stand_before_the_question(shop, tmp_path):
+    path = tmp_path / "tokenizer-base.json"
+    build_tokenizer().save(str(path))
+    tokenizer = Qwen3Tokenizer(path)
+    text = tokenizer.decode(environment_of(f"{shop}:Shop")(PROBLEM).prompt_ids(tokenizer))
+    plain = problem_prompt(PROBLEM)
+    before, after = plain.split("How much is tea?")
+    assert text.startswith(before) and text.endswith("How much is tea? Buy some tea." + after)
+    assert "\nbuy(item: string, count: integer, optional, price: number, optional" in text
+    assert "): Buys something, if it is there. item: What to buy, in a word. count: How" in text
+    assert "'arguments'" not in text and '<tool_call>{"name": ...' in text
+    assert tokenizer.results_turn(["1", "2"]) == (
+        "\n<tool_response>\n1\n</tool_response>\n<tool_response>\n2\n</tool_response>\n"
+    )
+
+
+def test_qwen3s_own_form_is_that_of_its_template(tmp_path):
+    """The digest is of what the template rendered that is published with Qwen3."""
+    tokenizer = chatting(tmp_path)
+    about = {"type": "object", "properties": {"item": {"type": "string", "description": "What."}}}
+    price = {"name": "price", "description": "Looks up\na <price> é."}
+    wait = {"name": "wait", "description": "Waits."}
+    tools = [
+        {"type": "function", "function": price | {"parameters": about | {"required": ["item"]}}},
+        {
+            "type": "function",
+            "function": wait | {"parameters": {"type": "object", "properties": {}}},
+        },
+    ]
+    talk = tokenizer.wrap_chat("How much is tea?", tools=tools) + "Let me see.\n"
+    talk += tokenizer.written_call("price", {"item": "tea"}) + "<|im_end|>"
+    talk += tokenizer.results_turn(["3", "4"])
+    found = hashlib.sha256(talk.encode()).hexdigest()
+    assert found == "efc4c233880065600e64e506c0ca2e95b1903a229dedcaa611b54bd13ebff169"
+
+
+# Written for these tests: roles and calls in the manner of Hermes, and calls that are not JSON.
+TURNS = (
+    "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% for c in m.tool_calls or [] %}CALL"
+    "{% endfor %}<|im_end|>{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
+)
+JSON_CALL = "<tool_call>{{ c.function | tojson }}</tool_call>"
+XML_CALL = "<tool_call><function={{ c.function.name }}></function></tool_call>"
+TOOLS = "{% for t in tools or [] %}{{ t.function.name }};{% endfor %}"
+
+
+def with_template(folder, template):
+    build_tokenizer().save(str(folder / "tokenizer.json"))
+    tokenizer = ModelTokenizer(folder / "tokenizer.json", "<|im_end|>", chat_template=template)
+    tokenizer.use_chat_template(True)
+    return tokenizer
+
+
+def test_a_template_is_given_the_tools_and_their_results(shop, tmp_path):
+    tokenizer = with_template(tmp_path, TOOLS + TURNS.replace("CALL", JSON_CALL))
+    user = environment_of(f"{shop}:Shop")(Problem("one", "How much?", "3", prompt="How much?"))
+    text = tokenizer.decode(user.prompt_ids(tokenizer))
+    assert text == "buy;fail;long;<user>How much? Buy some tea.<|im_end|><assistant>"
+    said = tokenizer.results_turn(["1", "2"])
+    assert said == "<tool>1<|im_end|><tool>2<|im_end|><assistant>"
+
+
+def test_a_template_without_a_place_for_tools(shop, tmp_path):
+    tokenizer = with_template(tmp_path, TURNS.replace("CALL", ""))
+    user = environment_of(f"{shop}:Shop")(Problem("one", "How much?", "3", prompt="How much?"))
+    text = tokenizer.decode(user.prompt_ids(tokenizer))
+    assert text.startswith("<user>Tools, called as <tool_call>")
+    assert text.endswith("\n\nHow much? Buy some tea.<|im_end|><assistant>")
+    assert tokenizer.results_turn(["1"]) == (
+        "<user><tool_response>\n1\n</tool_response><|im_end|><assistant>"
+    )
+
+
+def test_a_template_whose_calls_are_not_read_is_refused(shop, tmp_path):
+    tokenizer = with_template(tmp_path, TOOLS + TURNS.replace("CALL", XML_CALL))
+    with pytest.raises(UserError, match="what is read is <tool_call>.*--prompt plain") as info:
+        environment_of(f"{shop}:Shop")(PROBLEM).prompt_ids(tokenizer)
+    assert "\n" not in str(info.value)
+
+
+# ---- rollouts in which tools are called: a model has learned a few conversations by heart
+
+
+def by_heart(folder, environment, problems, talks, chat):
+    """A model that says one of its `talks`, lists of turns, about every second time each, and its
+    tokenizer, which has a token for each turn."""
+    inner = build_tokenizer()
+    turns = list(dict.fromkeys(turn for talk in talks for turn in talk))
+    inner.add_tokens([AddedToken(turn, normalized=False) for turn in turns])
+    path = folder / ("tokenizer-reasoning.json" if chat else "tokenizer-base.json")
+    inner.save(str(path))
+    tokenizer = Qwen3Tokenizer(path)
+    tokenizer.use_chat_template(chat)
+    model = toy_model(vocab_size=tokenizer.vocab_size, context_length=2048)
+    rows, marks = [], []
+    for problem in problems:
+        for talk in talks:
+            partner = Conversation(
+                environment_of(environment), problem, tokenizer, Sampling(environment=environment)
+            )
+            ids = partner.begin([], 2000)
+            start, own = len(ids), []
+            for turn in talk:
+                said = [*tokenizer.encode(turn, chat_wrapped=False), tokenizer.eos_token_id]
+                own += range(len(ids), len(ids) + len(said))
+                ids = ids + said
+                ids = ids + (partner.hear(ids[start:], stopped=True) or [])
+            rows.append(torch.tensor(ids))
+            marks.append(torch.tensor(own))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    for _ in range(40):
+        for ids, own in zip(rows, marks, strict=True):
+            logits = model(ids[None])[0]  # (T, V)
+            F.cross_entropy(logits[own - 1], ids[own]).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return model, tokenizer
+
+
+CALCULATE = call("calculate", '{"expression": "12 * 7"}')
+BUY = call("buy", '{"item": "tea"}')
+WORLDS = {
+    "Calculator": ([CALCULATE, "It is \\boxed{84}."], ["It is \\boxed{48}."], ["84"]),
+    "Search": (
+        [call("search", '{"word": "tea"}'), call("submit", '{"price": 3}'), "Done."],
+        [call("submit", '{"price": "3"}'), "Done."],
+        ["Since the first of May, tea costs 3.", "Thank you."],
+    ),
+    "Shop": ([BUY, "Done."], [call("buy", '{"count": 1}'), "Done."], ["1 x tea"]),
+}
+
+
+@pytest.fixture(scope="module", params=[("Calculator", 0), ("Search", 1), ("Shop", 0)])
+def world(request, tmp_path_factory):
+    name, chat = request.param
+    folder = tmp_path_factory.mktemp(name)
+    (folder / "shop.py").write_text(SHOP)
+    file = f"{folder}/shop.py" if name == "Shop" else "ch07/my_tools.py"
+    problems = {
+        "Calculator": [Problem("a", "What is 12 times 7?", "84")],
+        "Search": [Problem("b", "How much does tea cost?", "3")],
+        "Shop": [Problem("c", "Go shopping.", "-")],
+    }[name]
+    good, bad, results = WORLDS[name]
+    environment = f"{file}:{name}"
+    model, tokenizer = by_heart(folder, environment, problems, [good, bad], chat)
+    return folder, environment, problems, model, tokenizer, good, results
+
+
+def test_results_are_read_and_not_trained_on(world):
+    folder, environment, problems, model, tokenizer, good, results = world
+    asked = Sampling(200, environment=environment, rollouts=16)
+    (group,) = sample_groups(model, tokenizer, problems, asked, step=0, engine=FAST)
+    paid = {rollout.outcome["correct"] for rollout in group.rollouts}
+    assert paid == {0.0, 1.0} and not any(rollout.failure for rollout in group.rollouts)
+    for rollout in group.rollouts:
+        if rollout.outcome["correct"] != 1:
+            continue
+        mask = rollout.sampled_mask()
+        drawn = [token for token, own in zip(rollout.response_ids, mask, strict=True) if own]
+        said = tokenizer.decode(drawn).split(tokenizer.eos_token)
+        assert set(good) <= set(said) and rollout.turns == len(said) - 1
+        read = tokenizer.decode([rollout.response_ids[place] for place in rollout.forced])
+        assert all(f"<tool_response>\n{result}\n</tool_response>" in read for result in results)
+        batch = make_batch([rollout])
+        assert batch.mask.sum() == len(drawn) and (batch.old_logprobs * (1 - batch.mask) == 0).all()
+
+
+def test_three_steps(world):
+    folder, environment, problems, model, tokenizer, good, _ = world
+    where = folder / f"run-{tokenizer.apply_chat_template}"
+    rows = [{"unique_id": p.id, "problem": p.problem, "answer": p.answer} for p in problems]
+    (folder / "problems.json").write_text(json.dumps(rows))
+    config = toy_config(
+        where,
+        problems=str(folder / "problems.json"),
+        environment=environment,
+        steps=3,
+        problems_per_step=1,
+        rollouts=16,
+        max_new_tokens=200,
+        lr=3e-3,
+    )
+    train(config, model, tokenizer)
+    steps = [row for row in read_lines(where / "metrics.jsonl") if "env/all/correct" in row]
+    assert len(steps) == 3
+    assert all(row["env/all/reward_failed"] == 0 for row in steps)
+    assert 0 < steps[0]["env/all/correct"] < 1
+    assert steps[-1]["env/all/correct"] > steps[0]["env/all/correct"]
+    assert any(row["env/all/turns_per_episode"] > 1 for row in steps)
+
+
+def test_the_same_through_rfs_evaluate(world, capsys):
+    folder, environment, problems, model, tokenizer, good, _ = world
+    rows = [{"problem": p.problem, "answer": p.answer} for p in problems]
+    (folder / "asked.json").write_text(json.dumps(rows))
+    place = save_hf_folder(model, tokenizer, folder / f"saved-{tokenizer.apply_chat_template}")
+    words = ["--model", place, "--problems", folder / "asked.json", "--environment", environment]
+    words += ["--samples", 16, "--temperature", 1, "--max-new-tokens", 200, "--device", "cpu"]
+    words += ["--out-path", folder / f"answers-{tokenizer.apply_chat_template}.jsonl"]
+    assert main(["evaluate", *map(str, words)]) == 0
+    answers = read_lines(words[-1])
+    assert {row["reward"] for row in answers} == {0.0, 1.0}
+    paid = [row for row in answers if row["reward"] == 1]
+    assert all(row["turns"] >= len(good) for row in paid)
+    assert all("<tool_response>" in row["generated_text"] for row in paid)
+
+
+# ---- each rollout has a task of its own
+
+
+def test_rollouts_of_a_group_may_be_given_different_tasks(shop, tmp_path):
+    path = tmp_path / "tokenizer-base.json"
+    build_tokenizer().save(str(path))
+    tokenizer = Qwen3Tokenizer(path)
+    model = toy_model(vocab_size=tokenizer.vocab_size, context_length=1024)
+    problems = [PROBLEM, Problem("two", "How much is cake?", "4")]
+    wavering = function_from_file(f"{shop}:Wavering")
+    found = []
+    for rows in (64, 3):
+        wavering.told = 0
+        asked = Sampling(12, environment=f"{shop}:Wavering", rollouts=4, sample_rows=rows)
+        groups = sample_groups(model, tokenizer, problems, asked, step=0, engine=FAST)
+        found.append([rollout for group in groups for rollout in group.rollouts])
+        for number, rollout in enumerate(found[-1], 1):
+            prompt = tokenizer.decode(rollout.prompt_ids)
+            assert f"? Number {number}\n" in prompt and rollout.problem.problem in prompt
+    for one, other in zip(*found, strict=True):
+        assert one.response_ids == other.response_ids
+        assert one.logprobs == pytest.approx(other.logprobs, abs=2e-5)
+
+
+def test_a_problem_without_an_answer_will_do_where_the_object_pays(shop, tmp_path):
+    tokenizer = toy_tokenizer(tmp_path)
+    problem = [Problem("one", "a", "(")]  # which the grader cannot read
+    asked = Sampling(3, environment=f"{shop}:Shop", rollouts=1)
+    assert evaluate(toy_model(), tokenizer, problem, asked).accuracy == 0
+    with pytest.raises(UserError):
+        evaluate(toy_model(), tokenizer, problem, Sampling(3, environment=f"{shop}:Silent"))
+
+
+def test_a_function_that_makes_objects_will_do(shop):
+    kind = environment_of(f"{shop}:a_shop")
+    assert list(kind.tools) == ["buy", "fail", "long"] and kind.pays
+    assert kind is tool_users(run_file(str(shop)).a_shop)
