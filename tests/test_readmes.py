@@ -42,6 +42,7 @@ SMALL = {
     "rfs quickstart": "",  # has no sizes; see place
     "rfs train": TRAIN,
     "rfs train --resume": "--steps 2",
+    "rfs train --recipe sft": TRAIN.replace("--rollouts 2 --max-new-tokens 8 ", ""),
     "rfs train --help": "",
     "rfs recipes": "",
     "rfs playground": "",
