@@ -3,22 +3,23 @@
     uv run benchmarks/gpu_gate.py
     uv run --with transformers --with trl benchmarks/gpu_gate.py     with the peers' rows
 
-Each row is printed and written to gpu_gate.jsonl as soon as it is there, and each part has a
-deadline and its own failure, so that a run which is cut still tells something. `--only NAME ...`
-runs some parts, `--list` names them. Without a GPU it runs in a small form, which shows that it
-runs; its times mean nothing.
+Each part is a process of its own, ended hard at its deadline: an error of CUDA spoils what follows
+in the same process, and a kernel that hangs cannot be interrupted. Each row is printed and written
+to gpu_gate.jsonl as soon as it is there, so a run that is cut still tells something. What tells
+most comes first; `--seconds` is for all, and what has no time left is named. `--only NAME ...` runs
+some parts, `--list` names them. Without a GPU it runs in a small form, which shows that it runs;
+its times mean nothing.
 """
 
-import _thread
 import argparse
-import gc
 import json
 import logging
+import os
 import platform
+import random
+import signal
 import subprocess
 import sys
-import tempfile
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -34,32 +35,26 @@ import peers  # noqa: E402
 from duel import QWEN3_06B, TOY, Work, matrices, random_group, random_model, timed  # noqa: E402
 from gpu_rows import bytes_read, measured_bandwidth, peak_flops  # noqa: E402
 
-from reasoning_from_scratch.commands.cli import with_home
 from reasoning_from_scratch.config import TrainConfig  # noqa: E402
-from reasoning_from_scratch.fast.decoding import Decoder  # noqa: E402
+from reasoning_from_scratch.fast.compiled import CompiledPass  # noqa: E402
+from reasoning_from_scratch.fast.decoding import Decoder, KeptRecordings  # noqa: E402
+from reasoning_from_scratch.fast.device import trusted_device  # noqa: E402
 from reasoning_from_scratch.fast.engine import FAST  # noqa: E402
 from reasoning_from_scratch.fast.graphs import GraphDecoder, GraphDraw, Recorder  # noqa: E402
-from reasoning_from_scratch.fast.packed import (  # noqa: E402
-    compiled_pass,
-    pack,
-    packed_logprobs,
-)
-from reasoning_from_scratch.files.weights import (  # noqa: E402
-    GENERATION_FILE,
-    load_model_and_tokenizer,
-    save_hf_folder,
-)
+from reasoning_from_scratch.fast.packed import pack, packed_logprobs  # noqa: E402
+from reasoning_from_scratch.files.weights import load_model_and_tokenizer  # noqa: E402
 from reasoning_from_scratch.optim.adamw import AdamW  # noqa: E402
 from reasoning_from_scratch.policy import LocalPolicy  # noqa: E402
+from reasoning_from_scratch.problems import Problem  # noqa: E402
 from reasoning_from_scratch.qwen3 import QWEN_CONFIG_4_B, KVCache  # noqa: E402
-from reasoning_from_scratch.rollouts import make_batch  # noqa: E402
-from reasoning_from_scratch.run.start import train  # noqa: E402
+from reasoning_from_scratch.rollouts import Group, grader, make_batch  # noqa: E402
 from reasoning_from_scratch.sampling import (  # noqa: E402
     Sampling,
     SamplingEngine,
     generate,
     sample_next_token,
 )
+from reasoning_from_scratch.scale.lag import async_rollouts  # noqa: E402
 from reasoning_from_scratch.trainer import train_step  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -80,7 +75,6 @@ class Form:
     updates: tuple[tuple[int, int], ...]  # rollouts, and tokens of each after the prompt
     longest: int  # of the whole steps
     stops: int  # every so-manieth token ends an answer there
-    kinds: tuple[str, ...]
 
 
 FULL = Form(
@@ -92,7 +86,6 @@ FULL = Form(
     ((8, 128), (64, 452)),
     512,
     256,
-    ("eager", "recorded", "compiled"),
 )
 SMALL = Form(
     "cpu",
@@ -103,53 +96,55 @@ SMALL = Form(
     ((2, 8), (4, 24)),
     40,
     16,
-    ("eager", "recorded"),
 )
 
 
 class Gate:
-    """Prints rows and writes them down, part by part."""
+    """Prints rows and writes them down."""
 
-    def __init__(self, form: Form, path: Path) -> None:
-        self.form, self.file, self.part = form, path.open("w", encoding="utf-8"), ""
-        self.start = time.perf_counter()
+    def __init__(self, form: Form, path: Path, part: str = "", start: float | None = None) -> None:
+        self.form, self.path, self.part = form, path, part
+        self.start = time.time() if start is None else start
 
     def row(self, what: str, value: object, unit: str = "", goal: str = "") -> None:
         if isinstance(value, float):
             value = float(f"{value:.4g}")
-        at = round(time.perf_counter() - self.start, 1)
+        at = round(time.time() - self.start, 1)
         line = {"part": self.part, "what": what, "value": value, "unit": unit, "goal": goal}
         print(
             f"{at:6.1f} s  {self.part:<14}{what}: {value} {unit}{f'  (goal: {goal})' * bool(goal)}",
             flush=True,
         )
-        self.file.write(json.dumps(line | {"at": at}) + "\n")
-        self.file.flush()
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line | {"at": at}) + "\n")
 
-    def run(self, name: str, work: Callable[["Gate"], None], seconds: float) -> None:
-        """One part; what goes wrong in it is a row, too."""
-        self.part, expired = name, threading.Event()
-
-        def interrupt() -> None:
-            expired.set()
-            _thread.interrupt_main()
-
-        deadline = threading.Timer(seconds, interrupt)
-        deadline.daemon = True
-        deadline.start()
+    def run(self, work: Callable[["Gate"], None]) -> None:
+        """This process's part; what goes wrong in it is a row, too."""
         try:
+            if self.form.device == "cuda":
+                trusted_device("cuda")  # its settings are those of every run
             work(self)
-        except KeyboardInterrupt:
-            if not expired.is_set():
-                raise
-            self.row("cut off", f"after {seconds:.0f} s")
         except Exception as error:  # a gate that stops at the first failure tells nothing more
             self.row("failed", f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
+
+    def watch(self, name: str, seconds: float) -> None:
+        """A part in a process of its own, which is not there any more after so many seconds."""
+        command = [sys.executable, sys.argv[0], "--out", str(self.path), "--part", name]
+        process = subprocess.Popen(
+            [*command, "--start", str(self.start)],
+            env=os.environ | {"PYTHONUNBUFFERED": "1"},
+            start_new_session=True,  # with all that it starts itself
+        )
+        self.part = name
+        try:
+            if code := process.wait(seconds):
+                self.row("failed", f"the process ended with {code}")
+        except subprocess.TimeoutExpired:
+            self.row("cut off", f"after {seconds:.0f} s")
         finally:
-            deadline.cancel()
-            gc.collect()  # a model of the next part must find room
-            if torch.cuda.is_available():
-                torch.cuda.empty_cache()
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
 
 
 class Warnings(logging.Handler):
@@ -174,8 +169,13 @@ def machine(gate: Gate) -> None:
         return
     card = torch.cuda.get_device_properties(0)
     gate.row("card", f"{card.name}, {card.total_memory / 2**30:.0f} GiB, CUDA {torch.version.cuda}")
+    driver = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    said = subprocess.run(driver, capture_output=True, text=True).stdout.strip()
+    gate.row("driver, cuDNN", f"{said}, {torch.backends.cudnn.version()}")
     gate.row("copying", measured_bandwidth() / 1e9, "GB/s")
     gate.row("matrix products in bfloat16", peak_flops() / 1e12, "TFLOP/s")
+    x = torch.zeros(8, device="cuda")
+    gate.row("a launch", 1e3 * seconds_of(lambda: [x.add_(1) for _ in range(1000)]), "us")
 
 
 def engine_of(kind: str, device: str) -> SamplingEngine:
@@ -188,12 +188,12 @@ def engine_of(kind: str, device: str) -> SamplingEngine:
     return replace(
         FAST,
         decoder=lambda model, *_: GraphDecoder(Decoder(model), record, kind == "compiled"),
-        draw=lambda *_: GraphDraw(record),
+        draw=lambda model, rows, steps, keeps: partial(GraphDraw(record), keeps=keeps),
     )
 
 
-def same(gate: Gate) -> None:
-    """A small model in float32: all ways give the CPU's answers; twice the same to the last bit."""
+def same(gate: Gate, kind: str = "recorded") -> None:
+    """A small model in float32: the CPU's answers; twice the same to the last bit."""
     model = random_model(TOY.cfg | {"dtype": torch.float32}, 2)
     model.final_norm.scale.data.fill_(SPREAD)
     sampling = Sampling(100, top_p=0.9, rollouts=6, sample_rows=8)
@@ -211,11 +211,10 @@ def same(gate: Gate) -> None:
         return [r.response_ids for r in rollouts], [r.logprobs for r in rollouts]
 
     wanted, _ = sampled("eager", "cpu")
-    for kind in gate.form.kinds:
-        first, second = (sampled(kind, gate.form.device) for _ in range(2))
-        equal = sum(x == y for x, y in zip(first[0], wanted, strict=True))
-        gate.row(f"{kind}: answers as on the CPU", f"{equal} of {len(wanted)}")
-        gate.row(f"{kind}: twice the same to the last bit", first == second, goal="True")
+    first, second = (sampled(kind, gate.form.device) for _ in range(2))
+    equal = sum(x == y for x, y in zip(first[0], wanted, strict=True))
+    gate.row(f"{kind}: answers as on the CPU", f"{equal} of {len(wanted)}")
+    gate.row(f"{kind}: twice the same to the last bit", first == second, goal="True")
 
 
 def spread_model(cfg: dict, layers: int, device: str):
@@ -261,7 +260,7 @@ def parts_of_a_step(gate: Gate, model, rows: int, kind: str) -> None:
     engine, cache = engine_of(kind, device), KVCache(model.cfg["n_layers"], 160)
     tokens = torch.full((rows, 1), 7, device=device)
     model.fill_cache(tokens.repeat(1, 60), cache)
-    decoder, draw = engine.decoder(model, rows, 64), engine.draw(model, rows, 64)
+    decoder, draw = engine.decoder(model, rows, 64), engine.draw(model, rows, 64, False)
     first = timed(lambda: decoder(tokens, cache=cache))
     gate.row(f"{rows} rows, {kind}: the first step, with what it takes to record", first, "s")
     logits = decoder(tokens, cache=cache)[:, -1].clone()
@@ -273,20 +272,40 @@ def parts_of_a_step(gate: Gate, model, rows: int, kind: str) -> None:
     gate.row(f"{rows} rows, {kind}: the draw alone, top-p 0.9", 1e3 * drawing / 16, "ms")
 
 
-def sampling(gate: Gate) -> None:
-    """0.6B, in all ways, against its bare products."""
+def sampling(gate: Gate, rows: int, kind: str) -> None:
+    """0.6B: a step, its two halves, a whole `generate`, against its bare products."""
     form = gate.form
     model = spread_model(form.work.cfg, form.work.layers, form.device)
-    for rows in form.rows:
-        bare = bare_products(model, rows, form.device)
-        gate.row(f"{rows} rows: bare products in one graph", 1e3 * bare, "ms")
-        for kind in form.kinds:
-            parts_of_a_step(gate, model, rows, kind)
-            found = speed(gate, model, rows, kind, form.work.new_tokens)
-            goal = ">= 12,000" if rows == 64 else ""
-            gate.row(f"{rows} rows, {kind}", found, "tokens/s", goal)
-            goal = ">= 0.6" if rows == 8 else ""
-            gate.row(f"{rows} rows, {kind}: of bare products", bare * found / rows, "", goal)
+    bare = bare_products(model, rows, form.device)
+    gate.row(f"{rows} rows: bare products in one graph", 1e3 * bare, "ms")
+    parts_of_a_step(gate, model, rows, kind)
+    found = speed(gate, model, rows, kind, form.work.new_tokens)
+    gate.row(f"{rows} rows, {kind}", found, "tokens/s", ">= 12,000" if rows == 64 else "")
+    share = bare * found / rows
+    gate.row(f"{rows} rows, {kind}: of bare products", share, "", ">= 0.6" if rows == 8 else "")
+
+
+def of_many_rows(kind: str) -> Callable[[Gate], None]:
+    return lambda gate: sampling(gate, gate.form.rows[1], kind)
+
+
+def of_few_rows(kind: str) -> Callable[[Gate], None]:
+    return lambda gate: sampling(gate, gate.form.rows[0], kind)
+
+
+def kept_recordings(gate: Gate) -> None:
+    """What a run's first, second and third sampling take, and what torch then holds."""
+    form, kept = gate.form, KeptRecordings()
+    model = spread_model(form.work.cfg, form.work.layers, form.device)
+    engine = replace(FAST, decoder=kept.decoder, draw=kept.draw)
+    rows = form.rows[1]
+    policy = Sampling(form.work.new_tokens, top_p=0.9, rollouts=rows, sample_rows=rows)
+    for number in (1, 2, 3):
+        prompt = [list(range(100, 160 + number))]
+        took = timed(lambda p=prompt: generate(model, p, policy, stop_ids=set(), engine=engine))
+        gate.row(f"generate {number}", took, "s")
+        if form.device == "cuda":
+            gate.row(f"held after generate {number}", torch.cuda.memory_reserved() / 1e9, "GB")
 
 
 def against_transformers(gate: Gate) -> None:
@@ -297,50 +316,82 @@ def against_transformers(gate: Gate) -> None:
     form, rows = gate.form, gate.form.rows[-1]
     model = spread_model(form.work.cfg, form.work.layers, form.device)
     tokens = min(64, form.work.new_tokens)
-    ours = speed(gate, model, rows, form.kinds[-1], tokens)
+    ours = speed(gate, model, rows, "recorded", tokens)
     peer = peers.hf_model(model)
     prompt = list(range(100, 160))
     took = seconds_of(lambda: peers.hf_generate(peer, prompt, rows, tokens, 0.9, "static"), 1)
     gate.row(f"{rows} rows, transformers, static cache", rows * tokens / took, "tokens/s")
-    gate.row(
-        f"{rows} rows, {form.kinds[-1]}: times as fast", ours * took / (rows * tokens), "", ">= 5"
+    gate.row(f"{rows} rows, recorded: times as fast", ours * took / (rows * tokens), "", ">= 5")
+
+
+def fresh_group(work: Work, length: int, seed: int) -> Group:
+    """Rollouts of up to `length` tokens: one repeated shape would hide what each new one costs."""
+    group, draw = random_group(work, length), random.Random(seed)
+    for rollout in group.rollouts[1:]:
+        count = draw.randint(3 * length // 4, length)
+        rollout.response_ids, rollout.logprobs, rollout.entropies = (
+            values[:count] for values in (rollout.response_ids, rollout.logprobs, rollout.entropies)
+        )
+    return group
+
+
+def attention_kernels(call: Callable[[], object]) -> str:
+    """Which of torch's kernels compute attention."""
+    with torch.profiler.profile() as profile:
+        call()
+    names = {event.key for event in profile.key_averages() if "_attention" in event.key}
+    return ", ".join(
+        sorted(
+            name.removeprefix("aten::")
+            for name in names
+            if "_for_" in name
+            or ("flash" in name or "efficient" in name or "cudnn" in name or "math" in name)
+        )
     )
 
 
-def updates(gate: Gate) -> None:
-    """8 x 188 and 64 x 512 tokens, split, whole, and as a share of the card's matrix rate."""
-    form = gate.form
-    peak = peak_flops() if form.device == "cuda" else float("nan")
-    for count, length in form.updates:
-        work = replace(form.work, rollouts=count)
-        model = random_model(work.cfg, work.layers, form.device)
-        group, optimizer = random_group(work, length), AdamW(model)
-        title = f"{count} x {work.prompt + length} tokens"
-        if (count, length) == form.updates[0]:
-            split_update(gate, model, optimizer, group, title)
-        config = TrainConfig(
-            max_new_tokens=length,
-            rollouts=count,
-            problems_per_step=1,
-            length_constant=float(length),
-        )
-        passes = {"eager": packed_logprobs}
-        if form.device == "cuda":
-            passes["compiled"] = compiled_pass(model)
-        for name, training_pass in passes.items():
-            if form.device == "cuda":
-                torch.cuda.reset_peak_memory_stats()
-            policy = LocalPolicy(model, optimizer, config, training_pass)
-            update = partial(train_step, policy, [group], config, 1e-6)
-            took = seconds_of(update, 2)
-            gate.row(f"{title}, {name}: update", 1e3 * took, "ms")
-            if form.device == "cuda":
-                products = 6 * sum(w.numel() for w in matrices(model))  # a token's, both ways
-                share = products * count * (work.prompt + length) / took / peak
-                most = torch.cuda.max_memory_allocated() / 1e9
-                goals = (">= 0.35", "< 45") if count == 64 else ("", "")
-                gate.row(f"{title}, {name}: of the card's matrix rate", share, "", goals[0])
-                gate.row(f"{title}, {name}: most memory", most, "GB", goals[1])
+def update(gate: Gate, size: int, compiled: bool = False) -> None:
+    """Updates of fresh lengths: milliseconds, share of the card's matrix rate, most memory."""
+    form, (count, length) = gate.form, gate.form.updates[size]
+    work = replace(form.work, rollouts=count)
+    model = random_model(work.cfg, work.layers, form.device)
+    optimizer, title = AdamW(model), f"{count} x {work.prompt + length} tokens"
+    config = TrainConfig(
+        max_new_tokens=length, rollouts=count, problems_per_step=1, length_constant=float(length)
+    )
+    training_pass = CompiledPass(model) if compiled else packed_logprobs
+    policy = LocalPolicy(model, optimizer, config, training_pass)
+    groups = [fresh_group(work, length, seed) for seed in range(4)]
+    run = partial(train_step, policy, config=config, lr=1e-6)
+    if size == 0 and not compiled:
+        split_update(gate, model, optimizer, groups[0], title)
+        batch = make_batch(groups[0].rollouts, torch.device(form.device))
+        kernels = attention_kernels(lambda: packed_logprobs(model, batch).sum().backward())
+        gate.row("attention by", kernels)
+        optimizer.zero_grad()
+    gate.row(f"{title}: the first", 1e3 * timed(lambda: run([random_group(work, length)])), "ms")
+    if form.device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+    fresh = [timed(lambda group=group: run([group])) for group in groups]
+    gate.row(f"{title}, of fresh lengths: each", json.dumps([round(1e3 * x, 1) for x in fresh]))
+    whole = min(timed(lambda: run([random_group(work, length)])) for _ in range(2))
+    gate.row(f"{title}: update", 1e3 * whole, "ms", "<= 65" if size == 0 else "")
+    if form.device == "cuda":
+        products = 6 * sum(w.numel() for w in matrices(model))  # a token's, both ways
+        share = products * count * (work.prompt + length) / whole / peak_flops()
+        gate.row(f"{title}: of the card's matrix rate", share, "", ">= 0.35" if size else "")
+        most = torch.cuda.max_memory_allocated() / 1e9
+        gate.row(f"{title}: most memory", most, "GB", "< 45" if size else "")
+
+
+def with_cudnn(part: Callable[[Gate], None]) -> Callable[[Gate], None]:
+    """The same part, with cuDNN's attention where torch prefers it."""
+
+    def work(gate: Gate) -> None:
+        torch.backends.cuda.enable_cudnn_sdp(True)
+        part(gate)
+
+    return work
 
 
 def split_update(gate: Gate, model, optimizer, group, title: str) -> None:
@@ -358,53 +409,72 @@ def split_update(gate: Gate, model, optimizer, group, title: str) -> None:
     optimizer.zero_grad()
 
 
-def write_gate_model(folder: Path, form: Form) -> None:
-    """A folder that training opens, with weights made up. Every so-manieth of all tokens ends an
-    answer, among those that the tokenizer knows, and one of them is drawn now and then."""
+def step_config(form: Form, **changes) -> TrainConfig:
+    """64 rollouts of up to 512 tokens, some of which end before."""
+    there = form.device == "cuda"
+    return TrainConfig(
+        steps=3,
+        problems_per_step=8 if there else 2,
+        rollouts=8 if there else 2,
+        max_new_tokens=form.longest,
+        overlong_penalty=form.longest // 2,  # rewards that differ: nobody solves a problem
+        length_constant=float(form.longest),
+        **changes,
+    )
+
+
+def step_policy(form: Form, config: TrainConfig) -> LocalPolicy:
+    """Weights made up. Every so-manieth of all tokens ends an answer, among those that the
+    tokenizer knows, and one of them is drawn now and then."""
     model = spread_model(form.work.cfg, form.work.layers, form.device)
-    save_hf_folder(model, load_model_and_tokenizer("tiny-base")[1], folder)
-    stops = [*range(3, 1024)][: form.work.cfg["vocab_size"] // form.stops]
-    (folder / GENERATION_FILE).write_text(json.dumps({"eos_token_id": stops}))
+    tokenizer = load_model_and_tokenizer("tiny-base")[1]
+    stops = range(3, 1024)[: form.work.cfg["vocab_size"] // form.stops]
+    tokenizer.other_stop_ids = frozenset(stops)
+    kept = KeptRecordings(config.compile)
+    engine = replace(FAST, decoder=kept.decoder, draw=kept.draw, let_go=kept.let_go)
+    training_pass = CompiledPass(model) if config.compile else packed_logprobs
+    return LocalPolicy(model, AdamW(model), config, training_pass, tokenizer, engine)
+
+
+def problems_of(config: TrainConfig) -> list[Problem]:
+    return [Problem(f"{i}", f"{i} + {i + 5}", f"{2 * i + 5}") for i in range(8)][
+        : config.problems_per_step
+    ]
 
 
 def whole_steps(gate: Gate, **changes) -> None:
-    """Three GRPO steps: 64 rollouts of up to 512 tokens, some of which end before."""
-    form = gate.form
-    with tempfile.TemporaryDirectory() as folder:
-        write_gate_model(Path(folder) / "gate", form)
-        config = TrainConfig(
-            model=str(Path(folder) / "gate"),
-            problems="tiny",
-            problem_limit=8,
-            steps=3,
-            problems_per_step=8 if form.device == "cuda" else 2,
-            rollouts=8 if form.device == "cuda" else 2,
-            max_new_tokens=form.longest,
-            device=form.device,
-            preflight=False,
-            report_every=0,
-            save_every=0,
-            overlong_penalty=form.longest // 2,  # rewards that differ: nobody solves a problem
-            log_path=str(Path(folder) / "run"),
-            **changes,
-        )
-        rows = train(config, quiet=True).rows
-    for number, found in enumerate(rows, 1):
-        times = {
-            name.removeprefix("time/"): round(value, 3)
-            for name, value in found.items()
-            if name.startswith("time/") and isinstance(value, float)
-        }
-        goal = "<= 4 s" if number == 3 and not changes else ""
-        gate.row(f"step {number}", times.pop("total"), "s", goal)
-        gate.row(f"step {number}: its stages", json.dumps(times), "s")
-    lengths = {name: value for name, value in rows[-1].items() if "tokens" in name}
-    gate.row("step 3: tokens", json.dumps(lengths))
+    """Three GRPO steps; the first also records or compiles."""
+    config = step_config(gate.form, **changes)
+    policy = step_policy(gate.form, config)
+    for step in range(config.steps):
+        start = time.perf_counter()
+        groups = policy.sample(problems_of(config), config, step, judge=grader)
+        sampled = time.perf_counter()
+        train_step(policy, groups, config, 1e-6)  # ends with numbers fetched from the GPU
+        ended = time.perf_counter()
+        goal = "<= 4 s" if step == 2 and not changes else ""
+        gate.row(f"step {step + 1}", ended - start, "s", goal)
+        gate.row(f"step {step + 1}: sampling", sampled - start, "s")
+        gate.row(f"step {step + 1}: update", ended - sampled, "s")
+        lengths = [len(rollout.response_ids) for group in groups for rollout in group.rollouts]
+        gate.row(f"step {step + 1}: tokens, longest", f"{sum(lengths)}, {max(lengths)}")
+        if gate.form.device == "cuda":
+            gate.row(f"step {step + 1}: most memory", torch.cuda.max_memory_allocated() / 1e9, "GB")
 
 
 def lag(gate: Gate) -> None:
     """Three steps whose sampling runs beside the training."""
-    whole_steps(gate, max_steps_off_policy=1)
+    config = step_config(gate.form, max_steps_off_policy=1)
+    policy = step_policy(gate.form, config)
+    rollouts = async_rollouts(policy, problems_of(config), config, 0, grader)
+    start = time.perf_counter()
+    try:
+        for step, groups in zip(range(config.steps), rollouts, strict=False):
+            train_step(policy, list(groups), config, 1e-6)
+            start, before = time.perf_counter(), start
+            gate.row(f"step {step + 1}", start - before, "s")
+    finally:
+        rollouts.close()
 
 
 def compiled_steps(gate: Gate) -> None:
@@ -416,7 +486,7 @@ def one_and_many(gate: Gate) -> None:
     """0.6B with one row and with 256."""
     form = gate.form
     model = spread_model(form.work.cfg, form.work.layers, form.device)
-    for rows in (1, 256) if form.device == "cuda" else (1,):
+    for rows in (1, 256) if form.device == "cuda" else (1, 3):
         found = speed(gate, model, rows, "recorded", min(128, form.work.new_tokens), times=1)
         gate.row(f"{rows} rows, recorded", found, "tokens/s")
 
@@ -425,19 +495,20 @@ def large(gate: Gate) -> None:
     """4B, 8 rows: a share of what copying memory reaches."""
     form, rows = gate.form, min(8, gate.form.rows[0])
     model = spread_model(form.large, form.large_layers, form.device)
-    for kind in form.kinds[1:]:
-        tokens = min(128, form.work.new_tokens)
-        found = speed(gate, model, rows, kind, tokens, times=1)
-        gate.row(f"{rows} rows, {kind}", found, "tokens/s")
-        if form.device == "cuda":
-            work = replace(form.work, cfg=form.large, new_tokens=tokens)
-            share = bytes_read(work, model, rows) * found / rows / measured_bandwidth()
-            gate.row(f"{rows} rows, {kind}: of the copying speed", share, "", ">= 0.5")
+    tokens = min(128, form.work.new_tokens)
+    found = speed(gate, model, rows, "recorded", tokens, times=1)
+    gate.row(f"{rows} rows, recorded", found, "tokens/s")
+    if form.device == "cuda":
+        work = replace(form.work, cfg=form.large, new_tokens=tokens)
+        share = bytes_read(work, model, rows) * found / rows / measured_bandwidth()
+        gate.row(f"{rows} rows, recorded: of the copying speed", share, "", ">= 0.5")
 
 
 def gpu_tests(gate: Gate) -> None:
     """The tests that want a GPU."""
-    command = ["-m", "pytest", "-q", "-n", "0", "tests/fast/test_gpu.py", "-k", "cuda or real"]
+    # Neither the tests' own settings nor their plugins, which a bare machine does not have.
+    command = ["-m", "pytest", "-q", "--noconftest", "-o", "addopts=", "-p", "no:nbval"]
+    command += ["tests/fast/test_gpu.py", "-k", "cuda or real"]
     found = subprocess.run(
         [sys.executable, *command, "-p", "no:cacheprovider"],
         cwd=ROOT,
@@ -456,42 +527,47 @@ def against_trl(gate: Gate) -> None:
     import qwen_rows
 
     form = gate.form
-    (count, length), passes = form.updates[0], {"eager": packed_logprobs}
+    count, length = form.updates[0]
     work = replace(form.work, rollouts=count)
     model = random_model(work.cfg, work.layers, form.device)
-    if form.device == "cuda":
-        passes["compiled"] = compiled_pass(model)
-    optimizer, group = AdamW(model), random_group(work, length)
-    config = qwen_rows.train_config(work, length)
-    for name, training_pass in passes.items():
-        policy = LocalPolicy(model, optimizer, config, training_pass)
+    group, config = random_group(work, length), qwen_rows.train_config(work, length)
+    policy = LocalPolicy(model, AdamW(model), config, packed_logprobs)
 
-        def ours(_step: int = 0, policy: LocalPolicy = policy) -> None:
-            train_step(policy, [group], config, 1e-6)
+    def ours(_step: int = 0) -> None:
+        train_step(policy, [group], config, 1e-6)
 
-        ours()
-        mine, theirs = qwen_rows.against_trl(work, model, group, ours, length)
-        gate.row(f"{name}: update", 1e3 * mine, "ms")
-        gate.row(f"{name}: trl's", 1e3 * theirs, "ms")
-        gate.row(f"{name}: times as fast", theirs / mine, "", ">= 1.5")
+    ours()
+    mine, theirs = qwen_rows.against_trl(work, model, group, ours, length)
+    gate.row("update", 1e3 * mine, "ms")
+    gate.row("trl's", 1e3 * theirs, "ms")
+    gate.row("times as fast", theirs / mine, "", ">= 1.5")
 
 
 # What tells most comes first; seconds that each may take.
 PARTS: dict[str, tuple[Callable[[Gate], None], float]] = {
     "machine": (machine, 30),
-    "same": (same, 60),
-    "sampling": (sampling, 150),
-    "updates": (updates, 90),
-    "transformers": (against_transformers, 60),
+    "same": (same, 40),
+    "rows-64": (of_many_rows("recorded"), 50),
+    "rows-8": (of_few_rows("recorded"), 40),
+    "update-64": (lambda gate: update(gate, 1), 45),
+    "update-8": (lambda gate: update(gate, 0), 40),
     "steps": (whole_steps, 60),
-    "compiled": (compiled_steps, 90),
+    "steps-cudnn": (with_cudnn(whole_steps), 60),
+    "update-cudnn": (with_cudnn(lambda gate: update(gate, 0)), 40),
+    "kept": (kept_recordings, 40),
+    "eager-64": (of_many_rows("eager"), 50),
+    "eager-8": (of_few_rows("eager"), 40),
+    "update-compiled": (lambda gate: update(gate, 1, compiled=True), 90),
+    "rows-compiled": (of_many_rows("compiled"), 90),
+    "same-compiled": (lambda gate: same(gate, "compiled"), 60),
+    "steps-compiled": (compiled_steps, 110),
+    "trl": (against_trl, 90),
+    "transformers": (against_transformers, 60),
     "one-and-many": (one_and_many, 45),
     "large": (large, 60),
     "lag": (lag, 60),
-    "tests": (gpu_tests, 150),
-    "trl": (against_trl, 60),
+    "tests": (gpu_tests, 90),
 }
-WHOLE = 580.0  # seconds for all
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -501,21 +577,31 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--only", nargs="+", choices=PARTS, metavar="NAME", help="only these parts")
     parser.add_argument("--list", action="store_true", help="name the parts")
     parser.add_argument("--out", type=Path, default=Path("gpu_gate.jsonl"), help="for the rows")
-    options = parser.parse_args(with_home(sys.argv[1:] if argv is None else argv))
+    parser.add_argument("--seconds", type=float, default=580.0, help="for all parts together")
+    parser.add_argument("--part", choices=PARTS, help=argparse.SUPPRESS)  # in this process
+    parser.add_argument("--start", type=float, help=argparse.SUPPRESS)
+    options = parser.parse_args(argv)
     if options.list:
-        for name, (part, seconds) in PARTS.items():
-            print(f"{name:<14}{seconds:4.0f} s  {part.__doc__.splitlines()[0]}")
+        for name, (_, seconds) in PARTS.items():
+            print(f"{name:<16}{seconds:4.0f} s at most")
         return 0
-    gate = Gate(FULL if torch.cuda.is_available() else SMALL, options.out)
-    logging.getLogger("reasoning_from_scratch").addHandler(Warnings(gate))
+    form = FULL if torch.cuda.is_available() else SMALL
+    if options.part:
+        gate = Gate(form, options.out, options.part, options.start)
+        logging.getLogger("reasoning_from_scratch").addHandler(Warnings(gate))
+        gate.run(PARTS[options.part][0])
+        return 0
+    gate = Gate(form, options.out)
+    options.out.write_text("")
     for name in options.only or PARTS:
-        part, seconds = PARTS[name]
-        left = WHOLE - (time.perf_counter() - gate.start)
-        if left > 5:
-            gate.run(name, part, min(seconds, left))
+        left = options.seconds - (time.time() - gate.start)
+        if left < 10:
+            gate.part = name
+            gate.row("left out", "no time is left: --only runs it alone")
+        else:
+            gate.watch(name, min(PARTS[name][1], left))
     gate.part = ""
     gate.row("the rows are in", str(options.out))
-    gate.file.close()
     return 0
 
 

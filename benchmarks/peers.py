@@ -65,6 +65,7 @@ def hf_generate(peer, prompt: list[int], rollouts: int, new_tokens: int, top_p: 
         max_new_tokens=new_tokens,
         min_new_tokens=new_tokens,
         cache_implementation=None if cache == "dynamic" else cache,
+        disable_compile=True,  # of a static cache; it takes longer than the benchmark
     )
 
 

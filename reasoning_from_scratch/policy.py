@@ -45,6 +45,7 @@ NO_MEMORY = (
     "this GPU's memory has run out: lower --max-new-tokens, or take --gradient-checkpointing, "
     "--lora-rank 16 or a smaller --model"
 )
+LET_GO = "out of memory: recorded decoding steps are no longer kept from one step to the next"
 
 Sums = Mapping[str, Tensor | float]  # what policy_loss reports of a micro-batch
 
@@ -237,10 +238,14 @@ class LocalPolicy:
         try:
             return sample_groups(*given, self.version, self.engine)
         except torch.OutOfMemoryError:
-            if rows == 1:
-                raise UserError(f"one answer at a time is too much: {NO_MEMORY}") from None
-        self.most_rows = rows // 2
-        log.warning("out of memory: from now on %d answers are sampled at a time", rows // 2)
+            pass  # what it holds on to is free from here on
+        if self.engine.let_go():
+            log.warning(LET_GO)
+        elif rows == 1:
+            raise UserError(f"one answer at a time is too much: {NO_MEMORY}")
+        else:
+            self.most_rows = rows // 2
+            log.warning("out of memory: from now on %d answers are sampled at a time", rows // 2)
         return self.sampled(problems, config, step, places)
 
     def note(
@@ -256,7 +261,11 @@ class LocalPolicy:
             found[row] = line[start:end].clone()  # not the whole batch with it
 
     def take_less(self) -> None:
-        """The micro-batch that was tried last did not fit: from now on they are half as large."""
+        """The micro-batch that was tried last did not fit: from now on they are half as large. But
+        first sampling gives back what it keeps."""
+        if self.engine.let_go():
+            log.warning(LET_GO)
+            return
         rows, tokens = self.tried
         if rows == 1:
             raise UserError(f"one answer of {tokens} tokens is too much: {NO_MEMORY}") from None

@@ -66,6 +66,7 @@ class Batch:
     start_logprobs: Tensor | None = None  # (B, T) of the trainer before its first update
     kept: list[list[list[int]]] | None = None  # per row and sampled token, what top-p left over
     targets: Tensor | None = None  # (B, T) what is to be predicted, if not the tokens themselves
+    here: "Batch | None" = None  # the same in main memory, where a GPU need not be asked for it
 
     @property
     def predicted(self) -> Tensor:
@@ -83,10 +84,24 @@ class Batch:
             value = getattr(self, item.name)
             if isinstance(value, list):
                 value = [value[row] for row in index]
+            elif isinstance(value, Batch):
+                value = value.rows(index)
             elif value is not None:
                 value = value[index] if value.dim() == 1 else value[index, :longest]
             picked[item.name] = value
         return Batch(**picked)
+
+    def to(self, device: torch.device | str) -> "Batch":
+        """On another device; what it may still be computing there is not waited for."""
+        if torch.device(device).type == "cpu":
+            return self
+        values = {item.name: getattr(self, item.name) for item in fields(self)}
+        moved = {
+            name: value.to(device, non_blocking=True)
+            for name, value in values.items()
+            if isinstance(value, Tensor)
+        }
+        return Batch(**values | moved | {"here": self})
 
 
 def make_batch(rollouts: Sequence[Rollout], device: torch.device | str = "cpu") -> Batch:
@@ -100,34 +115,34 @@ def make_batch(rollouts: Sequence[Rollout], device: torch.device | str = "cpu") 
         padded = torch.zeros(shape)
         for row, (rollout, line) in enumerate(zip(rollouts, values, strict=True)):
             padded[row, len(rollout.prompt_ids) : len(rollout)] = line
-        return padded.to(device)
+        return padded
 
     token_ids = torch.zeros(shape, dtype=torch.long)  # (B, T)
     for row, rollout in enumerate(rollouts):
         token_ids[row, : len(rollout)] = torch.tensor(rollout.prompt_ids + rollout.response_ids)
     advantages = at_responses([rollout.token_advantages for rollout in rollouts])  # (B, T)
     if advantages is None:
-        advantages = torch.tensor([rollout.advantage for rollout in rollouts]).to(device)  # (B,)
+        advantages = torch.tensor([rollout.advantage for rollout in rollouts])  # (B,)
     targets = None
     if any(rollout.targets is not None for rollout in rollouts):
         targets = token_ids.clone()  # (B, T)
         for row, rollout in enumerate(rollouts):
             if rollout.targets is not None:
                 targets[row, len(rollout.prompt_ids) : len(rollout)] = rollout.targets
-        targets = targets.to(device)
     lengths = torch.tensor([len(rollout) for rollout in rollouts])  # (B,)
     recorded = all(rollout.kept is not None for rollout in rollouts)
-    return Batch(
-        token_ids.to(device),
+    batch = Batch(
+        token_ids,
         mask=at_responses([rollout.sampled_mask() for rollout in rollouts]),
         old_logprobs=at_responses([torch.tensor(rollout.logprobs) for rollout in rollouts]),
         advantages=advantages,
-        lengths=lengths.to(device),
+        lengths=lengths,
         ref_logprobs=at_responses([rollout.ref_logprobs for rollout in rollouts]),
         start_logprobs=at_responses([rollout.start_logprobs for rollout in rollouts]),
         kept=[rollout.of_sampled(rollout.kept) for rollout in rollouts] if recorded else None,
         targets=targets,
     )
+    return batch.to(device)
 
 
 def micro_batches(lengths: Sequence[int], max_tokens: int, max_rows: int = 0) -> list[list[int]]:

@@ -267,8 +267,11 @@ class SamplingEngine:
     # fill_cache, and is called as the model is: (tokens (B, 1), cache) -> logits (B, 1, V).
     decoder: Callable = lambda model, rows, steps: model
     cut: Callable[[Tensor, float, int], Tensor] = cut_by_sorting
-    # (model, rows, steps) -> what draws: `sample_next_token`, or the same recorded.
-    draw: Callable = lambda model, rows, steps: sample_next_token
+    # (model, rows, steps, keeps) -> what draws: `sample_next_token`, or the same recorded, which
+    # gives a draw's weights only where they are kept.
+    draw: Callable = lambda model, rows, steps, keeps: sample_next_token
+    # Gives back the memory that is kept from one batch to the next; False: there is none.
+    let_go: Callable[[], bool] = lambda: False
     # Entered around each decoding step, with the model: it may use fewer threads there. What it
     # raises ends the sampling, also in the middle of a rollout.
     around_step: Callable[[Qwen3Model], AbstractContextManager] = nullcontext
@@ -394,7 +397,7 @@ class RunningBatch:
         self.model, self.prompts, self.waiting = model, prompts, deque(waiting)
         self.most_rows = n_rows
         self.decoder, self.cut = engine.decoder(model, n_rows, steps), engine.cut
-        self.draw = engine.draw(model, n_rows, steps)
+        self.draw = engine.draw(model, n_rows, steps, sampling.keep_sampling_mask)
         self.is_answered = engine.partner is not None  # a partner hears each token before the next
         self.device = model.tok_emb.weight.device
         self.policy = (sampling.temperature, sampling.top_p, sampling.top_k)

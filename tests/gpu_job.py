@@ -8,6 +8,7 @@ import json
 import sys
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -87,7 +88,7 @@ def sampled_by_recordings(device: str) -> list:
     engine = replace(
         FAST,
         decoder=lambda model, rows, steps: GraphDecoder(Decoder(model), record),
-        draw=lambda model, rows, steps: GraphDraw(record),
+        draw=lambda model, rows, steps, keeps: partial(GraphDraw(record), keeps=keeps),
     )
     return sampled(device, engine, top_p=0.9, top_k=30)
 

@@ -133,6 +133,24 @@ def test_out_of_memory_while_sampling_means_fewer_rows_and_the_same_answers(poli
         assert [r.response_ids for r in one.rollouts] == [r.response_ids for r in other.rollouts]
 
 
+def test_out_of_memory_first_takes_back_what_sampling_keeps(policy, caplog):
+    """Then the same is tried again, and nothing gets smaller."""
+    _, rollouts = rollouts_of(policy)
+    kept, tried = ["recordings"], []
+    policy.engine = replace(PLAIN_ENGINE, let_go=lambda: bool(kept and kept.pop()))
+
+    def tight(model, batch, temperature):
+        tried.append(len(batch))
+        if kept:
+            raise torch.OutOfMemoryError
+        return padded_logprobs(model, batch, temperature)
+
+    policy.training_pass = tight
+    policy.forward_backward(rollouts, CONFIG, denominator=12)
+    assert "no longer kept" in caplog.text and "micro-batches" not in caplog.text
+    assert tried[0] == tried[1] and policy.most_tokens == float("inf")
+
+
 def test_a_snapshot_stays_as_it_was(policy):
     _, rollouts = rollouts_of(policy)
     then = policy.snapshot()

@@ -1,8 +1,7 @@
 """Engines that compute the same, faster: C, CUDA graphs, top-p unsorted, what answers share once.
 
 The loop knows only the plain versions; `run/` hands these in. Start with packed.py, which
-computes what logprobs.py does without padding, then decoding.py. Only calculator.py changes what
-an answer says: it writes the results of the calculations in it.
+computes what logprobs.py does without padding (compiled.py is for --compile), then decoding.py.
 
 Who takes the decoding steps, `decoding.decoder_for` finds from the model and where it lies:
 
@@ -10,6 +9,7 @@ Who takes the decoding steps, `decoding.decoder_for` finds from the model and wh
     on a CUDA GPU, a model that graphs.py knows             GraphDecoder (graphs.py)
     other devices, hooks, weights in slices, short jobs     Decoder: the model's own operations
 
-The first two keep copies of the weights, so a decoder is made anew for each `generate`. Both hand
-over to the third, with one warning, where they find no memory or no support while they work.
+The first two keep copies of the weights, so a decoder is made anew for each `generate`; a training
+run keeps a GraphDecoder and tells it of new weights (KeptRecordings). Both hand over to the third,
+with one warning, where they find no memory or no support while they work.
 """

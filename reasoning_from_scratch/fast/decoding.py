@@ -21,6 +21,7 @@ import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard
 
@@ -64,10 +65,43 @@ def decoder_for(
     return CompiledDecoder(model, library) if library else plain
 
 
-def draw_for(model: Qwen3Model, rows: int, steps: int) -> Callable:
-    """Recorded draws where decoding steps are recorded."""
+def draw_for(model: Qwen3Model, rows: int, steps: int, keeps: bool = False) -> Callable:
+    """Recorded draws where decoding steps are recorded. `keeps`: with the sets of top-p."""
     recorded = steps >= FEWEST_STEPS and on_gpu(model) and fits_graphs(model)
-    return GraphDraw() if recorded else sample_next_token
+    return partial(GraphDraw(), keeps=keeps) if recorded else sample_next_token
+
+
+class KeptRecordings:
+    """For a run, which samples with the same model in every step: what was recorded stays, with
+    its memory, until that is needed for something else."""
+
+    def __init__(self, compiled: bool = False) -> None:
+        self.compiled, self.keeps = compiled, True
+        self.decoding: GraphDecoder | None = None
+        self.drawing = GraphDraw()
+
+    def decoder(self, model: Qwen3Model, rows: int, steps: int) -> "Decoder | GraphDecoder":
+        new, kept = decoder_for(model, rows, steps, self.compiled), self.decoding
+        if not (self.keeps and isinstance(new, GraphDecoder)):
+            return new
+        if kept is None or kept.failed or kept.model is not model:
+            self.decoding, self.drawing = new, GraphDraw()
+            return new
+        kept.renew()
+        return kept
+
+    def draw(self, model: Qwen3Model, rows: int, steps: int, keeps: bool = False) -> Callable:
+        """Another model may be sampling in another thread: it has draws of its own."""
+        draw = draw_for(model, rows, steps, keeps)
+        own = self.decoding is not None and self.decoding.model is model
+        recorded = own and draw is not sample_next_token
+        return partial(self.drawing, keeps=keeps) if recorded else draw
+
+    def let_go(self) -> bool:
+        """Nothing is kept from now on. False: nothing was."""
+        kept, self.keeps = self.decoding, False
+        self.decoding, self.drawing = None, GraphDraw()
+        return kept is not None
 
 
 def on_gpu(model: Qwen3Model) -> bool:

@@ -1,9 +1,13 @@
 """Which processor to use, what number format it likes, and whether it computes correctly."""
 
+import logging
+
 import torch
 
 from reasoning_from_scratch.errors import UserError, unknown_name
 from reasoning_from_scratch.qwen3 import KVCache, Qwen3Model
+
+log = logging.getLogger("reasoning_from_scratch")
 
 TITLES = {
     "cuda": "NVIDIA CUDA GPU",
@@ -45,10 +49,17 @@ def resolve_device(name: str | torch.device = "auto") -> torch.device:
 
 
 def default_dtype(device: torch.device) -> torch.dtype:
-    """bfloat16 where it is fast and sound; not on CPUs (slow) or MPS (missing on older macOS)."""
-    if device.type == "cuda" and torch.cuda.is_bf16_supported():
+    """bfloat16 where it is fast and sound; not on CPUs (slow) or MPS (missing on older macOS).
+
+    GPUs before 2020 (T4, V100, GTX) have no bfloat16. torch works it out in float32 there, many
+    times slower, and counts that as support unless it is asked not to.
+    """
+    if device.type != "cuda":
+        return torch.bfloat16 if device.type == "xpu" else torch.float32
+    if torch.cuda.is_bf16_supported(including_emulation=False):
         return torch.bfloat16
-    return torch.bfloat16 if device.type == "xpu" else torch.float32
+    log.info("this GPU has no bfloat16, so weights are float32, which takes twice the memory")
+    return torch.float32
 
 
 def trusted_device(name: str | torch.device = "auto") -> torch.device:
@@ -58,6 +69,10 @@ def trusted_device(name: str | torch.device = "auto") -> torch.device:
     it then fails in ways that look like bad luck. The check costs less than a second.
     """
     device = resolve_device(name)
+    if device.type == "cuda":
+        # cuDNN's attention makes a plan for each shape that it has not met, which was reported to
+        # take 0.4 s; here nearly every micro-batch has a new one. torch has other kernels.
+        torch.backends.cuda.enable_cudnn_sdp(False)
     if device.type in ("cpu", "cuda"):
         return device
     problem = parity_problem(device)

@@ -17,13 +17,17 @@ nothing may be fetched from the GPU. So
          32                 *      *       rollouts end and right as the others grow; unused
          16                        *       rows and hidden slots are computed and not looked at
 
+A training run keeps its recordings from step to step (decoding.KeptRecordings): what they read of
+the weights is written over by the new ones, and the next batch takes the same keys and values.
+
 What cannot be recorded, on an old GPU or without enough memory, is computed by the model's own
 operations after one warning.
 """
 
 import logging
 import threading
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache, partial
 from textwrap import shorten
@@ -40,6 +44,7 @@ log = logging.getLogger("reasoning_from_scratch")
 
 WIDTHS = 256  # slots: a recording serves that many steps, which see as many hidden slots at most
 FIRST_CAPACITY = 1024  # slots that a row gets at once, if its rollout may become so long
+ROOM = 2**30  # bytes that a GPU should have free for a recording
 
 
 def slots_for(tokens: int) -> int:
@@ -64,6 +69,9 @@ class Recorder:
     def __call__(self, step: Callable) -> Callable:
         """A function that does what `step` did, on what its tensors hold by then. What it gives
         is overwritten when it is called again."""
+        if torch.cuda.mem_get_info(self.device)[0] < ROOM:
+            # A recording cannot use what torch holds for others, nor give it back by itself.
+            torch.cuda.empty_cache()
         stream, now = own_stream(self.device), torch.cuda.current_stream(self.device)
         graph = torch.cuda.CUDAGraph()
         stream.wait_stream(now)
@@ -184,6 +192,21 @@ def block_of(block: TransformerBlock) -> Block:
     )
 
 
+def tensors_in(part: Any) -> Iterator[Tensor]:
+    if isinstance(part, Tensor):
+        yield part
+    elif isinstance(part, tuple):
+        for inner in part:
+            yield from tensors_in(inner)
+
+
+def write_over(old: tuple, new: tuple) -> None:
+    """New weights, where recordings look for them."""
+    for place, values in zip(tensors_in(old), tensors_in(new), strict=True):
+        if place.data_ptr() != values.data_ptr():  # else it is the weight itself, which has changed
+            place.copy_(values)
+
+
 class Step(NamedTuple):
     """What all blocks share in a step of B rows that see W slots."""
 
@@ -224,8 +247,9 @@ def compiled_block() -> Callable:
 
 
 class GraphDecoder:
-    """Takes the decoding steps of a model by recordings. It keeps joined copies of the weights,
-    so it is made anew after an update. The logits that it gives are overwritten by later steps.
+    """Takes the decoding steps of a model by recordings. It keeps joined copies of the weights:
+    after an update it is made anew, or told by `renew`. The logits that it gives are overwritten
+    by later steps.
 
     `plain` reads the prompts, and decodes where nothing can be recorded. `record` is there for
     tests: without a GPU they record by other means.
@@ -234,12 +258,31 @@ class GraphDecoder:
     def __init__(self, plain, record: Callable | None = None, compiled: bool = False) -> None:
         self.plain, self.model, self.compiled = plain, plain.model, compiled
         self.new_recorder = (lambda device: record) if record else Recorder
-        self.recordings: dict[tuple[int, int], Callable] = {}
         self.fill_cache = plain.fill_cache
+        self.failed = False
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Of all that takes memory."""
+        self.recordings: dict[tuple[int, int], Callable] = {}
         self.keys: list[Tensor] = []  # per layer (B, kv groups, capacity, head_dim)
         self.values: list[Tensor] = []
-        self.failed = False
         self.blocks: list[Block] = []
+        self.ends: tuple = ()  # embedding, last norm and head
+        self.reader: Callable[[], KVCache | None] = lambda: None  # whose keys and values these are
+
+    @torch.no_grad()
+    def renew(self) -> None:
+        """The weights have changed, and a new batch begins."""
+        if self.blocks:
+            for old, block in zip(self.blocks, self.model.trf_blocks, strict=True):
+                write_over(old, block_of(block))
+            write_over(self.ends, self._ends())
+
+    def _ends(self) -> tuple:
+        model = self.model
+        embedding, norm = model.tok_emb.weight.detach(), norm_of(model.final_norm)
+        return embedding, norm, product(model.out_head)
 
     def __call__(self, in_idx: Tensor, cache: KVCache) -> Tensor:
         """The next tokens (B, 1) are read; the logits of those after them (B, 1, V)."""
@@ -263,7 +306,8 @@ class GraphDecoder:
                 self.recordings[name] = self._record(*name)
             return self.recordings[name]
         except Exception as error:  # whatever a driver, or a GPU without memory, has to say
-            self.failed, self.recordings = True, {}
+            self.failed = True
+            self.let_go()
             what = "decoding steps cannot be recorded and are slower, operation by operation"
             warn_once(what, in_one_line(error))
             return None
@@ -287,19 +331,29 @@ class GraphDecoder:
 
     @torch.no_grad()
     def _adopt(self, cache: KVCache) -> None:
-        """Give the cache keys and values that have room and stay where they are."""
-        rows, width, device = len(cache.lengths), cache.width, cache.lengths.device
+        """Give the cache keys and values that have room and stay where they are: those that are
+        here, if no other cache is using them."""
+        rows, width = len(cache.lengths), cache.width
         # Doubling, as the cache itself does: a limit of many tokens costs nothing at first.
         most = max(2 * width, FIRST_CAPACITY)
         capacity = slots_for(max(width + 1, min(most, cache.max_length or most)))
-        self.recordings, self.keys, self.values = {}, [], []  # frees the memory of those before
+        free = self.reader() in (None, cache) and bool(self.keys)
+        if not free or rows > len(self.lengths) or capacity > self.keys[0].shape[2]:
+            self._make_room(cache, rows, capacity)
+        for kept, theirs in ((self.keys, cache.keys), (self.values, cache.values)):
+            for layer, (store, old) in enumerate(zip(kept, theirs, strict=True)):
+                store.zero_()
+                store[:rows, :, :width] = old[:, :, :width]
+                theirs[layer] = store[:rows]
+        self.reader = weakref.ref(cache)
+
+    def _make_room(self, cache: KVCache, rows: int, capacity: int) -> None:
+        """Tensors for recordings to come; frees those of the recordings before."""
+        device = cache.lengths.device
+        self.recordings, self.keys, self.values = {}, [], []
         self.record = self.new_recorder(device)
         for kept, theirs in ((self.keys, cache.keys), (self.values, cache.values)):
-            for layer, old in enumerate(theirs):
-                new = old.new_zeros(rows, old.shape[1], capacity, old.shape[3])
-                new[:, :, :width] = old[:, :, :width]
-                kept.append(new)
-                theirs[layer] = new
+            kept += [old.new_empty(rows, old.shape[1], capacity, old.shape[3]) for old in theirs]
         self.tokens = torch.zeros(rows, dtype=torch.long, device=device)
         self.lengths = torch.zeros_like(self.tokens)
         self.numbers = torch.arange(max(rows, capacity), device=device)
@@ -308,20 +362,20 @@ class GraphDecoder:
         plan = self.model._plan(places, None, dtype)
         self.cos, self.sin = plan.cos[0, 0], plan.sin[0, 0]
         self.blocks = self.blocks or [block_of(block) for block in self.model.trf_blocks]
-        self.last_norm, self.head = norm_of(self.model.final_norm), product(self.model.out_head)
+        self.ends = self.ends or self._ends()
 
     @torch.no_grad()
     def _step(self, rows: int, width: int, block_step: Callable) -> Tensor:
         """What is recorded: logits (rows, V), from the tensors of this decoder alone."""
-        slots = self.lengths[:rows]
+        slots, (embedding, last_norm, head) = self.lengths[:rows], self.ends
         hidden = self.numbers[:width] > slots[:, None, None, None]  # (rows, 1, 1, width)
-        x = F.embedding(self.tokens[:rows], self.model.tok_emb.weight)  # (rows, D)
+        x = F.embedding(self.tokens[:rows], embedding)  # (rows, D)
         mask = torch.zeros_like(hidden, dtype=x.dtype).masked_fill_(hidden, -torch.inf)
         cos, sin = (F.embedding(slots, table)[:, None] for table in (self.cos, self.sin))
         step = Step(self.numbers[:rows], slots, cos, sin, mask)
         for block, keys, values in zip(self.blocks, self.keys, self.values, strict=True):
             x = block_step(x, block, keys[:rows], values[:rows], step)
-        return self.head(self.last_norm(x))
+        return head(last_norm(x))
 
 
 class GraphDraw:
@@ -332,8 +386,9 @@ class GraphDraw:
         self.recordings: dict[tuple, tuple[Callable, Tensor, Tensor]] = {}
         self.most = 0  # rows
 
-    def __call__(self, logits: Tensor, u: Tensor, *policy) -> Draw:
-        """`policy` is what sample_next_token takes after logits (B, V) and u (B,)."""
+    def __call__(self, logits: Tensor, u: Tensor, *policy, keeps: bool = False) -> Draw:
+        """`policy` is what sample_next_token takes after logits (B, V) and u (B,). Only who keeps
+        the sets of top-p gets `weights` (B, V), which are as large as the logits."""
         self.most = max(self.most, len(logits))
         name = (rows_for(len(logits), self.most), policy)
         if not self.failed and name not in self.recordings:
@@ -348,7 +403,9 @@ class GraphDraw:
         own_logits[: len(logits)].copy_(logits)
         own_u[: len(u)].copy_(u)
         # Copies: a few draws are looked at together, and the next one overwrites this.
-        return Draw(*(None if x is None else x[: len(logits)].clone() for x in play()))
+        *drawn, weights = play()
+        drawn.append(weights if keeps else None)
+        return Draw(*(None if x is None else x[: len(logits)].clone() for x in drawn))
 
     @torch.no_grad()
     def _record(self, logits: Tensor, u: Tensor, rows: int, policy: tuple) -> tuple:

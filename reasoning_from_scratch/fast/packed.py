@@ -15,10 +15,8 @@ The logits of all tokens would be the largest tensor by far, so they are never t
 log-probabilities and their gradient are computed for one block of the vocabulary after the other.
 """
 
-import logging
 from bisect import bisect_left
 from collections.abc import Callable
-from textwrap import shorten
 from typing import NamedTuple
 
 import torch
@@ -30,8 +28,6 @@ from torch.nn.utils.rnn import pad_sequence
 from reasoning_from_scratch.logprobs import Kept, kept_of
 from reasoning_from_scratch.qwen3 import Qwen3Model, attention, rope_tables
 from reasoning_from_scratch.rollouts import Batch
-
-log = logging.getLogger("reasoning_from_scratch")
 
 # Logits at a time, whatever the vocabulary: 32 MiB in float32 stay near a processor; a GPU is
 # handed 256 MiB, which keep it busy for longer than Python needs to start some thirty operations.
@@ -46,7 +42,7 @@ def packed_logprobs(
 ) -> Tensor:
     """Log-probabilities (B, T) of the sampled tokens, each at its own position, 0 elsewhere.
 
-    The same as `padded_logprobs`. `hidden_states` is the model's method, or that compiled.
+    The same as `padded_logprobs`. `hidden_states` computes what the model's method does.
     """
     packed = pack(batch)
     compute = hidden_states or model.hidden_states
@@ -64,26 +60,6 @@ def packed_logprobs(
     return F.pad(zeros.masked_scatter(sampled, logprobs), (1, 0))  # (B, T)
 
 
-def compiled_pass(model: Qwen3Model) -> Callable[[Qwen3Model, Batch, float], Tensor]:
-    """`packed_logprobs` with torch.compile for this model, plain for another (the reference) and
-    where it cannot be compiled."""
-    from torch._dynamo.exc import TorchDynamoException  # torch.compile's, which takes seconds
-
-    compiled = [torch.compile(model.hidden_states, dynamic=True)]  # empty once it has failed
-
-    def training_pass(asked: Qwen3Model, batch: Batch, temperature: float) -> Tensor:
-        if asked is model and compiled:
-            try:
-                return packed_logprobs(asked, batch, temperature, compiled[0])
-            except TorchDynamoException as error:
-                compiled.clear()
-                reason = shorten(str(error), 200, placeholder=" ...")
-                log.warning("torch.compile fails, training goes on without it: %s", reason)
-        return packed_logprobs(asked, batch, temperature)
-
-    return training_pass
-
-
 # --- packing
 
 
@@ -95,7 +71,9 @@ class AttentionCall(NamedTuple):
     mask: Tensor | None  # (b, 1, T, S) which keys a query sees; None: queries are keys, and causal
 
     def to(self, device: torch.device) -> "AttentionCall":
-        return AttentionCall(*(None if tensor is None else tensor.to(device) for tensor in self))
+        return AttentionCall(
+            *(None if x is None else x.to(device, non_blocking=True) for x in self)
+        )
 
 
 class Packed(NamedTuple):
@@ -113,7 +91,8 @@ class Packed(NamedTuple):
 
 def pack(batch: Batch) -> Packed:
     """Every beginning is stored once: a token is known by the packed one before it. The last token
-    of an answer is left out: it predicts nothing."""
+    of an answer is left out: it predicts nothing. A GPU is told and not asked."""
+    device, batch = batch.token_ids.device, batch.here or batch
     ids: list[int] = []
     positions: list[int] = []
     after: dict[tuple[int, int], int] = {}  # (packed token before, token) -> packed token
@@ -141,15 +120,18 @@ def pack(batch: Batch) -> Packed:
     ]
     numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
     calls, found = attention_calls(rows)
-    device = batch.token_ids.device
+
+    def there(numbers: list) -> Tensor:
+        return torch.tensor(numbers, dtype=torch.long).to(device, non_blocking=True)
+
     return Packed(
-        torch.tensor([ids], device=device),
-        torch.tensor([positions], device=device),
+        there([ids]),
+        there([positions]),
         [call.to(device) for call in calls],
-        torch.tensor(found, device=device),
-        torch.tensor([key[0] for key in numbers], dtype=torch.long, device=device),
-        torch.tensor([key[1] for key in numbers], dtype=torch.long, device=device),
-        torch.tensor([numbers[key] for key in keys], dtype=torch.long, device=device),
+        there(found),
+        there([key[0] for key in numbers]),
+        there([key[1] for key in numbers]),
+        there([numbers[key] for key in keys]),
     )
 
 

@@ -1,5 +1,6 @@
 """AdamW whose small updates reach bfloat16 weights."""
 
+import weakref
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple, Protocol
 
@@ -66,6 +67,7 @@ class AdamW:
         self.moved: list[tuple[Tensor, Tensor]] = []
         # Gradients that are added up beside `.grad`, in float32: see `add_up`.
         self.wide: dict[Tensor, Tensor] = {}
+        watch_gradients(self)
         self.state: dict[str, Tensor] = {}
         for name, parameter in self.named:
             kind = parameter.dtype if self.stochastic else torch.float32
@@ -84,16 +86,19 @@ class AdamW:
         Autograd would add each to a bfloat16 `.grad`, whose numbers have 8 bits: what is below
         1/256 of the sum so far is lost, micro-batch after micro-batch. So `.grad` is emptied into
         a float32 sum; the first is kept as it is until there is a second. Float32 weights are
-        left to autograd.
+        left to autograd. Most are emptied before, as soon as they are there (`watch_gradients`).
         """
         for parameter in model.parameters():
-            if parameter.grad is None or torch.finfo(parameter.dtype).bits >= 32:
-                continue
-            if parameter in self.wide:
-                self.wide[parameter] = self.wide[parameter].float().add_(parameter.grad)
-            else:
-                self.wide[parameter] = parameter.grad
-            parameter.grad = None
+            self.add_up_one(parameter)
+
+    def add_up_one(self, parameter: Tensor) -> None:
+        if parameter.grad is None or not is_narrow(parameter):
+            return
+        if parameter in self.wide:
+            self.wide[parameter] = self.wide[parameter].float().add_(parameter.grad)
+        else:
+            self.wide[parameter] = parameter.grad
+        parameter.grad = None
 
     def gradient(self, parameter: Tensor) -> Tensor | None:
         return self.wide.get(parameter, parameter.grad)
@@ -210,6 +215,23 @@ class AdamW:
         self.updates = updates
         for name, tensor in self.state.items():
             tensor.copy_(state[name])
+
+
+def is_narrow(parameter: Tensor) -> bool:
+    return torch.finfo(parameter.dtype).bits < 32
+
+
+def watch_gradients(optimizer: AdamW) -> None:
+    """Adds up each narrow gradient as soon as the backward pass has made it, so that there are
+    never those of all weights beside their sum: 1.5 GB of Qwen3-0.6B."""
+    known = weakref.ref(optimizer)  # a weight that outlives its optimizer keeps its gradient
+
+    def add_up(parameter: Tensor) -> None:
+        if (watching := known()) is not None:
+            watching.add_up_one(parameter)
+
+    for parameter in filter(is_narrow, optimizer.parameters):
+        parameter.register_post_accumulate_grad_hook(add_up)
 
 
 def weights_at_once(parameter: Tensor) -> int:

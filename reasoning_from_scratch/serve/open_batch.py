@@ -37,7 +37,7 @@ class OpenBatch(RunningBatch):
         self.most_rows = self.max_prompts = sampling.sample_rows
         # It may take any number of steps, which is what a decoder is chosen for.
         self.decoder = engine.decoder(model, self.most_rows, MANY_STEPS)
-        self.draw = engine.draw(model, self.most_rows, MANY_STEPS)
+        self.draw = engine.draw(model, self.most_rows, MANY_STEPS, self.keeps)
 
     def join(
         self,

@@ -40,12 +40,31 @@ def test_a_device_that_is_not_here_is_one_line(monkeypatch):
         resolve_device("cuda")
 
 
-def test_default_dtype(monkeypatch):
+def test_default_dtype(monkeypatch, caplog):
+    caplog.set_level("INFO")
     assert default_dtype(torch.device("cpu")) == torch.float32
     assert default_dtype(torch.device("mps")) == torch.float32
-    for supported, expected in ((True, torch.bfloat16), (False, torch.float32)):
-        monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda value=supported: value)
+    assert not caplog.text
+    # Of a T4, torch says True, unless it is asked for what the card does by itself.
+    for by_itself, expected in ((True, torch.bfloat16), (False, torch.float32)):
+
+        def supported(including_emulation=True, by_itself=by_itself):
+            return by_itself or including_emulation
+
+        monkeypatch.setattr(torch.cuda, "is_bf16_supported", supported)
         assert default_dtype(torch.device("cuda")) == expected
+    assert caplog.text.count("no bfloat16") == 1
+
+
+def test_no_attention_plan_for_each_new_shape(monkeypatch):
+    monkeypatch.setattr(device_module, "is_available", only("cuda"))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    before = torch.backends.cuda.cudnn_sdp_enabled()
+    try:
+        assert trusted_device("auto").type == "cuda"
+        assert not torch.backends.cuda.cudnn_sdp_enabled()
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(before)
 
 
 def test_cpu_agrees_with_itself():

@@ -16,9 +16,15 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from reasoning_from_scratch.fast import decoding, graphs
 from reasoning_from_scratch.fast.cut import cut_by_digits
-from reasoning_from_scratch.fast.decoding import Decoder, decoder_for, draw_for, fits_graphs
+from reasoning_from_scratch.fast.decoding import (
+    Decoder,
+    KeptRecordings,
+    decoder_for,
+    draw_for,
+    fits_graphs,
+)
 from reasoning_from_scratch.fast.engine import FAST
-from reasoning_from_scratch.fast.graphs import GraphDecoder, GraphDraw
+from reasoning_from_scratch.fast.graphs import GraphDecoder, GraphDraw, tensors_in
 from reasoning_from_scratch.optim.lora import add_lora
 from reasoning_from_scratch.qwen3 import KVCache, RMSNorm
 from reasoning_from_scratch.sampling import (
@@ -81,7 +87,10 @@ def graph_engine(record, made=None):
             made.append(found)
         return found
 
-    return SamplingEngine(decoder, cut_by_digits, lambda model, rows, steps: GraphDraw(record))
+    def draw(model, rows, steps, keeps):
+        return partial(GraphDraw(record), keeps=keeps)
+
+    return SamplingEngine(decoder, cut_by_digits, draw)
 
 
 def read_prompts(model, rows, width=20, seed=0):
@@ -261,6 +270,77 @@ def test_an_update_is_seen_by_the_next_decoder():
     torch.testing.assert_close(after, several_steps(model, cache, tokens), rtol=1e-4, atol=1e-4)
 
 
+def test_a_run_keeps_its_recordings_and_sees_its_updates(monkeypatch):
+    """No tensor moves from step to step, nothing is recorded again, and new weights count."""
+    monkeypatch.setattr(graphs, "FIRST_CAPACITY", 64)
+    monkeypatch.setattr(decoding, "on_gpu", lambda model: True)
+    recorded = []
+    monkeypatch.setattr(graphs, "Recorder", lambda device: lambda step: recorded.append(0) or step)
+    model, kept = model_of(), KeptRecordings()
+    add_lora(model, rank=2, alpha=4.0)
+    engine = replace(FAST, decoder=kept.decoder, draw=kept.draw, cut=cut_by_digits)
+    places, found = set(), []
+    for _ in range(3):
+        found.append(drawn(model, 40, engine=engine, top_p=0.8))
+        assert found[-1][0] == drawn(model, 40, engine=PLAIN_ENGINE, top_p=0.8)[0]
+        stores = (
+            *kept.decoding.keys,
+            *kept.decoding.values,
+            *tensors_in(tuple(kept.decoding.blocks)),
+        )
+        places.add(tuple(x.data_ptr() for x in stores))
+        for parameter in model.parameters():  # lora_B, too, which is 0 at first
+            parameter.requires_grad_(False).add_(torch.full_like(parameter, 0.03))
+        moved = model.tok_emb.weight
+        moved.data = moved.data.clone()  # elsewhere, as a loaded one
+    assert found[0] != found[1] != found[2]
+    assert len(places) == 1
+    assert len(recorded) == len(kept.decoding.recordings) + len(kept.drawing.recordings)
+    assert kept.let_go() and not kept.let_go()
+    assert drawn(model, 40, engine=engine, top_p=0.8) and kept.decoding is None
+
+
+def test_two_batches_of_a_model_at_once_do_not_share_their_keys(monkeypatch):
+    monkeypatch.setattr(decoding, "on_gpu", lambda model: True)
+    monkeypatch.setattr(graphs, "Recorder", lambda device: again)
+    model, kept = model_of(), KeptRecordings()
+    decoder, (cache, tokens) = kept.decoder(model, 4, 60), read_prompts(model, 4)
+    other, other_tokens = read_prompts(model, 4, seed=1)
+    wanted = [several_steps(model, *pair) for pair in ((cache, tokens), (other, other_tokens))]
+    found = [[], []]
+    pairs = [(cache.take(torch.arange(4)), tokens), (other.take(torch.arange(4)), other_tokens)]
+    for _ in range(3):
+        for i, (own, next_tokens) in enumerate(pairs):  # in turn, as where one waits half-way
+            logits = kept.decoder(model, 4, 60)(next_tokens, cache=own)[:, -1].clone()
+            pairs[i] = own, logits.argmax(-1, keepdim=True)
+            found[i].append(logits)
+    for ours, theirs in zip(found, wanted, strict=True):
+        torch.testing.assert_close(torch.stack(ours), theirs[:3], rtol=1e-4, atol=1e-4)
+    assert kept.decoding is decoder
+
+
+def test_only_who_keeps_the_sets_gets_the_weights():
+    logits = torch.randn(3, 96, generator=torch.Generator().manual_seed(0))
+    draw, policy = GraphDraw(again), (1.0, 0.9, 0, cut_by_digits)
+    u = torch.tensor([0.1, 0.5, 0.9])
+    assert draw(logits, u, *policy).weights is None
+    kept = draw(logits, u, *policy, keeps=True)
+    assert kept.kept_ids() == sample_next_token(logits, u, *policy).kept_ids()
+    assert len(draw.recordings) == 1
+
+
+def test_a_recording_finds_memory_that_torch_holds_for_others(monkeypatch):
+    """Within a recording, torch cannot give it back."""
+    said = []
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: said.append("given back"))
+    monkeypatch.setattr(graphs, "own_stream", too_old)  # far enough
+    for free in (graphs.ROOM, graphs.ROOM - 1):
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device, free=free: (free, 2**34))
+        with pytest.raises(RuntimeError, match="not supported"):
+            graphs.Recorder(torch.device("cuda"))(lambda: None)
+    assert said == ["given back"]
+
+
 def no_memory(step):
     raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 5 GiB.\nMore lines")
 
@@ -275,6 +355,10 @@ def test_what_cannot_be_recorded_is_computed_after_one_warning(record, caplog):
     for _ in range(2):
         found = drawn(model, 40, engine=graph_engine(record), top_p=0.8)
     assert found[0] == drawn(model, 40, engine=PLAIN_ENGINE, top_p=0.8)[0]
+    decoder = graph_decoder(model, record)
+    cache, tokens = read_prompts(model, 3)
+    decoder(tokens, cache=cache)
+    assert decoder.failed and not (decoder.keys or decoder.blocks or decoder.ends), "let go of"
     steps, draws = [line.getMessage() for line in caplog.records]
     assert steps.startswith("decoding steps cannot be recorded") and draws.startswith("draws")
     assert "\n" not in steps + draws and ("memory" in steps or "not supported" in steps)
@@ -299,7 +383,7 @@ def test_who_is_recorded(monkeypatch):
     assert draw_for(model, 5, 60) is sample_next_token
     monkeypatch.setattr(decoding, "on_gpu", lambda model: True)
     assert isinstance(decoder_for(model, 5, 60), GraphDecoder)
-    assert isinstance(draw_for(model, 5, 60), GraphDraw)
+    assert isinstance(draw_for(model, 5, 60).func, GraphDraw)
     assert type(decoder_for(model, 5, decoding.FEWEST_STEPS - 1)) is Decoder
     assert draw_for(model, 5, decoding.FEWEST_STEPS - 1) is sample_next_token
     assert decoder_for(model, 5, 60, compiled=True).compiled

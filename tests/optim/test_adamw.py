@@ -70,7 +70,7 @@ def test_state_continues_exactly(kind, dtype):
     def run(model, optimizer, steps):
         for step in steps:
             x = torch.randn(4, 5, generator=torch.Generator().manual_seed(step)).to(dtype)
-            model.zero_grad()
+            optimizer.zero_grad()
             model(x).square().sum().backward()
             optimizer.step(1e-3)
 
@@ -161,3 +161,24 @@ def test_what_has_no_gradient_or_no_rows_is_left_out():
     optimizer.step(1e-2)
     assert torch.equal(model[0].bias, before)
     assert optimizer.update_ratio() > 0
+
+
+def test_narrow_gradients_are_never_all_there_beside_their_sum():
+    """Each goes into the float32 sum as soon as the backward pass has made it."""
+    model = torch.nn.Sequential(*[torch.nn.Linear(8, 8) for _ in range(4)]).to(torch.bfloat16)
+    optimizer, most = AdamW(model), []
+
+    def look(parameter):
+        most.append(sum(p.grad is not None for p in model.parameters()))
+
+    for parameter in model.parameters():
+        parameter.register_post_accumulate_grad_hook(look)
+    x = torch.ones(2, 8, dtype=torch.bfloat16)
+    for _ in range(3):
+        model(x).float().square().sum().backward()
+        optimizer.add_up(model)  # finds nothing left to do
+    assert max(most) == 0 and len(most) == 3 * 8
+    assert all(gradient.dtype == torch.float32 for gradient in optimizer.gradients())
+    gradient = torch.autograd.grad(model(x).float().square().sum(), [*model.parameters()])
+    for sum_, one in zip(optimizer.gradients(), gradient, strict=True):
+        torch.testing.assert_close(sum_, 3 * one.float(), rtol=1e-6, atol=0)

@@ -1,0 +1,87 @@
+"""--compile: the training pass in fewer and larger operations, by torch.compile.
+
+What is compiled serves for as long as all that it was compiled for stays true. Attention is asked
+in a few calls per micro-batch (packed.py), hardly ever twice with the same number or shapes: with
+it the pass was compiled anew for each number of calls, until torch gave up without a word. What a
+block does with each token by itself is the same in all blocks and for any number of tokens. So
+that is compiled, once, and attention stands between its two halves as it is.
+"""
+
+import logging
+from collections.abc import Callable
+from textwrap import shorten
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from reasoning_from_scratch.fast.packed import PackedPlan, packed_logprobs
+from reasoning_from_scratch.qwen3 import AttentionPlan, Qwen3Model, TransformerBlock, rope_tables
+from reasoning_from_scratch.rollouts import Batch
+
+log = logging.getLogger("reasoning_from_scratch")
+
+
+def before_attention(
+    block: TransformerBlock, x: Tensor, cos: Tensor, sin: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, keys and values of x (1, N, D)."""
+    return block.att.project(block.norm1(x), AttentionPlan(cos, sin))
+
+
+def after_attention(block: TransformerBlock, x: Tensor, found: Tensor) -> Tensor:
+    """x (1, N, D) with what attention found, and what the block makes of it."""
+    x = x + block.att.out_proj(found)
+    return x + block.ff(block.norm2(x))
+
+
+class CompiledPass:
+    """`packed_logprobs`, compiled for one model; plain for another (the reference), and after one
+    warning where the compiler fails."""
+
+    def __init__(self, model: Qwen3Model) -> None:
+        self.model = model
+        self.before: Callable = torch.compile(before_attention, dynamic=True)
+        self.after: Callable = torch.compile(after_attention, dynamic=True)
+        self.works: bool | None = None  # None: not tried yet
+
+    def __call__(self, asked: Qwen3Model, batch: Batch, temperature: float) -> Tensor:
+        if asked is self.model and self.works is None:
+            self.works = self.try_out()
+        compute = self.hidden_states if asked is self.model and self.works else None
+        return packed_logprobs(asked, batch, temperature, compute)
+
+    def try_out(self) -> bool:
+        """There and back through one block. A backward pass is compiled when it is first needed:
+        then it would fail in the middle of a gradient."""
+        model = self.model
+        try:
+            with torch.enable_grad():
+                x = model.tok_emb.weight[None, :4].detach().requires_grad_()  # (1, 4, D)
+                places = torch.arange(4, device=x.device)[None, None]
+                cos, sin = rope_tables(places, model.cfg, x.dtype)
+                queries, keys, values = self.before(model.trf_blocks[0], x, cos, sin)
+                found = queries.transpose(1, 2).flatten(2)  # as attention's result is shaped
+                out = self.after(model.trf_blocks[0], x, found)
+                torch.autograd.grad(out.sum() + keys.sum() + values.sum(), x)
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:  # of the compiler, or of the compiler's compiler
+            reason = shorten(str(error), 200, placeholder=" ...")
+            log.warning("torch.compile fails, training goes on without it: %s", reason)
+            return False
+        return True
+
+    def hidden_states(self, token_ids: Tensor, plan: PackedPlan) -> Tensor:
+        """The model's, (1, N, D)."""
+        x = self.model.tok_emb(token_ids)
+        for block in self.model.trf_blocks:
+            if block.recompute and torch.is_grad_enabled():
+                x = checkpoint(self.block, block, x, plan, use_reentrant=False)
+            else:
+                x = self.block(block, x, plan)
+        return self.model.final_norm(x)
+
+    def block(self, block: TransformerBlock, x: Tensor, plan: PackedPlan) -> Tensor:
+        queries, keys, values = self.before(block, x, plan.cos, plan.sin)
+        return self.after(block, x, plan.attend(queries, keys, values))
