@@ -171,7 +171,7 @@ def call(name, arguments="{}"):
 def test_calls_are_answered_and_the_object_pays(shop):
     talk = environment_of(f"{shop}:Shop")(PROBLEM)
     said = talk.reply("Well. " + call("buy", '{"item": "tea"}') + call("buy", '{"item": "x"}'))
-    assert said == ["1 x tea", "1 x x"]
+    assert said == [("buy", "1 x tea"), ("buy", "1 x x")]
     assert talk.reply("It is done.") is None
     assert talk.rewards() == {"correct": 1.0}
     assert environment_of(f"{shop}:Shop")(PROBLEM).rewards() == {"correct": 0.0}
@@ -203,15 +203,15 @@ def test_calls_are_answered_and_the_object_pays(shop):
     ],
 )
 def test_a_wrong_call_is_answered_with_what_is_wrong(shop, turn, why):
-    (said,) = environment_of(f"{shop}:Shop")(PROBLEM).reply(turn)
+    ((_, said),) = environment_of(f"{shop}:Shop")(PROBLEM).reply(turn)
     assert said.startswith("error: ") and why in said
 
 
 def test_other_calls_are_right(shop):
     talk = environment_of(f"{shop}:Shop")(PROBLEM)
     given = '{"item": "x", "price": 2, "sizes": null, "how": "card"}'
-    assert talk.reply(call("buy", given)) == ["1 x x"]
-    (long,) = talk.reply(call("long"))
+    assert talk.reply(call("buy", given)) == [("buy", "1 x x")]
+    ((_, long),) = talk.reply(call("long"))
     assert long.startswith("a?a?") and long.endswith("(cut off)") and len(long) < 8_100
     thought = f"<think>{call('buy')}</think>"
     assert talk.reply(thought) is None  # it has only thought of calling
@@ -222,7 +222,7 @@ def test_other_calls_are_right(shop):
 def test_without_get_reward_the_grader_judges_the_last_turn(shop):
     for answer, paid in (("\\boxed{3}", 1.0), ("\\boxed{4}", 0.0), ("none", 0.0)):
         talk = environment_of(f"{shop}:Silent")(PROBLEM)
-        assert talk.reply("\\boxed{3}" + call("wait")) == ["None"]
+        assert talk.reply("\\boxed{3}" + call("wait")) == [("wait", "None")]
         assert talk.reply(answer) is None
         assert talk.rewards() == {"correct": paid}
 
@@ -258,7 +258,7 @@ def test_objects_are_used_again(shop):
         ("NoTools", "no other public method"),
         ("NoHint", "no type hint for item"),
         ("NoWords", "without a docstring"),
-        ("NoStart", "NoStart\\(\\) is called without a word, and raised TypeError"),
+        ("NoStart", "NoStart\\(\\), which is to make an environment, raised TypeError"),
     ],
 )
 def test_a_class_that_is_none_says_what_is_missing(shop, name, why):
@@ -311,7 +311,7 @@ def test_without_a_template_the_tools_stand_before_the_question(shop, tmp_path):
     assert "\nbuy(item: string, count: integer, optional, price: number, optional" in text
     assert "): Buys something, if it is there. item: What to buy, in a word. count: How" in text
     assert "'arguments'" not in text and '<tool_call>{"name": ...' in text
-    assert tokenizer.results_turn(["1", "2"]) == (
+    assert tokenizer.results_turn([("buy", "1"), ("fail", "2")]) == (
         "\n<tool_response>\n1\n</tool_response>\n<tool_response>\n2\n</tool_response>\n"
     )
 
@@ -331,14 +331,15 @@ def test_qwen3s_own_form_is_that_of_its_template(tmp_path):
     ]
     talk = tokenizer.wrap_chat("How much is tea?", tools=tools) + "Let me see.\n"
     talk += tokenizer.written_call("price", {"item": "tea"}) + "<|im_end|>"
-    talk += tokenizer.results_turn(["3", "4"])
+    talk += tokenizer.results_turn([("price", "3"), ("price", "4")])
     found = hashlib.sha256(talk.encode()).hexdigest()
     assert found == "efc4c233880065600e64e506c0ca2e95b1903a229dedcaa611b54bd13ebff169"
 
 
 # Written for these tests: roles and calls in the manner of Hermes, and calls that are not JSON.
 TURNS = (
-    "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% for c in m.tool_calls or [] %}CALL"
+    "{% for m in messages %}<{{ m.role }}{{ ' ' + m.name if m.name }}>{{ m.content }}"
+    "{% for c in m.tool_calls or [] %}CALL"
     "{% endfor %}<|im_end|>{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
 )
 JSON_CALL = "<tool_call>{{ c.function | tojson }}</tool_call>"
@@ -358,8 +359,8 @@ def test_a_template_is_given_the_tools_and_their_results(shop, tmp_path):
     user = environment_of(f"{shop}:Shop")(Problem("one", "How much?", "3", prompt="How much?"))
     text = tokenizer.decode(user.prompt_ids(tokenizer))
     assert text == "buy;fail;long;<user>How much? Buy some tea.<|im_end|><assistant>"
-    said = tokenizer.results_turn(["1", "2"])
-    assert said == "<tool>1<|im_end|><tool>2<|im_end|><assistant>"
+    said = tokenizer.results_turn([("buy", "1"), ("fail", "2")])
+    assert said == "<tool buy>1<|im_end|><tool fail>2<|im_end|><assistant>"
 
 
 def test_a_template_without_a_place_for_tools(shop, tmp_path):
@@ -368,7 +369,7 @@ def test_a_template_without_a_place_for_tools(shop, tmp_path):
     text = tokenizer.decode(user.prompt_ids(tokenizer))
     assert text.startswith("<user>Tools, called as <tool_call>")
     assert text.endswith("\n\nHow much? Buy some tea.<|im_end|><assistant>")
-    assert tokenizer.results_turn(["1"]) == (
+    assert tokenizer.results_turn([("buy", "1")]) == (
         "<user><tool_response>\n1\n</tool_response><|im_end|><assistant>"
     )
 
@@ -468,7 +469,7 @@ def test_results_are_read_and_not_trained_on(world):
         whole = ""
         for turn in said:
             whole += turn + tokenizer.eos_token
-            whole += tokenizer.results_turn([turns[turn]]) if turns[turn] else ""
+            whole += tokenizer.results_turn([("", turns[turn])]) if turns[turn] else ""
         assert tokenizer.decode(rollout.response_ids) == whole
         assert rollout.turns == len(said)
         paid = rollout.outcome["correct"]
