@@ -12,9 +12,10 @@ from reasoning_from_scratch.errors import UserError
 END_OF_TEXT = "<|endoftext|>"
 END_OF_TURN = "<|im_end|>"
 ANSWER = "[the answer]"  # in a conversation that is only made to see what follows it
-A_TOOL = {  # the same, to see how it is written
+NO_ARGUMENTS = {"type": "object", "properties": {}}
+A_TOOL = {  # to see whether there is a place for it
     "type": "function",
-    "function": {"name": "look", "description": "Looks.", "parameters": {"type": "object"}},
+    "function": {"name": "look", "description": "Looks.", "parameters": NO_ARGUMENTS},
 }
 
 
@@ -114,14 +115,14 @@ class ModelTokenizer:
             return f"\n[{reply}]\n"
         return self._after_answer(self.wrap_chat(reply, [("", ANSWER)]))
 
-    def results_turn(self, results: Sequence[str]) -> str:
-        """The same where it is tools that reply: one result for each call."""
-        tagged = [f"<tool_response>\n{result}\n</tool_response>" for result in results]
+    def results_turn(self, results: Sequence[tuple[str, str]]) -> str:
+        """The same where it is tools that reply: for each call the tool's name and its result."""
+        tagged = [f"<tool_response>\n{result}\n</tool_response>" for _, result in results]
         if not self.apply_chat_template:
             return "\n" + "\n".join(tagged) + "\n"
         if not self.chat_template or not self.has_tools():  # Qwen3's own form is a user's turn
             return self.reply_turn("\n".join(tagged))
-        said = [{"role": "tool", "content": result} for result in results]
+        said = [{"role": "tool", "name": name, "content": result} for name, result in results]
         talk = [{"role": "user", "content": ""}, {"role": "assistant", "content": ANSWER}, *said]
         return self._after_answer(self._rendered(talk))
 

@@ -367,7 +367,7 @@ def try_environment(config: TrainConfig, tokenizer, problem: Problem, context: i
     talk = Conversation(kind, problem, tokenizer, config)
     if isinstance(kind, ToolUsers):
         talk.begin([], context - 1)
-        tokenizer.results_turn([""])
+        tokenizer.results_turn([("tool", "")])
         if talk.failure:
             raise UserError(f"--environment {config.environment} {talk.failure} ({problem.where})")
     else:

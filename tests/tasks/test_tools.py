@@ -19,7 +19,7 @@ from reasoning_from_scratch.problems import Problem, problem_prompt
 from reasoning_from_scratch.rollouts import make_batch, sample_groups
 from reasoning_from_scratch.sampling import Sampling
 from reasoning_from_scratch.tasks.environments import tool_words
-from reasoning_from_scratch.tasks.environments.conversation import Conversation, environment_of
+from reasoning_from_scratch.tasks.environments.conversation import environment_of
 from reasoning_from_scratch.tasks.environments.tools import tool_users
 from reasoning_from_scratch.tasks.own_task import function_from_file, run_file
 from reasoning_from_scratch.tasks.problem_sets import load_problems
@@ -171,7 +171,7 @@ def call(name, arguments="{}"):
 def test_calls_are_answered_and_the_object_pays(shop):
     talk = environment_of(f"{shop}:Shop")(PROBLEM)
     said = talk.reply("Well. " + call("buy", '{"item": "tea"}') + call("buy", '{"item": "x"}'))
-    assert said == ["1 x tea", "1 x x"]
+    assert said == [("buy", "1 x tea"), ("buy", "1 x x")]
     assert talk.reply("It is done.") is None
     assert talk.rewards() == {"correct": 1.0}
     assert environment_of(f"{shop}:Shop")(PROBLEM).rewards() == {"correct": 0.0}
@@ -203,15 +203,15 @@ def test_calls_are_answered_and_the_object_pays(shop):
     ],
 )
 def test_a_wrong_call_is_answered_with_what_is_wrong(shop, turn, why):
-    (said,) = environment_of(f"{shop}:Shop")(PROBLEM).reply(turn)
+    ((_, said),) = environment_of(f"{shop}:Shop")(PROBLEM).reply(turn)
     assert said.startswith("error: ") and why in said
 
 
 def test_other_calls_are_right(shop):
     talk = environment_of(f"{shop}:Shop")(PROBLEM)
     given = '{"item": "x", "price": 2, "sizes": null, "how": "card"}'
-    assert talk.reply(call("buy", given)) == ["1 x x"]
-    (long,) = talk.reply(call("long"))
+    assert talk.reply(call("buy", given)) == [("buy", "1 x x")]
+    ((_, long),) = talk.reply(call("long"))
     assert long.startswith("a?a?") and long.endswith("(cut off)") and len(long) < 8_100
     thought = f"<think>{call('buy')}</think>"
     assert talk.reply(thought) is None  # it has only thought of calling
@@ -222,7 +222,7 @@ def test_other_calls_are_right(shop):
 def test_without_get_reward_the_grader_judges_the_last_turn(shop):
     for answer, paid in (("\\boxed{3}", 1.0), ("\\boxed{4}", 0.0), ("none", 0.0)):
         talk = environment_of(f"{shop}:Silent")(PROBLEM)
-        assert talk.reply("\\boxed{3}" + call("wait")) == ["None"]
+        assert talk.reply("\\boxed{3}" + call("wait")) == [("wait", "None")]
         assert talk.reply(answer) is None
         assert talk.rewards() == {"correct": paid}
 
@@ -258,7 +258,7 @@ def test_objects_are_used_again(shop):
         ("NoTools", "no other public method"),
         ("NoHint", "no type hint for item"),
         ("NoWords", "without a docstring"),
-        ("NoStart", "NoStart\\(\\) is called without a word, and raised TypeError"),
+        ("NoStart", "NoStart\\(\\), which is to make an environment, raised TypeError"),
     ],
 )
 def test_a_class_that_is_none_says_what_is_missing(shop, name, why):
@@ -311,7 +311,7 @@ def test_without_a_template_the_tools_stand_before_the_question(shop, tmp_path):
     assert "\nbuy(item: string, count: integer, optional, price: number, optional" in text
     assert "): Buys something, if it is there. item: What to buy, in a word. count: How" in text
     assert "'arguments'" not in text and '<tool_call>{"name": ...' in text
-    assert tokenizer.results_turn(["1", "2"]) == (
+    assert tokenizer.results_turn([("buy", "1"), ("fail", "2")]) == (
         "\n<tool_response>\n1\n</tool_response>\n<tool_response>\n2\n</tool_response>\n"
     )
 
@@ -331,14 +331,15 @@ def test_qwen3s_own_form_is_that_of_its_template(tmp_path):
     ]
     talk = tokenizer.wrap_chat("How much is tea?", tools=tools) + "Let me see.\n"
     talk += tokenizer.written_call("price", {"item": "tea"}) + "<|im_end|>"
-    talk += tokenizer.results_turn(["3", "4"])
+    talk += tokenizer.results_turn([("price", "3"), ("price", "4")])
     found = hashlib.sha256(talk.encode()).hexdigest()
     assert found == "efc4c233880065600e64e506c0ca2e95b1903a229dedcaa611b54bd13ebff169"
 
 
 # Written for these tests: roles and calls in the manner of Hermes, and calls that are not JSON.
 TURNS = (
-    "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% for c in m.tool_calls or [] %}CALL"
+    "{% for m in messages %}<{{ m.role }}{{ ' ' + m.name if m.name }}>{{ m.content }}"
+    "{% for c in m.tool_calls or [] %}CALL"
     "{% endfor %}<|im_end|>{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
 )
 JSON_CALL = "<tool_call>{{ c.function | tojson }}</tool_call>"
@@ -358,8 +359,8 @@ def test_a_template_is_given_the_tools_and_their_results(shop, tmp_path):
     user = environment_of(f"{shop}:Shop")(Problem("one", "How much?", "3", prompt="How much?"))
     text = tokenizer.decode(user.prompt_ids(tokenizer))
     assert text == "buy;fail;long;<user>How much? Buy some tea.<|im_end|><assistant>"
-    said = tokenizer.results_turn(["1", "2"])
-    assert said == "<tool>1<|im_end|><tool>2<|im_end|><assistant>"
+    said = tokenizer.results_turn([("buy", "1"), ("fail", "2")])
+    assert said == "<tool buy>1<|im_end|><tool fail>2<|im_end|><assistant>"
 
 
 def test_a_template_without_a_place_for_tools(shop, tmp_path):
@@ -368,7 +369,7 @@ def test_a_template_without_a_place_for_tools(shop, tmp_path):
     text = tokenizer.decode(user.prompt_ids(tokenizer))
     assert text.startswith("<user>Tools, called as <tool_call>")
     assert text.endswith("\n\nHow much? Buy some tea.<|im_end|><assistant>")
-    assert tokenizer.results_turn(["1"]) == (
+    assert tokenizer.results_turn([("buy", "1")]) == (
         "<user><tool_response>\n1\n</tool_response><|im_end|><assistant>"
     )
 
@@ -380,132 +381,132 @@ def test_a_template_whose_calls_are_not_read_is_refused(shop, tmp_path):
     assert "\n" not in str(info.value)
 
 
-# ---- rollouts in which tools are called: a model has learned a few conversations by heart
+# ---- rollouts in which tools are called: a model that says one of a few things at each turn
+
+CALCULATE = call("calculate", '{"expression": "12 * 7"}')
+SEARCH, SUBMIT = call("search", '{"word": "tea"}'), call("submit", '{"price": 3}')
+BUY = call("buy", '{"item": "tea"}')
+# Which things, and what a tool returns to each; whether prompts are in Qwen3's chat template.
+WORLDS = {
+    "Calculator": (
+        Problem("a", "What is 12 times 7?", "84"),
+        {CALCULATE: "84", "It is \\boxed{84}.": "", "It is \\boxed{48}.": ""},
+        False,
+    ),
+    "Search": (
+        Problem("b", "How much does tea cost?", "3"),
+        {
+            SEARCH: "Since the first of May, tea costs 3.",
+            SUBMIT: "Thank you.",
+            call("submit", '{"price": "3"}'): "error: submit: price is to be integer, not '3'",
+            "Done.": "",
+        },
+        True,
+    ),
+    "Shop": (
+        Problem("c", "Go shopping.", "-"),
+        {
+            BUY: "1 x tea",
+            call("buy", '{"count": 1}'): "error: buy: the argument 'item' is missing",
+            "Done.": "",
+        },
+        False,
+    ),
+}
+TALK = {"max_new_tokens": 900, "max_turns": 20}
 
 
-def by_heart(folder, environment, problems, talks, chat):
-    """A model that says one of its `talks`, lists of turns, about every second time each, and its
-    tokenizer, which has a token for each turn."""
+def talkative(folder, turns, chat):
+    """A model that looks at the last token alone, its attention being 0: wherever it may speak it
+    says any of these turns, each a token of its tokenizer, and then ends the turn."""
     inner = build_tokenizer()
-    turns = list(dict.fromkeys(turn for talk in talks for turn in talk))
     inner.add_tokens([AddedToken(turn, normalized=False) for turn in turns])
     path = folder / ("tokenizer-reasoning.json" if chat else "tokenizer-base.json")
     inner.save(str(path))
     tokenizer = Qwen3Tokenizer(path)
     tokenizer.use_chat_template(chat)
-    model = toy_model(vocab_size=tokenizer.vocab_size, context_length=2048)
-    rows, marks = [], []
-    for problem in problems:
-        for talk in talks:
-            partner = Conversation(
-                environment_of(environment), problem, tokenizer, Sampling(environment=environment)
-            )
-            ids = partner.begin([], 2000)
-            start, own = len(ids), []
-            for turn in talk:
-                said = [*tokenizer.encode(turn, chat_wrapped=False), tokenizer.eos_token_id]
-                own += range(len(ids), len(ids) + len(said))
-                ids = ids + said
-                ids = ids + (partner.hear(ids[start:], stopped=True) or [])
-            rows.append(torch.tensor(ids))
-            marks.append(torch.tensor(own))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    for _ in range(40):
-        for ids, own in zip(rows, marks, strict=True):
-            logits = model(ids[None])[0]  # (T, V)
-            F.cross_entropy(logits[own - 1], ids[own]).backward()
+    model = toy_model(vocab_size=tokenizer.vocab_size, context_length=4096)
+    for name, weight in model.named_parameters():
+        if "out_proj" in name:
+            torch.nn.init.zeros_(weight)
+    # A result ends with a line's end in both forms, a prompt with that or "Answer:".
+    starts = [tokenizer.encode(end, chat_wrapped=False)[-1] for end in ("\n", "Answer:")]
+    said = [tokenizer.encode(turn, chat_wrapped=False)[0] for turn in turns]
+    pairs = [(start, turn) for start in starts for turn in said]
+    pairs += [(turn, tokenizer.eos_token_id) for turn in said for _ in starts]
+    now, following = torch.tensor(pairs).unbind(1)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, weight_decay=0.0)
+    for _ in range(60):
+        F.cross_entropy(model(now[:, None])[:, 0], following).backward()
         optimizer.step()
         optimizer.zero_grad()
     return model, tokenizer
 
 
-CALCULATE = call("calculate", '{"expression": "12 * 7"}')
-BUY = call("buy", '{"item": "tea"}')
-WORLDS = {
-    "Calculator": ([CALCULATE, "It is \\boxed{84}."], ["It is \\boxed{48}."], ["84"]),
-    "Search": (
-        [call("search", '{"word": "tea"}'), call("submit", '{"price": 3}'), "Done."],
-        [call("submit", '{"price": "3"}'), "Done."],
-        ["Since the first of May, tea costs 3.", "Thank you."],
-    ),
-    "Shop": ([BUY, "Done."], [call("buy", '{"count": 1}'), "Done."], ["1 x tea"]),
-}
-
-
-@pytest.fixture(scope="module", params=[("Calculator", 0), ("Search", 1), ("Shop", 0)])
+@pytest.fixture(scope="module", params=WORLDS)
 def world(request, tmp_path_factory):
-    name, chat = request.param
-    folder = tmp_path_factory.mktemp(name)
+    folder = tmp_path_factory.mktemp(request.param)
     (folder / "shop.py").write_text(SHOP)
-    file = f"{folder}/shop.py" if name == "Shop" else "ch07/my_tools.py"
-    problems = {
-        "Calculator": [Problem("a", "What is 12 times 7?", "84")],
-        "Search": [Problem("b", "How much does tea cost?", "3")],
-        "Shop": [Problem("c", "Go shopping.", "-")],
-    }[name]
-    good, bad, results = WORLDS[name]
-    environment = f"{file}:{name}"
-    model, tokenizer = by_heart(folder, environment, problems, [good, bad], chat)
-    return folder, environment, problems, model, tokenizer, good, results
+    file = f"{folder}/shop.py" if request.param == "Shop" else "ch07/my_tools.py"
+    problem, turns, chat = WORLDS[request.param]
+    row = {"problem": problem.problem, "answer": problem.answer}
+    (folder / "problems.json").write_text(json.dumps([row]))
+    return folder, f"{file}:{request.param}", problem, turns, *talkative(folder, turns, chat)
 
 
 def test_results_are_read_and_not_trained_on(world):
-    folder, environment, problems, model, tokenizer, good, results = world
-    asked = Sampling(200, environment=environment, rollouts=16)
-    (group,) = sample_groups(model, tokenizer, problems, asked, step=0, engine=FAST)
-    paid = {rollout.outcome["correct"] for rollout in group.rollouts}
-    assert paid == {0.0, 1.0} and not any(rollout.failure for rollout in group.rollouts)
-    for rollout in group.rollouts:
-        if rollout.outcome["correct"] != 1:
-            continue
-        mask = rollout.sampled_mask()
+    _, environment, problem, turns, model, tokenizer = world
+    asked = Sampling(environment=environment, rollouts=32, **TALK)
+    (group,) = sample_groups(model, tokenizer, [problem], asked, step=0, engine=FAST)
+    assert {rollout.outcome["correct"] for rollout in group.rollouts} == {0.0, 1.0}
+    assert not any(rollout.failure for rollout in group.rollouts)
+    talks = [rollout for rollout in group.rollouts if rollout.finished]
+    assert len(talks) > 20 and max(rollout.turns for rollout in talks) > 2
+    for rollout in talks:
+        mask = make_batch([rollout]).mask[0, len(rollout.prompt_ids) :].tolist()
         drawn = [token for token, own in zip(rollout.response_ids, mask, strict=True) if own]
-        said = tokenizer.decode(drawn).split(tokenizer.eos_token)
-        assert set(good) <= set(said) and rollout.turns == len(said) - 1
-        read = tokenizer.decode([rollout.response_ids[place] for place in rollout.forced])
-        assert all(f"<tool_response>\n{result}\n</tool_response>" in read for result in results)
-        batch = make_batch([rollout])
-        assert batch.mask.sum() == len(drawn) and (batch.old_logprobs * (1 - batch.mask) == 0).all()
+        said = tokenizer.decode(drawn).split(tokenizer.eos_token)[:-1]
+        whole = ""
+        for turn in said:
+            whole += turn + tokenizer.eos_token
+            whole += tokenizer.results_turn([("", turns[turn])]) if turns[turn] else ""
+        assert tokenizer.decode(rollout.response_ids) == whole
+        assert rollout.turns == len(said)
+        paid = rollout.outcome["correct"]
+        assert paid == any(good in said for good in (SUBMIT, BUY, "It is \\boxed{84}."))
 
 
 def test_three_steps(world):
-    folder, environment, problems, model, tokenizer, good, _ = world
-    where = folder / f"run-{tokenizer.apply_chat_template}"
-    rows = [{"unique_id": p.id, "problem": p.problem, "answer": p.answer} for p in problems]
-    (folder / "problems.json").write_text(json.dumps(rows))
+    folder, environment, _, _, model, tokenizer = world
     config = toy_config(
-        where,
+        folder / "run",
         problems=str(folder / "problems.json"),
         environment=environment,
         steps=3,
         problems_per_step=1,
         rollouts=16,
-        max_new_tokens=200,
         lr=3e-3,
+        **TALK,
     )
     train(config, model, tokenizer)
-    steps = [row for row in read_lines(where / "metrics.jsonl") if "env/all/correct" in row]
-    assert len(steps) == 3
-    assert all(row["env/all/reward_failed"] == 0 for row in steps)
-    assert 0 < steps[0]["env/all/correct"] < 1
-    assert steps[-1]["env/all/correct"] > steps[0]["env/all/correct"]
-    assert any(row["env/all/turns_per_episode"] > 1 for row in steps)
+    steps = list(read_lines(folder / "run" / "metrics.jsonl"))
+    assert len(steps) == 3 and 0 < steps[0]["env/all/correct"] < 1
+    assert not any(row.get("env/all/reward_failed") for row in steps)  # noted where some failed
+    assert all(row["env/all/turns_per_episode"] > 1 for row in steps)
+    assert all(row["optim/grad_norm"] > 0 for row in steps)
 
 
-def test_the_same_through_rfs_evaluate(world, capsys):
-    folder, environment, problems, model, tokenizer, good, _ = world
-    rows = [{"problem": p.problem, "answer": p.answer} for p in problems]
-    (folder / "asked.json").write_text(json.dumps(rows))
-    place = save_hf_folder(model, tokenizer, folder / f"saved-{tokenizer.apply_chat_template}")
-    words = ["--model", place, "--problems", folder / "asked.json", "--environment", environment]
-    words += ["--samples", 16, "--temperature", 1, "--max-new-tokens", 200, "--device", "cpu"]
-    words += ["--out-path", folder / f"answers-{tokenizer.apply_chat_template}.jsonl"]
+def test_the_same_through_rfs_evaluate(world):
+    folder, environment, _, _, model, tokenizer = world
+    place = save_hf_folder(model, tokenizer, folder / "saved")
+    words = ["--model", place, "--problems", folder / "problems.json", "--samples", 32]
+    words += ["--environment", environment, "--temperature", 1, "--device", "cpu"]
+    words += ["--max-new-tokens", 900, "--max-turns", 20, "--out-path", folder / "answers.jsonl"]
     assert main(["evaluate", *map(str, words)]) == 0
-    answers = read_lines(words[-1])
+    answers = read_lines(folder / "answers.jsonl")
     assert {row["reward"] for row in answers} == {0.0, 1.0}
-    paid = [row for row in answers if row["reward"] == 1]
-    assert all(row["turns"] >= len(good) for row in paid)
-    assert all("<tool_response>" in row["generated_text"] for row in paid)
+    assert any("</tool_response>" in row["generated_text"] for row in answers)
+    assert not any(row["reward_failure"] for row in answers)
 
 
 # ---- each rollout has a task of its own

@@ -47,8 +47,8 @@ class WrongCall(Exception):
     """The text says what is wrong with it, to the model."""
 
 
-class Results(list[str]):
-    """What tools have returned, in the order of their calls."""
+class Results(list[tuple[str, str]]):
+    """Which tools were called, one after the other, and what they have returned."""
 
 
 class ToolUsers:
@@ -60,7 +60,7 @@ class ToolUsers:
         self.name = in_words(factory, lambda made: made.__name__)
         first, failure = called(lambda made: made, TOOL_SECONDS, factory)
         if failure:
-            raise UserError(f"{self.name}() is called without a word, and {failure}")
+            raise UserError(f"{self.name}(), which is to make an environment, {failure}")
         kind = type(first)
         methods = [name for name, _ in inspect.getmembers(kind, inspect.isfunction)]
         if "reset" not in methods:
@@ -93,7 +93,8 @@ def makes_tool_users(found: Callable) -> bool:
     """Whether a class or function from a file takes no problem: then what it makes is a user of
     tools, or else it is no environment at all."""
     if inspect.isclass(found):
-        return not hasattr(found, "reply")
+        is_ours = hasattr(found, "rewards") or not hasattr(found, "reset")
+        return not (is_ours and hasattr(found, "reply"))
     asked = inspect.signature(found).parameters.values()
     return not any(one.default is one.empty and one.kind is not one.VAR_KEYWORD for one in asked)
 
@@ -110,8 +111,11 @@ class ToolUser:
 
     def prompt_ids(self, tokenizer) -> list[int]:
         """The prompt, with the tools, and behind the question what `reset` has said."""
-        prompt, question = problem_prompt(self.problem), self.problem.problem
-        before, _, after = prompt.rpartition(question) if question in prompt else (prompt, "", "")
+        prompt = problem_prompt(self.problem)
+        question = self.problem.problem
+        if not question or question not in prompt:
+            question = prompt
+        before, _, after = prompt.rpartition(question)
         task = question + (self.task or "") + after
         if tools_in_template(tokenizer):
             talk = tokenizer.wrap_chat(before + task, tools=[*self.users.tools.values()])
@@ -123,18 +127,19 @@ class ToolUser:
         self.last = without_thought(turn)
         return Results(self.result(call) for call in CALL.findall(self.last)) or None
 
-    def result(self, call: str) -> str:
-        """What the model reads after a call."""
+    def result(self, call: str) -> tuple[str, str]:
+        """The tool of a call, and what the model reads after it."""
+        name = "unknown"
         try:
             name, arguments = read_call(call)
             self.check(name, arguments)
-            found = str(waited(getattr(self.object, name)(**arguments)))
+            said = str(waited(getattr(self.object, name)(**arguments)))
         except WrongCall as wrong:
-            return f"error: {wrong}"
+            said = f"error: {wrong}"
         except Exception as error:  # whatever a tool raises
-            return f"error: {error_in_words(error)}"
-        text = found.encode(errors="replace").decode()  # halves of surrogate pairs are no text
-        return text if len(text) <= LONGEST_RESULT else text[:LONGEST_RESULT] + CUT
+            said = f"error: {error_in_words(error)}"
+        text = said.encode(errors="replace").decode()  # halves of surrogate pairs are no text
+        return name, text if len(text) <= LONGEST_RESULT else text[:LONGEST_RESULT] + CUT
 
     def check(self, name: str, arguments: dict) -> None:
         if name not in self.users.tools:
@@ -183,9 +188,8 @@ def read_call(text: str) -> tuple[str, dict]:
         call = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise WrongCall(f"the call is not JSON: {error}") from None
-    name, arguments = (
-        (call.get("name"), call.get("arguments", {})) if isinstance(call, dict) else (None, None)
-    )
+    call = call if isinstance(call, dict) else {}
+    name, arguments = call.get("name"), call.get("arguments", {})
     if not isinstance(name, str) or not isinstance(arguments, dict):
         raise WrongCall(f"a call is written as {FORM}")
     return name, arguments
