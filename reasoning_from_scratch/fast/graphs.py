@@ -205,9 +205,9 @@ def tensors_in(part: Any) -> Iterator[Tensor]:
 
 
 def write_over(old: tuple, new: tuple) -> None:
-    """New weights, where recordings look for them."""
+    """New joined weights, where recordings look for them."""
     for place, values in zip(tensors_in(old), tensors_in(new), strict=True):
-        if place.data_ptr() != values.data_ptr():  # else it is the weight itself, which has changed
+        if place.data_ptr() != values.data_ptr():  # else it is a weight itself, which has changed
             place.copy_(values)
 
 
@@ -279,15 +279,20 @@ class GraphDecoder:
         self.values: list[Tensor] = []
         self.blocks: list[Block] = []
         self.ends: tuple = ()  # embedding, last norm and head
+        self.places: list[int] = []  # where the weights lie that recordings read
         self.reader: Callable[[], KVCache | None] = lambda: None  # whose keys and values these are
 
     @torch.no_grad()
     def renew(self) -> None:
-        """The weights have changed, and a new batch begins."""
-        if self.blocks:
-            for old, block in zip(self.blocks, self.model.trf_blocks, strict=True):
-                write_over(old, block_of(block))
-            write_over(self.ends, self._ends())
+        """The weights have changed, and a new batch begins. Of joined weights there are copies,
+        which are written over; others are read where they lie, so none may have moved."""
+        if self.places != self._places():
+            self.let_go()
+        for old, block in zip(self.blocks, self.model.trf_blocks, strict=False):
+            write_over(old, block_of(block))
+
+    def _places(self) -> list[int]:
+        return [weight.data_ptr() for weight in self.model.parameters()]
 
     def _ends(self) -> tuple:
         model = self.model
@@ -373,7 +378,7 @@ class GraphDecoder:
         self.cos, sin = plan.cos[0, 0], plan.sin[0, 0]  # (capacity, head_dim)
         self.sin = torch.cat([-sin[:, : sin.shape[1] // 2], sin[:, sin.shape[1] // 2 :]], dim=1)
         self.blocks = self.blocks or [block_of(block) for block in self.model.trf_blocks]
-        self.ends = self.ends or self._ends()
+        self.ends, self.places = self._ends(), self._places()
 
     @torch.no_grad()
     def _step(self, rows: int, width: int, block_step: Callable) -> Tensor:

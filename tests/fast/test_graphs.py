@@ -287,11 +287,12 @@ def test_a_run_keeps_its_recordings_and_sees_its_updates(monkeypatch):
         places.add(tuple(x.data_ptr() for x in stores))
         for parameter in model.parameters():  # lora_B, too, which is 0 at first
             parameter.requires_grad_(False).add_(torch.full_like(parameter, 0.03))
-        moved = model.tok_emb.weight
-        moved.data = moved.data.clone()  # elsewhere, as a loaded one
     assert found[0] != found[1] != found[2]
     assert len(places) == 1
     assert len(recorded) == len(decoder.recordings) + len(draw.recordings)
+    model.tok_emb.weight.data = model.tok_emb.weight.data * 2  # elsewhere, as another model's
+    doubled = drawn(model, 40, engine=engine, top_p=0.8)[0]
+    assert doubled == drawn(model, 40, engine=PLAIN_ENGINE, top_p=0.8)[0] != found[2][0]
     assert kept.let_go() and not kept.let_go()
     assert drawn(model, 40, engine=engine, top_p=0.8) and kept.kept is None
 
