@@ -401,10 +401,9 @@ def split_update(gate: Gate, model, optimizer, group, title: str) -> None:
     gate.row(f"{title}: forward", 1e3 * forward, "ms")
     both = seconds_of(lambda: packed_logprobs(model, batch).sum().backward())
     gate.row(f"{title}: backward", 1e3 * (both - forward), "ms")
-    for name, other in (
-        ("float32 masters", optimizer),
-        ("stochastic rounding", AdamW(model, low_precision_updates="stochastic")),
-    ):
+    stochastic = AdamW(model, low_precision_updates="stochastic")
+    stochastic.wide = optimizer.wide  # the first one has taken the gradients
+    for name, other in (("float32 masters", optimizer), ("stochastic rounding", stochastic)):
         gate.row(f"{title}: AdamW, {name}", 1e3 * seconds_of(lambda o=other: o.step(1e-6)), "ms")
     optimizer.zero_grad()
 

@@ -296,6 +296,10 @@ def attention(queries, keys, values, mask=None):
         found = F.scaled_dot_product_attention(grouped, keys, values, attn_mask=mask)
         return found.flatten(1)[:, None]
     shared = queries.shape[1] != groups
+    if shared and queries.is_cuda and (mask is not None or queries.dtype == torch.float32):
+        # torch's kernels that store no scores share keys in bfloat16 and without a mask only.
+        each, shared = queries.shape[1] // groups, False
+        keys, values = keys.repeat_interleave(each, dim=1), values.repeat_interleave(each, dim=1)
     found = F.scaled_dot_product_attention(
         queries, keys, values, attn_mask=mask, is_causal=mask is None, enable_gqa=shared
     )

@@ -3,6 +3,7 @@
 import pytest
 import torch
 import transformers
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from reasoning_from_scratch.files.tensor_files import config_to_hf
 from reasoning_from_scratch.qwen3 import (
@@ -11,6 +12,7 @@ from reasoning_from_scratch.qwen3 import (
     Qwen3Model,
     RMSNorm,
     apply_rope,
+    attention,
     compute_rope_params,
     load_hf_weights_into_qwen,
 )
@@ -373,3 +375,25 @@ def test_rope_keeps_long_positions_apart():
     exact = torch.arange(40_960).double()[:, None] / 1e6 ** (torch.arange(64).double() / 64)
     assert (cos[:, :64] - exact.cos()).abs().max() < 0.01
     assert (sin[:, 64:] - exact.sin()).abs().max() < 0.01
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("masked", [False, True])
+def test_a_gpu_never_has_to_store_all_scores(dtype, masked, monkeypatch):
+    """Of torch's attention for GPUs, none that takes a mask or float32 knows groups of heads, and
+    with `enable_gqa` it would fall back on one that stores scores for every pair of tokens."""
+    calls = []
+
+    def called(queries, keys, values, attn_mask, is_causal, enable_gqa):
+        calls.append((keys, values, enable_gqa))
+        return queries
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", called)
+    with FakeTensorMode():  # tensors of a GPU that is not here
+        queries = torch.empty(3, 6, 4, 8, dtype=dtype, device="cuda")
+        keys = torch.empty(3, 2, 7, 8, dtype=dtype, device="cuda")
+        mask = torch.empty(3, 1, 4, 7, dtype=torch.bool, device="cuda") if masked else None
+        attention(queries, keys, keys, mask)
+    ((keys, values, in_groups),) = calls
+    assert in_groups == (dtype == torch.bfloat16 and not masked)
+    assert keys.shape == values.shape == (3, 2 if in_groups else 6, 7, 8)

@@ -77,30 +77,28 @@ class KeptRecordings:
 
     def __init__(self, compiled: bool = False) -> None:
         self.compiled, self.keeps = compiled, True
-        self.decoding: GraphDecoder | None = None
-        self.drawing = GraphDraw()
+        self.kept: tuple[GraphDecoder, GraphDraw] | None = None
 
     def decoder(self, model: Qwen3Model, rows: int, steps: int) -> "Decoder | GraphDecoder":
-        new, kept = decoder_for(model, rows, steps, self.compiled), self.decoding
+        new = decoder_for(model, rows, steps, self.compiled)
         if not (self.keeps and isinstance(new, GraphDecoder)):
             return new
-        if kept is None or kept.failed or kept.model is not model:
-            self.decoding, self.drawing = new, GraphDraw()
-            return new
-        kept.renew()
-        return kept
+        if self.kept is None or self.kept[0].failed or self.kept[0].model is not model:
+            self.kept = new, GraphDraw()
+        else:
+            self.kept[0].renew()
+        return self.kept[0]
 
     def draw(self, model: Qwen3Model, rows: int, steps: int, keeps: bool = False) -> Callable:
         """Another model may be sampling in another thread: it has draws of its own."""
-        draw = draw_for(model, rows, steps, keeps)
-        own = self.decoding is not None and self.decoding.model is model
-        recorded = own and draw is not sample_next_token
-        return partial(self.drawing, keeps=keeps) if recorded else draw
+        draw, kept = draw_for(model, rows, steps, keeps), self.kept
+        if draw is sample_next_token or kept is None or kept[0].model is not model:
+            return draw
+        return partial(kept[1], keeps=keeps)
 
     def let_go(self) -> bool:
         """Nothing is kept from now on. False: nothing was."""
-        kept, self.keeps = self.decoding, False
-        self.decoding, self.drawing = None, GraphDraw()
+        kept, self.kept, self.keeps = self.kept, None, False
         return kept is not None
 
 

@@ -37,7 +37,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from reasoning_from_scratch.qwen3 import KVCache, RMSNorm, TransformerBlock, apply_rope, attention
+from reasoning_from_scratch.qwen3 import KVCache, RMSNorm, TransformerBlock, attention
 from reasoning_from_scratch.sampling import Draw, sample_next_token
 
 log = logging.getLogger("reasoning_from_scratch")
@@ -130,8 +130,12 @@ class Product(NamedTuple):
     bias: Tensor | None
     lora: tuple[Tensor, Tensor] | None  # (ranks of all, inputs), (outputs of all, ranks of all)
 
-    def __call__(self, x: Tensor) -> Tensor:
-        out = F.linear(x, self.weight, self.bias)
+    def __call__(self, x: Tensor, onto: Tensor | None = None) -> Tensor:
+        """`onto` is added in the same operation; what is added to has no bias in any family."""
+        if onto is None:
+            out = F.linear(x, self.weight, self.bias)
+        else:
+            out = torch.addmm(onto, x, self.weight.t())
         return out if self.lora is None else out + F.linear(F.linear(x, self.lora[0]), self.lora[1])
 
 
@@ -201,9 +205,9 @@ def tensors_in(part: Any) -> Iterator[Tensor]:
 
 
 def write_over(old: tuple, new: tuple) -> None:
-    """New weights, where recordings look for them."""
+    """New joined weights, where recordings look for them."""
     for place, values in zip(tensors_in(old), tensors_in(new), strict=True):
-        if place.data_ptr() != values.data_ptr():  # else it is the weight itself, which has changed
+        if place.data_ptr() != values.data_ptr():  # else it is a weight itself, which has changed
             place.copy_(values)
 
 
@@ -213,8 +217,14 @@ class Step(NamedTuple):
     rows: Tensor  # (B,) 0, 1, ...
     slots: Tensor  # (B,) where each row's new token goes: its length so far
     cos: Tensor  # (B, 1, head_dim)
-    sin: Tensor
+    sin: Tensor  # the same, negative in the first half: see `turn`
     mask: Tensor  # (B, 1, 1, W) 0, or -inf on slots that the row has not filled
+
+
+def turn(x: Tensor, cos: Tensor, signed_sin: Tensor) -> Tensor:
+    """apply_rope in three operations: [a b] cos + [-b a] sin is [a b] cos + [b a] [-sin sin]."""
+    first, second = x.chunk(2, dim=-1)
+    return torch.addcmul(x * cos, torch.cat([second, first], dim=-1), signed_sin)
 
 
 def decode_block(x: Tensor, block: Block, keys: Tensor, values: Tensor, step: Step) -> Tensor:
@@ -226,15 +236,15 @@ def decode_block(x: Tensor, block: Block, keys: Tensor, values: Tensor, step: St
     if block.q_norm and block.k_norm:
         query, key = turned.split([turned.shape[1] - groups, groups], dim=1)
         turned = torch.cat([block.q_norm(query), block.k_norm(key)], dim=1)
-    turned = apply_rope(turned, step.cos, step.sin)
+    turned = turn(turned, step.cos, step.sin)
     query, key = turned.split([turned.shape[1] - groups, groups], dim=1)
     keys[step.rows, :, step.slots] = key
     values[step.rows, :, step.slots] = value
     seen = keys[:, :, :width], values[:, :, :width]
     found = attention(query[:, :, None], *seen, step.mask)[:, 0]  # (B, heads * head_dim)
-    x = x + block.out(found)
+    x = block.out(found, onto=x)
     gate, up = block.gate_up(block.norm2(x)).chunk(2, dim=-1)
-    return x + block.down(F.silu(gate) * up)
+    return block.down(F.silu(gate) * up, onto=x)
 
 
 @cache
@@ -269,15 +279,20 @@ class GraphDecoder:
         self.values: list[Tensor] = []
         self.blocks: list[Block] = []
         self.ends: tuple = ()  # embedding, last norm and head
+        self.places: list[int] = []  # where the weights lie that recordings read
         self.reader: Callable[[], KVCache | None] = lambda: None  # whose keys and values these are
 
     @torch.no_grad()
     def renew(self) -> None:
-        """The weights have changed, and a new batch begins."""
-        if self.blocks:
-            for old, block in zip(self.blocks, self.model.trf_blocks, strict=True):
-                write_over(old, block_of(block))
-            write_over(self.ends, self._ends())
+        """The weights have changed, and a new batch begins. Of joined weights there are copies,
+        which are written over; others are read where they lie, so none may have moved."""
+        if self.places != self._places():
+            self.let_go()
+        for old, block in zip(self.blocks, self.model.trf_blocks, strict=False):
+            write_over(old, block_of(block))
+
+    def _places(self) -> list[int]:
+        return [weight.data_ptr() for weight in self.model.parameters()]
 
     def _ends(self) -> tuple:
         model = self.model
@@ -360,9 +375,10 @@ class GraphDecoder:
         # The model's own tables, whatever its angles are: (1, 1, capacity, head_dim).
         places, dtype = self.numbers[None, :capacity], self.model.tok_emb.weight.dtype
         plan = self.model._plan(places, None, dtype)
-        self.cos, self.sin = plan.cos[0, 0], plan.sin[0, 0]
+        self.cos, sin = plan.cos[0, 0], plan.sin[0, 0]  # (capacity, head_dim)
+        self.sin = torch.cat([-sin[:, : sin.shape[1] // 2], sin[:, sin.shape[1] // 2 :]], dim=1)
         self.blocks = self.blocks or [block_of(block) for block in self.model.trf_blocks]
-        self.ends = self.ends or self._ends()
+        self.ends, self.places = self._ends(), self._places()
 
     @torch.no_grad()
     def _step(self, rows: int, width: int, block_step: Callable) -> Tensor:

@@ -283,21 +283,19 @@ def test_a_run_keeps_its_recordings_and_sees_its_updates(monkeypatch):
     for _ in range(3):
         found.append(drawn(model, 40, engine=engine, top_p=0.8))
         assert found[-1][0] == drawn(model, 40, engine=PLAIN_ENGINE, top_p=0.8)[0]
-        stores = (
-            *kept.decoding.keys,
-            *kept.decoding.values,
-            *tensors_in(tuple(kept.decoding.blocks)),
-        )
+        decoder, draw = kept.kept
+        stores = (*decoder.keys, *decoder.values, *tensors_in(tuple(decoder.blocks)))
         places.add(tuple(x.data_ptr() for x in stores))
         for parameter in model.parameters():  # lora_B, too, which is 0 at first
             parameter.requires_grad_(False).add_(torch.full_like(parameter, 0.03))
-        moved = model.tok_emb.weight
-        moved.data = moved.data.clone()  # elsewhere, as a loaded one
     assert found[0] != found[1] != found[2]
     assert len(places) == 1
-    assert len(recorded) == len(kept.decoding.recordings) + len(kept.drawing.recordings)
+    assert len(recorded) == len(decoder.recordings) + len(draw.recordings)
+    model.tok_emb.weight.data = model.tok_emb.weight.data * 2  # elsewhere, as another model's
+    doubled = drawn(model, 40, engine=engine, top_p=0.8)[0]
+    assert doubled == drawn(model, 40, engine=PLAIN_ENGINE, top_p=0.8)[0] != found[2][0]
     assert kept.let_go() and not kept.let_go()
-    assert drawn(model, 40, engine=engine, top_p=0.8) and kept.decoding is None
+    assert drawn(model, 40, engine=engine, top_p=0.8) and kept.kept is None
 
 
 def test_two_batches_of_a_model_at_once_do_not_share_their_keys(monkeypatch):
@@ -316,7 +314,7 @@ def test_two_batches_of_a_model_at_once_do_not_share_their_keys(monkeypatch):
             found[i].append(logits)
     for ours, theirs in zip(found, wanted, strict=True):
         torch.testing.assert_close(torch.stack(ours), theirs[:3], rtol=1e-4, atol=1e-4)
-    assert kept.decoding is decoder
+    assert kept.kept[0] is decoder
 
 
 def test_only_who_keeps_the_sets_gets_the_weights():
