@@ -200,7 +200,7 @@ def set_advantages(groups: Sequence[Group], config: TrainConfig) -> None:
 
 def group_advantages(group: Group, config: TrainConfig) -> Tensor:
     """(G,), from the rewards or, for gdpo, from each part of them."""
-    if config.is_supervised:  # no answer is compared with another: each is to be learned
+    if config.objective == "cross_entropy":  # no answer has a rival: each is to be learned
         return torch.ones(len(group.rollouts))
     if not config.advantage_per_part:
         return advantages(torch.tensor(group.rewards), config.advantage)  # (G,)

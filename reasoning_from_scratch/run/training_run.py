@@ -193,7 +193,7 @@ class TrainingRun:
         tokens = row["env/all/total_ac_tokens"]
         # With a sampler beside the trainer, time/sampling is only what the trainer waited.
         seconds = {"sample": times.get("time/sampler", times.get("time/sampling", 0))}
-        if self.config.is_supervised:
+        if self.config.objective == "cross_entropy":  # nothing is sampled
             seconds = {}
         # A step without an update took no time to train, which is no speed.
         seconds["train"] = times.get("time/train", 0) if row["optim/updates"] else 0
