@@ -2,7 +2,6 @@
 
     uv run --extra gguf ch08/experiment.py --seeds 0 1 2
     uv run --extra gguf ch08/experiment.py --seeds 0 --stages untrained warm-start grpo
-    uv run --extra gguf ch08/experiment.py --picture-only
 
     untrained     SmolLM2-135M-Instruct after four solved examples: answers alone, and steps
     warm-start    a few hundred worked solutions of two and three steps
@@ -15,7 +14,6 @@ goes on from its last save: give the same command again.
 """
 
 import json
-import random
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -26,7 +24,6 @@ from statistics import mean
 import torch
 
 from reasoning_from_scratch.commands.cli import run_script
-from reasoning_from_scratch.config import Loss, TrainConfig
 from reasoning_from_scratch.fast.engine import FAST
 from reasoning_from_scratch.files.disk import replacing
 from reasoning_from_scratch.files.tables import replace_rows
@@ -37,7 +34,7 @@ from reasoning_from_scratch.rollouts import Group
 from reasoning_from_scratch.run.options import configure, resumed_config
 from reasoning_from_scratch.run.own_policy import Policy
 from reasoning_from_scratch.run.start import train
-from reasoning_from_scratch.sampling import Rollout, Sampling, greedy
+from reasoning_from_scratch.sampling import Sampling, greedy
 
 HERE = Path(__file__).resolve()
 sys.path += [str(HERE.parent), str(HERE.parents[1] / "ch06")]
@@ -45,11 +42,12 @@ import word_problems  # noqa: E402
 from real_model import perplexity  # noqa: E402
 
 PROMPT = str(HERE.parent / "question.txt")
+PROBLEMS = str(HERE.parent / "word_problems.py")
 LONGEST = 128  # tokens of an answer; a solution of four steps has 95, at most 119
 LONGEST_HARDER = 150
 STAGES = ("untrained", "warm-start", "grpo", "solutions")
 COLUMNS = (
-    "seconds examples steps lr loss answer_only greedy sampled pass@8 tokens false_steps "
+    "seconds steps lr answer_only greedy sampled pass@8 tokens false_steps "
     "correct_by_mistake 2_steps 3_steps 4_steps 5_steps bus game garden heights perplexity"
 ).split()
 
@@ -80,10 +78,11 @@ class Options:
     """Learning rate of GRPO; it falls linearly to 0."""
     every: int = 20
     """Steps of GRPO between two measurements."""
+    lora_rank: int = 0
+    """Train additions of this rank instead of all weights; the learning rates are ten times those
+    of all weights then."""
     held_out: int = 128
     """Held-out problems that the table's accuracy is of."""
-    picture_only: bool = False
-    """Draw the picture of what the file holds, and train nothing."""
 
 
 # -------------------------------------------------------------------------- what it can do now
@@ -203,61 +202,14 @@ def answered_in_line(text: str, problem: Problem) -> float:
     return float(first == problem.answer) or correctness(first, problem.answer)
 
 
-# ----------------------------------------------------------------- stage 1: worked solutions
-
-
-def solution_rollout(problem: Problem, tokenizer) -> Rollout:
-    """A worked solution as if the model had written it. With an advantage of 1 for each of its
-    tokens, the policy gradient is the gradient of supervised learning."""
-    ids = [*tokenizer.encode(problem.solution, chat_wrapped=False), tokenizer.eos_token_id]
-    return Rollout(
-        problem,
-        tokenizer.encode(problem.prompt),
-        ids,
-        [0.0] * len(ids),
-        finished=True,
-        advantage=1.0,
-    )
-
-
-def learn_solutions(
-    policy: LocalPolicy,
-    problems: Sequence[Problem],
-    lr: float,
-    batch: int,
-    seed: int,
-    most_seconds: float = float("inf"),
-) -> tuple[float, int]:
-    """One pass over the solutions, or as far as the processor time goes: the loss over its last
-    steps, and how many solutions were seen."""
-    tokenizer = policy.tokenizer
-    examples = [solution_rollout(p, tokenizer) for p in with_prompt(problems, PROMPT, tokenizer)]
-    random.Random(f"worked {seed}").shuffle(examples)
-    loss = Loss(objective="reinforce", aggregate="token")
-    losses: list[float] = []
-    started = time.process_time()
-    for first in range(0, len(examples) - batch + 1, batch):
-        part = examples[first : first + batch]
-        used = (time.process_time() - started) / most_seconds
-        done = max(first / len(examples), used)
-        if done >= 1:
-            break
-        tokens = sum(len(rollout.response_ids) for rollout in part)
-        sums = policy.forward_backward(part, loss, tokens)
-        losses.append(sum(float(some["loss"]) for some in sums))
-        warmed_up = min(1.0, (first / batch + 1) / 5)
-        policy.optim_step(lr * warmed_up * (1 - done), grad_clip=1.0)
-    return mean(losses[-10:]), len(losses) * batch
-
-
-# ------------------------------------------------------------------------------- stage 3: GRPO
+# --------------------------------------------------------------- stages 1 to 3: runs, as of rfs
 
 SESSION = time.time()  # a run that was interrupted has several
-spent_measuring = 0.0  # processor-seconds of this process
+spent_measuring = 0.0  # processor-seconds of this process, also those that it loads a model for
 
 
 def measured_on_the_way(model, tokenizer) -> dict[str, float]:
-    """An evaluator of the run: also tells the processor time that training took so far."""
+    """An evaluator of the runs: also tells the processor time that training took so far."""
     global spent_measuring
     started = time.process_time()
     policy = LocalPolicy(model, tokenizer=tokenizer, engine=FAST)
@@ -267,19 +219,38 @@ def measured_on_the_way(model, tokenizer) -> dict[str, float]:
     return {"session": SESSION, "seconds": seconds} | row
 
 
-def grpo(options: Options, seed: int, start: Path, folder: Path) -> list[dict]:
-    """The run's rows: a new one, or where it was interrupted."""
+def rows_of_run(options: Options, folder: Path, recipe: str, **settings) -> list[dict]:
+    """What a run reports at each step: a new one, or the rest of one that was interrupted."""
+    global spent_measuring
+    spent_measuring = time.process_time()  # what other stages took is not this run's
     if (folder / "config.json").exists():
         return list(train(resumed_config(folder)).rows)
     config = configure(
-        "grpo", model=str(start), problems=f"{HERE.parent}/word_problems.py:problems",
-        prompt=PROMPT, max_new_tokens=LONGEST, problems_per_step=options.problems_per_step,
-        rollouts=8, lr=options.lr, lr_schedule="linear", steps=options.steps, seed=seed,
-        evaluators=[f"{HERE}:measured_on_the_way"], eval_every=options.every,
-        eval_problems=[f"{HERE.parent}/word_problems.py:held_out"], eval_limit=1, preflight=False,
-        rolling_every=5, micro_batch_tokens=4096, log_path=str(folder),
+        recipe, prompt=PROMPT, max_new_tokens=LONGEST, lr_schedule="linear", warmup_steps=5,
+        evaluators=[f"{HERE}:measured_on_the_way"], eval_problems=[f"{PROBLEMS}:held_out"],
+        eval_limit=1, preflight=False, rolling_every=10, micro_batch_tokens=4096,
+        lora_rank=options.lora_rank, log_path=str(folder), **settings,
     )  # fmt: skip
     return list(train(config).rows)
+
+
+def worked_solutions(
+    options: Options, model: str, folder: Path, function: str, steps: int, seed: int
+) -> list[dict]:
+    """Stage 1, and the rival of stage 3."""
+    return rows_of_run(
+        options, folder, "sft", model=model, problems=f"{PROBLEMS}:{function}", steps=steps,
+        problems_per_step=options.batch, lr=options.sft_lr, seed=seed, eval_every=max(1, steps),
+    )  # fmt: skip
+
+
+def grpo(options: Options, model: str, folder: Path, seed: int) -> list[dict]:
+    """Stage 3."""
+    return rows_of_run(
+        options, folder, "grpo", model=model, problems=f"{PROBLEMS}:problems", rollouts=8,
+        problems_per_step=options.problems_per_step, lr=options.lr, steps=options.steps, seed=seed,
+        eval_every=options.every,
+    )  # fmt: skip
 
 
 def seconds_of(rows: Sequence[dict]) -> float:
@@ -310,36 +281,33 @@ def main(options: Options) -> None:
             row = json.loads(done.read_text(encoding="utf-8"))
             shown = {name: f"{row[name]:.4g}" if name in row else "" for name in COLUMNS}
             replace_rows(options.out, {"seed": str(seed), "stage": stage}, [shown])
-            print(seed, stage, shown, flush=True)
+            print(seed, stage, {name: value for name, value in shown.items() if value}, flush=True)
 
 
 def run_stage(options: Options, seed: int, stage: str, folder: Path) -> dict[str, float]:
     """What the stage cost, and what the model can do after it."""
-    warm = options.folder / f"seed-{seed}" / "warm-start"
-    config = TrainConfig(micro_batch_tokens=4096)
-    row: dict[str, float] = {}
     if stage == "untrained":
         return untrained(Policy.load(options.model), options.held_out)
-    if stage == "grpo":
-        rows = grpo(options, seed, warm / "model", folder / "run")
-        row = {"seconds": seconds_of(rows), "steps": options.steps, "lr": options.lr}
-        policy = Policy.load(f"{folder / 'run'}@{options.steps:06d}", config)
-        return row | measured(policy, options.held_out)
-    started = time.process_time()
-    policy = Policy.load(options.model, config)
+    run, warm = folder / "run", folder.parent / "warm-start"
+    steps = options.examples // options.batch  # of the warm start
     if stage == "warm-start":
-        problems = word_problems.worked(options.examples, seed=seed)
-        most = float("inf")
-    else:  # as long as warm start and GRPO took
-        problems = word_problems.worked(20_000, word_problems.TRAINED_STEPS, seed)
-        before = [
-            json.loads((folder.parent / name / "row.json").read_text()) for name in STAGES[1:3]
-        ]
-        most = sum(row["seconds"] for row in before)
-    loss, seen = learn_solutions(policy, problems, options.sft_lr, options.batch, seed, most)
-    row = {"seconds": time.process_time() - started, "examples": seen, "lr": options.sft_lr}
-    policy.save(folder / "model")
-    return row | {"loss": loss} | measured(policy, options.held_out)
+        rows = worked_solutions(options, options.model, run, "worked", steps, seed)
+    elif stage == "grpo":
+        start = f"{warm / 'run'}@{steps:06d}"
+        rows = grpo(options, start, run, seed)
+        steps = options.steps
+    else:  # as many as take the time of warm start and GRPO
+        each = stage_seconds(warm) / steps
+        steps = int((stage_seconds(warm) + stage_seconds(folder.parent / "grpo")) / each)
+        rows = worked_solutions(options, options.model, run, "worked_longer", steps, seed)
+    row = {"seconds": seconds_of(rows), "steps": float(steps)}
+    row |= {"lr": options.lr if stage == "grpo" else options.sft_lr}
+    policy = Policy.load(f"{run}@{steps:06d}")
+    return row | measured(policy, options.held_out)
+
+
+def stage_seconds(folder: Path) -> float:
+    return json.loads((folder / "row.json").read_text(encoding="utf-8"))["seconds"]
 
 
 if __name__ == "__main__":
