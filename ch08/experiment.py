@@ -5,8 +5,11 @@
 
     untrained     SmolLM2-135M-Instruct after four solved examples: answers alone, and steps
     warm-start    a few hundred worked solutions of two and three steps
+    pass-rates    which problems does it solve sometimes? eight answers to each
     grpo          reinforcement learning on problems of two to four steps, from the warm start
-    solutions     the rival: what GRPO cost is spent on more worked solutions, of all lengths
+    grpo-chosen   the same on problems that are solved sometimes, at the same cost
+    solutions     a rival: the same cost spent on more worked solutions, of all lengths
+    grpo-untrained   reinforcement learning without a warm start
 
 Each stage writes a row to the CSV file, with what it cost and how it does on families of problems
 that no stage trains on. A stage that is done is not done again, and a run that was interrupted
@@ -14,6 +17,7 @@ goes on from its last save: give the same command again.
 """
 
 import json
+import random
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -24,6 +28,7 @@ from statistics import mean
 import torch
 
 from reasoning_from_scratch.commands.cli import run_script
+from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.fast.engine import FAST
 from reasoning_from_scratch.files.disk import replacing
 from reasoning_from_scratch.files.tables import replace_rows
@@ -45,11 +50,13 @@ PROMPT = str(HERE.parent / "question.txt")
 PROBLEMS = str(HERE.parent / "word_problems.py")
 LONGEST = 128  # tokens of an answer; a solution of four steps has 95, at most 119
 LONGEST_HARDER = 150
-STAGES = ("untrained", "warm-start", "grpo", "solutions")
-COLUMNS = (
-    "seconds steps lr answer_only greedy sampled pass@8 tokens false_steps "
-    "correct_by_mistake 2_steps 3_steps 4_steps 5_steps bus game garden heights perplexity"
-).split()
+STAGES = (
+    "untrained", "warm-start", "pass-rates", "grpo", "grpo-chosen", "solutions", "grpo-untrained"
+)  # fmt: skip
+COLUMNS = """
+    seconds steps lr answer_only greedy sampled pass@8 tokens false_steps correct_by_mistake
+    never between always 2_steps 3_steps 4_steps 5_steps bus game garden heights perplexity
+""".split()
 
 
 @dataclass
@@ -76,6 +83,8 @@ class Options:
     """Problems of a step of GRPO, with eight answers each."""
     lr: float = 2e-5
     """Learning rate of GRPO; it falls linearly to 0."""
+    choose_from: int = 400
+    """Problems whose pass rates are measured."""
     every: int = 20
     """Steps of GRPO between two measurements."""
     lora_rank: int = 0
@@ -227,31 +236,37 @@ def rows_of_run(options: Options, folder: Path, recipe: str, **settings) -> list
     global spent_measuring
     spent_measuring = time.process_time()  # what other stages took is not this run's
     if (folder / "config.json").exists():
-        return list(train(resumed_config(folder)).rows)
-    config = configure(
-        recipe, prompt=PROMPT, max_new_tokens=LONGEST, lr_schedule="linear", warmup_steps=5,
-        evaluators=[f"{HERE}:measured_on_the_way"], eval_problems=[f"{PROBLEMS}:held_out"],
-        eval_limit=1, preflight=False, rolling_every=10, micro_batch_tokens=4096,
-        lora_rank=options.lora_rank, log_path=str(folder), **settings,
-    )  # fmt: skip
-    return list(train(config).rows)
+        config = resumed_config(folder)
+    else:
+        config = configure(
+            recipe, prompt=PROMPT, max_new_tokens=LONGEST, lr_schedule="linear", warmup_steps=5,
+            evaluators=[f"{HERE}:measured_on_the_way"], eval_problems=[f"{PROBLEMS}:held_out"],
+            eval_limit=1, preflight=False, rolling_every=10, micro_batch_tokens=4096,
+            lora_rank=options.lora_rank, log_path=str(folder), **settings,
+        )  # fmt: skip
+    result = train(config)
+    if result.stopped:
+        raise UserError(f"{folder}: {result.stopped}; the same command goes on from there")
+    return list(result.rows)
 
 
-def worked_solutions(
-    options: Options, model: str, folder: Path, function: str, steps: int, seed: int
+def learn_solutions(
+    options: Options, folder: Path, function: str, steps: int, seed: int
 ) -> list[dict]:
-    """Stage 1, and the rival of stage 3."""
+    """Worked solutions, from the untrained model."""
     return rows_of_run(
-        options, folder, "sft", model=model, problems=f"{PROBLEMS}:{function}", steps=steps,
+        options, folder, "sft", model=options.model, problems=f"{PROBLEMS}:{function}", steps=steps,
         problems_per_step=options.batch, lr=options.sft_lr, seed=seed, eval_every=max(1, steps),
     )  # fmt: skip
 
 
-def grpo(options: Options, model: str, folder: Path, seed: int) -> list[dict]:
-    """Stage 3."""
+def grpo(
+    options: Options, folder: Path, model: str, problems: str, steps: int, seed: int
+) -> list[dict]:
+    """Reinforcement learning, from the warm start or without one."""
     return rows_of_run(
-        options, folder, "grpo", model=model, problems=f"{PROBLEMS}:problems", rollouts=8,
-        problems_per_step=options.problems_per_step, lr=options.lr, steps=options.steps, seed=seed,
+        options, folder, "grpo", model=model, problems=problems, steps=steps, rollouts=8,
+        problems_per_step=options.problems_per_step, lr=options.lr, seed=seed,
         eval_every=options.every,
     )  # fmt: skip
 
@@ -291,26 +306,55 @@ def run_stage(options: Options, seed: int, stage: str, folder: Path) -> dict[str
     """What the stage cost, and what the model can do after it."""
     if stage == "untrained":
         return untrained(Policy.load(options.model), options.held_out)
-    run, warm = folder / "run", folder.parent / "warm-start"
-    steps = options.examples // options.batch  # of the warm start
+    run, others = folder / "run", folder.parent
+    warm_steps = options.examples // options.batch
+    warm = f"{others / 'warm-start' / 'run'}@{warm_steps:06d}"
+    if stage == "pass-rates":
+        return pass_rates(options, Policy.load(warm), seed, folder / "chosen.jsonl")
+    practice, steps, lr = f"{PROBLEMS}:problems", options.steps, options.lr
     if stage == "warm-start":
-        rows = worked_solutions(options, options.model, run, "worked", steps, seed)
+        steps, lr = warm_steps, options.sft_lr
+        rows = learn_solutions(options, run, "worked", steps, seed)
     elif stage == "grpo":
-        start = f"{warm / 'run'}@{steps:06d}"
-        rows = grpo(options, start, run, seed)
-        steps = options.steps
-    else:  # as many as take the time of warm start and GRPO
-        each = stage_seconds(warm) / steps
-        steps = int((stage_seconds(warm) + stage_seconds(folder.parent / "grpo")) / each)
-        rows = worked_solutions(options, options.model, run, "worked_longer", steps, seed)
-    row = {"seconds": seconds_of(rows), "steps": float(steps)}
-    row |= {"lr": options.lr if stage == "grpo" else options.sft_lr}
-    policy = Policy.load(f"{run}@{steps:06d}")
-    return row | measured(policy, options.held_out)
+        rows = grpo(options, run, warm, practice, steps, seed)
+    elif stage == "grpo-untrained":
+        rows = grpo(options, run, options.model, practice, steps, seed)
+    elif stage == "grpo-chosen":  # fewer steps: to choose the problems took time as well
+        left = 1 - seconds_at(others / "pass-rates") / seconds_at(others / "grpo")
+        steps = max(1, int(options.steps * left))
+        chosen = str(others / "pass-rates" / "chosen.jsonl")
+        rows = grpo(options, run, warm, chosen, steps, seed)
+    else:  # as many solutions as take the time of warm start and GRPO
+        lr, warm_seconds = options.sft_lr, seconds_at(others / "warm-start")
+        steps = int(warm_steps * (1 + seconds_at(others / "grpo") / warm_seconds))
+        rows = learn_solutions(options, run, "worked_longer", steps, seed)
+    row = {"seconds": seconds_of(rows), "steps": float(steps), "lr": lr}
+    return row | measured(Policy.load(f"{run}@{steps:06d}"), options.held_out)
 
 
-def stage_seconds(folder: Path) -> float:
-    return json.loads((folder / "row.json").read_text(encoding="utf-8"))["seconds"]
+def seconds_at(stage: Path) -> float:
+    return json.loads((stage / "row.json").read_text(encoding="utf-8"))["seconds"]
+
+
+def pass_rates(options: Options, policy: Policy, seed: int, path: Path) -> dict[str, float]:
+    """Stage 2: of eight answers to each problem, how many are correct? Into the file go those
+    problems of which some answers are and others are not."""
+    started = time.process_time()
+    problems = random.Random(f"pass rates {seed}").sample(
+        word_problems.problems(), options.choose_from
+    )
+    sampling = Sampling(LONGEST, rollouts=8, seed=seed)
+    found = [mean(correct) for correct in asked(policy, problems, sampling).correct]
+    lines = [
+        json.dumps({"problem": problem.problem, "answer": problem.answer}) + "\n"
+        for problem, rate in zip(problems, found, strict=True)
+        if 0 < rate < 1
+    ]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(lines), encoding="utf-8")
+    row = {"seconds": time.process_time() - started, "sampled": mean(found)}
+    row |= {"never": mean(rate == 0 for rate in found), "between": len(lines) / len(found)}
+    return row | {"always": mean(rate == 1 for rate in found)}
 
 
 if __name__ == "__main__":

@@ -21,8 +21,9 @@ import experiment  # noqa: E402
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("stages")
     options = experiment.Options(
-        seeds=(0,), stages=("warm-start", "grpo"), out=folder / "table.csv", folder=folder,
-        model="tiny", examples=16, steps=2, problems_per_step=2, every=1, held_out=4,
+        seeds=(0,), stages=("warm-start", "pass-rates", "grpo", "solutions"),
+        out=folder / "table.csv", folder=folder, model="tiny", examples=16, steps=2,
+        problems_per_step=2, choose_from=4, every=1, held_out=4,
     )  # fmt: skip
     threads = torch.get_num_threads()
     experiment.main(options)
@@ -33,9 +34,11 @@ def run(tmp_path_factory):
 def test_each_stage_is_a_row_and_is_not_done_again(run):
     before = run.out.read_text(encoding="utf-8")
     rows = read_table(run.out)
-    assert [row["stage"] for row in rows] == ["warm-start", "grpo"]
-    assert rows[0]["steps"] == rows[1]["steps"] == "2"
-    assert all(float(row["seconds"]) > 0 and row["perplexity"] for row in rows)
+    assert [row["stage"] for row in rows] == [*run.stages]
+    assert rows[0]["steps"] == rows[2]["steps"] == "2"
+    assert all(float(row["seconds"]) > 0 for row in rows)
+    assert int(rows[3]["steps"]) > 2  # the rival gets GRPO's time on top
+    assert rows[1]["never"] == "1" and rows[1]["between"] == "0"
     log = run.folder / "seed-0" / "warm-start" / "run" / "metrics.jsonl"
     written = log.stat().st_mtime_ns
     experiment.main(run)
