@@ -216,7 +216,7 @@ def answered_in_line(text: str, problem: Problem) -> float:
 # --------------------------------------------------------------- stages 1 to 3: runs, as of rfs
 
 SESSION = time.time()  # a run that was interrupted has several
-spent_measuring = 0.0  # processor-seconds of this process, also those that it loads a model for
+spent_measuring = 0.0  # processor-seconds of this process
 
 
 def measured_on_the_way(model, tokenizer) -> dict[str, float]:
@@ -233,8 +233,6 @@ def measured_on_the_way(model, tokenizer) -> dict[str, float]:
 
 def rows_of_run(options: Options, folder: Path, recipe: str, **settings) -> list[dict]:
     """What a run reports at each step: a new one, or the rest of one that was interrupted."""
-    global spent_measuring
-    spent_measuring = time.process_time()  # what other stages took is not this run's
     if (folder / "config.json").exists():
         config = resumed_config(folder)
     else:
@@ -272,13 +270,18 @@ def grpo(
 
 
 def seconds_of(rows: Sequence[dict]) -> float:
-    """Processor time of a run, measurements not counted: of each of its sessions, up to the last
-    measurement."""
-    last: dict[float, float] = {}
+    """Processor time of a run, measurements not counted. What an interrupted run did after its
+    last measurement is not counted either; the process that goes on does nothing before."""
+    sessions: dict[float, list[dict]] = {}
     for row in rows:
         if "measured_on_the_way/seconds" in row:
-            last[row["measured_on_the_way/session"]] = row["measured_on_the_way/seconds"]
-    return sum(last.values())
+            sessions.setdefault(row["measured_on_the_way/session"], []).append(row)
+    total = 0.0
+    for measurements in sessions.values():
+        total += measurements[-1]["measured_on_the_way/seconds"]
+        if measurements[0]["eval_step"] == 0:  # other stages may have come before it
+            total -= measurements[0]["measured_on_the_way/seconds"]
+    return total
 
 
 # ---------------------------------------------------------------------------------- the stages

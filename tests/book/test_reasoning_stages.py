@@ -47,14 +47,13 @@ def test_each_stage_is_a_row_and_is_not_done_again(run):
 
 
 def test_processor_time_is_added_up_over_interruptions():
-    name = "measured_on_the_way"
-    rows = [
-        {f"{name}/session": 1.0, f"{name}/seconds": 10.0},
-        {},
-        {f"{name}/session": 1.0, f"{name}/seconds": 25.0},
-        {f"{name}/session": 2.0, f"{name}/seconds": 7.0},
-    ]
-    assert experiment.seconds_of(rows) == 32.0
+    def row(step, session, seconds):
+        name = "measured_on_the_way"
+        return {"eval_step": step, f"{name}/session": session, f"{name}/seconds": seconds}
+
+    # 20 steps in a process that did something else for 10 seconds; killed; 20 more in another.
+    rows = [row(0, 1.0, 10.0), {}, row(20, 1.0, 25.0), {}, row(30, 2.0, 7.0), row(40, 2.0, 12.0)]
+    assert experiment.seconds_of(rows) == 15 + 12
 
 
 def test_what_is_counted_of_answers():
