@@ -2,12 +2,14 @@
 
     uv run --extra gguf ch08/experiment.py --seeds 0 1 2
     uv run --extra gguf ch08/experiment.py --seeds 0 --stages untrained warm-start grpo
-    uv run --extra gguf ch08/experiment.py --picture-only
 
     untrained     SmolLM2-135M-Instruct after four solved examples: answers alone, and steps
     warm-start    a few hundred worked solutions of two and three steps
+    pass-rates    which problems does it solve sometimes? eight answers to each
     grpo          reinforcement learning on problems of two to four steps, from the warm start
-    solutions     the rival: what GRPO cost is spent on more worked solutions, of all lengths
+    grpo-chosen   the same on problems that are solved sometimes, at the same cost
+    solutions     a rival: the same cost spent on more worked solutions, of all lengths
+    grpo-untrained   reinforcement learning without a warm start
 
 Each stage writes a row to the CSV file, with what it cost and how it does on families of problems
 that no stage trains on. A stage that is done is not done again, and a run that was interrupted
@@ -26,7 +28,7 @@ from statistics import mean
 import torch
 
 from reasoning_from_scratch.commands.cli import run_script
-from reasoning_from_scratch.config import Loss, TrainConfig
+from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.fast.engine import FAST
 from reasoning_from_scratch.files.disk import replacing
 from reasoning_from_scratch.files.tables import replace_rows
@@ -37,7 +39,7 @@ from reasoning_from_scratch.rollouts import Group
 from reasoning_from_scratch.run.options import configure, resumed_config
 from reasoning_from_scratch.run.own_policy import Policy
 from reasoning_from_scratch.run.start import train
-from reasoning_from_scratch.sampling import Rollout, Sampling, greedy
+from reasoning_from_scratch.sampling import Sampling, greedy
 
 HERE = Path(__file__).resolve()
 sys.path += [str(HERE.parent), str(HERE.parents[1] / "ch06")]
@@ -45,13 +47,16 @@ import word_problems  # noqa: E402
 from real_model import perplexity  # noqa: E402
 
 PROMPT = str(HERE.parent / "question.txt")
+PROBLEMS = str(HERE.parent / "word_problems.py")
 LONGEST = 128  # tokens of an answer; a solution of four steps has 95, at most 119
 LONGEST_HARDER = 150
-STAGES = ("untrained", "warm-start", "grpo", "solutions")
-COLUMNS = (
-    "seconds examples steps lr loss answer_only greedy sampled pass@8 tokens false_steps "
-    "correct_by_mistake 2_steps 3_steps 4_steps 5_steps bus game garden heights perplexity"
-).split()
+STAGES = (
+    "untrained", "warm-start", "pass-rates", "grpo", "grpo-chosen", "solutions", "grpo-untrained"
+)  # fmt: skip
+COLUMNS = """
+    seconds steps lr answer_only greedy sampled pass@8 tokens false_steps correct_by_mistake
+    never between always 2_steps 3_steps 4_steps 5_steps bus game garden heights perplexity
+""".split()
 
 
 @dataclass
@@ -66,24 +71,27 @@ class Options:
     """The models and runs go here."""
     model: str = "smollm2"
     """The model that learns."""
-    examples: int = 256
+    examples: int = 512
     """Worked solutions of the warm start."""
     batch: int = 8
     """Worked solutions of a step."""
-    sft_lr: float = 1e-4
+    sft_lr: float = 2e-4
     """Learning rate of the warm start; it falls linearly to 0."""
-    steps: int = 80
+    steps: int = 100
     """Steps of GRPO."""
     problems_per_step: int = 16
     """Problems of a step of GRPO, with eight answers each."""
     lr: float = 2e-5
     """Learning rate of GRPO; it falls linearly to 0."""
+    choose_from: int = 400
+    """Problems whose pass rates are measured."""
     every: int = 20
     """Steps of GRPO between two measurements."""
-    held_out: int = 128
-    """Held-out problems that the table's accuracy is of."""
-    picture_only: bool = False
-    """Draw the picture of what the file holds, and train nothing."""
+    lora_rank: int = 0
+    """Train additions of this rank instead of all weights; the learning rates are ten times those
+    of all weights then."""
+    held_out: int = 64
+    """Held-out problems of each number of steps."""
 
 
 # -------------------------------------------------------------------------- what it can do now
@@ -151,20 +159,22 @@ def asked(policy: LocalPolicy, problems: Sequence[Problem], sampling: Sampling) 
     return Answers(policy.sample(shown, sampling))
 
 
-def measured(policy: LocalPolicy, count: int, samples: int = 8) -> dict[str, float]:
-    """A row of the table: held-out families, with steps as GRPO has them and with one more than
-    the warm start showed, or two more."""
-    first = asked(policy, word_problems.held_out(count), greedy(LONGEST))
-    row = {"greedy": first.accuracy, "tokens": first.tokens}
-    row |= {"false_steps": first.false_steps, "correct_by_mistake": first.correct_by_mistake}
-    row |= first.by(lambda problem: problem.type)
-    for steps in (2, 3, 4, 5):
-        harder = word_problems.held_out(count // 2, (steps,))
-        row[f"{steps}_steps"] = asked(policy, harder, greedy(LONGEST_HARDER)).accuracy
-    if samples:
-        some = word_problems.held_out(count // 2)
-        answers = asked(policy, some, Sampling(LONGEST, rollouts=samples, seed=1))
-        row |= {"sampled": answers.accuracy, f"pass@{samples}": answers.solved}
+def measured(policy: LocalPolicy, count: int) -> dict[str, float]:
+    """A row of the table, of families that nobody trained on: `count` problems of each number of
+    steps. The warm start shows up to three steps, GRPO practices on up to four; five are new to
+    both, and count in no mean."""
+    answers = {
+        steps: asked(policy, word_problems.held_out(count, (steps,)), greedy(LONGEST_HARDER))
+        for steps in (2, 3, 4, 5)
+    }
+    row = {f"{steps}_steps": some.accuracy for steps, some in answers.items()}
+    practiced = Answers([g for n in word_problems.TRAINED_STEPS for g in answers[n].groups])
+    row |= {"greedy": practiced.accuracy, "tokens": practiced.tokens}
+    row |= {"false_steps": practiced.false_steps}
+    row |= {"correct_by_mistake": practiced.correct_by_mistake}
+    row |= practiced.by(lambda problem: problem.type)
+    sampled = asked(policy, word_problems.held_out(count), Sampling(LONGEST, rollouts=8, seed=1))
+    row |= {"sampled": sampled.accuracy, "pass@8": sampled.solved}
     return row | {"perplexity": perplexity(policy.model, policy.tokenizer)}
 
 
@@ -178,7 +188,7 @@ def untrained(policy: LocalPolicy, count: int) -> dict[str, float]:
     shown = [
         next(p for p in examples if p.type == name) for name in list(word_problems.TRAINED)[:4]
     ]
-    problems = word_problems.held_out(count)
+    problems = word_problems.held_out(2 * count)
     alone = "".join(f"Question: {p.problem}\nAnswer: {p.answer}\n\n" for p in shown)
     worked = "".join(f"Question: {p.problem}\nAnswer:\n{p.solution}\n\n" for p in shown)
     row = {}
@@ -203,93 +213,75 @@ def answered_in_line(text: str, problem: Problem) -> float:
     return float(first == problem.answer) or correctness(first, problem.answer)
 
 
-# ----------------------------------------------------------------- stage 1: worked solutions
-
-
-def solution_rollout(problem: Problem, tokenizer) -> Rollout:
-    """A worked solution as if the model had written it. With an advantage of 1 for each of its
-    tokens, the policy gradient is the gradient of supervised learning."""
-    ids = [*tokenizer.encode(problem.solution, chat_wrapped=False), tokenizer.eos_token_id]
-    return Rollout(
-        problem,
-        tokenizer.encode(problem.prompt),
-        ids,
-        [0.0] * len(ids),
-        finished=True,
-        advantage=1.0,
-    )
-
-
-def learn_solutions(
-    policy: LocalPolicy,
-    problems: Sequence[Problem],
-    lr: float,
-    batch: int,
-    seed: int,
-    most_seconds: float = float("inf"),
-) -> tuple[float, int]:
-    """One pass over the solutions, or as far as the processor time goes: the loss over its last
-    steps, and how many solutions were seen."""
-    tokenizer = policy.tokenizer
-    examples = [solution_rollout(p, tokenizer) for p in with_prompt(problems, PROMPT, tokenizer)]
-    random.Random(f"worked {seed}").shuffle(examples)
-    loss = Loss(objective="reinforce", aggregate="token")
-    losses: list[float] = []
-    started = time.process_time()
-    for first in range(0, len(examples) - batch + 1, batch):
-        part = examples[first : first + batch]
-        used = (time.process_time() - started) / most_seconds
-        done = max(first / len(examples), used)
-        if done >= 1:
-            break
-        tokens = sum(len(rollout.response_ids) for rollout in part)
-        sums = policy.forward_backward(part, loss, tokens)
-        losses.append(sum(float(some["loss"]) for some in sums))
-        warmed_up = min(1.0, (first / batch + 1) / 5)
-        policy.optim_step(lr * warmed_up * (1 - done), grad_clip=1.0)
-    return mean(losses[-10:]), len(losses) * batch
-
-
-# ------------------------------------------------------------------------------- stage 3: GRPO
+# --------------------------------------------------------------- stages 1 to 3: runs, as of rfs
 
 SESSION = time.time()  # a run that was interrupted has several
 spent_measuring = 0.0  # processor-seconds of this process
 
 
 def measured_on_the_way(model, tokenizer) -> dict[str, float]:
-    """An evaluator of the run: also tells the processor time that training took so far."""
+    """An evaluator of the runs: also tells the processor time that training took so far."""
     global spent_measuring
     started = time.process_time()
     policy = LocalPolicy(model, tokenizer=tokenizer, engine=FAST)
-    row = measured(policy, 64, samples=0)
+    answers = asked(policy, word_problems.held_out(64), greedy(LONGEST))
+    row = {"greedy": answers.accuracy, "false_steps": answers.false_steps}
     seconds = started - spent_measuring
     spent_measuring += time.process_time() - started
     return {"session": SESSION, "seconds": seconds} | row
 
 
-def grpo(options: Options, seed: int, start: Path, folder: Path) -> list[dict]:
-    """The run's rows: a new one, or where it was interrupted."""
+def rows_of_run(options: Options, folder: Path, recipe: str, **settings) -> list[dict]:
+    """What a run reports at each step: a new one, or the rest of one that was interrupted."""
     if (folder / "config.json").exists():
-        return list(train(resumed_config(folder)).rows)
-    config = configure(
-        "grpo", model=str(start), problems=f"{HERE.parent}/word_problems.py:problems",
-        prompt=PROMPT, max_new_tokens=LONGEST, problems_per_step=options.problems_per_step,
-        rollouts=8, lr=options.lr, lr_schedule="linear", steps=options.steps, seed=seed,
-        evaluators=[f"{HERE}:measured_on_the_way"], eval_every=options.every,
-        eval_problems=[f"{HERE.parent}/word_problems.py:held_out"], eval_limit=1, preflight=False,
-        rolling_every=5, micro_batch_tokens=4096, log_path=str(folder),
+        config = resumed_config(folder)
+    else:
+        config = configure(
+            recipe, prompt=PROMPT, max_new_tokens=LONGEST, lr_schedule="linear", warmup_steps=5,
+            evaluators=[f"{HERE}:measured_on_the_way"], eval_problems=[f"{PROBLEMS}:held_out"],
+            eval_limit=1, preflight=False, rolling_every=10, micro_batch_tokens=4096,
+            lora_rank=options.lora_rank, log_path=str(folder), **settings,
+        )  # fmt: skip
+    result = train(config)
+    if result.stopped:
+        raise UserError(f"{folder}: {result.stopped}; the same command goes on from there")
+    return list(result.rows)
+
+
+def learn_solutions(
+    options: Options, folder: Path, function: str, steps: int, seed: int
+) -> list[dict]:
+    """Worked solutions, from the untrained model."""
+    return rows_of_run(
+        options, folder, "sft", model=options.model, problems=f"{PROBLEMS}:{function}", steps=steps,
+        problems_per_step=options.batch, lr=options.sft_lr, seed=seed, eval_every=max(1, steps),
     )  # fmt: skip
-    return list(train(config).rows)
+
+
+def grpo(
+    options: Options, folder: Path, model: str, problems: str, steps: int, seed: int
+) -> list[dict]:
+    """Reinforcement learning, from the warm start or without one."""
+    return rows_of_run(
+        options, folder, "grpo", model=model, problems=problems, steps=steps, rollouts=8,
+        problems_per_step=options.problems_per_step, lr=options.lr, seed=seed,
+        eval_every=options.every,
+    )  # fmt: skip
 
 
 def seconds_of(rows: Sequence[dict]) -> float:
-    """Processor time of a run, measurements not counted: of each of its sessions, up to the last
-    measurement."""
-    last: dict[float, float] = {}
+    """Processor time of a run, measurements not counted. What an interrupted run did after its
+    last measurement is not counted either; the process that goes on does nothing before."""
+    sessions: dict[float, list[dict]] = {}
     for row in rows:
         if "measured_on_the_way/seconds" in row:
-            last[row["measured_on_the_way/session"]] = row["measured_on_the_way/seconds"]
-    return sum(last.values())
+            sessions.setdefault(row["measured_on_the_way/session"], []).append(row)
+    total = 0.0
+    for measurements in sessions.values():
+        total += measurements[-1]["measured_on_the_way/seconds"]
+        if measurements[0]["eval_step"] == 0:  # other stages may have come before it
+            total -= measurements[0]["measured_on_the_way/seconds"]
+    return total
 
 
 # ---------------------------------------------------------------------------------- the stages
@@ -310,36 +302,62 @@ def main(options: Options) -> None:
             row = json.loads(done.read_text(encoding="utf-8"))
             shown = {name: f"{row[name]:.4g}" if name in row else "" for name in COLUMNS}
             replace_rows(options.out, {"seed": str(seed), "stage": stage}, [shown])
-            print(seed, stage, shown, flush=True)
+            print(seed, stage, {name: value for name, value in shown.items() if value}, flush=True)
 
 
 def run_stage(options: Options, seed: int, stage: str, folder: Path) -> dict[str, float]:
     """What the stage cost, and what the model can do after it."""
-    warm = options.folder / f"seed-{seed}" / "warm-start"
-    config = TrainConfig(micro_batch_tokens=4096)
-    row: dict[str, float] = {}
     if stage == "untrained":
         return untrained(Policy.load(options.model), options.held_out)
-    if stage == "grpo":
-        rows = grpo(options, seed, warm / "model", folder / "run")
-        row = {"seconds": seconds_of(rows), "steps": options.steps, "lr": options.lr}
-        policy = Policy.load(f"{folder / 'run'}@{options.steps:06d}", config)
-        return row | measured(policy, options.held_out)
-    started = time.process_time()
-    policy = Policy.load(options.model, config)
+    run, others = folder / "run", folder.parent
+    warm_steps = options.examples // options.batch
+    warm = f"{others / 'warm-start' / 'run'}@{warm_steps:06d}"
+    if stage == "pass-rates":
+        return pass_rates(options, Policy.load(warm), seed, folder / "chosen.jsonl")
+    practice, steps, lr = f"{PROBLEMS}:problems", options.steps, options.lr
     if stage == "warm-start":
-        problems = word_problems.worked(options.examples, seed=seed)
-        most = float("inf")
-    else:  # as long as warm start and GRPO took
-        problems = word_problems.worked(20_000, word_problems.TRAINED_STEPS, seed)
-        before = [
-            json.loads((folder.parent / name / "row.json").read_text()) for name in STAGES[1:3]
-        ]
-        most = sum(row["seconds"] for row in before)
-    loss, seen = learn_solutions(policy, problems, options.sft_lr, options.batch, seed, most)
-    row = {"seconds": time.process_time() - started, "examples": seen, "lr": options.sft_lr}
-    policy.save(folder / "model")
-    return row | {"loss": loss} | measured(policy, options.held_out)
+        steps, lr = warm_steps, options.sft_lr
+        rows = learn_solutions(options, run, "worked", steps, seed)
+    elif stage == "grpo":
+        rows = grpo(options, run, warm, practice, steps, seed)
+    elif stage == "grpo-untrained":
+        rows = grpo(options, run, options.model, practice, steps, seed)
+    elif stage == "grpo-chosen":  # fewer steps: to choose the problems took time as well
+        left = 1 - seconds_at(others / "pass-rates") / seconds_at(others / "grpo")
+        steps = max(1, int(options.steps * left))
+        chosen = str(others / "pass-rates" / "chosen.jsonl")
+        rows = grpo(options, run, warm, chosen, steps, seed)
+    else:  # as many solutions as take the time of warm start and GRPO
+        lr, warm_seconds = options.sft_lr, seconds_at(others / "warm-start")
+        steps = int(warm_steps * (1 + seconds_at(others / "grpo") / warm_seconds))
+        rows = learn_solutions(options, run, "worked_longer", steps, seed)
+    row = {"seconds": seconds_of(rows), "steps": float(steps), "lr": lr}
+    return row | measured(Policy.load(f"{run}@{steps:06d}"), options.held_out)
+
+
+def seconds_at(stage: Path) -> float:
+    return json.loads((stage / "row.json").read_text(encoding="utf-8"))["seconds"]
+
+
+def pass_rates(options: Options, policy: Policy, seed: int, path: Path) -> dict[str, float]:
+    """Stage 2: of eight answers to each problem, how many are correct? Into the file go those
+    problems of which some answers are and others are not."""
+    started = time.process_time()
+    problems = random.Random(f"pass rates {seed}").sample(
+        word_problems.problems(), options.choose_from
+    )
+    sampling = Sampling(LONGEST, rollouts=8, seed=seed)
+    found = [mean(correct) for correct in asked(policy, problems, sampling).correct]
+    lines = [
+        json.dumps({"problem": problem.problem, "answer": problem.answer}) + "\n"
+        for problem, rate in zip(problems, found, strict=True)
+        if 0 < rate < 1
+    ]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(lines), encoding="utf-8")
+    row = {"seconds": time.process_time() - started, "sampled": mean(found)}
+    row |= {"never": mean(rate == 0 for rate in found), "between": len(lines) / len(found)}
+    return row | {"always": mean(rate == 1 for rate in found)}
 
 
 if __name__ == "__main__":

@@ -503,9 +503,15 @@ def stream(families: Sequence[str], steps: Sequence[int], seed: int | str) -> It
             yield problem
 
 
-def worked(count: int, steps: Sequence[int] = WORKED_STEPS, seed: int = 0) -> list[Problem]:
-    """Solved problems for the warm start."""
-    return list(islice(stream(list(TRAINED), steps, f"worked {seed}"), count))
+def worked(count: int = 4000, steps: Sequence[int] = WORKED_STEPS) -> list[Problem]:
+    """Solved problems for the warm start: `rfs train --recipe sft --problems
+    ch08/word_problems.py:worked`."""
+    return list(islice(stream(list(TRAINED), steps, f"worked {steps}"), count))
+
+
+def worked_longer() -> list[Problem]:
+    """Solved problems of all the lengths that reinforcement learning practices on."""
+    return worked(12_000, TRAINED_STEPS)
 
 
 def problems() -> list[Problem]:
