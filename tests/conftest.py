@@ -63,6 +63,7 @@ SLOWEST_FIRST = """
     ch07/ch07_laboratory.ipynb
     ch07/ch07_turns.ipynb
     tests/commands/test_playground.py
+    tests/commands/test_book.py
     tests/scale/test_ray_rollouts.py
     tests/test_combinations.py
     tests/scale/test_ranks.py
@@ -101,6 +102,7 @@ RARELY_BROKEN = """
     tests/scale/test_ray_rollouts.py
     tests/scale/test_ray_start.py
     tests/scale/test_ranks.py
+    tests/commands/test_book.py
     tests/commands/test_playground.py
     tests/fast/test_decode_library.py
     tests/fast/test_gpu.py

@@ -95,6 +95,7 @@ NOT_RUN = {
     f"echo {shlex.quote(CPU_TORCH)} '>>' '~/.config/uv/uv.toml'": "likewise",
     "git clone ADDRESS rlvr": "likewise",
     "cd rlvr": "likewise",
+    "rfs book": "half a minute; tests/commands/test_book.py",
     "rfs serve --model tiny": "it serves until Ctrl-C; tests/serve/test_command.py starts it",
     "pytest": "this is it",
     "pytest --everything": "likewise",

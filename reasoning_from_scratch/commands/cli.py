@@ -55,6 +55,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Write a page that runs and trains the tiny model in a browser.",
         "commands.playground:playground",
     ),
+    "book": (
+        "Write the book as a site: chapters and docs, to be read in a browser.",
+        "commands.book:book",
+    ),
     "preflight": (
         "Can training work with this model and these problems?",
         "commands.preflight:preflight",
@@ -74,7 +78,7 @@ OPTIONS = {
     "serve": "serve.options:ServeOptions",
     "preflight": "commands.preflight_options:PreflightOptions",
 }
-SLOW = ("compare", "export", "push", "playground", "doctor")  # these import torch, too
+SLOW = ("compare", "export", "push", "playground", "book", "doctor")  # these import torch, too
 
 START_OF_PATH = re.compile(r"^((?:-*[\w-]+=)?)~(?=[/\\]|$)")  # ~/x, --flag=~/x, flag=~/x
 

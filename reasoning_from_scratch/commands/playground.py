@@ -77,10 +77,7 @@ class Entry(NamedTuple):
 
 def playground(options: PlaygroundOptions) -> int:
     """Writes one page with models, problems, recipes and all code in it."""
-    entries = [Entry(Path(name).name, None, name) for name in options.models]
-    if options.run:
-        entries += run_entries(options.run)
-    entries += [Entry(Path(name).name, None, name, plays=True) for name in options.players]
+    entries = entries_of(options)
     page = page_of(entries)
     out = Path(options.out)
     with disk_errors_as(f"cannot write {out}", "choose another --out"):
@@ -91,6 +88,13 @@ def playground(options: PlaygroundOptions) -> int:
     words = f"{len(entries)} models, {len(page) / 1e6:.1f} MB; open it in a browser"
     print(visible(f"{out}: {words}"))
     return 0
+
+
+def entries_of(options: PlaygroundOptions) -> list[Entry]:
+    entries = [Entry(Path(name).name, None, name) for name in options.models]
+    if options.run:
+        entries += run_entries(options.run)
+    return entries + [Entry(Path(name).name, None, name, plays=True) for name in options.players]
 
 
 def run_entries(name: str) -> list[Entry]:

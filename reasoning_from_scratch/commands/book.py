@@ -1,0 +1,57 @@
+"""`rfs book`: the notebooks and pages as a site, which opens from the disk and needs no network."""
+
+import shutil
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from reasoning_from_scratch.commands.playground import PlaygroundOptions, entries_of, page_of
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.files.disk import disk_errors_as
+from reasoning_from_scratch.text import visible
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass
+class BookOptions:
+    """Options of `rfs book`."""
+
+    out: str = "book"
+    """Folder to write the site into; its first page is index.html."""
+
+
+def book(options: BookOptions) -> int:
+    """Writes the site, the playground included. Notebooks keep the outputs stored in them."""
+    if not (ROOT / "docs" / "conf.py").is_file():
+        raise UserError("the pages are not in an installed package; run this in a clone")
+    try:
+        from sphinx.application import Sphinx
+    except ImportError:
+        raise UserError(
+            "the site needs Python 3.11 or newer and Sphinx: uv run --extra book rfs book"
+        ) from None
+    out = Path(options.out)
+    if out.exists() and not (out.is_dir() and is_empty_or_a_site(out)):
+        raise UserError(f"{out} is there and is no site; name another folder with --out")
+    print("reading the pages; half a minute or so ...", file=sys.stderr, flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        site, pages = Path(folder, "site"), Path(folder, "pages")  # pages: as Sphinx has read them
+        sphinx = Sphinx(ROOT, ROOT / "docs", site, pages, "html", status=None, warning=sys.stderr)
+        sphinx.build()
+        page = page_of(entries_of(PlaygroundOptions()))
+        (site / "playground.html").write_text(page, encoding="utf-8", newline="\n")
+        with disk_errors_as(f"cannot write {out}", "choose another --out"):
+            for file in sorted(file for file in site.rglob("*") if file.is_file()):
+                goal = out / file.relative_to(site)
+                goal.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(file, goal)
+    count = len(sphinx.env.found_docs)
+    print(visible(f"{out / 'index.html'}: {count} pages and the playground; open it in a browser"))
+    return 0
+
+
+def is_empty_or_a_site(folder: Path) -> bool:
+    """A folder with files of somebody's is left alone."""
+    return not any(folder.iterdir()) or (folder / "searchindex.js").is_file()

@@ -1,0 +1,245 @@
+"""rfs book: a site whose every page works in a browser without a network."""
+
+import contextlib
+import importlib.resources
+import io
+import re
+import sys
+from collections import defaultdict
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+from browser import Browser, chromium
+
+from reasoning_from_scratch.commands import book
+from reasoning_from_scratch.commands.cli import main
+from tests.conftest import ROOT
+
+pytest.importorskip("sphinx", reason="the extra `book` is not installed")
+needs_browser = pytest.mark.skipif(
+    chromium() is None, reason="there is no Chromium or Chrome here to open the pages in"
+)
+LOADED = ("stylesheet", "icon", "preload", "modulepreload")  # what a page fetches with <link>
+
+
+class Page(HTMLParser):
+    """What a page has: ids, links, pictures, and what it loads."""
+
+    def __init__(self, file: Path):
+        super().__init__()
+        self.ids, self.links, self.loads, self.pictures, self.next = set(), [], [], [], None
+        self.feed(file.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag, attrs):
+        values = dict(attrs)
+        self.ids |= {values[key] for key in ("id", "name") if values.get(key)}
+        if tag == "a" and "href" in values:
+            self.links.append(values["href"])
+            if "right-next" in (values.get("class") or ""):
+                self.next = values["href"]
+        if tag == "img":
+            self.pictures.append((values["src"], values.get("alt")))
+        if "src" in values or (tag == "link" and values.get("rel") in LOADED):
+            self.loads.append(values.get("src") or values["href"])
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """The site's folder, and what was said while it was made."""
+    out, said = tmp_path_factory.mktemp("book") / "site", io.StringIO()
+    with contextlib.redirect_stderr(said):
+        assert main(["book", "--out", str(out)]) == 0
+    return out, said.getvalue()
+
+
+@pytest.fixture(scope="module")
+def site(built):
+    return built[0]
+
+
+@pytest.fixture(scope="module")
+def pages(site) -> dict[Path, Page]:
+    return {
+        file: Page(file) for file in sorted(site.rglob("*.html")) if "_static" not in file.parts
+    }
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    opened = Browser(tmp_path_factory.mktemp("profile"))
+    yield opened
+    opened.close()
+
+
+def test_sphinx_has_nothing_to_complain_about(built):
+    assert [line for line in built[1].splitlines() if " ..." not in line] == []
+
+
+def test_every_notebook_and_doc_is_a_page(site):
+    sources = [*ROOT.glob("ch0*/*.ipynb"), *ROOT.glob("docs/*.md"), *ROOT.glob("ch0*/README.md")]
+    names = [source.relative_to(ROOT).with_suffix(".html") for source in sources]
+    assert [name for name in names if not (site / name).is_file()] == []
+    assert (site / "playground.html").stat().st_size > 10e6
+
+
+def test_every_link_and_anchor_leads_somewhere(site, pages):
+    broken = defaultdict(list)
+    for file, page in pages.items():
+        if file.name.startswith("train_iteration_"):
+            continue  # of the shipped run, whose other steps' pages are not kept
+        for target in [*page.links, *page.loads]:
+            parts = urlsplit(target)
+            if parts.scheme or target == "#":
+                continue
+            goal = (file.parent / unquote(parts.path)).resolve() if parts.path else file
+            known = goal not in pages or not parts.fragment or parts.fragment in pages[goal].ids
+            if not goal.is_file() or not known:
+                broken[str(file.relative_to(site))].append(target)
+    assert dict(broken) == {}
+
+
+def test_no_page_loads_anything_from_outside(pages):
+    outside = {load for page in pages.values() for load in page.loads if "//" in load[:8]}
+    assert outside == set()
+
+
+def test_every_picture_is_described(site, pages):
+    """Where nothing is said, Sphinx puts the picture's address."""
+    bare = {
+        (str(file.relative_to(site)), source)
+        for file, page in pages.items()
+        for source, alt in page.pictures
+        if not alt or alt == source
+    }
+    assert bare == set()
+
+
+def test_one_can_read_from_the_first_page_to_the_last(site, pages):
+    read, file = [], site / "index.html"
+    while file not in read:
+        read.append(file)
+        file = (file.parent / (pages[file].next or file.name)).resolve()
+    sources = [*ROOT.glob("ch0*/*.ipynb"), *ROOT.glob("docs/*.md")]
+    missed = {site / source.relative_to(ROOT).with_suffix(".html") for source in sources} - {*read}
+    assert missed == set()
+
+
+def test_each_notebook_says_how_it_is_opened(site):
+    for notebook in ROOT.glob("ch0*/*.ipynb"):
+        name = notebook.relative_to(ROOT)
+        text = (site / name.with_suffix(".html")).read_text(encoding="utf-8")
+        words = re.sub("<[^>]*>", "", text)
+        assert f"jupyter lab --notebook-dir . {name.as_posix()}\n" in words
+
+
+# What is wrong with the page that is open: formulas that were not set, or set with an error.
+FORMULAS = """(async () => {
+  if (window.MathJax) await MathJax.startup.promise;
+  const all = [...document.querySelectorAll(".math")];
+  const bare = all.filter((e) => !e.querySelector("mjx-container"));
+  const faulty = [...document.querySelectorAll("[data-mjx-error]")];
+  return [...bare, ...faulty].map((e) => e.textContent.slice(0, 60));
+})()"""
+
+
+@needs_browser
+def test_every_page_opens_without_an_error_and_without_a_request(site, pages, browser):
+    faults = {}
+    for file in pages:
+        if file.name != "playground.html":  # tests/commands/test_playground.py
+            browser.errors.clear()
+            browser.open(file)
+            found = [*browser.run(FORMULAS), *browser.errors]
+            if found:
+                faults[str(file.relative_to(site))] = found
+    assert faults == {}
+    assert {urlsplit(address).scheme for address in browser.addresses} <= {"file", "data", "blob"}
+
+
+# The rules of axe-core that a page breaks in a serious way, and where.
+SERIOUS = """axe.run({resultTypes: ["violations"]}).then(({violations}) => violations
+  .filter(({impact}) => ["serious", "critical"].includes(impact))
+  .map(({id, nodes}) => [id, ...nodes.slice(0, 3).map(({html}) => html.slice(0, 150))]))"""
+LOOKED_AT = """
+    index.html README.html ch06/ch06_main.html ch07/ch07_turns.html ch07/README.html
+    docs/your_own.html docs/playground/README.html search.html
+    reasoning_from_scratch/trainer.py.html
+""".split()
+
+
+@needs_browser
+@pytest.mark.parametrize("mode", ["light", "dark"])
+def test_nothing_keeps_people_from_reading(site, browser, mode):
+    axe = importlib.resources.files("axe_core_python") / "axe.min.js"
+    seen = [{"name": "prefers-color-scheme", "value": mode}]
+    browser.send("Emulation.setEmulatedMedia", features=seen)
+    faults = {}
+    for name in LOOKED_AT:
+        browser.open(site / name)
+        browser.run(FORMULAS)
+        assert browser.run("document.documentElement.dataset.theme") == mode
+        browser.run(axe.read_text(encoding="utf-8") + ";0")
+        if found := browser.run(SERIOUS):
+            faults[name] = found
+    assert faults == {}
+
+
+@needs_browser
+def test_a_phone_shows_whole_lines(site, browser):
+    """Code and tables may scroll in their boxes; the page itself does not."""
+    browser.send(
+        "Emulation.setDeviceMetricsOverride",
+        **{"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True},
+    )
+    wide = {}
+    for name in LOOKED_AT:
+        browser.open(site / name)
+        browser.run(FORMULAS)
+        width = browser.run("document.documentElement.scrollWidth")
+        if width > 390:
+            wide[name] = width
+    browser.send("Emulation.clearDeviceMetricsOverride")
+    assert wide == {}
+
+
+@needs_browser
+def test_search_finds_pages_on_the_disk(site, browser):
+    browser.errors.clear()
+    browser.send("Page.navigate", url=(site / "search.html").as_uri() + "?q=advantage")
+    browser.wait("document.querySelectorAll('ul.search li').length > 3")
+    assert browser.errors == []
+
+
+@needs_browser
+def test_on_paper_there_is_the_text_alone(site, browser):
+    browser.open(site / "docs/your_own.html")
+    browser.send("Emulation.setEmulatedMedia", media="print")
+    shown = (
+        """(name) => [...document.querySelectorAll(name)].some((e) => e.offsetParent !== null)"""
+    )
+    assert browser.run(f"({shown})('article p')")
+    assert not browser.run(
+        f"({shown})('.bd-sidebar-primary, .bd-sidebar-secondary, .prev-next-area')"
+    )
+    browser.send("Emulation.setEmulatedMedia", media="")
+
+
+# --- mistakes ---
+
+
+def test_a_folder_with_something_else_is_left_alone(tmp_path, capsys):
+    (tmp_path / "index.html").write_text("mine")
+    assert main(["book", "--out", str(tmp_path)]) == 2
+    assert "name another folder with --out" in capsys.readouterr().err
+    assert (tmp_path / "index.html").read_text() == "mine"
+
+
+def test_what_is_missing_is_said(tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "sphinx.application", None)
+    assert main(["book", "--out", str(tmp_path / "site")]) == 2
+    assert "uv run --extra book rfs book" in capsys.readouterr().err
+    monkeypatch.setattr(book, "ROOT", tmp_path)
+    assert main(["book"]) == 2
+    assert "run this in a clone" in capsys.readouterr().err
