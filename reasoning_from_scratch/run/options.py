@@ -35,6 +35,7 @@ GAMES: dict[Any, dict[str, Any]] = {"guess": {"model": "tiny-player", "problems"
 TINY_VOCABULARY = 10_000  # Qwen3 has 151,936 tokens, the tiny model 1,024
 LORA_FACTOR = 10.0  # LoRA Without Regret, Thinking Machines Lab, 2025
 HOW_TO_EVALUATE = {"eval_problems", "eval_limit", "eval_samples", "evaluators"}
+SUPERVISED_LR = 1e-5  # at least: a written answer is followed in larger steps than a reward
 LAG_WEIGHT = 2.0  # the cap on p_start / p_sampler where the sampler lags
 
 # --smoke: at most this much of everything.
@@ -106,6 +107,8 @@ def resolved(config: TrainConfig) -> TrainConfig:
     # Held-out problems of another task would measure nothing.
     if config.eval_problems is None:  # of a set of the hub, the hub may have to be asked
         values = values | {"eval_problems": [held_out(config.problems or values["problems"])]}
+    if config.is_supervised:
+        values = values | {"lr": max(values["lr"], SUPERVISED_LR)}
     if config.lora_rank:
         values = values | {"lr": lora_learning_rate(values["lr"])}
     # How to evaluate may be said, but not when: at both ends.

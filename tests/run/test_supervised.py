@@ -176,6 +176,13 @@ def test_epochs_and_temperature_are_refused_in_words():
     assert config.train_temperature == 1.0
 
 
+def test_the_learning_rate_that_suits():
+    rates = {model: resolved(configure("sft", model=model)).lr for model in ("tiny", "base")}
+    assert rates == {"tiny": 1e-4, "base": 1e-5}
+    assert resolved(configure("sft", model="base", lora_rank=8)).lr == pytest.approx(1e-4)
+    assert resolved(configure("sft", model="base", lr=3e-6)).lr == 3e-6
+
+
 def test_serve_has_the_same_loss():
     assert loss_of("cross_entropy", {}).objective == "cross_entropy"
 

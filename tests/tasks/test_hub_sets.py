@@ -88,6 +88,34 @@ def test_gsm8k(server, caplog):
     assert len(load_problems("hf:openai/gsm8k:main@test")) == 7
 
 
+@pytest.mark.parametrize(
+    "row, columns, solution",
+    [
+        ({"problem": "1 + 1?", "answer": "2", "solution": "So 2."}, "", "So 2."),
+        ({"problem": "1 + 1?", "answer": "2", "worked": "So 2."}, "?solution=worked", "So 2."),
+        ({"q": "1 + 1?", "a": "2", "w": "So."}, "?question=q&answer=a&solution=w", "So."),
+        ({"question": "1 + 1?", "answer": "1 + 1 = <<1+1=2>>2\n#### 2"}, "", "1 + 1 = 2"),
+        ({"problem": "1 + 1?", "answer": "2"}, "", ""),
+        (
+            {
+                "problem": "1 + 1?",
+                "answer": "2",
+                "messages": [
+                    {"role": "user", "content": "1 + 1?"},
+                    {"role": "assistant", "content": "So 2."},
+                ],
+            },
+            "?solution=messages",
+            "So 2.",
+        ),
+    ],
+)
+def test_worked_solutions(server, row, columns, solution):
+    offers(server, train=[row])
+    (problem,) = load_problems(f"hf:openai/gsm8k{columns}")
+    assert (problem.problem, problem.answer, problem.solution) == ("1 + 1?", "2", solution)
+
+
 def test_what_is_held_out(server):
     offers(server, train=GSM8K, test=GSM8K[:7], validation=GSM8K[:5])
     assert held_out("hf:openai/gsm8k") == "hf:openai/gsm8k:main@test"
