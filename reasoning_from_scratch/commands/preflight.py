@@ -197,7 +197,9 @@ def preflight(options: PreflightOptions) -> int:
     if options.stop is not None:
         tokenizer.end_answers_at(options.stop)
     problems = with_prompt(problems, options.prompt, tokenizer)
-    judge = options.reward or (options.environment if judges_itself(options.environment) else None)
+    judge = options.reward
+    if options.environment and judges_itself(options.environment):
+        judge = options.environment
     problems = usable_problems(problems, tokenizer, context, judge)
     chosen, count = to_try(problems, options.num_problems)
     asked = part_of(options, TrainConfig, max_new_tokens=limit)

@@ -77,7 +77,9 @@ def evaluate(
     unless `fallback` (see extract_final_candidate) says what else to read. A `verifier` of your
     own grades instead, or the rules of a set that has some: right is what is paid 1 or more.
     """
-    check_problems(problems, verifier, judges_itself(sampling.environment))
+    environment = sampling.environment
+    by_environment = environment is not None and judges_itself(environment)
+    check_problems(problems, verifier, by_environment)
     verifiers = [verifier_of(problem, verifier) for problem in problems]
     settings = {
         **describe_sampling(sampling),

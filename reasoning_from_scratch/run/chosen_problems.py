@@ -47,7 +47,9 @@ def open_problems(
 
     prompt = config.prompt or ("book" if config.few_shot else None)  # examples come in the book's
 
-    judge = config.reward or (config.environment if judges_itself(config.environment) else None)
+    judge = config.reward
+    if config.environment and judges_itself(config.environment):
+        judge = config.environment
 
     def ready(some: SomeProblems) -> SomeProblems:
         some = with_prompt(some, prompt, tokenizer)

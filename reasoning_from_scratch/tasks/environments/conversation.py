@@ -48,9 +48,9 @@ def environment_of(name: str) -> Callable[[Problem], Environment]:
     return tool_users(found) if makes_tool_users(found) else found
 
 
-def judges_itself(name: str | None) -> bool:
+def judges_itself(name: str) -> bool:
     """Whether an environment is known to do without a problem's answer and without the grader."""
-    kind = environment_of(name) if name else None
+    kind = environment_of(name)
     return isinstance(kind, ToolUsers) and kind.pays
 
 
