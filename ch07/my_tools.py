@@ -39,7 +39,13 @@ def value(tree):
 
 def problems():
     """No model knows these prices: they are in the notes."""
-    for item, price in PRICES.items():
+    for item, price in list(PRICES.items())[:4]:
+        yield {"problem": f"How much does {item} cost?", "answer": str(price)}
+
+
+def test_problems():
+    """To evaluate on, other prices."""
+    for item, price in list(PRICES.items())[4:]:
         yield {"problem": f"How much does {item} cost?", "answer": str(price)}
 
 
