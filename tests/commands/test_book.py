@@ -134,6 +134,12 @@ def test_each_notebook_says_how_it_is_opened(site):
         assert f"jupyter lab --notebook-dir . {name.as_posix()}\n" in words
 
 
+def test_tables_are_tables(site, pages):
+    """Those that a cell put out, too."""
+    rows = {file.name for file in pages if re.search(r"<p>\s*\|", file.read_text("utf-8"))}
+    assert rows == set()
+
+
 # What is wrong with the page that is open: formulas that were not set, or set with an error.
 FORMULAS = """(async () => {
   if (window.MathJax) await MathJax.startup.promise;
