@@ -11,8 +11,8 @@ import shutil
 from functools import cache
 from html import escape
 from importlib.resources import files
-from os.path import normpath
 from pathlib import Path
+from posixpath import normpath
 
 from docutils import nodes
 from sphinx.addnodes import download_reference, pending_xref
@@ -30,11 +30,12 @@ include_patterns = """
     docs/playground/README.md checkpoints/README.md checkpoints/tiny-*/README.md
     benchmarks/README.md reasoning_from_scratch/grading/README.md tests/faults/README.md
 """.split()
-exclude_patterns = [".*", "runs", "book", "**/.ipynb_checkpoints"]
+exclude_patterns = [".*", "runs", "book"]
 
 extensions = ["myst_nb"]
 nb_execution_mode = "off"
 nb_merge_streams = True
+nb_render_markdown_format = "myst"  # outputs are written in the same Markdown as cells: tables
 nb_ipywidgets_js = {}  # they would be fetched from outside; a stored bar has its text too
 nb_mime_priority_overrides = [("html", "application/vnd.jupyter.widget-view+json", None)]
 myst_enable_extensions = ["dollarmath", "colon_fence", "attrs_inline"]
@@ -49,7 +50,9 @@ html_theme_options = {
     "pygments_dark_style": "a11y-high-contrast-dark",
 }
 if ADDRESS:
-    html_theme_options |= {"repository_url": ADDRESS[1], "use_repository_button": True}
+    html_theme_options |= {"repository_url": ADDRESS[1], "repository_branch": "main"}
+    html_theme_options["use_repository_button"] = True
+    html_theme_options["launch_buttons"] = {"colab_url": "https://colab.research.google.com"}
 # MathJax in one file, fonts included: browsers do not read fonts beside a page on the disk.
 mathjax_path = "tex-svg.js"
 html_static_path = ["site", str(files("sphinx-mathjax-offline") / "static/mathjax/tex-svg.js")]
@@ -87,10 +90,13 @@ def say_how_to_run(app, docname, source):
         return
     path = app.env.doc2path(docname, base=False)
     if path.suffix == ".md":
-        source[0] = with_box(source[0], PAGE)
+        text = re.sub(r"^\[!\[Open in Colab\].*\n", "", source[0], flags=re.M)
+        source[0] = with_box(text, PAGE)
     else:
         notebook = json.loads(source[0])
-        first = notebook["cells"][0]
+        # The buttons for Colab are pictures from outside; the theme has one of its own.
+        cells = [cell for cell in notebook["cells"] if not cell["id"].startswith("colab-")]
+        first, notebook["cells"] = cells[0], cells
         first["source"] = with_box("".join(first["source"]), NOTEBOOK.format(path=path.as_posix()))
         source[0] = json.dumps(notebook)
 
@@ -143,7 +149,7 @@ def pages_of_code(app):
 
 
 def describe_pictures(app, doctree):
-    """A notebook's picture is described by the docstring of the function that drew it."""
+    """A notebook's picture is described by its section and by the function that drew it."""
     about = {}
     for file in sorted([*ROOT.glob("ch0*/*.py"), *ROOT.glob("reasoning_from_scratch/report/*.py")]):
         about |= docstrings(file.read_text("utf-8"))
@@ -153,9 +159,10 @@ def describe_pictures(app, doctree):
         code = next(cell.findall(nodes.literal_block)).astext()
         about |= docstrings(code)
         called = [name for name in re.findall(r"(\w+)\(", code) if name in about]
+        section = cell.parent.next_node(nodes.title).astext()
         for image in cell.findall(nodes.image):
             if called and "alt" not in image:
-                image["alt"] = about[called[-1]]
+                image["alt"] = f"{section}. {about[called[-1]]}".replace("`", "")
 
 
 @cache
