@@ -110,6 +110,8 @@ def with_box(page, text):
 COPIED = {".html", ".csv", ".txt"}  # a browser shows or saves them as they are
 LANGUAGES = {".py": "python", ".js": "javascript", ".css": "css", ".yml": "yaml"}
 MADE = {"playground.html": "playground.html", "book/index.html": "index.html"}  # by `rfs`, here
+EXPLORABLES = "docs/explore"
+FRAME = '<iframe class="explorable" loading="lazy" src="{}" title="{}"></iframe>'
 linked: set[str] = set()  # from the root
 
 
@@ -125,7 +127,12 @@ def link_to_files(app, doctree):
         page = path if Path(path).suffix in COPIED else f"{path}.html"
         here, there = app.builder.get_target_uri(docname), MADE.get(path, page)
         link = nodes.reference("", "", *node.children, refuri=relative_uri(here, there))
+        paragraph = node.parent
         node.replace_self(link)
+        if path.startswith(EXPLORABLES) and paragraph.astext().startswith("Try it:"):
+            html = FRAME.format(link["refuri"], escape(link.astext()))
+            place = paragraph.parent.index(paragraph) + 1
+            paragraph.parent.insert(place, nodes.raw("", html, format="html"))
 
 
 def pages_of_code(app):
@@ -143,6 +150,19 @@ def pages_of_code(app):
             box = f'<div class="highlight-{language} notranslate">{shown}</div>'
             body = f"<h1><code>{escape(name)}</code></h1>{box}"
             yield name, {"title": name, "body": body}, "page.html"
+
+
+def copy_explorables(app, error):
+    """Pages in which an idea can be dragged around: each alone, and framed where a chapter says
+    "Try it". They take scripts from the playground, and here chapters are pages."""
+    if error:
+        return
+    folder, playground = Path(app.outdir, EXPLORABLES), "reasoning_from_scratch/playground"
+    shutil.copytree(ROOT / EXPLORABLES, folder, dirs_exist_ok=True)
+    for page in folder.glob("*.html"):
+        page.write_text(page.read_text("utf-8").replace(".ipynb", ".html"), "utf-8")
+    Path(app.outdir, playground).mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(ROOT / playground / "grpo.js", Path(app.outdir, playground, "grpo.js"))
 
 
 # --- What a picture shows, for those who cannot see it ---
@@ -179,3 +199,4 @@ def setup(app):
     app.connect("doctree-read", link_to_files, priority=100)  # before Sphinx collects downloads
     app.connect("doctree-read", describe_pictures)
     app.connect("html-collect-pages", pages_of_code)
+    app.connect("build-finished", copy_explorables)
