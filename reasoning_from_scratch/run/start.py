@@ -3,7 +3,7 @@
 import copy
 import logging
 import os
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -264,7 +264,17 @@ def rollouts_of(
         log.info("--num-minibatches saves no time where one process samples and trains")
     timed = Timed(judge)
     source = worked_solutions if config.is_supervised else on_policy_rollouts
-    return clock.sampling(source(policy, problems, config, first_step, timed), timed)
+    rollouts = source(policy, problems, config, first_step, timed)
+    return clock.sampling(
+        sent_by_first(rollouts, ranks) if config.is_supervised else rollouts, timed
+    )
+
+
+def sent_by_first(steps: Iterator[list[Group]], ranks: Ranks) -> Generator[list[Group]]:
+    """Of several ranks the first one reads the steps. While they wait for it, they also learn that
+    somebody has pressed Ctrl-C: where answers are sampled, that is when."""
+    while (groups := ranks.from_first(lambda: next(steps, None))) is not None:
+        yield groups
 
 
 # --- the pieces, in the order in which a run needs them ---

@@ -164,14 +164,17 @@ def test_every_page_opens_without_an_error_and_without_a_request(site, pages, br
     assert {urlsplit(address).scheme for address in browser.addresses} <= {"file", "data", "blob"}
 
 
-# The rules of axe-core that a page breaks in a serious way, and where.
-SERIOUS = """axe.run({resultTypes: ["violations"]}).then(({violations}) => violations
+# The rules of axe-core that a page breaks in a serious way, and where. What is framed in it is
+# looked at by itself.
+SERIOUS = """axe.run({resultTypes: ["violations"], iframes: false})
+  .then(({violations}) => violations
   .filter(({impact}) => ["serious", "critical"].includes(impact))
   .map(({id, nodes}) => [id, ...nodes.slice(0, 3).map(({html}) => html.slice(0, 150))]))"""
 LOOKED_AT = """
     index.html README.html ch06/ch06_main.html ch07/ch07_turns.html ch07/README.html
     docs/your_own.html docs/playground/README.html search.html
-    reasoning_from_scratch/trainer.py.html
+    reasoning_from_scratch/trainer.py.html ch06/ch06_short.html docs/explore/advantages.html
+    docs/explore/clip.html docs/explore/kl.html docs/explore/push.html
 """.split()
 
 
@@ -184,8 +187,9 @@ def test_nothing_keeps_people_from_reading(site, browser, mode):
     faults = {}
     for name in LOOKED_AT:
         browser.open(site / name)
-        browser.run(FORMULAS)
-        assert browser.run("document.documentElement.dataset.theme") == mode
+        if "explore" not in name:  # those take their colors from the system, by themselves
+            browser.run(FORMULAS)
+            assert browser.run("document.documentElement.dataset.theme") == mode
         browser.run(axe.read_text(encoding="utf-8") + ";0")
         if found := browser.run(SERIOUS):
             faults[name] = found

@@ -82,6 +82,10 @@ VARIANTS = [
         | NARROW
         | {"micro_batch_rows": 1, "low_precision_updates": "stochastic", "grad_clip": 0.1},
     },
+    {
+        "name": "taught",  # 8 rollouts are the default, which nobody has asked for
+        "config": SHORT | {"objective": "cross_entropy", "aggregate": "token", "rollouts": 8},
+    },
     {"name": "few", "config": SHORT | {"problems_per_step": 2}},
 ]
 # One update on gradients that are rounded in other micro-batches on two ranks than on one.
@@ -226,6 +230,14 @@ def test_three_ranks_are_one_and_stop_after_the_same_step(single, tmp_path):
     told = json.loads((tmp_path / "stopped.json").read_text())
     assert told["stopped"].startswith("interrupted after 3 of 10 steps") and told["rows"] == 3
     assert done.stderr.count("Stopping; the work so far") == 1
+
+
+def test_ranks_that_sample_nothing_stop_after_the_same_step(tmp_path):
+    config = VARIANTS[-2]["config"] | {"steps": 10}
+    job = {"name": "taught", "config": config, "disturb": {"interrupt": 3}}
+    done = torchrun_jobs(tmp_path, 2, [job])
+    told = json.loads((tmp_path / "taught.json").read_text())
+    assert told["stopped"].startswith("interrupted after 3 of 10 steps"), done.stderr[-3000:]
 
 
 def test_a_killed_rank_ends_all_and_the_run_goes_on(single, tmp_path):
