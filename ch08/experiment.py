@@ -191,7 +191,7 @@ def untrained(policy: LocalPolicy, count: int) -> dict[str, float]:
     problems = word_problems.held_out(2 * count)
     alone = "".join(f"Question: {p.problem}\nAnswer: {p.answer}\n\n" for p in shown)
     worked = "".join(f"Question: {p.problem}\nAnswer:\n{p.solution}\n\n" for p in shown)
-    row = {}
+    row = {"perplexity": perplexity(policy.model, policy.tokenizer)}
     for name, before, after, longest in (
         ("answer_only", alone, "", 6),
         ("greedy", worked, "\n", LONGEST),
