@@ -155,10 +155,11 @@ def clip_curves(
         panel.text(*place, "no gradient", ha="center", va="center", color=TEXT)
         panel.plot(across, sign * across, color=TEXT, ls=":", label="ratio x advantage")
         clipped = ppo(across, torch.tensor(sign), clip_low, clip_high)
-        panel.plot(across, clipped, color=COLORS[0], lw=2.5, label="the smaller of the two")
+        label = "clipped: the smaller of the two"
+        panel.plot(across, clipped, color=COLORS[0], lw=2.5, label=label)
         same = [r for r, a in zip(ratios, advantages, strict=True) if a * sign > 0]
         draw_ratios(panel, same, flat, sign)
-        panel.set(xlim=(0, 2.2), xlabel="ratio: new probability / old probability")
+        panel.set(xlim=(0, 2.2), xlabel="ratio: probability now / at the start of the step")
         panel.set_ylim((-0.75, 2.2) if sign > 0 else (-2.2, 0.75))
     figure.axes[0].set_ylabel("value that is maximized", color=TEXT)
     figure.axes[0].legend(loc="upper left", frameon=False, fontsize=9)
@@ -175,7 +176,7 @@ def draw_ratios(panel: Axes, ratios: Sequence[float], flat: tuple, sign: float) 
     heights = -sign * (0.15 + 0.35 * spread)
     shown = [min(ratio, 2.19) for ratio in ratios]
     panel.plot(shown, heights, "o", color=COLORS[1], ms=2.5, alpha=0.35, mew=0)
-    words = f"{len(ratios):,} tokens of a step, {silent / len(ratios):.1%} without gradient"
+    words = f"{len(ratios):,} tokens of a step, {100 * silent / len(ratios):.1f} % without gradient"
     panel.text(1.1, -0.64 * sign, words, ha="center", va="center", color=COLORS[1], fontsize=9)
 
 
@@ -192,8 +193,8 @@ def loop_strip(notes: Mapping[str, str]) -> Figure:
 
 
 def three_records() -> Figure:
-    """One token's log-probability as the weights change, and who wrote it down when: the sampler,
-    the trainer as the step began, the trainer now. The reference lies beside the way."""
+    """One token's log-probability as the weights change, and who records it when: the sampler, the
+    trainer as the step begins, the trainer now. The reference does not move."""
     figure, panel = sheet(8, 3.5)
     across, up = [0.9, 2.3, 3.7, 4.5, 5.3, 6.1], [1.35, 1.6, 1.85, 2.1, 2.45, 2.75]
     panel.plot(across, up, color=COLORS[0], lw=2)
@@ -209,7 +210,7 @@ def three_records() -> Figure:
         at = across[place]
         panel.text(at, 0.5, words, ha="center", va="top", color=color, fontsize=10)
     gaps = (
-        (0, 2, "updates that it missed (a lag):\na weight of at most 2, section 7.7"),
+        (0, 2, "updates since the draw (a lag):\na weight of at most 2, section 7.7"),
         (2, 5, "updates of this step:\nthe ratio, section 7.2"),
     )
     for first, last, words in gaps:
@@ -226,7 +227,7 @@ def three_records() -> Figure:
 
 
 def clip_cases(clip_low: float = 0.8, clip_high: float = 1.2) -> Figure:
-    """A good token and a bad one, each moved up and down: who still has a gradient."""
+    """A good token and a bad one, each moved up and down: where there is still a gradient."""
     figure, panel = sheet(8, 2.9)
     columns = (
         (2.0, f"less likely now\n(ratio below {clip_low})", clip_low / 2),
@@ -241,17 +242,17 @@ def clip_cases(clip_low: float = 0.8, clip_high: float = 1.2) -> Figure:
             ratio = torch.tensor(value, requires_grad=True)
             ppo(ratio, torch.tensor(sign), clip_low, clip_high).backward()
             if ratio.grad == 0:
-                said, fill, edge = "far enough in its direction:\nswitched off", SHADE, TEXT
+                said, fill, edge = "moved as it was pushed:\nswitched off", SHADE, TEXT
             elif sign > 0:
-                said, fill, edge = "went the wrong way:\npushed up  ↑", LIGHT, COLORS[0]
+                said, fill, edge = "moved the other way:\npushed up  ↑", LIGHT, COLORS[0]
             else:
-                said, fill, edge = "went the wrong way:\npushed down  ↓", "#fbeee6", COLORS[1]
+                said, fill, edge = "moved the other way:\npushed down  ↓", "#fbeee6", COLORS[1]
             box(panel, x, y, 2.85, 1.0, said, fill, INK, edge)
     return figure
 
 
 def two_directions() -> Figure:
-    """A reference with two habits, and the one-humped policy that is nearest to it by either
+    """A reference with two peaks, and the policy with one peak that is nearest to it, for each
     direction of KL."""
     places = torch.arange(41.0)
     reference = 0.6 * hump(places, 11, 3.0) + 0.4 * hump(places, 29, 3.0)
@@ -260,16 +261,16 @@ def two_directions() -> Figure:
     ]
     figure = Figure(figsize=(8, 2.9), layout="constrained")
     directions = (
-        ("KL(policy ‖ reference), as k2 pulls", lambda p: kl_exact(p, reference)),
-        ("KL(reference ‖ policy), as k3 pulls", lambda p: kl_exact(reference, p)),
+        ("KL(policy ‖ reference), k2's gradient", lambda p: kl_exact(p, reference)),
+        ("KL(reference ‖ policy), k3's gradient", lambda p: kl_exact(reference, p)),
     )
     for panel, (title, distance) in zip(
         figure.subplots(1, 2, sharey=True), directions, strict=True
     ):
         idea_axis(panel, title)
-        panel.fill_between(places, reference, color=RULE, label="reference: two habits")
+        panel.fill_between(places, reference, color=RULE, label="reference: two peaks")
         best = min(fits, key=distance)
-        panel.plot(places, best, color=COLORS[0], lw=2.5, label="nearest policy with one")
+        panel.plot(places, best, color=COLORS[0], lw=2.5, label="nearest policy with one peak")
         panel.set(xticks=[], yticks=[], xlabel="answers", ylim=(0, None))
     figure.axes[0].set_ylabel("probability", color=TEXT)
     lines = figure.axes[0].get_legend_handles_labels()
@@ -288,13 +289,13 @@ def kl_exact(p: torch.Tensor, q: torch.Tensor) -> float:
 
 
 def groups_and_advantages(size: int = 8) -> Figure:
-    """Three groups as dots, right ones filled, and what a right and a wrong answer are given with
-    the division by the group's spread and without it."""
+    """Three groups as dots, correct answers filled, and the advantage of a correct and of an
+    incorrect answer, with the division by the group's standard deviation and without it."""
     counts = (1, size // 2, size - 1)
     figure = Figure(figsize=(8, 3.0), layout="constrained")
-    for panel, right in zip(figure.subplots(1, 3, sharey=True), counts, strict=True):
-        idea_axis(panel, f"{right} of {size} right")
-        rewards = torch.tensor([1.0] * right + [0.0] * (size - right))
+    for panel, correct in zip(figure.subplots(1, 3, sharey=True), counts, strict=True):
+        idea_axis(panel, f"{correct} of {size} correct")
+        rewards = torch.tensor([1.0] * correct + [0.0] * (size - correct))
         for shift, advantage, number in ((-0.2, zscore, 0), (0.2, mean_centered, 1)):
             values = advantage(rewards)
             heights = [values[0].item(), values[-1].item()]
@@ -310,7 +311,7 @@ def groups_and_advantages(size: int = 8) -> Figure:
             panel.plot(-0.3 + number * 1.6 / (size - 1), 3.4, "o", color=fill, mec=INK, ms=7)
         panel.axhline(0, color=TEXT, lw=1)
         panel.set(xticks=[0, 1], yticks=[], ylim=(-3.1, 3.8))
-        panel.set_xticklabels(["a right answer", "a wrong one"])
+        panel.set_xticklabels(["correct", "incorrect"])
     figure.axes[0].set_ylabel("advantage", color=TEXT)
     lines = figure.axes[0].get_legend_handles_labels()
     figure.legend(*lines, loc="outside lower center", ncols=2, frameon=False)
@@ -336,7 +337,7 @@ def where_length_enters(short: int = 10, long: int = 40) -> Figure:
             share = (
                 length * weight / sum(n * w for n, w in zip((short, long), weights, strict=True))
             )
-            words = f"1/{1 / weight:.0f} each; {share:.0%} of all"
+            words = f"1/{1 / weight:.0f} each, {100 * share:.0f} % in total"
             middle = first + length / 2 - 0.5
             panel.text(middle, weight + 0.003, words, ha="center", va="bottom", fontsize=9)
             first += length + 5

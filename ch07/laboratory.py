@@ -3,7 +3,7 @@
     live("format")          trains two arms of a regime for a few steps, and draws what differs
     page("format")          the table of its stored runs, how their rates were chosen, the picture
     rest()                  the regimes without a page, a line each
-    overview()              all of them in one picture
+    overview()              all of them in one picture; overview("small"): the small differences
     other_base()            what decides on three pages, from another base model too
     solved()                pass@k while a model learns, from pass_over_training.csv
     five_hundred_steps()    long runs, from long_runs.csv
@@ -35,7 +35,7 @@ from regime_findings import (
     stored_rows,
     table,
 )
-from regime_pictures import all_effects, regime_picture
+from regime_pictures import GROUPS, all_effects, regime_picture
 from regime_runs import SettingsMarks, changes_of, config_of, current_rows
 from regimes import REGIMES
 
@@ -167,11 +167,12 @@ def runs_of_arms() -> dict[tuple[str, str], set[tuple]]:
     }
 
 
-def overview() -> Figure:
-    """The deciding difference of each pair. Whole recipes change several things at a time, and
-    have no place among them."""
+def overview(*groups: str) -> Figure:
+    """The deciding difference of each pair: the `large` ones, the `small` ones, those in `other
+    units`, or by default all three. Whole recipes change several things at a time, and have no
+    place among them."""
     single = {name: regime for name, regime in REGIMES.items() if name != WHOLE}
-    return all_effects(findings(single, stored()))
+    return all_effects(findings(single, stored()), groups or GROUPS)
 
 
 def other_base() -> Markdown:

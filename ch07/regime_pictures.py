@@ -1,4 +1,4 @@
-"""Pictures of what the regimes found: the arms of one, and all of them in one forest."""
+"""Pictures of what the regimes found: the arms of one, and the differences of all of them."""
 
 import math
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from statistics import fmean
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import MaxNLocator, MultipleLocator
 from regime_findings import (
     Contrast,
     Regime,
@@ -17,11 +17,14 @@ from regime_findings import (
     values_of,
 )
 
-from reasoning_from_scratch.evaluation.paired import rate_means
+from reasoning_from_scratch.evaluation.paired import Effect, rate_means
 from reasoning_from_scratch.report.curves import COLORS, DASHES, TEXT
 from reasoning_from_scratch.report.forest import draw_forest, intervals_legend, soften
 
 MARKS = ("o", "s", "D", "^", "v", "P")  # a shape besides the color, for each arm
+GROUPS = ("large", "small", "other units")  # of differences; each has a scale that suits it
+LARGE = 0.15  # a share: from here on a difference is drawn among the large ones
+BAND = "#eef1f6"  # within 2 percentage points of no difference
 
 
 def regime_picture(name: str, regime: Regime, rows: Sequence[dict], found: Sequence[Contrast]):
@@ -85,18 +88,32 @@ def draw_rates(panel: Axes, arms: dict) -> None:
     soften(panel)
 
 
-def all_effects(found: Sequence[Contrast]) -> Figure:
-    """Every method's deciding difference, the largest on top; a panel for each unit."""
-    by_unit: dict[str, dict] = {}
+def all_effects(found: Sequence[Contrast], groups: Sequence[str] = GROUPS) -> Figure:
+    """Every method's deciding difference, the largest on top; a panel for each group and unit."""
+    panels: dict[tuple[str, str], dict[str, Effect]] = {}
     for one in found:
-        if one.decides and one.effect.seeds > 1:
+        if one.decides and one.effect.seeds > 1 and group_of(one) in groups:
+            unit, effect = unit_of(one.outcome), one.effect
+            if unit == "share":
+                unit = "percentage points"
+                effect = Effect(100 * effect.mean, 100 * effect.error, effect.seeds)
             label = f"{one.regime}: {one.ours} / {one.theirs}"
-            by_unit.setdefault(unit_of(one.outcome), {})[label] = one.effect
-    heights = [len(effects) + 1.5 for effects in by_unit.values()]
+            panels.setdefault((group_of(one), unit), {})[label] = effect
+    panels = dict(sorted(panels.items(), key=lambda item: GROUPS.index(item[0][0])))
+    heights = [len(effects) + 1.5 for effects in panels.values()]
     figure = Figure(figsize=(9, 0.8 + 0.3 * sum(heights)), layout="constrained")
-    panels = figure.subplots(len(by_unit), 1, height_ratios=heights, squeeze=False)[:, 0]
-    for panel, (unit, effects) in zip(panels, by_unit.items(), strict=True):
-        draw_forest(panel, effects, f"with / without: difference ({unit})")
+    axes = figure.subplots(len(panels), 1, height_ratios=heights, squeeze=False)[:, 0]
+    for panel, ((group, unit), effects) in zip(axes, panels.items(), strict=True):
+        draw_forest(panel, effects, f"difference, with / without ({unit})")
         panel.tick_params(labelsize=8.5)
+        if group == "small":
+            panel.axvspan(-2, 2, color=BAND, zorder=0)
+            panel.xaxis.set_major_locator(MultipleLocator(4))
     intervals_legend(figure)
     return figure
+
+
+def group_of(one: Contrast) -> str:
+    if unit_of(one.outcome) != "share":
+        return "other units"
+    return "large" if abs(one.effect.mean) > LARGE else "small"
