@@ -45,7 +45,7 @@ def test_a_command_says_what_it_loads_before_it_imports_torch(words, line):
     [
         ("chat --modle tiny", "--model"),
         ("train --model tiny-bsae", "did you mean 'tiny-base'?"),
-        ("train --recipe dappo", "did you mean 'dapo'?"),
+        ("train --recipe dapoo", "did you mean 'dapo'?"),
         ("evaluate --problems tiny-tset", "did you mean 'tiny-test'?"),
         ("quickstart --steps 0", "--steps is 0"),
     ],

@@ -5,7 +5,7 @@ import math
 
 import pytest
 import torch
-from toy import toy_config, toy_model, toy_problems, toy_world, train
+from toy import toy_config, toy_model, toy_problems, toy_tokenizer, toy_world, train
 
 from reasoning_from_scratch import rollouts
 from reasoning_from_scratch.advantages import KINDS, advantages
@@ -189,9 +189,9 @@ def test_empty_answers_and_those_of_only_end_of_text(tmp_path, recipe):
     for rollout in group.rollouts:
         rollout.kept = [[] for _ in rollout.response_ids] if config.keep_sampling_mask else None
     set_advantages([group], config)
-    optimizer = AdamW(model)
+    optimizer, tokenizer = AdamW(model), toy_tokenizer(tmp_path)
     found = train_step(
-        LocalPolicy(model, optimizer, config),
+        LocalPolicy(model, optimizer, config, tokenizer=tokenizer),
         [group],
         config,
         1e-3,
