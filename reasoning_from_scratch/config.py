@@ -230,8 +230,8 @@ class Optim:
     """How weights follow the gradient."""
 
     lr: float | None = None
-    """Learning rate (default: 1e-4 for the tiny model, else 1e-6; 1e-5 for sft; ten times that for
-    LoRA)."""
+    """Learning rate (default: 1e-4 for the tiny model, else 1e-6; 1e-5 for sft;
+    ten times that for LoRA)."""
     lr_at_problems: int | None = None
     """Problems per step that lr is meant for; for N times as many it is taken times sqrt(N)."""
     lr_schedule: Schedule = "constant"
