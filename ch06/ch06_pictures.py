@@ -230,7 +230,7 @@ def draw_baseline(baselines, variances, mean_reward: float) -> None:
 
 
 def draw_noise(cosines: Mapping[int, Sequence[float]]) -> None:
-    """For each group size, how well each estimate points along the gradient of many."""
+    """For each group size, how well each estimate points along a reference gradient."""
     (panel,) = _panels(1, 6.5, 2.9)
     for number, values in enumerate(cosines.values()):
         spread = np.linspace(-0.22, 0.22, len(values))
@@ -241,7 +241,7 @@ def draw_noise(cosines: Mapping[int, Sequence[float]]) -> None:
         panel.text(number + 0.36, mean, f"{mean:.2f}", color=ORANGE, va="center")
     panel.axhline(0, color=SOFT, lw=0.8)
     panel.set_xticks(range(len(cosines)), [f"G = {size}" for size in cosines])
-    panel.set(ylabel="cosine with the\ngradient of all", ylim=(-0.6, 1.1))
+    panel.set(ylabel="cosine with the\nreference", ylim=(-0.6, 1.1))
 
 
 def _smooth(values: Sequence[float], width: int = 9) -> np.ndarray:

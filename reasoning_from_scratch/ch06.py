@@ -108,7 +108,7 @@ def sample_response(model, tokenizer, prompt, device,
 
 
 def reward_rlvr(answer_text, ground_truth):
-    """1.0 for the right answer inside \\boxed{}, else 0.0."""
+    """1.0 for the correct answer inside \\boxed{}, else 0.0."""
     answer = extract_final_candidate(answer_text, fallback=None)
     if not answer:
         return 0.0
