@@ -131,24 +131,29 @@ class Engine:
     def work(self, function: Callable, future: Future | None = None) -> Future:
         """Calls it when all that was asked for before is done; what it gives is the future's."""
         future = future or Future()
-        return self.put(self.waiting, (future, function), future)
+        return self.put(lambda: self.waiting.append((future, function)), future)
 
     def score(self, policy: LocalPolicy, rollouts: list[Rollout]) -> "Future[list[Tensor]]":
         """The log-probabilities of their tokens."""
         future: Future = Future()
-        return self.put(self.scoring, (future, policy, rollouts), future)
+        return self.put(lambda: self.scoring.append((future, policy, rollouts)), future)
 
     def sample(self, request: Request) -> "Future[list[Rollout]]":
-        if not self.joining:
-            self.joins_at = max(self.joins_at, time.monotonic() + JOINS_EVERY)
-        return self.put(self.joining, request, request.future)
+        def join() -> None:
+            if not self.joining:
+                self.joins_at = max(self.joins_at, time.monotonic() + JOINS_EVERY)
+            self.joining.append(request)
 
-    def put(self, queue, item, future: Future) -> Future:
+        return self.put(join, request.future)
+
+    def put(self, into_queue: Callable[[], None], future: Future) -> Future:
+        """The thread takes whole queues away and leaves new ones: which one is the queue is known
+        only here, while it waits. What went into one that was already taken would be lost."""
         with self.changed:
             if self.closing:
                 settle(future, UserError("the server is stopping"))
             else:
-                queue.append(item)
+                into_queue()
                 self.changed.notify()
         return future
 
