@@ -15,7 +15,8 @@ its rollouts start from copies of its cache. Where a rollout ends, a waiting one
     row 1  [B B b              ]      C is read as soon as its first rollout finds a row
     row 2  [B B b b b b        ]
 
-When nobody waits any more, the rows that are left close the gaps and the batch gets smaller.
+When nobody waits any more, the rows that are left close the gaps and the batch gets smaller (on a
+GPU not before half of it has ended).
 
 A rollout may have a Partner, who listens and speaks: an environment of tasks/. What it says
 is read in one pass, like a prompt, and marked as not drawn.
@@ -252,6 +253,10 @@ WORTH_SHARING = 128  # a pass of its own for what all prompts begin with has to 
 # waited for, so there 8 steps run unseen: a rollout that ends among them has drawn at most
 # 7 tokens too many, which are dropped.
 STEPS_PER_LOOK = {"cpu": 1}  # else 8
+# Rows without a rollout are left as they are until no more than this share has one. On a CPU they
+# cost as much as others; a GPU is as fast with 40 rows as with 64, and to move rows together means
+# some 150 operations.
+CLOSES_GAPS_AT = {"cpu": 1.0}  # else 0.5
 NOT_FINITE = "the model's logits are not finite: its weights are damaged or it has diverged"
 
 
@@ -386,8 +391,9 @@ def _read_prompts(model, decoder, prompts: list[list[int]], start: KVCache | Non
 class RunningBatch:
     """The rollouts that are being sampled, and those that wait, in the order of their prompts.
 
-    Row i of the cache belongs to rows[i], which is None from the end of its rollout until the
-    next `fill`. `read` are the prompts in `prompt_cache`, those of the first that wait.
+    Row i of the cache belongs to rows[i], which is None from the end of its rollout until `fill`
+    finds another one or closes the gap. `read` are the prompts in `prompt_cache`, those of the
+    first that wait.
     """
 
     def __init__(self, model, prompts, waiting: list[Row], sampling, stop_ids, engine) -> None:
@@ -460,13 +466,18 @@ class RunningBatch:
 
     def _look_at_rows(self) -> None:
         """What each row reads next, and where its rollout stands in its random stream."""
-        self.tokens = self._index([row.last_token for row in self.rows])
-        self.keys = self._index([[row.key] for row in self.rows])
-        self.positions = self._index([[len(row.rollout.response_ids)] for row in self.rows])
+        self.tokens = self._index([row.last_token if row else 0 for row in self.rows])
+        self.keys = self._index([[row.key if row else 0] for row in self.rows])
+        drawn = [[len(row.rollout.response_ids) if row else 0] for row in self.rows]
+        self.positions = self._index(drawn)
 
     def _close_gaps(self, free: list[int]) -> None:
-        """The last rows move into the free ones, and the batch ends where they began."""
+        """The last rows move into the free ones, and the batch ends where they began; not while
+        free rows cost nothing."""
         keep = len(self.rows) - len(free)
+        if keep > len(self.rows) * CLOSES_GAPS_AT.get(self.device.type, 0.5):
+            self.cache.empty(self._index(free))  # else they would outgrow what a row may have
+            return
         holes = [i for i in free if i < keep]
         movers = [i for i in range(keep, len(self.rows)) if self.rows[i] is not None]
         if holes:
@@ -481,7 +492,7 @@ class RunningBatch:
     def decode(self) -> list[Draw]:
         """Draw a token for each row; on a GPU a few, one after the other."""
         unseen = 1 if self.is_answered else STEPS_PER_LOOK.get(self.device.type, 8)
-        count = min(unseen, *(row.room for row in self.rows))
+        count = min(unseen, *(row.room for row in self.rows if row))
         u = uniform_at(self.keys, self.positions + torch.arange(count, device=self.device))
         self.positions = self.positions + count
         draws = []
@@ -503,7 +514,7 @@ class RunningBatch:
             kept = draw.kept_ids() if self.keeps else []
             for i, row in enumerate(self.rows):
                 if row is None:
-                    continue  # it ended in an earlier of these steps
+                    continue  # its rollout has ended
                 rollout = row.rollout
                 if not math.isfinite(logprobs[i]):
                     where = f"prompt {row.prompt}, after {len(rollout.response_ids)}"

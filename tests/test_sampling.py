@@ -3,6 +3,7 @@
 import math
 import random
 from contextlib import contextmanager
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -479,6 +480,33 @@ def test_looking_every_few_steps_changes_nothing(monkeypatch, max_rows):
     every_step = drawn()
     monkeypatch.setitem(sampling.STEPS_PER_LOOK, "cpu", 8)
     assert drawn() == every_step
+    monkeypatch.setitem(sampling.CLOSES_GAPS_AT, "cpu", 0.5)
+    assert drawn() == every_step
+
+
+def test_a_gpu_moves_rows_together_when_half_of_them_have_ended(monkeypatch):
+    """Rows without a rollout are computed and hold nothing: none outgrows the longest."""
+    sizes, widths = [], []
+
+    def decoder(model, rows, steps):
+        def step(tokens, cache):
+            sizes.append(len(tokens))
+            widths.append(cache.width)
+            return model(tokens, cache=cache)
+
+        step.fill_cache = model.fill_cache
+        return step
+
+    engine = SamplingEngine(decoder=decoder)
+    wanted = draw(PROMPTS, 8, max_new_tokens=30, engine=engine)
+    assert len(set(sizes)) > 5
+    monkeypatch.setitem(sampling.CLOSES_GAPS_AT, "cpu", 0.5)
+    sizes.clear()
+    widths.clear()
+    found = draw(PROMPTS, 8, max_new_tokens=30, engine=engine)
+    assert all(2 * after <= before for before, after in pairwise(sizes) if after != before)
+    assert max(widths) < max(map(len, PROMPTS)) + 30
+    assert ids(found) == ids(wanted)
 
 
 def test_damaged_weights_are_named():
