@@ -38,11 +38,16 @@ PADS_WELL = 0.75  # share of a call's longest row that each of its rows has; oth
 
 
 def packed_logprobs(
-    model: Qwen3Model, batch: Batch, temperature: float = 1.0, hidden_states: Callable | None = None
+    model: Qwen3Model,
+    batch: Batch,
+    temperature: float = 1.0,
+    hidden_states: Callable | None = None,
+    work: "BlockWork | None" = None,
 ) -> Tensor:
     """Log-probabilities (B, T) of the sampled tokens, each at its own position, 0 elsewhere.
 
-    The same as `padded_logprobs`. `hidden_states` computes what the model's method does.
+    The same as `padded_logprobs`. `hidden_states` computes what the model's method does, and `work`
+    what is done with each block of logits (compiled.py).
     """
     packed = pack(batch)
     compute = hidden_states or model.hidden_states
@@ -53,6 +58,7 @@ def packed_logprobs(
         packed.targets,
         temperature,
         kept_of(batch) if batch.kept else None,
+        work=work or PLAIN_WORK,
     )  # (U,)
     logprobs = F.embedding(packed.which, once[:, None])[:, 0]  # (M,)
     sampled = batch.mask[:, 1:].bool()  # (B, T - 1)
@@ -237,6 +243,41 @@ def padded_call(rows: list[AttentionRow]) -> AttentionCall:
 # --- log-probabilities, a block of the vocabulary at a time
 
 
+def block_sums(
+    products: Tensor, cut: Tensor | None, temperature: float, largest: Tensor, total: Tensor
+) -> tuple[Tensor, Tensor]:
+    """`largest` and `total` of BlockwiseLogprobs, with a further block's matrix product (M, C)."""
+    logits = as_logits(products, cut, temperature)
+    before, largest = largest, torch.maximum(largest, logits.amax(-1, keepdim=True))
+    total = total * (before - largest).exp()  # m - m' is -inf at the first block: 0 times 0
+    return largest, total + logits.sub_(largest).exp_().sum(-1, keepdim=True)
+
+
+def block_gradient(
+    products: Tensor,
+    cut: Tensor | None,
+    temperature: float,
+    log_z: Tensor,
+    column: Tensor,
+    inside: Tensor,
+    scale: Tensor,
+) -> Tensor:
+    """The gradient (M, C) at a block's logits: scale times one-hot(target) - p."""
+    dtype = products.dtype
+    grad = as_logits(products, cut, temperature).sub_(log_z).exp_().mul_(-scale)  # -p, weighted
+    return grad.scatter_add_(-1, column, scale * inside).to(dtype)
+
+
+class BlockWork(NamedTuple):
+    """What is done with each block of logits between its matrix products."""
+
+    sums: Callable[..., tuple[Tensor, Tensor]]
+    gradient: Callable[..., Tensor]
+
+
+PLAIN_WORK = BlockWork(block_sums, block_gradient)
+
+
 def blockwise_logprobs(
     hidden: Tensor,
     head_weight: Tensor,
@@ -244,6 +285,7 @@ def blockwise_logprobs(
     temperature: float = 1.0,
     kept: Kept | None = None,
     block: int = 0,
+    work: BlockWork = PLAIN_WORK,
 ) -> Tensor:
     """Log-probabilities (M,) of M sampled tokens `targets` that hidden states (M, D) predict: what
     `token_logprobs` computes, without ever holding the logits (M, V).
@@ -254,7 +296,7 @@ def blockwise_logprobs(
     block = block or max(SMALLEST_BLOCK, block_elements(hidden.device) // max(1, len(hidden)))
     if kept is not None:
         kept = Kept(kept.ids.to(hidden.device), kept.counts.to(hidden.device))
-    return BlockwiseLogprobs.apply(hidden, head_weight, targets, temperature, kept, block)
+    return BlockwiseLogprobs.apply(hidden, head_weight, targets, temperature, kept, block, work)
 
 
 def block_elements(device: torch.device) -> int:
@@ -266,7 +308,7 @@ class BlockwiseLogprobs(torch.autograd.Function):
     block's logits are computed again instead of being remembered."""
 
     @staticmethod
-    def forward(ctx, hidden, head, targets, temperature, kept, block):
+    def forward(ctx, hidden, head, targets, temperature, kept, block, work):
         """log p[target] = logit[target] - log Z, with Z = sum over the vocabulary of e^logit.
 
         e^logit may be too large for a float, so sums are kept relative to the largest logit m so
@@ -276,15 +318,14 @@ class BlockwiseLogprobs(torch.autograd.Function):
         largest = hidden.new_full((len(hidden), 1), -torch.inf, dtype=at_least_float32(hidden))
         total, own = torch.zeros_like(largest), torch.zeros_like(largest)  # own: targets' logits
         for part in blocks(len(head), block):
-            logits = block_logits(hidden, head, temperature, kept, part)  # (M, C)
+            products = hidden @ head[part].T  # (M, C)
             column, inside = targets_in(targets, part)
-            own += logits.gather(-1, column) * inside
-            before, largest = largest, torch.maximum(largest, logits.amax(-1, keepdim=True))
-            total *= (before - largest).exp()  # m - m' is -inf at the first block: 0 times 0
-            total += logits.sub_(largest).exp_().sum(-1, keepdim=True)
+            own += as_logits(products.gather(-1, column), None, temperature) * inside
+            cut = None if kept is None else cut_in(kept, part)
+            largest, total = work.sums(products, cut, temperature, largest, total)
         log_z = largest + total.log()  # (M, 1)
         ctx.save_for_backward(hidden, head, targets, log_z)
-        ctx.rest = temperature, kept, block
+        ctx.rest = temperature, kept, block, work
         return (own - log_z)[:, 0]
 
     @staticmethod
@@ -292,21 +333,20 @@ class BlockwiseLogprobs(torch.autograd.Function):
     def backward(ctx, grad_logprobs):
         """d log p[target] / d logits = (one-hot(target) - p) / temperature, a row per token."""
         hidden, head, targets, log_z = ctx.saved_tensors
-        temperature, kept, block = ctx.rest
+        temperature, kept, block, work = ctx.rest
         # The blocks' shares are added up in float32: in bfloat16 the later ones would round away.
         grad_hidden = torch.zeros_like(hidden, dtype=at_least_float32(hidden))
         grad_head = torch.empty_like(head) if ctx.needs_input_grad[1] else None
         scale = grad_logprobs[:, None] / temperature  # (M, 1)
         for part in blocks(len(head), block):
-            logits = block_logits(hidden, head, temperature, kept, part)  # (M, C)
-            grad = logits.sub_(log_z).exp_().mul_(-scale)  # -p, weighted
+            products = hidden @ head[part].T  # (M, C)
             column, inside = targets_in(targets, part)
-            grad.scatter_add_(-1, column, scale * inside)
-            grad = grad.to(hidden.dtype)
+            cut = None if kept is None else cut_in(kept, part)
+            grad = work.gradient(products, cut, temperature, log_z, column, inside, scale)
             grad_hidden += grad @ head[part]
             if grad_head is not None:
                 grad_head[part] = grad.T @ hidden
-        return grad_hidden.to(hidden.dtype), grad_head, *[None] * 4
+        return grad_hidden.to(hidden.dtype), grad_head, *[None] * 5
 
 
 LOWEST = -1e30  # in place of -inf, which minus -inf would be NaN
@@ -316,13 +356,14 @@ def blocks(vocabulary: int, size: int) -> list[slice]:
     return [slice(start, min(start + size, vocabulary)) for start in range(0, vocabulary, size)]
 
 
-def block_logits(hidden, head, temperature, kept, part: slice) -> Tensor:
-    """Logits (M, C) of a block of the vocabulary over the temperature; LOWEST where cut."""
-    logits = (hidden @ head[part].T).to(at_least_float32(hidden))
+def as_logits(products: Tensor, cut: Tensor | None, temperature: float) -> Tensor:
+    """A block's matrix product (M, C) over the temperature; LOWEST where cut. Written over what
+    is given, unless that is narrower than float32."""
+    logits = products.to(at_least_float32(products))
     if temperature != 1:
         logits.div_(temperature)
-    if kept is not None:
-        logits.masked_fill_(cut_in(kept, part), LOWEST)
+    if cut is not None:
+        logits.masked_fill_(cut, LOWEST)
     return logits
 
 
