@@ -73,7 +73,7 @@ class Live:
 LIVE = {
     "epochs": Live(("4 passes, clip", "4 passes, no clip"), CLIPPED | RIGHT | ENTROPY),
     "lag": Live(("lag 0", "lag 8"), APART | RIGHT),
-    "format": Live(("correct", "correct and form"), PAID | RIGHT | TOKENS | MIXED),
+    "format": Live(("correct", "correct and format"), PAID | RIGHT | TOKENS | MIXED),
 }
 WHOLE = "recipes"  # several changes at a time: section 7.6 of the chapter
 PAGES = (

@@ -96,7 +96,7 @@ REGIMES = {
         common=SHORT,
         lrs=USUAL,
         arm_lrs={"over all 160": (*LOWER, 8e-4)},
-        also=("greedy test", "pass@1", *("at once", "rough", "full", "checked")),
+        also=("greedy test", "pass@1", *("answer only", "rough", "full", "checked")),
     ),
     "active": Regime(
         "Where most groups are all wrong, is it worth sampling until enough are mixed?",
@@ -181,19 +181,19 @@ REGIMES = {
         "Where many workings are cut off, does a reward for the form teach it to answer at once?",
         {
             "correct": {},
-            "form alone": {"reward_parts": {"format": 1.0}},
-            "correct and form": {"recipe": "format_reward"},
-            "form if correct": {"recipe": "format_if_correct"},
+            "format alone": {"reward_parts": {"format": 1.0}},
+            "correct and format": {"recipe": "format_reward"},
+            "format if correct": {"recipe": "format_if_correct"},
         },
         outcome="greedy test",
         lrs=USUAL,
         # A form is easily learned, so the reward still grows where little else is left.
         arm_lrs={
-            "form alone": (8e-4, 1.6e-3, 3.2e-3, 6.4e-3),
-            "correct and form": (*USUAL, 1.6e-3),
+            "format alone": (8e-4, 1.6e-3, 3.2e-3, 6.4e-3),
+            "correct and format": (*USUAL, 1.6e-3),
         },
         common=SHORT | CUT_OFF,
-        also=("reward", "pass@1", "at once"),
+        also=("reward", "pass@1", "answer only"),
         chosen_by="reward",  # who tunes a run looks at what it is paid
     ),
     "advantage": Regime(
@@ -268,7 +268,7 @@ REGIMES = {
         outcome="pass@1",
         lrs=SLOWER,
         common=SHORT | CUT_OFF,
-        also=("greedy test", "reward", "at once"),
+        also=("greedy test", "reward", "answer only"),
     ),
     "recipes": Regime(
         "Of the recipes as they were published, which is ahead of plain GRPO?",
@@ -282,7 +282,7 @@ REGIMES = {
         {
             "GRPO": {"steps": 10},
             # What is right is learned like any other text.
-            "own right answers": {
+            "own correct answers": {
                 "objective": "reinforce",
                 "advantage": "ch07/regimes.py:right_answers",
                 "aggregate": "token",
@@ -303,13 +303,13 @@ REGIMES = {
         {
             "untrained": {"steps": 1},
             "coin": {"reward": "ch07/regimes.py:coin"},
-            "any working": {"reward": "ch07/regimes.py:any_working"},
+            "any solution steps": {"reward": "ch07/regimes.py:any_working"},
             "correct": {},
         },
         outcome="pass@1",
         lrs=USUAL,
         common=SHORT,
-        arm_lrs={"untrained": (0.0,), "coin": LOWEST, "any working": LOWER},
+        arm_lrs={"untrained": (0.0,), "coin": LOWEST, "any solution steps": LOWER},
         also=("greedy test",),
         chosen_by="pass@1",  # the most that a coin can be said to have taught
     ),
@@ -333,7 +333,7 @@ def coin(text, problem):
 
 def any_working(text, problem):
     """1 for an answer that is not given at once, right or wrong."""
-    return float(way_of(text, steps=1) != "at once")
+    return float(way_of(text, steps=1) != "answer only")
 
 
 def main(options: RegimesOptions) -> None:
