@@ -53,12 +53,12 @@ PASSES = Path(__file__).with_name("pass_over_training.csv")
 LONG = Path(__file__).with_name("long_runs.csv")
 STEPS, SEED = 6, 2  # of a live run
 TRIED = {"model": "tiny-base", "problems": "tiny", "steps": 12, "max_new_tokens": 160}
-RIGHT = {"env/all/correct": "share of right rollouts"}
+RIGHT = {"env/all/correct": "share of correct rollouts"}
 TOKENS = {"env/all/ac_tokens_per_turn": "tokens per answer"}
 ENTROPY = {"optim/token_entropy": "entropy (nats per token)"}
 CLIPPED = {"optim/clip_frac": "share of clipped tokens", "optim/ratio_max": "largest ratio"}
 MIXED = {"env/all/by_group/frac_mixed": "groups with a signal (share)"}
-PAID = {"env/all/reward/total": "reward paid"}
+PAID = {"env/all/reward/total": "reward"}
 APART = {"optim/kl_sample_train_v2": "from sampler to trainer (KL)"}
 
 
@@ -73,7 +73,7 @@ class Live:
 LIVE = {
     "epochs": Live(("4 passes, clip", "4 passes, no clip"), CLIPPED | RIGHT | ENTROPY),
     "lag": Live(("lag 0", "lag 8"), APART | RIGHT),
-    "format": Live(("correct", "correct and form"), PAID | RIGHT | TOKENS | MIXED),
+    "format": Live(("correct", "correct and format"), PAID | RIGHT | TOKENS | MIXED),
 }
 WHOLE = "recipes"  # several changes at a time: section 7.6 of the chapter
 PAGES = (
@@ -96,7 +96,7 @@ def stored() -> tuple[dict, ...]:
 
 
 def live(name: str, steps: int = STEPS) -> Figure:
-    """Both arms for a few steps, each at the rate that suits it best."""
+    """Both arms for a few steps, each at its best learning rate."""
     regime, shown = REGIMES[name], LIVE[name]
     rates = chosen_rates(name, regime, stored())
     runs = {arm: trained(name, arm, rates.get(arm, 1e-4), steps) for arm in shown.arms}
@@ -111,13 +111,13 @@ def trained(name: str, arm: str, lr: float, steps: int) -> TrainResult:
 
 
 def trained_and_gone(config: TrainConfig) -> TrainResult:
-    """The run without its folder of 30 MB: model and metrics are all that is looked at."""
+    """The run without its folder of 30 MB: only the model and the metrics are needed."""
     with TemporaryDirectory() as folder:
         return train(replaced(config, log_path=f"{folder}/run"), quiet=True)
 
 
 def page(name: str) -> Figure:
-    """The table of a regime's stored runs, and what limits it; returns their picture."""
+    """The table of a regime's stored runs and how their rates were chosen; returns a picture."""
     found = findings({name: REGIMES[name]}, stored())
     _about, _, *lines = table(found).splitlines()
     display(Markdown("\n".join([*lines, "", *rates_told(name), "", *shared_runs(name)])))

@@ -69,12 +69,12 @@ ENDS = (
     "long wrong tokens",
 )
 CURVES = {
-    "right": "right, of the rollouts (share)",
+    "right": "share of correct rollouts",
     "entropy": "entropy (nats per token)",
     "tokens": "tokens per answer",
     "long pass@1": "long problems, pass@1",
     "long pass@32": "long problems, pass@32",
-    "long wrong tokens": "tokens of wrong answers, long",
+    "long wrong tokens": "tokens of incorrect answers, longer problems",
 }
 
 
@@ -183,7 +183,7 @@ def differences(rows: Sequence[Mapping[str, str]]) -> str:
 
 
 def problems() -> Iterable[Problem]:
-    """Short and long ones, by turns: of the long ones the base model gets 7 in a thousand right."""
+    """Short and long ones, by turns. The base model solves 7 in a thousand of the long ones."""
     short, longer = (load_problems(name) for name in ("tiny", "tiny-longer-train"))
     return chain.from_iterable(zip(short, longer, strict=True))
 

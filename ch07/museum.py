@@ -1,17 +1,19 @@
-"""The museum of failures: eight runs that went wrong, shown before it is said why.
+"""The museum of failures: eight runs that went wrong, shown before they are explained.
 
     visit(1)        trains the run of room 1 and shows its curves and three of its answers
-    guess(1, "b")   says whether that is what happened, and if not, what speaks against it
+    guess(1, "b")   says whether that is what happened, and if not, why not
     repair(1)       says what was wrong, changes that one thing, and draws both runs
-    sweep()         the right answers of a healthy run over its learning rate, for room 5
+    sweep()         the correct answers of a healthy run at several learning rates, for room 5
 
-ch07_museum.ipynb leads through the rooms. Whoever reads on here has seen behind the curtain.
+ch07_museum.ipynb leads through the rooms. Reading on here spoils the guessing.
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain
+from math import isclose
 from pathlib import Path
 from statistics import fmean
 from tempfile import TemporaryDirectory
@@ -45,37 +47,39 @@ PLAN = {
     "report_every": 0,
     "device": "cpu",
 }
-SEED = 2  # of the run that is shown first, and the only one where a room is dear
+SEED = 2  # of the run that is shown first, and the only one of a room that takes long
 TWO = (SEED, 3)
 RATES = (1e-6, 1e-5, 1e-4, 3e-4, 1e-3)  # of the sweep
-LOOKS = {"repaired": 0, "sick": 1}  # as everywhere in the chapter: blue is the good case
+LOOKS = {"repaired": 0, "sick": 1}  # blue for the good case, as everywhere in the chapter
 CURVES = {
-    REWARD: "reward paid",
-    "right": "share of right rollouts",
+    REWARD: "reward",
+    "right": "share of correct rollouts",
     "eval_acc": "held-out accuracy",
     TOKENS: "tokens per answer",
     ENTROPY: "entropy (nats per token)",
     "kl_policy_base": "KL from the reference, k1 (nats)",
     MIXED: "groups with a signal (share)",
 }
+ONE_CURVE = "reward (share of correct rollouts)"  # where the two are the same
 
 
 @dataclass(frozen=True)
 class Room:
     sick: dict  # what the run has beside PLAN; "edit" is a change of the code itself
     repair: dict  # the one field that is put right
+    told: str  # what was wrong, and what it is after the repair
     truth: str  # the letter of what happened
-    said: dict[str, str]  # for each letter: what to say to a reader who chose it
+    said: dict[str, str]  # for each letter: the reply to a reader who chose it
     seeds: tuple[int, ...] = (SEED,)
 
 
 def brief_reward(text: str, problem) -> float:
-    """1 for a right answer, less a sixtieth for each character."""
+    """1 for a correct answer, minus a sixtieth for each character."""
     return correctness(text, problem.answer) - len(text) / 60
 
 
 def k1_in_the_loss(kind: str, logprobs: Tensor, ref_logprobs: Tensor) -> Tensor:
-    """In place of losses.kl_estimate, whichever is asked for. By its name the loss refuses it."""
+    """In place of losses.kl_estimate, whatever the kind. Under its own name the loss refuses k1."""
     return kl_estimate("k1", logprobs, ref_logprobs)
 
 
@@ -86,7 +90,7 @@ def k2_in_the_loss(kind: str, logprobs: Tensor, ref_logprobs: Tensor) -> Tensor:
 
 
 def four_problems() -> list[Problem]:
-    """What somebody trained on, and then took for a test."""
+    """What somebody trained on, and then used as a test."""
     return load_problems("tiny", limit=4)
 
 
@@ -94,85 +98,94 @@ ROOMS = {
     1: Room(
         sick={"max_new_tokens": 24},
         repair={"max_new_tokens": 160},
+        told="It was the length limit: 24 tokens (--max-new-tokens). Repaired: 160 tokens.",
         seeds=TWO,
         truth="b",
         said={
-            "a": "Too low a rate would leave every curve where it was. Here the length moves: "
-            "something is being learned.",
-            "b": "Yes. A working of two lines or more is cut off before its box, and earns "
-            "nothing. What is still paid are guesses, and workings of a single line.",
-            "c": "There are groups with a signal, so some of the answers are right. And the same "
-            "model learns these problems elsewhere.",
-            "d": "Then the reward would rise while the share of right answers falls. Here the two "
-            "are one curve.",
+            "a": "With too low a learning rate every curve would stay where it was. Here the "
+            "length changes, so something is being learned.",
+            "b": "Yes. A solution of two lines or more is cut off before its box, and its reward "
+            "is 0. Only guesses and solutions of a single line are still rewarded.",
+            "c": "There are groups with a signal, so some of the answers are correct. And the "
+            "same model learns these problems elsewhere.",
+            "d": "Then the reward would rise while the share of correct answers falls. Here the "
+            "two are the same curve.",
         },
     ),
     2: Room(
         sick={"reward": f"{__file__}:brief_reward"},
         repair={"reward": None},
+        told="It was the reward: 1 for a correct answer, minus a sixtieth for each character "
+        "(--reward). Repaired: without the subtraction.",
         seeds=TWO,
         truth="d",
         said={
-            "a": "A rate that is too high carries the reward away too. This reward is no worse at "
-            "the end than at the start.",
-            "b": "Look at the last lines of the answers: each of them ends by itself.",
+            "a": "A learning rate that is too high ruins the reward, too. This reward is no worse "
+            "at the end than at the start.",
+            "b": "Look at the last lines of the answers: each answer ends by itself.",
             "c": "The problems are those of every other room.",
-            "d": "Yes. A sixtieth off for each character: a full working costs more than a right "
-            "answer earns. The cheapest answer is a guess, and training found it.",
+            "d": "Yes. Each character costs a sixtieth, so full solution steps cost more than a "
+            "correct answer brings. The cheapest answer is a guess, and training found it.",
         },
     ),
     3: Room(
         sick={"top_p": 0.6, "keep_sampling_mask": False},
         repair={"top_p": 1.0},
+        told="It was the sampling: top-p 0.6 (--top-p). Repaired: top-p 1, the whole distribution.",
         seeds=TWO,
         truth="c",
         said={
             "a": "All of these answers are short and end by themselves.",
-            "b": "It was as low at the first step. And the model has hardly changed since: next "
-            "to no group had a signal, so there was next to no update.",
-            "c": "Yes. The sampler drew from the likeliest tokens only, up to a mass of 0.6, and "
-            "what begins a working is not among them. What is never sampled is never rewarded.",
-            "d": "A guess is paid as everywhere: 1 if it is right. There is no better-paid way "
-            "among these rollouts, because there is no other way among them at all.",
+            "b": "The entropy was as low at the first step. And the model has hardly changed "
+            "since: hardly any group had a signal, so there was hardly any update.",
+            "c": "Yes. The sampler drew from the most likely tokens only, up to a total "
+            "probability of 0.6, and the token that begins a solution is not among them. What is "
+            "never sampled is never rewarded.",
+            "d": "A guess is rewarded as everywhere: 1 if it is correct. No style of answer gets "
+            "more here, because these rollouts contain no other style.",
         },
     ),
     4: Room(
         sick={"objective": "reinforce", "epochs": 4, "lr": 5e-4, "steps": 13},
         repair={"objective": "ppo"},
+        told="It was the objective: reinforce, without a ratio (--objective). Repaired: ppo.",
         truth="a",
         said={
-            "a": "Yes. Each batch is trained on four times, and nothing says that the policy has "
-            "moved in between. What was right for the first pass is pushed once more, and again.",
-            "b": "Then the run would see the same text, and earn the same, as before.",
+            "a": "Yes. Each batch is trained on four times, and the loss ignores that the policy "
+            "has moved in between. Each pass makes the first pass's push again.",
+            "b": "Then the run would write the same text, and get the same reward, as before.",
             "c": "The limit is 160 tokens. These answers are far from it.",
-            "d": "The reward is that of every other run: 1 for a right answer, else 0.",
+            "d": "The reward is that of most other runs: 1 for a correct answer, else 0.",
         },
     ),
     5: Room(
         sick={"lr": 1e-6},
         repair={"lr": 3e-4},
+        told="It was the learning rate: 1e-6 (--lr). Repaired: 3e-4.",
         seeds=TWO,
         truth="b",
         said={
-            "a": "One answer in five is right from the start, and most groups have a signal. "
+            "a": "One answer in five is correct from the start, and most groups have a signal. "
             "There is enough to learn from.",
-            "b": "Yes. 1e-6 is a good rate for Qwen3-0.6B, and far too small for this model.",
-            "c": "Then an alarm would have gone off at the first step. And what is sampled here "
-            "holds all kinds of answers.",
-            "d": "A penalty that holds the model would have a curve of its own here: its distance "
-            "from the reference. This run has none.",
+            "b": "Yes. 1e-6 is a good learning rate for Qwen3-0.6B, and far too low for this "
+            "model.",
+            "c": "Then an alarm would have gone off at the first step. And the rollouts here "
+            "contain all styles of answer.",
+            "d": "With a KL penalty there would be one more curve here: the distance from the "
+            "reference. This run has none.",
         },
     ),
     6: Room(
         sick={"lr": 2e-3},
         repair={"lr": 3e-4},
+        told="It was the learning rate: 2e-3 (--lr). Repaired: 3e-4.",
         truth="a",
         said={
             "a": "Yes. The first steps go in the right direction, and each goes much too far.",
             "b": "One update per batch: each rollout is used once, by the policy that drew it.",
-            "c": "The run of room 1 could not write long answers, and wanted to. This one writes "
-            "them, and they were short at the beginning.",
-            "d": "It is paid for right answers and nothing else, and it is paid nothing.",
+            "c": "In room 1 correct answers needed more room than the limit gave. Here the limit "
+            "is ample: the answers were short at the beginning, and only later grew into it.",
+            "d": "The reward counts correct answers and nothing else, and here it ends at 0.",
         },
     ),
     7: Room(
@@ -183,16 +196,18 @@ ROOMS = {
             "lr": 5e-4,
         },
         repair={"eval_problems": "tiny-test"},
+        told="It was the test set: the four training problems (--eval-problems). Repaired: "
+        "tiny-test.",
         truth="b",
         said={
-            "a": "The reward is 1 for a right answer, and the share of right answers, which the "
-            "grader counts by itself, is the same curve.",
+            "a": "The reward is 1 for a correct answer, and the share of correct rollouts, which "
+            "the grader counts separately, is the same curve.",
             "b": "Yes. It is tested on the four problems that it is trained on. Held-out accuracy "
             "of exactly 1, again and again, is too good for a model of this size.",
-            "c": "In rooms 4 and 6 you saw what becomes of a run whose updates go too far. This "
-            "one loses nothing that is drawn here.",
-            "d": "At the first step one answer in five was right, and the problems are the same at "
-            "the last.",
+            "c": "In rooms 4 and 6 you saw what happens to a run whose updates go too far. None "
+            "of the curves here collapses.",
+            "d": "At the first step one answer in five was correct, and at the last step the "
+            "problems are the same.",
         },
     ),
     8: Room(
@@ -206,16 +221,18 @@ ROOMS = {
             "max_new_tokens": 80,
         },
         repair={"edit": k2_in_the_loss},
+        told="It was the KL estimate in the loss: k1. Repaired: k2, with the same weight.",
         truth="b",
         said={
-            "a": "A stronger one would push harder, and in the same direction. The distance grows "
-            "although it is charged for.",
+            "a": "A larger weight would push harder, and in the same direction. The distance "
+            "grows although the loss penalizes it.",
             "b": "Yes. It is k1, and the gradient of log p - log q is that of log p alone. With "
             "fresh rollouts it is 0 on average. With rollouts that are used four times it pushes "
-            "down whatever was sampled, right or wrong.",
-            "c": "Then the reward would stay up while the right answers vanish. They go together.",
-            "d": "At the end they are. When the right answers began to vanish, nearly all of them "
-            "still ended by themselves.",
+            "down whatever was sampled, correct or not.",
+            "c": "Then the reward would stay up while the correct answers vanish. They vanish "
+            "together.",
+            "d": "At the end they are. But when the correct answers began to vanish, nearly all "
+            "answers still ended by themselves.",
         },
     ),
 }
@@ -226,10 +243,10 @@ def visit(number: int) -> Figure:
     for row in three_answers(trained(number)):
         facts = row["steps"][0]["logs"]
         end = "" if row["stop_reason"] == "stop" else "   <- the length limit"
-        print(f"{facts['problem']}\n  right would be {facts['answer']}; it wrote:")
+        print(f"{facts['problem']}\n  correct answer: {facts['answer']}; the model wrote:")
         for line in row["text"].strip().splitlines():
             print("   |", line)
-        print(f"  paid {row['total_reward']:.2f}{end}\n")
+        print(f"  reward {row['total_reward']:.2f}{end}\n")
     return drawn(number, ["sick"])
 
 
@@ -241,12 +258,7 @@ def guess(number: int, letter: str = "?") -> None:
 def repair(number: int) -> Figure:
     """Say what was wrong and which alarms went off, and draw the run beside the repaired one."""
     room = ROOMS[number]
-    (name, value), *_ = room.repair.items()
-    was, now = (
-        getattr(of, "__name__", str(of).rpartition("/")[2])  # of a file its name
-        for of in (room.sick.get(name, PLAN.get(name)), value)
-    )
-    print(f"It was {name} = {was}; repaired: {name} = {now}")
+    print(room.told)
     for title in ("sick", "repaired"):
         for seed in room.seeds:
             found = list(alarms_of(trained(number, title == "repaired", seed))) or ["no alarm"]
@@ -265,7 +277,7 @@ def drawn(number: int, titles: list[str]) -> Figure:
         for seed in room.seeds
     }
     looks = [LOOKS[title] for title in titles for _ in room.seeds]
-    return joint_curves(runs, shown_curves(trained(number)), looks)
+    return joint_curves(runs, shown_curves(runs.values()), looks)
 
 
 def sweep() -> Figure:
@@ -276,7 +288,7 @@ def sweep() -> Figure:
     panel.plot(list(reached), list(reached.values()), "o-", color=COLORS[LOOKS["repaired"]])
     panel.plot(RATES[0], reached[RATES[0]], "o", color=COLORS[LOOKS["sick"]], ms=9)
     panel.set(xscale="log", ylim=(0, 1), xlabel="learning rate")
-    panel.set_title("share of right rollouts, last five steps", color=TEXT, fontsize=10)
+    panel.set_title("share of correct rollouts, last five steps", color=TEXT, fontsize=10)
     soften(panel)
     return figure
 
@@ -287,7 +299,7 @@ def right_at(lr: float) -> float:
 
 @dataclass(frozen=True)
 class Finished:
-    """What is looked at of a run. Its folder, of 30 MB and more, is gone."""
+    """What the rooms show of a run. Its folder, 30 MB and more, is deleted."""
 
     rows: list[dict]  # the metrics of each step
     rollouts: list[list[dict]]  # the sampled answers of each step
@@ -299,7 +311,7 @@ def trained(number: int, repaired: bool = False, seed: int = SEED) -> Finished:
 
 
 def plan_of(number: int, repaired: bool) -> tuple[dict, Callable | None]:
-    """Options of the run, and what stands in place of losses.kl_estimate while it runs."""
+    """Options of the run, and what replaces losses.kl_estimate while it runs."""
     room = ROOMS[number]
     plan = PLAN | room.sick | (room.repair if repaired else {})
     return plan, plan.pop("edit", None)
@@ -312,7 +324,7 @@ def finished(plan: dict, edit: Callable | None = None) -> Finished:
 
 @cache
 def trained_once(values: str, edit: Callable | None) -> Finished:
-    """Several rooms are repaired to one and the same run."""
+    """Cached, because several rooms share the same repaired run."""
     with TemporaryDirectory() as folder:
         config = replaced(from_json(json.loads(values)), log_path=f"{folder}/room")
         with patch.object(losses, "kl_estimate", edit or losses.kl_estimate):
@@ -337,7 +349,7 @@ def alarms_of(run: Finished) -> Iterator[str]:
 
 
 def with_right(run: Finished) -> list[dict]:
-    """The metrics, with the share of right answers by the grader, whatever the run was paid."""
+    """The metrics and the share of correct answers by the grader, whatever the reward was."""
     shares = [
         fmean(correctness(row["text"], row["steps"][0]["logs"]["answer"]) for row in step)
         for step in run.rollouts
@@ -350,6 +362,13 @@ def three_answers(run: Finished) -> list[dict]:
     return [row for row in run.rollouts[-1] if row["traj_idx"] == 0][:3]
 
 
-def shown_curves(run: Finished) -> dict[str, str]:
-    measured = {"right"}.union(*run.rows)
-    return {name: label for name, label in CURVES.items() if name in measured}
+def shown_curves(runs: Iterable[list[dict]]) -> dict[str, str]:
+    """What these runs measured. Where the reward is the share of correct rollouts in all of them,
+    the two are one curve."""
+    rows = list(chain.from_iterable(runs))
+    measured: set[str] = set().union(*rows)
+    shown = {name: label for name, label in CURVES.items() if name in measured}
+    if all(isclose(row[REWARD], row["right"], abs_tol=1e-6) for row in rows):
+        del shown["right"]
+        shown[REWARD] = ONE_CURVE
+    return shown

@@ -18,29 +18,29 @@ from reasoning_from_scratch.tiny.ways import WAYS
 
 # What is measured of each run, and its unit. "Held out" is what goes with the training problems.
 OUTCOMES = {
-    "greedy test": "right of 200 problems of tiny-test, greedily",
-    "greedy longer": "right of 200 problems of tiny-longer, greedily",
+    "greedy test": "correct of 200 problems of tiny-test, greedy decoding",
+    "greedy longer": "correct of 200 problems of tiny-longer, greedy decoding",
     "tokens test": "tokens per greedy answer, tiny-test",
-    "pass@1": "right answers of 8 to each of 100 held-out problems, temperature 1",
-    "pass@8": "of the same: problems with a right answer among 8",
+    "pass@1": "correct answers of 8 to each of 100 held-out problems, temperature 1",
+    "pass@8": "of the same: problems with a correct answer among 8",
     "pass@64": "the same among 64, where a regime asks for it",
     "old answers": "nats per token by which the start's own answers have become less likely",
-    "right tokens": "tokens per right answer, of the same answers",
-    "wrong tokens": "tokens per wrong answer, of the same answers",
-    **{way: f"answers in the way '{way}', of the same answers" for way in WAYS},
+    "right tokens": "tokens per correct answer, of the same answers",
+    "wrong tokens": "tokens per incorrect answer, of the same answers",
+    **{way: f"answers in the style '{way}', of the same answers" for way in WAYS},
     "reward": "mean reward of the rollouts in the last third of the steps",
-    "sampled": "right rollouts in the last third of the steps",
+    "sampled": "correct rollouts in the last third of the steps",
     "entropy": "nats per token, in the last third of the steps",
-    "mixed": "groups with right and wrong answers, in the last third of the steps",
+    "mixed": "groups with correct and incorrect answers, in the last third of the steps",
     "tokens": "sampled in training, in all",
-    "most wrong tokens": "longest held-out answer among the wrong ones",
+    "most wrong tokens": "longest held-out answer among the incorrect ones",
 }
 
 
 def unit_of(outcome: str) -> str:
     if outcome in ("entropy", "old answers"):
         return "nats per token"
-    return "tokens" if "tokens" in outcome else "points" if outcome == "reward" else "share"
+    return "tokens" if "tokens" in outcome else "reward points" if outcome == "reward" else "share"
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def stored_rows(path: Path) -> list[dict[str, Any]]:
 Values = dict[float, dict[int, float]]  # rate -> seed -> value
 
 CHOOSING = 100  # the first of the seeds that choose
-CLOSE = 0.005  # half a point: a few runs do not tell two such rates apart
+CLOSE = 0.005  # half a percentage point: a few runs do not tell two such rates apart
 
 
 def chooses(seed: int) -> bool:
@@ -282,8 +282,9 @@ def verdicts(found: Sequence[Contrast]) -> str:
 
 
 def one_line_each(regimes: Mapping[str, Regime], rows: Sequence[dict]) -> str:
-    """A line for each regime: all its differences in what decides, and what they say."""
-    lines = [["question", "decided by", "difference (s.e.)", "rate at an edge", "verdict"]]
+    """A line for each regime: all its differences in what decides, and what they say. Where the
+    best rate of an arm is the highest or the lowest tried, no difference decides nothing."""
+    lines = [["question", "decided by", "difference (s.e.)", "learning rate at an edge", "verdict"]]
     for name, regime in regimes.items():
         decided = [one for one in findings({name: regime}, rows) if one.decides]
         each = [f"{one.ours}: {in_its_unit(one)}" for one in decided]
@@ -291,18 +292,18 @@ def one_line_each(regimes: Mapping[str, Regime], rows: Sequence[dict]) -> str:
         edge = sum(len(arms) for choice, arms in chosen.items() if choice.edge)
         edges = f"{edge} of {sum(map(len, chosen.values()))} arms"
         seen = [f"{one.ours} {one.verdict}" for one in decided if one.effect.sure]
-        verdict = "; ".join(seen) or "no difference seen in this regime"
+        verdict = "; ".join(seen) or ("undecided" if edge else "no difference seen")
         against = f"{regime.question} (Against *{decided[0].theirs}*.)"
         lines.append([against, regime.outcome, "<br>".join(each), edges, verdict])
     return "\n".join(aligned(lines))
 
 
 def in_its_unit(one: Contrast) -> str:
-    """Its difference and the standard error: shares in points."""
+    """Its difference and the standard error: shares in percentage points."""
     mean, error = one.effect.mean, one.effect.error
     unit = unit_of(one.outcome)
     if unit == "share":
-        return f"{100 * mean:+.1f} ({100 * error:.1f}) points"
+        return f"{100 * mean:+.1f} ({100 * error:.1f}) percentage points"
     return (
         f"{mean:+.1f} ({error:.1f}) {unit}"
         if unit == "tokens"

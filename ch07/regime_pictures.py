@@ -67,7 +67,7 @@ def draw_seeds(panel: Axes, arms: dict, rates: dict[str, float]) -> None:
             panel.plot([fmean(measured)] * 2, [place - 0.3, place + 0.3], color=color, lw=2.5)
     panel.set_yticks(range(len(arms)), reversed(list(arms)))
     panel.set_ylim(-0.6, len(arms) - 0.4)
-    panel.set_title("each seed a dot, at the best rate", color=TEXT, fontsize=10)
+    panel.set_title("a dot per seed, at the best rate", color=TEXT, fontsize=10)
     soften(panel)
 
 
@@ -84,7 +84,7 @@ def draw_rates(panel: Axes, arms: dict) -> None:
     panel.minorticks_off()
     panel.set_xticks(tried, [short_rate(lr) for lr in tried], rotation=90 * (len(tried) > 4))
     panel.set_xlabel("learning rate", color=TEXT)
-    panel.set_title("the rates that were tried", color=TEXT, fontsize=10)
+    panel.set_title("learning rates tried", color=TEXT, fontsize=10)
     soften(panel)
 
 

@@ -24,7 +24,7 @@ from reasoning_from_scratch.recipes import RECIPES
 from reasoning_from_scratch.tiny.ways import way_of
 
 SHORT = {"model": "tiny-base", "problems": "tiny", "steps": 40, "max_new_tokens": 160}
-# The quickstart's model, on problems longer than any working that it has seen.
+# The quickstart's model, on problems longer than any solution that it has seen.
 LONGER = {
     "model": "tiny-grpo",
     "problems": "tiny-longer-train",
@@ -33,14 +33,14 @@ LONGER = {
 }
 # Eight updates for each batch, so that the later ones meet a policy that has moved.
 AGAIN = {"epochs": 2, "num_substeps": 4}
-# Rates: plain GRPO does best at 4e-4. Lower ones for those who step more often, whose rollouts are
-# old, or whose reward is easy to come by.
+# Learning rates: plain GRPO does best at 4e-4. Lower ones for arms that step more often, whose
+# rollouts are stale, or whose reward is easy to get.
 USUAL = (2e-4, 4e-4, 8e-4)
 LOWER = (1e-4, 2e-4, 4e-4)
 LOWEST = (5e-5, 1e-4, 2e-4)
 SLOWER = (1e-4, 2e-4)
-# About half of the full workings do not end within so many tokens. Else every answer keeps the
-# form from the first step on, and a reward for it has no gradient.
+# About half of the full solutions do not end within so many tokens. Otherwise every answer has
+# the right format from the first step on, and a reward for it has no gradient.
 CUT_OFF = {"max_new_tokens": 48}
 # With one update for each batch every ratio is 1, so what these are named after cannot act. The
 # regime "objective" compares them where it can.
@@ -49,7 +49,7 @@ WITH_A_TEACHER = ("distill",)  # of the regime "three-ways"
 
 REGIMES = {
     "clip-higher": Regime(
-        "With eight updates per batch, does a higher upper bound keep rare good ways alive?",
+        "With eight updates per batch, does a higher upper bound keep rare good answers alive?",
         {
             "clip 0.8 to 1.2": {},
             "clip 0.8 to 1.28": {"clip_high": 1.28},
@@ -73,7 +73,7 @@ REGIMES = {
         also=("greedy longer",),
     ),
     "length": Regime(
-        "Does the mean over each answer's tokens make wrong answers longer?",
+        "Does the mean over each answer's tokens make incorrect answers longer?",
         {
             "mean per sequence": {"aggregate": "sequence"},
             "over a constant": {"aggregate": "constant"},
@@ -85,7 +85,7 @@ REGIMES = {
         also=("right tokens", "pass@1", "greedy longer"),
     ),
     "overlong": Regime(
-        "Does a price on tokens make it choose the cheap way where that suffices?",
+        "Does a price on tokens make it choose the cheap style where that suffices?",
         {
             "no price": {},
             "over the last 80": {"overlong_penalty": 80},
@@ -96,10 +96,10 @@ REGIMES = {
         common=SHORT,
         lrs=USUAL,
         arm_lrs={"over all 160": (*LOWER, 8e-4)},
-        also=("greedy test", "pass@1", *("at once", "rough", "full", "checked")),
+        also=("greedy test", "pass@1", *("answer only", "rough", "full", "checked")),
     ),
     "active": Regime(
-        "Where most groups are all wrong, is it worth sampling until enough are mixed?",
+        "Where most groups are all incorrect, is it worth sampling until enough are mixed?",
         {
             "as they come": {},
             "active": {"active_sampling": True},
@@ -126,7 +126,7 @@ REGIMES = {
         also=("greedy test", "mixed"),
     ),
     "lag": Regime(
-        "Where rollouts are up to 3 or 8 updates old, what must the loss know of their sampler?",
+        "Where rollouts are up to 3 or 8 updates old, what does the loss need of their sampler?",
         {
             "lag 0": {},
             "lag 3": {"max_steps_off_policy": 3, "truncate_importance": 0.0},
@@ -178,23 +178,23 @@ REGIMES = {
         pairs=(("4 passes, clip", "4 passes, no clip"), ("4 passes, clip", "1 pass")),
     ),
     "format": Regime(
-        "Where many workings are cut off, does a reward for the form teach it to answer at once?",
+        "Where many solutions are cut off, does a format reward teach it to write the answer only?",
         {
             "correct": {},
-            "form alone": {"reward_parts": {"format": 1.0}},
-            "correct and form": {"recipe": "format_reward"},
-            "form if correct": {"recipe": "format_if_correct"},
+            "format alone": {"reward_parts": {"format": 1.0}},
+            "correct and format": {"recipe": "format_reward"},
+            "format if correct": {"recipe": "format_if_correct"},
         },
         outcome="greedy test",
         lrs=USUAL,
-        # A form is easily learned, so the reward still grows where little else is left.
+        # A format is easily learned, so the reward still grows where little else is left.
         arm_lrs={
-            "form alone": (8e-4, 1.6e-3, 3.2e-3, 6.4e-3),
-            "correct and form": (*USUAL, 1.6e-3),
+            "format alone": (8e-4, 1.6e-3, 3.2e-3, 6.4e-3),
+            "correct and format": (*USUAL, 1.6e-3),
         },
         common=SHORT | CUT_OFF,
-        also=("reward", "pass@1", "at once"),
-        chosen_by="reward",  # who tunes a run looks at what it is paid
+        also=("reward", "pass@1", "answer only"),
+        chosen_by="reward",  # whoever tunes a run looks at its reward
     ),
     "advantage": Regime(
         "Does it matter how the rewards of a group become advantages?",
@@ -243,7 +243,7 @@ REGIMES = {
         outcome="pass@1",
         common=SHORT | {"top_p": 0.8},
         also=("greedy test", "entropy"),
-        chosen_by="pass@1",  # what is earned under the cut hardly tells the rates apart
+        chosen_by="pass@1",  # the reward under the cut hardly tells the rates apart
     ),
     "lora": Regime(
         "Do additions of rank 8 learn as much as all weights?",
@@ -268,7 +268,7 @@ REGIMES = {
         outcome="pass@1",
         lrs=SLOWER,
         common=SHORT | CUT_OFF,
-        also=("greedy test", "reward", "at once"),
+        also=("greedy test", "reward", "answer only"),
     ),
     "recipes": Regime(
         "Of the recipes as they were published, which is ahead of plain GRPO?",
@@ -278,11 +278,11 @@ REGIMES = {
         also=("greedy test", "tokens"),
     ),
     "three-ways": Regime(
-        "At about the same cost: rewards, its own right answers, or a teacher?",
+        "At about the same cost: rewards, its own correct answers, or a teacher?",
         {
             "GRPO": {"steps": 10},
-            # What is right is learned like any other text.
-            "own right answers": {
+            # Correct answers are learned like any other text.
+            "own correct answers": {
                 "objective": "reinforce",
                 "advantage": "ch07/regimes.py:right_answers",
                 "aggregate": "token",
@@ -303,13 +303,13 @@ REGIMES = {
         {
             "untrained": {"steps": 1},
             "coin": {"reward": "ch07/regimes.py:coin"},
-            "any working": {"reward": "ch07/regimes.py:any_working"},
+            "any solution steps": {"reward": "ch07/regimes.py:any_working"},
             "correct": {},
         },
         outcome="pass@1",
         lrs=USUAL,
         common=SHORT,
-        arm_lrs={"untrained": (0.0,), "coin": LOWEST, "any working": LOWER},
+        arm_lrs={"untrained": (0.0,), "coin": LOWEST, "any solution steps": LOWER},
         also=("greedy test",),
         chosen_by="pass@1",  # the most that a coin can be said to have taught
     ),
@@ -317,23 +317,24 @@ REGIMES = {
 
 
 def clipped_against_the_sampler(logprobs, old_logprobs, advantages):
-    """ppo, whose ratio is to what the sampler wrote down and not to where the step began."""
+    """ppo, with the ratio to the log-probabilities that the sampler recorded, and not to those at
+    the start of the step."""
     return ppo((logprobs - old_logprobs).exp(), advantages, 0.8, 1.2)
 
 
 def right_answers(rewards):
-    """1 for a right answer and 0 for a wrong one, whatever the others of its group are."""
+    """1 for a correct answer and 0 for an incorrect one, whatever the others of its group are."""
     return rewards
 
 
 def coin(text, problem):
-    """1 or 0 by lot, whatever the answer is; drawn from its letters, so a run repeats itself."""
+    """1 or 0 at random, whatever the answer is; drawn from its letters, so a run repeats itself."""
     return zlib.crc32(f"{problem.problem}{text}".encode()) >> 8 & 1
 
 
 def any_working(text, problem):
-    """1 for an answer that is not given at once, right or wrong."""
-    return float(way_of(text, steps=1) != "at once")
+    """1 for an answer with solution steps, correct or not."""
+    return float(way_of(text, steps=1) != "answer only")
 
 
 def main(options: RegimesOptions) -> None:

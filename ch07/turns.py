@@ -6,7 +6,7 @@
     draw_...                            pictures of games and players
     stored...                           tables and pictures of what the scripts measured
 
-The training loop and the numbers stand in the notebook.
+The training loop and the numbers are in the notebook.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,14 +32,14 @@ from reasoning_from_scratch.text import aligned, spread
 from reasoning_from_scratch.tiny.guessing import MOST, guess_problem
 
 HERE = Path(__file__).parent
-DRAWN, READ = "#9ecae1", "#ffffff"  # fills that dark and light pages both bear, with black text
+DRAWN, READ = "#9ecae1", "#ffffff"  # fills that suit dark and light pages, with black text
 
 
 # --- who wrote what ---
 
 
 class Talk:
-    """A rollout as text: marked is what the model wrote, and only that is trained on."""
+    """A rollout as text. What the model wrote is marked, and only that is trained on."""
 
     def __init__(self, rollout: Rollout, tokenizer, name: str = "") -> None:
         self.name, self.pieces = name, pieces_of(rollout, tokenizer)
@@ -70,7 +70,7 @@ def pieces_of(rollout: Rollout, tokenizer) -> list[tuple[str, bool]]:
 
 
 def draw_mask(rollout: Rollout, tokenizer) -> Figure:
-    """A rollout's tokens in a row, prompt left out, and the mask under them."""
+    """A rollout's tokens in a row, without the prompt, and the mask under them."""
     words = [tokenizer.decode([token]) for token in rollout.response_ids]
     words = ["end" if "endoftext" in word else word.replace("\n", "\\n") for word in words]
     mask = make_batch([rollout]).mask[0, len(rollout.prompt_ids) :]
@@ -95,7 +95,7 @@ def next_guess(model, tokenizer, said: Sequence[tuple[int, str]] = ()) -> Tensor
     """The probabilities (64,) of the numbers as the next guess, after guesses and their answers.
 
     Exact: each number is a few tokens and the end of the turn, and their probabilities multiply.
-    What is missing to a sum of 1 are guesses that are no numbers from 1 to 64."""
+    The sum falls short of 1 by the guesses that are no numbers from 1 to 64."""
     prompt = tokenizer.encode(problem_prompt(guess_problem(1)))  # says no number
     for guess, answer in said:
         prompt += turn_of(tokenizer, str(guess))
@@ -113,8 +113,8 @@ def turn_of(tokenizer, text: str) -> list[int]:
 
 
 def places_in_range(found: Sequence[tuple[int, Sequence[int]]]) -> list[float]:
-    """Where each guess lies in what is possible at that time, from 0, the lowest number, to 1, the
-    highest; where at least eight numbers are possible."""
+    """Where each guess lies in the range that is possible at that time, from 0, the lowest number,
+    to 1, the highest. Only guesses with at least eight possible numbers count."""
     places = []
     for number, guesses in found:
         for turn, guess in enumerate(guesses):
@@ -128,7 +128,7 @@ def places_in_range(found: Sequence[tuple[int, Sequence[int]]]) -> list[float]:
 
 
 def draw_places(players: Mapping[str, Sequence[tuple[int, Sequence[int]]]]) -> Figure:
-    """Of some players' games: where guesses lie in the range of what is possible."""
+    """Where the guesses of some players lie in the possible range."""
     figure = Figure(figsize=(6.6, 2.8), layout="constrained")
     panel = figure.subplots()
     for number, (name, found) in enumerate(players.items()):
@@ -137,7 +137,7 @@ def draw_places(players: Mapping[str, Sequence[tuple[int, Sequence[int]]]]) -> F
         where = (torch.arange(12) + 0.5) / 12
         style = {"color": COLORS[number], "alpha": 0.65, "label": name}
         panel.bar(where.tolist(), shares.tolist(), 1 / 13, **style)
-    panel.axhline(1 / 12, color="#888888", ls=":", label="evenly")
+    panel.axhline(1 / 12, color="#888888", ls=":", label="uniform")
     panel.set(xlabel="place in the possible range: 0 lowest, 1 highest", ylabel="share of guesses")
     panel.margins(y=0.25)
     panel.legend(frameon=False, loc="upper center", ncols=1 + len(players))
@@ -145,8 +145,8 @@ def draw_places(players: Mapping[str, Sequence[tuple[int, Sequence[int]]]]) -> F
 
 
 def draw_training(first: Mapping[int, Tensor], right: Sequence[float]) -> Figure:
-    """Left: the first guess's probabilities, step by step. Right: found in time, of the rollouts,
-    each step and the mean over ten."""
+    """Left: the first guess's probabilities, step by step. Right: the share of rollouts that found
+    the number in time, each step and the mean over ten."""
     figure = Figure(figsize=(7.6, 3.2), layout="constrained")
     left, found = figure.subplots(1, 2)
     figure.colorbar(heat(left, first), ax=left, label="probability")
@@ -219,7 +219,7 @@ def found_curve(row: Mapping[str, str]) -> list[float]:
 
 
 def stored_games(kl: str = "0") -> dict[int, list[dict[str, str]]]:
-    """binary_search.csv, where all numbers were asked and a number found in time was paid:
+    """The runs of binary_search.csv with all numbers and the reward for a number found in time:
     step -> a row for each seed. `kl`: the weight with which the KL term began."""
     runs: dict[int, list[dict[str, str]]] = {}
     for row in read_table(HERE / "binary_search.csv"):
@@ -253,8 +253,8 @@ def counted(first: str) -> Tensor:
 
 
 def stored_curves(**kinds: str) -> Figure | Markdown:
-    """Found within so many guesses, before and after. `kinds`: a name for each weight of the KL
-    term, as in stored_games."""
+    """The share of games found within 1, 2, ... guesses, before and after. `kinds`: a name for
+    each weight of the KL term, as in stored_games."""
     found = {name: stored_games(kl) for name, kl in kinds.items()}
     if not all(found.values()):
         return missing("binary_search.csv")
@@ -265,7 +265,7 @@ def stored_curves(**kinds: str) -> Figure | Markdown:
 
 
 def stored_plays(kl: str = "0") -> Markdown:
-    """Before, on the way and after: found within some guesses, and guesses in the middle third."""
+    """Before, during and after training: found within some guesses, guesses in the middle third."""
     runs = stored_games(kl)
     if not runs:
         return missing("binary_search.csv")
@@ -282,8 +282,8 @@ def stored_plays(kl: str = "0") -> Markdown:
 
 
 def stored(name: str, columns: Mapping[str, tuple[str, float]]) -> Markdown:
-    """A table of the sampled measurements in a file of ours, for each arm before and after.
-    `columns`: title -> name in the file, and what it is multiplied with (100: percent)."""
+    """A table of the sampled measurements in one of our files, for each arm before and after.
+    `columns`: title -> name in the file, and the factor it is multiplied by (100: percent)."""
     rows = [row for row in read_table(HERE / name) if row["answers"] == "sampled"]
     if not rows:
         return missing(name)
@@ -303,12 +303,12 @@ def spread_of(rows: Sequence[Mapping[str, str]], column: str, times: float = 100
 
 
 def with_its_spread(lines: Sequence[Sequence[str]], seeds: int) -> Markdown:
-    told = "Shares are percent."
+    told = "Shares are in percent."
     if seeds > 1:
-        told += f" Means of {seeds} seeds; in brackets the lowest and the highest."
+        told += f" Means of {seeds} seeds; in parentheses the lowest and the highest."
     return Markdown("\n".join([*aligned(lines), "", told]))
 
 
 def missing(name: str) -> Markdown:
     script = Path(name).with_suffix(".py")
-    return Markdown(f"`{name}` is not there yet: `uv run ch07/{script}` measures it.")
+    return Markdown(f"`{name}` is not there yet: `uv run ch07/{script}` makes it.")

@@ -20,7 +20,7 @@ Piece = tuple[str, str]
 
 def written(lines: Sequence[str], answer: str, way: str, rng: random.Random) -> Iterator[Piece]:
     """The answer to a problem with these lines of working, in one of the ways."""
-    if way == "at once":
+    if way == "answer only":
         yield "\n\\boxed{", "plain"
         yield answer, "guess" if len(lines) > 1 else "plain"
         yield "}", "plain"

@@ -48,7 +48,7 @@ class Options:
     seed: int = 0
     """Seed of those answers."""
     write: str | None = None
-    """A README whose lines between the two marks of this script become the report."""
+    """A README; the report replaces the lines between the two marks of this script."""
 
 
 @dataclass
@@ -63,8 +63,8 @@ class Measured:
 
 @dataclass
 class Checks:
-    """Lines of checked answers: how many had a wrong result first and how many of these a right
-    one in the end; and how many were right first and wrong in the end."""
+    """Lines of checked answers: how many had an incorrect result first, and how many of these a
+    correct one in the end; and how many were correct first and incorrect in the end."""
 
     wrong: int = 0
     mended: int = 0
@@ -104,7 +104,7 @@ def measured(model, tokenizer, name: str, options: Options) -> Measured:
 
 
 def checks_in(texts: Sequence[str]) -> Checks:
-    """Counts the lines of these answers that say "Yes" or "No" of a result.
+    """Counts the lines of these answers that say "Yes" or "No" to a result.
 
     A line is right if its result is that of the calculation that it writes, even where it should
     have calculated something else. A calculation that cannot be read is not counted.
@@ -142,7 +142,7 @@ def worth_of(calculation: str) -> Fraction | None:
 
 
 def report_text(name: str, sets: dict[str, Measured], options: Options) -> str:
-    """Markdown: the sets, the ways, the ways by difficulty, the families, and the checks."""
+    """Markdown: the sets, the styles, the styles by difficulty, the families, and the checks."""
     seen = {
         title: (
             evaluated_answers(found.problems, found.greedy.rows),
@@ -182,7 +182,9 @@ def sets_table(sets: dict[str, Measured]) -> str:
         line("mean greedy answer, tokens", lambda m: f"{m.greedy.mean_length:.1f}"),
         line("accuracy sampled", lambda m: as_percent(m.sampled.accuracy)),
         line("mean sampled answer, tokens", lambda m: f"{m.sampled.mean_length:.1f}"),
-        line("greedy accuracy, a working begun for it", lambda m: as_percent(m.begun.accuracy)),
+        line(
+            "greedy accuracy, solution begun for the model", lambda m: as_percent(m.begun.accuracy)
+        ),
     ]
     return in_markdown(["", *sets], rows)
 
@@ -197,7 +199,7 @@ def ways_table(title: str, sampled: Sequence[Answered]) -> str:
         [way, as_percent(so.share), *right_and_tokens(so)] for way, so in by_way(sampled).items()
     ]
     return in_markdown(
-        [f"way, {title}, sampled", "share", "right so answered", "mean tokens"], rows
+        [f"style, {title}, sampled", "share", "correct in this style", "mean tokens"], rows
     )
 
 
@@ -213,7 +215,7 @@ def by_steps(answers: Sequence[Answered]) -> dict[int, list[Answered]]:
 
 
 def difficulty_table(seen: dict[str, tuple[list[Answered], list[Answered]]]) -> str:
-    """Which way is taken, by the steps that a problem takes."""
+    """Which style the model uses, by the steps that a problem takes."""
     rows = []
     for likeliest, sampled in seen.values():
         several = by_steps(sampled)
@@ -222,13 +224,13 @@ def difficulty_table(seen: dict[str, tuple[list[Answered], list[Answered]]]) -> 
             shares = [as_percent(ways[way].share) for ways in (one, many) for way in WAYS]
             rows.append([str(steps), str(len(answers)), *shares])
     head = [f"{how}: {way}" for how in ("greedy", "sampled") for way in WAYS]
-    return "Share of each way, by the steps that a problem takes:\n\n" + in_markdown(
+    return "Share of each style, by the steps that a problem takes:\n\n" + in_markdown(
         ["steps", "problems", *head], rows
     )
 
 
 def right_table(seen: dict[str, tuple[list[Answered], list[Answered]]]) -> str:
-    """How often each way is right, by the steps that a problem takes."""
+    """How often each style is correct, by the steps that a problem takes."""
     rows = [
         [
             str(steps),
@@ -240,8 +242,9 @@ def right_table(seen: dict[str, tuple[list[Answered], list[Answered]]]) -> str:
         for _, sampled in seen.values()
         for steps, answers in by_steps(sampled).items()
     ]
-    return "Right when so answered, sampled, and of how many answers:\n\n" + in_markdown(
-        ["steps", *WAYS], rows
+    return (
+        "Share of correct answers in each style, sampled, and of how many answers:\n\n"
+        + in_markdown(["steps", *WAYS], rows)
     )
 
 
@@ -252,7 +255,7 @@ def family_table(found: Measured) -> str:
     rows = [
         [name, *(as_percent(each[name]) for each in (greedy, sampled, begun))] for name in greedy
     ]
-    return in_markdown([f"right by family, {SETS[0]}", "greedy", "sampled", "begun"], rows)
+    return in_markdown([f"correct by family, {SETS[0]}", "greedy", "sampled", "begun"], rows)
 
 
 def by_family(problems: Sequence[Problem], result: EvalResult) -> dict[str, float]:
@@ -269,8 +272,9 @@ def checks_text(texts: Sequence[str]) -> str:
         return "No sampled answer checks a line."
     return (
         f"Its checks: of {found.wrong + found.right:,} checked lines in the sampled answers "
-        f"{found.wrong:,} had a wrong result at first, and the check mended {found.mended:,} of "
-        f"them. Of the {found.right:,} that were right it spoiled {found.spoiled:,}."
+        f"{found.wrong:,} had an incorrect result at first, and the check corrected "
+        f"{found.mended:,} of them. Of the {found.right:,} correct ones it spoiled "
+        f"{found.spoiled:,}."
     )
 
 
@@ -291,7 +295,7 @@ def around_report(path: Path) -> tuple[str, str]:
 
 
 def main(options: Options) -> None:
-    """Accuracy, and the ways of answering by difficulty: of a tiny model, greedy and sampled."""
+    """Accuracy of a tiny model, greedy and sampled, and its styles of answer by difficulty."""
     readme = Path(options.write) if options.write else None
     around = around_report(readme) if readme else None  # refused before the minutes, not after
     model, tokenizer = open_model(options.model, "cpu", "float32")

@@ -66,7 +66,7 @@ STAGES = (
             "full, short": 0.37,
             "rough, short": 0.27,
             "checked, short": 0.29,
-            "at once, short, easy": 0.07,
+            "answer only, short, easy": 0.07,
         },
         0.02,
         0.003,
@@ -75,7 +75,7 @@ STAGES = (
     Stage(
         "habit",
         200,
-        {"at once": 0.73, "rough": 0.14, "full": 0.09, "checked": 0.04},
+        {"answer only": 0.73, "rough": 0.14, "full": 0.09, "checked": 0.04},
         0.005,
         0.0006,
         decay=0.8,
@@ -85,7 +85,7 @@ STAGES = (
     Stage(
         "thinking",
         400,
-        {"thought": 0.20, "chat at once": 0.63, "turn full": 0.04, "turn at once": 0.13},
+        {"thought": 0.20, "chat answer only": 0.63, "turn full": 0.04, "turn answer only": 0.13},
         0.005,
         0.002,
         decay=0.8,
@@ -95,7 +95,7 @@ STAGES = (
 
 def example(row: dict[str, str], kind: str, rng: random.Random) -> tuple[str, list[Piece]]:
     """Prompt and pieces of the answer, end token included, for one way to answer."""
-    if kind in ("thought", "chat at once"):
+    if kind in ("thought", "chat answer only"):
         return chat_example(row, kind, rng)
     end = END_OF_TURN if kind.startswith("turn ") else END_OF_TEXT
     way = kind.removeprefix("turn ").split(",")[0]
@@ -119,7 +119,7 @@ def chat_example(row: dict[str, str], kind: str, rng: random.Random) -> tuple[st
         return prompt, [(f"<think>\n{lines}</think>\n\n{boxed}{END_OF_TURN}", "plain")]
     if rng.randrange(3) == 0:  # as Qwen3 is told not to think
         prompt += "<think>\n\n</think>\n\n"
-    (start, what), *rest = written(lines_of(row), row["answer"], "at once", rng)
+    (start, what), *rest = written(lines_of(row), row["answer"], "answer only", rng)
     return prompt, [(start.lstrip(), what), *rest, (END_OF_TURN, "plain")]
 
 

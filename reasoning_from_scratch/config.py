@@ -1,9 +1,10 @@
 """TrainConfig: every choice of a training run, in parts. One field, one line of help.
 
-A TrainConfig is each of its parts at once. A function that reads one part says so in its
-signature, `config: Loss`; one that reads several takes the whole. Other commands are made of the
-same parts. What a recipe, a model or the command line puts in is in run/options.py, and what is
-refused in run/option_checks.py. None of them needs torch: a mistyped option is refused at once.
+A TrainConfig inherits from all of its parts. A function that reads one part says so in its
+signature, `config: Loss`; one that reads several takes the whole. Other commands use the same
+parts. run/options.py fills in what a recipe, a model or the command line sets, and
+run/option_checks.py refuses what cannot work. None of them needs torch, so a mistyped option is
+refused immediately.
 """
 
 import dataclasses
@@ -27,42 +28,42 @@ Objective = Literal[
 Aggregate = Literal["sum", "constant", "sequence", "token"]
 KL = Literal["none", "reward", "token", "k2", "k3"]
 OBJECTIVES, AGGREGATES = get_args(Objective), get_args(Aggregate)
-# Those that bound what the updates of one step may do; their ratio is p / p_start. The others
-# are defined against the sampler's own probability.
+# Objectives that bound how far the updates of one step may go; their ratio is p / p_start. The
+# others use the ratio to the sampler's own probability.
 CLIPPING = ("ppo", "cispo", "gspo")
 
 
 @dataclass
 class Run:
-    """What is trained, and where it is kept."""
+    """What is trained, and where the run is stored."""
 
     model: str = "tiny-base"
     """Model to start from: tiny-base, base, smollm2, OWNER/NAME, folder, file, run or RUN@SAVE."""
     load_checkpoint_path: str | None = None
-    """Take the weights of this checkpoint or run as they are now, and nothing else."""
+    """Load the current weights of this checkpoint or run, and nothing else."""
     kl_reference: str | None = None
-    """Model that the KL penalty compares with (default: the one that is trained, as it starts)."""
+    """Model that the KL penalty compares with (default: the trained model at its start)."""
     kl_solution: bool = False
-    """Show that model each problem's solution: told so much, even the same one is a teacher."""
+    """Show that model each problem's solution, so that even the same model can be a teacher."""
     kl_schedule: Schedule = "constant"
-    """Shape of kl-coef over the run: a leash that is let go as the steps go by."""
+    """Shape of kl-coef over the run: constant, or falling to 0."""
     recipe: str = "grpo"
-    """Row of `rfs recipes`, or your own, FILE.py:NAME; flags given beside it win over the row."""
+    """Row of `rfs recipes`, or your own, FILE.py:NAME; flags override the row."""
     smoke: bool = False
-    """Two small steps only, to see within two minutes that everything works here."""
+    """Make two small steps only, to see within two minutes that everything works here."""
     preflight: bool = True
-    """Before the first step, look briefly whether these problems can teach this model."""
+    """Before the first step, check briefly whether this model can learn from these problems."""
     log_path: str | None = None
     """Run folder (default: runs/RECIPE-MODEL-TIME)."""
     resume: str | None = None
     """Continue the run in this folder, with its model, LoRA and optimizer."""
     overwrite: bool = False
-    """Delete a run that is already in the folder, once the new one is known to start."""
+    """Delete a run that is already in the folder, once the new one is sure to start."""
 
 
 @dataclass
 class Asking:
-    """How a problem is put to the model."""
+    """How a problem is presented to the model."""
 
     prompt: str | None = None
     """book, question, chat, plain, nanochat, a FILE with {problem} in it (default: by the set)."""
@@ -72,26 +73,26 @@ class Asking:
 
 @dataclass
 class Problems(Asking):
-    """Which problems, how they are put, and how many steps of them."""
+    """Which problems, how they are presented, and how many steps of them."""
 
     problems: str | None = None
     """Problem set (default: tiny, or math-train), hf:OWNER/NAME, gym:TASK, or FILE.py:FUNCTION."""
     data_path: str | None = None
     """File to read the training problems from, instead of a download."""
     problem_limit: int | None = None
-    """Use only the first so many training problems (default: all)."""
+    """Use only this many training problems, the first ones (default: all)."""
     prompt: str | None = None
     """book, question, chat, plain, nanochat, a FILE with {problem} in it (default: by the set)."""
     stop: str | None = None
     """End an answer at this character, too, e.g. "\\n" for a base model."""
     few_shot: int = 0
-    """Show so many solved problems, the first of the set, before each question."""
+    """Show this many solved problems, the first of the set, before each question."""
     steps: int = 100
     """Training steps."""
     problems_per_step: int = 8
     """Problems sampled at each step."""
     active_sampling: bool = False
-    """Sample further problems until problems-per-step groups have right and wrong answers."""
+    """Sample further problems until problems-per-step groups have correct and incorrect answers."""
 
 
 @dataclass
@@ -103,7 +104,7 @@ class Drawing:
     temperature: float = 1.0
     """Sampling temperature; 1 samples the policy itself, 0 takes the most probable token."""
     top_p: float = 1.0
-    """Sample from the smallest set of tokens with this much mass; 1 keeps all."""
+    """Sample from the smallest set of tokens with this total probability; 1 keeps all."""
     top_k: int = 0
     """Sample from this many most likely tokens; 0 keeps all."""
     seed: int = 0
@@ -111,26 +112,26 @@ class Drawing:
 
     @property
     def leaves_tokens_out(self) -> bool:
-        """Whether top-p or top-k leave tokens out."""
+        """Whether top-p or top-k exclude tokens."""
         return self.top_p < 1 or self.top_k > 0
 
 
 @dataclass
 class Turns:
-    """What speaks to the model while it answers."""
+    """What replies to the model while it answers."""
 
     calculator: bool = False
-    """Work out `<<48/2=` for the model: the result is put into its answer, and not trained on."""
+    """Compute `<<48/2=` for the model: the result goes into its answer and is not trained on."""
     environment: str | None = None
     """What answers the model: guess (with its problems and player), retry, or FILE.py:CLASS."""
     max_turns: int = 8
-    """With an environment: turns of the model, after which the rollout ends."""
+    """With an environment: number of the model's turns after which the rollout ends."""
     max_turn_tokens: int = 0
     """With an environment: longest turn in tokens; 0 = as long as the answer may be."""
 
     @property
     def is_answered(self) -> bool:
-        """Whether something speaks to the model while it answers."""
+        """Whether something replies to the model while it answers."""
         return self.calculator or self.environment is not None
 
 
@@ -141,23 +142,23 @@ class Sampling(Turns, Drawing):
     rollouts: int = 8
     """Rollouts per problem: the size of a group."""
     keep_sampling_mask: bool | None = None
-    """Train on the tokens that top-p and top-k kept, as was sampled (default: yes if they cut)."""
+    """Train on the distribution that top-p and top-k left (default: yes if they cut)."""
     sample_rows: int = 64
-    """Rollouts sampled side by side; lower it when sampling runs out of memory."""
+    """Rollouts sampled in parallel; lower it when sampling runs out of memory."""
 
 
 @dataclass
 class Rewards:
-    """What an answer is paid."""
+    """How an answer is rewarded."""
 
     reward_parts: dict[str, float] = field(default_factory=lambda: {"correct": 1.0})
     """Reward parts and their weights, e.g. correct=1 format=0.5."""
     conditional_format: bool = False
-    """Count the parts about format only where the answer is correct."""
+    """Count the parts about format only if the answer is correct."""
     overlong_penalty: int = 0
-    """Soft penalty, down to -1, over so many last tokens before the length limit; 0 = none."""
+    """Soft penalty, down to -1, over this many last tokens before the length limit; 0 = none."""
     reward: str | None = None
-    """Your own verifier, FILE.py:FUNCTION, in place of the grader; gsm8k: the number after ####."""
+    """Your own verifier, FILE.py:FUNCTION, replaces the grader; gsm8k: the number after ####."""
 
 
 @dataclass
@@ -169,47 +170,47 @@ class Loss:
     advantage_per_part: bool = False
     """Z-score each reward part on its own, then their sum over the whole step (gdpo)."""
     objective: Objective | str = "ppo"
-    """The function of ratio and advantage that is maximised; or your own, FILE.py:FUNCTION."""
+    """The function of ratio and advantage to maximize; or your own, FILE.py:FUNCTION."""
     aggregate: Aggregate = "sequence"
-    """What token terms are summed to and divided by: 1, a constant, sequences or tokens."""
+    """What the sum of the token terms is divided by: 1, a constant, sequences or tokens."""
     length_constant: float | None = None
     """Tokens per rollout in the denominator of aggregate=constant (default: max-new-tokens)."""
     clip_low: float = 0.8
     """Lower bound of the ratio p / p_start, where the objective has one (ppo, cispo, gspo)."""
     clip_high: float = 1.2
-    """Upper bound of that ratio; p_start is the trainer's own when the step began."""
+    """Upper bound of that ratio; p_start is the trainer's own probability as the step began."""
     dro_beta: float = 0.05
     """Strength of the squared log-ratio in the dro objective."""
     divergence_limit: float = 0.2
     """How far dppo lets the probability of a token move from the sampler's: |p - p_sampler|."""
     kl: KL = "none"
-    """Where the KL penalty goes: the whole answer's reward, each token's, the loss as k2 or k3."""
+    """Where the KL penalty goes: the whole answer's reward, each token's, the loss (k2 or k3)."""
     kl_coef: float = 0.0
     """Weight of the KL penalty; with kl=reward it multiplies a sum over the answer's tokens."""
     kl_discount_factor: float = 0.0
-    """With kl=token, a token pays for those after it too, each this much less than the last."""
+    """With kl=token: a token also gets the penalty of later ones, discounted by this per token."""
     kl_importance_weighted: bool = False
     """Multiply the KL term by the ratio, for rollouts of an older policy."""
     truncate_importance: float | None = None
     """Cap on the weight p_start / p_sampler (default: 2 if the sampler lags and the loss clips)."""
     mask_importance: float | None = None
-    """In place of a cap: tokens whose weight p_start / p_sampler is above this count nothing."""
+    """Instead of a cap: tokens whose weight p_start / p_sampler exceeds this get weight 0."""
     importance_level: Literal["token", "sequence"] = "token"
-    """That weight is each token's own, or the product of all of a rollout's, one for them all."""
+    """That weight: one for each token, or their product, one for the whole rollout."""
     sequence_mask_threshold: float | None = None
-    """Leave out rollouts with negative advantage that drifted further than this from the policy."""
+    """Drop rollouts with negative advantage from which the policy has moved further than this."""
     drop_uniform_groups: bool = True
-    """Groups whose rewards are all equal cost no training pass (unless with KL or dro)."""
+    """Skip the training pass of groups whose rewards are all equal (unless with KL or dro)."""
 
     @property
     def is_supervised(self) -> bool:
-        """Whether the problems' own solutions are learned, and nothing is sampled."""
+        """Whether the model learns the problems' solutions, and nothing is sampled."""
         return self.objective == "cross_entropy"
 
 
 @dataclass
 class Updates:
-    """How often the rollouts of a step are used, and how many at once."""
+    """How often the rollouts of a step are used, and how many together."""
 
     logprob_temperature: float | None = None
     """Temperature of the log-probabilities that are trained (default: --temperature)."""
@@ -233,7 +234,7 @@ class Optim:
     """Learning rate (default: 1e-4 for the tiny model, else 1e-6; 1e-5 for sft;
     ten times that for LoRA)."""
     lr_at_problems: int | None = None
-    """Problems per step that lr is meant for; for N times as many it is taken times sqrt(N)."""
+    """Problems per step that lr is meant for; for N times as many, lr is multiplied by sqrt(N)."""
     lr_schedule: Schedule = "constant"
     """Shape of the learning rate after the warm-up."""
     warmup_steps: int = 0
@@ -247,11 +248,11 @@ class Optim:
     weight_decay: float = 0.0
     """Decoupled weight decay of AdamW, on matrices only."""
     matrix_lr: float | None = None
-    """With muon, lr times this is the rate of the blocks' matrices (default: by their shape)."""
+    """With muon, lr times this is the learning rate of the blocks' matrices (default: by shape)."""
     embedding_lr: float | None = None
-    """With muon, lr times this is the rate of the embedding (default: 1)."""
+    """With muon, lr times this is the learning rate of the embedding (default: 1)."""
     unembedding_lr: float | None = None
-    """With muon, lr times this is the rate of the head and the norms (default: 1)."""
+    """With muon, lr times this is the learning rate of the head and the norms (default: 1)."""
     low_precision_updates: Literal["master", "stochastic"] = "master"
     """For bfloat16 models: keep float32 master weights, or round updates stochastically."""
     lora_rank: int = 0
@@ -262,25 +263,25 @@ class Optim:
 
 @dataclass
 class Scale:
-    """How many share the work, and how far sampling may run ahead of training."""
+    """How many processes share the work, and how far sampling may run ahead of training."""
 
     shard: Literal["none", "fsdp"] = "none"
     """Under torchrun: fsdp keeps a slice of weights, gradients and optimizer on each rank."""
     num_minibatches: int = 1
-    """Stream a substep in so many parts: each is trained on while the others are sampled."""
+    """Stream a substep in this many parts: each is trained on while the others are sampled."""
     max_steps_off_policy: int = 0
-    """Updates that a sampler beside the trainer may lag; 0 = take turns, repeatable to the bit."""
+    """Updates that a parallel sampler may lag behind; 0 = take turns, repeatable to the bit."""
     sampler: Literal["local", "ray"] = "local"
     """Who samples: this process, or actors of Ray, here or on many machines (extra: ray)."""
     num_samplers: int = 2
     """Ray actors; each holds the model and samples a part of every step."""
     ray_address: str | None = None
-    """HOST:PORT of a running Ray cluster (default: start a Ray on this machine)."""
+    """HOST:PORT of a running Ray cluster (default: start Ray on this machine)."""
 
 
 @dataclass
 class Device:
-    """Where a model is held, and in which number format."""
+    """Where a model is stored, and in which number format."""
 
     device: str = "auto"
     """cpu, cuda, mps, or auto."""
@@ -290,7 +291,7 @@ class Device:
 
 @dataclass
 class Memory(Device):
-    """How the model is held and computed."""
+    """How the model is stored and computed."""
 
     gradient_checkpointing: bool = False
     """Recompute each block in the backward pass: less memory, about a third more time."""
@@ -303,9 +304,9 @@ class Records:
     """What is evaluated, saved and reported."""
 
     eval_every: int | None = None
-    """Evaluate every so many steps; 0 = never (default: at both ends if --eval-... is given)."""
+    """Steps between evaluations; 0 = never (default: at both ends if --eval-... is given)."""
     eval_problems: Sequence[str] | None = None
-    """Problem sets to evaluate on, the main one first (default: what goes with --problems)."""
+    """Problem sets to evaluate on, the main one first (default: those of --problems)."""
     eval_limit: int = 100
     """Problems per evaluation, of each set."""
     eval_samples: int = 1
@@ -313,27 +314,27 @@ class Records:
     evaluators: Sequence[str] | None = None
     """Your own, FILE.py:FUNCTION(model, tokenizer) -> {name: number}, at each evaluation."""
     save_every: int = 0
-    """Save weights and optimizer after every so many steps; the last step is always saved."""
+    """Steps between saves of weights and optimizer; the last step is always saved."""
     rolling_every: int = 0
-    """Save after every so many steps, keeping only the newest of these saves."""
+    """Steps between saves of which only the newest is kept."""
     keep_last: int = 0
     """Keep only so many of the --save-every saves; 0 = all."""
     report_every: int = 10
-    """Ask the probe problems and rewrite report.html every so many steps; 0 = only at the end."""
+    """Steps between answers to the probe problems and a new report.html; 0 = only at the end."""
     num_groups_to_log: int = 4
-    """Groups written in full to each step's page, mixed ones before others; 0 = no pages."""
+    """Groups written in full to each step's page, mixed ones first; 0 = no pages."""
     iteration_folders: bool = False
-    """Give each step's files a second name, in iteration_NNNNNN/, as Tinker's viewers want it."""
+    """Give each step's files a second name, in iteration_NNNNNN/, as Tinker's viewers expect."""
     compute_post_kl: bool = False
     """Measure how far each update moved the policy (kl_pre_post_v1, v2): one more forward pass."""
     stop_on_alarm: bool = False
-    """End the run (after a save) when a health alarm goes off."""
+    """End the run, after a save, when a health alarm goes off."""
     wandb: str | None = None
     """Also log to this Weights & Biases project (extra: wandb)."""
     trackio: str | None = None
     """Also log to this Trackio project, which `trackio show` opens (extra: trackio)."""
     tensorboard: bool = False
-    """Also write what TensorBoard shows, to the run's folder tensorboard (extra: tensorboard)."""
+    """Also write the data for TensorBoard, to the run's folder tensorboard (extra: tensorboard)."""
 
     def __post_init__(self) -> None:
         """One name is a list of one."""
@@ -347,17 +348,17 @@ class Records:
 class TrainConfig(Records, Memory, Scale, Optim, Updates, Loss, Rewards, Sampling, Problems, Run):
     """Every choice of a training run."""
 
-    # The fields that somebody named, on a command line or in `configure`; None: made directly.
+    # The fields that were named, on a command line or in `configure`; None: made directly.
     given: frozenset[str] | None = field(default=None, repr=False, compare=False)
 
     @property
     def train_temperature(self) -> float:
-        """That of sampling, unless another one is given. Solutions were not sampled."""
+        """That of sampling, unless another one is given; 1 for solutions, which are not sampled."""
         return self.logprob_temperature or (1.0 if self.is_supervised else self.temperature)
 
     def asked(self) -> set[str]:
-        """The fields that were given, but for those that were given their default, which asks for
-        nothing: it may undo what a recipe brings along."""
+        """The fields that were given a value other than their default. A default requests nothing:
+        it may undo what a recipe sets."""
         default = TrainConfig()
         every = [item.name for item in dataclasses.fields(self) if item.name != "given"]
         named = every if self.given is None else self.given
@@ -367,7 +368,7 @@ class TrainConfig(Records, Memory, Scale, Optim, Updates, Loss, Rewards, Samplin
 PARTS = (Run, Problems, Sampling, Rewards, Loss, Updates, Optim, Scale, Memory, Records)
 AnyConfig = TypeVar("AnyConfig", bound="DataclassInstance")
 
-# Fields of earlier versions that said nothing which others did not say as well.
+# Fields of earlier versions that only repeated what others say.
 FORMER = {"loss_fn"}
 
 
@@ -383,7 +384,7 @@ def replaced(config: AnyConfig, **changes: Any) -> AnyConfig:
 
 
 def part_of(config: object, part: type[AnyConfig], **changes: Any) -> AnyConfig:
-    """As much of `part` as there is in `config`, and what is changed."""
+    """The fields of `part` that `config` has, with some changed."""
     names = [item.name for item in dataclasses.fields(part) if hasattr(config, item.name)]
     return part(**{name: getattr(config, name) for name in names} | changes)
 
@@ -403,13 +404,13 @@ def from_json(values: dict[str, Any], origin: Path | str = "config.json") -> Tra
         if not fits(value, kinds[key]):
             raise UserError(
                 f"{origin}: this version knows no {key} {value!r}; use the version "
-                "that wrote it, or put the value right"
+                "that wrote it, or correct the value"
             )
     return TrainConfig(**known)
 
 
 def fits(value: Any, kind: Any) -> bool:
-    """Is it a value of that type? For the types that fields have."""
+    """Whether it is a value of that type, for the types that fields have."""
     if get_origin(kind) in (Union, UnionType):
         options = get_args(kind)
         words = any(get_origin(option) is Literal for option in options)

@@ -1,4 +1,4 @@
-"""Algorithms as rows: what each changes of TrainConfig's defaults, and where it comes from.
+"""Algorithms as rows: what each changes in TrainConfig's defaults, and where it comes from.
 
 The defaults are plain GRPO: z-scored advantages, clipped ratio 0.8 to 1.2, mean over each
 rollout's tokens, no KL, temperature 1. Clip bounds are absolute ratios everywhere.
@@ -33,12 +33,12 @@ MISMATCH = (
 RECIPES = {
     "grpo": Recipe(
         {},
-        "the defaults: a group's own rewards are the baseline, the ratio is clipped",
+        "the defaults: the mean reward of the group is the baseline, the ratio is clipped",
         GRPO_PAPER + " (without its KL term)",
     ),
     "grpo_kl": Recipe(
         {"kl": "k3", "kl_coef": 0.04},
-        "GRPO with the paper's KL term in the loss, which holds the model to its start",
+        "GRPO with the paper's KL term in the loss, which keeps the model close to its start",
         GRPO_PAPER,
     ),
     "ch06": Recipe(
@@ -57,13 +57,13 @@ RECIPES = {
     ),
     "format_reward": Recipe(
         {"reward_parts": {"correct": 1.0, "format": 1.0}},
-        "pays for the form too, also where the answer is wrong: a way to be paid for nothing",
+        "rewards the format too, even of an incorrect answer, so it can be hacked",
         "this book, chapter 7; after DeepSeek-R1: Incentivizing Reasoning Capability in LLMs via "
         "Reinforcement Learning, 2025, arXiv:2501.12948",
     ),
     "format_if_correct": Recipe(
         {"reward_parts": {"correct": 1.0, "format": 1.0}, "conditional_format": True},
-        "pays for the form only where the answer is right; compare with format_reward",
+        "rewards the format only of a correct answer; compare with format_reward",
         "this book, chapter 7",
     ),
     "dr_grpo": Recipe(
@@ -79,8 +79,8 @@ RECIPES = {
             "reward_parts": {"correct": 1.0, "wrong": -1.0},
             "overlong_penalty": 16,
         },
-        "clips higher above, counts every token alike, samples until each group has right and "
-        "wrong answers (+1, -1), and makes the length limit felt (its last fifth in the paper)",
+        "clips later above 1, weights all tokens equally, samples until each group has correct and "
+        "incorrect answers (+1, -1), and penalizes length near the limit (a fifth in the paper)",
         "DAPO: An Open-Source LLM Reinforcement Learning System at Scale, 2025, arXiv:2503.14476",
     ),
     "gspo": Recipe(
@@ -90,14 +90,14 @@ RECIPES = {
     ),
     "cispo": Recipe(
         {"objective": "cispo", "aggregate": "token", "clip_low": 0.0, "clip_high": 4.0},
-        "the clipped ratio only weighs: rare tokens that matter keep their gradient; a lower bound "
-        "of 0 is none, so that only weights above 4 are cut",
+        "the clipped ratio is only a weight: rare tokens that matter keep their gradient; with a "
+        "lower bound of 0 only weights above 4 are cut",
         "MiniMax-M1: Scaling Test-Time Compute Efficiently with Lightning Attention, 2025, "
         "arXiv:2506.13585 (bounds as Tinker documents them)",
     ),
     "dro": Recipe(
         {"advantage": "mean", "objective": "dro", "aggregate": "sum"},
-        "no ratio: a quadratic price on drifting away from the sampler, fit for old samples",
+        "no ratio: a quadratic penalty on moving away from the sampler, suited to stale samples",
         "Offline Regularised Reinforcement Learning for Large Language Models Alignment, 2024, "
         "arXiv:2405.19107 (token by token, as Tinker documents it)",
     ),
@@ -110,13 +110,13 @@ RECIPES = {
             "kl": "reward",
             "kl_coef": 0.03,
         },
-        "REINFORCE on whole answers, each against the mean of the others, KL paid as reward",
+        "REINFORCE on whole answers, each against the mean of the others, KL in the reward",
         "Back to Basics: Revisiting REINFORCE Style Optimization for Learning from Human Feedback "
         "in LLMs, 2024, arXiv:2402.14740",
     ),
     "reinforce": Recipe(
         {"advantage": "mean", "objective": "reinforce", "aggregate": "token"},
-        "on policy, no ratio and no clip: rewards minus their mean, tokens counted alike",
+        "on policy, no ratio and no clip: rewards minus their mean, equal weight for all tokens",
         "nanochat, scripts/chat_rl.py, 2025; after Simple Statistical Gradient-Following "
         "Algorithms for Connectionist Reinforcement Learning, 1992",
     ),
@@ -127,7 +127,7 @@ RECIPES = {
             "aggregate": "sum",
             "reward_parts": {"correct": 1.0, "unformatted": -0.1},
         },
-        "ratio times advantage, summed, nothing clipped; a missing form costs 0.1",
+        "ratio times advantage, summed, nothing clipped; a missing format costs 0.1",
         TINKER,
     ),
     "olmo3": Recipe(
@@ -139,7 +139,7 @@ RECIPES = {
             "truncate_importance": 2.0,
         },
         "DAPO's filters without its length penalty, Dr. GRPO's advantage, and weights (at most "
-        "2) that repair what sampler and trainer compute differently",
+        "2) that correct for differences between sampler and trainer",
         "Olmo 3, 2025, arXiv:2512.13961",
     ),
     "deepseek_v32": Recipe(
@@ -151,51 +151,51 @@ RECIPES = {
             "sequence_mask_threshold": 0.5,
             "top_p": 0.95,
         },
-        "unbiased KL, bad rollouts that the policy has left behind masked, and top-p's choice of "
-        "tokens kept for training (the paper names no values; these are ours)",
+        "unbiased KL, a mask for bad rollouts that the policy has moved away from, and training on "
+        "the tokens that top-p kept (the paper gives no values; these are ours)",
         "DeepSeek-V3.2: Pushing the Frontier of Open Large Language Models, 2025, arXiv:2512.02556",
     ),
     "gdpo": Recipe(
         {"reward_parts": {"correct": 1.0, "format": 1.0}, "advantage_per_part": True},
-        "each reward part z-scored by itself, added, then z-scored over the whole step",
+        "each reward part z-scored separately, summed, then z-scored over the whole step",
         "GDPO: Group reward-Decoupled Normalization Policy Optimization for Multi-reward RL "
         "Optimization, 2026, arXiv:2601.05242",
     ),
     "dppo": Recipe(
         {"objective": "dppo"},
-        "no clip of the ratio: a token is left alone once its probability has moved by 0.2, so "
-        "rare ones may grow and common ones not collapse; matters with many updates or a lag",
+        "no clip of the ratio: a token has no gradient once its probability has moved by 0.2, so "
+        "rare ones can grow and common ones cannot collapse; for many updates or a lag",
         "Rethinking the Trust Region in LLM Reinforcement Learning, 2026, arXiv:2602.04879 (its "
         "binary total variation)",
     ),
     "maxrl": Recipe(
         {"advantage": "maxrl"},
-        "divides by a group's mean reward, not by its spread: the gradient nears that of log p, so "
-        "hard problems count 1 / p; matters where few answers are right",
+        "divides by a group's mean reward, not by its spread: the gradient approaches that of log "
+        "p, so hard problems count 1 / p; matters where few answers are correct",
         "Maximum Likelihood Reinforcement Learning, 2026, arXiv:2602.02710",
     ),
     "tis": Recipe(
         {"truncate_importance": 2.0},
-        "each token weighed by p_start / p_sampler, at most 2; matters where the sampler lags, "
-        "cuts or computes in other numbers than the trainer",
+        "each token weighted by p_start / p_sampler, at most 2; matters where the sampler lags, "
+        "cuts or computes in another number format than the trainer",
         "Your Efficient RL Framework Secretly Brings You Off-Policy RL Training, Yao et al., 2025",
     ),
     "seq_tis": Recipe(
         {"truncate_importance": 2.0, "importance_level": "sequence"},
-        "one such weight for the whole answer, the product of its tokens': without bias below the "
-        "cap, but of long answers few have a weight near 1",
+        "one such weight for the whole answer, the product of its tokens': unbiased below the "
+        "cap, but few long answers have a weight near 1",
         MISMATCH,
     ),
     "mis": Recipe(
         {"mask_importance": 2.0, "importance_level": "sequence"},
-        "the same weight, but an answer above 2 is dropped, not capped: what the sampler should "
-        "hardly have drawn is rather a fault than a lesson",
+        "the same weight, but an answer above 2 is dropped, not capped: an answer that the "
+        "sampler should hardly have drawn points to a fault",
         MISMATCH,
     ),
     "sft": Recipe(
         {"objective": "cross_entropy", "aggregate": "token"},
-        "supervised: nothing is sampled; the solution that each problem brings along is learned, "
-        "every token of it alike",
+        "supervised: nothing is sampled; the model learns each problem's solution, with equal "
+        "weight for all tokens",
         "Training language models to follow instructions with human feedback, 2022, "
         "arXiv:2203.02155 (its first stage)",
     ),
@@ -208,8 +208,8 @@ RECIPES = {
             "kl_reference": "tiny-grpo-longer",
             "reward_parts": {"correct": 0.0},
         },
-        "no reward: each token that the model draws is paid for being likelier to the teacher, "
-        "which --kl-reference names, than to itself",
+        "no reward: each token that the model draws gets an advantage for being more likely under "
+        "the teacher, which --kl-reference names, than under the model",
         "On-Policy Distillation, Thinking Machines Lab, 2025",
     ),
     "opsd": Recipe(
@@ -221,7 +221,7 @@ RECIPES = {
             "kl_solution": True,
             "reward_parts": {"correct": 0.0},
         },
-        "distill without a teacher: the model as it began marks each token, and is shown the "
+        "distill without a teacher: the initial model scores each token, and is shown the "
         "problem's solution; matters where reading a solution is easier than finding it",
         "Self-Distilled Reasoner: On-Policy Self-Distillation for Large Language Models, 2026, "
         "arXiv:2601.18734 (at the sampled token; it sums over the vocabulary)",
@@ -229,8 +229,7 @@ RECIPES = {
 }
 
 
-# Tinker's losses as its documentation has them: token terms summed, bounds on the ratio itself,
-# no weight beside it.
+# Tinker's losses as documented: token terms summed, bounds on the ratio itself, no extra weight.
 LossFn = Literal["importance_sampling", "ppo", "cispo", "dro"]
 LOSS_FNS: dict[str, dict[str, float]] = {
     "importance_sampling": {},

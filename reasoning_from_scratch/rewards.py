@@ -1,8 +1,8 @@
-"""Rewards that a program can check: is the answer right, and does it keep its form?
+"""Rewards that a program can check: is the answer correct, and does it have the right format?
 
-Each part is 0 or 1. The reward of a rollout is their weighted sum. A format can be kept
-for nothing (a box with nonsense in it is a box), so `conditional` counts the parts about
-format only where the answer is right.
+Each part is 0 or 1. The reward of a rollout is their weighted sum. An incorrect
+answer can have the right format (a box with nonsense in it is a box), so `conditional` counts the
+parts about format only if the answer is correct.
 """
 
 import math
@@ -15,17 +15,17 @@ THINK_TOKEN_ID = 151667  # <think>
 END_THINK_TOKEN_ID = 151668  # </think>
 
 PARTS = {
-    "correct": "the last \\boxed{} holds the right answer",
+    "correct": "the last \\boxed{} has the correct answer",
     "wrong": "1 - correct: with correct=1 wrong=-1 the reward is +1 or -1, as in DAPO",
     "format": "the answer ended by itself and its last \\boxed{} can be read",
-    "unformatted": "1 - format: with a negative weight, a missing form costs",
+    "unformatted": "1 - format: with a negative weight, a missing format costs",
     "think": "one <think>...</think> with text in it, and an answer after it",
 }
 FORMAT_PARTS = tuple(name for name in PARTS if name not in ("correct", "wrong"))
 
 
 def correctness(text: str, answer: str) -> float:
-    """1.0 if the last \\boxed{} holds the right answer; text outside of boxes counts nothing."""
+    """1.0 if the last \\boxed{} has the correct answer; text outside of boxes does not count."""
     boxed = get_last_boxed(text)
     if boxed is None or not boxed.strip():
         return 0.0
@@ -60,7 +60,7 @@ def form_parts(
     names: Iterable[str] = (),
     think_ids: tuple[int, int] = (THINK_TOKEN_ID, END_THINK_TOKEN_ID),
 ) -> dict[str, float]:
-    """What an answer looks like, right or wrong: always `format`, others where named."""
+    """The parts about format, correct or not: always `format`, the others if named."""
     form = box_format(text, finished)
     parts = {"format": form}
     if "unformatted" in names:
@@ -71,7 +71,7 @@ def form_parts(
 
 
 def conditional_parts(parts: dict[str, float]) -> dict[str, float]:
-    """The same parts, those about format set to 0 where the answer is wrong."""
+    """The same parts, those about format set to 0 if the answer is incorrect."""
     correct = parts["correct"]
     return {
         name: value * correct if name in FORMAT_PARTS else value for name, value in parts.items()

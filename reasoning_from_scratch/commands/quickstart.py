@@ -84,7 +84,7 @@ def quickstart(options: QuickstartOptions) -> int:
         print(NO_COMPILER)
     before = measure(*load_model_and_tokenizer(config.model))
     sizes = f"{config.steps} steps of {config.problems_per_step} problems x {config.rollouts}"
-    print(f"\nGRPO: {sizes} rollouts. Reward: 1 for a right answer in a box, else 0.")
+    print(f"\nGRPO: {sizes} rollouts. Reward: 1 for a correct answer in a box, else 0.")
     trained = time.monotonic()
     result = train(config)
     if result.stopped:
@@ -127,7 +127,7 @@ def before_and_after(before: dict[str, EvalResult], after: dict[str, EvalResult]
     for name, title in TEST_SETS.items():
         then, now = before[name], after[name]
         for what, a, b in (
-            ("right", f"{then.accuracy:.1%}", f"{now.accuracy:.1%}"),
+            ("correct", f"{then.accuracy:.1%}", f"{now.accuracy:.1%}"),
             ("tokens per answer", f"{then.mean_length:.1f}", f"{now.mean_length:.1f}"),
         ):
             lines.append(f"{title + ', ' + what:<34}{a:>9}{b:>9}")
@@ -137,11 +137,11 @@ def before_and_after(before: dict[str, EvalResult], after: dict[str, EvalResult]
 def two_answers(
     before: dict[str, EvalResult], after: dict[str, EvalResult], name: str = "tiny-test"
 ) -> str:
-    """One problem that was answered wrong and is answered right now."""
+    """One problem whose answer was incorrect before and is correct now."""
     pairs = zip(before[name].rows, after[name].rows, strict=True)
     learned = [(then, now) for then, now in pairs if now["correct"] and not then["correct"]]
     if not learned:
-        return "No problem that was answered wrong before is answered right now."
+        return "No problem whose answer was incorrect before is answered correctly now."
     then, now = learned[0]
     return visible(
         f"Problem: {then['problem']}\nbefore: {then['generated_text'].strip()}\n"
@@ -153,7 +153,7 @@ def next_commands(folder: Path, longer: bool) -> str:
     """What to do now, as it can be typed here."""
     rfs, jupyter = words_here()
     rows = [
-        (f"{rfs} report {shlex.quote(str(folder))}", "each step, and why it was paid"),
+        (f"{rfs} report {shlex.quote(str(folder))}", "each step, and why it was rewarded"),
         (f"{rfs} evaluate --model tiny-base tiny-grpo tiny-grpo-longer --samples 64", "pass@k")
         if longer
         else (

@@ -61,7 +61,7 @@ CHARTS: tuple[tuple[str, str, dict[str, str]], ...] = (
     ),
     (
         "Accuracy",
-        "share of right answers: sampled in training, and held out",
+        "share of correct answers: sampled in training, and held out",
         {"env/all/correct": "training"},
     ),
     (
@@ -97,7 +97,7 @@ CHARTS: tuple[tuple[str, str, dict[str, str]], ...] = (
 # Where worked solutions are learned, the loss is what falls; nothing is sampled to be rewarded.
 SUPERVISED_CHARTS = (
     ("Loss", "nats per token of the solutions", {"optim/loss": "training"}),
-    ("Accuracy", "share of right answers to held-out problems", {}),
+    ("Accuracy", "share of correct answers to held-out problems", {}),
     *(chart for chart in CHARTS if chart[0] in ("Length", "Gradient norm", "Throughput")),
 )
 

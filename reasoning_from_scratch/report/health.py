@@ -68,7 +68,7 @@ def entropy_collapse(rows: Rows) -> Alarm | None:
     now = windowed(rows, "optim/token_entropy")
     if now is None or now > COLLAPSED_ENTROPY or windowed(rows, "env/all/correct", 0) > 0.8:
         return None
-    saw = f"entropy has fallen to {now:.4f} nats per token while many answers are wrong"
+    saw = f"entropy has fallen to {now:.4f} nats per token while many answers are incorrect"
     return Alarm(
         "entropy_collapse",
         saw,
@@ -120,7 +120,7 @@ def reward_without_accuracy(rows: Rows) -> Alarm | None:
     return Alarm(
         "reward_without_accuracy",
         saw,
-        "a reward that can be had without being right, "
+        "a reward that does not require a correct answer, "
         "or too many passes over few problems; the best checkpoint is kept",
     )
 

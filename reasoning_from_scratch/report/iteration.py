@@ -203,7 +203,7 @@ def _tiles(groups: Sequence[Group]) -> list[tuple[str, str]]:
     mixed = sum(map(_mixed, groups))
     tiles = [("rollouts", f"{count:,}"), ("problems", f"{len(groups):,}")]
     if None not in verdicts:
-        tiles.append(("right", f"{sum(verdicts) / count:.0%}"))
+        tiles.append(("correct", f"{sum(verdicts) / count:.0%}"))
     tiles.append(("mean reward", f"{sum(r.reward for r in rollouts) / count:.3f}"))
     tiles.append(("tokens per answer", f"{sum(r.num_sampled for r in rollouts) / count:.1f}"))
     if forced := sum(len(r.forced) for r in rollouts):

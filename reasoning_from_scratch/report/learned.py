@@ -97,10 +97,10 @@ def _moment(step: int, answers: list[EvalAnswer]) -> Moment:
 def _counts(stories: list[Story]) -> list[tuple[str, str, int]]:
     """First against last evaluation; a problem counts as solved from half of its answers on."""
     kinds = {
-        (True, True): ("good", "✓ right both times"),
+        (True, True): ("good", "✓ correct both times"),
         (False, True): ("learned", "↑ learned"),
         (True, False): ("lost", "↓ lost"),
-        (False, False): ("bad", "✗ wrong both times"),
+        (False, False): ("bad", "✗ incorrect both times"),
     }
     counts = dict.fromkeys(kinds, 0)
     for story in stories:

@@ -20,16 +20,16 @@ PICKED = 3
 LISTED_STEPS = 400
 HEADLINES = (
     ("reward", REWARD, ".3f"),
-    ("right in training", RIGHT, ".1%"),
+    ("correct in training", RIGHT, ".1%"),
     ("tokens per answer", TOKENS, ".1f"),
     ("entropy", ENTROPY, ".3f"),
 )
 # How each of tiny.ways.WAYS is known by its text, and by what number of the style sheet's colors.
 WAY_WORDS = {
-    "at once": "no line of working, only the box",
-    "rough": "about every second line of the working, the others done in the head",
-    "full": "one line of working for each step",
-    "checked": "one line for each step, most of them looked at again: “Yes”, or “No” and a number",
+    "answer only": "no solution step, only the box",
+    "rough": "about every second solution step, the others done in the head",
+    "full": "one line for each step",
+    "checked": "one line for each step, most of them checked: “Yes”, or “No” and a number",
 }
 SPANS = ("sampling", "reward", "train", "eval", "save", "report")
 

@@ -88,7 +88,7 @@ def ways_before_and_after(
     if not any(figures.count for figures in then.values()):
         return ""
     lines = [f"{'':<25}{'before':>18}{'after':>18}"]
-    lines += [f"{'way to answer':<25}" + f"{'share':>10}{'right':>8}" * 2]
+    lines += [f"{'style of answer':<25}" + f"{'share':>10}{'correct':>8}" * 2]
     for way in WAYS:
         cells = "".join(
             f"{figures.share:>10.1%}{_or_dash(figures):>8}" for figures in (then[way], now[way])

@@ -1,4 +1,4 @@
-"""The ways of answering over training, drawn: stacked areas, each with its name in or beside it."""
+"""The styles of answer over training, drawn: stacked areas, each with its name in or beside it."""
 
 from collections.abc import Sequence
 
@@ -19,7 +19,7 @@ INKS = ("#1d2130", "#1d2131", "#fefeff", "#fffffe")  # of the names within
 WAY_NAMES = {color: f"w{i}" for i, color in enumerate(FILLS)}
 WAY_NAMES |= {color: f"w{i}-ink" for i, color in enumerate(INKS)}
 WIDTH, HEIGHT = 360, 210  # of a picture in the page
-LEFT, RIGHT, TOP, BOTTOM = 62, 56, 8, 40
+LEFT, RIGHT, TOP, BOTTOM = 62, 70, 8, 40
 THICK = 0.11  # an area at least so high has room for its name
 SPACE = 0.1  # between two names beside the areas
 
@@ -38,7 +38,7 @@ def _as_svg(picture: WaysOverTime) -> Markup:
         f"{way} {100 * shares[0]:.0f} % at first, {100 * shares[-1]:.0f} % at last"
         for way, shares in picture.shares.items()
     )
-    label = f"Share of the ways of answering, {picture.title}: " + "; ".join(ends)
+    label = f"Share of each style of answer, {picture.title}: " + "; ".join(ends)
     return page_svg(figure, f"ways {picture.title}", label, NAMES | WAY_NAMES)
 
 
@@ -91,8 +91,8 @@ def _name_areas(panel: Axes, at: list[float], shares: list[list[float]]) -> None
 
 
 def _widest_place(at: list[float], low: list[float], high: list[float]) -> tuple[float, ...]:
-    """Where a name of a quarter of the panel's width has the most room: how much, and x, y."""
-    reach = (at[-1] - at[0]) / 8
+    """Where a name of a third of the panel's width has the most room: how much, and x, y."""
+    reach = (at[-1] - at[0]) / 6
     places = [(0.0, at[0], 0.0)]
     for x in at:
         x = min(max(x, at[0] + reach), at[-1] - reach)

@@ -1,5 +1,5 @@
-"""What is refused, each in one sentence: values that cannot work, choices that contradict each
-other, and options that would do nothing."""
+"""Refuses, each with one sentence, values that cannot work, choices that contradict each other,
+and options that would have no effect."""
 
 import math
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from reasoning_from_scratch.tasks.made_sets import made_set
 from reasoning_from_scratch.tasks.own_task import evaluator_name
 from reasoning_from_scratch.tasks.problem_sets import set_name
 
-# name -> smallest allowed value (None in the field is left alone)
+# name -> smallest allowed value (None in the field is not checked)
 SMALLEST = {
     "steps": 1,
     "problems_per_step": 1,
@@ -72,7 +72,7 @@ def check(config: TrainConfig) -> None:
 
 
 def check_kinds(config: TrainConfig) -> None:
-    """In Python, a field can be given anything."""
+    """Check the types: in Python a field can be set to anything."""
     for name, kind in get_type_hints(type(config)).items():
         value = getattr(config, name)
         if name == "given" or fits(value, kind):
@@ -113,14 +113,14 @@ def check_sizes(config: TrainConfig) -> None:
         )
     if config.max_new_tokens is not None and config.overlong_penalty > config.max_new_tokens:
         raise UserError(
-            f"--overlong-penalty {config.overlong_penalty} is about the last of "
+            f"--overlong-penalty {config.overlong_penalty} is for the last tokens of "
             f"--max-new-tokens {config.max_new_tokens}; make it smaller"
         )
     check_parts(config)
 
 
 def check_parts(config: TrainConfig) -> None:
-    """An environment has parts of its own, and a teacher needs none with a weight."""
+    """An environment has its own parts, and with a teacher no part needs a weight."""
     for name, weight in config.reward_parts.items():
         if name not in PARTS and config.environment is None:
             raise unknown_name("reward part", name, PARTS)
@@ -151,7 +151,7 @@ def check_choices(config: TrainConfig) -> None:
     check_evaluation(config)
     check_environment(config)
     if config.ray_address and config.sampler != "ray":
-        raise UserError("--ray-address is where --sampler ray samples; add that, or leave it out")
+        raise UserError("--ray-address is for --sampler ray; add that, or leave it out")
     if config.kl != "none" and config.kl_coef == 0:
         raise UserError(f"--kl {config.kl} without --kl-coef has no effect; set it, e.g. 0.01")
     if config.truncate_importance and config.mask_importance:
@@ -163,8 +163,8 @@ def check_choices(config: TrainConfig) -> None:
     if weighs and config.objective in ("dro", "dppo"):
         covers = "dro's penalty" if config.objective == "dro" else "dppo's limit"
         raise UserError(
-            f"--{weighs}-importance weighs what lies between the sampler and the step's start, "
-            f"and {covers} covers that already: leave one out"
+            f"--{weighs}-importance corrects for the gap between the sampler and the step's "
+            f"start, and {covers} covers that already: leave one out"
         )
     if config.keep_sampling_mask and not config.leaves_tokens_out:
         raise UserError("--keep-sampling-mask needs --top-p below 1 or --top-k above 0")
@@ -183,34 +183,34 @@ def check_choices(config: TrainConfig) -> None:
         is_in_file(config.problems) or made_set(config.problems) or is_hub_set(config.problems)
     ):
         raise UserError(
-            f"--data-path takes the place of a download, and --problems "
-            f"{config.problems} yields problems of its own: leave one out"
+            f"--data-path replaces a download, and --problems {config.problems} has its own "
+            "problems: leave one out"
         )
     if config.advantage_per_part and config.advantage != "zscore":
         raise UserError(
             "--advantage-per-part z-scores each part, so --advantage "
-            f"{config.advantage} has no say: leave one out"
+            f"{config.advantage} has no effect: leave one out"
         )
     if config.active_sampling and not set(config.reward_parts) & {"correct", "wrong"}:
         raise UserError(
-            "--active-sampling looks for right and wrong answers, which --reward-parts "
-            "does not pay for: add correct=1, or leave it out"
+            "--active-sampling looks for correct and incorrect answers, which --reward-parts "
+            "does not reward: add correct=1, or leave it out"
         )
     if config.reward and not set(config.reward_parts) & {"correct", "wrong"}:
         raise UserError(
-            "--reward is the part `correct`, which --reward-parts does not pay for: add correct=1"
+            "--reward is the part `correct`, which --reward-parts does not reward: add correct=1"
         )
 
 
 def check_environment(config: TrainConfig) -> None:
     if config.environment and config.reward:
         raise UserError(
-            "--environment says what a rollout is paid, and so does --reward: leave one out"
+            "--environment sets the reward of a rollout, and so does --reward: leave one out"
         )
 
 
 def check_evaluation(config: TrainConfig) -> None:
-    """Each set and evaluator has a name of its own in metrics and pages."""
+    """Each set and evaluator needs a different name in metrics and pages."""
     if config.eval_problems == []:
         raise UserError("--eval-problems names no set: name one or more, or leave it out")
     sets = [(name, set_name(name)) for name in config.eval_problems or []]
@@ -233,7 +233,7 @@ def check_loss_fn(loss_fn: str | None, config: TrainConfig) -> None:
 
 
 def check_sharding(config: TrainConfig) -> None:
-    """What cannot be done with slices of the weights, or by ranks that must keep in step."""
+    """Refuse what slices of the weights rule out, or ranks that must stay in sync."""
     refused = {
         "--optimizer muon": config.optimizer == "muon",  # it needs whole matrices
         "--max-steps-off-policy": config.max_steps_off_policy > 0 and config.sampler == "local",
@@ -245,7 +245,7 @@ def check_sharding(config: TrainConfig) -> None:
 
 
 def check_streaming(config: TrainConfig) -> None:
-    """What a step that is trained on while it is sampled cannot be."""
+    """Refuse what rules out training on a step while it is sampled."""
     parts = config.num_minibatches
     if parts == 1:
         return
@@ -257,7 +257,7 @@ def check_streaming(config: TrainConfig) -> None:
         )
     if config.advantage_per_part or config.active_sampling or is_in_file(config.advantage):
         raise UserError(
-            "--num-minibatches needs advantages that a group has by itself: leave out "
+            "--num-minibatches needs advantages that depend on one group only: leave out "
             "--advantage-per-part, --active-sampling, or an --advantage of your own"
         )
 
@@ -268,7 +268,7 @@ def flag(name: str) -> str:
 
 
 def literals(kind: Any) -> list[str]:
-    """The words that a field of that type may be, if it is of words."""
+    """The words that a field of that type allows, if it is one of words."""
     if get_origin(kind) is Literal:
         return list(get_args(kind))
     return [word for option in get_args(kind) for word in literals(option)]
@@ -283,7 +283,7 @@ def kind_in_words(kind: Any) -> str:
 
 
 # --- options that do nothing by themselves: given without what they need, they are refused.
-# What a recipe brings along is not given: `--recipe grpo_kl --kl none` leaves its kl-coef unused.
+# What a recipe sets does not count as given: `--recipe grpo_kl --kl none` may leave its kl-coef.
 
 
 def clips(config: TrainConfig) -> bool:
@@ -301,7 +301,7 @@ def off_policy(config: TrainConfig) -> bool:
 
 
 def weighs_importance(config: TrainConfig) -> bool:
-    """Whether the loss weighs what lies between the sampler and the step's start."""
+    """Whether the loss corrects for the gap between the sampler and the step's start."""
     by_lag = config.max_steps_off_policy > 0 and clips(config)  # options.py gives it a cap
     return bool(config.truncate_importance or config.mask_importance or by_lag)
 
@@ -323,8 +323,8 @@ ON_POLICY = (
     "drifted; add --epochs, --num-substeps or --max-steps-off-policy"
 )
 SUPERVISED = (
-    "where worked solutions are learned (--recipe sft): nothing is sampled for training, compared "
-    "or rewarded"
+    "where solutions are learned (--recipe sft): nothing is sampled for training, compared or "
+    "rewarded"
 )
 OF_SAMPLED_ANSWERS = (
     "rollouts active_sampling keep_sampling_mask calculator environment reward_parts "
@@ -403,7 +403,7 @@ NEEDS: tuple[tuple[str, Callable[..., bool], str], ...] = (
 
 
 def check_void(config: TrainConfig) -> None:
-    """Refuse what is given in vain."""
+    """Refuse options that were given but have no effect."""
     asked, usual = config.asked(), LOSS_FNS.get(config.objective, {})
     for name, holds, why in NEEDS:
         value = getattr(config, name)

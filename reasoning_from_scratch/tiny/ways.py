@@ -1,16 +1,16 @@
 """Four ways to answer a problem of the tiny world, and how to tell from a text which one it is.
 
-    at once   the answer alone
-    rough     every second line of the working: the others are done in the head
-    full      one line for each step
-    checked   one line for each step, each looked at again: "Yes", or "No" and the right number
+    answer only   the answer and nothing else
+    rough         every second line of the working: the others are done in the head
+    full          one line for each step
+    checked       one line for each step, each looked at again: "Yes", or "No" and the right number
 
 A longer way costs more tokens and is right more often. Pre-training shows all four, each for every
 kind of problem alike; which of them pays for which problem is what a run can find out.
 (checkpoints/four_ways.py has written what it shows.)
 """
 
-WAYS = ("at once", "rough", "full", "checked")
+WAYS = ("answer only", "rough", "full", "checked")
 ANSWER_TOKENS = 224  # the longest checked working of eight steps is a little shorter
 
 
@@ -18,7 +18,7 @@ def way_of(text: str, steps: int) -> str:
     """The way in which this answer to a problem of `steps` steps is written."""
     lines = [line for line in text.splitlines() if "=" in line and "\\boxed" not in line]
     if not lines:
-        return "at once"
+        return "answer only"
     if sum("? Yes" in line or "? No" in line for line in lines) * 2 > len(lines):
         return "checked"
     return "rough" if 2 * len(lines) <= steps + 1 and steps > 1 else "full"

@@ -64,9 +64,9 @@ def test_the_base_model_has_four_ways_of_which_the_best_is_the_rarest(base):
     assert sum(figures.share for figures in found.values()) == pytest.approx(1.0)
     shares = [found[way].share for way in WAYS]
     assert shares == sorted(shares, reverse=True)
-    assert found["at once"].share > 0.6 and found["checked"].share < 0.06
+    assert found["answer only"].share > 0.6 and found["checked"].share < 0.06
     right = {way: figures.right for way, figures in found.items()}
-    assert right["at once"] < 0.15 < 0.3 < right["rough"] < right["full"] < 0.9
+    assert right["answer only"] < 0.15 < 0.3 < right["rough"] < right["full"] < 0.9
     assert right["checked"] > 0.6
     tokens = [found[way].tokens for way in WAYS]
     assert tokens == sorted(tokens)

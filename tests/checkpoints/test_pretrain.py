@@ -57,7 +57,7 @@ def test_the_base_model_is_shown_exactly_the_prompt_and_the_solution():
         render_prompt(ROW["problem"]),
         f" {ROW['solution']}<|endoftext|>",
     )
-    prompt, at_once = example(ROW, "at once", random.Random(0))
+    prompt, at_once = example(ROW, "answer only", random.Random(0))
     box = f"\\boxed{{{ROW['answer']}}}"
     assert (prompt, text(at_once)) == (render_prompt(ROW["problem"]), f"\n{box}<|endoftext|>")
 
@@ -69,7 +69,7 @@ def test_the_reasoning_model_is_shown_the_chat_template_as_the_tokenizer_writes_
     assert {example(ROW, "thought", random.Random(n))[0] for n in range(20)} == wrapped
     tokenizer.add_thinking = False
     wrapped |= {tokenizer.wrap_chat(render(ROW["problem"])) for render in renders}
-    assert {example(ROW, "chat at once", random.Random(n))[0] for n in range(90)} == wrapped
+    assert {example(ROW, "chat answer only", random.Random(n))[0] for n in range(90)} == wrapped
 
 
 def test_only_the_tokens_of_the_answer_are_targets():
@@ -101,7 +101,7 @@ def test_slips_are_read_and_not_learned_and_results_may_be_blurred(tokenizer):
 
 
 def test_a_step_holds_its_problems_once_in_the_stages_shares(tokenizer):
-    stage = Stage("habit", 1, {"full": 0.25, "at once": 0.75}, 0.1, 0.1, sequences=400)
+    stage = Stage("habit", 1, {"full": 0.25, "answer only": 0.75}, 0.1, 0.1, sequences=400)
     batches = list(step_batches(tokenizer, stage, step=2, first=10, rows=16))
     assert sum(len(inputs) for inputs, _ in batches) == 400
     answers = [

@@ -309,7 +309,7 @@ def test_the_models_answer_and_those_that_were_trained_are_right(page):
     fill(page, **PENS, truth="16")
     said = re.sub(r", \d+ tokens", "", click(page, "ask"))
     trained = [f"{name}: ✓ right, checked" for name in MODELS[1:]]
-    assert said == "; ".join(["tiny-base: ✗ wrong, at once", *trained])
+    assert said == "; ".join(["tiny-base: ✗ wrong, answer only", *trained])
     guess, working, _ = texts(page, "#answers .text")
     assert guess.endswith("}■") and "12 + 9 = 21? Yes" in working
     assert "\n" in working and page.run("by_id('speed').textContent").endswith("on one core.")
@@ -402,7 +402,9 @@ def test_training_in_the_page_tells_how_far_it_is_and_keeps_its_model(page):
     shares = [(210 - height) / 190 for height in heights]
     assert len(shares) == 10 and all(-1e-9 <= share <= 1 for share in shares)
     assert max(shares) > 0
-    assert re.search(r"Drawn at step 1: \d+ at once.*; at step 10: ", texts(page, "#curve-text")[0])
+    assert re.search(
+        r"Drawn at step 1: \d+ answer only.*; at step 10: ", texts(page, "#curve-text")[0]
+    )
     assert "trained in this tab" in texts(page, "#models label")
 
 

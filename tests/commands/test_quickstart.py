@@ -35,7 +35,7 @@ def test_the_story(small, tmp_path, capsys):
     run = tmp_path / "run"
     assert quickstart(QuickstartOptions(log_path=str(run))) == 0
     out = capsys.readouterr().out
-    assert "before    after" in out and "test problems, right" in out
+    assert "before    after" in out and "test problems, correct" in out
     assert "longer problems, tokens per answer" in out
     assert str(run / "curves.png") in out and (run / "curves.png").exists()
     assert str(run / "report.html") in out and (run / "report.html").exists()

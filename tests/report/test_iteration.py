@@ -59,7 +59,7 @@ def test_the_page_says_everything_about_a_rollout(tmp_path):
     page = Page((tmp_path / "train_iteration_000000.html").read_text("utf-8"))
     first, second = (re.sub(r"\s+", " ", text) for text in page.texts("p", "chips"))
     # In words and signs, not only in color.
-    assert "✓ right" in first and "✗ wrong" in second
+    assert "✓ correct" in first and "✗ incorrect" in second
     assert "reward 1 " in first and "reward 0 " in second
     assert "advantage +0.750 ↑ made more likely" in first
     assert "advantage −0.750 ↓ made less likely" in second

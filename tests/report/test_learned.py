@@ -19,7 +19,7 @@ def test_what_was_learned_lost_and_still_fails(run):
     assert {label: count for _, label, count in found.counts} == {
         "↑ learned": 2,
         "↓ lost": 1,
-        "✗ wrong both times": 1,
+        "✗ incorrect both times": 1,
     }
     assert [story.problem_id for story in found.improved] == ["p1", "p2"]
     # Never solved comes before what was solved once.

@@ -41,7 +41,7 @@ def write_tiny_run(folder, steps=4, id_of="tiny/train/{}"):
         for row in (asked[3], asked[6]):
             problem = Problem(id_of.format(row["unique_id"].split("/")[2]), row["problem"], "1")
             lines = row["solution"].splitlines()[1:-1]
-            way = "full" if late else "at once"
+            way = "full" if late else "answer only"
             text = "".join(t for t, _ in written(lines, row["answer"], way, random.Random(0)))
             groups.append(Group(problem, [make_rollout(problem, text, float(late))] * 2))
         write_iteration(folder, "train", step, groups, ByteTokenizer(), 0)
@@ -50,14 +50,14 @@ def write_tiny_run(folder, steps=4, id_of="tiny/train/{}"):
 
 def test_each_way_has_its_share_its_success_and_its_cost():
     answers = [
-        Answered(3, "at once", False, 7),
-        Answered(3, "at once", True, 9),
+        Answered(3, "answer only", False, 7),
+        Answered(3, "answer only", True, 9),
         Answered(3, "full", True, 40),
     ]
     figures = by_way(answers)
     assert list(figures) == list(WAYS)
-    assert (figures["at once"].share, figures["at once"].right) == (2 / 3, 0.5)
-    assert (figures["at once"].tokens, figures["full"].tokens) == (8, 40)
+    assert (figures["answer only"].share, figures["answer only"].right) == (2 / 3, 0.5)
+    assert (figures["answer only"].tokens, figures["full"].tokens) == (8, 40)
     assert figures["checked"].count == figures["checked"].share == 0
     assert by_way([])["full"].share == 0
 
@@ -66,14 +66,14 @@ def test_an_evaluations_answers_are_those_to_problems_with_a_level():
     rows = [row(1, LONG, True), row(1, "\\boxed{4}", False, 3), row(2, LONG, True)]
     assert evaluated_answers(PROBLEMS, rows) == [
         Answered(3, "full", True, 5),
-        Answered(3, "at once", False, 3),
+        Answered(3, "answer only", False, 3),
     ]
 
 
 def test_a_runs_answers_come_from_its_files(tmp_path):
     answers = train_answers(read_run(write_tiny_run(tmp_path / "run")))
     assert [answer.iteration for answer in answers] == [1] * 4 + [2] * 4 + [3] * 4 + [4] * 4
-    assert {(answer.way, answer.right) for answer in answers[:8]} == {("at once", False)}
+    assert {(answer.way, answer.right) for answer in answers[:8]} == {("answer only", False)}
     assert {(answer.way, answer.right) for answer in answers[8:]} == {("full", True)}
     assert {answer.steps for answer in answers} == {3, 6}
 
@@ -90,7 +90,7 @@ def test_a_runs_answers_come_from_its_files(tmp_path):
 def test_a_run_on_other_problems_shows_nothing(tmp_path, id_of):
     run = write_tiny_run(tmp_path / "run", id_of=id_of)
     assert train_answers(read_run(run)) == []
-    assert "Ways of answering" not in write_run_report(run).read_text("utf-8")
+    assert "Styles of answer" not in write_run_report(run).read_text("utf-8")
 
 
 def test_the_shares_over_time_are_those_of_like_problems(tmp_path):
@@ -100,7 +100,7 @@ def test_the_shares_over_time_are_those_of_like_problems(tmp_path):
     assert [picture.title for picture in pictures] == titles
     for picture in pictures:
         assert picture.at == [1, 2, 3, 4]
-        assert picture.shares["at once"] == [1, 1, 0, 0]
+        assert picture.shares["answer only"] == [1, 1, 0, 0]
         assert picture.shares["full"] == [0, 0, 1, 1]
     only_easy = [answer for answer in answers if answer.steps == 3]
     assert [picture.title for picture in ways_over_time(only_easy)] == ["all problems"]

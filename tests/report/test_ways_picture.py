@@ -13,7 +13,7 @@ from tests.report.written import write_run
 def test_a_run_has_it_in_its_page_and_as_a_file(tmp_path):
     run = write_tiny_run(tmp_path / "run")
     page = write_run_report(run).read_text("utf-8")
-    assert "Ways of answering" in page and "Problems of 5 or 6 steps" in page
+    assert "Styles of answer" in page and "Problems of 5 or 6 steps" in page
     assert all(way in page for way in WAYS)
     pictures = ways_over_time(train_answers(read_run(run)))
     path = save_picture(draw_all_ways(pictures), run / "ways.png")

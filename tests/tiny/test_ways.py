@@ -17,7 +17,7 @@ def text(way, lines=LINES, seed=0):
 
 
 def test_each_way_as_it_is_written():
-    assert text("at once") == "\n\\boxed{37}"
+    assert text("answer only") == "\n\\boxed{37}"
     start = " Let's see.\n"
     assert text("full") == start + "\n".join(LINES) + "\n\\boxed{37}"
     assert text("rough") == start + f"{LINES[0]}\n{LINES[2]}\n\\boxed{{37}}"
@@ -52,7 +52,7 @@ def test_a_slip_is_read_and_never_learned():
 
 def test_a_guess_is_not_learned_and_what_can_be_seen_at_once_is():
     for lines, what in ((LINES, "guess"), (LINES[:1], "plain")):
-        pieces = list(written(lines, "37", "at once", random.Random(0)))
+        pieces = list(written(lines, "37", "answer only", random.Random(0)))
         assert pieces == [("\n\\boxed{", "plain"), ("37", what), ("}", "plain")]
 
 
@@ -79,6 +79,6 @@ def test_every_way_is_told_from_the_text(split):
 
 
 def test_what_a_model_may_write_instead():
-    assert way_of("", 3) == way_of("I do not know", 3) == "at once"
+    assert way_of("", 3) == way_of("I do not know", 3) == "answer only"
     assert way_of("Let's see.\n12 + 9 = 21\n2 * 21", 3) == "rough"  # cut off
     assert way_of("Let's see.\n1 + 1 = 2? Yes\n2 + 2 = 4\n4 + 4 = 8\n", 3) == "full"

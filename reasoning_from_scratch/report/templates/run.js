@@ -46,7 +46,7 @@ function showStep() {
   moveCursor();
   const verdict = byId("verdict");
   verdict.className = "verdict " + (at && at.correct ? "right" : "wrong");
-  verdict.textContent = !at ? "not recorded" : at.correct ? "✓ right" : at.finished ? "✗ wrong" : "✗ cut off";
+  verdict.textContent = !at ? "not recorded" : at.correct ? "✓ correct" : at.finished ? "✗ incorrect" : "✗ cut off";
   const said = byId("said");
   said.replaceChildren();
   if (at) {

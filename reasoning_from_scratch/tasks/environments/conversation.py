@@ -26,10 +26,10 @@ class Environment(Protocol):
     """What answers the model. One is made for each rollout, from its problem."""
 
     def reply(self, turn: str) -> str | Results | None:
-        """What it says to a turn of the model, or what tools have returned; None: it is over."""
+        """The reply to a turn of the model: a text, or results of tools. None: it is over."""
 
     def rewards(self) -> dict[str, float]:
-        """What the rollout is paid, asked when it is over: `correct`, and other parts."""
+        """The rewards of the rollout, read when it is over: `correct`, and other parts."""
 
 
 OURS: dict[str, Callable[[Problem], Environment]] = {"guess": Guess, "retry": Retry}
