@@ -26,7 +26,8 @@ from reasoning_from_scratch.tiny.ways import ANSWER_TOKENS
 from reasoning_from_scratch.tokenizer import stop_ids_of
 
 WORKER_FILES = (
-    "qwen3.js", "tokenizer.js", "sampling.js", "environments.js", "grpo.js", "ways.js", "worker.js",
+    "kernels.wasm.js", "kernels.js", "qwen3.js", "tokenizer.js", "sampling.js", "environments.js",
+    "grpo.js", "ways.js", "worker.js",
 )  # fmt: skip
 PAGE_FILES = ("grpo.js", "ways.js", "page.js")
 GAME_FILE = "guess.js"  # the page's part about the game, where there are players
@@ -248,8 +249,9 @@ def filled_page(data: dict, weights: list[str]) -> str:
     report_style = files("reasoning_from_scratch.report") / "templates" / "style.css"
     return environment.get_template("page.html").render(
         policy=(
-            f"default-src 'none'; script-src 'sha256-{digest}' blob:; worker-src blob:; "
-            "style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
+            f"default-src 'none'; script-src 'sha256-{digest}' 'wasm-unsafe-eval' blob:; "
+            "worker-src blob:; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; "
+            "form-action 'none'"
         ),
         style=Markup(report_style.read_text("utf-8") + source("style.css")),
         script=Markup(page_script),

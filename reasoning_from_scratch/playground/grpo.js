@@ -207,6 +207,7 @@ class AdamW {
         square[i] = beta2 * square[i] + (1 - beta2) * grad[i] * grad[i];
         data[i] -= ((lr / mean_part) * mean[i]) / (Math.sqrt(square[i] / square_part) + 1e-8);
       }
+    for (const { data } of this.parameters) kernels.changed(data);
   }
 
   zero_grad() {

@@ -19,67 +19,6 @@
 
 const EPS = 1e-6;
 
-// --- the arithmetic that takes the time ---
-
-// y (N, O) = x (N, I) w^T, where w is (O, I). Four rows of x meet four rows of w, so that each
-// number that is read from memory is used four times.
-function matmul(x, w, N, O, I, y = new Float32Array(N * O)) {
-  let n = 0;
-  for (; n + 4 <= N; n += 4) {
-    const x0 = n * I, x1 = x0 + I, x2 = x1 + I, x3 = x2 + I;
-    let o = 0;
-    for (; o + 4 <= O; o += 4) {
-      const w0 = o * I, w1 = w0 + I, w2 = w1 + I, w3 = w2 + I;
-      let s00 = 0, s01 = 0, s02 = 0, s03 = 0, s10 = 0, s11 = 0, s12 = 0, s13 = 0;
-      let s20 = 0, s21 = 0, s22 = 0, s23 = 0, s30 = 0, s31 = 0, s32 = 0, s33 = 0;
-      for (let i = 0; i < I; i++) {
-        const a0 = x[x0 + i], a1 = x[x1 + i], a2 = x[x2 + i], a3 = x[x3 + i];
-        const b0 = w[w0 + i], b1 = w[w1 + i], b2 = w[w2 + i], b3 = w[w3 + i];
-        s00 += a0 * b0; s01 += a0 * b1; s02 += a0 * b2; s03 += a0 * b3;
-        s10 += a1 * b0; s11 += a1 * b1; s12 += a1 * b2; s13 += a1 * b3;
-        s20 += a2 * b0; s21 += a2 * b1; s22 += a2 * b2; s23 += a2 * b3;
-        s30 += a3 * b0; s31 += a3 * b1; s32 += a3 * b2; s33 += a3 * b3;
-      }
-      let at = n * O + o;
-      y[at] = s00; y[at + 1] = s01; y[at + 2] = s02; y[at + 3] = s03; at += O;
-      y[at] = s10; y[at + 1] = s11; y[at + 2] = s12; y[at + 3] = s13; at += O;
-      y[at] = s20; y[at + 1] = s21; y[at + 2] = s22; y[at + 3] = s23; at += O;
-      y[at] = s30; y[at + 1] = s31; y[at + 2] = s32; y[at + 3] = s33;
-    }
-    for (; o < O; o++) for (let k = n; k < n + 4; k++) y[k * O + o] = dot(x, k * I, w, o * I, I);
-  }
-  for (; n < N; n++) matvec(x, n * I, w, O, I, y, n * O);
-  return y;
-}
-
-// One row: y (O) = w (O, I) x (I).
-function matvec(x, from, w, O, I, y, to) {
-  let o = 0;
-  for (; o + 4 <= O; o += 4) {
-    const w0 = o * I, w1 = w0 + I, w2 = w1 + I, w3 = w2 + I;
-    let s0 = 0, s1 = 0, s2 = 0, s3 = 0;
-    for (let i = 0; i < I; i++) {
-      const a = x[from + i];
-      s0 += a * w[w0 + i]; s1 += a * w[w1 + i]; s2 += a * w[w2 + i]; s3 += a * w[w3 + i];
-    }
-    y[to + o] = s0; y[to + o + 1] = s1; y[to + o + 2] = s2; y[to + o + 3] = s3;
-  }
-  for (; o < O; o++) y[to + o] = dot(x, from, w, o * I, I);
-}
-
-function dot(a, from, b, at, length) {
-  let sum = 0;
-  for (let i = 0; i < length; i++) sum += a[from + i] * b[at + i];
-  return sum;
-}
-
-function transpose(x, rows, columns) {
-  const y = new Float32Array(x.length);
-  for (let r = 0; r < rows; r++)
-    for (let c = 0; c < columns; c++) y[c * rows + r] = x[r * columns + c];
-  return y;
-}
-
 // Some rows of x (N, width), one after the other.
 function rows_of(x, numbers, width) {
   const y = new Float32Array(numbers.length * width);
@@ -115,14 +54,14 @@ class Linear {
   forward(x, tape) {
     const [O, I] = this.weight.shape;
     if (tape) tape.push(x);
-    return matmul(x, this.weight.data, x.length / I, O, I); // (N, O)
+    return kernels.forward(x, this.weight.data, x.length / I, O, I); // (N, O)
   }
 
   // From the loss's gradient with respect to y, (N, O), that with respect to x, (N, I).
   backward(dy, tape) {
     const [O, I] = this.weight.shape, x = tape.pop(), N = x.length / I;
-    this.weight.accumulate(matmul(transpose(dy, N, O), transpose(x, N, I), O, I, N));
-    return matmul(dy, transpose(this.weight.data, O, I), N, I, O);
+    this.weight.accumulate(kernels.to_weight(dy, x, N, O, I));
+    return kernels.to_input(dy, this.weight.data, N, O, I);
   }
 }
 
@@ -199,34 +138,38 @@ class KVCache {
   append(layer, keys, values, plan) {
     const width = keys.length / plan.slots.length;
     plan.slots.forEach((slot, n) => {
-      this.keys[layer].set(keys.subarray(n * width, (n + 1) * width), slot * width);
-      this.values[layer].set(values.subarray(n * width, (n + 1) * width), slot * width);
+      kernels.put(this.keys[layer], keys.subarray(n * width, (n + 1) * width), slot * width);
+      kernels.put(this.values[layer], values.subarray(n * width, (n + 1) * width), slot * width);
     });
     return [this.keys[layer], this.values[layer]];
   }
 }
 
-// Where the N tokens of one pass stand: their slots, positions, and where their own stretch starts.
+// Where the N tokens of one pass stand, and what each of them sees. `start` is where a token's own
+// stretch starts.
 class AttentionPlan {
   constructor(prompt_length) {
     this.prompt_length = prompt_length;
     this.slots = [];
     this.positions = [];
-    this.starts = [];
+    this.seen = []; // the slots that each token sees: the first token's, then the next one's
+    this.counts = []; // how many each token sees
   }
 
+  // It sees the prompt up to its position, then its own stretch up to its slot.
   add(slot, position, start) {
+    const before = this.seen.length;
     this.slots.push(slot);
     this.positions.push(position);
-    this.starts.push(start);
+    for (let s = 0; s < Math.min(this.prompt_length, position + 1); s++) this.seen.push(s);
+    for (let s = Math.max(start, this.prompt_length); s <= slot; s++) this.seen.push(s);
+    this.counts.push(this.seen.length - before);
   }
 
-  // The slots that token n sees: those of the prompt up to its position, then its own stretch.
-  seen(n) {
-    const slots = [];
-    for (let s = 0; s < Math.min(this.prompt_length, this.positions[n] + 1); s++) slots.push(s);
-    for (let s = Math.max(this.starts[n], this.prompt_length); s <= this.slots[n]; s++) slots.push(s);
-    return slots;
+  // As attention takes them.
+  lists() {
+    this.made ??= { seen: Int32Array.from(this.seen), counts: Int32Array.from(this.counts) };
+    return this.made;
   }
 }
 
@@ -261,39 +204,17 @@ class GroupedQueryAttention {
     let keys = this.rope(this.k_norm.forward(this.W_key.forward(x, tape), tape), plan, n_kv_groups);
     let values = this.W_value.forward(x, tape);
     if (cache) [keys, values] = cache.append(layer, keys, values, plan);
-    return this.out_proj.forward(this.attend(queries, keys, values, plan, tape), tape);
-  }
-
-  // What the queries (N, heads, head_dim) find among the keys (slots, kv groups, head_dim):
-  // softmax(queries keys^T / sqrt(head_dim)) values. Neighbouring heads share a group's keys.
-  attend(queries, keys, values, plan, tape) {
-    const { n_heads, n_kv_groups, head_dim } = this.cfg, each = n_heads / n_kv_groups;
-    const found = new Float32Array(queries.length), all_weights = [];
-    for (let n = 0; n < plan.slots.length; n++) {
-      const seen = plan.seen(n);
-      for (let h = 0; h < n_heads; h++) {
-        const q = (n * n_heads + h) * head_dim, group = Math.floor(h / each);
-        const weights = new Float32Array(seen.length);
-        seen.forEach((slot, s) => {
-          const k = (slot * n_kv_groups + group) * head_dim;
-          weights[s] = dot(queries, q, keys, k, head_dim) / Math.sqrt(head_dim);
-        });
-        softmax(weights);
-        seen.forEach((slot, s) => {
-          const v = (slot * n_kv_groups + group) * head_dim, weight = weights[s];
-          for (let i = 0; i < head_dim; i++) found[q + i] += weight * values[v + i];
-        });
-        if (tape) all_weights.push(weights);
-      }
-    }
-    if (tape) tape.push([queries, keys, values, all_weights]);
-    return found;
+    const [found, weights] = kernels.attend(
+      queries, keys, values, plan.lists(), this.cfg, Boolean(cache));
+    if (tape) tape.push([queries, keys, values, weights]);
+    return this.out_proj.forward(found, tape);
   }
 
   backward(dy, plan, tape) {
     const { n_heads, n_kv_groups } = this.cfg;
-    const [dqueries, dkeys, dvalues] = this.attend_backward(
-      this.out_proj.backward(dy, tape), plan, tape);
+    const dfound = this.out_proj.backward(dy, tape), [queries, keys, values, weights] = tape.pop();
+    const [dqueries, dkeys, dvalues] = kernels.attend_back(
+      queries, keys, values, weights, dfound, plan.lists(), this.cfg);
     const dx = this.W_value.backward(dvalues, tape);
     this.rope(dkeys, plan, n_kv_groups, -1);
     add_to(dx, this.W_key.backward(this.k_norm.backward(dkeys, tape), tape));
@@ -301,43 +222,6 @@ class GroupedQueryAttention {
     add_to(dx, this.W_query.backward(this.q_norm.backward(dqueries, tape), tape));
     return dx;
   }
-
-  attend_backward(dfound, plan, tape) {
-    const { n_heads, n_kv_groups, head_dim } = this.cfg, each = n_heads / n_kv_groups;
-    const [queries, keys, values, all_weights] = tape.pop(), root = Math.sqrt(head_dim);
-    const dqueries = new Float32Array(queries.length);
-    const dkeys = new Float32Array(keys.length), dvalues = new Float32Array(values.length);
-    for (let n = 0; n < plan.slots.length; n++) {
-      const seen = plan.seen(n);
-      for (let h = 0; h < n_heads; h++) {
-        const q = (n * n_heads + h) * head_dim, group = Math.floor(h / each);
-        const weights = all_weights[n * n_heads + h];
-        const dweights = seen.map((slot) =>
-          dot(dfound, q, values, (slot * n_kv_groups + group) * head_dim, head_dim));
-        let mean = 0; // more for all keys alike changes nothing: only the difference counts
-        seen.forEach((_, s) => { mean += weights[s] * dweights[s]; });
-        seen.forEach((slot, s) => {
-          const k = (slot * n_kv_groups + group) * head_dim, weight = weights[s];
-          const dscore = (weight * (dweights[s] - mean)) / root;
-          for (let i = 0; i < head_dim; i++) {
-            dqueries[q + i] += dscore * keys[k + i];
-            dkeys[k + i] += dscore * queries[q + i];
-            dvalues[k + i] += weight * dfound[q + i];
-          }
-        });
-      }
-    }
-    return [dqueries, dkeys, dvalues];
-  }
-}
-
-// In place; the largest is subtracted first, so that no exponential overflows.
-function softmax(x) {
-  let largest = -Infinity, sum = 0;
-  for (let i = 0; i < x.length; i++) if (x[i] > largest) largest = x[i];
-  for (let i = 0; i < x.length; i++) sum += x[i] = Math.exp(x[i] - largest);
-  for (let i = 0; i < x.length; i++) x[i] /= sum;
-  return x;
 }
 
 // --- the block and the model ---
