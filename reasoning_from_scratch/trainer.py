@@ -275,11 +275,11 @@ def add_kl_to_advantages(rollouts: Sequence[Rollout], config: Loss) -> None:
     ref = pad_sequence([rollout.ref_logprobs for rollout in rollouts], True)  # (G, T)
     mask = pad_sequence([rollout.sampled_mask() for rollout in rollouts], True)  # (G, T)
     if config.kl == "reward":
-        paid = kl_advantages(start, ref, mask, config.kl_coef)[:, None].expand_as(mask)  # (G, T)
+        added = kl_advantages(start, ref, mask, config.kl_coef)[:, None].expand_as(mask)  # (G, T)
     else:
-        paid = token_kl_advantages(start, ref, mask, config.kl_coef)  # (G, T)
-        paid = discounted_sums(paid, config.kl_discount_factor)  # (G, T)
-    for rollout, of_tokens in zip(rollouts, paid, strict=True):
+        added = token_kl_advantages(start, ref, mask, config.kl_coef)  # (G, T)
+        added = discounted_sums(added, config.kl_discount_factor)  # (G, T)
+    for rollout, of_tokens in zip(rollouts, added, strict=True):
         rollout.token_advantages = rollout.advantage + of_tokens[: len(rollout.response_ids)]
 
 
