@@ -54,7 +54,7 @@ def test_a_bare_file_becomes_a_folder(tmp_path):
 def test_a_folder_that_is_there_is_left_alone(run, tmp_path, capsys):
     (tmp_path / "thesis.tex").write_text("mine")
     assert main(["export", str(run), "--to", str(tmp_path)]) == 2
-    assert "there already and not empty" in capsys.readouterr().err
+    assert "exists and is not empty" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
