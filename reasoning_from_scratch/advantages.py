@@ -2,13 +2,13 @@
 
 A group is the G rollouts of one problem. Its own rewards are the baseline, so no
 value network is needed. When all rewards of a group are equal there is nothing to
-prefer: every kind gives zeros there, exactly, not numbers that are merely small.
+prefer, so every kind returns exact zeros, not numbers that are merely small.
 """
 
 import torch
 from torch import Tensor
 
-EPSILON = 1e-4  # keeps a nearly uniform group from blowing up its tiny differences
+EPSILON = 1e-4  # keeps tiny differences in a nearly uniform group from becoming huge
 
 
 def mean_centered(rewards: Tensor) -> Tensor:
@@ -34,8 +34,8 @@ def leave_one_out(rewards: Tensor) -> Tensor:
 def maxrl(rewards: Tensor) -> Tensor:
     """(r - mean(r)) / mean(r), for rewards of at least 0; all zero where the mean is.
 
-    With rewards of 0 and 1 and more and more rollouts, the gradient becomes that of the logarithm
-    of p, the chance of a right answer, and no longer that of p: a problem solved once in a hundred
+    With rewards of 0 and 1 and more and more rollouts, the gradient becomes that of log p, p being
+    the probability of a correct answer, instead of that of p: a problem solved once in a hundred
     times counts a hundred times as much as one that is always solved.
     """
     if torch.all(rewards == rewards[0]):
@@ -65,8 +65,8 @@ def advantages(rewards: Tensor, kind: str = "zscore") -> Tensor:
 def per_part_advantages(parts: dict[str, Tensor], weights: dict[str, float]) -> Tensor:
     """GDPO: z-score each reward part (G,) by itself, then add the weighted z-scores.
 
-    A sum of parts z-scored as a whole gives (1 right, 0 format) and (0 right, 1 format)
-    the same advantage; part by part, the rare part speaks louder than the common one.
+    The z-score of the sum gives (1 correct, 0 format) and (0 correct, 1 format) the same
+    advantage; part by part, the rarer part gets the larger advantage.
     Follow it with `normalize_batch` over all groups of the step.
     """
     scored = (weight * advantages(parts[name], "zscore") for name, weight in weights.items())

@@ -1,7 +1,7 @@
 """Log-probabilities of sampled tokens: log softmax of the logits, at the token that was drawn.
 
 This is the plain version, for reading and for small models: it holds the logits of all sampled
-tokens at once. With Qwen3's vocabulary those of 8 answers of 1,024 tokens are 5 GB in float32,
+tokens in memory. With Qwen3's vocabulary those of 8 answers of 1,024 tokens take 5 GB in float32,
 and autograd keeps more than one such tensor; fast/packed.py computes the same in blocks.
 """
 
@@ -40,8 +40,8 @@ def kept_of(batch) -> Kept | None:
 def padded_logprobs(model, batch, temperature: float = 1.0) -> Tensor:
     """Log-probabilities (B, T) of a batch's sampled tokens, each at its own position, 0 elsewhere.
 
-    The plain training pass: rows are padded on the right, and the model reads the padding, too.
-    No real token looks at it. `fast/packed.py` computes the same without it.
+    The plain training pass: rows are padded on the right, and the model computes the padding, too,
+    but no real token attends to it. `fast/packed.py` computes the same without it.
     """
     hidden = model.hidden_states(batch.token_ids[:, :-1])  # (B, T - 1, D)
     logprobs = token_logprobs(

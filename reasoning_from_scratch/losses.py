@@ -3,21 +3,21 @@
 All tensors are (B, T), one row per rollout; `mask` is 1 on sampled tokens. Three records of
 log-probabilities must not be mixed up:
 
-    old_logprobs    what the sampler wrote down as it drew the token
+    old_logprobs    what the sampler recorded as it drew the token
     start_logprobs  what the trainer itself computed when the step began
     logprobs        what the trainer computes now, with gradient
 
-The first two differ a little even where both have the same weights: in bfloat16 they round
-differently, top-p may cut, the sampler may lag. A clip is to stop the *updates* of this step,
-so its ratio is p / p_start, and exactly 1 before the first update. What lies between p_start
-and the sampler is a separate weight, `truncated_importance_weights` or masked ones. (dppo's region,
-like dro's penalty, lies around the sampler itself and needs no weight.)
+The first two differ a little even if both have the same weights: in bfloat16 they round
+differently, top-p may cut, the sampler may lag. A clip should limit the *updates* of this step,
+so its ratio is p / p_start, exactly 1 before the first update. A separate weight corrects for the
+gap between p_start and the sampler: `truncated_importance_weights` or masked ones. (dppo's limit
+and dro's penalty are relative to the sampler itself and need no weight.)
 
 An objective gives a value per token, to be maximized.
 `aggregate` turns values into one number with a denominator that belongs to the whole step,
 so the losses of micro-batches add up to the loss of the big batch, however it was split.
 
-`Loss` (config.py) holds the choices: which objective, summed how, with which KL term and filters.
+`Loss` (config.py) holds the choices: the objective, how it is summed, the KL term, the filters.
 """
 
 from collections.abc import Mapping, Sequence
@@ -82,17 +82,17 @@ def leaves_region(
 ) -> Tensor:
     """Whether a token's probability has moved by more than the limit and is pushed further.
 
-    |p - p_old| is the total variation between "this token or another one" now and then. A ratio
-    of 3 is nothing for a token of probability 0.001, which moves by 0.002; a ratio of 0.7, which
-    ppo's bounds hardly notice, moves one of 0.9 by 0.27.
+    |p - p_old| is the total variation between "this token or another one" now and at sampling.
+    A ratio of 3 moves a token of probability 0.001 by only 0.002; a ratio of 0.7, just outside
+    ppo's bounds, moves one of 0.9 by 0.27.
     """
     moved = logprobs.detach().exp() - old_logprobs.exp()
     return advantages.sign() * moved > limit
 
 
 def dppo(ratio: Tensor, advantages: Tensor, leaving: Tensor) -> Tensor:
-    """r * A, and nothing for tokens that leave the region: a limit on how far the distribution
-    moves, in place of ppo's bounds of the ratio."""
+    """r * A, and 0 for tokens that leave the region: a limit on how far the distribution moves,
+    instead of ppo's bounds on the ratio."""
     return torch.where(leaving, 0.0, ratio * advantages)
 
 
@@ -137,7 +137,7 @@ def objective_values(
 
 
 def needs_start(config: Loss) -> bool:
-    """Whether the loss asks what the trainer computed when the step began."""
+    """Whether the loss needs what the trainer computed when the step began."""
     clips = config.objective in CLIPPING or callable(config.objective)
     return clips or bool(config.truncate_importance or config.mask_importance)
 
@@ -178,7 +178,7 @@ def aggregate(values: Tensor, mask: Tensor, kind: str, denominator: float) -> Te
 
 # --- KL to a reference policy ---
 
-KL_IN_ADVANTAGES = ("reward", "token")  # paid before the loss, which then has no KL term
+KL_IN_ADVANTAGES = ("reward", "token")  # part of the advantages, so the loss has no KL term
 
 K1_IN_LOSS = (
     "k1 = log p - log p_ref cannot be a loss: its gradient does not contain the reference at "
@@ -220,9 +220,9 @@ def kl_advantages(
 ) -> Tensor:
     """kl='reward': what to ADD to the advantages (G,) of one group; its inputs are (G, T).
 
-    Each rollout pays kl_coef * sum of k1, compared with the other rollouts of its group.
-    It comes after the normalization of rewards, which would blow the payment up to size 1
-    wherever all answers are right.
+    Each rollout is penalized by kl_coef * sum of k1, compared with the other rollouts of its group.
+    This comes after the normalization of rewards, which would scale the penalty up to size 1
+    wherever all answers are correct.
     """
     k1 = torch.where(mask.bool(), kl_estimate("k1", start_logprobs, ref_logprobs), 0.0)
     payment = -kl_coef * k1.sum(-1)  # (G,)
@@ -235,7 +235,7 @@ def token_kl_advantages(
 ) -> Tensor:
     """kl='token': what to ADD to the advantages of one group's tokens; all are (G, T).
 
-    Each token pays kl_coef * k1, compared with the mean over the other rollouts' tokens.
+    Each token is penalized by kl_coef * k1, compared with the mean over the other rollouts' tokens.
     """
     mask = mask.bool()
     k1 = torch.where(mask, kl_estimate("k1", start_logprobs, ref_logprobs), 0.0)
@@ -261,15 +261,15 @@ def truncated_importance_weights(gap: Tensor, cap: float) -> Tensor:
 
 
 def masked_importance_weights(gap: Tensor, limit: float) -> Tensor:
-    """p_start / p_sampler, but 0 above the limit: what the sampler should hardly have drawn is
-    taken for an error of one of the two, and not learned from."""
+    """p_start / p_sampler, but 0 above the limit: a token that the sampler should hardly have drawn
+    points to an error in one of the two, so it is not learned from."""
     return torch.where(gap > limit, 0.0, gap).detach()
 
 
 def importance_gap(config: Loss, log_gap: Tensor, mask: Tensor) -> Tensor:
     """p_start / p_sampler (B, T): of each token or, with importance_level="sequence", of the whole
-    answer, shown on every token. Only the latter corrects without bias, at a price: the product
-    of many ratios varies wildly. gspo's own ratio is the mean of them."""
+    answer, shown on every token. Only the latter is an unbiased correction, at a cost: the product
+    of many ratios has a large variance. gspo's own ratio is their mean."""
     if config.importance_level == "sequence":
         return (log_gap * mask).sum(-1, keepdim=True).exp().expand_as(log_gap)
     return ratio_of(config.objective, log_gap, mask)
@@ -280,7 +280,7 @@ def off_policy_sequence_mask(
 ) -> Tensor:
     """False on the tokens with A < 0 of a rollout whose mean log(p_old / p) is over threshold.
 
-    What the policy has already left behind teaches little by being pushed further away.
+    A rollout that the policy has already moved away from teaches little if it is pushed further.
     """
     drift = (old_logprobs - logprobs.detach()) * mask
     drift = drift.sum(-1, keepdim=True) / mask.sum(-1, keepdim=True).clamp(min=1)  # (B, 1)

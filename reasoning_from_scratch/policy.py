@@ -1,13 +1,13 @@
-"""The model that learns, behind a few verbs: whoever can do these can be trained.
+"""The model that learns, behind a few methods: anything that has these can be trained.
 
     sample             problems -> groups of judged rollouts, each token with its log-probability
-    logprobs           log-probabilities of those tokens, under the weights as they are now
-    forward_backward   the loss of some rollouts; adds its gradient to what is there
-    optim_step         one step of the optimizer, which uses the gradient up
-    snapshot           samples with the weights of now, whatever becomes of them
+    logprobs           log-probabilities of those tokens, under the current weights
+    forward_backward   the loss of some rollouts; adds its gradient to the sum so far
+    optim_step         one step of the optimizer, which consumes the gradient
+    snapshot           a copy that samples with the current weights, even after they change
 
 The trainer knows nothing else of a model. Here is the policy of a single process: plain by
-default, with parts of fast/ by choice. Stages 2, 3, 5, 6 and 7 of the loop stand in its verbs.
+default, optionally with parts of fast/. Its methods are stages 2, 3, 5, 6 and 7 of the loop.
 scale/ranks_policy.py has the policy of several ranks.
 """
 
@@ -47,7 +47,7 @@ NO_MEMORY = (
 )
 LET_GO = "out of memory: recorded decoding steps are no longer kept from one step to the next"
 
-Sums = Mapping[str, Tensor | float]  # what policy_loss reports of a micro-batch
+Sums = Mapping[str, Tensor | float]  # what policy_loss reports for a micro-batch
 
 # A training pass: log-probabilities (B, T) of a batch's sampled tokens under a model, at a
 # temperature.
@@ -55,7 +55,7 @@ TrainingPass = Callable[[Qwen3Model, Batch, float], Tensor]
 
 
 class Optimizer(Protocol):
-    """What a policy asks of its optimizer; optim/ has them."""
+    """What a policy needs of its optimizer; optim/ has them."""
 
     updates: int  # steps that it has made
 
@@ -64,7 +64,7 @@ class Optimizer(Protocol):
     def zero_grad(self) -> None: ...
 
     def add_up(self, model: nn.Module) -> None:
-        """Adds the gradient that a backward pass has left in the model to those before it."""
+        """Adds the gradient that a backward pass has left in the model to the sum so far."""
 
     def gradients(self) -> list[Tensor]: ...
 
@@ -82,16 +82,16 @@ class Moved:
     """What one step of the optimizer did."""
 
     grad_norm: float  # before it was clipped
-    finite: bool  # else the gradient was thrown away, and no weight moved
+    finite: bool  # otherwise the gradient was discarded, and no weight moved
     update_ratio: float | None = None  # how far the matrices moved, as a share of their size
 
 
 class LocalPolicy:
-    """A model in one process, with its optimizer; without one it can only be asked.
+    """A model in one process, with its optimizer; without one it can only sample and score.
 
     `config` says at what temperature tokens were sampled and how many go into a micro-batch.
-    `version` counts the steps that its weights have seen (None: as many as came before the step
-    that it samples for).
+    `version` counts the updates behind its weights (None: as many as there were steps before the
+    one that it samples for).
     """
 
     version: int | None = None
@@ -108,11 +108,11 @@ class LocalPolicy:
         self.model, self.optimizer, self.tokenizer = model, optimizer, tokenizer
         self.config: TrainConfig = config or TrainConfig()
         self.training_pass, self.engine = training_pass, engine
-        # Where a GPU's memory has run out, less is computed at once: see `take_less`.
+        # After a GPU's memory has run out, less is computed together: see `take_less`.
         self.most_tokens, self.most_rows = math.inf, math.inf
         self.since_update: list[tuple] = []  # calls whose gradients wait for optim_step
 
-    # -- the verbs
+    # -- the methods that the trainer calls
 
     def sample(
         self,
@@ -122,20 +122,21 @@ class LocalPolicy:
         places: Sequence[int] | None = None,
         judge: Judge | None = None,
     ) -> list[Group]:
-        """A group of rollouts for each problem, judged by who sampled them. Which tokens are drawn
-        depends on the seed, the step and a problem's place in it (by default 0, 1, ...), and on
-        nothing else."""
+        """A group of judged rollouts for each problem. Their tokens depend on the seed, the step
+        and a problem's place in it (by default 0, 1, ...), and on nothing else."""
         # 2. Rollouts: several answers to each problem.
         groups = self.sampled(problems, config, step, places)
-        # 3. Rewards: what each answer is paid.
+        # 3. Rewards: how good each answer is.
         if judge is not None:
-            assert isinstance(config, Rewards), "what is paid for which part? Take a Learning"
+            assert isinstance(config, Rewards), (
+                "judging needs the weights of the reward parts: take a Learning"
+            )
             reward_groups(groups, config, self.tokenizer, judge)
         return groups
 
     @torch.no_grad()
     def logprobs(self, rollouts: Sequence[Rollout]) -> list[Tensor]:
-        """Of each rollout, the log-probabilities of its response's tokens, (T,)."""
+        """For each rollout, the log-probabilities of its response's tokens, (T,)."""
         found: list[Tensor] = [torch.empty(0)] * len(rollouts)
         try:
             with self.full_model() as model:
@@ -155,14 +156,14 @@ class LocalPolicy:
         found: list[Tensor] | None = None,
     ) -> list[Sums]:
         """Adds the gradient of these rollouts' loss. That is a sum over tokens, divided by
-        `denominator`, so it does not matter how the rollouts are cut into batches. `found`, a list
-        as long as the rollouts, gets the log-probabilities that `logprobs` would give."""
+        `denominator`, so the division into batches does not matter. `found`, a list as long as the
+        rollouts, receives the log-probabilities that `logprobs` would return."""
         self.since_update.append((rollouts, config, denominator, found))
         try:
             return self.passes(rollouts, config, denominator, found)
         except torch.OutOfMemoryError:
             self.take_less()
-        # Half of a micro-batch's gradient may be there, so all since the last update begins anew.
+        # Part of a micro-batch's gradient may have been added: redo all since the last update.
         self.optimizer.zero_grad()
         calls, self.since_update = self.since_update, []
         return [LocalPolicy.forward_backward(self, *call) for call in calls][-1]
@@ -177,9 +178,9 @@ class LocalPolicy:
         """Stages 5 and 6, a micro-batch at a time."""
         all_sums: list[Sums] = []
         for rows, batch in self.batches(rollouts):
-            # 5. Log-probabilities (B, T) of the sampled tokens, as the model is now.
+            # 5. Log-probabilities (B, T) of the sampled tokens, with the current weights.
             logprobs = self.training_pass(self.model, batch, self.config.train_temperature)
-            # 6. Loss, and its gradient on top of that of the batches before.
+            # 6. Loss, and its gradient, added to that of the batches before.
             loss, sums = batch_loss(logprobs, batch, config, denominator)
             loss.backward()
             self.optimizer.add_up(self.model)
@@ -191,7 +192,7 @@ class LocalPolicy:
     @torch.no_grad()
     def optim_step(self, lr: float, grad_clip: float = 0.0, denominator: float = 1.0) -> Moved:
         """7. Update: one step of the optimizer, unless the gradient is not a finite number.
-        `denominator`: what the loss is divided by, where that was not known before."""
+        `denominator`: the loss is divided by it, if it was not known before."""
         if denominator != 1:
             for gradient in self.optimizer.gradients():
                 gradient /= denominator
@@ -207,9 +208,9 @@ class LocalPolicy:
     def snapshot(
         self, version: int | None = None, into: "LocalPolicy | None" = None
     ) -> "LocalPolicy":
-        """A policy that samples with the weights of now, whatever becomes of these. Weights that
-        are not trained (with LoRA, nearly all) are shared. `into`: an earlier snapshot, which
-        nobody uses any more, takes them."""
+        """A policy that keeps sampling with the current weights after they change. Weights that are
+        not trained (with LoRA, nearly all) are shared. `into`: an earlier snapshot that is no
+        longer used and may be overwritten."""
         if into is None:
             shared = {id(p): p for p in self.model.parameters() if not p.requires_grad}
             model = copy.deepcopy(self.model, shared).requires_grad_(False).eval()
@@ -221,7 +222,7 @@ class LocalPolicy:
         into.version = version
         return into
 
-    # -- how much at once
+    # -- how much fits into memory
 
     def sampled(
         self,
@@ -230,7 +231,7 @@ class LocalPolicy:
         step: int,
         places: Sequence[int] | None,
     ) -> list[Group]:
-        """Fewer rollouts side by side are the same rollouts."""
+        """Samples, with fewer rows in parallel if memory runs out; the rollouts stay the same."""
         all_rows = len(problems) * config.rollouts
         rows = max(1, int(min(config.sample_rows, self.most_rows, all_rows)))
         sampling = replace(config, sample_rows=rows)
@@ -238,11 +239,11 @@ class LocalPolicy:
         try:
             return sample_groups(*given, self.version, self.engine)
         except torch.OutOfMemoryError:
-            pass  # what it holds on to is free from here on
+            pass  # its memory is free from here on
         if self.engine.let_go():
             log.warning(LET_GO)
         elif rows == 1:
-            raise UserError(f"one answer at a time is too much: {NO_MEMORY}")
+            raise UserError(f"not even one answer at a time fits: {NO_MEMORY}")
         else:
             self.most_rows = rows // 2
             log.warning("out of memory: from now on %d answers are sampled at a time", rows // 2)
@@ -255,20 +256,20 @@ class LocalPolicy:
         rows: Sequence[int],
         logprobs: Tensor,
     ) -> None:
-        """Of a micro-batch's log-probabilities (B, T), those of each response, (T,)."""
+        """Store each response's log-probabilities (T,), from those of a micro-batch (B, T)."""
         for row, line in zip(rows, logprobs.cpu(), strict=True):
             start, end = len(rollouts[row].prompt_ids), len(rollouts[row])
-            found[row] = line[start:end].clone()  # not the whole batch with it
+            found[row] = line[start:end].clone()  # without keeping the whole batch alive
 
     def take_less(self) -> None:
-        """The micro-batch that was tried last did not fit: from now on they are half as large. But
-        first sampling gives back what it keeps."""
+        """The last micro-batch did not fit: from now on they are half as large. But first sampling
+        frees what it keeps."""
         if self.engine.let_go():
             log.warning(LET_GO)
             return
         rows, tokens = self.tried
         if rows == 1:
-            raise UserError(f"one answer of {tokens} tokens is too much: {NO_MEMORY}") from None
+            raise UserError(f"one answer of {tokens} tokens does not fit: {NO_MEMORY}") from None
         self.most_tokens = tokens // 2
         log.warning("out of memory: from now on micro-batches have %d tokens", tokens // 2)
 
@@ -286,10 +287,10 @@ class LocalPolicy:
         tokens = int(min(self.config.micro_batch_tokens, self.most_tokens))
         return micro_batches(lengths, tokens, self.config.micro_batch_rows)
 
-    # -- what several processes do otherwise
+    # -- what a policy of several processes overrides
 
     def sampler(self, model: Qwen3Model) -> "LocalPolicy":
-        """A policy of that model which can only be asked, by this process alone."""
+        """A policy of that model which only samples and scores, in this process alone."""
         return LocalPolicy(
             model, None, self.config, self.training_pass, self.tokenizer, self.engine
         )
@@ -303,15 +304,15 @@ class LocalPolicy:
         return self.optimizer.state_dict()
 
     def load_optimizer(self, state: dict[str, Tensor], updates: int) -> None:
-        """The state that was saved after so many updates."""
+        """Load the state that was saved after this many updates."""
         self.optimizer.load_state_dict(state, updates)
 
     def full_model(self) -> AbstractContextManager[Qwen3Model]:
-        """While entered, this process can compute with the model that it gives by itself."""
+        """While entered, this process can use the returned model without the others."""
         return nullcontext(self.model)
 
     def clip_gradient(self, largest: float) -> float:
-        """The gradient's norm before it was clipped; 0 for `largest`: it is left as it is."""
+        """Clip the gradient and return its norm before; `largest` 0: do not clip."""
         return self.optimizer.clip_gradient(largest)
 
 

@@ -162,7 +162,7 @@ def prompt_file(name: str) -> str:
     except UnicodeDecodeError:
         raise UserError(f"{path} is not UTF-8 text; save the file as UTF-8") from None
     if PLACE not in text:
-        raise UserError(f"{path} has no {PLACE} in it, where the problem is to stand")
+        raise UserError(f"{path} has no {PLACE} in it, where the problem goes")
     return text.removesuffix("\n")
 
 

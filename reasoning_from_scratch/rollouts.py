@@ -1,4 +1,4 @@
-"""Groups of rollouts: which problems a step asks, how they are sampled and judged, as a batch."""
+"""Groups of rollouts: a step's problems, how they are sampled and judged, and batches of them."""
 
 import random
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -39,12 +39,12 @@ class Group:
 
     @property
     def uniform(self) -> bool:
-        """All rewards equal: no rollout is better than another, there is nothing to learn."""
+        """All rewards equal: no rollout is better than another, so there is nothing to learn."""
         return min(self.rewards) == max(self.rewards)
 
     @property
     def mixed(self) -> bool:
-        """Some answers are right, others are not. Lengths and format have no say in this."""
+        """Some answers are correct, others are not. Lengths and format do not matter here."""
         return len({rollout.rewards["correct"] for rollout in self.rollouts}) > 1
 
     @property
@@ -64,13 +64,13 @@ class Batch:
     lengths: Tensor  # (B,) real tokens
     ref_logprobs: Tensor | None = None  # (B, T) of the reference model
     start_logprobs: Tensor | None = None  # (B, T) of the trainer before its first update
-    kept: list[list[list[int]]] | None = None  # per row and sampled token, what top-p left over
-    targets: Tensor | None = None  # (B, T) what is to be predicted, if not the tokens themselves
-    here: "Batch | None" = None  # the same in main memory, where a GPU need not be asked for it
+    kept: list[list[list[int]]] | None = None  # per row and sampled token, what top-p kept
+    targets: Tensor | None = None  # (B, T) tokens to predict, if not those of the row itself
+    here: "Batch | None" = None  # the same in main memory, to read without waiting for a GPU
 
     @property
     def predicted(self) -> Tensor:
-        """(B, T), the tokens whose log-probabilities are asked for."""
+        """(B, T), the tokens whose log-probabilities are computed."""
         return self.token_ids if self.targets is None else self.targets
 
     def __len__(self) -> int:
@@ -92,7 +92,7 @@ class Batch:
         return Batch(**picked)
 
     def to(self, device: torch.device | str) -> "Batch":
-        """On another device; what it may still be computing there is not waited for."""
+        """On another device, without waiting for what is still being computed there."""
         if torch.device(device).type == "cpu":
             return self
         values = {item.name: getattr(self, item.name) for item in fields(self)}
@@ -149,8 +149,8 @@ def micro_batches(lengths: Sequence[int], max_tokens: int, max_rows: int = 0) ->
     """Row numbers in parts of at most `max_tokens` tokens and `max_rows` rows (0: any number).
     The pass computes no padding.
 
-    Longest first: neighbours have similar lengths, which attention likes, and a shape that does
-    not fit into memory fails at once. A single row over the budget is a part of its own.
+    Longest first: neighbors have similar lengths, which makes attention faster, and a shape that
+    does not fit into memory fails first. A single row over the budget becomes a separate part.
     """
     parts: list[list[int]] = []
     taken = max_tokens
@@ -181,8 +181,8 @@ def step_problems(
 ) -> list[Problem]:
     """The problems of a step, a pure function of (seed, step): resuming needs no state.
 
-    Active sampling asks for further rounds; those follow a sequence of their own, so that a
-    step which needs more problems does not shift the problems of the steps after it.
+    Active sampling needs further rounds; those follow a separate sequence, so that a step which
+    needs more problems does not shift the problems of later steps.
     """
     seed = config.seed if round == 0 else f"{config.seed} round {round}"
     first = step * config.problems_per_step
@@ -190,15 +190,15 @@ def step_problems(
     return [problems[problem_index(seed, position, len(problems))] for position in positions]
 
 
-# Active sampling gives up after so many rounds: a set without a signal must not loop for ever.
+# Active sampling gives up after this many rounds: a set without a signal must not loop forever.
 ACTIVE_SAMPLING_ROUNDS = 4
 
 
 def next_problems(
     problems: Sequence[Problem], config: TrainConfig, step: int, groups: Collection[Group]
 ) -> list[Problem]:
-    """Stage 1: what to ask next in a step whose `groups` have been sampled; nothing once it has
-    enough of them. Who samples, and where, has no say in it."""
+    """Stage 1: the next problems of a step whose `groups` have been sampled; none once it has
+    enough. The result does not depend on who samples, and where."""
     round = len(groups) // config.problems_per_step
     rounds = ACTIVE_SAMPLING_ROUNDS if config.active_sampling else 1
     mixed = sum(group.mixed for group in groups)
@@ -220,13 +220,13 @@ def sample_groups(
     """Stage 2: sample a group of rollouts for each problem, without gradient.
 
     `places` are the problems' places within the step (default: 0, 1, ...): together with `step`
-    they choose the random streams, whoever samples. `version` is the policy's (default: `step`).
+    they determine the random streams, whoever samples. `version` is the policy's (default: `step`).
     """
     return in_order(sample_each(model, tokenizer, problems, config, step, places, version, engine))
 
 
 def in_order(groups: Iterable[Group]) -> list[Group]:
-    """By their problems' places within the step, whichever ended first."""
+    """Sorted by their problems' places within the step, not by which ended first."""
     return sorted(groups, key=lambda group: group.rollouts[0].place)
 
 
@@ -259,8 +259,8 @@ def sample_each(
 
 
 def worked_rollout(problem: Problem, tokenizer) -> Rollout:
-    """The problem's own solution as a rollout that is over: written, not drawn, so what stands as
-    the sampler's record means nothing. It follows the prompt that every answer follows."""
+    """The problem's own solution as a finished rollout. It was written, not drawn, so the sampler's
+    record in it is meaningless. It follows the same prompt as every answer."""
     prompt_ids = tokenizer.encode(problem_prompt(problem))
     text = solution_text(problem)
     ends_line = tokenizer.decode(prompt_ids[-1:]).endswith(("\n", " ", "|>"))
@@ -273,8 +273,8 @@ def worked_rollout(problem: Problem, tokenizer) -> Rollout:
 
 
 def told_rollouts(rollouts: Sequence[Rollout], tokenizer) -> list[Rollout]:
-    """The same answers, after a prompt that also shows the problem's solution: for a teacher who
-    is to judge each of their tokens."""
+    """The same answers, after a prompt that also shows the problem's solution: for a teacher that
+    scores each of their tokens."""
     return [
         replace(rollout, prompt_ids=tokenizer.encode(told_prompt(rollout.problem)))
         for rollout in rollouts
@@ -282,26 +282,26 @@ def told_rollouts(rollouts: Sequence[Rollout], tokenizer) -> list[Rollout]:
 
 
 def think_token_ids(tokenizer) -> tuple[int, int]:
-    """Each vocabulary has ids of its own for <think> and </think>; both are single tokens."""
+    """Each vocabulary has its own ids for <think> and </think>; both are single tokens."""
     return tokenizer.encode("<think>")[-1], tokenizer.encode("</think>")[-1]
 
 
-# --- stage 3: one way to judge. The grader, a verifier from a file, the rules of a set and an
-# environment (tasks/judge.py) all say by parts what a rollout is paid: `correct`, and what
-# else they know.
+# --- stage 3: one interface for judges. The grader, a verifier from a file, the rules of a set and
+# an environment (tasks/judge.py) all return the parts of a rollout's reward: `correct`, and others
+# that they may have.
 
 Judge = Callable[[Rollout, Problem], dict[str, float]]
 
 
 def grader(rollout: Rollout, problem: Problem) -> dict[str, float]:
-    """The judge of most problems: is what stands in the last box the same as the answer?"""
+    """The judge of most problems: is the content of the last box the same as the answer?"""
     return {"correct": correctness(rollout.text, problem.answer)}
 
 
 def reward_groups(
     groups: Sequence[Group], config: Rewards, tokenizer, judge: Judge = grader
 ) -> None:
-    """Stage 3: what every rollout is paid. Reward and advantage are different fields."""
+    """Stage 3: the reward of every rollout. Reward and advantage are different fields."""
     rollouts = [rollout for group in groups for rollout in group.rollouts]
     named = config.reward or next((g.problem.rules for g in groups if g.problem.rules), "")
     if any(rollout.outcome is not None for rollout in rollouts):

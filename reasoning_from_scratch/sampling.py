@@ -48,9 +48,9 @@ def greedy(max_new_tokens: int) -> Sampling:
 
 @dataclass
 class Rollout:
-    """One sampled answer, and what becomes of it. `generate` writes from prompt_ids to kept, but
-    for the text; the rest is for rollouts.py and the trainer. Tensors have a place for each token
-    of the response, (T,)."""
+    """One sampled answer and everything computed for it. `generate` writes prompt_ids to kept,
+    except the text; rollouts.py and the trainer write the rest. Tensors have a place for each
+    token of the response, (T,)."""
 
     problem: Problem | None = None
     prompt_ids: list[int] = field(default_factory=list)
@@ -59,22 +59,22 @@ class Rollout:
     entropies: list[float] = field(default_factory=list)  # of that distribution
     text: str = ""
     finished: bool = False  # False: cut off at the length limit or the end of the context
-    kept: list[list[int]] | None = None  # per token, what top-p and top-k left over; []: all
+    kept: list[list[int]] | None = None  # per token, what top-p and top-k kept; []: all
     forced: list[int] = field(default_factory=list)  # places in response_ids that were not drawn
     turns: int = 1  # of the model, in a conversation with an environment
-    ran_out: bool = False  # it had as many turns as it may have
-    outcome: dict[str, float] | None = None  # what the environment pays; None: there is none
+    ran_out: bool = False  # it used all of its turns
+    outcome: dict[str, float] | None = None  # the environment's rewards; None: there is none
     rewards: dict[str, float] = field(default_factory=dict)
-    failure: str = ""  # how a verifier or an environment of one's own failed on it
+    failure: str = ""  # how your own verifier or environment failed on it
     reward: float = 0.0
     advantage: float = 0.0
     token_advantages: Tensor | None = None  # where each token has its own
-    targets: Tensor | None = None  # what is to be predicted there, if not the tokens themselves
+    targets: Tensor | None = None  # tokens to predict there, if not the response's own
     start_logprobs: Tensor | None = None  # of the trainer before the step's first update
     ref_logprobs: Tensor | None = None  # of the reference model
     policy_version: int = 0  # updates the weights had seen when sampling began
     place: tuple[int, int] = (0, 0)  # problem within the step, rollout within the group
-    # Per token, the most likely ones and their log-probabilities, where a client of serve/ asks.
+    # Per token, the most likely ones and their log-probabilities, if a client of serve/ wants them.
     likely: list[list[tuple[int, float]]] = field(default_factory=list)
 
     @property
@@ -98,7 +98,7 @@ class Rollout:
         return mask
 
     def of_sampled(self, values: list) -> list:
-        """Of one value per token of the response, those of the tokens that were drawn."""
+        """From one value per token of the response, those of the tokens that were drawn."""
         forced = set(self.forced)
         return [value for i, value in enumerate(values) if i not in forced]
 
@@ -136,8 +136,8 @@ def stream_key(seed, step, problem, rollout) -> Tensor:
 def uniform_at(keys: Tensor, positions: Tensor) -> Tensor:
     """The numbers in (0, 1) at these positions of the streams."""
     bits = _mix(keys + (positions + 1) * GOLDEN)
-    # The middles of 2^22 equal parts: never 0, which would draw the first token however
-    # unlikely it is, and so far below 1 that u * total < total in float32.
+    # The middles of 2^22 equal parts: never 0, which would draw the first token, however unlikely,
+    # and far enough below 1 that u * total < total in float32.
     return _unsigned_shift(bits, 42).float() * 2.0**-22 + SMALLEST_U
 
 
@@ -145,9 +145,9 @@ def uniform_at(keys: Tensor, positions: Tensor) -> Tensor:
 
 
 def kept_tokens(probs: Tensor, ordered: Tensor, top_p: float, top_k: int) -> Tensor:
-    """Which of probs (B, V) are kept: the smallest set that holds top_p of the mass of the
-    top_k largest. Among equals the lower index stays. `ordered`: probs, the largest first."""
-    # The sum is rounded once, at its end, so that .7 + .2 reaches .9 as it does on paper.
+    """Which of probs (B, V) are kept: the smallest set that has top_p of the total of the top_k
+    largest. Among equals the lower index stays. `ordered`: probs, the largest first."""
+    # The sum is rounded once, at the end, so that .7 + .2 reaches .9 as it does on paper.
     exact = torch.float32 if probs.device.type == "mps" else torch.float64
     mass = ordered.cumsum(-1, dtype=exact).to(probs.dtype)  # (B, V)
     limit = min(top_k or mass.shape[1], mass.shape[1]) - 1
@@ -175,7 +175,7 @@ class Draw(NamedTuple):
     weights: Tensor | None  # (B, V) 0 where cut; None where nothing is
 
     def kept_ids(self) -> list[list[int]]:
-        """Per row, the tokens that top-p and top-k left; []: all. A GPU is asked once for all."""
+        """Per row, the tokens that top-p and top-k kept; []: all. One wait for a GPU covers all."""
         if self.weights is None:
             return [[] for _ in self.tokens]
         rows, kept = self.weights.nonzero().T.cpu()  # (N,) of all rows together
@@ -223,7 +223,7 @@ def sample_next_token(
     """Draw one token per row of logits (B, V) with one uniform number each, u (B,).
 
     Temperature 0 takes the most probable token, the lowest id among equals. Logits that are
-    not finite give a log-probability that is not finite; the caller is to look.
+    not finite give a log-probability that is not finite; the caller must check.
     """
     scaled = logits.float() / (temperature or 1.0)  # (B, V)
     probs = scaled.softmax(-1)
@@ -248,10 +248,10 @@ def sample_next_token(
 # --- many rollouts ---
 
 PREFILL_TOKENS = 16_384  # at most this many prompt tokens, padding included, in one pass
-WORTH_SHARING = 128  # a pass of its own for what all prompts begin with has to save so many tokens
-# Decoding steps between two looks at the drawn tokens. To look is free on a CPU. A GPU has to be
-# waited for, so there 8 steps run unseen: a rollout that ends among them has drawn at most
-# 7 tokens too many, which are dropped.
+WORTH_SHARING = 128  # a separate pass for the common beginning must save this many tokens
+# Decoding steps between two looks at the drawn tokens. Looking is free on a CPU. On a GPU it means
+# waiting, so there 8 steps run unseen: a rollout that ends among them has drawn at most 7 tokens
+# too many, which are dropped.
 STEPS_PER_LOOK = {"cpu": 1}  # else 8
 # Rows without a rollout are left as they are until no more than this share has one. On a CPU they
 # cost as much as others; a GPU is as fast with 40 rows as with 64, and to move rows together means
@@ -261,32 +261,32 @@ NOT_FINITE = "the model's logits are not finite: its weights are damaged or it h
 
 
 class NotFinite(UserError):
-    """The model's logits are no numbers any more."""
+    """The model's logits are no longer finite numbers."""
 
 
 @dataclass(frozen=True)
 class SamplingEngine:
-    """How the model is asked: here the plain way; fast/ has another that is handed in."""
+    """How the model computes while sampling: here plainly; fast/ has a faster engine."""
 
-    # (model, rows, steps) -> a decoder for about so many rows and steps in all. It has the model's
-    # fill_cache, and is called as the model is: (tokens (B, 1), cache) -> logits (B, 1, V).
+    # (model, rows, steps) -> a decoder for about this many rows and steps in all. It has the
+    # model's fill_cache, and is called like it: (tokens (B, 1), cache) -> logits (B, 1, V).
     decoder: Callable = lambda model, rows, steps: model
     cut: Callable[[Tensor, float, int], Tensor] = cut_by_sorting
     # (model, rows, steps, keeps) -> what draws: `sample_next_token`, or the same recorded, which
     # gives a draw's weights only where they are kept.
     draw: Callable = lambda model, rows, steps, keeps: sample_next_token
-    # Gives back the memory that is kept from one batch to the next; False: there is none.
+    # Frees the memory that is kept from one batch to the next; False: there is none.
     let_go: Callable[[], bool] = lambda: False
-    # Entered around each decoding step, with the model: it may use fewer threads there. What it
-    # raises ends the sampling, also in the middle of a rollout.
+    # Entered around each decoding step, with the model: it may use fewer threads there. If it
+    # raises, sampling ends, even in the middle of a rollout.
     around_step: Callable[[Qwen3Model], AbstractContextManager] = nullcontext
-    # Who answers the model, for a Sampling that asks for it: (sampling, tokenizer, problems) ->
-    # what makes a rollout's Partner from the number of its problem; tasks/environments/ has it.
+    # Who replies to the model, if the Sampling says so: (sampling, tokenizer, problems) -> a
+    # function that makes a rollout's Partner from its problem's number; see tasks/environments/.
     partners: Callable | None = None
     partner: Callable[[int], "Partner"] | None = None
 
     def equipped(self, sampling: Sampling, tokenizer, problems: Sequence) -> "SamplingEngine":
-        """With the partners that `sampling` asks for, if it does."""
+        """The same engine with the partners that `sampling` needs, if any."""
         if not sampling.is_answered or self.partners is None:
             return self
         return replace(self, partner=self.partners(sampling, tokenizer, problems))
@@ -296,18 +296,18 @@ PLAIN_ENGINE = SamplingEngine()
 
 
 class Partner(Protocol):
-    """Listens to one rollout and may speak: the model reads what it says, and did not draw it."""
+    """Listens to one rollout and may speak: the model reads what it says, but did not draw it."""
 
     def begin(self, prompt_ids: list[int], most: int) -> list[int]:
-        """Before the first token: the prompt, or at most so many tokens in its place."""
+        """Before the first token: the prompt, or at most this many tokens to replace it."""
         return prompt_ids
 
     def hear(self, response_ids: list[int], stopped: bool) -> list[int] | None:
         """After each token that was drawn: the tokens that follow; [] if none do. `stopped`: it
-        was a stop token, and with nothing to follow the rollout ends. None ends it at once."""
+        was a stop token, and if nothing follows, the rollout ends. None ends it immediately."""
 
     def leave(self, rollout: Rollout) -> None:
-        """The rollout is over: what came of it is written down there."""
+        """The rollout is over: record the result in it."""
 
 
 @dataclass
@@ -319,12 +319,12 @@ class Row:
     key: int  # of its random stream
     limit: int  # most tokens that it may have
     partner: Partner | None = None
-    unread: int = 1  # so many of its last tokens the model has yet to read
-    likely: int = 0  # so many of the most likely tokens are noted at each place
+    unread: int = 1  # number of its last tokens that the model has yet to read
+    likely: int = 0  # number of most likely tokens to record at each place
     group: int = 0  # which of the prompts that were given
 
     def read(self, said: list[int], keeps: bool | None) -> None:
-        """Tokens that follow what was drawn; they were not."""
+        """Append tokens that the model reads but did not draw."""
         rollout, count = self.rollout, len(said)
         first = len(rollout.response_ids)
         rollout.forced += range(first, first + count)

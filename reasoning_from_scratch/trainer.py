@@ -1,11 +1,11 @@
 """The loop: problems, rollouts, rewards, advantages, log-probabilities, loss, update.
 
     training_loop    from step to step
-    sample_step      stages 1 to 3: what a step is trained on
-    train_step       stages 4 to 7: what it makes of the weights
+    sample_step      stages 1 to 3: the groups that a step is trained on
+    train_step       stages 4 to 7: the update of the weights
 
-What a run does beside (evaluating, saving, pages, alarms) are two calls on the object that
-`training_loop` is given. ch07/rl_loop.py is the same with less around it.
+Everything else that a run does (evaluating, saving, pages, alarms) happens in two calls on the
+observer that `training_loop` gets. ch07/rl_loop.py is the same loop with less around it.
 
 Further down: advantages, the records that the loss reads, and the numbers that a step reports.
 """
@@ -56,13 +56,13 @@ Numbers = dict[str, float | None]  # what a step reports, as optim/*
 
 
 class Observer(Protocol):
-    """What a run does beside its updates; run/training_run.py has it."""
+    """What a run does besides its updates; run/training_run.py has it."""
 
     def before_update(self, step: int, groups: Sequence[Group]) -> None:
-        """Metrics, and an evaluation where one is due."""
+        """Metrics, and an evaluation if one is due."""
 
     def after_update(self, step: int, groups: Sequence[Group], numbers: Numbers) -> str:
-        """Pages, saves, alarms; why the run must end now, or ""."""
+        """Pages, saves, alarms. Returns why the run must end now, or ""."""
 
 
 def training_loop(
@@ -73,8 +73,9 @@ def training_loop(
     reference: LocalPolicy | None = None,
     first_step: int = 0,
 ) -> str:
-    """Train until `sampled_steps` end, or a step says why the run must: that sentence, or "".
-    They are on_policy_rollouts, or others; a KL penalty compares the policy with `reference`."""
+    """Train until `sampled_steps` end or the observer says why the run must; return that sentence,
+    or "". `sampled_steps` are on_policy_rollouts or others. A KL penalty compares the policy with
+    `reference`."""
     for step, arriving in enumerate(sampled_steps, first_step):
         groups = list(arriving)  # stages 1 to 3, by sample_step
         observer.before_update(step, groups)
@@ -96,9 +97,9 @@ def sample_step(
     """Stages 1 to 3, without gradient."""
     groups: list[Group] = []
     # 1. Problems: a function of the seed and the step, so that resuming needs no state. Active
-    # sampling asks further ones until there are enough groups with right and wrong answers.
+    # sampling takes more until there are enough groups with correct and incorrect answers.
     while chosen := next_problems(problems, config, step, groups):
-        # 2. Rollouts: several answers to each problem.  3. Rewards: what each of them is paid.
+        # 2. Rollouts: several answers to each problem.  3. Rewards: how good each of them is.
         places = range(len(groups), len(groups) + len(chosen))
         groups += policy.sample(chosen, config, step, places, judge)
     return groups
@@ -111,7 +112,7 @@ def train_step(
     lr: float,
     reference: LocalPolicy | None = None,
 ) -> Numbers:
-    """Stages 4 to 7 on the groups of one step: what was measured, as optim/*."""
+    """Stages 4 to 7 on the groups of one step. Returns what was measured, as optim/*."""
     record = StepRecord(lr)
     # 4. Advantages: how much better than the other answers to this problem.
     set_advantages(groups, config)
@@ -122,7 +123,7 @@ def train_step(
     for rollouts, denominator in updates * config.epochs:  # several epochs use the rollouts again
         # 5. Log-probabilities of the sampled tokens.  6. Loss, and its gradient.
         sums = policy.forward_backward(rollouts, config, denominator)
-        # 7. Update. Without any gradient there is none: momentum would still move the weights.
+        # 7. Update. None without any gradient, because momentum would still move the weights.
         if sums:
             record.add(sums, policy.optim_step(lr, config.grad_clip))
     return record.metrics() | advantage_metrics(groups)
@@ -138,10 +139,10 @@ def on_policy_rollouts(
     first_step: int = 0,
     judge: Judge = grader,
 ) -> Generator[list[Group]]:
-    """The groups of one step after another, always sampled by the policy as it is now.
+    """The groups of one step after another, always sampled with the current weights.
 
-    The trainer sees no more than this iterator: asynchronous and many-machine sampling are other
-    functions that yield the same.
+    The trainer only sees this iterator: asynchronous and many-machine sampling are other functions
+    that yield the same.
     """
     for step in range(first_step, config.steps):
         yield sample_step(policy, problems, config, step, judge)
@@ -154,8 +155,8 @@ def worked_solutions(
     first_step: int = 0,
     judge: Judge = grader,
 ) -> Generator[list[Group]]:
-    """Supervised training: in place of sampled answers, the solution that each problem brings
-    along, alone in its group. It is judged like any answer, and learned whatever it is paid."""
+    """Supervised training: instead of sampled answers, each problem's own solution, alone in its
+    group. It is judged like any answer, and learned whatever its reward."""
     for step in range(first_step, config.steps):
         chosen = step_problems(problems, config, step)
         groups = [Group(problem, [worked_rollout(problem, policy.tokenizer)]) for problem in chosen]
@@ -169,28 +170,28 @@ def worked_solutions(
 
 
 def chosen_groups(groups: Sequence[Group], config: Problems) -> list[Group]:
-    """Active sampling drew more groups than needed: train on the first ones with right and wrong
-    answers. (Where all are wrong, an overlong penalty would make the shortest the best.)"""
+    """Active sampling drew more groups than needed: train on the first ones with correct and
+    incorrect answers. (If all were incorrect, an overlong penalty would favor the shortest.)"""
     if config.active_sampling:
         return [group for group in groups if group.mixed][: config.problems_per_step]
     return list(groups)
 
 
 def substep_groups(groups: Sequence[Group], num_substeps: int) -> list[Sequence[Group]]:
-    """Whole groups in equal shares (active sampling may leave the last ones smaller)."""
+    """Whole groups in equal shares (with active sampling the last ones may be smaller)."""
     size = math.ceil(len(groups) / num_substeps)
     return [groups[start : start + size] for start in range(0, len(groups), size or 1)]
 
 
 def set_advantages(groups: Sequence[Group], config: TrainConfig) -> None:
     """The advantage of every rollout. All rewards equal: exactly 0."""
-    if callable(config.advantage) and groups:  # the reader's own sees the rewards of all, (P, G)
+    if callable(config.advantage) and groups:  # your own function gets the rewards of all, (P, G)
         values = list(config.advantage(rewards=torch.tensor([group.rewards for group in groups])))
     else:
         values = [group_advantages(group, config) for group in groups]
     if config.advantage_per_part and values:
         flat = torch.cat(values)
-        # What was exactly 0 stays so: normalizing must not lend a uniform group a gradient.
+        # Exact zeros stay 0: normalizing must not give a uniform group a gradient.
         flat = torch.where(flat == 0, flat, normalize_batch(flat))
         values = list(flat.split([len(group.rollouts) for group in groups]))
     for group, numbers in zip(groups, values, strict=True):
@@ -200,7 +201,7 @@ def set_advantages(groups: Sequence[Group], config: TrainConfig) -> None:
 
 def group_advantages(group: Group, config: TrainConfig) -> Tensor:
     """(G,), from the rewards or, for gdpo, from each part of them."""
-    if config.objective == "cross_entropy":  # no answer has a rival: each is to be learned
+    if config.objective == "cross_entropy":  # nothing is compared: each solution is to be learned
         return torch.ones(len(group.rollouts))
     if not config.advantage_per_part:
         return advantages(torch.tensor(group.rewards), config.advantage)  # (G,)
@@ -214,7 +215,7 @@ def group_advantages(group: Group, config: TrainConfig) -> Tensor:
     return per_part_advantages(parts, weights)
 
 
-# --- between 4 and 5: what the loss reads beside the sampler's record ---
+# --- between 4 and 5: what the loss reads besides the sampler's record ---
 
 
 def prepared_update(
@@ -224,10 +225,10 @@ def prepared_update(
     config: TrainConfig,
 ) -> tuple[list[Rollout], float]:
     """The rollouts of one optimizer step that have a gradient, with the records that their loss
-    reads, and what the sum over their tokens is divided by.
+    reads, and the denominator of the sum over their tokens.
 
-    That denominator counts every sampled rollout, also those of groups that are dropped for
-    having no gradient: dropping them saves time and changes nothing else.
+    The denominator counts every sampled rollout, including those of groups that are dropped
+    because they have no gradient: dropping them saves time and changes nothing else.
     """
     denominator = loss_denominator(groups, config)
     groups = groups_with_gradient(groups, config)
@@ -251,8 +252,8 @@ def prepared_update(
 
 
 def groups_with_gradient(groups: Sequence[Group], config: Loss) -> Sequence[Group]:
-    """Those that are worth a pass. Where all rewards are equal, the policy term has no gradient;
-    a KL term has one, and so has dro's price on leaving the sampler, once there is an update."""
+    """The groups that have a gradient. If all rewards are equal, the policy term has none; a KL
+    term has one, and so does dro's penalty on moving away from the sampler, after an update."""
     if config.kl != "none":
         return groups
     live = [group for group in groups if group.live]
@@ -267,17 +268,18 @@ def loss_denominator(groups: Sequence[Group], config: Loss) -> float:
 
 
 def add_kl_to_advantages(rollouts: Sequence[Rollout], config: Loss) -> None:
-    """Each token of a group pays for the distance between the policy and its reference. Both are
-    the trainer's own passes: at the start, when they are one model, it is exactly 0."""
+    """Subtract the distance between policy and reference from the advantage of each token of a
+    group. Both come from the trainer's own passes: at the start, when the two are the same model,
+    the distance is exactly 0."""
     start = pad_sequence([rollout.start_logprobs for rollout in rollouts], True)  # (G, T)
     ref = pad_sequence([rollout.ref_logprobs for rollout in rollouts], True)  # (G, T)
     mask = pad_sequence([rollout.sampled_mask() for rollout in rollouts], True)  # (G, T)
     if config.kl == "reward":
-        paid = kl_advantages(start, ref, mask, config.kl_coef)[:, None].expand_as(mask)  # (G, T)
+        added = kl_advantages(start, ref, mask, config.kl_coef)[:, None].expand_as(mask)  # (G, T)
     else:
-        paid = token_kl_advantages(start, ref, mask, config.kl_coef)  # (G, T)
-        paid = discounted_sums(paid, config.kl_discount_factor)  # (G, T)
-    for rollout, of_tokens in zip(rollouts, paid, strict=True):
+        added = token_kl_advantages(start, ref, mask, config.kl_coef)  # (G, T)
+        added = discounted_sums(added, config.kl_discount_factor)  # (G, T)
+    for rollout, of_tokens in zip(rollouts, added, strict=True):
         rollout.token_advantages = rollout.advantage + of_tokens[: len(rollout.response_ids)]
 
 
@@ -289,8 +291,8 @@ def step_learning_rate(config: TrainConfig, step: int) -> float:
 
 
 def batch_learning_rate(config: Optim, problems_per_step: int) -> float:
-    """The rate for a batch of that size: Adam's steps are as noisy as before if it grows by the
-    square root."""
+    """The learning rate for a batch of that size: Adam's steps are as noisy as before if it grows
+    with the square root."""
     return config.lr * math.sqrt(problems_per_step / (config.lr_at_problems or problems_per_step))
 
 
@@ -304,7 +306,7 @@ def learning_rate(config: Optim, step: int, steps: int, problems_per_step: int =
 
 
 def schedule_factor(schedule: Schedule, done: float) -> float:
-    """What a schedule leaves of a value when a share `done` of the steps is over."""
+    """The factor of a schedule when a share `done` of the steps is over."""
     if schedule == "linear":
         return 1 - done
     if schedule == "cosine":
@@ -325,7 +327,7 @@ def with_kl_coef(config: TrainConfig, step: int) -> TrainConfig:
 
 def advantage_metrics(groups: Sequence[Group]) -> dict[str, float]:
     values = [rollout.advantage for group in groups for rollout in group.rollouts] or [0.0]
-    mean = fmean(values)  # by hand: statistics.pstdev fails on NaN, which is to be written as null
+    mean = fmean(values)  # by hand: statistics.pstdev fails on NaN, which should be written as null
     std = math.sqrt(fmean((value - mean) ** 2 for value in values))
     return {"advantage/mean": mean, "advantage/std": std}
 
@@ -333,7 +335,7 @@ def advantage_metrics(groups: Sequence[Group]) -> dict[str, float]:
 class StepRecord:
     """Collects what the optimizer steps of one training step report."""
 
-    # What is not measured where no group had a signal: nothing was computed, no weight moved.
+    # Not measured if no group had a signal: nothing was computed, no weight moved.
     EMPTY = (
         "grad_norm kl_loss clip_frac ratio_mean ratio_max update_ratio importance_weight "
         "kl_sample_train_v1 kl_sample_train_v2"

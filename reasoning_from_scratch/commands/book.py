@@ -34,8 +34,8 @@ def book(options: BookOptions) -> int:
         ) from None
     out = Path(options.out)
     if out.exists() and not (out.is_dir() and is_empty_or_a_site(out)):
-        raise UserError(f"{out} is there and is no site; name another folder with --out")
-    print("reading the pages; half a minute or so ...", file=sys.stderr, flush=True)
+        raise UserError(f"{out} exists and is not a site; name another folder with --out")
+    print("reading the pages; this takes about half a minute ...", file=sys.stderr, flush=True)
     with tempfile.TemporaryDirectory() as folder:
         site, pages = Path(folder, "site"), Path(folder, "pages")  # pages: as Sphinx has read them
         sphinx = Sphinx(ROOT, ROOT / "docs", site, pages, "html", status=None, warning=sys.stderr)
@@ -53,5 +53,5 @@ def book(options: BookOptions) -> int:
 
 
 def is_empty_or_a_site(folder: Path) -> bool:
-    """A folder with files of somebody's is left alone."""
+    """Whether a folder is one of ours; other files are never overwritten."""
     return not any(folder.iterdir()) or (folder / "searchindex.js").is_file()

@@ -31,7 +31,7 @@ KNOWN = {"math": "book"}  # what --prompt of other commands calls it
 WORKS = "Mia has 8 stamps, gets 24 from Kim. How many stamps does Mia have now?"
 SMALL_WORLD = f"This tiny model understands only short problems with numbers. Try: {WORKS}"
 PLAYER = (
-    "This tiny model plays higher or lower and answers no questions. Watch it play: "
+    "This tiny model only plays higher or lower; it answers no questions. Watch it play: "
     "rfs evaluate --model {} --environment guess --problems guess"
 )
 HELP = "An empty line or Ctrl-D ends, Ctrl-C stops an answer, /new forgets the conversation."
@@ -156,6 +156,6 @@ def chat(options: ChatOptions) -> None:
         try:
             say(conversation.answer(words))
             if in_small_world and (why := beyond(words)):
-                print(f"That was not its kind of problem: {why}. Try: {WORKS}\n", file=sys.stderr)
+                print(f"The model cannot understand that: {why}. Try: {WORKS}\n", file=sys.stderr)
         except PromptTooLong as error:  # what was said before counts, too
             print(f"{error}; /new forgets the conversation\n", file=sys.stderr)

@@ -23,7 +23,7 @@ mind_the_keyboard()  # here, because scripts import this file before they import
 # this table, so it never waits for torch. A test imports every row.
 COMMANDS: dict[str, tuple[str, str]] = {
     "quickstart": (
-        "Watch a small model learn to reason, here and now.",
+        "Watch a small model learn to reason, right now.",
         "commands.quickstart:quickstart",
     ),
     "train": ("Train a model with a recipe, or resume a run.", "commands.train:train_command"),
@@ -56,7 +56,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "commands.playground:playground",
     ),
     "book": (
-        "Write the book as a site: chapters and docs, to be read in a browser.",
+        "Write the book as a site: chapters and docs, for a browser.",
         "commands.book:book",
     ),
     "preflight": (
@@ -64,7 +64,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "commands.preflight:preflight",
     ),
     "doctor": (
-        "Look at this machine: what works, what does not, what to do.",
+        "Check this machine: what works, what does not, what to do.",
         "commands.doctor:doctor",
     ),
 }

@@ -46,14 +46,14 @@ from reasoning_from_scratch.text import aligned, counted
 
 @dataclass
 class CompareOptions:
-    """Options of `rfs compare`; what is None is as in `rfs train`."""
+    """Options of `rfs compare`; None means the default of `rfs train`."""
 
     recipes: tuple[str, ...] = ("grpo", "dr_grpo", "dapo")
     """Rows of `rfs recipes`, or your own, FILE.py:NAME."""
     lrs: tuple[float, ...] | None = None
     """Learning rates to try with each recipe; the best one for each is shown."""
     seeds: int = 3
-    """Runs per recipe and rate, with seeds 0, 1, ..."""
+    """Runs per recipe and learning rate, with seeds 0, 1, ..."""
     baseline: str | None = None
     """Recipe that the others are compared with (default: the first)."""
     model: str = "tiny-base"
@@ -62,7 +62,7 @@ class CompareOptions:
     """Problem set to train on, hf:OWNER/NAME, a file of your own or FILE.py:FUNCTION; it is
     evaluated on what is held out of it."""
     reward: str | None = None
-    """Your own verifier, FILE.py:FUNCTION, in place of the grader."""
+    """Your own verifier, FILE.py:FUNCTION, replaces the grader."""
     steps: int = 60
     """Training steps of each run."""
     problems_per_step: int = 8
@@ -72,11 +72,11 @@ class CompareOptions:
     max_new_tokens: int | None = None
     """Longest answer in tokens."""
     eval_every: int = 10
-    """Evaluate before every so many steps and at the end; a killed run goes on from there."""
+    """Steps between evaluations, also one at the end; a killed run goes on from the last one."""
     eval_limit: int = 200
     """Problems per evaluation."""
     jobs: int | None = None
-    """Runs side by side, which share the cores (default: one per core for a tiny model, else 1)."""
+    """Runs in parallel, which share the cores (default: one per core for a tiny model, else 1)."""
     out: str = "runs/compare"
     """Folder of the runs, the tables and the pictures. A run that is there is not run again; if it
     was made with other settings than these, nothing is done."""
@@ -88,7 +88,7 @@ ENTROPY = "optim/token_entropy"
 
 @dataclass
 class Row:
-    """One recipe in the table, at its best rate."""
+    """One recipe in the table, at its best learning rate."""
 
     recipe: str
     lr: float
@@ -96,7 +96,7 @@ class Row:
     error: float  # standard error over seeds; nan for one seed
     accuracy_gain: float  # minus the baseline's, seed by seed
     accuracy_gain_error: float
-    sampled: float  # right answers among the rollouts of the last third of the steps
+    sampled: float  # correct answers among the rollouts of the last third of the steps
     sampled_error: float
     gain: float  # that share minus the baseline's, seed by seed
     gain_error: float
@@ -144,7 +144,7 @@ def check_options(options: CompareOptions) -> None:
     if options.lrs is not None and len(set(options.lrs)) != max(1, len(options.lrs)):
         raise UserError("--lrs needs one or more learning rates, each once")
     if options.baseline not in (None, *options.recipes):
-        raise UserError(f"--baseline {options.baseline} is none of --recipes: add it there")
+        raise UserError(f"--baseline {options.baseline} is not in --recipes: add it there")
     for recipe in options.recipes:
         recipe_row(recipe)
 
@@ -215,7 +215,7 @@ def refuse_other_weights(options: CompareOptions) -> None:
             marks[dtype] = weights_mark(model)
         if begun["mark"] != marks[dtype]:
             raise UserError(
-                f"{folder.path} began with other weights than are in {options.model} now; "
+                f"{folder.path} began with other weights than those in {options.model} now; "
                 "give another --out"
             )
 
@@ -229,7 +229,7 @@ def run_all(options: CompareOptions, every: Sequence[Trial]) -> dict[Trial, list
         done[trial] = metrics
         ordered = [trial for trial in every if trial in done]
         write_csv(Path(options.out) / "runs.csv", [run_row(t, done[t]) for t in ordered])
-        words = f"{percent(metrics[-1]['eval_acc'])} right"
+        words = f"{percent(metrics[-1]['eval_acc'])} correct"
         print(f"{len(done)} of {len(every)}: {trial}: {words}", flush=True)
     return done
 
@@ -285,7 +285,7 @@ def table_rows(best: Mapping[str, tuple[float | None, Runs]], options: CompareOp
 def table_row(recipe: str, lr: float | None, runs: Runs, baseline: Runs, same_as: str = "") -> Row:
     """`baseline` are the runs of the recipe to compare with, with the same seeds."""
     final, late = (values(runs, measure) for measure in (final_accuracy, late_share))
-    # Greedy accuracy stops telling recipes apart once each problem's likeliest answer is right.
+    # Greedy accuracy no longer separates recipes once each problem's most likely answer is correct.
     accuracy_gain = paired(final, values(baseline, final_accuracy))
     gain = paired(late, values(baseline, late_share))
     every = list(runs.values())
@@ -342,7 +342,7 @@ def start_accuracy(rows: Sequence[dict]) -> float:
 
 
 def late_share(rows: Sequence[dict]) -> float:
-    """Right answers among the rollouts of the last third of the steps."""
+    """Correct answers among the rollouts of the last third of the steps."""
     return fmean(row["env/all/correct"] for row in last_third(rows))
 
 
@@ -360,7 +360,7 @@ def markdown(rows: Sequence[Row], options: CompareOptions) -> str:
         f"{counted(options.problems_per_step, 'problem')} x {options.rollouts} rollouts, "
         f"seeds 0 to {options.seeds - 1}. greedy: accuracy on "
         f"{options.eval_limit} held-out problems at the end (before: at the start). rollouts: "
-        f"right answers among those of the last third of the steps.{chosen} vs {first}: the "
+        f"correct answers among those of the last third of the steps.{chosen} vs {first}: the "
         "difference of the column before it, seed by seed. s.e.: standard error over seeds of the "
         "column before it. tokens: sampled in all, per run."
     )
@@ -376,8 +376,8 @@ def markdown(rows: Sequence[Row], options: CompareOptions) -> str:
         lines.append([*cells, f"{row.tokens:,.0f}", f"{row.minutes:.1f}"])
     twins = [f"{row.recipe} = {row.same_as}" for row in rows if row.same_as]
     same = (
-        "The same algorithm at these settings (each step's rollouts were equally long, equally "
-        f"right and equally sure, in all seeds): {', '.join(twins)}.\n"
+        "The same algorithm at these settings (each step's rollouts had the same length, accuracy "
+        f"and entropy, in all seeds): {', '.join(twins)}.\n"
     )
     return "\n".join([about, "", *aligned(lines), "", *[same] * bool(twins)])
 

@@ -29,7 +29,7 @@ GIB = 2**30
 
 @dataclass
 class Finding:
-    """One thing that was looked at."""
+    """One thing that was checked."""
 
     topic: str
     state: str  # "ok", "note" (works, but know this) or "problem"
@@ -46,7 +46,7 @@ class DoctorOptions:
     """Options of `rfs doctor`."""
 
     network: bool = True
-    """Also look whether the hub of models answers (at most 3 s)."""
+    """Also check whether the hub of models responds (at most 3 s)."""
 
 
 def doctor(options: DoctorOptions) -> int:
@@ -57,7 +57,7 @@ def doctor(options: DoctorOptions) -> int:
         findings.append(check())
         print(findings[-1], flush=True)
     problems = sum(finding.state == "problem" for finding in findings)
-    found = f"{counted(problems, 'problem')} found" if problems else "Nothing stands in the way"
+    found = f"{counted(problems, 'problem')} found" if problems else "No problem found"
     print(f"\n{found}.")
     return int(problems > 0)
 
@@ -68,7 +68,7 @@ def check_package() -> Finding:
     others = distributions(name="reasoning-from-scratch")
     if all(other.read_text("direct_url.json") for other in others):
         return Finding("package", "ok", f"{DISTRIBUTION} on Python {platform.python_version()}")
-    found = "the package of the book's author, which has the same import name, is here too"
+    found = "the package of the book's author, which has the same import name, is installed too"
     advice = "uv pip uninstall reasoning-from-scratch, then uv sync --reinstall-package"
     return Finding("package", "problem", found, f"{advice} {DISTRIBUTION}")
 
@@ -81,19 +81,21 @@ def check_device() -> Finding:
         name = torch.cuda.get_device_name() if device.type == "cuda" else TITLES[device.type]
         problem = parity_problem(device)
         if problem is None:
-            return Finding("device", "ok", f"{name}, {build}: computes what the CPU computes")
-        found = f"{name} does not compute what the CPU computes, {build}: {problem}"
+            return Finding("device", "ok", f"{name}, {build}: gives the CPU's results")
+        found = f"{name} does not give the CPU's results, {build}: {problem}"
         advice = "install another torch version or CUDA build, or use --device cpu"
         return Finding("device", "problem", found, advice)
     if not nvidia_driver():
         found = f"CPU, {torch.get_num_threads()} threads, {build}"
         return Finding("device", "ok", f"{found}; enough for the tiny model, slow for 0.6B")
-    advice = "take the line `find-links` out of ~/.config/uv/uv.toml, then"
+    advice = "remove the line `find-links` from ~/.config/uv/uv.toml, then"
     advice += " uv sync --upgrade-package torch, for a CUDA build"
     if cuda:
-        advice = f"update the NVIDIA driver to one for CUDA {cuda} or newer, and see that"
-        advice += " CUDA_VISIBLE_DEVICES is not empty"
-    return Finding("device", "problem", f"an NVIDIA GPU is here, but {build} cannot use it", advice)
+        advice = f"update the NVIDIA driver to one for CUDA {cuda} or newer, and make sure"
+        advice += " that CUDA_VISIBLE_DEVICES is not empty"
+    return Finding(
+        "device", "problem", f"there is an NVIDIA GPU, but {build} cannot use it", advice
+    )
 
 
 def nvidia_driver() -> bool:
@@ -167,12 +169,12 @@ def check_disk() -> Finding:
     found = f"{free / GIB:.1f} GiB free in {Path.cwd()}"
     if free > 10 * GIB:
         return Finding("disk", "ok", found)
-    advice = "a 0.6B checkpoint takes 1.5 GiB, 4.5 GiB with what is needed to resume"
+    advice = "a 0.6B checkpoint takes 1.5 GiB, 4.5 GiB with the state for resuming"
     return Finding("disk", "note" if free > GIB else "problem", found, advice)
 
 
 def check_compiler() -> Finding:
-    """What sampling on a CPU uses where it is here."""
+    """The C compiler, which makes sampling on a CPU faster."""
     for dtype in FORMATS:
         try:
             # Not what is remembered: a compiler may have been put right since.
@@ -191,6 +193,8 @@ def check_hub() -> Finding:
         requests.head(url, timeout=3)
         return Finding("hub", "ok", f"{url} answers")
     except requests.RequestException as error:
-        advice = "fine for the tiny model; else set HTTPS_PROXY, HF_ENDPOINT (a mirror) or, for a"
+        advice = (
+            "fine for the tiny model; otherwise set HTTPS_PROXY, HF_ENDPOINT (a mirror) or, for a"
+        )
         advice += " certificate of your organization, REQUESTS_CA_BUNDLE"
         return Finding("hub", "note", f"{url}: {network_reason(error)}", advice)

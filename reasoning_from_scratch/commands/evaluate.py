@@ -35,7 +35,7 @@ AS_TRAINED = (
 
 
 def evaluate_command(asked: EvaluateOptions, given: set[str]) -> None:
-    """Prints the scores; how far it is goes to stderr. `given`: the options that were named."""
+    """Prints the scores; progress goes to stderr. `given`: the options that were named."""
     options, examples = as_trained(asked, given)
     if options.problems is None:
         options = replace(options, problems=default_problems(options))
@@ -157,7 +157,7 @@ def measured_rates(options: EvaluateOptions, examples: str = "") -> dict[str, di
                 )
             except KeyboardInterrupt:
                 if path is not None:
-                    print("the same command goes on where it was", file=sys.stderr)
+                    print("the same command continues from here", file=sys.stderr)
                 raise
             print(result.report())
             if path is not None:
@@ -197,7 +197,7 @@ def refuse_unmeasurable(options: EvaluateOptions) -> None:
     rules = next((name for name in options.problems if made_set(name)), None)
     if rules and options.fallback != "none":
         raise UserError(
-            f"--fallback {options.fallback} is for the grader, and {rules} has rules of its own: "
+            f"--fallback {options.fallback} is for the grader, and {rules} has its own rules: "
             "leave it out"
         )
     if options.reward and options.fallback != "none":
@@ -217,7 +217,7 @@ def refuse_in_environment(options: EvaluateOptions, usual: EvaluateOptions) -> N
     environment_of(options.environment)
     if options.reward:
         raise UserError(
-            "--environment says what an answer is paid, and so does --reward: leave one out"
+            "--environment sets the reward of an answer, and so does --reward: leave one out"
         )
     if options.fallback != "none":
         raise UserError(

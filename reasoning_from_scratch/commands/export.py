@@ -40,9 +40,9 @@ class PushOptions:
     model: Positional[str]
     """A run (its best save), RUN@SAVE, or any other model."""
     repository: Positional[str]
-    """OWNER/NAME on the hub; it is made if there is none."""
+    """OWNER/NAME on the hub; it is created if it does not exist."""
     private: bool = False
-    """If the repository is new, show it to nobody else."""
+    """If the repository is new, make it private."""
 
 
 def export(options: ExportOptions) -> None:
@@ -50,7 +50,7 @@ def export(options: ExportOptions) -> None:
     folder = Path(os.path.expanduser(options.to))
     with disk_errors_as(f"cannot export {options.model} to {folder}", "choose another --to"):
         if folder.exists() and any(folder.iterdir() if folder.is_dir() else [folder]):
-            raise UserError(f"{folder} is there already and not empty; choose another folder")
+            raise UserError(f"{folder} exists and is not empty; choose another folder")
         source = model_folder(options.model)
         folder.mkdir(parents=True, exist_ok=True)
         # All is written into a folder within and moved up last. If the disk gets full that one
@@ -80,7 +80,7 @@ def belongs_to_a_model(name: str) -> bool:
 def push(options: PushOptions) -> None:
     """Upload a model to the hub."""
     if not HUB_NAME.fullmatch(options.repository):
-        raise UserError(f"{options.repository} is no OWNER/NAME; OWNER is your name on the hub")
+        raise UserError(f"{options.repository} is not OWNER/NAME; OWNER is your name on the hub")
     source = model_folder(options.model)
     if not is_whole(source):
         raise UserError(
@@ -99,6 +99,6 @@ def push(options: PushOptions) -> None:
         why = " ".join(str(error).split())[:200] or type(error).__name__
         raise UserError(
             f"could not push to {options.repository} ({why}); `hf auth login` with a token that "
-            "may write, then again: what is there already is not sent twice"
+            "may write, then try again: files that are there already are not sent twice"
         ) from error
     print(f"{api.endpoint}/{options.repository}")

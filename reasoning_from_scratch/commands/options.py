@@ -35,7 +35,7 @@ class QuickstartOptions:
     """Options of `rfs quickstart`; it needs none."""
 
     longer: bool = False
-    """The second run, of some minutes: what comes out of the first learns longer problems."""
+    """The second run, which takes minutes: the model of the first learns longer problems."""
     steps: int | None = None
     """Training steps (default: 90, with --longer 450); fewer only show that it runs."""
     seed: int = 0

@@ -58,7 +58,7 @@ class PlaygroundOptions:
     """Options of `rfs playground`."""
 
     models: tuple[str, ...] = ("tiny-base", "tiny-grpo", "tiny-grpo-longer")
-    """Models to put into the page, the one to be trained first: names, folders or runs."""
+    """Models for the page, the one to be trained first: names, folders or runs."""
     players: tuple[str, ...] = ("tiny-player", "tiny-player-grpo")
     """Models that guess numbers, the one to be trained first; none: a page without the game."""
     run: str | None = None
@@ -83,7 +83,7 @@ def playground(options: PlaygroundOptions) -> int:
     out = Path(options.out)
     with disk_errors_as(f"cannot write {out}", "choose another --out"):
         if out.exists() and not out.is_file():
-            raise UserError(f"{out} is there and is no file; name a page, such as mine.html")
+            raise UserError(f"{out} exists and is not a file; name a page, such as mine.html")
         with replacing(out) as beside:
             beside.write_text(page, encoding="utf-8", newline="\n")
     words = f"{len(entries)} models, {len(page) / 1e6:.1f} MB; open it in a browser"
@@ -105,7 +105,7 @@ def run_entries(name: str) -> list[Entry]:
         raise UserError(f"--run {name} is not a run folder: name the folder that rfs train wrote")
     saves = evenly(read_index(run), RUN_SAVES)
     if not saves:
-        raise UserError(f"{run} is a run that has saved nothing yet; --save-every makes it")
+        raise UserError(f"{run} is a run that has saved nothing yet; --save-every saves steps")
     return [Entry(run.name, save.batch, f"{run}@{save.name}") for save in saves]
 
 
@@ -146,7 +146,7 @@ def page_of(entries: list[Entry]) -> str:
 
 
 def model_entry(entry: Entry, model, tokenizer) -> tuple[dict, str]:
-    """What the page must know of a model, and its weights in base64."""
+    """What the page must know about a model, and its weights in base64."""
     mark = "PROBLEM"
     prompt = render_prompt(mark)
     if tokenizer.apply_chat_template:

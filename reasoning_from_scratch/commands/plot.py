@@ -58,7 +58,7 @@ def plot_runs(folders: Sequence[str | Path], save_as: str | Path) -> Path:
 
 
 def draw_runs(folders: Sequence[str | Path]) -> Figure:
-    """A panel per curve and a line per run; what none of them has measured has no panel."""
+    """A panel per curve and a line per run; a curve that none of them has measured has no panel."""
     runs = {name: metrics_of(folder) for name, folder in named(folders).items()}
     figure = Figure(figsize=(11, 6), layout="constrained")
     panels = figure.subplots(2, 3)
@@ -146,5 +146,5 @@ def number_in(cell: str | None, path: Path) -> float | None:
     try:
         number = float(cell or "nan")
     except ValueError:
-        raise UserError(f"{path}: {cell[:40]!r} is no number") from None
+        raise UserError(f"{path}: {cell[:40]!r} is not a number") from None
     return number if math.isfinite(number) else None

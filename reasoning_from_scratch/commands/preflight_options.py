@@ -18,15 +18,15 @@ class PreflightOptions(Device, Turns, Drawing, Asking):
     """Problem set to train on, hf:OWNER/NAME, a .json or .jsonl file, or FILE.py:FUNCTION (default:
     what `rfs train` takes)."""
     reward: str | None = None
-    """Verifier of your own, FILE.py:FUNCTION (default: our grader compares the box)."""
+    """Your own verifier, FILE.py:FUNCTION (default: the grader compares the box)."""
     num_problems: int = 16
-    """How many problems to try, spread over the set; of each task, of a few of reasoning-gym."""
+    """How many problems to try, spread over the set; with several tasks, of each task."""
     rollouts: int = 8
     """Rollouts per problem."""
     problems_per_step: int = 8
     """Problems per training step, for the estimate of its time."""
     sample_rows: int = 64
-    """Rollouts sampled side by side."""
+    """Rollouts sampled in parallel."""
 
     def check(self) -> str:
         """Refuses what cannot be loaded, before torch is imported; the name of the model."""
@@ -35,7 +35,7 @@ class PreflightOptions(Device, Turns, Drawing, Asking):
             check_set(self.problems)
         if self.environment and self.reward:
             raise UserError(
-                "--environment says what a rollout is paid, and so does --reward: leave one out"
+                "--environment sets the reward of a rollout, and so does --reward: leave one out"
             )
         for name in ("max_turns", "max_turn_tokens"):
             if not self.environment and getattr(self, name) != getattr(Turns, name):

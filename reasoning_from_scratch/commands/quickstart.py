@@ -40,7 +40,7 @@ SETTINGS: dict[str, Any] = {
     "preflight": False,
     "num_groups_to_log": 1,
 }
-# The second run goes on where the first one ended, on problems of more steps than any working
+# The second run continues from the end of the first, on problems of more steps than any solution
 # that the model has seen.
 LONGER: dict[str, Any] = {
     "model": "tiny-grpo",
@@ -52,8 +52,8 @@ LONGER: dict[str, Any] = {
     "report_every": 50,
 }
 OPENING = {
-    False: "A model of 2.2 million parameters that knows worked solutions, but mostly guesses.",
-    True: "The quickstart's model, on problems of more steps than any working it has seen.",
+    False: "A model of 2.2 million parameters that can solve problems step by step, but guesses.",
+    True: "The quickstart's model, on problems of more steps than any solution it has seen.",
 }
 NO_COMPILER = (
     "Without a C compiler this takes eight times as long: install gcc (Debian, Ubuntu) or run "

@@ -17,11 +17,11 @@ def seen_to_work(asked: TrainConfig, folder: str, rows: list[dict]) -> str:
     seen = {
         "sampled": f"{counted(answers, 'answer')} at {speed:,.0f} tokens/s; {correct:.0f} correct",
         "gradient": gradient(rows),
-        "saved": f"rfs train --resume {folder} --steps N goes on from here",
+        "saved": f"rfs train --resume {folder} --steps N continues from here",
         "full run": full_run(asked, rows),
     }
     lines = [f"  {name:<10}{words}" for name, words in seen.items()]
-    return "\n".join([f"\nSeen in {counted(len(rows), 'small step')}:", *lines])
+    return "\n".join([f"\nChecked in {counted(len(rows), 'small step')}:", *lines])
 
 
 def gradient(rows: list[dict]) -> str:
@@ -33,8 +33,8 @@ def gradient(rows: list[dict]) -> str:
     norms = [row["optim/grad_norm"] for row in rows if row["optim/updates"]]
     if not norms:
         return (
-            "not seen: no group had both better and worse answers. With so few answers that may "
-            "be chance; rfs preflight asks more"
+            "not tested: no group had both better and worse answers. With so few answers that may "
+            "be chance; rfs preflight samples more"
         )
     moved = max(row["optim/update_ratio"] for row in rows if row["optim/updates"])
     updates = counted(sum(row["optim/updates"] for row in rows), "update")

@@ -56,7 +56,7 @@ class TrainFlags:
     memory: Memory
     records: Records
     loss_fn: LossFn | None = None
-    """Loss as Tinker documents it: objective, summed, with its bounds; wins over the recipe."""
+    """Loss as Tinker documents it: objective, summed, with its bounds; overrides the recipe."""
 
 
 READING = ConstructorRegistry()
@@ -90,7 +90,7 @@ def train_command(argv: list[str]) -> int:
 
 
 def refuse_early(config: TrainConfig) -> None:
-    """What can be seen to be wrong without torch, before anything is loaded."""
+    """Refuses what can be recognized as wrong without torch, before anything is loaded."""
     checked = resolved(config)
     if config.resume:  # what a run began with need not be on the machine where it goes on
         return

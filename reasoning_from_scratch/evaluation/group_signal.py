@@ -124,7 +124,7 @@ def answers_of(group: Group) -> list[dict]:
 
 
 def spread_out(problems: Sequence[Problem], count: int) -> Sequence[Problem]:
-    """So many problems, from all over the set."""
+    """This many problems, from all over the set."""
     stride = max(1, len(problems) // count)
     return problems[::stride][:count]
 
@@ -133,18 +133,18 @@ def can_training_work(
     found: Preflight, max_new_tokens: int, out_of_world: bool, rewarder: str
 ) -> tuple[bool, str]:
     """Whether training can work, and the sentence that says why; the first cause that fits.
-    `out_of_world`: the tiny model was asked problems of another world than its own. `rewarder`:
-    what gave the rewards, for the message where it failed."""
+    `out_of_world`: the tiny model got problems from outside its own world. `rewarder`: what
+    computed the rewards, for the message if it failed."""
     live = found.live_share
     failed = [row for row in found.rows if row.get("reward_failure")]
     if 2 * len(failed) > len(found.rows):
         return False, (
             f"{rewarder} failed on {len(failed)} of {len(found.rows)} answers: it "
-            f"{one_line(failed[0]['reward_failure'], SHOWN)}. Such answers get 0: mend it first."
+            f"{one_line(failed[0]['reward_failure'], SHOWN)}. Such answers get 0: fix it first."
         )
     if out_of_world and found.pass_at_1 == 0:
         return False, (
-            f"None of {len(found.rows)} answers was right. The tiny model knows only the sums of "
+            f"None of {len(found.rows)} answers was correct. The tiny model knows only the sums of "
             "its own small world, in that world's words. Take problems like those of --problems "
             "tiny or ch07/my_task.py, or a model that has read more, such as --model base."
         )
@@ -155,13 +155,13 @@ def can_training_work(
         return True, f"Training can work{slow}: {live:.0%} of groups have a signal{also}."
     if found.pass_at_1 > 0.9:
         return False, (
-            f"There is little left to learn: {found.pass_at_1:.0%} of answers are right already."
+            f"There is little left to learn: {found.pass_at_1:.0%} of answers are correct already."
             " Take harder problems."
         )
     if found.cutoff_share > 0.5:
         cut_off = [row["tokens"] for row in found.rows if not row["stopped"]]
         rambles = (
-            " if the model rambles on, it is not the limit but the prompt template or the stop"
+            " if the model rambles on, the cause is not the limit but a prompt template or stop"
             " token that does not fit the model."
         )
         if median(cut_off) < max_new_tokens:  # the model's context was full before
@@ -175,16 +175,16 @@ def can_training_work(
         )
     if found.parse_rate < 0.5:
         return False, (
-            f"Only {found.parse_rate:.0%} of answers have a readable \\boxed{{}} result, so right"
+            f"Only {found.parse_rate:.0%} of answers have a readable \\boxed{{}} result, so correct"
             " ones cannot be rewarded. The prompt does not suit the model, or the model needs"
             " supervised training on the answer format first."
         )
     if found.pass_at_1 < 0.05:
         return False, (
-            "The answers can be read but almost none is right: the problems are too hard for this"
+            "The answers can be read but almost none is correct: the problems are too hard for this"
             " model. Take easier problems, more rollouts per problem, or a stronger model."
         )
     return False, (
-        "Each problem is answered always right or always wrong, so no group has a signal. Raise"
+        "Each problem is always or never answered correctly, so no group has a signal. Raise"
         " --temperature or --rollouts, or take problems of medium difficulty."
     )

@@ -17,12 +17,12 @@ class EvaluateOptions(Device, Turns, Drawing, Asking):
 
     model: tuple[str, ...] = ("tiny",)
     """tiny, tiny-grpo, base, reasoning, a folder, a file, a run (its best save) or RUN@SAVE; one or
-    several. A run is asked as it was trained, and a line says how."""
+    several. A run is evaluated the way it was trained, and a line says how."""
     problems: tuple[str, ...] | None = None
     """tiny-test, math-500, gym:TASK@held-out, hf:OWNER/NAME@test, ... or a .json or .jsonl file;
-    one or several (default: of a run what it was evaluated on, else tiny-test or math-500)."""
+    one or several (default: the sets that a run was evaluated on, else tiny-test or math-500)."""
     limit: int | None = None
-    """Use only the first so many problems (default: all)."""
+    """Use only this many problems, the first ones (default: all)."""
     samples: int = 1
     """Answers per problem; with k of them, pass@1 to pass@k and the majority vote are measured."""
     max_new_tokens: int = 512
@@ -32,14 +32,14 @@ class EvaluateOptions(Device, Turns, Drawing, Asking):
     fallback: Literal["none", "number_only", "number_then_full"] = "none"
     """What is read where nothing is boxed; the book's scores use number_then_full."""
     reward: str | None = None
-    """Your own verifier, FILE.py:FUNCTION, in place of the grader; right is what it pays 1."""
+    """Your own verifier, FILE.py:FUNCTION, replaces the grader; a reward of 1 means correct."""
     out_path: Path | None = None
     """File for a JSON line per answer, with a card beside it; a killed run goes on where it was,
     and a larger --limit adds to the file. Several models or sets have a file each: A-NAME.jsonl."""
     figure: Path | None = None
     """Picture of pass@k for k from 1 to --samples; its numbers go into a .csv beside it."""
     sample_rows: int = 64
-    """Answers sampled side by side; lower it when memory runs out."""
+    """Answers sampled in parallel; lower it when memory runs out."""
 
     def check(self) -> str:
         """Refuses what cannot be loaded, before torch is imported; the names of the models."""

@@ -133,7 +133,7 @@ class Fields:
         """A value of the architecture, such as llama.block_count; needed without a default."""
         value = self.get(f"{self.kind}.{name}", default)
         if value is None:
-            raise UserError(f"{self.path} has no {self.kind}.{name}; it is no whole model")
+            raise UserError(f"{self.path} has no {self.kind}.{name}; it is not a complete model")
         return value
 
 
@@ -223,7 +223,9 @@ def gguf_config(fields: Fields, state: Mapping[str, Tensor], angles: np.ndarray 
             f"{scaling}) are none that our model computes"
         )
     if "model.embed_tokens.weight" not in state:
-        raise UserError(f"{fields.path} has no tensor token_embd.weight; it is no whole model")
+        raise UserError(
+            f"{fields.path} has no tensor token_embd.weight; it is not a complete model"
+        )
     family = FAMILIES[fields.kind]
     eps = fields.of_model("attention.layer_norm_rms_epsilon")
     cfg = {

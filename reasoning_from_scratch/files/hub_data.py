@@ -61,7 +61,7 @@ class HubDataSet:
 
 def check_pyarrow(name: str) -> None:
     if find_spec("pyarrow") is None:
-        raise UserError(f"{name} is read with pyarrow, which is not here: uv sync --extra hf")
+        raise UserError(f"{name} is read with pyarrow, which is not installed: uv sync --extra hf")
 
 
 @cache

@@ -96,7 +96,7 @@ def summary(row: dict) -> str:
         "loss": None if sampled else row["optim/loss"],
         "held-out loss": row.get("eval_loss"),
         "reward": reward if sampled else None,
-        # Where that is not all that is paid.
+        # Shown if the reward has other parts, too.
         "correct": correct if sampled and correct != reward else None,
         "tokens": row["env/all/ac_tokens_per_turn"],
         "live": live,

@@ -108,7 +108,7 @@ def with_held_out_aside(config: TrainConfig) -> tuple[SomeProblems, str, SomePro
     return rest[: config.problem_limit], share, aside
 
 
-# --- those that could never be paid for ---
+# --- problems that could never be rewarded ---
 
 PLAIN_NUMBER = re.compile(r"-?\d{1,30}(\.\d{1,30})?", re.ASCII)  # read without asking the grader
 NO_SOLUTION: tuple[str, Callable[[Problem], bool]] = (
@@ -121,9 +121,9 @@ CHAT_TOKENS = 200  # more than a chat template adds, its system prompt included
 def usable_problems(
     problems: SomeProblems, tokenizer, context_length: int, judge: str | None
 ) -> SomeProblems:
-    """Without the problems that could never be paid for; one line in the log says how many.
+    """Drop the problems that could never be rewarded; one line in the log says how many.
 
-    `judge`: None if our grader judges; a verifier of one's own may do without an answer.
+    `judge`: None if the grader judges; your own verifier may need no answer.
     """
     checks: list[tuple[str, Callable[[Problem], bool]]] = [
         (

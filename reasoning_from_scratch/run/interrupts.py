@@ -53,13 +53,13 @@ class Interrupts:
         first, self.received = not self.received, number
         if not first:
             if number == signal.SIGINT:
-                tell("Stopped at once. What was saved before is whole.")
+                tell("Stopped immediately. Earlier saves are complete.")
                 os._exit(130)
             return
         if number not in (signal.SIGINT, signal.SIGTERM):
             mute_console()  # closed with its terminal: every further word would be an error
         elif number == signal.SIGINT and not self.quiet:
-            tell("Stopping; the work so far is saved first. Ctrl-C again: at once.")
+            tell("Stopping after a save. Ctrl-C again stops immediately.")
         elif not self.several_ranks:  # torchrun sends it too when a rank died: nothing to save
             tell("Asked to end (SIGTERM); the work so far is saved first.")
         if self.opened and self.may_stop() and not importing(frame):

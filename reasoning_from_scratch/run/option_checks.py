@@ -79,7 +79,7 @@ def check_kinds(config: TrainConfig) -> None:
             continue
         if words := literals(kind):
             raise unknown_name(flag(name), value, words)
-        raise UserError(f"{flag(name)} is {value!r}, which is no {kind_in_words(kind)}")
+        raise UserError(f"{flag(name)} is {value!r}, but must be {kind_in_words(kind)}")
 
 
 def check_sizes(config: TrainConfig) -> None:
@@ -275,10 +275,10 @@ def literals(kind: Any) -> list[str]:
 
 
 def kind_in_words(kind: Any) -> str:
-    names = {int: "whole number", float: "number", bool: "yes or no", str: "text"}
+    names = {int: "a whole number", float: "a number", bool: "yes or no", str: "text"}
     kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
     return " or ".join(
-        names.get(kind, "mapping of names to numbers") for kind in kinds if kind is not type(None)
+        names.get(kind, "a mapping of names to numbers") for kind in kinds if kind is not type(None)
     )
 
 

@@ -318,7 +318,7 @@ def look_ahead(
 
 
 def look_at_solutions(config: TrainConfig, tokenizer, problems: Sequence[Problem]) -> None:
-    """How often each is learned; and what the first ones would be paid as answers."""
+    """Log how often each is learned, and warn if the first ones would get no reward as answers."""
     count = config.steps * config.problems_per_step
     log.info(
         "learning %s: %d steps of %d are %.3g passes",
@@ -332,8 +332,8 @@ def look_at_solutions(config: TrainConfig, tokenizer, problems: Sequence[Problem
     wrong = [group.problem for group in groups if not group.rollouts[0].rewards["correct"]]
     if wrong:
         log.warning(
-            "%d of the first %s would not be paid as answers, such as that of %s: does it end "
-            "with the answer, as the reward wants it?",
+            "%d of the first %s would get no reward as answers, such as that of %s: does it end "
+            "with the answer, in the format that the reward expects?",
             len(wrong),
             counted(len(groups), "worked solution"),
             wrong[0].where,
@@ -369,8 +369,8 @@ def check_extras(config: TrainConfig) -> None:
 
 
 def try_environment(config: TrainConfig, tokenizer, problem: Problem, context: int) -> None:
-    """One is made and asked what it pays, before the model says a word: does it know the parts of
-    the reward, and can the model's chat template take in what it replies?"""
+    """Make one and ask for its rewards, before the model says a word: does it have the parts of the
+    reward, and can the model's chat template take its replies?"""
     if config.environment is None:
         return
     kind, rollout = environment_of(config.environment), Rollout()
@@ -384,7 +384,7 @@ def try_environment(config: TrainConfig, tokenizer, problem: Problem, context: i
         tokenizer.reply_turn("")
     talk.leave(rollout)
     missing = missing_part(config.reward_parts, rollout.outcome)
-    if missing and not rollout.failure:  # of how it fails, the first step tells
+    if missing and not rollout.failure:  # the first step reports how it fails
         raise UserError(f"--environment {config.environment} {missing}")
 
 

@@ -69,7 +69,7 @@ def study(
         else:
             yield from ((trial, work(trial)) for trial in every)
     except KeyboardInterrupt:
-        print("the same command goes on where it was", file=sys.stderr)
+        print("the same command continues from here", file=sys.stderr)
         raise
 
 
@@ -90,7 +90,7 @@ def in_processes(
         except BrokenProcessPool:
             raise UserError(
                 "a process of this study died, maybe for want of memory (then --jobs 1 helps); "
-                "the same command goes on where it was"
+                "the same command continues from here"
             ) from None
         except BaseException:
             for process in active_children():

@@ -41,7 +41,7 @@ async def read_body(request: Request) -> "Body":
     except (ValueError, RecursionError):
         raise UserError("the body is not JSON") from None
     if not isinstance(values, dict):
-        raise UserError("the body is no JSON object")
+        raise UserError("the body is not a JSON object")
     return Body(values)
 
 

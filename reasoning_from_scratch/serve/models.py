@@ -76,7 +76,7 @@ class Lora:
 
     def __post_init__(self) -> None:
         if self.rank and not (self.train_mlp or self.train_attn):
-            raise UserError("LoRA goes on attention, on the MLP or on both: neither was asked for")
+            raise UserError("LoRA goes on attention, on the MLP or on both: neither was requested")
 
     @property
     def places(self) -> list[str]:

@@ -460,7 +460,7 @@ def content_of(message: dict, number: int) -> str:
     parts = content if isinstance(content, list) else [{"type": "text", "text": content}]
     texts = [part.get("text") for part in parts if isinstance(part, dict)]
     if len(texts) < len(parts) or not all(isinstance(text, str) for text in texts):
-        raise UserError(f"messages[{number}] has a content that is no text")
+        raise UserError(f"messages[{number}] has a content that is not text")
     return "".join(texts)
 
 

@@ -25,19 +25,19 @@ class ServeOptions:
     api_key: str | None = None
     """Key that clients must send (default: the environment's RFS_API_KEY, or none is needed)."""
     log_path: str | None = None
-    """Folder for what clients save and train (default: runs/serve); serve it again to go on."""
+    """Folder for what clients save and train (default: runs/serve); serve it again to continue."""
     all_weights: bool = False
-    """Train all weights where a client asks for LoRA; else rank=0 does."""
+    """Train all weights even if a client asks for LoRA; otherwise rank=0 does."""
     keep_samplers: int = 16
-    """Snapshots of weights that are kept in memory for each client, the newest."""
+    """Number of snapshots of weights kept in memory for each client, the newest."""
     rows: int = 64
-    """Answers that are drawn side by side; lower it where memory runs out."""
+    """Answers drawn in parallel; lower it if memory runs out."""
     device: str = "auto"
     """cpu, cuda, mps, or auto."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """Number format of the weights; auto: float32 on CPU and MPS, bfloat16 on CUDA."""
     seed: int = 0
-    """Seed of what is sampled where the client gives none."""
+    """Seed for sampling if the client gives none."""
 
     def check(self) -> str:
         """Refuses what cannot be served; the names of the models that can."""

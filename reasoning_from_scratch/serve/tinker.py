@@ -753,7 +753,7 @@ def offset_and_limit(request: HttpRequest) -> tuple[int, int]:
     for key, default in (("offset", "0"), ("limit", "20")):
         text = request.query_params.get(key, default)
         if not (text.isascii() and text.isdecimal() and len(text) < 10):
-            raise UserError(f"{key}={text!r} is no whole number")
+            raise UserError(f"{key}={text!r} is not a whole number")
         found.append(int(text))
     return found[0], found[1]
 

@@ -93,7 +93,7 @@ def problems(name: str, limit: int | None = None) -> list[Problem]:
     task, parameters = read_task(name.removesuffix(HELD_OUT))
     found = list(islice(distinct_problems(task, parameters, side), limit or SIZES[side]))
     if not found:
-        raise UserError(f"{name} has no problems on this side; choose other parameters")
+        raise UserError(f"{name} has no problems in this split; choose other parameters")
     return found
 
 
@@ -143,7 +143,7 @@ def read_task(name: str) -> tuple[str, str]:
     for pair in text.split("&") if text else ():
         parameter, equals, value = pair.partition("=")
         if not equals:
-            raise UserError(f"gym:{task}?{text}: write NAME=VALUE between the signs &")
+            raise UserError(f"gym:{task}?{text}: write NAME=VALUE, separated by &")
         if parameter not in known:
             raise unknown_name(f"parameter of gym:{task}", parameter, sorted(known))
         values[parameter] = read_value(f"gym:{task}: {parameter}", value, known[parameter])

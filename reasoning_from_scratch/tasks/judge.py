@@ -46,8 +46,8 @@ def judge_of(config: Rewards) -> Judge:
 
 
 def paid_by_environment(rollout: Rollout, weights: Iterable[str]) -> dict[str, float]:
-    """What an environment pays: at least for the parts that have a weight. One that does not know
-    such a part has failed, and a rollout on which it failed is paid 0."""
+    """The rewards from an environment, with every part that has a weight. If it lacks a part, it
+    has failed, and the rollout gets 0."""
     missing = missing_part(weights, rollout.outcome)
     if missing and not rollout.failure:
         rollout.failure, rollout.outcome = missing, {"correct": 0.0}
@@ -57,8 +57,8 @@ def paid_by_environment(rollout: Rollout, weights: Iterable[str]) -> dict[str, f
 
 
 def missing_part(weights: Iterable[str], paid: dict[str, float]) -> str:
-    """Says which part that has a weight is not among what an environment pays; "" if all are."""
+    """Says which part that has a weight an environment does not return; "" if it returns all."""
     for name in weights:
         if name not in paid and name != "wrong":  # that one is 1 - correct if nothing is said
-            return f"paid nothing for {name} of --reward-parts; it pays for {', '.join(paid)}"
+            return f"returned no {name} of --reward-parts; it returns {', '.join(paid)}"
     return ""

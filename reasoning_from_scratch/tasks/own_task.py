@@ -4,10 +4,10 @@
     rfs train --eval-every 10 --evaluators my_evals.py:politeness
     rfs train --recipe my_recipe.py:recipe
 
-A verifier that raises, answers something else than a number or takes too long pays 0 for that
-answer, and the run goes on: the step says how often that happened, with one example. If it fails
+A verifier that raises, returns something other than a number or takes too long gives that answer
+0, and the run goes on: the step says how often that happened, with one example. If it fails
 on all answers for some steps, the run stops. An evaluator that fails has no numbers for that step.
-The file itself is your program: nothing keeps it from what a program may do.
+The file itself is your program: it may do whatever a program may do.
 """
 
 import importlib.util

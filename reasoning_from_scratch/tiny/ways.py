@@ -1,21 +1,21 @@
-"""Four ways to answer a problem of the tiny world, and how to tell from a text which one it is.
+"""Four styles of answer to a problem of the tiny world, and how to recognize each from the text.
 
     answer only   the answer and nothing else
-    rough         every second line of the working: the others are done in the head
+    rough         every second solution step; the others are done in the head
     full          one line for each step
-    checked       one line for each step, each looked at again: "Yes", or "No" and the right number
+    checked       one line for each step, each checked: "Yes", or "No" and the correct number
 
-A longer way costs more tokens and is right more often. Pre-training shows all four, each for every
-kind of problem alike; which of them pays for which problem is what a run can find out.
+A longer style costs more tokens and is correct more often. Pre-training shows all four, each for
+every kind of problem; which of them is best for which problem is what a run can find out.
 (checkpoints/four_ways.py has written what it shows.)
 """
 
 WAYS = ("answer only", "rough", "full", "checked")
-ANSWER_TOKENS = 224  # the longest checked working of eight steps is a little shorter
+ANSWER_TOKENS = 224  # the longest checked answer of eight steps is a little shorter
 
 
 def way_of(text: str, steps: int) -> str:
-    """The way in which this answer to a problem of `steps` steps is written."""
+    """The style in which this answer to a problem of `steps` steps is written."""
     lines = [line for line in text.splitlines() if "=" in line and "\\boxed" not in line]
     if not lines:
         return "answer only"

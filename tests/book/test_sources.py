@@ -132,7 +132,7 @@ def test_what_is_said_to_work_does(title, place, monkeypatch, capsys):
     monkeypatch.setenv("WANDB_MODE", "disabled")
     text, names, failures = SECTIONS[title], {}, []
     exec("\n".join(re.findall(r"^```python\n(.*?)^```", text, flags=re.M | re.S)), names)
-    script = re.search(r"come behind `uv run (\S+)`", text)
+    script = re.search(r"after `uv run (\S+)`", text)
     for table in tables_of(text):
         for step, rows in steps_of(table, script and script[1]):
             try:

@@ -46,7 +46,7 @@ def test_an_interrupted_command_says_how_to_go_on(command, capsys, monkeypatch):
 
     monkeypatch.setattr("reasoning_from_scratch.rollouts.generate_each", interrupted)
     assert main(command) == 130
-    assert "same command goes on" in capsys.readouterr().err
+    assert "same command continues" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ def test_a_bare_file_becomes_a_folder(tmp_path):
 def test_a_folder_that_is_there_is_left_alone(run, tmp_path, capsys):
     (tmp_path / "thesis.tex").write_text("mine")
     assert main(["export", str(run), "--to", str(tmp_path)]) == 2
-    assert "there already and not empty" in capsys.readouterr().err
+    assert "exists and is not empty" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
@@ -104,7 +104,7 @@ def test_push_sends_the_save_and_nothing_else(run, hub, capsys):
 
 def test_push_without_a_hub_or_a_name_is_one_line(run, monkeypatch, capsys):
     assert main(["push", str(run), "mine"]) == 2
-    assert "mine is no OWNER/NAME" in capsys.readouterr().err
+    assert "mine is not OWNER/NAME" in capsys.readouterr().err
     hub_at(monkeypatch, f"http://127.0.0.1:{closed_port()}", "unused")
     assert main(["push", str(run), "me/mine"]) == 2
     (line,) = [x for x in capsys.readouterr().err.splitlines() if x.startswith("rfs push")]

@@ -119,7 +119,7 @@ def test_a_csv_of_the_books_scripts_is_drawn_beside_a_run(tmp_path, trained):
         (None, "cannot read .*No such file"),
         (b"", "no steps of a run; expected some of the columns step, "),
         (b"a,b\n1,2\n", "no steps of a run"),
-        (b"step,reward_avg\n1,high\n", "'high' is no number"),
+        (b"step,reward_avg\n1,high\n", "'high' is not a number"),
         (b"\xff\xfe\x00", "cannot read"),
     ],
 )

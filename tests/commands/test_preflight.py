@@ -74,7 +74,7 @@ def half(problem, rollout):
         (lambda p, r: CONTEXT_FULL, False, "fill the model's context.*shorter problems"),
         (lambda p, r: UNREADABLE, False, "Only 0% of answers.*boxed.*supervised training"),
         (lambda p, r: WRONG, False, "too hard.*[Ee]asier problems"),
-        (lambda p, r: RIGHT if p % 2 else WRONG, False, "always right or always wrong"),
+        (lambda p, r: RIGHT if p % 2 else WRONG, False, "always or never answered correctly"),
     ],
 )
 def test_the_verdict_names_the_cause(answers, choose, can_work, words):

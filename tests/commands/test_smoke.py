@@ -26,10 +26,10 @@ STILL = {"optim/updates": 0, "optim/grad_norm": None, "optim/update_ratio": None
     [
         ({}, "16 answers at 100 tokens/s; 4 correct"),
         ({}, "finite, norm 0.5; 2 updates moved the weights by 2e-05 of their size"),
-        ({}, "rfs train --resume runs/x --steps N goes on from here"),
+        ({}, "rfs train --resume runs/x --steps N continues from here"),
         # A step of 8 answers took 6 s; one of 64 takes 48 s.
         ({}, "without --smoke, 100 steps of 8 x 8 answers take about 80 minutes here"),
-        (STILL, "not seen: no group had both better and worse answers"),
+        (STILL, "not tested: no group had both better and worse answers"),
         (STILL | {"optim/nonfinite": 1}, "not finite in 2 updates"),
     ],
 )
@@ -41,4 +41,4 @@ def test_what_was_seen(changes, says):
 def test_a_small_run_ends_with_it(tmp_path, capsys):
     assert cli.main(["train", "--smoke", "--log-path", str(tmp_path / "run")]) == 0
     out = capsys.readouterr().out
-    assert "Seen in 2 small steps:\n  sampled   16 answers" in out and "finite, norm" in out
+    assert "Checked in 2 small steps:\n  sampled   16 answers" in out and "finite, norm" in out

@@ -67,7 +67,7 @@ with Interrupts(may_stop=lambda: False):
 """
     start = time.monotonic()
     ended = subprocess.run([sys.executable, "-c", code], env=ENVIRONMENT, capture_output=True)
-    assert ended.returncode == 130 and b"Stopped at once" in ended.stderr
+    assert ended.returncode == 130 and b"Stopped immediately" in ended.stderr
     assert time.monotonic() - start < 30
 
 

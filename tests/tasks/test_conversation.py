@@ -326,7 +326,7 @@ def test_one_that_forgets_a_part_later_has_failed(tmp_path, own):
     (tmp_path / "riddle.py").write_text(forgets)
     result = riddles(tmp_path, own, "run", reward_parts={"correct": 1.0, "early": 0.5})
     assert len(result.rows) == 3 and "failed on every answer of 3 steps" in result.stopped
-    assert "paid nothing for early of --reward-parts" in (tmp_path / "run/logs.log").read_text()
+    assert "returned no early of --reward-parts" in (tmp_path / "run/logs.log").read_text()
 
 
 def test_an_evaluation_talks_too(tmp_path, own, tokenizer):

@@ -190,8 +190,14 @@ def test_whatever_a_verifier_raises_ends_no_run(act):
         ({"rewards": property()}, "raised AttributeError: "),
         ({"reply": lambda self, turn: "a\ud800"}, "replied half of a surrogate pair"),
         ({"reply": lambda self, turn: "x" * 10**6}, "replied 1,000,000 characters"),
-        ({"rewards": lambda self: {"correct": 1, "reward/total": 9}}, "paid for 'reward/total'"),
-        ({"rewards": lambda self: {"correct": 1, "reward_failed": 9}}, "paid for 'reward_failed'"),
+        (
+            {"rewards": lambda self: {"correct": 1, "reward/total": 9}},
+            "returned a reward 'reward/total'",
+        ),
+        (
+            {"rewards": lambda self: {"correct": 1, "reward_failed": 9}},
+            "returned a reward 'reward_failed'",
+        ),
         ({"__bool__": lambda self: False}, ""),
         ({"__len__": lambda self: 0}, ""),
     ],

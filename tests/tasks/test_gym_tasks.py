@@ -134,7 +134,7 @@ def test_a_problem_can_be_sent_away_and_judged_there():
         ("gym:chain_sum@heldout", "did you mean 'chain_sum'"),
         ("gym:chain_sum?min_term=2", "unknown parameter of gym:chain_sum 'min_term': did you mean"),
         ("gym:chain_sum?seed=2", "unknown parameter of gym:chain_sum 'seed'"),
-        ("gym:chain_sum?min_terms", "write NAME=VALUE between the signs &"),
+        ("gym:chain_sum?min_terms", "write NAME=VALUE, separated by &"),
         ("gym:chain_sum?min_terms=two", "min_terms is 'two', which is not a whole number"),
         ("gym:chain_sum?min_terms=2.5", "min_terms is '2.5', which is not a whole number"),
         ("gym:chain_sum?min_terms=true", "min_terms is 'true', which is not a whole number"),

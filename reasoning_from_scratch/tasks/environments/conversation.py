@@ -126,14 +126,14 @@ class Conversation(Partner):
         return ended + self.tokenizer.encode(text, chat_wrapped=False)
 
     def leave(self, rollout: Rollout) -> None:
-        """What the environment pays. A turn that the length limit cut off is not shown to it."""
-        paid = self.ask(as_payment, lambda: self.environment.rewards())
+        """Record the rewards. The environment does not see a turn that the length limit cut off."""
+        rewards = self.ask(as_rewards, lambda: self.environment.rewards())
         rollout.turns, rollout.ran_out = max(1, self.turns), self.ran_out
         rollout.failure = self.failure
-        rollout.outcome = paid or {"correct": 0.0}
+        rollout.outcome = rewards or {"correct": 0.0}
 
 
-# --- what may be expected of an environment ---
+# --- what an environment must return ---
 
 # What is measured of each rollout beside its rewards (report/metrics.py), under the same names.
 MEASURED = (
@@ -157,18 +157,18 @@ def as_reply(value: Any) -> str | Results | None:
     if len(reply) > LONGEST_REPLY:
         raise Unfit(f"replied {len(reply):,} characters; {LONGEST_REPLY:,} are allowed")
     if any("\ud800" <= letter <= "\udfff" for letter in reply):
-        raise Unfit(f"replied half of a surrogate pair, which is no text: {in_words(reply)}")
+        raise Unfit(f"replied half of a surrogate pair, which is not text: {in_words(reply)}")
     return reply
 
 
-def as_payment(value: Any) -> dict[str, float]:
-    """Numbers by the names of what they are paid for."""
-    paid = numbers_in(value)
-    if paid is None or "correct" not in paid:
-        raise Unfit(f"paid no numbers with `correct` among them: {in_words(value)}")
-    for name in paid:
+def as_rewards(value: Any) -> dict[str, float]:
+    """The parts of the reward by their names."""
+    parts = numbers_in(value)
+    if parts is None or "correct" not in parts:
+        raise Unfit(f"returned no rewards with `correct` among them: {in_words(value)}")
+    for name in parts:
         if not name.isidentifier():
-            raise Unfit(f"paid for {name!r}, which is no name: take a word such as speed")
+            raise Unfit(f"returned a reward {name!r}, but its name must be a word such as speed")
         if name in MEASURED:
-            raise Unfit(f"paid for {name!r}, which has that name here already: take another")
-    return paid
+            raise Unfit(f"returned a reward {name!r}, a name that is taken: choose another")
+    return parts

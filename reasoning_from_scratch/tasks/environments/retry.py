@@ -1,4 +1,4 @@
-"""A second try: an answer that is wrong may be mended once."""
+"""A second try: an incorrect answer may be corrected once."""
 
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.rewards import correctness
