@@ -3,6 +3,8 @@
 import json
 import math
 import shutil
+import subprocess
+import sys
 from itertools import product
 from pathlib import Path
 
@@ -363,3 +365,65 @@ def test_a_step_can_be_undone_and_made_again(browser):
     browser.run("at('train').click()")
     browser.wait("!running && !at('one').disabled")
     assert browser.run("at('says').textContent").startswith(browser.run("`${steps.length} step`"))
+
+
+# --- the museum ---
+
+
+def test_the_museum_has_the_words_of_its_notebook(browser):
+    """After a change of the notebook or of museum.py: make_museum.py words."""
+    script = subprocess.run(
+        [sys.executable, "-c", WORDS], cwd=ROOT / "docs/explore", capture_output=True, text=True
+    )
+    page(browser, "museum")
+    museum = browser.run("MUSEUM")
+    expected = json.loads(script.stdout)
+    assert museum["labels"] == expected["labels"]
+    for number, words in expected["rooms"].items():
+        room = museum["rooms"][number]
+        assert {name: room[name] for name in words} == words
+        for run in (room["sick"], room["repaired"]):
+            assert set(run["curves"]) <= set(museum["labels"])
+
+
+WORDS = """
+import json, make_museum
+rooms = {number: make_museum.words_of(number) for number in make_museum.museum.ROOMS}
+print(json.dumps({"labels": make_museum.museum.CURVES, "rooms": rooms}))
+"""
+
+
+def test_a_room_opens_behind_the_right_guess_alone(browser):
+    page(browser, "museum")
+    for number, room in browser.run("MUSEUM.rooms").items():
+        browser.run(f"room.set('{number}'); draw()")
+        for letter in sorted(room["choices"], key=lambda one: one == room["truth"]):
+            choice = f"document.querySelector('[name=guess][value={letter}]')"
+            browser.run(f"{choice}.click()")
+            assert browser.run("at('says').textContent") == room["said"][letter]
+            behind = browser.run("!at('behind').hidden")
+            assert behind == browser.run("shown.solved") == (letter == room["truth"])
+        assert browser.run("document.querySelectorAll('#curves .blue').length") > 0
+
+
+def test_the_museums_runs_are_those_of_the_package(browser):
+    """The first step of a sick run: later ones depend on how a processor rounds."""
+    page(browser, "museum")
+    script = subprocess.run(
+        [sys.executable, "-c", FIRST_STEP], cwd=ROOT / "ch07", capture_output=True, text=True
+    )
+    assert script.returncode == 0, script.stderr
+    for number, row in json.loads(script.stdout.splitlines()[-1]).items():
+        curves = browser.run(f"MUSEUM.rooms[{number}].sick.curves")
+        first = {name: values[0] for name, values in curves.items() if values[0] is not None}
+        assert first and {name: row[name] for name in first} == pytest.approx(first, abs=1e-3)
+
+
+FIRST_STEP = """
+import json, museum
+found = {}
+for number in (1, 2, 3):
+    plan, edit = museum.plan_of(number, False)
+    found[number] = museum.with_right(museum.finished(plan | {"steps": 1}, edit))[0]
+print(json.dumps(found))
+"""
