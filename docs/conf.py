@@ -18,6 +18,8 @@ from docutils import nodes
 from sphinx.addnodes import download_reference, pending_xref
 from sphinx.util.osutil import relative_uri
 
+from reasoning_from_scratch.commands.playground import engine_of
+
 ROOT = Path(__file__).resolve().parents[1]
 ADDRESS = re.search(r'^Repository = "(.*)"$', (ROOT / "pyproject.toml").read_text("utf-8"), re.M)
 
@@ -163,6 +165,7 @@ def copy_explorables(app, error):
         page.write_text(page.read_text("utf-8").replace(".ipynb", ".html"), "utf-8")
     Path(app.outdir, playground).mkdir(parents=True, exist_ok=True)
     shutil.copyfile(ROOT / playground / "grpo.js", Path(app.outdir, playground, "grpo.js"))
+    (folder / "engine.js").write_text(engine_of(), "utf-8")
 
 
 # --- What a picture shows, for those who cannot see it ---

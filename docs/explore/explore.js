@@ -40,6 +40,15 @@ function choice(place, name, options, start, draw) {
   return { value: () => box.querySelector("input:checked").value };
 }
 
+// A menu; its value is read with `.value()`.
+function menu(place, name, options, start, changed) {
+  const select = element("select", { onchange: changed });
+  for (const [value, words] of Object.entries(options)) select.append(element("option", { value }, words));
+  select.value = start;
+  place.append(element("label", {}, name + " ", select));
+  return { value: () => select.value, set(value) { select.value = value; } };
+}
+
 // With its sign, unless it is 0 as shown.
 function signed(x, digits = 2) {
   const size = Math.abs(x).toFixed(digits);

@@ -48,8 +48,9 @@ CONFIG = (
     "rope_base tie_embeddings"
 ).split()
 LOSS = (
-    "advantage objective aggregate clip_low clip_high dro_beta grad_clip temperature top_p "
-    "train_temperature reward_parts conditional_format overlong_penalty length_constant"
+    "advantage objective aggregate clip_low clip_high dro_beta divergence_limit grad_clip "
+    "temperature top_p train_temperature reward_parts conditional_format overlong_penalty "
+    "length_constant"
 ).split()
 
 
@@ -111,6 +112,20 @@ def run_entries(name: str) -> list[Entry]:
 
 def page_of(entries: list[Entry]) -> str:
     """The page's text."""
+    return filled_page(*packed(entries))
+
+
+def engine_of(model: str = "tiny-base") -> str:
+    """A script for the pages of docs/explore that run a model: all that they give to the worker,
+    and the worker itself."""
+    data, (weights,) = packed([Entry(Path(model).name, None, model)])
+    _, worker = scripts(players=False)
+    engine = {"data": data, "weights": weights, "worker": worker}
+    return f"const ENGINE = {json.dumps(engine)};\n"
+
+
+def packed(entries: list[Entry]) -> tuple[dict, list[str]]:
+    """What a page has of its models, tokenizer, problems and recipes; and the weights in base64."""
     models, tokenizer_file = [], None
     for entry in entries:
         model, tokenizer = load_model_and_tokenizer(entry.where)
@@ -142,7 +157,7 @@ def page_of(entries: list[Entry]) -> str:
         "recipes": recipe_rows(),
         "max_new_tokens": ANSWER_TOKENS,
     }
-    return filled_page(data, [weights for _, weights in models])
+    return data, [weights for _, weights in models]
 
 
 def model_entry(entry: Entry, model, tokenizer) -> tuple[dict, str]:

@@ -78,7 +78,12 @@ function leave_one_out(rewards) {
   return mean_centered(rewards).map((x) => (x * rewards.length) / (rewards.length - 1));
 }
 
-const ADVANTAGES = { zscore, mean: mean_centered, "leave-one-out": leave_one_out };
+// For rewards of at least 0.
+function maxrl(rewards) {
+  return mean_centered(rewards).map((x) => (x ? x / mean_of(rewards) : 0));
+}
+
+const ADVANTAGES = { zscore, mean: mean_centered, "leave-one-out": leave_one_out, maxrl };
 
 // --- the loss, by its slopes: how much the objective grows per unit of a token's log-probability.
 // `logprobs` and `old_logprobs` are lists of numbers for each answer. ---
@@ -91,7 +96,7 @@ function objective_slopes(config, logprobs, old_logprobs, advantage) {
   const { objective, clip_low: low, clip_high: high } = config;
   const log_ratios = logprobs.map((p, t) => p - old_logprobs[t]);
   const sequence_ratio = Math.exp(mean_of(log_ratios)); // gspo: one ratio for the whole answer
-  return log_ratios.map((log_ratio) => {
+  return log_ratios.map((log_ratio, t) => {
     const ratio = objective === "gspo" ? sequence_ratio : Math.exp(log_ratio);
     // Clipped: the update has moved this token far enough; there is nothing more to gain.
     const clipped = (ratio > high && advantage > 0) || (ratio < low && advantage < 0);
@@ -100,6 +105,10 @@ function objective_slopes(config, logprobs, old_logprobs, advantage) {
       case "importance_sampling": return ratio * advantage;
       case "ppo": case "gspo": return clipped ? 0 : ratio * advantage;
       case "cispo": return clip(ratio, low, high) * advantage;
+      case "dppo": { // the same, for tokens whose probability has moved far enough
+        const moved = Math.exp(logprobs[t]) - Math.exp(old_logprobs[t]);
+        return Math.sign(advantage) * moved > config.divergence_limit ? 0 : ratio * advantage;
+      }
       case "dro": return advantage - config.dro_beta * log_ratio;
       default: throw new Error("unknown objective " + objective);
     }
@@ -212,6 +221,21 @@ class AdamW {
 
   zero_grad() {
     for (const parameter of this.parameters) parameter.grad = null;
+  }
+
+  // What a step changes, for going back to before it.
+  state() {
+    const arrays = this.parameters.map(({ data, mean, square }) =>
+      [data, mean, square].map((x) => x.slice()));
+    return { updates: this.updates, arrays };
+  }
+
+  restore({ updates, arrays }) {
+    this.updates = updates;
+    this.parameters.forEach(({ data, mean, square }, i) => {
+      [data, mean, square].forEach((x, k) => x.set(arrays[i][k]));
+      kernels.changed(data);
+    });
   }
 }
 

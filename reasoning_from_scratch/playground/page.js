@@ -335,7 +335,7 @@ for (const id of ["recipe", "train-recipe"])
     by_id(id).append(make("option", { textContent: name, selected: name === "grpo" }));
 const OPTIONS = {
   advantage: Object.keys(ADVANTAGES),
-  objective: ["reinforce", "importance_sampling", "ppo", "cispo", "dro", "gspo"],
+  objective: ["reinforce", "importance_sampling", "ppo", "cispo", "dro", "dppo", "gspo"],
   aggregate: ["sum", "constant", "sequence", "token"],
 };
 for (const [id, names] of Object.entries(OPTIONS)) {

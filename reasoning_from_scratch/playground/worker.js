@@ -3,6 +3,7 @@
 // {id, result} or {id, error}. {stop: id} ends a request early, with what there is by then.
 "use strict";
 
+const STEPS_BACK = 5; // so many steps can be undone; each takes three times the weights' memory
 const world = { models: [], opened: new Map(), tokenizer: null, stopped: new Set() };
 
 // The page's models are read from their bytes when they are first asked for.
@@ -164,40 +165,38 @@ const requests = {
     }
   },
 
-  // GRPO from step to step, on problems of the training set: events, one a step. With a `game` the
-  // problems are numbers to guess.
-  async train({ model, problems, config, lr, steps, problems_per_step, rollouts, seed, max_new_tokens,
-    game = null, keep_as = "trained" }, id) {
+  // GRPO from step to step: events, one a step.
+  async train({ model, steps, keep_as = "trained", ...options }, id) {
     const trained = model_of(model).copy(), optimizer = new AdamW(trained);
-    for (let step = 0; step < steps && !world.stopped.has(id); step++) {
-      const start = performance.now(), groups = [];
-      for (let number = 0; number < problems_per_step; number++) {
-        const [problem, answer, , level] = problems[(step * problems_per_step + number) % problems.length];
-        const prompt_ids = game ? game_prompt_of(model) : prompt_of(model, problem);
-        const keys = Array.from({ length: rollouts }, (_, i) => stream_key(seed, step, number, i));
-        const options = { max_new_tokens, temperature: config.temperature, top_p: config.top_p,
-          stop_ids: stop_ids_of(model), partner_of: game && (() => partner_of(model, Number(answer), game)) };
-        const drawn = await generate(trained, prompt_ids, keys, options,
-          async (i) => { if (i === 0) await pause(); return !world.stopped.has(id); });
-        const texts = drawn.map((a) => finished_answer(a).text);
-        const parts = drawn.map(({ partner, finished }, i) =>
-          partner ? partner.environment.rewards() : score_parts(texts[i], answer, finished));
-        groups.push({ prompt_ids, answers: drawn.map((a) => a.response_ids), parts,
-          forced: drawn.map((a) => a.forced),
-          ways: game ? [] : texts.map((text) => way_of(text, Number(level))),
-          rewards: parts.map((p, i) =>
-            total_reward(p, config, drawn[i].response_ids.length, max_new_tokens)) });
-      }
-      if (world.stopped.has(id)) break;
-      const grad_norm = train_step(trained, optimizer, groups, config, lr);
-      const all = groups.flatMap((g) => g.parts), lengths = groups.flatMap((g) => g.answers);
+    for (let step = 0; step < steps; step++) {
+      const event = await one_step(model, trained, optimizer, step, options, id);
+      if (!event) break;
       keep_trained(keep_as, trained, model);
-      postMessage({ id, event: { step, grad_norm, ways: groups.flatMap((g) => g.ways),
-        first: game && number_probs(keep_as, game.most), // the guess that a game begins with
-        correct: mean_of(all.map((p) => p.correct)), tokens: mean_of(lengths.map((a) => a.length)),
-        seconds: (performance.now() - start) / 1000 } });
+      if (options.game) event.first = number_probs(keep_as, options.game.most); // a game's first guess
+      postMessage({ id, event });
       await pause();
     }
+  },
+
+  // The same, one step a request, and `back` undoes it; step 0 begins a new training.
+  async learn({ model, step, ...options }, id) {
+    if (step === 0) {
+      const trained = model_of(model).copy();
+      world.lesson = { trained, optimizer: new AdamW(trained), before: [] };
+    }
+    const { trained, optimizer, before } = world.lesson;
+    before.push(optimizer.state());
+    const event = await one_step(model, trained, optimizer, step, options, id);
+    if (!event) before.pop();
+    before.splice(0, before.length - STEPS_BACK);
+    keep_trained("lesson", trained, model);
+    return { event, back: before.length };
+  },
+
+  back() {
+    const { optimizer, before } = world.lesson;
+    optimizer.restore(before.pop());
+    return before.length;
   },
 
   // Greedy answers to a few problems: how many are right.
@@ -214,6 +213,37 @@ const requests = {
     return { right, done };
   },
 };
+
+// One step of GRPO, on problems of the training set; null if it was stopped. With a `game` the
+// problems are numbers to guess.
+async function one_step(model, trained, optimizer, step, options, id) {
+  const { problems, config, lr, problems_per_step, rollouts, seed, max_new_tokens, game } = options;
+  const start = performance.now(), groups = [];
+  for (let number = 0; number < problems_per_step; number++) {
+    const [problem, answer, , level] = problems[(step * problems_per_step + number) % problems.length];
+    const prompt_ids = game ? game_prompt_of(model) : prompt_of(model, problem);
+    const keys = Array.from({ length: rollouts }, (_, i) => stream_key(seed, step, number, i));
+    const sampling = { max_new_tokens, temperature: config.temperature, top_p: config.top_p,
+      stop_ids: stop_ids_of(model), partner_of: game && (() => partner_of(model, Number(answer), game)) };
+    const drawn = await generate(trained, prompt_ids, keys, sampling,
+      async (i) => { if (i === 0) await pause(); return !world.stopped.has(id); });
+    const texts = drawn.map((a) => finished_answer(a).text);
+    const parts = drawn.map(({ partner, finished }, i) =>
+      partner ? partner.environment.rewards() : score_parts(texts[i], answer, finished));
+    groups.push({ problem, texts, prompt_ids, answers: drawn.map((a) => a.response_ids), parts,
+      forced: drawn.map((a) => a.forced),
+      ways: game ? [] : texts.map((text) => way_of(text, Number(level))),
+      rewards: parts.map((p, i) =>
+        total_reward(p, config, drawn[i].response_ids.length, max_new_tokens)) });
+  }
+  if (world.stopped.has(id)) return null;
+  const grad_norm = train_step(trained, optimizer, groups, config, lr);
+  const all = groups.flatMap((g) => g.parts), lengths = groups.flatMap((g) => g.answers);
+  return { step, grad_norm, ways: groups.flatMap((g) => g.ways),
+    groups: groups.map(({ problem, texts, answers, rewards }) => ({ problem, texts, answers, rewards })),
+    correct: mean_of(all.map((p) => p.correct)), tokens: mean_of(lengths.map((a) => a.length)),
+    seconds: (performance.now() - start) / 1000 };
+}
 
 // The distribution of the answers' first token.
 function first_tokens(probs, sources, last) {

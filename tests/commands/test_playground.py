@@ -182,7 +182,7 @@ def test_the_pages_checker_agrees_with_the_grader(page):
 
 
 RECIPES = """
-    grpo dapo cispo dr_grpo gspo dro ch06 importance_sampling reinforce olmo3
+    grpo dapo cispo dr_grpo gspo dro ch06 importance_sampling reinforce olmo3 dppo maxrl
 """.split()
 
 
@@ -197,7 +197,7 @@ def test_advantages_and_gradients_are_the_packages(page, models, number):
     sampling = Sampling(24, rollouts=4, seed=number)
     (rollouts,) = generate(model, [prompt], sampling, stop_ids=stop_ids_of(tokenizer))
     random = torch.Generator().manual_seed(number)
-    rewards = torch.randn(4, generator=random)
+    rewards = torch.rand(4, generator=random)
     expected = advantages(rewards, recipe["advantage"])
     name = json.dumps(recipe["advantage"])
     found = page.run(f"ADVANTAGES[{name}]({rewards.tolist()})")
@@ -238,8 +238,8 @@ def as_the_page_has_it(model):
 
 def packages_gradient(model, rollouts: list[Rollout], recipe: dict) -> None:
     """Into the model's parameters."""
-    fields = ("objective", "aggregate", "clip_low", "clip_high", "dro_beta", "length_constant")
-    config = Loss(**{name: recipe[name] for name in fields})
+    fields = "objective aggregate clip_low clip_high dro_beta divergence_limit length_constant"
+    config = Loss(**{name: recipe[name] for name in fields.split()})
     batch = make_batch(rollouts, torch.device("cpu"))
     tokens = sum(rollout.num_sampled for rollout in rollouts)
     counts = (len(rollouts), tokens, config.length_constant)

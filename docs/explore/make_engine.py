@@ -1,0 +1,12 @@
+"""Makes engine.js, which the pages train.html and step.html need: the tiny model (6.5 MB), the
+playground's code, problems and recipes. It is in no repository; `rfs book` makes one for the site.
+
+    uv run python docs/explore/make_engine.py
+"""
+
+from pathlib import Path
+
+from reasoning_from_scratch.commands.playground import engine_of
+
+if __name__ == "__main__":
+    Path(__file__).with_name("engine.js").write_text(engine_of(), encoding="utf-8")
