@@ -72,8 +72,8 @@ STAGES = (
 COLUMNS = """
     seconds steps lr answer_only greedy sampled pass@8 tokens false_steps correct_by_mistake
     never between always 2_steps 3_steps 4_steps 5_steps bus game garden heights perplexity
-    fresh fresh_families fresh_5_steps fresh_sampled fresh_pass@8 fresh_false_steps
-    fresh_correct_by_mistake fresh_tokens
+    fresh_answer_only fresh fresh_families fresh_5_steps fresh_sampled fresh_pass@8
+    fresh_false_steps fresh_correct_by_mistake fresh_tokens
 """.split()
 
 
@@ -204,23 +204,27 @@ def measured(policy: LocalPolicy, count: int) -> dict[str, float]:
     return row | {"perplexity": perplexity(policy.model, policy.tokenizer)}
 
 
-def measure_finally(stage: Path, count: int) -> dict[str, float]:
+def measure_finally(options: Options, folder: Path) -> dict[str, float]:
     """On problems that nobody looked at while the stages were chosen: new ones of the held-out
     families, and as many of two families that were written for this (`fresh_families`)."""
-    policy = load(stage)
-    practiced, longest = word_problems.TRAINED_STEPS, greedy(LONGEST_HARDER)
     held_out, families = list(word_problems.HELD_OUT), list(word_problems.FRESH)
-    new = asked(policy, word_problems.fresh(families, 3 * count, practiced), longest)
-    known = asked(policy, word_problems.fresh(held_out, 3 * count, practiced), longest)
-    both = Answers(known.groups + new.groups)
+    practiced, count = word_problems.TRAINED_STEPS, options.held_out
+    new_families = word_problems.fresh(families, 3 * count, practiced)
+    new = [*word_problems.fresh(held_out, 3 * count, practiced), *new_families]
+    if not (folder / "run").exists():
+        row = after_examples(Policy.load(options.model), new)
+        return {f"fresh_{name}".removesuffix("_greedy"): value for name, value in row.items()}
+    policy, longest = load(folder), greedy(LONGEST_HARDER)
+    answers = asked(policy, new, longest)
     harder = asked(policy, word_problems.fresh(held_out + families, 2 * count, (5,)), longest)
     few = word_problems.fresh(held_out + families, count, practiced)
     sampled = asked(policy, few, Sampling(LONGEST, rollouts=8, seed=2))
     return {
-        "fresh": both.accuracy, "fresh_families": new.accuracy, "fresh_5_steps": harder.accuracy,
+        "fresh": answers.accuracy, "fresh_5_steps": harder.accuracy,
+        "fresh_families": Answers(answers.groups[-len(new_families) :]).accuracy,
         "fresh_sampled": sampled.accuracy, "fresh_pass@8": sampled.solved,
-        "fresh_false_steps": both.false_steps, "fresh_tokens": both.tokens,
-        "fresh_correct_by_mistake": both.correct_by_mistake,
+        "fresh_false_steps": answers.false_steps, "fresh_tokens": answers.tokens,
+        "fresh_correct_by_mistake": answers.correct_by_mistake,
     }  # fmt: skip
 
 
@@ -228,16 +232,20 @@ def measure_finally(stage: Path, count: int) -> dict[str, float]:
 
 
 def untrained(policy: LocalPolicy, count: int) -> dict[str, float]:
+    row = {"perplexity": perplexity(policy.model, policy.tokenizer)}
+    return row | after_examples(policy, word_problems.held_out(2 * count))
+
+
+def after_examples(policy: LocalPolicy, problems: Sequence[Problem]) -> dict[str, float]:
     """After four solved examples: the answer alone, and with the steps before it."""
     policy.tokenizer.use_chat_template(False)
     examples = word_problems.worked(40)
     shown = [
         next(p for p in examples if p.type == name) for name in list(word_problems.TRAINED)[:4]
     ]
-    problems = word_problems.held_out(2 * count)
     alone = "".join(f"Question: {p.problem}\nAnswer: {p.answer}\n\n" for p in shown)
     worked = "".join(f"Question: {p.problem}\nAnswer:\n{p.solution}\n\n" for p in shown)
-    row = {"perplexity": perplexity(policy.model, policy.tokenizer)}
+    row = {}
     for name, before, after, longest in (
         ("answer_only", alone, "", 6),
         ("greedy", worked, "\n", LONGEST),
@@ -341,8 +349,8 @@ def main(options: Options) -> None:
                 show(options, seed, folder.parent)
                 continue
             row = kept(folder / "row.json", run_stage, options, seed, stage, folder)
-            if options.final and (folder / "run").exists():
-                row |= kept(folder / "final.json", measure_finally, folder, options.held_out)
+            if options.final and stage not in ("pass-rates", "teacher-answers"):
+                row |= kept(folder / "final.json", measure_finally, options, folder)
             shown = {name: f"{row[name]:.4g}" if name in row else "" for name in COLUMNS}
             replace_rows(options.out, {"seed": str(seed), "stage": stage}, [shown])
             print(seed, stage, {name: value for name, value in shown.items() if value}, flush=True)

@@ -45,7 +45,7 @@ def test_each_stage_is_a_row_and_is_not_done_again(run):
     rows = read_table(run.out)
     assert [row["stage"] for row in rows] == [*run.stages[:-1]]
     assert rows[0]["steps"] == rows[2]["steps"] == "2"
-    assert all(float(row["seconds"]) > 0 for row in rows if row["stage"] != "teacher-answers")
+    assert all(float(row["seconds"]) > 0 for row in rows if row["steps"])
     assert sum(float(rows[1][name]) for name in ("never", "between", "always")) == 1
     log = run.folder / "seed-0" / "warm-start" / "run" / "metrics.jsonl"
     written = log.stat().st_mtime_ns
@@ -100,7 +100,24 @@ def test_rivals_take_the_time_of_grpo_and_begin_with_the_warm_start(run):
 def test_models_are_measured_on_fresh_problems_when_asked(run):
     for row in read_table(run.out):
         has_model = row["stage"] not in ("pass-rates", "teacher-answers")
-        assert bool(row["fresh"]) == bool(row["fresh_pass@8"]) == has_model
+        assert bool(row["fresh"]) == has_model
+        assert bool(row["fresh_pass@8"]) == has_model
+
+
+def test_the_untrained_model_gets_the_fresh_problems_after_examples(tmp_path, monkeypatch):
+    put = []
+
+    def sample(self, problems, sampling):
+        put.extend(problems)
+        texts = [f" {p.answer}\n\nQuestion" for p in problems]
+        pairs = zip(problems, texts, strict=True)
+        return [Group(p, [Rollout(p, [0], [1], text=text)]) for p, text in pairs]
+
+    monkeypatch.setattr(experiment.Policy, "sample", sample)  # the tiny model's context is short
+    options = experiment.Options(model="tiny", held_out=4)
+    assert experiment.measure_finally(options, tmp_path) == {"fresh_answer_only": 1, "fresh": 1}
+    assert len(put) == 2 * 24
+    assert all(p.prompt.count("Question: ") == 5 for p in put)
 
 
 def test_examples_and_the_curve_of_grpo_stand_beside_the_table(run):
