@@ -20,7 +20,7 @@ Rivals learn from somebody who knows more. They begin with the warm start, too:
 
 And, to look at:
 
-    examples      what warm start and GRPO answer to eight problems, and the curve of GRPO
+    examples      what warm start and GRPO answer, word for word, and the curve of GRPO
 
 A rival and grpo-chosen take as many steps as fit into the processor time of grpo, what is sampled
 for them counted. Each stage writes a row to the CSV file, with what it cost and how it does on
@@ -472,16 +472,28 @@ def pass_rates(options: Options, policy: Policy, seed: int, path: Path) -> dict[
 
 
 def show(options: Options, seed: int, stages: Path) -> None:
-    """Two files beside the table. The problems of the first are the first two of each number of
-    steps, whatever the models make of them."""
-    problems = [p for n in (2, 3, 4, 5) for p in word_problems.held_out(options.held_out, (n,))[:2]]
-    shown = [{"problem": p.problem, "solution": p.solution, "answer": p.answer} for p in problems]
-    for stage in ("warm-start", "grpo"):
-        answers = asked(load(stages / stage), problems, greedy(LONGEST_HARDER))
-        for one, group, (right,) in zip(shown, answers.groups, answers.correct, strict=True):
-            one[stage] = {"text": group.rollouts[0].text, "correct": bool(right)}
+    """Two files beside the table: how often warm start and GRPO are right, wrong, or differ, with
+    the first two problems of each kind; and the curve of GRPO."""
+    by_steps = [word_problems.held_out(options.held_out, (steps,)) for steps in (2, 3, 4, 5)]
+    problems = [problem for row in zip(*by_steps, strict=True) for problem in row]
+    names = ("warm-start", "grpo")
+    before, after = (
+        asked(load(stages / name), problems, greedy(LONGEST_HARDER)).groups for name in names
+    )
+    kinds: dict[str, list[dict]] = {
+        kind: [] for kind in ("only grpo", "both", "neither", "only warm-start")
+    }
+    for problem, *groups in zip(problems, before, after, strict=True):
+        texts = [group.rollouts[0].text for group in groups]
+        right = [correctness(text, problem.answer) for text in texts]
+        kind = "both" if all(right) else "neither"
+        if sum(right) == 1:
+            kind = f"only {names[right.index(1)]}"
+        told = {"problem": problem.problem, "solution": problem.solution}
+        kinds[kind].append(told | dict(zip(names, texts, strict=True)))
+    found = {kind: {"count": len(some), "first": some[:2]} for kind, some in kinds.items()}
     path = options.out.with_name(f"{options.out.stem}_examples_{seed}.json")
-    path.write_text(json.dumps(shown, indent=2) + "\n", encoding="utf-8")
+    path.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
     replace_rows(
         options.out.with_name(f"{options.out.stem}_curve.csv"),
         {"seed": str(seed)}, curve(read_lines(stages / "grpo" / "run" / "metrics.jsonl")),

@@ -122,11 +122,13 @@ def test_the_untrained_model_gets_the_fresh_problems_after_examples(tmp_path, mo
 
 def test_examples_and_the_curve_of_grpo_stand_beside_the_table(run):
     examples = json.loads(run.out.with_name("table_examples_0.json").read_text(encoding="utf-8"))
-    assert len(examples) == 8
-    for one in examples:
-        for stage in ("warm-start", "grpo"):
-            right = experiment.correctness(one[stage]["text"], one["answer"])
-            assert one[stage]["correct"] == bool(right)
+    assert sum(kind["count"] for kind in examples.values()) == 4 * 4
+    for kind, found in examples.items():
+        for one in found["first"]:
+            answer = one["solution"].split("{")[1].rstrip("}")
+            for stage in ("warm-start", "grpo"):
+                right = experiment.correctness(one[stage], answer)
+                assert bool(right) == (kind in ("both", f"only {stage}"))
     curve = read_table(run.out.with_name("table_curve.csv"))
     assert [line["step"] for line in curve] == ["0", "1", "2"]
     assert [bool(line["reward"]) for line in curve] == [True, True, False]
