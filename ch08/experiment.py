@@ -7,23 +7,37 @@
     warm-start    a few hundred worked solutions of two and three steps
     pass-rates    which problems does it solve sometimes? eight answers to each
     grpo          reinforcement learning on problems of two to four steps, from the warm start
-    grpo-chosen   the same on problems that are solved sometimes, at the same cost
-    solutions     a rival: the same cost spent on more worked solutions, of all lengths
+    grpo-chosen   the same on problems that are solved sometimes
     grpo-untrained   reinforcement learning without a warm start
 
-Each stage writes a row to the CSV file, with what it cost and how it does on families of problems
-that no stage trains on. A stage that is done is not done again, and a run that was interrupted
-goes on from its last save: give the same command again.
+Rivals learn from somebody who knows more. They begin with the warm start, too:
+
+    solutions     more worked solutions, of all lengths: a program is the teacher
+    teacher-answers   what the model that GRPO made answers to problems of training
+    from-teacher  its correct answers as worked solutions: distillation off policy
+    on-policy     the student's own answers, each token marked by that model: reverse KL
+    self-teacher  the same, marked by the warm start itself, which is shown the solution
+
+And, to look at:
+
+    examples      what warm start and GRPO answer, word for word, and the curve of GRPO
+
+A rival and grpo-chosen take as many steps as fit into the processor time of grpo, what is sampled
+for them counted. Each stage writes a row to the CSV file, with what it cost and how it does on
+families of problems that no stage trains on. A stage that is done is not done again, and a run
+that was interrupted goes on from its last save: give the same command again.
 """
 
 import json
 import random
+import shutil
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean
+from typing import Literal
 
 import torch
 
@@ -40,6 +54,7 @@ from reasoning_from_scratch.run.options import configure, resumed_config
 from reasoning_from_scratch.run.own_policy import Policy
 from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.sampling import Sampling, greedy
+from reasoning_from_scratch.text import read_lines
 
 HERE = Path(__file__).resolve()
 sys.path += [str(HERE.parent), str(HERE.parents[1] / "ch06")]
@@ -51,11 +66,14 @@ PROBLEMS = str(HERE.parent / "word_problems.py")
 LONGEST = 128  # tokens of an answer; a solution of four steps has 95, at most 119
 LONGEST_HARDER = 150
 STAGES = (
-    "untrained", "warm-start", "pass-rates", "grpo", "grpo-chosen", "solutions", "grpo-untrained"
+    "untrained", "warm-start", "pass-rates", "grpo", "grpo-chosen", "grpo-untrained", "solutions",
+    "teacher-answers", "from-teacher", "on-policy", "self-teacher", "examples",
 )  # fmt: skip
 COLUMNS = """
     seconds steps lr answer_only greedy sampled pass@8 tokens false_steps correct_by_mistake
     never between always 2_steps 3_steps 4_steps 5_steps bus game garden heights perplexity
+    fresh_answer_only fresh fresh_families fresh_5_steps fresh_sampled fresh_pass@8
+    fresh_false_steps fresh_correct_by_mistake fresh_tokens
 """.split()
 
 
@@ -85,13 +103,21 @@ class Options:
     """Learning rate of GRPO; it falls linearly to 0."""
     choose_from: int = 400
     """Problems whose pass rates are measured."""
+    answers: int = 3000
+    """Problems that the teacher answers for from-teacher, one time each."""
     every: int = 20
     """Steps of GRPO between two measurements."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Of the weights that are trained, those of the warm start excepted. bfloat16 takes half the
+    time where the processor multiplies it (lscpu names avx512_bf16 or amx_bf16); elsewhere it is
+    slower."""
     lora_rank: int = 0
     """Train additions of this rank instead of all weights; the learning rates are ten times those
     of all weights then."""
     held_out: int = 64
     """Held-out problems of each number of steps."""
+    final: bool = False
+    """Measure the stages on problems that nobody has looked at, too. Once, when all is decided."""
 
 
 # -------------------------------------------------------------------------- what it can do now
@@ -178,20 +204,48 @@ def measured(policy: LocalPolicy, count: int) -> dict[str, float]:
     return row | {"perplexity": perplexity(policy.model, policy.tokenizer)}
 
 
+def measure_finally(options: Options, folder: Path) -> dict[str, float]:
+    """On problems that nobody looked at while the stages were chosen: new ones of the held-out
+    families, and as many of two families that were written for this (`fresh_families`)."""
+    held_out, families = list(word_problems.HELD_OUT), list(word_problems.FRESH)
+    practiced, count = word_problems.TRAINED_STEPS, options.held_out
+    new_families = word_problems.fresh(families, 3 * count, practiced)
+    new = [*word_problems.fresh(held_out, 3 * count, practiced), *new_families]
+    if not (folder / "run").exists():
+        row = after_examples(Policy.load(options.model), new)
+        return {f"fresh_{name}".removesuffix("_greedy"): value for name, value in row.items()}
+    policy, longest = load(folder), greedy(LONGEST_HARDER)
+    answers = asked(policy, new, longest)
+    harder = asked(policy, word_problems.fresh(held_out + families, 2 * count, (5,)), longest)
+    few = word_problems.fresh(held_out + families, count, practiced)
+    sampled = asked(policy, few, Sampling(LONGEST, rollouts=8, seed=2))
+    return {
+        "fresh": answers.accuracy, "fresh_5_steps": harder.accuracy,
+        "fresh_families": Answers(answers.groups[-len(new_families) :]).accuracy,
+        "fresh_sampled": sampled.accuracy, "fresh_pass@8": sampled.solved,
+        "fresh_false_steps": answers.false_steps, "fresh_tokens": answers.tokens,
+        "fresh_correct_by_mistake": answers.correct_by_mistake,
+    }  # fmt: skip
+
+
 # -------------------------------------------------------------------------- stage 0: untrained
 
 
 def untrained(policy: LocalPolicy, count: int) -> dict[str, float]:
+    row = {"perplexity": perplexity(policy.model, policy.tokenizer)}
+    return row | after_examples(policy, word_problems.held_out(2 * count))
+
+
+def after_examples(policy: LocalPolicy, problems: Sequence[Problem]) -> dict[str, float]:
     """After four solved examples: the answer alone, and with the steps before it."""
     policy.tokenizer.use_chat_template(False)
     examples = word_problems.worked(40)
     shown = [
         next(p for p in examples if p.type == name) for name in list(word_problems.TRAINED)[:4]
     ]
-    problems = word_problems.held_out(2 * count)
     alone = "".join(f"Question: {p.problem}\nAnswer: {p.answer}\n\n" for p in shown)
     worked = "".join(f"Question: {p.problem}\nAnswer:\n{p.solution}\n\n" for p in shown)
-    row = {"perplexity": perplexity(policy.model, policy.tokenizer)}
+    row = {}
     for name, before, after, longest in (
         ("answer_only", alone, "", 6),
         ("greedy", worked, "\n", LONGEST),
@@ -213,7 +267,7 @@ def answered_in_line(text: str, problem: Problem) -> float:
     return float(first == problem.answer) or correctness(first, problem.answer)
 
 
-# --------------------------------------------------------------- stages 1 to 3: runs, as of rfs
+# ----------------------------------------------------------------------- runs, as rfs makes them
 
 SESSION = time.time()  # a run that was interrupted has several
 spent_measuring = 0.0  # processor-seconds of this process
@@ -231,16 +285,16 @@ def measured_on_the_way(model, tokenizer) -> dict[str, float]:
     return {"session": SESSION, "seconds": seconds} | row
 
 
-def rows_of_run(options: Options, folder: Path, recipe: str, **settings) -> list[dict]:
+def rows_of_run(options: Options, folder: Path, settings: dict) -> list[dict]:
     """What a run reports at each step: a new one, or the rest of one that was interrupted."""
     if (folder / "config.json").exists():
         config = resumed_config(folder)
     else:
         config = configure(
-            recipe, prompt=PROMPT, max_new_tokens=LONGEST, lr_schedule="linear", warmup_steps=5,
+            **usual(options), **settings, log_path=str(folder), rolling_every=10,
+            eval_every=options.every * (5 if settings["recipe"] == "sft" else 1),
             evaluators=[f"{HERE}:measured_on_the_way"], eval_problems=[f"{PROBLEMS}:held_out"],
-            eval_limit=1, preflight=False, rolling_every=10, micro_batch_tokens=4096,
-            lora_rank=options.lora_rank, log_path=str(folder), **settings,
+            eval_limit=1,
         )  # fmt: skip
     result = train(config)
     if result.stopped:
@@ -248,25 +302,23 @@ def rows_of_run(options: Options, folder: Path, recipe: str, **settings) -> list
     return list(result.rows)
 
 
-def learn_solutions(
-    options: Options, folder: Path, function: str, steps: int, seed: int
-) -> list[dict]:
-    """Worked solutions, from the untrained model."""
-    return rows_of_run(
-        options, folder, "sft", model=options.model, problems=f"{PROBLEMS}:{function}", steps=steps,
-        problems_per_step=options.batch, lr=options.sft_lr, seed=seed, eval_every=max(1, steps),
+def usual(options: Options) -> dict:
+    """What all runs have in common."""
+    return dict(
+        prompt=PROMPT, max_new_tokens=LONGEST, lr_schedule="linear", warmup_steps=5,
+        preflight=False, micro_batch_tokens=4096, lora_rank=options.lora_rank,
     )  # fmt: skip
 
 
-def grpo(
-    options: Options, folder: Path, model: str, problems: str, steps: int, seed: int
-) -> list[dict]:
-    """Reinforcement learning, from the warm start or without one."""
-    return rows_of_run(
-        options, folder, "grpo", model=model, problems=problems, steps=steps, rollouts=8,
-        problems_per_step=options.problems_per_step, lr=options.lr, seed=seed,
-        eval_every=options.every,
-    )  # fmt: skip
+def pace(options: Options, folder: Path, settings: dict) -> float:
+    """Processor-seconds of one of a run's steps: of the last four of five, which are then thrown
+    away."""
+    config = configure(**usual(options), **(settings | {"steps": 5}), log_path=str(folder))
+    started = time.process_time(), time.perf_counter()
+    rows = train(config).rows
+    share = (time.process_time() - started[0]) / (time.perf_counter() - started[1])
+    shutil.rmtree(folder)
+    return share * mean(row["time/total"] for row in rows[1:])
 
 
 def seconds_of(rows: Sequence[dict]) -> float:
@@ -293,50 +345,106 @@ def main(options: Options) -> None:
     for seed in options.seeds:
         for stage in options.stages:
             folder = options.folder / f"seed-{seed}" / stage
-            done = folder / "row.json"
-            if not done.exists():
-                row = run_stage(options, seed, stage, folder)
-                folder.mkdir(parents=True, exist_ok=True)
-                with replacing(done) as path:
-                    path.write_text(json.dumps(row, indent=2) + "\n", encoding="utf-8")
-            row = json.loads(done.read_text(encoding="utf-8"))
+            if stage == "examples":
+                show(options, seed, folder.parent)
+                continue
+            row = kept(folder / "row.json", run_stage, options, seed, stage, folder)
+            if options.final and stage not in ("pass-rates", "teacher-answers"):
+                row |= kept(folder / "final.json", measure_finally, options, folder)
             shown = {name: f"{row[name]:.4g}" if name in row else "" for name in COLUMNS}
             replace_rows(options.out, {"seed": str(seed), "stage": stage}, [shown])
             print(seed, stage, {name: value for name, value in shown.items() if value}, flush=True)
 
 
+def kept(path: Path, compute: Callable[..., dict], *given) -> dict[str, float]:
+    """What the file has; if there is none yet, it is computed and written."""
+    if not path.exists():
+        row = compute(*given)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as new:
+            new.write_text(json.dumps(row, indent=2) + "\n", encoding="utf-8")
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
 def run_stage(options: Options, seed: int, stage: str, folder: Path) -> dict[str, float]:
     """What the stage cost, and what the model can do after it."""
+    warm, grpo = folder.parent / "warm-start", folder.parent / "grpo"
     if stage == "untrained":
         return untrained(Policy.load(options.model), options.held_out)
-    run, others = folder / "run", folder.parent
-    warm_steps = options.examples // options.batch
-    warm = f"{others / 'warm-start' / 'run'}@{warm_steps:06d}"
     if stage == "pass-rates":
-        return pass_rates(options, Policy.load(warm), seed, folder / "chosen.jsonl")
-    practice, steps, lr = f"{PROBLEMS}:problems", options.steps, options.lr
+        return pass_rates(options, load(warm), seed, folder / "chosen.jsonl")
+    if stage == "teacher-answers":
+        return teacher_answers(options, load(grpo), seed, folder / "answers.jsonl")
+    run = folder / "run"
+    settings = settings_of(options, stage, folder.parent) | {"seed": seed}
+    if (run / "config.json").exists():
+        settings["steps"] = resumed_config(run).steps
+    elif "steps" not in settings:  # it may take the time that GRPO took, and prepared in it
+        prepared = {"grpo-chosen": "pass-rates", "from-teacher": "teacher-answers"}.get(stage)
+        left = seconds_at(grpo) - (seconds_at(folder.parent / prepared) if prepared else 0)
+        settings["steps"] = max(1, int(left / pace(options, folder / "pace", settings)))
+    rows = rows_of_run(options, run, settings)
+    row = {"seconds": seconds_of(rows), "steps": float(settings["steps"]), "lr": settings["lr"]}
+    return row | measured(load(folder), options.held_out)
+
+
+def settings_of(options: Options, stage: str, others: Path) -> dict:
+    """What is special about a stage's run."""
+    solutions = dict(
+        recipe="sft", problems_per_step=options.batch, lr=options.sft_lr
+    )  # fmt: skip
+    practice = dict(
+        problems=f"{PROBLEMS}:problems", problems_per_step=options.problems_per_step, rollouts=8,
+        lr=options.lr, dtype=options.dtype,
+    )  # fmt: skip
     if stage == "warm-start":
-        steps, lr = warm_steps, options.sft_lr
-        rows = learn_solutions(options, run, "worked", steps, seed)
-    elif stage == "grpo":
-        rows = grpo(options, run, warm, practice, steps, seed)
-    elif stage == "grpo-untrained":
-        rows = grpo(options, run, options.model, practice, steps, seed)
-    elif stage == "grpo-chosen":  # fewer steps: to choose the problems took time as well
-        left = 1 - seconds_at(others / "pass-rates") / seconds_at(others / "grpo")
-        steps = max(1, int(options.steps * left))
-        chosen = str(others / "pass-rates" / "chosen.jsonl")
-        rows = grpo(options, run, warm, chosen, steps, seed)
-    else:  # as many solutions as take the time of warm start and GRPO
-        lr, warm_seconds = options.sft_lr, seconds_at(others / "warm-start")
-        steps = int(warm_steps * (1 + seconds_at(others / "grpo") / warm_seconds))
-        rows = learn_solutions(options, run, "worked_longer", steps, seed)
-    row = {"seconds": seconds_of(rows), "steps": float(steps), "lr": lr}
-    return row | measured(Policy.load(f"{run}@{steps:06d}"), options.held_out)
+        steps = options.examples // options.batch
+        return solutions | dict(model=options.model, problems=f"{PROBLEMS}:worked", steps=steps)
+    if stage == "grpo-untrained":
+        return practice | dict(recipe="grpo", model=options.model, steps=options.steps)
+    solutions |= dict(model=saved(others / "warm-start"), dtype=options.dtype)
+    practice |= dict(model=saved(others / "warm-start"))
+    if stage == "grpo":
+        return practice | dict(recipe="grpo", steps=options.steps)
+    if stage == "grpo-chosen":
+        return practice | dict(recipe="grpo", problems=str(others / "pass-rates" / "chosen.jsonl"))
+    if stage == "solutions":
+        return solutions | dict(problems=f"{PROBLEMS}:worked_longer")
+    if stage == "from-teacher":
+        return solutions | dict(problems=str(others / "teacher-answers" / "answers.jsonl"))
+    practice |= dict(rollouts=4)  # each token is marked, so fewer answers say as much
+    if stage == "on-policy":
+        return practice | dict(recipe="distill", kl_reference=saved(others / "grpo"))
+    return practice | dict(recipe="opsd")
+
+
+def saved(stage: Path) -> str:
+    """The model at the end of a stage, as --model takes it."""
+    steps = resumed_config(stage / "run").steps
+    return f"{stage / 'run'}@{steps:06d}"
+
+
+def load(stage: Path) -> Policy:
+    return Policy.load(saved(stage))
 
 
 def seconds_at(stage: Path) -> float:
     return json.loads((stage / "row.json").read_text(encoding="utf-8"))["seconds"]
+
+
+def teacher_answers(options: Options, teacher: Policy, seed: int, path: Path) -> dict[str, float]:
+    """An answer of the teacher to each of many problems; the correct ones go into the file."""
+    started = time.process_time()
+    problems = random.Random(f"teacher {seed}").sample(word_problems.problems(), options.answers)
+    answers = asked(teacher, problems, Sampling(LONGEST, rollouts=1, seed=seed))
+    lines = [
+        json.dumps({"problem": p.problem, "answer": p.answer, "solution": group.rollouts[0].text})
+        for p, group, (right,) in zip(problems, answers.groups, answers.correct, strict=True)
+        if right
+    ]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return {"seconds": time.process_time() - started, "sampled": answers.accuracy}
 
 
 def pass_rates(options: Options, policy: Policy, seed: int, path: Path) -> dict[str, float]:
@@ -358,6 +466,57 @@ def pass_rates(options: Options, policy: Policy, seed: int, path: Path) -> dict[
     row = {"seconds": time.process_time() - started, "sampled": mean(found)}
     row |= {"never": mean(rate == 0 for rate in found), "between": len(lines) / len(found)}
     return row | {"always": mean(rate == 1 for rate in found)}
+
+
+# ------------------------------------------------------------------------------ to look at
+
+
+def show(options: Options, seed: int, stages: Path) -> None:
+    """Two files beside the table: how often warm start and GRPO are right, wrong, or differ, with
+    the first two problems of each kind; and the curve of GRPO."""
+    by_steps = [word_problems.held_out(options.held_out, (steps,)) for steps in (2, 3, 4, 5)]
+    problems = [problem for row in zip(*by_steps, strict=True) for problem in row]
+    names = ("warm-start", "grpo")
+    before, after = (
+        asked(load(stages / name), problems, greedy(LONGEST_HARDER)).groups for name in names
+    )
+    kinds: dict[str, list[dict]] = {
+        kind: [] for kind in ("only grpo", "both", "neither", "only warm-start")
+    }
+    for problem, *groups in zip(problems, before, after, strict=True):
+        texts = [group.rollouts[0].text for group in groups]
+        right = [correctness(text, problem.answer) for text in texts]
+        kind = "both" if all(right) else "neither"
+        if sum(right) == 1:
+            kind = f"only {names[right.index(1)]}"
+        told = {"problem": problem.problem, "solution": problem.solution}
+        kinds[kind].append(told | dict(zip(names, texts, strict=True)))
+    found = {kind: {"count": len(some), "first": some[:2]} for kind, some in kinds.items()}
+    path = options.out.with_name(f"{options.out.stem}_examples_{seed}.json")
+    path.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    replace_rows(
+        options.out.with_name(f"{options.out.stem}_curve.csv"),
+        {"seed": str(seed)}, curve(read_lines(stages / "grpo" / "run" / "metrics.jsonl")),
+    )  # fmt: skip
+
+
+def curve(rows: Sequence[dict]) -> list[dict[str, str]]:
+    """Of each step of a run: the reward before it and, where they were watched, held-out problems.
+    The last line has only these, after all steps."""
+    lines: dict[int, dict[str, float]] = {step: {} for step in range(len(rows) + 1)}
+    for row in rows:
+        lines[row["step"]] |= {
+            "reward": row["reward/total"], "tokens": row["ac_tokens_per_turn"],
+            "both": row["env/all/by_group/frac_mixed"],
+        }  # fmt: skip
+        if "eval_step" in row:
+            watched = ("greedy", "false_steps")
+            lines[row["eval_step"]] |= {n: row[f"measured_on_the_way/{n}"] for n in watched}
+    names = "reward tokens both greedy false_steps".split()
+    return [
+        {"step": str(step)} | {name: f"{line[name]:.4g}" if name in line else "" for name in names}
+        for step, line in lines.items()
+    ]
 
 
 if __name__ == "__main__":

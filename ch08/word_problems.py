@@ -414,13 +414,72 @@ HELD_OUT = {
     ),
 }  # fmt: skip
 
+# For the last measurement alone: written after the experiment was planned, and looked at by nobody.
+FRESH = {
+    "letters": Family(
+        "letters",
+        [
+            "[{name}'s mailbag holds {a} letters].",
+            "In the morning [{name} loads {a} letters] onto a bicycle.",
+        ],
+        [
+            "{name} empties [{n} mailboxes with {m} letters in each].",
+            "{name} ties up [{n} bundles of {m} letters].",
+        ],
+        [
+            "On Main Street [a clerk hands {her} {b} letters].",
+            "[{b} letters for the village] arrive by train.",
+            "[{She} collects {b} letters] from the hotel.",
+        ],
+        [
+            "[{She} delivers {b} letters] to the farms.",
+            "[{b} letters have no stamp] and go back.",
+            "At the town hall [{she} drops off {b} letters].",
+        ],
+        [
+            "Just before the holidays [the mail grows to {times} as many letters].",
+            "The truck from the city comes, and [{she} has {times} as many to carry].",
+        ],
+        [
+            "[A helper takes some and leaves {her} {part} of the letters].",
+            "By noon [{part} of the letters are still undelivered].",
+        ],
+        ["How many letters are left to deliver?", "How many letters does {name} carry then?"],
+    ),
+    "swimming": Family(
+        "laps",
+        ["[{name} swims {a} laps].", "[{name}'s training is {a} laps long]."],
+        [
+            "{name} swims [{n} sets of {m} laps].",
+            "{name} comes to the pool on [{n} days and swims {m} laps on each].",
+        ],
+        [
+            "[{new} swims {b} laps farther than {last}].",
+            "[{new} goes on for {b} laps after {last} has stopped].",
+        ],
+        [
+            "[{new} stops {b} laps before {last}].",
+            "[{new} swims {b} laps less than {last}].",
+        ],
+        [
+            "[{new} swims {times} as many laps as {last}].",
+            "[{new} covers {times} the distance of {last}].",
+        ],
+        [
+            "[{new} swims {part} of the laps that {last} swims].",
+            "[{new} gets tired after {part} of {last}'s distance].",
+        ],
+        ["How many laps does {last} swim?", "What is {last}'s distance in laps?"],
+    ),
+}  # fmt: skip
+
 
 # ---------------------------------------------------------------------------------- a problem
 
 
 def word_problem(rng: random.Random, name: str, steps: int) -> Problem:
     """A problem of that family with so many steps, and its solution."""
-    family = (TRAINED | HELD_OUT)[name]
+    family = (TRAINED | HELD_OUT | FRESH)[name]
     names = rng.sample([(woman, "she", "her") for woman in WOMEN], 3)
     names += rng.sample([(man, "he", "his") for man in MEN], 3)
     rng.shuffle(names)
@@ -498,7 +557,7 @@ def stream(families: Sequence[str], steps: Sequence[int], seed: int | str) -> It
         problem = word_problem(rng, name, rng.choice(list(steps)))
         # Which rows of equations may be trained on is a matter of the row alone.
         aside = zlib.crc32(" ".join(equations(problem.solution)).encode()) % 5 == 0
-        if aside == (name in HELD_OUT) and problem.problem not in known:
+        if aside == (name not in TRAINED) and problem.problem not in known:
             known.add(problem.problem)
             yield problem
 
@@ -522,6 +581,11 @@ def problems() -> list[Problem]:
 def held_out(count: int = 64, steps: Sequence[int] = TRAINED_STEPS) -> list[Problem]:
     """Of families that nobody trained on."""
     return list(islice(stream(list(HELD_OUT), steps, f"held out {steps}"), count))
+
+
+def fresh(families: Sequence[str], count: int, steps: Sequence[int]) -> list[Problem]:
+    """Other problems of families that nobody trained on: for the last measurement."""
+    return list(islice(stream(families, steps, f"fresh {len(families)} {steps}"), count))
 
 
 # --------------------------------------------------------------------------------- the checker

@@ -16,15 +16,24 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path += [str(ROOT / "ch08"), str(ROOT / "ch06")]
 import experiment  # noqa: E402
 
+RIVALS = ("solutions", "teacher-answers", "from-teacher", "on-policy", "self-teacher")
+STAGES = ("warm-start", "pass-rates", "grpo", *RIVALS, "examples")
+
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("stages")
     options = experiment.Options(
-        seeds=(0,), stages=("warm-start", "pass-rates", "grpo", "solutions"),
-        out=folder / "table.csv", folder=folder, model="tiny", examples=16, steps=2,
-        problems_per_step=2, choose_from=4, every=1, held_out=4,
+        seeds=(0,), stages=STAGES, out=folder / "table.csv", folder=folder, model="tiny",
+        examples=16, steps=2, problems_per_step=2, choose_from=4, every=1, held_out=4,
+        final=True,
     )  # fmt: skip
+    # The tiny model knows other words, so what it answers would be no teacher.
+    answers = folder / "seed-0" / "teacher-answers"
+    answers.mkdir(parents=True)
+    (answers / "row.json").write_text('{"seconds": 0.0}')
+    solved = [{"problem": "1 + 1?", "answer": "2", "solution": "1 + 1 = 2\n\\boxed{2}"}]
+    (answers / "answers.jsonl").write_text("".join(json.dumps(one) + "\n" for one in solved * 2))
     threads = torch.get_num_threads()
     experiment.main(options)
     torch.set_num_threads(threads)
@@ -34,10 +43,9 @@ def run(tmp_path_factory):
 def test_each_stage_is_a_row_and_is_not_done_again(run):
     before = run.out.read_text(encoding="utf-8")
     rows = read_table(run.out)
-    assert [row["stage"] for row in rows] == [*run.stages]
+    assert [row["stage"] for row in rows] == [*run.stages[:-1]]
     assert rows[0]["steps"] == rows[2]["steps"] == "2"
-    assert all(float(row["seconds"]) > 0 for row in rows)
-    assert int(rows[3]["steps"]) >= 2  # the rival gets GRPO's time on top
+    assert all(float(row["seconds"]) > 0 for row in rows if row["steps"])
     assert sum(float(rows[1][name]) for name in ("never", "between", "always")) == 1
     log = run.folder / "seed-0" / "warm-start" / "run" / "metrics.jsonl"
     written = log.stat().st_mtime_ns
@@ -72,6 +80,77 @@ def test_what_is_counted_of_answers():
 )
 def test_what_counts_of_an_untrained_models_answer(text, paid):
     assert experiment.answered_in_line(text, Problem("1", "?", "5")) == paid
+
+
+def test_rivals_take_the_time_of_grpo_and_begin_with_the_warm_start(run):
+    rows = {row["stage"]: row for row in read_table(run.out)}
+    for stage in ("solutions", "from-teacher", "on-policy", "self-teacher"):
+        folder = run.folder / "seed-0" / stage
+        config = json.loads((folder / "run" / "config.json").read_text(encoding="utf-8"))
+        assert config["model"] == str(run.folder / "seed-0/warm-start/run/checkpoints/000002")
+        assert config["steps"] == int(rows[stage]["steps"]) >= 1
+        assert not (folder / "pace").exists()
+    teacher = config | json.loads(
+        (run.folder / "seed-0/on-policy/run/config.json").read_text(encoding="utf-8")
+    )
+    assert teacher["kl_reference"] == str(run.folder / "seed-0/grpo/run/checkpoints/000002")
+    assert config["kl_reference"] is None and config["kl_solution"]
+
+
+def test_models_are_measured_on_fresh_problems_when_asked(run):
+    for row in read_table(run.out):
+        has_model = row["stage"] not in ("pass-rates", "teacher-answers")
+        assert bool(row["fresh"]) == has_model
+        assert bool(row["fresh_pass@8"]) == has_model
+
+
+def test_the_untrained_model_gets_the_fresh_problems_after_examples(tmp_path, monkeypatch):
+    put = []
+
+    def sample(self, problems, sampling):
+        put.extend(problems)
+        texts = [f" {p.answer}\n\nQuestion" for p in problems]
+        pairs = zip(problems, texts, strict=True)
+        return [Group(p, [Rollout(p, [0], [1], text=text)]) for p, text in pairs]
+
+    monkeypatch.setattr(experiment.Policy, "sample", sample)  # the tiny model's context is short
+    options = experiment.Options(model="tiny", held_out=4)
+    assert experiment.measure_finally(options, tmp_path) == {"fresh_answer_only": 1, "fresh": 1}
+    assert len(put) == 2 * 24
+    assert all(p.prompt.count("Question: ") == 5 for p in put)
+
+
+def test_examples_and_the_curve_of_grpo_stand_beside_the_table(run):
+    examples = json.loads(run.out.with_name("table_examples_0.json").read_text(encoding="utf-8"))
+    assert sum(kind["count"] for kind in examples.values()) == 4 * 4
+    for kind, found in examples.items():
+        for one in found["first"]:
+            answer = one["solution"].split("{")[1].rstrip("}")
+            for stage in ("warm-start", "grpo"):
+                right = experiment.correctness(one[stage], answer)
+                assert bool(right) == (kind in ("both", f"only {stage}"))
+    curve = read_table(run.out.with_name("table_curve.csv"))
+    assert [line["step"] for line in curve] == ["0", "1", "2"]
+    assert [bool(line["reward"]) for line in curve] == [True, True, False]
+    assert curve[0]["greedy"] and curve[2]["greedy"]
+
+
+def test_a_teachers_correct_answers_are_worked_solutions(tmp_path, monkeypatch):
+    def answered(teacher, problems, sampling):
+        texts = [p.solution if int(p.answer) < 10 else "\\boxed{0}" for p in problems]
+        return experiment.Answers(
+            [
+                Group(p, [Rollout(p, [0], [1], text=text)])
+                for p, text in zip(problems, texts, strict=True)
+            ]
+        )
+
+    monkeypatch.setattr(experiment, "asked", answered)
+    path = tmp_path / "answers.jsonl"
+    row = experiment.teacher_answers(experiment.Options(answers=40), None, 0, path)
+    kept = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    assert 0 < len(kept) == round(40 * row["sampled"]) < 40
+    assert all(one["solution"].endswith(f"\\boxed{{{one['answer']}}}") for one in kept)
 
 
 def test_rows_are_json(run):

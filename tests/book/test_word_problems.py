@@ -15,7 +15,9 @@ from reasoning_from_scratch.grading import grade_answer  # noqa: E402
 
 SEEN = word_problems.worked(300) + word_problems.problems()[:700]
 ASIDE = word_problems.held_out(300) + word_problems.held_out(100, (5,))
-ALL = SEEN + ASIDE
+FAMILIES = [*word_problems.HELD_OUT, *word_problems.FRESH]
+LAST = word_problems.fresh(FAMILIES, 300, (2, 3, 4, 5))
+ALL = SEEN + ASIDE + LAST
 
 
 def test_every_line_of_a_solution_is_true_and_goes_on_from_the_last():
@@ -58,7 +60,9 @@ def test_held_out_families_and_rows_of_equations_are_never_trained_on():
     assert {problem.type for problem in SEEN} == set(word_problems.TRAINED)
     assert {problem.type for problem in ASIDE} == set(word_problems.HELD_OUT)
     assert not set(word_problems.TRAINED) & set(word_problems.HELD_OUT)
-    assert not rows(SEEN) & rows(ASIDE)
+    assert {problem.type for problem in LAST} == set(FAMILIES)
+    assert not rows(SEEN) & rows(ASIDE + LAST)
+    assert not {one.problem for one in ASIDE} & {one.problem for one in LAST}
 
 
 def test_no_sentence_of_a_held_out_family_is_one_of_a_trained_family():
@@ -71,7 +75,9 @@ def test_no_sentence_of_a_held_out_family_is_one_of_a_trained_family():
         return getattr(family, kind)
 
     KINDS = ("start", "groups", "add", "sub", "times", "share", "ask")
-    assert not sentences(word_problems.TRAINED) & sentences(word_problems.HELD_OUT)
+    aside = sentences(word_problems.HELD_OUT), sentences(word_problems.FRESH)
+    assert not sentences(word_problems.TRAINED) & (aside[0] | aside[1])
+    assert not aside[0] & aside[1]
 
 
 def test_texts_are_varied():
@@ -87,7 +93,8 @@ def test_sentences_read_well():
     for problem in ALL:
         assert not re.search(r"[\[\]{}]|  ", problem.problem)
         assert not re.search(
-            r"\b(to|gives|costs|brings|saves|leaves|lets) his (\d|only|just|pay)", problem.problem
+            r"\b(to|gives|costs|brings|saves|leaves|lets|hands) his (\d|only|just|pay)",
+            problem.problem,
         ), problem.problem
         for sentence in re.findall(r"[^.?]+[.?]", problem.problem):
             assert sentence.strip()[0].isupper() or sentence.strip()[0].isdigit()
