@@ -67,9 +67,7 @@ def practice_curve(rewards: Sequence[float]) -> Figure:
     return figure
 
 
-def token_weights(
-    tokens: Sequence[str], advantage: float, from_teacher: Sequence[float]
-) -> Figure:
+def token_weights(tokens: Sequence[str], advantage: float, from_teacher: Sequence[float]) -> Figure:
     """One answer, token by token. Above, GRPO's weight: the same low bar for each. Below, the
     teacher's: near zero for most tokens, and one or a few long bars where the answer turns."""
     figure = Figure(figsize=(9, 3.8), layout="constrained")
@@ -107,6 +105,8 @@ def real_curve(rows: Sequence[Mapping[str, str]]) -> Figure:
                 for row in rows
                 if row["seed"] == seed and row.get(column)
             ]
+            if not found:
+                continue
             panel.plot(
                 *zip(*found, strict=True), color=COLORS[color], ls=DASHES[color],
                 marker="" if column == "reward" else "o", ms=4, lw=1.2,
