@@ -59,7 +59,7 @@ WEIGHTED = TrainConfig(objective="cross_entropy", aggregate="token")
 
 
 def learn(policy, rollouts, weights, lr):
-    """One update on weighted_loss, many answers at once; the loss."""
+    """One update on weighted_loss, all answers in one pass; the loss."""
     for rollout, weight in zip(rollouts, weights, strict=True):
         ones = torch.ones(len(rollout.response_ids))
         rollout.token_advantages = weight * ones
@@ -70,7 +70,7 @@ def learn(policy, rollouts, weights, lr):
 
 
 def judge(rollout, problem):
-    """The reward: 1 for a correct answer, whatever stands above it."""
+    """The reward: 1 for a correct answer, whatever steps lead to it."""
     return {"correct": float(grade_answer(rollout.text, problem.answer))}
 
 
