@@ -1,8 +1,14 @@
 """Chapter 8, distillation: a model learns from answers that a stronger one has written.
 
-8.3 the teacher's answers · 8.4 as text · 8.5 and 8.6 as tokens, and how long they are
-8.7 the loss of an example · 8.8 the loop
+First what the notebook builds, one function for a stage; all stages minimize the same loss:
 
+    weighted_loss     -w log p of an answer's tokens: the stages differ in w
+    learn             one update on it
+    practice          GRPO: the model's own answers, w is how much better than its group
+    teacher_weights   distillation on them: w is how much likelier to the teacher
+
+Then, numbered as there, the functions of the book's chapter 8. 8.3 the teacher's answers · 8.4 as
+text · 8.5 and 8.6 as tokens, and how long they are · 8.7 the loss of an example · 8.8 the loop
 The engine does the same in batches, `rfs train --recipe sft`; tests compare the two.
 """
 
@@ -18,13 +24,79 @@ import requests
 import torch
 import torch.nn.functional as F
 
-from reasoning_from_scratch.ch06 import evaluation_mode
+from reasoning_from_scratch.advantages import zscore
+from reasoning_from_scratch.ch06 import evaluation_mode, pick_problems  # noqa: F401
+from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.files.disk import replacing, write_whole
 from reasoning_from_scratch.files.downloads import download_file
+from reasoning_from_scratch.files.hub_models import kept_smollm2  # noqa: F401  8.6
 from reasoning_from_scratch.files.weights import load_tokenizer_only
-from reasoning_from_scratch.problems import render_prompt
+from reasoning_from_scratch.grading import grade_answer
+from reasoning_from_scratch.problems import render_prompt, told_prompt, with_prompt  # noqa: F401
+from reasoning_from_scratch.rollouts import told_rollouts, worked_rollout  # noqa: F401
 from reasoning_from_scratch.tasks.problem_sets import file_rows
+
+# What the notebook builds
+
+
+def weighted_loss(model, rollouts, weights):
+    """-w log p, summed over the answers' tokens and divided by their
+    number. A weight is for a whole answer, or (T,), for each token."""
+    total, tokens = 0.0, 0
+    for rollout, weight in zip(rollouts, weights, strict=True):
+        start = len(rollout.prompt_ids)
+        ids = torch.tensor(rollout.prompt_ids + rollout.response_ids)
+        logits = model(ids[None, :-1])[0].float()  # (all - 1, V)
+        logprobs = logits.log_softmax(dim=-1)[start - 1 :]  # (T, V)
+        drawn = logprobs.gather(-1, ids[start:, None])[:, 0]  # (T,)
+        total = total - (weight * drawn).sum()
+        tokens += len(drawn)
+    return total / tokens
+
+
+WEIGHTED = TrainConfig(objective="cross_entropy", aggregate="token")
+
+
+def learn(policy, rollouts, weights, lr):
+    """One update on weighted_loss, all answers in one pass; the loss."""
+    for rollout, weight in zip(rollouts, weights, strict=True):
+        ones = torch.ones(len(rollout.response_ids))
+        rollout.token_advantages = weight * ones
+    tokens = sum(len(rollout.response_ids) for rollout in rollouts)
+    sums = policy.forward_backward(rollouts, WEIGHTED, tokens)
+    policy.optim_step(lr, grad_clip=1.0)
+    return sum(float(part["loss"]) for part in sums)
+
+
+def judge(rollout, problem):
+    """The reward: 1 for a correct answer, whatever steps lead to it."""
+    return {"correct": float(grade_answer(rollout.text, problem.answer))}
+
+
+def practice(policy, problems, config, step, lr):
+    """One step of GRPO; the groups that it sampled."""
+    groups = policy.sample(problems, config, step, judge=judge)
+    rollouts, weights = [], []
+    for group in groups:
+        if not group.uniform:
+            rollouts += group.rollouts
+            weights += zscore(torch.tensor(group.rewards)).tolist()
+    if rollouts:
+        learn(policy, rollouts, weights, lr)
+    return groups
+
+
+def teacher_weights(student, teacher, rollouts, told=False):
+    """For each token of the answers to one problem: by how much it is
+    likelier to the teacher, compared with the other answers' tokens.
+    A teacher who is told sees the problem's solution in its prompt."""
+    seen = told_rollouts(rollouts, teacher.tokenizer) if told else rollouts
+    weights = [theirs - ours for theirs, ours in zip(
+        teacher.logprobs(seen), student.logprobs(rollouts), strict=True)]
+    total, count = sum(w.sum() for w in weights), sum(map(len, weights))
+    return [w - (total - w.sum()) / (count - len(w)) for w in weights]
+
 
 # 8.3 The teacher's answers
 

@@ -59,6 +59,7 @@ SLOWEST_FIRST = """
     ch07/ch07_main.ipynb
     ch06/ch06_main.ipynb
     ch06/ch06_short.ipynb
+    ch08/ch08_main.ipynb
     ch07/ch07_museum.ipynb
     ch07/ch07_laboratory.ipynb
     ch07/ch07_turns.ipynb
@@ -126,6 +127,8 @@ RARELY_BROKEN = """
     ch07/ch07_laboratory.ipynb
     ch07/ch07_turns.ipynb
     ch07/ch07_solutions.ipynb
+    ch08/ch08_main.ipynb
+    ch08/ch08_solutions.ipynb
 """.split()
 
 # `pytest -m core`: the loop, its losses and a small training run, in less than a minute. They are

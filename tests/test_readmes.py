@@ -20,6 +20,7 @@ READMES = (
     "README.md",
     "ch06/README.md",
     "ch07/README.md",
+    "ch08/README.md",
     "checkpoints/README.md",
     "CONTRIBUTING.md",
     "docs/gpu.md",
@@ -120,6 +121,8 @@ NOT_RUN = {
     "ch07/long_runs.py": "hours; a small one is in tests/book/test_experiments.py",
     "ch07/asking.py": "minutes; a small one is in tests/book/test_experiments.py",
     "ch07/second_try.py": "minutes; a small one is in tests/book/test_experiments.py",
+    "ch08/experiment.py --seeds 0": "hours; a small one is in tests/book/test_reasoning_stages.py",
+    "ch08/experiment.py --seeds 0 --stages untrained warm-start grpo": "likewise",
 }
 
 

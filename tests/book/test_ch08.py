@@ -19,6 +19,8 @@ from reasoning_from_scratch.policy import LocalPolicy
 from reasoning_from_scratch.problems import render_prompt
 from reasoning_from_scratch.rollouts import Group, Rollout
 from reasoning_from_scratch.run.options import configure, resolved
+from reasoning_from_scratch.run.own_policy import Policy
+from reasoning_from_scratch.sampling import Sampling
 from reasoning_from_scratch.tasks.problem_sets import load_problems
 from reasoning_from_scratch.trainer import set_advantages, train_step
 
@@ -188,6 +190,69 @@ def as_rollout(example) -> Rollout:
     ids, start = example["token_ids"], example["prompt_len"]
     zeros = [0.0] * (len(ids) - start)
     return Rollout(None, ids[:start], ids[start:], zeros, finished=True, rewards={"correct": 1.0})
+
+
+# --- what the notebook builds ---
+
+
+def test_the_weighted_loss_is_the_books_at_weight_one(tiny, examples):
+    model, _ = tiny
+    rollouts = [as_rollout(example) for example in examples[:3]]
+    lengths = [len(rollout.response_ids) for rollout in rollouts]
+    with torch.no_grad():
+        losses = [ch08.compute_example_loss(model, one, "cpu").item() for one in examples[:3]]
+        loss = ch08.weighted_loss(model, rollouts, [1.0, 0.0, 2.0])
+        assert loss.item() == pytest.approx(
+            (losses[0] * lengths[0] + 2 * losses[2] * lengths[2]) / sum(lengths), rel=1e-4
+        )
+        only_last = torch.zeros(lengths[0])
+        only_last[-1] = 1.0
+        (logprobs,) = LocalPolicy(model).logprobs(rollouts[:1])
+        loss = ch08.weighted_loss(model, rollouts[:1], [only_last])
+        assert loss.item() == pytest.approx(-logprobs[-1].item() / lengths[0], abs=1e-5)
+
+
+def test_learning_follows_the_weighted_loss(examples):
+    policy = Policy.load("tiny", device="cpu")
+    rollouts = [as_rollout(example) for example in examples[:3]]
+    weights = [1.0, -0.5, torch.linspace(-1, 1, len(rollouts[2].response_ids))]
+    loss = ch08.weighted_loss(policy.model, rollouts, weights)
+    loss.backward()
+    expected = policy.model.tok_emb.weight.grad.clone()
+    policy.optimizer.zero_grad()
+    kept = []
+    policy.optimizer.step = lambda lr: kept.append(policy.model.tok_emb.weight.grad.clone())
+    policy.optimizer.clip_gradient = lambda largest: 0.0
+    assert ch08.learn(policy, rollouts, weights, lr=1e-4) == pytest.approx(loss.item(), rel=1e-4)
+    torch.testing.assert_close(kept[0], expected, rtol=1e-3, atol=1e-6)
+
+
+def test_practice_learns_from_groups_that_differ_only(monkeypatch):
+    policy = Policy.load("tiny", device="cpu")
+    sampling = configure("grpo", model="tiny", rollouts=4, max_new_tokens=80)
+    learned = []
+    monkeypatch.setattr(
+        ch08, "learn", lambda policy, rollouts, weights, lr: learned.append(weights)
+    )
+    groups = ch08.practice(policy, load_problems("tiny", limit=6), sampling, 0, lr=1e-4)
+    differ = [group for group in groups if not group.uniform]
+    assert differ and [len(weights) for weights in learned] == [4 * len(differ)]
+    assert sum(learned[0]) == pytest.approx(0, abs=1e-5)
+
+
+def test_a_teacher_who_agrees_has_nothing_to_say():
+    policy, other = (Policy.load(name, device="cpu") for name in ("tiny-base", "tiny-grpo"))
+    (group,) = policy.sample(load_problems("tiny", limit=1), Sampling(40, rollouts=3))
+    same = ch08.teacher_weights(policy, policy, group.rollouts)
+    assert all((weights == 0).all() for weights in same)
+    weights = ch08.teacher_weights(policy, other, group.rollouts)
+    told = ch08.teacher_weights(policy, policy, group.rollouts, told=True)
+    for one in (weights, told):
+        assert [len(w) for w in one] == [len(r.response_ids) for r in group.rollouts]
+        assert any(w.abs().max() > 1e-3 for w in one)
+    assert group.rollouts[0].prompt_ids == policy.tokenizer.encode(
+        ch08.render_prompt(group.problem.problem)
+    )  # the student's own prompt stays
 
 
 def test_evaluating_leaves_the_models_mode(tiny, examples):

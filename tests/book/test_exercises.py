@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "ch07"))  # a notebook finds the files beside it
+for chapter in ("ch07", "ch08"):
+    sys.path.insert(0, str(ROOT / chapter))  # a notebook finds the files beside it
 NOTEBOOKS = sorted(ROOT.glob("ch0*/ch0*.ipynb"))
 RUN_BY_PYTEST = [path for path in NOTEBOOKS if not path.stem.endswith("_exercises")]
 
@@ -31,6 +32,28 @@ MISTAKES = {
     "    return mean, math.sqrt(variance / len(both))",
     "7-3": 'def hack(text, problem):\n    return float("Let\'s see" in text)',
     "7-4": "def my_changes():\n    return {'advantage': 'mean', 'aggregate': 'constant'}",
+    "8-1": "def answer_loss(logits, ids, prompt_len):\n"
+    "    return F.cross_entropy(logits[prompt_len:], ids[prompt_len:])",
+    "8-2": "def two_averages(losses):\n"
+    "    mean = torch.cat(losses).mean().item()\n"
+    "    return mean, mean",
+    "8-3": "def both_kinds(p, size):\n    return 1 - (1 - p)**size",
+    "8-4": "def is_true(a, sign, b, c):\n"
+    "    a, b, c = int(a), int(b), int(c)\n"
+    "    return {'+': a + b, '-': a - b, '*': a * b, '/': a // b}[sign] == c",
+    "8-5": "def kl(p, q):\n    return (q * (q / p).log()).sum()",
+    "8-6": "def marks(student, teacher):\n"
+    "    gaps = [q - p for p, q in zip(student, teacher, strict=True)]\n"
+    "    return [gap - torch.cat(gaps).mean() for gap in gaps]",
+    "8-7": "def maxrl(rewards):\n"
+    "    mean = sum(rewards) / len(rewards)\n"
+    "    spread = math.sqrt(mean * (1 - mean)) or 1.0\n"
+    "    return [(reward - mean) / spread for reward in rewards]",
+    "8-8": "def three_weights(gaps, cap=2.0):\n"
+    "    whole = gaps.mean().exp().item()\n"
+    "    return gaps.exp().clamp(max=cap), min(whole, cap), whole if whole <= cap else 0.0",
+    "8-9": "def my_family():\n    return word_problems.Family('x', *[['{a}'] * 2] * 7)",
+    "8-10": "def plan():\n    return 8, 1e-4",
 }
 
 

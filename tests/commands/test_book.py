@@ -172,6 +172,7 @@ SERIOUS = """axe.run({resultTypes: ["violations"], iframes: false})
   .map(({id, nodes}) => [id, ...nodes.slice(0, 3).map(({html}) => html.slice(0, 150))]))"""
 LOOKED_AT = """
     index.html README.html ch06/ch06_main.html ch07/ch07_turns.html ch07/README.html
+    ch08/ch08_main.html
     docs/your_own.html docs/playground/README.html search.html
     reasoning_from_scratch/trainer.py.html ch06/ch06_short.html docs/explore/advantages.html
     docs/explore/clip.html docs/explore/kl.html docs/explore/push.html

@@ -45,7 +45,9 @@ def test_the_package_of_the_books_author_is_noticed(monkeypatch, tmp_path):
     assert found.state == "problem" and "uninstall reasoning-from-scratch" in found.advice
 
 
-@pytest.mark.parametrize("notebook", ["ch06/ch06_main", "ch07/ch07_main", "ch07/ch07_turns"])
+@pytest.mark.parametrize(
+    "notebook", ["ch06/ch06_main", "ch07/ch07_main", "ch07/ch07_turns", "ch08/ch08_main"]
+)
 def test_so_it_is_by_a_notebook(monkeypatch, notebook):
     """Its first cell of code, with the other package in place of ours."""
     cells = json.loads((ROOT / f"{notebook}.ipynb").read_text(encoding="utf-8"))["cells"]
