@@ -1,8 +1,8 @@
 // Made by make_museum.py: what ch07/museum.py trained, and the words of its notebook.
 const MUSEUM = {
  "labels": {
-  "env/all/reward/total": "reward paid",
-  "right": "share of right rollouts",
+  "env/all/reward/total": "reward",
+  "right": "share of correct rollouts",
   "eval_acc": "held-out accuracy",
   "env/all/ac_tokens_per_turn": "tokens per answer",
   "optim/token_entropy": "entropy (nats per token)",
@@ -11,23 +11,23 @@ const MUSEUM = {
  },
  "rooms": {
   "1": {
-   "lead": "The reward hardly moves. Look at the answers, and at how they end.",
+   "lead": "The reward hardly changes. Look at the answers, and at how they end.",
    "choices": {
     "a": "The learning rate is too low.",
     "b": "Long answers are cut off before their end.",
     "c": "The problems are too hard for this model.",
-    "d": "The reward can be had without being right."
+    "d": "The reward does not require a correct answer."
    },
    "said": {
-    "a": "Too low a rate would leave every curve where it was. Here the length moves: something is being learned.",
-    "b": "Yes. A working of two lines or more is cut off before its box, and earns nothing. What is still paid are guesses, and workings of a single line.",
-    "c": "There are groups with a signal, so some of the answers are right. And the same model learns these problems elsewhere.",
-    "d": "Then the reward would rise while the share of right answers falls. Here the two are one curve."
+    "a": "With too low a learning rate every curve would stay where it was. Here the length changes, so something is being learned.",
+    "b": "Yes. A solution of two lines or more is cut off before its box, and its reward is 0. Only guesses and solutions of a single line are still rewarded.",
+    "c": "There are groups with a signal, so some of the answers are correct. And the same model learns these problems elsewhere.",
+    "d": "Then the reward would rise while the share of correct answers falls. Here the two are the same curve."
    },
    "truth": "b",
    "repair": "max_new_tokens = 24, repaired to max_new_tokens = 160",
    "seen": [
-    "A limit of 24 tokens. A working of three lines needs twice as many, so it never reaches its box and is never paid. What gets paid are guesses, now and then, and workings of a single line. The second teaches the model to work things out, on every problem. So more and more answers are cut off, and the alarm for the length limit goes off, with both seeds. The usual cause that it names is the right one here.",
+    "The limit was 24 tokens. A solution of three lines needs twice as many, so it never reaches its box and is never rewarded. What does get rewarded are guesses, now and then, and solutions of a single line. These one-line solutions teach the model to write steps, on every problem. So more and more answers are cut off, and the alarm for the length limit goes off, with both seeds. The usual cause that it names is the correct one here.",
     "If you look only at the reward, you search for the fault in the model. It is in the configuration, and the answers show it at a glance."
    ],
    "sick": {
@@ -96,24 +96,24 @@ const MUSEUM = {
    }
   },
   "2": {
-   "lead": "In this run the reward is a little better at the end than at the start. And the rest?",
+   "lead": "In this run the reward is a little better at the end than at the start. What about the other curves?",
    "choices": {
     "a": "The learning rate is too high.",
     "b": "Answers are cut off before their end.",
     "c": "The problems have become too easy.",
-    "d": "The reward has a part that is earned without a right answer."
+    "d": "A part of the reward does not require a correct answer."
    },
    "said": {
-    "a": "A rate that is too high carries the reward away too. This reward is no worse at the end than at the start.",
-    "b": "Look at the last lines of the answers: each of them ends by itself.",
+    "a": "A learning rate that is too high ruins the reward, too. This reward is no worse at the end than at the start.",
+    "b": "Look at the last lines of the answers: each answer ends by itself.",
     "c": "The problems are those of every other room.",
-    "d": "Yes. A sixtieth off for each character: a full working costs more than a right answer earns. The cheapest answer is a guess, and training found it."
+    "d": "Yes. Each character costs a sixtieth, so full solution steps cost more than a correct answer brings. The cheapest answer is a guess, and training found it."
    },
    "truth": "d",
    "repair": "reward = museum.py:brief_reward, repaired to reward = None",
    "seen": [
-    "Somebody wanted short answers and took off a sixtieth of a point for each character. A full working costs more than a right answer earns, so the best the model can do is to write nothing but a box. Nobody told it that; it found out. Reward a little up, right answers far down: this is reward hacking, and the reward's own curve is the last place to see it.",
-    "No alarm went off. reward_without_accuracy compares the reward with held-out accuracy, and this run measured none. Greedy accuracy would not have fallen anyway, since tiny-base guesses to begin with. A part of the reward that is always paid needs a curve of its own."
+    "Somebody wanted short answers and subtracted a sixtieth of a reward point for each character. Full solution steps then cost more than a correct answer brings, so the best policy is to write nothing but a box. Nobody told the model; it found out. The reward rises a little while correct answers become rare: this is reward hacking, and the curve of the reward is the last one to show it.",
+    "No alarm went off. reward_without_accuracy compares the reward with held-out accuracy, and this run measured none. Greedy accuracy would not have fallen anyway, since tiny-base guesses from the start. If a part of the reward does not depend on correctness, draw it as a separate curve."
    ],
    "sick": {
     "curves": {
@@ -181,24 +181,24 @@ const MUSEUM = {
    }
   },
   "3": {
-   "lead": "The same limit as everywhere, 160 tokens, and the usual reward: 1 for a right answer.",
+   "lead": "The same limit as everywhere, 160 tokens, and the usual reward: 1 for a correct answer.",
    "choices": {
     "a": "Answers run into the length limit.",
     "b": "The entropy has collapsed.",
     "c": "The sampler does not draw from the policy that is trained.",
-    "d": "Guesses are paid better than workings."
+    "d": "Guesses get more reward than full solutions."
    },
    "said": {
     "a": "All of these answers are short and end by themselves.",
-    "b": "It was as low at the first step. And the model has hardly changed since: next to no group had a signal, so there was next to no update.",
-    "c": "Yes. The sampler drew from the likeliest tokens only, up to a mass of 0.6, and what begins a working is not among them. What is never sampled is never rewarded.",
-    "d": "A guess is paid as everywhere: 1 if it is right. There is no better-paid way among these rollouts, because there is no other way among them at all."
+    "b": "The entropy was as low at the first step. And the model has hardly changed since: hardly any group had a signal, so there was hardly any update.",
+    "c": "Yes. The sampler drew from the most likely tokens only, up to a total probability of 0.6, and the token that begins a solution is not among them. What is never sampled is never rewarded.",
+    "d": "A guess is rewarded as everywhere: 1 if it is correct. No style of answer gets more here, because these rollouts contain no other style."
    },
    "truth": "c",
    "repair": "top_p = 0.6, repaired to top_p = 1.0",
    "seen": [
-    "The sampler drew with top-p 0.6. At the first token of an answer that leaves the start of a guess and nothing else, because three answers in four are guesses. So all rollouts of a group were guesses, mostly the same one. Hardly any group had a signal, and hardly any update was made. What is never sampled is never rewarded.",
-    "Two alarms went off. sampler_gap came at the first step, with both seeds: the trainer's log-probabilities were those of the whole distribution, so sampler and trainer were two policies. no_signal came after ten steps without a signal, with one seed of the two, and its usual cause, problems that are too hard, is not the cause here. With keep_sampling_mask, the default where top-p cuts, the first alarm would be silent, and the run just as lame."
+    "The sampler drew with top-p 0.6. At the first token of an answer, that leaves only the token that starts a guess, because three answers in four are guesses. So all rollouts of a group were guesses, mostly the same one. Hardly any group had a signal, and hardly any update was made. What is never sampled is never rewarded.",
+    "Two alarms went off. sampler_gap came at the first step, with both seeds: the trainer computed log-probabilities under the whole distribution, so sampler and trainer were two different policies. no_signal came after ten steps without a signal, with one of the two seeds, and its usual cause, problems that are too hard, is not the cause here. With keep_sampling_mask, the default where top-p cuts, the first alarm would be silent, and the run would learn just as little."
    ],
    "sick": {
     "curves": {
@@ -269,21 +269,21 @@ const MUSEUM = {
    "lead": "A promising start.",
    "choices": {
     "a": "Rollouts are used after the policy has moved away from them.",
-    "b": "Nothing is learned: the rate is too low.",
+    "b": "Nothing is learned: the learning rate is too low.",
     "c": "Answers run into the length limit.",
-    "d": "The reward can be had without being right."
+    "d": "The reward does not require a correct answer."
    },
    "said": {
-    "a": "Yes. Each batch is trained on four times, and nothing says that the policy has moved in between. What was right for the first pass is pushed once more, and again.",
-    "b": "Then the run would see the same text, and earn the same, as before.",
+    "a": "Yes. Each batch is trained on four times, and the loss ignores that the policy has moved in between. Each pass makes the first pass's push again.",
+    "b": "Then the run would write the same text, and get the same reward, as before.",
     "c": "The limit is 160 tokens. These answers are far from it.",
-    "d": "The reward is that of every other run: 1 for a right answer, else 0."
+    "d": "The reward is that of most other runs: 1 for a correct answer, else 0."
    },
    "truth": "a",
    "repair": "objective = reinforce, repaired to objective = ppo",
    "seen": [
-    "Four updates per batch, and an objective without a ratio: advantage times log-probability, as if each pass had fresh rollouts. The repaired run makes as many updates at the same rate, with the clipped ratio. Both begin alike. Then the run without the ratio keeps pushing where the clip would have let go, and loses what it had.",
-    "No alarm knows this trouble. The largest ratio, which the log has as optim/ratio_max, would have told you. So would a look at how far a policy moves per batch (section 7.3)."
+    "Four updates per batch, and an objective without a ratio: advantage times log-probability, as if each pass had fresh rollouts. The repaired run makes as many updates at the same learning rate, with the clipped ratio. Both begin alike. Then the run without the ratio keeps pushing where the clip would have stopped, and loses what it had learned.",
+    "No alarm exists for this failure. The largest ratio, which the log calls optim/ratio_max, would have shown it. So would a look at how far a policy moves per batch (section 7.3)."
    ],
    "sick": {
     "curves": {
@@ -356,19 +356,19 @@ const MUSEUM = {
     "a": "The problems are too hard for this model.",
     "b": "The weights hardly move.",
     "c": "The sampler does not draw from the policy that is trained.",
-    "d": "A penalty holds the model to its start."
+    "d": "A penalty keeps the model close to its start."
    },
    "said": {
-    "a": "One answer in five is right from the start, and most groups have a signal. There is enough to learn from.",
-    "b": "Yes. 1e-6 is a good rate for Qwen3-0.6B, and far too small for this model.",
-    "c": "Then an alarm would have gone off at the first step. And what is sampled here holds all kinds of answers.",
-    "d": "A penalty that holds the model would have a curve of its own here: its distance from the reference. This run has none."
+    "a": "One answer in five is correct from the start, and most groups have a signal. There is enough to learn from.",
+    "b": "Yes. 1e-6 is a good learning rate for Qwen3-0.6B, and far too low for this model.",
+    "c": "Then an alarm would have gone off at the first step. And the rollouts here contain all styles of answer.",
+    "d": "With a KL penalty there would be one more curve here: the distance from the reference. This run has none."
    },
    "truth": "b",
    "repair": "lr = 1e-06, repaired to lr = 0.0003",
    "seen": [
-    "A learning rate of 1e-6. For Qwen3-0.6B that is a usual one, and if you copy a command from there, you get this run. Its reward goes up and down because some problems are easier than others, not because anything is learned. The second seed goes up and down elsewhere.",
-    "No alarm went off. hardly_moves looks at the size of an update relative to the weights, and that was not small enough: ten times less would have been. So try other rates. The next cell does, with one seed each: the first point is this room's run, and the others differ from it in nothing but the rate."
+    "The learning rate was 1e-6. For Qwen3-0.6B that is a usual one, and if you copy a command from there, you get this run. Its reward goes up and down because some problems are easier than others, not because anything is learned. The second seed goes up and down in other places.",
+    "No alarm went off. hardly_moves looks at the size of an update relative to the weights, and that was not small enough; with a tenth of this learning rate it would have been. So try other learning rates. The next cell does, with one seed each: the first point is this room's run, and the others differ from it in nothing but the learning rate."
    ],
    "sick": {
     "curves": {
@@ -439,21 +439,21 @@ const MUSEUM = {
    "lead": "You may have met a run like this one.",
    "choices": {
     "a": "Each update goes too far.",
-    "b": "Old rollouts are used again.",
+    "b": "Stale rollouts are used again.",
     "c": "Answers are cut off before their end.",
-    "d": "The reward can be had without being right."
+    "d": "The reward does not require a correct answer."
    },
    "said": {
     "a": "Yes. The first steps go in the right direction, and each goes much too far.",
     "b": "One update per batch: each rollout is used once, by the policy that drew it.",
-    "c": "The run of room 1 could not write long answers, and wanted to. This one writes them, and they were short at the beginning.",
-    "d": "It is paid for right answers and nothing else, and it is paid nothing."
+    "c": "In room 1 correct answers needed more room than the limit gave. Here the limit is ample: the answers were short at the beginning, and only later grew into it.",
+    "d": "The reward counts correct answers and nothing else, and here it ends at 0."
    },
    "truth": "a",
    "repair": "lr = 0.002, repaired to lr = 0.0003",
    "seen": [
-    "A learning rate of 2e-3, as in section 7.1. It begins better than the repaired run, and ends with nothing right. The alarm names a symptom, answers without end, and a usual cause that is not the cause here.",
-    "Rooms 5 and 6 are one fault in two directions, and the repaired run is the same in both. Between their rates lies a factor of 2,000. As the sweep showed, only a small part of that range learns much in twenty steps."
+    "The learning rate was 2e-3, as in section 7.1. The run begins better than the repaired one, and ends with no correct answers. The alarm names a symptom, answers without end, and a usual cause that is not the cause here.",
+    "Rooms 5 and 6 are the same fault in opposite directions, and the repaired run is the same in both. Their learning rates differ by a factor of 2,000. As the sweep showed, only a small part of that range learns much in twenty steps."
    ],
    "sick": {
     "curves": {
@@ -521,24 +521,24 @@ const MUSEUM = {
    }
   },
   "7": {
-   "lead": "At last a run in which everything is right, on held-out problems too.",
+   "lead": "At last a run in which every answer is correct, on held-out problems too.",
    "choices": {
-    "a": "The reward can be had without being right.",
+    "a": "The reward does not require a correct answer.",
     "b": "The test problems are those of training.",
     "c": "Each update goes too far.",
     "d": "The problems are too easy."
    },
    "said": {
-    "a": "The reward is 1 for a right answer, and the share of right answers, which the grader counts by itself, is the same curve.",
+    "a": "The reward is 1 for a correct answer, and the share of correct rollouts, which the grader counts separately, is the same curve.",
     "b": "Yes. It is tested on the four problems that it is trained on. Held-out accuracy of exactly 1, again and again, is too good for a model of this size.",
-    "c": "In rooms 4 and 6 you saw what becomes of a run whose updates go too far. This one loses nothing that is drawn here.",
-    "d": "At the first step one answer in five was right, and the problems are the same at the last."
+    "c": "In rooms 4 and 6 you saw what happens to a run whose updates go too far. None of the curves here collapses.",
+    "d": "At the first step one answer in five was correct, and at the last step the problems are the same."
    },
    "truth": "b",
    "repair": "eval_problems = museum.py:four_problems, repaired to eval_problems = tiny-test",
    "seen": [
-    "The test set was the training set: four problems, asked over and over. The second run is the first once more, but for its test, which now has problems of its own. There the model gets to 77 % in ten steps and falls back to 65 %. It has learned to work things out first, and then these four by heart. (How far it falls is luck: 68 % with one thread, whose sums are rounded otherwise, and another seed went from 81 to 80 %.)",
-    "With a test of its own the alarm reward_without_accuracy goes off: it compares the reward with held-out accuracy. In the leaking run it had nothing to compare, because the two were the same. A leak is seldom this plain. A test problem with other numbers, or a page in the pre-training text, leaks as well. The signs are a result that is too good, an entropy near 0, and no group left with a signal: on problems it has not seen, a model is never so sure."
+    "The test set was the training set: four problems, asked over and over. The repaired run differs only in its test set, which now has other problems. There the model gets to 77 % in ten steps and falls back to 65 %. It first learned to write solution steps, and then memorized these four problems. (How far it falls is luck: 68 % with one thread, which rounds its sums differently, and another seed went from 81 to 80 %.)",
+    "With a separate test set the alarm reward_without_accuracy goes off: it compares the reward with held-out accuracy. In the leaking run it had nothing to compare, because the two were the same. A leak is seldom this obvious. A test problem with other numbers, or a page in the pre-training text, leaks as well. The signs are a result that is too good, an entropy near 0, and no group left with a signal: on unseen problems a model is never that confident."
    ],
    "sick": {
     "curves": {
@@ -608,24 +608,24 @@ const MUSEUM = {
    }
   },
   "8": {
-   "lead": "This run has an anchor: the distance from the model that it began with is charged for, with a weight of 1. Each batch of rollouts is used four times, and no answer may be longer than 80 tokens.",
+   "lead": "This run has a KL penalty: the loss contains the distance from the model that it began with, with a weight of 1. Each batch of rollouts is used four times, and no answer may be longer than 80 tokens.",
    "choices": {
-    "a": "The charge for the distance is too small.",
-    "b": "The gradient of the charge knows nothing of the reference.",
-    "c": "The reward can be had without being right.",
+    "a": "The weight of the penalty is too small.",
+    "b": "The gradient of the penalty does not depend on the reference.",
+    "c": "The reward does not require a correct answer.",
     "d": "Answers are cut off before their end."
    },
    "said": {
-    "a": "A stronger one would push harder, and in the same direction. The distance grows although it is charged for.",
-    "b": "Yes. It is k1, and the gradient of log p - log q is that of log p alone. With fresh rollouts it is 0 on average. With rollouts that are used four times it pushes down whatever was sampled, right or wrong.",
-    "c": "Then the reward would stay up while the right answers vanish. They go together.",
-    "d": "At the end they are. When the right answers began to vanish, nearly all of them still ended by themselves."
+    "a": "A larger weight would push harder, and in the same direction. The distance grows although the loss penalizes it.",
+    "b": "Yes. It is k1, and the gradient of log p - log q is that of log p alone. With fresh rollouts it is 0 on average. With rollouts that are used four times it pushes down whatever was sampled, correct or not.",
+    "c": "Then the reward would stay up while the correct answers vanish. They vanish together.",
+    "d": "At the end they are. But when the correct answers began to vanish, nearly all answers still ended by themselves."
    },
    "truth": "b",
    "repair": "edit = k1_in_the_loss, repaired to edit = k2_in_the_loss",
    "seen": [
-    "As section 7.3 showed, k1 in the loss has no pull to the reference. With fresh rollouts it is only noise. With rollouts that are used again it is worse: each pass pushes down every token that was sampled, and no clip tells it to stop. For five steps the reward is stronger. Then the model has been pushed away from everything it used to write. It babbles, entropy shoots up, and at last it falls to nothing: every answer is the same row of zeros, up to the limit.",
-    "The repaired run has k2 with the same weight, which holds the model so firmly that it learns slowly. The package refuses k1 in the loss, so for this room one of its functions was exchanged. The distance is drawn as k1 in both runs. k3, which the chapter draws, is an exponential: single tokens that four passes have pushed down lift it above a thousand nats in the very first step."
+    "As section 7.3 showed, k1 in the loss does not pull the policy toward the reference. With fresh rollouts it is only noise. With rollouts that are used again it is worse: each pass pushes down every token that was sampled, and no clip stops it. For five steps the reward is stronger. Then the model has been pushed away from everything it used to write. It writes random tokens, entropy shoots up, and at last it falls to nothing: every answer is the same row of zeros, up to the limit.",
+    "The repaired run has k2 with the same weight, which constrains the model so much that it learns slowly. The package refuses k1 in the loss, so for this room one of its functions was replaced. The distance is drawn as k1 in both runs. k3, which the chapter draws, is an exponential: single tokens that four passes have pushed down raise it above a thousand nats in the very first step."
    ],
    "sick": {
     "curves": {
