@@ -69,7 +69,7 @@ def practice_curve(rewards: Sequence[float]) -> Figure:
 
 def token_weights(tokens: Sequence[str], advantage: float, from_teacher: Sequence[float]) -> Figure:
     """One answer, token by token. Above, GRPO's weight: the same low bar for each. Below, the
-    teacher's: near zero for most tokens, and one or a few long bars where the answer turns."""
+    teacher's: the same small bar for most, and long ones where it would have written another."""
     figure = Figure(figsize=(9, 3.8), layout="constrained")
     panels = figure.subplots(2, 1, sharex=True)
     places = range(len(tokens))
