@@ -537,7 +537,7 @@ const MUSEUM = {
    "truth": "b",
    "repair": "eval_problems = museum.py:four_problems, repaired to eval_problems = tiny-test",
    "seen": [
-    "The test set was the training set: four problems, asked over and over. The repaired run differs only in its test set, which now has other problems. There the model gets to 77 % in ten steps and falls back to 65 %. It first learned to write solution steps, and then memorized these four problems. (How far it falls is luck: 68 % with one thread, which rounds its sums differently, and another seed went from 81 to 80 %.)",
+    "The test set was the training set: four problems, asked over and over. The repaired run differs only in its test set, which now has other problems. There the model gets to 77 % in ten steps and falls back to 68 %. It first learned to write solution steps, and then memorized these four problems. (How far it falls is luck: 65 % with two threads, which round their sums differently, and another seed went from 81 to 80 %.)",
     "With a separate test set the alarm reward_without_accuracy goes off: it compares the reward with held-out accuracy. In the leaking run it had nothing to compare, because the two were the same. A leak is seldom this obvious. A test problem with other numbers, or a page in the pre-training text, leaks as well. The signs are a result that is too good, an entropy near 0, and no group left with a signal: on unseen problems a model is never that confident."
    ],
    "sick": {
@@ -624,7 +624,7 @@ const MUSEUM = {
    "truth": "b",
    "repair": "edit = k1_in_the_loss, repaired to edit = k2_in_the_loss",
    "seen": [
-    "As section 7.3 showed, k1 in the loss does not pull the policy toward the reference. With fresh rollouts it is only noise. With rollouts that are used again it is worse: each pass pushes down every token that was sampled, and no clip stops it. For five steps the reward is stronger. Then the model has been pushed away from everything it used to write. It writes random tokens, entropy shoots up, and at last it falls to nothing: every answer is the same row of zeros, up to the limit.",
+    "As section 7.3 showed, k1 in the loss does not pull the policy toward the reference. With fresh rollouts it is only noise. With rollouts that are used again it is worse: each pass pushes down every token that was sampled, and no clip stops it. For five steps the reward is stronger. Then the model has been pushed away from everything it used to write. It writes random tokens, entropy shoots up, and at last every answer repeats the same few characters up to the limit.",
     "The repaired run has k2 with the same weight, which constrains the model so much that it learns slowly. The package refuses k1 in the loss, so for this room one of its functions was replaced. The distance is drawn as k1 in both runs. k3, which the chapter draws, is an exponential: single tokens that four passes have pushed down raise it above a thousand nats in the very first step."
    ],
    "sick": {
