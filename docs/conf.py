@@ -28,9 +28,10 @@ html_title = project
 language = "en"
 root_doc = "index"
 include_patterns = """
-    index.md README.md CHANGELOG.md CONTRIBUTING.md ch0*/*.ipynb ch0*/README.md docs/*.md
-    docs/playground/README.md checkpoints/README.md checkpoints/tiny-*/README.md
-    benchmarks/README.md reasoning_from_scratch/grading/README.md tests/faults/README.md
+    index.md README.md CHANGELOG.md CONTRIBUTING.md ch0*/*.ipynb ch0*/README.md
+    ch08/probes.md docs/*.md docs/playground/README.md benchmarks/README.md
+    checkpoints/README.md checkpoints/tiny-*/README.md
+    reasoning_from_scratch/grading/README.md tests/faults/README.md
 """.split()
 exclude_patterns = [".*", "runs", "book"]
 
