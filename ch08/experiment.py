@@ -95,11 +95,11 @@ class Options:
     """Worked solutions of a step."""
     sft_lr: float = 2e-4
     """Learning rate of the warm start; it falls linearly to 0."""
-    steps: int = 100
+    steps: int = 60
     """Steps of GRPO."""
     problems_per_step: int = 16
     """Problems of a step of GRPO, with eight answers each."""
-    lr: float = 2e-5
+    lr: float = 3e-5
     """Learning rate of GRPO; it falls linearly to 0."""
     choose_from: int = 400
     """Problems whose pass rates are measured."""
