@@ -28,5 +28,5 @@ def test_checks_are_counted_line_by_line():
         "\\boxed{5}"
     )
     assert checks_in([text]) == Checks(wrong=4, mended=2, right=3, spoiled=1)
-    assert "mended 2 of" in checks_text([text]) and "spoiled 1" in checks_text([text])
+    assert "corrected 2 of" in checks_text([text]) and "spoiled 1" in checks_text([text])
     assert checks_text(["\\boxed{5}"]) == "No sampled answer checks a line."

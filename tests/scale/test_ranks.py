@@ -229,7 +229,7 @@ def test_three_ranks_are_one_and_stop_after_the_same_step(single, tmp_path):
     assert [save["batch"] for save in saves] == [0, 3], done.stderr[-3000:]
     told = json.loads((tmp_path / "stopped.json").read_text())
     assert told["stopped"].startswith("interrupted after 3 of 10 steps") and told["rows"] == 3
-    assert done.stderr.count("Stopping; the work so far") == 1
+    assert done.stderr.count("Stopping after a save") == 1
 
 
 def test_ranks_that_sample_nothing_stop_after_the_same_step(tmp_path):
