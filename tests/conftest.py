@@ -61,7 +61,6 @@ SLOWEST_FIRST = """
     ch06/ch06_short.ipynb
     ch08/ch08_main.ipynb
     ch07/ch07_museum.ipynb
-    ch08/ch08_main.ipynb
     ch07/ch07_laboratory.ipynb
     ch07/ch07_turns.ipynb
     tests/commands/test_playground.py
