@@ -44,7 +44,7 @@ import torch
 from reasoning_from_scratch.commands.cli import run_script
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.fast.engine import FAST
-from reasoning_from_scratch.files.disk import replacing
+from reasoning_from_scratch.files.disk import write_whole
 from reasoning_from_scratch.files.tables import replace_rows
 from reasoning_from_scratch.policy import LocalPolicy
 from reasoning_from_scratch.problems import Problem, with_prompt
@@ -54,7 +54,7 @@ from reasoning_from_scratch.run.options import configure, resumed_config
 from reasoning_from_scratch.run.own_policy import Policy
 from reasoning_from_scratch.run.start import train
 from reasoning_from_scratch.sampling import Sampling, greedy
-from reasoning_from_scratch.text import read_lines
+from reasoning_from_scratch.text import as_lines, read_lines
 
 HERE = Path(__file__).resolve()
 sys.path += [str(HERE.parent), str(HERE.parents[1] / "ch06")]
@@ -359,10 +359,7 @@ def main(options: Options) -> None:
 def kept(path: Path, compute: Callable[..., dict], *given) -> dict[str, float]:
     """What the file has; if there is none yet, it is computed and written."""
     if not path.exists():
-        row = compute(*given)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as new:
-            new.write_text(json.dumps(row, indent=2) + "\n", encoding="utf-8")
+        write_whole(path, json.dumps(compute(*given), indent=2) + "\n")
     return json.loads(path.read_text(encoding="utf-8"))
 
 
@@ -390,9 +387,7 @@ def run_stage(options: Options, seed: int, stage: str, folder: Path) -> dict[str
 
 def settings_of(options: Options, stage: str, others: Path) -> dict:
     """What is special about a stage's run."""
-    solutions = dict(
-        recipe="sft", problems_per_step=options.batch, lr=options.sft_lr
-    )  # fmt: skip
+    solutions = dict(recipe="sft", problems_per_step=options.batch, lr=options.sft_lr)
     practice = dict(
         problems=f"{PROBLEMS}:problems", problems_per_step=options.problems_per_step, rollouts=8,
         lr=options.lr, dtype=options.dtype,
@@ -437,13 +432,12 @@ def teacher_answers(options: Options, teacher: Policy, seed: int, path: Path) ->
     started = time.process_time()
     problems = random.Random(f"teacher {seed}").sample(word_problems.problems(), options.answers)
     answers = asked(teacher, problems, Sampling(LONGEST, rollouts=1, seed=seed))
-    lines = [
-        json.dumps({"problem": p.problem, "answer": p.answer, "solution": group.rollouts[0].text})
+    rows = [
+        {"problem": p.problem, "answer": p.answer, "solution": group.rollouts[0].text}
         for p, group, (right,) in zip(problems, answers.groups, answers.correct, strict=True)
         if right
     ]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    write_whole(path, as_lines(rows))
     return {"seconds": time.process_time() - started, "sampled": answers.accuracy}
 
 
@@ -456,15 +450,14 @@ def pass_rates(options: Options, policy: Policy, seed: int, path: Path) -> dict[
     )
     sampling = Sampling(LONGEST, rollouts=8, seed=seed)
     found = [mean(correct) for correct in asked(policy, problems, sampling).correct]
-    lines = [
-        json.dumps({"problem": problem.problem, "answer": problem.answer}) + "\n"
+    rows = [
+        {"problem": problem.problem, "answer": problem.answer}
         for problem, rate in zip(problems, found, strict=True)
         if 0 < rate < 1
     ]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(lines), encoding="utf-8")
+    write_whole(path, as_lines(rows))
     row = {"seconds": time.process_time() - started, "sampled": mean(found)}
-    row |= {"never": mean(rate == 0 for rate in found), "between": len(lines) / len(found)}
+    row |= {"never": mean(rate == 0 for rate in found), "between": len(rows) / len(found)}
     return row | {"always": mean(rate == 1 for rate in found)}
 
 
@@ -493,7 +486,7 @@ def show(options: Options, seed: int, stages: Path) -> None:
         kinds[kind].append(told | dict(zip(names, texts, strict=True)))
     found = {kind: {"count": len(some), "first": some[:2]} for kind, some in kinds.items()}
     path = options.out.with_name(f"{options.out.stem}_examples_{seed}.json")
-    path.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    write_whole(path, json.dumps(found, indent=2) + "\n")
     replace_rows(
         options.out.with_name(f"{options.out.stem}_curve.csv"),
         {"seed": str(seed)}, curve(read_lines(stages / "grpo" / "run" / "metrics.jsonl")),

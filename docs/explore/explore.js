@@ -4,6 +4,7 @@
 "use strict";
 
 const shown = {};
+const at = (id) => document.getElementById(id);
 
 function element(name, attributes = {}, ...children) {
   const made = document.createElement(name);

@@ -321,7 +321,7 @@ class BlockwiseLogprobs(torch.autograd.Function):
             products = hidden @ head[part].T  # (M, C)
             column, inside = targets_in(targets, part)
             own += as_logits(products.gather(-1, column), None, temperature) * inside
-            cut = None if kept is None else cut_in(kept, part)
+            cut = cut_in(kept, part)
             largest, total = work.sums(products, cut, temperature, largest, total)
         log_z = largest + total.log()  # (M, 1)
         ctx.save_for_backward(hidden, head, targets, log_z)
@@ -341,7 +341,7 @@ class BlockwiseLogprobs(torch.autograd.Function):
         for part in blocks(len(head), block):
             products = hidden @ head[part].T  # (M, C)
             column, inside = targets_in(targets, part)
-            cut = None if kept is None else cut_in(kept, part)
+            cut = cut_in(kept, part)
             grad = work.gradient(products, cut, temperature, log_z, column, inside, scale)
             grad_hidden += grad @ head[part]
             if grad_head is not None:
@@ -367,9 +367,11 @@ def as_logits(products: Tensor, cut: Tensor | None, temperature: float) -> Tenso
     return logits
 
 
-def cut_in(kept: Kept, part: slice) -> Tensor:
+def cut_in(kept: Kept | None, part: slice) -> Tensor | None:
     """Which tokens of the block were cut, (M, C): all that are not among the kept ids, for the
-    sampled tokens that have some."""
+    sampled tokens that have some. None: nothing was."""
+    if kept is None:
+        return None
     here = (kept.ids >= part.start) & (kept.ids < part.stop)
     numbers = torch.arange(len(kept.counts), device=kept.ids.device)
     rows = numbers.repeat_interleave(kept.counts)  # the sampled token that each kept id belongs to
