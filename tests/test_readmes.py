@@ -123,7 +123,8 @@ NOT_RUN = {
     "ch07/second_try.py": "minutes; a small one is in tests/book/test_experiments.py",
     "ch08/experiment.py --seeds 0": "hours; a small one is in tests/book/test_reasoning_stages.py",
     "ch08/experiment.py --seeds 0 --stages untrained warm-start grpo": "likewise",
-    "ch08/experiment.py --seeds 0 --stages warm-start grpo examples": "likewise",
+    "ch08/experiment.py --seeds 0 --stages warm-start grpo examples --dtype bfloat16"
+    " --final": "likewise",
 }
 
 
