@@ -244,9 +244,10 @@ class KVCache:
                 store[layer] = torch.cat([old, old.new_zeros(count, *old.shape[1:])])
         self._set_lengths(torch.cat([self.lengths, self.lengths.new_zeros(count)]), False)
 
-    def empty(self, rows):
-        """These rows have no tokens any more; `put` fills them again."""
-        self._set_lengths(self.lengths.index_fill(0, rows, 0), False)
+    def empty(self, rows, width):
+        """These rows have no tokens any more; the longest of the others has `width`."""
+        self.lengths, self.width = self.lengths.index_fill(0, rows, 0), width
+        self.uniform = False
 
     def shrink(self, count):
         """Keep the first `count` rows only; nothing is copied."""

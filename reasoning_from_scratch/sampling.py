@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from os.path import commonprefix
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -250,8 +250,8 @@ def sample_next_token(
 PREFILL_TOKENS = 16_384  # at most this many prompt tokens, padding included, in one pass
 WORTH_SHARING = 128  # a separate pass for the common beginning must save this many tokens
 # Decoding steps between two looks at the drawn tokens. Looking is free on a CPU. On a GPU it means
-# waiting, so there 8 steps run unseen: a rollout that ends among them has drawn at most 7 tokens
-# too many, which are dropped.
+# waiting, so there 8 steps run unseen, and where no rollout waits for a row, the next 8 begin
+# before we look at them. What a rollout draws after its end is dropped.
 STEPS_PER_LOOK = {"cpu": 1}  # else 8
 # Rows without a rollout are left as they are until no more than this share has one. On a CPU they
 # cost as much as others; a GPU is as fast with 40 rows as with 64, and to move rows together means
@@ -340,6 +340,11 @@ class Row:
         return self.limit - len(self.rollout.response_ids)
 
     @property
+    def tokens_read(self) -> int:
+        """By the model: all but the last, which it reads in its next step."""
+        return len(self.rollout.prompt_ids) + len(self.rollout.response_ids) - 1
+
+    @property
     def last_token(self) -> int:
         """What the model reads next."""
         return (self.rollout.response_ids or self.rollout.prompt_ids)[-1]
@@ -388,6 +393,31 @@ def _read_prompts(model, decoder, prompts: list[list[int]], start: KVCache | Non
     return cache
 
 
+class Burst(NamedTuple):
+    """Tokens that all rows drew, one after the other."""
+
+    draws: list[Draw]
+    columns: list[Tensor]  # tokens, log-probabilities and entropies, each (steps, B)
+    arrived: Any  # an event on the GPU: then `columns`, which lie on the CPU, are filled
+
+    @classmethod
+    def of(cls, draws: list[Draw]) -> "Burst":
+        """Start to fetch them. To wait for an event is to wait for what came before it: what the
+        GPU is given from now on may still be under way."""
+        columns = [torch.stack(values) for values in list(zip(*draws, strict=True))[:3]]
+        if not columns[0].is_cuda:
+            return cls(draws, columns, None)
+        there = [torch.empty_like(values, device="cpu", pin_memory=True) for values in columns]
+        for place, values in zip(there, columns, strict=True):
+            place.copy_(values, non_blocking=True)
+        return cls(draws, there, torch.cuda.current_stream(columns[0].device).record_event())
+
+    def fetch(self) -> list[list]:
+        if self.arrived is not None:
+            self.arrived.synchronize()
+        return [values.tolist() for values in self.columns]
+
+
 class RunningBatch:
     """The rollouts that are being sampled, and those that wait, in the order of their prompts.
 
@@ -415,9 +445,11 @@ class RunningBatch:
         self.max_length = max((len(prompts[row.prompt]) + row.limit for row in waiting), default=0)
         self.rows: list[Row | None] = []
         self.cache: KVCache | None = None
+        self.ahead: Burst | None = None  # drawn for these rows, and not looked at yet
 
     def _index(self, numbers: list) -> Tensor:
-        return torch.tensor(numbers, device=self.device)
+        pinned = self.device.type == "cuda"  # so that Python need not wait until they are read
+        return torch.tensor(numbers, pin_memory=pinned).to(self.device, non_blocking=pinned)
 
     def _take(self, count: int) -> tuple[list[Row], Tensor]:
         """At most `count` that wait, and the rows of prompt_cache in which their prompts lie."""
@@ -440,6 +472,10 @@ class RunningBatch:
     def fill(self) -> bool:
         """Give free rows to rollouts that wait, or drop them. False if no row is left."""
         free = [i for i, row in enumerate(self.rows) if row is None]
+        if self.ahead:
+            if free:
+                self._empty(free)
+            return True
         missing = min(len(self.waiting) - len(free), self.most_rows - len(self.rows))
         if missing > 0:
             free += range(len(self.rows), len(self.rows) + missing)
@@ -474,10 +510,10 @@ class RunningBatch:
     def _close_gaps(self, free: list[int]) -> None:
         """The last rows move into the free ones, and the batch ends where they began; not while
         free rows cost nothing."""
-        keep = len(self.rows) - len(free)
-        if keep > len(self.rows) * CLOSES_GAPS_AT.get(self.device.type, 0.5):
-            self.cache.empty(self._index(free))  # else they would outgrow what a row may have
+        if not self._gaps_count():
+            self._empty(free)
             return
+        keep = len(self.rows) - len(free)
         holes = [i for i in free if i < keep]
         movers = [i for i in range(keep, len(self.rows)) if self.rows[i] is not None]
         if holes:
@@ -489,10 +525,42 @@ class RunningBatch:
         if not keep:
             self.cache = None
 
-    def decode(self) -> list[Draw]:
-        """Draw a token for each row; on a GPU a few, one after the other."""
-        unseen = 1 if self.is_answered else STEPS_PER_LOOK.get(self.device.type, 8)
-        count = min(unseen, *(row.room for row in self.rows if row))
+    def _gaps_count(self) -> bool:
+        """Whether so many rows are free that they are no longer computed for nothing."""
+        left = sum(row is not None for row in self.rows)
+        return left <= len(self.rows) * CLOSES_GAPS_AT.get(self.device.type, 0.5)
+
+    def _empty(self, free: list[int]) -> None:
+        """Else these rows would outgrow what a row may have."""
+        unseen = len(self.ahead.draws) if self.ahead else 0
+        longest = max(row.tokens_read for row in self.rows if row)
+        self.cache.empty(self._index(free), longest + unseen)
+
+    @property
+    def steps_per_look(self) -> int:
+        return 1 if self.is_answered else STEPS_PER_LOOK.get(self.device.type, 8)
+
+    def take_step(self) -> list[Row]:
+        """A token for each row, on a GPU a few. The rows whose rollouts ended with them."""
+        burst = self.ahead or self.decode()
+        self.ahead = self.decode(len(burst.draws)) if self._may_go_ahead(burst) else None
+        ended = self.record(burst)
+        if self.ahead and self._gaps_count():
+            ended += self.record(self.ahead)
+            self.ahead = None
+        return ended
+
+    def _may_go_ahead(self, burst: Burst) -> bool:
+        """Whether the GPU gets its next steps before we look at those of `burst`: not where rows
+        will be filled again after that, and not where the looking itself waits for all."""
+        looks = self.steps_per_look == 1 or self.keeps
+        room = min(row.room for row in self.rows if row) > len(burst.draws)
+        return not looks and not self.waiting and room
+
+    def decode(self, unseen: int = 0) -> Burst:
+        """Draw a token for each row; on a GPU a few, one after the other. So many draws before
+        these have not been looked at."""
+        count = min(self.steps_per_look, *(row.room - unseen for row in self.rows if row))
         u = uniform_at(self.keys, self.positions + torch.arange(count, device=self.device))
         self.positions = self.positions + count
         draws = []
@@ -501,16 +569,15 @@ class RunningBatch:
             self._note_likely(logits)
             draws.append(self.draw(logits, u[:, i], *self.policy, self.cut))
             self.tokens = draws[-1].tokens
-        return draws
+        return Burst.of(draws)
 
     def _note_likely(self, logits: Tensor) -> None:
         """In a batch that is open, some may ask what else was likely at each place."""
 
-    def record(self, draws: list[Draw]) -> list[Row]:
+    def record(self, burst: Burst) -> list[Row]:
         """Append the draws to their rollouts. The rows whose rollouts ended with them."""
-        columns = [torch.stack(values).tolist() for values in list(zip(*draws, strict=True))[:3]]
         ended = []
-        for draw, tokens, logprobs, entropies in zip(draws, *columns, strict=True):
+        for draw, tokens, logprobs, entropies in zip(burst.draws, *burst.fetch(), strict=True):
             kept = draw.kept_ids() if self.keeps else []
             for i, row in enumerate(self.rows):
                 if row is None:
@@ -654,7 +721,7 @@ def generate_each(
     unfinished = [count] * len(prompts)
     while batch.fill():
         with engine.around_step(model):
-            ended = batch.record(batch.decode())
+            ended = batch.take_step()
         for row in ended:
             unfinished[row.group] -= 1
             if not unfinished[row.group]:

@@ -18,6 +18,7 @@ from reasoning_from_scratch.ch04 import top_p_filter
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.qwen3 import KVCache
 from reasoning_from_scratch.sampling import (
+    RunningBatch,
     Sampling,
     SamplingEngine,
     cut_by_sorting,
@@ -507,6 +508,42 @@ def test_a_gpu_moves_rows_together_when_half_of_them_have_ended(monkeypatch):
     assert all(2 * after <= before for before, after in pairwise(sizes) if after != before)
     assert max(widths) < max(map(len, PROMPTS)) + 30
     assert ids(found) == ids(wanted)
+
+
+@pytest.mark.parametrize("limit", [7, 8, 17, 40])
+def test_the_next_tokens_are_drawn_before_the_last_are_looked_at(monkeypatch, limit):
+    """As on a GPU where no rollout waits for a row; the same tokens, and no row outgrows its
+    limit, however early others end."""
+    order, widths = [], []
+
+    class Noted(RunningBatch):
+        def decode(self, unseen=0):
+            order.append("draw")
+            burst = super().decode(unseen)
+            widths.append(self.cache.width)
+            return burst
+
+        def record(self, burst):
+            order.append("look")
+            return super().record(burst)
+
+    def drawn():
+        groups = draw(PROMPTS, 8, max_new_tokens=limit)
+        return [(s.response_ids, s.logprobs, s.stop_reason) for g in groups for s in g]
+
+    monkeypatch.setattr(sampling, "RunningBatch", Noted)
+    expected = drawn()
+    assert order == ["draw", "look"] * (len(order) // 2)  # on a CPU
+    monkeypatch.setitem(sampling.STEPS_PER_LOOK, "cpu", 8)
+    monkeypatch.setitem(sampling.CLOSES_GAPS_AT, "cpu", 0.5)
+    order.clear()
+    found = drawn()
+    assert [found[i][0] for i in range(len(found))] == [answer for answer, _, _ in expected]
+    for (_, logprobs, reason), (_, wanted, wanted_reason) in zip(found, expected, strict=True):
+        assert logprobs == pytest.approx(wanted, abs=1e-5) and reason == wanted_reason
+    assert order.count("draw") == order.count("look")
+    assert (order[:2] == ["draw", "draw"]) == (limit > 8)
+    assert max(widths) < max(map(len, PROMPTS)) + limit
 
 
 def test_damaged_weights_are_named():

@@ -103,7 +103,7 @@ class OpenBatch(RunningBatch):
         with around(self.model):
             if not self.fill():
                 return False
-            self.record(self.decode())
+            self.take_step()
         return True
 
     @property
