@@ -238,7 +238,7 @@ def problem_rows(name: str, limit: int | None = None) -> list[list[str]]:
 
 def recipe_rows() -> dict[str, dict]:
     """What the page needs of each recipe. Those with a KL term or with an advantage for each part
-    of the reward are left out: on one group, at its first pass, a KL term is 0 anyway. So is the
+    of the reward are omitted: on one group, at its first pass, a KL term is 0 anyway. So is the
     one that learns solutions, since the page samples."""
     rows = {}
     for name, recipe in RECIPES.items():
