@@ -21,7 +21,7 @@ import random
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -242,6 +242,18 @@ class Asked:
 
     def work_out(self, problems: Sequence[Problem], sampling: Sampling) -> Workings:
         return self.go_on(problems, [""] * len(problems), sampling)
+
+    def check_begun(
+        self, problems: Sequence[Problem], sampling: Sampling
+    ) -> list[tuple[Problem, str]]:
+        """Each problem with each rest of an answer after the question mark that we put behind its
+        first line. From there the model goes on with a check."""
+        each, lines = [], []
+        for problem, texts in zip(problems, self.work_out(problems, sampling), strict=True):
+            each += [problem] * len(texts)
+            lines += [text.partition("\n")[0].partition("?")[0] + "?" for text in texts]
+        rest = self.go_on(each, lines, replace(sampling, rollouts=1))
+        return [(problem, text) for problem, (text,) in zip(each, rest, strict=True)]
 
 
 # --- checks ---

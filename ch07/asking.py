@@ -5,9 +5,9 @@
     uv run ch07/asking.py --picture-only
 
 tiny-blurred does not know the last digit of products and quotients, is good at sums and
-differences, and asks the calculator in one line of five, whichever it is. Paid is a right answer.
-In half of the runs nobody answers the calls: that is the control. A line of the CSV file is a
-measurement on held-out problems, or what the rollouts of one training step were like.
+differences, and asks the calculator in one line of five, whichever it is. A correct answer is
+rewarded. In half of the runs nobody answers the calls: that is the control. A line of the CSV file
+is a measurement on held-out problems, or says what the rollouts of one training step were like.
 """
 
 import re
@@ -58,7 +58,7 @@ class Options:
     limit: int = 100
     """Held-out problems of a measurement."""
     samples: int = 4
-    """Sampled answers to each of them."""
+    """Answers at temperature 1 to each of them."""
     picture_only: bool = False
     """Draw the picture of what the file holds, and train nothing."""
 
@@ -112,8 +112,8 @@ def told(row: dict[str, Any]) -> Answer:
 
 
 def measured(options: Options, arm: str, step: int, model, tokenizer) -> Iterator[dict[str, str]]:
-    """How a model answers held-out problems, greedy and sampled; its calls are answered where they
-    are in training."""
+    """How a model answers held-out problems, with greedy decoding and at temperature 1; its calls
+    are answered if they are in training."""
     problems = load_problems("tiny-test", limit=options.limit)
     for kind, temperature, samples in (("greedy", 0.0, 1), ("sampled", 1.0, options.samples)):
         sampling = Sampling(
@@ -130,8 +130,9 @@ def measured(options: Options, arm: str, step: int, model, tokenizer) -> Iterato
 
 
 def figures(answers: Iterable[Answer]) -> dict[str, float]:
-    """Shares of answers that are right and of lines that ask, tokens, and how often a product or
-    quotient is right that the model has worked out alone. Hard are products and quotients."""
+    """Shares of answers that are correct and of lines that ask, tokens, and how often a product or
+    quotient is correct that the model has computed alone. Products and quotients are the hard
+    ones."""
     answers = list(answers)
     lines = [line for answer in answers for line in answer.text.splitlines()]
     sums = [(found[1] in "*/", line) for line in lines if (found := SUM.search(line))]
@@ -171,7 +172,7 @@ def line(step: int, answers: str, of: dict[str, float]) -> dict[str, str]:
 
 
 def draw(rows: Sequence[dict[str, str]], path: Path) -> None:
-    """Over training: right answers, lines that ask, and tokens, of the rollouts of each step."""
+    """Over training: correct answers, lines that ask, and tokens, of the rollouts of each step."""
     import matplotlib.pyplot as plt
 
     figure, (right, asked, tokens) = plt.subplots(1, 3, figsize=(13, 4), layout="constrained")
@@ -190,7 +191,7 @@ def draw(rows: Sequence[dict[str, str]], path: Path) -> None:
     if steps:
         written = smoothed(steps, "written")
         tokens.plot(written, ":", color=COLOURS["calculator"], label="the calculator's")
-    right.set(title="Right answers", xlabel="step", ylabel="share", ylim=(0, 1))
+    right.set(title="Correct answers", xlabel="step", ylabel="share", ylim=(0, 1))
     asked.set(title="Lines that ask", xlabel="step", ylabel="share", ylim=(0, 1))
     tokens.set(title="Tokens of an answer", xlabel="step", ylabel="tokens", ylim=(0, None))
     for axes in (right, asked, tokens):
@@ -200,8 +201,8 @@ def draw(rows: Sequence[dict[str, str]], path: Path) -> None:
 
 
 def smoothed(rows: Sequence[dict[str, str]], name: str, width: int = 5) -> list[float]:
-    """The mean over seeds at each step, and over the steps before it; what is unknown is left
-    out."""
+    """The mean over seeds at each step, and over the steps before it; unknown values are
+    skipped."""
     count = 1 + max(int(row["step"]) for row in rows)
     found: list[list[float]] = [[] for _ in range(count)]
     for row in rows:

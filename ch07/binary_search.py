@@ -3,9 +3,9 @@
     uv run ch07/binary_search.py
     uv run ch07/binary_search.py --picture-only
 
-tiny-player knows the rules of higher or lower and has no plan. It is paid for a number that is
-found with six guesses. A line of the CSV file is a run after so many steps: how many numbers it
-found with 1, 2, ... guesses, and what its first guess was.
+tiny-player knows the rules of higher or lower and has no plan. The reward is 1 for a number that
+is found within six guesses. A line of the CSV file is a run after so many steps: how many numbers
+it found with 1, 2, ... guesses, and what its first guess was.
 
     uv run ch07/binary_search.py --leave-out 8 --kl 0 --seeds 0
 
@@ -38,7 +38,7 @@ from reasoning_from_scratch.tiny.guessing import MOST, TOKENS
 
 TURNS = 8  # when measured: two more than a plan needs
 GAME = {"environment": "guess"} | TOKENS
-# What is paid: found within six guesses, or also the more the fewer.
+# What the reward counts: found within six guesses, or more for fewer guesses.
 PAYS: dict[str, dict[str, Any]] = {
     "in time": {"max_turns": 6, "reward_parts": {"correct": 1.0}},
     "faster": {"max_turns": TURNS, "reward_parts": {"speed": 1.0}},
@@ -56,7 +56,7 @@ class Options:
     seeds: tuple[int, ...] = (0, 1, 2)
     """A run for each."""
     pay: tuple[str, ...] = ("in time",)
-    """What is paid: "in time", "faster"."""
+    """What the reward counts: "in time" (found within six guesses), "faster" (fewer guesses)."""
     kl: tuple[float, ...] = (0.0, 0.05)
     """Weight of a KL term at the first step; from there it falls to 0 in a straight line."""
     leave_out: int = 0
@@ -161,7 +161,7 @@ def games(model, tokenizer, problems: Sequence[Problem], plays: int) -> list[tup
 
 
 def draw(rows: Sequence[dict[str, str]], path: Path) -> None:
-    """Left: the first guess over training. Right: found within k guesses, and what is known."""
+    """Left: the first guess over training. Right: found within k guesses, beside exact curves."""
     import matplotlib.pyplot as plt
 
     rows = [row for row in rows if row["pay"] == "in time" and row["numbers"] == "asked"]

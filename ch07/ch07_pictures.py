@@ -226,31 +226,6 @@ def three_records() -> Figure:
     return figure
 
 
-def clip_cases(clip_low: float = 0.8, clip_high: float = 1.2) -> Figure:
-    """A good token and a bad one, each moved up and down: where there is still a gradient."""
-    figure, panel = sheet(8, 2.9)
-    columns = (
-        (2.0, f"less likely now\n(ratio below {clip_low})", clip_low / 2),
-        (5.1, f"more likely now\n(ratio above {clip_high})", 1.5 * clip_high),
-    )
-    rows = ((1.25, "good token\n(advantage above 0)", 1.0), (0.1, "bad token\n(below 0)", -1.0))
-    for x, words, _ in columns:
-        panel.text(x + 1.4, 2.6, words, ha="center", va="center", color=TEXT, fontsize=10)
-    for y, words, sign in rows:
-        panel.text(0.05, y + 0.5, words, va="center", color=TEXT, fontsize=10)
-        for x, _, value in columns:
-            ratio = torch.tensor(value, requires_grad=True)
-            ppo(ratio, torch.tensor(sign), clip_low, clip_high).backward()
-            if ratio.grad == 0:
-                said, fill, edge = "moved as it was pushed:\nswitched off", SHADE, TEXT
-            elif sign > 0:
-                said, fill, edge = "moved the other way:\npushed up  ↑", LIGHT, COLORS[0]
-            else:
-                said, fill, edge = "moved the other way:\npushed down  ↓", "#fbeee6", COLORS[1]
-            box(panel, x, y, 2.85, 1.0, said, fill, INK, edge)
-    return figure
-
-
 def two_directions() -> Figure:
     """A reference with two peaks, and the policy with one peak that is nearest to it, for each
     direction of KL."""

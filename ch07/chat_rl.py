@@ -6,8 +6,8 @@
     torchrun --standalone --nproc_per_node=2 ch07/chat_rl.py -- --run=two
 
 REINFORCE on the policy's own rollouts: rewards minus the mean of their group, every token of a
-step counted alike, no ratio, no clip, no KL. Muon moves the matrices, AdamW the rest; all rates
-fall linearly from a fraction of their value to zero. What our models need otherwise is in PRESETS.
+step counted alike, no ratio, no clip, no KL. Muon moves the matrices, AdamW the rest; all learning
+rates fall linearly from a fraction of their value to zero. PRESETS has what our models need.
 """
 
 import importlib.util
@@ -121,15 +121,15 @@ class ChatRLOptions:
     top_k: int = 50
     """Sample from this many most likely tokens; 0 keeps all."""
     embedding_lr: float | None = None
-    """Rate of AdamW for the embedding (nanochat: 0.2; tiny: 0.004; Qwen3: 2e-5)."""
+    """Learning rate of AdamW for the embedding (nanochat: 0.2; tiny: 0.004; Qwen3: 2e-5)."""
     unembedding_lr: float | None = None
-    """Rate of AdamW for the head and the norms (nanochat: 0.004; tiny: 0.002; Qwen3: 2e-5)."""
+    """Learning rate of AdamW for head and norms (nanochat: 0.004; tiny: 0.002; Qwen3: 2e-5)."""
     matrix_lr: float | None = None
-    """Rate of Muon for the matrices (nanochat: 0.02; tiny: 0.04; Qwen3: 4e-4)."""
+    """Learning rate of Muon for the matrices (nanochat: 0.02; tiny: 0.04; Qwen3: 4e-4)."""
     weight_decay: float = 0.0
     """Weight decay of AdamW."""
     init_lr_frac: float = 0.05
-    """Where the ramp down to zero begins, as a fraction of the rates."""
+    """Where the ramp down to zero begins, as a fraction of the learning rates."""
     eval_every: int | None = None
     """Measure pass@k before every so many steps (nanochat: 60; tiny: 25)."""
     eval_examples: int | None = None
@@ -302,7 +302,7 @@ def tagged_model(tag: str | None, step: int | None) -> str | None:
     if files:
         return str(files[chosen_step(folder, files, step)])
     if step is not None:
-        raise UserError(f"{folder} holds one model and no steps; leave out --model-step")
+        raise UserError(f"{folder} holds one model and no steps; drop --model-step")
     return str(folder)
 
 

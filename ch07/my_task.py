@@ -1,4 +1,4 @@
-"""A task of your own in a few lines: problems, what an answer to them is paid, and something to
+"""A task of your own in a few lines: problems, how an answer to them is rewarded, and something to
 measure beside it. Copy this file and change it; `rfs train` reads its functions.
 
     rfs train --problems ch07/my_task.py:problems --reward ch07/my_task.py:reward --eval-every 20
@@ -26,7 +26,7 @@ def test_problems():
 
 
 def reward(text, problem):
-    """What an answer is paid: 1 for right, 0 for wrong, or anything between."""
+    """The reward of an answer: 1 if correct, 0 if not, or anything between."""
     return 1.0 if extract_final_candidate(text, fallback=None) == problem.answer else 0.0
 
 

@@ -4,7 +4,7 @@
     python ch07/rl_basic.py --model base --problems gsm8k --groups_per_batch 32 --group_size 16
     python ch07/rl_basic.py model_name=base loss_fn=ppo num_substeps=2 learning_rate=2e-6
 
-Ratio times advantage, summed; reward 1 for a right answer, minus 0.1 for one without its form;
+Ratio times advantage, summed; reward 1 for a correct answer, minus 0.1 without the format;
 advantages are rewards minus the mean of their group. This is `rfs train`, with the recipe
 importance_sampling and other defaults: it takes every flag of that, in Tinker's words or in ours,
 as --flags or as key=value.

@@ -66,7 +66,7 @@ def main(config: Config) -> None:
         groups = sampled(sampler, prompts, config.group_size, params)
         data, reward = [], 0.0
         for problem, prompt, group in zip(batch, prompts, groups, strict=True):
-            # 3. Rewards: 1 for the right answer in a box, else 0.
+            # 3. Rewards: 1 for the correct answer in a box, else 0.
             rewards = [correctness(text_of(answer, tokenizer), problem.answer) for answer in group]
             # 4. Advantages: better or worse than the other rollouts of the same problem.
             mean = sum(rewards) / len(rewards)
@@ -101,7 +101,7 @@ def measure(sampler, tokenizer, test: list[Problem], config: Config) -> None:
     answers = [group[0] for group in sampled(sampler, prompts, 1, params)]
     texts = [text_of(answer, tokenizer) for answer in answers]
     right = sum(correctness(text, p.answer) for text, p in zip(texts, test, strict=True))
-    print(f"{right / len(test):.1%} of {len(test)} test problems right, greedily", flush=True)
+    print(f"{right / len(test):.1%} of {len(test)} test problems correct (greedy)", flush=True)
 
 
 def text_of(answer, tokenizer) -> str:

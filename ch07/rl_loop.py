@@ -84,7 +84,7 @@ def train_step(model, tokenizer, optimizer, problems: list[Problem], config, ste
         model, prompts, sampling, stop_ids=stop_ids_of(tokenizer),
         streams=[(step, i) for i in range(len(batch))],
     )  # fmt: skip
-    # 3. Rewards: 1 for the right answer in a box, else 0.
+    # 3. Rewards: 1 for the correct answer in a box, else 0.
     rewards = torch.tensor(
         [
             [correctness(tokenizer.decode(one.text_ids), problem.answer) for one in group]
@@ -94,7 +94,7 @@ def train_step(model, tokenizer, optimizer, problems: list[Problem], config, ste
     # 4. Advantages: better or worse than the other rollouts of the same problem.
     advantages = rewards - rewards.mean(dim=1, keepdim=True)  # (N, G)
     # 5. Log-probabilities.  6. Loss and its gradient, a group at a time.
-    # All right or all wrong: nothing to learn from.
+    # All correct or all incorrect: nothing to learn from.
     live = [i for i in range(len(groups)) if advantages[i].any()]
     losses = [backward(model, prompts[i], groups[i], advantages[i]) for i in live]
     # 7. One step on their sum. Without any gradient none: momentum would move the weights.
@@ -140,8 +140,8 @@ def backward(model, prompt: list[int], group: list[Rollout], advantages: torch.T
 def measure(model, tokenizer, config: Config) -> None:
     test = load_problems(config.test_problems, limit=config.test_limit)
     result = evaluate(model, tokenizer, test, greedy(config.max_tokens))
-    print(f"{config.test_problems}: {result.accuracy:.1%} of {len(test)} right, greedily; "
-          f"{result.mean_length:.0f} tokens per answer", flush=True)  # fmt: skip
+    print(f"{config.test_problems}: {result.accuracy:.1%} of {len(test)} correct with greedy "
+          f"decoding; {result.mean_length:.0f} tokens per answer", flush=True)  # fmt: skip
 
 
 def with_what_suits(config: Config) -> Config:

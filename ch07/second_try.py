@@ -6,8 +6,8 @@
 Three ways to train, with the same problems and the same number of rollouts:
 
     one try        the answer is graded, and that is all: plain GRPO
-    two tries      a wrong answer is answered "That is wrong. Try again."; paid is the last answer
-    less for two   the same, but an answer that is right only at the second try is paid a half
+    two tries      an incorrect answer gets "That is wrong. Try again."; the last one is rewarded
+    less for two   the same, but the reward is a half if only the second try is correct
 
 All are measured alike, before and after: on held-out problems, and with a second try. A line of the
 CSV file is such a measurement, or what the rollouts of one training step were like.
@@ -61,7 +61,7 @@ class Options:
     limit: int = 100
     """Held-out problems of a measurement."""
     samples: int = 4
-    """Sampled answers to each of them."""
+    """Answers at temperature 1 to each of them."""
     picture_only: bool = False
     """Draw the picture of what the file holds, and train nothing."""
 
@@ -97,7 +97,8 @@ def run(options: Options, arm: str, seed: int) -> Iterator[dict[str, str]]:
 
 
 def measured(options: Options, step: int, model, tokenizer) -> Iterator[dict[str, str]]:
-    """How a model answers held-out problems with a second try, greedy and sampled."""
+    """How a model answers held-out problems with a second try, with greedy decoding and at
+    temperature 1."""
     problems = load_problems("tiny-test", limit=options.limit)
     for kind, temperature, samples in (("greedy", 0.0, 1), ("sampled", 1.0, options.samples)):
         sampling = Sampling(temperature=temperature, rollouts=samples, seed=1, **TALK)
@@ -111,7 +112,7 @@ def measured(options: Options, step: int, model, tokenizer) -> Iterator[dict[str
 
 
 def shares_of(talks: Sequence[tuple[dict[str, float], list[str]]]) -> dict[str, float]:
-    """Of conversations: how many are right at which try, and how many tries are worked out."""
+    """Of conversations: how many are correct at which try, how many tries have solution steps."""
     mended = [outcome["correct"] for outcome, _ in talks if not outcome["first_try"]]
     second = [is_worked(turns[1]) for _, turns in talks if len(turns) > 1]
     return {
@@ -124,7 +125,7 @@ def shares_of(talks: Sequence[tuple[dict[str, float], list[str]]]) -> dict[str, 
 
 
 def is_worked(turn: str) -> bool:
-    """Whether there is a line of working in it."""
+    """Whether there is a solution step in it."""
     return "=" in turn
 
 
@@ -136,7 +137,7 @@ def line(step: int, answers: str, shares: dict[str, float]) -> dict[str, str]:
 
 
 def draw(rows: Sequence[dict[str, str]], path: Path) -> None:
-    """Left: right at the first try, over training. Right: held-out problems, try by try."""
+    """Left: correct at the first try, over training. Right: held-out problems, try by try."""
     import matplotlib.pyplot as plt
 
     figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
@@ -157,9 +158,9 @@ def draw(rows: Sequence[dict[str, str]], path: Path) -> None:
             where = group + 0.2 * (place - (len(arms) - 1) / 2)
             right.bar(where, mean(values), 0.18, color=COLOURS[arm], alpha=0.6)
             right.plot([where] * len(values), values, "k.", markersize=4)
-    left.set(title="Rollouts of training", xlabel="step", ylabel="share right", ylim=(0, 1))
+    left.set(title="Rollouts of training", xlabel="step", ylabel="share correct", ylim=(0, 1))
     left.legend(loc="lower right", fontsize=9)
-    right.set(title="Held-out problems, sampled", ylabel="share right", ylim=(0, 1))
+    right.set(title="Held-out problems, temperature 1", ylabel="share correct", ylim=(0, 1))
     right.set_xticks(
         range(4), ["first try,\nbefore", "second\ngiven", "first try,\nafter", "second\ngiven"]
     )

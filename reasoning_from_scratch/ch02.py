@@ -21,7 +21,7 @@ def switch_to_evaluation(model):
 def generate_text_basic_stream(
     model, token_ids, max_new_tokens, eos_token_id=None
 ):
-    """Yields the most probable next token (1, 1) until end of text, which is left out."""
+    """Yields the most probable next token (1, 1) until end of text, which is dropped."""
     switch_to_evaluation(model)
     for _ in range(room_for_answer(model, token_ids.shape[1], max_new_tokens)):
         logits = model(token_ids)[:, -1]  # (1, V)

@@ -166,7 +166,7 @@ def eta_progress_message(processed, total, start_time, show_eta=False, label="Pr
 def evaluate_math500_stream(
     model, tokenizer, device, math_data, out_path=None, max_new_tokens=512, verbose=False
 ):
-    """Answers one problem after another, greedily -> (correct, total, accuracy).
+    """Answers each problem with greedy decoding -> (correct, total, accuracy).
 
     Each problem's JSON line is in the file before the next problem begins. The batched and
     resumable way to the same numbers is `rfs evaluate`.

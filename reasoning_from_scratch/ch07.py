@@ -95,7 +95,7 @@ def moving_average(values, window_fraction=0.25):
 
 
 def read_csv_column(csv_path, column):
-    """Steps and values of one column; rows where it is empty are left out."""
+    """Steps and values of one column; rows where it is empty are skipped."""
     with open(csv_path, newline="", encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(file) if row.get(column)]
     steps = [int(row["step"]) for row in rows]
@@ -220,7 +220,7 @@ def reward_format(token_ids, prompt_len, start_think_id=THINK_TOKEN_ID,
                   end_think_id=END_THINK_TOKEN_ID):
     """1.0 if the answer has <think> and after it </think>, else 0.0.
 
-    What stands between them does not count: this can be paid for nothing.
+    What stands between them does not count, so nothing can be rewarded.
     """
     answer = [int(token) for token in token_ids[prompt_len:]]
     if start_think_id not in answer or end_think_id not in answer:

@@ -1,4 +1,4 @@
-"""The one exception that means: the user can put this right."""
+"""The one exception that means: the user can fix this."""
 
 import difflib
 from collections.abc import Iterable

@@ -34,7 +34,7 @@ LOSSES = ("loss", "pg_loss", "kl_loss")  # of a micro-batch: its share of the st
 
 
 def reinforce(logprobs: Tensor, advantages: Tensor) -> Tensor:
-    """A * log p. Right only if the samples come from the present policy."""
+    """A * log p. Correct only if the samples come from the current policy."""
     return advantages * logprobs
 
 

@@ -18,7 +18,7 @@ class Problem:
     solution: str = ""
     prefix: str = ""  # solved problems that the model is shown before this one
     prompt: str = ""  # all that the model is shown, where it is not the usual prompt
-    rules: str = ""  # the set whose rules say what is right; "": the grader (tasks/made_sets.py)
+    rules: str = ""  # the set whose rules say what is correct; "": the grader (tasks/made_sets.py)
     facts: str = ""  # what those rules must know of it, as JSON
     source: str = field(default="", compare=False)  # file and line that it was read from
     row: dict = field(default_factory=dict, compare=False, repr=False)  # all columns, as read there
@@ -147,7 +147,7 @@ def nanochat_prompt(tokenizer) -> Callable[[str], str]:
 
 def suiting_prompt(problems: Sequence[Problem]) -> str:
     """Where no prompt is named: the book asks for a box, which the grader reads. A set with rules
-    of its own says in its questions what is asked for."""
+    of its own says in its questions what is required."""
     return "question" if problems[0].rules else "book"
 
 

@@ -90,7 +90,8 @@ def total_reward(
 def overlong_penalty(length: int, max_new_tokens: int, cushion: int) -> float:
     """DAPO's soft penalty: 0, but over the last `cushion` tokens it falls linearly to -1.
 
-    A cut-off answer then does not look just like a wrong one: the model feels the limit coming.
+    A cut-off answer then does not look just like an incorrect one: the limit shows before it is
+    reached.
     """
     if cushion <= 0:
         return 0.0

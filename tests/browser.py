@@ -9,6 +9,10 @@ import sys
 import time
 from pathlib import Path
 
+import torch
+
+from reasoning_from_scratch.commands.playground import rounded
+
 FLAGS = (
     "--headless --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run "
     "--disable-background-networking --disable-extensions --remote-debugging-pipe"
@@ -117,3 +121,14 @@ class Browser:
         while not self.run(condition):
             assert time.monotonic() < end, f"never came true: {condition}"
             time.sleep(0.05)
+
+
+def as_a_page_has_it(model, bits: int):
+    """The model with the weights that a page has, each rounded to so many bits."""
+    state = {}
+    for name, tensor in model.state_dict().items():
+        scales, whole = rounded(tensor.numpy(), bits)
+        state[name] = torch.from_numpy(whole * scales[:, None]).view_as(tensor)
+    copy = type(model)(model.cfg)
+    copy.load_state_dict(state)
+    return copy

@@ -1,5 +1,6 @@
-"""Makes engine.js, which the pages train.html and step.html need: the tiny model (6.5 MB), the
-playground's code, problems and recipes. It is in no repository; `rfs book` makes one for the site.
+"""Makes engine.js, which the pages train.html and step.html need: the tiny model, the playground's
+code, problems and recipes (3.9 MB; 2.9 MB compressed). It is in no repository; `rfs book` makes one
+for the site.
 
     uv run python docs/explore/make_engine.py
 """

@@ -86,8 +86,8 @@ class Chat:
 
 @torch.no_grad()
 def stream(model, prompt: list[int], sampling: Sampling, stop_ids: set[int]) -> Iterator[int]:
-    """The tokens of one rollout as they are drawn, the stop token left out: the same tokens
-    as generate(model, [prompt], ...) gives to its first."""
+    """The tokens of one rollout as they are drawn, without the stop token: the same tokens as
+    generate(model, [prompt], ...) gives to its first."""
     check_request(model, [prompt], sampling)
     limit = room_for_answer(model, len(prompt), sampling.max_new_tokens)
     device = model.tok_emb.weight.device

@@ -123,7 +123,7 @@ def with_home(argv: Sequence[str]) -> list[str]:
 
 
 def guarded(name: str, call: Callable[[], int]) -> int:
-    """The exit code of a command, also where the user made a mistake or had enough. A rank of
+    """The exit code of a command, also after a user's mistake or Ctrl-C. A rank of
     several ends here."""
     code = exit_code(name, call)
     if "reasoning_from_scratch.scale.torchrun" in sys.modules:
@@ -223,7 +223,7 @@ def with_help(args: Sequence[str]) -> list[str]:
 
 
 def brief(options: Any, first: Sequence[str]) -> type:
-    """The class of `options`, with their values as defaults. Help leaves out all but the first."""
+    """The class of `options`, with their values as defaults. Help shows only the first."""
     import tyro
 
     suppress: Any = tyro.conf.Suppress  # a type for tyro, which mypy does not see

@@ -1,4 +1,5 @@
-"""`rfs compare`: a study of recipes with equal budget, problems and seeds, each at its best rate.
+"""`rfs compare`: a study of recipes with equal budget, problems and seeds, each at its best
+learning rate.
 
     runs.csv        a line per run, written as soon as it is finished
     compare.csv     a line per recipe: means, standard errors, differences seed by seed
@@ -92,7 +93,7 @@ class Row:
 
     recipe: str
     lr: float
-    accuracy: float  # greedy, of the last weights
+    accuracy: float  # with greedy decoding, of the last weights
     error: float  # standard error over seeds; nan for one seed
     accuracy_gain: float  # minus the baseline's, seed by seed
     accuracy_gain_error: float
@@ -100,14 +101,14 @@ class Row:
     sampled_error: float
     gain: float  # that share minus the baseline's, seed by seed
     gain_error: float
-    start: float  # greedy, before the first step
+    start: float  # with greedy decoding, before the first step
     same_as: str  # the first recipe whose runs went step by step as these; "" if none
     tokens: float  # sampled per run
     minutes: float  # per run
 
 
 def compare_command(options: CompareOptions) -> None:
-    """Trains every recipe at every rate with every seed, then writes and prints the table."""
+    """Trains every recipe at every learning rate and seed, then writes and prints the table."""
     check_options(options)
     options = replace(options, model=which_weights(options.model))  # said once, not by each run
     every = asked_trials(options)
@@ -265,7 +266,7 @@ def run_row(trial: Trial, rows: Sequence[dict]) -> dict:
 
 def at_best_rate(by_rate: Mapping[float | None, Runs]) -> tuple[float | None, Runs]:
     """Chosen by the rollouts of the last third of the steps: the held-out problems, on which
-    recipes are then compared, have no say."""
+    recipes are then compared, do not influence it."""
     late = {
         lr: {seed: late_share(rows) for seed, rows in runs.items()} for lr, runs in by_rate.items()
     }
@@ -314,8 +315,8 @@ def values(runs: Runs, measure) -> dict[int, float]:
 
 def same_algorithm(ours: Runs, theirs: Runs) -> bool:
     """Whether each step sampled and judged the same, with the same entropy but for rounding. Two
-    algorithms that differ part ways within a few steps; two that are one at these settings do not,
-    unless rounding tips a token."""
+    algorithms that differ diverge within a few steps; two that coincide at these settings do not,
+    unless rounding changes a token."""
     names = ("env/all/correct", "env/all/total_ac_tokens", "eval_acc")
     steps = [step for seed in ours for step in zip(ours[seed], theirs[seed], strict=True)]
     return all(

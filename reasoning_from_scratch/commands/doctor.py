@@ -177,7 +177,7 @@ def check_compiler() -> Finding:
     """The C compiler, which makes sampling on a CPU faster."""
     for dtype in FORMATS:
         try:
-            # Not what is remembered: a compiler may have been put right since.
+            # Not what is remembered: a compiler may have been fixed since.
             open_library(usable_library(dtype, again=True))
         except NoLibrary as error:
             number_format = str(dtype).removeprefix("torch.")

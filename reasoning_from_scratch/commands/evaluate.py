@@ -95,7 +95,7 @@ def as_trained(options: EvaluateOptions, given: set[str]) -> tuple[EvaluateOptio
     if examples and options.prompt != "book":
         raise UserError(
             "the run was trained with --few-shot, whose solved problems are in the book's prompt: "
-            "leave out --prompt"
+            "drop --prompt"
         )
     if taken or examples:
         words = [spelled(name, value) for name, value in taken.items()]

@@ -33,6 +33,12 @@ PAGE_FILES = ("grpo.js", "ways.js", "page.js")
 GAME_FILE = "guess.js"  # the page's part about the game, where there are players
 MOST_PARAMETERS = 8_000_000  # a larger model would make a page that no browser likes to open
 TRAINING_PROBLEMS = 200
+# Bits of a weight. With 17 the page's log-probabilities are the model's to 0.001; 16 would not do.
+# With 10 they are those of a slightly different model, closer to it than bfloat16 would be, and a
+# page of docs/explore loads in 3 MB.
+PAGE_BITS, ENGINE_BITS = 17, 10
+EXPLORED = "models tokenizer train recipes".split()  # what the pages of docs/explore read
+WATCHED = 2  # test problems that train.html shows after each step
 ABOUT = {
     "tiny-base": "before GRPO",
     "tiny-grpo": "after the quickstart",
@@ -118,14 +124,16 @@ def page_of(entries: list[Entry]) -> str:
 def engine_of(model: str = "tiny-base") -> str:
     """A script for the pages of docs/explore that run a model: all that they give to the worker,
     and the worker itself."""
-    data, (weights,) = packed([Entry(Path(model).name, None, model)])
+    data, (weights,) = packed([Entry(Path(model).name, None, model)], ENGINE_BITS)
+    data = {key: data[key] for key in EXPLORED} | {"watched": data["test"][:WATCHED]}
     _, worker = scripts(players=False)
     engine = {"data": data, "weights": weights, "worker": worker}
     return f"const ENGINE = {json.dumps(engine)};\n"
 
 
-def packed(entries: list[Entry]) -> tuple[dict, list[str]]:
-    """What a page has of its models, tokenizer, problems and recipes; and the weights in base64."""
+def packed(entries: list[Entry], bits: int = PAGE_BITS) -> tuple[dict, list[str]]:
+    """What a page has of its models, tokenizer, problems and recipes; and the weights in base64,
+    each of so many bits."""
     models, tokenizer_file = [], None
     for entry in entries:
         model, tokenizer = load_model_and_tokenizer(entry.where)
@@ -140,7 +148,7 @@ def packed(entries: list[Entry]) -> tuple[dict, list[str]]:
             first = entries[0].where
             raise UserError(f"{entry.where} has another tokenizer than {first}; make two pages")
         tokenizer_file = file
-        models.append(model_entry(entry, model, tokenizer))
+        models.append(model_entry(entry, model, tokenizer, bits))
     data = {
         "models": [about for about, _ in models],
         "tokenizer": {
@@ -160,7 +168,7 @@ def packed(entries: list[Entry]) -> tuple[dict, list[str]]:
     return data, [weights for _, weights in models]
 
 
-def model_entry(entry: Entry, model, tokenizer) -> tuple[dict, str]:
+def model_entry(entry: Entry, model, tokenizer, bits: int) -> tuple[dict, str]:
     """What the page must know about a model, and its weights in base64."""
     mark = "PROBLEM"
     prompt = render_prompt(mark)
@@ -172,13 +180,15 @@ def model_entry(entry: Entry, model, tokenizer) -> tuple[dict, str]:
         if tensor_name == "out_head.weight" and model.cfg["tie_embeddings"]:
             continue
         index.append([tensor_name, list(tensor.shape)])
-        parts += in_three_bytes(*rounded(tensor.float().numpy()))
+        scales, whole = rounded(tensor.float().numpy(), bits)
+        parts += [scales, as_bits(whole, bits)]
     about = {
         "name": entry.name,
         "step": entry.step,
         "about": ABOUT.get(entry.name),
         "cfg": {key: model.cfg[key] for key in CONFIG},
         "index": index,
+        "bits": bits,
         "prompt": prompt.split(mark),
         "stop_ids": sorted(stop_ids_of(tokenizer)),
     }
@@ -200,23 +210,24 @@ def game_entry(tokenizer) -> dict:
     }
 
 
-def rounded(tensor: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """A scale for each row, float32, and the rows as 17-bit integers. Each number of a vector is
-    a row of its own, so nothing is lost of it.
+def rounded(tensor: np.ndarray, bits: int) -> tuple[np.ndarray, np.ndarray]:
+    """A scale for each row, float32, and the rows as integers of so many bits. Each number of a
+    vector is a row of its own, so nothing is lost of it.
 
-    A weight's error is at most 1/131,070 of the largest weight of its row: about an eighth of what
-    half precision would lose. With 16 bits a few logits were wrong by more than 0.001.
+    With 17 bits a weight's error is at most 1/131,070 of the largest weight of its row, about an
+    eighth of what half precision would lose; with 10 bits at most 1/1,022.
     """
     rows = tensor.reshape(-1, tensor.shape[-1]) if tensor.ndim > 1 else tensor[:, None]
-    scales = np.maximum(np.abs(rows).max(axis=1), 1e-30) / 65535
+    largest = 2 ** (bits - 1) - 1
+    scales = np.maximum(np.abs(rows).max(axis=1), 1e-30) / largest
     whole = np.round(rows / scales[:, None])
     return scales.astype("<f4"), whole.astype("<i4")
 
 
-def in_three_bytes(scales: np.ndarray, whole: np.ndarray) -> tuple[np.ndarray, ...]:
-    """As the page reads them: the scales, the upper 16 bits of each integer, and all lowest bits,
-    eight in a byte."""
-    return scales, (whole >> 1).astype("<i2"), np.packbits((whole & 1).astype(bool))
+def as_bits(whole: np.ndarray, bits: int) -> np.ndarray:
+    """Integers one after the other, the highest bit of each first, eight bits in a byte."""
+    places = np.arange(bits - 1, -1, -1)
+    return np.packbits((whole.reshape(-1, 1) >> places & 1).astype(bool))
 
 
 def problem_rows(name: str, limit: int | None = None) -> list[list[str]]:
@@ -227,7 +238,7 @@ def problem_rows(name: str, limit: int | None = None) -> list[list[str]]:
 
 def recipe_rows() -> dict[str, dict]:
     """What the page needs of each recipe. Those with a KL term or with an advantage for each part
-    of the reward are left out: on one group, at its first pass, a KL term is 0 anyway. So is the
+    of the reward are omitted: on one group, at its first pass, a KL term is 0 anyway. So is the
     one that learns solutions, since the page samples."""
     rows = {}
     for name, recipe in RECIPES.items():

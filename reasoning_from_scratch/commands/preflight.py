@@ -59,7 +59,7 @@ class TaskFigures:
     problems: int
     pass_at_1: float
     pass_at_g: float
-    mixed_share: float  # groups in which some answers are right and some wrong
+    mixed_share: float  # groups in which some answers are correct and some are not
     mean_length: float
 
     def cells(self) -> list[str]:
@@ -193,7 +193,7 @@ def preflight(options: PreflightOptions) -> int:
     limit = options.max_new_tokens or defaults["max_new_tokens"]
     problems = training_problems(options.problems or defaults["problems"])
     model, tokenizer = open_model(options.model, options.device, options.dtype)
-    context = model.cfg["context_length"]  # as in training, what cannot be used is left out
+    context = model.cfg["context_length"]  # as in training, what cannot be used is skipped
     if options.stop is not None:
         tokenizer.end_answers_at(options.stop)
     problems = with_prompt(problems, options.prompt, tokenizer)

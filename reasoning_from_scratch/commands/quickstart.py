@@ -106,7 +106,7 @@ def quickstart(options: QuickstartOptions) -> int:
 
 
 def measure(model, tokenizer) -> dict[str, EvalResult]:
-    """Greedy accuracy on both held-out sets."""
+    """Accuracy with greedy decoding on both held-out sets."""
     return {
         name: evaluate(
             model,

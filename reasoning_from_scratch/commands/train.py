@@ -90,7 +90,7 @@ def train_command(argv: list[str]) -> int:
 
 
 def refuse_early(config: TrainConfig) -> None:
-    """Refuses what can be recognized as wrong without torch, before anything is loaded."""
+    """Refuses mistakes that can be recognized without torch, before anything is loaded."""
     checked = resolved(config)
     if config.resume:  # what a run began with need not be on the machine where it goes on
         return
@@ -134,7 +134,7 @@ def config_and_flags(
     resume, recipe, loss_fn = (last_value(name, argv) for name in names)
     if resume and (recipe or loss_fn):
         given = "--recipe" if recipe else "--loss-fn"
-        raise UserError(f"--resume keeps the run's recipe and loss; leave out {given}")
+        raise UserError(f"--resume keeps the run's recipe and loss; drop {given}")
     if resume:
         default = resumed_config(resume)
     else:

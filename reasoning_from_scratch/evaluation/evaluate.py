@@ -75,7 +75,8 @@ def evaluate(
     with the same settings goes on where the first was killed; with further problems after the
     same first ones, it adds theirs. Only what is boxed is graded,
     unless `fallback` (see extract_final_candidate) says what else to read. A `verifier` of your
-    own grades instead, or the rules of a set that has some: right is what is paid 1 or more.
+    own grades instead, or the rules of a set that has some; then a reward of 1 or more counts as
+    correct.
     """
     environment = sampling.environment
     by_environment = environment is not None and judges_itself(environment)
@@ -328,7 +329,7 @@ def answer_rows(
 def verdict_on(
     text: str, extracted: str | None, problem: Problem, verifier: Verifier | None
 ) -> dict[str, Any]:
-    """The verdict on one answer, and what a verifier of your own pays for it."""
+    """The verdict on one answer, and the reward of your own verifier."""
     if verifier:
         reward, failure = verifier(text, problem)
         return {

@@ -1,6 +1,6 @@
 """Do groups of rollouts teach? Reinforcement learning learns from those in which some rollouts are
-right and some are wrong. So: sample a few groups, look at them, and say in words what stands in
-the way, before hours are spent. Each run does so briefly, `rfs preflight` at length.
+correct and some are not. So: sample a few groups, look at them, and say in words what is missing,
+before hours are spent. Each run does so briefly, `rfs preflight` at length.
 """
 
 import time
@@ -41,7 +41,7 @@ class Preflight:
     pass_at_g: float
     cutoff_share: float
     parse_rate: float
-    live_share: float  # groups with right and wrong rollouts
+    live_share: float  # groups with correct and incorrect rollouts
     mean_length: float
     tokens_per_sec: float
     sampling_seconds: float  # all groups together
@@ -52,7 +52,7 @@ class Preflight:
     @property
     def example(self) -> str:
         """An answer as the model wrote it that shows what goes wrong: unparsed if there is one,
-        else wrong, else any."""
+        else incorrect, else any."""
         return min(self.rows, key=lambda row: (row["parsed"], row["correct"]))["generated_text"]
 
 
@@ -112,7 +112,7 @@ def answers_of(group: Group) -> list[dict]:
 
     return [
         {
-            "correct": rollout.rewards["correct"] >= 1,  # a verifier may also pay in part
+            "correct": rollout.rewards["correct"] >= 1,  # a verifier may also give part of a reward
             "parsed": parsed(rollout),
             "reward_failure": rollout.failure,
             "tokens": rollout.num_sampled,

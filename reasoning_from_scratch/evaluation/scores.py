@@ -65,7 +65,7 @@ class EvalResult:
 
 
 def pass_at_k(n: int, c: int, k: int) -> float:
-    """The chance that k of n answers, drawn without replacement, hold one of the c right ones.
+    """The chance that k of n answers, drawn without replacement, hold one of the c correct ones.
 
     Unbiased for pass@k, unlike 1 - (1 - c/n)^k (Chen et al. 2021, arXiv:2107.03374).
     """
@@ -85,10 +85,10 @@ def wilson_interval(correct: float, total: int, z: float = 1.959964) -> tuple[fl
 
 
 def majority_share(rows: list[dict]) -> float:
-    """1 if the most frequent answer of one problem is right, 0 if not.
+    """1 if the most frequent answer of one problem is correct, 0 if not.
 
     Equal answers in different spelling vote together; what cannot be parsed does not vote; a tie
-    is broken by lot, so its value is the share of right ones among the tied answers.
+    is broken at random, so its value is the share of correct ones among the tied answers.
     """
     parties = ballots([row for row in rows if row["parsed"]], votes_for)
     most = max(map(len, parties), default=0)

@@ -323,20 +323,21 @@ class Qwen3Model {
   }
 }
 
-// The tensors of a model from the page: 17-bit integers with one float32 scale for each row. Of
-// each integer the upper 16 bits stand in one list, the lowest bits of all stand after it, eight
-// in a byte. (Half precision is almost as long, and rounds about eight times as coarsely.)
-function read_tensors(bytes, index) {
+// The tensors of a model from the page: one float32 scale for each row, then the weights as integers
+// of so many bits, one after the other, the highest bit of each first.
+function read_tensors(bytes, index, bits) {
   const tensors = {};
   let at = 0;
   for (const [name, shape] of index) {
     const rows = shape[0], width = shape[1] ?? 1, data = new Float32Array(rows * width);
-    const take = (size) => bytes.slice(at, (at += size)); // the next bytes
-    const scales = new Float32Array(take(4 * rows).buffer);
-    const upper = new Int16Array(take(2 * data.length).buffer), lowest = take(Math.ceil(data.length / 8));
+    const scales = new Float32Array(bytes.slice(at, (at += 4 * rows)).buffer);
+    let held = 0, count = 0; // bits that have been read and belong to the next weight
     for (let i = 0; i < data.length; i++) {
-      const bit = (lowest[i >> 3] >> (7 - (i & 7))) & 1;
-      data[i] = (2 * upper[i] + bit) * scales[Math.floor(i / width)];
+      for (; count < bits; count += 8) held = (held << 8) | bytes[at++];
+      count -= bits;
+      const whole = ((held >> count) << (32 - bits)) >> (32 - bits); // its first bit is its sign
+      held &= (1 << count) - 1;
+      data[i] = whole * scales[Math.floor(i / width)];
     }
     tensors[name] = { data, shape };
   }

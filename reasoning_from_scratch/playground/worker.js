@@ -10,8 +10,8 @@ const world = { models: [], opened: new Map(), tokenizer: null, stopped: new Set
 function model_of(name) {
   if (!world.opened.has(name)) {
     const bytes = Uint8Array.from(atob(world.weights[name]), (c) => c.charCodeAt(0));
-    const { cfg, index } = world.models[name];
-    world.opened.set(name, new Qwen3Model(cfg, read_tensors(bytes, index)));
+    const { cfg, index, bits } = world.models[name];
+    world.opened.set(name, new Qwen3Model(cfg, read_tensors(bytes, index, bits)));
   }
   return world.opened.get(name);
 }

@@ -44,7 +44,7 @@ class EvalRow:
     problems: int
     samples: int  # answers per problem
     accuracy: float
-    solved: float  # share of problems with at least one right answer: pass@samples
+    solved: float  # share of problems with at least one correct answer: pass@samples
     low: float
     high: float
     length: float

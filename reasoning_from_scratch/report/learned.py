@@ -14,7 +14,7 @@ class Moment:
     """The answers to one problem at one evaluation."""
 
     step: int
-    share: float  # of right ones
+    share: float  # of correct ones
     boxed: str  # of the first
     text: str
     samples: int

@@ -12,7 +12,7 @@ from reasoning_from_scratch.text import append, as_lines
 
 # The columns of metrics.jsonl that are plotted most; docs/metrics.md explains all.
 REWARD = "env/all/reward/total"
-RIGHT = "env/all/correct"  # share of right answers
+RIGHT = "env/all/correct"  # share of correct answers
 TOKENS = "env/all/ac_tokens_per_turn"  # of an answer, or of a turn of it
 MIXED = "env/all/by_group/frac_mixed"  # share of groups with a signal
 ENTROPY = "optim/token_entropy"

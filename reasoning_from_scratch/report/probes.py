@@ -33,7 +33,7 @@ def record_probes(
 ) -> None:
     """Append one line: the greedy answers to `problems` and what else each token could have been.
 
-    step counts the updates that the weights have seen; `judge` says what an answer is paid.
+    step counts the updates that the weights have seen; `judge` says how an answer is rewarded.
     `asked` says who answers the model, and how many rows are sampled side by side.
     """
     prompts = [tokenizer.encode(problem_prompt(problem)) for problem in problems]

@@ -42,7 +42,7 @@ def _summary(split: str, iteration: int, group_idx: int, traj_idx: int, rollout)
         "tags": [rollout.problem.type] if rollout.problem.type else [],
         "sampling_client_step": rollout.policy_version,
         "total_reward": rollout.reward,
-        "final_reward": 0.0,  # everything is paid in the one step
+        "final_reward": 0.0,  # the whole reward is in the one step
         "trajectory_metrics": {
             "logprob_mean": _mean(rollout.of_sampled(rollout.logprobs)),
             "entropy_mean": _mean(rollout.of_sampled(rollout.entropies)),

@@ -45,7 +45,7 @@ class Tracker:
             why = one_line(str(error), 200)
             raise UserError(
                 f"--wandb {config.wandb}: Weights & Biases began no run ({why}): try `wandb "
-                "login`, set WANDB_MODE=offline, or leave out --wandb"
+                "login`, set WANDB_MODE=offline, or drop --wandb"
             ) from error
 
     def go_on(self, config: TrainConfig, folder: Path, step: int) -> None:
@@ -94,7 +94,7 @@ def start_trackio(config: TrainConfig, folder: Path):
         why = one_line(str(error), 200)
         raise UserError(
             f"--trackio {config.trackio}: Trackio began no run ({why}): try another name, or "
-            "leave out --trackio"
+            "drop --trackio"
         ) from error
 
 

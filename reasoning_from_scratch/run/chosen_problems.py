@@ -1,7 +1,7 @@
 """Which problems a run trains on, and which it is asked at an evaluation.
 
 Problems of one's own are asked on a share of their own, which is not trained on. Those that a run
-cannot use (no readable answer, a prompt that does not fit) are left out, and counted in the log.
+cannot use (no readable answer, a prompt that does not fit) are skipped, and counted in the log.
 """
 
 import re
@@ -179,7 +179,7 @@ def without_faults(
         if len(kept) < len(problems):
             example = next(problem.where for problem in problems if not good(problem))
             count = f"{len(problems) - len(kept):,} of {len(problems):,} problems"
-            log.warning("left out %s, which have %s, such as %s", count, fault, example)
+            log.warning("skipped %s, which have %s, such as %s", count, fault, example)
             problems = kept
     return problems
 

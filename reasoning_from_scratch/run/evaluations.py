@@ -51,7 +51,7 @@ class Evaluations:
         return numbers | {"eval_step": step} | self.evaluator_numbers(step), scores
 
     def answers(self, problems: Sequence[Problem]) -> list[Group]:
-        """Held-out problems, answered and judged: greedily, unless several samples are asked."""
+        """Held-out problems, answered with greedy decoding unless several samples are asked for."""
         config = self.config
         asked = replaced(config, rollouts=config.eval_samples, keep_sampling_mask=False)
         if config.eval_samples == 1:
@@ -93,7 +93,7 @@ def eval_metrics(name: str, groups: Sequence[Group]) -> dict[str, float]:
     turns = sum(rollout.turns for rollout in rollouts)
     metrics[f"{name}/env/all/ac_tokens_per_turn"] = sum(r.num_sampled for r in rollouts) / turns
     samples = len(groups[0].rollouts)
-    # A verifier of your own may also pay in part: right is what earns everything.
+    # Your own verifier may also give partial rewards: only a full one counts as correct.
     right = [sum(r.rewards["correct"] >= 1 for r in group.rollouts) for group in groups]
     for k in (k for k in (*range(1, 17), 32, 64) if k <= samples):
         metrics[f"{name}/pass@{k}"] = fmean(pass_at_k(samples, c, k) for c in right)

@@ -131,7 +131,7 @@ class RunFolder:
             self.rewind(0, config.steps)
 
     def reopen(self) -> None:
-        """A run goes on here: nobody else writes it, and what a dead process left half is gone."""
+        """A run goes on here: nobody else writes it, and a dead process's half-written files go."""
         self.lock.take()
         sweep(self.path)
         self.open_log()
@@ -205,14 +205,14 @@ class RunFolder:
         values = self.first_values()
         unknown = sorted(set(values) - set(after) - FORMER - {"start", "versions", "resumed"})
         if unknown:
-            log.warning("config.json: this version knows no %s; left out", ", ".join(unknown))
+            log.warning("config.json: this version knows no %s; ignored", ", ".join(unknown))
         values.setdefault("resumed", []).append(
             {"step": step, "changed": changed, "versions": versions()}
         )
         self.write_config(values)
 
     def changes(self, config: TrainConfig) -> dict:
-        """What is other in `config` than the run has had so far."""
+        """What differs in `config` from what the run has had so far."""
         before, after = to_json(self.read_config()), to_json(config)
         return {key: after[key] for key in after if after[key] != before[key]}
 
@@ -285,7 +285,7 @@ def steps_before(path: Path, step: float, needed: set[str]) -> list[dict]:
     whole = [row for row in rows if needed <= set(row) and isinstance(row["step"], int)]
     if bad or len(whole) < len(rows):
         lost = counted(len(bad) + len(rows) - len(whole), "torn or damaged line")
-        log.warning("%s: %s left out", path.name, lost)
+        log.warning("%s: %s skipped", path.name, lost)
     latest = {row["step"]: row for row in whole if row["step"] < step}
     return [latest[number] for number in sorted(latest)]
 

@@ -18,7 +18,7 @@ class Interrupts:
     again. From the first change of the weights to the writing of the metrics, and where a module
     is being imported, a step ends first; then the run looks at `received` itself.
 
-    A second Ctrl-C ends the process at once. SIGTERM and SIGHUP end it when all is saved, with
+    A second Ctrl-C ends the process immediately. SIGTERM and SIGHUP end it when all is saved, with
     the exit code by which a shell tells them, 128 + the signal's number; their repetitions
     change nothing, because batch systems and process groups deliver them twice.
 

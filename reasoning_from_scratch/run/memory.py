@@ -1,4 +1,4 @@
-"""What a run needs of memory whatever it samples: told before anything long begins."""
+"""The memory that a run needs whatever it samples: said before anything long begins."""
 
 import os
 

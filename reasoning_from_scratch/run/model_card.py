@@ -21,7 +21,7 @@ OPTIONS = "recipe model problems steps problems_per_step rollouts max_new_tokens
 def model_card(
     config: TrainConfig, run: str, batch: int, scores: Mapping[str, tuple[float, int]]
 ) -> str:
-    """`scores`: of each held-out set that these weights have answered, the share of right answers
+    """`scores`: of each held-out set that these weights have answered, the share of correct answers
     and the number of problems."""
     begun = spoken_origin(config.load_checkpoint_path or config.model)
     base = f"base_model: {begun}\n" if begun.count("/") == 1 else ""

@@ -136,7 +136,7 @@ def check_parts(config: TrainConfig) -> None:
     if config.advantage == "maxrl" and min(pays) < 0:
         raise UserError(
             "--advantage maxrl divides by the mean reward of a group, which must not be below 0: "
-            "leave out --overlong-penalty and parts with a negative weight"
+            "drop --overlong-penalty and parts with a negative weight"
         )
 
 
@@ -257,7 +257,7 @@ def check_streaming(config: TrainConfig) -> None:
         )
     if config.advantage_per_part or config.active_sampling or is_in_file(config.advantage):
         raise UserError(
-            "--num-minibatches needs advantages that depend on one group only: leave out "
+            "--num-minibatches needs advantages that depend on one group only: drop "
             "--advantage-per-part, --active-sampling, or an --advantage of your own"
         )
 

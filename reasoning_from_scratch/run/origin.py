@@ -1,4 +1,4 @@
-"""With which weights a run begins, and how it finds the very same again when it is resumed.
+"""Which weights a run begins with, and how it finds the very same again when it is resumed.
 
 The folder or run that they came from may be trained on, moved or deleted by then. So a run notes
 its source by its whole path, and of a run the very save. Unless it is one of the published models,
@@ -27,8 +27,8 @@ from reasoning_from_scratch.tasks.problem_sets import AT_HELD_OUT, PROBLEM_SETS
 
 @dataclass
 class Start:
-    """With what a run begins, and at which save it goes on. One process finds it out, and sends it
-    to the others."""
+    """What a run begins with, and the save from which it goes on. One process finds out, and tells
+    the others."""
 
     config: TrainConfig
     model: str
@@ -124,7 +124,7 @@ def refuse_own_source(start: Start, folder: RunFolder) -> None:
 
 def weights_record(start: Start, model: Qwen3Model, reference: Qwen3Model | None = None) -> dict:
     """What config.json notes of the weights that a run begins with, and of a reference with other
-    weights. Resumed, they are compared."""
+    weights. They are compared when the run is resumed."""
     config = start.config
     dtype = str(next(model.parameters()).dtype).removeprefix("torch.")
     found: dict[str, str | list[int]] = {"dtype": dtype}
@@ -139,7 +139,7 @@ def weights_record(start: Start, model: Qwen3Model, reference: Qwen3Model | None
     if before["dtype"] != found["dtype"]:
         raise UserError(
             f"{config.resume} is trained in {before['dtype']} and cannot go on in "
-            f"{found['dtype']}: leave out --dtype"
+            f"{found['dtype']}: drop --dtype"
         )
     if "mark" in found and before["mark"] != found["mark"]:
         raise UserError(

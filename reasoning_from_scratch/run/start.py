@@ -151,8 +151,8 @@ def start_run(
 
 
 def described(config: TrainConfig, folder: RunFolder, restarted: bool, if_used: str) -> Start:
-    """With what the run begins, or goes on. Refused here is what would otherwise fail after
-    minutes of loading."""
+    """What the run begins with, or goes on from. Refuses what would otherwise fail after minutes of
+    loading."""
     config = claimed(config, folder, restarted, if_used)
     check_extras(config)
     folder.reserve()
@@ -217,7 +217,7 @@ def open_policy(
     ranks: Ranks,
 ) -> tuple[LocalPolicy, LocalPolicy | None]:
     """The policy as it is where the run goes on, and the reference as one that can only be asked.
-    Here it is chosen who computes, and how."""
+    This is where it is chosen who computes, and how."""
     config = start.config
     if start.save is not None:
         ranks.from_first(lambda: load_saved(model, start.save, config))

@@ -251,7 +251,7 @@ class TrainingRun:
         return sentence
 
     def stop_diverged(self, error: UserError) -> str:
-        """The sampler met logits that are no numbers. A save beside the earlier ones: if the
+        """The sampler met logits that are not numbers. A save beside the earlier ones: if the
         weights are to blame, resuming goes back to those."""
         if self.ranks.size > 1:  # a save needs all ranks, and the others are still sampling
             raise error

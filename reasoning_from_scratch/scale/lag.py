@@ -37,8 +37,8 @@ def may_begin(step: int, version: int, max_steps_off_policy: int) -> bool:
     """Admission: whether sampling for a step may begin with these weights.
 
     `version` counts the updates that the weights have seen; `step` is trained on when the
-    trainer has made `step` updates, so the lag will be step - version. To start late and keep
-    everything is how the bound is held: nothing that was sampled is ever thrown away.
+    trainer has made `step` updates, so the lag will be step - version. Sampling starts late
+    enough to keep the bound, so nothing that was sampled is ever thrown away.
     """
     return version >= step - max_steps_off_policy
 
@@ -139,7 +139,7 @@ class Sampler:
                     self.sample_next(step)
         except Ended:
             pass
-        except BaseException as error:  # whatever it is, the trainer must not wait for ever
+        except BaseException as error:  # whatever it is, the trainer must not wait forever
             with self.changed:
                 self.error = error
                 self.changed.notify_all()
@@ -157,7 +157,7 @@ class Sampler:
             self.changed.notify_all()
 
     def parts(self, snapshot: LocalPolicy, step: int) -> Iterator[list[Group]]:
-        """The groups of a step: in as many parts as the trainer streams, else all at once."""
+        """The groups of a step: in as many parts as the trainer streams, else all together."""
         count = self.config.num_minibatches
         if count == 1:
             yield sample_step(snapshot, self.problems, self.config, step, self.judge)

@@ -1,4 +1,4 @@
-"""The policy of several ranks: who computes which rollouts, and how what they find comes together.
+"""The policy of several ranks: who computes which rollouts, and how the results are put together.
 
 Every rank calls the same verbs with the same rollouts. Each computes its share; log-probabilities
 and sums are exchanged, gradients added up, so that all ranks come to the same update.

@@ -50,7 +50,7 @@ def streaming_loop(
             if len(groups) <= streamed:
                 set_advantages(part, config)
                 rollouts_of_part, _ = prepared_update(policy, reference, part, config)
-                # By what their sum is divided (their tokens, perhaps) is known when all are here.
+                # The divisor of their sum (tokens, perhaps) is known once all are here.
                 sums += policy.forward_backward(rollouts_of_part, config, denominator=1.0)
                 first += rollouts_of_part
         observer.before_update(step, groups)
@@ -71,7 +71,7 @@ def rest_of_step(
     lr: float,
     reference: LocalPolicy | None,
 ) -> Numbers:
-    """trainer.train_step, of which the first gradient is there, but for its denominator."""
+    """trainer.train_step after its first gradient, which still lacks its denominator."""
     record = StepRecord(lr)
     share, *others = substep_groups(groups, config.num_substeps)
     updates = [(first, loss_denominator(share, config))]

@@ -25,7 +25,7 @@ from reasoning_from_scratch.scale.ranks_policy import RanksPolicy
 
 NEEDED = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 JOINING = timedelta(minutes=2)  # for all ranks to come up
-# A rank that died is noticed at once, by its closed connection. This is for one that hangs, and
+# A rank that died is noticed immediately, by its closed connection. This is for one that hangs, and
 # must be longer than any rank ever samples, evaluates or saves while the others wait for it.
 WAITING = timedelta(hours=1)
 FSDP_ON_CPU = hasattr(torch.cpu.Stream, "record_event")  # not in torch 2.6

@@ -183,7 +183,7 @@ def listen(options: ServeOptions) -> socket.socket:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((options.host, options.port))
-        # Held at once: bound alone, a second server's port would be free for it, too.
+        # Held immediately: bound alone, a second server's port would be free for it, too.
         listening.listen(2048)
     except OSError as error:
         raise UserError(

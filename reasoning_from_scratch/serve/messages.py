@@ -91,7 +91,7 @@ def of_numbers(number: int, values, kind: type) -> bytes:
 
 
 def of_integers(number: int, values: Sequence[int]) -> bytes:
-    """A packed list; an empty one is left out."""
+    """A packed list; an empty one is omitted."""
     return of_bytes(number, b"".join(map(as_varint, values))) if values else b""
 
 
@@ -213,7 +213,7 @@ def reshaped(array: np.ndarray, shape: list[int]) -> np.ndarray:
     return array.reshape(shape)
 
 
-MOST_CELLS = 2**24  # of a tensor whose zeros were left out
+MOST_CELLS = 2**24  # of a tensor whose zeros were omitted
 
 
 def densified(

@@ -105,7 +105,7 @@ class Trained:
     policy: LocalPolicy
     folder: Path
     metadata: dict | None = None
-    moves: int = 0  # how often the weights became others: by a step, or by loading
+    moves: int = 0  # how often the weights changed: by a step, or by loading
     saved_at: int = 0  # after so many, they were last saved
     steps: int = 0
     touched: float = field(default_factory=time.time)
@@ -163,7 +163,7 @@ class Trained:
         return saved_in(self.folder)
 
     def save(self, kind: str, name: str, overwrite: bool = False, **about) -> Saved:
-        """The weights of now under a name: for sampling alone, or with what training needs."""
+        """The current weights under a name: for sampling alone, or with what training needs."""
         old = self.find(kind, name)
         if old and not overwrite:
             raise UserError(f"{self.id} has a save {kind}/{name}: take another name, or overwrite")
@@ -196,7 +196,7 @@ class Trained:
 
 
 def saved_in(folder: Path) -> list[Saved]:
-    """The saves in the folder of a trained model, those that have expired left out."""
+    """The saves in the folder of a trained model, without those that have expired."""
     now = time.time()
     found = [Saved(**about) for save in Checkpoints(folder).read().saves for about in save.saved_as]
     return [saved for saved in found if saved.expires is None or saved.expires > now]
@@ -378,7 +378,7 @@ class Models:
     # -- samplers
 
     def snapshot(self, sampler_id: str, number: int, trained: Trained) -> list[LocalPolicy]:
-        """The weights of now, in memory. Of each session the newest few are kept: those that are
+        """The current weights, in memory. Of each session the newest few are kept: those that are
         let go for it."""
         policy = trained.policy.snapshot()
         self.samplers[sampler_id] = Sampler(sampler_id, trained.base, number, policy=policy)

@@ -1,4 +1,4 @@
-"""Options of `rfs serve`. They need no torch: a mistyped one is refused at once."""
+"""Options of `rfs serve`. They need no torch: a mistyped one is refused immediately."""
 
 import os
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Promises: a request is answered with an id at once, and its result is fetched with it later.
+"""Promises: a request is answered with an id immediately, and its result is fetched with it later.
 
 An id follows from who asks and the request's number, so what a client sends twice, because an
 answer was lost on the way, is not computed twice.

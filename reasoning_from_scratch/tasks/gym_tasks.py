@@ -12,7 +12,7 @@ an answer is judged, on any rank or machine, the problem is made again from thes
 What is read of an answer: its last \boxed{}; if it has none, what is in its last <answer> tags, as
 reasoning-gym's own prompts ask; if it has neither, the text itself:
 
-    the right answer is a number      the last number of its last line: "1 + 5 is 6." is 6
+    the correct answer is a number    the last number of its last line: "1 + 5 is 6." is 6
     it is a word                      the last word of its last line
     it is another line                all of the last line
     it has several lines,             all of the text
@@ -64,7 +64,7 @@ HARMLESS = {
 RUNS = "its rules would run what the model wrote as a program"
 CHANGES = "its problems are others in each process, so a run could not be repeated or resumed"
 REFUSED = {
-    "game_of_life_halting": "its rules pay any answer where the right one is True",
+    "game_of_life_halting": "its rules reward any answer where the correct one is True",
     "intermediate_integration": RUNS,
     "isomorphic_strings": CHANGES,
     "knight_swap": CHANGES,
@@ -98,7 +98,7 @@ def problems(name: str, limit: int | None = None) -> list[Problem]:
 
 
 def score(text: str, problem: Problem) -> float:
-    """What the task's own rules pay for an answer: from 0 to 1, where 1 is right."""
+    """The reward by the task's own rules: from 0 to 1, where 1 is correct."""
     facts = json.loads(problem.facts)
     task, index = facts["task"], facts["index"]
     dataset = dataset_of(task, facts["parameters"], facts["side"])

@@ -127,7 +127,7 @@ def hub_problems(name: str, limit: int | None = None) -> list[Problem]:
         )
     if len(problems) < count:
         left = f"{count - len(problems):,} of {count:,} rows"
-        log.warning("%s: left out %s, which have no question or no answer", named, left)
+        log.warning("%s: skipped %s, which have no question or no answer", named, left)
     return problems
 
 

@@ -11,13 +11,13 @@ import zlib
 from functools import cache
 from math import gcd
 
-WORKED_START = "Let's see.\n"  # every working begins so; ".\n" is one token
+WORKED_START = "Let's see.\n"  # every worked solution begins so; ".\n" is one token
 
 # --- the families of problems ---
 #
 # A family is a function `(rng, steps) -> (text, lines, answer)`: the problem as it is asked, the
-# working as a pupil writes it (exactly `steps` lines, one small calculation each), and the answer.
-# Numbers stay so small that every line is easy; what is hard is to see the answer at once. Only
+# solution as a pupil writes it (exactly `steps` lines, one small calculation each), and the answer.
+# Numbers stay so small that every line is easy; what is hard is to see the answer immediately. Only
 # `rng.randrange` and `rng.choice` are used: they draw the same in every version of Python.
 
 NAMES = tuple(
@@ -71,7 +71,7 @@ def listed(parts):
 
 
 def products(rng, steps):
-    """Products of two or three numbers, the last of them too large to see at once."""
+    """Products of two or three numbers, the last of them too large to see immediately."""
     if steps == 1:
         a, b = between(rng, 3, 9), between(rng, 13, 99)
         a, b = rng.choice(((a, b), (b, a)))
@@ -487,7 +487,7 @@ FAMILIES = {
     "measures": (measures, {2: 4, 3: 4, 4: 2}),
     "averages": (averages, {2: 3, 3: 3, 4: 3, 5: 3, 6: 2}),
 }
-# Families that can be made longer than any working that pre-training shows. (Averages cannot:
+# Families that can be made longer than any solution that pre-training shows. (Averages cannot:
 # nobody has shown the model how to divide by 7. Nor can equations: undoing eight operations from
 # the last one back is more than it finds out by itself.)
 LONGER_FAMILIES = ("stories", "shopping", "comparisons")

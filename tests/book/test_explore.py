@@ -1,7 +1,9 @@
 """The explorable pages: what they show is what the package computes, and nothing is fetched."""
 
+import gzip
 import json
 import math
+import re
 import shutil
 import subprocess
 import sys
@@ -10,10 +12,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from browser import Browser, chromium
+from browser import Browser, as_a_page_has_it, chromium
 
 from reasoning_from_scratch.advantages import advantages
-from reasoning_from_scratch.commands.playground import engine_of
+from reasoning_from_scratch.commands.playground import ENGINE_BITS, engine_of
 from reasoning_from_scratch.config import Loss
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.logprobs import padded_logprobs
@@ -91,6 +93,16 @@ def test_no_serious_fault_for_those_who_see_badly_or_use_no_mouse(browser, name,
     browser.send("Emulation.setEmulatedMedia", features=[])
     serious = [fault for fault in found if fault["impact"] in ("serious", "critical")]
     assert [(fault["id"], fault["nodes"][0]["html"]) for fault in serious] == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_page_is_small(browser, name):
+    """With all that it loads, compressed as a web server sends it."""
+    file = browser.pages / f"{name}.html"
+    loaded = re.findall(r'<(?:script src|link rel="stylesheet" href)="([^"]+)"', file.read_text())
+    assert len(loaded) >= 2
+    files = [file, *(browser.pages / each for each in loaded)]
+    assert sum(len(gzip.compress(each.read_bytes())) for each in files) < 3_000_000
 
 
 def test_without_its_model_a_page_says_how_to_get_it(browser, tmp_path):
@@ -201,8 +213,15 @@ def test_the_averages_are_those_of_autograd(browser):
 
 
 @pytest.fixture(scope="module")
-def tiny():
+def tiny_base():
     return load_model_and_tokenizer("tiny-base")
+
+
+@pytest.fixture(scope="module")
+def tiny(tiny_base):
+    """With the weights that the pages have."""
+    model, tokenizer = tiny_base
+    return as_a_page_has_it(model, ENGINE_BITS), tokenizer
 
 
 def rollouts_of(tokenizer, problem: str, answers: list[list[int]], old=None) -> list[Rollout]:
@@ -251,6 +270,20 @@ def updated(model, recipe: dict, groups: list[list[Rollout]], rewards: list[list
     norm = optimizer.clip_gradient(recipe["grad_clip"])
     optimizer.step(lr)
     return copy, float(norm)
+
+
+def test_rounding_the_weights_changes_little(tiny, tiny_base):
+    """On the first rollouts of a run: no token's probability moves by more than two points."""
+    (rounded, tokenizer), (model, _) = tiny, tiny_base
+    name = "train_iteration_000000_rollout_summaries.jsonl"
+    file = ROOT / "checkpoints/tiny-grpo/run" / name
+    moves = []
+    for row in map(json.loads, file.read_text(encoding="utf-8").splitlines()):
+        ids = [*tokenizer.encode(row["text"]), tokenizer.eos_token_id]
+        group = rollouts_of(tokenizer, row["steps"][0]["logs"]["problem"], [ids])
+        (before,), (after,) = logprobs_of(model, group), logprobs_of(rounded, group)
+        moves += [abs(math.exp(p) - math.exp(q)) for p, q in zip(before, after, strict=True)]
+    assert max(moves) < 0.02 and sum(moves) / len(moves) < 0.001
 
 
 @pytest.mark.parametrize("updates", [0, 1])

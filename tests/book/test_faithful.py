@@ -8,7 +8,7 @@ from faithful import ANSWERS, LINES, Asked, read_line, read_lines
 
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.problems import Problem
-from reasoning_from_scratch.sampling import greedy
+from reasoning_from_scratch.sampling import Sampling, greedy
 from reasoning_from_scratch.tasks.problem_sets import load_problems
 
 PENS = Problem("pens", "Ben has 12 pens, buys 30 more and loses 4. How many now?", "38")
@@ -94,6 +94,9 @@ def test_a_model_is_asked():
     asked = Asked(model, tokenizer)
     ((rest,),) = asked.go_on([PENS], ["buys: 12 + 30 = 45? Yes\n"], greedy(40))
     assert rest.startswith("loses: 45 - 4")
+    checked = asked.check_begun(problems[:3], Sampling(40, rollouts=2))
+    assert [problem for problem, _ in checked] == [one for one in problems[:3] for _ in range(2)]
+    assert all(rest.split("\n")[0].lstrip().startswith(("Yes", "No")) for _, rest in checked)
     workings = faithful.workings_of(asked, problems, samples=2)
     (yes, _, slipped, _) = faithful.of_planted_slips(asked, problems, workings)
     assert yes["problems"] == slipped["problems"] and yes["share"] > slipped["share"]

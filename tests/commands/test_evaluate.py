@@ -190,7 +190,7 @@ def test_a_run_with_a_reward_and_solved_problems(tmp_path, capsys, monkeypatch):
     (shown,) = {problem.prefix for problem in seen}
     assert shown.count("Question:") == 2
     assert main(["evaluate", "--model", str(path), "--prompt", "question"]) == 2
-    assert "leave out --prompt" in capsys.readouterr().err
+    assert "drop --prompt" in capsys.readouterr().err
 
 
 def test_models_that_were_trained_differently(tmp_path, capsys):

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from browser import Browser, chromium
+from browser import Browser, as_a_page_has_it, chromium
 from toy import score_parts
 
 from reasoning_from_scratch.advantages import advantages
@@ -20,9 +20,9 @@ from reasoning_from_scratch.commands.cli import main
 from reasoning_from_scratch.commands.playground import (
     ANSWER_TOKENS,
     GAME,
+    PAGE_BITS,
     PlaygroundOptions,
     playground,
-    rounded,
 )
 from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.evaluate import evaluate
@@ -191,7 +191,7 @@ RECIPES = """
 def test_advantages_and_gradients_are_the_packages(page, models, number):
     """Each group's log-probabilities when the step began are moved, so that the clips bite."""
     recipe = page.run(f"data.recipes[{json.dumps(RECIPES[number])}]")
-    model, tokenizer = as_the_page_has_it(models[0][0]), models[0][1]
+    model, tokenizer = as_a_page_has_it(models[0][0], PAGE_BITS), models[0][1]
     problem = load_problems("tiny-test", limit=20)[number]
     prompt = tokenizer.encode(render_prompt(problem.problem))
     sampling = Sampling(24, rollouts=4, seed=number)
@@ -223,17 +223,6 @@ def same_gradients(found: dict[str, torch.Tensor], model) -> None:
     for name, parameter in model.named_parameters():
         ours, theirs = found[name].view_as(parameter), parameter.grad
         torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4 * float(theirs.abs().max()))
-
-
-def as_the_page_has_it(model):
-    """The model with the weights that the page has: rounded to 17 bits."""
-    state = {}
-    for name, tensor in model.state_dict().items():
-        scales, whole = rounded(tensor.numpy())
-        state[name] = torch.from_numpy(whole * scales[:, None]).view_as(tensor)
-    copy = type(model)(model.cfg)
-    copy.load_state_dict(state)
-    return copy
 
 
 def packages_gradient(model, rollouts: list[Rollout], recipe: dict) -> None:
@@ -449,7 +438,7 @@ def pages_games(page, which: int, numbers: list[int], sampling: Sampling) -> lis
     ],
 )
 def test_games_are_the_packages_token_for_token(page, models, which, temperature, limits):
-    model, tokenizer = as_the_page_has_it(models[which][0]), models[which][1]
+    model, tokenizer = as_a_page_has_it(models[which][0], PAGE_BITS), models[which][1]
     options = GAME | limits
     sampling = Sampling(environment="guess", temperature=temperature, rollouts=1, seed=7, **options)
     numbers = list(range(1, 65, 2))
@@ -471,7 +460,7 @@ def test_games_are_the_packages_token_for_token(page, models, which, temperature
 def test_a_games_replies_are_read_and_only_guesses_are_trained(page, models, number, recipe):
     """As for plain answers: the gradient of a group, with log-probabilities that were moved."""
     recipe = page.run(f"data.recipes[{json.dumps(recipe)}]")
-    model, tokenizer = as_the_page_has_it(models[3][0]), models[3][1]
+    model, tokenizer = as_a_page_has_it(models[3][0], PAGE_BITS), models[3][1]
     sampling = Sampling(environment="guess", rollouts=4, seed=number, **GAME)
     rollouts = packages_games(model, tokenizer, [10 + number], sampling)
     random = torch.Generator().manual_seed(number)

@@ -131,7 +131,7 @@ def test_a_metrics_line_cut_in_half(runs, tmp_path, caplog):
     rows[3] = rows[3][: len(rows[3]) // 2]
     (copy / "metrics.jsonl").write_text("\n".join(rows) + "\n")
     said = resumed(runs, copy, caplog)
-    assert "metrics.jsonl: 1 torn or damaged line left out" in said
+    assert "metrics.jsonl: 1 torn or damaged line skipped" in said
     assert "the lines of steps 3 are lost" in said
     assert [row["step"] for row in lines(copy / "metrics.jsonl")] == [0, 1, 2, *range(4, 10)]
 
@@ -144,7 +144,7 @@ def test_a_key_of_a_newer_version_is_told_and_left_out(runs, tmp_path, caplog):
     shutil.copytree(runs / "plain0", copy)
     values = json.loads((copy / "config.json").read_text()) | {"quantum": True}
     (copy / "config.json").write_text(json.dumps(values))
-    assert "this version knows no quantum; left out" in resumed(runs, copy, caplog)
+    assert "this version knows no quantum; ignored" in resumed(runs, copy, caplog)
 
 
 @pytest.mark.parametrize(

@@ -243,7 +243,7 @@ def test_prompts_longer_than_the_context_are_left_out(tmp_path):
     world = toy_world(tmp_path) | {"problems": problems}
     train(toy_config(tmp_path / "run", steps=3), quiet=True, **world)
     assert (
-        "left out 2 of 8 problems, which have a prompt that is longer than the model's "
+        "skipped 2 of 8 problems, which have a prompt that is longer than the model's "
         "context of 512 tokens, such as long/1" in log_of(tmp_path / "run")
     )
     shown = "".join(p.read_text() for p in (tmp_path / "run").glob("*_rollout_summaries.jsonl"))
@@ -260,7 +260,7 @@ def test_problems_with_no_answer(tmp_path, answer):
         **world | {"problems": toy_problems(6) + without},
     )
     assert len(result.rows) == 2
-    assert "left out 2 of 8 problems, which have no answer that the grader can read" in log_of(
+    assert "skipped 2 of 8 problems, which have no answer that the grader can read" in log_of(
         tmp_path / "run"
     )
     with pytest.raises(UserError, match="every problem"):

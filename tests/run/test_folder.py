@@ -121,5 +121,5 @@ def test_torn_lines_are_left_out(tmp_path, caplog):
     folder.rewind(4, 10)
     assert folder.rows == [whole[0], whole[3]]
     assert read_lines(tmp_path / "metrics.jsonl") == folder.rows
-    assert "metrics.jsonl: 3 torn or damaged lines left out" in caplog.text
+    assert "metrics.jsonl: 3 torn or damaged lines skipped" in caplog.text
     assert "the lines of steps 1 to 2 (2 lines) are lost" in caplog.text

@@ -368,7 +368,7 @@ def test_values_out_of_range_are_refused_by_name(changes, says):
         ({"objective": "dppo", "mask_importance": 2.0}, "--mask-importance .* dppo's limit covers"),
         ({"truncate_importance": 2.0, "mask_importance": 2.0}, "caps the weight that --mask"),
         ({"advantage": "maxrl", "reward_parts": {"correct": 1, "wrong": -1}}, "maxrl divides by"),
-        ({"advantage": "maxrl", "overlong_penalty": 2}, "leave out --overlong-penalty"),
+        ({"advantage": "maxrl", "overlong_penalty": 2}, "drop --overlong-penalty"),
     ],
 )
 def test_bad_values_are_named(changes, says, tmp_path):

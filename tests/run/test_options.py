@@ -154,9 +154,9 @@ def test_resumed_runs_keep_their_settings(tmp_path):
     config = parse_flags(["--resume", str(folder.path), "--steps", "9"])
     assert (config.recipe, config.aggregate, config.steps) == ("dapo", "token", 9)
     assert config.resume == str(folder.path)
-    with pytest.raises(UserError, match="leave out --recipe"):
+    with pytest.raises(UserError, match="drop --recipe"):
         parse_flags(["--resume", str(folder.path), "--recipe", "grpo"])
-    with pytest.raises(UserError, match="leave out --loss-fn"):
+    with pytest.raises(UserError, match="drop --loss-fn"):
         parse_flags(["--resume", str(folder.path), "--loss-fn", "ppo"])
 
 

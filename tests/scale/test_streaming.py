@@ -123,7 +123,7 @@ def test_a_step_without_signal_moves_nothing(tmp_path, monkeypatch):
     [
         ({"problems_per_step": 8, "num_minibatches": 3}, "does not divide"),
         ({"problems_per_step": 6, "num_minibatches": 2, "num_substeps": 2}, "in each of --num-sub"),
-        ({"num_minibatches": 2, "active_sampling": True}, "leave out"),
+        ({"num_minibatches": 2, "active_sampling": True}, "drop --advantage-per-part"),
         ({"num_minibatches": 0}, "at least 1"),
     ],
 )

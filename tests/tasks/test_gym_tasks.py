@@ -156,7 +156,7 @@ def test_a_problem_can_be_sent_away_and_judged_there():
         ('gym:composite?datasets=[{"name":"gcd","often":1}]', "often"),
         ("gym:simple_integration", RUNS),
         ("gym:word_ladder", CHANGES),
-        ("gym:game_of_life_halting", "its rules pay any answer"),
+        ("gym:game_of_life_halting", "its rules reward any answer"),
     ],
 )
 def test_a_mistake_is_told_in_one_line(name, says):

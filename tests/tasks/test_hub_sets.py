@@ -170,7 +170,7 @@ def test_columns(server, row, columns, answer):
 def test_rows_without_an_answer_are_counted(server, caplog):
     offers(server, train=[*GSM8K, {"question": "Why?", "answer": None}, {"answer": "3"}])
     assert len(load_problems("hf:openai/gsm8k")) == 30
-    assert "left out 2 of 32 rows, which have no question or no answer" in caplog.text
+    assert "skipped 2 of 32 rows, which have no question or no answer" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
     model          Is it 32?       drawn, and trained on
     environment    higher          read, and masked
     model          Is it 48?
-    environment    right: it is over, and it returns the rewards
+    environment    correct: it is over, and it returns the rewards
 
 A plain problem is the environment that never replies. `sampling.py` knows only the Partner, who
 reads tokens and replies with tokens; here are the environments, which work with text:

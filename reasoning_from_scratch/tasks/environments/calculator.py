@@ -88,7 +88,7 @@ class Calculator(Partner):
         return []
 
     def leave(self, rollout: Rollout) -> None:
-        """It pays nothing."""
+        """It gives no reward."""
 
 
 @lru_cache(maxsize=4)

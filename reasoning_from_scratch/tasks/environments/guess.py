@@ -12,7 +12,7 @@ ASKED = re.compile(r"number from 1 to (\d+)")
 
 
 class Guess:
-    """Answers a guess with higher or lower, until it is right."""
+    """Answers a guess with higher or lower, until it is correct."""
 
     def __init__(self, problem: Problem) -> None:
         self.number, self.most = int(problem.answer), largest(problem)

@@ -7,7 +7,7 @@ TRY_AGAIN = "That is wrong. Try again."
 
 
 class Retry:
-    """Says once that an answer is wrong. Paid is the last answer."""
+    """Says once that an answer is wrong. The last answer is rewarded."""
 
     def __init__(self, problem: Problem) -> None:
         self.answer = problem.answer

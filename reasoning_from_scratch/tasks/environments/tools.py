@@ -148,8 +148,8 @@ class ToolUser:
             raise WrongCall(f"{name}: {wrong}")
 
     def rewards(self) -> dict[str, float]:
-        """What the object pays, which is free from here on; or the verdict on the last turn, by the
-        rules of the problem's set, if it has some, or the grader."""
+        """The object's reward, after which the object may be used again; or the verdict on the last
+        turn, by the rules of the problem's set, if it has some, or by the grader."""
         if self.users.pays:
             correct = as_number(waited(self.object.get_reward()))
         elif verifier := verifier_of(self.problem):

@@ -4,7 +4,7 @@
     instructions@held-out           the same kinds of instruction, on topics never trained on
     instructions@new-constraints    kinds of instruction never trained on
 
-prompts.py puts them together, and says what an answer must be before it can be paid for:
+prompts.py puts them together, and says what an answer must be before it can be rewarded:
 constraints.py has them, each a pure function of the text. In the manner of IFEval (Zhou et al.
 2023, "Instruction-Following Evaluation for Large Language Models").
 """

@@ -1,7 +1,7 @@
-"""Prompts: a topic and one or two constraints. And what is paid: 1 if all is kept to, else 0.
+"""Prompts: a topic and one or two constraints. The reward is 1 if all are kept, else 0.
 
-"Only lowercase" is kept by an empty answer, and "exactly 8 words" by one word eight times. A model
-that is paid finds such ways, so an answer is paid for only if it is one (`is_answer`):
+"Only lowercase" is kept by an empty answer, and "exactly 8 words" by one word eight times. Training
+finds such ways, so only what is an answer is rewarded (`is_answer`):
 
     it mentions the topic, so that no sentence suits every prompt
     it has three different words that are words: two letters or more, a vowel among them
