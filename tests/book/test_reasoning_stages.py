@@ -17,7 +17,7 @@ sys.path += [str(ROOT / "ch08"), str(ROOT / "ch06")]
 import experiment  # noqa: E402
 
 RIVALS = ("solutions", "teacher-answers", "from-teacher", "on-policy", "self-teacher")
-STAGES = ("warm-start", "pass-rates", "grpo", *RIVALS, "examples")
+STAGES = ("warm-start", "pass-rates", "grpo", *RIVALS, "adapter", "examples")
 
 
 @pytest.fixture(scope="module")
