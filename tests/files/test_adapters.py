@@ -81,6 +81,18 @@ def test_a_run_begins_with_it_and_has_the_options_of_its_base(tmp_path, adapter)
     assert all(torch.equal(kept[name], begun[name]) for name in kept)
 
 
+def test_a_run_writes_one_that_names_its_base_and_is_its_last_save(tmp_path):
+    run = tmp_path / "run"
+    flags = "--steps 1 --problems-per-step 4 --lora-rank 2 --lr 1e-2 --eval-every 1 --eval-limit 1"
+    command = f"train --recipe sft --model tiny --problems tiny --device cpu {flags}"
+    assert cli.main([*command.split(), "--log-path", str(run)]) == 0
+    assert (run / "checkpoints" / "000000").exists()  # the evaluation before the first step
+    assert base_of(run / "adapter") == "tiny"
+    saved = load_state(run / "checkpoints" / "000001")
+    found = load_model_and_tokenizer(run / "adapter", dtype=torch.float32)[0].state_dict()
+    assert all(torch.equal(saved[name], found[name]) for name in saved)
+
+
 @pytest.mark.parametrize("command", ["chat", "evaluate"])
 def test_commands_that_ask_take_it(adapter, command, monkeypatch):
     monkeypatch.setattr("builtins.input", lambda *_: "")  # chat: no question
