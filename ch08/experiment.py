@@ -68,7 +68,7 @@ PROBLEMS = str(HERE.parent / "word_problems.py")
 LONGEST = 128  # tokens of an answer; a solution of four steps has 95, at most 119
 LONGEST_HARDER = 150
 ADAPTER_RANK = 8
-ADAPTER_STEPS = 96
+ADAPTER_STEPS = 64
 STAGES = (
     "untrained", "warm-start", "pass-rates", "grpo", "grpo-chosen", "grpo-untrained", "solutions",
     "teacher-answers", "from-teacher", "on-policy", "self-teacher", "adapter", "examples",
