@@ -18,8 +18,10 @@ Rivals learn from somebody who knows more. They begin with the warm start, too:
     on-policy     the student's own answers, each token marked by that model: reverse KL
     self-teacher  the same, marked by the warm start itself, which is shown the solution
 
-And, to look at:
+And, to look at and to give away:
 
+    adapter       LoRA on the untrained model learns what the warm start learned and the answers of
+                  from-teacher: 4.9 MB, which `rfs chat --model` takes
     examples      what warm start and GRPO answer, word for word, and the curve of GRPO
 
 A rival and grpo-chosen take as many steps as fit into the processor time of grpo, what is sampled
@@ -65,9 +67,11 @@ PROMPT = str(HERE.parent / "question.txt")
 PROBLEMS = str(HERE.parent / "word_problems.py")
 LONGEST = 128  # tokens of an answer; a solution of four steps has 95, at most 119
 LONGEST_HARDER = 150
+ADAPTER_RANK = 8
+ADAPTER_STEPS = 64
 STAGES = (
     "untrained", "warm-start", "pass-rates", "grpo", "grpo-chosen", "grpo-untrained", "solutions",
-    "teacher-answers", "from-teacher", "on-policy", "self-teacher", "examples",
+    "teacher-answers", "from-teacher", "on-policy", "self-teacher", "adapter", "examples",
 )  # fmt: skip
 COLUMNS = """
     seconds steps lr answer_only greedy sampled pass@8 tokens false_steps correct_by_mistake
@@ -291,7 +295,7 @@ def rows_of_run(options: Options, folder: Path, settings: dict) -> list[dict]:
         config = resumed_config(folder)
     else:
         config = configure(
-            **usual(options), **settings, log_path=str(folder), rolling_every=10,
+            **usual(options) | settings, log_path=str(folder), rolling_every=10,
             eval_every=options.every * (5 if settings["recipe"] == "sft" else 1),
             evaluators=[f"{HERE}:measured_on_the_way"], eval_problems=[f"{PROBLEMS}:held_out"],
             eval_limit=1,
@@ -313,7 +317,7 @@ def usual(options: Options) -> dict:
 def pace(options: Options, folder: Path, settings: dict) -> float:
     """Processor-seconds of one of a run's steps: of the last four of five, which are then thrown
     away."""
-    config = configure(**usual(options), **(settings | {"steps": 5}), log_path=str(folder))
+    config = configure(**usual(options) | settings | {"steps": 5}, log_path=str(folder))
     started = time.process_time(), time.perf_counter()
     rows = train(config).rows
     share = (time.process_time() - started[0]) / (time.perf_counter() - started[1])
@@ -373,6 +377,8 @@ def run_stage(options: Options, seed: int, stage: str, folder: Path) -> dict[str
     if stage == "teacher-answers":
         return teacher_answers(options, load(grpo), seed, folder / "answers.jsonl")
     run = folder / "run"
+    if stage == "adapter":
+        write_lessons(options, folder.parent)
     settings = settings_of(options, stage, folder.parent) | {"seed": seed}
     if (run / "config.json").exists():
         settings["steps"] = resumed_config(run).steps
@@ -388,6 +394,12 @@ def run_stage(options: Options, seed: int, stage: str, folder: Path) -> dict[str
 def settings_of(options: Options, stage: str, others: Path) -> dict:
     """What is special about a stage's run."""
     solutions = dict(recipe="sft", problems_per_step=options.batch, lr=options.sft_lr)
+    if stage == "adapter":
+        return solutions | dict(
+            model=options.model, problems=str(others / "adapter" / "lessons.jsonl"),
+            steps=ADAPTER_STEPS, dtype=options.dtype, lora_rank=ADAPTER_RANK,
+            lr=10 * options.sft_lr,
+        )  # fmt: skip
     practice = dict(
         problems=f"{PROBLEMS}:problems", problems_per_step=options.problems_per_step, rollouts=8,
         lr=options.lr, dtype=options.dtype,
@@ -415,6 +427,8 @@ def settings_of(options: Options, stage: str, others: Path) -> dict:
 
 def saved(stage: Path) -> str:
     """The model at the end of a stage, as --model takes it."""
+    if stage.name == "adapter":  # what is given away is what is measured
+        return str(stage / "run" / "adapter")
     steps = resumed_config(stage / "run").steps
     return f"{stage / 'run'}@{steps:06d}"
 
@@ -439,6 +453,16 @@ def teacher_answers(options: Options, teacher: Policy, seed: int, path: Path) ->
     ]
     write_whole(path, as_lines(rows))
     return {"seconds": time.process_time() - started, "sampled": answers.accuracy}
+
+
+def write_lessons(options: Options, others: Path) -> None:
+    """For the adapter: the solutions of the warm start, and the teacher's correct answers."""
+    rows = [
+        {"problem": p.problem, "answer": p.answer, "solution": p.solution}
+        for p in word_problems.worked()[: options.examples]
+    ]
+    rows += read_lines(others / "teacher-answers" / "answers.jsonl")
+    write_whole(others / "adapter" / "lessons.jsonl", as_lines(rows))
 
 
 def pass_rates(options: Options, policy: Policy, seed: int, path: Path) -> dict[str, float]:

@@ -29,7 +29,7 @@ language = "en"
 root_doc = "index"
 include_patterns = """
     index.md README.md CHANGELOG.md CONTRIBUTING.md ch0*/*.ipynb ch0*/README.md
-    ch08/probes.md docs/*.md docs/playground/README.md benchmarks/README.md
+    ch08/probes.md ch08/adapter/README.md docs/*.md docs/playground/README.md benchmarks/README.md
     checkpoints/README.md checkpoints/tiny-*/README.md
     reasoning_from_scratch/grading/README.md tests/faults/README.md
 """.split()

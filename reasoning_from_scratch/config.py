@@ -38,7 +38,8 @@ class Run:
     """What is trained, and where the run is stored."""
 
     model: str = "tiny-base"
-    """Model to start from: tiny-base, base, smollm2, OWNER/NAME, folder, file, run or RUN@SAVE."""
+    """Model to start from: tiny-base, base, smollm2, OWNER/NAME, folder, file, run or RUN@SAVE.
+    A folder of LoRA, such as a run's adapter/, is its base with what it adds."""
     load_checkpoint_path: str | None = None
     """Load the current weights of this checkpoint or run, and nothing else."""
     kl_reference: str | None = None

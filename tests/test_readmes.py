@@ -125,6 +125,10 @@ NOT_RUN = {
     "ch08/experiment.py --seeds 0 --stages untrained warm-start grpo": "likewise",
     "ch08/experiment.py --seeds 0 --stages warm-start grpo examples --dtype bfloat16"
     " --final": "likewise",
+    "ch08/experiment.py --seeds 0 --stages warm-start grpo teacher-answers adapter"
+    " --dtype bfloat16 --final": "likewise",
+    "rfs chat --model ch08/adapter --template ch08/question.txt": "it needs SmolLM2; a small one is"
+    " in tests/files/test_adapters.py",
 }
 
 

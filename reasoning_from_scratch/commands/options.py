@@ -13,7 +13,8 @@ class ChatOptions(Device, Drawing):
     """Options of `rfs chat`."""
 
     model: str = "tiny"
-    """tiny, tiny-grpo, base, reasoning, a folder, a file, a run (its best save) or RUN@SAVE."""
+    """tiny, tiny-grpo, base, reasoning, a folder (of LoRA, too), a file, a run (its best save) or
+    RUN@SAVE."""
     template: str = "auto"
     """What is put around your words: math (the book's prompt), chat (the model's own template),
     plain (nothing), or a text FILE with {problem} where they stand; auto: chat, or else math."""

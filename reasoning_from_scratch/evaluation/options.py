@@ -16,8 +16,8 @@ class EvaluateOptions(Device, Turns, Drawing, Asking):
     FIRST = "model problems limit samples temperature max_new_tokens out_path figure".split()
 
     model: tuple[str, ...] = ("tiny",)
-    """tiny, tiny-grpo, base, reasoning, a folder, a file, a run (its best save) or RUN@SAVE; one or
-    several. A run is evaluated the way it was trained, and a line says how."""
+    """tiny, tiny-grpo, base, reasoning, a folder (of LoRA, too), a file, a run (its best save) or
+    RUN@SAVE; one or several. A run is evaluated the way it was trained, and a line says how."""
     problems: tuple[str, ...] | None = None
     """tiny-test, math-500, gym:TASK@held-out, hf:OWNER/NAME@test, ... or a .json or .jsonl file;
     one or several (default: the sets that a run was evaluated on, else tiny-test or math-500)."""

@@ -6,8 +6,9 @@ Nothing here opens a model, so a mistyped name is refused before torch is import
 import re
 from pathlib import Path
 
-from reasoning_from_scratch.errors import unknown_name
+from reasoning_from_scratch.errors import UserError, unknown_name
 from reasoning_from_scratch.files.saved_models import run_and_save
+from reasoning_from_scratch.text import read_values
 
 SHIPPED = (
     "tiny-base", "tiny-reasoning", "tiny-grpo", "tiny-grpo-longer",
@@ -19,6 +20,7 @@ MODEL_NAMES = ("tiny", *SHIPPED, *PUBLISHED, "smollm2")
 
 HUB_NAME = re.compile(r"\w[\w.-]{0,95}/\w[\w.-]{0,95}", re.ASCII)
 OURS = ("runs", "checkpoints")  # folders of this project, whether or not they are there
+ADAPTER_CONFIG = "adapter_config.json"
 FILES = (".pth", ".safetensors", ".gguf", ".json", ".jsonl", ".txt", ".py")
 
 
@@ -35,9 +37,34 @@ def is_name(model: str | Path | None) -> bool:
     return str(model) in MODEL_NAMES or (is_hub_name(str(model)) and not Path(model).exists())
 
 
+def base_of(model: str | Path) -> str | None:
+    """The model that a folder of LoRA adds to; None for all that is no such folder."""
+    config = Path(model).expanduser() / ADAPTER_CONFIG
+    if is_name(model) or not config.is_file():
+        return None
+    base = read_values(config).get("base_model_name_or_path")
+    if not isinstance(base, str) or not is_there(base):
+        raise UserError(
+            f"{model} adds to the model {base}, which is not here: bring it back, or write where "
+            f"it is as base_model_name_or_path into {config}"
+        )
+    if (Path(base).expanduser() / ADAPTER_CONFIG).is_file():
+        raise UserError(
+            f"{model} adds to {base}, which is no whole model but adds to one itself: write the "
+            f"folder that `rfs export {base} --to FOLDER` makes into {config}"
+        )
+    return base
+
+
+def is_there(name: str | Path) -> bool:
+    return is_name(name) or bool(run_and_save(name)[0]) or Path(name).expanduser().exists()
+
+
 def check_model_name(name: str | Path) -> None:
-    """Refuses what is neither a name of ours, nor a run or a save of one, nor on the disk."""
-    if is_name(name) or run_and_save(name)[0] or Path(name).expanduser().exists():
+    """Refuses what is neither a name of ours, nor a run or a save of one, nor on the disk; and LoRA
+    without the model that it adds to."""
+    if is_there(name):
+        base_of(name)
         return
     raise unknown_name(
         "model",

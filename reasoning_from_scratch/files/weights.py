@@ -10,6 +10,7 @@ from torch.overrides import TorchFunctionMode
 
 from reasoning_from_scratch import qwen3
 from reasoning_from_scratch.errors import UserError, unknown_name
+from reasoning_from_scratch.files.adapters import add_adapter
 from reasoning_from_scratch.files.disk import replacing
 from reasoning_from_scratch.files.downloads import download_qwen3_small
 from reasoning_from_scratch.files.gguf_files import converted_gguf
@@ -17,6 +18,7 @@ from reasoning_from_scratch.files.hub_models import hub_model, smollm2
 from reasoning_from_scratch.files.model_names import (
     PUBLISHED,
     SHIPPED,
+    base_of,
     check_model_name,
     is_hub_name,
 )
@@ -187,12 +189,18 @@ def load_model_and_tokenizer(
     dtype: torch.dtype | None = None,
 ) -> tuple[Qwen3Model, ModelTokenizer]:
     """A name of MODEL_NAMES ("tiny" is "tiny-base"), OWNER/NAME on the hub, a folder, or a
-    file (.pth, .safetensors, .gguf).
+    file (.pth, .safetensors, .gguf). A folder of LoRA is its base with what it adds.
     A run folder is its best save, and RUN@SAVE that one (see saved_models).
 
     `local_dir` is where the files of Qwen3-0.6B are, or are downloaded to. `dtype` None keeps
     that of the file.
     """
+    if base := base_of(which_model):
+        model, tokenizer = load_model_and_tokenizer(
+            base, device, use_compile, local_dir, dtype=dtype
+        )
+        add_adapter(model, Path(which_model).expanduser(), base)
+        return model, tokenizer
     path = _weights_path(which_model, local_dir)
     state = load_state(path)  # by our names, still in the file
     if path.is_dir():
@@ -211,6 +219,7 @@ def load_model_and_tokenizer(
 
 def load_tokenizer_only(which_model: str | Path, local_dir: str | Path = "qwen3") -> ModelTokenizer:
     """The tokenizer that load_model_and_tokenizer would return, without the weights."""
+    which_model = base_of(which_model) or which_model
     if which_model in PUBLISHED:
         tokenizer = _qwen3_tokenizer(PUBLISHED[which_model], local_dir)
         if which_model == "instruct":

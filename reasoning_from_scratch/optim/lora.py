@@ -14,7 +14,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.files.adapters import ADAPTER_WEIGHTS, PREFIX, plus_product
 from reasoning_from_scratch.files.disk import replacing
+from reasoning_from_scratch.files.model_names import ADAPTER_CONFIG
 from reasoning_from_scratch.files.tensor_files import save_state, to_hf_names
 from reasoning_from_scratch.files.weights import build_model
 from reasoning_from_scratch.qwen3 import Qwen3Model
@@ -39,8 +41,7 @@ class LoRALinear(nn.Module):
 
     def merged_weight(self) -> Tensor:
         """W + (alpha / rank) B A, added up in float32."""
-        added = self.lora_B.float() @ self.lora_A.float() * (self.alpha / self.rank)
-        return (self.weight.float() + added).to(self.weight.dtype)
+        return plus_product(self.weight, self.lora_A, self.lora_B, self.alpha / self.rank)
 
 
 def add_lora(
@@ -112,10 +113,10 @@ def save_peft(model: Qwen3Model, folder: str | Path, base_model: str) -> Path:
     tensors = {}
     for name, layer in layers.items():
         (theirs,) = to_hf_names({f"{name}.weight": layer.weight})
-        path = f"base_model.model.{theirs.removesuffix('.weight')}"
+        path = PREFIX + theirs.removesuffix(".weight")
         tensors[f"{path}.lora_A.weight"] = layer.lora_A.detach().cpu()
         tensors[f"{path}.lora_B.weight"] = layer.lora_B.detach().cpu()
-    save_state(tensors, Path(folder) / "adapter_model.safetensors")
+    save_state(tensors, Path(folder) / ADAPTER_WEIGHTS)
     config = {
         "peft_type": "LORA",
         "task_type": "CAUSAL_LM",
@@ -128,6 +129,6 @@ def save_peft(model: Qwen3Model, folder: str | Path, base_model: str) -> Path:
         "fan_in_fan_out": False,
         "inference_mode": True,
     }
-    with replacing(Path(folder) / "adapter_config.json") as temporary:
+    with replacing(Path(folder) / ADAPTER_CONFIG) as temporary:
         temporary.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
     return Path(folder)

@@ -14,7 +14,7 @@ from typing import Any
 
 from reasoning_from_scratch.config import CLIPPING, TrainConfig, replaced
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.files.model_names import is_name
+from reasoning_from_scratch.files.model_names import base_of, is_name
 from reasoning_from_scratch.files.saved_models import run_and_save
 from reasoning_from_scratch.problems import is_in_file, refuse_bare_file
 from reasoning_from_scratch.recipes import Recipe, get_recipe, loss_fn_changes
@@ -80,6 +80,7 @@ def resumed_config(path: str | Path, **changes: object) -> TrainConfig:
 
 def preset(model: str) -> dict[str, Any]:
     """The values that suit `model`: a folder tells by its configuration, else by its name."""
+    model = base_of(model) or model
     tiny = Path(model).name.startswith("tiny")
     for path in () if is_name(model) else config_files(model):
         size = read_values(path).get("vocab_size")

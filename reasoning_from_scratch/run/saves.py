@@ -6,6 +6,7 @@ from pathlib import Path
 
 from reasoning_from_scratch.config import TrainConfig, to_json
 from reasoning_from_scratch.files.disk import write_whole
+from reasoning_from_scratch.files.model_names import is_name
 from reasoning_from_scratch.files.saved_models import CARD_FILE
 from reasoning_from_scratch.files.weights import save_hf_folder
 from reasoning_from_scratch.optim.lora import lora_state, merged, save_peft
@@ -74,8 +75,9 @@ class Saves:
             save_hf_folder(model, tokenizer, path)
             return
         begun = self.folder.checkpoints.beginning()
-        kept = begun.absolute() if begun else self.config.model
-        save_peft(model, self.folder.path / "adapter", str(kept))
+        named = is_name(self.config.model) and not self.config.load_checkpoint_path
+        base = self.config.model if named or begun is None else str(begun.absolute())
+        save_peft(model, self.folder.path / "adapter", base)
         save_hf_folder(merged(model), tokenizer, path)
 
     def write_card(self, path: Path) -> None:

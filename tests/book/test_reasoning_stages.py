@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from reasoning_from_scratch.files.model_names import base_of
 from reasoning_from_scratch.files.tables import read_table
+from reasoning_from_scratch.files.tensor_files import load_state
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.rollouts import Group
 from reasoning_from_scratch.sampling import Rollout
@@ -17,7 +19,7 @@ sys.path += [str(ROOT / "ch08"), str(ROOT / "ch06")]
 import experiment  # noqa: E402
 
 RIVALS = ("solutions", "teacher-answers", "from-teacher", "on-policy", "self-teacher")
-STAGES = ("warm-start", "pass-rates", "grpo", *RIVALS, "examples")
+STAGES = ("warm-start", "pass-rates", "grpo", *RIVALS, "adapter", "examples")
 
 
 @pytest.fixture(scope="module")
@@ -156,3 +158,12 @@ def test_a_teachers_correct_answers_are_worked_solutions(tmp_path, monkeypatch):
 def test_rows_are_json(run):
     row = json.loads((run.folder / "seed-0" / "grpo" / "row.json").read_text(encoding="utf-8"))
     assert set(row) <= set(experiment.COLUMNS)
+
+
+def test_the_shipped_adapter_is_small_and_names_its_base():
+    folder = ROOT / "ch08" / "adapter"
+    assert base_of(folder) == "smollm2"
+    assert sum(path.stat().st_size for path in folder.iterdir()) < 5_000_000
+    tensors = load_state(folder / "adapter_model.safetensors")
+    assert len(tensors) == 30 * 7 * 2  # two for each of the seven matrices of a block
+    assert all(tensor.isfinite().all() and tensor.any() for tensor in tensors.values())

@@ -1,0 +1,68 @@
+"""LoRA in a folder, in the format of `peft`: what is added to a model, and that model's name.
+
+optim/lora.py writes such a folder. Here it becomes a model again: the product is added to the
+weights for good.
+"""
+
+import re
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.files.model_names import ADAPTER_CONFIG
+from reasoning_from_scratch.files.tensor_files import load_state, read_json, to_our_names
+from reasoning_from_scratch.qwen3 import Qwen3Model
+
+ADAPTER_WEIGHTS = "adapter_model.safetensors"
+PREFIX = "base_model.model."  # of the names that transformers gives the layers
+HALF = re.compile(re.escape(PREFIX) + r"(.+)\.lora_([AB])\.weight")
+# What `peft` also knows, and computes in another way.
+OTHER_KINDS = ("use_dora", "use_rslora", "rank_pattern", "alpha_pattern", "fan_in_fan_out")
+
+
+def plus_product(weight: Tensor, lora_A: Tensor, lora_B: Tensor, scale: float) -> Tensor:
+    """W + scale B A, added up in float32."""
+    return (weight.float() + lora_B.float() @ lora_A.float() * scale).to(weight.dtype)
+
+
+@torch.no_grad()
+def add_adapter(model: Qwen3Model, folder: Path, base: str) -> None:
+    """Change the weights of `model`, which is `base`, by what the folder adds to them."""
+    rank, scale = rank_and_scale(folder / ADAPTER_CONFIG)
+    path = folder / ADAPTER_WEIGHTS
+    halves: dict[str, dict[str, Tensor]] = {"A": {}, "B": {}}
+    for name, tensor in load_state(path).items():
+        found = HALF.fullmatch(name)
+        if not found:
+            raise UserError(f"{path} holds {name}, and only LoRA of linear layers is read here")
+        halves[found[2]][f"{found[1]}.weight"] = tensor
+    lora_A, lora_B = (to_our_names(halves[letter]) for letter in "AB")
+    layers = model.trf_blocks.named_modules(prefix="trf_blocks")
+    linears = {f"{n}.weight": layer for n, layer in layers if isinstance(layer, nn.Linear)}
+    for name in {**lora_A, **lora_B}:
+        shapes = [tuple(half[name].shape) if name in half else () for half in (lora_A, lora_B)]
+        outputs, inputs = linears[name].weight.shape if name in linears else (0, 0)
+        expected = [(rank, inputs), (outputs, rank)]
+        if name not in linears or shapes != expected:
+            raise UserError(
+                f"{path} adds to another model than {base}: expected A and B of {name} to be "
+                f"{expected if name in linears else 'absent'}, found {shapes}"
+            )
+    for name, A in lora_A.items():
+        weight = linears[name].weight
+        both = A.to(weight.device), lora_B[name].to(weight.device)
+        linears[name].weight = nn.Parameter(plus_product(weight, *both, scale))
+
+
+def rank_and_scale(path: Path) -> tuple[int, float]:
+    config = read_json(path)
+    rank, alpha = config.get("r"), config.get("lora_alpha")
+    numbers = all(isinstance(n, (int, float)) and 0 < n < 1e6 for n in (rank, alpha))
+    if config.get("peft_type") != "LORA" or any(map(config.get, OTHER_KINDS)) or not numbers:
+        raise UserError(
+            f"{path}: expected peft_type LORA, numbers above 0 as r and lora_alpha, and nothing "
+            f"of {', '.join(OTHER_KINDS)}"
+        )
+    return rank, alpha / rank
