@@ -79,6 +79,7 @@ WHOLE = "recipes"  # several changes at a time: section 7.6 of the chapter
 PAGES = (
     "epochs",
     "lag",
+    "methods-lag",
     "pairing",
     "format",
     "overlong",

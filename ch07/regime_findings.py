@@ -66,6 +66,9 @@ class Regime:
     """(with, without); by default each other arm against the first."""
     samples: int = 8
     """Sampled answers to each held-out problem."""
+    lag: int = 0
+    """Every rollout is drawn by the policy as it was exactly so many updates ago. So the rollouts
+    of a run's last third say nothing of its last updates, and a rate chosen by them neither."""
 
     def compared(self) -> Sequence[tuple[str, str]]:
         first, *others = self.arms
@@ -287,6 +290,8 @@ def one_line_each(regimes: Mapping[str, Regime], rows: Sequence[dict]) -> str:
     lines = [["question", "decided by", "difference (s.e.)", "learning rate at an edge", "verdict"]]
     for name, regime in regimes.items():
         decided = [one for one in findings({name: regime}, rows) if one.decides]
+        if not decided:  # no reported runs yet
+            continue
         each = [f"{one.ours}: {in_its_unit(one)}" for one in decided]
         chosen = choices(name, regime, rows)
         edge = sum(len(arms) for choice, arms in chosen.items() if choice.edge)

@@ -3,7 +3,8 @@
 A regime is a table of arms, each a change of the same run. One line of the CSV file is one run,
 written as soon as it is finished; a line that is there is not made again. The lines may come in
 any order and from several calls, so a study of hours can be made a row at a time. regimes.py holds
-the regimes; the runs are made as `rfs compare` makes its own, by run/study.py.
+the regimes; the runs are made as `rfs compare` makes its own, by run/study.py. Those with old
+rollouts are made here: `run_behind`.
 """
 
 import csv
@@ -11,7 +12,8 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
@@ -39,11 +41,15 @@ from reasoning_from_scratch.fast.engine import FAST
 from reasoning_from_scratch.fast.packed import packed_logprobs
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
 from reasoning_from_scratch.policy import LocalPolicy
+from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.recipes import get_recipe
+from reasoning_from_scratch.report.metrics import rollout_metrics
 from reasoning_from_scratch.report.ways import by_way, evaluated_answers
-from reasoning_from_scratch.rollouts import sample_groups
+from reasoning_from_scratch.rollouts import Group, sample_groups
 from reasoning_from_scratch.run.options import configure, resolved
 from reasoning_from_scratch.run.origin import weights_mark
+from reasoning_from_scratch.run.own_policy import Policy
+from reasoning_from_scratch.run.start import TrainResult
 from reasoning_from_scratch.run.study import (
     Trial,
     cores,
@@ -53,9 +59,10 @@ from reasoning_from_scratch.run.study import (
     trials,
 )
 from reasoning_from_scratch.sampling import NotFinite, Sampling, greedy
-from reasoning_from_scratch.tasks.problem_sets import held_out, load_problems
+from reasoning_from_scratch.tasks.problem_sets import held_out, load_problems, training_problems
 from reasoning_from_scratch.text import aligned
 from reasoning_from_scratch.tiny.ways import ANSWER_TOKENS
+from reasoning_from_scratch.trainer import Numbers, sample_step, training_loop
 
 LATE = {
     "reward": "env/all/reward/total",
@@ -105,6 +112,7 @@ class Arm:
     changes: str  # as JSON: a frozen value, the same in every process
     samples: int  # answers to each held-out problem
     chosen_by: str  # column that chooses its rate
+    lag: int  # updates that its rollouts are old
 
     def __str__(self) -> str:
         return f"{self.regime}, {self.name}"
@@ -224,6 +232,8 @@ class SettingsMarks:
         made = [changes, recipe, self.weights[model]]
         if regime.samples != Regime.samples:
             made.append(regime.samples)
+        if regime.lag:
+            made.append({"lag": regime.lag})
         said = json.dumps(made, sort_keys=True)
         return hashlib.sha256(said.encode()).hexdigest()[:8]
 
@@ -239,6 +249,7 @@ def arms_of(
             json.dumps(changes_of(regime, arm)),
             regime.samples,
             regime.chosen_by,
+            regime.lag,
         )
         for name, regime in chosen.items()
         for arm in regime.arms
@@ -292,8 +303,11 @@ def make_row(trial: Trial) -> dict[str, Any]:
     """Trains and measures; nothing else stays of the run."""
     start, arm = time.perf_counter(), trial.arm
     config = config_of(json.loads(arm.changes), trial.lr, trial.seed)
-    with TemporaryDirectory() as folder:
-        result = run_to_end(replace(config, log_path=f"{folder}/run"))
+    if arm.lag:
+        result = run_behind(config, arm.lag)
+    else:
+        with TemporaryDirectory() as folder:
+            result = run_to_end(replace(config, log_path=f"{folder}/run"))
     row = late_figures(result.rows)
     model, tokenizer = result.model, result.tokenizer
     try:
@@ -308,6 +322,45 @@ def make_row(trial: Trial) -> dict[str, Any]:
     head = dict(zip(KEY, key_of(trial), strict=True)) | {"settings": arm.settings}
     seconds = round(time.perf_counter() - start, 1)
     return head | row | {"seconds": seconds, "stopped": result.stopped[:60]}
+
+
+def run_behind(config: TrainConfig, lag: int) -> TrainResult:
+    """The run, each step trained on rollouts of the policy as it was `lag` updates before. With
+    --max-steps-off-policy a sampler is *at most* so far behind, as the clock has it; here it always
+    is, so a run repeats itself, and arms differ in nothing but their loss."""
+    config = resolved(config)
+    policy = Policy.load(config.model, config, config.device)
+    problems = training_problems(config.problems)
+    noted, stopped = Noted(), ""
+    try:
+        stopped = training_loop(policy, old_rollouts(policy, problems, config, lag), config, noted)
+    except NotFinite as error:
+        stopped = str(error)
+    return TrainResult(policy.model, policy.tokenizer, Path(), noted.rows, stopped)
+
+
+def old_rollouts(
+    policy: LocalPolicy, problems: Sequence[Problem], config: TrainConfig, lag: int
+) -> Iterator[list[Group]]:
+    """The groups of one step after another; of the first `lag` steps by the policy at the start."""
+    kept: deque[LocalPolicy] = deque(maxlen=lag + 1)  # the oldest first
+    for step in range(config.steps):
+        kept.append(policy.snapshot(step))
+        yield sample_step(kept[0], problems, config, step)
+
+
+class Noted:
+    """What the loop tells of each step."""
+
+    def __init__(self) -> None:
+        self.rows: list[dict] = []
+
+    def before_update(self, step: int, groups: Sequence[Group]) -> None:
+        self.rows.append({"step": step} | rollout_metrics(groups))
+
+    def after_update(self, step: int, groups: Sequence[Group], numbers: Numbers) -> str:
+        self.rows[-1] |= numbers
+        return ""
 
 
 def late_figures(rows: Sequence[dict]) -> dict[str, float]:

@@ -9,7 +9,7 @@ finished, and never made again. First three runs with seeds of their own (100, 1
 learning rate of an arm, and three more the two best where it was a close call; then five others at
 the best of them are measured and reported. The rows of `lag` depend on how fast sampler and
 trainer happen to be, so a second run of them gives other numbers; all others repeat themselves on
-the same machine.
+the same machine, those of `methods-lag` too, whose rollouts are always exactly 8 updates old.
 """
 
 import sys
@@ -21,6 +21,7 @@ from regime_runs import RegimesOptions, run_regimes
 from reasoning_from_scratch.commands.cli import run_script
 from reasoning_from_scratch.losses import ppo
 from reasoning_from_scratch.recipes import RECIPES
+from reasoning_from_scratch.tasks.problem_sets import load_problems
 from reasoning_from_scratch.tiny.ways import way_of
 
 SHORT = {"model": "tiny-base", "problems": "tiny", "steps": 40, "max_new_tokens": 160}
@@ -30,6 +31,16 @@ LONGER = {
     "problems": "tiny-longer-train",
     "steps": 30,
     "max_new_tokens": 224,
+}
+# The base model, on problems of six to eight steps: 2.8 % of its answers are correct (16 to each of
+# the first 299). Of four such groups most have no correct answer, and some have one.
+RARE = {
+    "model": "tiny-base",
+    "problems": "ch07/regimes.py:six_steps_or_more",
+    "steps": 24,
+    "max_new_tokens": 224,
+    "problems_per_step": 4,
+    "rollouts": 16,
 }
 # Eight updates for each batch, so that the later ones meet a policy that has moved.
 AGAIN = {"epochs": 2, "num_substeps": 4}
@@ -162,6 +173,42 @@ REGIMES = {
             ("lag 8, ratio to sampler", "lag 8"),
             ("lag 8, ratio to sampler", "lag 8, weighted"),
         ),
+    ),
+    "methods-lag": Regime(
+        "Where every rollout is 8 updates old, what should the loss do about it?",
+        {
+            "clip alone": {},
+            "token weights": {"recipe": "tis"},
+            "sequence weights, capped": {"recipe": "seq_tis"},
+            "sequence weights, masked": {"recipe": "mis"},
+            "dppo": {"recipe": "dppo"},
+        },
+        outcome="pass@1",
+        common=SHORT | {"steps": 24},
+        lrs=USUAL,
+        arm_lrs={"sequence weights, capped": (*USUAL, 1.6e-3)},
+        also=("greedy test",),
+        pairs=(
+            ("token weights", "clip alone"),
+            ("sequence weights, capped", "clip alone"),
+            ("sequence weights, masked", "clip alone"),
+            ("dppo", "clip alone"),
+            ("sequence weights, capped", "token weights"),
+            ("sequence weights, masked", "sequence weights, capped"),
+            ("dppo", "token weights"),
+        ),
+        lag=8,
+    ),
+    "rare": Regime(
+        "Where few answers are correct, which advantage learns the most from them?",
+        {
+            "z-score": {},
+            "maxrl": {"recipe": "maxrl"},
+        },
+        outcome="pass@1",
+        common=RARE,
+        lrs=USUAL,
+        also=("greedy test", "mixed"),
     ),
     "epochs": Regime(
         "Are four passes over each batch safe with the clip, and unsafe without?",
@@ -320,6 +367,16 @@ def clipped_against_the_sampler(logprobs, old_logprobs, advantages):
     """ppo, with the ratio to the log-probabilities that the sampler recorded, and not to those at
     the start of the step."""
     return ppo((logprobs - old_logprobs).exp(), advantages, 0.8, 1.2)
+
+
+def six_steps_or_more():
+    """Those of tiny-longer-train that need six to eight steps."""
+    return (one for one in load_problems("tiny-longer-train") if one.level > "Level 5")
+
+
+def test_problems():
+    """What goes with them: new problems of seven and eight steps."""
+    return load_problems("tiny-longer")
 
 
 def right_answers(rewards):

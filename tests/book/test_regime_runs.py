@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 import regime_runs
+import torch
 from regime_findings import OUTCOMES, Regime, stored_rows
 from regime_runs import (
     KEY,
@@ -15,6 +16,8 @@ from regime_runs import (
 )
 
 from reasoning_from_scratch.run.options import resolved
+from reasoning_from_scratch.run.own_policy import Policy
+from reasoning_from_scratch.tasks.problem_sets import load_problems
 from reasoning_from_scratch.tiny.ways import WAYS
 from tests.conftest import ROOT
 
@@ -88,6 +91,28 @@ def test_a_real_row_of_one_step(tmp_path, capsys, monkeypatch):
     assert 0 <= made["greedy test"] <= 1 and made["tokens"] > 0 and made["stopped"] == ""
     assert sum(made[way] for way in WAYS) == pytest.approx(1)
     assert "1 of 1: two, one, lr 0.0001, seed 0" in capsys.readouterr().out
+
+
+def test_rollouts_that_are_exactly_so_old(tmp_path):
+    """With a lag of 0 it is the package's own run, to the bit. With 2 each step's rollouts are of
+    the policy two updates before, and the first ones of that at the start."""
+    config = regime_runs.config_of(TINY | {"steps": 5, "rollouts": 4, "max_new_tokens": 8}, 1e-3, 0)
+    usual = regime_runs.run_to_end(replace(config, log_path=str(tmp_path / "run")))
+    mine = regime_runs.run_behind(config, 0)
+    pairs = zip(usual.model.parameters(), mine.model.parameters(), strict=True)
+    assert all(torch.equal(one, other) for one, other in pairs)
+    figures = regime_runs.late_figures(usual.rows)
+    assert figures == regime_runs.late_figures(mine.rows) and figures.keys() >= {"sampled"}
+    policy = Policy.load("tiny-base", resolved(config), "cpu")
+    problems = load_problems("tiny", limit=5)
+    steps = regime_runs.old_rollouts(policy, problems, resolved(config), 2)
+    versions = [{one.policy_version for group in of for one in group.rollouts} for of in steps]
+    assert versions == [{0}, {0}, {0}, {1}, {2}]
+
+
+def test_a_lag_is_another_experiment():
+    marks, late = SettingsMarks(), replace(TWO, lag=8)
+    assert marks.of(late, "one") != marks.of(TWO, "one")
 
 
 REGIMES = runpy.run_path(str(ROOT / "ch07" / "regimes.py"))["REGIMES"]
