@@ -84,7 +84,7 @@ def test_rl_client_runs_on_a_policy_of_this_process(run, monkeypatch):
     monkeypatch.delenv("TINKER_API_KEY", raising=False)
     words = ["batch_size=2", "group_size=3", "max_tokens=6", "model_name=tiny", "--steps", "2"]
     code, out, _ = run("rl_client.py", *words, "test_limit=2")
-    assert code == 0 and out.count("greedily") == 2 and "step 1  reward/total 0" in out
+    assert code == 0 and out.count("(greedy)") == 2 and "step 1  reward/total 0" in out
 
 
 # ---- rl_basic.py, and Tinker's words for `rfs train`
