@@ -68,7 +68,8 @@ class Regime:
     """Sampled answers to each held-out problem."""
     lag: int = 0
     """Every rollout is drawn by the policy as it was exactly so many updates ago. So the rollouts
-    of a run's last third say nothing of its last updates, and a rate chosen by them neither."""
+    of a run's last third say nothing about its last updates, and a learning rate that is chosen
+    by them does not take these into account."""
 
     def compared(self) -> Sequence[tuple[str, str]]:
         first, *others = self.arms

@@ -526,12 +526,12 @@ class RunningBatch:
             self.cache = None
 
     def _gaps_count(self) -> bool:
-        """Whether so many rows are free that they are no longer computed for nothing."""
+        """Whether so many rows are free that computing them costs something."""
         left = sum(row is not None for row in self.rows)
         return left <= len(self.rows) * CLOSES_GAPS_AT.get(self.device.type, 0.5)
 
     def _empty(self, free: list[int]) -> None:
-        """Else these rows would outgrow what a row may have."""
+        """These rows begin at 0 again: else they would outgrow what a row may have."""
         unseen = len(self.ahead.draws) if self.ahead else 0
         longest = max(row.tokens_read for row in self.rows if row)
         self.cache.empty(self._index(free), longest + unseen)
@@ -553,9 +553,9 @@ class RunningBatch:
     def _may_go_ahead(self, burst: Burst) -> bool:
         """Whether the GPU gets its next steps before we look at those of `burst`: not where rows
         will be filled again after that, and not where the looking itself waits for all."""
-        looks = self.steps_per_look == 1 or self.keeps
-        room = min(row.room for row in self.rows if row) > len(burst.draws)
-        return not looks and not self.waiting and room
+        if self.steps_per_look == 1 or self.keeps or self.waiting:
+            return False
+        return min(row.room for row in self.rows if row) > len(burst.draws)
 
     def decode(self, unseen: int = 0) -> Burst:
         """Draw a token for each row; on a GPU a few, one after the other. So many draws before
