@@ -113,7 +113,7 @@ def compute_rope_params(head_dim, theta_base=10_000, context_length=4096, dtype=
 
 def apply_rope(x, cos, sin, offset=0):
     """Rotate x (B, heads, T, head_dim). Tables (T', head_dim) are read from `offset` on;
-    tables that already have a row per token, (B, 1, T, head_dim), are used as they are."""
+    tables with as many dimensions as x, here (B, T, 1, head_dim), are used as they are."""
     if cos.dim() == 2:
         cos, sin = (table[offset : offset + x.shape[-2]] for table in (cos, sin))
     first, second = x.chunk(2, dim=-1)
@@ -275,7 +275,7 @@ class AttentionPlan(NamedTuple):
     and `attend` may take its place: fast/packed.py has one for a batch without padding.
     """
 
-    cos: Tensor  # (B or 1, 1, T, head_dim) the rotation that says where a token stands
+    cos: Tensor  # (B or 1, T, 1, head_dim) the rotation that says where a token stands
     sin: Tensor
     mask: Tensor | None = None  # (B or 1, 1, T, S), as `attention` takes it
     width: int = 0  # with a cache: S
@@ -325,14 +325,15 @@ class GroupedQueryAttention(nn.Module):
         self.k_norm = _norm(cfg, self.head_dim) if cfg["qk_norm"] else nn.Identity()
 
     def _heads(self, x):
-        return x.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)  # (B, heads, T, head_dim)
+        return x.unflatten(-1, (-1, self.head_dim))  # (B, T, heads, head_dim)
 
     def project(self, x, plan):
         """Queries (B, heads, T, head_dim), keys and values (B, kv groups, T, head_dim); queries
         and keys are rotated, so that their product depends on how far apart they stand."""
         queries = apply_rope(self.q_norm(self._heads(self.W_query(x))), plan.cos, plan.sin)
         keys = apply_rope(self.k_norm(self._heads(self.W_key(x))), plan.cos, plan.sin)
-        return queries, keys, self._heads(self.W_value(x))
+        values = self._heads(self.W_value(x))
+        return queries.transpose(1, 2), keys.transpose(1, 2), values.transpose(1, 2)
 
     def forward(self, x, plan, cache=None, layer=0):
         queries, keys, values = self.project(x, plan)
@@ -442,7 +443,7 @@ class Qwen3Model(nn.Module):
         if slots is not None or (before and length > 1):
             hidden = torch.arange(width, device=device) > positions[:, None, :, None]
             mask = torch.zeros_like(hidden, dtype=dtype).masked_fill_(hidden, -torch.inf)
-        cos, sin = rope_tables(positions[:, None], self.cfg, dtype)
+        cos, sin = rope_tables(positions[:, :, None], self.cfg, dtype)
         return AttentionPlan(cos, sin, mask, width, slots)
 
     def forward(self, in_idx, cache=None, attention_mask=None):

@@ -562,6 +562,8 @@ class RunningBatch:
         these have not been looked at."""
         count = min(self.steps_per_look, *(row.room - unseen for row in self.rows if row))
         u = uniform_at(self.keys, self.positions + torch.arange(count, device=self.device))
+        if None in self.rows:
+            u = u * self._index([[row is not None] for row in self.rows])  # 0: nobody looks at it
         self.positions = self.positions + count
         draws = []
         for i in range(count):  # u is (B, count)

@@ -71,14 +71,15 @@ class CompiledPass:
         try:
             with torch.enable_grad():
                 x = model.tok_emb.weight[None, :4].detach().requires_grad_()  # (1, 4, D)
-                places = torch.arange(4, device=x.device)[None, None]
+                places = torch.arange(4, device=x.device)[None, :, None]
                 cos, sin = rope_tables(places, model.cfg, x.dtype)
                 queries, keys, values = self.before(model.trf_blocks[0], x, cos, sin)
-                found = queries.transpose(1, 2).flatten(2)  # as attention's result is shaped
+                # As attention's result: of this shape, and with memory of its own.
+                found = queries.transpose(1, 2).flatten(2).clone()
                 out = self.after(model.trf_blocks[0], x, found)
                 some = model.out_head.weight[:64].detach()
                 logprobs = blockwise_logprobs(
-                    out[0], some, places[0, 0], temperature, work=self.work
+                    out[0], some, places[0, :, 0], temperature, work=self.work
                 )
                 torch.autograd.grad(logprobs.sum() + keys.sum() + values.sum(), x)
         except torch.OutOfMemoryError:

@@ -153,7 +153,7 @@ class PromptPlan(NamedTuple):
     Each token is computed by itself, without padding; only attention puts rows together again.
     """
 
-    cos: Tensor  # (1, 1, N, head_dim)
+    cos: Tensor  # (1, N, 1, head_dim)
     sin: Tensor
     mask: Tensor  # (B, 1, T, S)
     width: int  # S
@@ -180,7 +180,7 @@ def prompt_plan(model: Qwen3Model, cache: KVCache, attention_mask: Tensor) -> Pr
     hidden = torch.arange(width, device=positions.device) > positions[:, None, :, None]
     dtype, places = model.tok_emb.weight.dtype, positions[row, column][None]  # (1, N)
     mask = torch.zeros_like(hidden, dtype=dtype).masked_fill_(hidden, -torch.inf)
-    cos, sin = rope_tables(places[:, None], model.cfg, dtype)
+    cos, sin = rope_tables(places[:, :, None], model.cfg, dtype)
     return PromptPlan(cos, sin, mask, width, (row[None], places), (row, column))
 
 

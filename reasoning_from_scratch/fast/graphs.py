@@ -37,6 +37,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from reasoning_from_scratch.fast.cut import GPU_CANDIDATES, cut_among_the_largest
 from reasoning_from_scratch.qwen3 import KVCache, RMSNorm, TransformerBlock, attention
 from reasoning_from_scratch.sampling import Draw, sample_next_token
 
@@ -131,11 +132,12 @@ class Product(NamedTuple):
     lora: tuple[Tensor, Tensor] | None  # (ranks of all, inputs), (outputs of all, ranks of all)
 
     def __call__(self, x: Tensor, onto: Tensor | None = None) -> Tensor:
-        """`onto` is added in the same operation; what is added to has no bias in any family."""
+        """Added to `onto`, in place and in the same operation: what is added to has no bias in any
+        family."""
         if onto is None:
             out = F.linear(x, self.weight, self.bias)
         else:
-            out = torch.addmm(onto, x, self.weight.t())
+            out = onto.addmm_(x, self.weight.t())
         return out if self.lora is None else out + F.linear(F.linear(x, self.lora[0]), self.lora[1])
 
 
@@ -165,8 +167,30 @@ class Norm(NamedTuple):
         return F.rms_norm(x, self.scale.shape, self.scale, self.eps)
 
 
-def norm_of(norm: nn.Module) -> Norm | None:
-    return Norm(norm.scale.detach(), norm.eps) if isinstance(norm, RMSNorm) else None
+def norm_of(norm: nn.Module) -> Norm:
+    return Norm(norm.scale.detach(), norm.eps)
+
+
+class HeadNorm(NamedTuple):
+    """The norms of queries and keys, for the heads of both together."""
+
+    scale: Tensor  # (heads + kv groups, head_dim)
+    eps: float
+
+    def __call__(self, heads: Tensor) -> Tensor:
+        """Of heads (B, heads + 2 groups, head_dim), the values' come last and are computed along:
+        without them the others would have to be copied first."""
+        found = F.rms_norm(heads, heads.shape[-1:], None, self.eps)
+        return found[:, : len(self.scale)] * self.scale
+
+
+def head_norm_of(att: Any) -> HeadNorm | None:
+    if not isinstance(att.q_norm, RMSNorm):
+        return None
+    pairs = ((att.q_norm, att.W_query), (att.k_norm, att.W_key))
+    counts = [len(linear.weight) // att.head_dim for _, linear in pairs]
+    scales = [norm.scale.detach().expand(n, -1) for (norm, _), n in zip(pairs, counts, strict=True)]
+    return HeadNorm(torch.cat(scales), att.q_norm.eps)
 
 
 class Block(NamedTuple):
@@ -174,8 +198,7 @@ class Block(NamedTuple):
 
     norm1: Norm
     qkv: Product
-    q_norm: Norm | None
-    k_norm: Norm | None
+    head_norm: HeadNorm | None
     out: Product
     norm2: Norm
     gate_up: Product
@@ -187,8 +210,7 @@ def block_of(block: TransformerBlock) -> Block:
     return Block(
         norm_of(block.norm1),
         product(att.W_query, att.W_key, att.W_value),
-        norm_of(att.q_norm),
-        norm_of(att.k_norm),
+        head_norm_of(att),
         product(att.out_proj),
         norm_of(block.norm2),
         product(ff.fc1, ff.fc2),
@@ -233,9 +255,8 @@ def decode_block(x: Tensor, block: Block, keys: Tensor, values: Tensor, step: St
     groups, size, width = keys.shape[1], keys.shape[3], step.mask.shape[-1]
     heads = block.qkv(block.norm1(x)).unflatten(-1, (-1, size))  # (B, heads + 2 groups, head_dim)
     turned, value = heads.split([heads.shape[1] - groups, groups], dim=1)
-    if block.q_norm and block.k_norm:
-        query, key = turned.split([turned.shape[1] - groups, groups], dim=1)
-        turned = torch.cat([block.q_norm(query), block.k_norm(key)], dim=1)
+    if block.head_norm:
+        turned = block.head_norm(heads)
     turned = turn(turned, step.cos, step.sin)
     query, key = turned.split([turned.shape[1] - groups, groups], dim=1)
     keys[step.rows, :, step.slots] = key
@@ -372,10 +393,10 @@ class GraphDecoder:
         self.tokens = torch.zeros(rows, dtype=torch.long, device=device)
         self.lengths = torch.zeros_like(self.tokens)
         self.numbers = torch.arange(max(rows, capacity), device=device)
-        # The model's own tables, whatever its angles are: (1, 1, capacity, head_dim).
+        # The model's own tables, whatever its angles are: (1, capacity, 1, head_dim).
         places, dtype = self.numbers[None, :capacity], self.model.tok_emb.weight.dtype
         plan = self.model._plan(places, None, dtype)
-        self.cos, sin = plan.cos[0, 0], plan.sin[0, 0]  # (capacity, head_dim)
+        self.cos, sin = plan.cos[0, :, 0], plan.sin[0, :, 0]  # (capacity, head_dim)
         self.sin = torch.cat([-sin[:, : sin.shape[1] // 2], sin[:, sin.shape[1] // 2 :]], dim=1)
         self.blocks = self.blocks or [block_of(block) for block in self.model.trf_blocks]
         self.ends, self.places = self._ends(), self._places()
@@ -394,38 +415,74 @@ class GraphDecoder:
         return head(last_norm(x))
 
 
+class RecordedDraw(NamedTuple):
+    """sample_next_token of so many rows, and what it reads."""
+
+    play: Callable[[], tuple[Draw, Tensor | None]]  # also for which rows the draw is right, (B,)
+    logits: Tensor  # (B, V)
+    u: Tensor  # (B,)
+
+
 class GraphDraw:
     """sample_next_token by recordings: some sixty operations, more than half of them of the cut."""
 
     def __init__(self, record: Callable | None = None) -> None:
         self.record, self.failed = record, False
-        self.recordings: dict[tuple, tuple[Callable, Tensor, Tensor]] = {}
+        self.recordings: dict[tuple, RecordedDraw] = {}
         self.most = 0  # rows
 
     def __call__(self, logits: Tensor, u: Tensor, *policy, keeps: bool = False) -> Draw:
-        """`policy` is what sample_next_token takes after logits (B, V) and u (B,). Only who keeps
-        the sets of top-p gets `weights` (B, V), which are as large as the logits."""
+        """`policy` is what sample_next_token takes after logits (B, V) and u (B,), which is 0 for
+        a row that nobody looks at. Only who keeps the sets of top-p gets `weights` (B, V), which
+        are as large as the logits."""
         self.most = max(self.most, len(logits))
-        name = (rows_for(len(logits), self.most), policy)
-        if not self.failed and name not in self.recordings:
-            try:
-                self.recordings[name] = self._record(logits, u, *name)
-            except Exception as error:  # as in GraphDecoder
-                self.failed, self.recordings = True, {}
-                warn_once("draws cannot be recorded and are slower", in_one_line(error))
-        if self.failed:
+        rows = rows_for(len(logits), self.most)
+        try:
+            draw, right = self._drawn(logits, u, rows, policy, few_may_do(logits, *policy))
+            if right is not None and not (right[: len(u)] | (u == 0)).all():  # waits for the GPU
+                draw, _ = self._drawn(logits, u, rows, policy, False)
+        except Exception as error:  # as in GraphDecoder
+            self.failed, self.recordings = True, {}
+            warn_once("draws cannot be recorded and are slower", in_one_line(error))
             return sample_next_token(logits, u, *policy)
-        play, own_logits, own_u = self.recordings[name]
-        own_logits[: len(logits)].copy_(logits)
-        own_u[: len(u)].copy_(u)
         # Copies: a few draws are looked at together, and the next one overwrites this.
-        *drawn, weights = play()
+        *drawn, weights = draw
         drawn.append(weights if keeps else None)
         return Draw(*(None if x is None else x[: len(logits)].clone() for x in drawn))
 
+    def _drawn(self, logits: Tensor, u: Tensor, rows: int, policy: tuple, few: bool) -> tuple:
+        """The draw, cut among a `few` of the largest entries; and for which rows they suffice."""
+        name = rows, policy, few
+        if name not in self.recordings:
+            self.recordings[name] = self._record(logits, u, *name)
+        recorded = self.recordings[name]
+        recorded.logits[: len(logits)].copy_(logits)
+        recorded.u[: len(u)].copy_(u)
+        return recorded.play()
+
     @torch.no_grad()
-    def _record(self, logits: Tensor, u: Tensor, rows: int, policy: tuple) -> tuple:
+    def _record(
+        self, logits: Tensor, u: Tensor, rows: int, policy: tuple, few: bool
+    ) -> RecordedDraw:
         own_logits = logits.new_zeros(rows, logits.shape[1])
         own_u = u.new_full((rows,), 0.5)
+        right: list[Tensor] = []
+
+        def cut(probs: Tensor, top_p: float, top_k: int) -> Tensor:
+            weights, enough = cut_among_the_largest(probs, top_p, top_k, GPU_CANDIDATES)
+            right.append(enough)
+            return weights
+
+        def step() -> tuple[Draw, Tensor | None]:
+            right.clear()
+            draw = sample_next_token(own_logits, own_u, *policy[:3], cut if few else policy[3])
+            return draw, (right[0] if few else None)
+
         self.record = self.record or Recorder(logits.device)
-        return self.record(lambda: sample_next_token(own_logits, own_u, *policy)), own_logits, own_u
+        return RecordedDraw(self.record(step), own_logits, own_u)
+
+
+def few_may_do(logits: Tensor, temperature: float, top_p: float, top_k: int, cut: Callable) -> bool:
+    """Whether the cut may fall among a few of the largest entries, and these are few."""
+    narrowed = temperature > 0 and (top_p < 1 or top_k > 0)
+    return narrowed and top_k < GPU_CANDIDATES and logits.shape[1] > 8 * GPU_CANDIDATES

@@ -33,6 +33,8 @@ from reasoning_from_scratch.rollouts import Batch
 # handed 256 MiB, which keep it busy for longer than Python needs to start some thirty operations.
 BLOCK_ELEMENTS, GPU_BLOCK_ELEMENTS = 2**23, 2**26
 SMALLEST_BLOCK = 1024  # tokens of the vocabulary; thinner matrix products are slow
+BLOCK_STEP = 128  # a block is a multiple of it: products of an odd width take a GPU twice as long
+SORTS_WELL = ("cpu", "mps")  # devices where the way back of F.embedding is a fast one
 NOTHING = -1  # stands before the first token of a rollout
 PADS_WELL = 0.75  # share of a call's longest row that each of its rows has; others get more padding
 
@@ -69,17 +71,60 @@ def packed_logprobs(
 # --- packing
 
 
+class Gather(NamedTuple):
+    """Which rows of a table (N, W) are taken."""
+
+    numbers: Tensor  # (b, T) padded with 0
+    # The way back, for a GPU: where row 0 went, then where row 1 went, ..., and for each row of
+    # the table the place in this list where its own begin.
+    places: Tensor | None  # (K,) of b * T, without the padding
+    starts: Tensor | None  # (N,)
+
+    def take(self, table: Tensor) -> Tensor:
+        """(b, T, W)."""
+        if self.places is None:
+            return F.embedding(self.numbers, table)
+        return TakenRows.apply(table, *self)
+
+
+class TakenRows(torch.autograd.Function):
+    """F.embedding, whose own way back sorts the numbers on a GPU in some twenty operations, each
+    time. Here they are sorted once for all layers. What the rollouts that share a token send back
+    to it is added up in float32 and always in the same order."""
+
+    @staticmethod
+    def forward(ctx, table, numbers, places, starts):
+        ctx.save_for_backward(places, starts)
+        return F.embedding(numbers, table)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad):
+        places, starts = ctx.saved_tensors
+        rows = grad.flatten(0, 1).contiguous()  # (b * T, W)
+        return F.embedding_bag(places, rows, starts, mode="sum"), None, None, None
+
+
+def gather_of(numbers: list[list[int]], rows: int, device: torch.device) -> Gather:
+    """Rows of numbers, each as long as it is, of a table of so many rows."""
+    padded = pad_sequence([torch.tensor(row) for row in numbers], batch_first=True)  # (b, T)
+    there = padded.to(device, non_blocking=True)
+    if device.type in SORTS_WELL:
+        return Gather(there, None, None)
+    lengths = torch.tensor([len(row) for row in numbers])
+    real = (torch.arange(padded.shape[1]) < lengths[:, None]).flatten().nonzero()[:, 0]  # (K,)
+    taken = padded.flatten()[real]
+    places, counts = real[taken.argsort(stable=True)], taken.bincount(minlength=rows)
+    back = places, counts.cumsum(0) - counts
+    return Gather(there, *(x.to(device, non_blocking=True) for x in back))
+
+
 class AttentionCall(NamedTuple):
-    """Rows that attention takes together: numbers of packed tokens, padded with 0."""
+    """Rows of packed tokens that attention takes together."""
 
-    keys: Tensor  # (b, S)
-    queries: Tensor  # (b, T)
+    keys: Gather  # (b, S)
+    queries: Gather  # (b, T)
     mask: Tensor | None  # (b, 1, T, S) which keys a query sees; None: queries are keys, and causal
-
-    def to(self, device: torch.device) -> "AttentionCall":
-        return AttentionCall(
-            *(None if x is None else x.to(device, non_blocking=True) for x in self)
-        )
 
 
 class Packed(NamedTuple):
@@ -89,7 +134,7 @@ class Packed(NamedTuple):
     token_ids: Tensor  # (1, N)
     positions: Tensor  # (1, N) of each token in its rollout
     calls: list[AttentionCall]
-    found: Tensor  # (N,) where a token's result stands among the results of all calls
+    found: Gather  # (1, N) where a token's result stands among the results of all calls
     predictors: Tensor  # (U,) the packed token that predicts each of them
     targets: Tensor  # (U,) what it predicts
     which: Tensor  # (M,) of the U, for each sampled token, row by row
@@ -125,7 +170,7 @@ def pack(batch: Batch) -> Packed:
         if sampled
     ]
     numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
-    calls, found = attention_calls(rows)
+    calls, found, places = attention_calls(rows)
 
     def there(numbers: list) -> Tensor:
         return torch.tensor(numbers, dtype=torch.long).to(device, non_blocking=True)
@@ -133,8 +178,8 @@ def pack(batch: Batch) -> Packed:
     return Packed(
         there([ids]),
         there([positions]),
-        [call.to(device) for call in calls],
-        there(found),
+        [attention_call(call, len(ids), device) for call in calls],
+        gather_of([found], places, device),
         there([key[0] for key in numbers]),
         there([key[1] for key in numbers]),
         there([numbers[key] for key in keys]),
@@ -147,32 +192,29 @@ def pack(batch: Batch) -> Packed:
 class PackedPlan(NamedTuple):
     """The model's AttentionPlan for packed tokens."""
 
-    cos: Tensor  # (1, 1, N, head_dim)
+    cos: Tensor  # (1, N, 1, head_dim)
     sin: Tensor
     calls: list[AttentionCall]
-    found: Tensor  # (N,)
+    found: Gather  # (1, N)
 
     def attend(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         """Queries (1, heads, N, head_dim), keys and values (1, kv groups, N, head_dim) ->
         (1, N, heads * head_dim). Each call gathers its rows from the packed tokens, and the
-        results of all calls, one after the other, are gathered back.
-
-        `F.embedding` gathers. Its backward pass adds up what the rollouts that share a token send
-        back to it, and is faster on a CPU than that of an index.
-        """
-        head_dim = queries.shape[-1]
-        tables = [x[0].transpose(0, 1).flatten(1) for x in (queries, keys, values)]  # (N, ...)
+        results of all calls, one after the other, are gathered back."""
+        head_dim, groups = queries.shape[-1], keys.shape[1]
+        asked, *told = (x[0].transpose(0, 1).flatten(1) for x in (queries, keys, values))  # (N, ...)
+        told = torch.cat(told, dim=1)  # (N, 2 groups * head_dim): gathered in one operation
         results = []
         for call in self.calls:
-            numbers = (call.queries, call.keys, call.keys)
-            rows = [F.embedding(*pair) for pair in zip(numbers, tables, strict=True)]  # (b, T, ...)
-            q, k, v = (x.unflatten(-1, (-1, head_dim)).transpose(1, 2) for x in rows)
+            rows = call.queries.take(asked), call.keys.take(told)  # (b, T, ...), (b, S, ...)
+            q, kv = (x.unflatten(-1, (-1, head_dim)).transpose(1, 2) for x in rows)
+            k, v = kv.split(groups, dim=1)  # (b, groups, S, head_dim)
             results.append(attention(q, k, v, call.mask).flatten(0, 1))  # (b * T, heads * head_dim)
-        return F.embedding(self.found[None], torch.cat(results))
+        return self.found.take(torch.cat(results))
 
 
 def packed_plan(model: Qwen3Model, packed: Packed) -> PackedPlan:
-    cos, sin = rope_tables(packed.positions[:, None], model.cfg, model.tok_emb.weight.dtype)
+    cos, sin = rope_tables(packed.positions[..., None], model.cfg, model.tok_emb.weight.dtype)
     return PackedPlan(cos, sin, packed.calls, packed.found)
 
 
@@ -198,9 +240,10 @@ class AttentionRow(NamedTuple):
         return self.kind == longest.kind and self.queries >= PADS_WELL * longest.queries
 
 
-def attention_calls(rows: list[list[int]]) -> tuple[list[AttentionCall], list[int]]:
+def attention_calls(rows: list[list[int]]) -> tuple[list[list[AttentionRow]], list[int], int]:
     """The calls that compute attention for every packed token, and for each token a place of its
-    result among theirs: what rows share may be among the queries of several, with one result."""
+    result among theirs, of so many: what rows share may be among the queries of several, with one
+    result."""
     calls: list[list[AttentionRow]] = []
     for row in sorted(attention_rows(rows), key=lambda row: (row.kind, -row.queries)):
         if not (calls and row.fits(calls[-1][0])):
@@ -212,7 +255,7 @@ def attention_calls(rows: list[list[int]]) -> tuple[list[AttentionCall], list[in
             for place, token in enumerate(row.tokens[row.start :], places):
                 found[token] = place
             places += call[0].queries
-    return [padded_call(call) for call in calls], found
+    return calls, found, places
 
 
 def attention_rows(rows: list[list[int]]) -> list[AttentionRow]:
@@ -228,16 +271,15 @@ def attention_rows(rows: list[list[int]]) -> list[AttentionRow]:
     return found
 
 
-def padded_call(rows: list[AttentionRow]) -> AttentionCall:
-    keys = pad_sequence([torch.tensor(row.tokens) for row in rows], batch_first=True)  # (b, S)
+def attention_call(rows: list[AttentionRow], tokens: int, device: torch.device) -> AttentionCall:
+    keys = gather_of([row.tokens for row in rows], tokens, device)  # (b, S)
     starts = torch.tensor([row.start for row in rows])
     if not starts.any():
         return AttentionCall(keys, keys, None)
-    own = [torch.tensor(row.tokens[row.start :]) for row in rows]
-    queries = pad_sequence(own, batch_first=True)  # (b, T)
-    positions = starts[:, None] + torch.arange(queries.shape[1])  # (b, T)
-    mask = torch.arange(keys.shape[1]) <= positions[:, :, None]  # (b, T, S)
-    return AttentionCall(keys, queries, mask[:, None])
+    queries = gather_of([row.tokens[row.start :] for row in rows], tokens, device)  # (b, T)
+    positions = starts[:, None] + torch.arange(queries.numbers.shape[1])  # (b, T)
+    mask = torch.arange(keys.numbers.shape[1]) <= positions[:, :, None]  # (b, T, S)
+    return AttentionCall(keys, queries, mask[:, None].to(device, non_blocking=True))
 
 
 # --- log-probabilities, a block of the vocabulary at a time
@@ -293,7 +335,9 @@ def blockwise_logprobs(
     `block` is how many tokens of the vocabulary are looked at together (default: as many as
     `block_elements` allows). Gradients reach hidden and head_weight (V, D).
     """
-    block = block or max(SMALLEST_BLOCK, block_elements(hidden.device) // max(1, len(hidden)))
+    if not block:
+        size = block_elements(hidden.device) // max(1, len(hidden))
+        block = max(SMALLEST_BLOCK, size - size % BLOCK_STEP)
     if kept is not None:
         kept = Kept(kept.ids.to(hidden.device), kept.counts.to(hidden.device))
     return BlockwiseLogprobs.apply(hidden, head_weight, targets, temperature, kept, block, work)

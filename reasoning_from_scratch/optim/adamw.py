@@ -120,7 +120,7 @@ class AdamW:
         # In float32 also where the gradient is bfloat16, whose norm would have 8 bits.
         norms = torch._foreach_norm(gradients, dtype=torch.float32)
         norm = torch.linalg.vector_norm(torch.stack(norms))
-        shrink = largest / (norm + 1e-6)
+        shrink = float(largest / (norm + 1e-6))
         if 0 < shrink < 1:
             torch._foreach_mul_(gradients, shrink)
         return float(norm)
@@ -159,8 +159,8 @@ class AdamW:
     def _step_parts(self, parts: list[Part], lr: float) -> None:
         """All of them in a few operations, in float32."""
         masters = [part.master for part in parts if part.master is not None]
-        old = masters or [part.weight.float() for part in parts]
-        new = self._updated(parts, old, [part.gradient.float() for part in parts], lr)
+        old = masters or in_float32([part.weight for part in parts])
+        new = self._updated(parts, old, in_float32([part.gradient for part in parts]), lr)
         self._note_moved(parts, old, new)
         if masters:
             torch._foreach_copy_(masters, new)
@@ -236,6 +236,15 @@ def watch_gradients(optimizer: AdamW) -> None:
 
 def weights_at_once(parameter: Tensor) -> int:
     return SLICE if parameter.device.type == "cpu" else GPU_SLICE
+
+
+def in_float32(tensors: list[Tensor]) -> list[Tensor]:
+    """Themselves, or copies that a GPU makes in one operation."""
+    if all(tensor.dtype == torch.float32 for tensor in tensors):
+        return tensors
+    copies = [torch.empty_like(tensor, dtype=torch.float32) for tensor in tensors]
+    torch._foreach_copy_(copies, tensors)
+    return copies
 
 
 def rows_of(parameter: Tensor, weights: int) -> int:

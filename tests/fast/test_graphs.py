@@ -62,6 +62,7 @@ def narrow_recordings(monkeypatch):
     """So that rollouts of 40 tokens cross several widths, and outgrow what they were given."""
     monkeypatch.setattr(graphs, "WIDTHS", 16)
     monkeypatch.setattr(graphs, "FIRST_CAPACITY", 16)
+    monkeypatch.setattr(graphs, "GPU_CANDIDATES", 6)  # of 96 tokens
     graphs.warn_once.cache_clear()
 
 
@@ -324,7 +325,7 @@ def test_only_who_keeps_the_sets_gets_the_weights():
     assert draw(logits, u, *policy).weights is None
     kept = draw(logits, u, *policy, keeps=True)
     assert kept.kept_ids() == sample_next_token(logits, u, *policy).kept_ids()
-    assert len(draw.recordings) == 1
+    assert {few for _, _, few in draw.recordings} == {True, False}
 
 
 def test_a_recording_finds_memory_that_torch_holds_for_others(monkeypatch):
@@ -406,3 +407,36 @@ def test_what_graphs_do_not_know_is_left_to_the_model():
     other.__class__ = subclass
     for model in (hooked, foreign, shifted, sharded, mixed, partly, other):
         assert not fits_graphs(model)
+
+
+def wide_rows(rows, spread):
+    """Logits of so many rows: the larger `spread`, the fewer tokens have most of the mass."""
+    generator = torch.Generator().manual_seed(rows)
+    return spread * torch.randn(rows, 96, generator=generator), torch.rand(rows, generator=generator)
+
+
+@RECORDS
+@pytest.mark.parametrize("spread, made", [(6.0, {True}), (0.3, {True, False})])
+@pytest.mark.parametrize("policy", [(0.9, 0), (0.9, 5), (1.0, 5)])
+def test_a_draw_looks_at_the_largest_first_and_at_all_where_these_do_not_suffice(
+    record, spread, made, policy
+):
+    draw = GraphDraw(record)
+    logits, u = wide_rows(5, spread)
+    found = draw(logits, u, 1.0, *policy, cut_by_digits, keeps=True)
+    wanted = sample_next_token(logits, u, 1.0, *policy, cut_by_digits)
+    for ours, theirs in zip(found, wanted, strict=True):
+        torch.testing.assert_close(ours, theirs)
+    assert not draw.failed
+    few = {few for _, _, few in draw.recordings}
+    assert few == ({True} if policy[1] else made)  # the five largest are among six
+
+
+def test_rows_that_nobody_looks_at_cost_no_second_draw():
+    draw = GraphDraw(again)
+    (sure, u), (unsure, _) = wide_rows(3, 6.0), wide_rows(1, 0.1)
+    logits, u = torch.cat([sure, unsure]), torch.cat([u, torch.zeros(1)])
+    found = draw(logits, u, 1.0, 0.9, 0, cut_by_digits)
+    wanted = sample_next_token(logits, u, 1.0, 0.9, 0, cut_by_digits)
+    assert found.tokens[:3].tolist() == wanted.tokens[:3].tolist()
+    assert {few for _, _, few in draw.recordings} == {True}

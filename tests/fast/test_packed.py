@@ -5,8 +5,10 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from toy import toy_model
 
+from reasoning_from_scratch.fast import packed as packed_module
 from reasoning_from_scratch.fast.packed import (
     blockwise_logprobs,
+    gather_of,
     pack,
     packed_logprobs,
 )
@@ -65,7 +67,7 @@ def test_what_rollouts_begin_with_is_there_once_and_padding_is_not():
     assert packed.token_ids.tolist() == [[1, 2, 3, 4, 7, 8, 9]]  # without last tokens
     assert packed.positions.tolist() == [[0, 1, 2, 3, 0, 1, 2]]
     (whole,) = packed.calls  # the other three rows have no token of their own
-    assert whole.keys.tolist() == whole.queries.tolist() == [[0, 1, 2, 3], [4, 5, 6, 0]]
+    assert whole.keys.numbers.tolist() == whole.queries.numbers.tolist() == [[0, 1, 2, 3], [4, 5, 6, 0]]
     assert found_at(packed) == list(range(7))
     # Of nine sampled tokens six are different, or follow something else.
     assert packed.predictors.tolist() == [2, 3, 2, 4, 5, 6]
@@ -75,7 +77,43 @@ def test_what_rollouts_begin_with_is_there_once_and_padding_is_not():
 
 def found_at(packed):
     """The token whose query gave the result that each token takes: it should be itself."""
-    return torch.cat([call.queries.flatten() for call in packed.calls])[packed.found].tolist()
+    asked = torch.cat([call.queries.numbers.flatten() for call in packed.calls])
+    return asked[packed.found.numbers[0]].tolist()
+
+
+NUMBERS = [[0, 1, 2, 5], [0, 1, 3], [0, 4]]  # of 7 rows; the last one is not taken
+
+
+def gathers(monkeypatch):
+    """As on a CPU, and as on a GPU."""
+    yield gather_of(NUMBERS, 7, torch.device("cpu"))
+    monkeypatch.setattr(packed_module, "SORTS_WELL", ())
+    yield gather_of(NUMBERS, 7, torch.device("cpu"))
+
+
+def test_what_was_taken_comes_back_where_it_was_taken_from(monkeypatch):
+    plain, sorted_once = gathers(monkeypatch)
+    assert plain.places is None
+    assert sorted_once.places.tolist() == [0, 4, 8, 1, 5, 2, 6, 9, 3]
+    assert sorted_once.starts.tolist() == [0, 3, 5, 6, 7, 8, 9]
+    table = torch.arange(14.0, dtype=torch.float64).view(7, 2).requires_grad_()
+    back = torch.randn(3, 4, 2, dtype=torch.float64)
+    for row, numbers in zip(back, NUMBERS, strict=True):
+        row[len(numbers) :] = 0  # nothing comes back to padding
+    wanted, found = (g.take(table) for g in (plain, sorted_once))
+    assert found.equal(wanted)
+    (wanted,), (found,) = (torch.autograd.grad(out, table, back) for out in (wanted, found))
+    torch.testing.assert_close(found, wanted)
+    assert wanted[0].abs().sum() > 0 and wanted[6].equal(torch.zeros(2, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("made", ["few_shot_batch", "alike_batch", "random_batch"])
+def test_the_gradient_that_a_gpu_computes(made, monkeypatch):
+    model, batch = toy_model(tie_embeddings=True).double(), globals()[made]()
+    wanted = gradient(model, packed_logprobs(model, batch, TEMPERATURE), batch)
+    monkeypatch.setattr(packed_module, "SORTS_WELL", ())
+    found = gradient(model, packed_logprobs(model, batch, TEMPERATURE), batch)
+    torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-12)
 
 
 def test_the_surer_a_model_the_fewer_tokens():
