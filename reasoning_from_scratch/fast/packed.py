@@ -19,11 +19,11 @@ from bisect import bisect_left
 from collections.abc import Callable
 from typing import NamedTuple
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.nn.utils.rnn import pad_sequence
 
 from reasoning_from_scratch.logprobs import Kept, kept_of
 from reasoning_from_scratch.qwen3 import Qwen3Model, attention, rope_tables
@@ -34,7 +34,8 @@ from reasoning_from_scratch.rollouts import Batch
 BLOCK_ELEMENTS, GPU_BLOCK_ELEMENTS = 2**23, 2**26
 SMALLEST_BLOCK = 1024  # tokens of the vocabulary; thinner matrix products are slow
 BLOCK_STEP = 128  # a block is a multiple of it: products of an odd width take a GPU twice as long
-SORTS_WELL = ("cpu", "mps")  # devices where the way back of F.embedding is a fast one
+# Where the way back of F.embedding is a fast one: on these devices, and for so few numbers.
+SORTS_WELL, FEW_NUMBERS = ("cpu", "mps"), 3072
 NOTHING = -1  # stands before the first token of a rollout
 PADS_WELL = 0.75  # share of a call's longest row that each of its rows has; others get more padding
 
@@ -88,7 +89,7 @@ class Gather(NamedTuple):
 
 
 class TakenRows(torch.autograd.Function):
-    """F.embedding, whose own way back sorts the numbers on a GPU in some twenty operations, each
+    """F.embedding, whose own way back sorts many numbers on a GPU in some twenty operations, each
     time. Here they are sorted once for all layers. What the rollouts that share a token send back
     to it is added up in float32 and always in the same order."""
 
@@ -107,16 +108,22 @@ class TakenRows(torch.autograd.Function):
 
 def gather_of(numbers: list[list[int]], rows: int, device: torch.device) -> Gather:
     """Rows of numbers, each as long as it is, of a table of so many rows."""
-    padded = pad_sequence([torch.tensor(row) for row in numbers], batch_first=True)  # (b, T)
-    there = padded.to(device, non_blocking=True)
-    if device.type in SORTS_WELL:
-        return Gather(there, None, None)
-    lengths = torch.tensor([len(row) for row in numbers])
-    real = (torch.arange(padded.shape[1]) < lengths[:, None]).flatten().nonzero()[:, 0]  # (K,)
-    taken = padded.flatten()[real]
-    places, counts = real[taken.argsort(stable=True)], taken.bincount(minlength=rows)
-    back = places, counts.cumsum(0) - counts
-    return Gather(there, *(x.to(device, non_blocking=True) for x in back))
+    width = max(map(len, numbers))
+    padded = np.zeros((len(numbers), width), dtype=np.int64)  # (b, T)
+    for line, row in zip(padded, numbers, strict=True):
+        line[: len(row)] = row
+
+    def there(values: np.ndarray) -> Tensor:
+        return torch.from_numpy(values).to(device, non_blocking=True)
+
+    if device.type in SORTS_WELL or padded.size <= FEW_NUMBERS:
+        return Gather(there(padded), None, None)
+    lengths = np.array([len(row) for row in numbers])
+    real = (np.arange(width) < lengths[:, None]).ravel().nonzero()[0]  # (K,)
+    taken = padded.ravel()[real]
+    counts = np.bincount(taken, minlength=rows)
+    places = real[taken.argsort(kind="stable")]
+    return Gather(there(padded), there(places), there(counts.cumsum() - counts))
 
 
 class AttentionCall(NamedTuple):
