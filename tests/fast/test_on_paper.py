@@ -9,7 +9,11 @@ import torch
 from on_paper import OnPaper
 
 from reasoning_from_scratch.config import TrainConfig
-from reasoning_from_scratch.fast.cut import cut_by_digits
+from reasoning_from_scratch.fast.cut import (
+    GPU_CANDIDATES,
+    cut_among_the_largest,
+    cut_by_digits,
+)
 from reasoning_from_scratch.fast.decoding import Decoder
 from reasoning_from_scratch.fast.graphs import GraphDecoder
 from reasoning_from_scratch.fast.packed import packed_logprobs
@@ -171,14 +175,16 @@ def test_how_many_kernels_a_step_starts():
             plain, recorded = Decoder(model), GraphDecoder(Decoder(model), lambda step: step)
             recorded(tokens, cache=cache)
             assert kernels(lambda: plain(tokens, cache=cache)) == 801
-            assert kernels(lambda: recorded(tokens, cache=cache)) <= 488
+            assert kernels(lambda: recorded(tokens, cache=cache)) <= 459
             logits = torch.empty(8, 151_936, dtype=torch.bfloat16, device="meta")
             u, top_p = torch.empty(8, device="meta"), (1.0, 0.9, 0, cut_by_digits)
             assert kernels(lambda: sample_next_token(logits, u)) <= 42
             assert kernels(lambda: sample_next_token(logits, u, *top_p)) <= 135
+            largest = lambda *given: cut_among_the_largest(*given, GPU_CANDIDATES)[0]  # noqa: E731
+            assert kernels(lambda: sample_next_token(logits, u, *top_p[:3], largest)) <= 74
         optimizer = AdamW(model)
         config = TrainConfig(max_new_tokens=128)
         policy = LocalPolicy(model, optimizer, config, packed_logprobs)
         both_ways = kernels(lambda: policy.forward_backward(rollouts(8, 128), config, 1.0))
-        assert both_ways <= 2493
-        assert kernels(lambda: optimizer.step(1e-6)) <= 1022
+        assert both_ways <= 2460
+        assert kernels(lambda: optimizer.step(1e-6)) <= 741
