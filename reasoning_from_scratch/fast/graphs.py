@@ -35,7 +35,7 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from reasoning_from_scratch.fast.cut import GPU_CANDIDATES, cut_among_the_largest
 from reasoning_from_scratch.qwen3 import KVCache, RMSNorm, TransformerBlock, attention
@@ -167,7 +167,7 @@ class Norm(NamedTuple):
         return F.rms_norm(x, self.scale.shape, self.scale, self.eps)
 
 
-def norm_of(norm: nn.Module) -> Norm:
+def norm_of(norm: Any) -> Norm:
     return Norm(norm.scale.detach(), norm.eps)
 
 
@@ -435,6 +435,8 @@ class GraphDraw:
         """`policy` is what sample_next_token takes after logits (B, V) and u (B,), which is 0 for
         a row that nobody looks at. Only who keeps the sets of top-p gets `weights` (B, V), which
         are as large as the logits."""
+        if self.failed:
+            return sample_next_token(logits, u, *policy)
         self.most = max(self.most, len(logits))
         rows = rows_for(len(logits), self.most)
         try:
@@ -466,6 +468,7 @@ class GraphDraw:
     ) -> RecordedDraw:
         own_logits = logits.new_zeros(rows, logits.shape[1])
         own_u = u.new_full((rows,), 0.5)
+        temperature, top_p, top_k, exact = policy
         right: list[Tensor] = []
 
         def cut(probs: Tensor, top_p: float, top_k: int) -> Tensor:
@@ -475,7 +478,8 @@ class GraphDraw:
 
         def step() -> tuple[Draw, Tensor | None]:
             right.clear()
-            draw = sample_next_token(own_logits, own_u, *policy[:3], cut if few else policy[3])
+            drawn_by = cut if few else exact
+            draw = sample_next_token(own_logits, own_u, temperature, top_p, top_k, drawn_by)
             return draw, (right[0] if few else None)
 
         self.record = self.record or Recorder(logits.device)

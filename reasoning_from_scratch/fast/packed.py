@@ -34,7 +34,7 @@ from reasoning_from_scratch.rollouts import Batch
 BLOCK_ELEMENTS, GPU_BLOCK_ELEMENTS = 2**23, 2**26
 SMALLEST_BLOCK = 1024  # tokens of the vocabulary; thinner matrix products are slow
 BLOCK_STEP = 128  # a block is a multiple of it: products of an odd width take a GPU twice as long
-# Where the way back of F.embedding is a fast one: on these devices, and for so few numbers.
+# Where the backward pass of F.embedding is fast: on these devices, and for so few numbers.
 SORTS_WELL, FEW_NUMBERS = ("cpu", "mps"), 3072
 NOTHING = -1  # stands before the first token of a rollout
 PADS_WELL = 0.75  # share of a call's longest row that each of its rows has; others get more padding
@@ -76,8 +76,8 @@ class Gather(NamedTuple):
     """Which rows of a table (N, W) are taken."""
 
     numbers: Tensor  # (b, T) padded with 0
-    # The way back, for a GPU: where row 0 went, then where row 1 went, ..., and for each row of
-    # the table the place in this list where its own begin.
+    # For the backward pass on a GPU: the places where row 0 went, then those of row 1, ..., and for
+    # each row of the table where its own begin in this list.
     places: Tensor | None  # (K,) of b * T, without the padding
     starts: Tensor | None  # (N,)
 
@@ -89,9 +89,9 @@ class Gather(NamedTuple):
 
 
 class TakenRows(torch.autograd.Function):
-    """F.embedding, whose own way back sorts many numbers on a GPU in some twenty operations, each
-    time. Here they are sorted once for all layers. What the rollouts that share a token send back
-    to it is added up in float32 and always in the same order."""
+    """F.embedding with another backward pass. Its own sorts many numbers on a GPU, each time, in
+    some twenty operations. Here they are sorted once for all layers. The gradients of a token that
+    rollouts share are added up in float32, and always in the same order."""
 
     @staticmethod
     def forward(ctx, table, numbers, places, starts):
@@ -209,8 +209,8 @@ class PackedPlan(NamedTuple):
         (1, N, heads * head_dim). Each call gathers its rows from the packed tokens, and the
         results of all calls, one after the other, are gathered back."""
         head_dim, groups = queries.shape[-1], keys.shape[1]
-        asked, *told = (x[0].transpose(0, 1).flatten(1) for x in (queries, keys, values))  # (N, ...)
-        told = torch.cat(told, dim=1)  # (N, 2 groups * head_dim): gathered in one operation
+        asked, *known = (x[0].transpose(0, 1).flatten(1) for x in (queries, keys, values))
+        told = torch.cat(known, dim=1)  # (N, 2 groups * head_dim): gathered in one operation
         results = []
         for call in self.calls:
             rows = call.queries.take(asked), call.keys.take(told)  # (b, T, ...), (b, S, ...)

@@ -412,7 +412,8 @@ def test_what_graphs_do_not_know_is_left_to_the_model():
 def wide_rows(rows, spread):
     """Logits of so many rows: the larger `spread`, the fewer tokens have most of the mass."""
     generator = torch.Generator().manual_seed(rows)
-    return spread * torch.randn(rows, 96, generator=generator), torch.rand(rows, generator=generator)
+    logits = spread * torch.randn(rows, 96, generator=generator)
+    return logits, torch.rand(rows, generator=generator)
 
 
 @RECORDS
@@ -440,3 +441,17 @@ def test_rows_that_nobody_looks_at_cost_no_second_draw():
     wanted = sample_next_token(logits, u, 1.0, 0.9, 0, cut_by_digits)
     assert found.tokens[:3].tolist() == wanted.tokens[:3].tolist()
     assert {few for _, _, few in draw.recordings} == {True}
+
+
+def test_a_recording_that_failed_is_not_tried_again():
+    tries = []
+
+    def fails(step):
+        tries.append(step)
+        too_old(step)
+
+    draw, (logits, u) = GraphDraw(fails), wide_rows(3, 6.0)
+    for _ in range(3):
+        found = draw(logits, u, 1.0, 0.9, 0, cut_by_digits)
+    assert found.tokens.equal(sample_next_token(logits, u, 1.0, 0.9, 0, cut_by_digits).tokens)
+    assert len(tries) == 1

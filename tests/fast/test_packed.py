@@ -67,7 +67,8 @@ def test_what_rollouts_begin_with_is_there_once_and_padding_is_not():
     assert packed.token_ids.tolist() == [[1, 2, 3, 4, 7, 8, 9]]  # without last tokens
     assert packed.positions.tolist() == [[0, 1, 2, 3, 0, 1, 2]]
     (whole,) = packed.calls  # the other three rows have no token of their own
-    assert whole.keys.numbers.tolist() == whole.queries.numbers.tolist() == [[0, 1, 2, 3], [4, 5, 6, 0]]
+    assert whole.queries is whole.keys
+    assert whole.keys.numbers.tolist() == [[0, 1, 2, 3], [4, 5, 6, 0]]
     assert found_at(packed) == list(range(7))
     # Of nine sampled tokens six are different, or follow something else.
     assert packed.predictors.tolist() == [2, 3, 2, 4, 5, 6]
