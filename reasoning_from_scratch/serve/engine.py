@@ -27,11 +27,10 @@ from reasoning_from_scratch.serve.open_batch import OpenBatch
 
 log = logging.getLogger("reasoning_from_scratch")
 
-# Requests join what is being drawn when for so many seconds no other has come, or the first of
-# them has waited so long. Those of one client come a few milliseconds apart: joined one by one,
-# each would have its prompt read, and make the batch larger, by itself. Who follows an answer as it
-# grows does not wait where nothing is drawn.
-QUIET, LONGEST_WAIT = 0.01, 0.05
+# Seconds between two times at which requests join what is being drawn. Those of one client come a
+# millisecond apart: joined one by one, each would have its prompt read, and make the batch larger,
+# by itself. Who follows an answer as it grows does not wait where nothing is drawn.
+JOINS_EVERY = 0.01
 IDLE_BATCHES = 4  # kept ready: a batch has copies of the weights, in the order that is fast
 
 
@@ -123,7 +122,7 @@ class Engine:
         self.scoring: list[tuple[Future, LocalPolicy, list[Rollout]]] = []
         self.joining: list[Request] = []
         self.batches: OrderedDict[tuple, tuple[OpenBatch, set[Request]]] = OrderedDict()
-        self.joins_at = self.joins_by = 0.0  # when those that wait may join, and join at the latest
+        self.joins_at = 0.0  # when those that wait may join
         self.closing = False
         self.thread = threading.Thread(target=self.run, name="engine", daemon=True)
 
@@ -141,10 +140,8 @@ class Engine:
 
     def sample(self, request: Request) -> "Future[list[Rollout]]":
         def join() -> None:
-            now = time.monotonic()
             if not self.joining:
-                self.joins_by = now + LONGEST_WAIT
-            self.joins_at = min(now + QUIET, self.joins_by)
+                self.joins_at = max(self.joins_at, time.monotonic() + JOINS_EVERY)
             self.joining.append(request)
 
         return self.put(join, request.future)
@@ -217,6 +214,7 @@ class Engine:
         if not self.may_join():
             return []
         joining, self.joining = self.joining, []
+        self.joins_at = time.monotonic() + JOINS_EVERY
         return joining
 
     def do(self, future: Future, function: Callable) -> None:
