@@ -260,12 +260,18 @@ def bare_products(model, rows: int, device: str) -> float:
 
 
 @torch.no_grad()
+def prompts_read(model, rows: int, device: str) -> tuple[KVCache, torch.Tensor]:
+    """A cache of so many prompts of 60 tokens, and the tokens (B, 1) that come next."""
+    cache, tokens = KVCache(model.cfg["n_layers"], 160), torch.full((rows, 1), 7, device=device)
+    model.fill_cache(tokens.repeat(1, 60), cache)
+    return cache, tokens
+
+
+@torch.no_grad()
 def parts_of_a_step(gate: Gate, model, rows: int, kind: str) -> None:
     """Decoding alone and drawing alone, each started again and again."""
     device = gate.form.device
-    engine, cache = engine_of(kind, device), KVCache(model.cfg["n_layers"], 160)
-    tokens = torch.full((rows, 1), 7, device=device)
-    model.fill_cache(tokens.repeat(1, 60), cache)
+    engine, (cache, tokens) = engine_of(kind, device), prompts_read(model, rows, device)
     decoder, draw = engine.decoder(model, rows, 64), engine.draw(model, rows, 64, False)
     first = timed(lambda: decoder(tokens, cache=cache))
     gate.row(f"{rows} rows, {kind}: the first step, with what it takes to record", first, "s")
@@ -378,9 +384,8 @@ def kernels(gate: Gate) -> None:
     form, rows = gate.form, gate.form.rows[1]
     model = spread_model(form.work.cfg, form.work.layers, form.device)
     decoder = engine_of("recorded", form.device).decoder(model, rows, 64)
-    cache, tokens = KVCache(model.cfg["n_layers"], 160), torch.full((rows, 1), 7)
-    model.fill_cache(tokens.to(form.device).repeat(1, 60), cache)
-    logits = decoder(tokens.to(form.device), cache=cache)[:, -1].clone()
+    cache, tokens = prompts_read(model, rows, form.device)
+    logits = decoder(tokens, cache=cache)[:, -1].clone()
     most_of_the_time(gate, "a step", lambda: decoder._step(rows, 256, decode_block))
     u = torch.full((rows,), 0.5, device=form.device)
     draw = partial(sample_next_token, logits, u, 1.0, 0.9, 0, FAST.cut)

@@ -113,7 +113,8 @@ def compute_rope_params(head_dim, theta_base=10_000, context_length=4096, dtype=
 
 def apply_rope(x, cos, sin, offset=0):
     """Rotate x (B, heads, T, head_dim). Tables (T', head_dim) are read from `offset` on;
-    tables with as many dimensions as x, here (B, T, 1, head_dim), are used as they are."""
+    tables that fit x already are used as they are: a plan's, (B, T, 1, head_dim), fit heads
+    that are not in front of the tokens yet, (B, T, heads, head_dim)."""
     if cos.dim() == 2:
         cos, sin = (table[offset : offset + x.shape[-2]] for table in (cos, sin))
     first, second = x.chunk(2, dim=-1)

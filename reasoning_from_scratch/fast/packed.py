@@ -113,17 +113,15 @@ def gather_of(numbers: list[list[int]], rows: int, device: torch.device) -> Gath
     for line, row in zip(padded, numbers, strict=True):
         line[: len(row)] = row
 
-    def there(values: np.ndarray) -> Tensor:
-        return torch.from_numpy(values).to(device, non_blocking=True)
-
     if device.type in SORTS_WELL or padded.size <= FEW_NUMBERS:
-        return Gather(there(padded), None, None)
+        return Gather(sent(padded, device), None, None)
     lengths = np.array([len(row) for row in numbers])
     real = (np.arange(width) < lengths[:, None]).ravel().nonzero()[0]  # (K,)
     taken = padded.ravel()[real]
     counts = np.bincount(taken, minlength=rows)
     places = real[taken.argsort(kind="stable")]
-    return Gather(there(padded), there(places), there(counts.cumsum() - counts))
+    starts = counts.cumsum() - counts
+    return Gather(sent(padded, device), sent(places, device), sent(starts, device))
 
 
 class AttentionCall(NamedTuple):
@@ -179,18 +177,19 @@ def pack(batch: Batch) -> Packed:
     numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
     calls, found, places = attention_calls(rows)
 
-    def there(numbers: list) -> Tensor:
-        return torch.tensor(numbers, dtype=torch.long).to(device, non_blocking=True)
-
     return Packed(
-        there([ids]),
-        there([positions]),
+        sent([ids], device),
+        sent([positions], device),
         [attention_call(call, len(ids), device) for call in calls],
         gather_of([found], places, device),
-        there([key[0] for key in numbers]),
-        there([key[1] for key in numbers]),
-        there([numbers[key] for key in keys]),
+        sent([key[0] for key in numbers], device),
+        sent([key[1] for key in numbers], device),
+        sent([numbers[key] for key in keys], device),
     )
+
+
+def sent(numbers: list | np.ndarray, device: torch.device) -> Tensor:
+    return torch.as_tensor(numbers, dtype=torch.long).to(device, non_blocking=True)
 
 
 # --- attention
