@@ -9,6 +9,10 @@ import pytest
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Images of containers often set it. Then each process that a test starts, and there are hundreds,
+# compiles the two thousand modules of torch and its neighbors anew: five seconds.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 # One worker per core (-n 0 runs all in this process): more threads than that would only wait.
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
