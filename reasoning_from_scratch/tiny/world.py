@@ -183,15 +183,14 @@ def fraction_sums(rng, steps):
         top_1, top_2 = a * bottom // b, c * bottom // d
         plus = rng.randrange(2) or top_1 <= top_2
         top = top_1 + top_2 if plus else top_1 - top_2
-        lines = [
-            f"{n}/{m} = {t}/{bottom}" for n, m, t in ((a, b, top_1), (c, d, top_2)) if m != bottom
-        ]
-        lines.append((add if plus else sub)(top_1, top_2))
         common = gcd(top, bottom)
-        if common > 1:
-            lines.append(f"{top}/{bottom} = {top // common}/{bottom // common}")
-        if gcd(a, b) == gcd(c, d) == 1 and len(lines) == steps and common < bottom and bottom < 61:
+        takes = 1 + (b != bottom) + (d != bottom) + (common > 1)
+        if gcd(a, b) == gcd(c, d) == 1 and takes == steps and common < bottom and bottom < 61:
             break
+    lines = [f"{n}/{m} = {t}/{bottom}" for n, m, t in ((a, b, top_1), (c, d, top_2)) if m != bottom]
+    lines.append((add if plus else sub)(top_1, top_2))
+    if common > 1:
+        lines.append(f"{top}/{bottom} = {top // common}/{bottom // common}")
     text = rng.choice(("Compute {}.", "What is {}?")).format(f"{a}/{b} {'+-'[not plus]} {c}/{d}")
     return text, lines, f"\\frac{{{top // common}}}{{{bottom // common}}}"
 
