@@ -16,6 +16,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
@@ -35,7 +36,7 @@ from reasoning_from_scratch.sampling import Sampling
 from reasoning_from_scratch.tasks.problem_sets import load_problems
 from reasoning_from_scratch.tokenizer import stop_ids_of
 
-STEPS, PROBLEMS, SAMPLES, TOKENS, RATE = 10, 8, 8, 160, 1e-4
+STEPS, PROBLEMS, SAMPLES, TOKENS, RATE = 20, 8, 8, 160, 1e-4
 REPEATS = 7
 # Its answers are worked out. Those of tiny are so short that 64 of them take no longer than
 # Tinker's client needs to ask for them, 0.25 s.
@@ -56,7 +57,7 @@ def main() -> None:
             address = re.search(r"http://\S+", server.stdout.readline())[0]
             torch.set_num_threads(1)
             with tinker.ServiceClient(base_url=address, api_key="tml-local") as service:
-                many_at_once(tinker, service)
+                many_at_once(tinker, service, address)
                 loops(tinker, service, server.pid)
                 first_token(address)
         finally:
@@ -68,48 +69,74 @@ def prompts(policy: Policy, count: int) -> list[list[int]]:
     return [policy.tokenizer.encode(render_prompt(problem.problem)) for problem in problems]
 
 
-def many_at_once(tinker, service) -> None:
+def many_at_once(tinker, service, address: str) -> None:
+    """By turns: one generate of 64 prompts, a request for each from Tinker's client, which needs
+    some milliseconds for each, and a request for each from 64 threads, all at the same moment."""
     policy = Policy.load(WORKED, device="cpu")
     sampler = service.create_sampling_client(base_model=WORKED).result()
     params = tinker.SamplingParams(max_tokens=TOKENS)
     asked, stop_ids = prompts(policy, 64), stop_ids_of(policy.tokenizer)
-    ours, theirs = [], []
-    for seed in range(REPEATS):
-        began = time.perf_counter()
-        groups = generate(
-            policy.model, asked, Sampling(TOKENS, rollouts=1, seed=seed), stop_ids=stop_ids
-        )
-        count = sum(len(rollout.response_ids) for group in groups for rollout in group)
-        ours.append(count / (time.perf_counter() - began))
-        began = time.perf_counter()
+
+    def generated(seed: int) -> int:
+        sampling = Sampling(TOKENS, rollouts=1, seed=seed)
+        groups = generate(policy.model, asked, sampling, stop_ids=stop_ids)
+        return sum(len(rollout.response_ids) for group in groups for rollout in group)
+
+    def through_tinker(seed: int) -> int:
         futures = [
             sampler.sample(tinker.ModelInput.from_ints(prompt), 1, params) for prompt in asked
         ]
-        count = sum(len(future.result().sequences[0].tokens) for future in futures)
-        theirs.append(count / (time.perf_counter() - began))
-    a, b = median(ours), median(theirs)
-    print(f"64 at once: generate {a:,.0f} tokens/s, 64 requests {b:,.0f}, {b / a:.2f} of it")
+        return sum(len(future.result().sequences[0].tokens) for future in futures)
+
+    def at_one_moment(seed: int) -> int:
+        with ThreadPoolExecutor(len(asked)) as pool:
+            return sum(pool.map(lambda prompt: completion_tokens(address, prompt), asked))
+
+    ways = {"generate": generated, "Tinker's": through_tinker, "plain": at_one_moment}
+    speeds: dict[str, list[float]] = {name: [] for name in ways}
+    for seed in range(REPEATS):
+        for name, way in ways.items():
+            began = time.perf_counter()
+            count = way(seed)
+            speeds[name].append(count / (time.perf_counter() - began))
+    a, b, c = (median(some) for some in speeds.values())
+    print(
+        f"64 at once: generate {a:,.0f} tokens/s; 64 requests of Tinker's client {b:,.0f}, "
+        f"{b / a:.2f} of it; 64 of plain HTTP {c:,.0f}, {c / a:.2f} of it"
+    )
+
+
+def completion_tokens(address: str, prompt: list[int]) -> int:
+    call = {"model": WORKED, "prompt": prompt, "max_tokens": TOKENS}
+    body = json.dumps(call).encode()
+    kind = {"Content-Type": "application/json"}
+    request = urllib.request.Request(f"{address}/v1/completions", body, kind)
+    with urllib.request.urlopen(request) as answer:
+        return json.load(answer)["usage"]["completion_tokens"]
 
 
 def loops(tinker, service, pid: int) -> None:
     problems = load_problems("tiny", limit=(STEPS + 1) * PROBLEMS)
-    client = service.create_lora_training_client("tiny").result()
-    through_server(tinker, client, problems, 0)  # the first step finds out much that stays
+    client_of_loop = service.create_lora_training_client("tiny").result()
+    through_server(tinker, client_of_loop, problems, 0)  # the first step finds out much that stays
     policy = Policy.load("tiny", device="cpu")
     on_local_policy(policy, problems, 0)
+    spent: dict[str, list[float]] = {"server": [], "client": [], "local": []}  # us per token
     with on_one_core(os.getpid(), pid):
-        server, here = seconds_of(pid), own_seconds()
-        theirs = [through_server(tinker, client, problems, 1 + step) for step in range(STEPS)]
-        server, here = seconds_of(pid) - server, own_seconds() - here
-        began = own_seconds()
-        ours = [on_local_policy(policy, problems, 1 + step) for step in range(STEPS)]
-        alone = own_seconds() - began
-    tokens = sum(ours), sum(theirs)
-    each = alone / tokens[0] * 1e6, server / tokens[1] * 1e6, here / tokens[1] * 1e6
+        for step in range(1, 1 + STEPS):  # by turns, for the machine may grow slower or faster
+            server, client = seconds_of(pid), own_seconds()
+            count = through_server(tinker, client_of_loop, problems, step)
+            spent["server"].append((seconds_of(pid) - server) / count * 1e6)
+            spent["client"].append((own_seconds() - client) / count * 1e6)
+            began = own_seconds()
+            count = on_local_policy(policy, problems, step)
+            spent["local"].append((own_seconds() - began) / count * 1e6)
+    more = median(a / b for a, b in zip(spent["server"], spent["local"], strict=True)) - 1
+    server, client, local = (median(some) for some in spent.values())
     print(
         f"{STEPS} steps of {PROBLEMS} x {SAMPLES}, processor time per token: LocalPolicy "
-        f"{each[0]:.0f} us; the server {each[1]:.0f} us, {each[1] / each[0] - 1:+.1%}, and the "
-        f"client {each[2]:.0f} us"
+        f"{local:.0f} us; the server {server:.0f} us, {more:+.1%} (median of the steps), and the "
+        f"client {client:.0f} us"
     )
 
 
