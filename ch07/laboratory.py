@@ -80,6 +80,7 @@ PAGES = (
     "epochs",
     "lag",
     "methods-lag",
+    "rare",
     "pairing",
     "format",
     "overlong",

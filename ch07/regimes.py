@@ -186,7 +186,8 @@ REGIMES = {
         outcome="pass@1",
         common=SHORT | {"steps": 24},
         lrs=USUAL,
-        arm_lrs={"sequence weights, capped": (*USUAL, 1.6e-3)},
+        arm_lrs={"clip alone": LOWER, "token weights": (1e-4, *USUAL)},
+        chosen_by="pass@1",  # the rollouts that train it say nothing of its last eight updates
         also=("greedy test",),
         pairs=(
             ("token weights", "clip alone"),

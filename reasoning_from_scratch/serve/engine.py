@@ -27,12 +27,10 @@ from reasoning_from_scratch.serve.open_batch import OpenBatch
 
 log = logging.getLogger("reasoning_from_scratch")
 
-# Requests join what is being drawn when none has come for QUIET seconds, or when the first of them
-# has waited for LONGEST_WAIT. Those of one client come some milliseconds apart: joined one by one,
-# each would have its prompt read, and make the batch larger, by itself. Who follows an answer as it
-# grows does not wait where nothing is drawn.
-QUIET = 0.005
-LONGEST_WAIT = 0.03
+# Seconds between two times at which requests join what is being drawn. Those of one client come a
+# millisecond apart: joined one by one, each would have its prompt read, and make the batch larger,
+# by itself. Who follows an answer as it grows does not wait where nothing is drawn.
+JOINS_EVERY = 0.01
 IDLE_BATCHES = 4  # kept ready: a batch has copies of the weights, in the order that is fast
 
 
@@ -124,7 +122,7 @@ class Engine:
         self.scoring: list[tuple[Future, LocalPolicy, list[Rollout]]] = []
         self.joining: list[Request] = []
         self.batches: OrderedDict[tuple, tuple[OpenBatch, set[Request]]] = OrderedDict()
-        self.first_came = self.last_came = 0.0  # of those in `joining`
+        self.joins_at = 0.0  # when those that wait may join
         self.closing = False
         self.thread = threading.Thread(target=self.run, name="engine", daemon=True)
 
@@ -142,8 +140,8 @@ class Engine:
 
     def sample(self, request: Request) -> "Future[list[Rollout]]":
         def join() -> None:
-            self.last_came = time.monotonic()
-            self.first_came = self.first_came if self.joining else self.last_came
+            if not self.joining:
+                self.joins_at = max(self.joins_at, time.monotonic() + JOINS_EVERY)
             self.joining.append(request)
 
         return self.put(join, request.future)
@@ -208,10 +206,6 @@ class Engine:
             return True
         return bool(self.joining) and time.monotonic() >= self.joins_at
 
-    @property
-    def joins_at(self) -> float:
-        return min(self.last_came + QUIET, self.first_came + LONGEST_WAIT)
-
     def until_joining(self) -> float | None:
         """Seconds for which there is nothing to do; None: until something is asked for."""
         return max(0.0, self.joins_at - time.monotonic()) if self.joining else None
@@ -220,6 +214,7 @@ class Engine:
         if not self.may_join():
             return []
         joining, self.joining = self.joining, []
+        self.joins_at = time.monotonic() + JOINS_EVERY
         return joining
 
     def do(self, future: Future, function: Callable) -> None:
