@@ -5,7 +5,8 @@ First what the notebook builds, one function for a stage; all stages minimize th
     weighted_loss     -w log p of an answer's tokens: the stages differ in w
     learn             one update on it
     practice          GRPO: the model's own answers, w is how much better than its group
-    teacher_weights   distillation on them: w is how much likelier to the teacher
+    distill           on them too, but w, from teacher_weights, is how much likelier each token
+                      is to a teacher
 
 Then, numbered as there, the functions of the book's chapter 8. 8.3 the teacher's answers · 8.4 as
 text · 8.5 and 8.6 as tokens, and how long they are · 8.7 the loss of an example · 8.8 the loop
@@ -59,7 +60,7 @@ WEIGHTED = TrainConfig(objective="cross_entropy", aggregate="token")
 
 
 def learn(policy, rollouts, weights, lr):
-    """One update on weighted_loss, all answers in one pass; the loss."""
+    """One update on weighted_loss. Returns the loss."""
     for rollout, weight in zip(rollouts, weights, strict=True):
         ones = torch.ones(len(rollout.response_ids))
         rollout.token_advantages = weight * ones
@@ -96,6 +97,15 @@ def teacher_weights(student, teacher, rollouts, told=False):
         teacher.logprobs(seen), student.logprobs(rollouts), strict=True)]
     total, count = sum(w.sum() for w in weights), sum(map(len, weights))
     return [w - (total - w.sum()) / (count - len(w)) for w in weights]
+
+
+def distill(student, teacher, problems, sampling, step, lr, told=False):
+    """One step of distillation on the student's own answers."""
+    rollouts, weights = [], []
+    for group in student.sample(problems, sampling, step):
+        rollouts += group.rollouts
+        weights += teacher_weights(student, teacher, group.rollouts, told)
+    learn(student, rollouts, weights, lr)
 
 
 # 8.3 The teacher's answers
