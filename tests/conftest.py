@@ -4,11 +4,6 @@ import logging
 import os
 from pathlib import Path
 
-# Workers share the cores: two threads in each of two would mostly wait for each other. torch asks
-# for this when it is imported, and so do the kernels of notebooks and all that tests start.
-if "PYTEST_XDIST_WORKER" in os.environ:
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
-
 import pytest
 from markupsafe import Markup
 from tokenizers import (
