@@ -75,7 +75,8 @@ LIVE = {
     "lag": Live(("lag 0", "lag 8"), APART | RIGHT),
     "format": Live(("correct", "correct and format"), PAID | RIGHT | TOKENS | MIXED),
 }
-WHOLE = "recipes"  # several changes at a time: section 7.6 of the chapter
+# Several changes at a time: section 7.6 of the chapter has the one, section 8.5 the other.
+ELSEWHERE = ("recipes", "rivals")
 PAGES = (
     "epochs",
     "lag",
@@ -139,7 +140,7 @@ def emphasized(arms: Sequence[str]) -> str:
 
 def rest() -> Markdown:
     """The regimes without a page, a line each."""
-    others = {name: regime for name, regime in REGIMES.items() if name not in (*PAGES, WHOLE)}
+    others = {name: regime for name, regime in REGIMES.items() if name not in PAGES + ELSEWHERE}
     return Markdown(one_line_each(others, stored()))
 
 
@@ -173,7 +174,7 @@ def overview(*groups: str) -> Figure:
     """The deciding difference of each pair: the `large` ones, the `small` ones, those in `other
     units`, or by default all three. Whole recipes change several things at a time, and have no
     place among them."""
-    single = {name: regime for name, regime in REGIMES.items() if name != WHOLE}
+    single = {name: regime for name, regime in REGIMES.items() if name not in ELSEWHERE}
     return all_effects(findings(single, stored()), groups or GROUPS)
 
 

@@ -161,6 +161,7 @@ def logprobs_per_token(model, batch):
 def batches_of_step(model, reference, groups, advantages, device):
     """A step's rollouts, like lengths side by side, with their records."""
     flat = advantages.flatten()  # (N * G,)
+    # A uniform group has no gradient; with a KL term every rollout has one.
     keep = flat.nonzero()[:, 0] if reference is None else range(len(flat))
     if not len(keep):
         return []
