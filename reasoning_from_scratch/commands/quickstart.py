@@ -154,7 +154,11 @@ def next_commands(folder: Path, longer: bool) -> str:
     rfs, jupyter = words_here()
     rows = [
         (f"{rfs} report {shlex.quote(str(folder))}", "each step, and why it was rewarded"),
-        (f"{rfs} evaluate --model tiny-base tiny-grpo tiny-grpo-longer --samples 64", "pass@k")
+        (
+            f"{rfs} evaluate --model tiny-base tiny-grpo tiny-grpo-longer --samples 64 "
+            "--temperature 1",
+            "pass@k",
+        )
         if longer
         else (
             f"{rfs} quickstart --longer",
