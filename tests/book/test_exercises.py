@@ -55,6 +55,15 @@ MISTAKES = {
     "8-9": "def my_family():\n    return word_problems.Family('x', *[['{a}'] * 2] * 7)",
     "8-10": "def plan():\n    return 8, 1e-4",
 }
+# A mask that ends with the first 0, and so trains on padding where an answer was cut off.
+TO_THE_FIRST_ZERO = (
+    "def sampled_mask(token_ids, prompt_lengths, lengths):\n"
+    "    mask = torch.zeros_like(token_ids)\n"
+    "    for row, ids, start in zip(mask, token_ids.tolist(), prompt_lengths):\n"
+    "        end = ids.index(0, start) + 1 if 0 in ids[start:] else len(ids)\n"
+    "        row[start:end] = 1\n"
+    "    return mask"
+)
 
 
 def cells(path):
@@ -96,7 +105,7 @@ def test_the_stub_fails(number):
         run(exercises["setup"]["source"], stub, check)
 
 
-@pytest.mark.parametrize("number, mistake", MISTAKES.items())
+@pytest.mark.parametrize("number, mistake", [*MISTAKES.items(), ("6-1", TO_THE_FIRST_ZERO)])
 def test_a_mistake_is_noticed(number, mistake):
     _, solutions = pair(number)
     right, check = (
