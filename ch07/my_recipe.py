@@ -21,7 +21,7 @@ def clipped(logprobs, start_logprobs, advantages):
     return ppo((logprobs - start_logprobs).exp(), advantages, 0.8, 1.2)
 
 
-# Any field of TrainConfig may stand here; `rfs train --help` explains them.
+# Any field of TrainConfig may stand here; `rfs train --help-all` explains them.
 recipe = {
     "advantage": over_the_step,
     "objective": clipped,
