@@ -14,17 +14,13 @@ the same machine, those of `methods-lag` too, whose rollouts are always exactly 
 
 import sys
 import zlib
-from dataclasses import replace
 
 from regime_findings import Regime
 from regime_runs import RegimesOptions, run_regimes
 
-from reasoning_from_scratch.ch08 import judge
 from reasoning_from_scratch.commands.cli import run_script
-from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.losses import ppo
 from reasoning_from_scratch.recipes import RECIPES
-from reasoning_from_scratch.run.own_policy import Policy
 from reasoning_from_scratch.tasks.problem_sets import load_problems
 from reasoning_from_scratch.tiny.ways import way_of
 
@@ -355,13 +351,13 @@ REGIMES = {
         {
             "GRPO": {},
             "GRPO, chosen problems": {
-                "problems": "ch07/regimes.py:solved_sometimes",
+                "problems": "ch08/rivals.py:solved_sometimes",
                 "steps": 38,
             },
             "worked solutions": {"recipe": "sft", "steps": 190},
             "a teacher's answers": {
                 "recipe": "sft",
-                "problems": "ch07/regimes.py:teachers_answers",
+                "problems": "ch08/rivals.py:teachers_answers",
                 "steps": 135,
             },
             "a teacher's marks": {"recipe": "distill", "kl_reference": "tiny-grpo", "steps": 32},
@@ -372,7 +368,7 @@ REGIMES = {
         lrs=USUAL,
         arm_lrs={"worked solutions": (1e-4, *USUAL), "its own marks, told": LOWEST},
         chosen_by="pass@1",  # whoever learns from others' answers has no rollouts of its own
-        also=("greedy test", "pass@8", "greedy longer", "old answers"),
+        also=("greedy test", "pass@8", "greedy longer"),
     ),
     "spurious": Regime(
         "Does a reward that knows nothing of the answer teach anything?",
@@ -406,24 +402,6 @@ def six_steps_or_more():
 def test_problems():
     """What goes with them: new problems of seven and eight steps."""
     return load_problems("tiny-longer")
-
-
-def solved_sometimes():
-    """Of 96 problems those to which tiny-base gives correct and incorrect answers: 8 to each."""
-    policy, asked = Policy.load("tiny-base", device="cpu"), load_problems("tiny")[-96:]
-    groups = policy.sample(asked, TrainConfig(max_new_tokens=160), judge=judge)
-    return [group.problem for group in groups if not group.uniform]
-
-
-def teachers_answers():
-    """The correct ones of tiny-grpo's answers to 1,000 problems, as worked solutions."""
-    teacher, asked = Policy.load("tiny-grpo", device="cpu"), load_problems("tiny")[-1000:]
-    groups = teacher.sample(asked, TrainConfig(max_new_tokens=160, rollouts=1), judge=judge)
-    return [
-        replace(group.problem, solution=group.rollouts[0].text)
-        for group in groups
-        if group.rewards == [1.0]
-    ]
 
 
 def right_answers(rewards):

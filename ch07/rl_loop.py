@@ -14,7 +14,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from reasoning_from_scratch.commands.cli import run_script  # first: it minds Ctrl-C
+from reasoning_from_scratch.commands.cli import run_script  # first: it handles Ctrl-C
 
 # isort: split
 import torch
@@ -122,11 +122,11 @@ def backward(model, prompt: list[int], group: list[Rollout], advantages: torch.T
     old_logprobs = torch.nn.utils.rnn.pad_sequence(
         [torch.tensor(rollout.logprobs) for rollout in group], batch_first=True
     ).to(device)  # (G, T)
-    lengths = torch.tensor([len(rollout.response_ids) for rollout in group], device=device)
+    lengths = torch.tensor([len(one.response_ids) for one in group], device=device)  # (G,)
     mask = torch.arange(answers.shape[1], device=device) < lengths[:, None]  # (G, T)
     prompts = torch.tensor([prompt] * len(group), device=device)  # (G, P)
     # The token at position t is predicted at t - 1, so the first from the prompt's last.
-    hidden = model.hidden_states(torch.cat([prompts, answers[:, :-1]], dim=1))
+    hidden = model.hidden_states(torch.cat([prompts, answers[:, :-1]], dim=1))  # (G, P + T - 1, D)
     logits = model.out_head(hidden[:, len(prompt) - 1 :])  # (G, T, V)
     logprobs = -F.cross_entropy(logits.transpose(1, 2), answers, reduction="none")  # (G, T)
     # What the sampler wrote down is what the model still thinks: the ratio is 1, its gradient

@@ -173,7 +173,8 @@ class Loss:
     objective: Objective | str = "ppo"
     """The function of ratio and advantage to maximize; or your own, FILE.py:FUNCTION."""
     aggregate: Aggregate = "sequence"
-    """What the sum of the token terms is divided by: 1, a constant, sequences or tokens."""
+    """Average of the token terms: sum (none), constant (length-constant a rollout), sequence (of
+    each rollout, then of these), token (of all)."""
     length_constant: float | None = None
     """Tokens per rollout in the denominator of aggregate=constant (default: max-new-tokens)."""
     clip_low: float = 0.8
@@ -232,7 +233,7 @@ class Optim:
     """How weights follow the gradient."""
 
     lr: float | None = None
-    """Learning rate (default: 1e-4 for the tiny model, else 1e-6; 1e-5 for sft;
+    """Learning rate (default: 1e-4 for the tiny model, else 1e-6, for sft at least 1e-5;
     ten times that for LoRA)."""
     lr_at_problems: int | None = None
     """Problems per step that lr is meant for; for N times as many, lr is multiplied by sqrt(N)."""
@@ -271,7 +272,7 @@ class Scale:
     num_minibatches: int = 1
     """Stream a substep in this many parts: each is trained on while the others are sampled."""
     max_steps_off_policy: int = 0
-    """Updates that a parallel sampler may lag behind; 0 = take turns, repeatable to the bit."""
+    """Steps that a parallel sampler may lag behind; 0 = take turns, repeatable to the bit."""
     sampler: Literal["local", "ray"] = "local"
     """Who samples: this process, or actors of Ray, here or on many machines (extra: ray)."""
     num_samplers: int = 2
@@ -327,7 +328,7 @@ class Records:
     iteration_folders: bool = False
     """Give each step's files a second name, in iteration_NNNNNN/, as Tinker's viewers expect."""
     compute_post_kl: bool = False
-    """Measure how far each update moved the policy (kl_pre_post_v1, v2): one more forward pass."""
+    """Measure the gap from the sampler's record to the policy after a step (kl_pre_post_v1, v2)."""
     stop_on_alarm: bool = False
     """End the run, after a save, when a health alarm goes off."""
     wandb: str | None = None

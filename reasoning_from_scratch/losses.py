@@ -73,7 +73,7 @@ def cispo(
 
 
 def dro(logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, beta: float) -> Tensor:
-    """A * log p - beta / 2 * (log p - log p_old)^2: drifting costs its square, no ratio."""
+    """A * log p - beta / 2 * (log p - log p_old)^2: drift costs its square, in place of a ratio."""
     return advantages * logprobs - 0.5 * beta * (logprobs - old_logprobs) ** 2
 
 
@@ -97,7 +97,7 @@ def dppo(ratio: Tensor, advantages: Tensor, leaving: Tensor) -> Tensor:
 
 
 def sequence_ratio(log_ratio: Tensor, mask: Tensor) -> Tensor:
-    """GSPO's ratio, one per rollout: exp of the mean token log ratio, shown on every token."""
+    """GSPO's ratio, one per rollout: exp of the mean token log ratio, repeated for every token."""
     mean = (log_ratio * mask).sum(-1, keepdim=True) / mask.sum(-1, keepdim=True).clamp(min=1)
     return mean.exp().expand_as(log_ratio)
 
@@ -191,7 +191,7 @@ def kl_estimate(kind: str, logprobs: Tensor, ref_logprobs: Tensor) -> Tensor:
 
     k1 = log p - log ref;  k2 = k1^2 / 2;  k3 = ref/p - 1 - log(ref/p).
     """
-    log_ratio = ref_logprobs - logprobs
+    log_ratio = ref_logprobs - logprobs  # (B, T)
     if kind == "k1":
         return -log_ratio
     if kind == "k2":
@@ -268,8 +268,8 @@ def masked_importance_weights(gap: Tensor, limit: float) -> Tensor:
 
 def importance_gap(config: Loss, log_gap: Tensor, mask: Tensor) -> Tensor:
     """p_start / p_sampler (B, T): of each token or, with importance_level="sequence", of the whole
-    answer, shown on every token. Only the latter is an unbiased correction, at a cost: the product
-    of many ratios has a large variance. gspo's own ratio is their mean."""
+    answer, repeated for every token. Only the latter is an unbiased correction, at a cost: the
+    product of many ratios has a large variance. With gspo a token's is their geometric mean."""
     if config.importance_level == "sequence":
         return (log_gap * mask).sum(-1, keepdim=True).exp().expand_as(log_gap)
     return ratio_of(config.objective, log_gap, mask)
@@ -312,8 +312,8 @@ def policy_loss(
             all_sums.append(sums)
         metrics = summarize(all_sums)
 
-    advantages is (B,), or (B, T). ref_logprobs is needed for kl k2 and k3 (what is paid
-    in the advantages was paid before). start_logprobs: the trainer's own log-probabilities when the
+    advantages is (B,), or (B, T). ref_logprobs is needed for kl k2 and k3 (a KL term in the
+    advantages has been added before). start_logprobs: the trainer's own log-probabilities when the
     step began; None means those of this very call, which is right as long as each rollout is
     used for one update.
     """

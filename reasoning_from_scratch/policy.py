@@ -1,14 +1,15 @@
 """The model that learns, behind a few methods: anything that has these can be trained.
 
-    sample             problems -> groups of judged rollouts, each token with its log-probability
+    sample             problems -> groups of rollouts, each token with its log-probability; judged,
+                       if a judge is given
     logprobs           log-probabilities of those tokens, under the current weights
     forward_backward   the loss of some rollouts; adds its gradient to the sum so far
     optim_step         one step of the optimizer, which consumes the gradient
     snapshot           a copy that samples with the current weights, even after they change
 
-The trainer knows nothing else of a model. Here is the policy of a single process: plain by
-default, optionally with parts of fast/. Its methods are stages 2, 3, 5, 6 and 7 of the loop.
-scale/ranks_policy.py has the policy of several ranks.
+The trainer needs nothing else of a model but its tokenizer. Here is the policy of a single process,
+plain by default, optionally with parts of fast/. Its methods are stages 2, 3, 5, 6 and 7 of the
+loop. scale/ranks_policy.py has the policy of several ranks.
 """
 
 import copy
@@ -89,9 +90,9 @@ class Moved:
 class LocalPolicy:
     """A model in one process, with its optimizer; without one it can only sample and score.
 
-    `config` says at what temperature tokens were sampled and how many go into a micro-batch.
-    `version` counts the updates behind its weights (None: as many as there were steps before the
-    one that it samples for).
+    `config` says at what temperature log-probabilities are computed, and how many tokens go into a
+    micro-batch. `version` is how many steps its weights have seen (None: all before the one that it
+    samples for).
     """
 
     version: int | None = None
@@ -110,6 +111,7 @@ class LocalPolicy:
         self.training_pass, self.engine = training_pass, engine
         # After a GPU's memory has run out, less is computed together: see `take_less`.
         self.most_tokens, self.most_rows = math.inf, math.inf
+        self.tried: tuple[int, int] | None = None  # rows and tokens of the last micro-batch
         self.since_update: list[tuple] = []  # calls whose gradients wait for optim_step
 
     # -- the methods that the trainer calls
@@ -129,7 +131,7 @@ class LocalPolicy:
         # 3. Rewards: how good each answer is.
         if judge is not None:
             assert isinstance(config, Rewards), (
-                "judging needs the weights of the reward parts: take a Learning"
+                "judging needs the weights of the reward parts: take a TrainConfig"
             )
             reward_groups(groups, config, self.tokenizer, judge)
         return groups
@@ -146,6 +148,7 @@ class LocalPolicy:
             return found
         except torch.OutOfMemoryError:
             self.take_less()
+        # Not self.logprobs: that of several ranks would share the rollouts out once more.
         return LocalPolicy.logprobs(self, rollouts)
 
     def forward_backward(
@@ -267,6 +270,8 @@ class LocalPolicy:
         if self.engine.let_go():
             log.warning(LET_GO)
             return
+        if self.tried is None:
+            raise UserError(f"not even the model fits: {NO_MEMORY}") from None
         rows, tokens = self.tried
         if rows == 1:
             raise UserError(f"one answer of {tokens} tokens does not fit: {NO_MEMORY}") from None
@@ -287,7 +292,7 @@ class LocalPolicy:
         tokens = int(min(self.config.micro_batch_tokens, self.most_tokens))
         return micro_batches(lengths, tokens, self.config.micro_batch_rows)
 
-    # -- what a policy of several processes overrides
+    # -- what a policy of several processes overrides, besides the methods above
 
     def sampler(self, model: Qwen3Model) -> "LocalPolicy":
         """A policy of that model which only samples and scores, in this process alone."""

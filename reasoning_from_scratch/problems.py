@@ -167,7 +167,7 @@ def prompt_file(name: str) -> str:
 
 
 def with_prompt(problems: Sequence[Problem], kind: str | None, tokenizer) -> Sequence[Problem]:
-    """Problems that say themselves how they are put, where it is not the usual way."""
+    """Problems that carry a prompt of their own, where it is not the usual one."""
     kind = kind or suiting_prompt(problems)
     render = prompt_of(kind, tokenizer)
     if kind == "book":

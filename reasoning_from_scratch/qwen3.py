@@ -83,7 +83,7 @@ def rope_tables(positions, cfg, dtype):
     """Position p turns the i-th pair of features by p / theta^(2i / head_dim): cos and sin."""
     size = cfg["head_dim"]
     exponents = torch.arange(0, size, 2, device=positions.device).float() / size
-    slowness = cfg["rope_base"] ** exponents  # (head_dim / 2) positions that turn a pair by 1
+    slowness = cfg["rope_base"] ** exponents  # (head_dim / 2) positions per radian
     if scaling := cfg.get("rope_scaling"):
         slowness = stretched(slowness, **scaling)
     angles = positions[..., None].float() / slowness  # (..., T, head_dim / 2)

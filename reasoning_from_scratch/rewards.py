@@ -1,8 +1,8 @@
 """Rewards that a program can check: is the answer correct, and does it have the right format?
 
-Each part is 0 or 1. The reward of a rollout is their weighted sum. An incorrect
-answer can have the right format (a box with nonsense in it is a box), so `conditional` counts the
-parts about format only if the answer is correct.
+Each part is 0 or 1; your own verifier or environment may give a fraction. The reward of a rollout
+is their weighted sum. An incorrect answer can have the right format (a box with nonsense in it is a
+box), so `conditional` counts the parts about format only if the answer is correct.
 """
 
 import math

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from reasoning_from_scratch.config import Rewards, TrainConfig
+from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.problems import Problem, problem_prompt, solution_text, told_prompt
 from reasoning_from_scratch.rewards import (
     correctness,
@@ -39,7 +40,7 @@ class Group:
 
     @property
     def uniform(self) -> bool:
-        """All rewards equal: no rollout is better than another, so there is nothing to learn."""
+        """All rewards equal: no rollout is better than another, so they teach nothing."""
         return min(self.rewards) == max(self.rewards)
 
     @property
@@ -92,7 +93,8 @@ class Batch:
         return Batch(**picked)
 
     def to(self, device: torch.device | str) -> "Batch":
-        """On another device, without waiting for what is still being computed there."""
+        """A copy on a GPU, without waiting for what is still being computed there; on a CPU, where
+        a batch is born, the batch itself."""
         if torch.device(device).type == "cpu":
             return self
         values = {item.name: getattr(self, item.name) for item in fields(self)}
@@ -105,7 +107,7 @@ class Batch:
 
 
 def make_batch(rollouts: Sequence[Rollout], device: torch.device | str = "cpu") -> Batch:
-    """Pad rollouts on the right into one Batch. Padding is token 0; nothing ever reads it."""
+    """Pad rollouts on the right into one Batch, with token 0, which no real token attends to."""
     shape = (len(rollouts), max(map(len, rollouts)))
 
     def at_responses(values: list[Tensor | None]) -> Tensor | None:
@@ -147,7 +149,7 @@ def make_batch(rollouts: Sequence[Rollout], device: torch.device | str = "cpu") 
 
 def micro_batches(lengths: Sequence[int], max_tokens: int, max_rows: int = 0) -> list[list[int]]:
     """Row numbers in parts of at most `max_tokens` tokens and `max_rows` rows (0: any number).
-    The pass computes no padding.
+    Real tokens are counted; the padding of a plain pass comes on top.
 
     Longest first: neighbors have similar lengths, which makes attention faster, and a shape that
     does not fit into memory fails first. A single row over the budget becomes a separate part.
@@ -282,8 +284,11 @@ def told_rollouts(rollouts: Sequence[Rollout], tokenizer) -> list[Rollout]:
 
 
 def think_token_ids(tokenizer) -> tuple[int, int]:
-    """Each vocabulary has its own ids for <think> and </think>; both are single tokens."""
-    return tokenizer.encode("<think>")[-1], tokenizer.encode("</think>")[-1]
+    """Each vocabulary has its own ids for <think> and </think>."""
+    start, end = tokenizer.encode("<think>"), tokenizer.encode("</think>")
+    if len(start) != 1 or len(end) != 1:
+        raise UserError("the reward part think needs a model with the tokens <think> and </think>")
+    return start[0], end[0]
 
 
 # --- stage 3: one interface for judges. The grader, a verifier from a file, the rules of a set and
@@ -312,7 +317,7 @@ def reward_groups(
     think_ids = think_token_ids(tokenizer) if "think" in weights else (0, 0)  # unread
     for rollout in rollouts:
         judged = judge(rollout, rollout.problem)
-        form = form_parts(rollout.text, rollout.finished, rollout.response_ids, weights, think_ids)
+        form = form_parts(rollout.text, rollout.finished, rollout.text_ids, weights, think_ids)
         rollout.rewards = {"correct": judged["correct"]} | form
         if "wrong" in weights:
             rollout.rewards["wrong"] = 1.0 - judged["correct"]

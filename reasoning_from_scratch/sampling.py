@@ -49,8 +49,8 @@ def greedy(max_new_tokens: int) -> Sampling:
 @dataclass
 class Rollout:
     """One sampled answer and everything computed for it. `generate` writes prompt_ids to kept,
-    except the text; rollouts.py and the trainer write the rest. Tensors have a place for each
-    token of the response, (T,)."""
+    except the text; an environment forced to outcome; rollouts.py, the judge and the trainer the
+    rest. Tensors have a place for each token of the response, (T,)."""
 
     problem: Problem | None = None
     prompt_ids: list[int] = field(default_factory=list)
@@ -72,7 +72,7 @@ class Rollout:
     targets: Tensor | None = None  # tokens to predict there, if not the response's own
     start_logprobs: Tensor | None = None  # of the trainer before the step's first update
     ref_logprobs: Tensor | None = None  # of the reference model
-    policy_version: int = 0  # updates the weights had seen when sampling began
+    policy_version: int = 0  # steps that the weights had seen when sampling began
     place: tuple[int, int] = (0, 0)  # problem within the step, rollout within the group
     # Per token, the most likely ones and their log-probabilities, if a client of serve/ wants them.
     likely: list[list[tuple[int, float]]] = field(default_factory=list)
@@ -234,8 +234,8 @@ def sample_next_token(
     else:
         tokens = _draw_index(weights, u[:, None])
     drawn = probs.gather(-1, tokens)[:, 0].log()  # (B,)
-    # Entropy is -sum p log p, where log p = scaled - normalizer, with the mass that was cut off
-    # added to each; clamped because 0 * -inf is not 0.
+    # Entropy is -sum p log p with log p = scaled - normalizer, and after a cut - log of the mass
+    # that was kept; clamped because 0 * -inf is not 0.
     normalizer = scaled.gather(-1, tokens)[:, 0] - drawn
     energy = torch.linalg.vecdot(weights, scaled.clamp_(min=-1e30))
     if not narrowed:
@@ -472,7 +472,7 @@ class RunningBatch:
     def fill(self) -> bool:
         """Give free rows to rollouts that wait, or drop them. False if no row is left."""
         free = [i for i, row in enumerate(self.rows) if row is None]
-        if self.ahead:
+        if self.ahead:  # the next burst is drawn already, for these very rows
             if free:
                 self._empty(free)
             return True
@@ -502,10 +502,10 @@ class RunningBatch:
 
     def _look_at_rows(self) -> None:
         """What each row reads next, and where its rollout stands in its random stream."""
-        self.tokens = self._index([row.last_token if row else 0 for row in self.rows])
-        self.keys = self._index([[row.key if row else 0] for row in self.rows])
+        self.tokens = self._index([row.last_token if row else 0 for row in self.rows])  # (B,)
+        self.keys = self._index([[row.key if row else 0] for row in self.rows])  # (B, 1)
         drawn = [[len(row.rollout.response_ids) if row else 0] for row in self.rows]
-        self.positions = self._index(drawn)
+        self.positions = self._index(drawn)  # (B, 1)
 
     def _close_gaps(self, free: list[int]) -> None:
         """The last rows move into the free ones, and the batch ends where they began; not while
@@ -561,12 +561,13 @@ class RunningBatch:
         """Draw a token for each row; on a GPU a few, one after the other. So many draws before
         these have not been looked at."""
         count = min(self.steps_per_look, *(row.room - unseen for row in self.rows if row))
-        u = uniform_at(self.keys, self.positions + torch.arange(count, device=self.device))
+        places = self.positions + torch.arange(count, device=self.device)  # (B, count)
+        u = uniform_at(self.keys, places)
         if None in self.rows:
             u = u * self._index([[row is not None] for row in self.rows])  # 0: nobody looks at it
         self.positions = self.positions + count
         draws = []
-        for i in range(count):  # u is (B, count)
+        for i in range(count):
             logits = self.decoder(self.tokens[:, None], cache=self.cache)[:, -1]  # (B, V)
             self._note_likely(logits)
             draws.append(self.draw(logits, u[:, i], *self.policy, self.cut))

@@ -184,7 +184,7 @@ def substep_groups(groups: Sequence[Group], num_substeps: int) -> list[Sequence[
 
 
 def set_advantages(groups: Sequence[Group], config: TrainConfig) -> None:
-    """The advantage of every rollout. All rewards equal: exactly 0."""
+    """The advantage of every rollout. The built-in kinds give a uniform group exact zeros."""
     if callable(config.advantage) and groups:  # your own function gets the rewards of all, (P, G)
         values = list(config.advantage(rewards=torch.tensor([group.rewards for group in groups])))
     else:
@@ -356,7 +356,8 @@ class StepRecord:
             self.moved = moved.update_ratio
 
     def metrics(self) -> dict[str, float | None]:
-        """optim/*. Loss and gradient norm are means over optimizer steps, the rest over tokens."""
+        """optim/*. Loss and gradient norm are means over optimizer steps, the gap to the sampler is
+        that of the first and update_ratio that of the last; the rest is over tokens."""
         if not self.steps:
             empty = {"optim/loss": 0.0} | {f"optim/{name}": None for name in self.EMPTY}
             return empty | {"optim/lr": self.lr, "optim/updates": 0, "optim/nonfinite": 0}
@@ -369,7 +370,7 @@ class StepRecord:
             name: summary[name]
             for name in ("clip_frac", "ratio_mean", "ratio_max", "importance_weight")
         }
-        # Only before the first update do sampler and trainer have the same weights.
+        # Before the first update sampler and trainer have the same weights, but for a lag.
         names = ("kl_sample_train_v1", "kl_sample_train_v2")
         gap = {name: self.steps[0][name] for name in names}
         values = over_steps | over_tokens | gap | {"update_ratio": self.moved}

@@ -1,6 +1,7 @@
 """The verbs of a policy, by themselves: what they leave alone, and that they come to the same."""
 
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -112,6 +113,14 @@ class Tight:
 def test_one_answer_that_does_not_fit_is_said(policy):
     _, rollouts = rollouts_of(policy)
     policy.training_pass = Tight(1)
+    with pytest.raises(UserError, match="--gradient-checkpointing"):
+        policy.logprobs(rollouts)
+
+
+def test_memory_that_runs_out_before_the_first_micro_batch_is_said(policy, monkeypatch):
+    """As where a GPU has no room to gather the slices of a model."""
+    _, rollouts = rollouts_of(policy)
+    monkeypatch.setattr(policy, "full_model", Mock(side_effect=torch.OutOfMemoryError))
     with pytest.raises(UserError, match="--gradient-checkpointing"):
         policy.logprobs(rollouts)
 

@@ -10,6 +10,7 @@ from toy import toy_config, toy_problems, toy_world
 
 from reasoning_from_scratch import rollouts
 from reasoning_from_scratch.config import Rewards, replaced
+from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.policy import LocalPolicy
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.rollouts import (
@@ -229,11 +230,15 @@ def test_the_think_part_asks_the_tokenizer_for_its_ids(tmp_path):
         def encode(self, text):
             return {"<think>": [7], "</think>": [8]}[text]
 
-    thought = rollout([1], [7, 2, 8, 3], text="\\boxed{2}")
+    thought = rollout([1], [7, 2, 8, 3, 0], text="\\boxed{2}")  # 0 ends it
+    said_nothing = rollout([1], [7, 2, 8, 0], text="")
     typed_out = rollout([1], [2, 2, 3, 3], text="<think>x</think>\\boxed{2}")
     config = resolved(toy_config(tmp_path, reward_parts={"correct": 1.0, "think": 0.5}))
-    reward_groups([Group(PROBLEM, [thought, typed_out])], config, Tokenizer())
-    assert [thought.reward, typed_out.reward] == [1.5, 1.0]
+    reward_groups([Group(PROBLEM, [thought, typed_out, said_nothing])], config, Tokenizer())
+    assert [thought.reward, typed_out.reward, said_nothing.reward] == [1.5, 1.0, 0.0]
+    Tokenizer.encode = lambda self, text: [*text.encode()]  # a vocabulary without these tokens
+    with pytest.raises(UserError, match="<think>"):
+        reward_groups([Group(PROBLEM, [thought])], config, Tokenizer())
 
 
 def test_a_verifier_that_is_named_but_not_handed_in_is_said():

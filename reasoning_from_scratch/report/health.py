@@ -51,6 +51,9 @@ def no_signal(rows: Rows) -> Alarm | None:
     last = rows[-NO_SIGNAL_STEPS:]
     if len(last) < NO_SIGNAL_STEPS or any(r.get(MIXED, 1.0) > 0 for r in last):
         return None
+    paid = any(row["env/all/reward/total"] for row in last)
+    if not paid and any(row["env/all/correct"] for row in last):
+        return None  # correct answers earn nothing: it learns from something else (distill, opsd)
     if fmean(row["env/all/by_group/frac_all_good"] for row in last) > 0.5:
         cause = "the problems have become too easy; take harder ones, or stop here"
     elif fmean(row["env/all/cutoff_share"] for row in last) > 0.5:

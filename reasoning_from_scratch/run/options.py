@@ -43,6 +43,7 @@ SMOKE: dict[str, Any] = {
     "steps": 2,
     "problems_per_step": 2,
     "num_substeps": 1,
+    "num_minibatches": 2,
     "rollouts": 4,
     "max_new_tokens": 128,
     "epochs": 1,
@@ -106,16 +107,16 @@ def resolved(config: TrainConfig) -> TrainConfig:
     if config.data_path and config.problems is None:  # a set without a name is its own
         config = replace(config, problems=config.data_path, data_path=None)
     # Held-out problems of another task would measure nothing.
-    if config.eval_problems is None:  # of a set of the hub, the hub may have to be asked
+    if config.eval_problems is None:  # this may have to ask the hub
         values = values | {"eval_problems": [held_out(config.problems or values["problems"])]}
     if config.is_supervised:
         values = values | {"lr": max(values["lr"], SUPERVISED_LR)}
     if config.lora_rank:
         values = values | {"lr": lora_learning_rate(values["lr"])}
-    # How to evaluate may be said, but not when: at both ends.
+    # Who says how to evaluate, and not when, gets it at both ends.
     values = values | {"eval_every": config.steps if asked & HOW_TO_EVALUATE else 0}
     config = filled(config, values)
-    if "overlong_penalty" not in asked:  # a recipe knows no limits
+    if "overlong_penalty" not in asked:  # a recipe does not know this model's limit
         config = at_most(config, overlong_penalty=config.max_new_tokens)
     check(config)
     if not config.resume:  # a resumed run's values were checked when it began
@@ -136,7 +137,7 @@ def resolved(config: TrainConfig) -> TrainConfig:
 
 
 def lora_learning_rate(lr: float) -> float:
-    """LoRA's best rate, from that of training all weights. It hardly depends on the rank,
+    """LoRA's best learning rate, from that of training all weights. It hardly depends on the rank,
     because alpha / rank makes up for more directions moving at once."""
     return LORA_FACTOR * lr
 

@@ -108,6 +108,8 @@ def train(
     with run.interrupts, run, closing(run.rollouts):
         loop = streaming_loop if run.config.num_minibatches > 1 else training_loop
         try:
+            if run.first_step == run.config.steps:
+                run.complete()
             stopped = loop(run.policy, run.rollouts, run.config, run, run.reference, run.first_step)
         except KeyboardInterrupt:
             stopped = run.save_interrupted()
@@ -216,7 +218,7 @@ def open_policy(
     tokenizer: ModelTokenizer,
     ranks: Ranks,
 ) -> tuple[LocalPolicy, LocalPolicy | None]:
-    """The policy as it is where the run goes on, and the reference as one that can only be asked.
+    """The policy, restored to where the run resumes, and the reference, for scoring only.
     This is where it is chosen who computes, and how."""
     config = start.config
     if start.save is not None:
@@ -277,7 +279,7 @@ def sent_by_first(steps: Iterator[list[Group]], ranks: Ranks) -> Generator[list[
         yield groups
 
 
-# --- the pieces, in the order in which a run needs them ---
+# --- the pieces ---
 
 
 def begin(run: TrainingRun, start: Start) -> None:
@@ -389,7 +391,7 @@ def try_environment(config: TrainConfig, tokenizer, problem: Problem, context: i
 
 
 def try_loss(config: TrainConfig) -> None:
-    """An advantage or objective of one's own is called once with numbers made up."""
+    """A custom advantage or objective is tried once, on dummy numbers."""
     if callable(config.advantage):
         config.advantage(rewards=torch.tensor([[0.0, 1.0], [1.0, 1.0]]))
     if callable(config.objective):

@@ -31,8 +31,8 @@ from reasoning_from_scratch.scale.ranks import Ranks
 from reasoning_from_scratch.text import finite, read_lines
 from reasoning_from_scratch.trainer import Numbers, chosen_groups
 
-NONFINITE_LIMIT = 5  # so many steps in a row without a finite gradient end the run
-FAILED_LIMIT = 3  # and so many in which a verifier of one's own failed on every answer
+NONFINITE_LIMIT = 5  # the run ends after this many steps in a row without a finite gradient
+FAILED_LIMIT = 3  # or after this many in which your own verifier failed on every answer
 
 
 @dataclass
@@ -69,8 +69,6 @@ class TrainingRun:
     def __enter__(self) -> "TrainingRun":
         self.progress = Progress(self.config.steps, self.first_step, quiet=self.quiet)
         gc.freeze()  # what is loaded stays: no need to look for garbage in it every other step
-        if self.done == self.config.steps:
-            self.complete()
         return self
 
     def may_stop(self) -> bool:
@@ -91,7 +89,7 @@ class TrainingRun:
     # -- what the loop calls
 
     def before_update(self, step: int, groups: Sequence[Group]) -> None:
-        """Measure the weights that sampled these groups."""
+        """Measure these groups, and evaluate the weights before their update."""
         self.measured = rollout_metrics(groups) | lag_metrics(groups, step, self.config)
         every = self.config.eval_every
         if every and step % every == 0:
@@ -132,8 +130,8 @@ class TrainingRun:
         return numbers
 
     def complete(self) -> None:
-        """What a run lacks that has all its steps: it was killed after the last one, or told
-        afterwards that this one is the last, or files were deleted."""
+        """Make what is missing from a run whose steps are all done: it was killed after the last
+        one, or told afterwards that this one is the last, or files were deleted."""
         last = self.ranks.agreed(self.folder.checkpoints.after(self.done))
         if not last.final:
             if self.config.eval_every and self.folder.rows:
@@ -231,7 +229,7 @@ class TrainingRun:
             steps = "the only step" if len(recent) == 1 else f"{len(recent)} steps in a row"
             return (
                 f"{rewarder} failed on every answer of {steps}, so there was nothing to learn "
-                "from; logs.log says how. Mend it and train again"
+                "from; logs.log says how. Fix it and train again"
             )
         return f"{found[0]} (--stop-on-alarm)" if found and self.config.stop_on_alarm else ""
 
@@ -270,8 +268,8 @@ class TrainingRun:
 
 
 def gap_to_sampler(policy: LocalPolicy, groups: Sequence[Group]) -> list[float]:
-    """Over all sampled tokens of these groups, the means of log q - log p and of its square, half.
-    q is the sampler's record, p the policy as it is now. [] without a token."""
+    """Over all sampled tokens of these groups, the mean of log q - log p and half the mean of its
+    square. q is the sampler's record, p the policy as it is now. [] without a token."""
     rollouts = [rollout for group in groups for rollout in group.rollouts]
     gaps = [  # of each rollout's sampled tokens
         (torch.tensor(rollout.logprobs) - logprobs)[rollout.sampled_mask().bool()].double()

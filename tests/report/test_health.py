@@ -52,6 +52,13 @@ def test_trends(name, changes, cause):
     assert name not in {alarm.name for alarm in alarms(short)}
 
 
+def test_a_teacher_needs_no_reward():
+    """Distillation: answers are correct now and then, and none is paid for it."""
+    uniform = {"env/all/by_group/frac_mixed": 0.0, "env/all/reward/total": 0.0}
+    assert alarms(history(every=uniform)) == []
+    assert alarms(history(every=uniform | {"env/all/correct": 0.0}))[0].name == "no_signal"
+
+
 def test_an_almost_perfect_model_may_be_sure():
     rows = history(every={"optim/token_entropy": 0.001, "env/all/correct": 0.99})
     assert alarms(rows) == []

@@ -121,7 +121,9 @@ def test_preset_fills_only_what_was_left_open():
 
 
 def test_smoke_makes_everything_small_and_nothing_larger():
-    config = resolved(TrainConfig(model="base", smoke=True, steps=500, rollouts=2))
+    large = TrainConfig(model="base", smoke=True, steps=500, rollouts=2, num_minibatches=4)
+    config = resolved(large)
+    assert config.num_minibatches <= config.problems_per_step  # each part has a problem
     assert (config.steps, config.rollouts, config.max_new_tokens) == (2, 2, 128)
     assert config.problem_limit == 64 and config.problems_per_step == 2
 
