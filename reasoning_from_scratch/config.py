@@ -233,7 +233,7 @@ class Optim:
     """How weights follow the gradient."""
 
     lr: float | None = None
-    """Learning rate (default: 1e-4 for the tiny model, else 1e-6, for sft at least 1e-5;
+    """Learning rate (default: 1e-4 for the tiny model, else 1e-6; sft: at least 1e-5;
     ten times that for LoRA)."""
     lr_at_problems: int | None = None
     """Problems per step that lr is meant for; for N times as many, lr is multiplied by sqrt(N)."""
