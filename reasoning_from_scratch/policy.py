@@ -111,7 +111,7 @@ class LocalPolicy:
         self.training_pass, self.engine = training_pass, engine
         # After a GPU's memory has run out, less is computed together: see `take_less`.
         self.most_tokens, self.most_rows = math.inf, math.inf
-        self.tried: tuple[int, int] | None = None  # rows and tokens of the last micro-batch
+        self.tried: tuple[int, int] | None = None  # rows and tokens of the call's last micro-batch
         self.since_update: list[tuple] = []  # calls whose gradients wait for optim_step
 
     # -- the methods that the trainer calls
@@ -140,6 +140,7 @@ class LocalPolicy:
     def logprobs(self, rollouts: Sequence[Rollout]) -> list[Tensor]:
         """For each rollout, the log-probabilities of its response's tokens, (T,)."""
         found: list[Tensor] = [torch.empty(0)] * len(rollouts)
+        self.tried = None
         try:
             with self.full_model() as model:
                 for rows, batch in self.batches(rollouts):

@@ -118,8 +118,9 @@ def test_one_answer_that_does_not_fit_is_said(policy):
 
 
 def test_memory_that_runs_out_before_the_first_micro_batch_is_said(policy, monkeypatch):
-    """As where a GPU has no room to gather the slices of a model."""
+    """As where a GPU has no room to gather the slices of a model, also after it had."""
     _, rollouts = rollouts_of(policy)
+    policy.logprobs(rollouts)
     monkeypatch.setattr(policy, "full_model", Mock(side_effect=torch.OutOfMemoryError))
     with pytest.raises(UserError, match="--gradient-checkpointing"):
         policy.logprobs(rollouts)
