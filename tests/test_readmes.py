@@ -123,8 +123,9 @@ NOT_RUN = {
     "ch07/second_try.py": "minutes; a small one is in tests/book/test_experiments.py",
     "ch08/experiment.py --seeds 0": "hours; a small one is in tests/book/test_reasoning_stages.py",
     "ch08/experiment.py --seeds 0 --stages untrained warm-start grpo": "likewise",
-    "ch08/experiment.py --seeds 0 --stages warm-start grpo self-teacher --steps 24 --every 12"
-    " --final --out ch08/experiment_24_steps.csv": "likewise",
+    "ch08/experiment.py --seeds 0 --stages warm-start pass-rates grpo grpo-chosen on-policy"
+    " self-teacher --steps 24 --every 12 --choose-from 128 --final"
+    " --out ch08/experiment_24_steps.csv": "likewise",
     "ch08/experiment.py --seeds 0 --stages warm-start grpo examples --dtype bfloat16"
     " --final": "likewise",
     "ch08/experiment.py --seeds 0 --stages warm-start grpo teacher-answers adapter"
