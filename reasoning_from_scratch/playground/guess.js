@@ -2,11 +2,11 @@
 "use strict";
 
 const players = data.models.flatMap((model, index) => (model.game ? [index] : []));
-const WATCHED_TURNS = 8; // of a game that is looked at: two more than are paid
+const WATCHED_TURNS = 8; // of a game that is watched: two more than the reward allows
 const watched = { ...data.game, max_turns: WATCHED_TURNS };
 
 // The numbers in a row. A bar says how probable the number is as the next guess; the tallest fills
-// the height. What is not possible any more stands on gray. The first line of a game has a scale.
+// the height. Numbers that are ruled out have a gray background. A game's first line has a scale.
 function number_line(probs, scale, { low = 1, high = data.game.most, guess = null, number = null } = {}) {
   const largest = Math.max(...probs), x = (n) => 10 * (n - 1), height = (p) => (40 * p) / largest;
   const gray = (from, to) => svg("rect", { class: "gone", x: x(from), y: 0, width: x(to + 1) - x(from), height: 44 });
@@ -19,7 +19,7 @@ function number_line(probs, scale, { low = 1, high = data.game.most, guess = nul
     ...marks.map((n) => svg("text", { x: x(n) + 5, y: 66, "text-anchor": n === 1 ? "start" : n === probs.length ? "end" : "middle" }, n)));
   if (number) line.append(svg("path", { class: "target", d: `M${x(number) + 5} 45 l5 8 h-10 z` }));
   const likeliest = probs.indexOf(largest) + 1;
-  line.setAttribute("aria-label", `The most probable guess is ${likeliest}, with ${percent(largest)}.`);
+  line.setAttribute("aria-label", `The most likely guess is ${likeliest}, with ${percent(largest)}.`);
   return line;
 }
 
@@ -38,10 +38,10 @@ const guesses_of = (count) => `${count} guess${count === 1 ? "" : "es"}`;
 
 function outcome({ said, found, rewards }) {
   const last = label(said[said.length - 1].text);
-  if (rewards.correct) return ["right", `✓ found with ${guesses_of(said.length)}`];
-  if (found) return ["mixed", `found with ${guesses_of(said.length)}: too late`];
+  if (rewards.correct) return ["right", `✓ found in ${guesses_of(said.length)}`];
+  if (found) return ["mixed", `found in ${guesses_of(said.length)}: too late`];
   if (!rewards.legal) return ["wrong", `✗ said “${last}”: not a number from 1 to ${data.game.most}`];
-  return ["wrong", `✗ not found with ${guesses_of(said.length)}`];
+  return ["wrong", `✗ not found in ${guesses_of(said.length)}`];
 }
 
 // A game's guesses, one beneath the other; how probable each number was comes from the worker.
@@ -54,8 +54,8 @@ async function show_game(model, game, number, place) {
   await ask("looks", { model, response_ids: game.response_ids, said: game.said, game: watched }, ({ turn, probs }) => {
     const { low, high, guess, text, reply } = turns[turn], largest = Math.max(...probs);
     const likeliest = probs.indexOf(largest) + 1;
-    const chances = likeliest === guess ? `${percent(largest)}, the likeliest`
-      : `${percent(probs[guess - 1] ?? 0)}; likeliest ${likeliest}, ${percent(largest)}`;
+    const chances = likeliest === guess ? `${percent(largest)}, the most likely`
+      : `${percent(probs[guess - 1] ?? 0)}; most likely ${likeliest}, ${percent(largest)}`;
     list.append(make("li", {}, number_line(probs, turn === 0, { low, high, guess, number }),
       make("p", {}, `${turn + 1}. `, make("b", { textContent: label(text) }), " → ",
         make("b", { textContent: reply ?? (guess === number ? "right" : "over") }),
@@ -113,8 +113,8 @@ by_id("train-player").onclick = () => busy(async () => {
   state_line.textContent = "playing one game about each number …";
   const after = await found_by("player"), seconds = points.reduce((sum, p) => sum + p.seconds, 0);
   if (stopped()) return stopped();
-  by_id("player-trained").textContent = `One game about each of the ${data.game.most} numbers, found with ` +
-    `${max_turns} guesses or fewer: ${before} before, ${after} after (with other seeds give or take 4). ` +
+  by_id("player-trained").textContent = `Of one game about each of the ${data.game.most} numbers, found within ` +
+    `${max_turns} guesses: ${before} before, ${after} after (other seeds differ by about 4). ` +
     "The player that you trained now plays above with the others.";
   return `${plural(points.length, "step")} in ${seconds.toFixed(0)} s.`;
 }, by_id("player-state"), by_id("stop-player"));
@@ -123,9 +123,9 @@ by_id("stop-player").onclick = () => { state.stopping = true; stop(state.trainin
 
 function show_player(points, steps) {
   const last = points[points.length - 1], likeliest = Math.max(...last.first);
-  draw_curve(by_id("player-curve"), points, steps, `Found with ${data.game.max_turns} guesses or fewer, of the games of a step. ` +
+  draw_curve(by_id("player-curve"), points, steps, `Share of a step's games that are found within ${data.game.max_turns} guesses. ` +
     `Step ${last.step + 1}: ${percent(last.correct)}, ${last.seconds.toFixed(1)} s.`);
   by_id("first-guess").replaceChildren(
-    make("p", { className: "soft", textContent: `Where it guesses first, after step ${last.step + 1}: ` +
-      `likeliest ${last.first.indexOf(likeliest) + 1}, with ${percent(likeliest)}.` }), number_line(last.first, true));
+    make("p", { className: "soft", textContent: `Its first guess after step ${last.step + 1}: ` +
+      `most likely ${last.first.indexOf(likeliest) + 1}, with ${percent(likeliest)}.` }), number_line(last.first, true));
 }

@@ -187,16 +187,16 @@ const known = new Set([data.test, data.longer, data.train].flat().flatMap(([prob
 function beyond(problem) {
   const strange = words_of(problem).filter((word) => !known.has(word)).map((word) => `“${word}”`);
   if (!strange.length && /\d/.test(problem)) return "";
-  return "These models understand only short problems with numbers, of the kinds that can be chosen above. " +
-    (strange.length ? `They have not learned ${strange.slice(0, 3).join(", ")}. ` : "There is no number in this one. ");
+  return "These models understand only short problems with numbers, of the kinds in the menu above. " +
+    (strange.length ? `They never learned ${strange.slice(0, 3).join(", ")}. ` : "This one has no number. ");
 }
 
 function verdict({ truth, problem, typed }, text, finished) {
   const { correct } = truth.trim() ? score_parts(text, truth, finished) : {};
-  if (correct) return ["right", "✓ right"];
-  if (typed && beyond(problem)) return ["mixed", "not its kind of problem"];
-  if (!truth.trim()) return ["mixed", "no true answer given"];
-  return ["wrong", finished ? "✗ wrong" : "✗ cut off"];
+  if (correct) return ["right", "✓ correct"];
+  if (typed && beyond(problem)) return ["mixed", "a kind of problem it does not know"];
+  if (!truth.trim()) return ["mixed", "correct answer not given"];
+  return ["wrong", finished ? "✗ incorrect" : "✗ cut off"];
 }
 
 // One model answers, from the beginning or after tokens that are given.
@@ -244,15 +244,15 @@ async function busy(work, state_line, stop_button) {
 
 by_id("ask").onclick = () => busy(async () => {
   const boxes = [...by_id("models").querySelectorAll("input[type=checkbox]:checked")];
-  if (!boxes.length) return "Choose who answers.";
+  if (!boxes.length) return "Choose a model to answer.";
   if (!by_id("problem").value.trim()) return "Type a problem.";
-  by_id("answer-state").textContent = "drawing tokens …";
+  by_id("answer-state").textContent = "sampling tokens …";
   state.stopping = false;
   state.runs = boxes.map((box) => {
     const run = { model: read_model(box.value), problem: by_id("problem").value,
       typed: state.shown === typed, steps: state.shown.steps, truth: by_id("truth").value, sampling: sampling(), tokens: [],
       verdict: make("span"), way: make("span", { className: "soft" }) };
-    run.list = token_list(title(run.model) + ": answer, arrow keys choose a token",
+    run.list = token_list(title(run.model) + ": answer; choose a token with the arrow keys",
       (place) => show_place(run, place));
     run.element = make("div", {}, make("h3", {}, title(run.model) + " ", run.verdict, " ", run.way), run.list);
     return run;
@@ -278,7 +278,7 @@ by_id("stop").onclick = () => { state.stopping = true; stop(state.asked); };
 
 function show_speed(speed) {
   if (Number.isFinite(speed)) by_id("speed").textContent =
-    `On this machine the last answers came at ${speed.toFixed(0)} tokens a second, on one core.`;
+    `The last answers were sampled at ${speed.toFixed(0)} tokens per second, on one core of this machine.`;
 }
 
 // What else could have stood there: beneath the answer, and scrolled to where both are seen.
@@ -312,7 +312,7 @@ function show_place(run, place) {
 function go_on(run, place, choice) {
   if (by_id("ask").disabled) return;
   busy(async () => {
-    by_id("answer-state").textContent = "going on from there …";
+    by_id("answer-state").textContent = "continuing from there …";
     const begun = [...run.tokens.slice(0, place), choice];
     await run_answer(run, begun);
     if (run.tokens[place]) show_place(run, place);
@@ -322,8 +322,8 @@ function go_on(run, place, choice) {
 
 by_id("temperature").onchange = () => {
   const zero = number_of("temperature") === 0;
-  by_id("how-sampled").textContent = zero ? "Temperature 0 always takes the most probable token."
-    : "The same seed draws the same answer, here and in the package.";
+  by_id("how-sampled").textContent = zero ? "Temperature 0 always takes the most likely token."
+    : "The same seed gives the same answer, here and in the package.";
 };
 
 // --- 2 A group ---
@@ -372,13 +372,13 @@ function regrade() {
 by_id("draw").onclick = () => busy(async () => {
   const problem = by_id("problem").value, truth = by_id("truth").value, config = chosen_config();
   if (!problem.trim()) return "Type a problem in part 1.";
-  if (!read_number(truth)) return "The rewards need a number as true answer: give it in part 1.";
-  by_id("group-state").textContent = "drawing eight answers side by side …";
+  if (!read_number(truth)) return "The rewards need the correct answer as a number: fill it in in part 1.";
+  by_id("group-state").textContent = "sampling eight answers side by side …";
   const model = read_model(by_id("group-model").value), cards = [...Array(ROLLOUTS).keys()].map(card);
   const { temperature, top_p } = config, { number, steps } = state.shown;
   group.answers = null;
   by_id("rollouts").replaceChildren(...cards);
-  by_id("group-problem").textContent = problem + "  True answer: " + truth;
+  by_id("group-problem").textContent = problem + "  Correct answer: " + truth;
   by_id("verdict-of-group").textContent = "";
   const { answers, seconds } = await ask("answer", { model, problem, count: ROLLOUTS, temperature, top_p,
     stream: [number_of("group-seed"), 0, number], max_new_tokens: data.max_new_tokens },
@@ -390,12 +390,12 @@ by_id("draw").onclick = () => busy(async () => {
   by_id("ratio").replaceChildren(by_id("ratio").firstElementChild);
   by_id("step-state").textContent = "";
   regrade();
-  const right = answers.filter((answer) => grade(answer).parts.correct).length;
+  const correct = answers.filter((answer) => grade(answer).parts.correct).length;
   const tokens = answers.reduce((sum, answer) => sum + answer.response_ids.length, 0);
-  return `${right} of ${ROLLOUTS} are right. ${tokens} tokens in ${seconds.toFixed(1)} s.`;
+  return `${correct} of ${ROLLOUTS} are correct. ${tokens} tokens in ${seconds.toFixed(1)} s.`;
 }, by_id("group-state"));
 
-by_id("all-right").onclick = () => {
+by_id("all-correct").onclick = () => {
   if (!group.answers) return;
   group.rewards = group.answers.map(() => 1);
   show_group();
@@ -433,7 +433,7 @@ function show_group() {
     const [mark, length, advantage] = article.querySelectorAll(".verdict, .length, .advantage");
     length.textContent = `${way}, ${plural(answer.response_ids.length, "token")}`;
     mark.className = "verdict " + (correct ? "right" : "wrong");
-    mark.textContent = correct ? "✓ right" : answer.finished ? "✗ wrong" : "✗ cut off";
+    mark.textContent = correct ? "✓ correct" : answer.finished ? "✗ incorrect" : "✗ cut off";
     advantage.textContent = signed(chosen[i]);
     const field = article.querySelector("input");
     if (document.activeElement !== field) field.value = +group.rewards[i].toFixed(3);
@@ -475,21 +475,21 @@ function show_advantages(all) {
     make("tbody", {}, row("reward", group.rewards, null), ...all.map(([name, numbers]) => row(name, numbers, 2))));
   const uniform = group.rewards.every((r) => r === group.rewards[0]);
   by_id("verdict-of-group").textContent = uniform
-    ? "All eight have the same reward. None is better than the others, so every advantage is exactly 0: " +
-      "this group teaches nothing, and the step leaves it out."
+    ? "All eight have the same reward. No answer is better than the others, so every advantage is exactly 0: " +
+      "the model learns nothing from this group, and the step skips it."
     : `Mean reward ${mean_of(group.rewards).toFixed(2)}: answers above it are pushed up, those below it down.`;
 }
 
-// Which ways of answering were drawn, and which of them were paid.
+// Which styles of answer were sampled, and which of them were rewarded.
 function show_ways(advantages) {
   const graded = group.answers.map(grade), cell = (text) => make("td", { className: "number", textContent: text });
   const rows = ways_drawn(graded.map(({ way }) => way)).map(([way, drawn]) => {
     const of_way = (numbers) => numbers.filter((_, i) => graded[i].way === way);
-    const right = of_way(graded.map(({ parts }) => parts.correct)).filter(Boolean).length;
-    return make("tr", {}, make("th", { scope: "row", textContent: way }), cell(drawn), cell(right),
+    const correct = of_way(graded.map(({ parts }) => parts.correct)).filter(Boolean).length;
+    return make("tr", {}, make("th", { scope: "row", textContent: way }), cell(drawn), cell(correct),
       cell(mean_of(of_way(group.rewards)).toFixed(2).replace("-", "−")), cell(signed(mean_of(of_way(advantages)))));
   });
-  const head = ["way", "drawn", "right", "mean reward", "mean advantage"].map((name, i) =>
+  const head = ["style of answer", "sampled", "correct", "mean reward", "mean advantage"].map((name, i) =>
     make("th", { scope: "col", className: i ? "number" : "", textContent: name }));
   by_id("ways").hidden = false;
   by_id("ways").replaceChildren(make("thead", {}, make("tr", {}, ...head)), make("tbody", {}, ...rows));
@@ -504,14 +504,14 @@ by_id("step").onclick = () => busy(async () => {
     answers: group.answers.map((answer) => answer.response_ids), config, lr: Number(by_id("lr").value), passes });
   group.result = result;
   by_id("ratio").replaceChildren(by_id("ratio").firstElementChild,
-    make("option", { value: "later", textContent: "the next pass (ratios as they are after the step)" }));
+    make("option", { value: "later", textContent: "the next pass (ratios after the step)" }));
   const names = await ask("names");
   show_step(result, names, ADVANTAGES[config.advantage](group.rewards));
   add_model("step");
   show_group();
-  if (!result.norms[0]) return "Every advantage is 0: no gradient, no weight has moved.";
+  if (!result.norms[0]) return "Every advantage is 0: no gradient, so no weight moved.";
   return `Gradient norm ${result.norms.map((n) => n.toPrecision(3)).join(", ")}. ` +
-    `${result.seconds.toFixed(1)} s. The changed model can be asked in part 1.`;
+    `${result.seconds.toFixed(1)} s. Part 1 can now ask the updated model.`;
 }, by_id("step-state"));
 
 function show_step({ first: [before, after], logprobs: [old, now] }, names, advantages) {
@@ -535,7 +535,7 @@ function show_step({ first: [before, after], logprobs: [old, now] }, names, adva
       cell(sum(numbers).toFixed(2).replace("-", "−")), cell(sum(now[i]).toFixed(2).replace("-", "−")),
       cell("× " + Math.exp(change).toFixed(Math.exp(change) < 10 ? 2 : 0)));
   });
-  const head = ["answer", "advantage", "log-prob. before", "after", "now as probable"].map((name, i) =>
+  const head = ["answer", "advantage", "log-prob. before", "after", "change"].map((name, i) =>
     make("th", { scope: "col", className: i ? "number" : "", textContent: name }));
   by_id("changed").replaceChildren(
     make("h3", { textContent: "How the answer begins: before and after" }), ...bars,
@@ -557,7 +557,7 @@ by_id("start-training").onclick = () => busy(async () => {
     state_line.textContent = `answering ${CHECKED} test problems …`;
     const asked = ask("accuracy", { model, problems: held_out, max_new_tokens });
     state.training = asked.id;
-    return (await asked).right;
+    return (await asked).correct;
   };
   const begun = performance.now(), before = await count(0), check = (performance.now() - begun) / 1000;
   if (state.stopping) return "stopped";
@@ -576,8 +576,8 @@ by_id("start-training").onclick = () => busy(async () => {
   add_model("trained");
   if (state.stopping) return `stopped after ${plural(points.length, "step")}`;
   const after = await count("trained"), seconds = points.reduce((sum, p) => sum + p.seconds, 0);
-  by_id("trained").textContent = `Test problems answered right, of ${CHECKED} (greedy): ${before} before, ` +
-    `${after} after. The model that you trained can be asked in parts 1 and 2.`;
+  by_id("trained").textContent = `Correct answers to ${CHECKED} test problems, with greedy decoding: ${before} before, ` +
+    `${after} after. Parts 1 and 2 can now ask the model that you trained.`;
   return `${plural(points.length, "step")} in ${seconds.toFixed(0)} s.`;
 }, by_id("train-state"), by_id("stop-training"));
 
@@ -604,12 +604,12 @@ function svg(tag, attributes, text = "") {
 function show_curve(points, steps) {
   const last = points[points.length - 1];
   const drawn = ({ ways }) => ways_drawn(ways).map(([way, count]) => `${count} ${way}`).join(", ");
-  draw_curve(by_id("curve"), points, steps, `Right answers among those drawn, step by step. Step ${last.step + 1}: ` +
-    `${percent(last.correct)} right, ${last.tokens.toFixed(0)} tokens an answer, ${last.seconds.toFixed(1)} s. ` +
-    `Drawn at step 1: ${drawn(points[0])}; at step ${last.step + 1}: ${drawn(last)}.`);
+  draw_curve(by_id("curve"), points, steps, `Share of the sampled answers that are correct, step by step. Step ${last.step + 1}: ` +
+    `${percent(last.correct)} correct, ${last.tokens.toFixed(0)} tokens per answer, ${last.seconds.toFixed(1)} s. ` +
+    `Sampled at step 1: ${drawn(points[0])}; at step ${last.step + 1}: ${drawn(last)}.`);
 }
 
-// The share that was right, step by step, in a figure.
+// The share of correct answers, step by step, in a figure.
 function draw_curve(figure, points, steps, caption) {
   const x = (step) => 66 + (564 * (step + 0.5)) / steps, y = (share) => 210 - 190 * share;
   const grid = [0, 0.25, 0.5, 0.75, 1].flatMap((share) => [
@@ -651,7 +651,7 @@ const opened = ask("open", { models: data.models, weights, tokenizer: data.token
 opened.then(() => {
   for (const button of document.querySelectorAll("button.main")) button.disabled = button.id === "step";
   by_id("ask").click(); // whoever opens the page sees answers
-}, (error) => { by_id("answer-state").textContent = "The models cannot be opened: " + error.message; });
+}, (error) => { by_id("answer-state").textContent = "Cannot open the models: " + error.message; });
 by_id("family").value = families.includes("stories") ? "stories" : families[0];
 show_levels();
 by_id("level").value = 3; // few enough for the eye, too many to be guessed

@@ -199,18 +199,18 @@ const requests = {
     return before.length;
   },
 
-  // Greedy answers to a few problems: how many are right.
+  // Greedy answers to a few problems: how many are correct.
   async accuracy({ model, problems, max_new_tokens }, id) {
-    let right = 0, done = 0;
+    let correct = 0, done = 0;
     for (const [problem, answer] of problems) {
       const options = { max_new_tokens, temperature: 0, top_p: 1, stop_ids: stop_ids_of(model) };
       const drawn = await generate(model_of(model), prompt_of(model, problem), [0n], options,
         async () => { await pause(); return !world.stopped.has(id); });
       if (world.stopped.has(id)) break;
-      right += score_parts(finished_answer(drawn[0]).text, answer, drawn[0].finished).correct;
-      postMessage({ id, event: { done: ++done, right } });
+      correct += score_parts(finished_answer(drawn[0]).text, answer, drawn[0].finished).correct;
+      postMessage({ id, event: { done: ++done, correct } });
     }
-    return { right, done };
+    return { correct, done };
   },
 };
 

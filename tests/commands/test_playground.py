@@ -297,11 +297,11 @@ PENS = {"problem": "Ana has 12 pens, buys 9 more and loses 5. How many pens does
 def test_the_models_answer_and_those_that_were_trained_are_right(page):
     fill(page, **PENS, truth="16")
     said = re.sub(r", \d+ tokens", "", click(page, "ask"))
-    trained = [f"{name}: ✓ right, checked" for name in MODELS[1:]]
-    assert said == "; ".join(["tiny-base: ✗ wrong, answer only", *trained])
+    trained = [f"{name}: ✓ correct, checked" for name in MODELS[1:]]
+    assert said == "; ".join(["tiny-base: ✗ incorrect, answer only", *trained])
     guess, working, _ = texts(page, "#answers .text")
     assert guess.endswith("}■") and "12 + 9 = 21? Yes" in working
-    assert "\n" in working and page.run("by_id('speed').textContent").endswith("on one core.")
+    assert "\n" in working and "on one core" in page.run("by_id('speed').textContent")
 
 
 @needs_browser
@@ -330,8 +330,8 @@ def table(page) -> dict[str, list[float]]:
 def test_a_group_has_rewards_and_advantages_and_both_follow_ones_hand(page):
     said = draw_group(page)
     shown = table(page)
-    right = int(sum(shown["reward"]))
-    assert said.startswith(f"{right} of 8 are right.") and 0 < right < 8
+    correct = int(sum(shown["reward"]))
+    assert said.startswith(f"{correct} of 8 are correct.") and 0 < correct < 8
     field = "by_id('rollouts').querySelectorAll('input')[0]"
     page.run(f"{field}.value = '0.5'; {field}.dispatchEvent(new Event('input'))")
     changed = table(page)
@@ -339,7 +339,7 @@ def test_a_group_has_rewards_and_advantages_and_both_follow_ones_hand(page):
     for kind in ("zscore", "mean", "leave-one-out"):
         expected = advantages(torch.tensor(changed["reward"]), kind)
         torch.testing.assert_close(torch.tensor(changed[kind]), expected, rtol=0, atol=0.0051)
-    page.run("by_id('all-right').click()")
+    page.run("by_id('all-correct').click()")
     assert all(set(values) <= {0.0, 1.0} for values in table(page).values())
     assert "this group teaches nothing" in page.run("by_id('verdict-of-group').textContent")
     assert (
@@ -355,14 +355,14 @@ def test_a_step_makes_what_was_rewarded_more_probable(page):
     draw_group(page)
     page.run("by_id('passes').value = '2'")
     said = click(page, "step")
-    assert said.startswith("Gradient norm") and "can be asked in part 1" in said
+    assert said.startswith("Gradient norm") and "Part 1 can now ask" in said
     before, after = page.run(
         "group.result.logprobs.map((g) => g.map((a) => a.reduce((s, x) => s + x)))"
     )
     shown = table(page)
     change = torch.tensor(after) - torch.tensor(before)
     assert all(change[torch.tensor(shown["reward"]) == 1] > 0)
-    assert (change * torch.tensor(shown["zscore"])).sum() > 0  # a wrong one may share right words
+    assert (change * torch.tensor(shown["zscore"])).sum() > 0  # incorrect ones may share words
     # What the sampler wrote down is what the training pass finds again.
     drawn = page.run("group.answers.map((a) => a.logprobs.reduce((s, x) => s + x))")
     torch.testing.assert_close(torch.tensor(before), torch.tensor(drawn), rtol=0, atol=1e-3)
