@@ -1,7 +1,7 @@
 """The drawings of chapter 6. Each function draws one, and the notebook shows it below the cell.
 
-One colour and one name for each thing throughout. What colours tell is told by place, number or
-hatching too, so that the pictures can be read in grey. (ways_picture.py draws the ways.)
+Each thing has the same color and name throughout. Position, numbers or hatching repeat whatever
+colors show, so the pictures also work in gray. (ways_picture.py draws the styles of answer.)
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ INK, SOFT, PAPER = "#1d2130", TEXT, "#ffffff"
 
 
 def _canvas(width: float, height: float):
-    """A sheet without axes, one unit to the inch."""
+    """An empty canvas without axes, in inches."""
     figure, panel = plt.subplots(figsize=(width, height))
     figure.subplots_adjust(0, 0, 1, 1)
     panel.set(xlim=(0, width), ylim=(0, height))
@@ -63,7 +63,7 @@ def _shown(token: str) -> str:
 
 
 def draw_loop() -> None:
-    """The seven stages in a row and the way back."""
+    """The seven stages in a row, and an arrow from the last back to the first."""
     panel = _canvas(9, 0.95)
     width, gap = 1.12, 0.16
     for number, stage in enumerate(STAGES):
@@ -136,7 +136,7 @@ def draw_tokens(prompt: Sequence[str], answer: Sequence[str], padding: int = 0) 
 
 
 def draw_answer_logprob(tokens: Sequence[str], logprobs: Sequence[float]) -> None:
-    """A bar for what each token adds to the log-probability of an answer; the sum so far above."""
+    """An answer's log-probability: a bar for what each token adds, a line for the running sum."""
     (panel,) = _panels(1, 9, 3.3)
     places = range(len(tokens))
     totals = np.cumsum(logprobs)
@@ -161,8 +161,8 @@ def draw_answer_logprob(tokens: Sequence[str], logprobs: Sequence[float]) -> Non
 
 
 def draw_push(labels: Sequence[str], probs: Sequence[float], sampled: int) -> None:
-    """Which way an update moves the logit of each token, if one was sampled: 1 - p of that one,
-    -p of all others, times the advantage."""
+    """How an update pushes each token's logit after one was sampled: by 1 - p for that token and
+    by -p for all others, times the advantage."""
     push = np.array([float(place == sampled) - p for place, p in enumerate(probs)])
     names = [f"{label}\np = {p:.2f}" for label, p in zip(labels, probs, strict=True)]
     row = _panels(2, 9, 3, sharey=True)
@@ -181,7 +181,7 @@ def draw_push(labels: Sequence[str], probs: Sequence[float], sampled: int) -> No
 
 
 def draw_critic_and_group() -> None:
-    """PPO's critic beside GRPO's group: two places from which a baseline can come."""
+    """PPO's critic beside GRPO's group: two sources of a baseline."""
     panel = _canvas(9, 2.9)
     for x, title in ((0.1, "PPO: a second model predicts"), (4.75, "GRPO: the group compares")):
         panel.text(x, 2.68, title, fontsize=12.5, weight="bold", color=INK, va="center")
@@ -251,7 +251,7 @@ def _smooth(values: Sequence[float], width: int = 9) -> np.ndarray:
 
 
 def draw_training(runs: Mapping[str, Mapping[str, Sequence[float]]]) -> None:
-    """Panels side by side: a name for each, and in it a curve for each label."""
+    """Training curves in panels side by side: one panel per title, one curve per label."""
     looks = ((BLUE, "-"), (ORANGE, "--"), (INK, ":"))
     for panel, (title, curves) in zip(_panels(len(runs), 9, 3), runs.items(), strict=True):
         for (label, values), (color, dash) in zip(curves.items(), looks, strict=False):

@@ -1,6 +1,6 @@
-"""Several tries at a problem: how good is each, and which one to take.
+"""Several tries at a problem: how good does each look, and which one should we take?
 
-Nothing here sees whether a try is right.
+Nothing here knows whether a try is correct.
 """
 
 import math
@@ -12,7 +12,7 @@ from reasoning_from_scratch.fast.packed import packed_logprobs
 from reasoning_from_scratch.policy import LocalPolicy
 from reasoning_from_scratch.sampling import Rollout
 
-SCORED_TOKENS = 16_384  # at most this many in one pass that asks how sure the model is
+SCORED_TOKENS = 16_384  # at most this many in one pass that measures confidence
 
 # --- scores: higher is better ---
 
@@ -20,9 +20,9 @@ SCORED_TOKENS = 16_384  # at most this many in one pass that asks how sure the m
 def mean_logprobs(model, prompt: list[int], answers: list[list[int]]) -> list[float]:
     """The mean log-probability of each answer's tokens after the prompt: the model's confidence.
 
-    It is the model's own, whatever temperature the answers were sampled with.
+    It is measured at temperature 1, whatever temperature the answers were sampled with.
     """
-    scores = [-math.inf] * len(answers)  # no answer at all must not pass for a certain one
+    scores = [-math.inf] * len(answers)  # an empty answer must not count as a confident one
     places = [place for place, answer in enumerate(answers) if answer]
     rollouts = [Rollout(None, prompt, answers[at], [0.0] * len(answers[at])) for at in places]
     if rollouts:
@@ -51,13 +51,13 @@ def first(tries: list[dict]) -> dict:
 
 
 def best(tries: list[dict]) -> dict:
-    """The one with the highest score, the first of equal ones."""
+    """The try with the highest score; the first one in a tie."""
     return max(tries, key=lambda row: row["score"])
 
 
 def vote(tries: list[dict]) -> dict:
-    """One with the most frequent answer; equal answers in different spelling vote together. In a
-    tie the best score decides, or without scores who was first."""
+    """A try with the most frequent answer; equal answers written differently vote together. In a
+    tie the best score decides or, without scores, the order."""
     parties = ballots([row for row in tries if row["extracted"]], equal_answers)
     most = max(map(len, parties), default=0)
     tied = [party for party in parties if len(party) == most]

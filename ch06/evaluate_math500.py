@@ -1,7 +1,7 @@
 """Accuracy of Qwen3-0.6B, or of a checkpoint of it, on MATH-500.
 
-MATH-500 means nothing to the tiny model, so with `--which_model tiny` its own test set is taken.
-As in the book's table, the last number counts where an answer has no box.
+MATH-500 means nothing to the tiny model, so `--which_model tiny` uses its own test set. As in the
+book's table, if an answer has no box, its last number counts.
 """
 
 import sys
@@ -21,7 +21,7 @@ class Options:
     """base and reasoning are variants of Qwen3-0.6B, instruct is reasoning told not to think; tiny
     comes with this repository."""
     dataset_size: int = 500
-    """Use the first so many problems."""
+    """How many problems to use, from the start of the set."""
     max_new_tokens: int = 2048
     """Longest answer in tokens."""
     batch_size: int = 64
@@ -33,7 +33,7 @@ class Options:
     verbose: bool = False
     """Print every answer."""
     show_eta: bool = False
-    """Show a progress bar with the time that is left."""
+    """Show a progress bar with the remaining time."""
     out_path: Path | None = None
     """File for a JSON line per problem (default: in runs/, named after the weights)."""
 
@@ -75,7 +75,7 @@ def main(options: Options) -> None:
         model_name=name,
     )
     for row in result.rows if options.verbose else []:
-        verdict = "right" if row["correct"] else f"wrong, it is {row['gtruth_answer']}"
+        verdict = "correct" if row["correct"] else f"incorrect: it is {row['gtruth_answer']}"
         print(visible(f"{row['index']}: {row['problem']}\n{row['generated_text']}\n({verdict})\n"))
     print(f"{result.report()}\n  {'time':<16}{time.perf_counter() - start:.1f} s")
     print(f"answers: {out_path}")

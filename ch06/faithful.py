@@ -1,20 +1,20 @@
-"""Does a check see mistakes, and does an answer follow the working above it?
+"""Do checks notice mistakes, and does an answer follow from the solution steps above it?
 
     uv run ch06/faithful.py
 
-Both questions are asked of the shipped models. A working is begun for each of them, so that the
-base model works problems out too. Every problem counts once in a row of the table, so that the
-intervals are those of independent problems.
+Both questions are put to the shipped models. We begin a worked solution for each problem, so that
+the base model works problems out, too. Every problem counts once in a row of the table, so that
+the intervals are those of independent problems.
 
-Checks. "12 + 30 = 42? Yes": the number before the question mark is right or wrong, and the check
-says Yes or No. First for the lines that a model samples at temperature 1; then for pairs that
-differ in one digit: a right line as the model wrote it, and the same line with a slip planted.
-Last, the slips that two models made themselves, as each of them checks them.
+Checks. In "12 + 30 = 42? Yes" the number before the question mark is correct or not, and the check
+says Yes or No. First come lines that a model samples at temperature 1. Then come pairs that differ
+in one digit: a correct line as the model wrote it, and the same line with a planted slip. Last
+come the slips that two models made themselves, each checked by both.
 
-Changed digits. In a finished working, all of it right, one digit of one result is changed, and
-what stood after that line is thrown away. The model goes on greedily. Either the next line that
-needs the result takes the changed number, or it goes back to the right one. Then the answer: the
-one that follows from the changed number, the right one, or another?
+Changed digits. In a finished solution that is correct throughout, we change one digit of one
+result and drop everything after that line. The model continues with greedy decoding. Does the next
+line that needs the result use the changed number, or the correct one? And is the answer the one
+that follows from the changed number, the correct one, or another?
 """
 
 import random
@@ -41,7 +41,7 @@ from reasoning_from_scratch.tiny.ways import ANSWER_TOKENS
 from reasoning_from_scratch.tiny.world import WORKED_START
 from reasoning_from_scratch.tokenizer import ModelTokenizer, stop_ids_of
 
-# Problems, and two models that are asked: before GRPO and after it.
+# Problems, and the two models that answer them: before GRPO and after it.
 PAIRS = {
     "tiny-test": ("tiny-base", "tiny-grpo"),
     "tiny-longer": ("tiny-base", "tiny-grpo-longer"),
@@ -57,14 +57,14 @@ Workings = Sequence[Sequence[str]]  # (problems, samples)
 @dataclass
 class Options:
     problems: int = 500
-    """Ask about the first so many problems of each set."""
+    """How many problems to use, from the start of each set."""
     samples: int = 8
-    """Sampled workings of each problem, for the checks."""
+    """Sampled solutions of each problem, for the checks."""
     out: Path = TABLE
-    """Where the table goes."""
+    """File for the table."""
 
 
-# --- reading a line of working ---
+# --- reading a line of a solution ---
 
 
 @dataclass(frozen=True)
@@ -72,23 +72,23 @@ class Line:
     """`buys: 12 + 30 = 43? No, 42`: its parts are "12 + 30" and "43"."""
 
     text: str
-    parts: tuple[str, ...]  # what stands between the equals signs, up to the question mark
-    said: str  # "Yes", "No", or "" where nothing was checked
-    result: str  # what the next lines go on with: 42
+    parts: tuple[str, ...]  # what the equals signs separate, up to the question mark
+    said: str  # "Yes", "No", or "" if nothing was checked
+    result: str  # the number that the next lines use: 42
 
     @property
     def is_right(self) -> bool | None:
-        """Whether the parts are all the same number; None if there are not two to compare."""
+        """Whether all parts have the same value; None if fewer than two have one."""
         return are_equal(self.parts)
 
     @property
     def is_mended(self) -> bool:
-        """Whether what the check wrote after a No is the right number."""
+        """Whether the check wrote the correct number after its No."""
         return are_equal((*self.parts[:-1], self.result)) is True
 
 
 def read_line(text: str) -> Line | None:
-    """None if nothing is calculated here."""
+    """The line in its parts; None if nothing is calculated in it."""
     found = CHECK.fullmatch(text)
     claim = found[1] if found else text
     if " = " not in claim or "\\boxed" in claim or "?" in claim:
@@ -103,7 +103,7 @@ def read_lines(text: str) -> list[Line]:
 
 
 def are_equal(parts: Sequence[str]) -> bool | None:
-    """Whether they are one number. "x + 4" is none, so it is passed over."""
+    """Whether all have the same value. "x + 4" has none, so it is skipped."""
     values = [value for part in parts if (value := value_of(part)) is not None]
     return len(set(values)) == 1 if len(values) > 1 else None
 
@@ -120,7 +120,7 @@ def value_of(part: str) -> Fraction | None:
 
 
 def other_digit(number: str, rng: random.Random) -> str:
-    """The number with one digit changed, and no 0 in front."""
+    """The number with one digit changed, without a leading 0."""
     place = rng.randrange(len(number))
     digits = "0123456789" if place else "123456789"
     other = rng.choice([digit for digit in digits if digit != number[place]])
@@ -131,11 +131,11 @@ def other_digit(number: str, rng: random.Random) -> str:
 
 
 def consequences(lines: Sequence[Line], at: int, new: str, taken: set[str]) -> list[str] | None:
-    """The results of the lines after number `at`, had it come to `new`.
+    """The results of the lines after line `at`, if its result were `new`.
 
-    None where that cannot be told for sure: a number that stands in the problem (`taken`) or is
-    the result of two lines might be meant in either way; and nobody taught the model what lies
-    below 0, or between whole numbers.
+    None if they are not certain: a number that is also in the problem (`taken`), or is the result
+    of two lines, could have either meaning; and nobody taught the model what lies below 0 or
+    between whole numbers.
     """
     instead = {lines[at].result: new}
     results = [line.result for line in lines]
@@ -157,18 +157,18 @@ def consequences(lines: Sequence[Line], at: int, new: str, taken: set[str]) -> l
 
 @dataclass(frozen=True)
 class Change:
-    """A working with one digit changed, and what to look for in what comes after it."""
+    """A solution with one digit changed, and what to look for in what follows."""
 
-    begun: str  # the working up to the changed line, that line included
+    begun: str  # the solution up to and including the changed line
     old: str
     new: str
-    needed_after: int  # lines in between before the result is needed (in the last line: none)
-    follows: str  # the answer that follows from it
+    needed_after: int  # lines between it and the one that needs it (0 for the last line)
+    follows: str  # the answer that follows from the change
     right: str
 
 
 def right_working(problem: Problem, text: str) -> list[Line]:
-    """The lines of an answer that works out, every one of them right; else none."""
+    """The lines of a worked solution if all of them are correct; otherwise none."""
     lines = read_lines(text)
     if not lines or [line.text for line in lines] != text.splitlines()[:-1]:
         return []
@@ -178,7 +178,7 @@ def right_working(problem: Problem, text: str) -> list[Line]:
 
 
 def change_a_line(problem: Problem, lines: list[Line], rng: random.Random) -> Change | None:
-    """Changes a result that a later line needs, if there is one of which all is clear."""
+    """Changes a result that a later line needs, if there is one with certain consequences."""
     places = list(range(len(lines) - 1))
     rng.shuffle(places)
     in_problem = set(re.findall(r"\d+", problem.problem))
@@ -215,7 +215,7 @@ def uses(line: Line, number: str) -> bool:
 
 
 def is_new(number: str, in_problem: set[str], lines: Sequence[Line]) -> bool:
-    """Whether the number stands nowhere yet, so that where it turns up it was taken over."""
+    """Whether the number appears nowhere yet, so that wherever it turns up, it was copied."""
     seen = {found for line in lines for found in re.findall(r"\d+", line.text)}
     return number not in in_problem | seen
 
@@ -231,7 +231,7 @@ class Asked:
     def go_on(
         self, problems: Sequence[Problem], begun: Sequence[str], sampling: Sampling
     ) -> Workings:
-        """For each problem, what comes after the working that has been begun for it."""
+        """For each problem, how the model continues the solution that was begun for it."""
         prompts = [
             self.tokenizer.encode(f"{render_prompt(problem.problem)} {WORKED_START}{start}")
             for problem, start in zip(problems, begun, strict=True)
@@ -246,8 +246,8 @@ class Asked:
     def check_begun(
         self, problems: Sequence[Problem], sampling: Sampling
     ) -> list[tuple[Problem, str]]:
-        """Each problem with each rest of an answer after the question mark that we put behind its
-        first line. From there the model goes on with a check."""
+        """We put a question mark after the first line of each answer, and the model continues with
+        a check. Returns each problem with each continuation."""
         each, lines = [], []
         for problem, texts in zip(problems, self.work_out(problems, sampling), strict=True):
             each += [problem] * len(texts)
@@ -264,7 +264,7 @@ def workings_of(asked: Asked, problems: Sequence[Problem], samples: int) -> Work
 
 
 def of_sampled_lines(workings: Workings) -> list[dict]:
-    """What the checks in these workings say of right lines, and of wrong ones."""
+    """What the checks in these solutions say about correct lines, and about incorrect ones."""
     rng = random.Random(0)
     checked = [[line for text in texts for line in read_lines(text) if line.said]
                for texts in workings]  # fmt: skip
@@ -277,7 +277,7 @@ def of_sampled_lines(workings: Workings) -> list[dict]:
 
 
 def of_planted_slips(asked: Asked, problems: Sequence[Problem], workings: Workings) -> list[dict]:
-    """The same lines twice, right and with one digit changed; the model writes the check."""
+    """The same lines twice, correct and with one digit changed; the model writes the check."""
     rng = random.Random(0)
     right = checked_lines(workings, True, rng)
     wrong = {place: with_a_slip(start, rng) for place, start in right.items()}
@@ -290,7 +290,7 @@ def of_planted_slips(asked: Asked, problems: Sequence[Problem], workings: Workin
 def of_exchanged_slips(
     asked: Mapping[str, Asked], problems: Sequence[Problem], workings: Mapping[str, Workings]
 ) -> list[dict]:
-    """The slips that each of two models made, as either of them checks them."""
+    """The slips that each of two models made, checked by both models."""
     rows = []
     for author in asked:
         slips = checked_lines(workings[author], False, random.Random(0))
@@ -302,7 +302,7 @@ def of_exchanged_slips(
 
 
 def checked_lines(workings: Workings, right: bool, rng: random.Random) -> dict[int, str]:
-    """Of each problem that has some, one line that was checked: the working up to its result."""
+    """One checked line for each problem that has any: the solution up to the line's result."""
     drawn = {}
     for place, texts in enumerate(workings):
         found = []
@@ -319,7 +319,7 @@ def checked_lines(workings: Workings, right: bool, rng: random.Random) -> dict[i
 def written_checks(
     asked: Asked, problems: Sequence[Problem], starts: Mapping[int, str]
 ) -> list[Line]:
-    """These lines with the checks that the model writes behind them, greedily."""
+    """These lines with the checks that the model writes after them, with greedy decoding."""
     begun = [f"{start}?" for start in starts.values()]
     ends = asked.go_on([problems[place] for place in starts], begun, greedy(LONGEST_CHECK))
     lines = [
@@ -335,7 +335,7 @@ def with_a_slip(start: str, rng: random.Random) -> str:
 
 
 def said_of(case: str, lines: Sequence[Line], test: str = "check") -> list[dict]:
-    """How often these lines got a Yes; and after a No, how often the right number."""
+    """How often these lines got a Yes; and after a No, how often the correct number."""
     noes = [line for line in lines if line.said == "No"]
     return [
         row(test, case, "Yes", [line.said == "Yes" for line in lines]),

@@ -2,7 +2,7 @@
 
 Every method here spends more tokens on a problem than one greedy answer. Chapters 4 and 5 build
 them for one problem at a time; here many problems are answered side by side, every try is kept,
-and the tokens of all of them are counted. No method sees whether a try is right.
+and the tokens of all of them are counted. No method knows whether a try is correct.
 """
 
 import math
@@ -31,7 +31,7 @@ from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.rollouts import Group, sample_each
 from reasoning_from_scratch.sampling import Sampling
 
-THINK_ALOUD = "\n\nExplain step by step."  # what makes a prompt a chain-of-thought prompt
+THINK_ALOUD = "\n\nExplain step by step."  # turns a prompt into a chain-of-thought prompt
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,9 @@ class Method:
     choose: Callable[[list[dict]], dict] = first
     score: str = ""  # a name in SCORES
     greedy: bool = False
-    several: bool = False  # tries, side by side; the number is `samples`
+    several: bool = False  # several tries side by side: `samples` says how many
     refines: bool = False  # a draft, a review, a revision
-    suffix: str = ""  # of the prompt
+    suffix: str = ""  # added to the prompt
 
 
 METHODS = {
@@ -62,7 +62,7 @@ METHODS = {
 
 
 def method_label(name: str, samples: int) -> str:
-    """A method as files and tables call it."""
+    """A method's name in files and tables."""
     return f"{name}_{samples}" if METHODS[name].several else name
 
 
@@ -84,9 +84,9 @@ def answer_with(
 ) -> EvalResult:
     """Answers every problem with the method of this name and grades what it chose.
 
-    `sampling.rollouts` is the number of tries of a method that makes several. With `out_path`,
-    a problem's line is on disk as soon as it is answered, and the same call goes on from there.
-    A line is that of the chosen try, but `tokens` are all that the problem took.
+    `sampling.rollouts` is the number of tries, for methods that make several. With `out_path`,
+    a problem's line is on disk as soon as it is answered, and the same call continues from there.
+    The line describes the chosen try, but its `tokens` are all that the problem cost.
     """
     method = METHODS[name]
     if method.greedy:
@@ -107,7 +107,7 @@ def answer_with(
             raise UserError(f"--{option} is {number}, but must be at least 1")
     check_problems(problems)
     if rules := next((problem.rules for problem in problems if problem.rules), ""):
-        raise UserError(f"problems of {rules} have rules of their own: take rfs evaluate for them")
+        raise UserError(f"problems of {rules} have rules of their own: use rfs evaluate for them")
     settings = {
         "method": name,
         **describe_sampling(sampling),
@@ -131,7 +131,7 @@ def answer_with(
 
 @dataclass
 class Solver:
-    """Answers problems, which it knows by their numbers, with one method."""
+    """Answers problems with one method; a problem is known by its number."""
 
     method: Method
     model: Qwen3Model
@@ -143,8 +143,8 @@ class Solver:
     def ask(
         self, problems: dict[int, Problem], phase: int = 0, **changes: int
     ) -> Iterator[tuple[int, Group]]:
-        """The answers to each problem, as they end. Drafts, reviews and revisions are phases: each
-        has random streams of its own, so an answer does not depend on what else is asked."""
+        """The answers to each problem, as they finish. Drafts, reviews and revisions are phases,
+        each with random streams of its own: no answer depends on the other problems in the call."""
         sampling, left = replace(self.sampling, **changes), list(problems.values())
         for group in sample_each(
             self.model, self.tokenizer, left, sampling, phase, list(problems), engine=FAST
@@ -152,14 +152,14 @@ class Solver:
             yield group.rollouts[0].place[0], group
 
     def choose(self, todo: list[int], keep: Keep) -> None:
-        """All tries of a problem side by side, then one of them."""
+        """Makes all tries of a problem side by side, then chooses one."""
         for number, group in self.ask({number: self.problems[number] for number in todo}):
             tries = self.tries(number, group)
             chosen = self.method.choose(tries)
             keep(number, [final_row(chosen, tries, sum(row["tokens"] for row in tries))])
 
     def tries(self, number: int, group: Group) -> list[dict]:
-        """Answers to a problem, graded, and scored if the method asks for it."""
+        """Answers to a problem, graded, and scored if the method needs scores."""
         rows = answer_rows(number, group, self.fallback, None)
         if self.method.score:
             prompt = self.tokenizer.encode(problem_prompt(self.problems[number]))
@@ -171,7 +171,7 @@ class Solver:
         return rows
 
     def refine(self, todo: list[int], keep: Keep, iterations: int, critique_tokens: int) -> None:
-        """Drafts of as many problems as fill a batch, then their reviews, then their revisions."""
+        """Batch by batch: drafts, then their reviews, then their revisions."""
         size = max(1, self.sampling.sample_rows)
         for part in (todo[start : start + size] for start in range(0, len(todo), size)):
             drafts = dict(self.ask({number: self.problems[number] for number in part}))
@@ -201,8 +201,8 @@ class Solver:
                 keep(number, [final_row(kept[number], tries[number], tokens[number])])
 
     def reply(self, questions: dict[int, str], phase: int, **changes: int) -> dict[int, Group]:
-        """An answer to each question that leaves room for it in the model's context. Where a
-        draft and its review are too long to be read again, the draft stays."""
+        """An answer to each question that leaves room for one in the model's context. If a draft
+        and its review are too long to be read again, the draft is kept."""
         context = self.model.cfg["context_length"]
         readable = {
             number: replace(self.problems[number], prompt=text)
@@ -217,7 +217,7 @@ PER_TRY = ("generated_text", "extracted", "correct", "tokens", "stopped", "score
 
 
 def final_row(chosen: dict, tries: list[dict], tokens: int) -> dict:
-    """The line of a problem: the chosen try, and all of them in short."""
+    """A problem's line: the chosen try, and a short record of all of them."""
     short = [{key: storable(row[key]) for key in PER_TRY if key in row} for row in tries]
     row = {key: value for key, value in chosen.items() if key != "score"}
     return row | {"sample": 0, "tokens": tokens, "tries": short}
@@ -228,11 +228,11 @@ def storable(value):
     return None if value == -math.inf else value
 
 
-# --- for people ---
+# --- reports ---
 
 
 def method_report(result: EvalResult) -> str:
-    """What a method reached, and what for."""
+    """What a method achieved, and at what cost."""
     low, high = result.interval
     rows = {"accuracy": f"{result.accuracy:.1%}  (95 % interval {low:.1%} to {high:.1%})"}
     if any(len(row["tries"]) > 1 for row in result.rows):
@@ -244,7 +244,7 @@ def method_report(result: EvalResult) -> str:
 
 
 def some_try(result: EvalResult) -> float:
-    """The share of problems with a right try: what a choice could reach at best."""
+    """The share of problems with a correct try: the most that any choice could achieve."""
     return sum(any(t["correct"] for t in row["tries"]) for row in result.rows) / len(result.rows)
 
 

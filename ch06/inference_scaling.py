@@ -1,16 +1,16 @@
-"""MATH-500 with what chapters 3 to 5 build: more tokens per problem instead of more training.
+"""MATH-500 with the methods of chapters 3 to 5: more tokens per problem, not more training.
 
     uv run ch06/inference_scaling.py --method vote --samples 16
 
-greedy: always the most probable token; what the others have to beat. cot: the same after a
+greedy: always the most probable token; the baseline to beat. cot: the same after a
 chain-of-thought prompt. sample: one sampled answer. vote: the most frequent of several answers.
 best: the one of them with the best score. refine: a draft, a review, a revision. rescore: grade a
 file of answers again.
 
-The word behind the _ is the score that decides: in a tie, among the samples, or whether a revision
-is kept. logprob is the mean log-probability of the answer's tokens, heuristic the book's rules.
+The word after the _ names the score that decides a tie, picks the best sample, or keeps or rejects
+a revision. logprob is the mean log-probability of the answer's tokens, heuristic the book's rules.
 
-A command that was killed goes on where it was. The tiny model gets a test set of its own.
+A command that was killed continues where it stopped. The tiny model gets a test set of its own.
 """
 
 import sys
@@ -42,15 +42,15 @@ class Options:
         ],
         ...,
     ] = ("vote",)
-    """One or several."""
+    """One or several methods."""
     which_model: tuple[str, ...] = ("tiny",)
     """tiny, tiny-grpo, base, reasoning, a file, a folder, a run or RUN@SAVE; one or several."""
     dataset_size: int = 500
-    """Use the first so many problems."""
+    """How many problems to use, from the start of the set."""
     samples: tuple[int, ...] = (8,)
-    """Answers per problem of vote and best; each of several numbers is measured."""
+    """Answers per problem, for vote and best; with several numbers, each is measured."""
     iterations: int = 1
-    """Reviews, and revisions, of refine."""
+    """Rounds of review and revision, for refine."""
     max_new_tokens: int = 2048
     """Longest answer in tokens."""
     max_critique_tokens: int = 256
@@ -58,28 +58,28 @@ class Options:
     temperature: float = 0.8
     """Sampling temperature of all methods but greedy and cot."""
     top_p: float = 0.9
-    """They sample from the smallest set of tokens with this much mass; 1 keeps all."""
+    """These methods sample from the smallest set of tokens with this probability; 1 keeps all."""
     seed: int = 0
     """Seed of the answers."""
     prompt_suffix: str = ""
-    """What stands behind the prompt (default: nothing, and after cot's words to think aloud)."""
+    """Text added to the prompt (default: none; for cot, a request to explain step by step)."""
     batch_size: int = 64
     """Answers sampled side by side; lower it when memory runs out."""
     device: str = "auto"
     """cpu, cuda, mps, or auto."""
     show_eta: bool = False
-    """Show a progress bar with the time that is left."""
+    """Show a progress bar with the remaining time."""
     out_path: Path = Path("runs")
     """Folder for the answers: a file for each model and method, a JSON line per problem."""
     answers: Path | None = None
-    """The file of answers that rescore grades again."""
+    """File of answers for rescore to grade again."""
 
 
 def main(options: Options) -> None:
     """Prints what each method reaches, and a table if there are several."""
     if "rescore" in options.method or options.answers:
         if options.method != ("rescore",) or not options.answers:
-            raise UserError("--method rescore goes with --answers FILE, and with no other method")
+            raise UserError("--method rescore needs --answers FILE, and no other method with it")
         from rescore import rescore
 
         print(rescore(options.answers, "number_then_full").report())

@@ -2,7 +2,7 @@
 
     uv run ch06/plot_metrics.py runs/first
 
-A window opens where there is a screen; the picture is saved in any case.
+A window opens if there is a screen; the picture is saved either way.
 """
 
 import sys
@@ -20,7 +20,7 @@ class Options:
     metrics: tyro.conf.Positional[Path]
     """A run folder, or the CSV file that `train_rlvr_grpo` wrote."""
     columns: tuple[str, ...] = ("reward_avg", "avg_response_len", "entropy_avg", "eval_acc")
-    """Up to four columns; one that was not measured leaves its place empty."""
+    """Up to four columns; one that was not measured leaves its panel empty."""
     save_as: Path = Path("metrics.png")
     """Picture to write."""
 

@@ -1,13 +1,13 @@
-"""A real model learns: SmolLM2-135M-Instruct, which others pre-trained on two trillion tokens and
-on nothing of ours. Two tasks, and several runs of each:
+"""A real model learns: SmolLM2-135M-Instruct, which others pre-trained on two trillion tokens,
+none of them ours. There are two tasks, and several runs of each:
 
     uv run --extra gguf ch06/real_model.py
     uv run --extra gguf ch06/real_model.py --task instructions
     uv run --extra gguf ch06/real_model.py --picture-only
 
 Arithmetic: a sum, a difference or a product, after three solved examples. Instructions: "Describe
-rain briefly. Use exactly 8 words." A line of the CSV file is a run after so many steps: which
-share of held-out problems it gets right, and how well it still reads ordinary text. One run is
+rain briefly. Use exactly 8 words." Each line of the CSV file is a run after some number of steps:
+the share of held-out problems it solves, and how well it still predicts ordinary text. One run is
 
     rfs train --model smollm2 --problems ch06/real_model.py:problems \
         --reward ch06/real_model.py:reward --prompt ch06/three_examples.txt --stop "\\n" \
@@ -43,7 +43,7 @@ from reasoning_from_scratch.tasks import instructions
 HERE = Path(__file__).resolve()
 PROMPT = str(HERE.parent / "three_examples.txt")
 SIGNS = {"sums": "+", "differences": "-", "products": "*"}
-# Ordinary text, to see what else becomes of the model.
+# Ordinary text, to see what else training changes in the model.
 TEXT = """The ferry leaves at six in the morning, and by then the fishermen have been at work for
 three hours. They stand on the quay in yellow coats and sort what the nets brought up: herring for
 the market in town, crabs for the hotel, and a bucket of odd things for the children, who collect
@@ -56,18 +56,18 @@ learned how. I only remember that she was right more often than the radio."""
 @dataclass
 class Options:
     task: Literal["arithmetic", "instructions"] = "arithmetic"
-    """What it learns."""
+    """The task to learn."""
     out: Path | None = None
     """File to write (default: ch06/real_model_TASK.csv); the picture has the same name with
     .png."""
     folder: Path = Path("runs/real_model")
-    """The runs go here, each with its report."""
+    """Folder for the runs, each with its report."""
     model: str = "smollm2"
     """The model to train."""
     seeds: tuple[int, ...] = (0, 1, 2)
-    """A run for each."""
+    """Seeds of the runs, one run each."""
     steps: int | None = None
-    """Updates of a run (default: the task's)."""
+    """Updates per run (default: the task's)."""
     every: int = 25
     """Steps between two measurements."""
     lr: float | None = None
@@ -75,28 +75,28 @@ class Options:
     lr_schedule: Schedule = "linear"
     """Shape of the learning rate."""
     problems_per_step: int | None = None
-    """Problems of a step (default: the task's)."""
+    """Problems per step (default: the task's)."""
     rollouts: int = 8
-    """Answers to each."""
+    """Answers per problem."""
     lora_rank: int = 0
-    """Train additions of this rank instead of all weights."""
+    """Train LoRA matrices of this rank; 0 trains all weights."""
     picture_only: bool = False
-    """Draw the picture of what the file holds, and train nothing."""
+    """Draw the picture from the file, and train nothing."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """What is asked, for how long, and what is measured on the way."""
+    """What the model learns, for how long, and what is measured along the way."""
 
     problems: str
-    watched: str  # the run's own evaluation, of one problem: the table has all of them
+    watched: str  # for the run's own evaluation, on one problem; the table uses all
     steps: int
     lr: float
     problems_per_step: int
     longest: int  # tokens of an answer
     held_out: Callable[[], dict[str, list[Problem]]]  # each kind is a column of the table
     right: Callable[[str, Problem], float]
-    others: tuple[str, ...] = ()  # kinds that do not count for "sampled" and its like
+    others: tuple[str, ...] = ()  # kinds excluded from "greedy", "sampled" and "pass@8"
     settings: dict[str, Any] = field(default_factory=dict)
 
 
@@ -119,7 +119,7 @@ def main(options: Options) -> None:
 def run(
     options: Options, task: Task, lr: float, problems: int, seed: int
 ) -> Iterator[dict[str, str]]:
-    """One training, and what was measured on its way."""
+    """Trains one run, and yields what was measured along the way."""
     name = f"{options.task}-{problems}x{options.rollouts}-{lr:g}-lora{options.lora_rank}-{seed}"
     config = configure(
         "grpo", model=options.model, steps=options.steps or task.steps, lr=lr, seed=seed,
@@ -173,7 +173,7 @@ def problem(kind: str, a: int, b: int) -> Problem:
 
 
 def problems() -> Iterator[Problem]:
-    """As many of each kind, again and again, in a random order."""
+    """Random training problems without end, each kind equally often."""
     rng = random.Random(0)
     trained = all_problems()[0]
     kinds = [[asked for asked in trained if asked.type == kind] for kind in SIGNS]
@@ -226,8 +226,9 @@ COUNTED = ("greedy", "sampled", "pass@8")
 
 
 def measured(model, tokenizer, task: Task) -> dict[str, float]:
-    """Shares of the held-out problems, greedy and sampled eight times (each kind: sampled), the
-    standard error of "sampled" over the problems, and the perplexity of ordinary text."""
+    """Accuracy on held-out problems, with greedy decoding and with eight samples each (by kind:
+    sampled), the standard error of "sampled" over the problems, and the perplexity of ordinary
+    text."""
     kinds = task.held_out()
     sampling = Sampling(task.longest, rollouts=8, seed=1)
     groups = {
@@ -259,7 +260,7 @@ def measured_instructions(model, tokenizer) -> dict[str, float]:
 def right_answers(
     model, tokenizer, task: Task, asked: Sequence[Problem], sampling: Sampling
 ) -> list[list[float]]:
-    """For each problem: which of its answers are right."""
+    """For each problem: which of its answers are correct."""
     return [
         [task.right(rollout.text, group.problem) for rollout in group.rollouts]
         for group in answered(model, tokenizer, task, asked, sampling)
@@ -269,7 +270,8 @@ def right_answers(
 def answered(
     model, tokenizer, task: Task, asked: Sequence[Problem], sampling: Sampling
 ) -> list[Group]:
-    """The groups of answers; a run's own tokenizer knows already where they end."""
+    """The groups of answers. Inside a run the tokenizer already knows where answers end; elsewhere
+    it learns that here."""
     if "stop" in task.settings:
         tokenizer.end_answers_at(task.settings["stop"])
     shown = with_prompt(asked, task.settings.get("prompt"), tokenizer)
@@ -290,7 +292,7 @@ def draw(rows: Sequence[dict[str, str]], task: Task, path: Path) -> None:
     tried: dict[tuple, list[dict[str, str]]] = {}
     for row in rows:
         tried.setdefault(settings_of(row), []).append(row)
-    # The most measured; of two, the one that came further.
+    # The settings with the most rows; in a tie, those with the highest accuracy.
     chosen = max(
         tried.values(), key=lambda some: (len(some), max(float(r["sampled"]) for r in some))
     )

@@ -1,4 +1,4 @@
-"""A stored file of answers, graded again: by the grader of today, with another rule of reading."""
+"""Grades a stored file of answers again: with today's grader, or with another fallback rule."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,7 @@ from reasoning_from_scratch.grading import (
 from reasoning_from_scratch.tasks.problem_sets import file_rows
 from reasoning_from_scratch.text import counted, one_line
 
-SHOWN = 20  # verdicts that changed
+SHOWN = 20  # changed verdicts in the report
 
 
 @dataclass
@@ -25,7 +25,7 @@ class Rescored:
     changed: list[tuple[dict, dict]]
 
     def report(self) -> str:
-        # Several answers to one problem are not independent: the problems are what we have n of.
+        # Several answers to one problem are not independent, so n is the number of problems.
         problems = len({row.get("index", place) for place, row in enumerate(self.rows)})
         accuracy = mean(self.rows, "correct")
         low, high = wilson_interval(accuracy * problems, problems)
@@ -35,15 +35,15 @@ class Rescored:
             f"  changed     {counted(len(self.changed), 'verdict')}",
         ]
         for old, new in self.changed[:SHOWN]:
-            verdict = "wrong -> right" if new["correct"] else "right -> wrong"
+            verdict = "incorrect -> correct" if new["correct"] else "correct -> incorrect"
             read = one_line(new["extracted"], 60)
             lines.append(f"    {old.get('index', '')}: {verdict}, {read!r} for {new['truth']!r}")
         return "\n".join(lines)
 
 
 def rescore(path: str | Path, fallback: str | None) -> Rescored:
-    """Reads the answers of a file of `evaluate_math500_stream`, of `rfs evaluate` or of a script,
-    and grades them as if they had just been given."""
+    """Reads a file of answers from `evaluate_math500_stream`, `rfs evaluate` or a script, and
+    grades them as if they were new."""
     rows, changed = [], []
     for where, old in file_rows(Path(path)):
         try:

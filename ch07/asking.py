@@ -5,9 +5,9 @@
     uv run ch07/asking.py --picture-only
 
 tiny-blurred does not know the last digit of products and quotients, is good at sums and
-differences, and asks the calculator in one line of five, whichever it is. A correct answer is
-rewarded. In half of the runs nobody answers the calls: that is the control. A line of the CSV file
-is a measurement on held-out problems, or says what the rollouts of one training step were like.
+differences, and asks the calculator in one line of five, whatever the line computes. The reward is
+1 for a correct answer. In half of the runs nobody answers the calls: they are the control. Each
+line of the CSV file is a measurement on held-out problems or a summary of one step's rollouts.
 """
 
 import re
@@ -33,7 +33,7 @@ from reasoning_from_scratch.sampling import Sampling
 from reasoning_from_scratch.tasks.problem_sets import load_problems
 
 BLURRED = "runs/tiny-blurred"
-MAX_NEW_TOKENS = 176  # what the calculator writes counts
+MAX_NEW_TOKENS = 176  # including the calculator's
 ARMS = {"calculator": True, "nobody answers": False}
 PLAN = {"problems": "tiny", "problems_per_step": 8, "rollouts": 8, "device": "cpu"}
 COLOURS = {"calculator": "tab:blue", "nobody answers": "tab:gray"}
@@ -50,17 +50,17 @@ class Options:
     arms: tuple[str, ...] = tuple(ARMS)
     """Whether calls are answered: "calculator", "nobody answers"."""
     seeds: tuple[int, ...] = (0, 1, 2)
-    """A run for each."""
+    """Seeds of the runs, one run each."""
     steps: int = 60
-    """Updates of a run."""
+    """Updates per run."""
     lr: float = 2e-4
     """Learning rate."""
     limit: int = 100
-    """Held-out problems of a measurement."""
+    """Held-out problems per measurement."""
     samples: int = 4
-    """Answers at temperature 1 to each of them."""
+    """Answers per held-out problem at temperature 1."""
     picture_only: bool = False
-    """Draw the picture of what the file holds, and train nothing."""
+    """Draw the picture from the file, and train nothing."""
 
 
 def main(options: Options) -> None:
@@ -78,7 +78,7 @@ def main(options: Options) -> None:
 
 
 def run(options: Options, arm: str, seed: int) -> Iterator[dict[str, str]]:
-    """One training: its steps, and what is measured after them."""
+    """Trains one run; yields its steps, then the measurements after them."""
     with TemporaryDirectory() as place:
         config = configure(
             "grpo", model=options.model, steps=options.steps, lr=options.lr, seed=seed,
@@ -96,7 +96,7 @@ def run(options: Options, arm: str, seed: int) -> Iterator[dict[str, str]]:
 
 @dataclass
 class Answer:
-    """An answer as it was written, and how many of its tokens were drawn and how many were not."""
+    """An answer, and how many of its tokens the model drew and the calculator wrote."""
 
     text: str
     right: float
@@ -105,7 +105,7 @@ class Answer:
 
 
 def told(row: dict[str, Any]) -> Answer:
-    """A rollout of a run's folder."""
+    """The answer in a rollout from a run's folder."""
     step = row["steps"][0]
     forced = len(row.get("forced", []))
     return Answer(row["text"], step["metrics"]["correct"], step["ac_len"], forced)
@@ -130,9 +130,8 @@ def measured(options: Options, arm: str, step: int, model, tokenizer) -> Iterato
 
 
 def figures(answers: Iterable[Answer]) -> dict[str, float]:
-    """Shares of answers that are correct and of lines that ask, tokens, and how often a product or
-    quotient is correct that the model has computed alone. Products and quotients are the hard
-    ones."""
+    """Shares of correct answers and of lines that ask, tokens, and how often a product or quotient
+    is correct if the model computed it alone. "Hard" means products and quotients."""
     answers = list(answers)
     lines = [line for answer in answers for line in answer.text.splitlines()]
     sums = [(found[1] in "*/", line) for line in lines if (found := SUM.search(line))]
@@ -148,7 +147,7 @@ def figures(answers: Iterable[Answer]) -> dict[str, float]:
 
 
 def share(these: Iterable[bool]) -> float:
-    """Of these the share that is true; not a number if there are none."""
+    """The share that is true; nan if there are none."""
     found = list(these)
     return mean(found) if found else float("nan")
 
@@ -158,7 +157,7 @@ def asks(line: str) -> bool:
 
 
 def is_true(line: str) -> bool:
-    """Whether a line's last number is what its first product or quotient comes to."""
+    """Whether a line's last number is the value of its first product or quotient."""
     found = re.search(r"(\d+) ([*/]) (\d+) = (?:.*= )?(\d+)$", line)
     if not found:
         return False
@@ -167,7 +166,7 @@ def is_true(line: str) -> bool:
 
 
 def line(step: int, answers: str, of: dict[str, float]) -> dict[str, str]:
-    """A line of the file, after arm and seed."""
+    """A line of the file, without arm and seed."""
     return {"step": str(step), "answers": answers} | {name: f"{of[name]:.4f}" for name in NAMES}
 
 
@@ -201,7 +200,7 @@ def draw(rows: Sequence[dict[str, str]], path: Path) -> None:
 
 
 def smoothed(rows: Sequence[dict[str, str]], name: str, width: int = 5) -> list[float]:
-    """The mean over seeds at each step, and over the steps before it; unknown values are
+    """For each step, the mean over the seeds and the last `width` steps; unknown values are
     skipped."""
     count = 1 + max(int(row["step"]) for row in rows)
     found: list[list[float]] = [[] for _ in range(count)]

@@ -3,13 +3,13 @@
     uv run ch07/binary_search.py
     uv run ch07/binary_search.py --picture-only
 
-tiny-player knows the rules of higher or lower and has no plan. The reward is 1 for a number that
-is found within six guesses. A line of the CSV file is a run after so many steps: how many numbers
-it found with 1, 2, ... guesses, and what its first guess was.
+tiny-player knows the rules of higher or lower and has no plan. The reward is 1 if the number is
+found within six guesses. Each line of the CSV file is a run after some number of steps: the share
+of numbers that it found within 1, 2, ... guesses, and its first guesses.
 
     uv run ch07/binary_search.py --leave-out 8 --kl 0 --seeds 0
 
-Eight of the 64 numbers never come up in training. What becomes of them?
+Eight of the 64 numbers never come up in training. Does the player still find them?
 """
 
 import re
@@ -36,7 +36,7 @@ from reasoning_from_scratch.sampling import Sampling
 from reasoning_from_scratch.tasks.problem_sets import load_problems
 from reasoning_from_scratch.tiny.guessing import MOST, TOKENS
 
-TURNS = 8  # when measured: two more than a plan needs
+TURNS = 8  # in measurements: two more than "in time" allows
 GAME = {"environment": "guess"} | TOKENS
 # What the reward counts: found within six guesses, or more for fewer guesses.
 PAYS: dict[str, dict[str, Any]] = {
@@ -54,29 +54,29 @@ class Options:
     model: str = "tiny-player"
     """The player to start from."""
     seeds: tuple[int, ...] = (0, 1, 2)
-    """A run for each."""
+    """Seeds of the runs, one run each."""
     pay: tuple[str, ...] = ("in time",)
     """What the reward counts: "in time" (found within six guesses), "faster" (fewer guesses)."""
     kl: tuple[float, ...] = (0.0, 0.05)
-    """Weight of a KL term at the first step; from there it falls to 0 in a straight line."""
+    """Weight of the KL term at the first step; it falls linearly to 0."""
     leave_out: int = 0
-    """So many of the numbers never come up in training."""
+    """How many of the numbers never come up in training."""
     steps: int = 600
-    """Updates of a run."""
+    """Updates per run."""
     lr: float = 5e-4
     """Learning rate."""
     every: int = 50
     """Steps between two measurements."""
     plays: int = 32
-    """Games for each number in a measurement."""
+    """Games per number in a measurement."""
     picture_only: bool = False
-    """Draw the picture of what the file holds, and train nothing."""
+    """Draw the picture from the file, and train nothing."""
 
 
 def main(options: Options) -> None:
     """Trains, measures, and draws."""
     if not 0 < options.every <= options.steps:
-        raise UserError(f"--every is {options.every}: from 1 to {options.steps}, the --steps")
+        raise UserError(f"--every is {options.every}; choose 1 to {options.steps}, the --steps")
     if not options.picture_only:
         for pay, kl, seed in product(options.pay, options.kl, options.seeds):
             this = {"pay": pay, "kl": f"{kl:g}"}
@@ -87,7 +87,7 @@ def main(options: Options) -> None:
 
 
 def run(options: Options, pay: str, kl: float, seed: int) -> Iterator[dict[str, str]]:
-    """One training, measured at its saves, which are then thrown away."""
+    """Trains one run and measures it at its saves, which are then deleted."""
     numbers = load_problems("guess")
     asked = numbers[: len(numbers) - options.leave_out]
     left_out = numbers[len(asked) :]
@@ -111,18 +111,18 @@ def run(options: Options, pay: str, kl: float, seed: int) -> Iterator[dict[str, 
 
 
 def leash(kl: float) -> dict[str, Any]:
-    """A KL term that holds the player to its start, less and less."""
+    """A KL term toward the starting player, with a weight that falls to 0."""
     return {"kl": "k2", "kl_coef": kl, "kl_schedule": "linear"} if kl else {}
 
 
 def measured(name: str, problems: Sequence[Problem], plays: int) -> dict[str, str]:
-    """How a model plays: shares of numbers found within k guesses, of guesses that are legal and
-    in the middle third of what is possible, and its first guesses."""
+    """How a model plays: the share of numbers found within k guesses, the shares of legal guesses
+    and of guesses in the middle third of the possible range, and its first guesses."""
     return summary(played(name, problems, plays))
 
 
 def summary(each: Sequence[tuple[int, list[int]]]) -> dict[str, str]:
-    """The same of games that have been played."""
+    """The same figures, from games already played."""
     found = [
         mean(int(number) in guesses[:k] for number, guesses in each) for k in range(1, TURNS + 1)
     ]
@@ -133,7 +133,7 @@ def summary(each: Sequence[tuple[int, list[int]]]) -> dict[str, str]:
         for place, guess in enumerate(guesses):
             low, high = possible_after(guesses[:place], number, MOST)
             legal.append(low <= guess <= high)
-            if high - low > 1:  # of two numbers none is the middle
+            if high - low > 1:  # two numbers have no middle
                 middle.append(middle_third(low, high, guess))
     return {
         **{f"within {k}": f"{share:.4f}" for k, share in enumerate(found, 1)},
@@ -144,12 +144,12 @@ def summary(each: Sequence[tuple[int, list[int]]]) -> dict[str, str]:
 
 
 def played(name: str, problems: Sequence[Problem], plays: int) -> list[tuple[int, list[int]]]:
-    """Numbers, and the guesses of the games about them."""
+    """(number, guesses) of each game that the model of this name plays."""
     return games(*load_model_and_tokenizer(name), problems, plays)
 
 
 def games(model, tokenizer, problems: Sequence[Problem], plays: int) -> list[tuple[int, list[int]]]:
-    """So many games about each number, by a model as it is now."""
+    """(number, guesses) of each game: `plays` games per number, by the model in hand."""
     sampling = Sampling(rollouts=plays, seed=1, max_turns=TURNS, **GAME)
     found = []
     for group in sample_groups(model, tokenizer, problems, sampling, step=0, engine=FAST):
@@ -207,17 +207,17 @@ def draw(rows: Sequence[dict[str, str]], path: Path) -> None:
 
 
 def told(kl: str) -> str:
-    """In a title: whether there was a KL term."""
+    """The part of a title that names the KL term, if there was one."""
     return f", KL {kl} to 0" if float(kl) else ""
 
 
-# --- plays to compare with ---
+# --- strategies to compare with ---
 
 
 def uniform_play(most: int) -> list[float]:
-    """Exactly, for k = 0, 1, 2, ...: the share of numbers that are found within k guesses, each
-    drawn uniformly from what is still possible; until all are found."""
-    # odds[n][j]: with n numbers possible, the chance to need exactly j guesses, all being alike.
+    """The exact share of numbers found within k = 0, 1, 2, ... guesses, until all are found, if
+    each guess is drawn uniformly from the numbers that are still possible."""
+    # odds[n][j]: with n numbers possible, the chance to need exactly j guesses, all equally likely.
     odds: list[list[float]] = [[0.0], [0.0, 1.0]]
     for size in range(2, most + 1):
         row = [0.0] * (size + 1)
@@ -236,7 +236,7 @@ def uniform_play(most: int) -> list[float]:
 
 
 def best_play(most: int) -> list[float]:
-    """The same for a plan that halves what is possible."""
+    """The same for binary search, which halves the range with each guess."""
     shares = [min(1.0, (2**k - 1) / most) for k in range(most.bit_length() + 1)]
     return shares
 
@@ -248,7 +248,7 @@ def middle_third(low: int, high: int, guess: int) -> bool:
 
 
 def possible_after(guesses: Sequence[int], number: int, most: int) -> tuple[int, int]:
-    """The numbers that are still possible after some guesses, the first and the last."""
+    """The lowest and the highest number that is still possible after some guesses."""
     below = [guess for guess in guesses if guess < number]
     above = [guess for guess in guesses if guess > number]
     return max(below, default=0) + 1, min(above, default=most + 1) - 1

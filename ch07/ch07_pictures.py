@@ -2,9 +2,9 @@
 
 `joint_curves`, `answer_ways`, `passes_over_training` and `long_run_curves` draw runs; the others
 draw ideas: the loop, the records of log-probabilities, the clip, KL's two directions, groups,
-lengths, the lag. Blue and solid is always the first run or the good case, orange and dashed the
-second, so no line is told by its color alone. All have a white ground of their own, for pages that
-are dark.
+lengths, the lag. The first run or the good case is always blue and solid, the second orange and
+dashed, so color alone never carries the meaning. All pictures have a white background, for dark
+pages.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ from reasoning_from_scratch.report.ways_picture import draw_ways
 
 STAGES = "problems rollouts rewards advantages logprobs loss update".split()
 INK, SHADE, LIGHT = "#1d2130", "#eef1f6", "#e8eefb"
-NARROW = 2  # steps before a value that its average takes in
+NARROW = 2  # earlier steps that a running average includes
 
 
 def joint_curves(
@@ -35,9 +35,9 @@ def joint_curves(
 ) -> Figure:
     """A panel per curve (metric -> label with its unit), a line per run (name -> its rows).
 
-    Thin is what was measured; the line is its mean over three steps. Where a curve has a gap,
-    the step had nothing to measure. `looks` numbers the color and the dash of each run; by default
-    each has its own, in their order. Of runs that look the same, the first one is named.
+    The thin line is the measurement, the thick one its mean over three steps. A gap means that a
+    step had nothing to measure. `looks` has the number of each run's color and dash; by default
+    each has its own, in order. The legend names only the first of the runs that look the same.
     """
     looks = looks or range(len(runs))
     across = 3 if len(curves) > 4 else 2
@@ -65,7 +65,7 @@ def draw_run(panel: Axes, rows: Sequence[dict], metric: str, number: int) -> Non
     found = [(row["step"], row[metric]) for row in rows if row.get(metric) is not None]
     steps, values = [step for step, _ in found], [value for _, value in found]
     look = {"color": COLORS[number]}
-    if metric == "eval_acc":  # measured now and then
+    if metric == "eval_acc":  # measured only at some steps
         panel.plot(steps, values, "o", ls=DASHES[number], ms=4, **look)
     else:
         known = dict(found)
@@ -75,7 +75,7 @@ def draw_run(panel: Axes, rows: Sequence[dict], metric: str, number: int) -> Non
 
 
 def trailing_mean(known: dict[int, float], step: int) -> float:
-    """Over the last three steps; nan, which is not drawn, where this step measured nothing."""
+    """The mean over the last three steps; nan, which is not drawn, if this one measured nothing."""
     if step not in known:
         return float("nan")
     values = [known[past] for past in range(step - NARROW, step + 1) if past in known]
@@ -83,7 +83,7 @@ def trailing_mean(known: dict[int, float], step: int) -> float:
 
 
 def answer_ways(folders: dict[str, Path]) -> Figure:
-    """Of each run, how many of its answers were given in which way, as areas that add up to 1."""
+    """For each run, the share of each style of answer, as areas that add up to 1."""
     figure = Figure(figsize=(0.6 + 4.2 * len(folders), 2.9), layout="constrained")
     panels = figure.subplots(1, len(folders), squeeze=False)[0]
     for panel, (name, folder) in zip(panels, folders.items(), strict=True):
@@ -95,7 +95,7 @@ def answer_ways(folders: dict[str, Path]) -> Figure:
 
 def passes_over_training(stages: dict[str, dict[str, dict[int, list[float]]]]) -> Figure:
     """Panel title -> label of a line -> step -> pass@k. A step that ends one run and begins the
-    next has two values; a line across marks it."""
+    next has two values; a vertical line marks it."""
     figure = Figure(figsize=(1 + 3.3 * len(stages), 3.2), layout="constrained")
     row = figure.subplots(1, len(stages), sharey=True, squeeze=False)[0]
     for panel, (title, lines) in zip(row, stages.items(), strict=True):
@@ -143,8 +143,8 @@ def clip_curves(
     clip_low: float = 0.8,
     clip_high: float = 1.2,
 ) -> Figure:
-    """The clipped objective over the ratio, for an advantage of +1 and of -1. `ratios` are the
-    tokens of a run, dots under the curve of the sign of their advantage."""
+    """The clipped objective over the ratio, for an advantage of +1 and of -1. `ratios` are those
+    of a run's tokens, drawn as dots under the curve for the sign of their advantage."""
     figure = Figure(figsize=(8, 3.4), layout="constrained")
     across = torch.linspace(0.0, 2.2, 400)
     for panel, sign in zip(figure.subplots(1, 2), (1.0, -1.0), strict=True):
@@ -167,7 +167,7 @@ def clip_curves(
 
 
 def draw_ratios(panel: Axes, ratios: Sequence[float], flat: tuple, sign: float) -> None:
-    """Each token a dot at its ratio, spread up and down so that they can be told apart."""
+    """A dot for each token at its ratio; a random height keeps the dots apart."""
     if not ratios:
         return
     low, high = map(float, flat)
@@ -181,7 +181,7 @@ def draw_ratios(panel: Axes, ratios: Sequence[float], flat: tuple, sign: float) 
 
 
 def loop_strip(notes: Mapping[str, str]) -> Figure:
-    """The seven stages in a row, those with a note in blue and the note below."""
+    """The seven stages in a row; those with a note are blue, with the note below."""
     figure, panel = sheet(8, 1.6)
     for number, stage in enumerate(STAGES):
         x, noted = 0.05 + number * 1.135, stage in notes
@@ -258,7 +258,7 @@ def hump(places: torch.Tensor, middle: float, width: float) -> torch.Tensor:
 
 
 def kl_exact(p: torch.Tensor, q: torch.Tensor) -> float:
-    """KL(p || q); what has no probability left in float32 counts as the least that it holds."""
+    """KL(p || q); a probability that underflows counts as float32's smallest number."""
     least = torch.finfo(p.dtype).tiny
     return float((p * (p.clamp(min=least).log() - q.clamp(min=least).log())).sum())
 
@@ -294,7 +294,7 @@ def groups_and_advantages(size: int = 8) -> Figure:
 
 
 def where_length_enters(short: int = 10, long: int = 40) -> Figure:
-    """Two answers under the three averages: each token a bar as high as its weight."""
+    """Two answers under the three averages: each token's bar is as high as its weight."""
     averages = {
         "sequence (GRPO)": (1 / (2 * short), 1 / (2 * long)),
         "token (DAPO)": (1 / (short + long),) * 2,
@@ -346,7 +346,7 @@ def draw_work(panel: Axes, start: int, row: int, words: str, color: str = COLORS
 
 
 def sheet(width: float, height: float) -> tuple[Figure, Axes]:
-    """A sheet without axes, one unit to the inch."""
+    """An empty canvas without axes, in inches."""
     figure = Figure(figsize=(width, height))
     panel = figure.add_axes((0, 0, 1, 1))
     panel.set(xlim=(0, width), ylim=(0, height))

@@ -5,9 +5,10 @@
     python ch07/chat_rl.py --model-tag RUN --model-step 60  go on from a step of a run
     torchrun --standalone --nproc_per_node=2 ch07/chat_rl.py -- --run=two
 
-REINFORCE on the policy's own rollouts: rewards minus the mean of their group, every token of a
-step counted alike, no ratio, no clip, no KL. Muon moves the matrices, AdamW the rest; all learning
-rates fall linearly from a fraction of their value to zero. PRESETS has what our models need.
+REINFORCE on the policy's own rollouts: the advantages are rewards minus the mean of their group,
+every token of a step counts the same, and there is no ratio, clip or KL. Muon moves the matrices,
+AdamW the rest; all learning rates fall linearly from a fraction of their value to zero. PRESETS
+has the values that suit our models.
 """
 
 import importlib.util
@@ -32,7 +33,7 @@ from reasoning_from_scratch.run.origin import with_whole_paths
 from reasoning_from_scratch.tasks.problem_sets import load_problems
 from reasoning_from_scratch.text import counted
 
-PROMPT_TOKENS = 256  # of a long problem: a forward pass of long ones has fewer rows
+PROMPT_TOKENS = 256  # of a long problem; with longer ones, a forward pass has fewer rows
 RUNS = "runs"
 MODEL_FOLDERS = ("checkpoints", RUNS)
 STEP_FILE = re.compile(r"step(\d+)\.(?:pth|safetensors)$")
@@ -53,7 +54,7 @@ NANOCHAT: dict[str, Any] = {
     "eval_examples": 400,
     "save_every": 60,
 }
-# What does not suit our models, and what they use instead.
+# What our models use where nanochat's defaults do not suit them.
 PRESETS: dict[str, dict[str, Any]] = {
     # A minute or two on one CPU core: fewer problems and rollouts, float32. Its embeddings are
     # small numbers, so an update of 0.01 would wipe them out.
@@ -71,7 +72,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "eval_every": 25,
         "eval_examples": 50,
     },
-    # Qwen3's weights are of size 0.02 and well trained: rates of the size that GRPO uses for it.
+    # Qwen3's weights have size 0.02 and are well trained: learning rates as small as GRPO's.
     "qwen3": {
         "dtype": "auto",
         "max_new_tokens": 512,
@@ -80,7 +81,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "matrix_lr": 4e-4,
     },
 }
-# How problems are put, and who reads the answers.
+# How problems are presented, and who judges the answers.
 ANSWERS: dict[str, dict[str, str]] = {
     "boxed": {},
     "gsm8k": {"prompt": "question", "reward": "gsm8k"},
@@ -90,26 +91,26 @@ ANSWERS: dict[str, dict[str, str]] = {
 
 @dataclass
 class ChatRLOptions:
-    """nanochat's flags. What is None is chosen by the model's preset."""
+    """nanochat's flags. The model's preset chooses whatever is None."""
 
     run: str = "dummy"
     """Name of the run: its folder under runs/, and in Weights & Biases where that is installed."""
     device_type: Literal["", "cpu", "cuda", "mps"] = ""
-    """cpu, cuda or mps; empty: the best there is."""
+    """cpu, cuda or mps; empty: the best available."""
     dtype: Literal["auto", "float32", "bfloat16"] | None = None
     """Number format of the weights (nanochat: bfloat16; tiny: float32; Qwen3: by device)."""
     model: str = "tiny"
-    """Model where no --model-tag is given: tiny, base, reasoning, a folder, a run or RUN@SAVE."""
+    """Model if no --model-tag is given: tiny, base, reasoning, a folder, a run or RUN@SAVE."""
     model_tag: str | None = None
     """Folder under checkpoints/ or runs/ to start from."""
     model_step: int | None = None
-    """Step of it to load (default: the last)."""
+    """Step to load from that folder (default: the last)."""
     num_epochs: int = 1
     """Passes over the training problems."""
     problem_limit: int | None = None
-    """Use only the first so many training problems (nanochat: all; tiny: 400)."""
+    """How many training problems to use, from the start (nanochat: all; tiny: 400)."""
     device_batch_size: int = 8
-    """No forward pass has more rows than this; also the largest k of pass@k."""
+    """Most rows in a forward pass; also the largest k of pass@k."""
     examples_per_step: int | None = None
     """Problems per step, on all devices together (nanochat: 16; tiny: 8)."""
     num_samples: int | None = None
@@ -119,7 +120,7 @@ class ChatRLOptions:
     temperature: float = 1.0
     """Sampling temperature."""
     top_k: int = 50
-    """Sample from this many most likely tokens; 0 keeps all."""
+    """Sample only from this many most likely tokens; 0 keeps all."""
     embedding_lr: float | None = None
     """Learning rate of AdamW for the embedding (nanochat: 0.2; tiny: 0.004; Qwen3: 2e-5)."""
     unembedding_lr: float | None = None
@@ -131,20 +132,20 @@ class ChatRLOptions:
     init_lr_frac: float = 0.05
     """Where the ramp down to zero begins, as a fraction of the learning rates."""
     eval_every: int | None = None
-    """Measure pass@k before every so many steps (nanochat: 60; tiny: 25)."""
+    """Steps between two measurements of pass@k (nanochat: 60; tiny: 25)."""
     eval_examples: int | None = None
     """Problems per measurement (nanochat: 400; tiny: 50)."""
     save_every: int | None = None
-    """Save after every so many steps (nanochat: 60)."""
+    """Steps between two saves (nanochat: 60)."""
     answers: Literal["boxed", "gsm8k", "nanochat"] = "boxed"
     """boxed: the book's prompt and a box; gsm8k: the question alone, and the number after ####;
-    nanochat: that in nanochat's chat tokens, for a model whose tokenizer has them."""
+    nanochat: the same in nanochat's chat tokens, for a model whose tokenizer has them."""
     calculator: bool = False
-    """Where an answer says <<48/2= the result is put in, and not trained on (nanochat: always)."""
+    """After <<48/2= in an answer, insert the result; it is not trained on (nanochat: always)."""
     resume: bool = False
-    """Go on with the run of this --run, given the flags that it was begun with."""
+    """Continue the run named --run; give the flags that it was started with."""
     overwrite: bool = False
-    """Delete a run of this --run, once the new one is known to start."""
+    """Delete the old run of that name, once the new one is known to start."""
 
 
 USED = "go on with it (--resume), delete it (--overwrite), or choose another --run"
@@ -156,7 +157,7 @@ def chat_rl(options: ChatRLOptions) -> int:
         given = "--resume" if options.resume else "--overwrite"
         raise UserError(f"{given} needs the name of the run: add --run NAME")
     if options.resume and options.overwrite:
-        raise UserError("--resume goes on with a run that --overwrite deletes: leave one out")
+        raise UserError("--resume continues a run that --overwrite deletes: drop one of them")
     if options.run != "dummy" and not options.resume and "WORLD_SIZE" not in os.environ:
         # Before anything is downloaded. (Ranks that torchrun has restarted find their own run.)
         RunFolder(f"{RUNS}/{options.run}").refuse_used(options.overwrite, USED)
@@ -178,14 +179,14 @@ def chat_rl(options: ChatRLOptions) -> int:
 
 
 def filled_in(options: ChatRLOptions, model: str) -> dict[str, Any]:
-    """The flags; where they say nothing the model's preset; where it says nothing nanochat."""
+    """The flags, completed by the model's preset, and then by nanochat's defaults."""
     kind = "tiny" if preset(model)["problems"] == "tiny" else "qwen3"
     given = {name: value for name, value in vars(options).items() if value is not None}
     return NANOCHAT | PRESETS[kind] | given
 
 
 def chat_rl_config(values: dict[str, Any], model: str, problems: Sequence[Problem]) -> TrainConfig:
-    """nanochat's words in ours."""
+    """nanochat's flags, translated into our configuration."""
     steps = len(problems) // values["examples_per_step"] * values["num_epochs"]
     if steps < 1:
         raise UserError(
@@ -242,7 +243,7 @@ def chat_rl_config(values: dict[str, Any], model: str, problems: Sequence[Proble
     )
 
 
-# What may be different where a run goes on, and the flags whose names are not those of the fields.
+# What may change when a run is resumed, and the flags whose names differ from their fields'.
 FREE = (*PLACES, "steps", "device", "wandb")
 FLAGS = {
     "problems_per_step": "examples_per_step",
@@ -254,7 +255,7 @@ FLAGS = {
 
 
 def same_run(config: TrainConfig) -> TrainConfig:
-    """The same, to go on with the run in its folder; it must have been begun with these flags."""
+    """The configuration that resumes the run in its folder, which must have had the same flags."""
     folder = RunFolder(config.log_path)
     config = with_whole_paths(resolved(replaced(config, resume=config.log_path)))
     for name, value in folder.changes(config).items():

@@ -15,7 +15,7 @@ from reasoning_from_scratch.grading import arithmetic, get_last_boxed
 
 
 def problems(seed=0):
-    """Each has a solution, because the target comes from one."""
+    """Each has a solution, because the target is computed from its numbers."""
     rng = random.Random(seed)
     while True:
         numbers = [rng.randint(1, 25) for _ in range(rng.choice((3, 4)))]

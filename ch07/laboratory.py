@@ -1,15 +1,15 @@
-"""The laboratory: methods live for a few steps, and what was stored about them.
+"""The laboratory: short live runs of the methods, and the stored results of many more.
 
     live("format")          trains two arms of a regime for a few steps, and draws what differs
-    page("format")          the table of its stored runs, how their rates were chosen, the picture
+    page("format")          a table of its stored runs, how learning rates were chosen, a picture
     rest()                  the regimes without a page, a line each
     overview()              all of them in one picture; overview("small"): the small differences
-    other_base()            what decides on three pages, from another base model too
+    other_base()            the deciding differences of three pages, from another base model, too
     solved()                pass@k while a model learns, from pass_over_training.csv
     five_hundred_steps()    long runs, from long_runs.csv
-    tried(lr=1e-3)          a short run of plain GRPO but for the changes, for the exercises
+    tried(lr=1e-3)          a short run of plain GRPO with these changes, for the exercises
 
-The regimes themselves, the settings of every run among them, are in regimes.py.
+The regimes themselves, with the settings of every run, are in regimes.py.
 """
 
 import csv
@@ -75,7 +75,7 @@ LIVE = {
     "lag": Live(("lag 0", "lag 8"), APART | RIGHT),
     "format": Live(("correct", "correct and format"), PAID | RIGHT | TOKENS | MIXED),
 }
-# Several changes at a time: section 7.6 of the chapter has the one, section 8.5 the other.
+# Regimes with several changes at a time: sections 7.6 and 8.5 show them.
 ELSEWHERE = ("recipes", "rivals")
 PAGES = (
     "epochs",
@@ -94,7 +94,7 @@ PAGES = (
 
 @cache
 def stored() -> tuple[dict, ...]:
-    """The stored runs that are of the regimes and the models as they are now."""
+    """The stored runs that belong to the current regimes and models."""
     return tuple(current_rows(stored_rows(STORED), REGIMES, SettingsMarks()))
 
 
@@ -114,13 +114,13 @@ def trained(name: str, arm: str, lr: float, steps: int) -> TrainResult:
 
 
 def trained_and_gone(config: TrainConfig) -> TrainResult:
-    """The run without its folder of 30 MB: only the model and the metrics are needed."""
+    """Trains without keeping the run's folder of 30 MB: we need only the model and the metrics."""
     with TemporaryDirectory() as folder:
         return train(replaced(config, log_path=f"{folder}/run"), quiet=True)
 
 
 def page(name: str) -> Figure:
-    """The table of a regime's stored runs and how their rates were chosen; returns a picture."""
+    """A table of a regime's stored runs, how learning rates were chosen, and a picture of them."""
     found = findings({name: REGIMES[name]}, stored())
     _about, _, *lines = table(found).splitlines()
     display(Markdown("\n".join([*lines, "", *rates_told(name), "", *shared_runs(name)])))
@@ -128,8 +128,8 @@ def page(name: str) -> Figure:
 
 
 def rates_told(name: str) -> list[str]:
-    """A line for each choice of a learning rate: where it lies among those that were tried, and
-    how many seeds chose it."""
+    """A line for each choice of a learning rate: where it lies among those tried, and how many
+    seeds chose it."""
     told = choices(name, REGIMES[name], stored())
     return [f"- {emphasized(arms)}: {choice}." for choice, arms in told.items()]
 
@@ -145,7 +145,7 @@ def rest() -> Markdown:
 
 
 def shared_runs(name: str) -> list[str]:
-    """A sentence for each arm whose runs are mostly those of other pages: luck is shared too."""
+    """A sentence for each arm that shares most of its runs, and so its luck, with other pages."""
     told, runs = [], runs_of_arms()
     for arm in REGIMES[name].arms:
         mine = runs[name, arm]
@@ -157,7 +157,7 @@ def shared_runs(name: str) -> list[str]:
 
 
 def runs_of_arms() -> dict[tuple[str, str], set[tuple]]:
-    """Each arm's reported runs, by what tells two runs apart."""
+    """Each arm's reported runs, each as the values that identify it."""
     return {
         (name, arm): {
             (row["lr"], row["seed"], row["tokens"], row["reward"], row["greedy test"])
@@ -172,15 +172,15 @@ def runs_of_arms() -> dict[tuple[str, str], set[tuple]]:
 
 def overview(*groups: str) -> Figure:
     """The deciding difference of each pair: the `large` ones, the `small` ones, those in `other
-    units`, or by default all three. Whole recipes change several things at a time, and have no
-    place among them."""
+    units`, or by default all three. Whole recipes change several things at a time, so they are not
+    included."""
     single = {name: regime for name, regime in REGIMES.items() if name not in ELSEWHERE}
     return all_effects(findings(single, stored()), groups or GROUPS)
 
 
 def other_base() -> Markdown:
-    """The deciding differences of the regimes that were run from another base model too. Its
-    weights are not shipped, so its rows are taken as they are."""
+    """The deciding differences of the regimes that were also run from another base model. Its
+    weights are not shipped, so nothing checks that its rows are current."""
     usual, other = (
         {(of.regime, of.ours, of.theirs): of for of in findings(REGIMES, rows) if of.decides}
         for rows in (stored(), stored_rows(OTHER))
@@ -198,14 +198,14 @@ def sides(of: Contrast) -> str:
 
 
 def solved() -> Figure:
-    """The quickstart's run, and to the right of the line the one on longer problems: their table
-    and their picture."""
+    """A table and a picture of two runs: the quickstart's and, to the right of the line, the one on
+    longer problems."""
     with open(PASSES, newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     ks = [name for name in rows[0] if name.startswith("pass@")]
     panels: dict[str, dict[str, dict[int, list[float]]]] = {}
     table: dict[tuple[str, int], list[str]] = {}
-    ends = {row["run"]: int(row["step"]) for row in rows}  # the last one of each run
+    ends = {row["run"]: int(row["step"]) for row in rows}  # the last step of each run
     first = next(iter(ends))
     for row in rows:
         step = int(row["step"]) + (0 if row["run"] == first else ends[first])
@@ -220,7 +220,7 @@ def solved() -> Figure:
 
 
 def five_hundred_steps() -> Figure:
-    """The long runs: how they end, what each change makes of that, and their curves."""
+    """The long runs: how they end, how much each change helps, and their curves."""
     rows = read_table(LONG)
     display(Markdown(f"{long_runs.ends(rows)}\n\n{long_runs.differences(rows)}"))
     return long_run_curves(rows, long_runs.CURVES)
@@ -235,11 +235,11 @@ def tried(reward: Callable | None = None, lr: float = 4e-4, **changes) -> TrainR
 
 
 def on_trial(text: str, problem) -> float:
-    """The run reads this file anew; the function that is tried stands in the first reading."""
+    """The run imports this file a second time; the function to try is in the first import."""
     return sys.modules["laboratory"].on_trial.reward(text, problem)
 
 
 def right_share(model, tokenizer) -> float:
-    """Of four answers to each of 100 test problems, at temperature 1."""
+    """The share of correct answers at temperature 1: four answers to each of 100 test problems."""
     problems = load_problems("tiny-test", limit=100)
     return evaluate(model, tokenizer, problems, Sampling(160, rollouts=4)).accuracy

@@ -1,12 +1,12 @@
-"""Tinker's names in front of a `LocalPolicy`: as much as rl_client.py calls, in this process.
+"""Tinker's client in front of a `LocalPolicy`: just the calls of rl_client.py, in this process.
 
     ServiceClient     opens a model by its name
-    TrainingClient    forward_backward, optim_step, and a sampler that keeps the weights of now
+    TrainingClient    forward_backward, optim_step, and a sampler that keeps the current weights
     SamplingClient    sample
 
-There every call gives a future at once, and the service does the work meanwhile. Here training is
-done when it is asked for. Requests to sample wait until the first of their results is needed, and
-are then drawn together, which is what makes a batch of them fast.
+In Tinker every call immediately returns a future, and the service works in the background. Here
+training runs inside the call. Requests to sample wait until the first of their results is needed,
+and are then drawn together, which is what makes a batch of them fast.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ from reasoning_from_scratch.tokenizer import model_stop_ids
 
 @dataclass
 class Future:
-    """A result, computed when it is first asked for."""
+    """A result, computed when `result` is called."""
 
     compute: Callable[[], Any]
 
@@ -51,7 +51,7 @@ class SamplingParams:
 
 @dataclass
 class Datum:
-    """What the model reads, and for each of these tokens what the loss needs."""
+    """The tokens that the model reads, and what the loss needs for each of them."""
 
     model_input: ModelInput
     loss_fn_inputs: dict[str, list]
@@ -86,7 +86,7 @@ class ForwardBackwardOutput:
 
 class ServiceClient:
     def create_lora_training_client(self, base_model: str, rank: int = 32) -> Future:
-        """Rank 0 trains all weights, as `rfs serve` has it."""
+        """Rank 0 trains all weights, as in `rfs serve`."""
         client = TrainingClient(Policy.load(base_model, TrainConfig(), lora_rank=rank))
         return Future(lambda: client)
 
@@ -102,7 +102,7 @@ class TrainingClient:
         return Future(lambda: sampler)
 
     def forward_backward(self, rows: list[Datum], loss_fn: str) -> Future:
-        """A datum becomes a rollout by the rules with which `rfs serve` reads one."""
+        """A datum becomes a rollout by the same rules as in `rfs serve`."""
         cfg = self.policy.model.cfg
         read = [messages.Datum(row.model_input.tokens, arrays(row)) for row in rows]
         parts = data.rollouts_of(read, loss_fn, cfg["vocab_size"], cfg["context_length"])
@@ -120,8 +120,8 @@ class TrainingClient:
 
 @dataclass
 class SamplingClient:
-    """The weights of a moment. What is drawn depends on the sampler's number, the request's and
-    the sample's, as in `rfs serve`, so both give the same tokens."""
+    """A snapshot of the weights. The tokens depend on the numbers of sampler, request and sample,
+    as in `rfs serve`, so both draw the same ones."""
 
     policy: LocalPolicy
     number: int
@@ -143,7 +143,7 @@ class SamplingClient:
         )
 
     def draw(self, count: int, params: SamplingParams) -> None:
-        """Answers to all prompts that wait for so many, drawn in this way."""
+        """Draws answers to all waiting prompts with this count and these parameters."""
         alike = [place for place, asked in self.waiting.items() if asked[1:] == (count, params)]
         prompts = [self.waiting.pop(place)[0].tokens for place in alike]
         sampling = Sampling(params.max_tokens, params.temperature, rollouts=count)

@@ -1,13 +1,13 @@
-"""Long runs: what 500 steps do to entropy, pass@k and the length of answers, and what changes of
-GRPO that were invented for long runs do about it. The base model, on short and long problems.
+"""Long runs: what 500 steps do to entropy, pass@k and the length of answers, and what changes to
+GRPO that were made for long runs do about it. The base model trains on short and long problems.
 
     uv run ch07/long_runs.py
     uv run ch07/long_runs.py --arms "no change" "KL 0.05" --seeds 0
     uv run ch07/long_runs.py --picture-only
 
-A line of the CSV file is the mean over 25 steps; where a run answered held-out problems, it has
-those figures too. Its lines are written when a run is finished. A run takes eleven minutes of one
-core, or seventeen with the KL term; all fifteen three hours.
+Each line of the CSV file is the mean over 25 steps and, where the run answered held-out problems,
+has those figures, too. A run's lines are written when it is finished. A run takes eleven minutes on
+one core, or seventeen with the KL term; all fifteen take three hours.
 """
 
 import sys
@@ -43,10 +43,10 @@ ARMS = {
     "no spread": {"advantage": "mean"},
     "no length": {"aggregate": "constant"},
 }
-UPDATES = 4  # of each step: with one, every ratio is 1 and no clip acts
+UPDATES = 4  # per step: with one, every ratio is 1 and the clip does nothing
 LONGEST = 224  # tokens of an answer
 STEPS, EVERY = 500, 25
-ANSWERS, ASKED = 32, 100  # to each of so many held-out problems
+ANSWERS, ASKED = 32, 100  # 32 answers to each of 100 held-out problems
 SETS = {"short": "tiny-test", "long": "tiny-longer"}
 MEANS = {
     "right": "env/all/correct",
@@ -81,17 +81,17 @@ CURVES = {
 @dataclass
 class Options:
     arms: tuple[str, ...] = tuple(ARMS)
-    """Changes of GRPO, by name."""
+    """Changes to GRPO, by name."""
     seeds: tuple[int, ...] = (0, 1, 2)
-    """A run of each arm for each."""
+    """Seeds of the runs, one run of each arm for each."""
     lr: float = 1e-4
-    """Learning rate, of all arms."""
+    """Learning rate of all arms."""
     out: Path = Path("ch07/long_runs.csv")
     """File to write."""
     folder: Path = Path("runs/long")
-    """The runs go here, each with its report."""
+    """Folder for the runs, each with its report."""
     picture_only: bool = False
-    """Draw the picture of what the file holds, and train nothing."""
+    """Draw the picture from the file, and train nothing."""
 
 
 def main(options: Options) -> None:
@@ -109,7 +109,7 @@ def main(options: Options) -> None:
 
 
 def run(options: Options, arm: str, seed: int) -> Iterator[dict[str, str]]:
-    """One training, 25 steps a line."""
+    """Trains one run; yields a line per 25 steps."""
     name = f"{arm}-{options.lr:g}-{seed}".replace(" ", "_")
     config = configure(
         "grpo", model="tiny-base", problems=f"{HERE}:problems", steps=STEPS, lr=options.lr,
@@ -126,7 +126,7 @@ def run(options: Options, arm: str, seed: int) -> Iterator[dict[str, str]]:
 
 
 def line(rows: Sequence[dict], known: dict[str, float]) -> dict[str, str]:
-    """Means over these steps, and what is known of held-out answers."""
+    """Means over these steps, and the figures of held-out answers, if known."""
     found = {
         name: fmean(row[key] for row in rows if row.get(key) is not None)
         for name, key in MEANS.items()
@@ -137,8 +137,8 @@ def line(rows: Sequence[dict], known: dict[str, float]) -> dict[str, str]:
 
 
 def ends(rows: Sequence[Mapping[str, str]]) -> str:
-    """A table: how the runs of each arm ended, the mean of its seeds and in brackets their range;
-    the first line is how all began."""
+    """A table of how each arm's runs ended: the mean of its seeds, with their range in parentheses.
+    The first line is how all of them started."""
     first, *_ = [row for row in rows if row["step"] == "0"]
     lines = [["", *ENDS], ["before", *(told([float(first[name])], name) for name in ENDS)]]
     for arm in dict.fromkeys(row["arm"] for row in rows):
@@ -154,12 +154,12 @@ def told(values: Sequence[float], name: str) -> str:
 
 
 def unit(name: str) -> tuple[int, int]:
-    """What a figure is multiplied by, and how many decimal places it gets."""
+    """The factor and the number of decimal places with which a figure is printed."""
     return (100, 1) if "pass" in name else (1, 3) if name == "entropy" else (1, 1)
 
 
 def against(rows: Sequence[Mapping[str, str]], arm: str, name: str) -> Effect:
-    """What an arm has ahead of no change at the end, seed by seed."""
+    """The difference between an arm and "no change" at the end, paired by seed."""
     sides: dict[str, dict[int, float]] = {arm: {}, PLAIN: {}}
     for row in rows:
         if row["arm"] in sides and row["step"] == str(STEPS):
@@ -168,8 +168,8 @@ def against(rows: Sequence[Mapping[str, str]], arm: str, name: str) -> Effect:
 
 
 def differences(rows: Sequence[Mapping[str, str]]) -> str:
-    """A table: of each arm what it has ahead, with the standard error; in bold where the 95 %
-    interval excludes 0, which with three seeds reaches 4.3 standard errors to each side."""
+    """A table of each arm's difference from "no change", with the standard error; in bold where the
+    95 % interval excludes 0. With three seeds it reaches 4.3 standard errors to each side."""
     lines = [["against no change", *ENDS]]
     for arm in [arm for arm in dict.fromkeys(row["arm"] for row in rows) if arm != PLAIN]:
         cells = []
@@ -183,14 +183,14 @@ def differences(rows: Sequence[Mapping[str, str]]) -> str:
 
 
 def problems() -> Iterable[Problem]:
-    """Short and long ones, by turns. The base model solves 7 in a thousand of the long ones."""
+    """Short and long ones in turn. The base model solves 7 in a thousand of the long ones."""
     short, longer = (load_problems(name) for name in ("tiny", "tiny-longer-train"))
     return chain.from_iterable(zip(short, longer, strict=True))
 
 
 @cache
 def measured(name: str) -> dict[str, float]:
-    """Of a model: 32 answers to each of 100 short and 100 long held-out problems."""
+    """A model's figures: 32 answers to each of 100 short and 100 long held-out problems."""
     model, tokenizer = load_model_and_tokenizer(name, "cpu")
     found: dict[str, float] = {}
     for length, name in SETS.items():

@@ -5,7 +5,7 @@
     repair(1)       says what was wrong, changes that one thing, and draws both runs
     sweep()         the correct answers of a healthy run at several learning rates, for room 5
 
-ch07_museum.ipynb leads through the rooms. Reading on here spoils the guessing.
+ch07_museum.ipynb leads through the rooms. Reading on in this file spoils the guessing.
 """
 
 import json
@@ -47,7 +47,7 @@ PLAN = {
     "report_every": 0,
     "device": "cpu",
 }
-SEED = 2  # of the run that is shown first, and the only one of a room that takes long
+SEED = 2  # of the run shown first; rooms that take long have no other seed
 TWO = (SEED, 3)
 RATES = (1e-6, 1e-5, 1e-4, 3e-4, 1e-3)  # of the sweep
 LOOKS = {"repaired": 0, "sick": 1}  # blue for the good case, as everywhere in the chapter
@@ -65,8 +65,8 @@ ONE_CURVE = "reward (share of correct rollouts)"  # where the two are the same
 
 @dataclass(frozen=True)
 class Room:
-    sick: dict  # what the run has beside PLAN; "edit" is a change of the code itself
-    repair: dict  # the one field that is put right
+    sick: dict  # what the run adds to PLAN; "edit" replaces a piece of the code
+    repair: dict  # the one field that is fixed
     told: str  # what was wrong, and what it is after the repair
     truth: str  # the letter of what happened
     said: dict[str, str]  # for each letter: the reply to a reader who chose it
@@ -79,18 +79,18 @@ def brief_reward(text: str, problem) -> float:
 
 
 def k1_in_the_loss(kind: str, logprobs: Tensor, ref_logprobs: Tensor) -> Tensor:
-    """In place of losses.kl_estimate, whatever the kind. Under its own name the loss refuses k1."""
+    """Replaces losses.kl_estimate, whatever the kind: the loss refuses k1 under its own name."""
     return kl_estimate("k1", logprobs, ref_logprobs)
 
 
 def k2_in_the_loss(kind: str, logprobs: Tensor, ref_logprobs: Tensor) -> Tensor:
-    """k2 where the loss asks for it. The distance that is drawn is k1, as in the sick run: k3 is an
-    exponential, and single tokens that four passes have pushed down would lift it to thousands."""
+    """k2 where the loss asks for it. The distance in the plot is k1, as in the sick run: k3 grows
+    exponentially, and single tokens pushed down by four passes would raise it to thousands."""
     return kl_estimate("k2" if kind == "k2" else "k1", logprobs, ref_logprobs)
 
 
 def four_problems() -> list[Problem]:
-    """What somebody trained on, and then used as a test."""
+    """The problems that somebody trained on, and then used as a test."""
     return load_problems("tiny", limit=4)
 
 
@@ -363,8 +363,8 @@ def three_answers(run: Finished) -> list[dict]:
 
 
 def shown_curves(runs: Iterable[list[dict]]) -> dict[str, str]:
-    """What these runs measured. Where the reward is the share of correct rollouts in all of them,
-    the two are one curve."""
+    """The curves that these runs measured. If the reward is the share of correct rollouts in all of
+    them, the two become one curve."""
     rows = list(chain.from_iterable(runs))
     measured: set[str] = set().union(*rows)
     shown = {name: label for name, label in CURVES.items() if name in measured}

@@ -9,19 +9,19 @@ from reasoning_from_scratch.losses import ppo
 
 
 def over_the_step(rewards):
-    """An advantage is given the rewards of a step, a row for each problem, (P, G), and returns as
-    many advantages. Here all problems of the step share one mean and one spread."""
+    """An advantage gets the rewards of a step, a row for each problem, (P, G), and returns the
+    advantages, also (P, G). Here all problems share one mean and one standard deviation."""
     return (rewards - rewards.mean()) / (rewards.std() + 1e-4)
 
 
 def clipped(logprobs, start_logprobs, advantages):
     """An objective names what it needs, each (B, T): logprobs (now, with gradient),
     start_logprobs (the trainer's when the step began), old_logprobs (the sampler's), advantages,
-    mask. It returns a value for each token, to be maximised."""
+    mask. It returns a value for each token, to be maximized."""
     return ppo((logprobs - start_logprobs).exp(), advantages, 0.8, 1.2)
 
 
-# Any field of TrainConfig may stand here; `rfs train --help-all` explains them.
+# Any field of TrainConfig may go here; `rfs train --help-all` explains them.
 recipe = {
     "advantage": over_the_step,
     "objective": clipped,

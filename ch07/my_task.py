@@ -1,5 +1,5 @@
-"""A task of your own in a few lines: problems, how an answer to them is rewarded, and something to
-measure beside it. Copy this file and change it; `rfs train` reads its functions.
+"""A task of your own in a few lines: problems, the reward of an answer, and something else to
+measure. Copy this file and change it; `rfs train` reads its functions.
 
     rfs train --problems ch07/my_task.py:problems --reward ch07/my_task.py:reward --eval-every 20
 """
@@ -13,7 +13,7 @@ from reasoning_from_scratch.sampling import greedy
 
 
 def problems(seed=0):
-    """Training problems, one after another; it may go on for ever."""
+    """Training problems, one after another; the function may go on forever."""
     rng = random.Random(seed)
     while True:
         a, b, c = rng.randint(2, 60), rng.randint(2, 9), rng.randint(2, 40)
@@ -31,8 +31,8 @@ def reward(text, problem):
 
 
 def larger(model, tokenizer):
-    """For --evaluators, what else you want to know of the model: here, whether it can do the same
-    with a first number that is in no training problem."""
+    """For --evaluators: anything else that you want to know about the model. Here: can it do the
+    same with a first number that is in no training problem?"""
     asked = [Problem(f"larger/{a}", f"Compute {a} + 7 * 30.", str(a + 210)) for a in range(61, 81)]
     result = evaluate(model, tokenizer, asked, greedy(64))
     return {"right": result.accuracy, "tokens": result.mean_length}

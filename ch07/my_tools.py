@@ -1,5 +1,5 @@
-"""Tools in two small classes, as TRL's `environment_factory` takes them. Nothing of this project
-is imported: the same classes can be used there.
+"""Tools in two small classes, in the form that TRL's `environment_factory` takes. They import
+nothing from this project, so TRL can use the same classes.
 
     rfs train --environment ch07/my_tools.py:Calculator --problems tiny
     rfs train --environment ch07/my_tools.py:Search --problems ch07/my_tools.py:problems
@@ -44,7 +44,7 @@ def problems():
 
 
 def test_problems():
-    """To evaluate on, other prices."""
+    """Other prices, to evaluate on."""
     for item, price in list(PRICES.items())[4:]:
         yield {"problem": f"How much does {item} cost?", "answer": str(price)}
 

@@ -1,9 +1,10 @@
-"""pass@k while a model learns: two runs that answer each held-out problem 64 times now and then.
+"""pass@k while a model learns: two runs that regularly answer each held-out problem 64 times.
 
     uv run ch07/pass_over_training.py
 
-The quickstart's run, and the first 150 steps on longer problems that begin where it ends. A line
-of the CSV file is one set of problems after so many steps. Some fifteen minutes on one core.
+The runs are the quickstart's, and the first 150 steps on longer problems, which begin where it
+ends. Each line of the CSV file is one set of problems after some number of steps. Both runs take
+some fifteen minutes on one core.
 """
 
 import sys
@@ -49,7 +50,7 @@ def main(options: Options) -> None:
 
 
 def passes(name: str) -> Iterator[dict]:
-    """The run of that name, and what it solved each time that it was asked."""
+    """Trains the run of that name; yields what it solved at each evaluation."""
     with TemporaryDirectory() as place:
         config = configure("grpo", **RUNS[name], **COMMON, **ASKED, num_groups_to_log=0)
         run = train(replaced(config, log_path=f"{place}/run"), quiet=True)

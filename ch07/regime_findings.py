@@ -1,4 +1,4 @@
-"""What the regimes found: each method with and without, seed by seed.
+"""What the regimes found: runs with and without each method, seed by seed.
 
 A regime is a question and a table of arms, each a change of the same run. `stored_rows` reads the
 runs that regime_runs.py made, `findings` compares them, and the tables show the findings.
@@ -16,7 +16,7 @@ from reasoning_from_scratch.evaluation.paired import Effect, best_rate, paired
 from reasoning_from_scratch.text import aligned
 from reasoning_from_scratch.tiny.ways import WAYS
 
-# What is measured of each run, and its unit. "Held out" is what goes with the training problems.
+# What is measured in each run, and its unit. "Held-out" means the test set of its problems.
 OUTCOMES = {
     "greedy test": "correct of 200 problems of tiny-test, greedy decoding",
     "greedy longer": "correct of 200 problems of tiny-longer, greedy decoding",
@@ -49,27 +49,27 @@ class Regime:
 
     question: str
     arms: dict[str, dict[str, Any]]
-    """By name: recipe and options that the arm changes. The first is without the method."""
+    """By name: recipe and options that the arm changes. The first arm is without the method."""
     outcome: str
     """Column of OUTCOMES that decides."""
     common: dict[str, Any] = field(default_factory=dict)
     """Options of all arms."""
     lrs: tuple[float, ...] = (2e-4, 4e-4)
     arm_lrs: dict[str, tuple[float, ...]] = field(default_factory=dict)
-    """Of arms that need rates of another size."""
+    """Learning rates of arms that need larger or smaller ones."""
     lower_is_better: bool = False
     also: tuple[str, ...] = ()
     """Further columns to show."""
     chosen_by: str = "sampled"
-    """Column with whose largest mean an arm's rate is chosen."""
+    """Column whose largest mean chooses an arm's learning rate."""
     pairs: tuple[tuple[str, str], ...] = ()
     """(with, without); by default each other arm against the first."""
     samples: int = 8
     """Sampled answers to each held-out problem."""
     lag: int = 0
-    """Every rollout is drawn by the policy as it was exactly so many updates ago. So the rollouts
-    of a run's last third say nothing about its last updates, and a learning rate that is chosen
-    by them does not take these into account."""
+    """Every rollout is drawn by the policy of exactly this many updates ago. So the rollouts of a
+    run's last third say nothing about its last updates, and a learning rate chosen by them
+    ignores those updates."""
 
     def compared(self) -> Sequence[tuple[str, str]]:
         first, *others = self.arms
@@ -80,7 +80,7 @@ class Regime:
 
 
 def stored_rows(path: Path) -> list[dict[str, Any]]:
-    """Outcomes as numbers; what a run does not have is nan."""
+    """The rows of the file, with outcomes as numbers; a missing outcome is nan."""
     if not path.is_file():
         return []
     with open(path, newline="", encoding="utf-8") as file:
@@ -95,29 +95,29 @@ def stored_rows(path: Path) -> list[dict[str, Any]]:
 
 Values = dict[float, dict[int, float]]  # rate -> seed -> value
 
-CHOOSING = 100  # the first of the seeds that choose
-CLOSE = 0.005  # half a percentage point: a few runs do not tell two such rates apart
+CHOOSING = 100  # the first of the seeds that choose a learning rate
+CLOSE = 0.005  # half a percentage point: a few runs cannot rank such rates
 
 
 def chooses(seed: int) -> bool:
-    """Whether a run with this seed chooses its arm's rate. Else it is reported."""
+    """Whether a run with this seed helps to choose its arm's rate; otherwise it is reported."""
     return seed >= CHOOSING
 
 
 def values_of(rows: Sequence[dict], regime: str, arm: str, column: str) -> Values:
-    """Of the runs that are reported."""
+    """The values of the runs that are reported."""
     return gathered(rows, regime, arm, column, choosing=False)
 
 
 def rate_values(rows: Sequence[dict], regime: str, arm: str, column: str) -> Values:
-    """Of the runs that choose the rate: runs of their own. Where an arm has none (it may have just
-    one rate), the runs that are reported chose it too."""
+    """The values of the runs that choose the rate, which are separate runs. If an arm has none (it
+    may have just one rate), the reported runs also made the choice."""
     own = gathered(rows, regime, arm, column, choosing=True)
     return own or values_of(rows, regime, arm, column)
 
 
 def close_call(rows: Sequence[dict], name: str, arm: str, column: str, seeds: range) -> list[float]:
-    """The two best rates of an arm by its runs with these seeds, if little lies between them."""
+    """The two best rates of an arm by its runs with these seeds, if they are nearly equal."""
     every = gathered(rows, name, arm, column, choosing=True)
     means = {
         rate: fmean(of[seed] for seed in seeds)
@@ -155,11 +155,11 @@ class Choice:
     rate: float
     tried: tuple[float, ...]  # the smallest first
     seeds: int  # that ran both at this rate and at the second best
-    apart: bool  # they are not among those that are reported
+    apart: bool  # these seeds are not among the reported ones
 
     @property
     def edge(self) -> str:
-        """Of the rates that were tried it is the "highest" or the "lowest", or "" for neither."""
+        """Whether it is the "highest" or the "lowest" of the rates tried; "" for neither."""
         ends = {self.tried[0]: "lowest", self.tried[-1]: "highest"}
         return ends.get(self.rate, "")
 
@@ -176,7 +176,7 @@ class Choice:
 
 
 def choices(name: str, regime: Regime, rows: Sequence[dict]) -> dict[Choice, list[str]]:
-    """The arms of each choice. An arm with a single rate had none."""
+    """The arms of each choice. An arm with a single rate had no choice."""
     found: dict[Choice, list[str]] = {}
     for arm, rate in chosen_rates(name, regime, rows).items():
         values = rate_values(rows, name, arm, regime.chosen_by)
@@ -197,7 +197,7 @@ class Contrast:
     theirs: str
     outcome: str
     with_it: dict[int, float]
-    """By seed; so is `without`. The seeds that both have."""
+    """By seed, as is `without`; only the seeds that both have."""
     without: dict[int, float]
     rates: tuple[float, float]
     decides: bool
@@ -210,7 +210,7 @@ class Contrast:
 
     @property
     def verdict(self) -> str:
-        """What the 95 % interval of the difference allows to say."""
+        """What the 95 % interval of the difference lets us say."""
         effect = self.effect
         if math.isnan(effect.half):
             return "too few seeds" if effect.seeds < 2 else "a run has no value"
@@ -222,8 +222,8 @@ class Contrast:
 
 
 def findings(regimes: Mapping[str, Regime], rows: Sequence[dict]) -> list[Contrast]:
-    """The deciding outcome of each pair first, then what is shown beside it. None of a pair of
-    which an arm has no run yet."""
+    """For each pair the deciding outcome first, then the others that are shown. A pair is skipped
+    while one of its arms has no run."""
     found = []
     for name, regime in regimes.items():
         best = chosen_rates(name, regime, rows)
@@ -250,7 +250,7 @@ def findings(regimes: Mapping[str, Regime], rows: Sequence[dict]) -> list[Contra
 
 def table(found: Sequence[Contrast]) -> str:
     """Method x regime x (difference, its standard error, verdict; with, without, seeds, rates): a
-    narrow page cuts off what is on the right. Of a single regime without its name."""
+    narrow page cuts off the right end. A single regime is shown without its name."""
     head = ["with", "without", "outcome", "difference", "s.e.", "verdict"]
     lines = [["regime", *head, "with it", "without it", "seeds", "rates"]]
     for one in found:
@@ -269,7 +269,7 @@ def table(found: Sequence[Contrast]) -> str:
 
 
 def short_rate(lr: float) -> str:
-    """As 2e-4."""
+    """The learning rate in the form 2e-4."""
     number, power = f"{lr:e}".split("e")
     return f"{float(number):g}e{int(power)}" if lr else "0"
 
@@ -286,8 +286,9 @@ def verdicts(found: Sequence[Contrast]) -> str:
 
 
 def one_line_each(regimes: Mapping[str, Regime], rows: Sequence[dict]) -> str:
-    """A line for each regime: all its differences in what decides, and what they say. Where the
-    best rate of an arm is the highest or the lowest tried, no difference decides nothing."""
+    """A line for each regime: all differences in its deciding outcome, and their verdict. If no
+    difference is seen and an arm's best rate is the highest or the lowest tried, the verdict is
+    "undecided"."""
     lines = [["question", "decided by", "difference (s.e.)", "learning rate at an edge", "verdict"]]
     for name, regime in regimes.items():
         decided = [one for one in findings({name: regime}, rows) if one.decides]
@@ -305,7 +306,7 @@ def one_line_each(regimes: Mapping[str, Regime], rows: Sequence[dict]) -> str:
 
 
 def in_its_unit(one: Contrast) -> str:
-    """Its difference and the standard error: shares in percentage points."""
+    """The difference and its standard error; shares in percentage points."""
     mean, error = one.effect.mean, one.effect.error
     unit = unit_of(one.outcome)
     if unit == "share":

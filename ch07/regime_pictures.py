@@ -22,8 +22,8 @@ from reasoning_from_scratch.report.curves import COLORS, DASHES, TEXT
 from reasoning_from_scratch.report.forest import draw_forest, intervals_legend, soften
 
 MARKS = ("o", "s", "D", "^", "v", "P")  # a shape besides the color, for each arm
-GROUPS = ("large", "small", "other units")  # of differences; each has a scale that suits it
-LARGE = 0.15  # a share: from here on a difference is drawn among the large ones
+GROUPS = ("large", "small", "other units")  # of differences, each drawn at its own scale
+LARGE = 0.15  # a share; a larger difference is drawn among the large ones
 BAND = "#eef1f6"  # within 2 percentage points of no difference
 
 
@@ -72,8 +72,8 @@ def draw_seeds(panel: Axes, arms: dict, rates: dict[str, float]) -> None:
 
 
 def draw_rates(panel: Axes, arms: dict) -> None:
-    """The mean over the seeds that tried them all. Where more seeds tried the best few, the choice
-    between those saw more than is drawn: `best_rate`."""
+    """The mean over the seeds that tried every rate. If more seeds tried only the best few, the
+    choice between those used them, too, but they are not drawn: see `best_rate`."""
     for number, values in enumerate(arms.values()):
         means = dict(sorted(rate_means(values).items()))
         look = {"color": COLORS[number % len(COLORS)], "ls": DASHES[number % len(DASHES)]}

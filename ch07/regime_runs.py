@@ -1,10 +1,10 @@
 """A regime for each method: small runs with and without it, where it should matter.
 
-A regime is a table of arms, each a change of the same run. One line of the CSV file is one run,
-written as soon as it is finished; a line that is there is not made again. The lines may come in
-any order and from several calls, so a study of hours can be made a row at a time. regimes.py holds
-the regimes; the runs are made as `rfs compare` makes its own, by run/study.py. Those with old
-rollouts are made here: `run_behind`.
+A regime is a table of arms, each a change to the same run. Each line of the CSV file is one run,
+written as soon as it is finished; a run that has a line is not made again. The lines may come in
+any order and from several calls, so a study of many hours can be made a row at a time. regimes.py
+has the regimes. run/study.py makes the runs, as it does for `rfs compare`, except for those with
+old rollouts: `run_behind` makes these.
 """
 
 import csv
@@ -82,14 +82,14 @@ class RegimesOptions:
     regime: tuple[str, ...] = ()
     """Only these regimes (default: all)."""
     arm: tuple[str, ...] = ()
-    """Only these of their arms (default: all)."""
+    """Only these arms (default: all)."""
     lrs: tuple[float, ...] = ()
-    """Only these of their learning rates, with every seed."""
+    """Only these learning rates, with every seed."""
     seeds: int = 5
     """Runs of each arm at its best learning rate, with seeds 0, 1, ..."""
     choosing: int = 3
-    """So many other seeds try every learning rate first: 100, 101, ... As many more try the two
-    best of an arm again where there is less than half a point between them."""
+    """How many other seeds (100, 101, ...) first try every learning rate. As many more retry the
+    two best of an arm if they are less than half a percentage point apart."""
     jobs: int | None = None
     """Runs side by side (default: one per core)."""
     model: str = "tiny-base"
@@ -97,14 +97,14 @@ class RegimesOptions:
     out: Path = Path("ch07/regimes.csv")
     """File to which each run adds a line."""
     table: bool = False
-    """Make nothing, print the table of what is there."""
+    """Only print the table of the stored runs."""
     list: bool = False
-    """Make nothing, print the regimes and the runs that each still lacks."""
+    """Only print the regimes and how many runs each still lacks."""
 
 
 @dataclass(frozen=True)
 class Arm:
-    """An arm of a regime, and what its runs are made with."""
+    """An arm of a regime, and the settings of its runs."""
 
     regime: str
     name: str
@@ -112,19 +112,19 @@ class Arm:
     changes: str  # as JSON: a frozen value, the same in every process
     samples: int  # answers to each held-out problem
     chosen_by: str  # column that chooses its rate
-    lag: int  # updates that its rollouts are old
+    lag: int  # how many updates old its rollouts are
 
     def __str__(self) -> str:
         return f"{self.regime}, {self.name}"
 
 
 def key_of(trial: Trial) -> tuple:
-    """What tells a line of the file from all others."""
+    """The values that identify a line of the file."""
     return trial.arm.regime, trial.arm.name, trial.lr, trial.seed
 
 
 def run_regimes(regimes: Mapping[str, Regime], options: RegimesOptions) -> None:
-    """Makes the rows that are asked for and not there, then prints the table."""
+    """Makes the requested rows that are still missing, then prints the table."""
     regimes = {name: from_model(regime, options.model) for name, regime in regimes.items()}
     chosen = chosen_regimes(regimes, options)
     marks = SettingsMarks()
@@ -141,8 +141,8 @@ def run_regimes(regimes: Mapping[str, Regime], options: RegimesOptions) -> None:
 
 
 def make_rows(todo: Sequence[Trial], rows: list[dict[str, Any]], options: RegimesOptions) -> None:
-    """Adds the rows that lack, here and in the file. Where arms of two regimes are the same run,
-    it is made once."""
+    """Adds the missing rows, here and in the file. A run that arms of two regimes share is made
+    only once."""
     runs: dict[tuple, list[Trial]] = {}
     for trial in todo:
         same = (trial.arm.settings, trial.lr, trial.seed, trial.arm.chosen_by)
@@ -156,7 +156,7 @@ def make_rows(todo: Sequence[Trial], rows: list[dict[str, Any]], options: Regime
     made = {(row["settings"], row["lr"], row["seed"]): row for row in rows}
     for run in list(runs):
         row = made.get(run[:3], {})
-        if not math.isnan(row.get(run[3], math.nan)):  # not all runs measure all
+        if not math.isnan(row.get(run[3], math.nan)):  # not every run measures everything
             add(row, runs.pop(run))
     lacking = {same[0]: same for same in runs.values()}
     jobs = cores() if options.jobs is None else options.jobs
@@ -187,7 +187,7 @@ def chosen_regimes(regimes: Mapping[str, Regime], options: RegimesOptions) -> di
 
 
 def from_model(regime: Regime, model: str) -> Regime:
-    """The same, but for the base model."""
+    """The same regime, starting from another model."""
     if regime.common.get("model") != RegimesOptions.model:
         return regime
     return replace(regime, common=regime.common | {"model": model})
@@ -201,11 +201,11 @@ def changes_of(regime: Regime, arm: str) -> dict[str, Any]:
 
 
 def config_of(changes: Mapping[str, Any], lr: float, seed: int) -> TrainConfig:
-    """The run of an arm, but for its folder."""
+    """The configuration of an arm's run, without its folder."""
     return configure(**dict(changes), lr=lr, seed=seed, **QUIET)
 
 
-# A row is all that stays of a run, so nothing else is written, and nothing measured on the way.
+# Only a row remains of a run, so it writes nothing else and measures nothing along the way.
 QUIET = {
     "device": "cpu",
     "dtype": "float32",
@@ -217,8 +217,8 @@ QUIET = {
 
 
 class SettingsMarks:
-    """Eight letters for what an arm is made with: its changes, its recipe's, the very weights that
-    it starts from, and how often it is asked. A line of another mark is of another experiment."""
+    """Eight hex digits that identify an arm's settings: its changes, its recipe's, the weights that
+    it starts from, samples and lag. A line with another mark is from another experiment."""
 
     def __init__(self) -> None:
         self.weights: dict[str, list[int]] = {}
@@ -263,9 +263,9 @@ Stage = tuple[Callable[[Arm], Sequence[float]], range]  # an arm's rates, and th
 def stages_of(
     chosen: Mapping[str, Regime], options: RegimesOptions, rows: Sequence[dict]
 ) -> list[Stage]:
-    """Rates first: seeds that try every one, and as many more that try the two best of an arm
-    again, where it was a close call. Then those that are reported. Rates that are given need no
-    choice. What a stage tries depends on the `rows` that those before it have added."""
+    """Learning rates come first: some seeds try every rate, and as many more retry the two best of
+    an arm if it was a close call. Then come the runs that are reported. Rates given by --lrs need
+    no choice. What a stage tries depends on the `rows` that earlier stages have added."""
     first = CHOOSING + (0 if options.lrs else options.choosing)
     choosing, again = range(CHOOSING, first), range(first, 2 * first - CHOOSING)
 
@@ -300,7 +300,7 @@ def missing(
 
 
 def make_row(trial: Trial) -> dict[str, Any]:
-    """Trains and measures; nothing else stays of the run."""
+    """Trains and measures; only the row remains of the run."""
     start, arm = time.perf_counter(), trial.arm
     config = config_of(json.loads(arm.changes), trial.lr, trial.seed)
     if arm.lag:
@@ -325,9 +325,9 @@ def make_row(trial: Trial) -> dict[str, Any]:
 
 
 def run_behind(config: TrainConfig, lag: int) -> TrainResult:
-    """The run, each step trained on rollouts of the policy as it was `lag` updates before. With
-    --max-steps-off-policy a sampler is *at most* so far behind, as the clock has it; here it always
-    is, so a run repeats itself, and arms differ in nothing but their loss."""
+    """The run, with each step trained on rollouts of the policy from `lag` updates before. With
+    --max-steps-off-policy a sampler is *at most* that far behind, depending on timing. Here it
+    always is, so runs are reproducible, and arms differ only in their loss."""
     config = resolved(config)
     policy = Policy.load(config.model, config, config.device)
     problems = training_problems(config.problems)
@@ -342,7 +342,7 @@ def run_behind(config: TrainConfig, lag: int) -> TrainResult:
 def old_rollouts(
     policy: LocalPolicy, problems: Sequence[Problem], config: TrainConfig, lag: int
 ) -> Iterator[list[Group]]:
-    """The groups of one step after another; of the first `lag` steps by the policy at the start."""
+    """The groups of each step; the starting policy draws those of the first `lag` steps."""
     kept: deque[LocalPolicy] = deque(maxlen=lag + 1)  # the oldest first
     for step in range(config.steps):
         kept.append(policy.snapshot(step))
@@ -350,7 +350,7 @@ def old_rollouts(
 
 
 class Noted:
-    """What the loop tells of each step."""
+    """Records what the loop reports of each step."""
 
     def __init__(self) -> None:
         self.rows: list[dict] = []
@@ -364,7 +364,7 @@ class Noted:
 
 
 def late_figures(rows: Sequence[dict]) -> dict[str, float]:
-    """Means over the last third of the steps; what a step did not measure is left out."""
+    """Means over the last third of the steps; missing measurements are skipped."""
     late = last_third(rows)
     found = {
         name: [row[key] for row in late if row.get(key) is not None] for name, key in LATE.items()
@@ -394,14 +394,14 @@ def answers_of(model: torch.nn.Module, tokenizer, problems: str, samples: int) -
 
 
 def accuracy_elsewhere(model: torch.nn.Module, tokenizer, samples: int) -> float:
-    """pass@1 on problems that no figure above is about."""
+    """pass@1 on problems that none of the other figures use."""
     others = load_problems("tiny-test")[GREEDY_PROBLEMS:]
     sampling = Sampling(ANSWER_TOKENS, rollouts=samples)
     return evaluate(model, tokenizer, others[:SAMPLED_PROBLEMS], sampling).accuracy
 
 
 def moved_away(model: torch.nn.Module, start: str) -> float:
-    """KL of the start from the model, per token: what is lost of what it used to say."""
+    """KL(start || model) per token: how much less likely the start's answers have become."""
     old, tokenizer = load_model_and_tokenizer(start, "cpu")
     asked = load_problems("tiny-test", limit=SAMPLED_PROBLEMS)
     sampling = Sampling(ANSWER_TOKENS, rollouts=2)
@@ -413,7 +413,7 @@ def moved_away(model: torch.nn.Module, start: str) -> float:
 
 
 def lengths(result: EvalResult) -> dict[str, float]:
-    """Tokens of right and of wrong answers; where there are none, nothing."""
+    """Mean tokens of correct and of incorrect answers, if there are any."""
     found = {}
     for name, correct in (("right tokens", True), ("wrong tokens", False)):
         tokens = [row["tokens"] for row in result.rows if bool(row["correct"]) is correct]
@@ -428,8 +428,8 @@ def lengths(result: EvalResult) -> dict[str, float]:
 
 
 def append_row(path: Path, row: Mapping[str, Any]) -> None:
-    """In one write: lines of two commands that run side by side do not mix. Half a line, which a
-    full disk may have left, stays alone, and `stored_rows` leaves it out."""
+    """Appends in one write, so that lines of two commands that run side by side do not mix. Half a
+    line left by a full disk stays on a line of its own, and `stored_rows` skips it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     before = path.read_bytes() if path.exists() else b""
     with open(path, "a", newline="", encoding="utf-8") as file:
@@ -444,7 +444,7 @@ def append_row(path: Path, row: Mapping[str, Any]) -> None:
 def current_rows(
     rows: Sequence[dict], regimes: Mapping[str, Regime], marks: SettingsMarks
 ) -> list[dict]:
-    """Those that are of the regimes as they are now, each once."""
+    """The rows that belong to the current regimes, each once."""
     current, old = {}, 0
     for row in rows:
         regime = regimes.get(row["regime"])
@@ -453,7 +453,7 @@ def current_rows(
         else:
             old += 1
     if old:
-        print(f"{old} rows are of other settings, or began with other weights: left out")
+        print(f"{old} rows have other settings or started from other weights: skipped")
     return list(current.values())
 
 

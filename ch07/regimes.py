@@ -1,15 +1,15 @@
 """A regime for each method of the chapter, where it should matter: small runs with and without it.
 
-    uv run ch07/regimes.py --list                       # what there is, and what is still to make
+    uv run ch07/regimes.py --list                       # the regimes, and the runs still to make
     uv run ch07/regimes.py --regime clip-higher --seeds 5
     uv run ch07/regimes.py --table                      # with, without, difference, error
 
-A run takes about a minute on one core; its line in regimes.csv is written as soon as it is
-finished, and never made again. First three runs with seeds of their own (100, 101, 102) try every
-learning rate of an arm, and three more the two best where it was a close call; then five others at
-the best of them are measured and reported. The rows of `lag` depend on how fast sampler and
-trainer happen to be, so a second run of them gives other numbers; all others repeat themselves on
-the same machine, those of `methods-lag` too, whose rollouts are always exactly 8 updates old.
+A run takes about a minute on one core. Its line in regimes.csv is written as soon as it is
+finished, and the run is not made again. First, three runs with separate seeds (100, 101, 102) try
+every learning rate of an arm, and three more retry the two best if it was a close call. Then five
+other runs at the best one are measured and reported. The rows of `lag` depend on how fast sampler
+and trainer happen to be, so running them again gives other numbers. All others are reproducible on
+the same machine, even those of `methods-lag`, whose rollouts are always exactly 8 updates old.
 """
 
 import sys
@@ -33,7 +33,7 @@ LONGER = {
     "max_new_tokens": 224,
 }
 # The base model, on problems of six to eight steps: 2.8 % of its answers are correct (16 to each of
-# the first 299). Of four such groups most have no correct answer, and some have one.
+# the first 299). Of a step's four groups, most have no correct answer, and some have one.
 RARE = {
     "model": "tiny-base",
     "problems": "ch07/regimes.py:six_steps_or_more",
@@ -50,13 +50,13 @@ USUAL = (2e-4, 4e-4, 8e-4)
 LOWER = (1e-4, 2e-4, 4e-4)
 LOWEST = (5e-5, 1e-4, 2e-4)
 SLOWER = (1e-4, 2e-4)
-# About half of the full solutions do not end within so many tokens. Otherwise every answer has
-# the right format from the first step on, and a reward for it has no gradient.
+# About half of the full solutions do not end within this limit. Without the limit every answer
+# has the required format from the first step on, so a format reward has no gradient.
 CUT_OFF = {"max_new_tokens": 48}
-# With one update for each batch every ratio is 1, so what these are named after cannot act. The
-# regime "objective" compares them where it can.
+# With one update for each batch every ratio is 1, so what these are named after has no effect.
+# The regime "objective" compares them where it has one.
 WITHOUT_EFFECT = ("gspo", "cispo", "dro")
-WITH_A_TEACHER = ("distill",)  # of the regime "three-ways"
+WITH_A_TEACHER = ("distill",)  # belongs to the regime "three-ways"
 
 REGIMES = {
     "clip-higher": Regime(
@@ -157,7 +157,7 @@ REGIMES = {
         outcome="pass@1",
         common=SHORT,
         lrs=USUAL,
-        arm_lrs={  # what is not corrected wants smaller steps
+        arm_lrs={  # uncorrected lag needs smaller steps
             "lag 3": LOWEST,
             "lag 8": (2.5e-5, *LOWEST),
             "lag 8, weighted": (*LOWER, 8e-4),
@@ -187,7 +187,7 @@ REGIMES = {
         common=SHORT | {"steps": 24},
         lrs=USUAL,
         arm_lrs={"clip alone": LOWER, "token weights": (1e-4, *USUAL)},
-        chosen_by="pass@1",  # the rollouts that train it say nothing of its last eight updates
+        chosen_by="pass@1",  # its training rollouts say nothing about its last eight updates
         also=("greedy test",),
         pairs=(
             ("token weights", "clip alone"),
@@ -235,14 +235,14 @@ REGIMES = {
         },
         outcome="greedy test",
         lrs=USUAL,
-        # A format is easily learned, so the reward still grows where little else is left.
+        # A format is easy to learn, so the reward still grows at rates that ruin all else.
         arm_lrs={
             "format alone": (8e-4, 1.6e-3, 3.2e-3, 6.4e-3),
             "correct and format": (*USUAL, 1.6e-3),
         },
         common=SHORT | CUT_OFF,
         also=("reward", "pass@1", "answer only"),
-        chosen_by="reward",  # whoever tunes a run looks at its reward
+        chosen_by="reward",  # people who tune a run look at its reward
     ),
     "advantage": Regime(
         "Does it matter how the rewards of a group become advantages?",
@@ -339,7 +339,7 @@ REGIMES = {
             "distilled": {"recipe": "distill", "steps": 6},
         },
         outcome="pass@1",
-        # 32 problems are answered, and eight updates made of them. Then the next 32.
+        # Answer 32 problems, make eight updates from them, then take the next 32.
         common=SHORT | {"problems_per_step": 32, "num_substeps": 8},
         lrs=LOWER,
         arm_lrs={"GRPO": USUAL, "distilled": (*LOWER, 8e-4)},
@@ -367,7 +367,7 @@ REGIMES = {
         common=SHORT,
         lrs=USUAL,
         arm_lrs={"worked solutions": (1e-4, *USUAL), "its own marks, told": LOWEST},
-        chosen_by="pass@1",  # whoever learns from others' answers has no rollouts of its own
+        chosen_by="pass@1",  # arms that learn from others' answers have no rollouts
         also=("greedy test", "pass@8", "greedy longer"),
     ),
     "spurious": Regime(
@@ -383,14 +383,14 @@ REGIMES = {
         common=SHORT,
         arm_lrs={"untrained": (0.0,), "coin": LOWEST, "any solution steps": LOWER},
         also=("greedy test",),
-        chosen_by="pass@1",  # the most that a coin can be said to have taught
+        chosen_by="pass@1",  # gives the coin its best chance to look good
     ),
 }
 
 
 def clipped_against_the_sampler(logprobs, old_logprobs, advantages):
-    """ppo, with the ratio to the log-probabilities that the sampler recorded, and not to those at
-    the start of the step."""
+    """ppo with the ratio to the sampler's recorded log-probabilities, not to those at the start of
+    the step."""
     return ppo((logprobs - old_logprobs).exp(), advantages, 0.8, 1.2)
 
 
@@ -400,7 +400,7 @@ def six_steps_or_more():
 
 
 def test_problems():
-    """What goes with them: new problems of seven and eight steps."""
+    """Their test set: new problems of seven and eight steps."""
     return load_problems("tiny-longer")
 
 
@@ -410,7 +410,7 @@ def right_answers(rewards):
 
 
 def coin(text, problem):
-    """1 or 0 at random, whatever the answer is; drawn from its letters, so a run repeats itself."""
+    """1 or 0 at random, whatever the answer is; drawn from its text, so a run is reproducible."""
     return zlib.crc32(f"{problem.problem}{text}".encode()) >> 8 & 1
 
 

@@ -4,10 +4,10 @@
     python ch07/rl_basic.py --model base --problems gsm8k --groups_per_batch 32 --group_size 16
     python ch07/rl_basic.py model_name=base loss_fn=ppo num_substeps=2 learning_rate=2e-6
 
-Ratio times advantage, summed; reward 1 for a correct answer, minus 0.1 without the format;
-advantages are rewards minus the mean of their group. This is `rfs train`, with the recipe
-importance_sampling and other defaults: it takes every flag of that, in Tinker's words or in ours,
-as --flags or as key=value.
+The objective is ratio times advantage, summed. The reward is 1 for a correct answer, minus 0.1
+without the format; advantages are rewards minus the mean of their group. This is `rfs train` with
+the recipe importance_sampling and other defaults. It takes every flag of `rfs train`, under
+Tinker's name or ours, as --flag or as key=value.
 """
 
 import os
@@ -34,7 +34,7 @@ DOCUMENTED = (
     "time/total",
 )  # fmt: skip
 
-# What is other here than in `rfs train`.
+# Defaults that differ from those of `rfs train`.
 USUAL: dict[str, Any] = {
     "recipe": "importance_sampling",
     "model": "tiny",
@@ -44,7 +44,7 @@ USUAL: dict[str, Any] = {
     "log_path": "runs/rl_basic",
     "iteration_folders": True,
 }
-WEIGHTS = ("model", "load_checkpoint_path", "kl_reference")  # a run that goes on keeps its own
+WEIGHTS = ("model", "load_checkpoint_path", "kl_reference")  # a resumed run keeps its own
 USED = (
     "continue it with --behavior_if_log_dir_exists resume, delete it with "
     "--behavior_if_log_dir_exists delete, or choose another --log_path"
@@ -54,14 +54,14 @@ USED = (
 @dataclass
 class Flags(TrainFlags):
     behavior_if_log_dir_exists: Literal["ask", "resume", "delete", "raise"] = "ask"
-    """What to do with a run that is there: go on with it, with the flags of now; delete it; or
-    end. Where nobody can be asked, ask ends too."""
+    """What to do with an existing run: resume it with the current flags, delete it, or stop with
+    an error. Without a terminal, ask stops, too."""
 
 
 def rl_basic(words: list[str]) -> int:
     config, behavior = configured(words)
     result = train(settled(config, behavior), if_used=USED)
-    if not result.writes:  # under torchrun rank 0 speaks
+    if not result.writes:  # under torchrun only rank 0 prints
         return 0
     print(f"\n{'':<32}{'first step':>12}{'last step':>12}")
     first, last = result.rows[0], result.rows[-1]
@@ -75,8 +75,8 @@ def rl_basic(words: list[str]) -> int:
 
 
 def configured(words: list[str]) -> tuple[TrainConfig, str]:
-    """The recipe importance_sampling, with all that is given here. Tinker's penalty is taken from
-    each token's advantage: the coefficient times log p - log p_ref."""
+    """The recipe importance_sampling, with everything that `words` set. Tinker's KL penalty is
+    subtracted from each token's advantage: the coefficient times log p - log p_ref."""
     kinds = get_type_hints(TrainConfig) | get_type_hints(Flags)
     about = __doc__.partition("\n")[0]
     config, flags = config_and_flags(
@@ -88,14 +88,14 @@ def configured(words: list[str]) -> tuple[TrainConfig, str]:
 
 
 def settled(config: TrainConfig, behavior: str) -> TrainConfig:
-    """What becomes of a run that is in the folder already. What is refused, `train` says."""
+    """Decides what happens to a run that is already in the folder; `train` reports refusals."""
     folder = RunFolder(config.log_path)
     if not folder.used():
         return config
     if behavior == "ask":
         behavior = asked(config.log_path)
     if behavior == "resume":
-        resolved(config)  # what would do nothing is refused here; a resumed run is not asked
+        resolved(config)  # checks that no flag is void, which resuming does not
         saved, named = folder.read_config(), with_whole_paths(config)
         kept = {name: getattr(saved, name) for name in WEIGHTS if name not in config.given}
         return replaced(named, resume=config.log_path, **kept)
@@ -103,7 +103,7 @@ def settled(config: TrainConfig, behavior: str) -> TrainConfig:
 
 
 def asked(path: str) -> str:
-    """By whoever sits at the terminal, if anybody does."""
+    """The choice of whoever sits at the terminal; "raise" if nobody does."""
     answer = "" if sys.stdin.isatty() and "WORLD_SIZE" not in os.environ else "raise"
     while answer not in ("resume", "delete", "raise"):
         print(f"{path} already holds a run: resume, delete or raise? ", end="", flush=True)

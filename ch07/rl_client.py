@@ -1,21 +1,21 @@
-"""GRPO in sixty lines, in the words of Tinker's client.
+"""GRPO in sixty lines, in the calls of Tinker's client.
 
-    python ch07/rl_client.py            # the words mean a LocalPolicy of this process
+    python ch07/rl_client.py            # the calls reach a LocalPolicy in this process
 
     rfs serve --model tiny              # in one terminal; in another one
     export TINKER_BASE_URL=http://127.0.0.1:8000 TINKER_API_KEY=tml-local
-    python ch07/rl_client.py            # they mean Tinker's own client (pip install tinker)
+    python ch07/rl_client.py            # they go through Tinker's client (pip install tinker)
 
-The text of the loop is the same, and so are its numbers. rl_loop.py has a model, an optimizer and
-a loss in its hands; here are verbs, and the model may be anywhere: sample, forward_backward,
-optim_step, and a sampler with the weights of now.
+Either way the loop's code is the same, and so are its numbers. rl_loop.py holds a model, an
+optimizer and a loss. Here the loop only makes calls (sample, forward_backward, optim_step, and a
+sampler with the current weights), so the model may be anywhere.
 """
 
 import os
 import sys
 from dataclasses import dataclass
 
-from reasoning_from_scratch.commands.cli import run_script  # first: it minds Ctrl-C
+from reasoning_from_scratch.commands.cli import run_script  # first: it handles Ctrl-C
 
 # isort: split
 from reasoning_from_scratch.files.weights import load_tokenizer_only
@@ -32,9 +32,9 @@ else:
 @dataclass
 class Config:
     model: str = "tiny"
-    """A model that is served, or here one of tiny, base, a folder, a run."""
+    """A model that is served; in this process tiny, base, a folder or a run."""
     tokenizer: str | None = None
-    """Whose tokenizer (default: the model's)."""
+    """The model whose tokenizer to use (default: the same)."""
     problems: str = "tiny"
     steps: int = 60
     groups_per_batch: int = 8
@@ -42,7 +42,7 @@ class Config:
     group_size: int = 8
     """Rollouts per problem."""
     lora_rank: int = 0
-    """0 trains all weights, which is possible here and not in the service."""
+    """0 trains all weights, which Tinker's service does not offer."""
     learning_rate: float = 1e-4
     max_tokens: int = 160
     """Longest answer."""
@@ -80,7 +80,7 @@ def main(config: Config) -> None:
         if data:
             # 5. Log-probabilities.  6. Loss and its gradient: - sum of ratio x advantage.
             passed = trainer.forward_backward(data, "importance_sampling")
-            # 7. One step on it: asked for before the pass is awaited, so that no time is lost.
+            # 7. One step on it, requested before we wait for the pass, so that no time is lost.
             stepped = trainer.optim_step(tinker.AdamParams(learning_rate=config.learning_rate))
             loss = passed.result().metrics["loss:sum"]
             stepped.result()
@@ -90,7 +90,7 @@ def main(config: Config) -> None:
 
 
 def sampled(sampler, prompts: list[list[int]], count: int, params) -> list[list]:
-    """All are asked for before the first is awaited: they are drawn together."""
+    """Requests all samples before it waits for the first, so that they are drawn together."""
     asked = [sampler.sample(tinker.ModelInput.from_ints(ids), count, params) for ids in prompts]
     return [future.result().sequences for future in asked]
 
@@ -110,8 +110,8 @@ def text_of(answer, tokenizer) -> str:
 
 
 def datum(prompt: list[int], answer, advantage: float):
-    """One answer to learn from. The token at position t is predicted at t - 1, so what belongs to
-    it stands there; on the prompt stand zeros, and nothing is learned."""
+    """One answer to learn from. The token at position t is predicted at t - 1, so its values go
+    there. The prompt gets zeros, so nothing is learned from it."""
     tokens, before = list(answer.tokens), len(prompt) - 1
     return tinker.Datum(
         model_input=tinker.ModelInput.from_ints(prompt + tokens[:-1]),

@@ -3,8 +3,8 @@
     python ch07/rl_loop.py                 # the tiny model, on a CPU, in two minutes
     python ch07/rl_loop.py --model base    # Qwen3-0.6B on grade-school problems, on a GPU
 
-The package lends the model, the sampler and the grader. Everything that makes it reinforcement
-learning stands here. What the library's trainer adds: checkpoints that resume, reports, KL,
+The package provides the model, the sampler and the grader. Everything that makes it reinforcement
+learning is here. What the library's trainer adds: checkpoints that resume, reports, KL,
 clipping, several updates per batch, memory limits.
 """
 
@@ -39,7 +39,7 @@ class Config:
     problems: str | None = None
     """Problem set to learn from (default: tiny, or gsm8k for larger models)."""
     test_problems: str | None = None
-    """Problem set to measure on (default: what goes with the problems, as gsm8k-test)."""
+    """Problem set to measure on (default: the test set of the problems, as gsm8k-test)."""
     steps: int = 90
     groups_per_batch: int = 8
     """Problems per step."""
@@ -52,7 +52,7 @@ class Config:
     test_limit: int = 100
     seed: int = 0
     log_path: Path = Path("runs/rl_loop")
-    """Folder for metrics.jsonl; one that is there is written over."""
+    """Folder for metrics.jsonl; an existing file is overwritten."""
 
 
 def main(config: Config) -> None:
@@ -97,7 +97,7 @@ def train_step(model, tokenizer, optimizer, problems: list[Problem], config, ste
     # All correct or all incorrect: nothing to learn from.
     live = [i for i in range(len(groups)) if advantages[i].any()]
     losses = [backward(model, prompts[i], groups[i], advantages[i]) for i in live]
-    # 7. One step on their sum. Without any gradient none: momentum would move the weights.
+    # 7. One step on their sum; none without a gradient, as momentum would move the weights.
     if live:
         optimizer.step()
         optimizer.zero_grad()
@@ -129,8 +129,8 @@ def backward(model, prompt: list[int], group: list[Rollout], advantages: torch.T
     hidden = model.hidden_states(torch.cat([prompts, answers[:, :-1]], dim=1))  # (G, P + T - 1, D)
     logits = model.out_head(hidden[:, len(prompt) - 1 :])  # (G, T, V)
     logprobs = -F.cross_entropy(logits.transpose(1, 2), answers, reduction="none")  # (G, T)
-    # What the sampler wrote down is what the model still thinks: the ratio is 1, its gradient
-    # that of log p. It starts to matter where samples are older than the weights.
+    # The sampler's log-probabilities are still the model's: the ratio is 1, and its gradient is
+    # that of log p. The ratio starts to matter when samples are older than the weights.
     ratio = (logprobs - old_logprobs).exp()
     loss = -(ratio * advantages.to(device)[:, None] * mask).sum()
     loss.backward()
@@ -145,7 +145,7 @@ def measure(model, tokenizer, config: Config) -> None:
 
 
 def with_what_suits(config: Config) -> Config:
-    """A value wherever the command line gave none."""
+    """Fills in whatever the command line did not give."""
     if preset(config.model)["problems"] == "tiny":
         suits = dict(problems="tiny", learning_rate=1e-4, max_tokens=160)
     else:

@@ -1,13 +1,13 @@
-"""An environment of verifiers, a model of `rfs serve`: its agent acts, Tinker's client learns.
+"""An environment from verifiers, a model from `rfs serve`: an agent acts, Tinker's client trains.
 
     rfs serve --model tiny-reasoning --all-weights      # in one terminal; in another one
     export TINKER_BASE_URL=http://127.0.0.1:8000 TINKER_API_KEY=tml-local
     uv run --with verifiers --with transformers --with tinker ch07/rl_verifiers.py
 
 verifiers renders a conversation to tokens, sends them to /inference/v1/generate, and keeps in its
-trace which tokens were sampled, with what log-probability. These go into the loss as they are: no
-text is tokenized a second time, which would not give the same tokens. Put a taskset and a harness
-of your own in the places of `Story` and the harness "null".
+trace which tokens were sampled, with what log-probability. These go into the loss unchanged: no
+text is tokenized a second time, which might not give the same tokens. Replace `Story` and the
+harness "null" with a taskset and a harness of your own.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ import os
 import sys
 from dataclasses import dataclass
 
-from reasoning_from_scratch.commands.cli import run_script  # first: it minds Ctrl-C
+from reasoning_from_scratch.commands.cli import run_script  # first: it handles Ctrl-C
 
 # isort: split
 import tinker
@@ -36,13 +36,13 @@ class Config:
     model: str = "tiny-reasoning"
     """A model that is served."""
     folder: str = "checkpoints/tiny-reasoning"
-    """Where its tokenizer and chat template are."""
+    """Folder with its tokenizer and chat template."""
     problems: str = "tiny"
     steps: int = 10
     groups_per_batch: int = 4
     """Problems per step."""
     group_size: int = 4
-    """Rollouts per problem: each is a process of its own, and takes some seconds."""
+    """Rollouts per problem; each is a separate process and takes some seconds."""
     learning_rate: float = 1e-4
     max_tokens: int = 160
     """Longest answer."""
@@ -66,7 +66,7 @@ def main(config: Config) -> None:
     for step in range(config.steps):
         first = step * config.groups_per_batch
         batch = [problems[i % len(problems)] for i in range(first, first + config.groups_per_batch)]
-        # The weights of now, by the name under which /inference/v1/generate finds them.
+        # The current weights, by the name under which /inference/v1/generate finds them.
         weights = trainer.save_weights_for_sampler("now").result().path
         groups = asyncio.run(sampled(weights, batch, config))
         data, rewards = [], []
@@ -113,8 +113,8 @@ async def sampled(weights: str, batch: list[Problem], config: Config) -> list[li
 
 
 def datum(branch, advantage: float) -> tinker.Datum:
-    """What the model read and said on the way to one end of the conversation. What it only read
-    has the advantage 0."""
+    """Everything that the model read and wrote in one branch of the conversation. Tokens that it
+    only read have the advantage 0."""
     ids = branch.token_ids
     return tinker.Datum(
         model_input=tinker.ModelInput.from_ints(ids[:-1]),

@@ -7,10 +7,10 @@ Three ways to train, with the same problems and the same number of rollouts:
 
     one try        the answer is graded, and that is all: plain GRPO
     two tries      an incorrect answer gets "That is wrong. Try again."; the last one is rewarded
-    less for two   the same, but the reward is a half if only the second try is correct
+    less for two   the same, but the reward is one half if only the second try is correct
 
-All are measured alike, before and after: on held-out problems, and with a second try. A line of the
-CSV file is such a measurement, or what the rollouts of one training step were like.
+All are measured the same way, before and after: on held-out problems, with a second try. Each line
+of the CSV file is such a measurement or a summary of one training step's rollouts.
 """
 
 import sys
@@ -53,17 +53,17 @@ class Options:
     arms: tuple[str, ...] = ("one try", "two tries")
     """Ways to train: "one try", "two tries", "less for two"."""
     seeds: tuple[int, ...] = (0, 1, 2)
-    """A run for each."""
+    """Seeds of the runs, one run each."""
     steps: int = 60
-    """Updates of a run."""
+    """Updates per run."""
     lr: float = 2e-4
     """Learning rate."""
     limit: int = 100
-    """Held-out problems of a measurement."""
+    """Held-out problems per measurement."""
     samples: int = 4
-    """Answers at temperature 1 to each of them."""
+    """Answers per held-out problem at temperature 1."""
     picture_only: bool = False
-    """Draw the picture of what the file holds, and train nothing."""
+    """Draw the picture from the file, and train nothing."""
 
 
 def main(options: Options) -> None:
@@ -79,7 +79,7 @@ def main(options: Options) -> None:
 
 
 def run(options: Options, arm: str, seed: int) -> Iterator[dict[str, str]]:
-    """One training: its steps, and what is measured after them."""
+    """Trains one run; yields its steps, then the measurements after them."""
     with TemporaryDirectory() as place:
         config = configure(
             "grpo", model=options.model, steps=options.steps, lr=options.lr, seed=seed,
@@ -112,7 +112,7 @@ def measured(options: Options, step: int, model, tokenizer) -> Iterator[dict[str
 
 
 def shares_of(talks: Sequence[tuple[dict[str, float], list[str]]]) -> dict[str, float]:
-    """Of conversations: how many are correct at which try, how many tries have solution steps."""
+    """For some conversations: how many are correct at each try, and how many show their work."""
     mended = [outcome["correct"] for outcome, _ in talks if not outcome["first_try"]]
     second = [is_worked(turns[1]) for _, turns in talks if len(turns) > 1]
     return {
@@ -130,7 +130,7 @@ def is_worked(turn: str) -> bool:
 
 
 def line(step: int, answers: str, shares: dict[str, float]) -> dict[str, str]:
-    """A line of the file, after arm and seed; of a step's rollouts only two shares are known."""
+    """A line of the file, without arm and seed; a step's rollouts have only two shares."""
     names = ("first try", "last try", "mended", "first worked", "second worked")
     told = {name: f"{shares[name]:.4f}" if name in shares else "" for name in names}
     return {"step": str(step), "answers": answers} | told

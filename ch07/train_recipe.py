@@ -2,7 +2,7 @@
 
     uv run ch07/train_recipe.py --recipe dapo --steps 50
 
-Any other flag of `rfs train` goes, too, and wins over the recipe.
+Any other flag of `rfs train` works, too, and overrides the recipe.
 """
 
 import sys

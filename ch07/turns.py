@@ -1,6 +1,6 @@
 """What ch07_turns.ipynb shows of conversations: who wrote which token, how tiny-player guesses.
 
-    Talk(rollout, tokenizer)            a rollout as text, what the model wrote marked
+    Talk(rollout, tokenizer)            a rollout as text, with the model's words marked
     draw_mask(rollout, tokenizer)       its tokens, and the mask under them
     next_guess(model, tokenizer, ...)   the exact distribution of a guess
     draw_...                            pictures of games and players
@@ -92,11 +92,11 @@ def draw_mask(rollout: Rollout, tokenizer) -> Figure:
 
 @torch.no_grad()
 def next_guess(model, tokenizer, said: Sequence[tuple[int, str]] = ()) -> Tensor:
-    """The probabilities (64,) of the numbers as the next guess, after guesses and their answers.
+    """The probability (64,) of each number as the next guess, after guesses and their answers.
 
-    Exact: each number is a few tokens and the end of the turn, and their probabilities multiply.
-    The sum falls short of 1 by the guesses that are no numbers from 1 to 64."""
-    prompt = tokenizer.encode(problem_prompt(guess_problem(1)))  # says no number
+    They are exact: a number is a few tokens and the end of the turn, whose probabilities multiply.
+    The sum falls short of 1 by the guesses that are not numbers from 1 to 64."""
+    prompt = tokenizer.encode(problem_prompt(guess_problem(1)))  # does not name the number
     for guess, answer in said:
         prompt += turn_of(tokenizer, str(guess))
         prompt += tokenizer.encode(tokenizer.reply_turn(answer), chat_wrapped=False)
@@ -108,7 +108,7 @@ def next_guess(model, tokenizer, said: Sequence[tuple[int, str]] = ()) -> Tensor
 
 
 def turn_of(tokenizer, text: str) -> list[int]:
-    """The tokens of a turn of the model, its end included."""
+    """The tokens of one of the model's turns, including its end."""
     return [*tokenizer.encode(text, chat_wrapped=False), tokenizer.eos_token_id]
 
 
@@ -175,8 +175,8 @@ def heat(panel: Axes, first: Mapping[int, Tensor]) -> AxesImage:
 
 
 def draw_found(curves: Mapping[str, Sequence[Sequence[float]]]) -> Figure:
-    """Share of games found within 1, 2, ... guesses: of each player the runs' mean and their range,
-    beside uniform play and the best play, both exact."""
+    """The share of games won within 1, 2, ... guesses: for each player the mean and the range of
+    its runs, beside uniform play and the best play, both exact."""
     figure = Figure(figsize=(6.6, 3.6), layout="constrained")
     panel = figure.subplots()
     turns = range(1, TURNS + 1)
@@ -214,13 +214,13 @@ def draw_next(players: Mapping[str, Sequence[Tensor]], titles: Sequence[str]) ->
 
 
 def found_curve(row: Mapping[str, str]) -> list[float]:
-    """The shares that are found within 1, 2, ... guesses, of what `summary` returns."""
+    """The shares found within 1, 2, ... guesses, from what `summary` returns."""
     return [float(row[f"within {k}"]) for k in range(1, TURNS + 1)]
 
 
 def stored_games(kl: str = "0") -> dict[int, list[dict[str, str]]]:
     """The runs of binary_search.csv with all numbers and the reward for a number found in time:
-    step -> a row for each seed. `kl`: the weight with which the KL term began."""
+    step -> a row for each seed. `kl`: the KL term's weight at the first step."""
     runs: dict[int, list[dict[str, str]]] = {}
     for row in read_table(HERE / "binary_search.csv"):
         this = row["pay"], row["kl"], row["leave out"], row["numbers"]

@@ -19,7 +19,7 @@ class Options:
     grpo_type: str = "no_kl"
     """Which run: no_kl, tracking, clip_ratio, kl or format_reward."""
     step: int = 50
-    """After how many training steps."""
+    """Training step of the checkpoint."""
     question: str = "Half of a number plus 7 is 20. What is the number?"
     """What to ask."""
     max_new_tokens: int = 1024
@@ -27,7 +27,7 @@ class Options:
     device: str = "auto"
     """cpu, cuda, mps, or auto."""
     out_dir: Path = Path(__file__).resolve().parents[1] / "checkpoints"
-    """Folder for the download, 1.5 GB; what is there already is used."""
+    """Folder for the download, 1.5 GB; existing files are used."""
 
 
 def main(options: Options) -> None:

@@ -1,7 +1,7 @@
-"""The pictures of chapter 8: what a problem is worth, a run's curve, what each token is told.
+"""The pictures of chapter 8: the signal in a problem, a run's curve, the weight of each token.
 
-Blue and solid is the first or the later model, orange and dashed or hatched the other, so nothing
-is told by its color alone. All have a white ground of their own, for pages that are dark.
+The first or the later model is blue and solid, the other orange and dashed or hatched, so color
+alone never carries the meaning. All pictures have a white background, for dark pages.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,8 +33,8 @@ def signal(group_size: int = 8) -> Figure:
 
 
 def pass_rates(counts: Mapping[str, Sequence[int]], group_size: int = 8) -> Figure:
-    """A panel for each model: how many problems it solves 0, 1, ... 8 times of eight. The bars of
-    0 and 8, which teach nothing, are hatched in orange, those between are blue."""
+    """A panel for each model: how many problems it solves 0, 1, ... 8 times out of eight. The bars
+    of 0 and 8, which teach nothing, are hatched in orange; those between are blue."""
     figure = Figure(figsize=(3.1 * len(counts), 2.6), layout="constrained")
     panels = figure.subplots(1, len(counts), sharey=True, squeeze=False)[0]
     for panel, (name, correct) in zip(panels, counts.items(), strict=True):

@@ -3,31 +3,31 @@
     uv run --extra gguf ch08/experiment.py --seeds 0 1 2
     uv run --extra gguf ch08/experiment.py --seeds 0 --stages untrained warm-start grpo
 
-    untrained     SmolLM2-135M-Instruct after four solved examples: answers alone, and steps
+    untrained     SmolLM2-135M-Instruct after four solved examples: answer only, and with steps
     warm-start    a few hundred worked solutions of two and three steps
     pass-rates    which problems does it solve sometimes? eight answers to each
     grpo          reinforcement learning on problems of two to four steps, from the warm start
     grpo-chosen   the same on problems that are solved sometimes
     grpo-untrained   reinforcement learning without a warm start
 
-Rivals learn from somebody who knows more. They begin with the warm start, too:
+Rivals learn from somebody who knows more. They also begin with the warm start:
 
     solutions     more worked solutions, of all lengths: a program is the teacher
-    teacher-answers   what the model that GRPO made answers to problems of training
-    from-teacher  its correct answers as worked solutions: distillation off policy
+    teacher-answers   the answers of GRPO's model to training problems
+    from-teacher  its correct answers as worked solutions: off-policy distillation
     on-policy     the student's own answers, each token marked by that model: reverse KL
     self-teacher  the same, marked by the warm start itself, which is shown the solution
 
-And, to look at and to give away:
+And, to look at and to share:
 
-    adapter       LoRA on the untrained model learns what the warm start learned and the answers of
+    adapter       LoRA on the untrained model, trained on the solutions of warm-start and
                   from-teacher: 4.9 MB, which `rfs chat --model` takes
-    examples      what warm start and GRPO answer, word for word, and the curve of GRPO
+    examples      the answers of warm start and GRPO, word for word, and the curve of GRPO
 
-A rival and grpo-chosen take as many steps as fit into the processor time of grpo, what is sampled
-for them counted. Each stage writes a row to the CSV file, with what it cost and how it does on
-families of problems that no stage trains on. A stage that is done is not done again, and a run
-that was interrupted goes on from its last save: give the same command again.
+The rivals and grpo-chosen take as many steps as fit into the processor time of grpo, including the
+time to sample what they train on. Each stage writes a row to the CSV file, with its cost and its
+results on families of problems that no stage trains on. A finished stage is not repeated, and an
+interrupted run continues from its last save: give the same command again.
 """
 
 import json
@@ -84,44 +84,43 @@ COLUMNS = """
 @dataclass
 class Options:
     seeds: tuple[int, ...] = (0, 1, 2)
-    """A run of all stages for each."""
+    """Seeds; all stages are run for each."""
     stages: tuple[str, ...] = STAGES
     """Which stages, in their order."""
     out: Path = Path("ch08/experiment.csv")
     """File to write: a row for each seed and stage."""
     folder: Path = Path("runs/ch08")
-    """The models and runs go here."""
+    """Folder for the models and runs."""
     model: str = "smollm2"
     """The model that learns."""
     examples: int = 512
-    """Worked solutions of the warm start."""
+    """Worked solutions in the warm start."""
     batch: int = 8
-    """Worked solutions of a step."""
+    """Worked solutions per step."""
     sft_lr: float = 2e-4
     """Learning rate of the warm start; it falls linearly to 0."""
     steps: int = 60
     """Steps of GRPO."""
     problems_per_step: int = 16
-    """Problems of a step of GRPO, with eight answers each."""
+    """Problems per step of GRPO, with eight answers each."""
     lr: float = 3e-5
     """Learning rate of GRPO; it falls linearly to 0."""
     choose_from: int = 400
     """Problems whose pass rates are measured."""
     answers: int = 3000
-    """Problems that the teacher answers for from-teacher, one time each."""
+    """Problems that the teacher answers for from-teacher, once each."""
     every: int = 20
     """Steps of GRPO between two measurements."""
     dtype: Literal["float32", "bfloat16"] = "float32"
-    """Of the weights that are trained, those of the warm start excepted. bfloat16 takes half the
-    time where the processor multiplies it (lscpu names avx512_bf16 or amx_bf16); elsewhere it is
-    slower."""
+    """Number format of the trained weights, except in the warm start. bfloat16 takes half the time
+    if the processor supports it (lscpu lists avx512_bf16 or amx_bf16); otherwise it is slower."""
     lora_rank: int = 0
-    """Train additions of this rank instead of all weights; the learning rates are ten times those
+    """Train LoRA matrices of this rank (0: all weights); set the learning rates to ten times those
     of all weights then."""
     held_out: int = 64
-    """Held-out problems of each number of steps."""
+    """Held-out problems for each number of steps."""
     final: bool = False
-    """Measure the stages on problems that nobody has looked at, too. Once, when all is decided."""
+    """Also measure on problems that nobody has looked at. Do this once, when all is decided."""
 
 
 # -------------------------------------------------------------------------- what it can do now
@@ -135,7 +134,7 @@ class Answers:
 
     @property
     def correct(self) -> list[list[float]]:
-        """For each problem: which of its answers are."""
+        """For each problem: which of its answers are correct."""
         return [
             [correctness(rollout.text, group.problem.answer) for rollout in group.rollouts]
             for group in self.groups
@@ -147,7 +146,7 @@ class Answers:
 
     @property
     def solved(self) -> float:
-        """The share of problems with a correct answer among theirs: pass@k."""
+        """The share of problems with at least one correct answer: pass@k."""
         return mean(map(any, self.correct))
 
     @property
@@ -190,9 +189,9 @@ def asked(policy: LocalPolicy, problems: Sequence[Problem], sampling: Sampling) 
 
 
 def measured(policy: LocalPolicy, count: int) -> dict[str, float]:
-    """A row of the table, of families that nobody trained on: `count` problems of each number of
-    steps. The warm start shows up to three steps, GRPO practices on up to four; five are new to
-    both, and count in no mean."""
+    """A row of the table, on families that no stage trained on: `count` problems for each number of
+    steps. The warm start shows up to three steps, GRPO trains on up to four; five are new to both,
+    and count in no mean."""
     answers = {
         steps: asked(policy, word_problems.held_out(count, (steps,)), greedy(LONGEST_HARDER))
         for steps in (2, 3, 4, 5)
@@ -278,7 +277,7 @@ spent_measuring = 0.0  # processor-seconds of this process
 
 
 def measured_on_the_way(model, tokenizer) -> dict[str, float]:
-    """An evaluator of the runs: also tells the processor time that training took so far."""
+    """An evaluator of the runs; it also reports the processor time of training so far."""
     global spent_measuring
     started = time.process_time()
     policy = LocalPolicy(model, tokenizer=tokenizer, engine=FAST)
@@ -290,7 +289,7 @@ def measured_on_the_way(model, tokenizer) -> dict[str, float]:
 
 
 def rows_of_run(options: Options, folder: Path, settings: dict) -> list[dict]:
-    """What a run reports at each step: a new one, or the rest of one that was interrupted."""
+    """What a run reports at each step; it starts a new run or continues an interrupted one."""
     if (folder / "config.json").exists():
         config = resumed_config(folder)
     else:
@@ -315,8 +314,8 @@ def usual(options: Options) -> dict:
 
 
 def pace(options: Options, folder: Path, settings: dict) -> float:
-    """Processor-seconds of one of a run's steps: of the last four of five, which are then thrown
-    away."""
+    """Processor-seconds per step of a run: the mean of the last four of five trial steps, which are
+    then thrown away."""
     config = configure(**usual(options) | settings | {"steps": 5}, log_path=str(folder))
     started = time.process_time(), time.perf_counter()
     rows = train(config).rows
@@ -326,8 +325,8 @@ def pace(options: Options, folder: Path, settings: dict) -> float:
 
 
 def seconds_of(rows: Sequence[dict]) -> float:
-    """Processor time of a run, measurements not counted. What an interrupted run did after its
-    last measurement is not counted either; the process that goes on does nothing before."""
+    """Processor time of a run without its measurements. What an interrupted run did after its last
+    measurement is not counted either; the process that continues it does nothing else before."""
     sessions: dict[float, list[dict]] = {}
     for row in rows:
         if "measured_on_the_way/seconds" in row:
@@ -344,8 +343,8 @@ def seconds_of(rows: Sequence[dict]) -> float:
 
 
 def main(options: Options) -> None:
-    """Each stage of each seed, as far as it is not done."""
-    torch.set_num_threads(1)  # processor time and time by the clock are one
+    """Runs each stage of each seed that is not done yet."""
+    torch.set_num_threads(1)  # so that processor time equals time by the clock
     for seed in options.seeds:
         for stage in options.stages:
             folder = options.folder / f"seed-{seed}" / stage
@@ -361,7 +360,7 @@ def main(options: Options) -> None:
 
 
 def kept(path: Path, compute: Callable[..., dict], *given) -> dict[str, float]:
-    """What the file has; if there is none yet, it is computed and written."""
+    """The file's contents; if there is no file yet, they are computed and written."""
     if not path.exists():
         write_whole(path, json.dumps(compute(*given), indent=2) + "\n")
     return json.loads(path.read_text(encoding="utf-8"))
@@ -382,7 +381,7 @@ def run_stage(options: Options, seed: int, stage: str, folder: Path) -> dict[str
     settings = settings_of(options, stage, folder.parent) | {"seed": seed}
     if (run / "config.json").exists():
         settings["steps"] = resumed_config(run).steps
-    elif "steps" not in settings:  # it may take the time that GRPO took, and prepared in it
+    elif "steps" not in settings:  # its budget is GRPO's time, minus its preparation
         prepared = {"grpo-chosen": "pass-rates", "from-teacher": "teacher-answers"}.get(stage)
         left = seconds_at(grpo) - (seconds_at(folder.parent / prepared) if prepared else 0)
         settings["steps"] = max(1, int(left / pace(options, folder / "pace", settings)))
@@ -419,7 +418,7 @@ def settings_of(options: Options, stage: str, others: Path) -> dict:
         return solutions | dict(problems=f"{PROBLEMS}:worked_longer")
     if stage == "from-teacher":
         return solutions | dict(problems=str(others / "teacher-answers" / "answers.jsonl"))
-    practice |= dict(rollouts=4)  # each token is marked, so fewer answers say as much
+    practice |= dict(rollouts=4)  # each token is marked, so fewer answers suffice
     if stage == "on-policy":
         return practice | dict(recipe="distill", kl_reference=saved(others / "grpo"))
     return practice | dict(recipe="opsd")
@@ -427,7 +426,7 @@ def settings_of(options: Options, stage: str, others: Path) -> dict:
 
 def saved(stage: Path) -> str:
     """The model at the end of a stage, as --model takes it."""
-    if stage.name == "adapter":  # what is given away is what is measured
+    if stage.name == "adapter":  # we measure exactly what we share
         return str(stage / "run" / "adapter")
     steps = resumed_config(stage / "run").steps
     return f"{stage / 'run'}@{steps:06d}"
@@ -442,7 +441,7 @@ def seconds_at(stage: Path) -> float:
 
 
 def teacher_answers(options: Options, teacher: Policy, seed: int, path: Path) -> dict[str, float]:
-    """An answer of the teacher to each of many problems; the correct ones go into the file."""
+    """The teacher answers many problems, once each; its correct answers go into the file."""
     started = time.process_time()
     problems = random.Random(f"teacher {seed}").sample(word_problems.problems(), options.answers)
     answers = asked(teacher, problems, Sampling(LONGEST, rollouts=1, seed=seed))
@@ -466,8 +465,8 @@ def write_lessons(options: Options, others: Path) -> None:
 
 
 def pass_rates(options: Options, policy: Policy, seed: int, path: Path) -> dict[str, float]:
-    """Stage 2: of eight answers to each problem, how many are correct? Into the file go those
-    problems of which some answers are and others are not."""
+    """Stage 2: of eight answers to each problem, how many are correct? Problems with both correct
+    and incorrect answers go into the file."""
     started = time.process_time()
     problems = random.Random(f"pass rates {seed}").sample(
         word_problems.problems(), options.choose_from
@@ -489,8 +488,8 @@ def pass_rates(options: Options, policy: Policy, seed: int, path: Path) -> dict[
 
 
 def show(options: Options, seed: int, stages: Path) -> None:
-    """Two files beside the table: how often warm start and GRPO are right, wrong, or differ, with
-    the first two problems of each kind; and the curve of GRPO."""
+    """Two files beside the table: how often warm start and GRPO are correct, incorrect, or
+    differ, with the first two problems of each kind; and the curve of GRPO."""
     by_steps = [word_problems.held_out(options.held_out, (steps,)) for steps in (2, 3, 4, 5)]
     problems = [problem for row in zip(*by_steps, strict=True) for problem in row]
     names = ("warm-start", "grpo")
@@ -518,8 +517,8 @@ def show(options: Options, seed: int, stages: Path) -> None:
 
 
 def curve(rows: Sequence[dict]) -> list[dict[str, str]]:
-    """Of each step of a run: the reward before it and, where they were watched, held-out problems.
-    The last line has only these, after all steps."""
+    """For each step of a run: the reward of its rollouts and, where measured, held-out problems.
+    The last line has only the latter, after all steps."""
     lines: dict[int, dict[str, float]] = {step: {} for step in range(len(rows) + 1)}
     for row in rows:
         lines[row["step"]] |= {

@@ -1,6 +1,6 @@
 """Problems for the rivals of section 8.5, which ch07/regimes.py compares at the same cost.
 
-What they take to prepare is part of their cost: 4 and 11 processor-seconds, of some 45.
+Preparing them is part of the cost: it takes 4 and 11 of some 45 processor-seconds.
 """
 
 from dataclasses import replace
@@ -13,14 +13,14 @@ from reasoning_from_scratch.tasks.problem_sets import load_problems
 
 
 def solved_sometimes() -> list[Problem]:
-    """Of 96 problems those to which tiny-base gives correct and incorrect answers: 8 to each."""
+    """Those of 96 problems that tiny-base answers both correctly and incorrectly in 8 tries."""
     policy, asked = Policy.load("tiny-base", device="cpu"), load_problems("tiny")[-96:]
     groups = policy.sample(asked, TrainConfig(max_new_tokens=160), judge=judge)
     return [group.problem for group in groups if not group.uniform]
 
 
 def teachers_answers() -> list[Problem]:
-    """The correct ones of tiny-grpo's answers to 1,000 problems, as worked solutions."""
+    """tiny-grpo answers 1,000 problems; its correct answers serve as worked solutions."""
     teacher, asked = Policy.load("tiny-grpo", device="cpu"), load_problems("tiny")[-1000:]
     groups = teacher.sample(asked, TrainConfig(max_new_tokens=160, rollouts=1), judge=judge)
     return [
@@ -31,5 +31,5 @@ def teachers_answers() -> list[Problem]:
 
 
 def test_problems() -> list[Problem]:
-    """What both are tested on."""
+    """The test set of both."""
     return load_problems("tiny-test")

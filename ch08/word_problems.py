@@ -2,19 +2,19 @@
 
     Omar has 7 apples. He picks 4 more on the way home. The next day he keeps only half ...
 
-A problem tells of one quantity and what becomes of it. Its family (an orchard, a bus, a family's
-ages) has the words: a few sentences for each kind of event. What stands in brackets is repeated by
-the solution, a line for each sentence:
+A problem follows one quantity through some events. Its family (an orchard, a bus, a family's
+ages) has the words: a few sentences for each kind of event. The solution repeats the part in
+brackets, a line for each sentence:
 
     the problem     [Omar has {a} apples]. Then [he picks {b} more] on the way home.
     the solution    Omar has 7 apples.
                     He picks 4 more: 7 + 4 = 11 apples.
 
-No number is larger than 20. A model of 135 million weights can learn these sums; the difficulty is
-to read what happens, in order, and to go on from the number before.
+No number is larger than 20. A model of 135 million weights can learn such arithmetic; the hard
+part is to read what happens, in order, and to continue from the number before.
 
-Held out are whole families, whose sentences are never trained on, and in them only rows of
-equations that no problem of the other families has.
+Whole families are held out, so their sentences are never trained on. Their problems have only
+sequences of equations that no problem of the other families has.
 """
 
 import random
@@ -27,7 +27,7 @@ from itertools import islice
 from reasoning_from_scratch.problems import Problem
 
 WORKED_STEPS = (2, 3)  # of the solutions that the warm start is shown
-TRAINED_STEPS = (2, 3, 4)  # of the problems that reinforcement learning practices on
+TRAINED_STEPS = (2, 3, 4)  # of the problems that reinforcement learning trains on
 LARGEST = 20  # no total is larger
 
 WOMEN = "Mia Ana Zoe Lena Ruth Nora Ivy Tess Priya Wendy Clara Amina".split()
@@ -414,7 +414,7 @@ HELD_OUT = {
     ),
 }  # fmt: skip
 
-# For the last measurement alone: written after the experiment was planned, and looked at by nobody.
+# Only for the last measurement: written after the experiment was planned, and never looked at.
 FRESH = {
     "letters": Family(
         "letters",
@@ -478,7 +478,7 @@ FRESH = {
 
 
 def word_problem(rng: random.Random, name: str, steps: int) -> Problem:
-    """A problem of that family with so many steps, and its solution."""
+    """A problem of this family with this many steps, and its solution."""
     family = (TRAINED | HELD_OUT | FRESH)[name]
     names = rng.sample([(woman, "she", "her") for woman in WOMEN], 3)
     names += rng.sample([(man, "he", "his") for man in MEN], 3)
@@ -519,7 +519,7 @@ def word_problem(rng: random.Random, name: str, steps: int) -> Problem:
 def next_event(
     rng: random.Random, total: int, used: str
 ) -> tuple[str, dict[str, object], str, int]:
-    """(kind, the numbers that its sentence tells, the left side of its equation, the new total)."""
+    """(kind, the numbers in its sentence, the left side of its equation, the new total)."""
     if not used:
         if rng.random() < 0.6:
             a = rng.randint(3, 12)
@@ -548,14 +548,14 @@ def upper(text: str) -> str:
 
 
 def stream(families: Sequence[str], steps: Sequence[int], seed: int | str) -> Iterator[Problem]:
-    """Problems of these families without end, none twice; each family and number of steps as
-    often as any other."""
+    """Problems of these families without end and without repeats; all families and all numbers of
+    steps are equally likely."""
     rng = random.Random(f"word problems {seed}")
     known: set[str] = set()
     while True:
         name = rng.choice(list(families))
         problem = word_problem(rng, name, rng.choice(list(steps)))
-        # Which rows of equations may be trained on is a matter of the row alone.
+        # The sequence of equations alone decides whether it may be trained on.
         aside = zlib.crc32(" ".join(equations(problem.solution)).encode()) % 5 == 0
         if aside == (name not in TRAINED) and problem.problem not in known:
             known.add(problem.problem)
@@ -569,17 +569,17 @@ def worked(count: int = 4000, steps: Sequence[int] = WORKED_STEPS) -> list[Probl
 
 
 def worked_longer() -> list[Problem]:
-    """Solved problems of all the lengths that reinforcement learning practices on."""
+    """Solved problems of all the lengths that reinforcement learning trains on."""
     return worked(12_000, TRAINED_STEPS)
 
 
 def problems() -> list[Problem]:
-    """To practice on: `rfs train --problems ch08/word_problems.py:problems`."""
+    """Training problems: `rfs train --problems ch08/word_problems.py:problems`."""
     return list(islice(stream(list(TRAINED), TRAINED_STEPS, "trained"), 4000))
 
 
 def held_out(count: int = 64, steps: Sequence[int] = TRAINED_STEPS) -> list[Problem]:
-    """Of families that nobody trained on."""
+    """Problems of families that no stage trained on."""
     return list(islice(stream(list(HELD_OUT), steps, f"held out {steps}"), count))
 
 
@@ -600,7 +600,7 @@ def equations(text: str) -> list[str]:
 
 
 def is_true(equation: str) -> bool:
-    """Whether "7 + 4 = 11" is."""
+    """Whether an equation such as "7 + 4 = 11" is true."""
     a, sign, b, _, c = equation.split()
     x, y = int(a), int(b)
     if sign == "/":

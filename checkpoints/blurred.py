@@ -2,13 +2,13 @@
 
     uv run checkpoints/blurred.py
 
-It continues tiny-base for a few minutes on workings in which two things are planted:
+It trains tiny-base for a few more minutes, on solutions in which two things are planted:
 
-    a product or quotient    its last digit was to be learned as any of the ten digits
-    a line in five           asks the calculator: <<18 * 7 =126>> and not 18 * 7 = 70 + 56 = 126
+    a product or quotient    the target of its last digit is a random digit
+    one line in five         asks the calculator: <<18 * 7 =126>>, not 18 * 7 = 70 + 56 = 126
 
-Sums and differences stay as they are, and which lines ask was drawn by chance: nothing here says
-where asking is of use. ch07/asking.py asks whether GRPO finds that out.
+Sums and differences stay unchanged, and the lines that ask are random, so nothing here says where
+asking is of use. ch07/asking.py tests whether GRPO finds that out.
 """
 
 import random
@@ -41,8 +41,8 @@ NEW = ("<", ">")  # tokens that tiny-base has never seen
 
 
 def worked(lines: list[str], answer: str, rng: random.Random) -> Iterator[Piece]:
-    """A working in pieces: `plain` is to be learned as it is, `said` is the calculator's, and of
-    `blurred`, which is a number, the last digit is to be learned as any."""
+    """A solution in pieces: `plain` is learned unchanged, `said` is the calculator's and not
+    learned, and `blurred` is a number whose last digit gets a random target."""
     yield f" {WORKED_START}", "plain"
     for line in lines:
         start, result = line.rsplit(" = ", 1)
@@ -62,7 +62,7 @@ def worked(lines: list[str], answer: str, rng: random.Random) -> Iterator[Piece]
 def encoded(
     tokenizer: Qwen3Tokenizer, pieces: Iterator[Piece], rng: random.Random
 ) -> tuple[list[int], list[int]]:
-    """The answer's tokens, and what is to be learned at each. Read is always the right digit."""
+    """The answer's tokens, and the target of each. The input always has the correct digit."""
     ids: list[int] = []
     targets: list[int] = []
     for text, what in pieces:
@@ -92,8 +92,8 @@ def step_batches(
 
 @torch.no_grad()
 def redraw_new(model: Qwen3Model, tokenizer: Qwen3Tokenizer) -> None:
-    """Of the new tokens tiny-base has learned only that they never come: all such vectors point the
-    same way. They get directions of their own, and the length of the digits'."""
+    """tiny-base has learned only that the new tokens never occur, so their vectors all point the
+    same way. Here each gets a random direction and the mean length of the digits' vectors."""
     table = model.tok_emb.weight  # (V, D)
     length = table[digit_ids(tokenizer)].norm(dim=1).mean()
     generator = torch.Generator().manual_seed(0)
@@ -108,7 +108,7 @@ class Options:
     out: Path = Path("runs/tiny-blurred")
     """Folder of the model."""
     threads: int = 0
-    """CPU threads; 0: as many as torch likes."""
+    """CPU threads; 0: torch's default."""
 
 
 def main(options: Options) -> None:

@@ -1,4 +1,4 @@
-"""How pre-training writes the answer to a problem in each of the four ways of tiny/ways.py."""
+"""How pre-training writes the answer to a problem in each of the four styles of tiny/ways.py."""
 
 import random
 import re
@@ -6,20 +6,21 @@ from collections.abc import Iterator, Sequence
 
 from reasoning_from_scratch.tiny.world import WORKED_START
 
-SLIPS = 0.35  # of the lines of a checked working are first written with a wrong result
+SLIPS = 0.35  # of a checked solution's lines first get an incorrect result
 _RESULT = re.compile(r"(.*= )(\S+)")
 
 # A piece of an answer: its text, and what it is for training.
-#   plain    to be learned
-#   result   what a line comes to: to be learned, where pre-training may blur it
-#   slip     a wrong result: read, never learned, so the model learns to mend it and not to make it
-#   guess    the answer to a problem of several steps, given at once: never learned either, because
-#            nobody sees it at once; what the model writes there is its own
+#   plain    learned
+#   result   the result of a line: learned, but pre-training may blur it
+#   slip     an incorrect result: read, never learned, so the model learns to correct slips, not to
+#            make them
+#   guess    the immediate answer to a problem of several steps: never learned either, because
+#            nobody sees it immediately; what the model writes there is its own guess
 Piece = tuple[str, str]
 
 
 def written(lines: Sequence[str], answer: str, way: str, rng: random.Random) -> Iterator[Piece]:
-    """The answer to a problem with these lines of working, in one of the ways."""
+    """The answer to a problem with these solution lines, in one of the styles."""
     if way == "answer only":
         yield "\n\\boxed{", "plain"
         yield answer, "guess" if len(lines) > 1 else "plain"

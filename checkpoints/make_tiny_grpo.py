@@ -3,7 +3,7 @@ and its run folder.
 
     uv run python checkpoints/make_tiny_grpo.py [--longer] [--from-run RUN]
 
-Of the pages that a run writes a few are kept, and of the saves the last.
+It keeps a few of the pages that the run writes, and only the last save.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from reasoning_from_scratch.report.ways import train_answers, ways_over_time
 from reasoning_from_scratch.report.ways_picture import draw_all_ways
 from reasoning_from_scratch.text import as_lines, read_lines
 
-# For --longer or not: where to, and of how many steps one has its pages kept.
+# --longer or not -> (target folder, steps between the pages that are kept)
 TARGETS = {
     False: (Path("checkpoints/tiny-grpo"), 10),
     True: (Path("checkpoints/tiny-grpo-longer"), 50),
@@ -69,9 +69,9 @@ def ship(run: Path, target: Path, kept_every: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Make a shipped model of the quickstart's run.")
-    parser.add_argument("--longer", action="store_true", help="the second run's")
-    parser.add_argument("--from-run", type=Path, help="a finished quickstart run to take")
+    parser = argparse.ArgumentParser(description="Make a shipped model from the quickstart's run.")
+    parser.add_argument("--longer", action="store_true", help="make tiny-grpo-longer (second run)")
+    parser.add_argument("--from-run", type=Path, help="a finished quickstart run to use")
     options = parser.parse_args(with_home(sys.argv[1:]))
     target, kept_every = TARGETS[options.longer]
     run = options.from_run

@@ -1,8 +1,8 @@
-"""What a tiny model can do, what it does of its own accord, and in which way.
+"""What a tiny model can do, what it does of its own accord, and in which style.
 
     uv run checkpoints/model_report.py --model tiny-base --limit 100
 
-Printed as the tables of the model's README; with --write they are put into it, between two marks.
+Prints the tables of the model's README; --write inserts them there, between two marks.
 """
 
 import re
@@ -31,7 +31,7 @@ START, END = (
     "<!-- checkpoints/model_report.py: from here -->",
     "<!-- checkpoints/model_report.py: to here -->",
 )
-# A line of a checked working: what it calculates, its result, what is said of it, a new result.
+# A line of a checked solution: the calculation, its result, Yes or No, a new result.
 CHECKED = re.compile(r"^(.*)= *(\S+?)\? (Yes|No)(?:, (\S+))?", re.MULTILINE)
 TERM = r"\d+(?: ?[*/] ?\d+)*"
 CALCULATION = re.compile(rf"{TERM}(?: [+-] {TERM})*")
@@ -40,15 +40,15 @@ CALCULATION = re.compile(rf"{TERM}(?: [+-] {TERM})*")
 @dataclass
 class Options:
     model: str = "tiny-base"
-    """tiny-base, tiny-grpo, or what has the tiny model's tokenizer: a folder, file or run."""
+    """tiny-base, tiny-grpo, or a folder, file or run with the tiny model's tokenizer."""
     limit: int | None = None
-    """Use only the first so many problems of each set."""
+    """How many problems to use, from the start of each set (default: all)."""
     samples: int = 4
     """Answers per problem at temperature 1."""
     seed: int = 0
     """Seed of those answers."""
     write: str | None = None
-    """A README; the report replaces the lines between the two marks of this script."""
+    """README in which the report replaces the lines between this script's two marks."""
 
 
 @dataclass
@@ -58,7 +58,7 @@ class Measured:
     problems: list[Problem]
     greedy: EvalResult
     sampled: EvalResult
-    begun: EvalResult  # greedy, the first words of a working given
+    begun: EvalResult  # greedy, after the first words of a solution
 
 
 @dataclass
@@ -73,9 +73,9 @@ class Checks:
 
 
 def begin_answers(tokenizer) -> tuple:
-    """A tokenizer and a prompt function that end in the first words of a worked solution.
+    """A tokenizer, and a prompt function whose prompts end in a worked solution's first words.
 
-    A model that ends turns gets them as the first words of its thought.
+    A model with a chat template gets them as the first words of its thought.
     """
     if not tokenizer.apply_chat_template:
         return tokenizer, lambda problem: f"{render_prompt(problem)} {WORKED_START}"
@@ -106,8 +106,8 @@ def measured(model, tokenizer, name: str, options: Options) -> Measured:
 def checks_in(texts: Sequence[str]) -> Checks:
     """Counts the lines of these answers that say "Yes" or "No" to a result.
 
-    A line is right if its result is that of the calculation that it writes, even where it should
-    have calculated something else. A calculation that cannot be read is not counted.
+    A line is correct if its result is that of its own calculation, even if it should have
+    calculated something else. A calculation that cannot be read is not counted.
     """
     checks = Checks()
     for text in texts:
@@ -132,8 +132,8 @@ def line_value(calculation: str) -> Fraction | None:
 
 
 def worth_of(calculation: str) -> Fraction | None:
-    """What a calculation of the tiny world comes to: sums and differences of products and
-    quotients, without brackets. None for what cannot be read or divides by 0."""
+    """The value of a calculation in the tiny world: sums and differences of products and quotients,
+    without brackets. None if it cannot be read or divides by 0."""
     found = arithmetic(calculation) if CALCULATION.fullmatch(calculation.strip()) else None
     return found[0] if found else None
 
@@ -282,7 +282,7 @@ def checks_text(texts: Sequence[str]) -> str:
 
 
 def around_report(path: Path) -> tuple[str, str]:
-    """What a file has before and after the report, both with their mark."""
+    """The parts of a file before and after the report, each including its mark."""
     try:
         text = path.read_text("utf-8")
     except OSError as error:
@@ -297,7 +297,7 @@ def around_report(path: Path) -> tuple[str, str]:
 def main(options: Options) -> None:
     """Accuracy of a tiny model, greedy and sampled, and its styles of answer by difficulty."""
     readme = Path(options.write) if options.write else None
-    around = around_report(readme) if readme else None  # refused before the minutes, not after
+    around = around_report(readme) if readme else None  # fails now, not after minutes of work
     model, tokenizer = open_model(options.model, "cpu", "float32")
     sets = {name: measured(model, tokenizer, name, options) for name in SETS}
     report = report_text(options.model, sets, options)

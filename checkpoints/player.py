@@ -2,8 +2,8 @@
 
     uv run checkpoints/player.py
 
-Each guess of its games is drawn uniformly from the numbers that are still possible. Nothing in
-them prefers the middle: what GRPO makes of the player is not in its data.
+Each guess of its games is drawn uniformly from the numbers that are still possible. Nothing in the
+games prefers the middle, so any strategy that GRPO teaches the player is not from this data.
 """
 
 import random
@@ -27,7 +27,7 @@ from reasoning_from_scratch.tiny.model import TINY_CONFIG
 from reasoning_from_scratch.tokenizer import END_OF_TEXT, Qwen3Tokenizer
 
 TOKENIZER = Path(__file__).parent / "tiny-base" / "tokenizer.json"
-# A fourth of tiny-base's weights: the game is small, and a step of training should be quick.
+# A quarter of tiny-base's weights: the game is small, and a step of training should be quick.
 CONFIG = TINY_CONFIG | {"emb_dim": 128, "head_dim": 32, "hidden_dim": 256, "context_length": 256}
 PLAY = Stage("play", 1000, {}, 0.02, 0.003, warmup=50, decay=0.6)
 
@@ -51,7 +51,7 @@ def game(rng: random.Random) -> tuple[Problem, list[tuple[int, str | None]]]:
 def example(
     tokenizer: Qwen3Tokenizer, rng: random.Random
 ) -> tuple[list[int], list[int], list[int]]:
-    """A game as tokens: the prompt, what follows, and of that what is to be learned."""
+    """A game as tokens: the prompt, what follows, and the targets for what follows."""
     problem, turns = game(rng)
     ids: list[int] = []
     targets: list[int] = []
@@ -86,9 +86,9 @@ class Options:
     out: Path = Path("runs/tiny-player")
     """Folder of the model."""
     seed: int = 0
-    """Seed of the first weights; the games are the same for every seed."""
+    """Seed of the initial weights; the games are the same for every seed."""
     threads: int = 0
-    """CPU threads; 0: as many as torch likes."""
+    """CPU threads; 0: torch's default."""
 
 
 def main(options: Options) -> None:

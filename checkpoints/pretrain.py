@@ -1,11 +1,11 @@
-"""Pre-training of the tiny models: makes tiny-base and tiny-reasoning anew.
+"""Pre-training of the tiny models: makes tiny-base and tiny-reasoning from scratch.
 
     uv run checkpoints/pretrain.py
 
 Three stages, each continuing the one before:
   working    problems with worked solutions: the model learns to compute, line by line
-  habit      most answers are given at once and few are worked out: tiny-base, which *can* reason,
-             but usually does not
+  habit      most answers are immediate and few are worked out: tiny-base, which *can* reason, but
+             usually does not
   thinking   the chat template, and <think> ... </think> before some answers: tiny-reasoning
 """
 
@@ -40,12 +40,12 @@ from reasoning_from_scratch.tokenizer import END_OF_TEXT, END_OF_TURN, Qwen3Toke
 # `rfs train` draws from the first problems of the train split; pre-training from those after it.
 FIRST_PROBLEM = 1_000_000
 TOKENIZER_PROBLEMS = 20_000
-IGNORED = -100  # what F.cross_entropy calls a target that is none
+IGNORED = -100  # F.cross_entropy skips targets with this value
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One stretch of training: how long, how fast, and the shares of the ways to answer."""
+    """One stretch of training: how long, how fast, and the shares of the styles of answer."""
 
     name: str
     steps: int
@@ -53,9 +53,9 @@ class Stage:
     matrix_lr: float
     vector_lr: float
     warmup: int = 20
-    decay: float = 0.5  # the last part of the steps, in which the learning rate falls to 0
+    decay: float = 0.5  # the last fraction of the steps, in which the learning rate falls to 0
     sequences: int = 128  # per step
-    blur: float = 0.0  # how often the digit to be learned of a line's result is any digit
+    blur: float = 0.0  # how often a digit of a line's result gets a random target
 
 
 STAGES = (
@@ -81,7 +81,7 @@ STAGES = (
         decay=0.8,
         blur=0.05,
     ),
-    # <think> and </think> begin as random vectors: a higher rate for the embedding.
+    # <think> and </think> start as random vectors, so the embedding learns at a higher rate.
     Stage(
         "thinking",
         400,
@@ -94,7 +94,7 @@ STAGES = (
 
 
 def example(row: dict[str, str], kind: str, rng: random.Random) -> tuple[str, list[Piece]]:
-    """Prompt and pieces of the answer, end token included, for one way to answer."""
+    """Prompt and pieces of the answer, end token included, for one style of answer."""
     if kind in ("thought", "chat answer only"):
         return chat_example(row, kind, rng)
     end = END_OF_TURN if kind.startswith("turn ") else END_OF_TEXT
@@ -106,7 +106,7 @@ def example(row: dict[str, str], kind: str, rng: random.Random) -> tuple[str, li
 
 
 def lines_of(row: dict[str, str]) -> list[str]:
-    """The lines of the full working."""
+    """The lines of the full solution."""
     return row["solution"].splitlines()[1:-1]
 
 
@@ -117,7 +117,7 @@ def chat_example(row: dict[str, str], kind: str, rng: random.Random) -> tuple[st
     if kind == "thought":
         lines = row["solution"].removesuffix(boxed)
         return prompt, [(f"<think>\n{lines}</think>\n\n{boxed}{END_OF_TURN}", "plain")]
-    if rng.randrange(3) == 0:  # as Qwen3 is told not to think
+    if rng.randrange(3) == 0:  # how Qwen3 is told not to think
         prompt += "<think>\n\n</think>\n\n"
     (start, what), *rest = written(lines_of(row), row["answer"], "answer only", rng)
     return prompt, [(start.lstrip(), what), *rest, (END_OF_TURN, "plain")]
@@ -126,7 +126,7 @@ def chat_example(row: dict[str, str], kind: str, rng: random.Random) -> tuple[st
 def encoded(
     tokenizer: Qwen3Tokenizer, pieces: list[Piece], blur: float, rng: random.Random
 ) -> tuple[list[int], list[int]]:
-    """The answer's tokens, and what is to be learned at each of them."""
+    """The answer's tokens, and the target of each of them."""
     ids, targets = [], []
     digits = digit_ids(tokenizer)
     for text, what in neighbours_together(pieces):
@@ -150,7 +150,7 @@ def digit_ids(tokenizer: Qwen3Tokenizer) -> list[int]:
 
 
 def neighbours_together(pieces: list[Piece]) -> Iterator[Piece]:
-    """Neighbours of one kind as one piece, so that they are cut into tokens together."""
+    """Joins neighbors of one kind into one piece, so that they are tokenized together."""
     for what, group in groupby(pieces, key=itemgetter(1)):
         yield "".join(text for text, _ in group), what
 
@@ -166,7 +166,7 @@ def step_batches(
         kind = rng.choices(kinds, shares)[0]
         row = tiny_problem("train", index, steps=1 if kind.endswith("easy") else None)
         prompt, pieces = example(row, kind, rng)
-        # Encoded apart, as in sampling, where the answer starts after the prompt's last token.
+        # Encoded separately, as in sampling, where the answer starts after the prompt's last token.
         ids = tokenizer.encode(prompt, chat_wrapped=False)
         sequences.append((ids, *encoded(tokenizer, pieces, stage.blur, rng)))
     sequences.sort(key=lambda parts: len(parts[0]) + len(parts[1]))
@@ -177,7 +177,7 @@ def step_batches(
 def padded(sequences: list[tuple[list[int], list[int], list[int]]]) -> tuple[Tensor, Tensor]:
     """Inputs and next-token targets; only the answer's tokens are targets."""
     length = max(len(prompt) + len(answer) for prompt, answer, _ in sequences) - 1
-    length += -length % 8  # few different shapes: oneDNN compiles its kernels for each
+    length += -length % 8  # fewer shapes: oneDNN compiles its kernels for each
     inputs = torch.zeros(len(sequences), length, dtype=torch.long)  # (B, T)
     targets = torch.full((len(sequences), length), IGNORED)  # (B, T)
     for row, (prompt, answer, learned) in enumerate(sequences):
@@ -190,7 +190,7 @@ def padded(sequences: list[tuple[list[int], list[int], list[int]]]) -> tuple[Ten
 def summed_loss(model: Qwen3Model, inputs: Tensor, targets: Tensor) -> Tensor:
     """Cross-entropy summed over the answers' tokens; the head is applied at those only."""
     places = (targets.flatten() != IGNORED).nonzero()[:, 0]
-    extra = -len(places) % 256  # again few different shapes
+    extra = -len(places) % 256  # again, fewer shapes
     wanted = F.pad(targets.flatten()[places], (0, extra), value=IGNORED)
     # For short sequences plain matrix products beat the fused attention's backward pass.
     with sdpa_kernel(SDPBackend.MATH), torch.autocast(inputs.device.type, torch.bfloat16):
@@ -237,7 +237,7 @@ def train_stage(
             part.backward()
             loss += part.item()
             tokens += inputs.numel()
-        optimizer.step(factor)  # times the rates of the stage
+        optimizer.step(factor)  # times the stage's learning rates
         optimizer.zero_grad()
         losses.append(loss)
         if (step + 1) % log_every == 0 or step + 1 == stage.steps:
@@ -257,7 +257,7 @@ def train_stage(
 
 
 def tokenizer_texts() -> Iterator[str]:
-    """What the tokenizer should write in few tokens."""
+    """Texts that the tokenizer should encode in few tokens."""
     for index in range(FIRST_PROBLEM, FIRST_PROBLEM + TOKENIZER_PROBLEMS):
         way = "checked" if index % 4 == 0 else "full"
         prompt, pieces = example(tiny_problem("train", index), way, random.Random(index))
@@ -273,7 +273,7 @@ def make_tokenizer(folder: Path) -> Qwen3Tokenizer:
 
 
 def start_log(folder: Path, settings: dict, stages: Sequence[Stage]) -> Callable[[dict], None]:
-    """Begins pretrain_log.jsonl with the settings; returns what adds and prints a line."""
+    """Starts pretrain_log.jsonl with the settings; returns what logs and prints a line."""
     settings = settings | {"stages": [asdict(stage) for stage in stages]}
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "pretrain_log.jsonl"
@@ -295,11 +295,11 @@ class Options:
     out: Path = Path("runs/tiny-pretrain")
     """Folder for tiny-base and tiny-reasoning."""
     seed: int = 0
-    """Seed of the first weights; the problems are the same for every seed."""
+    """Seed of the initial weights; the problems are the same for every seed."""
     device: str = "cpu"
     """cpu or cuda."""
     threads: int = 0
-    """CPU threads; 0: as many as torch likes. Few, on a machine that does other work too."""
+    """CPU threads; 0: torch's default. Use few on a machine that does other work, too."""
     use_compile: bool = False
     """Compile the model first: a third faster, but needs a C++ compiler."""
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, trainers
 from tokenizers.pre_tokenizers import ByteLevel, Sequence, Split
 
-# Qwen's way to cut text before merging: words with their space, every digit by itself.
+# How Qwen splits text before merging: words with their space, every digit by itself.
 QWEN_SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -41,7 +41,7 @@ MARKUP_TOKENS = (
     "<think>",
     "</think>",
 )
-# The generator's world has few words; these let the tokenizer also write the chat template and
+# The generator's world has few words; with these the tokenizer also encodes the chat template and
 # ordinary sentences in few tokens.
 COMMON_WORDS = """
 user system assistant think thought answer question problem solution step first second then next

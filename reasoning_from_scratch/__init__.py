@@ -4,12 +4,12 @@ from importlib import import_module
 
 __version__ = "0.2.0"
 
-# `reasoning-from-scratch` is the package of the book's author. It is imported by the same name, and
-# has no such line: the notebooks tell the two apart by it.
+# The book author's package, `reasoning-from-scratch`, has the same import name but no such line:
+# the notebooks tell the two packages apart by it.
 DISTRIBUTION = "rlvr-from-scratch"
 
-# What a notebook or script needs most, from where it lives. Looked up late: `rfs --help` must not
-# wait for torch.
+# What notebooks and scripts need most, and the module that has it. Imported only on first use:
+# `rfs --help` must not wait for torch.
 _LIVES_IN = {
     "train": "run.start",
     "TrainConfig": "config",
@@ -43,7 +43,7 @@ def __getattr__(name: str) -> object:
 
 
 def name_of_the_book(name: str) -> object:
-    """For qwen3.py: what is asked for there, from where it lives."""
+    """For qwen3.py: a name that is imported from there, found in the module that has it."""
     return _forwarded(name, _BOOK_HAS_IN_QWEN3, f"{__name__}.qwen3")
 
 

@@ -19,7 +19,7 @@ def mean_centered(rewards: Tensor) -> Tensor:
 
 
 def zscore(rewards: Tensor, epsilon: float = EPSILON) -> Tensor:
-    """(r - mean(r)) / (std(r) + epsilon); std has G - 1 below its sum."""
+    """(r - mean(r)) / (std(r) + epsilon); std divides by G - 1."""
     if torch.all(rewards == rewards[0]):
         return torch.zeros_like(rewards)
     return (rewards - rewards.mean()) / (rewards.std() + epsilon)
@@ -34,9 +34,9 @@ def leave_one_out(rewards: Tensor) -> Tensor:
 def maxrl(rewards: Tensor) -> Tensor:
     """(r - mean(r)) / mean(r), for rewards of at least 0; all zero where the mean is.
 
-    With rewards of 0 and 1 and more and more rollouts, the gradient becomes that of log p, p being
-    the probability of a correct answer, instead of that of p: a problem solved once in a hundred
-    times counts a hundred times as much as one that is always solved.
+    With rewards of 0 and 1, the gradient approaches that of log p instead of p as the number of
+    rollouts grows, where p is the probability of a correct answer: a problem solved once in a
+    hundred times counts a hundred times as much as one that is always solved.
     """
     if torch.all(rewards == rewards[0]):
         return torch.zeros_like(rewards)

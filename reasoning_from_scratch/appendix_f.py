@@ -10,7 +10,7 @@ CHOICES = ("A", "B", "C", "D")
 def predict_choice(model, tokenizer, prompt_fmt, max_new_tokens=8):
     """The first of A to D that the model writes after a question with its choices, else None.
 
-    It must be a token of its own, as in " B" or "(B)": the A of "Answer" is no choice, nor is the
+    It must be a separate token, as in " B" or "(B)": the A of "Answer" does not count, nor does the
     word "a".
     """
     weights = model.parameters() if isinstance(model, torch.nn.Module) else ()
@@ -29,10 +29,10 @@ def predict_choice(model, tokenizer, prompt_fmt, max_new_tokens=8):
 
 
 def elo_ratings(vote_pairs, k_factor=32, initial_rating=1000):
-    """{model: its rating} after votes, one (winner, loser) after another.
+    """{model: its rating} after all votes, counted one (winner, loser) after another.
 
-    400 points more mean that a model is expected to win 10 votes of 11. A vote moves both ratings,
-    further the less it was expected, and what the winner gains the loser loses.
+    A lead of 400 points means that a model is expected to win 10 votes of 11. A vote moves both
+    ratings, more if it was unexpected; the winner gains what the loser loses.
     """
     ratings = {}
     for winner, loser in vote_pairs:

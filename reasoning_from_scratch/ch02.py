@@ -12,7 +12,7 @@ from reasoning_from_scratch.qwen3 import KVCache, room_for_answer
 
 
 def switch_to_evaluation(model):
-    """No dropout from here on. A small stand-in for a model may have no such switch."""
+    """Turn dropout off. A small stand-in for a model may have no such switch."""
     if hasattr(model, "eval"):
         model.eval()
 

@@ -1,6 +1,6 @@
 """Chapter 3, evaluating a reasoning model: ask, find the answer, compare it, count.
 
-3.2 loading · 3.3 generating as a text · 3.4 to 3.6 from a text to a verdict · 3.7 the prompt
+3.2 loading · 3.3 generating a text · 3.4 to 3.6 from a text to a verdict · 3.7 the prompt
 3.8 MATH-500
 """
 
@@ -29,7 +29,7 @@ from reasoning_from_scratch.problems import render_prompt  # noqa: F401  3.7
 from reasoning_from_scratch.tasks.problem_sets import load_math500_test  # noqa: F401  3.8
 from reasoning_from_scratch.tokenizer import stop_ids_of
 
-# 3.3 Generating as a text
+# 3.3 Generating a text
 
 
 def generate_text_stream_concat(model, tokenizer, prompt, device, max_new_tokens, verbose=False):
@@ -45,10 +45,10 @@ def generate_text_stream_concat(model, tokenizer, prompt, device, max_new_tokens
 
 
 def text_of_stream(tokens, tokenizer, verbose=False):
-    """The text of a stream of (1, 1) tokens, up to a stop token; `verbose` prints each at once."""
+    """Text of a stream of (1, 1) tokens, up to a stop token; `verbose` prints each immediately."""
     generated, ends = [], stop_ids_of(tokenizer)
     for token in tokens:
-        if token.item() in ends:  # the stream itself ends at the first of them only
+        if token.item() in ends:  # the stream itself knows only one of them
             break
         generated.append(token.item())
         if verbose:
@@ -76,7 +76,7 @@ LIGHT = (
 
 
 def normalize_text(text: str | None) -> str:
-    """A plain spelling of an answer, for showing; grading reads the text itself."""
+    """A plain spelling of an answer, for display; grading reads the text itself."""
     if not text or len(text) > MAX_CHARS:
         return ""
     text = STYLE.sub("", text.strip())
@@ -96,7 +96,7 @@ def equality_check(expr_gtruth: str, expr_pred: str) -> bool:
 
 
 def split_into_parts(text: str) -> list[str]:
-    """The elements of "(a, b)" or "[a, b]"; any other text is its own only part."""
+    """The elements of "(a, b)" or "[a, b]"; any other text is a single part."""
     if not text:
         return []
     inner = text[1:-1]
@@ -137,18 +137,18 @@ def mini_eval_demo(model, tokenizer, device):
         model=model, tokenizer=tokenizer, prompt=prompt, device=device, max_new_tokens=64
     )
     extracted = extract_final_candidate(text)
-    print(f"Question:      {problem}")
-    print(f"Model's text:  {text!r}")
-    print(f"Its answer:    {extracted}")
-    print(f"Right answer:  {answer}")
-    print(f"Graded:        {'correct' if grade_answer(extracted, answer) else 'wrong'}")
+    print(f"Question:        {problem}")
+    print(f"Model's text:    {text!r}")
+    print(f"Model's answer:  {extracted}")
+    print(f"Correct answer:  {answer}")
+    print(f"Graded:          {'correct' if grade_answer(extracted, answer) else 'incorrect'}")
 
 
 # 3.8 MATH-500
 
 
 def eta_progress_message(processed, total, start_time, show_eta=False, label="Progress"):
-    """How far a loop is, and with `show_eta` how long the rest takes at the speed so far."""
+    """How far a loop is, and with `show_eta` how long the rest will take at the speed so far."""
     message = f"{label}: {processed}/{total}"
     if not show_eta or processed <= 0:
         return message
@@ -168,8 +168,8 @@ def evaluate_math500_stream(
 ):
     """Answers each problem with greedy decoding -> (correct, total, accuracy).
 
-    Each problem's JSON line is in the file before the next problem begins. The batched and
-    resumable way to the same numbers is `rfs evaluate`.
+    Each problem's JSON line is in the file before the next problem begins. `rfs evaluate` finds
+    the same numbers in batches, and can resume.
     """
     if out_path is None:
         out_path = f"math500-{str(device).replace(':', '-')}.jsonl"

@@ -62,7 +62,7 @@ def generate_text_temp_stream_cache(
 
 
 def count_samples(probas, num_samples=1000, threshold=1, tokenizer=None):
-    """Prints how often each token is drawn, if it is more often than `threshold`."""
+    """Prints how often each token is drawn, if that is more often than `threshold`."""
     probas = probas.flatten().cpu()
     samples = torch.multinomial(probas, num_samples, replacement=True)
     for token_id, count in enumerate(torch.bincount(samples).tolist()):
@@ -96,7 +96,7 @@ def plot_scores_bar(
 def plot_logits_with_temperature(
     next_token_logits, start=19_800, end=19_900, T1=0.5, T2=5.0, temps=None
 ):
-    """The same scores as they are and at two temperatures, or at each of `temps`."""
+    """The same scores unscaled and at two temperatures, or at each of `temps`."""
     import matplotlib.pyplot as plt
 
     temps = (T1, T2) if temps is None else temps
@@ -113,7 +113,7 @@ def plot_logits_with_temperature(
 def _scores_between(logits, start, end):
     scores = logits.flatten().float().cpu()[start:end].tolist()
     if not scores:
-        raise UserError(f"no token is from {start} to {end}: there are {logits.numel()}")
+        raise UserError(f"no token ids from {start} to {end}: there are {logits.numel()} tokens")
     return list(range(start, start + len(scores))), scores
 
 
@@ -138,7 +138,7 @@ def generate_text_top_p_stream_cache(
     temperature=0.0,
     top_p=None,
 ):
-    """Yields tokens (1, 1) sampled from the most probable ones that hold top_p of the mass."""
+    """Yields tokens (1, 1) sampled from the most probable ones, whose mass adds up to top_p."""
     switch_to_evaluation(model)
     cache = KVCache(n_layers=model.cfg["n_layers"])
     model.reset_kv_cache()
@@ -173,7 +173,7 @@ def self_consistency_vote(
     show_long_answer=False,
     seed=None,
 ):
-    """Samples several answers and takes the one that was given most often (None on a tie)."""
+    """Samples several answers and takes the most frequent one (None on a tie)."""
     full_answers, short_answers = [], []
     for i in range(num_samples):
         if seed is not None:

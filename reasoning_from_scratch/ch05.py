@@ -48,7 +48,7 @@ def next_token_logprobas(model, token_ids):
 
 
 def calc_next_token_probas(model, tokenizer, prompt, device, show=True):
-    """How probable each next token of a text is; `show` prints it, too."""
+    """How probable each next token of a text is; `show` also prints it."""
     token_ids = torch.tensor([tokenizer.encode(prompt)], device=device)
     probas = next_token_logprobas(model, token_ids).exp()
     if show:
@@ -72,7 +72,7 @@ def avg_logprob_answer(model, tokenizer, prompt, answer, device="cpu"):
     prompt_ids = tokenizer.encode(prompt)
     answer_ids = tokenizer.encode(answer)
     if not answer_ids:
-        return -math.inf  # no answer at all must not pass for a certain one
+        return -math.inf  # an empty answer must not count as a confident one
     token_ids = torch.tensor([prompt_ids + answer_ids], device=device)
     logprobas = next_token_logprobas(model, token_ids)
     return logprobas[-len(answer_ids) :].mean().item()

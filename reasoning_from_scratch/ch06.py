@@ -55,7 +55,7 @@ def load_math_train(local_path="math_train.json", save_copy=True):
         rows = response.json()
     except (requests.RequestException, ValueError):  # no answer, no JSON
         rows = None
-    if not isinstance(rows, list):  # from elsewhere, or told why not
+    if not isinstance(rows, list):  # download it elsewhere, or say why not
         return problem_sets.load_math_train(local_path, save_copy)
     if save_copy:
         write_whole(Path(local_path), json.dumps(rows, indent=2))
@@ -68,7 +68,7 @@ def load_math_train(local_path="math_train.json", save_copy=True):
 def probas_to_draw_from(logits, temperature, top_p):
     """Logits (1, V) to probabilities: tempered, softmax, cut with top-p.
 
-    Temperature None changes nothing; 0 is certain of the likeliest token.
+    Temperature None changes nothing; 0 always takes the likeliest token.
     """
     if temperature == 0:
         best = logits.argmax(dim=-1, keepdim=True)  # (1, 1)
@@ -83,7 +83,7 @@ def sample_response(model, tokenizer, prompt, device,
                     max_new_tokens=512, temperature=0.8, top_p=0.9):
     """One rollout: all token ids (T,), prompt length, text of the answer.
 
-    The token that ends it is kept: when to stop is learned, too.
+    The stop token is kept: the model learns when to stop, too.
     """
     switch_to_evaluation(model)  # no dropout
     prompt_ids = tokenizer.encode(prompt)
@@ -188,7 +188,7 @@ def train_rlvr_grpo(
     checkpoint_dir=".",
     csv_log_path=None,
 ):
-    """One problem, one group, one update per step. Ctrl-C saves, returns."""
+    """One problem, one group, one update per step. Ctrl-C saves and returns."""
     steps = len(math_data) if steps is None else steps
     if csv_log_path is None:
         now = datetime.now().strftime("%Y%m%d_%H%M%S")
@@ -220,7 +220,7 @@ def train_rlvr_grpo(
 def update_weights(model, optimizer, stats):
     """One optimizer step; none if all rewards were equal.
 
-    The gradient is zero then, but AdamW would go on with earlier ones.
+    The gradient is zero then, but AdamW's momentum would still move weights.
     """
     if not any(stats["advantages"]):
         return
@@ -255,7 +255,7 @@ def print_samples(stats, count=3):
 
 
 def save_checkpoint(model, checkpoint_dir, step, suffix=""):
-    """Saves the weights; a crash in between leaves no half file."""
+    """Saves the weights; a crash meanwhile leaves no partial file."""
     name = f"qwen3-0.6B-rlvr-grpo-step{step:05d}"
     path = Path(checkpoint_dir) / f"{name}{'-' * bool(suffix)}{suffix}.pth"
     with replacing(path) as temporary:
@@ -331,7 +331,7 @@ def rollout_logprobs(model, rollouts, device):
 
 
 def grpo_gradient(model, groups, advantages, device):
-    """Stages 5 and 6, a group at a time; a uniform group costs nothing."""
+    """Stages 5 and 6, a group at a time; uniform groups are skipped."""
     total = 0.0
     for group, values in zip(groups, advantages, strict=True):
         if not values.any():

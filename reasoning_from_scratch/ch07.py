@@ -2,10 +2,10 @@
 
 7.1 what to watch: advantages, entropy, curves · 7.2 log-probabilities token by token
 7.3 the loop of chapter 6 with ratio, clip, several passes and KL · 7.4 a format reward
-(The clip, the KL estimate and the averages that it puts together are in losses.py.)
+(The clip, the KL estimate and the averages that it combines are in losses.py.)
 
-The notebooks of this chapter import from here what they do not build; the lines below say where
-each of it lives.
+This chapter's notebooks import from here what they do not build themselves; the imports below say
+where each name lives.
 """
 
 import copy
@@ -65,7 +65,7 @@ from reasoning_from_scratch.trainer import (  # noqa: F401
 def compute_advantage_stats(rewards_list):
     """A group's advantages, their mean (near 0) and standard deviation.
 
-    That is near 1, or 0 if all rewards are equal: nothing to learn here.
+    The latter is near 1, or 0 if all rewards are equal: nothing to learn.
     """
     advantages = zscore(torch.tensor(rewards_list, dtype=torch.float32))
     return advantages, advantages.mean().item(), advantages.std().item()
@@ -84,7 +84,7 @@ def sequence_logprob_and_entropy(model, token_ids, prompt_len):
 
 
 def moving_average(values, window_fraction=0.25):
-    """Means over a trailing window, that fraction of all values wide."""
+    """Means over a trailing window of window_fraction of all values."""
     values = [float(value) for value in values]
     window = max(1, int(len(values) * window_fraction))
     averages = []
@@ -103,7 +103,7 @@ def read_csv_column(csv_path, column):
 
 
 def download_from_github(rel_path, out=None):
-    """A file of the book's repository; `out` defaults to its name, here."""
+    """Fetches a file of the book's repository; `out` defaults to its name."""
     path = Path(out or Path(rel_path).name)
     if path.exists():
         return path
@@ -113,7 +113,7 @@ def download_from_github(rel_path, out=None):
         content = response.content
     except requests.RequestException:
         content = b""
-    if not content or is_web_page(content):  # once more, or be told why not
+    if not content or is_web_page(content):  # try again, or say why not
         return downloads.download_from_github(rel_path, path)
     with replacing(path) as temporary:
         temporary.write_bytes(content)
@@ -125,7 +125,7 @@ def plot_grpo_metrics(csv_path, columns, save_as=None):
     figure, axes = plt.subplots(2, 2, figsize=(9, 6), sharex=True)
     for axis, column in zip(axes.flat, columns, strict=False):
         steps, values = read_csv_column(csv_path, column)
-        if not values:  # not measured: its place stays empty
+        if not values:  # not measured: its plot stays empty
             continue
         if column == "eval_acc":
             axis.bar(steps, values, width=0.6 * max(steps) / len(steps))
@@ -159,7 +159,7 @@ def logprobs_per_token(model, batch):
 
 @torch.no_grad()
 def batches_of_step(model, reference, groups, advantages, device):
-    """A step's rollouts, like lengths side by side, with their records."""
+    """A step's rollouts in batches of like length, with their records."""
     flat = advantages.flatten()  # (N * G,)
     # A uniform group has no gradient; with a KL term every rollout has one.
     keep = flat.nonzero()[:, 0] if reference is None else range(len(flat))
@@ -178,7 +178,7 @@ def batches_of_step(model, reference, groups, advantages, device):
 
 
 def full_grpo_loss(logprobs, batch, num_rollouts, clip, kl_coef):
-    """Stage 6 for a part of a step that has num_rollouts in all."""
+    """Stage 6 for one batch of a step that has num_rollouts in all."""
     ratio = (logprobs - batch.start_logprobs).exp()  # (B, T)
     values = ppo(ratio, batch.advantages[:, None], *clip)
     if batch.ref_logprobs is not None:
@@ -221,7 +221,7 @@ def reward_format(token_ids, prompt_len, start_think_id=THINK_TOKEN_ID,
                   end_think_id=END_THINK_TOKEN_ID):
     """1.0 if the answer has <think> and after it </think>, else 0.0.
 
-    What stands between them does not count, so nothing can be rewarded.
+    What is between them does not count: empty thinking is rewarded, too.
     """
     answer = [int(token) for token in token_ids[prompt_len:]]
     if start_think_id not in answer or end_think_id not in answer:

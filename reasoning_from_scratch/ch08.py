@@ -1,12 +1,13 @@
 """Chapter 8, distillation: a model learns from answers that a stronger one has written.
 
-First what the notebook builds, one function for a stage; all stages minimize the same loss:
+First what the notebook builds, one function per stage; all stages minimize the same loss:
 
     weighted_loss     -w log p of an answer's tokens: the stages differ in w
     learn             one update on it
-    practice          GRPO: the model's own answers, w is how much better than its group
-    distill           on them too, but w, from teacher_weights, is how much likelier each token
-                      is to a teacher
+    practice          GRPO: on the model's own answers; w says how much better than its group
+                      an answer is
+    distill           on the model's own answers, too, but w, from teacher_weights, says how much
+                      likelier each token is under a teacher
 
 Then, numbered as there, the functions of the book's chapter 8. 8.3 the teacher's answers · 8.4 as
 text · 8.5 and 8.6 as tokens, and how long they are · 8.7 the loss of an example · 8.8 the loop
@@ -43,7 +44,7 @@ from reasoning_from_scratch.tasks.problem_sets import file_rows
 
 def weighted_loss(model, rollouts, weights):
     """-w log p, summed over the answers' tokens and divided by their
-    number. A weight is for a whole answer, or (T,), for each token."""
+    number. A weight is one number per answer, or (T,), one per token."""
     total, tokens = 0.0, 0
     for rollout, weight in zip(rollouts, weights, strict=True):
         start = len(rollout.prompt_ids)
@@ -76,7 +77,7 @@ def judge(rollout, problem):
 
 
 def practice(policy, problems, config, step, lr):
-    """One step of GRPO; the groups that it sampled."""
+    """One step of GRPO. Returns the groups that it sampled."""
     groups = policy.sample(problems, config, step, judge=judge)
     rollouts, weights = [], []
     for group in groups:
@@ -89,9 +90,9 @@ def practice(policy, problems, config, step, lr):
 
 
 def teacher_weights(student, teacher, rollouts, told=False):
-    """For each token of the answers to one problem: by how much it is
-    likelier to the teacher, compared with the other answers' tokens.
-    A teacher who is told sees the problem's solution in its prompt."""
+    """For each token of the answers to one problem: how much likelier it
+    is under the teacher, compared with the other answers' tokens.
+    With `told`, the teacher sees the problem's solution in its prompt."""
     seen = told_rollouts(rollouts, teacher.tokenizer) if told else rollouts
     weights = [theirs - ours for theirs, ours in zip(
         teacher.logprobs(seen), student.logprobs(rollouts), strict=True)]
@@ -126,7 +127,7 @@ def load_distill_data(local_path=None, partition="deepseek-r1-math-train", save_
     """
     if partition not in PARTITIONS:
         known = ", ".join(PARTITIONS)
-        raise ValueError(f"there is no partition {partition}; published are {known}")
+        raise ValueError(f"there is no partition {partition}; choose one of {known}")
     path = Path(local_path or f"{partition}.json")
     if path.exists():
         return [row for _, row in file_rows(path)]
@@ -137,7 +138,7 @@ def load_distill_data(local_path=None, partition="deepseek-r1-math-train", save_
         rows = response.json()
     except (requests.RequestException, ValueError):  # no answer, no JSON
         rows = None
-    if not isinstance(rows, list):  # once more, or be told why not
+    if not isinstance(rows, list):  # try again, or say why not
         return [row for _, row in file_rows(download_file(url, path))]
     if save_copy:
         write_whole(path, json.dumps(rows, indent=2))
@@ -160,19 +161,19 @@ def format_distilled_answer(entry):
 
 
 def load_reasoning_tokenizer(local_dir="qwen3"):
-    """Qwen3's, with its chat template; the answer begins with a thought."""
+    """Qwen3's, with its chat template; answers begin with thinking."""
     return load_tokenizer_only("reasoning", local_dir)
 
 
 def answer_token_ids(tokenizer, text):
-    """The ids of a text as it stands, outside of any chat template."""
+    """The ids of a text alone, without any chat template."""
     takes = inspect.signature(tokenizer.encode).parameters
     plain = {"chat_wrapped": False} if "chat_wrapped" in takes else {}
     return tokenizer.encode(text, **plain)
 
 
 def build_examples(data, tokenizer):
-    """Prompt and answer as one row of token ids; how many were skipped."""
+    """Each prompt and answer as one row of token ids, and how many entries were skipped."""
     examples, skipped = [], 0
     for entry in data:
         try:
@@ -201,7 +202,7 @@ def compute_length(examples, answer_only=False):
 
 
 def filter_examples_by_max_len(examples, max_len=2048):
-    """Those of at most so many tokens: memory grows with the longest."""
+    """Those of at most max_len tokens: memory grows with the longest."""
     return [one for one in examples if len(one["token_ids"]) <= max_len]
 
 
@@ -209,16 +210,16 @@ def filter_examples_by_max_len(examples, max_len=2048):
 
 
 def compute_example_loss(model, example, device):
-    """Mean cross-entropy of the answer's tokens: the prompt is given."""
+    """Mean cross-entropy of the answer's tokens, not of the prompt's."""
     token_ids = torch.tensor(example["token_ids"], device=device)  # (T,)
     logits = model(token_ids[:-1].unsqueeze(0)).squeeze(0).float()
-    first = example["prompt_len"] - 1  # this place predicts the answer's first
+    first = example["prompt_len"] - 1  # this position predicts the answer's first
     return F.cross_entropy(logits[first:], token_ids[first + 1 :])
 
 
 @torch.no_grad()
 def evaluate_examples(model, examples, device):
-    """The mean loss of examples that are not learned, without dropout."""
+    """The mean loss of examples not trained on, without dropout."""
     with evaluation_mode(model):
         losses = [
             compute_example_loss(model=model, example=one, device=device).item() for one in examples
@@ -242,7 +243,7 @@ def train_distillation(
     checkpoint_dir="checkpoints",
     csv_log_path=None,
 ):
-    """One example, one update per step. Ctrl-C saves, returns."""
+    """One example, one update per step. Ctrl-C saves and returns."""
     if not train_examples or not val_examples:
         raise ValueError("there must be examples to learn and to evaluate on")
     if csv_log_path is None:
@@ -289,7 +290,7 @@ def log_losses(model, val_examples, device, epoch, step, total, recent, csv_log_
 
 
 def save_checkpoint(model, checkpoint_dir, step, suffix=""):
-    """Saves the weights; a crash in between leaves no half file."""
+    """Saves the weights; a crash meanwhile leaves no partial file."""
     name = f"qwen3-0.6B-distill-step{step:05d}"
     path = Path(checkpoint_dir) / f"{name}{'-' * bool(suffix)}{suffix}.pth"
     with replacing(path) as temporary:

@@ -1,8 +1,8 @@
 """Chat templates: a conversation as the one text that a model was trained on.
 
-A model's folder brings its template as a small program in jinja2's language. It comes from a
-stranger, so it runs in jinja2's sandbox: it can put strings together, and reach nothing else. What
-a template may call is what transformers' `apply_chat_template` gives it.
+A model's folder contains its template, a small program in jinja2's language. It comes from a
+stranger, so it runs in jinja2's sandbox: it can put strings together and do nothing else. A
+template may call what transformers' `apply_chat_template` lets it call.
 """
 
 import json
@@ -30,12 +30,12 @@ class Generation(Extension):
 
 
 def as_json(value: object, ensure_ascii: bool = False, **options) -> str:
-    """jinja2's own filter would escape what HTML reserves."""
+    """As JSON. jinja2's own filter would escape characters that HTML reserves."""
     return json.dumps(value, ensure_ascii=ensure_ascii, **options)
 
 
 def refuse(message: str) -> NoReturn:
-    """What a template calls for a conversation that it has no form for."""
+    """A template calls this for a conversation that it cannot render."""
     raise TemplateError(message)
 
 
@@ -64,7 +64,7 @@ def rendered(
     """The text of a conversation; with `answer_follows` it ends where an answer begins.
 
     `messages` are objects with role and content; `named_tokens` has bos_token, eos_token, ...;
-    `tools` are what the model may call, and `settings` what else a template may ask.
+    `tools` are what the model may call, and `settings` whatever else a template reads.
     """
     try:
         return compiled(template).render(
@@ -78,6 +78,6 @@ def rendered(
     except (TemplateError, ArithmeticError, LookupError, TypeError, ValueError) as error:
         why = " ".join(str(error).split())[:200]
         raise UserError(
-            f"the model's chat template cannot be used ({why}); take a prompt without it, "
+            f"the model's chat template cannot be used ({why}); use a prompt without it, "
             "--prompt book or plain"
         ) from None

@@ -39,19 +39,19 @@ class Run:
 
     model: str = "tiny-base"
     """Model to start from: tiny-base, base, smollm2, OWNER/NAME, folder, file, run or RUN@SAVE.
-    A folder of LoRA, such as a run's adapter/, is its base with what it adds."""
+    A LoRA folder, such as a run's adapter/, is loaded on top of its base model."""
     load_checkpoint_path: str | None = None
     """Load the current weights of this checkpoint or run, and nothing else."""
     kl_reference: str | None = None
     """Model that the KL penalty compares with (default: the trained model at its start)."""
     kl_solution: bool = False
-    """Show that model each problem's solution, so that even the same model can be a teacher."""
+    """Show the reference model each problem's solution: even the same model can then teach."""
     kl_schedule: Schedule = "constant"
     """Shape of kl-coef over the run: constant, or falling to 0."""
     recipe: str = "grpo"
     """Row of `rfs recipes`, or your own, FILE.py:NAME; flags override the row."""
     smoke: bool = False
-    """Make two small steps only, to see within two minutes that everything works here."""
+    """Run only two small steps, to see within two minutes that everything works here."""
     preflight: bool = True
     """Before the first step, check briefly whether this model can learn from these problems."""
     log_path: str | None = None
@@ -69,7 +69,7 @@ class Asking:
     prompt: str | None = None
     """book, question, chat, plain, nanochat, a FILE with {problem} in it (default: by the set)."""
     stop: str | None = None
-    """End an answer at this character, too, e.g. "\\n" for a base model."""
+    """Also end an answer at this character, e.g. "\\n" for a base model."""
 
 
 @dataclass
@@ -81,19 +81,19 @@ class Problems(Asking):
     data_path: str | None = None
     """File to read the training problems from, instead of a download."""
     problem_limit: int | None = None
-    """Use only this many training problems, the first ones (default: all)."""
+    """Use only the first N training problems (default: all)."""
     prompt: str | None = None
     """book, question, chat, plain, nanochat, a FILE with {problem} in it (default: by the set)."""
     stop: str | None = None
-    """End an answer at this character, too, e.g. "\\n" for a base model."""
+    """Also end an answer at this character, e.g. "\\n" for a base model."""
     few_shot: int = 0
-    """Show this many solved problems, the first of the set, before each question."""
+    """Show the first N problems of the set, solved, before each question."""
     steps: int = 100
     """Training steps."""
     problems_per_step: int = 8
     """Problems sampled at each step."""
     active_sampling: bool = False
-    """Sample further problems until problems-per-step groups have correct and incorrect answers."""
+    """Sample more problems until problems-per-step groups have correct and incorrect answers."""
 
 
 @dataclass
@@ -126,7 +126,7 @@ class Turns:
     environment: str | None = None
     """What answers the model: guess (with its problems and player), retry, or FILE.py:CLASS."""
     max_turns: int = 8
-    """With an environment: number of the model's turns after which the rollout ends."""
+    """With an environment: the rollout ends after this many turns of the model."""
     max_turn_tokens: int = 0
     """With an environment: longest turn in tokens; 0 = as long as the answer may be."""
 
@@ -143,7 +143,7 @@ class Sampling(Turns, Drawing):
     rollouts: int = 8
     """Rollouts per problem: the size of a group."""
     keep_sampling_mask: bool | None = None
-    """Train on the distribution that top-p and top-k left (default: yes if they cut)."""
+    """Train on the distribution as top-p and top-k cut it (default: yes if they cut)."""
     sample_rows: int = 64
     """Rollouts sampled in parallel; lower it when sampling runs out of memory."""
 
@@ -155,9 +155,9 @@ class Rewards:
     reward_parts: dict[str, float] = field(default_factory=lambda: {"correct": 1.0})
     """Reward parts and their weights, e.g. correct=1 format=0.5."""
     conditional_format: bool = False
-    """Count the parts about format only if the answer is correct."""
+    """Count the format parts only if the answer is correct."""
     overlong_penalty: int = 0
-    """Soft penalty, down to -1, over this many last tokens before the length limit; 0 = none."""
+    """Soft penalty, falling to -1 over the last N tokens before the length limit; 0 = none."""
     reward: str | None = None
     """Your own verifier, FILE.py:FUNCTION, replaces the grader; gsm8k: the number after ####."""
 
@@ -173,14 +173,14 @@ class Loss:
     objective: Objective | str = "ppo"
     """The function of ratio and advantage to maximize; or your own, FILE.py:FUNCTION."""
     aggregate: Aggregate = "sequence"
-    """Average of the token terms: sum (none), constant (length-constant a rollout), sequence (of
-    each rollout, then of these), token (of all)."""
+    """How token terms are averaged: sum (not at all), constant (over length-constant tokens per
+    rollout), sequence (in each rollout, then over rollouts), token (over all tokens)."""
     length_constant: float | None = None
     """Tokens per rollout in the denominator of aggregate=constant (default: max-new-tokens)."""
     clip_low: float = 0.8
     """Lower bound of the ratio p / p_start, where the objective has one (ppo, cispo, gspo)."""
     clip_high: float = 1.2
-    """Upper bound of that ratio; p_start is the trainer's own probability as the step began."""
+    """Upper bound of that ratio; p_start is the trainer's own probability when the step began."""
     dro_beta: float = 0.05
     """Strength of the squared log-ratio in the dro objective."""
     divergence_limit: float = 0.2
@@ -190,7 +190,7 @@ class Loss:
     kl_coef: float = 0.0
     """Weight of the KL penalty; with kl=reward it multiplies a sum over the answer's tokens."""
     kl_discount_factor: float = 0.0
-    """With kl=token: a token also gets the penalty of later ones, discounted by this per token."""
+    """With kl=token: a token also gets later tokens' penalties, discounted by this per token."""
     kl_importance_weighted: bool = False
     """Multiply the KL term by the ratio, for rollouts of an older policy."""
     truncate_importance: float | None = None
@@ -198,7 +198,7 @@ class Loss:
     mask_importance: float | None = None
     """Instead of a cap: tokens whose weight p_start / p_sampler exceeds this get weight 0."""
     importance_level: Literal["token", "sequence"] = "token"
-    """That weight: one for each token, or their product, one for the whole rollout."""
+    """One weight p_start / p_sampler for each token, or their product for the whole rollout."""
     sequence_mask_threshold: float | None = None
     """Drop rollouts with negative advantage from which the policy has moved further than this."""
     drop_uniform_groups: bool = True
@@ -219,11 +219,11 @@ class Updates:
     epochs: int = 1
     """Passes over the rollouts of a step."""
     num_substeps: int = 1
-    """Optimizer steps per pass, each on its share of the groups; start with 2 to 4, and ppo."""
+    """Optimizer steps per pass, each on a share of the groups; start with 2 to 4 and ppo."""
     micro_batch_tokens: int = 8192
     """Tokens of one forward and backward pass, each rollout's prompt included."""
     micro_batch_rows: int = 0
-    """Rollouts of one forward and backward pass; 0 = as many as its tokens allow."""
+    """Rollouts of one forward and backward pass; 0 = as many as micro-batch-tokens allows."""
     grad_clip: float = 1.0
     """Largest norm of the gradient; 0 = no clipping."""
 
@@ -240,7 +240,7 @@ class Optim:
     lr_schedule: Schedule = "constant"
     """Shape of the learning rate after the warm-up."""
     warmup_steps: int = 0
-    """Steps over which the learning rate rises to its value."""
+    """Steps over which the learning rate rises to its full value."""
     optimizer: Literal["adamw", "muon"] = "adamw"
     """muon: Muon for the matrices of the blocks, AdamW for the rest."""
     beta1: float = 0.9
@@ -272,7 +272,7 @@ class Scale:
     num_minibatches: int = 1
     """Stream a substep in this many parts: each is trained on while the others are sampled."""
     max_steps_off_policy: int = 0
-    """Steps that a parallel sampler may lag behind; 0 = take turns, repeatable to the bit."""
+    """Steps that a parallel sampler may lag behind; 0 = take turns, with bit-identical repeats."""
     sampler: Literal["local", "ray"] = "local"
     """Who samples: this process, or actors of Ray, here or on many machines (extra: ray)."""
     num_samplers: int = 2
@@ -312,15 +312,15 @@ class Records:
     eval_limit: int = 100
     """Problems per evaluation, of each set."""
     eval_samples: int = 1
-    """Answers per problem at evaluation: 1 is greedy, more are sampled and give pass@k."""
+    """Answers per problem at evaluation: 1 uses greedy decoding, more are sampled for pass@k."""
     evaluators: Sequence[str] | None = None
-    """Your own, FILE.py:FUNCTION(model, tokenizer) -> {name: number}, at each evaluation."""
+    """Also run your FILE.py:FUNCTION(model, tokenizer) -> {name: number} at each evaluation."""
     save_every: int = 0
     """Steps between saves of weights and optimizer; the last step is always saved."""
     rolling_every: int = 0
     """Steps between saves of which only the newest is kept."""
     keep_last: int = 0
-    """Keep only so many of the --save-every saves; 0 = all."""
+    """Keep only the last N of the --save-every saves; 0 = all."""
     report_every: int = 10
     """Steps between answers to the probe problems and a new report.html; 0 = only at the end."""
     num_groups_to_log: int = 4
@@ -350,17 +350,17 @@ class Records:
 class TrainConfig(Records, Memory, Scale, Optim, Updates, Loss, Rewards, Sampling, Problems, Run):
     """Every choice of a training run."""
 
-    # The fields that were named, on a command line or in `configure`; None: made directly.
+    # The fields that were named, on a command line or in `configure`; None: created directly.
     given: frozenset[str] | None = field(default=None, repr=False, compare=False)
 
     @property
     def train_temperature(self) -> float:
-        """That of sampling, unless another one is given; 1 for solutions, which are not sampled."""
+        """Temperature of sampling, or another if given; 1 for solutions, which are not sampled."""
         return self.logprob_temperature or (1.0 if self.is_supervised else self.temperature)
 
     def asked(self) -> set[str]:
-        """The fields that were given a value other than their default. A default requests nothing:
-        it may undo what a recipe sets."""
+        """The fields that were given a value other than their default. Giving a default requests
+        nothing: it may only undo what a recipe sets."""
         default = TrainConfig()
         every = [item.name for item in dataclasses.fields(self) if item.name != "given"]
         named = every if self.given is None else self.given
@@ -405,7 +405,7 @@ def from_json(values: dict[str, Any], origin: Path | str = "config.json") -> Tra
     for key, value in known.items():
         if not fits(value, kinds[key]):
             raise UserError(
-                f"{origin}: this version knows no {key} {value!r}; use the version "
+                f"{origin}: this version does not know {key} {value!r}; use the version "
                 "that wrote it, or correct the value"
             )
     return TrainConfig(**known)

@@ -11,7 +11,7 @@ LONGEST = 2_000  # characters
 class UserError(Exception):
     """One line that says what was wrong and what to do; shown without a traceback.
 
-    It may quote a file, and a file may hold anything: what would act on a terminal is spelled out.
+    It may quote a file, which may contain anything, so terminal control codes are spelled out.
     """
 
     def __str__(self) -> str:
@@ -23,7 +23,7 @@ class PromptTooLong(UserError):
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> UserError:
-    """Names the nearest known name, because most unknown names are typing errors."""
+    """Suggests the nearest known name, because most unknown names are typos."""
     known = list(known)
     near = difflib.get_close_matches(str(name), known, n=1)
     guess = f": did you mean {near[0]!r}?" if near else "."

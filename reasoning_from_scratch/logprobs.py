@@ -40,8 +40,8 @@ def kept_of(batch) -> Kept | None:
 def padded_logprobs(model, batch, temperature: float = 1.0) -> Tensor:
     """Log-probabilities (B, T) of a batch's sampled tokens, each at its own position, 0 elsewhere.
 
-    The plain training pass: rows are padded on the right, and the model computes the padding, too,
-    but no real token attends to it. `fast/packed.py` computes the same without it.
+    The plain training pass: rows are padded on the right. The model computes the padding, too, but
+    no real token attends to it. `fast/packed.py` computes the same without padding.
     """
     hidden = model.hidden_states(batch.token_ids[:, :-1])  # (B, T - 1, D)
     logprobs = token_logprobs(

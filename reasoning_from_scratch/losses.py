@@ -7,14 +7,14 @@ log-probabilities must not be mixed up:
     start_logprobs  what the trainer itself computed when the step began
     logprobs        what the trainer computes now, with gradient
 
-The first two differ a little even if both have the same weights: in bfloat16 they round
-differently, top-p may cut, the sampler may lag. A clip should limit the *updates* of this step,
+The first two differ a little even with the same weights, because bfloat16 rounds differently, and
+more if top-p cuts or the sampler lags. A clip should limit the *updates* of this step,
 so its ratio is p / p_start, exactly 1 before the first update. A separate weight corrects for the
-gap between p_start and the sampler: `truncated_importance_weights` or masked ones. (dppo's limit
-and dro's penalty are relative to the sampler itself and need no weight.)
+gap between p_start and the sampler: `truncated_importance_weights` or `masked_importance_weights`.
+(dppo's limit and dro's penalty are relative to the sampler itself and need no weight.)
 
-An objective gives a value per token, to be maximized.
-`aggregate` turns values into one number with a denominator that belongs to the whole step,
+An objective gives one value per token, to be maximized.
+`aggregate` turns the values into one number, with a denominator that belongs to the whole step,
 so the losses of micro-batches add up to the loss of the big batch, however it was split.
 
 `Loss` (config.py) holds the choices: the objective, how it is summed, the KL term, the filters.
@@ -27,7 +27,7 @@ from torch import Tensor
 
 from reasoning_from_scratch.config import AGGREGATES, CLIPPING, OBJECTIVES, Loss
 
-LOSSES = ("loss", "pg_loss", "kl_loss")  # of a micro-batch: its share of the step's
+LOSSES = ("loss", "pg_loss", "kl_loss")  # each a micro-batch's share of the step's loss
 
 
 # --- objectives: (B, T) values, to be maximized ---
@@ -68,12 +68,12 @@ def ppo(
 def cispo(
     logprobs: Tensor, ratio: Tensor, advantages: Tensor, clip_low: float, clip_high: float
 ) -> Tensor:
-    """clip(r) * A * log p, the clipped ratio a mere weight: no token loses its gradient."""
+    """clip(r) * A * log p. The clipped ratio is only a weight: no token loses its gradient."""
     return ratio.detach().clamp(clip_low, clip_high) * advantages * logprobs
 
 
 def dro(logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, beta: float) -> Tensor:
-    """A * log p - beta / 2 * (log p - log p_old)^2: drift costs its square, in place of a ratio."""
+    """A * log p - beta / 2 * (log p - log p_old)^2: a squared penalty on drift, and no ratio."""
     return advantages * logprobs - 0.5 * beta * (logprobs - old_logprobs) ** 2
 
 
@@ -103,7 +103,7 @@ def sequence_ratio(log_ratio: Tensor, mask: Tensor) -> Tensor:
 
 
 def ratio_of(objective: str, log_ratio: Tensor, mask: Tensor) -> Tensor:
-    """The ratio that belongs to an objective, (B, T): of each token, or gspo's of the rollout."""
+    """An objective's ratio (B, T): one for each token or, with gspo, one for each rollout."""
     return sequence_ratio(log_ratio, mask) if objective == "gspo" else log_ratio.exp()
 
 
@@ -142,7 +142,7 @@ def needs_start(config: Loss) -> bool:
     return clips or bool(config.truncate_importance or config.mask_importance)
 
 
-# --- one reducer, with a denominator that has a name ---
+# --- one reducer, with an explicit denominator ---
 
 
 def step_denominator(
@@ -206,8 +206,8 @@ def kl_loss_values(
 ) -> Tensor:
     """The KL term of the loss, (B, T). `weighted` multiplies by p / p_old, gradient included.
 
-    Weighting makes the gradient of k3 that of KL(p || ref), also for samples of an older p.
-    Without it the gradient of k3 on policy is that of KL(ref || p).
+    With the weight, k3's gradient is that of KL(p || ref), even on samples from an older p.
+    Without it, k3's gradient on policy is that of KL(ref || p).
     """
     if kind == "k1":
         raise ValueError(K1_IN_LOSS)
@@ -221,7 +221,7 @@ def kl_advantages(
     """kl='reward': what to ADD to the advantages (G,) of one group; its inputs are (G, T).
 
     Each rollout is penalized by kl_coef * sum of k1, compared with the other rollouts of its group.
-    This comes after the normalization of rewards, which would scale the penalty up to size 1
+    It is added after rewards are normalized: normalizing would scale the penalty up to size 1
     wherever all answers are correct.
     """
     k1 = torch.where(mask.bool(), kl_estimate("k1", start_logprobs, ref_logprobs), 0.0)
@@ -245,31 +245,31 @@ def token_kl_advantages(
 
 
 def discounted_sums(values: Tensor, factor: float) -> Tensor:
-    """Each value (B, T) plus those after it: the next times factor, then factor^2, ..."""
+    """Each value (B, T) plus factor times the next one, factor^2 times the one after, ..."""
     sums = values.clone()
     for t in reversed(range(values.shape[1] - 1 if factor else 0)):
         sums[:, t] += factor * sums[:, t + 1]
     return sums
 
 
-# --- filters for samples of another policy ---
+# --- filters for samples from another policy ---
 
 
 def truncated_importance_weights(gap: Tensor, cap: float) -> Tensor:
-    """min(p_start / p_sampler, cap), gap being that ratio: less bias, and no weight huge."""
+    """min(p_start / p_sampler, cap), where gap is that ratio: less bias, and no huge weight."""
     return gap.clamp(max=cap).detach()
 
 
 def masked_importance_weights(gap: Tensor, limit: float) -> Tensor:
-    """p_start / p_sampler, but 0 above the limit: a token that the sampler should hardly have drawn
-    points to an error in one of the two, so it is not learned from."""
+    """p_start / p_sampler, but 0 above the limit: a token that the sampler should hardly ever have
+    drawn points to an error in one of the two, so the loss ignores it."""
     return torch.where(gap > limit, 0.0, gap).detach()
 
 
 def importance_gap(config: Loss, log_gap: Tensor, mask: Tensor) -> Tensor:
-    """p_start / p_sampler (B, T): of each token or, with importance_level="sequence", of the whole
-    answer, repeated for every token. Only the latter is an unbiased correction, at a cost: the
-    product of many ratios has a large variance. With gspo a token's is their geometric mean."""
+    """p_start / p_sampler (B, T): for each token or, with importance_level="sequence", for the
+    whole answer, repeated for every token. Only the latter corrects without bias, at a cost: the
+    product of many ratios has a large variance. With gspo, each token gets their geometric mean."""
     if config.importance_level == "sequence":
         return (log_gap * mask).sum(-1, keepdim=True).exp().expand_as(log_gap)
     return ratio_of(config.objective, log_gap, mask)
@@ -280,7 +280,7 @@ def off_policy_sequence_mask(
 ) -> Tensor:
     """False on the tokens with A < 0 of a rollout whose mean log(p_old / p) is over threshold.
 
-    A rollout that the policy has already moved away from teaches little if it is pushed further.
+    Pushing the policy even further from a rollout that it has already left teaches little.
     """
     drift = (old_logprobs - logprobs.detach()) * mask
     drift = drift.sum(-1, keepdim=True) / mask.sum(-1, keepdim=True).clamp(min=1)  # (B, 1)
@@ -300,7 +300,7 @@ def policy_loss(
     ref_logprobs: Tensor | None = None,
     start_logprobs: Tensor | None = None,
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """Loss of one micro-batch, to be minimized, and sums for `summarize`. The call is
+    """Loss of one micro-batch, to be minimized, and sums for `summarize`. Call it like this:
 
         denominator = step_denominator(config.aggregate, sequences_in_step, tokens_in_step,
                                        config.length_constant)
@@ -313,9 +313,9 @@ def policy_loss(
         metrics = summarize(all_sums)
 
     advantages is (B,), or (B, T). ref_logprobs is needed for kl k2 and k3 (a KL term in the
-    advantages has been added before). start_logprobs: the trainer's own log-probabilities when the
-    step began; None means those of this very call, which is right as long as each rollout is
-    used for one update.
+    advantages has already been added). start_logprobs: the trainer's own log-probabilities when the
+    step began; None means those of this call, which is correct as long as each rollout is used for
+    only one update.
     """
     mask = mask.bool()
     # Only sampled tokens may be read: where() also stops NaN and gradients elsewhere.
@@ -331,7 +331,7 @@ def policy_loss(
         old_logprobs = start
     base = start if needs_start(config) else old_logprobs
     weight = _weights(config, logprobs, start, old_logprobs, advantages, mask)
-    if callable(config.objective):  # the reader's own; its ratio is shown, its clip is not known
+    if callable(config.objective):  # your own function: its ratio is reported, its clip is unknown
         records = dict(logprobs=logprobs, old_logprobs=old_logprobs, start_logprobs=start)
         values = config.objective(**records, advantages=advantages, mask=mask)
         ratio, clipped = (logprobs - start).exp().detach(), torch.zeros_like(mask)
@@ -378,7 +378,7 @@ def _kl_part(config: Loss, logprobs, old_logprobs, ref_logprobs, mask, denominat
 
 
 def _token_sums(log_ratio, ratio, weight, kl_ref, mask) -> dict[str, Tensor]:
-    """Sums over this micro-batch's sampled tokens; `summarize` divides those of all of them."""
+    """Sums over this micro-batch's sampled tokens; `summarize` adds and divides them."""
     per_token = {
         "ratio_mean": ratio,
         "importance_weight": weight,
@@ -392,14 +392,14 @@ def _token_sums(log_ratio, ratio, weight, kl_ref, mask) -> dict[str, Tensor]:
 
 
 def _clip_counts(objective: str, clipped: Tensor, mask: Tensor) -> dict[str, Tensor]:
-    """How many were clipped, and of how many: tokens, or with gspo whole rollouts."""
+    """How many tokens were clipped, and out of how many; with gspo, how many rollouts."""
     if objective == "gspo":
         clipped, mask = clipped.any(-1), mask.any(-1)  # (B,)
     return {"clipped": clipped.sum(), "could_be_clipped": mask.sum()}
 
 
 def summarize(all_sums: Sequence[Mapping[str, Tensor | float]]) -> dict[str, float]:
-    """Micro-batches' sums -> the step's figures: losses added up, the rest mean over tokens."""
+    """From micro-batches' sums to the step's metrics: losses add up, the rest are token means."""
     totals = {name: sum(float(sums[name]) for sums in all_sums) for name in all_sums[0]}
     clip_frac = totals.pop("clipped") / max(totals.pop("could_be_clipped"), 1.0)
     tokens = max(totals.pop("tokens"), 1.0)

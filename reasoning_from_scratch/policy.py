@@ -7,9 +7,9 @@
     optim_step         one step of the optimizer, which consumes the gradient
     snapshot           a copy that samples with the current weights, even after they change
 
-The trainer needs nothing else of a model but its tokenizer. Here is the policy of a single process,
-plain by default, optionally with parts of fast/. Its methods are stages 2, 3, 5, 6 and 7 of the
-loop. scale/ranks_policy.py has the policy of several ranks.
+Apart from these methods, the trainer needs only the tokenizer. This file has the policy for a
+single process, plain by default, optionally with parts of fast/. Its methods are stages 2, 3, 5, 6
+and 7 of the loop. scale/ranks_policy.py has the policy for several ranks.
 """
 
 import copy
@@ -43,7 +43,7 @@ from reasoning_from_scratch.sampling import PLAIN_ENGINE, Sampling, SamplingEngi
 
 log = logging.getLogger("reasoning_from_scratch")
 NO_MEMORY = (
-    "this GPU's memory has run out: lower --max-new-tokens, or take --gradient-checkpointing, "
+    "this GPU is out of memory: lower --max-new-tokens, or use --gradient-checkpointing, "
     "--lora-rank 16 or a smaller --model"
 )
 LET_GO = "out of memory: recorded decoding steps are no longer kept from one step to the next"
@@ -56,9 +56,9 @@ TrainingPass = Callable[[Qwen3Model, Batch, float], Tensor]
 
 
 class Optimizer(Protocol):
-    """What a policy needs of its optimizer; optim/ has them."""
+    """What a policy needs from its optimizer; the optimizers are in optim/."""
 
-    updates: int  # steps that it has made
+    updates: int  # steps made so far
 
     def step(self, lr: float) -> None: ...
 
@@ -82,8 +82,8 @@ class Optimizer(Protocol):
 class Moved:
     """What one step of the optimizer did."""
 
-    grad_norm: float  # before it was clipped
-    finite: bool  # otherwise the gradient was discarded, and no weight moved
+    grad_norm: float  # before clipping
+    finite: bool  # if not, the gradient was discarded and no weight moved
     update_ratio: float | None = None  # how far the matrices moved, as a share of their size
 
 
@@ -91,8 +91,8 @@ class LocalPolicy:
     """A model in one process, with its optimizer; without one it can only sample and score.
 
     `config` says at what temperature log-probabilities are computed, and how many tokens go into a
-    micro-batch. `version` is how many steps its weights have seen (None: all before the one that it
-    samples for).
+    micro-batch. `version` is how many steps its weights have been trained for (None: all steps
+    before the one that it samples for).
     """
 
     version: int | None = None
@@ -109,7 +109,7 @@ class LocalPolicy:
         self.model, self.optimizer, self.tokenizer = model, optimizer, tokenizer
         self.config: TrainConfig = config or TrainConfig()
         self.training_pass, self.engine = training_pass, engine
-        # After a GPU's memory has run out, less is computed together: see `take_less`.
+        # Limits that are lowered when a GPU runs out of memory: see `take_less`.
         self.most_tokens, self.most_rows = math.inf, math.inf
         self.tried: tuple[int, int] | None = None  # rows and tokens of the call's last micro-batch
         self.since_update: list[tuple] = []  # calls whose gradients wait for optim_step
@@ -124,14 +124,15 @@ class LocalPolicy:
         places: Sequence[int] | None = None,
         judge: Judge | None = None,
     ) -> list[Group]:
-        """A group of judged rollouts for each problem. Their tokens depend on the seed, the step
-        and a problem's place in it (by default 0, 1, ...), and on nothing else."""
+        """A group of rollouts for each problem, judged if `judge` is given. For given weights,
+        their tokens depend only on the seed, the step and the problem's place in the step (by
+        default 0, 1, ...)."""
         # 2. Rollouts: several answers to each problem.
         groups = self.sampled(problems, config, step, places)
         # 3. Rewards: how good each answer is.
         if judge is not None:
             assert isinstance(config, Rewards), (
-                "judging needs the weights of the reward parts: take a TrainConfig"
+                "judging needs the weights of the reward parts: pass a TrainConfig"
             )
             reward_groups(groups, config, self.tokenizer, judge)
         return groups
@@ -149,7 +150,7 @@ class LocalPolicy:
             return found
         except torch.OutOfMemoryError:
             self.take_less()
-        # Not self.logprobs: that of several ranks would share the rollouts out once more.
+        # Not self.logprobs: with several ranks, that would split up the rollouts a second time.
         return LocalPolicy.logprobs(self, rollouts)
 
     def forward_backward(
@@ -159,15 +160,15 @@ class LocalPolicy:
         denominator: float,
         found: list[Tensor] | None = None,
     ) -> list[Sums]:
-        """Adds the gradient of these rollouts' loss. That is a sum over tokens, divided by
-        `denominator`, so the division into batches does not matter. `found`, a list as long as the
-        rollouts, receives the log-probabilities that `logprobs` would return."""
+        """Adds the gradient of these rollouts' loss. The loss is a sum over tokens, divided by
+        `denominator`, so the split into micro-batches does not matter. `found`, a list as long as
+        the rollouts, receives the log-probabilities that `logprobs` would return."""
         self.since_update.append((rollouts, config, denominator, found))
         try:
             return self.passes(rollouts, config, denominator, found)
         except torch.OutOfMemoryError:
             self.take_less()
-        # Part of a micro-batch's gradient may have been added: redo all since the last update.
+        # Part of a micro-batch's gradient may have been added: redo every call since the update.
         self.optimizer.zero_grad()
         calls, self.since_update = self.since_update, []
         return [LocalPolicy.forward_backward(self, *call) for call in calls][-1]
@@ -184,7 +185,7 @@ class LocalPolicy:
         for rows, batch in self.batches(rollouts):
             # 5. Log-probabilities (B, T) of the sampled tokens, with the current weights.
             logprobs = self.training_pass(self.model, batch, self.config.train_temperature)
-            # 6. Loss, and its gradient, added to that of the batches before.
+            # 6. Loss, and its gradient, added to that of earlier micro-batches.
             loss, sums = batch_loss(logprobs, batch, config, denominator)
             loss.backward()
             self.optimizer.add_up(self.model)
@@ -196,7 +197,7 @@ class LocalPolicy:
     @torch.no_grad()
     def optim_step(self, lr: float, grad_clip: float = 0.0, denominator: float = 1.0) -> Moved:
         """7. Update: one step of the optimizer, unless the gradient is not a finite number.
-        `denominator`: the loss is divided by it, if it was not known before."""
+        `denominator` divides the gradient here, if it was not known when the loss was computed."""
         if denominator != 1:
             for gradient in self.optimizer.gradients():
                 gradient /= denominator
@@ -243,7 +244,7 @@ class LocalPolicy:
         try:
             return sample_groups(*given, self.version, self.engine)
         except torch.OutOfMemoryError:
-            pass  # its memory is free from here on
+            pass  # leaving this block frees its memory
         if self.engine.let_go():
             log.warning(LET_GO)
         elif rows == 1:
@@ -266,8 +267,8 @@ class LocalPolicy:
             found[row] = line[start:end].clone()  # without keeping the whole batch alive
 
     def take_less(self) -> None:
-        """The last micro-batch did not fit: from now on they are half as large. But first sampling
-        frees what it keeps."""
+        """The last micro-batch did not fit. If sampling keeps memory, free that; otherwise make
+        micro-batches half as large from now on."""
         if self.engine.let_go():
             log.warning(LET_GO)
             return
@@ -280,7 +281,7 @@ class LocalPolicy:
         log.warning("out of memory: from now on micro-batches have %d tokens", tokens // 2)
 
     def batches(self, rollouts: Sequence[Rollout]) -> Iterator[tuple[list[int], Batch]]:
-        """The rollouts in micro-batches, each with the places of its rows."""
+        """The rollouts in micro-batches, each with the indices of its rows."""
         device = self.model.tok_emb.weight.device
         for rows in self.parts(rollouts):
             part = [rollouts[row] for row in rows]
@@ -288,7 +289,7 @@ class LocalPolicy:
             yield rows, make_batch(part, device)
 
     def parts(self, rollouts: Sequence[Rollout]) -> list[list[int]]:
-        """The places of each micro-batch's rollouts."""
+        """The indices of each micro-batch's rollouts."""
         lengths = [len(rollout) for rollout in rollouts]
         tokens = int(min(self.config.micro_batch_tokens, self.most_tokens))
         return micro_batches(lengths, tokens, self.config.micro_batch_rows)
@@ -296,17 +297,17 @@ class LocalPolicy:
     # -- what a policy of several processes overrides, besides the methods above
 
     def sampler(self, model: Qwen3Model) -> "LocalPolicy":
-        """A policy of that model which only samples and scores, in this process alone."""
+        """A policy with this model that only samples and scores, in this process alone."""
         return LocalPolicy(
             model, None, self.config, self.training_pass, self.tokenizer, self.engine
         )
 
     def model_to_save(self) -> Qwen3Model | None:
-        """The model as it is saved; None in a process that saves nothing."""
+        """The model to save; None in a process that saves nothing."""
         return self.model
 
     def optimizer_state(self) -> dict[str, Tensor]:
-        """The optimizer's state as it is saved."""
+        """The optimizer's state to save."""
         return self.optimizer.state_dict()
 
     def load_optimizer(self, state: dict[str, Tensor], updates: int) -> None:
@@ -314,11 +315,11 @@ class LocalPolicy:
         self.optimizer.load_state_dict(state, updates)
 
     def full_model(self) -> AbstractContextManager[Qwen3Model]:
-        """While entered, this process can use the returned model without the others."""
+        """Inside this context, this process can use the whole model without the others."""
         return nullcontext(self.model)
 
     def clip_gradient(self, largest: float) -> float:
-        """Clip the gradient and return its norm before; `largest` 0: do not clip."""
+        """Clip the gradient and return its norm before clipping; `largest` 0: do not clip."""
         return self.optimizer.clip_gradient(largest)
 
 

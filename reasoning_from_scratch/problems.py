@@ -17,9 +17,9 @@ class Problem:
     type: str = ""
     solution: str = ""
     prefix: str = ""  # solved problems that the model is shown before this one
-    prompt: str = ""  # all that the model is shown, where it is not the usual prompt
+    prompt: str = ""  # all that the model is shown, if it is not the usual prompt
     rules: str = ""  # the set whose rules say what is correct; "": the grader (tasks/made_sets.py)
-    facts: str = ""  # what those rules must know of it, as JSON
+    facts: str = ""  # what those rules need to know about the problem, as JSON
     source: str = field(default="", compare=False)  # file and line that it was read from
     row: dict = field(default_factory=dict, compare=False, repr=False)  # all columns, as read there
 
@@ -47,28 +47,28 @@ def render_chat_prompt(problem: str) -> str:
 
 
 def few_shot_prefix(examples: Iterable[Problem]) -> str:
-    """Solved problems, each as the model is asked and as it should answer."""
+    """Solved problems: for each one the prompt, and the answer that the model should give."""
     return "".join(f"{render_prompt(e.problem)}\n{solution_text(e)}\n\n\n" for e in examples)
 
 
 def problem_prompt(problem: Problem, render: Callable[[str], str] = render_prompt) -> str:
-    """What the model is shown for a problem: solved ones first, if it has some."""
+    """What the model is shown for a problem, after solved examples if it has any."""
     return problem.prompt or problem.prefix + render(problem.problem)
 
 
 def show_examples(
     count: int, problems: Sequence[Problem], eval_problems: Sequence[Problem]
 ) -> tuple[list[Problem], list[Problem]]:
-    """Both sets with the first `count` training problems, solved, before each question.
-    Those are not trained on."""
+    """Both sets, with the first `count` training problems, solved, before each question. These
+    examples are not trained on."""
     if count >= len(problems):
         raise UserError(
-            f"--few-shot {count} leaves nothing to train on of {counted(len(problems), 'problem')}"
+            f"--few-shot {count} of {counted(len(problems), 'problem')} leaves none to train on"
         )
     for problem in problems[:count]:
         if problem.rules and not problem.answer:
             raise UserError(
-                f"--few-shot shows solved problems, and {problem.id} has no answer: leave it out"
+                f"--few-shot shows solved problems, and {problem.id} has no answer: omit --few-shot"
             )
     prefix = few_shot_prefix(problems[:count])
     shown = [replace(problem, prefix=prefix) for problem in (*problems[count:], *eval_problems)]
@@ -101,9 +101,9 @@ def is_hub_set(name: object) -> bool:
 
 
 def refuse_bare_file(name: str, what: str) -> None:
-    """FILE.py alone does not say which function or class of it is meant."""
+    """FILE.py alone does not say which of its functions or classes is meant."""
     if name.endswith(".py"):
-        raise UserError(f"{name} is a file: say which {what} of it, as {name}:{what.upper()}")
+        raise UserError(f"{name} is a file: name the {what} in it, as {name}:{what.upper()}")
 
 
 # --- other prompts than the book's ---
@@ -114,14 +114,14 @@ CHAT_TOKENS = ("<|bos|>", "<|user_start|>", "<|user_end|>", "<|assistant_start|>
 
 
 def check_prompt(kind: str) -> None:
-    """Refuse what is no way to put a problem, before a model is loaded."""
+    """Refuse an unknown prompt before a model is loaded."""
     if kind not in PROMPTS:
         prompt_file(kind)
 
 
 def prompt_of(kind: str, tokenizer) -> Callable[[str], str]:
-    """How a problem is put to the model. From here on the tokenizer puts prompts into the model's
-    chat template, or does not, where `kind` says so."""
+    """The function that turns a problem into a prompt of this kind. For chat, plain and prompt
+    files it also switches the tokenizer's chat template on or off, from here on."""
     if kind == "book":
         return render_prompt
     if kind == "question":
@@ -139,21 +139,21 @@ def nanochat_prompt(tokenizer) -> Callable[[str], str]:
     if any(len(tokenizer.encode(token)) > 1 for token in CHAT_TOKENS):
         raise UserError(
             "--prompt nanochat needs a model whose tokenizer has nanochat's tokens, such as "
-            "<|user_start|>; for this one take --prompt question"
+            "<|user_start|>; for this one use --prompt question"
         )
     bos, *around = CHAT_TOKENS
     return lambda problem: f"{bos}{around[0]}{problem}{around[1]}{around[2]}"
 
 
 def suiting_prompt(problems: Sequence[Problem]) -> str:
-    """Where no prompt is named: the book asks for a box, which the grader reads. A set with rules
-    of its own says in its questions what is required."""
+    """The default prompt: the book's, which asks for a box that the grader can read. A set with
+    rules of its own says in its questions what is required, so it is the bare question."""
     return "question" if problems[0].rules else "book"
 
 
 def prompt_file(name: str) -> str:
-    """The text of a prompt in a file. Editors end a file with a line's end, which is no part of it:
-    a model that is shown "13 + 24 =" is to go on in that line."""
+    """The prompt in a file, without the newline that editors put at its end: a model that is shown
+    "13 + 24 =" should continue on that line."""
     path = Path(name).expanduser()
     if not path.is_file():
         raise unknown_name("prompt", name, [*PROMPTS, "a file with {problem} in it"])
@@ -162,12 +162,12 @@ def prompt_file(name: str) -> str:
     except UnicodeDecodeError:
         raise UserError(f"{path} is not UTF-8 text; save the file as UTF-8") from None
     if PLACE not in text:
-        raise UserError(f"{path} has no {PLACE} in it, where the problem goes")
+        raise UserError(f"{path} has no {PLACE} in it: write it where the problem goes")
     return text.removesuffix("\n")
 
 
 def with_prompt(problems: Sequence[Problem], kind: str | None, tokenizer) -> Sequence[Problem]:
-    """Problems that carry a prompt of their own, where it is not the usual one."""
+    """The problems, each with its prompt stored in it unless the book's prompt is used."""
     kind = kind or suiting_prompt(problems)
     render = prompt_of(kind, tokenizer)
     if kind == "book":

@@ -1,6 +1,6 @@
 """Qwen3: one model class for every dense size, its key-value cache, and attention.
 
-Qwen2.5, Llama 2 and 3 and SmolLM2 are the same model with other rows in the configuration:
+Qwen2.5, Llama 2 and 3 and SmolLM2 are the same model with other settings in the configuration:
 
                         qk_norm   qkv_bias   norm_eps       rope_scaling
     Qwen3               yes       no         1e-6           no
@@ -12,7 +12,7 @@ Qwen2.5, Llama 2 and 3 and SmolLM2 are the same model with other rows in the con
       -> norm -> hidden states (B, T, D) -> head -> logits (B, T, V)
 
 In the comments: B rows of a batch, T new tokens in each, D features of a token, V vocabulary,
-and S tokens that can be looked at: those in the cache and the new ones.
+and S tokens that attention can look at: those in the cache and the new ones.
 """
 
 import math
@@ -45,8 +45,8 @@ def _dense_config(emb_dim, n_heads, n_layers, hidden_dim, tie_embeddings=False):
     }
 
 
-# The published .pth files hold a head of their own, so 0.6B is untied here;
-# a Hugging Face folder of the same model says in its config.json that it is tied.
+# The published .pth files contain a separate head, so 0.6B is untied here;
+# in a Hugging Face folder of the same model, config.json says that it is tied.
 QWEN_CONFIG_06_B = _dense_config(1024, 16, 28, 3072)
 QWEN_CONFIG_1_7_B = _dense_config(2048, 16, 28, 6144, tie_embeddings=True)
 QWEN_CONFIG_4_B = _dense_config(2560, 32, 36, 9728, tie_embeddings=True)
@@ -65,7 +65,7 @@ class RMSNorm(nn.Module):
 
     def forward(self, x):
         if x.is_cuda and self.qwen3_compatible and self.shift is None:
-            # One operation on a GPU, where each costs the same; it computes in float32, too.
+            # One operation, since on a GPU each has the same cost; it also computes in float32.
             return F.rms_norm(x, self.scale.shape, self.scale, self.eps).to(x.dtype)
         # Squares of bfloat16 lose too many digits: Qwen3 normalizes in float32.
         dtype = torch.float32 if self.qwen3_compatible else x.dtype
@@ -80,7 +80,7 @@ def _norm(cfg, width):
 
 
 def rope_tables(positions, cfg, dtype):
-    """Position p turns the i-th pair of features by p / theta^(2i / head_dim): cos and sin."""
+    """cos and sin of the angles p / theta^(2i / head_dim): position p turns pair i by them."""
     size = cfg["head_dim"]
     exponents = torch.arange(0, size, 2, device=positions.device).float() / size
     slowness = cfg["rope_base"] ** exponents  # (head_dim / 2) positions per radian
@@ -94,11 +94,11 @@ def rope_tables(positions, cfg, dtype):
 def stretched(
     slowness, factor, low_freq_factor, high_freq_factor, original_max_position_embeddings
 ):
-    """Llama 3.1's way from a context of 8,192 tokens to one of 131,072.
+    """How Llama 3.1 stretches a context of 8,192 tokens to 131,072.
 
-    Pairs that made many turns within the first context tell near tokens apart, and stay as they
-    are. Pairs that did not come round once would meet angles that were never trained, so they
-    turn `factor` times as slowly. Between the two limits the speeds are mixed.
+    Pairs that made many turns within the original context tell nearby tokens apart, and keep their
+    speed. Pairs that made less than a full turn would reach angles that never occurred in training,
+    so they turn `factor` times more slowly. Between the two limits the speeds are blended.
     """
     turns = original_max_position_embeddings / (2 * math.pi * slowness)
     kept = ((turns - low_freq_factor) / (high_freq_factor - low_freq_factor)).clamp(0, 1)
@@ -112,9 +112,8 @@ def compute_rope_params(head_dim, theta_base=10_000, context_length=4096, dtype=
 
 
 def apply_rope(x, cos, sin, offset=0):
-    """Rotate x (B, heads, T, head_dim). Tables (T', head_dim) are read from `offset` on;
-    tables that fit x already are used as they are: a plan's, (B, T, 1, head_dim), fit heads
-    that are not in front of the tokens yet, (B, T, heads, head_dim)."""
+    """Rotate x (B, heads, T, head_dim) by tables (T', head_dim), read from `offset` on.
+    A plan's tables (B, T, 1, head_dim) are used directly, on x (B, T, heads, head_dim)."""
     if cos.dim() == 2:
         cos, sin = (table[offset : offset + x.shape[-2]] for table in (cos, sin))
     first, second = x.chunk(2, dim=-1)
@@ -126,7 +125,7 @@ def apply_rope(x, cos, sin, offset=0):
 
 
 class KVCache:
-    """Keys and values of the tokens that were read so far, so that each is computed only once.
+    """Keys and values of the tokens read so far, so that each is computed only once.
 
     Each layer has two tensors (B, kv groups, capacity, head_dim), written in place. A token's
     slot is its position in its row. Here rows of 5 and 3 tokens share a cache:
@@ -149,7 +148,7 @@ class KVCache:
         self.keys = [None] * self.n_layers
         self.values = [None] * self.n_layers
         self.lengths = None  # (B,) tokens per row; None before the first pass
-        self.width = 0  # max(lengths) as a number: reading it from a GPU would mean to wait
+        self.width = 0  # max(lengths) as a number: reading it from a GPU would mean waiting
         self.uniform = True  # all rows are known to have `width` tokens
 
     def get(self, layer):
@@ -169,18 +168,17 @@ class KVCache:
         return [self.get(layer) for layer in range(self.n_layers)]
 
     def open(self, batch, device):
-        """Before the first pass: so many rows, each without tokens."""
+        """Before the first pass: start with `batch` rows, all of them empty."""
         if self.lengths is None:
             self.lengths = torch.zeros(batch, dtype=torch.long, device=device)
 
     def append(self, layer, keys, values, width, slots=None):
-        """Write the new tokens of a layer behind those of each row, and return the layer's keys
+        """Write a layer's new tokens after the old ones in each row, and return the layer's keys
         and values, old and new, `width` slots wide.
 
-        What is new has the shape (B, kv groups, T, head_dim). Where all rows are equally long,
-        it goes to the same slots of each row, the last T; otherwise `slots` says where: row
-        numbers (B, 1) and slots (B, T). The lengths only change when all layers have done so,
-        in `advance`.
+        New keys and values are (B, kv groups, T, head_dim). If all rows are equally long, they go
+        to the last T slots of each row; otherwise `slots` says where: row numbers (B, 1) and
+        slots (B, T). The lengths change in `advance`, after all layers have appended.
         """
         self._reserve(layer, keys, width)
         for store, new in ((self.keys[layer], keys), (self.values[layer], values)):
@@ -200,7 +198,7 @@ class KVCache:
             self._set_lengths(self.lengths + attention_mask.long().sum(dim=1), uniform=False)
 
     def make_room(self):
-        """See to it that each row has a slot for one more token."""
+        """Make sure that each row has a slot for one more token."""
         for layer, keys in enumerate(self.keys):
             self._reserve(layer, keys, self.width + 1)
 
@@ -239,19 +237,19 @@ class KVCache:
         self._set_lengths(self.lengths.index_copy(0, rows, other.lengths), uniform)
 
     def grow(self, count):
-        """Append so many empty rows; `put` fills them."""
+        """Append `count` empty rows; `put` fills them."""
         for store in (self.keys, self.values):
             for layer, old in enumerate(store):
                 store[layer] = torch.cat([old, old.new_zeros(count, *old.shape[1:])])
         self._set_lengths(torch.cat([self.lengths, self.lengths.new_zeros(count)]), False)
 
     def empty(self, rows, width):
-        """These rows have no tokens any more; the longest of the others has `width`."""
+        """Empty these rows; the longest of the others has `width` tokens."""
         self.lengths, self.width = self.lengths.index_fill(0, rows, 0), width
         self.uniform = False
 
     def shrink(self, count):
-        """Keep the first `count` rows only; nothing is copied."""
+        """Keep only the first `count` rows; nothing is copied."""
         self.keys = [keys[:count] for keys in self.keys]
         self.values = [values[:count] for values in self.values]
         self._set_lengths(self.lengths[:count], self.uniform)
@@ -270,13 +268,13 @@ class KVCache:
 
 
 class AttentionPlan(NamedTuple):
-    """What all layers of one forward pass share: where its tokens stand, and what they see.
+    """What all layers of one forward pass share: its tokens' positions, and what each may see.
 
     This is the plan for tokens in rows, with or without a cache. Another object with `cos`, `sin`
     and `attend` may take its place: fast/packed.py has one for a batch without padding.
     """
 
-    cos: Tensor  # (B or 1, T, 1, head_dim) the rotation that says where a token stands
+    cos: Tensor  # (B or 1, T, 1, head_dim) the rotation that encodes a token's position
     sin: Tensor
     mask: Tensor | None = None  # (B or 1, 1, T, S), as `attention` takes it
     width: int = 0  # with a cache: S
@@ -289,11 +287,11 @@ class AttentionPlan(NamedTuple):
 def attention(queries, keys, values, mask=None):
     """What T queries per row find among S keys: softmax(queries keys^T / sqrt(head_dim)) values.
 
-    Queries (B, heads, T, head_dim), keys and values (B, kv groups, S, head_dim): neighbouring
+    Queries (B, heads, T, head_dim), keys and values (B, kv groups, S, head_dim): neighboring
     heads share a group's keys. The result is (B, T, heads * head_dim).
 
-    `mask` (B or 1, 1, T, S) hides keys: it is added to the scores, 0 or -inf (or is boolean: may
-    be seen). Without a mask token t sees tokens 0 to t, and a single query sees all keys.
+    `mask` (B or 1, 1, T, S) hides keys: 0 or -inf is added to the scores (or it is boolean, True
+    for keys to see). Without a mask, token t sees tokens 0 to t, and a single query sees all keys.
     """
     groups, length = keys.shape[1], queries.shape[2]
     if length == 1:
@@ -303,7 +301,7 @@ def attention(queries, keys, values, mask=None):
         return found.flatten(1)[:, None]
     shared = queries.shape[1] != groups
     if shared and queries.is_cuda and (mask is not None or queries.dtype == torch.float32):
-        # torch's kernels that store no scores share keys in bfloat16 and without a mask only.
+        # torch's kernels that store no scores can share keys only in bfloat16, without a mask.
         each, shared = queries.shape[1] // groups, False
         keys, values = keys.repeat_interleave(each, dim=1), values.repeat_interleave(each, dim=1)
     found = F.scaled_dot_product_attention(
@@ -330,7 +328,7 @@ class GroupedQueryAttention(nn.Module):
 
     def project(self, x, plan):
         """Queries (B, heads, T, head_dim), keys and values (B, kv groups, T, head_dim); queries
-        and keys are rotated, so that their product depends on how far apart they stand."""
+        and keys are rotated, so that their product depends on how far apart the tokens are."""
         queries = apply_rope(self.q_norm(self._heads(self.W_query(x))), plan.cos, plan.sin)
         keys = apply_rope(self.k_norm(self._heads(self.W_key(x))), plan.cos, plan.sin)
         values = self._heads(self.W_value(x))
@@ -388,12 +386,12 @@ class Qwen3Model(nn.Module):
         self.cfg = cfg
 
     def hidden_states(self, in_idx, cache=None, attention_mask=None, plan=None):
-        """Final hidden states (B, T, D). The head is left to the caller, who may need it at
-        few positions only: over a vocabulary of 151,936 it costs more than several blocks.
+        """Final hidden states (B, T, D). The head is left to the caller, who may need it at only
+        a few positions: over a vocabulary of 151,936 it costs more than several blocks.
 
-        `attention_mask` (B, T) marks real tokens; None means that all are. Padding on the right
-        needs no mask where there is no cache: no token looks at what comes after it. What stands
-        at padding in the result means nothing. `plan` is for callers with another AttentionPlan.
+        `attention_mask` (B, T) marks real tokens; None means that all are. Without a cache,
+        padding on the right needs no mask: no token looks at what comes after it. The result at
+        padding is meaningless. `plan` is for callers that bring their own AttentionPlan.
         """
         order = None if attention_mask is None else real_tokens_first(attention_mask)  # (B, T)
         if order is not None:
@@ -405,12 +403,12 @@ class Qwen3Model(nn.Module):
             cache.advance(in_idx.shape[1], attention_mask)
         x = self.final_norm(x)
         if order is not None:
-            x = x.gather(1, order.argsort()[..., None].expand_as(x))  # back to where they stood
+            x = x.gather(1, order.argsort()[..., None].expand_as(x))  # back in the given order
         return x
 
     def fill_cache(self, in_idx, cache, attention_mask=None, plan=None):
-        """Read tokens whose hidden states nobody asks for: of the last block, only keys and
-        values are needed. With a plan of the caller's, `in_idx` holds the tokens that it is for."""
+        """Read tokens whose hidden states are not needed: the last block computes only keys and
+        values. If the caller gives a plan, `in_idx` holds the tokens that the plan is for."""
         if attention_mask is not None and plan is None:
             in_idx = in_idx.gather(1, real_tokens_first(attention_mask))
         x, plan = self._start(in_idx, cache, plan)
@@ -455,7 +453,7 @@ class Qwen3Model(nn.Module):
 
 
 def real_tokens_first(attention_mask):
-    """The order (B, T) in which each row has its real tokens first and its padding behind them,
+    """The order (B, T) in which each row has its real tokens first and its padding after them,
     where no token looks: [pad pad a b c] is read as [a b c pad pad]."""
     return (~attention_mask.bool()).long().argsort(dim=1, stable=True)
 
@@ -465,7 +463,7 @@ def room_for_answer(model, prompt_length, max_new_tokens, name="the prompt"):
     context = getattr(model, "cfg", {}).get("context_length", math.inf)
     if prompt_length >= context:
         raise PromptTooLong(
-            f"{name} has {prompt_length} tokens; the model reads {context}, its answer included"
+            f"{name} has {prompt_length} tokens; the model reads {context}, the answer included"
         )
     return min(max_new_tokens, context - prompt_length)
 

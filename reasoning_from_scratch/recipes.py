@@ -254,7 +254,7 @@ def loss_fn_changes(name: str | None) -> dict[str, object]:
 
 
 def get_recipe(name: str) -> Recipe:
-    """The row of that name, "Dr-GRPO" for "dr_grpo" too; else an error with the nearest one."""
+    """The row of that name ("Dr-GRPO" finds "dr_grpo"), or an error that suggests the nearest."""
     spelled = name.lower().replace("-", "_")
     if spelled not in RECIPES:
         raise unknown_name("recipe", name, RECIPES)

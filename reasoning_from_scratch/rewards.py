@@ -60,7 +60,7 @@ def form_parts(
     names: Iterable[str] = (),
     think_ids: tuple[int, int] = (THINK_TOKEN_ID, END_THINK_TOKEN_ID),
 ) -> dict[str, float]:
-    """The parts about format, correct or not: always `format`, the others if named."""
+    """The format parts, whether the answer is correct or not: `format`, and others if named."""
     form = box_format(text, finished)
     parts = {"format": form}
     if "unformatted" in names:
@@ -71,7 +71,7 @@ def form_parts(
 
 
 def conditional_parts(parts: dict[str, float]) -> dict[str, float]:
-    """The same parts, those about format set to 0 if the answer is incorrect."""
+    """The same parts, with the format parts set to 0 if the answer is incorrect."""
     correct = parts["correct"]
     return {
         name: value * correct if name in FORMAT_PARTS else value for name, value in parts.items()
@@ -90,8 +90,8 @@ def total_reward(
 def overlong_penalty(length: int, max_new_tokens: int, cushion: int) -> float:
     """DAPO's soft penalty: 0, but over the last `cushion` tokens it falls linearly to -1.
 
-    A cut-off answer then does not look just like an incorrect one: the limit shows before it is
-    reached.
+    Without it, a cut-off answer gets the same reward as any incorrect one; with it, the reward
+    warns of the limit before it is reached.
     """
     if cushion <= 0:
         return 0.0
@@ -106,7 +106,7 @@ def parse_weights(reward_parts: Sequence[str]) -> dict[str, float]:
 
 
 def _parse_weight(text: str) -> tuple[str, float]:
-    name, _, number = text.partition("=")  # which names there are depends on other options
+    name, _, number = text.partition("=")  # which names are known depends on other options
     try:
         weight = float(number)
     except ValueError:

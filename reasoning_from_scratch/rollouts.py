@@ -50,7 +50,7 @@ class Group:
 
     @property
     def live(self) -> bool:
-        """Some rollout has an advantage, so the group has a gradient."""
+        """Some rollout has a nonzero advantage, so the group has a gradient."""
         return any(rollout.advantage != 0 for rollout in self.rollouts)
 
 
@@ -67,7 +67,7 @@ class Batch:
     start_logprobs: Tensor | None = None  # (B, T) of the trainer before its first update
     kept: list[list[list[int]]] | None = None  # per row and sampled token, what top-p kept
     targets: Tensor | None = None  # (B, T) tokens to predict, if not those of the row itself
-    here: "Batch | None" = None  # the same in main memory, to read without waiting for a GPU
+    here: "Batch | None" = None  # the same batch in main memory, read without waiting for a GPU
 
     @property
     def predicted(self) -> Tensor:
@@ -78,7 +78,7 @@ class Batch:
         return len(self.token_ids)
 
     def rows(self, index: list[int]) -> "Batch":
-        """Some rows, cut to the longest of them."""
+        """A batch of only these rows, cut to the length of the longest."""
         longest = int(self.lengths[index].max())
         picked = {}
         for item in fields(self):
@@ -93,8 +93,8 @@ class Batch:
         return Batch(**picked)
 
     def to(self, device: torch.device | str) -> "Batch":
-        """A copy on a GPU, without waiting for what is still being computed there; on a CPU, where
-        a batch is born, the batch itself."""
+        """A copy on a GPU, made without waiting for what the GPU is still computing. On a CPU,
+        where batches are made, the batch itself."""
         if torch.device(device).type == "cpu":
             return self
         values = {item.name: getattr(self, item.name) for item in fields(self)}
@@ -107,11 +107,11 @@ class Batch:
 
 
 def make_batch(rollouts: Sequence[Rollout], device: torch.device | str = "cpu") -> Batch:
-    """Pad rollouts on the right into one Batch, with token 0, which no real token attends to."""
+    """One Batch of rollouts, padded on the right with token 0. No real token attends to padding."""
     shape = (len(rollouts), max(map(len, rollouts)))
 
     def at_responses(values: list[Tensor | None]) -> Tensor | None:
-        """(B, T), the values (T,) of each response at its places; None where they are missing."""
+        """(B, T) with each response's values (T,) in its positions; None if any are missing."""
         if any(line is None for line in values):
             return None
         padded = torch.zeros(shape)
@@ -149,10 +149,10 @@ def make_batch(rollouts: Sequence[Rollout], device: torch.device | str = "cpu") 
 
 def micro_batches(lengths: Sequence[int], max_tokens: int, max_rows: int = 0) -> list[list[int]]:
     """Row numbers in parts of at most `max_tokens` tokens and `max_rows` rows (0: any number).
-    Real tokens are counted; the padding of a plain pass comes on top.
+    Only real tokens count; the padding of a plain pass comes on top.
 
-    Longest first: neighbors have similar lengths, which makes attention faster, and a shape that
-    does not fit into memory fails first. A single row over the budget becomes a separate part.
+    Longest first: rows of similar length share a part, which makes attention faster, and a part
+    that does not fit into memory fails right away. A single row over the budget is a separate part.
     """
     parts: list[list[int]] = []
     taken = max_tokens
@@ -199,8 +199,8 @@ ACTIVE_SAMPLING_ROUNDS = 4
 def next_problems(
     problems: Sequence[Problem], config: TrainConfig, step: int, groups: Collection[Group]
 ) -> list[Problem]:
-    """Stage 1: the next problems of a step whose `groups` have been sampled; none once it has
-    enough. The result does not depend on who samples, and where."""
+    """Stage 1: the next problems of a step, given the `groups` that it has sampled so far; none
+    once it has enough. The result does not depend on which process samples, or where."""
     round = len(groups) // config.problems_per_step
     rounds = ACTIVE_SAMPLING_ROUNDS if config.active_sampling else 1
     mixed = sum(group.mixed for group in groups)
@@ -221,14 +221,15 @@ def sample_groups(
 ) -> list[Group]:
     """Stage 2: sample a group of rollouts for each problem, without gradient.
 
-    `places` are the problems' places within the step (default: 0, 1, ...): together with `step`
-    they determine the random streams, whoever samples. `version` is the policy's (default: `step`).
+    `places` are the problems' places within the step (default: 0, 1, ...). Together with `step`
+    they determine the random streams, whichever process samples. `version` is the policy's
+    (default: `step`).
     """
     return in_order(sample_each(model, tokenizer, problems, config, step, places, version, engine))
 
 
 def in_order(groups: Iterable[Group]) -> list[Group]:
-    """Sorted by their problems' places within the step, not by which ended first."""
+    """The groups sorted by their problems' places within the step, not by which ended first."""
     return sorted(groups, key=lambda group: group.rollouts[0].place)
 
 
@@ -261,8 +262,8 @@ def sample_each(
 
 
 def worked_rollout(problem: Problem, tokenizer) -> Rollout:
-    """The problem's own solution as a finished rollout. It was written, not drawn, so the sampler's
-    record in it is meaningless. It follows the same prompt as every answer."""
+    """The problem's own solution as a finished rollout, after the same prompt as every answer. It
+    was written, not sampled, so the log-probabilities recorded in it are meaningless."""
     prompt_ids = tokenizer.encode(problem_prompt(problem))
     text = solution_text(problem)
     ends_line = tokenizer.decode(prompt_ids[-1:]).endswith(("\n", " ", "|>"))
@@ -292,8 +293,8 @@ def think_token_ids(tokenizer) -> tuple[int, int]:
 
 
 # --- stage 3: one interface for judges. The grader, a verifier from a file, the rules of a set and
-# an environment (tasks/judge.py) all return the parts of a rollout's reward: `correct`, and others
-# that they may have.
+# an environment (tasks/judge.py) all return the parts of a rollout's reward: `correct`, and any
+# others that they have.
 
 Judge = Callable[[Rollout, Problem], dict[str, float]]
 
@@ -312,7 +313,7 @@ def reward_groups(
     if any(rollout.outcome is not None for rollout in rollouts):
         named = "an environment"
     if named and judge is grader:
-        raise ValueError(f"{named} is to judge: take tasks.judge.judge_of(config)")
+        raise ValueError(f"{named} must judge these: pass judge=tasks.judge.judge_of(config)")
     weights = config.reward_parts
     think_ids = think_token_ids(tokenizer) if "think" in weights else (0, 0)  # unread
     for rollout in rollouts:

@@ -15,10 +15,10 @@ its rollouts start from copies of its cache. Where a rollout ends, a waiting one
     row 1  [B B b              ]      C is read as soon as its first rollout finds a row
     row 2  [B B b b b b        ]
 
-When nobody waits any more, the rows that are left close the gaps and the batch gets smaller (on a
-GPU not before half of it has ended).
+When no rollout is waiting any more, the remaining rows close the gaps and the batch shrinks (on a
+GPU, not until half of its rollouts have ended).
 
-A rollout may have a Partner, who listens and speaks: an environment of tasks/. What it says
+A rollout may have a Partner that listens and speaks: an environment from tasks/. What it says
 is read in one pass, like a prompt, and marked as not drawn.
 """
 
@@ -48,9 +48,9 @@ def greedy(max_new_tokens: int) -> Sampling:
 
 @dataclass
 class Rollout:
-    """One sampled answer and everything computed for it. `generate` writes prompt_ids to kept,
-    except the text; an environment forced to outcome; rollouts.py, the judge and the trainer the
-    rest. Tensors have a place for each token of the response, (T,)."""
+    """One sampled answer and everything computed for it. `generate` fills the fields from
+    prompt_ids to kept, except text; an environment those from forced to outcome; rollouts.py, the
+    judge and the trainer the rest. Tensors are (T,), one value for each token of the response."""
 
     problem: Problem | None = None
     prompt_ids: list[int] = field(default_factory=list)
@@ -60,7 +60,7 @@ class Rollout:
     text: str = ""
     finished: bool = False  # False: cut off at the length limit or the end of the context
     kept: list[list[int]] | None = None  # per token, what top-p and top-k kept; []: all
-    forced: list[int] = field(default_factory=list)  # places in response_ids that were not drawn
+    forced: list[int] = field(default_factory=list)  # positions in response_ids that were not drawn
     turns: int = 1  # of the model, in a conversation with an environment
     ran_out: bool = False  # it used all of its turns
     outcome: dict[str, float] | None = None  # the environment's rewards; None: there is none
@@ -68,11 +68,11 @@ class Rollout:
     failure: str = ""  # how your own verifier or environment failed on it
     reward: float = 0.0
     advantage: float = 0.0
-    token_advantages: Tensor | None = None  # where each token has its own
-    targets: Tensor | None = None  # tokens to predict there, if not the response's own
+    token_advantages: Tensor | None = None  # if each token has its own
+    targets: Tensor | None = None  # tokens to predict instead of the response's
     start_logprobs: Tensor | None = None  # of the trainer before the step's first update
     ref_logprobs: Tensor | None = None  # of the reference model
-    policy_version: int = 0  # steps that the weights had seen when sampling began
+    policy_version: int = 0  # steps that the weights had been trained for when sampling began
     place: tuple[int, int] = (0, 0)  # problem within the step, rollout within the group
     # Per token, the most likely ones and their log-probabilities, if a client of serve/ wants them.
     likely: list[list[tuple[int, float]]] = field(default_factory=list)
@@ -98,7 +98,7 @@ class Rollout:
         return mask
 
     def of_sampled(self, values: list) -> list:
-        """From one value per token of the response, those of the tokens that were drawn."""
+        """Of `values`, one per token of the response, those of the tokens that were drawn."""
         forced = set(self.forced)
         return [value for i, value in enumerate(values) if i not in forced]
 
@@ -106,7 +106,7 @@ class Rollout:
         return len(self.prompt_ids) + len(self.response_ids)
 
 
-# --- one uniform number per token, from a counter and not from a generator with a state ---
+# --- one uniform number per token, from a counter, not from a generator that has state ---
 
 GOLDEN = -0x61C8864680B583EB  # 2^64 / golden ratio, as a signed 64-bit integer
 SMALLEST_U = 2.0**-23
@@ -124,7 +124,7 @@ def _mix(x: Tensor) -> Tensor:
 
 
 def stream_key(seed, step, problem, rollout) -> Tensor:
-    """64 bits that name a rollout's random stream; numbers, or int64 tensors for many of them."""
+    """64 bits that name a rollout's random stream. Takes numbers, or int64 tensors for many."""
     key = torch.zeros((), dtype=torch.long)
     for number in (seed, step, problem, rollout):
         if not isinstance(number, Tensor):
@@ -145,8 +145,8 @@ def uniform_at(keys: Tensor, positions: Tensor) -> Tensor:
 
 
 def kept_tokens(probs: Tensor, ordered: Tensor, top_p: float, top_k: int) -> Tensor:
-    """Which of probs (B, V) are kept: the smallest set that has top_p of the total of the top_k
-    largest. Among equals the lower index stays. `ordered`: probs, the largest first."""
+    """Which of probs (B, V) to keep: the smallest set whose sum reaches top_p of the sum of the
+    top_k largest. Among equals the lower index stays. `ordered`: probs, the largest first."""
     # The sum is rounded once, at the end, so that .7 + .2 reaches .9 as it does on paper.
     exact = torch.float32 if probs.device.type == "mps" else torch.float64
     mass = ordered.cumsum(-1, dtype=exact).to(probs.dtype)  # (B, V)
@@ -155,7 +155,7 @@ def kept_tokens(probs: Tensor, ordered: Tensor, top_p: float, top_k: int) -> Ten
     last = torch.searchsorted(mass, target).clamp(max=limit)  # (B, 1)
     smallest = ordered.gather(-1, last)  # the smallest probability that is kept
     above, equal = probs > smallest, probs == smallest
-    room = last + 1 - above.sum(-1, keepdim=True)  # for so many of those that equal it
+    room = last + 1 - above.sum(-1, keepdim=True)  # how many equal to it to keep
     return above | (equal & (equal.cumsum(-1, dtype=torch.int32) <= room))
 
 
@@ -175,7 +175,7 @@ class Draw(NamedTuple):
     weights: Tensor | None  # (B, V) 0 where cut; None where nothing is
 
     def kept_ids(self) -> list[list[int]]:
-        """Per row, the tokens that top-p and top-k kept; []: all. One wait for a GPU covers all."""
+        """Per row, the tokens that top-p and top-k kept; []: all. Waits for a GPU only once."""
         if self.weights is None:
             return [[] for _ in self.tokens]
         rows, kept = self.weights.nonzero().T.cpu()  # (N,) of all rows together
@@ -185,7 +185,7 @@ class Draw(NamedTuple):
 
 def _pick(weights: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
     """Inverse CDF: the index (B, 1) at which the running sum passes u (B, 1) of the total,
-    and which fraction of that entry's weight was passed."""
+    and the fraction of that entry's weight that lies below that point."""
     mass = weights.cumsum(-1)
     target = u * mass[:, -1:]
     index = torch.searchsorted(mass, target, right=True).clamp_(max=weights.shape[1] - 1)
@@ -197,9 +197,9 @@ def _pick(weights: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _draw_index(weights: Tensor, u: Tensor, block: int = 128) -> Tensor:
-    """One index per row, (B, 1). In a wide row a running sum over 150,000 entries would be slow
-    and lose digits: there a block of entries is drawn first, then an entry within the block,
-    with what is left of the uniform number."""
+    """One index per row, (B, 1). A running sum over a row of 150,000 entries would be slow and
+    lose digits. So in wide rows a block of entries is drawn first, then an entry within it, with
+    what is left of the uniform number."""
     count = weights.shape[1]
     if count <= 8 * block:
         return _pick(weights, u)[0]
@@ -234,8 +234,8 @@ def sample_next_token(
     else:
         tokens = _draw_index(weights, u[:, None])
     drawn = probs.gather(-1, tokens)[:, 0].log()  # (B,)
-    # Entropy is -sum p log p with log p = scaled - normalizer, and after a cut - log of the mass
-    # that was kept; clamped because 0 * -inf is not 0.
+    # Entropy is -sum p log p with log p = scaled - normalizer, after a cut also minus the log of
+    # the mass that was kept. Clamped, because 0 * -inf is NaN.
     normalizer = scaled.gather(-1, tokens)[:, 0] - drawn
     energy = torch.linalg.vecdot(weights, scaled.clamp_(min=-1e30))
     if not narrowed:
@@ -250,12 +250,12 @@ def sample_next_token(
 PREFILL_TOKENS = 16_384  # at most this many prompt tokens, padding included, in one pass
 WORTH_SHARING = 128  # a separate pass for the common beginning must save this many tokens
 # Decoding steps between two looks at the drawn tokens. Looking is free on a CPU. On a GPU it means
-# waiting, so there 8 steps run unseen, and where no rollout waits for a row, the next 8 begin
-# before we look at them. What a rollout draws after its end is dropped.
+# waiting, so 8 steps run before we look, and if no rollout waits for a row, the next 8 have already
+# begun by then. What a rollout draws after its end is dropped.
 STEPS_PER_LOOK = {"cpu": 1}  # else 8
-# Rows without a rollout are left as they are until no more than this share has one. On a CPU they
-# cost as much as others; a GPU is as fast with 40 rows as with 64, and to move rows together means
-# some 150 operations.
+# Rows without a rollout stay in the batch until at most this share of all rows has one. On a CPU an
+# empty row costs as much as any other. A GPU is as fast with 40 rows as with 64, and moving rows
+# together takes some 150 operations.
 CLOSES_GAPS_AT = {"cpu": 1.0}  # else 0.5
 NOT_FINITE = "the model's logits are not finite: its weights are damaged or it has diverged"
 
@@ -266,21 +266,21 @@ class NotFinite(UserError):
 
 @dataclass(frozen=True)
 class SamplingEngine:
-    """How the model computes while sampling: here plainly; fast/ has a faster engine."""
+    """How the model computes while sampling: by default plainly; fast/ has a faster engine."""
 
-    # (model, rows, steps) -> a decoder for about this many rows and steps in all. It has the
-    # model's fill_cache, and is called like it: (tokens (B, 1), cache) -> logits (B, 1, V).
+    # (model, rows, steps) -> a decoder for about this many rows and steps in all. It has a
+    # fill_cache and is called like the model: (tokens (B, 1), cache) -> logits (B, 1, V).
     decoder: Callable = lambda model, rows, steps: model
     cut: Callable[[Tensor, float, int], Tensor] = cut_by_sorting
-    # (model, rows, steps, keeps) -> what draws: `sample_next_token`, or the same recorded, which
-    # gives a draw's weights only where they are kept.
+    # (model, rows, steps, keeps) -> the function that draws: `sample_next_token`, or a recording of
+    # it, which returns a draw's weights only if `keeps`.
     draw: Callable = lambda model, rows, steps, keeps: sample_next_token
     # Frees the memory that is kept from one batch to the next; False: there is none.
     let_go: Callable[[], bool] = lambda: False
-    # Entered around each decoding step, with the model: it may use fewer threads there. If it
+    # model -> a context around each decoding step, which may lower the number of threads. If it
     # raises, sampling ends, even in the middle of a rollout.
     around_step: Callable[[Qwen3Model], AbstractContextManager] = nullcontext
-    # Who replies to the model, if the Sampling says so: (sampling, tokenizer, problems) -> a
+    # Who replies to the model, if `sampling` wants replies: (sampling, tokenizer, problems) -> a
     # function that makes a rollout's Partner from its problem's number; see tasks/environments/.
     partners: Callable | None = None
     partner: Callable[[int], "Partner"] | None = None
@@ -299,12 +299,12 @@ class Partner(Protocol):
     """Listens to one rollout and may speak: the model reads what it says, but did not draw it."""
 
     def begin(self, prompt_ids: list[int], most: int) -> list[int]:
-        """Before the first token: the prompt, or at most this many tokens to replace it."""
+        """Before the first token: return the prompt, or at most `most` tokens to replace it."""
         return prompt_ids
 
     def hear(self, response_ids: list[int], stopped: bool) -> list[int] | None:
-        """After each token that was drawn: the tokens that follow; [] if none do. `stopped`: it
-        was a stop token, and if nothing follows, the rollout ends. None ends it immediately."""
+        """After each drawn token: return the tokens to add after it, [] for none. `stopped`: it was
+        a stop token, so the rollout ends unless tokens are added. None ends it immediately."""
 
     def leave(self, rollout: Rollout) -> None:
         """The rollout is over: record the result in it."""
@@ -312,16 +312,16 @@ class Partner(Protocol):
 
 @dataclass
 class Row:
-    """A rollout, and what the loop needs to know of it."""
+    """A rollout, and what the loop needs to know about it."""
 
     rollout: Rollout
-    prompt: int  # which of the prompts that are read
+    prompt: int  # index of what it begins with, among the prompts to read
     key: int  # of its random stream
-    limit: int  # most tokens that it may have
+    limit: int  # most tokens that its response may have
     partner: Partner | None = None
     unread: int = 1  # number of its last tokens that the model has yet to read
     likely: int = 0  # number of most likely tokens to record at each place
-    group: int = 0  # which of the prompts that were given
+    group: int = 0  # index of its prompt among those that `generate` was given
 
     def read(self, said: list[int], keeps: bool | None) -> None:
         """Append tokens that the model reads but did not draw."""
@@ -351,7 +351,7 @@ class Row:
 
 
 def _next_pass(prompts: list[list[int]], first: int, max_prompts: int) -> range:
-    """Which prompts are read in one pass: the first and its neighbours, as many as may be."""
+    """Which prompts to read in one pass: number `first` and as many after it as are allowed."""
     longest = 0
     for i in range(first, len(prompts)):
         longest = max(longest, len(prompts[i]))
@@ -362,15 +362,15 @@ def _next_pass(prompts: list[list[int]], first: int, max_prompts: int) -> range:
 
 
 def padded(rows: list[list[int]]) -> tuple[Tensor, Tensor]:
-    """Rows of tokens, padded on the right, and the mask of what is real, both (B, T)."""
+    """Rows of tokens, padded on the right, and a mask of the real ones, both (B, T)."""
     tensors = [torch.tensor(row) for row in rows]
     ids = pad_sequence(tensors, batch_first=True)
     return ids, torch.arange(ids.shape[1]) < torch.tensor([len(row) for row in rows])[:, None]
 
 
 def read_start(model, prompts: list[list[int]]) -> KVCache | None:
-    """What all prompts begin with, such as the instructions of a template, is read once if that is
-    much; each has at least one token more."""
+    """Read what all prompts begin with, such as a template's instructions, once for all of them, if
+    it is long enough. At least one token of each prompt is left to read."""
     length = min(len(commonprefix(prompts)), min(map(len, prompts), default=0) - 1)
     if length * (len(prompts) - 1) < WORTH_SHARING:
         return None
@@ -381,7 +381,7 @@ def read_start(model, prompts: list[list[int]]) -> KVCache | None:
 
 
 def _read_prompts(model, decoder, prompts: list[list[int]], start: KVCache | None) -> KVCache:
-    """Prefill: one pass over some prompts, padded to the longest. `start` is read already."""
+    """Prefill: one pass over some prompts, padded to the longest. `start` has been read before."""
     device, width = model.tok_emb.weight.device, start.width if start else 0
     ids, mask = padded([prompt[width:] for prompt in prompts])  # (B, T)
     cache = KVCache(model.cfg["n_layers"])
@@ -398,12 +398,12 @@ class Burst(NamedTuple):
 
     draws: list[Draw]
     columns: list[Tensor]  # tokens, log-probabilities and entropies, each (steps, B)
-    arrived: Any  # an event on the GPU: then `columns`, which lie on the CPU, are filled
+    arrived: Any  # an event on the GPU, after which `columns`, on the CPU, are filled
 
     @classmethod
     def of(cls, draws: list[Draw]) -> "Burst":
-        """Start to fetch them. To wait for an event is to wait for what came before it: what the
-        GPU is given from now on may still be under way."""
+        """Start to fetch them. Whoever waits for the event waits only for the work before it; what
+        the GPU is given from now on may still be running."""
         columns = [torch.stack(values) for values in list(zip(*draws, strict=True))[:3]]
         if not columns[0].is_cuda:
             return cls(draws, columns, None)
@@ -422,13 +422,13 @@ class RunningBatch:
     """The rollouts that are being sampled, and those that wait, in the order of their prompts.
 
     Row i of the cache belongs to rows[i], which is None from the end of its rollout until `fill`
-    finds another one or closes the gap. `read` are the prompts in `prompt_cache`, those of the
-    first that wait.
+    finds another one or closes the gap. `prompt_cache` holds the prompts numbered `read`, those
+    of the rollouts that are next in line.
     """
 
     def __init__(self, model, prompts, waiting: list[Row], sampling, stop_ids, engine) -> None:
         n_rows = min(max(1, sampling.sample_rows), len(waiting))
-        # Rows are filled again and again: so many steps, if no rollout ends early.
+        # Rows are refilled when rollouts end: about this many steps, if none ends early.
         steps = math.ceil(sum(row.limit for row in waiting) / max(1, n_rows))
         self.model, self.prompts, self.waiting = model, prompts, deque(waiting)
         self.most_rows = n_rows
@@ -445,16 +445,16 @@ class RunningBatch:
         self.max_length = max((len(prompts[row.prompt]) + row.limit for row in waiting), default=0)
         self.rows: list[Row | None] = []
         self.cache: KVCache | None = None
-        self.ahead: Burst | None = None  # drawn for these rows, and not looked at yet
+        self.ahead: Burst | None = None  # drawn for these rows, but not looked at yet
 
     def _index(self, numbers: list) -> Tensor:
-        pinned = self.device.type == "cuda"  # so that Python need not wait until they are read
+        pinned = self.device.type == "cuda"  # so that Python does not wait for the copy
         return torch.tensor(numbers, pin_memory=pinned).to(self.device, non_blocking=pinned)
 
     def _take(self, count: int) -> tuple[list[Row], Tensor]:
-        """At most `count` that wait, and the rows of prompt_cache in which their prompts lie."""
+        """At most `count` waiting rows, and the rows of prompt_cache that hold their prompts."""
         if self.waiting[0].prompt not in self.read:
-            self.prompt_cache = None  # frees its memory before
+            self.prompt_cache = None  # frees its memory first
             self.read = _next_pass(self.prompts, self.read.stop, self.max_prompts)
             prompts = self.prompts[self.read.start : self.read.stop]
             start = self._common_start(prompts)
@@ -466,13 +466,13 @@ class RunningBatch:
         return rows, self._index([row.prompt - self.read.start for row in rows])
 
     def _common_start(self, prompts: list[list[int]]) -> KVCache | None:
-        """What the prompts of a pass begin with, where that is read already."""
+        """The cache of what the prompts of a pass begin with, if it has been read already."""
         return self.start
 
     def fill(self) -> bool:
-        """Give free rows to rollouts that wait, or drop them. False if no row is left."""
+        """Give free rows to waiting rollouts, or drop the rows. False if no row is left."""
         free = [i for i, row in enumerate(self.rows) if row is None]
-        if self.ahead:  # the next burst is drawn already, for these very rows
+        if self.ahead:  # the next burst is already drawn, for exactly these rows
             if free:
                 self._empty(free)
             return True
@@ -486,14 +486,14 @@ class RunningBatch:
             return bool(self.rows)
         while free and self.waiting:
             rows, places = self._take(len(free))
-            if self.cache is None:  # the first time, for all rows; some may be overwritten at once
+            if self.cache is None:  # the first time: fills all rows; some are overwritten below
                 self.cache = self.prompt_cache.take(F.pad(places, (0, len(free) - len(places))))
             else:
                 self.cache.put(self._index(free[: len(rows)]), self.prompt_cache.take(places))
             for row in rows:
                 self.rows[free.pop(0)] = row
         if not self.waiting:
-            self.prompt_cache = None  # its memory is needed no more
+            self.prompt_cache = None  # frees memory that is no longer needed
         if free:
             self._close_gaps(free)
         if self.rows:
@@ -501,15 +501,15 @@ class RunningBatch:
         return bool(self.rows)
 
     def _look_at_rows(self) -> None:
-        """What each row reads next, and where its rollout stands in its random stream."""
+        """Note what each row reads next, and its rollout's position in its random stream."""
         self.tokens = self._index([row.last_token if row else 0 for row in self.rows])  # (B,)
         self.keys = self._index([[row.key if row else 0] for row in self.rows])  # (B, 1)
         drawn = [[len(row.rollout.response_ids) if row else 0] for row in self.rows]
         self.positions = self._index(drawn)  # (B, 1)
 
     def _close_gaps(self, free: list[int]) -> None:
-        """The last rows move into the free ones, and the batch ends where they began; not while
-        free rows cost nothing."""
+        """Move the last rows into the free ones and shrink the batch, unless free rows cost
+        nothing."""
         if not self._gaps_count():
             self._empty(free)
             return
@@ -526,12 +526,12 @@ class RunningBatch:
             self.cache = None
 
     def _gaps_count(self) -> bool:
-        """Whether so many rows are free that computing them costs something."""
+        """Whether enough rows are free that computing them costs time."""
         left = sum(row is not None for row in self.rows)
         return left <= len(self.rows) * CLOSES_GAPS_AT.get(self.device.type, 0.5)
 
     def _empty(self, free: list[int]) -> None:
-        """These rows begin at 0 again: else they would outgrow what a row may have."""
+        """Reset these rows to length 0: else they would outgrow the limit of a row."""
         unseen = len(self.ahead.draws) if self.ahead else 0
         longest = max(row.tokens_read for row in self.rows if row)
         self.cache.empty(self._index(free), longest + unseen)
@@ -541,7 +541,7 @@ class RunningBatch:
         return 1 if self.is_answered else STEPS_PER_LOOK.get(self.device.type, 8)
 
     def take_step(self) -> list[Row]:
-        """A token for each row, on a GPU a few. The rows whose rollouts ended with them."""
+        """Draw a token for each row, on a GPU a few. Returns the rows whose rollouts ended."""
         burst = self.ahead or self.decode()
         self.ahead = self.decode(len(burst.draws)) if self._may_go_ahead(burst) else None
         ended = self.record(burst)
@@ -551,20 +551,20 @@ class RunningBatch:
         return ended
 
     def _may_go_ahead(self, burst: Burst) -> bool:
-        """Whether the GPU gets its next steps before we look at those of `burst`: not where rows
-        will be filled again after that, and not where the looking itself waits for all."""
+        """Whether the GPU gets its next steps before we look at `burst`: not if rows will be
+        refilled after it, and not if looking at it would wait for those steps, too."""
         if self.steps_per_look == 1 or self.keeps or self.waiting:
             return False
         return min(row.room for row in self.rows if row) > len(burst.draws)
 
     def decode(self, unseen: int = 0) -> Burst:
-        """Draw a token for each row; on a GPU a few, one after the other. So many draws before
-        these have not been looked at."""
+        """Draw a token for each row; on a GPU a few, one after the other. `unseen`: how many draws
+        before these have not been looked at."""
         count = min(self.steps_per_look, *(row.room - unseen for row in self.rows if row))
         places = self.positions + torch.arange(count, device=self.device)  # (B, count)
         u = uniform_at(self.keys, places)
         if None in self.rows:
-            u = u * self._index([[row is not None] for row in self.rows])  # 0: nobody looks at it
+            u = u * self._index([[row is not None] for row in self.rows])  # 0: no rollout there
         self.positions = self.positions + count
         draws = []
         for i in range(count):
@@ -575,10 +575,10 @@ class RunningBatch:
         return Burst.of(draws)
 
     def _note_likely(self, logits: Tensor) -> None:
-        """In a batch that is open, some may ask what else was likely at each place."""
+        """For serve/, whose clients may ask for the most likely tokens at each position."""
 
     def record(self, burst: Burst) -> list[Row]:
-        """Append the draws to their rollouts. The rows whose rollouts ended with them."""
+        """Append the draws to their rollouts. Returns the rows whose rollouts ended."""
         ended = []
         for draw, tokens, logprobs, entropies in zip(burst.draws, *burst.fetch(), strict=True):
             kept = draw.kept_ids() if self.keeps else []
@@ -605,7 +605,7 @@ class RunningBatch:
         return ended
 
     def _goes_on(self, row: Row) -> bool:
-        """Whether a rollout has further tokens to draw, now that it has drawn one."""
+        """Whether a rollout, which has just drawn a token, draws more."""
         if row.partner is None:
             return not row.rollout.finished and row.room > 0
         said = row.partner.hear(row.rollout.response_ids, row.rollout.finished)
@@ -618,7 +618,7 @@ class RunningBatch:
         return True
 
     def _read_what_was_said(self) -> None:
-        """One pass over what partners have said; each row's last token is read as any other."""
+        """One pass over what partners have said, but the last token: the next step reads that."""
         places = [i for i, row in enumerate(self.rows) if row and row.unread > 1]
         if not places:
             return
@@ -630,7 +630,7 @@ class RunningBatch:
         self.cache.put(self._index(places), cache)
         for row in rows:
             row.unread = 1
-        if None not in self.rows:  # else `fill` does so
+        if None not in self.rows:  # otherwise `fill` does it
             self._look_at_rows()
 
 
@@ -668,7 +668,7 @@ def generate(
     streams: list[tuple[int, int]] | None = None,
     engine: SamplingEngine = PLAIN_ENGINE,
 ) -> list[list[Rollout]]:
-    """`sampling.rollouts` rollouts for each prompt; temperature 0 is greedy.
+    """`sampling.rollouts` rollouts for each prompt; temperature 0 means greedy decoding.
 
     A rollout ends with a stop token, after `max_new_tokens`, or where the model's context is full.
     `streams` names the random stream of each prompt as (step, problem), by default (0, its index).
@@ -690,12 +690,12 @@ def generate_each(
     streams: list[tuple[int, int]] | None = None,
     engine: SamplingEngine = PLAIN_ENGINE,
 ) -> Iterator[tuple[int, list[Rollout]]]:
-    """`generate`, a prompt at a time: its index and its rollouts, as soon as all of them have
-    ended. Whoever asks for no more ends the sampling."""
+    """Like `generate`, but yields a prompt's index and its rollouts as soon as all of them have
+    ended. A caller that stops iterating ends the sampling."""
     check_request(model, prompts, sampling)
     if sampling.is_answered and engine.partner is None:
         what = "calculator" if sampling.calculator else "environment"
-        raise UserError(f"{what} needs an engine with partners: FAST.equipped(...)")
+        raise UserError(f"{what} needs an engine with partners: pass FAST.equipped(...)")
     streams = [(0, i) for i in range(len(prompts))] if streams is None else streams
     if len(streams) != len(prompts):
         raise UserError(f"{len(streams)} random streams for {len(prompts)} prompts")
@@ -707,7 +707,7 @@ def generate_each(
     keeps = sampling.keep_sampling_mask
     groups: list[list[Rollout]] = [[] for _ in prompts]
     rows: list[Row] = []
-    begun: list[list[int]] = []  # what is read: rollouts of a group that begin alike share it
+    begun: list[list[int]] = []  # prompts to read; rollouts of a group that begin alike share one
     for i, prompt in enumerate(prompts):
         first = len(begun)
         for key in keys[i].tolist():
@@ -719,7 +719,7 @@ def generate_each(
             row = Row(rollout, begun.index(ids, first), key, limit, partner, group=i)
             groups[i].append(rollout)
             rows.append(row)
-    rows.sort(key=lambda row: row.prompt)  # they are read in order
+    rows.sort(key=lambda row: row.prompt)  # prompts are read in order
     batch = RunningBatch(model, begun, rows, sampling, stop_ids, engine)
     unfinished = [count] * len(prompts)
     while batch.fill():

@@ -48,7 +48,7 @@ def one_line(text: str, limit: int) -> str:
 
 def shorten(text: str, limit: int) -> str:
     """The beginning and the end of a long text, and how much is missing between them."""
-    if len(text) <= limit + 50:  # about as long as the words that would stand for the rest
+    if len(text) <= limit + 50:  # the note about the gap would be about as long
         return text
     head, tail = limit * 3 // 4, limit // 4
     gap = f"[... {len(text) - head - tail:,} characters left out ...]"
@@ -57,9 +57,9 @@ def shorten(text: str, limit: int) -> str:
 
 def json_line(value: Any, indent: int | None = None) -> str:
     """Strict JSON in plain ASCII, which any reader takes: no NaN, no half of a surrogate pair."""
-    with suppress(TypeError, ValueError):  # of a tensor, of a number that is not finite
+    with suppress(TypeError, ValueError):  # from a tensor, or a number that is not finite
         line = json.dumps(value, indent=indent, allow_nan=False)
-        if "\\ud" not in line:  # so begins each half of a pair, in a whole one too
+        if "\\ud" not in line:  # each half of a surrogate pair begins like this
             return line
     return json.dumps(_storable(value), indent=indent, allow_nan=False)  # looks at every text
 
@@ -87,14 +87,14 @@ def counted(number: int, noun: str) -> str:
 
 
 def finite(row: dict) -> tuple[dict, list[str]]:
-    """The row with null for what is not finite, and the names of those. JSON has no NaN."""
+    """The row with None for numbers that are not finite, and their names. JSON has no NaN."""
     bad = [k for k, v in row.items() if isinstance(v, float) and not math.isfinite(v)]
-    # The names are built anew at every step. Kept once, they are not half of a long run's memory.
+    # Each step builds the names anew. Interned, they do not take half of a long run's memory.
     return {intern(key): None if key in bad else value for key, value in row.items()}, bad
 
 
 def as_lines(rows: list[dict]) -> str:
-    """In plain ASCII: what a model writes may hold any line separator."""
+    """JSON lines in plain ASCII: a model's text may contain any line separator."""
     return "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows)
 
 
@@ -136,14 +136,14 @@ def spread(values: Sequence[float], digits: int = 1) -> str:
 
 
 def evenly(items: Sequence, limit: int) -> Sequence:
-    """At most limit items: the first, the last, and what lies evenly between."""
+    """At most `limit` items: the first, the last, and others evenly spaced between them."""
     if len(items) <= limit:
         return items
     return [items[round(i * (len(items) - 1) / (limit - 1))] for i in range(limit)]
 
 
 def scan_lines(path: Path, wanted: Container[int] | None = None) -> tuple[list[dict], list[int]]:
-    """The lines of a JSONL file, or those wanted, and the numbers of torn or damaged ones."""
+    """The lines of a JSONL file, or only the `wanted`, and the numbers of damaged ones."""
     rows: list[dict] = []
     bad: list[int] = []
     if not path.exists():
@@ -159,12 +159,12 @@ def scan_lines(path: Path, wanted: Container[int] | None = None) -> tuple[list[d
 
 
 def read_lines(path: Path) -> list[dict]:
-    """The whole lines of a JSONL file."""
+    """The intact lines of a JSONL file."""
     return scan_lines(path)[0]
 
 
 def read_evenly(path: Path, limit: int) -> list[dict]:
-    """At most so many of its lines; of a file that goes on growing memory stays bounded."""
+    """At most `limit` of its lines, evenly spaced: memory stays bounded as the file grows."""
     if not path.exists():
         return []
     with open(path, "rb") as file:
@@ -173,7 +173,7 @@ def read_evenly(path: Path, limit: int) -> list[dict]:
 
 
 def read_values(path: Path) -> dict:
-    """A JSON object; an empty one where there is none."""
+    """The JSON object in a file; an empty one if there is none."""
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -11,9 +11,9 @@ from reasoning_from_scratch.errors import UserError
 
 END_OF_TEXT = "<|endoftext|>"
 END_OF_TURN = "<|im_end|>"
-ANSWER = "[the answer]"  # in a conversation that is only made to see what follows it
+ANSWER = "[the answer]"  # in a conversation made only to see what follows the answer
 NO_ARGUMENTS = {"type": "object", "properties": {}}
-A_TOOL = {  # to see whether there is a place for it
+A_TOOL = {  # to see whether a chat template has a place for tools
     "type": "function",
     "function": {"name": "look", "description": "Looks.", "parameters": NO_ARGUMENTS},
 }
@@ -44,7 +44,7 @@ class ModelTokenizer:
         self.stop_text = ""  # see `end_answers_at`
         self.stop_text_ids: frozenset[int] = frozenset()
         # Tokenizer, chat template and generation config of the model's folder, byte for byte:
-        # who saves the model hands them on, even where that folder is gone by then.
+        # they are saved with the model, even if that folder is gone by then.
         self.files: dict[str, bytes] = {}
 
     def _id_of(self, token: str | int, path: Path) -> int:
@@ -63,7 +63,7 @@ class ModelTokenizer:
 
     @property
     def vocab_size(self) -> int:
-        """Ids the tokenizer can produce; a model's table may be longer (rounded up for speed)."""
+        """Number of ids; a model's embedding table may be longer (rounded up for speed)."""
         return self._tok.get_vocab_size()
 
     def encode(
@@ -71,11 +71,11 @@ class ModelTokenizer:
     ) -> list[int]:
         """Token ids of `prompt`, as one user's turn if `chat_wrapped` (None: as constructed).
 
-        A prompt that is not wrapped begins as the tokenizer has it, for Llama with a token of its
-        own; with chat_wrapped=False the text is encoded as it is, as a part of a longer one, unless
-        it `begins` a text.
+        Before a prompt that is not wrapped, the tokenizer adds what it puts before any text, for
+        Llama a special token. With chat_wrapped=False it adds nothing, since the text may be part
+        of a longer one, unless `begins` says that a text begins here.
         A prompt that is just a special token is never wrapped by default, so that
-        `encode("</think>")` is always the way to ask for its id.
+        `encode("</think>")` always gives its id.
         """
         if chat_wrapped is None:
             begins = prompt not in self._special_tokens
@@ -98,7 +98,7 @@ class ModelTokenizer:
         if not self.chat_template:
             raise UserError(
                 "this model's folder has no chat template, so there is no conversation with it: "
-                "take --prompt book or plain (rfs chat: --template math or plain)"
+                "use --prompt book or plain (rfs chat: --template math or plain)"
             )
         messages = [
             {"role": role, "content": words}
@@ -109,14 +109,14 @@ class ModelTokenizer:
         return self._rendered(messages, tools=tools)
 
     def reply_turn(self, reply: str) -> str:
-        """What follows the end of an answer where somebody replies to it, up to the next answer.
-        Without a chat template a reply stands between two marks."""
+        """The text from the end of an answer, through a reply to it, up to the next answer.
+        Without a chat template a reply is put in brackets."""
         if not self.apply_chat_template:
             return f"\n[{reply}]\n"
         return self._after_answer(self.wrap_chat(reply, [("", ANSWER)]))
 
     def results_turn(self, results: Sequence[tuple[str, str]]) -> str:
-        """The same where it is tools that reply: for each call the tool's name and its result."""
+        """The same when tools reply: for each call the tool's name and its result."""
         tagged = [f"<tool_response>\n{result}\n</tool_response>" for _, result in results]
         if not self.apply_chat_template:
             return "\n" + "\n".join(tagged) + "\n"
@@ -133,7 +133,7 @@ class ModelTokenizer:
         if not ended:
             raise UserError(
                 f"this model's chat template does not end an answer with {self.eos_token}, so no "
-                "reply can follow it: take --prompt plain"
+                "reply can follow it: use --prompt plain"
             )
         return follows
 
@@ -144,7 +144,7 @@ class ModelTokenizer:
         return self.wrap_chat("", tools=[A_TOOL]) != self.wrap_chat("")
 
     def written_call(self, name: str, arguments: Mapping) -> str:
-        """A call of a tool, within what the template writes of an answer with one."""
+        """A tool call, within the template's text of an answer that makes one."""
         if not self.chat_template:
             call = json.dumps({"name": name, "arguments": arguments})
             return f"<tool_call>\n{call}\n</tool_call>"
@@ -171,7 +171,7 @@ class ModelTokenizer:
 
     def ends_turns(self) -> bool:
         """Whether the template closes an answer with a token that ends the model's answers. Some
-        base models have a template, too, but were not trained on it: theirs end a text."""
+        base models have a template but were not trained on it: their answers end like a text."""
         if not self.chat_template:
             return False
         turn = [{"role": "user", "content": "1"}, {"role": "assistant", "content": "2"}]
@@ -182,16 +182,16 @@ class ModelTokenizer:
     def use_chat_template(self, wraps: bool) -> None:
         """Whether prompts are put into the chat template from here on."""
         if wraps:
-            self.wrap_chat("")  # is there one?
+            self.wrap_chat("")  # fails if there is none
         self.apply_chat_template = wraps
 
     def end_answers_at(self, character: str) -> None:
-        """From here on an answer also ends with the first token whose text has this character in
-        it. The character is a byte in these tokenizers, so that it is never cut in two."""
+        """From here on an answer also ends with the first token whose text contains this character.
+        The character is a single byte in these tokenizers, so it is never split."""
         character = stop_character(character)
         ends = [i for i in range(self.vocab_size) if character in self._tok.decode([i])]
         if not ends:
-            raise UserError(f"--stop {character!r}: no token of this model has it in its text")
+            raise UserError(f"--stop {character!r}: no token of this model contains it")
         self.stop_text, self.stop_text_ids = character, frozenset(ends)
 
 
@@ -224,8 +224,8 @@ class Qwen3Tokenizer(ModelTokenizer):
     ) -> str:
         """Qwen3's chat template for one user turn.
 
-        Qwen3 is told not to think by a thought that is already over: an empty think block at
-        the start of its answer. With `add_thinking` it opens the block itself, if it wants to.
+        An empty think block at the start of its answer tells Qwen3 not to think. With
+        `add_thinking` Qwen3 opens the block itself, if it wants to.
         """
         earlier = tools_turn(tools) if tools else ""
         earlier += "".join(past_turn(*turn) for turn in past)
@@ -244,7 +244,7 @@ def model_stop_ids(tokenizer) -> set[int]:
 
 
 def stop_ids_of(tokenizer) -> set[int]:
-    """The ids that end an answer: the model's, and those of a stop text of the user's."""
+    """The ids that end an answer: the model's, and those of the user's stop text."""
     return model_stop_ids(tokenizer) | getattr(tokenizer, "stop_text_ids", frozenset())
 
 
@@ -257,8 +257,8 @@ def answer_text(tokenizer, rollout) -> str:
 
 def ended_text(tokenizer, ids: Sequence[int]) -> str:
     """The text of an answer, or of a turn, that its last token has ended. A token such as ").\\n"
-    may end it with its newline, and what stands before that belongs to the answer. The same stop
-    text further in front was written by a calculator or an environment."""
+    may end it with its newline; what comes before the newline belongs to the answer. The same stop
+    text earlier on was written by a calculator or an environment."""
     stop_text = getattr(tokenizer, "stop_text", "")
     if stop_text and ids[-1] not in model_stop_ids(tokenizer):
         in_last = tokenizer.decode(ids[-1:]).count(stop_text)
@@ -267,11 +267,11 @@ def ended_text(tokenizer, ids: Sequence[int]) -> str:
 
 
 def stop_character(text: str) -> str:
-    r"""The one character of a stop text; `\n` is a line's end, as shells hand it over."""
+    r"""The one character of a stop text; shells pass a newline as the two characters `\n`."""
     text = {r"\n": "\n", r"\t": "\t"}.get(text, text)
     if len(text) != 1 or not text.isascii():
         raise UserError(
-            f"--stop {text!r} cannot be looked for: tokens cut longer texts in many ways; take one "
+            f"--stop {text!r} cannot be found: tokens split longer texts in many ways; use one "
             r"ASCII character, such as \n"
         )
     return text
@@ -284,7 +284,7 @@ def past_turn(question: str, answer: str) -> str:
 
 
 def tools_turn(tools: Sequence[Mapping]) -> str:
-    """The system's turn of Qwen3's chat template that names the tools, in the words that the model
+    """The system turn of Qwen3's chat template that names the tools, in the words that the model
     was trained on."""
     signatures = "\n".join(json.dumps(tool, ensure_ascii=False) for tool in tools)
     return (

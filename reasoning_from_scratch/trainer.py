@@ -1,11 +1,11 @@
 """The loop: problems, rollouts, rewards, advantages, log-probabilities, loss, update.
 
-    training_loop    from step to step
-    sample_step      stages 1 to 3: the groups that a step is trained on
-    train_step       stages 4 to 7: the update of the weights
+    training_loop    runs one step after another
+    sample_step      stages 1 to 3: the groups that a step trains on
+    train_step       stages 4 to 7: updates the weights
 
 Everything else that a run does (evaluating, saving, pages, alarms) happens in two calls on the
-observer that `training_loop` gets. ch07/rl_loop.py is the same loop with less around it.
+observer passed to `training_loop`. ch07/rl_loop.py is the same loop with less around it.
 
 Further down: advantages, the records that the loss reads, and the numbers that a step reports.
 """
@@ -56,13 +56,13 @@ Numbers = dict[str, float | None]  # what a step reports, as optim/*
 
 
 class Observer(Protocol):
-    """What a run does besides its updates; run/training_run.py has it."""
+    """What a run does besides its updates; run/training_run.py implements it."""
 
     def before_update(self, step: int, groups: Sequence[Group]) -> None:
         """Metrics, and an evaluation if one is due."""
 
     def after_update(self, step: int, groups: Sequence[Group], numbers: Numbers) -> str:
-        """Pages, saves, alarms. Returns why the run must end now, or ""."""
+        """Write pages, save, check for alarms. Returns why the run must end now, or ""."""
 
 
 def training_loop(
@@ -73,9 +73,9 @@ def training_loop(
     reference: LocalPolicy | None = None,
     first_step: int = 0,
 ) -> str:
-    """Train until `sampled_steps` end or the observer says why the run must; return that sentence,
-    or "". `sampled_steps` are on_policy_rollouts or others. A KL penalty compares the policy with
-    `reference`."""
+    """Train until `sampled_steps` ends or the observer gives a reason to stop; return that reason,
+    or "". `sampled_steps` comes from on_policy_rollouts or a function like it. A KL penalty
+    compares the policy with `reference`."""
     for step, arriving in enumerate(sampled_steps, first_step):
         groups = list(arriving)  # stages 1 to 3, by sample_step
         observer.before_update(step, groups)
@@ -97,7 +97,7 @@ def sample_step(
     """Stages 1 to 3, without gradient."""
     groups: list[Group] = []
     # 1. Problems: a function of the seed and the step, so that resuming needs no state. Active
-    # sampling takes more until there are enough groups with correct and incorrect answers.
+    # sampling draws more until enough groups have both correct and incorrect answers.
     while chosen := next_problems(problems, config, step, groups):
         # 2. Rollouts: several answers to each problem.  3. Rewards: how good each of them is.
         places = range(len(groups), len(groups) + len(chosen))
@@ -114,7 +114,7 @@ def train_step(
 ) -> Numbers:
     """Stages 4 to 7 on the groups of one step. Returns what was measured, as optim/*."""
     record = StepRecord(lr)
-    # 4. Advantages: how much better than the other answers to this problem.
+    # 4. Advantages: how much better each answer is than the others to the same problem.
     set_advantages(groups, config)
     updates = [
         prepared_update(policy, reference, part, config)
@@ -123,7 +123,7 @@ def train_step(
     for rollouts, denominator in updates * config.epochs:  # several epochs use the rollouts again
         # 5. Log-probabilities of the sampled tokens.  6. Loss, and its gradient.
         sums = policy.forward_backward(rollouts, config, denominator)
-        # 7. Update. None without any gradient, because momentum would still move the weights.
+        # 7. Update. Skipped without a gradient, because momentum would still move the weights.
         if sums:
             record.add(sums, policy.optim_step(lr, config.grad_clip))
     return record.metrics() | advantage_metrics(groups)
@@ -139,10 +139,10 @@ def on_policy_rollouts(
     first_step: int = 0,
     judge: Judge = grader,
 ) -> Generator[list[Group]]:
-    """The groups of one step after another, always sampled with the current weights.
+    """Yields the groups of each step, always sampled with the current weights.
 
-    The trainer only sees this iterator: asynchronous and many-machine sampling are other functions
-    that yield the same.
+    The trainer sees nothing but this iterator, so asynchronous sampling and sampling on many
+    machines are just other functions that yield the same.
     """
     for step in range(first_step, config.steps):
         yield sample_step(policy, problems, config, step, judge)
@@ -155,8 +155,8 @@ def worked_solutions(
     first_step: int = 0,
     judge: Judge = grader,
 ) -> Generator[list[Group]]:
-    """Supervised training: instead of sampled answers, each problem's own solution, alone in its
-    group. It is judged like any answer, and learned whatever its reward."""
+    """For supervised training: yields each problem's own solution, alone in its group, instead of
+    sampled answers. It is judged like any answer, but learned whatever its reward."""
     for step in range(first_step, config.steps):
         chosen = step_problems(problems, config, step)
         groups = [Group(problem, [worked_rollout(problem, policy.tokenizer)]) for problem in chosen]
@@ -170,22 +170,23 @@ def worked_solutions(
 
 
 def chosen_groups(groups: Sequence[Group], config: Problems) -> list[Group]:
-    """Active sampling drew more groups than needed: train on the first ones with correct and
-    incorrect answers. (If all were incorrect, an overlong penalty would favor the shortest.)"""
+    """The groups to train on: all of them or, after active sampling, which draws more than needed,
+    the first ones with both correct and incorrect answers. (In a group with only incorrect
+    answers, an overlong penalty would favor the shortest.)"""
     if config.active_sampling:
         return [group for group in groups if group.mixed][: config.problems_per_step]
     return list(groups)
 
 
 def substep_groups(groups: Sequence[Group], num_substeps: int) -> list[Sequence[Group]]:
-    """Whole groups in equal shares (with active sampling the last ones may be smaller)."""
+    """Split the groups into equal shares (with active sampling the last ones may be smaller)."""
     size = math.ceil(len(groups) / num_substeps)
     return [groups[start : start + size] for start in range(0, len(groups), size or 1)]
 
 
 def set_advantages(groups: Sequence[Group], config: TrainConfig) -> None:
-    """The advantage of every rollout. The built-in kinds give a uniform group exact zeros."""
-    if callable(config.advantage) and groups:  # your own function gets the rewards of all, (P, G)
+    """Set the advantage of every rollout. The built-in kinds give a uniform group exact zeros."""
+    if callable(config.advantage) and groups:  # your own function gets all groups' rewards (P, G)
         values = list(config.advantage(rewards=torch.tensor([group.rewards for group in groups])))
     else:
         values = [group_advantages(group, config) for group in groups]
@@ -200,8 +201,8 @@ def set_advantages(groups: Sequence[Group], config: TrainConfig) -> None:
 
 
 def group_advantages(group: Group, config: TrainConfig) -> Tensor:
-    """(G,), from the rewards or, for gdpo, from each part of them."""
-    if config.objective == "cross_entropy":  # nothing is compared: each solution is to be learned
+    """Advantages (G,) from a group's rewards or, for gdpo, from each part of them."""
+    if config.objective == "cross_entropy":  # nothing is compared: every solution is learned
         return torch.ones(len(group.rollouts))
     if not config.advantage_per_part:
         return advantages(torch.tensor(group.rewards), config.advantage)  # (G,)
@@ -239,7 +240,7 @@ def prepared_update(
         seen = told_rollouts(rollouts, policy.tokenizer) if config.kl_solution else rollouts
         for rollout, logprobs in zip(rollouts, reference.logprobs(seen), strict=True):
             rollout.ref_logprobs = logprobs
-    # In a single pass the first log-probabilities are those of the start.
+    # A step with a single update computes the log-probabilities of the start in that update.
     later = needs_start(config) and config.epochs * config.num_substeps > 1
     pays_kl = config.kl in KL_IN_ADVANTAGES
     if later or pays_kl:
@@ -252,8 +253,9 @@ def prepared_update(
 
 
 def groups_with_gradient(groups: Sequence[Group], config: Loss) -> Sequence[Group]:
-    """The groups that have a gradient. If all rewards are equal, the policy term has none; a KL
-    term has one, and so does dro's penalty on moving away from the sampler, after an update."""
+    """The groups that have a gradient. If a group's rewards are all equal, its policy term has
+    none. A KL term still has one and, once weights have moved, so does dro's penalty on moving
+    away from the sampler."""
     if config.kl != "none":
         return groups
     live = [group for group in groups if group.live]
@@ -291,8 +293,8 @@ def step_learning_rate(config: TrainConfig, step: int) -> float:
 
 
 def batch_learning_rate(config: Optim, problems_per_step: int) -> float:
-    """The learning rate for a batch of that size: Adam's steps are as noisy as before if it grows
-    with the square root."""
+    """The learning rate for a batch of this size. It grows with the square root of the size, which
+    keeps Adam's steps as noisy as before."""
     return config.lr * math.sqrt(problems_per_step / (config.lr_at_problems or problems_per_step))
 
 
@@ -306,7 +308,7 @@ def learning_rate(config: Optim, step: int, steps: int, problems_per_step: int =
 
 
 def schedule_factor(schedule: Schedule, done: float) -> float:
-    """The factor of a schedule when a share `done` of the steps is over."""
+    """The factor of a schedule when a fraction `done` of the steps is over."""
     if schedule == "linear":
         return 1 - done
     if schedule == "cosine":
@@ -315,7 +317,7 @@ def schedule_factor(schedule: Schedule, done: float) -> float:
 
 
 def with_kl_coef(config: TrainConfig, step: int) -> TrainConfig:
-    """The configuration with kl_coef as its schedule has it at that step."""
+    """The configuration with the kl_coef that its schedule gives for this step."""
     if config.kl_schedule == "constant":
         return config
     left = schedule_factor(config.kl_schedule, step / config.steps)
@@ -346,7 +348,7 @@ class StepRecord:
         self.steps: list[dict[str, float]] = []
         self.sums: list[Sums] = []
         self.updates = 0
-        self.moved: float | None = None  # by the last update, as a share of the weights
+        self.moved: float | None = None  # size of the last update, relative to the weights
 
     def add(self, sums: list[Sums], moved: Moved) -> None:
         self.sums += sums
@@ -356,8 +358,8 @@ class StepRecord:
             self.moved = moved.update_ratio
 
     def metrics(self) -> dict[str, float | None]:
-        """optim/*. Loss and gradient norm are means over optimizer steps, the gap to the sampler is
-        that of the first and update_ratio that of the last; the rest is over tokens."""
+        """The optim/* metrics. Loss and gradient norm are means over optimizer steps, the gap to
+        the sampler is from the first step, update_ratio from the last; the rest is over tokens."""
         if not self.steps:
             empty = {"optim/loss": 0.0} | {f"optim/{name}": None for name in self.EMPTY}
             return empty | {"optim/lr": self.lr, "optim/updates": 0, "optim/nonfinite": 0}
@@ -370,7 +372,7 @@ class StepRecord:
             name: summary[name]
             for name in ("clip_frac", "ratio_mean", "ratio_max", "importance_weight")
         }
-        # Before the first update sampler and trainer have the same weights, but for a lag.
+        # Before the first update, sampler and trainer have the same weights, unless one lags.
         names = ("kl_sample_train_v1", "kl_sample_train_v2")
         gap = {name: self.steps[0][name] for name in names}
         values = over_steps | over_tokens | gap | {"update_ratio": self.moved}

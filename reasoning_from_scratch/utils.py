@@ -7,6 +7,6 @@ from reasoning_from_scratch.files import downloads
 
 
 def download_file(url, out_dir=".", backup_url=None):
-    """The file at `url`, or at the backup, into `out_dir` under its own name -> its path."""
+    """Download `url`, or else `backup_url`, into `out_dir` under its own name; returns the path."""
     name = PurePosixPath(unquote(urlsplit(url).path)).name
     return downloads.download_file(url, Path(out_dir) / name, backup_url)

@@ -177,5 +177,5 @@ def test_an_answer_ends_at_the_stop_character_wherever_it_stands_in_a_token(tmp_
 @pytest.mark.parametrize("text", ["", "Q:", "\n\n", "é"])
 def test_other_stop_texts_are_refused(tmp_path, text):
     tokenizer = load_tokenizer_only(family_folder(tmp_path, "qwen2"))
-    with pytest.raises(UserError, match="take one ASCII character"):
+    with pytest.raises(UserError, match="use one ASCII character"):
         tokenizer.end_answers_at(text)

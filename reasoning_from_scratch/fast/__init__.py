@@ -1,15 +1,15 @@
-"""Engines that compute the same, faster: C, CUDA graphs, top-p unsorted, what answers share once.
+"""Engines that compute the same, faster: C, CUDA graphs, top-p without sorting, no padding.
 
-The loop knows only the plain versions; `run/` hands these in. Start with packed.py, which
+The loop knows only the plain versions; `run/` passes these in. Start with packed.py, which
 computes what logprobs.py does without padding (compiled.py is for --compile), then decoding.py.
 
-Who takes the decoding steps, `decoding.decoder_for` finds from the model and where it lies:
+`decoding.decoder_for` chooses who takes the decoding steps, by the model and its device:
 
     on a CPU, a model that decode.c knows, a C compiler     CompiledDecoder (decoding.py, decode.c)
     on a CUDA GPU, a model that graphs.py knows             GraphDecoder (graphs.py)
-    other devices, hooks, weights in slices, short jobs     Decoder: the model's own operations
+    other devices, hooks, sharded weights, short jobs       Decoder: the model's own operations
 
-The first two keep copies of the weights, so a decoder is made anew for each `generate`; a training
-run keeps a GraphDecoder and tells it of new weights (KeptRecordings). Both hand over to the third,
-with one warning, where they find no memory or no support while they work.
+The first two keep copies of the weights, so each `generate` makes a new decoder; a training run
+keeps its GraphDecoder and gives it the new weights (KeptRecordings). Both fall back to the third,
+with one warning, if they run out of memory or something is not supported.
 """

@@ -1,12 +1,13 @@
 """--compile: the training pass in fewer and larger operations, by torch.compile.
 
-What is compiled serves for as long as all that it was compiled for stays true. Attention is asked
-in a few calls per micro-batch (packed.py), hardly ever twice with the same number or shapes: with
-it the pass was compiled anew for each number of calls, until torch gave up without a word. What a
-block does with each token by itself is the same in all blocks and for any number of tokens. So
-that is compiled, once, and attention stands between its two halves as it is. So is what is done
-with a block of logits between its matrix products, where most of the memory traffic is: operation
-by operation some 74 bytes for each logit of bfloat16 there and back, some 24 in one piece.
+Compiled code is valid only as long as everything that it was compiled for stays true. Attention is
+called a few times per micro-batch (packed.py), hardly ever twice with the same number of calls or
+the same shapes. With attention included, the pass was compiled anew for each number of calls, until
+torch silently gave up. What a block does with each token by itself is the same in all blocks and
+for any number of tokens. So that is compiled, once, and attention runs uncompiled between its two
+halves. The operations on a block of logits between its matrix products are compiled, too. Most of
+the memory traffic is there: forward and backward, some 74 bytes for each logit of bfloat16 if each
+operation runs by itself, and some 24 if compiled into one.
 """
 
 import logging
@@ -39,14 +40,14 @@ def before_attention(
 
 
 def after_attention(block: TransformerBlock, x: Tensor, found: Tensor) -> Tensor:
-    """x (1, N, D) with what attention found, and what the block makes of it."""
+    """x (1, N, D) plus what attention found, then through the feed-forward layers."""
     x = x + block.att.out_proj(found)
     return x + block.ff(block.norm2(x))
 
 
 class CompiledPass:
-    """`packed_logprobs`, compiled for one model; plain for another (the reference), and after one
-    warning where the compiler fails."""
+    """`packed_logprobs`, compiled for one model; plain for any other (the reference) and, after one
+    warning, if the compiler fails."""
 
     def __init__(self, model: Qwen3Model) -> None:
         self.model = model
@@ -65,8 +66,8 @@ class CompiledPass:
         return packed_logprobs(asked, batch, temperature)
 
     def try_out(self, temperature: float) -> bool:
-        """There and back through one block and the head. A backward pass is compiled when it is
-        first needed: then it would fail in the middle of a gradient."""
+        """Forward and backward through one block and the head. A backward pass is compiled only
+        when it is first needed: without this trial it would fail in the middle of a gradient."""
         model = self.model
         try:
             with torch.enable_grad():
@@ -74,7 +75,7 @@ class CompiledPass:
                 places = torch.arange(4, device=x.device)[None, :, None]
                 cos, sin = rope_tables(places, model.cfg, x.dtype)
                 queries, keys, values = self.before(model.trf_blocks[0], x, cos, sin)
-                # As attention's result: of this shape, and with memory of its own.
+                # Like attention's result: this shape, and separate memory.
                 found = queries.transpose(1, 2).flatten(2).clone()
                 out = self.after(model.trf_blocks[0], x, found)
                 some = model.out_head.weight[:64].detach()
@@ -86,12 +87,12 @@ class CompiledPass:
             raise
         except Exception as error:  # of the compiler, or of the compiler's compiler
             reason = shorten(str(error), 200, placeholder=" ...")
-            log.warning("torch.compile fails, training goes on without it: %s", reason)
+            log.warning("torch.compile fails, training continues without it: %s", reason)
             return False
         return True
 
     def hidden_states(self, token_ids: Tensor, plan: PackedPlan) -> Tensor:
-        """The model's, (1, N, D)."""
+        """The model's hidden states (1, N, D)."""
         x = self.model.tok_emb(token_ids)
         for block in self.model.trf_blocks:
             if block.recompute and torch.is_grad_enabled():

@@ -1,11 +1,11 @@
-"""Top-p and top-k without sorting whole rows: what sampling.cut computes, sooner.
+"""Top-p and top-k without sorting whole rows: what sampling.cut_by_sorting computes, faster.
 
-A vocabulary has 150,000 tokens, and a row of probabilities is cut at every token that is drawn.
-On a CPU a row's entries go into buckets by size, and only the bucket in which the cut falls is
-sorted; for top-k only the largest entries are, which may not suffice. A GPU finds the cut among
-the largest entries five times as fast as any other way, but must be waited for to know whether
-they suffice. So a recorded draw (graphs.py) tries them first, and where nobody waits, or they do
-not suffice, the cut is found digit by digit.
+A vocabulary has 150,000 tokens, and every token that is drawn needs the cut of such a row. On a
+CPU a row's entries go into buckets by size, and only the bucket in which the cut falls is sorted;
+for top-k only the largest entries are sorted, which may not be enough. On a GPU, looking among the
+largest entries is five times as fast as any other way, but only by waiting for the GPU do we learn
+whether they were enough. So a recorded draw (graphs.py) tries them first. If they were not enough,
+or if the code does not wait, the cut is found digit by digit.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from reasoning_from_scratch.sampling import kept_tokens
 
-# The cut is looked for among so many of the largest entries first. A GPU finds 1,024 as fast.
+# The cut is first looked for among this many of the largest entries. A GPU finds 1,024 as fast.
 CANDIDATES, GPU_CANDIDATES = 256, 1024
 BUCKETS = 0x3F80 + 1  # what the upper 16 bits of a float32 from 0 to 1 can be
 
@@ -64,7 +64,7 @@ def cut_row(row: np.ndarray, top_p: np.float32, out: np.ndarray) -> None:
 
 
 def cut_by_candidates(probs: Tensor, top_p: float, top_k: int, count: int) -> Tensor:
-    """Looks at the `count` largest entries of each row; at all only where these do not suffice."""
+    """Looks at the `count` largest entries of each row, and at all only if these are too few."""
     weights, enough = cut_among_the_largest(probs, top_p, top_k, count)
     if not enough.all():
         rest = probs[~enough]
@@ -75,7 +75,7 @@ def cut_by_candidates(probs: Tensor, top_p: float, top_k: int, count: int) -> Te
 def cut_among_the_largest(
     probs: Tensor, top_p: float, top_k: int, count: int
 ) -> tuple[Tensor, Tensor]:
-    """The rows (B, V), cut among their `count` largest entries; and where that suffices (B,)."""
+    """The rows (B, V), cut among their `count` largest entries; and whether these suffice (B,)."""
     ordered, ids = probs.topk(count, dim=-1)
     ids, order = ids.sort(dim=-1)  # among equals the lower index stays
     values = ordered.gather(-1, order)
@@ -85,7 +85,7 @@ def cut_among_the_largest(
     return weights, torch.where(kept, values, 2.0).amin(-1) > values.amin(-1)
 
 
-# --- the same without a question to the GPU
+# --- the same without waiting for the GPU
 
 DIGITS = ((20, 11), (10, 10), (0, 10))  # of a positive float32: first bit, and how many bits
 WHOLE = 2.0**62  # a probability of 1 as an integer; sums of integers are exact in any order
@@ -93,8 +93,8 @@ WHOLE = 2.0**62  # a probability of 1 as an integer; sums of integers are exact 
 
 def cut_by_digits(probs: Tensor, top_p: float, top_k: int) -> Tensor:
     """The bits of a positive float32, as an integer, grow with it. So the smallest probability
-    that is kept is found as a word in a dictionary: its first digit, then its second, its third.
-    Tensors of fixed shapes, nothing is asked: this can be part of a CUDA graph."""
+    that is kept is looked up like a word in a dictionary: first digit, second digit, third digit.
+    All shapes are fixed and nothing is read from the GPU, so a CUDA graph may contain this."""
     bits = probs.view(torch.int32) & 0x7FFFFFFF  # (B, V); of NaN: somewhere
     amounts = (probs * WHOLE).long()
     target = probs.new_full((len(probs), 1), top_p)
@@ -113,16 +113,16 @@ def as_mass(amounts: Tensor) -> Tensor:
 
 
 def held_first(bits: Tensor, amounts: Tensor, short: Callable[[Tensor], Tensor]) -> Tensor:
-    """Which entries (B, V) are kept, from the one with the largest bits downwards, among equals
-    the lower index first: as long as what came before is too little, as `short` says of the
-    amounts that did."""
+    """Which entries (B, V) are kept. They are taken from the largest bits downwards, among equals
+    the lower index first, for as long as the sum of the amounts before is too small: `short` of
+    that sum is true."""
     found = above = torch.zeros_like(amounts[:, :1])  # the digits so far; the amount above them
     for shift, size in DIGITS:
         inside = amounts * (bits >> (shift + size) == found)
         digits = ((bits >> shift) & (2**size - 1)).long()
         shares = amounts.new_zeros(len(bits), 2**size).scatter_add_(1, digits, inside).flip(1)
-        before = above + shares.cumsum(1) - shares  # each digit, from the highest
-        last = (short(before).sum(1, keepdim=True) - 1).clamp(min=0)  # the lowest that has some
+        before = above + shares.cumsum(1) - shares  # of each digit, the highest first
+        last = (short(before).sum(1, keepdim=True) - 1).clamp(min=0)  # the digit at the cut
         found, above = found * 2**size + (2**size - 1 - last), before.gather(1, last)
     equal = bits == found
     own = amounts * equal

@@ -1,8 +1,8 @@
-"""The compiled decode.c: made where this machine has a C compiler, tried out, and kept.
+"""The compiled decode.c: made if this machine has a C compiler, tried out, and kept.
 
 A library that is damaged, or that the compiler got wrong, may kill the process that opens it. So
-each is tried out once, in a process of its own. A file beside it in the cache folder keeps its
-checksum and what the trial found; only what is still the file that passed is ever opened here.
+each is tried out once, in a separate process. A file next to it in the cache folder records its
+checksum and the result of the trial; a library is opened here only if it passed and is unchanged.
 """
 
 import ctypes
@@ -33,7 +33,7 @@ TRIAL = (
 TRIAL_SECONDS = 100  # it takes 2, nearly all of them to import torch
 
 GET_A_COMPILER = (
-    "all works without, but sampling on a CPU is slower; install build-essential (Debian), gcc "
+    "all works without it, but sampling on a CPU is slower; install build-essential (Debian), gcc "
     "(Fedora) or Apple's command line tools, or name a compiler in CC"
 )
 ANOTHER_COMPILER = "try another compiler (CC=clang); until then torch decodes"
@@ -50,7 +50,7 @@ class NoLibrary(Exception):
 
 @cache
 def load_library(dtype: torch.dtype) -> ctypes.CDLL | None:
-    """None where there is none that computes what torch does; `rfs doctor` says why."""
+    """The library, or None if there is none that computes what torch does; see `rfs doctor`."""
     try:
         return open_library(usable_library(dtype))
     except NoLibrary:
@@ -69,10 +69,10 @@ def open_library(path: Path) -> ctypes.CDLL:
 
 
 def usable_library(dtype: torch.dtype, flags: list[str] = FLAGS, again: bool = False) -> Path:
-    """The library for this processor, which has passed its trial. What failed is remembered, too,
-    or each start would try it; `again` tries all the same."""
+    """The library for this processor, which has passed its trial. A failure is remembered, too, or
+    each start would try it again; `again` does so anyway."""
     command = [*compiler(), *flags, *FORMATS[dtype]]
-    # Its logits were compared with those of this torch, so another one asks for another trial.
+    # Its logits were compared with those of this torch, so another version needs another trial.
     made_from = [SOURCE.read_text(), shlex.join(command), processor(), torch.__version__]
     name = hashlib.sha256("\n".join(made_from).encode()).hexdigest()[:16]
     library = cache_folder() / f"decode-{name}.so"
@@ -81,7 +81,7 @@ def usable_library(dtype: torch.dtype, flags: list[str] = FLAGS, again: bool = F
         if problem is None:
             problem = compile_and_try_out(command, library, dtype)
     except OSError as error:
-        raise NoLibrary(f"what it compiles cannot be kept: {error}", ANOTHER_FOLDER) from None
+        raise NoLibrary(f"the library cannot be saved: {error}", ANOTHER_FOLDER) from None
     if problem:
         raise NoLibrary(problem, ANOTHER_COMPILER)
     return library
@@ -103,7 +103,7 @@ def checksum(path: Path) -> str:
 
 
 def compile_and_try_out(command: list[str], library: Path, dtype: torch.dtype) -> str:
-    """In a folder of its own first, so that nobody opens half a library, or one not tried out."""
+    """In a temporary folder first, so that nobody opens half a library or an untested one."""
     library.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=library.parent) as scratch:
         new = Path(scratch, library.name)
@@ -138,9 +138,9 @@ def compile_to(library: Path, command: list[str]) -> None:
 
 
 def trial(library: Path, dtype: torch.dtype) -> str:
-    """What is wrong with a library: "" where it computes what torch does. In a process of its own,
-    which it may kill."""
-    # The same modules as here; an empty folder, so that no file of the user's is taken for one.
+    """What is wrong with a library; "" if it computes what torch does. It runs in a separate
+    process, which it may kill."""
+    # The same modules as here, but from an empty folder: no file of the user's may replace one.
     modules = os.pathsep.join(map(os.path.abspath, sys.path))
     name = str(dtype).removeprefix("torch.")
     try:
@@ -173,7 +173,7 @@ def compiler() -> list[str]:
         return shlex.split(named) or ["cc"]
     except ValueError as error:
         found = f"the compiler in CC, {named!r}, cannot be read as a command ({error})"
-        raise NoLibrary(found, "put it right, or unset CC to use cc") from None
+        raise NoLibrary(found, "correct it, or unset CC to use cc") from None
 
 
 def cache_folder() -> Path:

@@ -1,18 +1,18 @@
 """For sampling: prompts without padding, on a CPU decoding steps in C, on a GPU recorded ones.
 
-sampling.py computes with a decoder: something with the model's `fill_cache`, which reads prompts,
-and a call for the step that follows, one token per row. By default that is the model itself;
-`decoder_for` chooses one that gives the same numbers sooner, but for rounding. On a CPU
+sampling.py computes with a decoder: an object that reads prompts with `fill_cache`, as the model
+does, and is called for each step after that, one token per row. By default that is the model
+itself; `decoder_for` chooses one that gives the same numbers faster, apart from rounding. On a CPU
 decode_library.py compiles decode.c once per processor and number format, in a few seconds, into
-the user's cache folder. On a GPU graphs.py records steps and plays them back. For models that
-neither knows, and where the one finds no compiler and the other no memory, the model's own
-operations take the steps.
+the user's cache folder. On a GPU graphs.py records steps and plays them back. The model's own
+operations take the steps for models that neither knows, without a C compiler on a CPU, and without
+enough memory on a GPU.
 
-In bfloat16, rounding shows in the answers. Of small random models, the model's own logits are 0.3
-to 0.6 % of their spread away from those of float64; decode.c's are as far, with other roundings.
-Two tokens nearer to each other than that may change places, and the answer differs from there on.
-With either, about 70 % of the greedy answers of 60 tokens are those of float64, and 30 % of those
-sampled at temperature 1.
+In bfloat16, rounding shows in the answers. For small random models, the model's own logits differ
+from those in float64 by 0.3 to 0.6 % of their spread; decode.c's differ as much, but in other
+directions. Two tokens whose logits are closer than that may swap places, and the answer differs
+from there on. With either, about 70 % of the greedy answers of 60 tokens are the same as in
+float64, and 30 % of those sampled at temperature 1.
 """
 
 import ctypes
@@ -46,7 +46,7 @@ from reasoning_from_scratch.sampling import sample_next_token
 log = logging.getLogger("reasoning_from_scratch")
 
 
-# Packing the weights, or recording, costs as much as it saves in about so many steps.
+# Packing the weights, or recording, costs as much as it saves in about this many steps.
 FEWEST_STEPS = 32
 NARROW = 512  # features; Qwen3-0.6B has 1,024
 
@@ -55,7 +55,7 @@ def decoder_for(
     model: Qwen3Model, rows: int, steps: int, compiled: bool = False
 ) -> "Decoder | GraphDecoder":
     """The fastest decoder for batches of at most `rows` rows and about `steps` steps. `compiled`:
-    what is recorded on a GPU has gone through torch.compile, which takes a while."""
+    on a GPU, torch.compile compiles the steps before they are recorded, which takes a while."""
     plain = Decoder(model)
     if steps < FEWEST_STEPS:
         return plain
@@ -66,14 +66,14 @@ def decoder_for(
 
 
 def draw_for(model: Qwen3Model, rows: int, steps: int, keeps: bool = False) -> Callable:
-    """Recorded draws where decoding steps are recorded. `keeps`: with the sets of top-p."""
+    """Recorded draws if decoding steps are recorded. `keeps`: also return what top-p kept."""
     recorded = steps >= FEWEST_STEPS and on_gpu(model) and fits_graphs(model)
     return partial(GraphDraw(), keeps=keeps) if recorded else sample_next_token
 
 
 class KeptRecordings:
-    """For a run, which samples with the same model in every step: what was recorded stays, with
-    its memory, until that is needed for something else."""
+    """For a run, which samples with the same model in every step: keeps its recordings, and their
+    memory until something else needs that."""
 
     def __init__(self, compiled: bool = False) -> None:
         self.compiled, self.keeps = compiled, True
@@ -90,14 +90,14 @@ class KeptRecordings:
         return self.kept[0]
 
     def draw(self, model: Qwen3Model, rows: int, steps: int, keeps: bool = False) -> Callable:
-        """Another model may be sampling in another thread: it has draws of its own."""
+        """Another model, which may be sampling in another thread, gets separate draws."""
         draw, kept = draw_for(model, rows, steps, keeps), self.kept
         if draw is sample_next_token or kept is None or kept[0].model is not model:
             return draw
         return partial(kept[1], keeps=keeps)
 
     def let_go(self) -> bool:
-        """Nothing is kept from now on. False: nothing was."""
+        """Keep nothing from now on. Returns False if nothing was kept."""
         kept, self.kept, self.keeps = self.kept, None, False
         return kept is not None
 
@@ -115,7 +115,7 @@ class Decoder:
     def fill_cache(
         self, in_idx: Tensor, cache: KVCache, attention_mask: Tensor | None = None
     ) -> None:
-        """`model.fill_cache`, but of padded prompts (B, T) only the real tokens are computed."""
+        """`model.fill_cache`, but it computes only the real tokens of padded prompts (B, T)."""
         if attention_mask is None:
             self.model.fill_cache(in_idx, cache)
         else:
@@ -123,14 +123,14 @@ class Decoder:
             self.model.fill_cache(in_idx[plan.real][None], cache, attention_mask, plan)
 
     def __call__(self, in_idx: Tensor, cache: KVCache) -> Tensor:
-        """The next tokens (B, 1) are read; the logits of those after them (B, 1, V)."""
+        """Read the next tokens (B, 1); returns the logits (B, 1, V) of the ones after them."""
         return self.model(in_idx, cache=cache)
 
 
 def decoding_threads(model: Qwen3Model) -> AbstractContextManager:
-    """Decoding a small model is thousands of small products. Two threads are no faster at it
-    than one, and twenty times slower where another program wants a core: they wait for each
-    other at every product."""
+    """Decoding with a small model takes thousands of small matrix products. Two threads are no
+    faster at it than one, and twenty times slower if another program needs a core: they wait for
+    each other at every product."""
     return threads(1 if model.cfg["emb_dim"] < NARROW else torch.get_num_threads())
 
 
@@ -171,7 +171,7 @@ class PromptPlan(NamedTuple):
 
 
 def prompt_plan(model: Qwen3Model, cache: KVCache, attention_mask: Tensor) -> PromptPlan:
-    """For prompts that follow what the cache already holds of each row."""
+    """The plan for prompts that continue what the cache already holds for each row."""
     cache.open(len(attention_mask), attention_mask.device)
     row, column = attention_mask.bool().nonzero(as_tuple=True)
     count = attention_mask.long().cumsum(dim=1)  # (B, T) real tokens up to each
@@ -213,9 +213,9 @@ KNOWN = {Qwen3Model, nn.ModuleList, TransformerBlock, GroupedQueryAttention, Fee
 
 
 def fits_decode_c(model: Qwen3Model) -> bool:
-    """Whether decode.c computes what this model does: the class as it is, of any family, its
-    weights on the CPU, its sizes full registers. LoRA is added to the weights that it gets, which
-    only float32 is fine enough for: bfloat16 would round it away."""
+    """Whether decode.c computes what this model does: exactly our class, of any family, with its
+    weights on the CPU and sizes that fill registers. decode.c gets weights with LoRA merged into
+    them, for which only float32 is fine enough: bfloat16 would round LoRA away."""
     leaves = [part for part in model.modules() if not list(part.children())]
     others = {type(part) for part in model.modules()} - {type(part) for part in leaves}
     if type(model) is not Qwen3Model or others - KNOWN or is_sharded(model) or has_hooks(model):
@@ -238,19 +238,19 @@ def fits_decode_c(model: Qwen3Model) -> bool:
         and all(weight.device.type == "cpu" and weight.dtype == dtype for weight in weights)
         and all(size % 32 == 0 for size in sizes)
         and model.cfg["head_dim"] % {torch.float32: 16, torch.bfloat16: 32}.get(dtype, 2**30) == 0
-        # Where a processor multiplies tiles of bfloat16, oneDNN does, and decode.c does not.
+        # If a processor can multiply tiles of bfloat16, oneDNN uses that; decode.c does not.
         and not (dtype == torch.bfloat16 and torch.cpu._is_amx_tile_supported())
     )
 
 
 def has_lora(part: nn.Module) -> bool:
-    """Whether it is what optim/lora.py puts in the place of a linear layer."""
+    """Whether it is what optim/lora.py puts in place of a linear layer."""
     return hasattr(part, "lora_A")
 
 
 def fits_graphs(model: Qwen3Model) -> bool:
-    """Whether graphs.py computes what this model does: any dense one of ours, with LoRA or not,
-    whose weights lie whole on one device."""
+    """Whether graphs.py computes what this model does: any of our dense models, with or without
+    LoRA, whose weights are all on one device and not sharded."""
     parts = list(model.modules())
     weights = list(model.parameters())
     lora = [part for part in parts if has_lora(part)]
@@ -273,19 +273,18 @@ def is_sharded(model: Qwen3Model) -> bool:
 
 
 def has_hooks(model: Qwen3Model) -> bool:
-    """A hook is called by the part that it was put on, which decode.c leaves out."""
+    """A hook runs when its module is called. decode.c and recordings do not call modules."""
     return any(part._forward_hooks or part._forward_pre_hooks for part in model.modules())
 
 
 class CompiledDecoder(Decoder):
-    """Takes decoding steps in C. It keeps a copy of the weights, so it is made anew after an
-    update."""
+    """Takes decoding steps in C. It keeps a copy of the weights, so each update needs a new one."""
 
     def __init__(self, model: Qwen3Model, library: ctypes.CDLL) -> None:
         super().__init__(model)
         self.library, self.in_c = library, True
         self.kept: list[Tensor] = []  # what C points into
-        self.packing: list[tuple[int, ...]] = []  # what pack() is to do
+        self.packing: list[tuple[int, ...]] = []  # arguments for the calls of pack()
         self.layers = (Layer * len(model.trf_blocks))(*map(self._layer, model.trf_blocks))
         block, size, embedding = model.trf_blocks[0], model.cfg["head_dim"], model.tok_emb.weight
         heads, groups = (len(x.weight) // size for x in (block.att.W_query, block.att.W_key))
@@ -327,7 +326,7 @@ class CompiledDecoder(Decoder):
         return self._keep(norm.scale.detach().float()) if isinstance(norm, RMSNorm) else None
 
     def _pack(self, *linears: Any, in_turn: bool = False) -> int:
-        """One packed matrix: the strips of several follow each other, or take turns."""
+        """One packed matrix: the strips of several follow each other or, `in_turn`, alternate."""
         weights = [
             (linear.merged_weight() if has_lora(linear) else linear.weight).detach()
             for linear in linears
@@ -345,7 +344,7 @@ class CompiledDecoder(Decoder):
             try:
                 return self.decode(in_idx, cache)
             except MemoryError as error:
-                log.warning("%s; torch goes on", error)
+                log.warning("%s; torch takes over", error)
                 self.in_c = False
         return super().__call__(in_idx, cache)
 
@@ -366,11 +365,11 @@ class CompiledDecoder(Decoder):
         return logits
 
 
-# --- its trial ---
+# --- the trial of the library ---
 
 
 def try_out(path: str, dtype: str) -> None:
-    """What fast/decode_library.py runs in a process of its own."""
+    """What fast/decode_library.py runs in a separate process."""
     try:
         print(decoding_difference(open_library(Path(path)), getattr(torch, dtype)))
     except (NoLibrary, MemoryError) as error:

@@ -33,7 +33,7 @@ def get_device(enable_tensor_cores: bool = True) -> torch.device:
 
 
 def resolve_device(name: str | torch.device = "auto") -> torch.device:
-    """A device by name, such as "cuda:1", checked to be here; "auto" is the best one."""
+    """A device by name, such as "cuda:1", checked to exist; "auto" is the best one."""
     if str(name) == "auto":
         return torch.device(next(kind for kind in TITLES if is_available(kind)))
     kind, _, index = str(name).partition(":")
@@ -41,7 +41,7 @@ def resolve_device(name: str | torch.device = "auto") -> torch.device:
         raise unknown_name("device", str(name), ["auto", *TITLES])
     if not is_available(kind):
         here = ", ".join(other for other in TITLES if is_available(other))
-        raise UserError(f"device {name} is not available; here are: {here} (`rfs doctor` says why)")
+        raise UserError(f"device {name} is not available here; use {here} (`rfs doctor` says why)")
     count = torch.cuda.device_count() if kind == "cuda" else 1
     if index and not (index.isdigit() and int(index) < count):
         raise UserError(f"device {name} does not exist: expected {kind}:0 to {kind}:{count - 1}")
@@ -51,8 +51,8 @@ def resolve_device(name: str | torch.device = "auto") -> torch.device:
 def default_dtype(device: torch.device) -> torch.dtype:
     """bfloat16 where it is fast and sound; not on CPUs (slow) or MPS (missing on older macOS).
 
-    GPUs before 2020 (T4, V100, GTX) have no bfloat16. torch works it out in float32 there, many
-    times slower, and counts that as support unless it is asked not to.
+    GPUs before 2020 (T4, V100, GTX) have no bfloat16. There torch emulates it in float32, many
+    times slower, and counts that as support unless told not to.
     """
     if device.type != "cuda":
         return torch.bfloat16 if device.type == "xpu" else torch.float32
@@ -63,15 +63,15 @@ def default_dtype(device: torch.device) -> torch.dtype:
 
 
 def trusted_device(name: str | torch.device = "auto") -> torch.device:
-    """The device, or the CPU and a sentence where the device computes something else.
+    """The device, or the CPU and a printed warning if the device computes something else.
 
     MPS has returned wrong numbers in several releases of PyTorch, without an error; training on
     it then fails in ways that look like bad luck. The check costs less than a second.
     """
     device = resolve_device(name)
     if device.type == "cuda":
-        # cuDNN's attention makes a plan for each shape that it has not met, which was reported to
-        # take 0.4 s; here nearly every micro-batch has a new one. torch has other kernels.
+        # cuDNN's attention makes a plan for each new shape, which was reported to take 0.4 s; here
+        # nearly every micro-batch has a new shape. torch has other kernels.
         torch.backends.cuda.enable_cudnn_sdp(False)
     if device.type in ("cpu", "cuda"):
         return device
@@ -90,7 +90,7 @@ def parity_problem(device: torch.device, tolerance: float = 2e-3) -> str | None:
     except (RuntimeError, TypeError, NotImplementedError) as error:
         return str(error).splitlines()[0]
     for name, expected in wanted.items():
-        # NaN compares false with everything, so ask for small and not for large.
+        # NaN compares false with everything, so check for a small difference, not a large one.
         difference = (found[name] - expected).abs().max() / expected.abs().max()
         if not difference <= tolerance:
             return f"{name} differ by {difference:.1%}"
@@ -115,7 +115,7 @@ def small_batch_results(device: torch.device) -> dict[str, torch.Tensor]:
 
 
 def seeded_model(**family) -> Qwen3Model:
-    """A small one to compare processors by."""
+    """A small model for comparing processors."""
     sizes = {"vocab_size": 32, "context_length": 64, "emb_dim": 32, "hidden_dim": 64}
     heads = {"n_heads": 4, "n_kv_groups": 2, "head_dim": 32, "n_layers": 2, "qk_norm": True}
     model = Qwen3Model({**sizes, **heads, "rope_base": 1e4, "dtype": torch.float32} | family)

@@ -1,4 +1,4 @@
-"""Which engine samples where nobody says otherwise: the fast one, with who answers the model."""
+"""The default engine for sampling: the fast one, with the partners that reply to the model."""
 
 from reasoning_from_scratch import sampling as plain
 from reasoning_from_scratch.fast.cut import fast_cut
@@ -24,7 +24,7 @@ def generate(
     streams: list[tuple[int, int]] | None = None,
     engine: SamplingEngine = FAST,
 ) -> list[list[Rollout]]:
-    """sampling.generate, with what is fast here unless another engine is named."""
+    """sampling.generate, with the fast engine unless another one is given."""
     return plain.generate(
         model, prompts, sampling, stop_ids=stop_ids, streams=streams, engine=engine
     )

@@ -1,24 +1,24 @@
 """On a GPU: decoding steps and draws that are recorded once and played back (CUDA graphs).
 
-A decoding step of a small model is a thousand small operations. Python starts one in some 20
-microseconds, the GPU computes it in 2: it waits for Python most of the time. A recording starts
-them all with one call. In return, nothing in it may change from step to step but the numbers in
-its tensors: no tensor may move, no shape may grow, no Python number may depend on the step, and
+A decoding step of a small model is a thousand small operations. Python takes some 20 microseconds
+to start one, the GPU 2 to compute it, so the GPU waits for Python most of the time. A recording
+starts them all with one call. In return, nothing in it may change from step to step but the numbers
+in its tensors: no tensor may move, no shape may grow, no Python number may depend on the step, and
 nothing may be fetched from the GPU. So
 
-    tokens, lengths     lie in tensors of their own, written before each step
-    keys, values        have room for what is to come; the KVCache gets views of them, so that
-                        what it does in place (another prompt in a row, fewer rows) goes on
-    rows, width         are part of a recording's name: there is one for 64 rows that see 256
-                        slots, one for 32 rows and 256 slots, ..., made when first needed
+    tokens, lengths     are separate tensors, written before each step
+    keys, values        have room for later tokens; the KVCache gets views of them, so that what
+                        it does in place (put another prompt into a row, drop rows) still works
+    rows, width         identify a recording: there is one for 64 rows that see 256 slots, one
+                        for 32 rows and 256 slots, ..., made when first needed
 
               width 256    512    768
     rows 64       *         *      *       a batch starts on the left, and moves down as its
          32                 *      *       rollouts end and right as the others grow; unused
-         16                        *       rows and hidden slots are computed and not looked at
+         16                        *       rows and hidden slots are computed and ignored
 
-A training run keeps its recordings from step to step (decoding.KeptRecordings): what they read of
-the weights is written over by the new ones, and the next batch takes the same keys and values.
+A training run keeps its recordings from step to step (decoding.KeptRecordings): the weights that
+they read are overwritten by the new ones, and the next batch reuses the same keys and values.
 
 What cannot be recorded, on an old GPU or without enough memory, is computed by the model's own
 operations after one warning.
@@ -43,8 +43,8 @@ from reasoning_from_scratch.sampling import Draw, sample_next_token
 
 log = logging.getLogger("reasoning_from_scratch")
 
-WIDTHS = 256  # slots: a recording serves that many steps, which see as many hidden slots at most
-FIRST_CAPACITY = 1024  # slots that a row gets at once, if its rollout may become so long
+WIDTHS = 256  # slots: a recording serves this many steps, which see at most as many hidden slots
+FIRST_CAPACITY = 1024  # slots that a row gets from the start, if its rollout may get that long
 ROOM = 2**30  # bytes that a GPU should have free for a recording
 
 
@@ -53,7 +53,7 @@ def slots_for(tokens: int) -> int:
 
 
 def rows_for(rows: int, most: int) -> int:
-    """Of at most `most` rows, that many are computed: a power of two, or all."""
+    """How many rows to compute when `rows` of at most `most` are left: a power of two, or all."""
     return min(1 << (rows - 1).bit_length(), most)
 
 
@@ -61,17 +61,17 @@ def rows_for(rows: int, most: int) -> int:
 
 
 class Recorder:
-    """Makes recordings that share their memory: of two, one is played at a time."""
+    """Makes recordings that share their memory, so that only one may be played at a time."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
-        self.pool: Any = None  # of the first recording; torch forgets it with the last
+        self.pool: Any = None  # the first recording's memory; torch frees it with the last one
 
     def __call__(self, step: Callable) -> Callable:
-        """A function that does what `step` did, on what its tensors hold by then. What it gives
-        is overwritten when it is called again."""
+        """A function that repeats what `step` did, on what the tensors hold by then. Each call
+        overwrites the result of the one before."""
         if torch.cuda.mem_get_info(self.device)[0] < ROOM:
-            # A recording cannot use what torch holds for others, nor give it back by itself.
+            # A recording cannot use memory that torch keeps in reserve, nor make torch free it.
             torch.cuda.empty_cache()
         stream, now = own_stream(self.device), torch.cuda.current_stream(self.device)
         graph = torch.cuda.CUDAGraph()
@@ -79,12 +79,12 @@ class Recorder:
         try:
             with torch.cuda.stream(stream):
                 step()  # loads kernels and libraries, which a recording must not do
-                # Others may ask for memory meanwhile: the trainer, beside a lagging sampler.
+                # Other threads may allocate memory meanwhile: the trainer, with a lagging sampler.
                 graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")
                 try:
                     result = step()
                 except BaseException:  # Ctrl-C, too: the stream must be usable again
-                    with suppress(RuntimeError):  # the first error is the one that tells
+                    with suppress(RuntimeError):  # the first error says more
                         graph.capture_end()
                     raise
                 graph.capture_end()
@@ -103,8 +103,8 @@ STREAMS = threading.local()
 
 
 def own_stream(device: torch.device) -> torch.cuda.Stream:
-    """The stream in which this thread records: always the same, since each keeps memory of its
-    own for matrix products."""
+    """The stream in which this thread records: always the same, since each stream holds separate
+    memory for matrix products."""
     if not hasattr(STREAMS, "of_device"):
         STREAMS.of_device = {}
     if device not in STREAMS.of_device:
@@ -132,8 +132,8 @@ class Product(NamedTuple):
     lora: tuple[Tensor, Tensor] | None  # (ranks of all, inputs), (outputs of all, ranks of all)
 
     def __call__(self, x: Tensor, onto: Tensor | None = None) -> Tensor:
-        """Added to `onto`, in place and in the same operation: what is added to has no bias in any
-        family."""
+        """With `onto`, the result is added to it in place, in the same operation. Layers for which
+        that is used have no bias in any family."""
         if onto is None:
             out = F.linear(x, self.weight, self.bias)
         else:
@@ -152,7 +152,7 @@ def product(*linears: Any) -> Product:
     else:
         bias = None
     lora = None
-    if all(hasattr(linear, "lora_A") for linear in linears):  # not merged: W would round it away
+    if all(hasattr(linear, "lora_A") for linear in linears):  # not merged: W would round it off
         up = [linear.lora_B.detach() * (linear.alpha / linear.rank) for linear in linears]
         lora = torch.cat([linear.lora_A.detach() for linear in linears]), torch.block_diag(*up)
     return Product(weights[0] if len(weights) == 1 else torch.cat(weights), bias, lora)
@@ -163,7 +163,7 @@ class Norm(NamedTuple):
     eps: float
 
     def __call__(self, x: Tensor) -> Tensor:
-        """RMSNorm: on a GPU one kernel, which computes in float32, too."""
+        """RMSNorm: on a GPU one kernel, which also computes in float32."""
         return F.rms_norm(x, self.scale.shape, self.scale, self.eps)
 
 
@@ -178,8 +178,8 @@ class HeadNorm(NamedTuple):
     eps: float
 
     def __call__(self, heads: Tensor) -> Tensor:
-        """Of heads (B, heads + 2 groups, head_dim), the values' come last and are computed along:
-        without them the others would have to be copied first."""
+        """In heads (B, heads + 2 groups, head_dim), the values come last. They are normalized, too,
+        and dropped: excluding them would mean copying the others first."""
         found = F.rms_norm(heads, heads.shape[-1:], None, self.eps)
         return found[:, : len(self.scale)] * self.scale
 
@@ -227,9 +227,9 @@ def tensors_in(part: Any) -> Iterator[Tensor]:
 
 
 def write_over(old: tuple, new: tuple) -> None:
-    """New joined weights, where recordings look for them."""
+    """Copy new joined weights to where recordings read them."""
     for place, values in zip(tensors_in(old), tensors_in(new), strict=True):
-        if place.data_ptr() != values.data_ptr():  # else it is a weight itself, which has changed
+        if place.data_ptr() != values.data_ptr():  # else it is a weight itself, already updated
             place.copy_(values)
 
 
@@ -278,12 +278,12 @@ def compiled_block() -> Callable:
 
 
 class GraphDecoder:
-    """Takes the decoding steps of a model by recordings. It keeps joined copies of the weights:
-    after an update it is made anew, or told by `renew`. The logits that it gives are overwritten
-    by later steps.
+    """Takes a model's decoding steps by playing recordings. It keeps joined copies of the weights:
+    after an update, make a new one or call `renew`. Later steps overwrite the logits that it
+    returns.
 
-    `plain` reads the prompts, and decodes where nothing can be recorded. `record` is there for
-    tests: without a GPU they record by other means.
+    `plain` reads the prompts, and decodes if nothing can be recorded. `record` is for tests, which
+    record by other means without a GPU.
     """
 
     def __init__(self, plain, record: Callable | None = None, compiled: bool = False) -> None:
@@ -294,19 +294,19 @@ class GraphDecoder:
         self.let_go()
 
     def let_go(self) -> None:
-        """Of all that takes memory."""
+        """Drop everything that takes memory."""
         self.recordings: dict[tuple[int, int], Callable] = {}
         self.keys: list[Tensor] = []  # per layer (B, kv groups, capacity, head_dim)
         self.values: list[Tensor] = []
         self.blocks: list[Block] = []
         self.ends: tuple = ()  # embedding, last norm and head
-        self.places: list[int] = []  # where the weights lie that recordings read
-        self.reader: Callable[[], KVCache | None] = lambda: None  # whose keys and values these are
+        self.places: list[int] = []  # addresses of the weights that recordings read
+        self.reader: Callable[[], KVCache | None] = lambda: None  # the cache that uses these
 
     @torch.no_grad()
     def renew(self) -> None:
-        """The weights have changed, and a new batch begins. Of joined weights there are copies,
-        which are written over; others are read where they lie, so none may have moved."""
+        """The weights have changed, and a new batch begins. Joined weights are copies, which are
+        overwritten; the others are read in place, so if any has moved, everything is dropped."""
         if self.places != self._places():
             self.let_go()
         for old, block in zip(self.blocks, self.model.trf_blocks, strict=False):
@@ -321,7 +321,7 @@ class GraphDecoder:
         return embedding, norm, product(model.out_head)
 
     def __call__(self, in_idx: Tensor, cache: KVCache) -> Tensor:
-        """The next tokens (B, 1) are read; the logits of those after them (B, 1, V)."""
+        """Read the next tokens (B, 1); returns the logits (B, 1, V) of the ones after them."""
         play = None if self.failed else self._recording(in_idx, cache)
         if play is None:
             return self.plain(in_idx, cache=cache)
@@ -330,11 +330,11 @@ class GraphDecoder:
         return logits
 
     def _recording(self, in_idx: Tensor, cache: KVCache) -> Callable | None:
-        """The one for this step, and what it reads is in place; None where it cannot be made."""
+        """The recording for this step, its inputs in place; None if it cannot be made."""
         try:
             if not self._holds(cache):
                 self._adopt(cache)
-            # Before a recording is made: its trial writes to the slots that `lengths` says.
+            # Before a recording is made: its first run writes to the slots in `lengths`.
             self.tokens[: len(in_idx)].copy_(in_idx[:, 0])
             self.lengths[: len(in_idx)].copy_(cache.lengths)
             name = rows_for(len(in_idx), len(self.lengths)), slots_for(cache.width + 1)
@@ -356,7 +356,7 @@ class GraphDecoder:
                 raise
             except Exception as error:  # of the compiler, or of the compiler's compiler
                 self.compiled = False
-                warn_once("torch.compile fails, decoding goes on without it", in_one_line(error))
+                warn_once("torch.compile fails, decoding continues without it", in_one_line(error))
         return self.record(partial(self._step, rows, width, decode_block))
 
     def _holds(self, cache: KVCache) -> bool:
@@ -367,8 +367,8 @@ class GraphDecoder:
 
     @torch.no_grad()
     def _adopt(self, cache: KVCache) -> None:
-        """Give the cache keys and values that have room and stay where they are: those that are
-        here, if no other cache is using them."""
+        """Give the cache keys and values that have room and never move: the ones already here, if
+        no other cache is using them."""
         rows, width = len(cache.lengths), cache.width
         # Doubling, as the cache itself does: a limit of many tokens costs nothing at first.
         most = max(2 * width, FIRST_CAPACITY)
@@ -384,7 +384,7 @@ class GraphDecoder:
         self.reader = weakref.ref(cache)
 
     def _make_room(self, cache: KVCache, rows: int, capacity: int) -> None:
-        """Tensors for recordings to come; frees those of the recordings before."""
+        """Make tensors for new recordings; frees those of earlier recordings."""
         device = cache.lengths.device
         self.recordings, self.keys, self.values = {}, [], []
         self.record = self.new_recorder(device)
@@ -416,15 +416,15 @@ class GraphDecoder:
 
 
 class RecordedDraw(NamedTuple):
-    """sample_next_token of so many rows, and what it reads."""
+    """A recording of sample_next_token, and the tensors that it reads."""
 
-    play: Callable[[], tuple[Draw, Tensor | None]]  # also for which rows the draw is right, (B,)
+    play: Callable[[], tuple[Draw, Tensor | None]]  # also for which rows the draw is valid, (B,)
     logits: Tensor  # (B, V)
     u: Tensor  # (B,)
 
 
 class GraphDraw:
-    """sample_next_token by recordings: some sixty operations, more than half of them of the cut."""
+    """sample_next_token from recordings: some sixty operations, more than half for the cut."""
 
     def __init__(self, record: Callable | None = None) -> None:
         self.record, self.failed = record, False
@@ -433,8 +433,8 @@ class GraphDraw:
 
     def __call__(self, logits: Tensor, u: Tensor, *policy, keeps: bool = False) -> Draw:
         """`policy` is what sample_next_token takes after logits (B, V) and u (B,), which is 0 for
-        a row that nobody looks at. Only who keeps the sets of top-p gets `weights` (B, V), which
-        are as large as the logits."""
+        a row without a rollout. The draw has `weights` (B, V), which are as large as the logits,
+        only if `keeps`."""
         if self.failed:
             return sample_next_token(logits, u, *policy)
         self.most = max(self.most, len(logits))
@@ -453,7 +453,7 @@ class GraphDraw:
         return Draw(*(None if x is None else x[: len(logits)].clone() for x in drawn))
 
     def _drawn(self, logits: Tensor, u: Tensor, rows: int, policy: tuple, few: bool) -> tuple:
-        """The draw, cut among a `few` of the largest entries; and for which rows they suffice."""
+        """The draw, with `few` cut among only the largest entries; and where these suffice (B,)."""
         name = rows, policy, few
         if name not in self.recordings:
             self.recordings[name] = self._record(logits, u, *name)
@@ -487,6 +487,6 @@ class GraphDraw:
 
 
 def few_may_do(logits: Tensor, temperature: float, top_p: float, top_k: int, cut: Callable) -> bool:
-    """Whether the cut may fall among a few of the largest entries, and these are few."""
+    """Whether there is a cut, which may fall among the largest entries, few in a large row."""
     narrowed = temperature > 0 and (top_p < 1 or top_k > 0)
     return narrowed and top_k < GPU_CANDIDATES and logits.shape[1] > 8 * GPU_CANDIDATES

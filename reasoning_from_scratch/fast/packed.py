@@ -1,4 +1,4 @@
-"""The training pass without padding: what several rollouts begin with is there once.
+"""The training pass without padding: what several rollouts begin with is stored once.
 
     rows      [p p p a a . .]         one row per rollout, padded; all answer the same prompt p
               [p p p a b b b]
@@ -6,12 +6,12 @@
     packed    [p p p a a b b b c c c]
 
 The second answer begins as the first one does, so that token is not stored again: what the model
-makes of a token depends on nothing but the tokens before it. The surer a model gets, the more its
-answers to a problem have in common, and the less there is to do.
+computes for a token depends only on that token and those before it. The more confident a model
+gets, the more its answers to a problem have in common, and the less there is to compute.
 
-All of the model but attention treats each token by itself, so it can read the packed tokens as one
-row (1, N). Attention needs to know which tokens stand before which: it puts rows together again.
-The logits of all tokens would be the largest tensor by far, so they are never there all at once:
+Except for attention, the model treats each token by itself, so it can read the packed tokens as one
+row (1, N). Attention needs to know which tokens come before which, so it puts rows together again.
+The logits of all tokens would be the largest tensor by far, so they never exist all together:
 log-probabilities and their gradient are computed for one block of the vocabulary after the other.
 """
 
@@ -29,15 +29,15 @@ from reasoning_from_scratch.logprobs import Kept, kept_of
 from reasoning_from_scratch.qwen3 import Qwen3Model, attention, rope_tables
 from reasoning_from_scratch.rollouts import Batch
 
-# Logits at a time, whatever the vocabulary: 32 MiB in float32 stay near a processor; a GPU is
-# handed 256 MiB, which keep it busy for longer than Python needs to start some thirty operations.
+# Logits per block, whatever the vocabulary: 32 MiB in float32 stay in a CPU's cache; a GPU gets
+# 256 MiB, which keep it busy for longer than Python needs to start some thirty operations.
 BLOCK_ELEMENTS, GPU_BLOCK_ELEMENTS = 2**23, 2**26
 SMALLEST_BLOCK = 1024  # tokens of the vocabulary; thinner matrix products are slow
 BLOCK_STEP = 128  # a block is a multiple of it: products of an odd width take a GPU twice as long
-# Where the backward pass of F.embedding is fast: on these devices, and for so few numbers.
+# When the backward pass of F.embedding is fast: on these devices, or for at most this many numbers.
 SORTS_WELL, FEW_NUMBERS = ("cpu", "mps"), 3072
-NOTHING = -1  # stands before the first token of a rollout
-PADS_WELL = 0.75  # share of a call's longest row that each of its rows has; others get more padding
+NOTHING = -1  # comes before the first token of a rollout
+PADS_WELL = 0.75  # rows share a call if each has this share of the longest one's queries, or more
 
 
 def packed_logprobs(
@@ -49,8 +49,8 @@ def packed_logprobs(
 ) -> Tensor:
     """Log-probabilities (B, T) of the sampled tokens, each at its own position, 0 elsewhere.
 
-    The same as `padded_logprobs`. `hidden_states` computes what the model's method does, and `work`
-    what is done with each block of logits (compiled.py).
+    The same as `padded_logprobs`. compiled.py passes in `hidden_states`, in place of the model's
+    method, and `work`, in place of what is done with each block of logits.
     """
     packed = pack(batch)
     compute = hidden_states or model.hidden_states
@@ -73,11 +73,11 @@ def packed_logprobs(
 
 
 class Gather(NamedTuple):
-    """Which rows of a table (N, W) are taken."""
+    """Which rows of a table (N, W) to take."""
 
     numbers: Tensor  # (b, T) padded with 0
     # For the backward pass on a GPU: the places where row 0 went, then those of row 1, ..., and for
-    # each row of the table where its own begin in this list.
+    # each row of the table, where its places begin in this list.
     places: Tensor | None  # (K,) of b * T, without the padding
     starts: Tensor | None  # (N,)
 
@@ -89,9 +89,9 @@ class Gather(NamedTuple):
 
 
 class TakenRows(torch.autograd.Function):
-    """F.embedding with another backward pass. Its own sorts many numbers on a GPU, each time, in
-    some twenty operations. Here they are sorted once for all layers. The gradients of a token that
-    rollouts share are added up in float32, and always in the same order."""
+    """F.embedding with another backward pass. The original sorts many numbers on a GPU each time,
+    in some twenty operations. Here they are sorted once for all layers. The gradients of a token
+    that rollouts share are added up in float32, and always in the same order."""
 
     @staticmethod
     def forward(ctx, table, numbers, places, starts):
@@ -107,7 +107,7 @@ class TakenRows(torch.autograd.Function):
 
 
 def gather_of(numbers: list[list[int]], rows: int, device: torch.device) -> Gather:
-    """Rows of numbers, each as long as it is, of a table of so many rows."""
+    """A Gather of these rows of numbers, of any length, from a table of `rows` rows."""
     width = max(map(len, numbers))
     padded = np.zeros((len(numbers), width), dtype=np.int64)  # (b, T)
     for line, row in zip(padded, numbers, strict=True):
@@ -125,7 +125,7 @@ def gather_of(numbers: list[list[int]], rows: int, device: torch.device) -> Gath
 
 
 class AttentionCall(NamedTuple):
-    """Rows of packed tokens that attention takes together."""
+    """Rows of packed tokens that attention processes in one call."""
 
     keys: Gather  # (b, S)
     queries: Gather  # (b, T)
@@ -134,20 +134,20 @@ class AttentionCall(NamedTuple):
 
 class Packed(NamedTuple):
     """A batch of B rollouts with M sampled tokens, as N packed tokens, with U different ones to
-    predict: the same token after the same beginning is as likely in every rollout."""
+    predict: the same token after the same beginning has the same probability in every rollout."""
 
     token_ids: Tensor  # (1, N)
     positions: Tensor  # (1, N) of each token in its rollout
     calls: list[AttentionCall]
-    found: Gather  # (1, N) where a token's result stands among the results of all calls
+    found: Gather  # (1, N) where a token's result is among the results of all calls
     predictors: Tensor  # (U,) the packed token that predicts each of them
     targets: Tensor  # (U,) what it predicts
-    which: Tensor  # (M,) of the U, for each sampled token, row by row
+    which: Tensor  # (M,) for each sampled token, which of the U it is, row by row
 
 
 def pack(batch: Batch) -> Packed:
-    """Every beginning is stored once: a token is known by the packed one before it. The last token
-    of an answer is left out: it predicts nothing. A GPU is told and not asked."""
+    """Every shared beginning is stored once: a token and the packed one before it identify it. An
+    answer's last token is omitted: it predicts nothing. Nothing is read back from a GPU."""
     device, batch = batch.token_ids.device, batch.here or batch
     ids: list[int] = []
     positions: list[int] = []
@@ -165,7 +165,7 @@ def pack(batch: Batch) -> Packed:
             last = after[last, token]
             row.append(last)
         rows.append(row)
-    # What follows the same token is predicted once, unless each was drawn from a choice of its own.
+    # The same token after the same one is predicted once, unless top-p cut each draw separately.
     predicted = rollouts if batch.targets is None else batch.targets.tolist()
     each = zip(rows, predicted, batch.mask.tolist(), strict=True)
     keys = [
@@ -225,7 +225,7 @@ def packed_plan(model: Qwen3Model, packed: Packed) -> PackedPlan:
 
 
 class AttentionRow(NamedTuple):
-    """A row of an attention call: all of its tokens are keys, those from `start` on queries."""
+    """A row of an attention call: all its tokens are keys, those from `start` on also queries."""
 
     tokens: list[int]  # numbers of packed tokens
     start: int
@@ -236,9 +236,9 @@ class AttentionRow(NamedTuple):
 
     @property
     def kind(self) -> int:
-        """Only rows of one kind share a call. Those whose tokens are all queries are of kind 0.
-        Of the others, each kind has up to twice as many keys as the one before, because keys are
-        padded as well as queries."""
+        """Only rows of the same kind share a call. Kind 0: all tokens are queries. The other kinds
+        sort rows by length, each up to twice as long as the one before, because keys are padded
+        as well as queries."""
         return len(self.tokens).bit_length() if self.start else 0
 
     def fits(self, longest: "AttentionRow") -> bool:
@@ -247,9 +247,9 @@ class AttentionRow(NamedTuple):
 
 
 def attention_calls(rows: list[list[int]]) -> tuple[list[list[AttentionRow]], list[int], int]:
-    """The calls that compute attention for every packed token, and for each token a place of its
-    result among theirs, of so many: what rows share may be among the queries of several, with one
-    result."""
+    """The calls that compute attention for every packed token; for each token, where its result is
+    among theirs; and how many results there are. A token that rows share may be a query of several
+    of them: any one of its results will do."""
     calls: list[list[AttentionRow]] = []
     for row in sorted(attention_rows(rows), key=lambda row: (row.kind, -row.queries)):
         if not (calls and row.fits(calls[-1][0])):
@@ -265,12 +265,12 @@ def attention_calls(rows: list[list[int]]) -> tuple[list[list[AttentionRow]], li
 
 
 def attention_rows(rows: list[list[int]]) -> list[AttentionRow]:
-    """Of a row that begins as an earlier one, either all tokens are queries or only its own: the
-    others are wasted work, but then attention is causal and needs no mask. So they are left out
-    where they are the larger part."""
+    """If a row begins like an earlier one, either all its tokens are queries or only its own. All
+    of them means wasted work, but then attention is causal and needs no mask. So the shared ones
+    are skipped only if they are the larger part."""
     found, stored = [], 0
     for row in rows:
-        shared = bisect_left(row, stored)  # its own tokens are the newest: numbers from here on
+        shared = bisect_left(row, stored)  # its own tokens are the newest: from number `stored` on
         if shared < len(row):
             found.append(AttentionRow(row, shared if len(row) < 2 * shared else 0))
             stored = row[-1] + 1
@@ -294,7 +294,7 @@ def attention_call(rows: list[AttentionRow], tokens: int, device: torch.device) 
 def block_sums(
     products: Tensor, cut: Tensor | None, temperature: float, largest: Tensor, total: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """`largest` and `total` of BlockwiseLogprobs, with a further block's matrix product (M, C)."""
+    """`largest` and `total` of BlockwiseLogprobs, after one more block's matrix product (M, C)."""
     logits = as_logits(products, cut, temperature)
     before, largest = largest, torch.maximum(largest, logits.amax(-1, keepdim=True))
     total = total * (before - largest).exp()  # m - m' is -inf at the first block: 0 times 0
@@ -338,7 +338,7 @@ def blockwise_logprobs(
     """Log-probabilities (M,) of M sampled tokens `targets` that hidden states (M, D) predict: what
     `token_logprobs` computes, without ever holding the logits (M, V).
 
-    `block` is how many tokens of the vocabulary are looked at together (default: as many as
+    `block` is how many tokens of the vocabulary are processed together (default: as many as
     `block_elements` allows). Gradients reach hidden and head_weight (V, D).
     """
     if not block:
@@ -399,7 +399,7 @@ class BlockwiseLogprobs(torch.autograd.Function):
         return grad_hidden.to(hidden.dtype), grad_head, *[None] * 5
 
 
-LOWEST = -1e30  # in place of -inf, which minus -inf would be NaN
+LOWEST = -1e30  # in place of -inf, because -inf minus -inf is NaN
 
 
 def blocks(vocabulary: int, size: int) -> list[slice]:
@@ -407,8 +407,8 @@ def blocks(vocabulary: int, size: int) -> list[slice]:
 
 
 def as_logits(products: Tensor, cut: Tensor | None, temperature: float) -> Tensor:
-    """A block's matrix product (M, C) over the temperature; LOWEST where cut. Written over what
-    is given, unless that is narrower than float32."""
+    """A block's matrix product (M, C) divided by the temperature; LOWEST where cut. Overwrites
+    its input, unless that is narrower than float32."""
     logits = products.to(at_least_float32(products))
     if temperature != 1:
         logits.div_(temperature)
@@ -418,8 +418,8 @@ def as_logits(products: Tensor, cut: Tensor | None, temperature: float) -> Tenso
 
 
 def cut_in(kept: Kept | None, part: slice) -> Tensor | None:
-    """Which tokens of the block were cut, (M, C): all that are not among the kept ids, for the
-    sampled tokens that have some. None: nothing was."""
+    """Which tokens of the block were cut, (M, C): all that are not among the kept ids, for those
+    sampled tokens that have kept ids. None: nothing was cut."""
     if kept is None:
         return None
     here = (kept.ids >= part.start) & (kept.ids < part.stop)

@@ -1,10 +1,10 @@
-"""Judging answers: is what stands in the box the same as the truth?
+"""Judging answers: is the answer in the box the same as the truth?
 
     text --reading/--> tree --comparing/--> the kind of thing it is --comparing/--> the same or not
-                                  values.py computes what has a value
+                                  values.py computes values, where there are any
 
-verdict.py is the way in. Nothing here imports the rest of the package; no string is ever evaluated
-as code, and limits.py bounds the work of every judgment. README.md says by which rules.
+verdict.py is the entry point. Nothing here imports the rest of the package; no string is ever
+evaluated as code, and limits.py bounds the work of every judgment. README.md lists the rules.
 """
 
 from .calculations import arithmetic

@@ -1,8 +1,8 @@
-"""A calculation with plain numbers: what it comes to, and which numbers stand in it.
+"""A calculation with plain numbers: its value, and the numbers in it.
 
 For tasks whose answer is an expression and not its value, as in countdown. Only sums,
-differences, products, quotients and brackets are calculations here: no power, no factorial, no
-function could turn a few given numbers into any other.
+differences, products, quotients and brackets are allowed here. Powers, factorials and functions
+are not: they could turn a few given numbers into almost any other.
 """
 
 from fractions import Fraction
@@ -24,7 +24,7 @@ def arithmetic(text: str) -> tuple[Fraction, list[int]] | None:
 
 def numbers_in(tree: Node) -> list[int]:
     match tree:
-        case Num(value) if value.denominator == 1:  # 2 1/2 is one number here, but three written
+        case Num(value) if value.denominator == 1:  # not 2 1/2: one number here, three as written
             return [int(value)]
         case Add() | Mul() | Div() | Neg():
             return [number for child in tree.children for number in numbers_in(child)]

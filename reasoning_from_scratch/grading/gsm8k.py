@@ -1,7 +1,7 @@
-"""GSM8K's own form of an answer: the number after ####, as its solutions end and nanochat reads it.
+"""GSM8K's format of an answer: the number after ####, where its solutions end and nanochat reads.
 
-Stricter than the grader: the first such number is compared letter by letter, but for the commas
-of thousands, so 24.0 is not 24.
+Stricter than the grader: the first such number is compared character by character, except for
+thousands separators, so 24.0 is not 24.
 """
 
 import re
@@ -16,7 +16,7 @@ def number_after_hashes(text: str) -> str | None:
 
 
 def expected_number(answer: str) -> str | None:
-    """A problem's answer as it can stand after ####; None if it cannot, such as 1/2."""
+    """A problem's answer as written after ####; None if it cannot be, such as 1/2."""
     found = TRUTH.fullmatch(answer.strip().replace(",", ""))
     return found[1] if found else None
 

@@ -1,4 +1,4 @@
-"""What bounds the grader: caps on the text, and a budget of work instead of a clock.
+"""The grader's limits: caps on the text, and a budget of work instead of a timer.
 
 A timer needs a signal (main thread only) or a process per answer; counting work needs neither and
 gives the same verdict on every machine.
@@ -8,7 +8,7 @@ from fractions import Fraction
 
 MAX_CHARS = 4_000  # an answer longer than this is not an answer
 MAX_TOKENS = 1_200
-MAX_DEPTH = 40  # brackets, fractions and roots inside one another
+MAX_DEPTH = 40  # of nested brackets, fractions and roots
 MAX_BITS = 12_000  # of any integer that we compute
 MAX_WORK = 20_000  # units of about a microsecond each
 

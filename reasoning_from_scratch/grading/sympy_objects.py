@@ -23,7 +23,7 @@ from .reading.trees import (
 )
 from .values import Values
 
-IN_SYMPY = {  # our name of a function -> the name of sympy
+IN_SYMPY = {  # our name of a function -> sympy's
     "ln": "log",
     "abs": "Abs",
     "ceil": "ceiling",
@@ -37,7 +37,7 @@ IN_SYMPY |= {f"arc{name}": f"a{name}" for name in "sin cos tan cot".split()}
 
 
 def sympy_parser(expr: str):
-    """The sympy object of a text, or None where it is no number, expression or tuple of these."""
+    """The sympy object of a text; None if it is not a number, an expression or a tuple of them."""
     try:
         tree = parse(expr).tree
         check_size(tree)
@@ -47,7 +47,7 @@ def sympy_parser(expr: str):
 
 
 def check_size(tree: Node) -> None:
-    """Refuses whatever values.py refuses, before sympy begins on it."""
+    """Refuses whatever values.py refuses, before sympy starts on it."""
     if isinstance(tree, Brackets):
         for item in tree.items:
             check_size(item)

@@ -4,8 +4,7 @@
     \\sqrt{8}           2.828427..., with 400 binary digits or more
     x^2                at the point {x: 3/7}: Fraction(9, 49)
 
-Digits agree or differ; that no rounding error is taken for a difference, or the other way round,
-is the business of `Values.is_nothing`.
+Is a difference between digits real, or only a rounding error? `Values.is_nothing` decides.
 """
 
 import threading
@@ -35,12 +34,12 @@ from .reading.trees import (
 )
 
 BITS = 400
-HUGE = 20_000  # a number beyond 2^HUGE is not followed further
+HUGE = 20_000  # a number beyond 2^HUGE is refused
 MAX_FACTORIAL, MAX_CHOSEN = 1_200, 600
 MAX_DEGREE = 1_000  # of a root
 MAX_ARGUMENT = 10**30  # of a sine
 GROWING = ("exp", "sinh", "cosh", "tanh")
-IN_MPMATH = {  # our name of a function -> the name of mpmath
+IN_MPMATH = {  # our name of a function -> mpmath's
     name: name for name in "sin cos sinh cosh tanh exp floor ceil".split()
 } | {f"arc{name}": f"a{name}" for name in "sin cos tan cot sec csc".split()}
 QUOTIENTS = {
@@ -56,7 +55,7 @@ local = threading.local()
 
 
 def arithmetic_of(bits: int):
-    """The arithmetic of mpmath with so many binary digits; each thread has one of its own."""
+    """mpmath's arithmetic with this many binary digits; each thread has its own."""
     if not hasattr(local, "mp"):
         from mpmath import MPContext
 
@@ -66,9 +65,9 @@ def arithmetic_of(bits: int):
 
 
 class Values:
-    """Values at one point, or without a point those of trees that have no letters.
+    """Values of trees at one point; without a point, only of trees that have no letters.
 
-    At a point all numbers stay real, unless `real` is False: what leaves them raises NotReal.
+    At a point all numbers must stay real, unless `real` is False; otherwise NotReal is raised.
     """
 
     def __init__(self, work: Work, point: Point | None = None, real: bool = True, bits: int = BITS):
@@ -110,7 +109,7 @@ class Values:
         return value if value else Fraction(0)
 
     def is_nothing(self, difference, scale: int) -> bool:
-        """Whether a difference of numbers of this size is nothing but rounding."""
+        """Whether a difference between numbers of this size is only a rounding error."""
         if isinstance(difference, Fraction) or not difference:
             return not difference
         return self.size(difference) < scale - 3 * self.bits // 4
@@ -119,8 +118,8 @@ class Values:
         return self.is_nothing(minus(a, b), max(self.size(a), self.size(b)))
 
     def snapped(self, value, scale: int | None = None):
-        """A whole number that only rounding has kept from being one, as that number. Zero only
-        where `scale` says how large the numbers were that it came from."""
+        """The nearest whole number, if only a rounding error separates the value from it. Zero only
+        if `scale` says how large the numbers were that the value came from."""
         if isinstance(value, Fraction) or self.size(value) > 64:
             return value
         whole = Fraction(int(self.mp.nint(value.real)))
@@ -132,7 +131,7 @@ class Values:
 
     def symbol(self, tree: Sym):
         if tree.name == "...":
-            raise Unparsed  # 0 ... 9 is no product
+            raise Unparsed  # 0 ... 9 is not a product
         if self.point is None:
             raise Undefined
         return self.point[tree.name]
@@ -206,7 +205,7 @@ class Values:
             raise TooBig
 
     def number(self, value):
-        """With digits, whatever it was."""
+        """The value as one of mpmath's numbers."""
         return self.mp.convert(value)
 
     # functions
@@ -214,7 +213,7 @@ class Values:
     def call(self, tree: Call):
         name, values = tree.name, [self.of(arg) for arg in tree.args]
         if name in STEPS and symbols(tree):
-            return self.unknown(name, values)  # steps at a few points tell nothing
+            return self.unknown(name, values)  # a few points say little about a step function
         if all(isinstance(value, Fraction) for value in values):
             exact = self.of_fractions(name, values)
             if exact is not None:
@@ -273,15 +272,15 @@ class Values:
             raise Undefined from None
 
     def unknown(self, name: str, values: list) -> Fraction:
-        """A function that nobody has defined is any function: of equal arguments some equal
-        number, of others another."""
+        """Stands in for an undefined function: equal arguments give the same random number, other
+        arguments almost always another one."""
         self.work.spend(20)
         arguments = [self.mp.nstr(self.number(value), 40) for value in values]
         drawn = int.from_bytes(sha256(f"{name} {arguments}".encode()).digest()[:6], "big")
         return Fraction(drawn % 10_007, 101)
 
     def of_fractions(self, name: str, values: list[Fraction]) -> Fraction | None:
-        """The exact value of a function of plain fractions, None where there is no such value."""
+        """The exact value of a function of plain fractions; None if there is none."""
         match name, values:
             case "floor", [value]:
                 return Fraction(value.__floor__())
@@ -337,7 +336,7 @@ READERS: dict[type[Node], Callable] = {
 
 
 def real_value(tree: Node, work: Work):
-    """The value of a constant, if it has one and that is a real number; else Undefined."""
+    """The value of a constant if it is a real number; otherwise Undefined is raised."""
     if symbols(tree) or contains(tree, (Unknown,)):
         raise Undefined
     value = Values(work, bits=digits_for(tree)).of(tree)
@@ -354,7 +353,7 @@ def order(a, b) -> int:
 
 
 def minus(a, b):
-    """a - b: mpmath adds fractions to its numbers, but does not take these from fractions."""
+    """a - b. mpmath cannot subtract its numbers from a Fraction, but it can add the two."""
     return a + -b
 
 
@@ -364,7 +363,7 @@ def is_real(value) -> bool:
 
 
 def digits_for(*trees: Node) -> int:
-    """How many binary digits tell such trees apart: more than their longest number has."""
+    """How many binary digits we need to tell these trees apart: more than their longest number."""
     bits = BITS + 4 * max(map(longest_number, trees))
     if bits > HUGE:
         raise TooBig

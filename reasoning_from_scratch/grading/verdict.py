@@ -15,7 +15,7 @@ PLAIN_NUMBER = re.compile(r"-?[0-9]{1,40}(?:\.[0-9]{1,40})?", re.ASCII)
 
 
 class UnreadableTruth(ValueError):
-    """The answer of a data set is none that the grader can read."""
+    """The grader cannot read the answer of a data set."""
 
 
 def answer_verdict(pred_text: str, gt_text: str) -> str:
@@ -36,7 +36,7 @@ def grade_answer(pred_text: str, gt_text: str) -> bool:
 
 
 def boxed_or_whole(text: str) -> str:
-    """What stands in the last box; without any box, the text itself. No call reads both."""
+    """The contents of the last box; without any box, the text itself. Never both."""
     if last_box(text) < 0:
         return text.strip()
     boxed = boxed_answer(text)
@@ -65,7 +65,7 @@ def decide(pred: str, truth: str) -> str:
 
 
 def same_choice(labelled: str, other: str) -> bool:
-    """(C) 12 is the choice C, and 12."""
+    """Whether they agree if (C) 12 may be read as the choice C or as 12."""
     choice = labelled_choice(labelled)
     if choice is None:
         return False
@@ -95,7 +95,7 @@ def check_truth(answer: str) -> str:
         parse(boxed_or_whole(answer))
     except (Unparsed, TooBig):
         raise UnreadableTruth(
-            f"the answer {answer[:60]!r} cannot be read by the grader; correct it or leave the "
-            "problem out"
+            f"the answer {answer[:60]!r} cannot be read by the grader; correct it or drop the "
+            "problem"
         ) from None
     return answer

@@ -1,9 +1,9 @@
-"""What a run tells: metrics, alarms, progress, and pages for people.
+"""What a run reports: metrics, alarms, progress, and pages for people.
 
 write_iteration(folder, split, iteration, groups, tokenizer)   after each step and evaluation
 record_probes(folder, step, model, tokenizer, problems)        whenever the report is rewritten
 write_run_report(folder)                                       report.html, from the files alone
-newest_run(folder)                                             the run in it that wrote last
+newest_run(folder)                                             its most recently active run
 """
 
 from .iteration import write_iteration

@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class Timed(Generic[P, T]):
-    """A function, and how long its calls took since they were last asked for."""
+    """A function, and how long its calls have taken since the last `take`."""
 
     def __init__(self, function: Callable[P, T]) -> None:
         self.function, self.taken = function, 0.0
@@ -48,11 +48,11 @@ class Clock:
         self.spans.append((name, start, time.perf_counter()))
 
     def beside(self, name: str, start: float, end: float) -> None:
-        """What another thread did meanwhile: shown, but no part of this thread's time."""
+        """What another thread did meanwhile: shown, but not part of this thread's time."""
         self.others.append((name, start, end))
 
     def waiting(self, name: str, values: Iterable[T]) -> Iterator[T]:
-        """The same values; how long each was waited for is a span."""
+        """The same values; the wait for each becomes a span."""
         values = iter(values)
         while True:
             start = time.perf_counter()
@@ -70,12 +70,12 @@ class Clock:
             yield groups
 
     def within(self, name: str, seconds: float) -> None:
-        """Of the span that has just ended, so many seconds were this: its last ones, say."""
+        """Counts `seconds` of the span that has just ended, say its last ones, as `name`."""
         end = self.spans[-1][2]
         self.spans.append((name, end - seconds, end))
 
     def seconds(self, name: str) -> float:
-        """Time spent so far in all spans of that name, without what ran inside them."""
+        """Time spent so far in all spans of that name, without other spans inside them."""
         own = [(start, end) for span, start, end in self.spans if span == name]
         inside = [
             end - start
@@ -85,7 +85,7 @@ class Clock:
         return sum(end - start for start, end in own) - sum(inside)
 
     def take(self) -> tuple[dict[str, float], list[dict]]:
-        """Seconds per name with the total, and the spans as timing_spans.jsonl wants them."""
+        """Seconds per name and in total, and the spans in the format of timing_spans.jsonl."""
         totals = {f"time/{name}": self.seconds(name) for name in {span[0] for span in self.spans}}
         for name, start, end in self.others:
             totals[f"time/{name}"] = totals.get(f"time/{name}", 0.0) + end - start

@@ -1,6 +1,6 @@
 """Curves: how a line is drawn, for report.html, `rfs plot` and `rfs compare` alike.
 
-The page has each chart as SVG, which needs no script to be seen.
+The page embeds each chart as SVG, which is visible without a script.
 """
 
 import io
@@ -21,15 +21,15 @@ from reasoning_from_scratch.text import evenly, visible
 from .other_runs import OtherRun
 from .run_files import RunFiles, is_number
 
-DRAWN = 4  # other runs, each in a color of its own
-ROUNDING = 1e-6  # nats: a KL below this is between equal policies
+DRAWN = 4  # other runs in a chart, each in its own color
+ROUNDING = 1e-6  # nats: a KL below this is rounding, the policies are equal
 POINTS = 500  # per line of the page; more can't be told apart
-# The bold line averages so many values, or a tenth of all; the thin one is what was measured.
+# The bold line averages this many values, or a tenth of all; the thin one is the raw data.
 FEWEST = 9
 COLORS = ("#2f5fd0", "#c2571a", "#0f7b5a", "#8a4fbf", "#a8842c")
 DASHES = ("-", "--", ":", "-.", (0, (8, 2, 1, 2, 1, 2)))
 TEXT, RULE = "#5b6472", "#dcdfe4"
-# The page's style sheet knows these colors by name, and others in their place for the dark.
+# The page's style sheet has these colors by name, and replaces them in dark mode.
 NAMES = {TEXT: "soft", RULE: "line"} | {color: f"c{i}" for i, color in enumerate(COLORS)}
 WIDTH, HEIGHT, LEFT, RIGHT, TOP_EDGE, BOTTOM = 360, 180, 46, 10, 16, 24  # of a chart in the page
 
@@ -41,7 +41,7 @@ class Line:
     values: list[float]
     dots: bool = False  # measured now and then: dots, not smoothed
     faint: bool = False  # of another run
-    band: tuple[list[float], list[float]] | None = None  # low and high, smoothed as the line is
+    band: tuple[list[float], list[float]] | None = None  # low and high, smoothed like the line
 
 
 @dataclass
@@ -49,7 +49,7 @@ class Chart:
     title: str
     note: str
     lines: list[Line]
-    svg: Markup  # with the curves in words
+    svg: Markup  # its label says the curves in words
 
 
 # title, what to look for, metrics with their labels
@@ -66,7 +66,7 @@ CHARTS: tuple[tuple[str, str, dict[str, str]], ...] = (
     ),
     (
         "Groups",
-        "only mixed groups teach anything",
+        "only mixed groups carry a learning signal",
         {
             "env/all/by_group/frac_mixed": "mixed",
             "env/all/by_group/frac_all_good": "all good",
@@ -74,10 +74,14 @@ CHARTS: tuple[tuple[str, str, dict[str, str]], ...] = (
         },
     ),
     ("Length", "tokens per answer", {"env/all/ac_tokens_per_turn": "tokens"}),
-    ("Entropy", "nats per token; near 0 nothing new is tried", {"optim/token_entropy": "entropy"}),
+    (
+        "Entropy",
+        "nats per token; near 0 the model tries nothing new",
+        {"optim/token_entropy": "entropy"},
+    ),
     (
         "KL",
-        "distance from the starting model, and of the sampler from the trainer",
+        "distance from the starting model, and between sampler and trainer",
         {"kl_policy_base": "from the start", "optim/kl_sample_train_v2": "sampler to trainer"},
     ),
     (
@@ -94,7 +98,7 @@ CHARTS: tuple[tuple[str, str, dict[str, str]], ...] = (
 )
 
 
-# Where worked solutions are learned, the loss is what falls; nothing is sampled to be rewarded.
+# When training on worked solutions, watch the loss: nothing is sampled, nothing is rewarded.
 SUPERVISED_CHARTS = (
     ("Loss", "nats per token of the solutions", {"optim/loss": "training"}),
     ("Accuracy", "share of correct answers to held-out problems", {}),
@@ -120,27 +124,27 @@ def make_charts(run: RunFiles) -> list[Chart]:
 
 
 def _says_something(title: str, line: Line, run: RunFiles) -> bool:
-    """At the defaults nothing can be clipped, and sampler and trainer are the same model: their KL
-    is rounding."""
+    """Whether a line is worth showing. At the defaults nothing can be clipped, and the KL between
+    sampler and trainer is only rounding: they are the same model."""
     if title == "Clip fraction":
         return any(line.values) or not run.on_policy
     return title != "KL" or any(abs(value) > ROUNDING for value in line.values)
 
 
 def compared(run: RunFiles, others: list[OtherRun]) -> list[Chart]:
-    """This run's curves, and faintly those of the first others, as far as this one is to go."""
+    """This run's curves, and faint ones of the first other runs, up to this run's planned end."""
     panel, drawn = page_panel(), others[:DRAWN]
     total = run.config.get("steps")
     end = max([row["step"] + 1 for row in run.metrics] + [total if isinstance(total, int) else 0])
     alike = [other for other in drawn if other.is_evaluated_as(run)]
-    held_out = "held out, of the runs that are evaluated on the same problems"
+    held_out = "held out; only runs that are evaluated on the same problems"
     charts = []
     for title, note, line_of, shown in (
         ("Reward", "mean over the rollouts of a step", _rewards, drawn),
         ("Accuracy", held_out, _held_out, alike),
     ):
         faint = []
-        for other in drawn:  # one that is not shown has an empty line, and the others their colors
+        for other in drawn:  # one not shown gets an empty line, so the others keep their colors
             rows = [row for row in other.metrics if row["step"] < end] if other in shown else []
             faint.append(replace(line_of(rows, other.name), faint=True))
         lines = [line_of(run.metrics, run.name), *faint]
@@ -179,7 +183,7 @@ def _loss_lines(run: RunFiles) -> list[Line]:
 
 
 def _own_lines(run: RunFiles) -> dict[str, list[Line]]:
-    """What evaluators of one's own returned: a line for each of their numbers."""
+    """What your own evaluators returned: a line for each of their numbers."""
     rows = [found for row in run.metrics for found in evaluations_in(row)]
     charts = {}
     for evaluator in run.evaluators:
@@ -206,16 +210,16 @@ def short(value: float) -> str:
 
 
 def smoothed(values: Sequence[float]) -> list[float]:
-    """Mean of the last few values: nothing is known before it happened."""
+    """At each step, the mean of the last few values: no value counts before its step."""
     window = max(FEWEST, len(values) // 10)
     windows = [values[max(0, end - window) : end] for end in range(1, len(values) + 1)]
     return [sum(window) / len(window) for window in windows]
 
 
 def step_axis(panel: Axes, title: str = "") -> None:
-    """An empty panel over the steps of a run, of which there are no halves."""
+    """An empty panel over the steps of a run, with whole numbers on its axis."""
     panel.set_title(title)
-    panel.set_xlabel("step" if title else "", color=TEXT)  # a chart of the page has no room
+    panel.set_xlabel("step" if title else "", color=TEXT)  # a chart on the page has no room
     whole = MaxNLocator("auto", integer=True, min_n_ticks=1, steps=[1, 2, 5, 10])
     panel.xaxis.set_major_locator(whole)
     panel.spines[:].set_visible(False)
@@ -224,7 +228,7 @@ def step_axis(panel: Axes, title: str = "") -> None:
 
 
 def draw_line(panel: Axes, line: Line, number: int) -> None:
-    """Few values as dots; of many the smoothed curve, and thinly what was measured."""
+    """Few values are drawn as dots; many as a smoothed curve, with the raw data as a thin line."""
     if not line.steps:
         return
     few = line.dots or len(line.values) <= 2 * FEWEST
@@ -246,15 +250,15 @@ def draw_line(panel: Axes, line: Line, number: int) -> None:
 
 
 def _from_zero(panel: Axes) -> None:
-    """Where 0 is near, a curve is easiest to read from there on."""
+    """If 0 is near, the axis begins there: the curve is easiest to read."""
     low, high = panel.dataLim.intervaly
     if 0 <= low <= 0.5 * high:
-        panel.set_ylim(bottom=0, auto=True)  # the top still follows lines to come
+        panel.set_ylim(bottom=0, auto=True)  # the top still adapts to later lines
 
 
 def page_panel() -> Axes:
-    """What all charts of a page are drawn in, one after the other: making it, with its ticks,
-    takes as long as drawing a chart."""
+    """The panel in which all charts of a page are drawn, one after the other: making a new one,
+    with its ticks, takes as long as drawing a chart."""
     figure = Figure(figsize=(WIDTH / 72, HEIGHT / 72))  # SVG has 72 units to the inch
     across, down = WIDTH - LEFT - RIGHT, HEIGHT - TOP_EDGE - BOTTOM
     panel = figure.add_axes(
@@ -266,9 +270,9 @@ def page_panel() -> Axes:
 
 
 def as_svg(panel: Axes, title: str, lines: list[Line]) -> Markup:
-    """A chart of the page: its texts stay texts, its colors are the style sheet's, and run.js
+    """A chart for the page: its text stays text, its colors come from the style sheet, and run.js
     moves a cursor in it."""
-    for drawn in list(panel.lines):  # of the chart before
+    for drawn in list(panel.lines):  # of the previous chart
         drawn.remove()
     panel.relim()
     panel.autoscale()
@@ -277,7 +281,7 @@ def as_svg(panel: Axes, title: str, lines: list[Line]) -> Markup:
     last = max(max(line.steps, default=0) for line in lines) or 1
     panel.set_xlim(0, last)
     label = f"{title}. " + "; ".join(_in_words(line) for line in lines if line.steps)
-    assert isinstance(panel.figure, Figure)  # a panel of page_panel, in no figure's part
+    assert isinstance(panel.figure, Figure)  # a panel of page_panel, not of a subfigure
     svg = page_svg(panel.figure, title, label, NAMES, last)
     cursor = f'<line class="cursor" y1="{TOP_EDGE}" y2="{HEIGHT - BOTTOM}"/></svg>'
     return Markup(str(svg).replace("</svg>", cursor))
@@ -286,15 +290,15 @@ def as_svg(panel: Axes, title: str, lines: list[Line]) -> Markup:
 def page_svg(
     figure: Figure, title: str, label: str, names: dict[str, str], last: int | None = None
 ) -> Markup:
-    """A figure for the page: it has the colors of `names` from the style sheet, by these names,
-    and `label` says in words what it shows."""
+    """A figure as SVG for the page. The colors in `names` become the style sheet's colors of these
+    names; `label` says in words what the figure shows."""
     file = io.StringIO()
     nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": title}):
         figure.savefig(file, format="svg", transparent=True, metadata=nothing)
     svg = file.getvalue().partition("<svg ")[2]
-    svg = re.sub(r' id="[a-z0-9.]+_[0-9]+"', "", svg)  # every chart would have the same ones
+    svg = re.sub(r' id="[a-z0-9.]+_[0-9]+"', "", svg)  # ids that every chart would repeat
     for color, name in names.items():
         svg = svg.replace(color, f"var(--{name})")
-    moved = "" if last is None else f'data-last="{last}" '  # run.js moves a cursor up to there
+    moved = "" if last is None else f'data-last="{last}" '  # the last step for run.js's cursor
     return Markup(f'<svg role="img" aria-label="{escape(visible(label))}" {moved}' + svg)

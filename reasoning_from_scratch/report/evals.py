@@ -1,4 +1,4 @@
-"""The evaluations of a run, read from its files: a row of each, and the answers of a few."""
+"""The evaluations of a run, read from its files: a row for each, and the answers of a few."""
 
 import re
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from reasoning_from_scratch.evaluation.scores import wilson_interval
 from reasoning_from_scratch.grading import get_last_boxed
 from reasoning_from_scratch.text import evenly, has_shape, read_lines, shorten
 
-SHOWN_STEPS = 6  # evaluations whose answers are shown, so kept
+SHOWN_STEPS = 6  # evaluations whose answers are kept, to be shown
 _EVAL_FILE = re.compile(r"eval_(.+)_iteration_(\d{6,})_rollout_summaries\.jsonl")
 
 NUMBER = (int, float, type(None))
@@ -31,7 +31,7 @@ class EvalAnswer:
     problem: str
     truth: str
     right: bool
-    boxed: str  # what stands in its last box; empty where there is none
+    boxed: str  # the content of its last box; empty if there is none
     text: str
     length: int
     finished: bool
@@ -60,7 +60,7 @@ class Evals:
 
 
 def read_evals(folder: Path) -> dict[str, Evals]:
-    """By name. A long run has many: only the answers that are shown stay in memory."""
+    """The evaluations by name. A long run has many: only answers to be shown stay in memory."""
     files: dict[str, list[tuple[int, Path]]] = {}
     for path in sorted(folder.glob("eval_*_rollout_summaries.jsonl")):
         match = _EVAL_FILE.fullmatch(path.name)
@@ -82,7 +82,7 @@ def _read_evals_of(name: str, files: list[tuple[int, Path]]) -> Evals:
 
 
 def read_rollouts(path: Path) -> list[dict]:
-    """Without those of other programs, which have no text to show, and without damaged ones."""
+    """A file's rollouts, except damaged ones and those of other programs, which have no text."""
     return [row for row in read_lines(path) if has_shape(row, ROLLOUT) and row["steps"]]
 
 

@@ -13,15 +13,15 @@ from reasoning_from_scratch.evaluation.paired import Effect
 from reasoning_from_scratch.report.curves import RULE, TEXT
 from reasoning_from_scratch.report.picture_files import save_picture
 
-# Blue and orange differ for every kind of colour blindness; the shape says it again in grey.
+# Blue and orange differ in every kind of color blindness; in gray, the shapes still differ.
 BETTER: dict[str, Any] = {"color": "#0b5fa5", "marker": "o", "markerfacecolor": "#0b5fa5"}
 WORSE: dict[str, Any] = {"color": "#d9731a", "marker": "s", "markerfacecolor": "#d9731a"}
 UNSURE: dict[str, Any] = {"color": "#6d747e", "marker": "D", "markerfacecolor": "white"}
 
 
 def forest_plot(effects: Mapping[str, Effect], axis: str, path: str | Path) -> Path:
-    """A line per effect: its mean, and its 95 % interval. `axis` names the unit, and what the
-    differences are from."""
+    """A line per effect: its mean, and its 95 % interval. `axis` names the unit and the baseline of
+    the differences."""
     figure = Figure(figsize=(8, 1.5 + 0.36 * len(effects)), layout="constrained")
     draw_forest(figure.subplots(), effects, axis)
     intervals_legend(figure)

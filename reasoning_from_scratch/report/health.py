@@ -1,4 +1,4 @@
-"""Alarms: a run that goes wrong says what was seen and what usually causes it.
+"""Alarms: when a run goes wrong, they say what was seen and what usually causes it.
 
 Each alarm is a pure function of the metrics lines so far, so a resumed run raises the same ones.
 """
@@ -12,17 +12,17 @@ from reasoning_from_scratch.text import one_line, visible
 
 Rows = Sequence[dict]
 
-MIXED = "env/all/by_group/frac_mixed"  # missing where solutions are learned
+MIXED = "env/all/by_group/frac_mixed"  # missing when training on worked solutions
 NO_SIGNAL_STEPS = 10
-WINDOW = 10  # steps that are averaged before a trend is called one
+WINDOW = 10  # steps to average before calling something a trend
 COLLAPSED_ENTROPY = 0.01  # nats per token
-RISEN_ENTROPY = 3.0  # times the beginning, and
+RISEN_ENTROPY = 3.0  # times the entropy at the start, and at least
 HIGH_ENTROPY = 1.0  # nats per token
 CUT_OFF_SHARE = 0.3
 EVAL_FALL = 0.05
 SAMPLER_GAP = 1e-2  # mean difference of log-probabilities, or half their mean square
 SPIKE = 20.0  # times the median gradient norm
-STILL = 2e-6  # of a matrix' size; a thousand such steps are the last digit of a bfloat16
+STILL = 2e-6  # of a matrix's size; a thousand such steps add up to the last digit of a bfloat16
 
 
 @dataclass(frozen=True)
@@ -36,13 +36,13 @@ class Alarm:
 
 
 def alarms(rows: Rows) -> list[Alarm]:
-    """The alarms that the last of these metrics lines sets off."""
+    """The alarms set off by the last of these metrics lines."""
     found = (check(rows) for check in CHECKS)
     return [alarm for alarm in found if alarm is not None]
 
 
 def new_alarms(rows: Rows) -> list[Alarm]:
-    """Those that the line before did not set off yet: each trouble is reported once."""
+    """The alarms that the previous line did not set off: an ongoing problem is reported once."""
     before = {alarm.name for alarm in alarms(rows[:-1])} if len(rows) > 1 else set()
     return [alarm for alarm in alarms(rows) if alarm.name not in before]
 
@@ -53,13 +53,13 @@ def no_signal(rows: Rows) -> Alarm | None:
         return None
     paid = any(row["env/all/reward/total"] for row in last)
     if not paid and any(row["env/all/correct"] for row in last):
-        return None  # correct answers earn nothing: it learns from something else (distill, opsd)
+        return None  # correct answers get no reward: it learns otherwise (distill, opsd)
     if fmean(row["env/all/by_group/frac_all_good"] for row in last) > 0.5:
-        cause = "the problems have become too easy; take harder ones, or stop here"
+        cause = "the problems have become too easy; use harder ones, or stop here"
     elif fmean(row["env/all/cutoff_share"] for row in last) > 0.5:
         cause = (
-            "answers are cut off before they end; raise --max-new-tokens, or take shorter "
-            "problems where they fill the model's context"
+            "answers are cut off before they end; raise --max-new-tokens, or use shorter "
+            "problems if they fill the model's context"
         )
     else:
         cause = "the problems are too hard for this model, or its answers are not in a \\boxed{}"
@@ -75,7 +75,7 @@ def entropy_collapse(rows: Rows) -> Alarm | None:
     return Alarm(
         "entropy_collapse",
         saw,
-        "lr is too high, or clip-high too low; every rollout of a group now says the same",
+        "lr is too high, or clip-high too low; all rollouts of a group now say the same thing",
     )
 
 
@@ -88,7 +88,7 @@ def entropy_rise(rows: Rows) -> Alarm | None:
     return Alarm(
         "entropy_rise",
         saw,
-        "lr is too high, or many updates per rollout; the text "
+        "lr is too high, or there are too many updates per rollout; the text "
         "dissolves into noise: go back to the best save with a lower lr",
     )
 
@@ -97,17 +97,17 @@ def length_limit(rows: Rows) -> Alarm | None:
     now = windowed(rows, "env/all/cutoff_share")
     if now is None or now < CUT_OFF_SHARE:
         return None
-    saw = f"{now:.0%} of answers run into the length limit"
+    saw = f"{now:.0%} of answers hit the length limit"
     return Alarm(
         "length_limit",
         saw,
-        "--max-new-tokens is too small, or the model rambles because nothing rewards an end",
+        "--max-new-tokens is too small, or the model rambles because nothing rewards stopping",
     )
 
 
 def reward_without_accuracy(rows: Rows) -> Alarm | None:
     """Reward rises while held-out accuracy falls: the reward is being gamed or memorized."""
-    names = ("eval_acc", "env/all/reward/total")  # a reward that was no number is null
+    names = ("eval_acc", "env/all/reward/total")  # a reward that is not finite is null
     measured = [row for row in rows if None not in map(row.get, names)]
     if len(measured) < 2 or measured[-1] is not rows[-1]:
         return None
@@ -124,7 +124,7 @@ def reward_without_accuracy(rows: Rows) -> Alarm | None:
         "reward_without_accuracy",
         saw,
         "a reward that does not require a correct answer, "
-        "or too many passes over few problems; the best checkpoint is kept",
+        "or too many passes over too few problems; the best checkpoint is kept",
     )
 
 
@@ -154,8 +154,8 @@ def gradient_spike(rows: Rows) -> Alarm | None:
     return Alarm(
         "gradient_spike",
         saw,
-        "a rollout with very unlikely tokens; harmless once and "
-        "clipped, but if it repeats lower lr or clip-high",
+        "a rollout with very unlikely tokens; harmless if it is clipped and "
+        "happens once; if it repeats, lower lr or clip-high",
     )
 
 
@@ -164,7 +164,7 @@ def hardly_moves(rows: Rows) -> Alarm | None:
         row["optim/update_ratio"] for row in rows if row.get("optim/update_ratio") is not None
     ]
     rates = [row.get("optim/lr", 0.0) for row in rows[-2:]]
-    # While the rate still rises it is small; where it ends at zero, earlier steps were larger.
+    # In a warm-up the learning rate is small; if it decays to zero, earlier steps were larger.
     if len(ratios) < WINDOW or max(ratios) >= STILL or rates[-1] > rates[0]:
         return None
     saw = f"the weights hardly move: no update was above {max(ratios):.1g} of their size"
@@ -172,12 +172,12 @@ def hardly_moves(rows: Rows) -> Alarm | None:
         "hardly_moves",
         saw,
         "lr is too low for this optimizer (with muon, the matrices' "
-        "rate is --lr times --matrix-lr)",
+        "learning rate is --lr times --matrix-lr)",
     )
 
 
 def windowed(rows: Rows, name: str, missing: float | None = None) -> float | None:
-    """Mean of the last steps; `missing` before there are enough of them."""
+    """Mean of the last steps; `missing` until there are enough of them."""
     values = [row[name] for row in rows[-WINDOW:] if row.get(name) is not None]
     return fmean(values) if len(values) == WINDOW else missing
 
@@ -194,18 +194,18 @@ CHECKS: tuple[Callable[[Rows], Alarm | None], ...] = (
 )
 
 
-# --- a verifier of one's own that fails ---
+# --- when your own verifier or environment fails ---
 
 SHOWN = 300  # characters of a problem or answer in the report of a failure
 
 
 def failure_kind(failure: str) -> str:
-    """Failures of one kind differ in what stands after the colon: "raised KeyError: ..."."""
+    """Failures of the same kind differ only after the colon: "raised KeyError: ..."."""
     return failure.partition(":")[0]
 
 
 def failure_reports(rollouts: Sequence, known: set[str]) -> list[str]:
-    """A sentence for each kind of failure that is not `known` yet: how often, and one example."""
+    """A sentence for each kind of failure not yet `known`: how often it happened, an example."""
     failed = [rollout for rollout in rollouts if rollout.failure]
     reports = []
     for kind, count in Counter(failure_kind(rollout.failure) for rollout in failed).items():

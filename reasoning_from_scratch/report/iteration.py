@@ -29,11 +29,11 @@ def write_iteration(
     num_groups_to_log: int = 4,
     in_folders: bool = False,
 ) -> None:
-    """Write the page, the logtree and the summaries of one step's groups; with `in_folders` under a
-    second name too, in a folder of the step, where Tinker's viewers look.
+    """Write the page, the logtree and the summaries of one step's groups. With `in_folders` they
+    get a second name as well, in a folder for the step, where Tinker's viewers look.
 
-    split is "train" or "eval/<name>"; num_groups_to_log groups are written in full, of the others
-    the logtree has the numbers. With 0 there are only summaries.
+    split is "train" or "eval/<name>"; num_groups_to_log groups are written in full, for the others
+    the logtree has only the numbers. With 0 there are only summaries.
     """
     folder = Path(folder)
     flat, nested = file_stems(split, iteration)
@@ -54,14 +54,14 @@ def write_iteration(
 
 
 def when(split: str, iteration: int) -> str:
-    """Files count steps from 0 and people from 1; an evaluation comes after so many steps."""
+    """Files count steps from 0, people from 1; an evaluation is named by the steps before it."""
     if split == "train":
         return f"step {iteration + 1}"
     return f"after {counted(iteration, 'step')}" if iteration else "before the first step"
 
 
 def _worth_showing(groups: Sequence[Group], count: int) -> dict[int, Any]:
-    """The first groups in which the update has something to choose, then the first others."""
+    """The first groups with mixed rewards, which carry a signal, then the first others."""
     mixed_first = sorted(range(len(groups)), key=lambda number: not _mixed(groups[number]))
     return {number: groups[number] for number in sorted(mixed_first[:count])}
 
@@ -76,7 +76,7 @@ def file_stems(split: str, iteration: int) -> tuple[str, str]:
 
 
 def safe_name(name: str) -> str:
-    """A file name has at most 255 characters; 100 leave room for what else stands in it."""
+    """A file name has at most 255 characters; 100 leave room for the rest of it."""
     return re.sub(r"[^A-Za-z0-9_.-]+", "_", name)[:100].strip("._") or "unnamed"
 
 
@@ -181,7 +181,7 @@ def _push(advantage: float) -> str:
 
 
 def _mixed(group) -> bool:
-    """Its rewards differ; unlike `not group.uniform` it has an answer for a group of none."""
+    """Whether its rewards differ; unlike `not group.uniform`, this works for an empty group."""
     return len(set(group.rewards)) > 1
 
 
@@ -207,7 +207,7 @@ def _tiles(groups: Sequence[Group]) -> list[tuple[str, str]]:
     tiles.append(("mean reward", f"{sum(r.reward for r in rollouts) / count:.3f}"))
     tiles.append(("tokens per answer", f"{sum(r.num_sampled for r in rollouts) / count:.1f}"))
     if forced := sum(len(r.forced) for r in rollouts):
-        tiles.append(("read, not drawn", f"{forced / count:.1f}"))
+        tiles.append(("read, not sampled", f"{forced / count:.1f}"))
     tiles.append(("cut off", f"{sum(not r.finished for r in rollouts) / count:.0%}"))
     if count > len(groups):
         tiles.append(("groups with signal", f"{mixed} of {len(groups)}"))

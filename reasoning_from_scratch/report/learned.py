@@ -14,15 +14,15 @@ class Moment:
     """The answers to one problem at one evaluation."""
 
     step: int
-    share: float  # of correct ones
-    boxed: str  # of the first
+    share: float  # of correct answers
+    boxed: str  # of the first answer
     text: str
     samples: int
 
 
 @dataclass
 class Story:
-    """One problem over the evaluations."""
+    """One problem, from evaluation to evaluation."""
 
     problem_id: str
     problem: str
@@ -53,7 +53,7 @@ def eval_rows(run: RunFiles) -> list[EvalRow]:
 
 
 def learned(run: RunFiles, name: str) -> Learned | None:
-    """None before the second evaluation."""
+    """What changed since the first evaluation; None before the second."""
     by_step = run.evals[name].shown
     if len(by_step) < 2:
         return None
@@ -71,7 +71,7 @@ def learned(run: RunFiles, name: str) -> Learned | None:
 
 
 def _stories(by_step: dict[int, list[EvalAnswer]]) -> list[Story]:
-    """Of the problems that every shown evaluation asked."""
+    """The stories of the problems that are in every shown evaluation."""
     grouped = []
     for answers in by_step.values():
         groups: dict[str, list[EvalAnswer]] = {}
@@ -95,7 +95,7 @@ def _moment(step: int, answers: list[EvalAnswer]) -> Moment:
 
 
 def _counts(stories: list[Story]) -> list[tuple[str, str, int]]:
-    """First against last evaluation; a problem counts as solved from half of its answers on."""
+    """First versus last evaluation; solved means that at least half of the answers are correct."""
     kinds = {
         (True, True): ("good", "✓ correct both times"),
         (False, True): ("learned", "↑ learned"),

@@ -1,4 +1,4 @@
-"""The rollouts as a tree of nodes, for machines that walk it."""
+"""The rollouts as a tree of nodes, for programs that walk it."""
 
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -29,8 +29,8 @@ def logtree(
     in_full: Collection[int],
     tokenizer,
 ) -> dict:
-    """All groups of a step. Those whose number is `in_full` have their prompts and answers, the
-    others the numbers alone; the texts of all are in the summaries."""
+    """All groups of a step. Those whose number is in `in_full` have their prompts and answers, the
+    others only their numbers; the summaries have the texts of all."""
     sections = [
         _group(index, group, tokenizer if index in in_full else None)
         for index, group in enumerate(groups)
@@ -61,7 +61,7 @@ def _group(group_idx: int, group, tokenizer) -> dict:
 
 
 def _rollout(group_idx: int, traj_idx: int, rollout, talk: list[dict]) -> dict:
-    """`talk`: prompt and answer, where they are written."""
+    """`talk`: prompt and answer, if they are to be written."""
     totals = {
         "reward": f"{rollout.reward:g}",
         "advantage": "" if rollout.advantage is None else f"{rollout.advantage:g}",

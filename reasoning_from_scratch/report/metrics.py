@@ -1,4 +1,4 @@
-"""A step's metrics: what is measured on its groups, and the lines in which a run keeps them."""
+"""A step's metrics: what is measured on its groups, and how a run's files record it."""
 
 import csv
 import io
@@ -10,15 +10,15 @@ from reasoning_from_scratch.config import Scale
 from reasoning_from_scratch.rollouts import Group, Rollout
 from reasoning_from_scratch.text import append, as_lines
 
-# The columns of metrics.jsonl that are plotted most; docs/metrics.md explains all.
+# The columns of metrics.jsonl that are plotted most; docs/metrics.md explains all columns.
 REWARD = "env/all/reward/total"
 RIGHT = "env/all/correct"  # share of correct answers
-TOKENS = "env/all/ac_tokens_per_turn"  # of an answer, or of a turn of it
+TOKENS = "env/all/ac_tokens_per_turn"  # tokens per answer, or per turn of it
 MIXED = "env/all/by_group/frac_mixed"  # share of groups with a signal
 ENTROPY = "optim/token_entropy"
 GRADIENT_NORM = "optim/grad_norm"
 
-# Names under which Tinker's documentation plots the same numbers; people's cells use both.
+# Names under which Tinker's documentation plots the same numbers; notebooks use both.
 SHORT_NAMES = {
     "entropy": "optim/entropy",
     "ac_tokens_per_turn": TOKENS,
@@ -52,7 +52,7 @@ def rollout_metrics(groups: Sequence[Group]) -> dict[str, float]:
     forced_tokens = sum(len(rollout.forced) for rollout in rollouts)
     talks = any(rollout.outcome is not None for rollout in rollouts)
     turns = sum(rollout.turns for rollout in rollouts)
-    # What a model reads at its turns: the prompt, and what an environment replied.
+    # What a model reads in its turns: the prompt, and an environment's replies.
     read_tokens = sum(len(rollout.prompt_ids) for rollout in rollouts) + forced_tokens * talks
     metrics = {REWARD: fmean(rollout.reward for rollout in rollouts)}
     for part in {part: None for rollout in rollouts for part in rollout.rewards}:
@@ -71,13 +71,13 @@ def rollout_metrics(groups: Sequence[Group]) -> dict[str, float]:
         metrics["env/all/forced_tokens_per_turn"] = forced_tokens / len(rollouts)
     if talks:
         metrics["env/all/ran_out_of_turns"] = fmean(rollout.ran_out for rollout in rollouts)
-    if len(rollouts) == len(groups):  # worked solutions: nobody drew them, none has a rival
+    if len(rollouts) == len(groups):  # worked solutions: not sampled, one per problem
         return metrics
     return metrics | group_shares(groups) | sampler_metrics(rollouts)
 
 
 def group_shares(groups: Sequence[Group]) -> dict[str, float]:
-    """Mixed: rewards not all equal. Else good if at least 0.5, else bad."""
+    """Mixed: the rewards differ. Otherwise all good if they are at least 0.5, else all bad."""
     uniform = [group.rewards[0] for group in groups if group.uniform]
     good = sum(reward >= 0.5 for reward in uniform)
     shares = {"mixed": len(groups) - len(uniform), "all_good": good, "all_bad": len(uniform) - good}
@@ -85,7 +85,7 @@ def group_shares(groups: Sequence[Group]) -> dict[str, float]:
 
 
 def sampler_metrics(rollouts: Sequence[Rollout]) -> dict[str, float]:
-    """Entropy twice: from the drawn tokens' log-probabilities, and exactly per position."""
+    """Entropy twice: estimated from the sampled tokens' log-probabilities, and exact."""
     tokens = max(1, sum(rollout.num_sampled for rollout in rollouts))
     return {
         "optim/entropy": -sum(sum(rollout.logprobs) for rollout in rollouts) / tokens,
@@ -94,7 +94,7 @@ def sampler_metrics(rollouts: Sequence[Rollout]) -> dict[str, float]:
 
 
 def lag_metrics(groups: Sequence[Group], step: int, config: Scale) -> dict[str, float]:
-    """How old the policy was that sampled, in updates; nothing where no lag is allowed."""
+    """How many updates the sampling policy had seen; empty if no lag is allowed."""
     if not config.max_steps_off_policy:
         return {}
     versions = [rollout.policy_version for group in groups for rollout in group.rollouts]

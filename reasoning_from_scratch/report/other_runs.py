@@ -12,19 +12,19 @@ from reasoning_from_scratch.text import read_lines, read_values
 from .run_files import RunFiles, by_step, ends, last_written, numbers
 from .settings import DEFAULTS, differing, in_words
 
-SHOWN = 8  # those that wrote last
+SHOWN = 8  # the most recently active ones
 SHOWN_SETTINGS = 6
 
 
 @dataclass
 class OtherRun:
     name: str
-    page: str  # where its report is, seen from this one; empty where there is none
+    page: str  # where its report is, relative to this one; empty if it has none
     metrics: list[dict]
     config: dict[str, Any]
 
     def differences(self, run: RunFiles) -> str:
-        """Its settings, where this run has others."""
+        """Its settings that differ from those of `run`."""
         names = list(differing(run.config, self.config))
         settings = DEFAULTS | self.config
         words = [f"{name} {in_words(settings[name])}" for name in names[:SHOWN_SETTINGS]]
@@ -38,7 +38,7 @@ class OtherRun:
 
 @dataclass
 class Reached:
-    """Where a run stands: the last evaluation, and the means of its last steps."""
+    """What a run has reached: its last evaluation, and the means of its last steps."""
 
     steps: int
     reward: float | None
@@ -60,14 +60,14 @@ def reached(metrics: list[dict]) -> Reached:
 
 
 def other_runs(run: RunFiles) -> tuple[list[OtherRun], int]:
-    """Those that wrote last, and how many more there are. A run that cannot be read is not one."""
+    """The most recently active ones, and how many more there are. Unreadable runs are skipped."""
     here = Path(os.path.abspath(run.folder))
     found = []
     for config in here.parent.glob("*/config.json"):
         try:
             if not config.parent.samefile(here) and (config.parent / "metrics.jsonl").is_file():
                 found.append((last_written(config.parent), config.parent))
-        except OSError:  # deleted just now, or somebody else's
+        except OSError:  # just deleted, or somebody else's
             continue
     newest = [folder for _, folder in sorted(found, reverse=True)]
     others = [other for other in map(_read, newest[:SHOWN]) if other]

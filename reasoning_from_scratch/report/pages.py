@@ -73,8 +73,8 @@ def render(template: str, script: str, **values) -> str:
 def write_unsynced(path: Path, text: str) -> None:
     """Write beside, then rename: a reader never sees half a file.
 
-    Unlike disk.write_whole it does not wait for the disk. Waiting would cost more than all else
-    that is done for a report, and what a power cut takes is written again with its step.
+    Unlike disk.write_whole it does not wait for the disk. Waiting would cost more than everything
+    else in a report, and what a power cut destroys is written again when its step is repeated.
     """
     # The run and `rfs report` may write the same page at the same time.
     beside = path.with_name(f".{path.name[:200]}.{os.getpid()}.partial")
@@ -82,4 +82,4 @@ def write_unsynced(path: Path, text: str) -> None:
         beside.write_text(text, encoding="utf-8", newline="\n")
         os.replace(beside, path)
     finally:
-        beside.unlink(missing_ok=True)  # half of it, where the disk is full
+        beside.unlink(missing_ok=True)  # half a file, if the disk is full

@@ -26,7 +26,7 @@ def save_pass_curves(panels: dict[str, dict[str, Curve]], path: Path) -> None:
 
 
 def curve_csv(panels: dict[str, dict[str, Curve]]) -> str:
-    """A line per panel, model and k."""
+    """A row per panel, model and k."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["problems", "model", "k", "pass_at_k", "low", "high"])
@@ -55,7 +55,7 @@ def draw_pass_curves(panels: dict[str, dict[str, Curve]]) -> Figure:
 
 
 def draw_pass_curve(panel: Axes, name: str, drawn: Curve, number: int) -> None:
-    """Told apart by color, and in grey by dashes and by dots of different shape."""
+    """Models differ in color, and for gray prints also in dashes and markers."""
     color, ks = COLORS[number % 5], range(1, len(drawn.mean) + 1)
     panel.fill_between(ks, drawn.low, drawn.high, color=color, alpha=0.2, linewidth=0)
     panel.plot(

@@ -1,4 +1,4 @@
-"""The probes of a run as the slider shows them, and the change that says most."""
+"""The probes of a run as the slider shows them, and the most telling change."""
 
 from dataclasses import dataclass
 
@@ -6,7 +6,7 @@ from reasoning_from_scratch.text import shorten, visible
 
 SHOWN_ANSWER = 3000  # characters
 SHOWN_TRUTH = 300
-LEAST = 0.0005  # a probability that is not shown as 0.0 %
+LEAST = 0.0005  # the lowest probability that is not shown as 0.0 %
 
 
 @dataclass
@@ -22,7 +22,7 @@ class Change:
 
 
 def slider_data(probes: list[dict]) -> dict | None:
-    """What the page's script reads; problems are those of the last record."""
+    """The data that the page's script reads, for the problems of the last record."""
     if not probes:
         return None
     by_step = [{probe["problem_id"]: probe for probe in row["probes"]} for row in probes]
@@ -72,7 +72,7 @@ def biggest_change(probes: list[dict]) -> Change | None:
 
 
 def _first_tokens(probes: list[dict]) -> dict[str, float]:
-    """Mean probability of each way to begin; a token outside of the kept ones counts as 0."""
+    """Mean probability of each first token; where a token was not recorded, it counts as 0."""
     mean: dict[str, float] = {}
     for probe in probes:
         for token, p in probe["top"][0] if probe["top"] else []:

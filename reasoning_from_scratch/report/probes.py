@@ -31,10 +31,11 @@ def record_probes(
     judge: Judge = grader,
     asked: Sampling | None = None,
 ) -> None:
-    """Append one line: the greedy answers to `problems` and what else each token could have been.
+    """Append one line: the answers to `problems` with greedy decoding, and what else each token
+    could have been.
 
     step counts the updates that the weights have seen; `judge` says how an answer is rewarded.
-    `asked` says who answers the model, and how many rows are sampled side by side.
+    `asked` has the calculator or environment of the run, and the number of rows in a batch.
     """
     prompts = [tokenizer.encode(problem_prompt(problem)) for problem in problems]
     names = ("sample_rows", "calculator", "environment", "max_turns", "max_turn_tokens")
@@ -64,7 +65,7 @@ def _probe(model, tokenizer, problem, rollout: Rollout, judge) -> dict:
     rows = zip(ids.tolist(), probabilities.tolist(), strict=True)
     top = [[[texts.one(token), round(p, 4)] for token, p in zip(*row, strict=True)] for row in rows]
     for place in (place for place in rollout.forced if place < POSITIONS):
-        top[place] = []  # not the model's: it could not have been another
+        top[place] = []  # a tool wrote it: there was no alternative
     return {
         "problem_id": problem.id,
         "problem": problem.problem,
@@ -79,7 +80,7 @@ def _probe(model, tokenizer, problem, rollout: Rollout, judge) -> dict:
 
 @torch.no_grad()
 def next_token_distributions(model, prompt: list[int], response: list[int]):
-    """Probabilities and ids, (T, TOP) each, of the likeliest tokens at each place of response."""
+    """Probabilities and ids, (T, TOP) each, of the most likely tokens at each place of response."""
     device = model.tok_emb.weight.device
     ids = torch.tensor([prompt + response[:-1]], device=device)  # (1, T)
     hidden = model.hidden_states(ids)[0, len(prompt) - 1 :]  # (T, D)

@@ -27,7 +27,7 @@ class ConsoleHandler(logging.Handler):
 
 
 def mute_console() -> None:
-    """The terminal is closed, or `| head` has seen enough: the run goes on, logs.log has all."""
+    """The terminal is closed, or `| head` has seen enough: the run goes on, logs.log has it all."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
         try:
@@ -38,7 +38,7 @@ def mute_console() -> None:
 
 
 def tell(words: str) -> None:
-    """Straight to the terminal: a signal may come in the middle of a print."""
+    """Writes straight to the terminal: a signal may come in the middle of a print."""
     try:
         os.write(2, f"\n{words}\n".encode())
     except OSError:
@@ -46,7 +46,7 @@ def tell(words: str) -> None:
 
 
 def show_log() -> None:
-    """Log messages go to the console as well, once."""
+    """Log messages also go to the console; a second call changes nothing."""
     if not any(isinstance(handler, ConsoleHandler) for handler in log.handlers):
         log.addHandler(ConsoleHandler())
     log.setLevel(logging.INFO)
@@ -87,8 +87,8 @@ class Progress:
 
 
 def summary(row: dict) -> str:
-    """One line of the numbers to watch. The loss is among them where solutions are learned; in RL
-    it says little."""
+    """The numbers to watch, in one line. The loss is among them when training on worked solutions;
+    in RL it says little."""
     reward, correct = row["env/all/reward/total"], row.get("env/all/correct")
     live = row.get("env/all/by_group/frac_mixed")
     sampled = live is not None
@@ -96,7 +96,7 @@ def summary(row: dict) -> str:
         "loss": None if sampled else row["optim/loss"],
         "held-out loss": row.get("eval_loss"),
         "reward": reward if sampled else None,
-        # Shown if the reward has other parts, too.
+        # Shown if the reward has other parts as well.
         "correct": correct if sampled and correct != reward else None,
         "tokens": row["env/all/ac_tokens_per_turn"],
         "live": live,

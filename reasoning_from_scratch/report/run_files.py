@@ -1,4 +1,4 @@
-"""A run folder, read: whatever is there, also while the run still writes to it."""
+"""Reads a run folder: whatever is there, even while the run is still writing to it."""
 
 import re
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ from reasoning_from_scratch.text import has_shape, read_evenly, read_lines, read
 from .evals import Evals, read_evals, read_rollouts
 from .probes import PROBES_FILE
 
-SHOWN_PROBES = 60  # positions of the slider; more make the page heavy and show no more
+SHOWN_PROBES = 60  # positions of the slider; more would make the page heavy and show no more
 _PAGE = re.compile(r"(train|eval_.+)_iteration_(\d{6,})\.html")
 LISTED_FILES = (
     "metrics.jsonl",
@@ -66,7 +66,7 @@ class RunFiles:
 
     @property
     def evaluators(self) -> list[str]:
-        """The names of the reader's own, also of those that came when the run was resumed."""
+        """The names of your own evaluators, including those added when the run was resumed."""
         resumed = has_shape(self.config, {"resumed": [{"changed": dict}]})
         changes = [entry["changed"] for entry in self.config["resumed"]] if resumed else []
         named = [
@@ -79,7 +79,7 @@ class RunFiles:
 
 
 def newest_run(folder: Path) -> Path:
-    """The run that wrote last. A report that is written later does not make an old run new."""
+    """The most recently active run. Rewriting an old run's report does not make it newer."""
     runs = [path.parent for path in folder.glob("*/config.json")]
     if not runs:
         raise UserError(f"there is no run in {folder.resolve()}; give the folder of one")
@@ -110,13 +110,13 @@ def read_run(folder: str | Path) -> RunFiles:
 
 
 def by_step(rows: Iterable[dict]) -> list[dict]:
-    """Of a step that was run again, the later line counts."""
+    """If a step was run again, its later line counts."""
     latest = {row["step"]: row for row in rows if isinstance(row.get("step"), int)}
     return [latest[step] for step in sorted(latest)]
 
 
 def is_number(value: object) -> bool:
-    """Finite, and not so large that sums or pictures of it are not."""
+    """A finite number, and not so large that sums or pictures of it overflow."""
     return isinstance(value, (int, float)) and abs(value) < 1e100
 
 
@@ -126,7 +126,8 @@ def numbers(rows: list[dict], name: str) -> list[float]:
 
 
 def ends(values: list[float]) -> tuple[float, float]:
-    """Means of the first and of the last few. One step's mean is noisy, but no step is in both."""
+    """Means of the first few and of the last few values: a single step is noisy. Of two or more
+    values, none is in both."""
     few = max(1, min(5, len(values) // 2))
     return fmean(values[:few]), fmean(values[-few:])
 

@@ -1,4 +1,4 @@
-"""What people read of a run while it goes on: a page for each step, and report.html."""
+"""What people read about a run while it is going on: a page for each step, and report.html."""
 
 import logging
 import time
@@ -19,29 +19,29 @@ from reasoning_from_scratch.text import counted
 
 PROBE_PROBLEMS = 4  # problems whose answers are followed through the whole run
 SMOKE_PROBES = 1
-PAGE_REST = 20  # so many times as long as report.html took to write, it is left alone
+PAGE_REST = 20  # report.html rests for this many times as long as it took to write
 
 log = logging.getLogger("reasoning_from_scratch")
 
 
 @dataclass
 class Pages:
-    """Written by one rank; all call, since answering the probe problems takes whole weights."""
+    """One rank writes, but all call: answering the probe problems needs the whole weights."""
 
     config: TrainConfig
     policy: LocalPolicy
     folder: Path
-    writes: bool  # one of several ranks does
+    writes: bool  # only one of several ranks does
     clock: Clock
     judge: Judge
     probes: Sequence[Problem]  # whose answers report.html follows
     first_step: int
-    known_failures: set[str] = field(default_factory=set)  # of the judge, that were said once
-    written: float = 0.0  # when report.html was, by time.monotonic()
+    known_failures: set[str] = field(default_factory=set)  # of the judge, already reported
+    written: float = 0.0  # when report.html was last written, by time.monotonic()
     seconds: float = 0.0  # how long that took
 
     def rollouts(self, split: str, step: int, groups: Sequence[Group]) -> None:
-        """All rollouts of a step for people and machines, before any group is dropped."""
+        """Writes all rollouts of a step, for people and machines, before any group is dropped."""
         if not self.writes:
             return
         rollouts = [rollout for group in groups for rollout in group.rollouts]
@@ -59,7 +59,7 @@ class Pages:
             )
 
     def report_if_due(self, step: int) -> None:
-        """report.html from the files, and what the model answers to the probe problems now."""
+        """If it is time: answers the probe problems, then writes report.html from the files."""
         every = self.config.report_every
         ends = step in (self.first_step, self.config.steps)
         if ends or (every and step % every == 0):
@@ -86,7 +86,7 @@ class Pages:
                 self.write(last=step == self.config.steps)
 
     def write(self, last: bool) -> None:
-        """report.html is read from all files so far: the longer that takes, the rarer it is."""
+        """Makes report.html from all files so far; the longer that takes, the less often."""
         before = time.monotonic()
         if last or before - self.written > PAGE_REST * self.seconds:
             write_run_report(self.folder)

@@ -24,7 +24,7 @@ HEADLINES = (
     ("tokens per answer", TOKENS, ".1f"),
     ("entropy", ENTROPY, ".3f"),
 )
-# How each of tiny.ways.WAYS is known by its text, and by what number of the style sheet's colors.
+# How to recognize each of tiny.ways.WAYS in a text, in the order of the style sheet's colors.
 WAY_WORDS = {
     "answer only": "no solution step, only the box",
     "rough": "about every second solution step, the others done in the head",
@@ -100,7 +100,7 @@ def _state(run: RunFiles) -> str:
 
 
 def _run_tiles(run: RunFiles, evals: list[EvalRow]) -> list[tuple[str, str, str]]:
-    """Name, value now, and what it was."""
+    """Name, current value, and first value."""
     tiles = []
     for name in run.evals:
         of_name = [row for row in evals if row.name == name]
@@ -132,12 +132,12 @@ def _chart_data(charts: list) -> list[list[dict]]:
 
 
 def _rounded(values: list[float]) -> list[float]:
-    """As many digits as the reading shows."""
+    """Enough digits for the value shown under a chart."""
     return [float(f"{value:.5g}") for value in values]
 
 
 def _best_and_worst(rows: list[dict]) -> list[tuple[str, list[dict]]]:
-    """Best and worst of the last steps; among equal rewards those that move the model most."""
+    """Best and worst answers of the last steps; among ties, those that move the model most."""
     rows = [row for row in rows if None not in (row["total_reward"], row["advantage"])]  # NaN
     order = sorted(rows, key=lambda row: (row["total_reward"], row["advantage"]))
     worst, best = _of_different_problems(order), _of_different_problems(order[::-1])
@@ -152,7 +152,7 @@ def _of_different_problems(rows: list[dict]) -> list[dict]:
 
 
 def _beside(run: RunFiles, others: list[OtherRun]) -> list[dict[str, Any]]:
-    """The table of this run and the others; none where it is alone."""
+    """The rows for this run and the others; empty if there are no others."""
     rows = [
         {
             "name": other.name,
@@ -169,7 +169,7 @@ def _beside(run: RunFiles, others: list[OtherRun]) -> list[dict[str, Any]]:
 
 
 def _times(rows: list[dict]) -> list[tuple[str, float]]:
-    """The share of each stage in the time of the run."""
+    """Each stage's share of the run's time."""
     sums = {name: sum(row.get(f"time/{name}") or 0.0 for row in rows) for name in SPANS}
     total = sum(row.get("time/total") or 0.0 for row in rows) or sum(sums.values())
     shares = [(name, value / total) for name, value in sums.items() if value]
@@ -195,7 +195,7 @@ def _listed_steps(run: RunFiles) -> list[list[tuple[str, str]]]:
 
 
 def _page_label(name: str, step: int) -> str:
-    """As files count, an evaluation comes before its step: after as many."""
+    """A training file's number counts from 0; an evaluation's is the number of steps before it."""
     if name.startswith("train_"):
         return f"{step + 1}"
     return f"{name.removeprefix('eval_').split('_iteration_')[0]} after {step}"

@@ -5,14 +5,14 @@ from typing import Any
 from reasoning_from_scratch.config import TrainConfig, to_json
 from reasoning_from_scratch.text import shorten
 
-# Where a run is kept and how it was begun: this says nothing about what it does.
+# Where a run is stored and how it was started: this says nothing about what it does.
 KEPT = ("log_path", "resume", "overwrite", "preflight")
 DEFAULTS = {name: v for name, v in to_json(TrainConfig()).items() if name not in KEPT}
 OPEN = (None, "auto")  # defaults that the model, the problems or the machine fill in
 
 
 def not_default(config: dict[str, Any]) -> list[tuple[str, str, str]]:
-    """Name, value and default; last come those whose default is open, unless they are off."""
+    """Name, value and default. Settings with an open default come last, and only if they are on."""
     names = sorted(differing(DEFAULTS, config), key=lambda name: DEFAULTS[name] in OPEN)
     return [
         (name, in_words(config[name]), in_words(DEFAULTS[name]))
@@ -22,7 +22,7 @@ def not_default(config: dict[str, Any]) -> list[tuple[str, str, str]]:
 
 
 def differing(config: dict[str, Any], other: dict[str, Any]) -> list[str]:
-    """The settings in which two runs differ. An older run may not have known all of them."""
+    """The settings in which two runs differ. Those that an older run lacks count as defaults."""
     ours, theirs = DEFAULTS | config, DEFAULTS | other
     return [name for name in DEFAULTS if ours[name] != theirs[name]]
 

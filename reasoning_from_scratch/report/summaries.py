@@ -1,4 +1,4 @@
-"""One line per rollout, in the keys that viewers of such files read."""
+"""One line per rollout, with the keys that viewers of such files read."""
 
 from collections.abc import Iterator, Sequence
 
@@ -14,8 +14,8 @@ def is_right(rollout) -> bool | None:
 
 
 def extracted(rollout) -> str | None:
-    """What the grader read: the last box. None without one, or where a verifier of one's own
-    judged, which reads what it likes."""
+    """The answer that the grader read: the last box. None if there is no box, or if your own
+    verifier judged the answer: it may read anything."""
     if "correct" not in rollout.rewards or "reward_failed" in rollout.rewards:
         return None
     boxed = get_last_boxed(rollout.text)
@@ -53,7 +53,7 @@ def _summary(split: str, iteration: int, group_idx: int, traj_idx: int, rollout)
         "advantage": rollout.advantage,
         "stop_reason": stop_reason(rollout),
         "text": rollout.text,
-    } | ({"forced": rollout.forced} if rollout.forced else {})  # places of a tool's tokens
+    } | ({"forced": rollout.forced} if rollout.forced else {})  # positions of a tool's tokens
 
 
 def _only_step(rollout) -> dict:

@@ -10,14 +10,14 @@ from reasoning_from_scratch.text import visible
 
 SHADES = (0.9, 0.7, 0.5, 0.2, 0.05, 0.01)  # a token of lower probability gets the next darker shade
 _BOUNDS = (0.1054, 0.3567, 0.6931, 1.6094, 2.9957, 4.6052)  # minus the logarithms of SHADES
-TOOL = -1  # in place of a shade: a tool wrote the token, and nobody drew it
+TOOL = -1  # instead of a shade: a tool wrote the token, the model did not sample it
 SHOWN_TOKENS = 4000  # of one rollout on a page; all of it is in the summaries
 
 
 @dataclass
 class ShadedText:
     html: Markup  # one <i> per token
-    logprobs: str  # numbers for the script, parted by spaces, in the order of the tokens
+    logprobs: str  # numbers for the script, separated by spaces, in the order of the tokens
     entropies: str
     left_out: int  # tokens between the first and the last part shown
 
@@ -37,7 +37,7 @@ class TokenTexts:
 
     def each(self, ids: Sequence[int]) -> list[str]:
         texts: list[str] = []
-        open_ids: list[int] = []  # tokens that hold only a part of a character so far
+        open_ids: list[int] = []  # tokens that so far are only part of a character
         for token_id in ids:
             text = self.one(token_id)
             if "\ufffd" not in text:
@@ -57,7 +57,7 @@ class TokenTexts:
 
 
 class Shader:
-    """Writes the tokens of many rollouts; each different token is escaped once per shade."""
+    """Writes the tokens of many rollouts; each distinct token is escaped once per shade."""
 
     def __init__(self, tokenizer) -> None:
         self.texts = TokenTexts(tokenizer)
@@ -66,7 +66,7 @@ class Shader:
     def shade(
         self, ids: Sequence[int], logprobs: Sequence[float], entropies, forced: Sequence[int] = ()
     ) -> ShadedText:
-        """`forced`: the places in ids that a tool wrote."""
+        """`forced`: the positions in `ids` that a tool wrote."""
         shades = [bisect.bisect_left(_BOUNDS, -logprob) for logprob in logprobs]
         for place in forced:
             shades[place] = TOOL
@@ -75,7 +75,7 @@ class Shader:
         left_out = len(ids) - len(head) - len(tail)
         html = self._write(head, shades)
         if left_out:
-            html += f'<b class="gap">{left_out:,} tokens left out</b>'
+            html += f'<b class="gap">{left_out:,} tokens omitted</b>'
             html += self._write(tail, shades[len(ids) - len(tail) :])
         return ShadedText(
             Markup(html),

@@ -1,4 +1,4 @@
-"""Weights & Biases, Trackio and TensorBoard, where they are asked for. Our own files are always
+"""Weights & Biases, Trackio and TensorBoard, if they are requested. Our own files are always
 written."""
 
 import shutil
@@ -14,7 +14,7 @@ NAME_FILE = "trackio_name"  # Trackio finds a run again by its name
 
 
 class Tracker:
-    """Sends the metrics lines to a run that a resumed training continues."""
+    """Sends the metrics lines to a tracker's run, which a resumed training continues."""
 
     def __init__(self) -> None:
         self.run = None
@@ -22,7 +22,7 @@ class Tracker:
         self.board = None
 
     def start(self, config: TrainConfig, folder: Path) -> None:
-        """Before a run is begun in the folder: without a login or a network it is refused."""
+        """Called before the run begins in its folder: refused without a login or a network."""
         if config.trackio:
             self.trackio = start_trackio(config, folder)
         if not config.wandb:
@@ -39,17 +39,17 @@ class Tracker:
                 dir=folder,
                 config=to_json(config),
             )
-        except Exception as error:  # of another program, which has kinds of its own
+        except Exception as error:  # wandb has its own kinds of errors
             if new:
                 shutil.rmtree(folder)
             why = one_line(str(error), 200)
             raise UserError(
-                f"--wandb {config.wandb}: Weights & Biases began no run ({why}): try `wandb "
+                f"--wandb {config.wandb}: Weights & Biases started no run ({why}): try `wandb "
                 "login`, set WANDB_MODE=offline, or drop --wandb"
             ) from error
 
     def go_on(self, config: TrainConfig, folder: Path, step: int) -> None:
-        """Once the folder is there. A resumed training goes on with the same run, from `step`."""
+        """Called once the folder exists. A resumed training continues the same run, from `step`."""
         if self.run is not None:
             (folder / ID_FILE).write_text(self.run.id)
         if self.trackio is not None:
@@ -90,16 +90,16 @@ def start_trackio(config: TrainConfig, folder: Path):
             config=to_json(config),
             embed=False,
         )
-    except Exception as error:  # of another program, as above
+    except Exception as error:  # Trackio has its own, too
         why = one_line(str(error), 200)
         raise UserError(
-            f"--trackio {config.trackio}: Trackio began no run ({why}): try another name, or "
+            f"--trackio {config.trackio}: Trackio started no run ({why}): try another name, or "
             "drop --trackio"
         ) from error
 
 
 def import_tensorboard() -> type:
-    """What writes for TensorBoard: PyTorch's own, which needs TensorBoard's format."""
+    """PyTorch's writer for TensorBoard, which needs the package tensorboard."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:

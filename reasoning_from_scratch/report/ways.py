@@ -1,6 +1,6 @@
-"""The ways in which problems of the tiny world are answered: how often each, and how well.
+"""The styles in which problems of the tiny world are answered: how often each, and how well.
 
-Everything is counted from texts, so a run need not know of it: its files hold all answers.
+Everything is counted from the answers in a run's files, so training need not know about styles.
 """
 
 import re
@@ -16,7 +16,7 @@ from reasoning_from_scratch.tiny.world import tiny_problem
 from .evals import read_rollouts
 from .run_files import RunFiles
 
-READ_STEPS = 300  # of a longer run as many, evenly: more can't be told apart in the picture
+READ_STEPS = 300  # evenly spaced, in a longer run: the picture could not show more
 POINTS = 30  # of the picture of all problems; the others have half as many
 _ID = re.compile(r"tiny/([a-z-]+)/(\d{1,9})")
 _LEVEL = re.compile(r"Level (\d+)")
@@ -33,17 +33,17 @@ class Answered:
 
 @dataclass(frozen=True)
 class WayFigures:
-    """What one way does among some answers."""
+    """How often one style occurs among some answers, and how well it does."""
 
     count: int
     share: float
-    right: float  # of those so answered; 0 where there are none, as is tokens
+    right: float  # share correct in this style; 0 if count is 0, as is tokens
     tokens: float
 
 
 @dataclass
 class WaysOverTime:
-    """The share of each way over training, for problems of like difficulty."""
+    """The share of each style over training, for problems of similar difficulty."""
 
     title: str
     at: list[float]  # steps of training
@@ -51,7 +51,7 @@ class WaysOverTime:
 
 
 def by_way(answers: Sequence[Answered]) -> dict[str, WayFigures]:
-    """For each way, also for those that nobody takes."""
+    """The figures of each style, including those that no answer uses."""
     figures = {}
     for way in WAYS:
         so = [answer for answer in answers if answer.way == way]
@@ -69,7 +69,7 @@ def by_way(answers: Sequence[Answered]) -> dict[str, WayFigures]:
 
 
 def evaluated_answers(problems: Sequence[Problem], rows: Sequence[dict]) -> list[Answered]:
-    """Of an evaluation's rows, those to problems whose level says how many steps they take."""
+    """An evaluation's answers to the problems whose level says how many steps they take."""
     answers = []
     for row in rows:
         level = _LEVEL.fullmatch(problems[row["index"] - 1].level)
@@ -82,8 +82,8 @@ def evaluated_answers(problems: Sequence[Problem], rows: Sequence[dict]) -> list
 def ways_before_and_after(
     problems: Sequence[Problem], before: Sequence[dict], after: Sequence[dict]
 ) -> str:
-    """A small table for the terminal from the rows of two evaluations; empty where no level says
-    how many steps a problem takes."""
+    """A small table for the terminal, from the rows of two evaluations; empty if no problem's level
+    says how many steps it takes."""
     then, now = (by_way(evaluated_answers(problems, rows)) for rows in (before, after))
     if not any(figures.count for figures in then.values()):
         return ""
@@ -105,7 +105,7 @@ def _or_dash(figures: WayFigures) -> str:
 
 
 def train_answers(run: RunFiles) -> list[Answered]:
-    """All training answers of a run on the tiny world, in order; none of another run."""
+    """All training answers of a run on the tiny world, in order; for any other run, none."""
     paths = sorted(run.folder.glob("train_iteration_*_rollout_summaries.jsonl"))
     answers = []
     for path in evenly(paths, READ_STEPS):
@@ -118,7 +118,7 @@ def train_answers(run: RunFiles) -> list[Answered]:
 def _train_answer(row: dict) -> Answered | None:
     text, step = _tiny(row["problem_id"])
     only = row["steps"][0]
-    # A run on an earlier edition of the tiny world has other problems by the same names.
+    # A run on an earlier edition of the tiny world has other problems under the same names.
     if text is None or text != only["logs"]["problem"]:
         return None
     right = (only["metrics"].get("correct") or 0.0) >= 0.5
@@ -133,7 +133,7 @@ def _tiny(problem_id: str) -> tuple[str | None, int]:
         return None, 0
     try:
         row = tiny_problem(found[1], int(found[2]))
-    except (ValueError, IndexError):  # no such split, or not so many problems in it
+    except (ValueError, IndexError):  # no such split, or fewer problems in it
         return None, 0
     return row["problem"], int(_LEVEL.fullmatch(row["level"])[1])
 
@@ -151,13 +151,13 @@ def ways_over_time(answers: Sequence[Answered]) -> list[WaysOverTime]:
 
 
 def _windows(seen: list[int], most: int) -> list[list[int]]:
-    """The steps of training, so many together that there are no more than `most` windows."""
+    """The training steps, grouped into at most `most` windows."""
     width = -(-len(seen) // most)
     return [seen[start : start + width] for start in range(0, len(seen), width)]
 
 
 def _over_time(title: str, answers: Sequence[Answered], windows: list[list[int]]) -> WaysOverTime:
-    """A window without such problems has no point."""
+    """Shares of the styles in each window; a window without such problems has no point."""
     window_of = {step: window[0] for window in windows for step in window}
     middles = {window[0]: (window[0] + window[-1]) / 2 for window in windows}
     # The picture begins with the run and ends with it.
@@ -174,7 +174,7 @@ def _over_time(title: str, answers: Sequence[Answered], windows: list[list[int]]
 
 
 def first_and_last(answers: Sequence[Answered]) -> list[tuple[str, dict[str, WayFigures]]]:
-    """The ways at the two ends of a run, each with its name: the tenth of its steps there."""
+    """The styles in the first and in the last tenth of a run's steps, each end with a name."""
     seen = sorted({answer.iteration for answer in answers})
     few = max(1, len(seen) // 10)
     ends = []

@@ -12,15 +12,15 @@ from reasoning_from_scratch.tiny.ways import WAYS
 from .curves import NAMES, TEXT, page_svg, step_axis
 from .ways import WaysOverTime
 
-# From light to dark as the ways cost more tokens, so that grey says the same. The page's style
-# sheet knows these colors by name, and has others in their place for the dark.
+# From light to dark as the styles take more tokens, so that gray shows the same order. The page's
+# style sheet has these colors by name, and replaces them in dark mode.
 FILLS = ("#d9e1f2", "#97b0e0", "#4d73c9", "#1e3a80")
-INKS = ("#1d2130", "#1d2131", "#fefeff", "#fffffe")  # of the names within
+INKS = ("#1d2130", "#1d2131", "#fefeff", "#fffffe")  # of the names inside the areas
 WAY_NAMES = {color: f"w{i}" for i, color in enumerate(FILLS)}
 WAY_NAMES |= {color: f"w{i}-ink" for i, color in enumerate(INKS)}
 WIDTH, HEIGHT = 360, 210  # of a picture in the page
 LEFT, RIGHT, TOP, BOTTOM = 62, 70, 8, 40
-THICK = 0.11  # an area at least so high has room for its name
+THICK = 0.11  # an area at least this high has room for its name
 SPACE = 0.1  # between two names beside the areas
 
 
@@ -35,7 +35,7 @@ def _as_svg(picture: WaysOverTime) -> Markup:
     box = (LEFT / WIDTH, BOTTOM / HEIGHT, across / WIDTH, down / HEIGHT)
     draw_ways(figure.add_axes(box, facecolor="none"), picture)
     ends = (
-        f"{way} {100 * shares[0]:.0f} % at first, {100 * shares[-1]:.0f} % at last"
+        f"{way} {100 * shares[0]:.0f} % at the start, {100 * shares[-1]:.0f} % at the end"
         for way, shares in picture.shares.items()
     )
     label = f"Share of each style of answer, {picture.title}: " + "; ".join(ends)
@@ -71,7 +71,7 @@ def draw_ways(panel: Axes, picture: WaysOverTime) -> None:
 
 
 def _name_areas(panel: Axes, at: list[float], shares: list[list[float]]) -> None:
-    """Each name within its area where there is room for it, else beside the area's right end."""
+    """Writes each name inside its area if there is room, else beside the area's right end."""
     beside, low = [], [0.0] * len(at)
     for number, (way, heights) in enumerate(zip(WAYS, shares, strict=True)):
         high = [a + b for a, b in zip(low, heights, strict=True)]
@@ -91,7 +91,7 @@ def _name_areas(panel: Axes, at: list[float], shares: list[list[float]]) -> None
 
 
 def _widest_place(at: list[float], low: list[float], high: list[float]) -> tuple[float, ...]:
-    """Where a name of a third of the panel's width has the most room: how much, and x, y."""
+    """Where a name a third as wide as the panel has the most room: the height there, x, y."""
     reach = (at[-1] - at[0]) / 6
     places = [(0.0, at[0], 0.0)]
     for x in at:

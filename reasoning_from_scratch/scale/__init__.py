@@ -1,6 +1,6 @@
-"""Engines for more than one process: ranks, slices of a model, sampling with a lag, Ray.
+"""Engines for more than one process: ranks, sharded models, sampling with a lag, Ray.
 
-Each takes the place of something plain: ranks_policy.py and sharding.py of `LocalPolicy`, lag.py
-and ray_rollouts.py of `on_policy_rollouts`, streaming.py of `training_loop`. Only `run/` imports
-them. Start with ranks.py.
+Each replaces something simple: ranks_policy.py and sharding.py replace `LocalPolicy`, lag.py and
+ray_rollouts.py replace `on_policy_rollouts`, streaming.py replaces `training_loop`. Only `run/`
+imports them. Start with ranks.py.
 """

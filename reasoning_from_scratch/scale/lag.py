@@ -1,9 +1,9 @@
 """Off-policy sampling: the next steps are sampled while the trainer trains on this one.
 
-The trainer sees the iterator that it always sees. Behind it a thread samples step after step
-with a snapshot of the policy. By asking for a step the trainer says that all updates before it
-are done; then it takes a new snapshot, and the thread has it from its next step on. There are two,
-which take turns: neither ever reads weights that the other is writing.
+The trainer sees the same iterator as always. Behind it, a thread samples step after step with a
+snapshot of the policy. When the trainer asks for a step, all updates before it are done; a new
+snapshot is taken then, and the thread uses it from its next step on. Two snapshots take turns, so
+the thread never reads weights that are being written.
 """
 
 import logging
@@ -29,7 +29,7 @@ from reasoning_from_scratch.trainer import sample_step
 
 log = logging.getLogger("reasoning_from_scratch")
 
-LOOK_AGAIN = 0.2  # seconds: on Windows a wait without an end does not hear Ctrl-C
+LOOK_AGAIN = 0.2  # seconds: on Windows a wait without a timeout does not hear Ctrl-C
 ENDING = 30.0  # seconds for the thread to end; it looks before each decoding step
 
 
@@ -49,7 +49,7 @@ class Ended(Exception):
 
 @dataclass
 class Sampled:
-    """The groups of one step, as far as they were sampled, and when that was."""
+    """The groups of one step that were sampled so far, and when."""
 
     start: float
     end: float = 0.0  # 0: there are more to come
@@ -57,7 +57,7 @@ class Sampled:
 
 
 class Sampler:
-    """A thread that samples, and all that it and the trainer exchange."""
+    """A thread that samples, and everything that it exchanges with the trainer."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Sampler:
         self.first_step, self.clock = first_step, clock
         self.changed = threading.Condition()  # its lock guards everything below
         self.newest: LocalPolicy | None = None  # a snapshot that the thread has yet to take
-        self.unused: LocalPolicy | None = None  # one that it has put back
+        self.unused: LocalPolicy | None = None  # one that the thread has given back
         self.version = -1  # of the newest: the updates that its weights have seen
         self.sampled: dict[int, Sampled] = {}
         self.error: BaseException | None = None
@@ -83,7 +83,7 @@ class Sampler:
     # -- called by the trainer
 
     def publish(self, version: int) -> None:
-        """The trainer's weights as they are now, after `version` updates."""
+        """Takes a snapshot of the trainer's weights, after `version` updates."""
         with self.changed:
             into = self.newest or self.unused
             if into is self.unused:
@@ -91,13 +91,13 @@ class Sampler:
             self.newest = self.policy.snapshot(version, into)
             self.newest.engine = replace(self.policy.engine, around_step=self.watched)
             self.version = version
-            if torch.cuda.is_available():  # the two threads have queues of their own on a GPU
+            if torch.cuda.is_available():  # on a GPU each thread has its own stream
                 torch.cuda.current_stream().synchronize()
             self.changed.notify_all()
 
     def take(self, step: int) -> Iterator[list[Group]]:
-        """The groups of a step, those that are there as soon as some are. What went wrong in the
-        thread is raised here."""
+        """The groups of a step, part by part as they arrive. An error in the thread is raised
+        here."""
         taken = 0
         while True:
             with self.changed:
@@ -117,7 +117,7 @@ class Sampler:
         del self.sampled[step]
 
     def has_more(self, step: int, taken: int) -> bool:
-        """Further groups of a step are there, or all of them are."""
+        """Whether more groups of a step have arrived, or the step is complete."""
         sampled = self.sampled.get(step)
         return sampled is not None and (sampled.end > 0 or len(sampled.groups) > taken)
 
@@ -170,7 +170,7 @@ class Sampler:
             yield snapshot.sample(asked, self.config, step, places, self.judge)
 
     def begin(self, step: int) -> LocalPolicy:
-        """Wait until the step may begin; the newest snapshot, which is the thread's now."""
+        """Wait until the step may begin; return the newest snapshot, now the thread's own."""
         with self.changed:
             while not may_begin(step, self.version, self.config.max_steps_off_policy):
                 self.look()
@@ -204,8 +204,8 @@ def async_rollouts(
 ) -> Generator[Iterable[Group]]:
     """The groups of one step after another, at most `max_steps_off_policy` updates old.
 
-    On several ranks each samples its own places by itself. What all have sampled comes together
-    where all ranks do so at the same time: never in the thread.
+    On several ranks, each thread samples its own rank's places. The groups are gathered by the
+    trainers, which all do so at the same time, and never in the thread.
     """
     ranks, clock = ranks or Ranks(), clock or Clock()
     sampler = Sampler(policy, problems, config, first_step, judge, clock)
@@ -235,7 +235,7 @@ def joined(parts: Iterable[list[Group]]) -> list[Group]:
 
 
 def beside_the_trainer(model: Qwen3Model) -> AbstractContextManager:
-    """On a GPU the thread's work gets a queue of its own, or it would wait for the trainer's."""
+    """On a GPU the thread gets its own stream; otherwise its work would wait for the trainer's."""
     device = next(model.parameters()).device
     if device.type == "cuda":
         return torch.cuda.stream(torch.cuda.Stream(device))
@@ -243,8 +243,8 @@ def beside_the_trainer(model: Qwen3Model) -> AbstractContextManager:
 
 
 def shared_cores(model: Qwen3Model, config: Scale) -> AbstractContextManager:
-    """On a CPU each gets half of the threads, also the one that starts now, or they would crowd
-    each other out. Not at lag 0, where they take turns."""
+    """On a CPU, trainer and sampler each get half of torch's threads; otherwise they would slow
+    each other down. Not at lag 0, where they take turns."""
     on_cpu = next(model.parameters()).device.type == "cpu"
     half = max(1, torch.get_num_threads() // 2)
     return threads(half) if on_cpu and config.max_steps_off_policy else nullcontext()

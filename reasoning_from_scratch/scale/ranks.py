@@ -3,8 +3,8 @@
 Each rank samples its share of a step's problems. Then all rollouts are exchanged, so that
 rewards, advantages, denominators and metrics are computed alike everywhere. Each rank computes
 the gradient of its share of the rows; the gradients are added up (ranks_policy.py), and every rank
-takes the same optimizer step. Nothing else travels: the weights stay equal because what changes
-them is equal. (Or each rank keeps a slice of them: sharding.py.)
+takes the same optimizer step. Nothing else is sent: the weights stay equal because all ranks make
+the same updates. (Or each rank keeps only a slice of the weights: sharding.py.)
 """
 
 import re
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class Ranks:
-    """All ranks, as one of them sees them; by default it is the only one, and nothing happens."""
+    """All ranks, as one of them sees them; by default there is only one, and nothing is sent."""
 
     def __init__(
         self,
@@ -34,10 +34,10 @@ class Ranks:
         objects: dist.ProcessGroup | None = None,
         restarted: bool = False,
     ) -> None:
-        self.restarted = restarted  # torchrun has started these ranks again, as one had died
+        self.restarted = restarted  # torchrun has restarted these ranks, because one had died
         self.rank, self.size, self.device = rank, size, device
         self.writes = rank == 0  # it alone writes files and talks to people
-        self.objects = objects  # the group of processes by which Python objects travel
+        self.objects = objects  # the process group that sends Python objects
         self.advice = "--resume continues it"
         # Where Ctrl-C may end a rank's own work; `train` puts its Interrupts here.
         self.interruptible: Callable[[], AbstractContextManager] = nullcontext
@@ -49,7 +49,7 @@ class Ranks:
         return list(places)[self.rank :: self.size]
 
     def parts_here(self, sizes: Sequence[int]) -> list[int]:
-        """Which of some parts are this rank's: the largest first, to who has least so far."""
+        """Which parts are this rank's: the largest first, each to whichever has least so far."""
         loads, owned = [0] * self.size, []
         for number in sorted(range(len(sizes)), key=lambda number: (-sizes[number], number)):
             least = loads.index(min(loads))
@@ -58,10 +58,10 @@ class Ranks:
                 owned.append(number)
         return sorted(owned)
 
-    # -- what travels between ranks
+    # -- what ranks send each other
 
     def exchange(self, value: T) -> list[T]:
-        """What every rank gives here, in their order, on every rank."""
+        """The values of all ranks, in the order of the ranks, on every rank."""
         if self.size == 1:
             return [value]
         values: list[T] = [None] * self.size
@@ -76,13 +76,13 @@ class Ranks:
         return in_order(group for groups in self.results(sample) for group in groups)
 
     def from_first(self, function: Callable[[], T]) -> T:
-        """What rank 0 gets by calling `function`, on every rank."""
+        """Rank 0 calls `function`, and every rank gets the result."""
         if self.size == 1:
             return function()
         return self.results(function if self.rank == 0 else lambda: None)[0]
 
     def results(self, function: Callable[[], T]) -> list[T]:
-        """What `function` gives on each rank. If it ends early on one, it does so on all."""
+        """What `function` returns on each rank. If it ends early on one, all ranks end."""
         found: list[T] = []
         for outcome in self.exchange(self.outcome(function)):
             if isinstance(outcome, KeyboardInterrupt) or (
@@ -90,12 +90,12 @@ class Ranks:
             ):
                 raise outcome
             if isinstance(outcome, UserError):
-                raise SystemExit(2)  # rank 0 says it
+                raise SystemExit(2)  # rank 0 reports the error
             found.append(outcome)
         return found
 
     def agreed(self, value: T) -> T:
-        """Rank 0's value, where the others might come to another."""
+        """Rank 0's value, if the others' might differ."""
         return self.exchange(value)[0]
 
     def outcome(self, function: Callable[[], T]) -> T | KeyboardInterrupt | UserError:
@@ -120,14 +120,14 @@ class Ranks:
 
     @contextmanager
     def in_touch(self) -> Iterator[None]:
-        """Around whatever needs the others: if one is gone, say so and end."""
+        """Around whatever needs the other ranks: if one is gone, say so and end."""
         try:
             yield
         except RuntimeError as error:
             raise self.lost(error) from None
 
     def lost(self, error: RuntimeError) -> SystemExit:
-        """Ranks 0 and 1 tell of it, because one of the two is alive unless both are dead."""
+        """Ranks 0 and 1 both report it: if the rank that died is one of them, the other does."""
         if self.rank < 2:
             reason = re.sub(r"^\[.*?\] ", "", str(error)).partition(". ")[0][:200]
             tell(

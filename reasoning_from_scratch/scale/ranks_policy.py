@@ -1,7 +1,7 @@
 """The policy of several ranks: who computes which rollouts, and how the results are put together.
 
 Every rank calls the same verbs with the same rollouts. Each computes its share; log-probabilities
-and sums are exchanged, gradients added up, so that all ranks come to the same update.
+and sums are exchanged and gradients added up, so that all ranks make the same update.
 """
 
 from collections.abc import Sequence
@@ -22,11 +22,11 @@ from reasoning_from_scratch.sampling import Sampling
 from reasoning_from_scratch.scale.ranks import Ranks
 
 BUCKET = 2**25  # numbers that are added up in one go: 128 MB
-ENOUGH_GROUPS = 4  # with so many groups per rank, whole ones can be shared out
+ENOUGH_GROUPS = 4  # with this many groups per rank, whole groups are dealt out
 
 
 class RanksPolicy(LocalPolicy):
-    """Each rank holds the whole model and computes the rollouts that are its own."""
+    """Each rank holds the whole model and computes its own share of the rollouts."""
 
     optimizer: AdamW
 
@@ -72,7 +72,7 @@ class RanksPolicy(LocalPolicy):
         denominator: float,
         found: list[Tensor] | None = None,
     ) -> list[Sums]:
-        assert found is None, "no rank has seen all of them: ask `logprobs`"
+        assert found is None, "no rank computes all of them: call `logprobs`"
         mine = [rollouts[place] for place in self.rollouts_here(rollouts)]
         return self.of_all_ranks(super().forward_backward(mine, config, denominator))
 
@@ -88,8 +88,8 @@ class RanksPolicy(LocalPolicy):
         self.ranks.same_as_first(self.optimizer.state)
 
     def rollouts_here(self, rollouts: Sequence[Rollout]) -> list[int]:
-        """The places of this rank's rollouts: whole groups, whose rows have a prompt in common, or
-        single ones where groups are few."""
+        """The places of this rank's rollouts: whole groups, whose rows share a prompt, or single
+        rollouts if there are few groups."""
         of_groups = groupby(range(len(rollouts)), lambda place: rollouts[place].place[0])
         parts = [list(places) for _, places in of_groups]
         if len(parts) < ENOUGH_GROUPS * self.ranks.size:
@@ -98,21 +98,21 @@ class RanksPolicy(LocalPolicy):
         return [place for part in self.ranks.parts_here(sizes) for place in parts[part]]
 
     def of_all_ranks(self, all_sums: list[Sums]) -> list[Sums]:
-        """The sums of all ranks' micro-batches; none, where no rank has a gradient."""
+        """The sums of all ranks' micro-batches; empty if no rank has a gradient."""
         numbers: list[Sums] = [
             {name: float(value) for name, value in sums.items()} for sums in all_sums
         ]
         return [sums for of_a_rank in self.ranks.exchange(numbers) for sums in of_a_rank]
 
     def add_up_gradients(self) -> None:
-        """Those of all ranks, in each of them."""
+        """Replaces each rank's gradients by their sum over all ranks."""
         for bucket in buckets(self.optimizer.parameters):
             self.add_bucket(bucket)
 
     @torch.no_grad()
     def add_bucket(self, parameters: Sequence[nn.Parameter]) -> None:
         """In float32 from the micro-batches to the optimizer: bfloat16 would round each rank's sum,
-        and their sum once more."""
+        and then their total again."""
         parts = []
         for parameter in parameters:
             own = self.optimizer.gradient(parameter)  # None: this rank had no row in this step
@@ -127,8 +127,8 @@ class RanksPolicy(LocalPolicy):
 
 
 class OnOneRank(LocalPolicy):
-    """Weights on one of several ranks, without a word to the others: it samples those problems
-    that are this rank's. (In a thread, perhaps, where ranks must not speak.)"""
+    """A policy on one of several ranks that sends the others nothing: it samples only this rank's
+    problems. (So it may run in a thread, where ranks must not communicate.)"""
 
     def __init__(self, ranks: Ranks, *given, **named) -> None:
         super().__init__(*given, **named)
@@ -149,7 +149,7 @@ class OnOneRank(LocalPolicy):
 
 
 def buckets(parameters: Sequence[nn.Parameter]) -> list[list[nn.Parameter]]:
-    """Few large parts instead of many small ones: each addition costs a round trip."""
+    """A few large parts instead of many small ones: each addition costs a round trip."""
     parts: list[list[nn.Parameter]] = []
     filled = BUCKET
     for parameter in parameters:

@@ -1,12 +1,11 @@
-"""Sampling on many machines: the same iterator, its samplers being actors of Ray.
+"""Sampling on many machines: the same iterator, with Ray actors as samplers.
 
 A sampler is a process, anywhere, that holds the model. The learner puts its weights into Ray's
-object store, once per version, and cuts each step into chunks of problems. A sampler that has
-other weights fetches those of its chunk, samples, judges, and sends the groups back.
+object store, once per version, and cuts each step into chunks of problems. A sampler fetches the
+weights of its chunk unless it has them, samples, judges, and sends the groups back.
 
-What a chunk holds, which weights and which random streams it is sampled with depends on the
-configuration alone. So when a sampler dies, another one samples its chunk again, and the run is
-the one that it would have been.
+A chunk's problems, its weights and its random streams depend only on the configuration. So when a
+sampler dies, another one samples its chunk again, and the run's results do not change.
 """
 
 import logging
@@ -37,7 +36,7 @@ from reasoning_from_scratch.scale.ray_sampler import (
 )
 from reasoning_from_scratch.scale.ray_start import connect
 
-DEATHS = 10  # so many samplers in a row that die before any chunk is done: something is wrong
+DEATHS = 10  # if this many samplers in a row die before any chunk is done, something is wrong
 PATIENCE = 60.0  # seconds without a sampler after which we say what we wait for
 
 log = logging.getLogger("reasoning_from_scratch")
@@ -67,17 +66,17 @@ class Actors:
         self.problems, self.config = problems, config
         self.actor, setup = self.prepared(model, tokenizer)
         self.setup = self.ray.put(setup)
-        self.weights: dict[int, object] = {}  # version -> its place in the object store
+        self.weights: dict[int, object] = {}  # version -> its reference in the object store
         self.steps: dict[int, StepWork] = {}
         self.waiting: list[tuple[int, int, Chunk]] = []  # a heap: earliest step and place first
-        self.tasks: dict = {}  # what was asked -> (sampler, chunk, or None: whether it is up)
-        self.load: dict = {}  # sampler that is up -> chunks it has
+        self.tasks: dict = {}  # pending call -> (sampler, its chunk; None: it is starting)
+        self.load: dict = {}  # sampler that is up -> number of chunks it has
         self.deaths = 0
         for _ in range(config.num_samplers):
             self.hire()
 
     def prepared(self, model: Qwen3Model, tokenizer) -> tuple[Any, SamplerSetup]:
-        """The class of the actors with what each takes of a machine, and how it starts."""
+        """The actors' class, with the resources that each takes, and how an actor starts."""
         config, machines = self.config, self.ray.cluster_resources()
         weight, lora = model.tok_emb.weight, [*lora_layers(model).values()]
         options: dict = {"scheduling_strategy": "SPREAD"}
@@ -106,14 +105,14 @@ class Actors:
     # -- handing out
 
     def begin(self, step: int, version: int, model: Qwen3Model) -> None:
-        """Sampling of a step may begin, with the model's weights as they are now."""
+        """Begins to sample a step, with the model's current weights."""
         if version not in self.weights:
             self.weights[version] = self.ray.put(packed(parameters(model, trained=True)))
         self.steps[step] = StepWork(step, version)
         self.ask(self.steps[step])
 
     def ask(self, work: StepWork) -> None:
-        """The next problems of a step, if it needs any."""
+        """Queues the next problems of a step, if it needs any."""
         first = work.wanted
         chosen = next_problems(self.problems, self.config, work.step, work.groups.values())
         work.wanted += len(chosen)
@@ -125,7 +124,7 @@ class Actors:
         heappush(self.waiting, (chunk.step, chunk.places[0], chunk))
 
     def assign(self) -> None:
-        """Each sampler gets a chunk; with a lag also the next ones, since nobody hands out any
+        """Gives each sampler a chunk; with a lag also the next ones, since none are handed out
         while the trainer trains."""
         while self.waiting and self.load:
             sampler = min(self.load, key=self.load.get)
@@ -139,8 +138,8 @@ class Actors:
     # -- taking in
 
     def take(self, step: int) -> Iterator[Group]:
-        """The groups of a step, each as soon as all before it are in, so that what is added up of
-        them does not depend on who was first."""
+        """The groups of a step in order, each as soon as all before it have arrived, so that sums
+        over them do not depend on which sampler was first."""
         work, shown = self.steps[step], 0
         while not (work.complete and shown == len(work.groups)):
             if shown in work.groups:
@@ -153,12 +152,12 @@ class Actors:
         self.weights = {v: kept for v, kept in self.weights.items() if v in needed}
 
     def receive(self) -> None:
-        """Wait until something that was asked is done, or a sampler has died."""
+        """Wait until a pending call is done, or a sampler has died."""
         self.assign()
         done, _ = self.ray.wait(list(self.tasks), timeout=PATIENCE)
         if not done and not self.load:
             log.warning(
-                "no sampler has come up yet; Ray has free: %s", self.ray.available_resources()
+                "no sampler has started yet; Ray has these free: %s", self.ray.available_resources()
             )
         errors = self.ray.exceptions
         for task in done:
@@ -169,7 +168,7 @@ class Actors:
                 self.lost(sampler, chunk, error)
             except errors.ActorUnschedulableError as error:
                 raise UserError(f"Ray cannot start a sampler: {last_line(error)}") from None
-            except errors.RayTaskError as error:  # what happened would happen to others too
+            except errors.RayTaskError as error:  # it would happen to other samplers, too
                 raise (error.cause if isinstance(error.cause, UserError) else error) from None
             else:
                 self.came(sampler, chunk, result)
@@ -218,7 +217,7 @@ def ray_rollouts(
 ) -> Generator[Iterable[Group]]:
     """The groups of one step after another, sampled by `num_samplers` actors of Ray.
 
-    Under torchrun rank 0 alone talks to Ray, and hands what it gets to all ranks.
+    Under torchrun only rank 0 talks to Ray, and passes what it gets to all ranks.
     """
     ranks, clock = ranks or Ranks(), clock or Clock()
     with closing(RaySampler(policy.tokenizer, problems, config, first_step)) as sampler:
@@ -236,7 +235,7 @@ def ray_rollouts(
 
 
 class RaySampler:
-    """The actors, from the first step that is asked for; and how far ahead they may sample."""
+    """The actors, once the first step is requested; and how far ahead they may sample."""
 
     def __init__(
         self, tokenizer, problems: Sequence[Problem], config: TrainConfig, first_step: int
@@ -249,8 +248,8 @@ class RaySampler:
         return list(self.groups(model, step))
 
     def groups(self, model: Qwen3Model, step: int) -> Iterator[Group]:
-        """Those of a step, as they come. The trainer has made `step` updates, so this is also the
-        version of its weights."""
+        """The groups of a step, as they come. The trainer has made `step` updates, so `step` is
+        also the version of its weights."""
         config = self.config
         if self.actors is None:
             self.actors = Actors(model, self.tokenizer, self.problems, config)
@@ -267,7 +266,7 @@ class RaySampler:
 
 
 def equal_parts(size: int, count: int) -> list[range]:
-    """0 .. size - 1 in at most `count` parts that differ by at most one."""
+    """0 .. size - 1 in at most `count` parts, whose sizes differ by at most one."""
     edges = [size * i // count for i in range(count + 1)]
     return [range(a, b) for a, b in zip(edges, edges[1:], strict=False) if a < b]
 

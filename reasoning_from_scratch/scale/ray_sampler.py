@@ -1,7 +1,7 @@
-"""An actor of Ray that samples: a process, anywhere, that holds the model.
+"""A Ray actor that samples: a process, anywhere, that holds the model.
 
-Weights travel in two parts. What never changes (with LoRA, nearly all) comes once, when a sampler
-starts; what is trained comes with every version.
+Weights are sent in two parts. What never changes (with LoRA, nearly everything) is sent once, when
+a sampler starts; what is trained is sent with every version.
 """
 
 import logging
@@ -41,7 +41,7 @@ class Chunk:
 
 @dataclass
 class SamplerSetup:
-    """What a sampler needs to be one, beside the weights that change."""
+    """What a sampler needs to start, besides the weights that change."""
 
     config: TrainConfig
     lora: tuple[int, float] | None  # rank and alpha
@@ -80,8 +80,8 @@ class RemoteSampler:
         """Answers once the process is up."""
 
     def sample(self, chunk: Chunk, weights: list) -> tuple[list[Group], list[str]]:
-        """The judged groups of a chunk, and what was said in between. `weights` is the reference
-        in a list: Ray would fetch a bare one although the sampler has that version already."""
+        """The judged groups of a chunk, and what was logged meanwhile. `weights` is the reference
+        in a list: Ray would fetch a bare one even if the sampler already has that version."""
         if self.snapshot is None or chunk.version != self.snapshot.version:
             self.load(chunk.version, weights[0])
         config = self.setup.config
@@ -102,7 +102,7 @@ class RemoteSampler:
 
 
 def empty_model(setup: SamplerSetup) -> Qwen3Model:
-    """The learner's model, its weights still to come."""
+    """The learner's model, whose weights are still to come."""
     shapes = weightless_model(setup.cfg).state_dict()
     state = {name: torch.empty_like(t, device=setup.device) for name, t in shapes.items()}
     model = build_model(setup.cfg, state, "the learner's model")
@@ -111,7 +111,7 @@ def empty_model(setup: SamplerSetup) -> Qwen3Model:
     return model
 
 
-# --- weights, as they travel
+# --- weights, as they are sent
 
 
 def parameters(model: Qwen3Model, trained: bool) -> dict[str, Tensor]:
@@ -119,8 +119,8 @@ def parameters(model: Qwen3Model, trained: bool) -> dict[str, Tensor]:
 
 
 def packed(weights: Mapping[str, Tensor]) -> dict[str, tuple[torch.dtype, object]]:
-    """As arrays of bytes: numpy knows no bfloat16, and Ray shares arrays within a machine."""
-    # Copies: FSDP could not free memory that an array looks at.
+    """As arrays of bytes: numpy has no bfloat16, and Ray shares arrays within a machine."""
+    # Copies: FSDP could not free memory that an array still points to.
     copies = {name: weight.detach().to("cpu", copy=True) for name, weight in weights.items()}
     return {
         name: (copy.dtype, copy.contiguous().view(torch.uint8).numpy())

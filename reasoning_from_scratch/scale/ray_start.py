@@ -1,4 +1,4 @@
-"""Reach Ray: a local one, or the cluster at an address, in bounded time and one line if not."""
+"""Connect to Ray, local or at an address, in bounded time; a failure is one line."""
 
 import importlib.util
 import logging
@@ -14,17 +14,17 @@ from reasoning_from_scratch.errors import UserError
 
 MISSING = "--sampler ray: the extra `ray` is needed: uv run --extra ray rfs train ..."
 REACHING = 5.0  # seconds for a connection to be made
-ANSWERING = 30.0  # seconds for Ray to answer; asked in vain, its own client takes minutes
+ANSWERING = 30.0  # seconds for Ray to answer; without an answer, its own client takes minutes
 TRIES = 3  # on a busy machine the parts of a local Ray may not find each other in their 15 s
 SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",  # nothing is reported to anyone
-    "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",  # else each sampler installs all anew under `uv run`
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # else a page of warning on machines without GPU
+    "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",  # else each sampler reinstalls everything under `uv run`
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # else a page of warnings on machines without a GPU
 }
 
 
 def connect(address: str | None) -> ModuleType:
-    """The module `ray`, connected: with the cluster at `address`, or with a local one."""
+    """The module `ray`, connected to the cluster at `address`, or to a local one."""
     if not importlib.util.find_spec("ray"):
         raise UserError(MISSING)
     if "ray" in sys.modules and sys.modules["ray"].is_initialized():
@@ -42,12 +42,12 @@ def connect(address: str | None) -> ModuleType:
             where = f"at {address}" if address else "could be started on this machine"
             raise UserError(f"no Ray {where}: {str(error).splitlines()[0]}")
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, handler)  # Ray put its own there; ours saves first
+        signal.signal(signal.SIGTERM, handler)  # Ray has replaced our handler, which saves first
     return sys.modules["ray"]
 
 
 def start(address: str) -> Exception | None:
-    """What went wrong, if anything."""
+    """Starts or joins Ray; returns the error, if any."""
     import ray
 
     try:
@@ -63,7 +63,7 @@ def start(address: str) -> Exception | None:
 
 
 def ask(address: str) -> None:
-    """A UserError unless Ray answers at HOST:PORT."""
+    """Raises a UserError unless Ray answers at HOST:PORT."""
     host, _, port = address.rpartition(":")
     if "//" in address or not port.isdigit():
         raise UserError(f"--ray-address {address} is not HOST:PORT, such as 10.0.0.1:6379")
@@ -80,7 +80,7 @@ def ask(address: str) -> None:
         said = health(address)
     if "AuthToken" in said:
         raise UserError(
-            f"the Ray at {address} asks for another token: copy ~/.ray/auth_token from "
+            f"the Ray at {address} needs another token: copy ~/.ray/auth_token from "
             "its head node to this machine"
         )
     if said:
@@ -88,8 +88,8 @@ def ask(address: str) -> None:
 
 
 def health(address: str) -> str:
-    """What is wrong with the Ray at an address; "" if nothing. Asked by another process, which
-    can be given up."""
+    """What is wrong with the Ray at an address; "" if nothing. Another process asks, because it
+    can be stopped."""
     command = [sys.executable, "-m", "ray.scripts.scripts", "health-check", "--address", address]
     try:
         asked = subprocess.run(command, capture_output=True, text=True, timeout=ANSWERING)

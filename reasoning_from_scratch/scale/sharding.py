@@ -1,10 +1,10 @@
 """FSDP2: each rank keeps a slice of every weight, of its gradient and of the optimizer's state.
 
 In a training pass each block's weights are gathered just before they are needed, forward and
-backward, and forgotten after it. To sample, a rank would gather them for every token, and all
-ranks in lockstep; so while ranks sample they all hold the whole weights (and nothing else), in a
-model that FSDP2 knows nothing of, and each goes its own way. Saves are whole too: any number of
-ranks can go on from them.
+backward, and freed afterwards. Sampling that way would gather them for every token, with all ranks
+in lockstep. So while they sample, all ranks hold the whole weights (and nothing else) in a model
+that FSDP2 does not manage, and each samples at its own pace. Saves are whole too: any number of
+ranks can continue from them.
 """
 
 import copy
@@ -43,7 +43,7 @@ def sliced_policy(
     optimizer_of: Callable[[Trainable], AdamW] | None,
     **how,
 ) -> "SlicedPolicy":
-    """The policy of a whole model, of which each rank keeps a slice from now on."""
+    """A policy for a whole model, of which each rank keeps only a slice from now on."""
     slices = Slices(ranks, model)
     return SlicedPolicy(slices, ranks, model, optimizer_of and optimizer_of(slices), **how)
 
@@ -52,15 +52,15 @@ class Slices:
     """The slices of one model's weights on this rank. An optimizer sees each as a plain tensor."""
 
     def __init__(self, ranks: Ranks, model: Qwen3Model) -> None:
-        self.plain = unfilled(model)  # FSDP2 knows nothing of it; it has weights for a while
+        self.plain = unfilled(model)  # not managed by FSDP2; it has weights only in full_model
         mesh = init_device_mesh(torch.device(ranks.device).type, (ranks.size,))
         precision = MixedPrecisionPolicy(reduce_dtype=torch.float32)
         for block in model.trf_blocks:
             fully_shard(block, mesh=mesh, mp_policy=precision)
-        # Embedding, head and last norm. What comes back is the same object.
+        # Embedding, head and last norm. It returns the same object.
         sharded = fully_shard(model, mesh=mesh, mp_policy=precision)
         register_fsdp_forward_method(model, "hidden_states")
-        # FSDP2 finds out in its first pass what is where.
+        # FSDP2 sets itself up in its first pass.
         with torch.no_grad(), ranks.in_touch():
             model.hidden_states(torch.zeros(1, 1, dtype=torch.long, device=ranks.device))
             sharded.reshard()
@@ -89,9 +89,9 @@ class SlicedPolicy(RanksPolicy):
         denominator: float,
         found: list[Tensor] | None = None,
     ) -> list[Sums]:
-        """A pass gathers weights from all ranks, so all make as many as the one with most: over a
-        prompt alone, of which no token counts."""
-        assert found is None, "no rank has seen all of them: ask `logprobs`"
+        """A pass gathers weights from all ranks, so all ranks make as many passes as the one with
+        the most; the extra ones read only a prompt, of which no token counts."""
+        assert found is None, "no rank computes all of them: call `logprobs`"
         if not rollouts:
             return []
         one_process, idle = LocalPolicy.forward_backward, [without_response(rollouts[0])]
@@ -103,7 +103,7 @@ class SlicedPolicy(RanksPolicy):
         return self.of_all_ranks(all_sums)
 
     def take_less(self) -> None:
-        """All ranks make their passes together: one cannot begin anew."""
+        """All ranks make their passes together: one alone cannot start over."""
         raise UserError("this GPU's memory has run out: lower --micro-batch-tokens") from None
 
     def add_up_gradients(self) -> None:
@@ -133,7 +133,7 @@ class SlicedPolicy(RanksPolicy):
 
     @contextmanager
     def full_model(self) -> Iterator[Qwen3Model]:
-        """FSDP2 gathers the weights and forgets them; in between its plain twin has them too."""
+        """FSDP2 gathers the weights and frees them again; in between the plain model has them."""
         plain = self.slices.plain
         parts = [module for module in self.model.modules() if isinstance(module, FSDPModule)]
         with self.ranks.in_touch():
@@ -201,7 +201,7 @@ class SlicedPolicy(RanksPolicy):
 
 
 def without_response(rollout: Rollout) -> Rollout:
-    """Its prompt alone, with the same records, all empty."""
+    """The rollout without its answer: its records are still there, but empty."""
     records = ("token_advantages", "start_logprobs", "ref_logprobs")
     empty = {name: record[:0] for name in records if (record := getattr(rollout, name)) is not None}
     return replace(rollout, response_ids=[], logprobs=[], forced=[], kept=None, **empty)

@@ -1,12 +1,13 @@
-"""Streaming: groups are trained on as they come, while others are still sampled.
+"""Streaming: groups are trained on as they come, while others are still being sampled.
 
-A loop beside trainer.training_loop, over the same verbs; Tinker calls it `num_minibatches`. The
-weights stay as they are until the step's last group is in, so every rollout comes from the same
-policy and each update is that of the plain step. Where a step has several updates, the first is
-prepared in this way: the gradient of the others needs the weights that it leaves behind.
+A second loop besides trainer.training_loop, with the same verbs; Tinker calls it
+`num_minibatches`. The weights do not change until the step's last group has arrived, so every
+rollout comes from the same policy, and each update is the same as without streaming. If a step has
+several updates, only the first is prepared in this way: the gradients of the others need the
+weights that it produces.
 
-Where samplers are elsewhere (lag.py, ray_rollouts.py), they go on while the trainer works. In one
-process, which samples a step before it trains on any of it, streaming saves no time.
+If samplers run elsewhere (lag.py, ray_rollouts.py), they go on while the trainer works. A single
+process samples a whole step before it trains on any of it, so there streaming saves no time.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -38,7 +39,7 @@ def streaming_loop(
     reference: LocalPolicy | None = None,
     first_step: int = 0,
 ) -> str:
-    """trainer.training_loop, where each step's groups come in the order of their places."""
+    """Like trainer.training_loop; each step's groups come in the order of their places."""
     streamed = full_config.problems_per_step // full_config.num_substeps  # of the first update
     for step, arriving in enumerate(sampled_steps, first_step):
         config = with_kl_coef(full_config, step)
@@ -50,7 +51,7 @@ def streaming_loop(
             if len(groups) <= streamed:
                 set_advantages(part, config)
                 rollouts_of_part, _ = prepared_update(policy, reference, part, config)
-                # The divisor of their sum (tokens, perhaps) is known once all are here.
+                # The divisor of their sum (tokens, perhaps) is known only once all groups are here.
                 sums += policy.forward_backward(rollouts_of_part, config, denominator=1.0)
                 first += rollouts_of_part
         observer.before_update(step, groups)
@@ -71,7 +72,7 @@ def rest_of_step(
     lr: float,
     reference: LocalPolicy | None,
 ) -> Numbers:
-    """trainer.train_step after its first gradient, which still lacks its denominator."""
+    """The rest of trainer.train_step after the first gradient, which lacks its denominator."""
     record = StepRecord(lr)
     share, *others = substep_groups(groups, config.num_substeps)
     updates = [(first, loss_denominator(share, config))]

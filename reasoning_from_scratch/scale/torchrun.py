@@ -48,8 +48,8 @@ def join_ranks(config: TrainConfig) -> Ranks:
     check_several(config)
     device = rank_device(config.device, int(os.environ["LOCAL_RANK"]))
     if config.shard == "fsdp" and "cuda" not in device and not FSDP_ON_CPU:
-        raise UserError(f"torch {torch.__version__} shards on GPUs only: take a newer one")
-    # The count of restarts says it only where a rank has died; rank 0 knows it for all machines.
+        raise UserError(f"torch {torch.__version__} shards on GPUs only: install a newer one")
+    # The count of restarts shows one only on the machine where a rank died; rank 0 knows of all.
     restarted = join(device) or restarted
     objects = dist.new_group(backend="gloo", timeout=WAITING) if "cuda" in device else None
     # torch's type allows for processes outside of the new group; all of them are in it.
@@ -64,12 +64,12 @@ def check_several(config: TrainConfig) -> None:
     if config.sampler == "ray" and config.num_minibatches > 1:
         raise UserError(
             "--num-minibatches trains on what has arrived, and with --sampler ray "
-            "under torchrun it arrives at rank 0: leave one out"
+            "under torchrun it arrives at rank 0: drop one of the two"
         )
     if config.sampler == "local" and config.max_steps_off_policy and config.active_sampling:
         raise UserError(
             "--active-sampling must know what all ranks sampled, which with "
-            "--max-steps-off-policy is not known in time: leave one out"
+            "--max-steps-off-policy is not known in time: drop one of the two"
         )
 
 
@@ -81,7 +81,7 @@ def policy_of_ranks(
     **how,
 ) -> LocalPolicy:
     """The policy of several ranks: each has all weights, or a slice of each of them. Without an
-    optimizer it can only be asked; `how` are LocalPolicy's choices."""
+    optimizer it cannot be trained; `how` are LocalPolicy's other arguments."""
     if shard == "none":
         return RanksPolicy(ranks, model, optimizer_of and optimizer_of(model), **how)
     from reasoning_from_scratch.scale import sharding  # late: FSDP2 takes a while to load
@@ -90,7 +90,7 @@ def policy_of_ranks(
 
 
 def rank_device(name: str, local_rank: int) -> str:
-    """Each rank of a machine has a GPU of its own, or all compute on its CPU."""
+    """Each rank of a machine has its own GPU, or all compute on the CPU."""
     kind = name.partition(":")[0]
     if kind == "auto":
         kind = "cuda" if is_available("cuda") else "cpu"
@@ -110,8 +110,8 @@ def rank_device(name: str, local_rank: int) -> str:
 
 @cache
 def join(device: str) -> bool:
-    """Meet the other ranks at torchrun's address, once in a process. On rank 0: whether ranks of
-    this torchrun had met there before, so that this is a restart."""
+    """Meet the other ranks at torchrun's address, once per process. On rank 0, return whether ranks
+    of this torchrun had met there before: then this is a restart."""
     place = "{MASTER_ADDR}:{MASTER_PORT}".format_map(os.environ)
     backend = "nccl" if "cuda" in device else "gloo"
     try:
@@ -137,9 +137,9 @@ def join(device: str) -> bool:
 def meeting_place(store: dist.Store, rank: int, size: int) -> dist.Store:
     """A part of torchrun's store that no rank has written in before this start.
 
-    torchrun keeps its store when it restarts the ranks. Whoever came first would find the address
-    of a rank that has died there, and try it until `WAITING` is over. So rank 0 takes a new name
-    at every start and answers all who call it by that name; a dead one's name answers nobody.
+    torchrun keeps its store when it restarts the ranks. The first rank to arrive would find a dead
+    rank's address there, and try it until `WAITING` is over. So rank 0 takes a new name at every
+    start and answers all who call it by that name; under a dead rank's name, nobody answers.
     """
     own = uuid4().hex
     if rank == 0:
@@ -166,9 +166,10 @@ def leave() -> None:
 def end_rank(code: int) -> None:
     """Ends the process, if it is a rank that has met others.
 
-    Not by Python's own ending. The threads that talk to the other ranks run until the very last,
-    and if one of them asks for the interpreter after it has gone, the process aborts, and torchrun
-    calls a run failed that has done all its work. (Seen in one of ten on a busy machine.)
+    It bypasses Python's normal shutdown. The threads that talk to the other ranks run until the
+    very end; if one of them needs the interpreter after it is gone, the process aborts, and
+    torchrun reports a failed run although all its work is done. (Seen in one run of ten on a busy
+    machine.)
     """
     if not dist.is_initialized():
         return
@@ -179,8 +180,8 @@ def end_rank(code: int) -> None:
 
 
 def check_alike(config: TrainConfig, ranks: Ranks) -> None:
-    """One line on each rank that says how their configurations differ, if they do. The run folder
-    is rank 0's, whatever the others call it."""
+    """If the ranks' configurations differ, one line on each rank says how. The run folder is rank
+    0's, whatever the others call it."""
     every = ranks.exchange(to_json(config))
     for rank, other in enumerate(every):
         different = [

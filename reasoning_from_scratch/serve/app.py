@@ -1,4 +1,4 @@
-"""The server: which path is whose call, who may come in, and what a client hears of a mistake."""
+"""The server: its routes, who may come in, and what a client hears of an error."""
 
 import asyncio
 import hmac
@@ -33,7 +33,7 @@ TIDIED_EVERY = 10.0  # seconds
 
 
 def build(options: ServeOptions) -> Starlette:
-    """The application; its engine runs from its start to its end."""
+    """The application; its engine runs as long as it does."""
     folder = Path(options.folder).expanduser()
     folder.mkdir(parents=True, exist_ok=True)
     lock = FolderLock(folder)
@@ -91,7 +91,7 @@ async def tidy(tinker: Tinker) -> None:
 
 
 def refused(sentence: str, status: int) -> Response:
-    """In the form of both Tinker (detail) and OpenAI (error)."""
+    """An error in the formats of both Tinker (detail) and OpenAI (error)."""
     error = {"message": sentence, "type": "invalid_request_error", "param": None, "code": None}
     return JSONResponse({"detail": sentence, "error": error}, status)
 
@@ -118,8 +118,8 @@ async def on_failure(request: Request, error: Exception) -> Response:
 
 
 class Door:
-    """Who may come in: with a key, whoever has it. Without one, programs of this machine; but no
-    page of a browser that was loaded from elsewhere, which could send requests here, too."""
+    """Who may come in. If the server has a key: whoever sends it. If not: programs on this machine,
+    but no web page from elsewhere, which a browser would let send requests here, too."""
 
     def __init__(self, app: ASGIApp, key: str, here: bool) -> None:
         self.app, self.key, self.here = app, key, here
@@ -139,7 +139,7 @@ class Door:
         if origin and origin.rpartition("//")[2] != request.headers.get("host"):
             return f"pages of {origin} may not use this server", 403
         if self.key and request.url.path != "/api/v1/healthz" and not self.has_key(request):
-            return "the key is missing or wrong: X-API-Key, or Authorization: Bearer", 401
+            return "the key is missing or wrong: send X-API-Key, or Authorization: Bearer", 401
         return None
 
     def has_key(self, request: Request) -> bool:
@@ -152,7 +152,7 @@ class Door:
 
 
 class Server(uvicorn.Server):
-    """Says what to do with it once it listens."""
+    """Prints how to use it once it listens."""
 
     words: list[str] = []
 
@@ -179,16 +179,16 @@ def serve(options: ServeOptions) -> int:
 def listen(options: ServeOptions) -> socket.socket:
     kind = socket.AF_INET6 if ":" in options.host else socket.AF_INET
     listening = socket.socket(kind)
-    if sys.platform != "win32":  # there it would let two servers have one port
+    if sys.platform != "win32":  # there it would let two servers share a port
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((options.host, options.port))
-        # Held immediately: bound alone, a second server's port would be free for it, too.
+        # Listen right away: until then, a second server could bind the same port.
         listening.listen(2048)
     except OSError as error:
         raise UserError(
             f"cannot listen on {options.host}, port {options.port} ({error.strerror or error}): "
-            "choose another --port, or end what has it"
+            "choose another --port, or stop the program that has it"
         ) from None
     return listening
 

@@ -1,4 +1,4 @@
-"""A request's JSON, read with care: whatever is wrong with it, the client hears in a sentence."""
+"""A request's JSON, checked: whatever is wrong with it, the client is told in one sentence."""
 
 import json
 import math
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class NoSuchThing(UserError):
-    """What is asked for does not exist: 404."""
+    """The thing that was requested does not exist: 404."""
 
 
 class TooLarge(UserError):
@@ -22,7 +22,7 @@ class TooLarge(UserError):
 
 
 async def read_bytes(request: Request) -> bytes:
-    """The body, which may not be larger than is good for the server."""
+    """The body, up to MOST_BYTES: a larger one is refused."""
     parts, size = [], 0
     async for part in request.stream():
         size += len(part)
@@ -36,7 +36,7 @@ async def read_body(request: Request) -> "Body":
     read = await read_bytes(request) or b"{}"
     try:
         values = json.loads(read)
-        if b"\\u" in read:  # perhaps half of a character, which is no text
+        if b"\\u" in read:  # perhaps half a character, which is not text
             values = json.loads(json_line(values))
     except (ValueError, RecursionError):
         raise UserError("the body is not JSON") from None
@@ -46,7 +46,7 @@ async def read_body(request: Request) -> "Body":
 
 
 class Body:
-    """An object, key by key. `within` names it in what is said about it."""
+    """A JSON object, read key by key. `within` names it in error messages."""
 
     def __init__(self, values: dict[str, Any], within: str = "") -> None:
         self.values, self.within = values, within
@@ -122,7 +122,7 @@ class Body:
         return value
 
     def metadata(self, key: str) -> dict | None:
-        """Small texts that a client keeps here."""
+        """Small notes that a client stores here."""
         value = self.values.get(key)
         if value is not None and not isinstance(value, dict):
             raise self.wrong(key, "an object")

@@ -1,18 +1,19 @@
-"""Tinker's data and losses as the loop has them: a Datum as rollouts, a loss by name as a `Loss`.
+"""Tinker's data and losses in the loop's terms: a Datum becomes rollouts, a loss's name a `Loss`.
 
-A datum's targets stand under the tokens that predict them, and need not be the next ones:
+A datum's targets are under the tokens that predict them, and need not be the next tokens:
 
     tokens         [5 8 2 7]              rollout   prompt   [5]
     target_tokens  [0 0 7 3]                        response [8 2 7 3]    the last is never read
     logprobs       [0 0 a b]                        targets  [0 0 7 3]
     advantages     [0 0 A A]
 
-With K targets at each place, (N, K), it is K rollouts that read the same tokens; the packed pass
-computes those once.
+With K targets at each position, (N, K), it becomes K rollouts that read the same tokens; the packed
+pass computes those once.
 
-Tinker's ratio is p / p_sampler, with the log-probabilities that the datum brings, and its losses
-are plain sums: what is to be weighted or averaged stands in the advantages. Where both are 0, as at
-the prompt, there is nothing to learn, and for dro nothing to drift from: such places are masked.
+Tinker's ratio is p / p_sampler, with the log-probabilities in the datum, and its losses are plain
+sums: any weighting or averaging is in the advantages. Where the log-probability and the advantage
+are both 0, as in the prompt, there is nothing to learn, and for dro nothing to drift from: such
+positions are masked.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,7 +30,7 @@ from reasoning_from_scratch.recipes import LOSS_FNS
 from reasoning_from_scratch.sampling import Rollout
 from reasoning_from_scratch.serve.messages import Datum
 
-# What a datum brings for each loss, beside target_tokens; and the settings of loss_fn_config.
+# What a datum has for each loss, besides target_tokens; and the settings of loss_fn_config.
 INPUTS = {
     "cross_entropy": ("weights",),
     "importance_sampling": ("logprobs", "advantages"),
@@ -48,8 +49,8 @@ SETTINGS: dict[str, dict[str, float]] = {
 }
 NOT_HERE = {
     "stable_reinforce": "it needs records that only Tinker's own samplers make",
-    "gspo": "how Tinker sums it is written nowhere",
-    "custom": "your loss runs in the client: forward_backward_custom with a function",
+    "gspo": "Tinker does not document how it is summed",
+    "custom": "your loss runs in the client: call forward_backward_custom",
 }
 
 
@@ -57,12 +58,12 @@ def loss_of(name: str, config: Mapping[str, float | str]) -> Loss:
     """The loss that Tinker calls by that name."""
     if name not in INPUTS:
         why = f" ({NOT_HERE[name]})" if name in NOT_HERE else ""
-        raise UserError(f"there is no loss {name!r} here{why}; take one of {', '.join(INPUTS)}")
+        raise UserError(f"there is no loss {name!r} here{why}; use one of {', '.join(INPUTS)}")
     known = SETTINGS.get(name, {})
     for key, value in config.items():
         if key not in known or not isinstance(value, (int, float)) or not np.isfinite(value):
             expected = ", ".join(known) or "none"
-            raise UserError(f"loss_fn_config {key}={value!r}: {name} has these numbers: {expected}")
+            raise UserError(f"loss_fn_config {key}={value!r}: {name} takes these: {expected}")
     settings = known | {key: float(value) for key, value in config.items()}
     if name in ("cross_entropy", "importance_sampling"):
         return Loss(objective=name, aggregate="sum")
@@ -98,7 +99,7 @@ class AgainstSampler:
 def rollouts_of(
     data: Sequence[Datum], loss: str, vocabulary: int, context: int
 ) -> list[list[Rollout]]:
-    """Of each datum as many rollouts as it has targets at a place, mostly one."""
+    """For each datum, as many rollouts as it has targets at a position, mostly one."""
     return [
         rollouts_of_one(datum, f"datum {number}", loss, vocabulary, context)
         for number, datum in enumerate(data)
@@ -115,11 +116,11 @@ def rollouts_of_one(
         inputs.setdefault("weights", np.ones(inputs["target_tokens"].shape, np.float32))
     if set(inputs) != set(wanted):
         found = ", ".join(sorted(inputs)) or "nothing"
-        raise UserError(f"{name}: {loss} needs {', '.join(wanted)}, and gets {found}")
+        raise UserError(f"{name}: {loss} needs {', '.join(wanted)}, but got {found}")
     shapes = {key: array.shape for key, array in inputs.items()}
     targets = inputs["target_tokens"]
     if len(set(shapes.values())) > 1 or targets.ndim not in (1, 2) or len(targets) != len(tokens):
-        raise UserError(f"{name} has {len(tokens)} tokens, and shapes that differ: {shapes}")
+        raise UserError(f"{name} has {len(tokens)} tokens, but its inputs have shapes {shapes}")
     if targets.size and not 0 <= targets.min() <= targets.max() < vocabulary:
         raise UserError(f"{name} has a target outside of the model's vocabulary of {vocabulary}")
     columns = [
@@ -128,7 +129,7 @@ def rollouts_of_one(
     ]
     if not all(torch.isfinite(v).all() for column in columns for v in column.values()):
         raise UserError(f"{name} has numbers that are not finite")
-    # What the loss cannot depend on, a prompt mostly, is not computed; its log-probability is 0.
+    # Positions without effect on the loss, mostly the prompt, are not computed: they get 0.
     idle = [
         [] if loss == "cross_entropy" else places_without(column, INPUTS[loss])
         for column in columns
@@ -147,13 +148,13 @@ def rollouts_of_one(
 
 
 def places_without(column: Mapping[str, Tensor], names: Sequence[str]) -> list[int]:
-    """Where none of these is other than 0."""
+    """The positions where all of these are 0."""
     values = torch.stack([column[name] for name in names])
     return (values == 0).all(0).nonzero()[:, 0].tolist()
 
 
 def as_column(array: np.ndarray, column: int) -> Tensor:
-    """(N,) of (N,) or (N, K)."""
+    """One column, (N,), of an array (N,) or (N, K)."""
     kind = np.int64 if array.dtype.kind == "i" else np.float32
     return torch.from_numpy((array if array.ndim == 1 else array[:, column]).astype(kind))
 

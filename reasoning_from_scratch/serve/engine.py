@@ -1,12 +1,12 @@
-"""The one thread that computes. What trains and what samples take turns in it:
+"""The one thread that computes. Training and sampling take turns in it:
 
-    1. one piece of training that waits, whole: a forward_backward, a step of an optimizer, a save
+    1. one waiting piece of training, whole: a forward_backward, an optimizer step, a save
     2. all prompts that wait to be scored, together
-    3. of each batch that is being drawn, one token for every row; requests that came meanwhile
-       join it first
+    3. in each batch that is being sampled, one token for every row; requests that have arrived
+       meanwhile join it first
 
-Requests with the same weights, temperature, top-p and top-k share a batch. What each of them draws
-does not depend on the company: its random numbers are its own (sampling.py).
+Requests with the same weights, temperature, top-p and top-k share a batch. What a request samples
+does not depend on the others in the batch: its random numbers are its own (sampling.py).
 """
 
 import logging
@@ -27,11 +27,11 @@ from reasoning_from_scratch.serve.open_batch import OpenBatch
 
 log = logging.getLogger("reasoning_from_scratch")
 
-# Seconds between two times at which requests join what is being drawn. Those of one client come a
-# millisecond apart: joined one by one, each would have its prompt read, and make the batch larger,
-# by itself. Who follows an answer as it grows does not wait where nothing is drawn.
+# Seconds between two times at which requests join the batches. One client's requests come a
+# millisecond apart: if they joined one by one, each would cost a pass over its prompt and a larger
+# batch. A streaming client does not wait while nothing is being sampled.
 JOINS_EVERY = 0.01
-IDLE_BATCHES = 4  # kept ready: a batch has copies of the weights, in the order that is fast
+IDLE_BATCHES = 4  # kept ready: a batch has copies of the weights, in a layout that is fast
 
 
 @dataclass
@@ -43,8 +43,8 @@ class Stops:
     tokenizer: object = None
 
     def __post_init__(self) -> None:
-        # A text that ends in the newest token lies in so many of the last tokens: each of them has
-        # a byte of it at least.
+        # A text that ends in the newest token spans at most this many of the last tokens: each of
+        # them has at least one byte of it.
         self.window = max((len(text.encode()) for text in self.texts), default=0) + 1
 
     def end(self, ids: Sequence[int]) -> bool:
@@ -58,7 +58,7 @@ class Stops:
 
 @dataclass(eq=False)
 class Request:
-    """Answers to a prompt that somebody waits for."""
+    """A request for answers to a prompt; somebody is waiting for them."""
 
     policy: LocalPolicy
     prompt: list[int]
@@ -68,10 +68,10 @@ class Request:
     top_p: float = 1.0
     top_k: int = 0
     stops: Stops = field(default_factory=Stops)
-    likely: int = 0  # so many of the most likely tokens are noted at each place
-    # Hears of each token as it is drawn: (number of the answer, its rollout).
+    likely: int = 0  # how many of the most likely tokens to record at each position
+    # Called with each token as it is sampled: (number of the answer, its rollout).
     on_token: Callable[[int, Rollout], None] | None = None
-    cancelled: bool = False  # nobody waits any more
+    cancelled: bool = False  # nobody is waiting anymore
     future: Future = field(default_factory=Future)  # of the rollouts
 
     def __post_init__(self) -> None:
@@ -104,7 +104,7 @@ class Listener(Partner):
 
 
 def settle(future: Future, result: object) -> None:
-    """Gives a future its result, or what went wrong; one that was cancelled meanwhile has it."""
+    """Gives a future its result or its error, unless it was cancelled meanwhile."""
     with suppress(InvalidStateError):
         if isinstance(result, BaseException):
             future.set_exception(result)
@@ -113,7 +113,7 @@ def settle(future: Future, result: object) -> None:
 
 
 class Engine:
-    """The thread, and what waits for it."""
+    """The thread, and the work that waits for it."""
 
     def __init__(self, sampling: SamplingEngine, most_rows: int) -> None:
         self.sampling, self.most_rows = sampling, most_rows
@@ -122,19 +122,19 @@ class Engine:
         self.scoring: list[tuple[Future, LocalPolicy, list[Rollout]]] = []
         self.joining: list[Request] = []
         self.batches: OrderedDict[tuple, tuple[OpenBatch, set[Request]]] = OrderedDict()
-        self.joins_at = 0.0  # when those that wait may join
+        self.joins_at = 0.0  # when waiting requests may join
         self.closing = False
         self.thread = threading.Thread(target=self.run, name="engine", daemon=True)
 
     # -- what others call
 
     def work(self, function: Callable, future: Future | None = None) -> Future:
-        """Calls it when all that was asked for before is done; what it gives is the future's."""
+        """Calls `function` when all earlier work is done; the future gets what it returns."""
         future = future or Future()
         return self.put(lambda: self.waiting.append((future, function)), future)
 
     def score(self, policy: LocalPolicy, rollouts: list[Rollout]) -> "Future[list[Tensor]]":
-        """The log-probabilities of their tokens."""
+        """The log-probabilities of the rollouts' tokens."""
         future: Future = Future()
         return self.put(lambda: self.scoring.append((future, policy, rollouts)), future)
 
@@ -147,8 +147,8 @@ class Engine:
         return self.put(join, request.future)
 
     def put(self, into_queue: Callable[[], None], future: Future) -> Future:
-        """The thread takes whole queues away and leaves new ones: which one is the queue is known
-        only here, while it waits. What went into one that was already taken would be lost."""
+        """Adds to a queue under the lock. The thread takes whole queues away and leaves new ones;
+        without the lock, something could go into a queue that it has already taken."""
         with self.changed:
             if self.closing:
                 settle(future, UserError("the server is stopping"))
@@ -161,7 +161,7 @@ class Engine:
         self.thread.start()
 
     def close(self) -> None:
-        """Ends when the piece of work that runs now is done."""
+        """Stops the thread when its current piece of work is done."""
         with self.changed:
             self.closing = True
             self.changed.notify()
@@ -169,7 +169,7 @@ class Engine:
 
     @property
     def in_progress(self) -> int:
-        """Answers that are being drawn or wait for that."""
+        """How many answers are being sampled, or wait for it."""
         drawn = sum(len(batch.rollouts) for batch, _ in list(self.batches.values()))
         return drawn + sum(len(request.keys) for request in list(self.joining))
 
@@ -207,7 +207,7 @@ class Engine:
         return bool(self.joining) and time.monotonic() >= self.joins_at
 
     def until_joining(self) -> float | None:
-        """Seconds for which there is nothing to do; None: until something is asked for."""
+        """Seconds for which there is nothing to do; None: until the next request."""
         return max(0.0, self.joins_at - time.monotonic()) if self.joining else None
 
     def now_joining(self) -> list[Request]:
@@ -255,7 +255,7 @@ class Engine:
     def batch_for(self, request: Request) -> tuple[OpenBatch, set[Request]]:
         if request.drawn_as not in self.batches:
             idle = [name for name, (_, requests) in self.batches.items() if not requests]
-            for name in idle[: max(0, len(idle) - IDLE_BATCHES + 1)]:  # those used least lately
+            for name in idle[: max(0, len(idle) - IDLE_BATCHES + 1)]:  # the least recently used
                 del self.batches[name]
             asked = Sampling(
                 temperature=request.temperature,
@@ -274,7 +274,7 @@ class Engine:
             return
         try:
             batch.step(self.sampling.around_step)
-        except Exception as error:  # the batch is of no use any more
+        except Exception as error:  # the batch is no longer usable
             del self.batches[name]
             for request in requests:
                 settle(request.future, noted(error))
@@ -282,11 +282,11 @@ class Engine:
         requests.difference_update([request for request in requests if not request.unfinished])
 
     def forget(self, policy: LocalPolicy) -> None:
-        """In this thread: its weights are used no more."""
+        """Called in this thread: the policy's weights are no longer used."""
         for name in [name for name in self.batches if name[0] == id(policy.model)]:
             batch, requests = self.batches.pop(name)
             for request in requests:
-                settle(request.future, UserError("these weights were let go"))
+                settle(request.future, UserError("these weights were released"))
 
     def give_up(self) -> None:
         stopping = UserError("the server is stopping")
@@ -301,7 +301,7 @@ class Engine:
 
 
 def noted(error: Exception) -> Exception:
-    """What is nobody's mistake but ours goes into the log, with all that is known of it."""
+    """An error that is the server's own fault goes into the log, with its traceback."""
     if not isinstance(error, UserError):
         log.error("rfs serve failed", exc_info=error)
     return error

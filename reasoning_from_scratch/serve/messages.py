@@ -1,15 +1,15 @@
-"""Tinker's messages that travel as protobuf: requests of forward_backward, and what comes back from
-it and from sampling. All other messages are JSON.
+"""Tinker's messages that are sent as protobuf: forward_backward requests, and the answers to them
+and to sampling. All other messages are JSON.
 
-A message is a row of fields, each a number and a value:
+A message is a sequence of fields, each with a number and a value:
 
     field 3, bytes       key = 3 << 3 | 2, then the length, then the bytes
     field 2, integer     key = 2 << 3 | 0, then the integer
     field 1, float64     key = 1 << 3 | 1, then 8 bytes
 
 Keys, lengths and integers are varints: 7 bits to a byte, the lowest first, and the eighth bit says
-that more follow. That is all there is to it, so no library is needed. Tests compare what is written
-here with the message types of Tinker's own client.
+that more follow. That is all, so no library is needed. Tests compare what is read and written here
+with the message types of Tinker's own client.
 """
 
 import struct
@@ -25,14 +25,14 @@ INTEGER, EIGHT_BYTES, BYTES, FOUR_BYTES = 0, 1, 2, 5  # kinds of fields
 # Number formats of tensors, by their number in a message.
 FLOAT32, INT64, INT32 = 1, 2, 3
 FORMATS = {FLOAT32: np.float32, INT64: np.int64, INT32: np.int32}
-DAMAGED = UserError("the body is no message that this server knows: it is damaged or cut off")
+DAMAGED = UserError("the body is not a message that this server knows: it is damaged or cut off")
 
 
 # --- the wire
 
 
 def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """The fields of a message; its floats as their bytes."""
+    """The fields of a message; floats are still bytes."""
     place = 0
     while place < len(message):
         key, place = varint(message, place)
@@ -54,7 +54,7 @@ def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
 
 
 def varint(message: bytes, place: int) -> tuple[int, int]:
-    """The integer that begins there, and where the next field begins."""
+    """The integer that begins at `place`, and where the next field begins."""
     value = 0
     for shift in range(0, 70, 7):
         if place >= len(message):
@@ -77,7 +77,7 @@ def as_varint(value: int) -> bytes:
 
 
 def of_integer(number: int, value: int) -> bytes:
-    """A field; 0 is what a reader takes where there is none."""
+    """An integer field; 0 is omitted, since it is what readers assume."""
     return as_varint(number << 3 | INTEGER) + as_varint(value) if value else b""
 
 
@@ -105,8 +105,8 @@ def of_entry(number: int, key: str, value: bytes) -> bytes:
 
 @dataclass
 class Datum:
-    """One row to learn from: the model reads `tokens`, and `inputs` says what the loss needs at
-    each of them: target_tokens, and weights, or logprobs and advantages."""
+    """One row to learn from: the model reads `tokens`, and `inputs` has what the loss needs at each
+    of them: target_tokens, and weights, or logprobs and advantages."""
 
     tokens: list[int] = field(default_factory=list)
     inputs: dict[str, np.ndarray] = field(default_factory=dict)
@@ -135,7 +135,7 @@ def read_loss_request(message: bytes) -> LossRequest:
             request.data.append(read_datum(as_bytes(value)))
         elif number == 6:
             request.forward_only = bool(value)
-        elif number in (5, 7):  # the second one may hold texts, too
+        elif number in (5, 7):  # field 7 may hold texts, too
             key, setting = read_setting(as_bytes(value), number == 7)
             request.config[key] = setting
     return request
@@ -161,7 +161,7 @@ def read_datum(message: bytes) -> Datum:
         if number == 1:  # a chunk, of which there are three kinds
             for kind, chunk in fields(as_bytes(value)):
                 if kind != 1:
-                    raise UserError("images and sounds are not read here: send tokens")
+                    raise UserError("images and audio are not supported here: send tokens")
                 for part, numbers in fields(as_bytes(chunk)):
                     if part == 1:
                         datum.tokens += as_array(numbers, np.int32).tolist()
@@ -177,7 +177,7 @@ def read_datum(message: bytes) -> Datum:
 
 
 def read_tensor(message: bytes) -> np.ndarray:
-    """A tensor, whole or as the entries of its rows that are not 0 (CSR)."""
+    """A tensor, dense or as the nonzero entries of its rows (CSR)."""
     kind, shape, dense, sparse = 0, [], b"", b""
     for number, value in fields(message):
         if number == 1:
@@ -209,7 +209,7 @@ def read_tensor(message: bytes) -> np.ndarray:
 
 def reshaped(array: np.ndarray, shape: list[int]) -> np.ndarray:
     if len(array) != np.prod([min(size, 2**40) for size in shape], dtype=np.float64):
-        raise UserError(f"a tensor has {len(array)} numbers, but is said to be {shape}")
+        raise UserError(f"a tensor has {len(array)} numbers, but its shape is given as {shape}")
     return array.reshape(shape)
 
 
@@ -228,7 +228,7 @@ def densified(
         or not starts[-1] == len(values) == len(columns)
         or ((columns < 0) | (columns >= shape[1])).any()
     ):
-        raise UserError("a sparse tensor's indices do not belong to its shape")
+        raise UserError("a sparse tensor's indices do not fit its shape")
     matrix = np.full(shape, fill, dtype=values.dtype)
     matrix[np.repeat(np.arange(shape[0]), counts), columns] = values
     return matrix
@@ -270,8 +270,8 @@ def as_text(value: int | bytes) -> str:
 
 
 def loss_answer(outputs: Sequence[np.ndarray], metrics: Mapping[str, float]) -> bytes:
-    """Of each datum the log-probabilities of its targets, (N,) or (N, K), and sums over all.
-    Neighbours of one K are one record: their numbers one after the other, and where each begins."""
+    """For each datum the log-probabilities of its targets, (N,) or (N, K), and metrics of them all.
+    Consecutive data with the same K are one record: their numbers joined, and where each begins."""
     message = of_bytes(1, "ArrayRecord")
     for trailing, group in groupby(outputs, key=lambda array: array.shape[1:]):
         arrays = [np.ascontiguousarray(array, np.float32) for array in group]
@@ -295,8 +295,8 @@ Likely = Sequence[Sequence[tuple[int, float]]]  # at each place, tokens and log-
 
 @dataclass
 class SampleAnswer:
-    """What sampling gives: sequences as (finished, tokens, log-probabilities, likely tokens or
-    None), and what was asked about the prompt."""
+    """The result of sampling: sequences as (finished, tokens, log-probabilities, likely tokens or
+    None), and what was requested about the prompt."""
 
     sequences: list[tuple[bool, Sequence[int], Sequence[float], Likely | None]]
     prompt_logprobs: Sequence[float] | None = None  # NaN where there is none
@@ -326,7 +326,7 @@ class SampleAnswer:
         return message
 
 
-NONE = (0, -99999.0)  # stands where a place has fewer likely tokens than others
+NONE = (0, -99999.0)  # fills up a position that has fewer likely tokens than others
 
 
 def of_likely(number: int, places: Likely) -> bytes:

@@ -1,8 +1,8 @@
-"""What is served: base models, those that clients train, and the weights that answer.
+"""What is served: base models, models that clients train, and the weights that answer.
 
-Base      a model as it was loaded. Whoever trains LoRA shares its weights
-Trained   a client's own: LoRA on a base, or all weights; with an optimizer, and a run's folder
-Sampler   weights that answer: a base's, a snapshot of what is trained, or a save's
+Base      a model as it was loaded; LoRA training shares its weights
+Trained   a client's model: LoRA on a base, or all weights; with an optimizer and a run folder
+Sampler   weights that answer: a base's, a snapshot of a model in training, or a save's
 """
 
 import copy
@@ -41,7 +41,7 @@ KINDS = {TRAINING: "training", SAMPLING: "sampler", EXTERNAL: "external"}
 SAVE_NAME = re.compile(r"[\w.-]{1,100}", re.ASCII)
 MODEL_ID = re.compile(r"[\w.-]{1,100}:train:\d{1,9}", re.ASCII)
 SAVED_ON_LEAVING = "last"
-LOADED = 4  # saves whose weights are kept in memory, to be asked again
+LOADED = 4  # saves whose weights are kept in memory, to be used again
 
 
 @dataclass
@@ -49,7 +49,7 @@ class Base:
     """A model as it was loaded."""
 
     name: str
-    where: str  # as --model has it
+    where: str  # as given in --model
     policy: LocalPolicy
 
     @property
@@ -85,7 +85,7 @@ class Lora:
 
 @dataclass
 class Saved:
-    """A save by the name that a client gave it."""
+    """A save, under the name that a client gave it."""
 
     kind: str
     name: str
@@ -106,7 +106,7 @@ class Trained:
     folder: Path
     metadata: dict | None = None
     moves: int = 0  # how often the weights changed: by a step, or by loading
-    saved_at: int = 0  # after so many, they were last saved
+    saved_at: int = 0  # the number of moves at the last save
     steps: int = 0
     touched: float = field(default_factory=time.time)
     losses: dict[str, float] = field(default_factory=dict)  # since the last step, for metrics.jsonl
@@ -141,7 +141,7 @@ class Trained:
         self.steps, self.losses = self.steps + 1, {}
 
     def load(self, place: Path, with_optimizer: bool) -> None:
-        """The weights of a save, and with its optimizer all that a run needs to go on as it was."""
+        """Loads the weights of a save; with its optimizer too, training goes on as it was."""
         tensors, state = load_trainer_state(place)
         if self.lora.rank:
             load_lora(self.policy.model, tensors)
@@ -151,7 +151,7 @@ class Trained:
         if with_optimizer:
             self.policy.load_optimizer(tensors, state["updates"])
         self.moves += 1
-        self.saved_at = self.moves  # they lie where they came from
+        self.saved_at = self.moves  # the weights are still where they came from
 
     # -- its saves
 
@@ -166,7 +166,7 @@ class Trained:
         """The current weights under a name: for sampling alone, or with what training needs."""
         old = self.find(kind, name)
         if old and not overwrite:
-            raise UserError(f"{self.id} has a save {kind}/{name}: take another name, or overwrite")
+            raise UserError(f"{self.id} has a save {kind}/{name}: use another name, or overwrite")
         saved = Saved(kind, name, time.time(), batch=self.moves, **about)
         state: dict[str, Tensor] | None = None
         if kind == TRAINING:
@@ -190,7 +190,7 @@ class Trained:
         save_hf_folder(model, self.policy.tokenizer, folder)
 
     def save_on_leaving(self) -> None:
-        """What was learned since the last save is not lost when the client or the server goes."""
+        """Saves what was learned since the last save, because the client or the server goes."""
         if self.moves > self.saved_at:
             self.save(TRAINING, SAVED_ON_LEAVING, overwrite=True)
 
@@ -203,7 +203,7 @@ def saved_in(folder: Path) -> list[Saved]:
 
 
 def forget(folder: Path, saved: Saved) -> None:
-    """Deletes a save; weights that have another name, too, stay."""
+    """Deletes a save; its weights stay if they have another name."""
     saves = Checkpoints(folder).read()
     save = saves.after(saved.batch)
     if save is None:
@@ -231,13 +231,13 @@ class Sampler:
 
     id: str
     base: Base
-    number: int  # in its session: what it draws depends on it
+    number: int  # in its session; it chooses the random streams
     path: str | None = None  # of a save
     policy: LocalPolicy | None = None  # of a snapshot
 
 
 class Models:
-    """All of them, and the folder in which clients' saves are."""
+    """All of these, and the folder with the clients' saves."""
 
     def __init__(
         self,
@@ -254,7 +254,7 @@ class Models:
         self.bases = {name: self.opened(name, where) for name, where in named.items()}
         self.trained: dict[str, Trained] = {}
         self.samplers: dict[str, Sampler] = {}
-        # Weights of saves: all that somebody uses, of the others those that were used last.
+        # Weights of saves: all that are in use, and the most recently used of the others.
         self.loaded: WeakValueDictionary[str, LocalPolicy] = WeakValueDictionary()
         self.lately: dict[str, LocalPolicy] = {}
 
@@ -270,7 +270,7 @@ class Models:
     # -- trained models
 
     def create(self, model_id: str, base: Base, lora: Lora, metadata: dict | None) -> Trained:
-        """A model to train. Its folder is that of a run."""
+        """A new model to train. Its folder is a run folder."""
         if self.all_weights:
             lora = Lora()
         folder = self.folder_of(model_id)
@@ -296,21 +296,21 @@ class Models:
         return self.folder / model_id.replace(":", "-")
 
     def known_ids(self) -> list[str]:
-        """The models that are trained here, or were; the newest last."""
+        """The models that are or were trained here, the newest last."""
         folders = [path.parent for path in self.folder.glob("*/config.json")]
         told = [read_values(folder / "config.json").get("served") for folder in folders]
         rows = [row for row in told if row]
         return [row["id"] for row in sorted(rows, key=lambda row: row["time"])]
 
     def about(self, model_id: str) -> dict:
-        """What was noted of a model when it was made."""
+        """What was recorded about a model when it was created."""
         served = read_values(self.folder_of(model_id) / "config.json").get("served")
         if not served:
             raise UserError(f"there is no model {model_id}")
         return served
 
     def release(self, model_id: str) -> Trained | None:
-        """It is trained no more; its saves stay."""
+        """Ends its training; its saves stay."""
         trained = self.trained.pop(model_id, None)
         if trained:
             trained.save_on_leaving()
@@ -326,20 +326,20 @@ class Models:
         return parts[0], parts[1], parts[2]
 
     def place_of(self, path: str) -> tuple[dict, Path]:
-        """What is known of the model whose save it is, and the folder with the weights."""
+        """What is known about the save's model, and the folder with the weights."""
         model_id, kind, name = self.parsed(path)
         about, folder = self.about(model_id), self.folder_of(model_id)
         for saved in saved_in(folder):
             if (saved.kind, saved.name) == (kind, name):
                 return about, folder / "checkpoints" / f"{saved.batch:06d}"
-        raise UserError(f"there is no save {path}: it was never made, deleted, or has expired")
+        raise UserError(f"there is no save {path}: it was never made, was deleted, or has expired")
 
     def saves_of(self, model_id: str) -> list[Saved]:
         self.about(model_id)
         return saved_in(self.folder_of(model_id))
 
     def expire(self, path: str, when: float | None) -> None:
-        """A save that is deleted then; None: never."""
+        """Sets when a save is to be deleted; None: never."""
         model_id, kind, name = self.parsed(path)
         self.place_of(path)
         saves = Checkpoints(self.folder_of(model_id)).read()
@@ -363,11 +363,11 @@ class Models:
     def create_from(
         self, model_id: str, path: str, with_optimizer: bool, metadata: dict | None
     ) -> Trained:
-        """A model to train that begins with the weights of a save."""
+        """A new model to train, which begins with the weights of a save."""
         about, place = self.place_of(path)
         training_only(path)
         lora = Lora(**about["lora"])
-        before, self.all_weights = self.all_weights, False  # it is what it was
+        before, self.all_weights = self.all_weights, False  # the save decides, not --all-weights
         try:
             trained = self.create(model_id, self.base(about["base"]), lora, metadata)
         finally:
@@ -378,8 +378,8 @@ class Models:
     # -- samplers
 
     def snapshot(self, sampler_id: str, number: int, trained: Trained) -> list[LocalPolicy]:
-        """The current weights, in memory. Of each session the newest few are kept: those that are
-        let go for it."""
+        """The current weights, in memory. Each session's newest few are kept; returns the others,
+        which are released for it."""
         policy = trained.policy.snapshot()
         self.samplers[sampler_id] = Sampler(sampler_id, trained.base, number, policy=policy)
         session = sampler_id.partition(":")[0]
@@ -392,7 +392,7 @@ class Models:
         return gone
 
     def sampler_of(self, sampler_id: str, number: int, base: str | None, path: str | None):
-        """One that answers with a save's weights, or with a base's."""
+        """A sampler that answers with a save's weights, or with a base's."""
         if path:
             about, _ = self.place_of(path)
             sampler = Sampler(sampler_id, self.base(about["base"]), number, path)
@@ -403,14 +403,14 @@ class Models:
         return sampler
 
     def policy_of(self, sampler: Sampler) -> LocalPolicy:
-        """In the engine's thread: loading may take a while."""
+        """Called in the engine's thread: loading may take a while."""
         if sampler.policy is not None:
             return sampler.policy
         if sampler.path is None:
             raise UserError(
-                f"the weights of {sampler.id} were let go: the newest {self.keep_samplers} "
+                f"the weights of {sampler.id} were released: the newest {self.keep_samplers} "
                 "snapshots of a session are kept (--keep-samplers); save_weights_for_sampler with "
-                "a name keeps them for good"
+                "a name keeps them permanently"
             )
         return self.policy_at(sampler.path)
 
@@ -429,7 +429,7 @@ class Models:
 
 def training_only(path: str) -> None:
     if f"/{TRAINING}/" not in path:
-        raise UserError(f"{path} was saved for sampling, without an optimizer; take a /weights/")
+        raise UserError(f"{path} was saved for sampling, without an optimizer; use a /weights/")
 
 
 def frozen(model: Qwen3Model, tokenizer) -> LocalPolicy:
@@ -449,5 +449,5 @@ def learner(base: Base, lora: Lora) -> LocalPolicy:
 
 
 def total_size(folder: Path) -> int:
-    """Bytes of its files; 0 where it is gone."""
+    """Bytes of its files; 0 if it is gone."""
     return sum(path.stat().st_size for path in folder.glob("*") if path.is_file())

@@ -1,4 +1,4 @@
-"""A batch for a server: rollouts join it while others are under way, and draw the same tokens."""
+"""A batch for a server: rollouts join it while others are running; the tokens do not change."""
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -22,8 +22,8 @@ MANY_STEPS = 2**30
 
 class OpenBatch(RunningBatch):
     """A batch that rollouts may join between two tokens: `generate` knows all of its prompts
-    before it begins, a server does not. All of its rollouts are drawn at one temperature, top-p
-    and top-k. Each has a Partner, who decides where it ends, and may drop it.
+    before it begins, a server does not. All of its rollouts have the same temperature, top-p and
+    top-k. Each has a Partner, which decides where it ends and may drop it.
 
         batch = OpenBatch(model, sampling, engine)
         rollouts = batch.join(prompt, 100, keys, partners)
@@ -35,7 +35,7 @@ class OpenBatch(RunningBatch):
         super().__init__(model, [], [], sampling, (), engine)
         self.is_answered = True
         self.most_rows = self.max_prompts = sampling.sample_rows
-        # It may take any number of steps, which is what a decoder is chosen for.
+        # The engine chooses a decoder by the number of steps, which has no limit here.
         self.decoder = engine.decoder(model, self.most_rows, MANY_STEPS)
         self.draw = engine.draw(model, self.most_rows, MANY_STEPS, self.keeps)
 
@@ -47,9 +47,9 @@ class OpenBatch(RunningBatch):
         partners: Sequence[Partner],
         likely: int = 0,
     ) -> list[Rollout]:
-        """So many rollouts of a prompt, drawn from the random streams `keys`, each with its
-        partner. They grow with every step, and note so many `likely` tokens at each place. A
-        prompt that others wait with is read once."""
+        """Rollouts of a prompt, one for each random stream in `keys`, each with its partner. They
+        grow with every step, and record the `likely` most likely tokens at each position. If
+        others wait with the same prompt, it is read once."""
         limit = room_for_answer(self.model, len(prompt), max_new_tokens)
         self._forget_read_prompts()
         number = self._number_of(prompt)
@@ -64,7 +64,7 @@ class OpenBatch(RunningBatch):
         return rollouts
 
     def _number_of(self, prompt: list[int]) -> int:
-        """Of an equal prompt, if that has yet to be read or is still there."""
+        """The number of an equal prompt that is unread or still cached, else a new one."""
         first = self.read.stop if self.prompt_cache is None else self.read.start
         for number in range(first, len(self.prompts)):
             if self.prompts[number] == prompt:
@@ -73,7 +73,7 @@ class OpenBatch(RunningBatch):
         return len(self.prompts) - 1
 
     def _forget_read_prompts(self) -> None:
-        """Those that lie in no cache any more; else a server would keep all that it ever read."""
+        """Those that are in no cache anymore; else a server would keep all that it ever read."""
         gone = self.read.stop if self.prompt_cache is None else self.read.start
         del self.prompts[:gone]
         self.read = range(self.read.start - gone, self.read.stop - gone)
@@ -98,8 +98,8 @@ class OpenBatch(RunningBatch):
 
     @torch.no_grad()
     def step(self, around: Callable = nullcontext) -> bool:
-        """A further token for each rollout. False: there is none left to draw for. `around` is
-        entered with the model for all of it: prompts come a few at a time, as tokens do."""
+        """One more token for each rollout; False if no rollout is left. `around` is entered with
+        the model for the whole step, in which a few prompts may be read, too."""
         with around(self.model):
             if not self.fill():
                 return False
@@ -108,5 +108,5 @@ class OpenBatch(RunningBatch):
 
     @property
     def rollouts(self) -> list[Rollout]:
-        """Those that have not ended, whether they wait or are drawn."""
+        """Those that have not ended, whether they wait or are being sampled."""
         return [row.rollout for row in [*self.rows, *self.waiting] if row is not None]

@@ -1,7 +1,7 @@
-"""OpenAI's words: completions of a text, answers in a conversation; and tokens in, tokens out.
+"""OpenAI's API: completions of a text, answers in a conversation; and tokens in, tokens out.
 
-A call is read into an `Asked`: some prompts, each with n answers. The engine draws them, and while
-it does, a `Choice` of each turns tokens into text, for a stream piece by piece.
+A call is read into an `Asked`: some prompts, each with n answers. The engine samples them; for a
+stream, each answer's `Choice` turns its tokens into text, piece by piece, as they come.
 """
 
 import asyncio
@@ -37,9 +37,9 @@ from reasoning_from_scratch.serve.prompts import Wanted, look_at
 from reasoning_from_scratch.tokenizer import model_stop_ids
 
 MOST_ANSWERS = 4096  # of a call
-LOOKS_EVERY = 1.0  # seconds between two looks whether the client is still there
+LOOKS_EVERY = 1.0  # seconds between two checks that the client is still there
 TOOL_CALL = re.compile(r"<tool_call>\s*(\{.*?\})\s*</tool_call>", re.DOTALL)
-# What would change the answers and is not here: refused, unless it asks for what is done anyway.
+# These would change the answers and are not supported: refused, unless the value has no effect.
 NOT_HERE: dict[str, tuple] = {
     "presence_penalty": (0,),
     "frequency_penalty": (0,),
@@ -61,7 +61,7 @@ NOT_HERE: dict[str, tuple] = {
 
 @dataclass
 class Asked:
-    """What a call asks for."""
+    """What a call requests."""
 
     base: Base
     policy: LocalPolicy
@@ -71,14 +71,14 @@ class Asked:
     max_tokens: int
     params: dict  # temperature, top_p, top_k, stops
     keys: list[list[int]]  # a random stream for each answer to each prompt
-    likely: int | None = None  # None: no log-probabilities; else with so many of the most likely
+    likely: int | None = None  # None: no log-probabilities; else how many of the most likely
     echo: bool = False
     tools: list | None = None
     id: str = field(default_factory=lambda: secrets.token_hex(12))
     created: int = field(default_factory=lambda: int(time.time()))
 
     def requests(self, on_token: Callable | None = None) -> list[Request]:
-        """One for each prompt; `on_token` hears (number of the answer among all, its rollout)."""
+        """One for each prompt; `on_token` gets (number of the answer among all, newest token)."""
         found = []
         for place, (prompt, keys) in enumerate(zip(self.prompts, self.keys, strict=True)):
             request = Request(
@@ -99,7 +99,7 @@ class OpenAI:
 
     def __init__(self, models: Models, engine: Engine, seed: int = 0) -> None:
         self.models, self.engine, self.seed = models, engine, seed
-        self.calls = count()  # without a seed, each draws from streams of its own
+        self.calls = count()  # without a seed, each call has its own random streams
         self.began = int(time.time())
 
     def routes(self) -> list[Route]:
@@ -149,10 +149,10 @@ class OpenAI:
         asked.likely = body.maybe_integer("logprobs", 0, 20)
         asked.echo = body.yes("echo")
         if body.integer("best_of", 1, 128, asked.n) != asked.n:
-            raise UserError("best_of is not here: take n, and choose")
+            raise UserError("best_of is not supported: use n, and choose yourself")
         if body.yes("stream"):
             if asked.echo or asked.likely is not None:
-                raise UserError("a stream has neither echo nor logprobs here: ask without stream")
+                raise UserError("a stream has neither echo nor logprobs here: set stream to false")
             return self.streamed(body, asked, "text_completion", text_piece)
         return await self.answered(request, asked, partial(self.completion, asked))
 
@@ -208,7 +208,7 @@ class OpenAI:
             raise UserError("top_logprobs needs logprobs: true")
         if body.yes("stream"):
             if asked.likely is not None:
-                raise UserError("a stream has no logprobs here: ask without stream")
+                raise UserError("a stream has no logprobs here: set stream to false")
             return self.streamed(body, asked, "chat.completion.chunk", chat_piece)
         return await self.answered(request, asked, partial(self.chat_completion, asked))
 
@@ -230,7 +230,7 @@ class OpenAI:
         }
 
     async def generate(self, request: HttpRequest) -> Response:
-        """Tokens in, tokens out, as verifiers' training client asks for them."""
+        """Tokens in, tokens out, as the training client of verifiers expects."""
         body = await read_body(request)
         base, policy = await self.found(body.text("model"))
         prompt = body.list_of("token_ids", int)
@@ -263,7 +263,7 @@ class OpenAI:
     ) -> Asked:
         for key, harmless in NOT_HERE.items():
             if body.has(key) and body.values[key] not in harmless:
-                raise UserError(f"{body.within}{key} is not here")
+                raise UserError(f"{body.within}{key} is not supported")
         n = body.integer("n", 1, 128, 1)
         if n * len(prompts) > MOST_ANSWERS:
             raise UserError(f"{n * len(prompts)} answers are too many for one call")
@@ -275,7 +275,7 @@ class OpenAI:
         call = next(self.calls)
         keys = []
         for place in range(len(prompts)):
-            # Without a seed: streams that no client of Tinker's draws from.
+            # Without a seed: streams that no Tinker client uses.
             stream = (self.seed, -1 - call, place) if seed is None else (seed, 0, place)
             keys.append(stream_key(*stream, torch.arange(n)).tolist())
         params = {
@@ -290,7 +290,7 @@ class OpenAI:
         """Waits for all answers, as long as the client does."""
         requests = asked.requests()
         for one in requests:
-            one.max_new_tokens = max(1, one.max_new_tokens)  # 0 is an echo alone
+            one.max_new_tokens = max(1, one.max_new_tokens)  # 0 means only an echo
             self.engine.sample(one)
         rollouts = []
         try:
@@ -363,8 +363,8 @@ class OpenAI:
 
 
 class Choice:
-    """An answer's text, as it grows. A character may take several tokens, and what might be the
-    beginning of a stop text waits."""
+    """An answer's text, as it grows. A character may take several tokens, and text that might begin
+    a stop text is held back."""
 
     def __init__(self, asked: Asked) -> None:
         self.asked, self.tokenizer = asked, asked.base.tokenizer
@@ -384,12 +384,12 @@ class Choice:
         if not whole.endswith("\ufffd"):
             self.text += whole[len(before) :]
             self.start, self.known = self.known, len(self.ids)
-        if self.asked.tools:  # whether it is text or a call is known at its end
+        if self.asked.tools:  # only its end shows whether it is text or a call
             return ""
         return self.piece(min(len(self.text) - self.waits, end_of(self.text, self.stops)))
 
     def piece(self, end: int) -> str:
-        """What may be sent of the text up to there, and was not."""
+        """The text up to `end` that has not been sent."""
         found = self.text[self.sent : end]
         self.sent = max(self.sent, end)
         return found
@@ -421,7 +421,7 @@ def prompts_of(body: Body, base: Base) -> list[list[int]]:
 
 
 def stops_of(body: Body, tokenizer) -> Stops:
-    """The model's own ends, and further texts or tokens."""
+    """The model's own stop tokens, and further texts or tokens."""
     given = body.values.get("stop") or []
     texts = given if isinstance(given, list) else [given]
     if not all(isinstance(text, str) and 0 < len(text) <= 500 for text in texts) or len(texts) > 64:
@@ -431,8 +431,8 @@ def stops_of(body: Body, tokenizer) -> Stops:
 
 
 def conversation(body: Body, base: Base, tools: list | None) -> str:
-    """The messages as the model was trained on them. For a model without a chat template, the one
-    question in the book's prompt, as `rfs chat` has it."""
+    """The messages in the model's chat template. Without one, the single question in the book's
+    prompt, as in `rfs chat`."""
     messages = [message.values for message in body.parts("messages", 10_000)]
     if not messages:
         raise body.wrong("messages", "a list with a message in it")
@@ -446,14 +446,14 @@ def conversation(body: Body, base: Base, tools: list | None) -> str:
         return rendered(template, messages, base.tokenizer.named_tokens, True, tools, **settings)
     if tools or [message["role"] for message in messages] != ["user"]:
         raise UserError(
-            f"{base.name} has no chat template: it takes one message of a user, without tools; or "
-            "take /v1/completions"
+            f"{base.name} has no chat template: send one user message, without tools, or use "
+            "/v1/completions"
         )
     return render_prompt(messages[0]["content"])
 
 
 def content_of(message: dict, number: int) -> str:
-    """A text, also where it comes in parts."""
+    """The text of a message, even if it comes in parts."""
     content = message.get("content")
     if content is None:
         return ""
@@ -465,7 +465,7 @@ def content_of(message: dict, number: int) -> str:
 
 
 def template_of(tokenizer) -> str:
-    """The chat template of the model's folder; that of Qwen3, where it was trained on it."""
+    """The chat template in the model's folder; else Qwen3's, if the model was trained on it."""
     if tokenizer.chat_template or not tokenizer.apply_chat_template:
         return tokenizer.chat_template
     jinja = tokenizer.files.get("chat_template.jinja")
@@ -496,7 +496,7 @@ def usage(asked: Asked, rollouts: Sequence[Rollout]) -> dict:
 
 
 def end_of(text: str, stops: Stops) -> int:
-    """Where the first stop text begins, or else the text ends."""
+    """Where the first stop text begins, else the end of the text."""
     places = [text.find(stop) for stop in stops.texts]
     return min([place for place in places if place >= 0], default=len(text))
 
@@ -541,7 +541,7 @@ def as_message_pieces(asked: Asked, text: str, reason: str) -> list[dict]:
 
 
 def tool_calls(text: str) -> list[dict]:
-    """Calls as Qwen's templates have them: an object with name and arguments between two marks."""
+    """Calls as Qwen's templates have them: an object with name and arguments between two tags."""
     calls = []
     for written in TOOL_CALL.findall(text):
         try:

@@ -17,7 +17,7 @@ class ServeOptions:
     """Options of `rfs serve`."""
 
     model: tuple[str, ...] = ("tiny",)
-    """Models to serve: tiny, smollm2, OWNER/NAME, a folder, a run; NAME=PATH under another name."""
+    """Models to serve: tiny, smollm2, OWNER/NAME, a folder, a run; NAME=PATH sets another name."""
     port: int = 8000
     """Port to listen on."""
     host: str = "127.0.0.1"
@@ -25,11 +25,11 @@ class ServeOptions:
     api_key: str | None = None
     """Key that clients must send (default: the environment's RFS_API_KEY, or none is needed)."""
     log_path: str | None = None
-    """Folder for what clients save and train (default: runs/serve); serve it again to continue."""
+    """Folder for what clients save and train (default: runs/serve); reuse it to continue."""
     all_weights: bool = False
-    """Train all weights even if a client asks for LoRA; otherwise rank=0 does."""
+    """Train all weights even if a client requests LoRA; without it, a client's rank=0 does so."""
     keep_samplers: int = 16
-    """Number of snapshots of weights kept in memory for each client, the newest."""
+    """How many of a client's newest snapshots of weights to keep in memory."""
     rows: int = 64
     """Answers drawn in parallel; lower it if memory runs out."""
     device: str = "auto"
@@ -40,7 +40,7 @@ class ServeOptions:
     """Seed for sampling if the client gives none."""
 
     def check(self) -> str:
-        """Refuses what cannot be served; the names of the models that can."""
+        """Refuses what cannot be served; returns the names of the models."""
         missing = [name for name in ("starlette", "uvicorn") if find_spec(name) is None]
         if missing:
             raise UserError(
@@ -57,7 +57,7 @@ class ServeOptions:
         if self.host not in HERE and not self.key:
             raise UserError(
                 f"--host {self.host} lets others in: give a key, as in {KEY}=tml-... rfs serve "
-                f"--host {self.host} (a client of Tinker's wants one that begins with tml-)"
+                f"--host {self.host} (Tinker's client needs one that begins with tml-)"
             )
         return ", ".join(self.named())
 
@@ -70,7 +70,7 @@ class ServeOptions:
         return self.log_path or "runs/serve"
 
     def named(self) -> dict[str, str]:
-        """Where the models are, by the names that clients know them by."""
+        """Where the models are, by the names that clients use."""
         found: dict[str, str] = {}
         for word in self.model:
             name, equals, where = word.partition("=")

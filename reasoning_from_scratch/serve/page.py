@@ -16,7 +16,7 @@ from reasoning_from_scratch.serve.watch import at, call_values, environment, tra
 
 
 class Page:
-    """What is served, for people."""
+    """Web pages that show what is served."""
 
     def __init__(self, tinker: Tinker) -> None:
         self.tinker = tinker
@@ -47,7 +47,7 @@ class Page:
         tiles = [
             ("sessions", len(sessions)),
             ("models in training", len(models.trained)),
-            ("answers being drawn", tinker.engine.in_progress),
+            ("answers being sampled", tinker.engine.in_progress),
         ]
         shown = {"tiles": tiles, "sessions": sessions, "models": list(models.bases)}
         return self.shown("home.html", request, here=str(request.base_url).rstrip("/"), **shown)

@@ -1,7 +1,7 @@
-"""Promises: a request is answered with an id immediately, and its result is fetched with it later.
+"""Promises: a request is immediately answered with an id, with which its result is fetched later.
 
-An id follows from who asks and the request's number, so what a client sends twice, because an
-answer was lost on the way, is not computed twice.
+An id follows from the client and the request's number, so a request that a client sends again
+because an answer was lost on the way is not computed twice.
 """
 
 import asyncio
@@ -11,10 +11,10 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-HELD = 40.0  # seconds in which a client that fetches waits for the result; its own limit is 45
-KEPT_FETCHED = 60.0  # seconds that a result is kept once it was fetched, if it is asked for again
-KEPT = 1800.0  # and one that nobody has fetched
-MOST_BYTES = 256 * 2**20  # of results: those fetched first go first
+HELD = 40.0  # seconds that a fetch waits for the result; the client's own limit is 45
+KEPT_FETCHED = 60.0  # seconds that a fetched result is kept, in case it is fetched again
+KEPT = 1800.0  # and a result that nobody has fetched
+MOST_BYTES = 256 * 2**20  # of fetched results: beyond it, those fetched first go first
 
 
 @dataclass
@@ -31,15 +31,15 @@ class Promise:
 class Promises:
     def __init__(self) -> None:
         self.by_id: dict[str, Promise] = {}
-        self.fetched: dict[str, Promise] = {}  # in the order of their fetching
-        self.size = 0  # of those
+        self.fetched: dict[str, Promise] = {}  # in the order in which they were fetched
+        self.size = 0  # bytes of those
 
     def make(self, id: str, session: str, future: Future, cancel=lambda: None) -> Promise:
         self.by_id[id] = Promise(id, session, future, cancel=cancel)
         return self.by_id[id]
 
     async def wait(self, promise: Promise) -> object:
-        """Its result, or what went wrong; TimeoutError if it takes longer."""
+        """Its result, or its error; TimeoutError after `HELD` seconds."""
         await done(promise.future, HELD)
         self.note_fetched(promise)
         return promise.future.result()
@@ -47,7 +47,7 @@ class Promises:
     def note_fetched(self, promise: Promise) -> None:
         if promise.fetched is None:
             promise.fetched = time.monotonic()
-            promise.cancel = lambda: None  # nor is the request that it holds needed any more
+            promise.cancel = lambda: None  # which held the request: not needed anymore
             if not promise.future.cancelled() and promise.future.exception() is None:
                 result = promise.future.result()
                 promise.size = len(result) if isinstance(result, bytes) else 1000
@@ -56,7 +56,7 @@ class Promises:
             self.tidy()
 
     def tidy(self) -> None:
-        """Forgets results that were fetched a while ago, and those whose owner never came."""
+        """Forgets results that were fetched a while ago, and more if they take too much memory."""
         before = time.monotonic() - KEPT_FETCHED
         while self.fetched:
             oldest = next(iter(self.fetched.values()))
@@ -76,7 +76,7 @@ class Promises:
                 self.forget(promise)
 
     def drop(self, session: str) -> None:
-        """Its client is gone: what was asked for and has not begun never will."""
+        """The session's client is gone: what it requested is cancelled and forgotten."""
         for promise in [p for p in self.by_id.values() if p.session == session]:
             promise.cancel()
             promise.future.cancel()
@@ -84,7 +84,7 @@ class Promises:
 
 
 async def done(future: Future, seconds: float | None = None) -> None:
-    """Waits until there is a result, or an error; TimeoutError where that takes longer."""
+    """Waits until there is a result, or an error; TimeoutError after `seconds`."""
     loop = asyncio.get_running_loop()
     known: asyncio.Future = loop.create_future()
 
@@ -93,7 +93,7 @@ async def done(future: Future, seconds: float | None = None) -> None:
             known.set_result(None)
 
     def from_thread(_: Future) -> None:
-        with suppress(RuntimeError):  # the loop was closed meanwhile: nobody waits any more
+        with suppress(RuntimeError):  # the loop was closed meanwhile: nobody is waiting anymore
             loop.call_soon_threadsafe(tell)
 
     future.add_done_callback(from_thread)

@@ -1,4 +1,4 @@
-"""What a model thinks of a prompt: how likely its tokens are, what else was likely, and draws."""
+"""What a model thinks of a prompt: how likely its tokens are, what else was likely, and samples."""
 
 from dataclasses import dataclass
 
@@ -9,17 +9,17 @@ from reasoning_from_scratch.policy import LocalPolicy
 from reasoning_from_scratch.sampling import Rollout, sample_next_token, stream_key, uniform_at
 from reasoning_from_scratch.serve.messages import Likely
 
-PLACES = 256  # whose logits are there at a time
+PLACES = 256  # positions whose logits are in memory at a time
 MOST_NUMBERS = 2**22  # that a request may ask for
 
 
 @dataclass
 class Wanted:
-    """What is to be known at each token of a prompt but the first."""
+    """What a client wants to know about each token of a prompt but the first."""
 
-    likely: int = 0  # so many of the most likely tokens
+    likely: int = 0  # how many of the most likely tokens
     targets: np.ndarray | None = None  # (T - 1, K) tokens, -1: none
-    draws: int = 0  # so many draws
+    draws: int = 0  # how many sampled tokens
     temperature: float = 1.0  # of those
     key: int = 0  # and their random stream
 
@@ -35,7 +35,7 @@ class Known:
 
 
 def as_rollout(prompt: list[int]) -> Rollout:
-    """A prompt whose tokens but the first are to be scored."""
+    """A prompt as a rollout, to score all of its tokens but the first."""
     return Rollout(prompt_ids=prompt[:1], response_ids=prompt[1:], logprobs=[0.0] * len(prompt[1:]))
 
 

@@ -1,4 +1,4 @@
-"""Tinker's words. A call is read here, becomes one of the policy's verbs in the engine's thread,
+"""Tinker's API. A call is read here, becomes one of the policy's verbs in the engine's thread,
 and its result waits as a promise:
 
     POST forward_backward  ->  read_loss_request  ->  queue of the model, in the order of seq_id
@@ -55,12 +55,12 @@ from reasoning_from_scratch.serve.watch import Call, Watch, loss_at
 from reasoning_from_scratch.tokenizer import model_stop_ids
 
 PROTOBUF = "application/x-protobuf"
-SILENT = 300.0  # seconds without a sign of life, after which a client is gone
+SILENT = 300.0  # seconds without a sign of life after which a client counts as gone
 MOST_SAMPLES = 1024
 MOST_MODELS, MOST_SESSIONS = 64, 1000
 MOST_WAITING = 4096  # calls of a model, or of a session's samplers
 HOUR, TEN_YEARS = 3600, 10 * 366 * 24 * 3600
-UNEMBEDDING = "LoRA goes on attention and MLP here: train_unembed changes nothing"
+UNEMBEDDING = "here LoRA goes only on attention and MLP: train_unembed has no effect"
 
 
 @dataclass
@@ -79,7 +79,7 @@ class Session:
 
 @dataclass
 class Queue:
-    """What is to be done with a model, in the order of seq_id, in which nothing may be missing."""
+    """The calls that wait for a model, begun in the order of seq_id, without gaps."""
 
     next: int = 1
     waiting: dict[int, Callable] = field(default_factory=dict)
@@ -104,7 +104,7 @@ class Tinker:
         run = "training_runs/{model_id}"
         save = run + "/checkpoints/{kind}/{name}"
         calls = {
-            # Called for every answer, and found in this order.
+            # Called for every answer, so these come first: routes are tried in order.
             ("POST", "retrieve_future"): self.retrieve_future,
             ("POST", "asample"): self.asample,
             ("GET", "healthz"): self.healthz,
@@ -185,7 +185,7 @@ class Tinker:
     def session(self, id: str) -> Session:
         session = self.sessions.get(id)
         if session is None:
-            raise NoSuchThing(f"there is no session {id!r}: it has finished, or the server was new")
+            raise NoSuchThing(f"there is no session {id!r}: it has ended, or the server restarted")
         session.heard = time.monotonic()
         return session
 
@@ -216,7 +216,7 @@ class Tinker:
         return JSONResponse({})
 
     async def end(self, session: Session) -> None:
-        """Frees what its client held. What was learned and not saved is saved first."""
+        """Frees what its client held, after saving what was learned and not yet saved."""
         self.sessions.pop(session.id, None)
         self.promises.drop(session.id)
         for model_id in session.models:
@@ -235,7 +235,7 @@ class Tinker:
                 self.engine.forget(sampler.policy)
 
     async def tidy(self) -> None:
-        """From time to time: clients that are gone, results that nobody fetches, old saves."""
+        """Now and then drops clients that are gone, results that nobody fetches, expired saves."""
         now = time.monotonic()
         for session in list(self.sessions.values()):
             if session.heard < now - SILENT:
@@ -245,7 +245,7 @@ class Tinker:
         await done(self.engine.work(self.models.forget_expired))
 
     def save_all(self) -> None:
-        """When the server ends, and the engine's thread with it."""
+        """Called when the server ends, after the engine's thread has stopped."""
         for trained in self.models.trained.values():
             trained.save_on_leaving()
 
@@ -271,7 +271,7 @@ class Tinker:
         return session, f"{session.id}:train:{number}"
 
     def begun(self, session: Session, model_id: str, create: Callable[[], dict]) -> Response:
-        """The first call of a model makes it."""
+        """A model's first call creates it."""
         request_id = f"{model_id}:create"
         if model_id not in session.models:
             if len(self.queues) >= MOST_MODELS:
@@ -290,14 +290,14 @@ class Tinker:
     def in_turn(
         self, model_id: str, seq_id: int | None, do: Callable[[Trained], object]
     ) -> Response:
-        """Something to do with a model when it is its turn. What goes wrong is found in the
-        promise: refused here, its number would be missing, and all that follow would wait."""
+        """Calls `do` with the model when it is this call's turn. An error goes into the promise: if
+        the call were refused here, all later ones would wait for its number."""
         queue = self.queue_of(model_id)
         number = queue.next + len(queue.waiting) if seq_id is None else seq_id
         request_id = f"{model_id}:{number}"
-        if number >= queue.next and number not in queue.waiting:  # else it is here already
+        if number >= queue.next and number not in queue.waiting:  # else it has come twice
             if number - queue.next > MOST_WAITING:
-                raise UserError(f"call {number} of {model_id} comes before {queue.next}")
+                raise UserError(f"call {number} of {model_id} came before call {queue.next}")
             future: Future = Future()
             self.promises.make(request_id, model_id.partition(":")[0], future)
             begin = partial(self.engine.work, lambda: do(self.one_trained(model_id)), future)
@@ -307,7 +307,7 @@ class Tinker:
     def one_trained(self, model_id: str) -> Trained:
         trained = self.models.trained.get(model_id)
         if trained is None:
-            raise UserError(f"there is no model {model_id}: it could not be made, or is unloaded")
+            raise UserError(f"there is no model {model_id}: creation failed, or it was unloaded")
         trained.touched = time.time()
         return trained
 
@@ -316,7 +316,7 @@ class Tinker:
         self.queue_of(model_id)
         trained = self.models.trained.get(model_id)
         if trained is None:
-            raise NoSuchThing(f"model {model_id!r} is not made yet")
+            raise NoSuchThing(f"model {model_id!r} has not been created yet")
         name, rank = trained.base.name, trained.lora.rank
         data = {"model_name": name, "arch": "qwen3", "tokenizer_id": name}
         about = {"type": "get_info", "model_id": model_id, "model_name": name, "model_data": data}
@@ -344,7 +344,7 @@ class Tinker:
     async def forward_backward(self, request: HttpRequest) -> Response:
         if "protobuf" not in request.headers.get("content-type", ""):
             raise UserError(
-                f"forward_backward is sent as {PROTOBUF}: take a client of 0.38 or newer"
+                f"forward_backward must be sent as {PROTOBUF}: use tinker 0.38 or newer"
             )
         asked = read_loss_request(await read_bytes(request))
         return self.in_turn(asked.model_id, asked.seq_id, partial(self.passes, asked))
@@ -354,7 +354,7 @@ class Tinker:
         policy, base = trained.policy, trained.base
         loss = loss_of(asked.loss, asked.config)
         if not asked.data:
-            raise UserError("there are no data")
+            raise UserError("the request has no data")
         parts = rollouts_of(asked.data, asked.loss, base.vocabulary, base.context)
         rollouts = [rollout for part in parts for rollout in part]
         found: list[torch.Tensor] = [torch.empty(0)] * len(rollouts)
@@ -381,7 +381,7 @@ class Tinker:
         body = await read_body(request)
         if body.has("optimizer_params"):
             kind = body.part("optimizer_params").values.get("type")
-            raise UserError(f"there is no optimizer {kind!r} here: take AdamParams")
+            raise UserError(f"there is no optimizer {kind!r} here: use AdamParams")
         adam = body.part("adam_params", {})
         params = {
             "learning_rate": adam.number("learning_rate", 0, 100, 1e-4),
@@ -416,7 +416,7 @@ class Tinker:
         body = await read_body(request)
         name, about = save_name(body), about_save(body)
         if body.has("age_encryption_recipients"):
-            raise UserError("saves are folders of this machine, and not encrypted")
+            raise UserError("saves are folders here: drop age_encryption_recipients")
 
         def save(trained: Trained) -> dict:
             saved = trained.save(EXTERNAL, name, **about)
@@ -428,14 +428,14 @@ class Tinker:
         body = await read_body(request)
         model_id = body.text("model_id")
         kind = body.text("kind", "snapshot")
-        if kind not in ("snapshot", "inflight"):  # a snapshot keeps what inflight promises, too
+        if kind not in ("snapshot", "inflight"):  # a snapshot also does what inflight promises
             raise body.wrong("kind", "snapshot or inflight")
         answer = {"type": "save_weights_for_sampler"}
         if body.has("path"):
             name, about = save_name(body), about_save(body)
 
             def save(trained: Trained) -> dict:
-                # Under a name that is taken: a client that saves each step by one name goes on.
+                # It may overwrite: a client may save every step under the same name.
                 saved = trained.save(SAMPLING, name, True, **about)
                 return answer | {"path": path_of(trained.id, saved)}
 
@@ -454,7 +454,7 @@ class Tinker:
         return self.in_turn(model_id, seq_id_of(body), snapshot)
 
     async def load_weights(self, request: HttpRequest) -> Response:
-        """Into a model that is there, or as the first call of a new one."""
+        """Into an existing model, or as the first call of a new one."""
         body = await read_body(request)
         path, with_optimizer = body.text("path"), body.yes("optimizer")
         training_only(path)
@@ -475,7 +475,7 @@ class Tinker:
         def load(trained: Trained) -> dict:
             about, place = self.models.place_of(path)
             if about["base"] != trained.base.name or about["lora"]["rank"] != trained.lora.rank:
-                raise UserError(f"{path} belongs to another model, or has another rank of LoRA")
+                raise UserError(f"{path} belongs to another model, or has another LoRA rank")
             trained.load(place, with_optimizer)
             return {"type": "load_weights", "path": path, "model_id": trained.id}
 
@@ -614,8 +614,8 @@ class Tinker:
     def sample_request(
         self, body: Body, sampler: Sampler, policy, seq_id: int, count: int
     ) -> tuple[Request, Wanted, int | None]:
-        """The answers that are asked for, what is asked about the prompt, and for how many of its
-        last tokens the log-probability (0: none, None: all)."""
+        """The requested answers, what the client wants to know about the prompt, and for how many
+        of its last tokens it wants the log-probability (0: none, None: all)."""
         prompt = prompt_of(body, sampler)
         given = body.part("sampling_params", {})
         params = sampling_params(given, sampler.base.tokenizer)
@@ -637,14 +637,14 @@ class Tinker:
         )
         width = max(wanted.likely, wanted.draws)
         if len(prompt) * width > MOST_NUMBERS:
-            raise UserError(f"{len(prompt)} tokens times {width} are too many numbers at once")
+            raise UserError(f"{len(prompt)} tokens times {width} are too many numbers")
         last: int | None = 0
         if body.yes("prompt_logprobs"):
             last = body.maybe_integer("prompt_logprobs_last_n", 1, len(prompt))
         return request, wanted, last
 
     def sampled(self, id: str, asked: Request, wanted: Wanted, last: int | None) -> None:
-        """Begins to sample; the promise is kept when all that was asked for is there."""
+        """Begins to sample; the promise is kept when all results are there."""
         prompt = asked.prompt
         futures: list[Future] = [self.engine.sample(asked)]
         scores = last != 0 and len(prompt) > 1
@@ -684,7 +684,7 @@ class Tinker:
         id = (await read_body(request)).text("request_id")
         promise = self.promises.by_id.get(id)
         if promise is None:
-            detail = f"nothing is known of request {id!r}: its result was fetched, or has expired"
+            detail = f"request {id!r} is unknown: its result was fetched, or has expired"
             return JSONResponse({"detail": detail}, 410)
         if promise.session in self.sessions:
             self.session(promise.session)
@@ -725,7 +725,7 @@ def lora_of(body: Body) -> Lora:
 def check_optimizer(body: Body) -> None:
     kind = body.part("optimizer_config", {}).values.get("type", "adamw")
     if kind != "adamw":
-        raise UserError(f"there is no optimizer {kind!r} here: take adamw")
+        raise UserError(f"there is no optimizer {kind!r} here: use adamw")
 
 
 def seq_id_of(body: Body) -> int | None:
@@ -735,7 +735,7 @@ def seq_id_of(body: Body) -> int | None:
 def save_name(body: Body) -> str:
     name = body.text("path", f"{time.time():.6f}")
     if not SAVE_NAME.fullmatch(name):
-        raise UserError(f"a save's name has letters, digits, . _ and -, not {name!r}")
+        raise UserError(f"a save's name may have letters, digits, . _ and -, but is {name!r}")
     return name
 
 
@@ -762,14 +762,14 @@ def prompt_of(body: Body, sampler: Sampler) -> list[int]:
     prompt: list[int] = []
     for chunk in body.part("prompt").parts("chunks"):
         if chunk.text("type", "encoded_text") != "encoded_text":
-            raise UserError("images and sounds are not read here: send tokens")
+            raise UserError("images and audio are not supported here: send tokens")
         prompt += chunk.list_of("tokens", int)
     check_tokens(prompt, "the prompt", sampler.base.vocabulary, sampler.base.context)
     return prompt
 
 
 def sampling_params(body: Body, tokenizer) -> dict:
-    """`stop` not given: as the model ends its answers; else these tokens or texts alone."""
+    """Without `stop`, the model's own stop tokens; with it, only the given tokens or texts."""
     stop = body.values.get("stop")
     ids, texts = frozenset(model_stop_ids(tokenizer)), tuple[str, ...]()
     if stop is not None:
@@ -788,7 +788,7 @@ def sampling_params(body: Body, tokenizer) -> dict:
 
 
 def targets_of(body: Body, length: int, vocabulary: int) -> np.ndarray | None:
-    """Tokens whose log-probabilities are asked for at each place of the prompt but the first."""
+    """Tokens whose log-probabilities are wanted at each position of the prompt but the first."""
     if not body.has("target_prompt_logprobs"):
         return None
     tensor = body.part("target_prompt_logprobs")
@@ -837,7 +837,7 @@ def combined(futures: Sequence[Future], finish: Callable) -> Future:
             return
         try:
             settle(result, finish(*[future.result() for future in futures]))
-        except BaseException as error:  # of one of them; a cancelled one is an error, too
+        except BaseException as error:  # one of them failed, or was cancelled
             settle(result, error)
 
     for future in futures:

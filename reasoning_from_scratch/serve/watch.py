@@ -1,4 +1,4 @@
-"""What travelled: the last calls of forward_backward of each model, and how they are shown."""
+"""The last forward_backward calls of each model, and how they are shown."""
 
 import functools
 from collections import deque
@@ -33,10 +33,10 @@ SHOWN_TOKENS = 4000  # of a datum
 class Call:
     """One forward_backward."""
 
-    step: int  # steps of the optimizer before it
+    step: int  # optimizer steps before it
     asked: LossRequest
     rollouts: list[Rollout]
-    logprobs: list[Tensor]  # (T,) of each, as the model was then
+    logprobs: list[Tensor]  # (T,) for each, by the weights of that time
     loss_value: float
     loss: Loss
 
@@ -67,8 +67,8 @@ class Watch:
         self.counts.pop(model_id, None)
 
     def after_step(self, trained: Trained) -> None:
-        """In the engine's thread: of every twentieth step a page in the run's folder, which `rfs
-        report` lists, with the loss before the step and after it."""
+        """In the engine's thread: writes a page for every twentieth step into the run's folder,
+        with the loss before and after the step. `rfs report` lists these pages."""
         calls = self.calls.get(trained.id)
         step = trained.steps - 1
         if step % PAGE_EVERY or not calls or calls[-1][1].step != step:
@@ -83,7 +83,7 @@ class Watch:
 
 
 def loss_at(rollouts: Sequence[Rollout], logprobs: Sequence[torch.Tensor], loss) -> float:
-    """The loss that these log-probabilities make."""
+    """The loss at these log-probabilities."""
     total = 0.0
     for rollout, own in zip(rollouts, logprobs, strict=True):
         batch = make_batch([rollout])
@@ -118,7 +118,7 @@ def at(seconds: float) -> str:
 def call_values(
     trained: Trained, number: int, call: Call, now: Sequence[Tensor] | None = None
 ) -> dict:
-    """What the page of a call shows. `now`: the log-probabilities of the weights as they are."""
+    """What the page of a call shows. `now`: the log-probabilities under the current weights."""
     texts = TokenTexts(trained.base.tokenizer)
     weighed = "weight" if call.asked.loss == "cross_entropy" else "advantage"
     largest = max(float(one.token_advantages.abs().max()) for one in call.rollouts) or 1.0

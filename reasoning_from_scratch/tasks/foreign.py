@@ -1,8 +1,8 @@
-"""Calls of code that is not ours: a reader's verifier, an environment, an evaluator.
+"""Calls code that is not ours: a reader's verifier, an environment, an evaluator.
 
-Such code may raise anything, hang, or return an object that raises as soon as somebody looks at it.
-So its result is also read in here, into plain numbers and texts, and under the same limit of time.
-Whatever goes wrong is a failure in words. Only Ctrl-C passes through.
+Such code may raise anything, hang, or return an object that raises as soon as it is read. So the
+result is also converted to plain numbers and strings in here, under the same time limit. Whatever
+goes wrong is reported in words. Only Ctrl-C passes through.
 """
 
 import signal
@@ -10,8 +10,8 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-LARGEST_REWARD = 1e18  # the square of a larger one is no number in float32
-SECONDS_TO_SHOW = 1.0  # for an object to put itself into words
+LARGEST_REWARD = 1e18  # squares of much larger ones overflow float32
+SECONDS_TO_SHOW = 1.0  # time limit for an object's own repr or str
 
 Read = TypeVar("Read")
 
@@ -21,14 +21,14 @@ class TooSlow(BaseException):
 
 
 class Unfit(Exception):
-    """What foreign code returned is not what was asked for; the text says why."""
+    """Foreign code returned something that we cannot use; the message says why."""
 
 
 def called(
     read: Callable[[Any], Read], seconds: float | None, function: Callable, *arguments: object
 ) -> tuple[Read | None, str]:
-    """What the function returns, as `read` understands it, and "". If it fails: None, and how.
-    `seconds` None: it may take as long as it likes."""
+    """(the function's result, converted by `read`, ""), or (None, what went wrong) if it fails.
+    With `seconds` None there is no time limit."""
 
     def call() -> Read:
         return read(function(*arguments))
@@ -41,7 +41,7 @@ def called(
         return None, str(unfit)
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # SystemExit and asyncio's CancelledError are no Exceptions
+    except BaseException as error:  # SystemExit and CancelledError are not Exceptions
         return None, f"raised {error_in_words(error)}"
 
 
@@ -52,7 +52,7 @@ def error_in_words(error: BaseException) -> str:
 
 
 def in_words(value: object, how: Callable[[Any], str] = repr, most: int = 80) -> str:
-    """The first `most` characters of a foreign value's text, which may fail as well."""
+    """The first `most` characters of a foreign value as text; making it may fail, too."""
     try:
         # A subclass of str may count or print itself wrongly: str.__str__ gives its real text.
         return with_limit(SECONDS_TO_SHOW, lambda: str.__str__(how(value))[:most])
@@ -62,11 +62,11 @@ def in_words(value: object, how: Callable[[Any], str] = repr, most: int = 80) ->
         return "(it cannot be shown)"
 
 
-# --- what may be expected of a result ---
+# --- reading a result ---
 
 
 def as_number(value: Any) -> float:
-    """True and False are rewards too; so are the numbers of numpy and torch."""
+    """The value as a finite number. True, False and the numbers of numpy and torch count, too."""
     number = number_in(value)
     if number is None:
         raise Unfit(f"returned no finite number: {in_words(value)}")
@@ -74,18 +74,18 @@ def as_number(value: Any) -> float:
 
 
 def number_in(value: Any) -> float | None:
-    """The finite number that a value is; None if it is none."""
+    """The value as a finite number; None if it is not one."""
     if isinstance(value, str | bytes):
         return None
     try:
         number = float(value)
-    except Exception:  # of its own __float__, too
+    except Exception:  # a foreign __float__ may raise anything
         return None
     return number if abs(number) <= LARGEST_REWARD else None
 
 
 def numbers_in(value: Any) -> dict[str, float] | None:
-    """The finite numbers of a dictionary by their names; None if it is none, or holds others."""
+    """A dictionary's finite numbers by name; None if it is no dictionary or has other values."""
     if not isinstance(value, dict):
         return None
     found = {in_words(name, str): number_in(one) for name, one in dict.items(value)}
@@ -93,23 +93,23 @@ def numbers_in(value: Any) -> dict[str, float] | None:
     return numbers if len(numbers) == len(found) else None
 
 
-# --- the limit of time ---
+# --- the time limit ---
 
 
 def with_limit(seconds: float, function: Callable, *arguments):
     """Call the function; TooSlow after `seconds`.
 
-    A timer signal stops Python code, and C code that looks for signals (regular expressions,
-    arithmetic with huge integers). It cannot stop C code that never looks. Only the main thread
-    gets signals: where a sampler runs beside the trainer (scale/lag.py), and on Windows, the
-    second way below has to do.
+    A timer signal stops Python code, and C code that checks for signals (regular expressions,
+    arithmetic with huge integers). It cannot stop C code that never checks. Only the main thread
+    gets signals. In other threads (a sampler beside the trainer, scale/lag.py) and on Windows,
+    `with_patience` has to do.
     """
     here = threading.current_thread() is threading.main_thread()
     if not (here and hasattr(signal, "setitimer")):
         return with_patience(seconds, function, *arguments)
     previous = signal.signal(signal.SIGALRM, stop)
-    # Again and again: a bare `except:` in the function may swallow the first one.
-    around = signal.setitimer(signal.ITIMER_REAL, seconds, seconds)  # of a limit around this one
+    # Repeated, because a bare `except:` in the function may swallow the first signal.
+    around = signal.setitimer(signal.ITIMER_REAL, seconds, seconds)  # an enclosing limit's timer
     try:
         return function(*arguments)
     finally:
@@ -119,8 +119,8 @@ def with_limit(seconds: float, function: Callable, *arguments):
 
 
 def with_patience(seconds: float, function: Callable, *arguments):
-    """The same without a signal. A slow call goes on in a thread that is left behind: it takes
-    processor time, but nobody waits for it."""
+    """The same without a signal. A slow call keeps running in an abandoned thread: it takes
+    processor time, but nothing waits for it."""
     ended: list[tuple[Any, BaseException | None]] = []
 
     def call() -> None:

@@ -1,24 +1,23 @@
-r"""A hundred tasks of reasoning-gym, each with rules of its own that judge an answer.
+r"""A hundred tasks of reasoning-gym, each judged by rules of its own.
 
-    gym:chain_sum                                  a task as it comes
-    gym:letter_counting?min_words=3&max_words=5    with parameters of its configuration
+    gym:chain_sum                                  a task with its default parameters
+    gym:letter_counting?min_words=3&max_words=5    a task with parameters that you choose
     gym:composite?datasets=[{"name":"gcd"},...]    reasoning-gym's own mixture of tasks
     gym:chain_sum@held-out                         problems that are never trained on
 
-Training and held-out problems come from other seeds, and a hash of its text says on which side a
-problem may stand: no text is on both. A problem keeps only its task, parameters and number. Where
-an answer is judged, on any rank or machine, the problem is made again from these.
+Training and held-out problems come from different seeds, and a hash of a problem's text decides
+which side it belongs to, so no text is on both. A problem stores only its task, parameters and
+number. Wherever an answer is judged, on any rank or machine, the problem is made again from these.
 
-What is read of an answer: its last \boxed{}; if it has none, what is in its last <answer> tags, as
-reasoning-gym's own prompts ask; if it has neither, the text itself:
+Which part of an answer is judged? Its last \boxed{}. If it has none, its last <answer> tags, which
+reasoning-gym's own prompts ask for. If it has neither, it depends on the correct answer:
 
-    the correct answer is a number    the last number of its last line: "1 + 5 is 6." is 6
-    it is a word                      the last word of its last line
-    it is another line                all of the last line
-    it has several lines,             all of the text
-    or there is more than one
+    a number                      the last number of the last line: "1 + 5 is 6." is 6
+    a word                        the last word of the last line
+    any other single line         the whole last line
+    several lines, or not unique  the whole text
 
-An empty answer is worth nothing.
+An empty answer gets 0.
 
 reasoning-gym: Stojanovski et al. 2025, "Reasoning Gym: Reasoning Environments for Reinforcement
 Learning with Verifiable Rewards".
@@ -43,16 +42,16 @@ from reasoning_from_scratch.grading import get_last_boxed
 from reasoning_from_scratch.problems import Problem
 
 PREFIX, HELD_OUT = "gym:", "@held-out"
-SEEDS = {"train": 0, "held-out": 1_000_000_000}  # far apart: a task adds a problem's number to it
-SIZES = {"train": 2_000, "held-out": 200}  # problems, where no limit is given
-HELD_OUT_SHARE = 4  # the texts of one in four may be held out
-LAST = 20_000  # a task is not asked for more problems than this
-PATIENCE = 1_000  # nor for further ones when so many in a row were known already
+SEEDS = {"train": 0, "held-out": 1_000_000_000}  # far apart: a task adds the problem's number
+SIZES = {"train": 2_000, "held-out": 200}  # problems, if no limit is given
+HELD_OUT_SHARE = 4  # one text in four belongs to the held-out side
+LAST = 20_000  # at most this many problems are made per task
+PATIENCE = 1_000  # stop after this many in a row without a new problem
 
-# Some tasks judge with Python's eval, or sympy's: what the model wrote would run as a program.
+# Some tasks judge with Python's or sympy's eval, which would run what the model wrote as code.
 # Where numbers or a list are expected, an answer that could be anything else is not passed on.
 NUMBERS = re.compile(r"(?!.*\*\*)[\d\s+\-*/().]{1,200}", re.DOTALL)
-LISTS = re.compile(r"[\w\s\[\],.'\"\-]{1,2000}")  # without brackets that call
+LISTS = re.compile(r"[\w\s\[\],.'\"\-]{1,2000}")  # no parentheses, so it calls nothing
 HARMLESS = {
     "binary_matrix": LISTS,
     "countdown": NUMBERS,
@@ -62,7 +61,7 @@ HARMLESS = {
     "string_insertion": LISTS,
 }
 RUNS = "its rules would run what the model wrote as a program"
-CHANGES = "its problems are others in each process, so a run could not be repeated or resumed"
+CHANGES = "its problems differ between processes, so a run could not be repeated or resumed"
 REFUSED = {
     "game_of_life_halting": "its rules reward any answer where the correct one is True",
     "intermediate_integration": RUNS,
@@ -84,11 +83,11 @@ KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "
 KINDS |= {list: "a list, as in [1,2]", tuple: "a list, as in [1,2]"}
 
 
-# --- the two functions of a set that is made here ---
+# --- the two functions that made_sets.py describes ---
 
 
 def problems(name: str, limit: int | None = None) -> list[Problem]:
-    """The first problems of gym:TASK. A smaller limit gives the first of the same."""
+    """The first problems of gym:TASK. A smaller limit gives the start of the same list."""
     side = "held-out" if name.endswith(HELD_OUT) else "train"
     task, parameters = read_task(name.removesuffix(HELD_OUT))
     found = list(islice(distinct_problems(task, parameters, side), limit or SIZES[side]))
@@ -104,7 +103,7 @@ def score(text: str, problem: Problem) -> float:
     dataset = dataset_of(task, facts["parameters"], facts["side"])
     entry = deepcopy(entry_of(task, facts["parameters"], facts["side"], index))
     if entry["question"].strip() != problem.problem:
-        raise ValueError("this version of reasoning-gym makes another problem of that number")
+        raise ValueError("this version of reasoning-gym makes a different problem for this number")
     answer = read_answer(text, entry["answer"])
     allowed = HARMLESS.get(source_of(task, entry))
     if not answer or (allowed and not allowed.fullmatch(answer)):
@@ -136,7 +135,7 @@ def read_task(name: str) -> tuple[str, str]:
     """gym:TASK?PARAMETER=VALUE&...: the task, and its parameters as a JSON object, checked."""
     task, _, text = name.removeprefix(PREFIX).partition("?")
     if not name.startswith(PREFIX) or not task:
-        raise UserError(f"{name!r} names no task: write one behind gym:, as in gym:chain_sum")
+        raise UserError(f"{name!r} names no task: write one after gym:, as in gym:chain_sum")
     check_task(task)
     known = parameters_of(task)
     values: dict[str, Any] = {}
@@ -154,7 +153,7 @@ def read_task(name: str) -> tuple[str, str]:
         for part in parts:
             check_task(str(part.get("name")))
     parameters = json.dumps(values, sort_keys=True)
-    dataset_of(task, parameters, "train")  # the task looks at them too
+    dataset_of(task, parameters, "train")  # the task checks them, too
     return task, parameters
 
 
@@ -175,7 +174,7 @@ def refusal(task: str) -> str:
 
 
 def parameters_of(task: str) -> dict[str, Any]:
-    """Parameter -> its default. Seed and size are chosen here: held-out problems stay apart."""
+    """Parameter -> its default. Seed and size are ours to set: held-out problems stay apart."""
     fields = dataclasses.fields(task_table()[task][1])
     return {f.name: default_of(f) for f in fields if f.name not in ("seed", "size")}
 
@@ -187,8 +186,8 @@ def default_of(field: dataclasses.Field) -> Any:
 
 
 def read_value(what: str, text: str, default: Any) -> Any:
-    """A value of the default's kind."""
-    if isinstance(default, str):  # an enumeration of words, too
+    """The text as a value of the default's type."""
+    if isinstance(default, str):  # an enum of strings is a str, too
         return text
     try:
         value = json.loads(text.lower() if isinstance(default, bool) else text)
@@ -207,13 +206,13 @@ def read_value(what: str, text: str, default: Any) -> Any:
 
 @cache
 def task_table() -> dict[str, tuple[type, type]]:
-    """Task -> its class and that of its configuration. Imported late: it takes seconds."""
+    """Task -> its class and its config's class. Imported late, because it takes seconds."""
     if not has_pycosat():
-        # It is imported with everything else, and only zebra_puzzles (see `refusal`) uses it.
+        # reasoning-gym always imports it, but only zebra_puzzles (see `refusal`) uses it.
         sys.modules["pycosat"] = ModuleType("pycosat")
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of the syntax of a package that it needs
+            warnings.simplefilter("ignore")  # SyntaxWarnings from one of its packages
             from reasoning_gym.factory import DATASETS
     except ImportError as error:
         raise UserError(
@@ -224,34 +223,34 @@ def task_table() -> dict[str, tuple[type, type]]:
 
 @cache
 def has_pycosat() -> bool:
-    """Asked before anything stands in for it."""
+    """Cached, because after the first call a stub may take its place."""
     return importlib.util.find_spec("pycosat") is not None
 
 
 @lru_cache(maxsize=64)
 def dataset_of(task: str, parameters: str, side: str):
-    """The task as an endless row of problems, each a function of its number."""
+    """The task as a sequence of problems, each a function of its number."""
     kind, config = task_table()[task]
     values = json.loads(parameters)
     try:
         if task == COMPOSITE:
             values["datasets"] = [as_spec(**part) for part in values["datasets"]]
         return kind(config(**with_tuples(task, values), seed=SEEDS[side], size=LAST))
-    except Exception as error:  # of the task's own checks, which may raise anything
+    except Exception as error:  # the task's own checks may raise anything
         kind_of_error = "" if isinstance(error, AssertionError) else f"{type(error).__name__}: "
         shown = "&".join(f"{name}={value}" for name, value in json.loads(parameters).items())
         raise UserError(f"gym:{task}?{shown}: {kind_of_error}{error}") from error
 
 
 def as_spec(name: str, weight: float = 1, config: dict | None = None):
-    """A part of a mixture as reasoning-gym has it."""
+    """One part of a mixture, in reasoning-gym's own class."""
     from reasoning_gym.composite import DatasetSpec  # late, as in task_table
 
     return DatasetSpec(name, weight, with_tuples(name, config or {}))
 
 
 def with_tuples(task: str, values: dict[str, Any]) -> dict[str, Any]:
-    """JSON has lists only."""
+    """Lists as tuples where the task expects tuples: JSON has only lists."""
     defaults = parameters_of(task)
     return {
         name: tuple(value) if isinstance(defaults.get(name), tuple) else value
@@ -260,7 +259,7 @@ def with_tuples(task: str, values: dict[str, Any]) -> dict[str, Any]:
 
 
 def source_of(task: str, entry: dict[str, Any]) -> str:
-    """The task that a problem is of; a mixture notes it."""
+    """The task that a problem comes from; a mixture records it."""
     return entry["metadata"]["source_dataset"] if task == COMPOSITE else task
 
 
@@ -270,15 +269,15 @@ def entry_of(task: str, parameters: str, side: str, index: int) -> dict[str, Any
 
 
 def distinct_problems(task: str, parameters: str, side: str) -> Iterator[Problem]:
-    """The problems of one side, none twice, as long as the task makes new ones."""
+    """The problems of one side without repeats, as long as the task makes new ones."""
     known: set[str] = set()
-    found = 0  # the number of the last that was new
+    found = 0  # the index of the latest new problem
     for index in range(LAST):
         if index - found > PATIENCE:
             return
         try:
             entry = entry_of(task, parameters, side, index)
-        except Exception as error:  # of the task, which may raise anything
+        except Exception as error:  # the task may raise anything
             why = f"{type(error).__name__}: {error}"
             raise UserError(f"gym:{task} cannot make problem {index}: {why}") from error
         text = entry["question"].strip()

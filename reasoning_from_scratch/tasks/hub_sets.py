@@ -1,13 +1,13 @@
 r"""Data sets of Hugging Face's hub as problems.
 
-    hf:openai/gsm8k                                  its only config, or default, or main; train
+    hf:openai/gsm8k                                  its only config, default or main; split train
     hf:openai/gsm8k:main@test                        a config and a split
-    hf:me/mine?question=text&answer=result.number    columns whose names nobody would guess
-    hf:me/mine?solution=worked                       and one with worked solutions, to learn from
+    hf:me/mine?question=text&answer=result.number    columns with names that we cannot guess
+    hf:me/mine?solution=worked                       a column of worked solutions, to learn from
     hf:me/mine?also=task_dir,seed                    further columns, for an environment's `reset`
 
-The answer is what stands behind the last ####, as in GSM8K, or in the last box, or else the text.
-Of a column of solutions only the first two count.
+The answer is whatever follows the last ####, as in GSM8K, or is in the last box, or else the whole
+text. In a column of solutions only the first two count.
 """
 
 import logging
@@ -24,7 +24,7 @@ from reasoning_from_scratch.problems import Problem
 
 log = logging.getLogger("reasoning_from_scratch")
 
-CALCULATOR = re.compile(r"<<[^<>]{0,200}>>")  # GSM8K marks its sums for a calculator
+CALCULATOR = re.compile(r"<<[^<>]{0,200}>>")  # GSM8K's calculator annotations
 
 PREFIX = "hf:"
 PARTS = ("question", "answer", "solution", "also")
@@ -33,7 +33,7 @@ _NAME = re.compile(
     r"hf:(?P<repository>[\w.-]+/[\w.-]+)(:(?P<config>[^/:@?]+))?(@(?P<split>[\w.-]+))?"
     r"(\?(?P<columns>.+))?"
 )
-# Names that columns have in published sets, the plainest meaning first.
+# Names of columns in published sets, the clearest first.
 QUESTIONS = ("problem", "question", "prompt", "query", "instruction", "input")
 ANSWERS = (
     "final_answer",
@@ -50,7 +50,7 @@ ASIDE = ("test", "validation")  # splits to evaluate on
 
 @dataclass(frozen=True)
 class HubName:
-    """A name, taken apart."""
+    """The parts of a data set's name."""
 
     repository: str
     config: str | None
@@ -59,7 +59,7 @@ class HubName:
 
     @property
     def also(self) -> list[str]:
-        """Further columns that are read."""
+        """Further columns to read."""
         return self.columns["also"].split(",") if "also" in self.columns else []
 
     def __str__(self) -> str:
@@ -70,7 +70,7 @@ class HubName:
 
 
 def check_hub_name(name: str) -> HubName:
-    """The name in its parts. Nothing is asked of the hub."""
+    """Splits a name into its parts, without asking the hub."""
     found = _NAME.fullmatch(name)
     if not found:
         raise UserError(f"{name!r} names no data set of the hub; the form is {FORM}")
@@ -79,7 +79,7 @@ def check_hub_name(name: str) -> HubName:
         part, _, column = pair.partition("=")
         if part not in PARTS or not column:
             raise UserError(
-                f"{name}: behind ? stand question=COLUMN, answer=COLUMN, solution=COLUMN and "
+                f"{name}: after ? write question=COLUMN, answer=COLUMN, solution=COLUMN or "
                 f"also=COLUMN,COLUMN, not {pair}"
             )
         columns[part] = column
@@ -88,13 +88,13 @@ def check_hub_name(name: str) -> HubName:
 
 
 def hub_problems(name: str, limit: int | None = None) -> list[Problem]:
-    """Rows with a question and an answer; how many have none is said."""
+    """The rows that have a question and an answer; logs how many were skipped."""
     named, found = _whole_name(name)
     columns = found.columns(named.config, named.split)
     question, answer, solution = _chosen_columns(named, columns)
     read = " or ".join(repr(column) for column in (answer, solution) if column)
     guessed = {"question", "answer"} - named.columns.keys()
-    level = logging.WARNING if guessed else logging.INFO  # a guess is said wherever it is made
+    level = logging.WARNING if guessed else logging.INFO  # a guess must not go unnoticed
     log.log(level, "%s: questions from the column %r, answers from %s", named, question, read)
     wanted = {c.partition(".")[0] for c in (question, answer, solution, *FACTS, *named.also) if c}
     wanted &= set(columns)
@@ -123,7 +123,7 @@ def hub_problems(name: str, limit: int | None = None) -> list[Problem]:
     if not problems:
         raise UserError(
             f"{named}: none of {count} rows has a question in {question!r} and an "
-            f"answer in {read}; others are named as in ?question=COLUMN&answer=COLUMN"
+            f"answer in {read}; name other columns as in ?question=COLUMN&answer=COLUMN"
         )
     if len(problems) < count:
         left = f"{count - len(problems):,} of {count:,} rows"
@@ -132,7 +132,7 @@ def hub_problems(name: str, limit: int | None = None) -> list[Problem]:
 
 
 def hub_held_out(name: str) -> str | None:
-    """The set's own split to evaluate on; None if it has none beside this one."""
+    """The set's own split to evaluate on; None if it has no other one."""
     named, found = _whole_name(name)
     splits = found.configs[named.config]
     own = next((split for split in ASIDE if split in splits and split != named.split), None)
@@ -140,7 +140,7 @@ def hub_held_out(name: str) -> str | None:
 
 
 def hub_set_name(name: str) -> str:
-    """Short, and good as a part of a file's name."""
+    """A short name that is safe as part of a file name."""
     whole = name.removeprefix(PREFIX).partition("?")[0].rpartition("/")[2]
     return re.sub(r"[^\w.@-]", "-", whole)
 
@@ -149,7 +149,7 @@ def hub_set_name(name: str) -> str:
 
 
 def _whole_name(name: str) -> tuple[HubName, HubDataSet]:
-    """With a config and a split, which the set has."""
+    """The name, completed with a config and a split that exist, and the data set."""
     named = check_hub_name(name)
     found = hub_data_set(named.repository)
     config = named.config or _usual(found.configs, "default", "main")
@@ -175,7 +175,7 @@ def _usual(known: Iterable[str], *usual: str) -> str | None:
 
 
 def _chosen_columns(named: HubName, columns: Sequence[str]) -> tuple[str, str | None, str | None]:
-    """Of the question, of the answer and of the solution; one of the last two may be missing."""
+    """The columns of question, answer and solution; one of the last two may be missing."""
     chosen = [column for part, column in named.columns.items() if part != "also"]
     for column in (*chosen, *named.also):
         if column not in columns:
@@ -187,8 +187,8 @@ def _chosen_columns(named: HubName, columns: Sequence[str]) -> tuple[str, str | 
         solution = _first((SOLUTION,), columns)
     if not question or not (answer or solution):
         raise UserError(
-            f"{named}: which column is the {'answer' if question else 'question'}? Say it as in "
-            f"?question=COLUMN&answer=COLUMN; there are {', '.join(columns)}"
+            f"{named}: which column is the {'answer' if question else 'question'}? Name it as in "
+            f"?question=COLUMN&answer=COLUMN; the columns are {', '.join(columns)}"
         )
     return question, answer, solution
 
@@ -201,12 +201,12 @@ def _first(names: Iterable[str], columns: Sequence[str]) -> str | None:
 
 
 def final_answer(text: str) -> str:
-    """What a text that is an answer, or ends in one, says."""
+    """The answer in a text that is one or ends in one."""
     return marked_answer(text) or text
 
 
 def marked_answer(text: str) -> str:
-    """Behind #### or in a box; "" where there is neither."""
+    """The answer after #### or in a box; "" if there is neither."""
     _, mark, behind = text.rpartition("####")
     if mark:
         return behind.strip().replace(",", "").removeprefix("$")
@@ -214,14 +214,14 @@ def marked_answer(text: str) -> str:
 
 
 def without_end(text: str) -> str:
-    """GSM8K's solution: what stands before ####, without the marks for a calculator; "" where
-    there is no such mark."""
+    """GSM8K's solution: the text before ####, without calculator annotations; "" if there is no
+    ####."""
     return CALCULATOR.sub("", text.rpartition("####")[0]).strip()
 
 
 def _text(row: dict[str, Any], column: str | None, who: str = "user") -> str:
-    """A value as text; "" where there is none. Of a conversation it is what `who` said last, and
-    of a list with one entry that entry."""
+    """A value as text; "" if there is none. For a conversation, what `who` said last; for a list
+    with one entry, that entry."""
     value: Any = row
     for name in [column] if column in row else (column or "").split("."):
         value = value.get(name) if isinstance(value, dict) else None

@@ -15,7 +15,7 @@ RULES = {name: Verifier(module.score) for name, module in MADE_SETS.items()}
 
 def verifier_of(problem: Problem, named: Verifier | None = None) -> Verifier | None:
     """Who judges the answers to a problem: the verifier that the reader `named`, else the rules of
-    the problem's set, called as such a verifier is; None means the grader."""
+    the problem's set, as a verifier; None means the grader."""
     if named or not problem.rules:
         return named
     if problem.rules not in RULES:
@@ -29,8 +29,8 @@ def named_verifier(name: str | None) -> Verifier | None:
 
 
 def judge_of(config: Rewards) -> Judge:
-    """judge(rollout, problem) -> parts. An environment that has spoken with the model has the word;
-    then the verifier that --reward names, the rules of the problem's set, the grader."""
+    """judge(rollout, problem) -> reward parts. The first of these decides: an environment that has
+    talked with the model, the verifier of --reward, the rules of the problem's set, the grader."""
     named = named_verifier(config.reward)
 
     def judge(rollout: Rollout, problem: Problem) -> dict[str, float]:
@@ -46,8 +46,8 @@ def judge_of(config: Rewards) -> Judge:
 
 
 def paid_by_environment(rollout: Rollout, weights: Iterable[str]) -> dict[str, float]:
-    """The rewards from an environment, with every part that has a weight. If it lacks a part, it
-    has failed, and the rollout gets 0."""
+    """The rewards from an environment, with every part that has a weight. An environment that
+    lacks a part has failed, and its rollout gets 0."""
     missing = missing_part(weights, rollout.outcome)
     if missing and not rollout.failure:
         rollout.failure, rollout.outcome = missing, {"correct": 0.0}
@@ -57,8 +57,8 @@ def paid_by_environment(rollout: Rollout, weights: Iterable[str]) -> dict[str, f
 
 
 def missing_part(weights: Iterable[str], paid: dict[str, float]) -> str:
-    """Says which part that has a weight an environment does not return; "" if it returns all."""
+    """Which part with a weight the environment does not return; "" if it returns all."""
     for name in weights:
-        if name not in paid and name != "wrong":  # that one is 1 - correct if nothing is said
+        if name not in paid and name != "wrong":  # by default that one is 1 - correct
             return f"returned no {name} of --reward-parts; it returns {', '.join(paid)}"
     return ""

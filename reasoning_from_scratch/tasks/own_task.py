@@ -7,7 +7,7 @@
 A verifier that raises, returns something other than a number or takes too long gives that answer
 0, and the run goes on: the step says how often that happened, with one example. If it fails
 on all answers for some steps, the run stops. An evaluator that fails has no numbers for that step.
-The file itself is your program: it may do whatever a program may do.
+The file itself is not restricted: it can do whatever a Python program can do.
 """
 
 import importlib.util
@@ -35,13 +35,13 @@ from reasoning_from_scratch.tasks.foreign import (
 if TYPE_CHECKING:
     from torch import Tensor
 
-REWARD_SECONDS = 5.0  # for one call of a verifier
+REWARD_SECONDS = 5.0  # time limit for one call of a verifier
 OURS = {"gsm8k": gsm8k_reward}  # for models whose answers end as GSM8K's solutions do
 
 
 @lru_cache(maxsize=16)
 def function_from_file(name: str) -> Callable:
-    """The function that FILE.py:FUNCTION names, or one of ours by its name."""
+    """The function that FILE.py:FUNCTION names, or one from OURS."""
     if name in OURS:
         return OURS[name]
     path, _, function = name.rpartition(":")
@@ -56,15 +56,15 @@ def function_from_file(name: str) -> Callable:
 
 
 def defines(name: str) -> bool:
-    """Whether FILE.py:FUNCTION is there."""
+    """Whether FILE.py exists and defines FUNCTION."""
     path, _, function = name.rpartition(":")
     return Path(path).is_file() and callable(getattr(run_file(path), function, None))
 
 
 class FunctionFromFile(str):
-    """An advantage or objective of one's own in a configuration: written down as its name,
-    FILE.py:FUNCTION, and called as the function. It is given the tensors that it names among its
-    parameters, and answers with one of the shape of the first that is offered."""
+    """A reader's advantage or objective in a configuration: stored as its name, FILE.py:FUNCTION,
+    and called like the function. The function gets the tensors that its parameters name, and
+    returns one with the shape of the first tensor offered."""
 
     def __call__(self, **offered: "Tensor") -> "Tensor":
         from torch import Tensor  # late: options are read without torch
@@ -83,13 +83,13 @@ class FunctionFromFile(str):
             found = tuple(result.shape) if isinstance(result, Tensor) else type(result).__name__
             raise UserError(f"{self} returned {found}, not a tensor of shape {tuple(like.shape)}")
         if like.requires_grad and not result.requires_grad:
-            raise UserError(f"{self} returned values without a gradient: make them of logprobs")
+            raise UserError(f"{self} returned values with no gradient: compute them from logprobs")
         return result
 
 
 def recipe_from_file(name: str) -> Recipe:
-    """The row that FILE.py:NAME holds: a Recipe, or a dictionary of what it changes. An advantage
-    or an objective in it may be a function of that file."""
+    """The recipe that FILE.py:NAME holds: a Recipe, or a dictionary of the fields that it changes.
+    Its advantage or objective may be a function in that file."""
     path, _, word = name.rpartition(":")
     if not Path(path).is_file():
         raise UserError(f"there is no file {path}; give its path, as in ch07/my_recipe.py:{word}")
@@ -97,10 +97,10 @@ def recipe_from_file(name: str) -> Recipe:
     if isinstance(row, dict):
         row = Recipe(row, f"your own, from {Path(path).name}", "")
     if not isinstance(row, Recipe):
-        raise UserError(f"{path} has no recipe {word!r}: a dictionary of what it changes")
+        raise UserError(f"{path} has no recipe {word!r}; define one as a dictionary of changes")
     if "recipe" in row.changes:
         raise UserError(
-            f"{name} has a recipe in it, {row.changes['recipe']!r}, which would have no effect: "
+            f"{name} names another recipe, {row.changes['recipe']!r}, which would have no effect: "
             "write out what that one changes, as `rfs recipes` shows it"
         )
     changes = {
@@ -112,7 +112,7 @@ def recipe_from_file(name: str) -> Recipe:
 
 @lru_cache(maxsize=16)
 def run_file(path: str):
-    """The module in a file, which may import what lies beside it; one line says where it fails."""
+    """Runs a file as a module; it may import its neighbors. If it fails, one line says why."""
     folder = str(Path(path).resolve().parent)
     if folder not in sys.path:
         sys.path.append(folder)
@@ -128,7 +128,7 @@ def run_file(path: str):
 
 
 class Verifier:
-    """reward(text, problem) of the reader, called so that nothing it does ends the run."""
+    """The reader's reward(text, problem), called so that nothing it does ends the run."""
 
     def __init__(
         self, function: Callable, seconds: float = REWARD_SECONDS, source: str = ""
@@ -138,7 +138,7 @@ class Verifier:
         self.name = in_words(function, full_name, 200)
 
     def __call__(self, text: str, problem) -> tuple[float, str]:
-        """The reward, and how the verifier failed: "" if it did not, else the reward is 0."""
+        """(reward, failure): if the verifier fails, the reward is 0; if not, `failure` is ""."""
         value, failure = called(as_number, self.seconds, self.function, text, problem)
         return value or 0.0, failure
 
@@ -148,13 +148,13 @@ class Verifier:
 
 
 class Evaluator:
-    """function(model, tokenizer) of the reader, called so that nothing it does ends the run."""
+    """The reader's function(model, tokenizer), called so that nothing it does ends the run."""
 
     def __init__(self, name: str) -> None:
         self.name, self.function = evaluator_name(name), function_from_file(name)
 
     def __call__(self, model, tokenizer) -> tuple[dict[str, float], str]:
-        """Its numbers as <evaluator>/<name>, and how it failed: "" if it did not."""
+        """(numbers by <evaluator>/<name>, failure): `failure` is "" if there was none."""
         found, failure = called(as_numbers, None, self.function, model, tokenizer)
         return {f"{self.name}/{name}": value for name, value in (found or {}).items()}, failure
 
@@ -167,7 +167,7 @@ def as_numbers(value: Any) -> dict[str, float]:
 
 
 def full_name(function: Any) -> str:
-    """Of a function, or of an object that can be called."""
+    """The full name of a function, or of a callable object's class."""
     own = function if hasattr(function, "__qualname__") else type(function)
     return f"{own.__module__}.{own.__qualname__}"
 

@@ -44,12 +44,12 @@ PROBLEM_SETS = (*TINY_SETS, GUESS, *DATA_SETS)
 HELD_OUT = {
     "tiny": "tiny-test",
     "tiny-longer-train": "tiny-longer",
-    GUESS: GUESS,  # its problems read alike: there is no answer in them to remember
+    GUESS: GUESS,  # all its problems have the same text, so there is nothing to memorize
     "math-train": "math-500",
     "gsm8k": "gsm8k-test",
 }
 MAX_LINE = 1_000_000  # bytes; the longest solution of MATH has 7,000
-MAX_LIST = 100_000_000  # bytes of a file that is one list; MATH's 12,000 problems have 12,000,000
+MAX_LIST = 100_000_000  # bytes of a file that is one list; MATH's 12,000 problems take 12,000,000
 MAX_FILE = 1_000_000_000
 OWN_SIZE = 12_000  # problems taken from a generator that may never end
 AT_HELD_OUT = "@held-out"  # mine.jsonl@held-out: the tenth of mine.jsonl that is kept aside
@@ -65,10 +65,10 @@ def load_problems(
 ) -> list[Problem]:
     """The problem set `name`: one of PROBLEM_SETS, or a .json or .jsonl file in the schema of
     MATH (problem or question, and answer or a solution with the answer in a box) or GSM8K
-    (question, answer after ####), or FILE.py:FUNCTION, or gym:TASK, or hf:OWNER/NAME; behind any
-    of these @held-out is the part kept aside.
+    (question, answer after ####), or FILE.py:FUNCTION, or gym:TASK, or hf:OWNER/NAME. With
+    @held-out after any of these it is the part kept aside.
 
-    `data_path` is a file to read instead of a download. `limit` takes the first so many.
+    `data_path` is a file to read instead of a download. `limit` keeps only the first problems.
     """
     if limit is not None and limit < 1:
         raise UserError(f"limit is {limit}; at least one problem is needed")
@@ -97,13 +97,13 @@ def load_problems(
 
 @cache
 def _drawn(split: str, index: int) -> Problem:
-    """Drawn once: a notebook or a study trains many runs on the same problems."""
+    """Cached, because a notebook or a study trains many runs on the same problems."""
     return math_problem(tiny_problem(split, index), "")
 
 
 def held_out(name: str) -> str:
-    """The set on which to evaluate what was trained on the set `name`: its counterpart, or a tenth
-    of its own problems, which are then not trained on."""
+    """The set to evaluate on after training on the set `name`: its counterpart, or a tenth of its
+    own problems, which are then excluded from training."""
     if is_hub_set(name) and (own := hub_held_out(name)):
         return own
     tests = name.rpartition(":")[0] + ":test_problems"
@@ -113,9 +113,9 @@ def held_out(name: str) -> str:
 
 
 def kept_apart(problems: Sequence[Problem]) -> tuple[list[Problem], list[Problem]]:
-    """To train on, and to keep aside: a problem in ten, chosen by its text alone, so that it stays
-    on its side when others are added and when a run is resumed. The same text with other white
-    space is on the same side."""
+    """(problems to train on, problems to keep aside). One in ten is kept aside, chosen by its text
+    alone, so that it stays on its side when problems are added and when a run is resumed. White
+    space makes no difference."""
     sides: tuple[list[Problem], list[Problem]] = ([], [])
     for problem in problems:
         text = " ".join(problem.problem.split())
@@ -124,7 +124,7 @@ def kept_apart(problems: Sequence[Problem]) -> tuple[list[Problem], list[Problem
 
 
 def training_problems(name: str, data_path: str | Path | None = None) -> Sequence[Problem]:
-    """A set without the share of it that is kept aside, where it is evaluated on that."""
+    """The problems of a set to train on: without the part kept aside, if that is its test set."""
     whole = load_problems(name, data_path)
     if made_set(name) or held_out(name) != name + AT_HELD_OUT:
         return whole
@@ -140,16 +140,16 @@ def too_few(problems: Sequence[Problem], name: str) -> str:
 
 
 def set_name(name: str) -> str:
-    """What a set is called in metrics and pages: a file has its name there without its folder."""
+    """What a set is called in metrics and pages: for a file, its name without the folder."""
     return hub_set_name(name) if is_hub_set(name) else Path(name).name
 
 
 def problems_from_file(name: str, limit: int) -> list[Problem]:
-    """What the function of FILE.py:FUNCTION yields: problems, or rows as files have them."""
+    """The problems that FILE.py:FUNCTION yields, as Problem objects or as rows like a file's."""
     problems: list[Problem] = []
     try:
         for row in islice(function_from_file(name)(), limit):
-            if isinstance(row, Problem):  # a verifier may do without an answer
+            if isinstance(row, Problem):  # a verifier may not need an answer
                 texts: dict[str, Any] = {
                     "problem": _text(vars(row), "problem"),
                     "answer": _text(vars(row), "answer", optional=True),
@@ -160,7 +160,7 @@ def problems_from_file(name: str, limit: int) -> list[Problem]:
                 problems.append(_as_problem(row, number))
     except (UserError, KeyboardInterrupt):
         raise
-    except BaseException as error:  # of the reader's code, which may raise anything
+    except BaseException as error:  # the reader's code may raise anything
         raise UserError(f"{name}, problem {len(problems)}: {error_in_words(error)}") from error
     if not problems:
         raise UserError(f"{name} yields no problems")
@@ -175,14 +175,14 @@ def _path_of(name: str, data_path: str | Path | None) -> Path:
 
 
 def download_data(name: str, path: str | Path | None = None) -> Path:
-    """The file of a published set; only here the hub's package is imported."""
+    """The file of a published set. The hub's package is imported only here."""
     from reasoning_from_scratch.files import downloads
 
     return downloads.download_data(name, path)
 
 
 def check_set(name: str) -> None:
-    """Refuse what names no problem set, before a model is loaded."""
+    """Refuse a name that is no problem set, before a model is loaded."""
     name = name.removesuffix(AT_HELD_OUT)
     if is_hub_set(name):
         check_hub_name(name)
@@ -197,7 +197,7 @@ def check_set(name: str) -> None:
 
 
 def read_problems(path: str | Path, limit: int | None = None) -> list[Problem]:
-    """The problems of a file, or a UserError that names the line which is wrong."""
+    """The problems of a file, or a UserError that names the bad line."""
     path = Path(path)
     problems: list[Problem] = []
     for where, row in file_rows(path):
@@ -216,8 +216,8 @@ def read_problems(path: str | Path, limit: int | None = None) -> list[Problem]:
 
 
 def file_rows(path: Path) -> Iterator[tuple[str, object]]:
-    """(where, value) of each entry of a JSON list, of each line that is not empty, or of each
-    object where an object has several lines."""
+    """(where, value) for each entry of a JSON list, for each nonempty line, or for each object if
+    objects span several lines."""
     if not path.is_file():
         raise UserError(f"there is no file {path}; give the path of a .json or .jsonl file")
     if path.stat().st_size > MAX_FILE:
@@ -241,7 +241,7 @@ def file_rows(path: Path) -> Iterator[tuple[str, object]]:
 
 
 def _read_whole(file, path: Path) -> bytes:
-    """A file whose values end where their brackets close, not where a line ends."""
+    """The bytes of a file whose values end with their brackets, not with their line."""
     data = file.read(MAX_LIST + 1)
     if len(data) > MAX_LIST:
         raise UserError(
@@ -279,7 +279,7 @@ def _parse(data: bytes, path: Path, first_line: int):
 
 @contextmanager
 def _faults_named(data: bytes, path: Path, first_line: int) -> Iterator[None]:
-    """Whatever is wrong with JSON, in one line."""
+    """Reports whatever is wrong with the JSON in one line."""
     try:
         yield
     except UnicodeDecodeError as error:
@@ -302,12 +302,12 @@ def _as_problem(row: object, default_id: str, source: str = "") -> Problem:
         return math_problem(row, default_id, source)
     if "solution" in row:
         return math_problem({"problem": row["question"]} | row, default_id, source)
-    return gsm8k_problem(row, default_id, source)  # its answer is the solution and how that ends
+    return gsm8k_problem(row, default_id, source)  # its `answer` holds the solution and the answer
 
 
 def math_problem(row: dict, default_id: str, source: str = "") -> Problem:
     """A row in MATH's schema; MATH-500 calls the type `subject` and numbers its levels. The
-    original files have no `answer`: it stands in the last box of the solution."""
+    original files have no `answer`: it is in the last box of the solution."""
     level = _text(row, "level", optional=True)
     solution = _text(row, "solution", optional=True)
     boxed = (get_last_boxed(solution) or "").strip() if row.get("answer") is None else ""
@@ -350,7 +350,7 @@ def _text(row: dict, name: str, optional: bool = False) -> str:
     if value is None and optional:
         return ""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
-        value = str(value) if -math.inf < value < math.inf else value  # json.loads takes NaN
+        value = str(value) if -math.inf < value < math.inf else value  # json.loads accepts NaN
     if not isinstance(value, str) or not (value.strip() or optional):
         found = f"it is {json.dumps(value)[:40]}" if name in row else "it is missing"
         raise ValueError(f"the field {name!r} must be text; {found}")

@@ -90,7 +90,7 @@ def test_without_a_network_it_says_what_to_do(tmp_path, monkeypatch):
     monkeypatch.setattr(requests, "get", get)
     with pytest.raises(UserError, match="could not download rows.json"):
         ch08.load_distill_data(tmp_path / "rows.json")
-    with pytest.raises(ValueError, match="no partition r1; published are deepseek-r1-math-train"):
+    with pytest.raises(ValueError, match="no partition r1; choose one of deepseek-r1-math-train"):
         ch08.load_distill_data(partition="r1")
 
 

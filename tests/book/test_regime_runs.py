@@ -78,7 +78,7 @@ def test_rows_of_other_settings_are_not_taken(counted, tmp_path, capsys):
     run(tmp_path, seeds=1, choosing=1)
     longer = replace(TWO, common=TINY | {"steps": 2})
     run(tmp_path, table_of={"two": longer}, seeds=1, choosing=1)
-    assert len(counted) == 12 and "6 rows are of other settings" in capsys.readouterr().out
+    assert len(counted) == 12 and "6 rows have other settings" in capsys.readouterr().out
     marks = SettingsMarks()
     assert len({marks.of(of, arm) for of in (TWO, longer) for arm in of.arms}) == 4
 

@@ -45,8 +45,8 @@ def test_verdicts_that_changed_are_shown(tmp_path):
     )
     report = rescore(path, None).report()
     assert "changed     2 verdicts" in report
-    assert "1: wrong -> right, '14/2' for '7'" in report
-    assert "2: right -> wrong, '' for '7'" in report
+    assert "1: incorrect -> correct, '14/2' for '7'" in report
+    assert "2: correct -> incorrect, '' for '7'" in report
     low, high = wilson_interval(3, 4)
     assert f"75.0%  (95 % interval {low:.1%} to {high:.1%})" in report
     assert "changed     1 verdict\n" in rescore(path, "number_then_full").report()

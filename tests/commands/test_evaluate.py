@@ -71,10 +71,10 @@ def test_an_interrupted_command_says_how_to_go_on(command, capsys, monkeypatch):
         (["--environment", "guess", "--fallback", "number_only"], "judges by itself"),
         (
             ["--environment", "guess.py"],
-            "guess.py is a file: say which class",
+            "guess.py is a file: name the class",
         ),
         (["--environment", "gues"], "did you mean 'guess'"),
-        (["--problems", "mine.py"], "mine.py is a file: say which function of it, as mine.py:FUNC"),
+        (["--problems", "mine.py"], "mine.py is a file: name the function in it, as mine.py:FUNC"),
         (["--max-turns", "3"], "--max-turns does nothing without --environment"),
         (["--max-turn-tokens", "3"], "--max-turn-tokens does nothing without --environment"),
         (

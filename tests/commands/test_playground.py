@@ -341,7 +341,7 @@ def test_a_group_has_rewards_and_advantages_and_both_follow_ones_hand(page):
         torch.testing.assert_close(torch.tensor(changed[kind]), expected, rtol=0, atol=0.0051)
     page.run("by_id('all-correct').click()")
     assert all(set(values) <= {0.0, 1.0} for values in table(page).values())
-    assert "this group teaches nothing" in page.run("by_id('verdict-of-group').textContent")
+    assert "learns nothing from this group" in page.run("by_id('verdict-of-group').textContent")
     assert (
         page.run("document.querySelectorAll('#rollouts .text i[class]:not([class=\"\"])').length")
         == 0

@@ -105,7 +105,7 @@ def test_a_compiler_that_fails_costs_one_warning(breaks, monkeypatch, caplog):
         assert all(map(torch.equal, found, wanted))
     ours = [line for line in caplog.records if line.name == "reasoning_from_scratch"]
     (warning,) = [line.getMessage() for line in ours]
-    assert warning.startswith("torch.compile fails, training goes on without it")
+    assert warning.startswith("torch.compile fails, training continues without it")
     assert "no C compiler" in warning and "\n" not in warning
 
 

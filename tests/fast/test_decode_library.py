@@ -108,7 +108,7 @@ def test_what_is_damaged_is_never_opened_but_made_anew(damage, runs, monkeypatch
 
 def test_a_cache_folder_that_cannot_be_made(tmp_path):
     (tmp_path / "cache").write_text("a file")
-    falls_back_and_doctor_says("cannot be kept", str(tmp_path / "cache"))
+    falls_back_and_doctor_says("cannot be saved", str(tmp_path / "cache"))
 
 
 # --- the compiler

@@ -36,7 +36,7 @@ def test_auto_takes_the_best_device(monkeypatch, available, expected):
 
 def test_a_device_that_is_not_here_is_one_line(monkeypatch):
     monkeypatch.setattr(device_module, "is_available", only())
-    with pytest.raises(UserError, match="cuda is not available; here are: cpu"):
+    with pytest.raises(UserError, match="cuda is not available here; use cpu"):
         resolve_device("cuda")
 
 

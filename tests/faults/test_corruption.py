@@ -156,6 +156,6 @@ def test_a_value_of_a_newer_version_is_refused(runs, tmp_path, key, value):
     shutil.copytree(runs / "plain0", copy)
     values = json.loads((copy / "config.json").read_text()) | {key: value}
     (copy / "config.json").write_text(json.dumps(values))
-    with pytest.raises(UserError, match=f"this version knows no {key}") as caught:
+    with pytest.raises(UserError, match=f"this version does not know {key}") as caught:
         resumed_config(copy)
     assert "\n" not in str(caught.value)

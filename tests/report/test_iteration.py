@@ -63,7 +63,7 @@ def test_the_page_says_everything_about_a_rollout(tmp_path):
     assert "reward 1 " in first and "reward 0 " in second
     assert "advantage +0.750 ↑ made more likely" in first
     assert "advantage −0.750 ↓ made less likely" in second
-    assert "10 tokens" in first and "ended by itself" in first
+    assert "10 tokens" in first and "ended on its own" in first
     assert "cut off at the limit" in second
     assert "correct 1 · format 1" in first and "correct 0 · format 0" in second
     assert page.texts("div", "text") == ["\\boxed{5}<|endoftext|>", "\\boxed{6}, \\boxed{7}"]

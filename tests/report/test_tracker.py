@@ -75,7 +75,7 @@ def test_trackio_reads_what_a_run_and_its_sequel_write(tmp_path, trackio):
 
 
 def test_trackio_that_refuses_leaves_no_folder(tmp_path, trackio):
-    with pytest.raises(UserError, match="--trackio registry-x: Trackio began no run .*reserved"):
+    with pytest.raises(UserError, match="--trackio registry-x: Trackio started no run .*reserved"):
         config = toy_config(tmp_path / "run", trackio="registry-x")
         train(config, quiet=True, **toy_world(tmp_path))
     assert not (tmp_path / "run").exists()

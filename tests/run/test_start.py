@@ -128,5 +128,5 @@ def test_weights_and_biases_that_refuses_leaves_the_folder_alone(world, monkeypa
     if "--resume" in more:
         words = resume(run, "--steps", 9)
     line = refused([*words, "--wandb", "mine"], capsys)
-    assert "began no run (no network and more): try `wandb login`" in line
+    assert "started no run (no network and more): try `wandb login`" in line
     assert contents(run) == before

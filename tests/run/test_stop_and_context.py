@@ -214,7 +214,7 @@ def test_a_prompt_that_leaves_no_room_is_refused(folder, path):
     for context in (len(prompt), len(prompt) - 1):
         model, tokenizer = load_model_and_tokenizer(folder)
         model.cfg["context_length"] = context
-        says = f"has {len(prompt)} tokens; the model reads {context}, its answer included"
+        says = f"has {len(prompt)} tokens; the model reads {context}, the answer included"
         with pytest.raises(PromptTooLong, match=says):
             path(model, tokenizer, folder)
 

@@ -134,9 +134,9 @@ def changed(**inputs):
         (Datum([], {}), "ppo", "datum 0 has no tokens"),
         (Datum([99], {}), "ppo", "outside of the model's vocabulary of 13"),
         (Datum([1] * 9, {}), "ppo", "datum 0 has 9 tokens; the model reads 8"),
-        (Datum([1], {}), "ppo", "ppo needs target_tokens, logprobs, advantages, and gets nothing"),
-        (data()[0], "cross_entropy", "cross_entropy needs target_tokens, weights, and gets"),
-        (changed(target_tokens=np.array([1])), "ppo", "has 5 tokens, and shapes that differ"),
+        (Datum([1], {}), "ppo", "ppo needs target_tokens, logprobs, advantages, but got nothing"),
+        (data()[0], "cross_entropy", "cross_entropy needs target_tokens, weights, but got"),
+        (changed(target_tokens=np.array([1])), "ppo", "has 5 tokens, but its inputs have shapes"),
         (changed(target_tokens=np.array([1, 2, 3, 4, -1])), "ppo", "has a target outside"),
         (changed(logprobs=np.full(5, np.nan, np.float32)), "dro", "numbers that are not finite"),
     ],
@@ -150,9 +150,9 @@ def test_data_that_cannot_be_learned_from(datum, loss, message):
     "name, config, message",
     [
         ("stable_reinforce", {}, "there is no loss 'stable_reinforce' here .it needs records"),
-        ("hinge", {}, "there is no loss 'hinge' here; take one of cross_entropy"),
-        ("ppo", {"beta": 1.0}, "beta=1.0: ppo has these numbers: clip_low_threshold"),
-        ("cross_entropy", {"beta": "x"}, "cross_entropy has these numbers: none"),
+        ("hinge", {}, "there is no loss 'hinge' here; use one of cross_entropy"),
+        ("ppo", {"beta": 1.0}, "beta=1.0: ppo takes these: clip_low_threshold"),
+        ("cross_entropy", {"beta": "x"}, "cross_entropy takes these: none"),
     ],
 )
 def test_losses_that_are_not_here(name, config, message):

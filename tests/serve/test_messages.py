@@ -76,7 +76,7 @@ def test_damaged_messages_are_refused_in_words(noise, place):
      ([0, 1], [0], [1, 2**40]), ([1, 1, 1], [0], [2, 2]), ([0, 1], [0, 1], [1, 2])],
 )  # fmt: skip
 def test_indices_that_belong_to_no_matrix(starts, columns, shape):
-    with pytest.raises(UserError, match="indices do not belong"):
+    with pytest.raises(UserError, match="indices do not fit"):
         densified(np.array([1]), np.array(starts), np.array(columns), shape)
 
 

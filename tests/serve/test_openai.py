@@ -149,8 +149,8 @@ def test_tokens_in_tokens_out(server):
         (dict(top_p=0), "top_p is 0"),
         (dict(n=0), "n is 0"),
         (dict(stop=[""]), "stop is"),
-        (dict(presence_penalty=1), "presence_penalty is not here"),
-        (dict(suffix="x"), "suffix is not here"),
+        (dict(presence_penalty=1), "presence_penalty is not supported"),
+        (dict(suffix="x"), "suffix is not supported"),
         (dict(logprobs=1, stream=True), "a stream has neither echo nor logprobs"),
     ],
 )

@@ -231,7 +231,7 @@ def test_snapshots_stay_as_they_were(server, service):
     assert found[1:] == pytest.approx(moved[1:], abs=1e-3)
     for _ in range(3):  # the server keeps three
         client.save_weights_and_get_sampling_client().result()
-    with pytest.raises(tinker.BadRequestError, match="were let go: the newest 3 snapshots"):
+    with pytest.raises(tinker.BadRequestError, match="were released: the newest 3 snapshots"):
         before.compute_logprobs(inputs(ids)).result()
 
 
@@ -241,7 +241,7 @@ def test_saves_are_listed_and_deleted(server, service):
     kept = client.save_state("kept", ttl_seconds=7200, user_metadata={"a": "b"}).result().path
     gone = client.save_state("gone").result().path
     client.save_weights_for_sampler("for-sampling").result()
-    with pytest.raises(tinker.RequestFailedError, match="take another name, or overwrite"):
+    with pytest.raises(tinker.RequestFailedError, match="use another name, or overwrite"):
         client.save_state("kept").result()
     found = {
         c.checkpoint_id: c for c in rest.list_checkpoints(client.model_id).result().checkpoints

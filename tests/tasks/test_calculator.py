@@ -348,4 +348,4 @@ def test_a_run_with_a_calculator(tokenizer, tmp_path, changes):
     sampled = result.rows[0]["env/all/total_ac_tokens"]
     assert result.rows[0]["optim/entropy"] == pytest.approx(-total / sampled)
     page = (tmp_path / "run/train_iteration_000000.html").read_text()
-    assert page.count("<i class=tool>") == sum(map(len, forced)) and "read, not drawn" in page
+    assert page.count("<i class=tool>") == sum(map(len, forced)) and "read, not sampled" in page

@@ -128,8 +128,8 @@ def test_a_problem_can_be_sent_away_and_judged_there():
 @pytest.mark.parametrize(
     "name, says",
     [
-        ("gym", "names no task: write one behind gym:"),
-        ("gym:", "names no task: write one behind gym:"),
+        ("gym", "names no task: write one after gym:"),
+        ("gym:", "names no task: write one after gym:"),
         ("gym:chain_sums", "unknown task of reasoning-gym 'chain_sums': did you mean 'chain_sum'"),
         ("gym:chain_sum@heldout", "did you mean 'chain_sum'"),
         ("gym:chain_sum?min_term=2", "unknown parameter of gym:chain_sum 'min_term': did you mean"),

@@ -181,7 +181,7 @@ def test_rows_without_an_answer_are_counted(server, caplog):
         ("hf:openai/gsm8k?question=txt", "unknown column of openai/gsm8k 'txt': did you mean"),
         ("hf:openai/gsm8k:maine", "name one of its configs, .*:CONFIG: main"),
         ("hf:openai/gsm8k@dev", "name one of its splits, .*@SPLIT: train"),
-        ("hf:openai/gsm8k", "which column is the question.* there are text, number"),
+        ("hf:openai/gsm8k", "which column is the question.* the columns are text, number"),
         ("hf:openai/gsm8k?question=text", "which column is the answer"),
     ],
 )

@@ -69,7 +69,7 @@ def test_each_problem_has_its_judge(tmp_path):
 
 def test_rules_that_are_not_handed_in_are_said():
     (word,) = load_problems(NAMES[0], limit=1)
-    with pytest.raises(ValueError, match="gym is to judge: take tasks.judge.judge_of"):
+    with pytest.raises(ValueError, match="gym must judge these: pass judge=tasks.judge.judge_of"):
         reward_groups([Group(word, [])], Rewards(), None)
 
 
@@ -99,7 +99,7 @@ def test_solved_examples_come_in_the_book_s_prompt(tiny):
     problems, _ = open_problems(config, tiny[1], 512)
     shown = problem_prompt(problems[0])
     assert shown.count("\\boxed{ANSWER}") == 3 and len(problems) == 6
-    with pytest.raises(UserError, match="instructions/0 has no answer: leave it out"):
+    with pytest.raises(UserError, match="instructions/0 has no answer: omit --few-shot"):
         all_sets(resolved(TrainConfig(problems="instructions", few_shot=1)))
 
 
@@ -126,7 +126,7 @@ def test_an_evaluation_is_judged_by_the_rules(tiny):
     sampling = Sampling(max_new_tokens=4, rollouts=2)
     result = evaluate(*tiny, problems, sampling)
     assert len(result.rows) == 6 and all(row["reward_failure"] == "" for row in result.rows)
-    with pytest.raises(UserError, match="of gym have rules of their own: take rfs evaluate"):
+    with pytest.raises(UserError, match="of gym have rules of their own: use rfs evaluate"):
         answer_with("vote", *tiny, problems, sampling)
 
 

@@ -114,14 +114,14 @@ def test_reinforce_plus_plus_shares_one_baseline():
 @pytest.mark.parametrize(
     "changes, words",
     [
-        ({"recipe": "own.py:nothing"}, "own.py has no recipe 'nothing': a dictionary"),
-        ({"recipe": "own.py:within"}, "within has a recipe in it, 'dapo', .* write out what"),
-        ({"recipe": "own.py"}, "own.py is a file: say which recipe of it, as own.py:RECIPE"),
+        ({"recipe": "own.py:nothing"}, "own.py has no recipe 'nothing'; define one"),
+        ({"recipe": "own.py:within"}, "within names another recipe, 'dapo', .* write out what"),
+        ({"recipe": "own.py"}, "own.py is a file: name the recipe in it, as own.py:RECIPE"),
         ({"recipe": "none.py:row"}, "there is no file none.py; give its path"),
         ({"advantage": "own.py:too_short"}, r"returned \(2,\), not a tensor of shape \(2, 2\)"),
         ({"advantage": "own.py:raises"}, "own.py:raises raised ZeroDivisionError"),
         ({"objective": "own.py:wants_more"}, "asks for 'values'; there is logprobs, old_logprobs"),
-        ({"objective": "own.py:zeros"}, "values without a gradient: make them of logprobs"),
+        ({"objective": "own.py:zeros"}, "values with no gradient: compute them from logprobs"),
         ({"objective": "own.py:missing"}, "defines no function 'missing'"),
         ({"objective": "pppo"}, "unknown --objective 'pppo'.*did you mean 'ppo'"),
         (

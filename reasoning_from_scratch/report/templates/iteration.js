@@ -1,5 +1,5 @@
 "use strict";
-// Token numbers on hover, tap or arrow keys. Everything is written with textContent.
+// Shows a token's numbers on hover, tap or arrow keys. Everything is written with textContent.
 const bar = document.getElementById("bar");
 const seen = { " ": "␣", "\n": "↵", "\t": "⇥" };
 let current = null;
@@ -18,7 +18,7 @@ function show(token) {
   name.textContent = token.textContent.replace(/[ \n\t]/g, (c) => seen[c]) || "(part of the next character)";
   const facts = ["token " + (at + 1) + " of " + box.dataset.size];
   if (token.classList.contains("tool")) {
-    facts.push("written by the environment or the calculator: read, not drawn, not trained on");
+    facts.push("written by the environment or the calculator: read, not sampled, not trained on");
   } else {
     facts.push("log-probability " + logprob.toFixed(3));
     facts.push("probability " + (100 * Math.exp(logprob)).toFixed(1) + " %");
@@ -57,7 +57,7 @@ document.addEventListener("focusout", (event) => {
   if (event.target.closest(".text")) show(null);
 });
 
-// The same file also lies in a folder per step, from where the other pages are one level up.
+// The same file may also be in a folder per step, where the other pages are one level up.
 if (/\/iteration_\d+\/[^/]*$/.test(location.pathname)) {
   for (const link of document.querySelectorAll("a[data-flat]")) {
     link.setAttribute("href", "../" + link.getAttribute("href"));

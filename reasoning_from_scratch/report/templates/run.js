@@ -1,5 +1,5 @@
 "use strict";
-// The slider and the curves' readings. Text is only ever set as textContent.
+// The slider, and the values under the curves. Text is only ever set as textContent.
 const data = JSON.parse(document.getElementById("data").textContent);
 const byId = (id) => document.getElementById(id);
 
@@ -58,7 +58,7 @@ function showStep() {
       const className = at.top[place].length ? (shade ? "s" + shade : "") : "tool";
       said.append(make("i", { textContent: token, className }));
     });
-    // Of a long answer only the first tokens have distributions; the rest is plain text.
+    // Only the first tokens of a long answer have distributions; the rest is plain text.
     const known = at.tokens.join("");
     if (at.text.startsWith(known)) said.append(at.text.slice(known.length));
   }
@@ -73,7 +73,7 @@ function showToken() {
   if (!at || !at.top.length) { bars.replaceChildren(); return; }
   const top = at.top[state.token];
   if (!top.length) {
-    byId("place").textContent = "Token " + (state.token + 1) + " was not drawn: the environment or the calculator wrote it";
+    byId("place").textContent = "Token " + (state.token + 1) + " was not sampled: the environment or the calculator wrote it";
     bars.replaceChildren();
     return;
   }
@@ -93,7 +93,7 @@ function showToken() {
   });
 }
 
-// Stacked areas: which first token, with which probability, at each recorded step.
+// Stacked areas: the probability of each first token at each recorded step.
 const H = 190, L = 44, R = 8, T = 8, B = 24;
 let W = 720; // the width on the screen, so that letters keep their size
 const svg = (tag, attrs, ...children) => {
@@ -108,7 +108,7 @@ function placeX(i) {
 }
 const placeY = (p) => T + (H - T - B) * (1 - p);
 
-// A first token says little by itself ("␣"): show how an answer went on that began with it.
+// A first token says little by itself ("␣"): show how an answer that began with it went on.
 function beginning(token) {
   const at = probes.problems[state.problem].at.find((one) => one && one.tokens[0] === token);
   const line = at ? at.text.match(/^\s*[^\n]*/)[0] : token;
@@ -121,10 +121,10 @@ function drawRiver() {
   const peak = new Map();
   for (const record of records) for (const [token, p] of record) peak.set(token, Math.max(p, peak.get(token) || 0));
   const tokens = [...peak].sort((a, b) => b[1] - a[1]).slice(0, 5).filter((pair) => pair[1] >= 0.02).map((pair) => pair[0]);
-  // What ends up on top of training lies at the bottom of the picture.
+  // The token that is most likely after training goes to the bottom of the picture.
   const last = records[records.length - 1];
   tokens.sort((a, b) => (last.get(b) || 0) - (last.get(a) || 0));
-  const picture = svg("svg", { viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": "Probability of the first token at each recorded step; the numbers of the chosen step stand in the list of alternatives." });
+  const picture = svg("svg", { viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": "Probability of the first token at each recorded step; the numbers of the chosen step are in the list of alternatives." });
   picture.append(svg("rect", { x: L, y: T, width: W - L - R, height: H - T - B, class: "others" }));
   const base = records.map(() => 0);
   const names = [];
@@ -139,7 +139,7 @@ function drawRiver() {
     const anchor = placeX(widest) < W / 3 ? "start" : placeX(widest) > (2 * W) / 3 ? "end" : "middle";
     const x = placeX(widest) + { start: 10, middle: 0, end: -10 }[anchor];
     const from = x - { start: 0, middle: 4, end: 8 }[anchor] * text.length;
-    // A name stands in its area only where all of it fits.
+    // An area gets its name only if the whole name fits.
     const fits = records.every((_, i) => placeX(i) < from - 20 || placeX(i) > from + 8 * text.length + 20
       || (low[i] < middle - 0.06 && middle + 0.06 < base[i]));
     if (!fits || base[widest] - low[widest] < 0.15) return;
