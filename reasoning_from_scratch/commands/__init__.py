@@ -1,4 +1,4 @@
-"""What `rfs` can do, a file for each command.
+"""The commands of `rfs`, one file each.
 
-cli.py has the table of all commands. Nothing imports this room but scripts and `__main__`.
+cli.py has the table of all commands. Only scripts and `__main__` import this room.
 """

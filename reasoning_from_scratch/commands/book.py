@@ -1,4 +1,4 @@
-"""`rfs book`: the notebooks and pages as a site, which opens from the disk and needs no network."""
+"""`rfs book`: the notebooks and pages as a website that opens from disk, without a network."""
 
 import shutil
 import sys
@@ -23,9 +23,9 @@ class BookOptions:
 
 
 def book(options: BookOptions) -> int:
-    """Writes the site, the playground included. Notebooks keep the outputs stored in them."""
+    """Writes the site, including the playground. Notebooks keep their stored outputs."""
     if not (ROOT / "docs" / "conf.py").is_file():
-        raise UserError("the pages are not in an installed package; run this in a clone")
+        raise UserError("an installed package has no pages; run this in a clone of the repository")
     try:
         from sphinx.application import Sphinx
     except ImportError:
@@ -34,10 +34,10 @@ def book(options: BookOptions) -> int:
         ) from None
     out = Path(options.out)
     if out.exists() and not (out.is_dir() and is_empty_or_a_site(out)):
-        raise UserError(f"{out} exists and is not a site; name another folder with --out")
+        raise UserError(f"{out} exists and is not a site; choose another folder with --out")
     print("reading the pages; this takes about half a minute ...", file=sys.stderr, flush=True)
     with tempfile.TemporaryDirectory() as folder:
-        site, pages = Path(folder, "site"), Path(folder, "pages")  # pages: as Sphinx has read them
+        site, pages = Path(folder, "site"), Path(folder, "pages")  # pages: parsed by Sphinx
         sphinx = Sphinx(ROOT, ROOT / "docs", site, pages, "html", status=None, warning=sys.stderr)
         sphinx.build()
         page = page_of(entries_of(PlaygroundOptions()))
@@ -53,5 +53,5 @@ def book(options: BookOptions) -> int:
 
 
 def is_empty_or_a_site(folder: Path) -> bool:
-    """Whether a folder is one of ours; other files are never overwritten."""
+    """Whether a folder is empty or holds a site of ours; other files are never overwritten."""
     return not any(folder.iterdir()) or (folder / "searchindex.js").is_file()

@@ -1,4 +1,4 @@
-"""`rfs chat`: talk to any model; its answer appears while it is written."""
+"""`rfs chat`: talk to any model; its answer appears as it is generated."""
 
 import sys
 from collections.abc import Iterable, Iterator
@@ -27,18 +27,18 @@ from reasoning_from_scratch.tiny.world import beyond
 from reasoning_from_scratch.tokenizer import model_stop_ids
 
 KNOWN = {"math": "book"}  # what --prompt of other commands calls it
-# One of tiny-test that all shipped models answer correctly, before training too.
+# A problem of tiny-test that all shipped models answer correctly, even before training.
 WORKS = "Mia has 8 stamps, gets 24 from Kim. How many stamps does Mia have now?"
 SMALL_WORLD = f"This tiny model understands only short problems with numbers. Try: {WORKS}"
 PLAYER = (
-    "This tiny model only plays higher or lower; it answers no questions. Watch it play: "
+    "This tiny model only plays higher or lower; it cannot answer questions. Watch it play: "
     "rfs evaluate --model {} --environment guess --problems guess"
 )
-HELP = "An empty line or Ctrl-D ends, Ctrl-C stops an answer, /new forgets the conversation."
+HELP = "An empty line or Ctrl-D quits, Ctrl-C stops an answer, /new starts a new conversation."
 
 
 class Chat:
-    """A model, and with the chat template what was said so far, but not what was thought."""
+    """A model and, with the chat template, the conversation so far without its thinking."""
 
     def __init__(self, model, tokenizer, options: ChatOptions):
         self.model, self.tokenizer, self.options = model, tokenizer, options
@@ -54,7 +54,8 @@ class Chat:
             tokenizer.end_answers_at(options.stop)
 
     def prompt_ids(self, words: str) -> list[int]:
-        """What the model reads. Only the chat template has a way to say whose turn was whose."""
+        """What the model reads. Only the chat template can say who said what, so only it
+        includes earlier turns."""
         if self.template != "chat":
             return self.tokenizer.encode(self.render(words))
         if not self.past:
@@ -86,8 +87,8 @@ class Chat:
 
 @torch.no_grad()
 def stream(model, prompt: list[int], sampling: Sampling, stop_ids: set[int]) -> Iterator[int]:
-    """The tokens of one rollout as they are drawn, without the stop token: the same tokens as
-    generate(model, [prompt], ...) gives to its first."""
+    """Yields the tokens of one rollout as they are sampled, without the stop token: the same
+    tokens as in the first rollout of generate(model, [prompt], ...)."""
     check_request(model, [prompt], sampling)
     limit = room_for_answer(model, len(prompt), sampling.max_new_tokens)
     device = model.tok_emb.weight.device
@@ -108,7 +109,7 @@ def stream(model, prompt: list[int], sampling: Sampling, stop_ids: set[int]) -> 
 
 
 def stream_text(tokenizer, tokens: Iterable[int]) -> Iterator[str]:
-    """Text as soon as it is whole: one character may be spread over several tokens."""
+    """Yields text once its characters are complete: one may be spread over several tokens."""
     waiting: list[int] = []
     for token in tokens:
         waiting.append(token)
@@ -131,10 +132,10 @@ def say(pieces: Iterable[str]) -> None:
 
 
 def chat(options: ChatOptions) -> None:
-    """Reads a line, prints the answer, until there is no line."""
+    """Reads lines and prints answers, until an empty line or the end of the input."""
     model, tokenizer = open_model(options.model, options.device, options.dtype)
     conversation = Chat(model, tokenizer, options)
-    # A terminal that cannot show a character shows ?
+    # Characters that the terminal cannot show become ?
     sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]  # Python's own has it
     print(f"{options.model}, template {conversation.template}. {HELP}", file=sys.stderr)
     size = model.cfg["vocab_size"], model.cfg["emb_dim"]
@@ -157,5 +158,5 @@ def chat(options: ChatOptions) -> None:
             say(conversation.answer(words))
             if in_small_world and (why := beyond(words)):
                 print(f"The model cannot understand that: {why}. Try: {WORKS}\n", file=sys.stderr)
-        except PromptTooLong as error:  # what was said before counts, too
-            print(f"{error}; /new forgets the conversation\n", file=sys.stderr)
+        except PromptTooLong as error:  # the conversation so far counts, too
+            print(f"{error}; /new starts a new conversation\n", file=sys.stderr)

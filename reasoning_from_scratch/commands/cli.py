@@ -32,31 +32,31 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "commands.train:recipes_command",
     ),
     "compare": (
-        "Train several recipes with several seeds; one table, one picture.",
+        "Train recipes with several seeds and compare them in a table and pictures.",
         "commands.compare:compare_command",
     ),
-    "plot": ("Draw the curves of one or several runs.", "commands.plot:plot_command"),
-    "report": ("Show a run on one page.", "commands.report:report_command"),
+    "plot": ("Plot the curves of one or more runs.", "commands.plot:plot_command"),
+    "report": ("Write a report of a run as one page.", "commands.report:report_command"),
     "evaluate": (
         "Measure models' accuracy on problem sets; draw pass@k.",
         "commands.evaluate:evaluate_command",
     ),
     "chat": ("Talk to a model.", "commands.chat:chat"),
     "serve": (
-        "Serve models to Tinker's and OpenAI's clients: they sample and train here.",
+        "Serve models to Tinker and OpenAI clients, which sample and train here.",
         "serve.app:serve",
     ),
     "export": (
-        "Write a model's folder for transformers, vLLM and llama.cpp.",
+        "Export a model to a folder for transformers, vLLM and llama.cpp.",
         "commands.export:export",
     ),
-    "push": ("Upload a model to Hugging Face's hub.", "commands.export:push"),
+    "push": ("Upload a model to the Hugging Face Hub.", "commands.export:push"),
     "playground": (
         "Write a page that runs and trains the tiny model in a browser.",
         "commands.playground:playground",
     ),
     "book": (
-        "Write the book as a site: chapters and docs, for a browser.",
+        "Write the book as a website: its chapters and docs.",
         "commands.book:book",
     ),
     "preflight": (
@@ -69,8 +69,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
 }
 
-# Commands that load a model, and what their options are read into. Importing torch takes seconds,
-# reading options does not: so a mistyped option is refused first, and then a line says what loads.
+# Commands that load a model, and the dataclass that holds their options. Importing torch takes
+# seconds and reading options does not. So a mistyped option is refused first; then a line says what
+# is loading.
 OPTIONS = {
     "quickstart": "commands.options:QuickstartOptions",
     "evaluate": "evaluation.options:EvaluateOptions",
@@ -98,7 +99,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def run_script(function: Callable, words: bool = False) -> int:
     """The same for a script beside a chapter, whose flags are spelled with underscores. With
-    `words`, key=value may stand beside --flags."""
+    `words`, it also takes key=value."""
     import tyro
 
     options, name = single_dataclass(function), Path(sys.argv[0]).name
@@ -116,15 +117,15 @@ def run_script(function: Callable, words: bool = False) -> int:
 
 
 def with_home(argv: Sequence[str]) -> list[str]:
-    """The words of a command line, with the home folder for a ~ that begins a path. Shells do
-    that too, but not in --log-path=~/x."""
+    """A command line in which each ~ that begins a path is the home folder. Shells do that, too,
+    but not in --log-path=~/x."""
     home = str(Path.home())
     return [START_OF_PATH.sub(lambda found: found[1] + home, word) for word in argv]
 
 
 def guarded(name: str, call: Callable[[], int]) -> int:
-    """The exit code of a command, also after a user's mistake or Ctrl-C. A rank of
-    several ends here."""
+    """The exit code of a command, even after a user's mistake or Ctrl-C. One of several ranks
+    ends its process here."""
     code = exit_code(name, call)
     if "reasoning_from_scratch.scale.torchrun" in sys.modules:
         sys.modules["reasoning_from_scratch.scale.torchrun"].end_rank(code)
@@ -202,15 +203,15 @@ HELP_ALL = "--help-all"
 
 
 def parsed(options: Any, first: Sequence[str], full: Any, **looks: Any) -> Any:
-    """What tyro reads into `full`. --help explains those of `options` (defaults, as an object) that
-    matter first, --help-all explains all."""
+    """Reads the arguments into `full` with tyro. --help explains only the options in `first`,
+    --help-all explains all of them. `options` is an object with the defaults."""
     import tyro
 
     args = looks.pop("args")
     if first and {"--help", "-h"} & set(args):
         looks.pop("default", None)
         looks["description"] += (
-            f"\n\nThese {len(first)} options matter first. {looks['prog']} {HELP_ALL} explains all "
+            f"\n\nThese {len(first)} options matter most. {looks['prog']} {HELP_ALL} explains all "
             f"{len(fields(options))}."
         )
         full = brief(options, first)
@@ -218,12 +219,12 @@ def parsed(options: Any, first: Sequence[str], full: Any, **looks: Any) -> Any:
 
 
 def with_help(args: Sequence[str]) -> list[str]:
-    """What tyro calls help is all of it."""
+    """Turns --help-all into --help, with which tyro explains all options."""
     return ["--help" if arg == HELP_ALL else arg for arg in args]
 
 
 def brief(options: Any, first: Sequence[str]) -> type:
-    """The class of `options`, with their values as defaults. Help shows only the first."""
+    """The class of `options`, with their values as defaults. Help shows only those in `first`."""
     import tyro
 
     suppress: Any = tyro.conf.Suppress  # a type for tyro, which mypy does not see
@@ -236,14 +237,14 @@ def brief(options: Any, first: Sequence[str]) -> type:
 
 
 def say_loading(what: str) -> None:
-    """The first line of a command, before the seconds in which torch is imported. Of several ranks
-    one says it."""
+    """Prints a command's first line, before the seconds that importing torch takes. Of several
+    ranks only rank 0 prints it."""
     if os.environ.get("RANK", "0") == "0":
         print(f"loading {what} ...", file=sys.stderr, flush=True)
 
 
 def load_function(target: str) -> Callable:
-    """The function behind "module:function", a module of this package."""
+    """The function that "module:function" names, in this package."""
     module, function = target.split(":")
     return getattr(importlib.import_module(f"reasoning_from_scratch.{module}"), function)
 

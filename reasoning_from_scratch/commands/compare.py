@@ -3,11 +3,11 @@ learning rate.
 
     runs.csv        a line per run, written as soon as it is finished
     compare.csv     a line per recipe: means, standard errors, differences seed by seed
-    compare.md      the same to read, with the rows that were the same algorithm
+    compare.md      the same as a table to read, and which recipes were the same algorithm
     forest.png      the differences, one line per algorithm
     compare.png     curves over the steps
 
-A run that is finished is never made again, and one that was killed goes on from its last save.
+A finished run is never repeated, and a killed one continues from its last save.
 """
 
 import math
@@ -60,8 +60,8 @@ class CompareOptions:
     model: str = "tiny-base"
     """Model that all start from: a name, a folder, a file, a run (its best save) or RUN@SAVE."""
     problems: str | None = None
-    """Problem set to train on, hf:OWNER/NAME, a file of your own or FILE.py:FUNCTION; it is
-    evaluated on what is held out of it."""
+    """Problem set to train on, hf:OWNER/NAME, a file of your own or FILE.py:FUNCTION; the
+    evaluations use its held-out problems."""
     reward: str | None = None
     """Your own verifier, FILE.py:FUNCTION, replaces the grader."""
     steps: int = 60
@@ -73,14 +73,14 @@ class CompareOptions:
     max_new_tokens: int | None = None
     """Longest answer in tokens."""
     eval_every: int = 10
-    """Steps between evaluations, also one at the end; a killed run goes on from the last one."""
+    """Steps between evaluations, plus one at the end; a killed run continues from the last one."""
     eval_limit: int = 200
     """Problems per evaluation."""
     jobs: int | None = None
     """Runs in parallel, which share the cores (default: one per core for a tiny model, else 1)."""
     out: str = "runs/compare"
-    """Folder of the runs, the tables and the pictures. A run that is there is not run again; if it
-    was made with other settings than these, nothing is done."""
+    """Folder for runs, tables and pictures. A run that is already there is not repeated; if its
+    settings differ from these, the command refuses to start."""
 
 
 Runs = Mapping[int, list[dict]]  # the metrics of each seed
@@ -102,7 +102,7 @@ class Row:
     gain: float  # that share minus the baseline's, seed by seed
     gain_error: float
     start: float  # with greedy decoding, before the first step
-    same_as: str  # the first recipe whose runs went step by step as these; "" if none
+    same_as: str  # the first recipe whose runs match these step by step; "" if none
     tokens: float  # sampled per run
     minutes: float  # per run
 
@@ -110,7 +110,7 @@ class Row:
 def compare_command(options: CompareOptions) -> None:
     """Trains every recipe at every learning rate and seed, then writes and prints the table."""
     check_options(options)
-    options = replace(options, model=which_weights(options.model))  # said once, not by each run
+    options = replace(options, model=which_weights(options.model))  # printed once, not by each run
     every = asked_trials(options)
     for trial in every:  # before the first run: a table takes hours
         refuse_other_settings(asked_config(options, trial))
@@ -159,10 +159,10 @@ def asked_trials(options: CompareOptions) -> list[Trial]:
 
 
 def asked_config(options: CompareOptions, trial: Trial) -> TrainConfig:
-    """The run that stands for a trial."""
+    """The configuration of a trial's run."""
     shared = vars(TrainConfig()).keys() & vars(options).keys()
     chosen = {name: getattr(options, name) for name in shared}
-    # A recipe's own learning rate would make it another budget, so the options rule for all.
+    # All recipes get the same budget: these options override what a recipe sets.
     return configure(
         str(trial.arm),
         **chosen,
@@ -176,13 +176,13 @@ def asked_config(options: CompareOptions, trial: Trial) -> TrainConfig:
 
 
 def folder_of(trial: Trial) -> str:
-    """Of a recipe of one's own without its path."""
+    """The name of a trial's folder; a recipe of your own is in it without its path."""
     short = replace(trial, arm=Path(str(trial.arm)).name.replace(".py:", "-"))
     return str(short).replace(", ", "-").replace(" ", "")
 
 
 def refuse_other_settings(asked: TrainConfig) -> None:
-    """A run that is there may be shown only if each of its steps was made as asked.
+    """Refuse a run that is already there unless all of its steps had these settings.
 
     Whoever resumed it may have changed any field for some steps and then changed it back.
     """
@@ -195,13 +195,13 @@ def refuse_other_settings(asked: TrainConfig) -> None:
             before, now = getattr(made, name), getattr(wanted, name)
             if before != now:
                 raise UserError(
-                    f"{folder.path} was run with {name} {before}, not {now}; give another --out"
+                    f"{folder.path} was run with {name} {before}, not {now}; choose another --out"
                 )
 
 
 def refuse_other_weights(options: CompareOptions) -> None:
-    """A folder may hold other weights by now: each run has noted the CRC of those that it began
-    with. The names of published models stand for the same weights for ever."""
+    """Refuse a run whose first weights are not those in the model's folder now: each run has noted
+    their CRC. Names of published models always mean the same weights."""
     if is_name(options.model):
         return
     marks = {}  # of the weights as they are now, by number format: loaded once for all runs
@@ -217,12 +217,12 @@ def refuse_other_weights(options: CompareOptions) -> None:
         if begun["mark"] != marks[dtype]:
             raise UserError(
                 f"{folder.path} began with other weights than those in {options.model} now; "
-                "give another --out"
+                "choose another --out"
             )
 
 
 def run_all(options: CompareOptions, every: Sequence[Trial]) -> dict[Trial, list[dict]]:
-    """The metrics of each trial; runs.csv grows by a line with each that ends."""
+    """The metrics of each trial. Each one that ends adds a line to runs.csv."""
     tiny = preset(options.model) is PRESETS["tiny"]
     jobs = options.jobs if options.jobs is not None else cores() if tiny else 1
     done: dict[Trial, list[dict]] = {}
@@ -236,7 +236,7 @@ def run_all(options: CompareOptions, every: Sequence[Trial]) -> dict[Trial, list
 
 
 def run_one(options: CompareOptions, trial: Trial) -> list[dict]:
-    """The metrics of one run, which may have been done or begun by an earlier call."""
+    """The metrics of one run, which an earlier call may have finished or begun."""
     config = asked_config(options, trial)
     refuse_other_settings(config)
     result = run_to_end(config)
@@ -244,8 +244,8 @@ def run_one(options: CompareOptions, trial: Trial) -> list[dict]:
         raise UserError(f"{result.folder}: {result.stopped}")
     if len(result.rows) < options.steps:
         raise UserError(
-            f"{result.folder} has the metrics of {len(result.rows)} of its "
-            f"{options.steps} steps; delete it, or give another --out"
+            f"{result.folder} has the metrics of only {len(result.rows)} of its "
+            f"{options.steps} steps; delete it, or choose another --out"
         )
     return result.rows
 
@@ -265,8 +265,8 @@ def run_row(trial: Trial, rows: Sequence[dict]) -> dict:
 
 
 def at_best_rate(by_rate: Mapping[float | None, Runs]) -> tuple[float | None, Runs]:
-    """Chosen by the rollouts of the last third of the steps: the held-out problems, on which
-    recipes are then compared, do not influence it."""
+    """The learning rate with the best rollouts in the last third of the steps, and its runs. The
+    held-out problems, on which recipes are then compared, do not influence the choice."""
     late = {
         lr: {seed: late_share(rows) for seed, rows in runs.items()} for lr, runs in by_rate.items()
     }
@@ -314,9 +314,9 @@ def values(runs: Runs, measure) -> dict[int, float]:
 
 
 def same_algorithm(ours: Runs, theirs: Runs) -> bool:
-    """Whether each step sampled and judged the same, with the same entropy but for rounding. Two
-    algorithms that differ diverge within a few steps; two that coincide at these settings do not,
-    unless rounding changes a token."""
+    """Whether all steps have the same accuracy and number of tokens, and the same entropy up to
+    rounding. Two algorithms that differ diverge within a few steps; two that coincide at these
+    settings do not, unless rounding changes a token."""
     names = ("env/all/correct", "env/all/total_ac_tokens", "eval_acc")
     steps = [step for seed in ours for step in zip(ours[seed], theirs[seed], strict=True)]
     return all(
@@ -333,22 +333,22 @@ def first_like(recipe: str, runs: Mapping[str, Runs]) -> str:
 
 
 def final_accuracy(rows: Sequence[dict]) -> float:
-    """Of the last weights."""
+    """Accuracy of the last weights."""
     return rows[-1]["eval_acc"]
 
 
 def start_accuracy(rows: Sequence[dict]) -> float:
-    """Before the first step."""
+    """Accuracy before the first step."""
     return evaluations_in(rows[0])[0]["eval_acc"]
 
 
 def late_share(rows: Sequence[dict]) -> float:
-    """Correct answers among the rollouts of the last third of the steps."""
+    """The share of correct answers among the rollouts of the last third of the steps."""
     return fmean(row["env/all/correct"] for row in last_third(rows))
 
 
 def markdown(rows: Sequence[Row], options: CompareOptions) -> str:
-    """The table, best recipe first, under lines that say what was equal and what is shown."""
+    """The table, best recipe first, below lines that explain the settings and the columns."""
     first = options.baseline or options.recipes[0]
     chosen = (
         f" lr: for each recipe the one of {', '.join(f'{lr:g}' for lr in options.lrs)} with the "
@@ -392,7 +392,7 @@ def write_csv(path: Path, rows: Sequence[Mapping]) -> None:
 
 
 def shortened(value: object) -> object:
-    """Five digits are more than any of it is exact to."""
+    """Five digits: no number here is exact to more."""
     return f"{value:.5g}" if isinstance(value, float) else value
 
 
@@ -402,7 +402,7 @@ def plot_forest(
     options: CompareOptions,
     out: Path,
 ) -> bool:
-    """Each algorithm once, as its difference from the baseline; False where none is left."""
+    """Draws each algorithm once, as its difference from the baseline; False if there is none."""
     first = options.baseline or options.recipes[0]
     twins = {row.recipe: row.same_as or row.recipe for row in rows}
     effects = {}
@@ -423,7 +423,8 @@ def in_points(effect: Effect) -> Effect:
 
 
 def plot_bands(curves: dict[str, Sequence[list[dict]]], out: Path) -> None:
-    """Held-out accuracy and reward by step: mean over seeds in a band of one standard error."""
+    """Held-out accuracy and reward by step: the mean over seeds, with a band of one standard
+    error."""
     figure = Figure(figsize=(11, 4.2), layout="constrained")
     titles = {"held-out accuracy": "eval_acc", "reward": "env/all/reward/total"}
     for panel, (title, key) in zip(figure.subplots(1, 2), titles.items(), strict=True):
@@ -437,7 +438,8 @@ def plot_bands(curves: dict[str, Sequence[list[dict]]], out: Path) -> None:
 
 
 def band(runs: Sequence[list[dict]], key: str) -> tuple[list[int], list, list, list]:
-    """Steps, and mean minus error, mean, mean plus error over runs, where all have a value."""
+    """The steps for which all runs have a value; for each, the mean minus error, mean, and mean
+    plus error."""
     steps, low, means, high = [], [], [], []
     for rows in zip(*runs, strict=False):
         values = [row[key] for row in rows if row.get(key) is not None]

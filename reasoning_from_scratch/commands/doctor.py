@@ -46,7 +46,7 @@ class DoctorOptions:
     """Options of `rfs doctor`."""
 
     network: bool = True
-    """Also check whether the hub of models responds (at most 3 s)."""
+    """Also check whether the Hugging Face Hub responds (at most 3 s)."""
 
 
 def doctor(options: DoctorOptions) -> int:
@@ -63,12 +63,12 @@ def doctor(options: DoctorOptions) -> int:
 
 
 def check_package() -> Finding:
-    """Which reasoning_from_scratch this is: the book's author has a package of that name."""
-    # This project had that name once, too; then the folder that it came from is noted beside it.
+    """Whether this is the only reasoning_from_scratch: the book's author has another one."""
+    # This project once had that name, too. Such a distribution notes the folder it came from.
     others = distributions(name="reasoning-from-scratch")
     if all(other.read_text("direct_url.json") for other in others):
         return Finding("package", "ok", f"{DISTRIBUTION} on Python {platform.python_version()}")
-    found = "the package of the book's author, which has the same import name, is installed too"
+    found = "the book author's package, which has the same import name, is also installed"
     advice = "uv pip uninstall reasoning-from-scratch, then uv sync --reinstall-package"
     return Finding("package", "problem", found, f"{advice} {DISTRIBUTION}")
 
@@ -81,8 +81,8 @@ def check_device() -> Finding:
         name = torch.cuda.get_device_name() if device.type == "cuda" else TITLES[device.type]
         problem = parity_problem(device)
         if problem is None:
-            return Finding("device", "ok", f"{name}, {build}: gives the CPU's results")
-        found = f"{name} does not give the CPU's results, {build}: {problem}"
+            return Finding("device", "ok", f"{name}, {build}: gives the same results as the CPU")
+        found = f"{name} does not give the same results as the CPU, {build}: {problem}"
         advice = "install another torch version or CUDA build, or use --device cpu"
         return Finding("device", "problem", found, advice)
     if not nvidia_driver():
@@ -149,13 +149,13 @@ def check_memory() -> Finding:
 
 
 def available_memory() -> float:
-    """Bytes that can still be used, a container's limit respected; infinite where unknown."""
+    """Bytes that can still be used, within a container's limit; infinite if unknown."""
     amounts = [float("inf")]
     meminfo = Path("/proc/meminfo")
     if meminfo.exists():
         rows = dict(line.split(":") for line in meminfo.read_text().splitlines())
         amounts.append(int(rows["MemAvailable"].split()[0]) * 1024)
-    elif hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:  # macOS: all there is
+    elif hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:  # macOS: all memory
         amounts.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     limit, used = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")
     if limit.exists() and used.exists() and limit.read_text().strip() != "max":
@@ -164,7 +164,7 @@ def available_memory() -> float:
 
 
 def check_disk() -> Finding:
-    """Room for models and checkpoints where the command runs."""
+    """Space for models and checkpoints on the disk of the current folder."""
     free = shutil.disk_usage(".").free
     found = f"{free / GIB:.1f} GiB free in {Path.cwd()}"
     if free > 10 * GIB:
@@ -177,7 +177,7 @@ def check_compiler() -> Finding:
     """The C compiler, which makes sampling on a CPU faster."""
     for dtype in FORMATS:
         try:
-            # Not what is remembered: a compiler may have been fixed since.
+            # again: ignore the remembered result, since the compiler may have been fixed.
             open_library(usable_library(dtype, again=True))
         except NoLibrary as error:
             number_format = str(dtype).removeprefix("torch.")
@@ -187,11 +187,11 @@ def check_compiler() -> Finding:
 
 
 def check_hub() -> Finding:
-    """Whether models can be fetched, through the proxy that the environment names."""
+    """Whether models can be downloaded, through the proxy set in the environment."""
     url = constants.ENDPOINT
     try:
         requests.head(url, timeout=3)
-        return Finding("hub", "ok", f"{url} answers")
+        return Finding("hub", "ok", f"{url} responds")
     except requests.RequestException as error:
         advice = (
             "fine for the tiny model; otherwise set HTTPS_PROXY, HF_ENDPOINT (a mirror) or, for a"

@@ -28,14 +28,14 @@ from reasoning_from_scratch.tasks.made_sets import made_set
 from reasoning_from_scratch.tasks.problem_sets import held_out, load_problems
 from reasoning_from_scratch.text import counted
 
-# What a run was trained with that its answers, or the verdicts on them, depend on.
+# The training settings on which a run's answers, or the verdicts on them, depend.
 AS_TRAINED = (
     "environment max_turns max_turn_tokens max_new_tokens prompt stop reward calculator"
 ).split()
 
 
 def evaluate_command(asked: EvaluateOptions, given: set[str]) -> None:
-    """Prints the scores; progress goes to stderr. `given`: the options that were named."""
+    """Prints the scores; progress goes to stderr. `given`: the options on the command line."""
     options, examples = as_trained(asked, given)
     if options.problems is None:
         options = replace(options, problems=default_problems(options))
@@ -54,29 +54,29 @@ def evaluate_command(asked: EvaluateOptions, given: set[str]) -> None:
         print(f"\npicture: {figure}, its numbers: {figure.with_suffix('.csv')}")
 
 
-# --- a run is asked as it was trained ---
+# --- a run is prompted the way it was trained ---
 
 
 def trained_with(name: str) -> TrainConfig | None:
-    """The configuration of a run; of a game's player, by its name, what suits the game."""
+    """The configuration of a run. For a game's player, known by its name: what suits the game."""
     run, _ = run_and_save(name)
     if run:
         return RunFolder(run).read_config()
     for environment, game in GAMES.items():
         if Path(name).name.startswith(game["model"]):
-            usual_length = EvaluateOptions.max_new_tokens  # its own is not written down anywhere
+            usual_length = EvaluateOptions.max_new_tokens  # the player's own is not recorded
             return resolved(configure(environment=environment, max_new_tokens=usual_length))
     return None
 
 
 def as_trained(options: EvaluateOptions, given: set[str]) -> tuple[EvaluateOptions, str]:
-    """The options, with what the models were trained with where none is given, and the solved
-    problems that stand before each question. One line says what was taken over."""
+    """The options, completed with the settings that the models were trained with, and the solved
+    problems that come before each question. One printed line says what was filled in."""
     game = GAMES.get(options.environment)
     if game and "model" not in given:
         options = replace(options, model=(game["model"],))
     trained = {name: config for name in options.model if (config := trained_with(name))}
-    if given & {"environment", "reward"}:  # each judges by itself
+    if given & {"environment", "reward"}:  # either one replaces the other
         given = given | {"environment", "reward"}
     taken: dict[str, Any] = {}
     for name in AS_TRAINED:
@@ -84,13 +84,15 @@ def as_trained(options: EvaluateOptions, given: set[str]) -> tuple[EvaluateOptio
         if name in given or not values:
             continue
         if values.count(values[0]) < len(values):
-            raise UserError(f"these models were trained with different {flag(name)}: give one")
+            raise UserError(
+                f"these models were trained with different values of {flag(name)}: choose one"
+            )
         if values[0] != getattr(options, name):
             taken[name] = values[0]
     options = replace(options, **taken)
     prefixes = {solved_examples(config) for config in trained.values()} or {""}
     if len(prefixes) > 1:
-        raise UserError("these models were shown different solved problems: take one at a time")
+        raise UserError("these models were shown different solved problems: evaluate one at a time")
     (examples,) = prefixes
     if examples and options.prompt != "book":
         raise UserError(
@@ -100,7 +102,7 @@ def as_trained(options: EvaluateOptions, given: set[str]) -> tuple[EvaluateOptio
     if taken or examples:
         words = [spelled(name, value) for name, value in taken.items()]
         words += ["the solved problems of --few-shot"] if examples else []
-        print(f"{', '.join(trained)}: asked as trained, with {' '.join(words)}")
+        print(f"{', '.join(trained)}: prompted as in training, with {' '.join(words)}")
     return options, examples
 
 
@@ -109,14 +111,14 @@ def own_prompt(config: TrainConfig) -> str | None:
 
 
 def spelled(name: str, value: object) -> str:
-    """As it would stand on the command line."""
+    """As it would be written on the command line."""
     if value is True:
         return flag(name)
     return f"{flag(name)} {value if str(value).isprintable() else repr(value)}"
 
 
 def default_problems(options: EvaluateOptions) -> tuple[str, ...]:
-    """The problems that belong to the models; other ones would measure another task."""
+    """The problems that belong to the models; any others would measure a different task."""
     named = {}
     for name in options.model:
         config = trained_with(name)
@@ -128,7 +130,9 @@ def default_problems(options: EvaluateOptions) -> tuple[str, ...]:
             else (held_out((GAMES.get(options.environment) or preset(name))["problems"]),)
         )
     if len(set(named.values())) > 1:
-        raise UserError("these models were made for different problems: name some in --problems")
+        raise UserError(
+            "these models were made for different problems: choose some with --problems"
+        )
     return named[options.model[0]] if named else ()
 
 
@@ -137,7 +141,7 @@ def default_problems(options: EvaluateOptions) -> tuple[str, ...]:
 
 def measured_rates(options: EvaluateOptions, examples: str = "") -> dict[str, dict[str, Tensor]]:
     """Problem set, with its size -> model -> pass@k of each problem. Prints the other scores.
-    `examples` stand before each question."""
+    `examples` come before each question."""
     verifier = named_verifier(options.reward)
     paths = answer_paths(options)
     weights = {name: which_weights(name) for name in options.model}  # as the card names them
@@ -157,7 +161,7 @@ def measured_rates(options: EvaluateOptions, examples: str = "") -> dict[str, di
                 )
             except KeyboardInterrupt:
                 if path is not None:
-                    print("the same command continues from here", file=sys.stderr)
+                    print("run the same command again to continue from here", file=sys.stderr)
                 raise
             print(result.report())
             if path is not None:
@@ -169,7 +173,7 @@ def measured_rates(options: EvaluateOptions, examples: str = "") -> dict[str, di
 def refuse_unmeasurable(options: EvaluateOptions) -> None:
     """Refuses what cannot be measured, before anything is loaded."""
     if not options.model or not options.problems:
-        raise UserError("nothing to do: name a --model and a set of --problems")
+        raise UserError("nothing to do: give a --model and a set of --problems")
     for name, smallest in (
         ("samples", 1),
         ("sample_rows", 1),
@@ -181,13 +185,15 @@ def refuse_unmeasurable(options: EvaluateOptions) -> None:
                 f"{flag(name)} is {getattr(options, name)}, but must be at least {smallest}"
             )
     if options.samples > 1 and options.temperature == 0:
-        raise UserError("--samples above 1 needs --temperature above 0: greedy answers are equal")
+        raise UserError(
+            "--samples above 1 needs --temperature above 0: greedy answers are all the same"
+        )
     usual = EvaluateOptions()
     for name in ("top_p", "top_k"):
         if options.temperature == 0 and getattr(options, name) != getattr(usual, name):
             raise UserError(
                 f"{flag(name)} does nothing at temperature 0, which takes the most probable token: "
-                "add --temperature 1, or leave it out"
+                "add --temperature 1, or drop it"
             )
     if options.prompt is not None:
         check_prompt(options.prompt)
@@ -198,17 +204,17 @@ def refuse_unmeasurable(options: EvaluateOptions) -> None:
     if rules and options.fallback != "none":
         raise UserError(
             f"--fallback {options.fallback} is for the grader, and {rules} has its own rules: "
-            "leave it out"
+            "drop it"
         )
     if options.reward and options.fallback != "none":
         raise UserError(
             f"--fallback {options.fallback} is for the grader, and --reward {options.reward} reads "
-            "the whole text: leave one out"
+            "the whole text: drop one"
         )
 
 
 def refuse_in_environment(options: EvaluateOptions, usual: EvaluateOptions) -> None:
-    """What has no effect without an environment, or beside one."""
+    """Refuses what has no effect without an environment, or with one."""
     if options.environment is None:
         for name in ("max_turns", "max_turn_tokens"):
             if getattr(options, name) != getattr(usual, name):
@@ -217,12 +223,12 @@ def refuse_in_environment(options: EvaluateOptions, usual: EvaluateOptions) -> N
     environment_of(options.environment)
     if options.reward:
         raise UserError(
-            "--environment sets the reward of an answer, and so does --reward: leave one out"
+            "--environment sets the reward of an answer, and so does --reward: drop one"
         )
     if options.fallback != "none":
         raise UserError(
             f"--fallback {options.fallback} is for the grader, and --environment "
-            f"{options.environment} judges by itself: leave one out"
+            f"{options.environment} judges by itself: drop one"
         )
 
 
@@ -239,5 +245,5 @@ def answer_paths(options: EvaluateOptions) -> dict[tuple[str, str], Path]:
             words += [Path(model).name] if len(options.model) > 1 else []
             paths[problem_set, model] = path.with_name("-".join(words) + path.suffix)
     if len(set(paths.values())) < len(paths):
-        raise UserError("--out-path: two models, or two sets, of one name would share a file")
+        raise UserError("--out-path: two models or sets of one name would share a file; rename one")
     return paths

@@ -1,4 +1,4 @@
-"""`rfs export` and `rfs push`: a model out of this project, to a folder or to the hub."""
+"""`rfs export` and `rfs push`: take a model out of this project, to a folder or to the hub."""
 
 import os
 import shutil
@@ -30,7 +30,7 @@ class ExportOptions:
     model: Positional[str]
     """A run (its best save), RUN@SAVE, or any other model."""
     to: Path
-    """The folder to write: config, weights in safetensors, tokenizer, generation config, card."""
+    """Folder to write: config, weights in safetensors, tokenizer, generation config, model card."""
 
 
 @dataclass
@@ -40,7 +40,7 @@ class PushOptions:
     model: Positional[str]
     """A run (its best save), RUN@SAVE, or any other model."""
     repository: Positional[str]
-    """OWNER/NAME on the hub; it is created if it does not exist."""
+    """OWNER/NAME on the hub; created if it does not exist."""
     private: bool = False
     """If the repository is new, make it private."""
 
@@ -53,8 +53,8 @@ def export(options: ExportOptions) -> None:
             raise UserError(f"{folder} exists and is not empty; choose another folder")
         source = model_folder(options.model)
         folder.mkdir(parents=True, exist_ok=True)
-        # All is written into a folder within and moved up last. If the disk gets full that one
-        # goes, so `folder` is empty again and the next export may use it.
+        # Everything is written into a temporary subfolder and moved up last. If the disk fills up,
+        # only the subfolder is deleted, so `folder` is empty and the next export may use it.
         with TemporaryDirectory(prefix=".export-", dir=folder) as begun:
             if is_whole(source):
                 copy_model(source, Path(begun))
@@ -84,7 +84,7 @@ def push(options: PushOptions) -> None:
     source = model_folder(options.model)
     if not is_whole(source):
         raise UserError(
-            f"{source} is not a model's folder: first rfs export {options.model} --to FOLDER"
+            f"{source} is not a model's folder: first run rfs export {options.model} --to FOLDER"
         )
     api = HfApi()
     try:
@@ -95,10 +95,10 @@ def push(options: PushOptions) -> None:
             allow_patterns=[p.name for p in source.iterdir() if belongs_to_a_model(p.name)],
             commit_message="A model of reasoning_from_scratch",
         )
-    except Exception as error:  # each generation of huggingface_hub has another HTTP library
+    except Exception as error:  # versions of huggingface_hub use different HTTP libraries
         why = " ".join(str(error).split())[:200] or type(error).__name__
         raise UserError(
-            f"could not push to {options.repository} ({why}); `hf auth login` with a token that "
-            "may write, then try again: files that are there already are not sent twice"
+            f"could not push to {options.repository} ({why}); run `hf auth login` with a write "
+            "token, then try again: files that are already there are not sent again"
         ) from error
     print(f"{api.endpoint}/{options.repository}")

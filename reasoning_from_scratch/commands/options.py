@@ -1,5 +1,5 @@
-"""Options of the commands that load a model. They need no torch: `rfs` reads and checks them before
-it spends seconds on importing that."""
+"""Options of the commands that load a model. They do not need torch, so `rfs` reads and checks them
+before it spends seconds on importing it."""
 
 from dataclasses import dataclass
 
@@ -16,17 +16,17 @@ class ChatOptions(Device, Drawing):
     """tiny, tiny-grpo, base, reasoning, a folder (of LoRA, too), a file, a run (its best save) or
     RUN@SAVE."""
     template: str = "auto"
-    """What is put around your words: math (the book's prompt), chat (the model's own template),
-    plain (nothing), or a text FILE with {problem} where they stand; auto: chat, or else math."""
+    """What surrounds your words: math (the book's prompt), chat (the model's own template), plain
+    (nothing), or a text FILE with {problem} in their place; auto: chat, or else math."""
     stop: str | None = None
     """End an answer at this character, too, e.g. "\\n" for a base model."""
     max_new_tokens: int = 2048
-    """Longest answer in tokens; the model's context is a limit, too."""
+    """Longest answer in tokens; the model's context limits it, too."""
     temperature: float = 0.0
-    """0 always takes the most probable token; higher is more varied."""
+    """0 always takes the most probable token; higher values vary more."""
 
     def check(self) -> str:
-        """Refuses what cannot be loaded; the name of the model that can."""
+        """Refuses a model that cannot be loaded; returns the name of one that can."""
         check_model_name(self.model)
         return self.model
 
@@ -36,7 +36,7 @@ class QuickstartOptions:
     """Options of `rfs quickstart`; it needs none."""
 
     longer: bool = False
-    """The second run, which takes minutes: the model of the first learns longer problems."""
+    """The second run, which takes minutes: the model of the first run learns longer problems."""
     steps: int | None = None
     """Training steps (default: 90, with --longer 450); fewer only show that it runs."""
     seed: int = 0
@@ -45,7 +45,7 @@ class QuickstartOptions:
     """Run folder (default: runs/quickstart-TIME)."""
 
     def check(self) -> str:
-        """Refuses what cannot be trained; the name of the model that is."""
+        """Refuses what cannot be trained; returns the name of the model to load."""
         if self.steps is not None and self.steps < 1:
             raise UserError(f"--steps is {self.steps}, but must be at least 1")
         return "tiny-grpo" if self.longer else "tiny-base"

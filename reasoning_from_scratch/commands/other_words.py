@@ -1,14 +1,14 @@
-"""What other programs, and earlier versions of this one, call an option: one table for all.
+"""What other programs, and earlier versions of this one, call our options.
 
-A word that means what one of ours means is taken for it, on every command line that has ours. One
-that only resembles it (an epsilon where we have a bound) is refused, with a hint.
+A name that means the same as one of ours is accepted on every command line that has ours. One that
+is only similar (an epsilon where we have a bound) is refused, with a hint.
 """
 
 from collections.abc import Collection, Sequence
 
 from reasoning_from_scratch.errors import UserError, unknown_name
 
-# With underscores; of several names here the first that the command has.
+# With underscores. Of several names, the command's first one is meant.
 SAME: dict[str, tuple[str, ...]] = {
     # Tinker's cookbook
     "model_name": ("model",),
@@ -50,7 +50,7 @@ SAME: dict[str, tuple[str, ...]] = {
     "save_steps": ("save_every",),
     "eval_steps": ("eval_every",),
 }
-# Near, and not the same: another unit, another thing, or one of several.
+# Similar, but not the same: another unit, another thing, or one of several.
 NEAR: dict[str, tuple[str, ...]] = {
     "lr": ("lrs",),
     "learning_rate": ("lrs",),
@@ -69,7 +69,7 @@ NEAR: dict[str, tuple[str, ...]] = {
 
 
 def in_our_words(words: Sequence[str], known: Collection[str]) -> list[str]:
-    """A command line with our names of its flags; `known` are those that the command has."""
+    """A command line with our names for its flags; `known` are the names that the command has."""
     return [translated(word, known) if word.startswith("--") else word for word in words]
 
 
@@ -93,9 +93,9 @@ def first_of(names: Sequence[str], known: Collection[str]) -> str | None:
 
 
 def as_flags(words: Sequence[str], kinds: dict[str, type]) -> list[str]:
-    """Flags in our words, from flags and key=value words as Tinker's scripts take them. A key may
-    have the part of the configuration before it, as in loss_fn_config.clip_low_threshold=0.9.
-    `kinds` are the options, by name."""
+    """Flags with our names, from flags and from key=value pairs as Tinker's scripts take them. A
+    key may begin with its part of the configuration, as in loss_fn_config.clip_low_threshold=0.9.
+    `kinds` has the type of each option."""
     rest, flags = list(words), []
     while rest:
         word = rest.pop(0)

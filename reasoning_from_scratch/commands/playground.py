@@ -31,11 +31,11 @@ WORKER_FILES = (
 )  # fmt: skip
 PAGE_FILES = ("grpo.js", "ways.js", "page.js")
 GAME_FILE = "guess.js"  # the page's part about the game, where there are players
-MOST_PARAMETERS = 8_000_000  # a larger model would make a page that no browser likes to open
+MOST_PARAMETERS = 8_000_000  # a larger model would make the page too heavy for browsers
 TRAINING_PROBLEMS = 200
-# Bits of a weight. With 17 the page's log-probabilities are the model's to 0.001; 16 would not do.
-# With 10 they are those of a slightly different model, closer to it than bfloat16 would be, and a
-# page of docs/explore loads in 3 MB.
+# Bits per weight. With 17 the page's log-probabilities match the model's to 0.001; with 16 they do
+# not. With 10 they are those of a slightly different model, closer to it than bfloat16 would be,
+# and a page of docs/explore loads in 3 MB.
 PAGE_BITS, ENGINE_BITS = 17, 10
 EXPLORED = "models tokenizer train recipes".split()  # what the pages of docs/explore read
 WATCHED = 2  # test problems that train.html shows after each step
@@ -48,7 +48,7 @@ ABOUT = {
 }
 # As in training; chapter 7's README has the command.
 GAME = {"max_turns": 6} | TOKENS
-RUN_SAVES = 6  # of a run with more, so many are taken, evenly spaced
+RUN_SAVES = 6  # of a run with more saves, this many are taken, evenly spaced
 CONFIG = (
     "vocab_size context_length emb_dim n_heads n_layers hidden_dim head_dim n_kv_groups "
     "rope_base tie_embeddings"
@@ -65,9 +65,9 @@ class PlaygroundOptions:
     """Options of `rfs playground`."""
 
     models: tuple[str, ...] = ("tiny-base", "tiny-grpo", "tiny-grpo-longer")
-    """Models for the page, the one to be trained first: names, folders or runs."""
+    """Models for the page: names, folders or runs. The first one can be trained there."""
     players: tuple[str, ...] = ("tiny-player", "tiny-player-grpo")
-    """Models that guess numbers, the one to be trained first; none: a page without the game."""
+    """Models that guess numbers; the first one can be trained. None: a page without the game."""
     run: str | None = None
     """A run with saved steps, for a slider over its training."""
     out: str = "playground.html"
@@ -90,7 +90,7 @@ def playground(options: PlaygroundOptions) -> int:
     out = Path(options.out)
     with disk_errors_as(f"cannot write {out}", "choose another --out"):
         if out.exists() and not out.is_file():
-            raise UserError(f"{out} exists and is not a file; name a page, such as mine.html")
+            raise UserError(f"{out} exists and is not a file; choose a name such as mine.html")
         with replacing(out) as beside:
             beside.write_text(page, encoding="utf-8", newline="\n")
     words = f"{len(entries)} models, {len(page) / 1e6:.1f} MB; open it in a browser"
@@ -109,10 +109,10 @@ def run_entries(name: str) -> list[Entry]:
     """The saves of a run."""
     run, save = run_and_save(name)
     if run is None or save is not None:
-        raise UserError(f"--run {name} is not a run folder: name the folder that rfs train wrote")
+        raise UserError(f"--run {name} is not a run folder: give the folder that rfs train wrote")
     saves = evenly(read_index(run), RUN_SAVES)
     if not saves:
-        raise UserError(f"{run} is a run that has saved nothing yet; --save-every saves steps")
+        raise UserError(f"{run} is a run that has saved nothing yet; train with --save-every")
     return [Entry(run.name, save.batch, f"{run}@{save.name}") for save in saves]
 
 
@@ -122,8 +122,8 @@ def page_of(entries: list[Entry]) -> str:
 
 
 def engine_of(model: str = "tiny-base") -> str:
-    """A script for the pages of docs/explore that run a model: all that they give to the worker,
-    and the worker itself."""
+    """A script for those pages of docs/explore that run a model: the worker, and all the data that
+    they give it."""
     data, (weights,) = packed([Entry(Path(model).name, None, model)], ENGINE_BITS)
     data = {key: data[key] for key in EXPLORED} | {"watched": data["test"][:WATCHED]}
     _, worker = scripts(players=False)
@@ -132,8 +132,8 @@ def engine_of(model: str = "tiny-base") -> str:
 
 
 def packed(entries: list[Entry], bits: int = PAGE_BITS) -> tuple[dict, list[str]]:
-    """What a page has of its models, tokenizer, problems and recipes; and the weights in base64,
-    each of so many bits."""
+    """A page's data about its models, tokenizer, problems and recipes; and the weights in base64,
+    with `bits` bits each."""
     models, tokenizer_file = [], None
     for entry in entries:
         model, tokenizer = load_model_and_tokenizer(entry.where)
@@ -141,7 +141,7 @@ def packed(entries: list[Entry], bits: int = PAGE_BITS) -> tuple[dict, list[str]
         if count > MOST_PARAMETERS:
             raise UserError(
                 f"{entry.where} has {count / 1e6:.0f} million parameters; the page is for tiny "
-                f"models, of at most {MOST_PARAMETERS / 1e6:.0f}"
+                f"models with at most {MOST_PARAMETERS / 1e6:.0f} million"
             )
         file = json.loads(tokenizer._tok.to_str())
         if tokenizer_file not in (None, file):
@@ -198,7 +198,7 @@ def model_entry(entry: Entry, model, tokenizer, bits: int) -> tuple[dict, str]:
 
 
 def game_entry(tokenizer) -> dict:
-    """What a player is told when a game begins, and how a reply is put."""
+    """A player's prompt at the beginning of a game, and the text around a reply."""
     mark = "REPLY"
     prompt = problem_prompt(guess_problem(1))  # the same for every number
     if tokenizer.apply_chat_template:
@@ -211,8 +211,8 @@ def game_entry(tokenizer) -> dict:
 
 
 def rounded(tensor: np.ndarray, bits: int) -> tuple[np.ndarray, np.ndarray]:
-    """A scale for each row, float32, and the rows as integers of so many bits. Each number of a
-    vector is a row of its own, so nothing is lost of it.
+    """A scale for each row, float32, and the rows as integers with `bits` bits. Each number of a
+    vector is a row of its own, so it loses nothing.
 
     With 17 bits a weight's error is at most 1/131,070 of the largest weight of its row, about an
     eighth of what half precision would lose; with 10 bits at most 1/1,022.
@@ -225,7 +225,7 @@ def rounded(tensor: np.ndarray, bits: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def as_bits(whole: np.ndarray, bits: int) -> np.ndarray:
-    """Integers one after the other, the highest bit of each first, eight bits in a byte."""
+    """Integers packed one after the other, highest bit first, eight bits to a byte."""
     places = np.arange(bits - 1, -1, -1)
     return np.packbits((whole.reshape(-1, 1) >> places & 1).astype(bool))
 
@@ -261,7 +261,7 @@ def scripts(players: bool) -> tuple[str, str]:
 
 
 def filled_page(data: dict, weights: list[str]) -> str:
-    """One file: the page's script runs by its hash, the rest is data."""
+    """One file. Only the script with this hash may run; everything else is data."""
     players = any("game" in model for model in data["models"])
     page_script, worker_script = scripts(players)
     digest = base64.b64encode(hashlib.sha256(page_script.encode()).digest()).decode()

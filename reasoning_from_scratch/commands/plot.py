@@ -41,8 +41,8 @@ class PlotOptions:
     runs: tyro.conf.Positional[list[str]] = field(default_factory=list)
     """Run folders, or CSV files of the book's scripts (default: the newest run in runs/)."""
     out: str | None = None
-    """Picture to write; its ending says in which format (default: curves.png, in the run that is
-    drawn; of several runs, or of a CSV file, here)."""
+    """Picture to write; its ending sets the format (default: curves.png in the run's folder or, for
+    several runs or a CSV file, here)."""
 
 
 def plot_command(options: PlotOptions) -> None:
@@ -58,7 +58,7 @@ def plot_runs(folders: Sequence[str | Path], save_as: str | Path) -> Path:
 
 
 def draw_runs(folders: Sequence[str | Path]) -> Figure:
-    """A panel per curve and a line per run; a curve that none of them has measured has no panel."""
+    """A panel per curve and a line per run; a curve that no run has measured gets no panel."""
     runs = {name: metrics_of(folder) for name, folder in named(folders).items()}
     figure = Figure(figsize=(11, 6), layout="constrained")
     panels = figure.subplots(2, 3)
@@ -97,8 +97,8 @@ def line_of(rows: list[dict], key: str, label: str) -> Line:
 
 
 def step_of(row: dict, key: str) -> int:
-    """The step that a value of a metrics line belongs to, counted from 1 as everywhere for people;
-    of an evaluation, the number of steps before it."""
+    """The step that a value of a metrics line belongs to, counted from 1 as in all texts for
+    people. For an evaluation: the number of steps before it."""
     return evaluated_at(row) if key == "eval_acc" else row["step"] + 1
 
 
@@ -112,10 +112,10 @@ def metrics_of(folder: str | Path) -> list[dict]:
 
 
 def metrics_of_csv(path: Path) -> list[dict]:
-    """The steps of a CSV file as the book's scripts write it, by the names of a run here.
+    """The steps of a CSV file in the format of the book's scripts, with the names that we use.
 
-    They count steps from 1 and evaluate after a step; the metrics.csv of a run here counts from
-    0, and evaluates before a step and after the last.
+    The book's scripts count steps from 1 and evaluate after a step. The metrics.csv of our runs
+    counts from 0, and has evaluations before a step and after the last.
     """
     try:
         with open(path, newline="", encoding="utf-8-sig") as file:
@@ -142,7 +142,7 @@ def metrics_of_csv(path: Path) -> list[dict]:
 
 
 def number_in(cell: str | None, path: Path) -> float | None:
-    """None for a cell that is empty, and for what is not finite."""
+    """None for an empty cell, and for a number that is not finite."""
     try:
         number = float(cell or "nan")
     except ValueError:

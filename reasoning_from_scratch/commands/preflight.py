@@ -1,6 +1,6 @@
 """`rfs preflight`: can reinforcement learning work with this model on these problems?
 
-What evaluation/group_signal.py finds in some groups, as tables, with the cost of a step.
+It shows what evaluation/group_signal.py finds in some groups, as tables, with the cost of a step.
 """
 
 import math
@@ -33,7 +33,7 @@ from reasoning_from_scratch.tasks.problem_sets import training_problems
 from reasoning_from_scratch.text import aligned, counted, visible
 
 GIB = 2**30
-MANY_TASKS = 12  # of more tasks than this, problems are tried as they come
+MANY_TASKS = 12  # with more tasks than this, they are not tried one by one
 
 
 def figures_table(found: Preflight) -> str:
@@ -53,7 +53,7 @@ def figures_table(found: Preflight) -> str:
 
 @dataclass
 class TaskFigures:
-    """What a model made of one task."""
+    """How a model did on one task."""
 
     name: str
     problems: int
@@ -127,7 +127,7 @@ def task_table(tasks: Sequence[TaskFigures], num_rollouts: int) -> str:
 
 
 def to_try(problems: Sequence[Problem], count: int) -> tuple[Sequence[Problem], int]:
-    """From which problems to try how many: so many of each task, where a set has a few."""
+    """Which problems to choose from, and how many: if a set has a few tasks, `count` of each."""
     by_task: dict[str, list[Problem]] = {}
     for problem in problems:
         by_task.setdefault(problem.type if problem.rules else "", []).append(problem)
@@ -141,7 +141,7 @@ def to_try(problems: Sequence[Problem], count: int) -> tuple[Sequence[Problem], 
 
 
 def train_seconds(model, length: int) -> float:
-    """Forward and backward of a rollout of `length` tokens, the longest there can be."""
+    """Seconds for forward and backward of a rollout of `length` tokens, the longest possible."""
     weights = [weight for weight in model.parameters() if weight.requires_grad]
     read = length - 1  # the last token is only predicted
     trial = Rollout(prompt_ids=[0], response_ids=[0] * read, logprobs=[0.0] * read)
@@ -155,7 +155,7 @@ def train_seconds(model, length: int) -> float:
 
 
 def peak_memory(device: torch.device) -> float:
-    """Bytes at the highest point so far: of the GPU's allocator, else of the process."""
+    """Peak memory so far in bytes: of the GPU's allocator, else of the process."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     if sys.platform == "win32":
@@ -208,7 +208,7 @@ def preflight(options: PreflightOptions) -> int:
     longest = max(len(tokenizer.encode(problem_prompt(p))) for p in problems[:200]) + limit
     print(cost_table(model, summary, longest, options))
     if not summary.can_work:
-        print(f"\nan answer:\n{visible(summary.example[-600:])}")
+        print(f"\nan example answer:\n{visible(summary.example[-600:])}")
     tasks = task_figures(summary.problems, summary.rows, options.rollouts)
     if tasks:
         print(f"\n{task_table(tasks, options.rollouts)}")

@@ -10,17 +10,17 @@ from reasoning_from_scratch.tasks.problem_sets import check_set
 
 @dataclass
 class PreflightOptions(Device, Turns, Drawing, Asking):
-    """Options of `rfs preflight`; give those that training will have."""
+    """Options of `rfs preflight`; use the values that training will use."""
 
     model: str = "tiny"
     """Model to start from: tiny, base, reasoning, a folder, a file, a run or RUN@SAVE."""
     problems: str | None = None
     """Problem set to train on, hf:OWNER/NAME, a .json or .jsonl file, or FILE.py:FUNCTION (default:
-    what `rfs train` takes)."""
+    as in `rfs train`)."""
     reward: str | None = None
-    """Your own verifier, FILE.py:FUNCTION (default: the grader compares the box)."""
+    """Your own verifier, FILE.py:FUNCTION (default: the grader compares the boxed answer)."""
     num_problems: int = 16
-    """How many problems to try, spread over the set; with several tasks, of each task."""
+    """Problems to try, spread over the set; if it has several tasks, this many of each."""
     rollouts: int = 8
     """Rollouts per problem."""
     problems_per_step: int = 8
@@ -29,13 +29,13 @@ class PreflightOptions(Device, Turns, Drawing, Asking):
     """Rollouts sampled in parallel."""
 
     def check(self) -> str:
-        """Refuses what cannot be loaded, before torch is imported; the name of the model."""
+        """Refuses what cannot be loaded, before torch is imported; returns the model's name."""
         check_model_name(self.model)
         if self.problems is not None:
             check_set(self.problems)
         if self.environment and self.reward:
             raise UserError(
-                "--environment sets the reward of a rollout, and so does --reward: leave one out"
+                "--environment sets the reward of a rollout, and so does --reward: drop one"
             )
         for name in ("max_turns", "max_turn_tokens"):
             if not self.environment and getattr(self, name) != getattr(Turns, name):

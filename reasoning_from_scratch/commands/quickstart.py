@@ -40,7 +40,7 @@ SETTINGS: dict[str, Any] = {
     "preflight": False,
     "num_groups_to_log": 1,
 }
-# The second run continues from the end of the first, on problems of more steps than any solution
+# The second run continues from the end of the first, on problems with more steps than any solution
 # that the model has seen.
 LONGER: dict[str, Any] = {
     "model": "tiny-grpo",
@@ -52,8 +52,8 @@ LONGER: dict[str, Any] = {
     "report_every": 50,
 }
 OPENING = {
-    False: "A model of 2.2 million parameters that can solve problems step by step, but guesses.",
-    True: "The quickstart's model, on problems of more steps than any solution it has seen.",
+    False: "A model with 2.2 million parameters: it can solve problems step by step, but guesses.",
+    True: "The quickstart's model, on problems with more steps than any solution it has seen.",
 }
 NO_COMPILER = (
     "Without a C compiler this takes eight times as long: install gcc (Debian, Ubuntu) or run "
@@ -66,8 +66,8 @@ TEST_SETS = {"tiny-test": "test problems", "tiny-longer": "longer problems"}
 def quickstart_config(
     seed: int = 0, log_path: str | None = None, longer: bool = False, steps: int | None = None
 ) -> TrainConfig:
-    """The run that the quickstart makes; checkpoints/tiny-grpo and, with `longer`,
-    checkpoints/tiny-grpo-longer were made with it."""
+    """The run that the quickstart makes. It made checkpoints/tiny-grpo and, with `longer`,
+    checkpoints/tiny-grpo-longer."""
     settings = SETTINGS | (LONGER if longer else {})
     settings |= {"steps": steps or settings["steps"]}
     return configure("grpo", **settings, seed=seed, log_path=log_path or new_folder("quickstart"))
@@ -84,7 +84,7 @@ def quickstart(options: QuickstartOptions) -> int:
         print(NO_COMPILER)
     before = measure(*load_model_and_tokenizer(config.model))
     sizes = f"{config.steps} steps of {config.problems_per_step} problems x {config.rollouts}"
-    print(f"\nGRPO: {sizes} rollouts. Reward: 1 for a correct answer in a box, else 0.")
+    print(f"\nGRPO: {sizes} rollouts. Reward: 1 for a correct answer in \\boxed{{}}, else 0.")
     trained = time.monotonic()
     result = train(config)
     if result.stopped:
@@ -99,7 +99,7 @@ def quickstart(options: QuickstartOptions) -> int:
     print(f"\n{two_answers(before, after, shown)}")
     print(f"\nTraining took {trained:.0f} s, everything {time.monotonic() - start:.0f} s.")
     if options.steps and options.steps < quickstart_config(longer=options.longer).steps:
-        print("Fewer steps than usual show that it runs, not what it can learn.")
+        print("With fewer steps than usual, you see that it runs, not what it can learn.")
     print(f"curves: {curves}\nreport: {result.folder / 'report.html'}\n")
     print(next_commands(result.folder, options.longer))
     return 0
@@ -121,7 +121,7 @@ def measure(model, tokenizer) -> dict[str, EvalResult]:
 
 
 def before_and_after(before: dict[str, EvalResult], after: dict[str, EvalResult]) -> str:
-    """The small table."""
+    """A small table of accuracy and answer length."""
     count = len(before["tiny-test"].rows)
     lines = [f"{f'greedy, {count} problems each':<34}{'before':>9}{'after':>9}"]
     for name, title in TEST_SETS.items():
@@ -141,7 +141,7 @@ def two_answers(
     pairs = zip(before[name].rows, after[name].rows, strict=True)
     learned = [(then, now) for then, now in pairs if now["correct"] and not then["correct"]]
     if not learned:
-        return "No problem whose answer was incorrect before is answered correctly now."
+        return "No answer went from incorrect to correct."
     then, now = learned[0]
     return visible(
         f"Problem: {then['problem']}\nbefore: {then['generated_text'].strip()}\n"
@@ -150,10 +150,10 @@ def two_answers(
 
 
 def next_commands(folder: Path, longer: bool) -> str:
-    """What to do now, as it can be typed here."""
+    """What to do next, as commands for this shell."""
     rfs, jupyter = words_here()
     rows = [
-        (f"{rfs} report {shlex.quote(str(folder))}", "each step, and why it was rewarded"),
+        (f"{rfs} report {shlex.quote(str(folder))}", "each answer, and why it was rewarded"),
         (
             f"{rfs} evaluate --model tiny-base tiny-grpo tiny-grpo-longer --samples 64 "
             "--temperature 1",
@@ -165,14 +165,14 @@ def next_commands(folder: Path, longer: bool) -> str:
             "ten minutes more: problems longer than any it has seen",
         ),
     ]
-    if Path(CHAPTER).is_file():  # not where the package came without the book, or in another folder
+    if Path(CHAPTER).is_file():  # absent if the package came without the book, or elsewhere
         rows.append((f"{jupyter} --notebook-dir . {CHAPTER}", "build it yourself"))
     return "\n".join(["Next:", *(f"  {command}  # {why}" for command, why in rows)])
 
 
 def words_here() -> tuple[str, str]:
-    """How `rfs` and `jupyter lab` are called in the shell from which this was started."""
-    if "UV" in os.environ:  # `uv run` says so
+    """How to call `rfs` and `jupyter lab` from the shell that started this."""
+    if "UV" in os.environ:  # set by `uv run`
         rfs, jupyter = "uv run rfs", "uv run --extra notebook jupyter lab"
     else:
         found = shutil.which("rfs")

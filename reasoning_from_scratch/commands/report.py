@@ -17,6 +17,6 @@ def report_command(run: Annotated[str, tyro.conf.Positional] = "") -> None:
         run: Folder of the run (default: the newest in runs/).
     """
     folder = Path(run) if run else newest_run(Path("runs"))
-    advice = "copy the run to a place that can be written"
+    advice = "copy the run to a folder that you can write to"
     with disk_errors_as(f"cannot write a report into {folder}", advice):
         print(visible(str(write_run_report(folder))))

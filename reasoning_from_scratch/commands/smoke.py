@@ -8,7 +8,7 @@ from reasoning_from_scratch.text import counted
 
 
 def seen_to_work(asked: TrainConfig, folder: str, rows: list[dict]) -> str:
-    """`asked`: the configuration of the command, whose sizes --smoke has cut; `rows`: the lines of
+    """`asked`: the command's configuration, whose sizes --smoke has reduced; `rows`: the lines of
     its metrics."""
     answers = sum(row["env/all/total_episodes"] for row in rows)
     tokens = sum(row["env/all/total_ac_tokens"] for row in rows)
@@ -44,7 +44,8 @@ def gradient(rows: list[dict]) -> str:
 
 
 def full_run(asked: TrainConfig, rows: list[dict]) -> str:
-    """From the last step: the first one also waits for what is compiled or read only once."""
+    """An estimate from the last step: the first one also waits for compiling and reading that
+    happen only once."""
     full, small = resolved(replaced(asked, smoke=False)), resolved(asked)
     seconds = sum(rows[-1].get(f"time/{stage}") or 0.0 for stage in ("sampling", "reward", "train"))
     larger = full.problems_per_step * full.rollouts / (small.problems_per_step * small.rollouts)

@@ -1,4 +1,4 @@
-"""`rfs train`: flags over recipe over defaults; or, resuming, flags over what the run had."""
+"""`rfs train`: flags override the recipe, or a resumed run's settings; these override defaults."""
 
 import textwrap
 from collections.abc import Sequence
@@ -92,7 +92,7 @@ def train_command(argv: list[str]) -> int:
 def refuse_early(config: TrainConfig) -> None:
     """Refuses mistakes that can be recognized without torch, before anything is loaded."""
     checked = resolved(config)
-    if config.resume:  # what a run began with need not be on the machine where it goes on
+    if config.resume:  # it may continue on a machine without its first model or problems
         return
     check_model_name(checked.model)
     sets = [checked.problems, *checked.eval_problems]
@@ -102,7 +102,7 @@ def refuse_early(config: TrainConfig) -> None:
 
 
 def say_end(result, done: str) -> int:
-    """Rank 0 says how the run ended; the exit code of a command."""
+    """Rank 0 prints how the run ended. Returns the exit code of the command."""
     if result.writes:
         if not result.stopped:
             from reasoning_from_scratch.run.checkpoints import check_holdings
@@ -126,8 +126,8 @@ def config_and_flags(
     about: str = ABOUT,
     **usual: Any,
 ) -> tuple[TrainConfig, TrainFlags]:
-    """The configuration that a command line describes, and its flags as they were read. `usual`:
-    what a script has in place of the defaults."""
+    """The configuration that a command line describes, and its flags as they were read. `usual`: a
+    script's own defaults."""
     others = [item.name for item in fields(kind) if item.name not in PART_NAMES]
     argv = in_our_words(argv, {*vars(TrainConfig()), *others})
     names = ("--resume", "--recipe", "--loss-fn")

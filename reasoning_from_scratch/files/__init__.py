@@ -1,5 +1,5 @@
-"""Weights and tokenizers on disk and on the way there: formats, checks, downloads, whole files.
+"""Weights and tokenizers on disk, and how they get there: formats, checks, downloads, safe writes.
 
-Nothing here knows of training. Start with weights.py, which opens any model that the package
+Nothing here knows about training. Start with weights.py, which opens any model that the package
 can name, then downloads.py.
 """

@@ -1,7 +1,7 @@
 """LoRA in a folder, in the format of `peft`: what is added to a model, and that model's name.
 
-optim/lora.py writes such a folder. Here it becomes a model again: the product is added to the
-weights for good.
+optim/lora.py writes such a folder. Here it becomes a model again: the product B A is merged into
+the weights.
 """
 
 import re
@@ -16,9 +16,9 @@ from reasoning_from_scratch.files.tensor_files import load_state, read_json, to_
 from reasoning_from_scratch.qwen3 import Qwen3Model
 
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
-PREFIX = "base_model.model."  # of the names that transformers gives the layers
+PREFIX = "base_model.model."  # in front of transformers' names of the layers
 HALF = re.compile(re.escape(PREFIX) + r"(.+)\.lora_([AB])\.weight")
-# What `peft` also knows, and computes in another way.
+# Variants of LoRA in `peft` that compute something else.
 OTHER_KINDS = ("use_dora", "use_rslora", "rank_pattern", "alpha_pattern", "fan_in_fan_out")
 
 
@@ -29,14 +29,14 @@ def plus_product(weight: Tensor, lora_A: Tensor, lora_B: Tensor, scale: float) -
 
 @torch.no_grad()
 def add_adapter(model: Qwen3Model, folder: Path, base: str) -> None:
-    """Change the weights of `model`, which is `base`, by what the folder adds to them."""
+    """Add the LoRA in the folder to the weights of `model`, which is `base`."""
     rank, scale = rank_and_scale(folder / ADAPTER_CONFIG)
     path = folder / ADAPTER_WEIGHTS
     halves: dict[str, dict[str, Tensor]] = {"A": {}, "B": {}}
     for name, tensor in load_state(path).items():
         found = HALF.fullmatch(name)
         if not found:
-            raise UserError(f"{path} holds {name}, and only LoRA of linear layers is read here")
+            raise UserError(f"{path} holds {name}, but only LoRA of linear layers is supported")
         halves[found[2]][f"{found[1]}.weight"] = tensor
     lora_A, lora_B = (to_our_names(halves[letter]) for letter in "AB")
     layers = model.trf_blocks.named_modules(prefix="trf_blocks")
@@ -47,7 +47,7 @@ def add_adapter(model: Qwen3Model, folder: Path, base: str) -> None:
         expected = [(rank, inputs), (outputs, rank)]
         if name not in linears or shapes != expected:
             raise UserError(
-                f"{path} adds to another model than {base}: expected A and B of {name} to be "
+                f"{path} was made for another model than {base}: expected A and B of {name} to be "
                 f"{expected if name in linears else 'absent'}, found {shapes}"
             )
     for name, A in lora_A.items():
@@ -62,7 +62,7 @@ def rank_and_scale(path: Path) -> tuple[int, float]:
     numbers = all(isinstance(n, (int, float)) and 0 < n < 1e6 for n in (rank, alpha))
     if config.get("peft_type") != "LORA" or any(map(config.get, OTHER_KINDS)) or not numbers:
         raise UserError(
-            f"{path}: expected peft_type LORA, numbers above 0 as r and lora_alpha, and nothing "
+            f"{path}: expected peft_type LORA, numbers above 0 as r and lora_alpha, and none "
             f"of {', '.join(OTHER_KINDS)}"
         )
     return rank, alpha / rank

@@ -1,4 +1,4 @@
-"""Published data sets: where they are, and what shows that a file is whole."""
+"""Published data sets: where they are, and what shows that a file is complete."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class DataSet:
-    """Where a data set is published, and what shows that it is whole."""
+    """Where a data set is published, and what shows that it is complete."""
 
     filename: str
     url: str
     rows: int
     fields: tuple[str, ...]
     backup_url: str | None = None
-    reword: Callable[[dict], dict] | None = None  # the backup's row, as the first source has it
+    reword: Callable[[dict], dict] | None = None  # turns the backup's row into the first source's
 
 
 def _as_in_math(row: dict) -> dict:
@@ -39,8 +39,8 @@ DATA_SETS = {
         f"{RAW}/rasbt/math_full_minus_math500/refs/heads/main/math_full_minus_math500.json",
         12_000,
         MATH_FIELDS,
-        # The 12,000 that OpenAI trained on when it kept MATH-500 apart. On the hub the book's
-        # file is there as parquet only.
+        # The 12,000 problems that OpenAI trained on when it held out MATH-500. The hub has the
+        # book's file only as parquet.
         "https://github.com/openai/prm800k/raw/main/prm800k/math_splits/train.jsonl",
         reword=_as_in_math,
     ),

@@ -10,7 +10,7 @@ from reasoning_from_scratch.errors import UserError
 
 
 def user_cache() -> Path:
-    """Where this package keeps what it can make again: RuntimeError if there is no home folder."""
+    """The folder for files that can be made again. RuntimeError if there is no home folder."""
     named = os.environ.get("XDG_CACHE_HOME")
     folder = Path(named) if named else Path.home() / ".cache"
     return folder.absolute() / "reasoning_from_scratch"
@@ -35,7 +35,7 @@ def replacing(path: str | Path) -> Iterator[Path]:
         os.replace(temporary, path)
     except Exception as error:
         number = re.search(r"\((?:os error |Os { code: )(\d+)", str(error))
-        if number and not isinstance(error, OSError):  # a full disk, told by a library in Rust
+        if number and not isinstance(error, OSError):  # a full disk, reported by a library in Rust
             raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from error
         raise
     finally:
@@ -44,13 +44,13 @@ def replacing(path: str | Path) -> Iterator[Path]:
 
 @contextmanager
 def disk_errors_as(what: str, advice: str) -> Iterator[None]:
-    """What the disk refuses becomes a sentence for the user: "{what}: {why}; {advice}"."""
+    """Turns an error of the disk into a sentence for the user: "{what}: {why}; {advice}"."""
     try:
         yield
     except OSError as error:
         why = error.strerror or error
         if isinstance(error, FileExistsError):  # a folder was to be made there
-            why = f"{error.filename} is no folder"
+            why = f"{error.filename} is not a folder"
         raise UserError(f"{what}: {why}; {advice}") from error
 
 

@@ -1,8 +1,8 @@
-"""What is published and where, and how it comes: whole, or not at all.
+"""What is published where, and how it is downloaded: completely, or not at all.
 
-Models come through huggingface_hub, which keeps its own cache and knows the reader's token,
-HF_ENDPOINT and HF_HUB_OFFLINE; a file on a plain address comes through download_file. Where data
-sets are is in data_sets.py.
+Models come through huggingface_hub, which keeps its own cache and knows the user's token,
+HF_ENDPOINT and HF_HUB_OFFLINE; a file at a plain URL comes through download_file. data_sets.py says
+where data sets are.
 """
 
 import filecmp
@@ -49,7 +49,7 @@ DISTILL_STEPS = {  # kind -> the steps that are published, after one, two and th
 }
 
 
-# --- from a plain address ---
+# --- from a plain URL ---
 
 
 def download_file(
@@ -58,10 +58,10 @@ def download_file(
     backup_url: str | None = None,
     finish: Callable[[Path], None] | None = None,
 ) -> Path:
-    """The file at `url`, or else at `backup_url`, as `path`. A file that is there already stays.
+    """Download `url`, or else `backup_url`, as `path`. A file that is already there stays.
 
-    It gets its name when all of it has come and `finish`, which may rewrite it, has found it good:
-    it raises ValueError where it has not.
+    The file gets its name once it is complete and `finish` has accepted it. `finish` may rewrite
+    the file, and raises ValueError if it is not good.
     """
     path, failures = Path(path), []
     if path.exists():
@@ -86,7 +86,7 @@ def download_file(
 
 
 def _fetch(url: str, path: Path) -> None:
-    """All that is at `url`, or ValueError."""
+    """Download all of `url`, or raise ValueError."""
     try:
         with requests.get(url, stream=True, timeout=TIMEOUT) as response:
             if response.status_code >= 400:
@@ -127,19 +127,19 @@ def network_reason(error: Exception) -> str:
 
 
 class HubUnreachable(UserError):
-    """Nobody answers for the hub."""
+    """The hub does not respond."""
 
 
 @contextmanager
 def told_of_the_hub(what: str, advice: str) -> Iterator[None]:
-    """What huggingface_hub raises becomes one line."""
+    """Turns an error of huggingface_hub into one line."""
     try:
         yield
     except UserError:
         raise
     except GatedRepoError:
         raise UserError(
-            f"{what} is gated: accept the licence on its page on the hub, and log in with "
+            f"{what} is gated: accept the license on its page on the hub, and log in with "
             "`hf auth login`"
         ) from None
     except RepositoryNotFoundError:
@@ -147,12 +147,12 @@ def told_of_the_hub(what: str, advice: str) -> Iterator[None]:
             f"there is no {what} on the hub, or it is private: look for it in a browser; "
             "`hf auth login` opens what is yours"
         ) from None
-    except Exception as error:  # each generation of huggingface_hub has another HTTP library
+    except Exception as error:  # versions of huggingface_hub use different HTTP libraries
         cause = error.__cause__ or error
         if isinstance(cause, OSError) and cause.strerror:
             raise UserError(f"cannot write {what}: {cause.strerror}; make room") from error
         why = " ".join(str(cause).split())[:200] or type(cause).__name__
-        raise HubUnreachable(f"the hub does not give {what} ({why}); {advice}") from error
+        raise HubUnreachable(f"cannot get {what} from the hub ({why}); {advice}") from error
 
 
 def download_from_hub(repository: str, filename: str, out_dir: str | Path = ".") -> Path:
@@ -163,7 +163,7 @@ def download_from_hub(repository: str, filename: str, out_dir: str | Path = ".")
         return path
     cached = try_to_load_from_cache(repository, filename)
     advice = (
-        "try again, name a mirror in HF_ENDPOINT, such as https://hf-mirror.com, or fetch it in a "
+        "try again, set HF_ENDPOINT to a mirror such as https://hf-mirror.com, or get it in a "
         f"browser and put it at {path.resolve()}"
     )
     with told_of_the_hub(f"{repository}/{filename}", advice):
@@ -182,7 +182,7 @@ def copy_whole(source: Path, path: Path) -> Path:
 def download_qwen3_small(
     kind: str = "base", tokenizer_only: bool = False, out_dir: str | Path = "."
 ) -> None:
-    """Qwen3-0.6B, `kind` "base" or "reasoning": tokenizer and, unless told otherwise, weights."""
+    """Qwen3-0.6B, `kind` "base" or "reasoning": the tokenizer and, by default, the weights."""
     if kind not in ("base", "reasoning"):
         raise unknown_name("kind of Qwen3", kind, ("base", "reasoning"))
     download_from_hub(QWEN3_REPOSITORY, f"tokenizer-{kind}.json", out_dir)
@@ -209,7 +209,7 @@ def download_qwen3_grpo_checkpoints(
 ) -> Path:
     """The same, and a copy in `out_dir` itself, where the book's cells read it.
 
-    A copy and no link: readers train to files of this name, and code of theirs may write into it.
+    A copy, not a link: readers save their training under this name, so their code may overwrite it.
     """
     path = published_checkpoint(grpo_type, step, out_dir)
     kinds = [Path(out_dir) / folder / path.name for folder in GRPO_FOLDERS.values()]
@@ -219,10 +219,10 @@ def download_qwen3_grpo_checkpoints(
 def _with_copy(path: Path, books: Path, kinds: Sequence[Path]) -> Path:
     """`path`, after a copy to `books`; `kinds` are published files of that name, `path` too."""
     same = [other for other in kinds if _same(books, other)]
-    if path not in same and (same or not books.exists()):  # a copy of another kind makes room
+    if path not in same and (same or not books.exists()):  # a copy of another kind is replaced
         copy_whole(path, books)
     elif path not in same:  # perhaps what the reader has trained
-        log.warning("%s is another file and stays; the published checkpoint is %s", books, path)
+        log.warning("%s is another file and is kept; the published checkpoint is %s", books, path)
     return path
 
 

@@ -1,6 +1,6 @@
 """GGUF, llama.cpp's format: one file with weights, sizes, tokenizer and chat template.
 
-Such a file is converted once into a folder as Hugging Face has them, in the user's cache: weights
+Such a file is converted once into a folder in Hugging Face's layout, in the user's cache: weights
 in bfloat16, config.json, tokenizer.json, tokenizer_config.json with the chat template. Weights of
 4 or 8 bits become ordinary numbers again; what was lost when they were rounded stays lost.
 """
@@ -58,7 +58,7 @@ TENSORS = {
 }
 ANGLES = "rope_freqs.weight"  # Llama 3: how much slower each pair of features turns
 
-# How text is cut before bytes are merged, by llama.cpp's name for it; None: as GPT-2 does.
+# How text is split before bytes are merged, by llama.cpp's name for it; None: as in GPT-2.
 WORDS = r"'s|'t|'re|'ve|'m|'ll|'d"
 QWEN_2 = (
     rf"(?i:{WORDS})|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*"
@@ -119,7 +119,7 @@ def read_gguf(path: Path):
 
 
 class Fields:
-    """The values of a GGUF file, by name; what is missing is told in one line."""
+    """The values of a GGUF file, by name; a missing one is reported in one line."""
 
     def __init__(self, reader, path: Path) -> None:
         self.reader, self.path = reader, path
@@ -130,7 +130,7 @@ class Fields:
         return default if field is None else field.contents()
 
     def of_model(self, name: str, default: Any = None) -> Any:
-        """A value of the architecture, such as llama.block_count; needed without a default."""
+        """A value of the architecture, such as llama.block_count; required if it has no default."""
         value = self.get(f"{self.kind}.{name}", default)
         if value is None:
             raise UserError(f"{self.path} has no {self.kind}.{name}; it is not a complete model")
@@ -166,14 +166,14 @@ def write_folder(reader, path: Path, folder: Path) -> None:
 
 
 def gguf_state(fields: Fields) -> tuple[dict[str, Tensor], np.ndarray | None]:
-    """The tensors by Hugging Face's names, in bfloat16, and Llama 3's angles if there are some."""
+    """The tensors by Hugging Face's names, in bfloat16, and Llama 3's angles if there are any."""
     if fields.kind not in FAMILIES:
         raise UserError(
-            f"{fields.path} is a model of architecture {fields.kind}; here are qwen3, qwen2 "
-            "(Qwen2.5) and llama (Llama 3, SmolLM2)"
+            f"{fields.path} is a model of architecture {fields.kind}; expected qwen3, qwen2 "
+            "(Qwen2.5) or llama (Llama 3, SmolLM2)"
         )
     if fields.of_model("expert_count", 0):
-        raise UserError(f"{fields.path} is a mixture of experts, and ours is a dense model")
+        raise UserError(f"{fields.path} is a mixture of experts, but ours is a dense model")
     heads = fields.of_model("attention.head_count")
     groups = fields.of_model("attention.head_count_kv", heads)
     state, angles = {}, None
@@ -185,7 +185,7 @@ def gguf_state(fields: Fields) -> tuple[dict[str, Tensor], np.ndarray | None]:
         _, layer, rest = (*tensor.name.split(".", 2), "", "")[:3]
         general = f"blk.{{}}.{rest}" if layer.isdigit() else tensor.name
         if general not in TENSORS:
-            raise UserError(f"{fields.path} has a tensor {tensor.name}, which our model has not")
+            raise UserError(f"{fields.path} has a tensor {tensor.name}, which our model lacks")
         if fields.kind == "llama" and general in ("blk.{}.attn_q.weight", "blk.{}.attn_k.weight"):
             numbers = halves_apart(numbers, heads if "_q." in general else groups)
         name = TENSORS[general].replace("{}", layer)
@@ -205,8 +205,8 @@ def plain_numbers(tensor, path: Path) -> np.ndarray:
 
 
 def halves_apart(weight: np.ndarray, heads: int) -> np.ndarray:
-    """A head's rows as Hugging Face has them: rotary angles turn feature i with i + half. For the
-    llama architecture llama.cpp turns 2i with 2i + 1, so its rows stand in pairs."""
+    """A head's rows in Hugging Face's order: rotary angles turn feature i with i + half. For the
+    llama architecture llama.cpp turns 2i with 2i + 1, so its rows come in pairs."""
     pairs = weight.reshape(heads, len(weight) // heads // 2, 2, -1)
     return np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(weight.shape)
 
@@ -220,7 +220,7 @@ def gguf_config(fields: Fields, state: Mapping[str, Tensor], angles: np.ndarray 
     if turned != head_dim or scaling != "none":
         raise UserError(
             f"{fields.path}: its rotary angles ({turned} of {head_dim} features, scaling "
-            f"{scaling}) are none that our model computes"
+            f"{scaling}) are not among those that our model computes"
         )
     if "model.embed_tokens.weight" not in state:
         raise UserError(
@@ -249,7 +249,7 @@ def gguf_config(fields: Fields, state: Mapping[str, Tensor], angles: np.ndarray 
 
 def llama_3_scaling(cfg: Mapping, angles: np.ndarray, fields: Fields) -> dict:
     """GGUF has only the result of Llama 3's rule, a number per pair of features. All Llama 3
-    models have the same limits, so the rule is found again, and it is checked that it fits."""
+    models have the same limits, so the rule can be recovered, and checked against the numbers."""
     from reasoning_from_scratch.qwen3 import stretched
 
     scaling = {
@@ -279,7 +279,7 @@ def gguf_tokenizer(fields: Fields) -> tuple[Tokenizer, dict]:
     if model != "gpt2" or cut not in CUTS or not merges or len(kinds) != len(tokens):
         raise UserError(
             f"{fields.path}: its tokenizer ({model}, {cut}) is not byte-level BPE of a kind known "
-            f"here ({', '.join(CUTS)}); take the model's Hugging Face folder"
+            f"here ({', '.join(CUTS)}); use the model's Hugging Face folder"
         )
     vocabulary = {token: i for i, token in enumerate(tokens) if kinds[i] != UNUSED}
     pairs = [tuple(merge.split(" ", 1)) for merge in merges]

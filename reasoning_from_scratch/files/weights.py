@@ -1,4 +1,4 @@
-"""Models from names, folders and files, with the tokenizer that belongs to them; saving, export."""
+"""Opens models by name, folder or file, with their tokenizers; saves and exports them."""
 
 import json
 from collections.abc import Mapping
@@ -44,7 +44,7 @@ from reasoning_from_scratch.tokenizer import (
 __all__ = ["NAMES", "load_state", "to_hf_names", "to_our_names"]  # of tensor_files
 
 GENERATION_FILE, TOKENIZER_CONFIG = "generation_config.json", "tokenizer_config.json"
-# What a model's folder has beside weights and config.json: a save hands it on as it is.
+# What a model's folder has besides weights and config.json; a save copies these files unchanged.
 HANDED_ON = (
     "tokenizer.json",
     TOKENIZER_CONFIG,
@@ -67,7 +67,7 @@ def build_model(
 ) -> Qwen3Model:
     """A model whose parameters are the tensors of `state` themselves, not copies of them.
 
-    `dtype` None keeps the file's. Nothing is allocated: a model of 0.6B opens in no memory.
+    `dtype` None keeps the file's, and allocates nothing: the tensors stay mapped from the file.
     """
     embedding = state.get("tok_emb.weight", torch.empty(0))  # without one check_state says so
     dtype = dtype or embedding.dtype
@@ -88,8 +88,8 @@ def weightless_model(cfg: Mapping) -> Qwen3Model:
 
 
 class NothingDrawn(TorchFunctionMode):
-    """Within it `nn.Embedding` draws no random numbers. Drawn into no memory they would be nothing,
-    and yet cost seconds: torch imports its whole compiler for that."""
+    """Inside this context `nn.Embedding` draws no random numbers. Without memory they would go
+    nowhere, and still cost seconds: torch imports its whole compiler for that."""
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -97,7 +97,7 @@ class NothingDrawn(TorchFunctionMode):
 
 
 def check_state(state: Mapping[str, Tensor], model: Qwen3Model, origin: str | Path) -> None:
-    """One line that says what was expected and found, unless names and shapes agree."""
+    """Raises one line that says what was expected and found, unless names and shapes agree."""
     expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     found = {name: tuple(tensor.shape) for name, tensor in state.items()}
     wrong = [n for n in {**expected, **found} if expected.get(n) != found.get(n)]
@@ -110,7 +110,7 @@ def check_state(state: Mapping[str, Tensor], model: Qwen3Model, origin: str | Pa
 
 
 def load_weights(model: Qwen3Model, path: str | Path) -> None:
-    """Copy the tensors of a file, folder or run into `model`, where it is and in its dtype."""
+    """Copy the tensors of a file, folder or run into `model`, on its device and in its dtype."""
     path = which_weights(path)
     state = load_state(path)
     if model.cfg.get("tie_embeddings", False):
@@ -134,7 +134,7 @@ FIRST_QUERY = "trf_blocks.0.att.W_query.weight"
 
 
 def config_from_state(state: Mapping[str, Tensor], origin: str | Path = "the file") -> dict:
-    """The configuration of a bare state dict: a known one of these shapes, else by its shapes."""
+    """The configuration of a bare state dict: a known one of these shapes, else one from them."""
     shape = {name: tuple(tensor.shape) for name, tensor in state.items()}
     if FIRST_QUERY in shape and "trf_blocks.0.att.q_norm.scale" not in shape:  # no Qwen3
         raise UserError(
@@ -189,8 +189,8 @@ def load_model_and_tokenizer(
     dtype: torch.dtype | None = None,
 ) -> tuple[Qwen3Model, ModelTokenizer]:
     """A name of MODEL_NAMES ("tiny" is "tiny-base"), OWNER/NAME on the hub, a folder, or a
-    file (.pth, .safetensors, .gguf). A folder of LoRA is its base with what it adds.
-    A run folder is its best save, and RUN@SAVE that one (see saved_models).
+    file (.pth, .safetensors, .gguf). A folder of LoRA means its base with the LoRA merged into it.
+    A run folder means its best save, and RUN@SAVE that save (see saved_models).
 
     `local_dir` is where the files of Qwen3-0.6B are, or are downloaded to. `dtype` None keeps
     that of the file.
@@ -232,7 +232,7 @@ def load_tokenizer_only(which_model: str | Path, local_dir: str | Path = "qwen3"
 
 
 def model_folder(which_model: str | Path) -> Path:
-    """Where a model's files are; for a name they are brought here first."""
+    """Where a model's files are; those of a published model are downloaded first."""
     return _weights_path(which_model, "qwen3")
 
 
@@ -271,7 +271,7 @@ def shipped_checkpoint(name: str) -> Path:
 
 
 def _tokenizer_for(path: Path, cfg: Mapping, local_dir: str | Path) -> ModelTokenizer:
-    """A folder's own; for a bare file one beside it, the shipped one, or Qwen3's."""
+    """A folder's own tokenizer; for a bare file one beside it, the shipped one, or Qwen3's."""
     tokenizer = _find_tokenizer(path, cfg, local_dir)
     if tokenizer.vocab_size > cfg["vocab_size"]:
         raise UserError(
@@ -303,8 +303,8 @@ def _qwen3_tokenizer(kind: str, local_dir: str | Path) -> Qwen3Tokenizer:
 
 
 def _folder_tokenizer(folder: Path) -> ModelTokenizer:
-    """Its answers end with the ids that the first of three files lists. Of several, the one that a
-    later file names is written where a text or turn ends."""
+    """A folder's tokenizer. Answers end with the ids that the first of three files lists. If it
+    lists several, the one that a later file names is written at the end of a text or turn."""
     config, known = folder / "config.json", folder / TOKENIZER_CONFIG
     is_qwen3 = not config.exists() or read_json(config).get("model_type") == "qwen3"
     settings = read_json(known) if known.exists() else {}
@@ -337,12 +337,12 @@ def _folder_tokenizer(folder: Path) -> ModelTokenizer:
 
 
 def _tokenizer_as_told(folder: Path, settings: Mapping) -> ModelTokenizer:
-    """Of another family than Qwen3: what its tokens and its template are, its files say."""
+    """A tokenizer of another family than Qwen3: its files say what its tokens and template are."""
     path = folder / "tokenizer.json"
     if not path.exists():
         raise UserError(
-            f"{folder} has no tokenizer.json; a tokenizer of SentencePiece alone (tokenizer.model) "
-            "is not read here"
+            f"{folder} has no tokenizer.json; a SentencePiece tokenizer alone (tokenizer.model) "
+            "is not supported"
         )
     tokens = {}
     for name in ("bos_token", "eos_token", "pad_token", "unk_token"):
@@ -363,7 +363,7 @@ def _tokenizer_as_told(folder: Path, settings: Mapping) -> ModelTokenizer:
 
 
 def _first_end(folder: Path) -> int:
-    """A folder that names no eos_token has its number."""
+    """The id that ends a text, for a folder that does not name an eos_token."""
     for name in (GENERATION_FILE, "config.json"):
         ends = read_json(folder / name).get("eos_token_id") if (folder / name).exists() else None
         first = ends[0] if isinstance(ends, list) and ends else ends
@@ -392,7 +392,7 @@ def _listed_ends(path: Path, tokenizer: ModelTokenizer) -> list[int]:
 
 
 def _bare_tokenizer(path: Path) -> Qwen3Tokenizer:
-    """No list is beside it: a chat model ends turns or texts, as Qwen3's own list has it."""
+    """A tokenizer with no list beside it: a chat model ends turns or texts, as in Qwen3's list."""
     tokenizer = _with_prompts_as_trained(Qwen3Tokenizer(path))
     if tokenizer.apply_chat_template:
         tokenizer.other_stop_ids = frozenset({tokenizer.pad_token_id})  # end of text
@@ -425,8 +425,8 @@ def _plain_state(model: Qwen3Model) -> dict[str, Tensor]:
     return state
 
 
-# The same strings as Qwen3Tokenizer.wrap_chat, in the template language of transformers; and as
-# past_turn: of an answer that is not the last message, what was thought is dropped.
+# The same strings as Qwen3Tokenizer.wrap_chat, in the template language of transformers. As in
+# past_turn, an answer that is not the last message loses its thinking.
 MAY_THINK = "enable_thinking is defined and not enable_thinking"
 THINKS_IF_TOLD = "enable_thinking is not defined or not enable_thinking"
 CHAT_TEMPLATE = (
@@ -445,8 +445,8 @@ CHAT_TEMPLATE = (
 
 
 def save_hf_folder(model: Qwen3Model, tokenizer: ModelTokenizer, folder: str | Path) -> Path:
-    """A folder that transformers' Auto classes, vLLM and load_model_and_tokenizer open. The
-    tokenizer's files are those that it was opened from; what it lacks is written anew."""
+    """Write a folder that transformers' Auto classes, vLLM and load_model_and_tokenizer open. The
+    tokenizer's files are those that it was opened from; missing ones are written anew."""
     folder = Path(folder)
     state = to_hf_names(_plain_state(model))
     if model.cfg.get("tie_embeddings", False):

@@ -1,8 +1,8 @@
 """checkpoints.jsonl: what is saved, in which order it reaches the disk, and what is kept.
 
-Every file of a save is written under a temporary name, flushed, then renamed. The last one of the
-weights is config.json, the last one of the training state trainer_state.json: where it is, all are
-there. The newest complete save counts; what a kill left incomplete the next start sweeps away.
+Every file of a save is written under a temporary name, flushed, then renamed. config.json comes
+last among the weights, trainer_state.json last in the training state: if it is there, all files
+are. The newest complete save counts; the next start deletes what a kill left incomplete.
 """
 
 import json
@@ -42,8 +42,8 @@ class Checkpoints:
         self.saves: list[Save] = []
 
     def read(self) -> "Checkpoints":
-        """The saves that are there. A fresh run does not read: what lies in its folder was
-        another run's, and is deleted."""
+        """Read the saves on disk. A fresh run does not: what is in its folder belonged to another
+        run, and is deleted."""
         self.saves = read_index(self.run)
         return self
 
@@ -58,14 +58,14 @@ class Checkpoints:
         **extras: Any,
     ) -> None:
         """Save after `batch` steps. `save_weights(folder)` writes the weights in a published
-        layout; the optimizer's state goes into another folder. Without it the save is for sampling.
+        layout; the optimizer's state goes into another folder. Without it a save cannot be resumed.
 
         Extras (final=True, rolling=True, best=True, ...) are fields of the line. A second save
         at the same batch only adds to the first.
         """
         known = self.after(batch) or Save(f"{batch:06d}", batch)
         if known.state_path:
-            extras.pop("rolling", None)  # a save that was to be kept stays one
+            extras.pop("rolling", None)  # a save that is to be kept stays so
         if extras.get("final"):
             extras["name"] = "final"
         target = self.place(known)
@@ -84,7 +84,7 @@ class Checkpoints:
             self.write_index([old for old in self.saves if old.batch != batch] + [new])
         except OSError as error:
             for before, folder in ((known.sampler_path, target), (known.state_path, beside)):
-                if not before:  # of no use, and the disk may be full
+                if not before:  # half a save is useless, and the disk may be full
                     remove(folder)
             raise UserError(self.failure(batch, error)) from error
 
@@ -107,7 +107,7 @@ class Checkpoints:
     # -- choosing and forgetting
 
     def after(self, batch: int) -> Save | None:
-        """The save after so many steps."""
+        """The save after `batch` steps."""
         return next((save for save in self.saves if save.batch == batch), None)
 
     def best(self) -> Save | None:
@@ -115,7 +115,8 @@ class Checkpoints:
         return found[-1] if found else None
 
     def prune(self, keep_last: int) -> None:
-        """Forget rolling saves but the newest save, old saves beyond `keep_last`, former bests.
+        """Forget rolling saves except the newest save, regular saves beyond the last `keep_last`,
+        and former bests.
 
         The final and the best weights stay, and those that the run began with (start).
         """
@@ -132,16 +133,16 @@ class Checkpoints:
                 self.forget(save)
 
     def forget_state(self, save: Save) -> None:
-        """Keep the weights only."""
+        """Delete the state of a save and keep its weights."""
         place = self.place(save)
         for name in (STATE_FILE, OPTIMIZER_FILE):
-            (place / name).unlink(missing_ok=True)  # of an earlier version
+            (place / name).unlink(missing_ok=True)  # where an earlier version put them
         remove(self.states / place.name)
         others = [other for other in self.saves if other != save]
         self.write_index([*others, replace(save, state_path=None)])
 
     def forget(self, save: Save) -> None:
-        """Weights first: a state alone is no save, and the next start sweeps it away."""
+        """Delete a save, weights first: a state alone is no save, and the next start deletes it."""
         remove(self.place(save))
         remove(self.states / self.place(save).name)
         self.write_index([other for other in self.saves if other != save])
@@ -154,13 +155,14 @@ class Checkpoints:
         saves = [save for save in self.saves if save.state_path]
         if not saves and any("state_path" in row for row in read_lines(self.index)):
             raise UserError(
-                f"no save in {self.run} is complete, so training cannot go on: begin again with "
-                f"--overwrite, or from weights, --load-checkpoint-path {self.run} --log-path FOLDER"
+                f"no save in {self.run} is complete, so training cannot continue: start over with "
+                f"--overwrite, or from its weights: --load-checkpoint-path {self.run} --log-path "
+                "FOLDER"
             )
         return saves[-1] if saves else None
 
     def beginning(self) -> Path | None:
-        """The weights after no step, if they were saved."""
+        """The weights before the first step, if they were saved."""
         save = self.after(0)
         return self.place(save) if save else None
 
@@ -171,13 +173,13 @@ class Checkpoints:
         self.sweep_up()
 
     def settle(self, keep_last: int) -> None:
-        """What a run that died right after its last save had still to do."""
+        """Finish what a run that died right after its last save still had to do."""
         self.write_index(self.saves)
         self.prune(keep_last)
         self.sweep_up()
 
     def sweep_up(self) -> None:
-        """Delete the saves that are in no line: half-written or half-deleted when a run died."""
+        """Delete saves that no line lists: half-written or half-deleted when a run died."""
         weights = {self.place(save) for save in self.saves}
         states = {state_of(self.place(save)) for save in self.saves if save.state_path}
         found = [*self.folder.glob("*"), *self.states.glob("*")]
@@ -189,14 +191,14 @@ class Checkpoints:
 
 
 def remove(folder: Path) -> None:
-    """First what makes it complete: killed in the middle, this leaves no save behind."""
+    """Delete a save, first the files that mark it complete: a kill midway then leaves no save."""
     for name in ("config.json", STATE_FILE):
         (folder / name).unlink(missing_ok=True)
     shutil.rmtree(folder, ignore_errors=True)
 
 
 def check_holdings(run: Path) -> None:
-    """Before it is said that a run is done: open what it holds."""
+    """Open what a run has saved, before it is reported as done."""
     held = Checkpoints(run).read()
     lost = [name for name in ("metrics.csv", "report.html") if not (run / name).is_file()]
     final = [held.place(save) for save in held.saves if save.final]
@@ -206,19 +208,19 @@ def check_holdings(run: Path) -> None:
         lost.insert(0, "its last weights")
     if lost:
         raise UserError(
-            f"{run} has run its steps, but {' and '.join(lost)} cannot be found: rfs "
-            f"train --resume {run} makes what can be made again"
+            f"{run} has finished its steps, but {' and '.join(lost)} cannot be found: rfs "
+            f"train --resume {run} restores what it can"
         )
 
 
 def load_trainer_state(place: Path) -> tuple[dict[str, Tensor], dict]:
-    """Of the save with its weights there: optimizer tensors, and what else training needs."""
+    """Optimizer tensors, and what else training needs, of the save with its weights in `place`."""
     folder = state_of(place)
     try:
         state = json.loads((folder / STATE_FILE).read_text(encoding="utf-8"))
         return load_file(folder / OPTIMIZER_FILE), state
     except (OSError, ValueError, SafetensorError) as error:
         raise UserError(
-            f"the save in {folder} is damaged ({error}): delete that folder, and training goes on "
+            f"the save in {folder} is damaged ({error}): delete that folder, and training resumes "
             "from the save before"
         ) from None

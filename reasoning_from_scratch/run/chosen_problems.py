@@ -1,6 +1,6 @@
-"""Which problems a run trains on, and which it is asked at an evaluation.
+"""Which problems a run trains on, and which it is evaluated on.
 
-Problems of one's own are asked on a share of their own, which is not trained on. Those that a run
+Of your own problems, a held-out share is for evaluations and never trained on. Problems that a run
 cannot use (no readable answer, a prompt that does not fit) are skipped, and counted in the log.
 """
 
@@ -39,13 +39,13 @@ SomeProblems = Sequence[Problem]
 def open_problems(
     config: TrainConfig, tokenizer, context_length: int
 ) -> tuple[SomeProblems, dict[str, SomeProblems]]:
-    """To train on, and by their names to evaluate on, as the model is shown them."""
+    """The problems to train on and, by name, the sets to evaluate on, each with its prompt."""
     problems, eval_sets = all_sets(config)
     if config.stop is not None:
         tokenizer.end_answers_at(config.stop)
         log.info("an answer also ends at %r", tokenizer.stop_text)
 
-    prompt = config.prompt or ("book" if config.few_shot else None)  # examples come in the book's
+    prompt = config.prompt or ("book" if config.few_shot else None)  # examples use the book's
 
     judge = config.reward
     if config.environment and judges_itself(config.environment):
@@ -65,7 +65,7 @@ def open_problems(
 
 
 def all_sets(config: TrainConfig) -> tuple[SomeProblems, dict[str, SomeProblems]]:
-    """Those that the configuration names."""
+    """The problems to train on and the sets to evaluate on, as the configuration names them."""
     problems, share, aside = with_held_out_aside(config)
     sets: dict[str, SomeProblems] = {}
     for name in config.eval_problems if config.eval_every else []:
@@ -86,8 +86,8 @@ def solved_examples(config: TrainConfig) -> str:
 
 
 def with_held_out_aside(config: TrainConfig) -> tuple[SomeProblems, str, SomeProblems]:
-    """The problems to train on; the name of their own held-out share, and what is in it. It is kept
-    aside whether or not this run asks it: another may, and a resumed one."""
+    """The problems to train on, the name of their held-out share, and the problems in it. They are
+    held out even if this run never evaluates: another run may, or this one when it is resumed."""
     share = config.problems + AT_HELD_OUT
     if made_set(config.problems):  # its held-out problems are never among them
         return load_problems(config.problems, limit=config.problem_limit), "", []
@@ -100,7 +100,7 @@ def with_held_out_aside(config: TrainConfig) -> tuple[SomeProblems, str, SomePro
             raise UserError(too_few(whole, share))
         return whole[: config.problem_limit], share, []
     log.info(
-        "kept aside to evaluate on: %d of %s, by the name of %s; --eval-problems names others",
+        "held out for evaluation: %d of %s, under the name %s; --eval-problems chooses others",
         len(aside),
         counted(len(whole), "problem"),
         set_name(share),
@@ -141,7 +141,7 @@ def usable_problems(
 def teachable_problems(
     problems: SomeProblems, tokenizer, max_new_tokens: int, context_length: int
 ) -> SomeProblems:
-    """Those with a worked solution that the model could give as its answer."""
+    """The problems with a worked solution that fits as an answer of the model."""
 
     def fits(problem: Problem) -> bool:
         rollout = worked_rollout(problem, tokenizer)
@@ -156,7 +156,7 @@ def teachable_problems(
 
 
 def tellable_problems(problems: SomeProblems, tokenizer, room: int) -> SomeProblems:
-    """Those with a worked solution that a teacher can be shown in the prompt."""
+    """The problems with a worked solution that fits into a teacher's prompt."""
 
     def fits(problem: Problem) -> bool:
         return len(tokenizer.encode(told_prompt(problem))) <= room
@@ -171,7 +171,7 @@ def tellable_problems(problems: SomeProblems, tokenizer, room: int) -> SomeProbl
 def without_faults(
     problems: SomeProblems, checks: Sequence[tuple[str, Callable[[Problem], bool]]]
 ) -> SomeProblems:
-    """The problems that pass all checks, each of which has words for those that do not."""
+    """The problems that pass all checks. Each check has a name for the fault that it finds."""
     for fault, good in checks:
         kept = [problem for problem in problems if good(problem)]
         if not kept:
@@ -197,7 +197,7 @@ def has_number(problem: Problem) -> bool:
 
 
 def fits_context(problem: Problem, tokenizer, context_length: int) -> bool:
-    """Whether at least one token of an answer fits behind the prompt."""
+    """Whether at least one token of an answer fits after the prompt."""
     prompt = problem_prompt(problem)
     # A token has at least one byte, so most prompts need not be encoded to know.
     if len(prompt.encode("utf-8", "replace")) + CHAT_TOKENS < context_length:

@@ -1,4 +1,4 @@
-"""Evaluations of a run: held-out problems, and evaluators of one's own."""
+"""Evaluations of a run: held-out problems, and your own evaluators."""
 
 import logging
 from collections.abc import Sequence
@@ -24,19 +24,19 @@ log = logging.getLogger("reasoning_from_scratch")
 
 @dataclass
 class Evaluations:
-    """What is measured of the weights beside the updates."""
+    """Measures the weights between updates."""
 
     config: TrainConfig
     policy: LocalPolicy
-    problem_sets: dict[str, Sequence[Problem]]  # by name; the first one is what eval_acc is about
-    evaluators: Sequence[Evaluator]  # of the reader
+    problem_sets: dict[str, Sequence[Problem]]  # by name; eval_acc is about the first one
+    evaluators: Sequence[Evaluator]  # your own
     pages: Pages
     ranks: Ranks
     clock: Clock
     judge: Judge
 
     def measure(self, step: int) -> tuple[dict[str, float], dict[str, tuple[float, int]]]:
-        """The numbers of an evaluation; and of each set its accuracy and its size."""
+        """The numbers of an evaluation, and the accuracy and size of each set."""
         numbers: dict[str, float] = {}
         scores: dict[str, tuple[float, int]] = {}
         for name, problems in self.problem_sets.items():
@@ -51,7 +51,7 @@ class Evaluations:
         return numbers | {"eval_step": step} | self.evaluator_numbers(step), scores
 
     def answers(self, problems: Sequence[Problem]) -> list[Group]:
-        """Held-out problems, answered with greedy decoding unless several samples are asked for."""
+        """Held-out problems, answered with greedy decoding unless several samples are wanted."""
         config = self.config
         asked = replaced(config, rollouts=config.eval_samples, keep_sampling_mask=False)
         if config.eval_samples == 1:
@@ -59,7 +59,7 @@ class Evaluations:
         return self.policy.sample(problems, asked, judge=self.judge)
 
     def loss_metrics(self, name: str, problems: Sequence[Problem]) -> dict[str, float]:
-        """The loss of training on the held-out problems' own solutions: nats per token."""
+        """The supervised loss on the held-out problems' solutions, in nats per token."""
         solved = [problem for problem in problems if problem.solution]
         if not solved:
             return {}
@@ -69,7 +69,7 @@ class Evaluations:
         return {f"{name}/loss": loss, "eval_loss": loss}
 
     def evaluator_numbers(self, step: int) -> dict[str, float]:
-        """What evaluators of one's own return of these weights."""
+        """What your own evaluators return for these weights."""
         numbers: dict[str, float] = {}
         if not self.evaluators:
             return numbers

@@ -83,7 +83,7 @@ LOCK_FILE, OWNER_FILE = ".run.lock", ".run.owner"
 
 
 class RunFolder:
-    """The files that a run writes, but for its reports; its saves are `checkpoints`."""
+    """The files that a run writes, except for its reports. `checkpoints` are its saves."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path).expanduser()
@@ -95,14 +95,14 @@ class RunFolder:
     # -- start
 
     def refuse_used(self, overwrite: bool = False, advice: str = USED) -> None:
-        """A folder that has a run in it is an error, unless the run may be deleted."""
+        """Raise an error if the folder has a run in it, unless the run may be deleted."""
         with disk_errors_name(self.path):
             used = self.used()
         if used and not overwrite:
             raise UserError(f"{self.path} already holds a run; {advice.format(self.path)}")
 
     def reserve(self) -> None:
-        """Keep other processes out while the run is loaded, which changes nothing here yet."""
+        """Keep other processes out while the run is loaded. Loading changes none of its files."""
         close_logs()
         log.addHandler(EarlyLog())
         log.setLevel(logging.INFO)
@@ -117,7 +117,7 @@ class RunFolder:
         return (self.path / name).exists()
 
     def create(self, config: TrainConfig, start: dict | None = None) -> None:
-        """The files of a fresh run. `start`: what is known of the weights that it begins with."""
+        """Create the files of a fresh run. `start`: what is known about its first weights."""
         with disk_errors_name(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
             self.lock.take()
@@ -131,7 +131,7 @@ class RunFolder:
             self.rewind(0, config.steps)
 
     def reopen(self) -> None:
-        """A run goes on here: nobody else writes it, and a dead process's half-written files go."""
+        """Continue a run here: keep others out, and delete half-written files of a dead process."""
         self.lock.take()
         sweep(self.path)
         self.open_log()
@@ -141,14 +141,14 @@ class RunFolder:
         self.lock.free()
 
     def clear(self) -> None:
-        """Delete what a run writes, and nothing else that may lie in the folder."""
+        """Delete what a run writes, and nothing else that may be in the folder."""
         for pattern in (*WRITTEN, *TRACES):
             for path in self.path.glob(pattern):
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
 
     def open_log(self) -> None:
-        """Send what is logged to logs.log too, beginning with the command, then what was said
-        while the run was loaded."""
+        """Also send the log to logs.log, which begins with the command and the messages from
+        loading."""
         early = [
             record
             for handler in log.handlers
@@ -205,7 +205,7 @@ class RunFolder:
         values = self.first_values()
         unknown = sorted(set(values) - set(after) - FORMER - {"start", "versions", "resumed"})
         if unknown:
-            log.warning("config.json: this version knows no %s; ignored", ", ".join(unknown))
+            log.warning("config.json: ignoring %s, unknown to this version", ", ".join(unknown))
         values.setdefault("resumed", []).append(
             {"step": step, "changed": changed, "versions": versions()}
         )
@@ -217,7 +217,7 @@ class RunFolder:
         return {key: after[key] for key in after if after[key] != before[key]}
 
     def start_record(self) -> dict:
-        """What was noted of the weights with which the run began."""
+        """What was noted about the weights that the run began with."""
         return read_values(self.path / "config.json").get("start", {})
 
     # -- metrics
@@ -234,7 +234,7 @@ class RunFolder:
                 "metrics.jsonl: the lines of steps %s are lost, the saved weights are not",
                 spelled(lost),
             )
-        # The weights after `step` steps are asked the probe problems again where the run goes on.
+        # When the run continues, the weights after `step` steps answer the probe problems again.
         probed = step + 1 if step == total_steps else step
         for name, end in (("timing_spans.jsonl", step), ("probes.jsonl", probed)):
             self.replace(name, as_lines(steps_before(self.path / name, end, {"step"})))
@@ -242,20 +242,20 @@ class RunFolder:
         self.forget_pages(step)
 
     def write_rows(self) -> None:
-        """metrics.jsonl and metrics.csv anew, from the lines so far."""
+        """Write metrics.jsonl and metrics.csv anew, from the lines so far."""
         table = [list(CSV_COLUMNS), *(csv_row(row, self.total_steps) for row in self.rows)]
         self.replace("metrics.jsonl", as_lines(self.rows))
         self.replace("metrics.csv", as_csv(table))
 
     def replace(self, name: str, text: str) -> None:
-        """A file that says this already is left alone."""
+        """Write a file, unless it has this text already."""
         path = self.path / name
         if not path.is_file() or path.read_bytes() != text.encode():
             write_whole(path, text)
 
     def forget_pages(self, step: int) -> None:
-        """Those of steps that will be run again. An evaluation comes before its step: that of
-        the weights from which the run goes on stays."""
+        """Delete the pages of steps that will be run again. An evaluation comes before its step, so
+        that of the weights from which the run continues stays."""
         for path in [*self.path.glob("*_*"), *self.path.glob(f"iteration_{step:06d}/train*")]:
             found = OF_A_STEP.fullmatch(path.name)
             number = int(found[2] or found[4]) if found else -1
@@ -295,7 +295,7 @@ def spelled(steps: list[int]) -> str:
 
 
 class EarlyLog(logging.Handler):
-    """What is said before there is a run to write it into; forgotten if there never is one."""
+    """Keeps messages until there is a run folder for them; dropped if there never is one."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -318,12 +318,12 @@ class LogFile(logging.FileHandler):
         pass
 
     def close(self) -> None:
-        with suppress(OSError):  # it writes what was left over
+        with suppress(OSError):  # closing writes what is still buffered
             super().close()
 
 
 def new_folder(name: str) -> str:
-    """Where a run goes that was given no folder: runs/NAME-TIME, the second of a second with -2."""
+    """Folder for a run that was given none: runs/NAME-TIME, with -2 for two in the same second."""
     first = path = f"runs/{name}-{datetime.now():%Y-%m-%d-%H%M%S}"
     number = 1
     while Path(path).exists():
@@ -334,7 +334,7 @@ def new_folder(name: str) -> str:
 
 @contextmanager
 def disk_errors_name(path: Path) -> Iterator[None]:
-    """What the operating system refuses becomes one line."""
+    """Turns an error of the operating system into one line."""
     try:
         yield
     except OSError as error:
@@ -353,7 +353,7 @@ def close_logs() -> None:
 
 
 def job_name() -> str | None:
-    """The torchrun that started this process: the same after it has restarted its ranks."""
+    """Names the torchrun that started this process; ranks that it restarts get the same name."""
     if "TORCHELASTIC_RUN_ID" not in os.environ:
         return None
     return f"{platform.node()} {os.getppid()} {os.environ['TORCHELASTIC_RUN_ID']}"
@@ -371,7 +371,7 @@ def versions() -> dict[str, str | None]:
 
 
 def installed_version() -> str | None:
-    """None where the package runs from its folder and was never installed."""
+    """None if the package runs from its folder and was never installed."""
     try:
         return version(DISTRIBUTION)
     except PackageNotFoundError:
@@ -400,15 +400,15 @@ def git(*words: str) -> str | None:
 class FolderLock:
     """Held by the process that writes a run, until it closes the run or dies.
 
-    The operating system frees the lock of a process that was killed. A network drive that knows no
-    locks cannot: there filelock goes by whether the file .run.lock exists, and after a kill it is
-    for the user to delete it.
+    The operating system frees the lock of a process that was killed. A network drive without locks
+    cannot: there filelock only looks whether the file .run.lock exists, and after a kill the user
+    has to delete it.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        # One lock per folder and process: a notebook may begin again, though a run whose cell
-        # was interrupted was never closed.
+        # One lock per folder and process: a notebook may start a run again although the first one,
+        # whose cell was interrupted, was never closed.
         self.lock = FileLock(folder.resolve() / LOCK_FILE, thread_local=False, is_singleton=True)
 
     def take(self) -> None:

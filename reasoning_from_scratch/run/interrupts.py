@@ -12,18 +12,18 @@ from reasoning_from_scratch.run.keyboard import importing
 
 
 class Interrupts:
-    """While entered, these signals raise KeyboardInterrupt, wherever the run `may_stop`.
+    """Inside this context, these signals raise KeyboardInterrupt wherever the run `may_stop`.
 
-    Sampling, evaluation and the gradient change nothing and may end anywhere: their step is run
-    again. From the first change of the weights to the writing of the metrics, and where a module
-    is being imported, a step ends first; then the run looks at `received` itself.
+    Sampling, evaluation and the gradient change nothing and may stop anywhere: their step is run
+    again. From the first change of the weights until the metrics are written, and while a module
+    is being imported, the step finishes first; then the run looks at `received` itself.
 
-    A second Ctrl-C ends the process immediately. SIGTERM and SIGHUP end it when all is saved, with
-    the exit code by which a shell tells them, 128 + the signal's number; their repetitions
-    change nothing, because batch systems and process groups deliver them twice.
+    A second Ctrl-C ends the process immediately. SIGTERM and SIGHUP end it when everything is
+    saved, with the exit code that shells use for them, 128 + the signal's number. Repeating them
+    changes nothing, because batch systems and process groups deliver them twice.
 
-    With `several_ranks`, none may leave the others waiting for it: a signal only raises inside of
-    `open()`, and how the run goes on is agreed there.
+    With `several_ranks`, no rank may leave the others waiting: a signal raises only inside
+    `open()`, where the ranks agree on how the run continues.
     """
 
     def __init__(
@@ -59,15 +59,15 @@ class Interrupts:
         if number not in (signal.SIGINT, signal.SIGTERM):
             mute_console()  # closed with its terminal: every further word would be an error
         elif number == signal.SIGINT and not self.quiet:
-            tell("Stopping after a save. Ctrl-C again stops immediately.")
+            tell("Saving, then stopping. Press Ctrl-C again to stop immediately.")
         elif not self.several_ranks:  # torchrun sends it too when a rank died: nothing to save
-            tell("Asked to end (SIGTERM); the work so far is saved first.")
+            tell("Received SIGTERM: saving the work so far, then ending.")
         if self.opened and self.may_stop() and not importing(frame):
             raise KeyboardInterrupt
 
     @contextmanager
     def open(self) -> Iterator[None]:
-        """Around a rank's own work, which others wait for and which may end anywhere."""
+        """Wraps work of one rank that the others wait for and that may stop anywhere."""
         before, self.opened = self.opened, True
         try:
             if self.received and self.may_stop():
@@ -78,7 +78,7 @@ class Interrupts:
 
 
 def listened() -> list[int]:
-    """SIGHUP is left alone where `nohup` has switched it off, and where there is none (Windows)."""
+    """Signals to handle; not SIGHUP if `nohup` has switched it off or there is none (Windows)."""
     numbers: list[int] = [signal.SIGINT, signal.SIGTERM]
     hangup = getattr(signal, "SIGHUP", None)
     if hangup is not None and signal.getsignal(hangup) != signal.SIG_IGN:

@@ -1,7 +1,7 @@
-"""Ctrl-C in a command's first seconds: kept until what is being imported is whole.
+"""Ctrl-C in a command's first seconds: held back until the current import is finished.
 
-torch takes no KeyboardInterrupt while it imports numpy. It drops it and goes on without numpy, and
-the command either never hears that it was to stop or fails at the next thing that needs numpy.
+torch cannot take a KeyboardInterrupt while it imports numpy. It swallows it and continues without
+numpy, so the command either never learns that it should stop or fails when it next needs numpy.
 """
 
 import _thread
@@ -13,16 +13,16 @@ import threading
 import time
 from types import FrameType
 
-# Python's own import machinery; and up to Python 3.11 a KeyboardInterrupt out of the making of a
-# dataclass is a RuntimeError.
+# Python's own import machinery; and dataclasses, since up to Python 3.11 a KeyboardInterrupt while
+# a dataclass is being made becomes a RuntimeError.
 UNDISTURBED = ("<frozen importlib._bootstrap>", dataclasses.__file__)
 
 kept = threading.Event()  # a Ctrl-C that waits for the end of an import
 
 
 def mind_the_keyboard() -> None:
-    """From here on Ctrl-C is Python's own KeyboardInterrupt, but never within an import. Where it
-    is ignored, as in a script's background job, or somebody else's, it stays so."""
+    """From here on Ctrl-C raises KeyboardInterrupt as usual, but never within an import. If it is
+    ignored, as in a script's background job, or handled by somebody else, that stays so."""
     here = threading.current_thread() is threading.main_thread()
     if here and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, on_interrupt)
@@ -31,7 +31,7 @@ def mind_the_keyboard() -> None:
 def on_interrupt(number: int, frame: FrameType | None) -> None:
     if not importing(frame):
         raise KeyboardInterrupt
-    if kept.is_set():  # a second Ctrl-C: nothing has begun that would have to be saved
+    if kept.is_set():  # a second Ctrl-C: there is nothing to save yet
         os.write(2, b"\ninterrupted\n")
         os._exit(130)
     kept.set()

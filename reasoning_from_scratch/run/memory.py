@@ -1,4 +1,4 @@
-"""The memory that a run needs whatever it samples: said before anything long begins."""
+"""The memory that a run needs no matter what it samples, checked before anything long begins."""
 
 import os
 
@@ -18,8 +18,8 @@ def check_memory(
     device: torch.device,
     ranks: int = 1,
 ) -> None:
-    """A UserError if weights, gradients and optimizer alone do not fit, of which `ranks` may keep
-    a slice each. (What depends on lengths is made smaller as it runs: policy.py.)"""
+    """Raises a UserError if weights, gradients and optimizer alone do not fit. Each of `ranks` may
+    keep a slice of them. (policy.py reduces what depends on lengths while the run is going.)"""
     needed = fixed_bytes(model, config) + (weight_bytes(reference) if reference else 0)
     needed, there = needed // ranks, device_bytes(device)
     if needed <= there:
@@ -27,7 +27,7 @@ def check_memory(
     smaller = "a smaller --model" if config.lora_rank else "--lora-rank 16"
     raise UserError(
         f"weights, gradients and optimizer of {config.model} take {needed / GB:.1f} GB before the "
-        f"first answer is sampled, and this {device.type} has {there / GB:.1f} GB: take {smaller}"
+        f"first answer is sampled, but {device.type} has only {there / GB:.1f} GB: use {smaller}"
     )
 
 
@@ -56,10 +56,10 @@ def device_bytes(device: torch.device) -> int:
         return torch.mps.recommended_max_memory()
     if hasattr(os, "sysconf"):
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return 2**63  # Windows does not say it without a library
+    return 2**63  # on Windows this needs a library
 
 
 def checkpoint_blocks(model: Qwen3Model) -> None:
-    """Make each block forget its inside and compute it again in the backward pass."""
+    """Make each block drop its activations and recompute them in the backward pass."""
     for block in model.trf_blocks:
         block.recompute = True

@@ -1,6 +1,6 @@
-"""README.md of a save, for who gets the weights and nothing else: what they are, how to use them.
+"""README.md of a save, for people who get only the weights: what they are, and how to use them.
 
-Hugging Face shows it as the page of the model; the lines between the dashes are for its search.
+Hugging Face shows it as the model's page; the lines between the dashes are for its search.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ ON_THE_HUB = {
     "reasoning": "Qwen/Qwen3-0.6B",
     "instruct": "Qwen/Qwen3-0.6B",
 }
-# Their names alone: whoever reads the page has other folders.
+# Names without folders: whoever reads the page has other ones.
 OPTIONS = "recipe model problems steps problems_per_step rollouts max_new_tokens lr seed".split()
 
 
@@ -41,18 +41,18 @@ pipeline_tag: text-generation
 
 A language model trained by reinforcement learning with verifiable rewards.
 
-- It began as `{begun}`.
+- It started from `{begun}`.
 - Recipe `{config.recipe}`, on problems of `{problems}`: {answers:,} answers.
 - Held-out accuracy: {"; ".join(figures) or "not measured at this step"}.
 
-A run like it, with the package `reasoning_from_scratch`:
+To train one like it with the package `reasoning_from_scratch`:
 
 ```bash
 rfs train {options}
 ```
 
-The run's `config.json` has all options, and `rfs train --resume RUN` goes on with it. This folder
-by itself is a model for `rfs chat --model`, for vLLM, and for transformers:
+The run's `config.json` has all options, and `rfs train --resume RUN` continues it. This folder
+alone is a model for `rfs chat --model`, for vLLM, and for transformers:
 
 ```python
 from transformers import AutoModelForCausalLM, AutoTokenizer

@@ -1,5 +1,5 @@
-"""Refuses, each with one sentence, values that cannot work, choices that contradict each other,
-and options that would have no effect."""
+"""Refuses values that cannot work, choices that contradict each other, and options that would have
+no effect, each in one sentence."""
 
 import math
 from collections.abc import Callable
@@ -107,7 +107,7 @@ def check_sizes(config: TrainConfig) -> None:
             )
     if not config.clip_low <= 1 <= config.clip_high:
         raise UserError(
-            f"--clip-low {config.clip_low} and --clip-high {config.clip_high} are "
+            f"--clip-low {config.clip_low} and --clip-high {config.clip_high} must be "
             "bounds of the ratio, with 1 between them: a paper's epsilon 0.2 is 0.8 "
             "and 1.2"
         )
@@ -151,20 +151,19 @@ def check_choices(config: TrainConfig) -> None:
     check_evaluation(config)
     check_environment(config)
     if config.ray_address and config.sampler != "ray":
-        raise UserError("--ray-address is for --sampler ray; add that, or leave it out")
+        raise UserError("--ray-address is for --sampler ray; add that, or drop it")
     if config.kl != "none" and config.kl_coef == 0:
         raise UserError(f"--kl {config.kl} without --kl-coef has no effect; set it, e.g. 0.01")
     if config.truncate_importance and config.mask_importance:
         raise UserError(
-            "--truncate-importance caps the weight that --mask-importance would set to 0: leave "
-            "one out"
+            "--truncate-importance caps the weight that --mask-importance would set to 0: drop one"
         )
     weighs = "truncate" if config.truncate_importance else "mask" if config.mask_importance else ""
     if weighs and config.objective in ("dro", "dppo"):
         covers = "dro's penalty" if config.objective == "dro" else "dppo's limit"
         raise UserError(
             f"--{weighs}-importance corrects for the gap between the sampler and the step's "
-            f"start, and {covers} covers that already: leave one out"
+            f"start, and {covers} covers that already: drop one"
         )
     if config.keep_sampling_mask and not config.leaves_tokens_out:
         raise UserError("--keep-sampling-mask needs --top-p below 1 or --top-k above 0")
@@ -177,49 +176,49 @@ def check_choices(config: TrainConfig) -> None:
     if config.few_shot and config.prompt not in (None, "book"):
         raise UserError(
             f"--few-shot shows solved problems in the book's prompt, not in --prompt "
-            f"{config.prompt}: leave one out"
+            f"{config.prompt}: drop one"
         )
     if config.data_path and (
         is_in_file(config.problems) or made_set(config.problems) or is_hub_set(config.problems)
     ):
         raise UserError(
             f"--data-path replaces a download, and --problems {config.problems} has its own "
-            "problems: leave one out"
+            "problems: drop one"
         )
     if config.advantage_per_part and config.advantage != "zscore":
         raise UserError(
             "--advantage-per-part z-scores each part, so --advantage "
-            f"{config.advantage} has no effect: leave one out"
+            f"{config.advantage} has no effect: drop one"
         )
     if config.active_sampling and not set(config.reward_parts) & {"correct", "wrong"}:
         raise UserError(
             "--active-sampling looks for correct and incorrect answers, which --reward-parts "
-            "does not reward: add correct=1, or leave it out"
+            "does not reward: add correct=1, or drop it"
         )
     if config.reward and not set(config.reward_parts) & {"correct", "wrong"}:
         raise UserError(
-            "--reward is the part `correct`, which --reward-parts does not reward: add correct=1"
+            "--reward sets the part `correct`, which --reward-parts does not reward: add correct=1"
         )
 
 
 def check_environment(config: TrainConfig) -> None:
     if config.environment and config.reward:
         raise UserError(
-            "--environment sets the reward of a rollout, and so does --reward: leave one out"
+            "--environment sets the reward of a rollout, and so does --reward: drop one"
         )
 
 
 def check_evaluation(config: TrainConfig) -> None:
     """Each set and evaluator needs a different name in metrics and pages."""
     if config.eval_problems == []:
-        raise UserError("--eval-problems names no set: name one or more, or leave it out")
+        raise UserError("--eval-problems names no set: name one or more, or drop it")
     sets = [(name, set_name(name)) for name in config.eval_problems or []]
     known: dict[str, str] = {}
     for name, short in [*sets, *((name, evaluator_name(name)) for name in config.evaluators or [])]:
         if short in known:
             raise UserError(
-                f"{known[short]} and {name} would both be {short} in the metrics: leave one out, "
-                "or rename it"
+                f"{known[short]} and {name} would both be {short} in the metrics: drop one, or "
+                "rename it"
             )
         known[short] = name
 
@@ -227,13 +226,13 @@ def check_evaluation(config: TrainConfig) -> None:
 def check_loss_fn(loss_fn: str | None, config: TrainConfig) -> None:
     if loss_fn and (config.objective, config.aggregate) != (loss_fn, "sum"):
         raise UserError(
-            f"--loss-fn {loss_fn} is --objective {loss_fn} --aggregate sum, but here is "
-            f"--objective {config.objective} --aggregate {config.aggregate}: leave one of them out"
+            f"--loss-fn {loss_fn} means --objective {loss_fn} --aggregate sum, not "
+            f"--objective {config.objective} --aggregate {config.aggregate}: drop one of them"
         )
 
 
 def check_sharding(config: TrainConfig) -> None:
-    """Refuse what slices of the weights rule out, or ranks that must stay in sync."""
+    """Refuse what cannot work with slices of the weights, or with ranks that must stay in sync."""
     refused = {
         "--optimizer muon": config.optimizer == "muon",  # it needs whole matrices
         "--max-steps-off-policy": config.max_steps_off_policy > 0 and config.sampler == "local",
@@ -241,11 +240,11 @@ def check_sharding(config: TrainConfig) -> None:
     }
     for words, used in refused.items():
         if config.shard == "fsdp" and used:
-            raise UserError(f"--shard fsdp and {words} do not go together; leave one of them out")
+            raise UserError(f"--shard fsdp and {words} do not work together; drop one of them")
 
 
 def check_streaming(config: TrainConfig) -> None:
-    """Refuse what rules out training on a step while it is sampled."""
+    """Refuse what cannot work when a step is trained on while it is still being sampled."""
     parts = config.num_minibatches
     if parts == 1:
         return
@@ -268,7 +267,7 @@ def flag(name: str) -> str:
 
 
 def literals(kind: Any) -> list[str]:
-    """The words that a field of that type allows, if it is one of words."""
+    """The words that a field of that type allows; [] if its values are not words."""
     if get_origin(kind) is Literal:
         return list(get_args(kind))
     return [word for option in get_args(kind) for word in literals(option)]
@@ -283,7 +282,7 @@ def kind_in_words(kind: Any) -> str:
 
 
 # --- options that do nothing by themselves: given without what they need, they are refused.
-# What a recipe sets does not count as given: `--recipe grpo_kl --kl none` may leave its kl-coef.
+# What a recipe sets does not count as given: with `--recipe grpo_kl --kl none`, kl-coef may stay.
 
 
 def clips(config: TrainConfig) -> bool:
@@ -310,16 +309,16 @@ def pays_for_form(config: TrainConfig) -> bool:
     return bool(set(config.reward_parts) - {"correct", "wrong"})
 
 
-# In these words, the end of "--kl-coef does nothing ..."
+# Each of these ends a sentence that begins "--kl-coef 0.1 does nothing ..."
 NO_KL = "without a place for the penalty: add --kl reward, token, k2 or k3"
 NO_PENALTY = "without a KL penalty: add --kl with --kl-coef"
 NO_CLIP = "in an objective without a clip: it is for --objective ppo, cispo and gspo"
 ONE_UPDATE = (
-    "where each rollout serves one update: all ratios p / p_start are 1; add --epochs "
+    "where each rollout is used for one update: all ratios p / p_start are 1; add --epochs "
     "or --num-substeps"
 )
 ON_POLICY = (
-    "where each rollout serves one update of the policy that sampled it, which has not "
+    "where each rollout is used for one update of the policy that sampled it, which has not "
     "drifted; add --epochs, --num-substeps or --max-steps-off-policy"
 )
 SUPERVISED = (
@@ -351,9 +350,9 @@ NEEDS: tuple[tuple[str, Callable[..., bool], str], ...] = (
     ("clip_high", clips, NO_CLIP),
     ("clip_low", updates_again, ONE_UPDATE),
     ("clip_high", updates_again, ONE_UPDATE),
-    ("dro_beta", lambda c: c.objective == "dro", "in another objective than --objective dro"),
+    ("dro_beta", lambda c: c.objective == "dro", "without --objective dro"),
     ("dro_beta", off_policy, ON_POLICY),
-    ("divergence_limit", lambda c: c.objective == "dppo", "in another objective than dppo"),
+    ("divergence_limit", lambda c: c.objective == "dppo", "without --objective dppo"),
     ("divergence_limit", off_policy, ON_POLICY),
     (
         "importance_level",
@@ -362,7 +361,7 @@ NEEDS: tuple[tuple[str, Callable[..., bool], str], ...] = (
     ),
     ("kl_solution", lambda c: c.kl != "none", NO_PENALTY),
     ("sequence_mask_threshold", off_policy, ON_POLICY),
-    # A run's config.json has the value that this length stands for.
+    # A run's config.json has its default written out as this value, so the value is allowed.
     (
         "length_constant",
         lambda c: c.aggregate == "constant" or c.length_constant == c.max_new_tokens,
@@ -371,7 +370,7 @@ NEEDS: tuple[tuple[str, Callable[..., bool], str], ...] = (
     (
         "conditional_format",
         pays_for_form,
-        "without a reward for form: add a part, e.g. --reward-parts correct=1 format=1",
+        "without a reward for format: add a part, e.g. --reward-parts correct=1 format=1",
     ),
     ("num_samplers", lambda c: c.sampler == "ray", "without --sampler ray"),
     ("matrix_lr", lambda c: c.optimizer == "muon", NO_MUON),
@@ -391,7 +390,7 @@ NEEDS: tuple[tuple[str, Callable[..., bool], str], ...] = (
     (
         "epochs",
         lambda c: not c.is_supervised,
-        "where worked solutions are learned: --steps says how many are, and so how often each is",
+        "where worked solutions are learned: --steps says how many, and so how often each one",
     ),
     *(
         (name, lambda c: not c.is_supervised or c.eval_samples > 1, "without --eval-samples")

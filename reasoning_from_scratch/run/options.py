@@ -1,10 +1,10 @@
-"""How a configuration comes about.
+"""How a configuration is made.
 
     configure("dapo", steps=50)     the defaults, then what the recipe changes, then what you change
     resolved(config)                checked, and with a value wherever one was left open
-    resumed_config("runs/my-run")   what that run was made with, to go on with
+    resumed_config("runs/my-run")   that run's configuration, to continue it
 
-What is refused is in option_checks.py.
+option_checks.py refuses what cannot work.
 """
 
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ from reasoning_from_scratch.tasks.own_task import recipe_from_file
 from reasoning_from_scratch.tasks.problem_sets import GUESS, held_out
 from reasoning_from_scratch.text import read_values
 
-# What suits a model when a field is left at None. "tiny" is any of the shipped tiny models.
+# Values for fields left at None, by model. "tiny" is any of the shipped tiny models.
 PRESETS: dict[str, dict[str, Any]] = {
     "tiny": {"problems": "tiny", "max_new_tokens": 160, "lr": 1e-4},
     "qwen3": {"problems": "math-train", "max_new_tokens": 512, "lr": 1e-6},
@@ -35,7 +35,7 @@ GAMES: dict[Any, dict[str, Any]] = {"guess": {"model": "tiny-player", "problems"
 TINY_VOCABULARY = 10_000  # Qwen3 has 151,936 tokens, the tiny model 1,024
 LORA_FACTOR = 10.0  # LoRA Without Regret, Thinking Machines Lab, 2025
 HOW_TO_EVALUATE = {"eval_problems", "eval_limit", "eval_samples", "evaluators"}
-SUPERVISED_LR = 1e-5  # at least: a written answer is followed in larger steps than a reward
+SUPERVISED_LR = 1e-5  # at least: solutions allow larger steps than rewards
 LAG_WEIGHT = 2.0  # the cap on p_start / p_sampler where the sampler lags
 
 # --smoke: at most this much of everything.
@@ -80,7 +80,7 @@ def resumed_config(path: str | Path, **changes: object) -> TrainConfig:
 
 
 def preset(model: str) -> dict[str, Any]:
-    """The values that suit `model`: a folder tells by its configuration, else by its name."""
+    """The values that suit `model`, judged by its folder's configuration, or else by its name."""
     model = base_of(model) or model
     tiny = Path(model).name.startswith("tiny")
     for path in () if is_name(model) else config_files(model):
@@ -92,19 +92,19 @@ def preset(model: str) -> dict[str, Any]:
 
 
 def config_files(model: str) -> Iterator[Path]:
-    """Those of a folder: its own, or of a run each save's."""
+    """The config files of a folder: its own and, if it is a run, those of its saves."""
     folder = run_and_save(model)[0] or Path(model).expanduser()
     yield folder / "config.json"
     yield from folder.glob("checkpoints/*/config.json")
 
 
 def resolved(config: TrainConfig) -> TrainConfig:
-    """A checked copy with a value wherever one was left open: what follows from what was given."""
+    """A checked copy in which every open field has a value that follows from the given ones."""
     check_kinds(config)
     asked = config.asked()
     config = replace(config, given=frozenset(asked))
     values = preset(config.model) | GAMES.get(config.environment, {})
-    if config.data_path and config.problems is None:  # a set without a name is its own
+    if config.data_path and config.problems is None:  # a file alone is the problem set
         config = replace(config, problems=config.data_path, data_path=None)
     # Held-out problems of another task would measure nothing.
     if config.eval_problems is None:  # this may have to ask the hub
@@ -113,7 +113,7 @@ def resolved(config: TrainConfig) -> TrainConfig:
         values = values | {"lr": max(values["lr"], SUPERVISED_LR)}
     if config.lora_rank:
         values = values | {"lr": lora_learning_rate(values["lr"])}
-    # Who says how to evaluate, and not when, gets it at both ends.
+    # If options say how to evaluate but not when: at the start and at the end.
     values = values | {"eval_every": config.steps if asked & HOW_TO_EVALUATE else 0}
     config = filled(config, values)
     if "overlong_penalty" not in asked:  # a recipe does not know this model's limit
@@ -148,7 +148,7 @@ def filled(config: TrainConfig, values: dict[str, Any]) -> TrainConfig:
 
 
 def at_most(config: TrainConfig, **most: Any) -> TrainConfig:
-    """A copy that has at most so much of these; all of it where nothing is said."""
+    """A copy with these fields capped; a field that is None gets its cap."""
     values = {name: getattr(config, name) for name in most}
     return replace(
         config, **{k: v if values[k] is None else min(v, values[k]) for k, v in most.items()}
@@ -156,10 +156,10 @@ def at_most(config: TrainConfig, **most: Any) -> TrainConfig:
 
 
 def check_recipe(config: TrainConfig) -> None:
-    """Refuse a recipe that is named and of which nothing is left."""
+    """Refuse a recipe that is named although none of its choices are set."""
     row, default = recipe_row(config.recipe).changes, TrainConfig()
     if row and all(getattr(config, name) == getattr(default, name) for name in row):
         raise UserError(
-            f"--recipe {config.recipe} is named, but none of its choices are left; in "
-            f"Python they come from configure({config.recipe!r}, ...)"
+            f"--recipe {config.recipe} is named, but none of its choices are set; in "
+            f"Python, configure({config.recipe!r}, ...) sets them"
         )

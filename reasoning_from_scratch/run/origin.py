@@ -1,9 +1,10 @@
-"""Which weights a run begins with, and how it finds the very same again when it is resumed.
+"""Which weights a run begins with, and how it finds exactly these again when it is resumed.
 
-The folder or run that they came from may be trained on, moved or deleted by then. So a run notes
-its source by its whole path, and of a run the very save. Unless it is one of the published models,
-the run keeps the weights themselves as its first save, checkpoints/000000. LoRA and a KL penalty
-need them to the bit: for these the CRC of all weights is noted too, and compared.
+By then the folder or run that they came from may be trained further, moved or deleted. So a run
+notes the whole path of its source and, if that is a run, the exact save. Unless the source is a
+published model, the run also keeps the weights themselves as its first save, checkpoints/000000.
+LoRA and a KL penalty need these weights to the bit: for them, the CRC of all weights is noted, too,
+and compared.
 """
 
 import zlib
@@ -27,7 +28,7 @@ from reasoning_from_scratch.tasks.problem_sets import AT_HELD_OUT, PROBLEM_SETS
 
 @dataclass
 class Start:
-    """What a run begins with, and the save from which it goes on. One process finds out, and tells
+    """What a run begins with, and the save that it continues from. One process finds out, and tells
     the others."""
 
     config: TrainConfig
@@ -36,16 +37,16 @@ class Start:
     step: int = 0
     updates: int = 0
     save: Path | None = None
-    record: dict = field(default_factory=dict)  # what config.json notes of those weights
+    record: dict = field(default_factory=dict)  # what config.json notes about those weights
 
     @property
     def weights_may_go(self) -> bool:
-        """Only names stand for the same weights for ever. Other weights the run keeps itself."""
+        """Whether the weights may vanish: those of a name never do. A run saves all others."""
         return self.weights is not None or not is_name(self.model)
 
 
 def found_start(config: TrainConfig, folder: RunFolder) -> Start:
-    """What there is on the disk to begin with."""
+    """Finds on the disk what the run begins with, or continues from."""
     start = Start(config, config.model, config.load_checkpoint_path)
     if not config.resume:
         refuse_own_source(start, folder)
@@ -72,24 +73,24 @@ def found_start(config: TrainConfig, folder: RunFolder) -> Start:
     if start.save is None or needs_beginning(config):
         raise UserError(
             f"{config.resume} began with {gone}, and these weights are gone: put them "
-            "back, or begin anew with --overwrite"
+            "back, or start over with --overwrite"
         )
     return replace(start, model=str(start.save), weights=None)
 
 
 def missing_source(start: Start) -> str | None:
-    """What a run began with, if it is not there any more."""
+    """What a run began with, if that no longer exists."""
     paths = [path for path in (start.model, start.weights) if path and not is_name(path)]
     return next((path for path in paths if not Path(path).exists()), None)
 
 
 def needs_beginning(config: TrainConfig) -> bool:
-    """LoRA adds to the weights of the beginning, and the KL penalty compares with them, unless it
-    has a reference of its own."""
+    """LoRA adds to the first weights, and the KL penalty compares with them unless it has its own
+    reference."""
     return bool(config.lora_rank) or (config.kl != "none" and not config.kl_reference)
 
 
-# A resumed run keeps these: they are what its saves are made of.
+# A resumed run keeps these: its saves depend on them.
 KEPT = (
     "model",
     "load_checkpoint_path",
@@ -106,13 +107,13 @@ def refuse_changes(config: TrainConfig, folder: RunFolder) -> None:
         if name in KEPT:
             words = "--" + name.replace("_", "-")
             raise UserError(
-                f"{folder.path} cannot go on with another {words}, {value}: leave it out, or begin "
-                f"a run with its weights: --load-checkpoint-path {folder.path} --log-path FOLDER"
+                f"{folder.path} cannot continue with another {words}, {value}: drop it, or start a "
+                f"new run from its weights: --load-checkpoint-path {folder.path} --log-path FOLDER"
             )
 
 
 def refuse_own_source(start: Start, folder: RunFolder) -> None:
-    """Were the new run to end early, the weights would be lost with the run they are in."""
+    """Refuse weights that --overwrite would delete: if the new run fails early, they are lost."""
     for source in filter(None, (start.model, start.weights, start.config.kl_reference)):
         path = Path(source).resolve()
         if folder.used() and folder.path.resolve() in (path, *path.parents):
@@ -123,8 +124,8 @@ def refuse_own_source(start: Start, folder: RunFolder) -> None:
 
 
 def weights_record(start: Start, model: Qwen3Model, reference: Qwen3Model | None = None) -> dict:
-    """What config.json notes of the weights that a run begins with, and of a reference with other
-    weights. They are compared when the run is resumed."""
+    """What config.json notes about the weights that a run begins with, and about a reference with
+    other weights. They are compared when the run is resumed."""
     config = start.config
     dtype = str(next(model.parameters()).dtype).removeprefix("torch.")
     found: dict[str, str | list[int]] = {"dtype": dtype}
@@ -138,18 +139,18 @@ def weights_record(start: Start, model: Qwen3Model, reference: Qwen3Model | None
     before = found | start.record
     if before["dtype"] != found["dtype"]:
         raise UserError(
-            f"{config.resume} is trained in {before['dtype']} and cannot go on in "
+            f"{config.resume} is trained in {before['dtype']} and cannot continue in "
             f"{found['dtype']}: drop --dtype"
         )
     if "mark" in found and before["mark"] != found["mark"]:
         raise UserError(
-            f"{config.resume} began with other weights than those of {start.model}, and cannot go "
-            "on without them: put them back, or begin anew with --overwrite"
+            f"{config.resume} began with other weights than {start.model} has now, and cannot "
+            "continue without them: put them back, or start over with --overwrite"
         )
     if "reference_mark" in found and before["reference_mark"] != found["reference_mark"]:
         raise UserError(
             f"{config.resume} began with other weights in --kl-reference {config.kl_reference}, "
-            "and cannot go on without them: put them back, or begin anew with --overwrite"
+            "and cannot continue without them: put them back, or start over with --overwrite"
         )
     return found
 
@@ -164,8 +165,8 @@ def weights_mark(model: Qwen3Model) -> list[int]:
 
 
 def with_whole_files(config: TrainConfig) -> TrainConfig:
-    """A run may be resumed from another folder, and samplers may work in one: problems, verifiers,
-    environments and evaluators in files are named from the root, recipes of one's own too."""
+    """Makes the paths of files absolute, those of problems, verifiers, environments, evaluators and
+    your own recipes: a run may be resumed from another folder, and samplers may work in one."""
 
     def whole(name: str) -> str:
         file = name.removesuffix(AT_HELD_OUT)
@@ -193,8 +194,8 @@ def with_whole_files(config: TrainConfig) -> TrainConfig:
 
 
 def with_whole_paths(config: TrainConfig) -> TrainConfig:
-    """A run may be resumed from another folder, and its source may have saved more by then: what
-    it begins with is written down from the root, and of a run it names the very save."""
+    """Makes the paths of models absolute, and replaces a run by one of its saves: the new run may
+    be resumed from another folder, and its source may have saved more by then."""
     changes = {}
     if not is_name(config.model):
         changes["model"] = which_weights(config.model, log.info)

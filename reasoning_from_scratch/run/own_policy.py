@@ -1,4 +1,4 @@
-"""A policy for an experiment of one's own, opened by a model's name: `Policy.load("tiny")`."""
+"""A policy for your own experiments, opened by a model's name: `Policy.load("tiny")`."""
 
 from pathlib import Path
 
@@ -13,14 +13,14 @@ from reasoning_from_scratch.policy import LocalPolicy
 
 
 class Policy(LocalPolicy):
-    """The policy of one process, with what is fast here: sample, forward_backward, optim_step."""
+    """A policy in one process, with the fast engine: sample, forward_backward, optim_step."""
 
     @classmethod
     def load(
         cls, model: str, config: TrainConfig | None = None, device: str = "auto", lora_rank: int = 0
     ) -> "Policy":
-        """`model` is what --model takes: tiny, smollm2, OWNER/NAME, a folder, a run. `config` has
-        the temperature of what is trained, and the size of a micro-batch."""
+        """`model` is what --model takes: tiny, smollm2, OWNER/NAME, a folder, a run. `config` sets
+        the temperature of the trained log-probabilities, and the size of a micro-batch."""
         place = trusted_device(device)
         weights, tokenizer = load_model_and_tokenizer(model, place, dtype=default_dtype(place))
         if lora_rank:

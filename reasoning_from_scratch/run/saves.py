@@ -1,4 +1,4 @@
-"""Saves: what of a run is written when, and in which form; checkpoints.py puts it on the disk."""
+"""Saves: what a run saves, when, and in which form; checkpoints.py writes it to the disk."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -20,7 +20,7 @@ from reasoning_from_scratch.scale.ranks import Ranks
 
 @dataclass
 class Saves:
-    """The policy of a run, saved after so many steps. All ranks call, one of them writes."""
+    """Saves the policy of a run. All ranks call these methods, and one of them writes."""
 
     config: TrainConfig
     policy: LocalPolicy
@@ -33,7 +33,7 @@ class Saves:
     def save(
         self, batch: int, with_state: bool = True, prune: bool = True, **extras: object
     ) -> None:
-        """Weights after `batch` steps, and with the optimizer's state what resuming needs. Extras
+        """Save the weights after `batch` steps, and `with_state` also what resuming needs. Extras
         (final, rolling, best, ...) become keys of the line in checkpoints.jsonl."""
         with self.clock("save"):
             model = self.policy.model_to_save()
@@ -51,8 +51,8 @@ class Saves:
                 self.folder.checkpoints.prune(self.config.keep_last)
 
     def evaluated(self, batch: int, accuracy: float, scores: dict[str, tuple[float, int]]) -> None:
-        """Keep the weights if no evaluation so far has measured a higher accuracy. Those that are
-        saved get a card that tells what they can do."""
+        """Save the weights if their accuracy is higher than in all evaluations so far. If they are
+        saved, then or before, their card gets the scores."""
         self.scores = batch, scores
         best = self.folder.checkpoints.best()
         higher = best is None or best.eval_acc is None or accuracy > best.eval_acc
@@ -62,13 +62,13 @@ class Saves:
             self.write_card(self.folder.checkpoints.place(saved))
 
     def write_again(self, batch: int) -> None:
-        """The weights of the last save, of which files were lost."""
+        """Write the weights of the last save again, after files of it were lost."""
         model = self.policy.model_to_save()
         if self.ranks.writes:
             self.write_weights(model, self.folder.checkpoints.folder / f"{batch:06d}")
 
     def write_weights(self, model: Qwen3Model, path: Path) -> None:
-        """Weights that anything loads: LoRA merged into them, and by itself in adapter/."""
+        """Write weights that any program loads: LoRA is merged into them, and alone in adapter/."""
         self.write_card(path)
         tokenizer = self.policy.tokenizer
         if not self.config.lora_rank:

@@ -96,7 +96,7 @@ def train(
     if_used: str = USED,
     on_evaluation: Callable[[dict], None] = lambda measured: None,
 ) -> TrainResult:
-    """Run `config` to its end. `if_used` is the advice where its folder holds a run already;
+    """Run `config` to its end. `if_used` is the advice if its folder already holds a run;
     `on_evaluation` gets each evaluation's numbers."""
     if not quiet:
         show_log()
@@ -124,7 +124,7 @@ def train(
 def start_run(
     config: TrainConfig, quiet: bool, if_used: str, on_evaluation: Callable[[dict], None]
 ) -> TrainingRun:
-    """From what was given to the loop's first step: folder, model, problems, policy, run.
+    """Everything before the loop's first step: folder, model, problems, policy, run.
 
     All that can fail is tried before anything on the disk changes: a run that is refused leaves
     no trace, and neither a finished run nor one to be overwritten is touched.
@@ -135,7 +135,7 @@ def start_run(
     config = ranks.agreed(with_folder(with_whole_files(config)))
     folder = RunFolder(config.log_path)
     try:
-        # One process looks at what there is, and tells the others.
+        # One process looks at the disk, and tells the others.
         start = ranks.from_first(lambda: described(config, folder, ranks.restarted, if_used))
         model, reference, tokenizer = open_model(start, ranks)
         context = model.cfg["context_length"]
@@ -153,8 +153,8 @@ def start_run(
 
 
 def described(config: TrainConfig, folder: RunFolder, restarted: bool, if_used: str) -> Start:
-    """What the run begins with, or goes on from. Refuses what would otherwise fail after minutes of
-    loading."""
+    """What the run begins with or continues from. Refuses what would otherwise fail after minutes
+    of loading."""
     config = claimed(config, folder, restarted, if_used)
     check_extras(config)
     folder.reserve()
@@ -172,10 +172,10 @@ def open_run(
     folder: RunFolder,
     ranks: Ranks,
 ) -> TrainingRun:
-    """What stands around the loop: who samples, who judges, and what is saved and shown."""
+    """Everything around the loop: who samples, who judges, and what is saved and shown."""
     config, clock, judge = start.config, Clock(), judge_of(start.config)
     probes = next(iter(held_out.values()), problems)
-    ranks.advice = f"rfs train --resume {folder.path} goes on"
+    ranks.advice = f"rfs train --resume {folder.path} continues"
     saves = Saves(config, policy, folder, ranks, clock)
     pages = Pages(config, policy, folder.path, ranks.writes, clock, judge, probes, start.step)
     evaluators = [Evaluator(name) for name in config.evaluators or []]
@@ -195,7 +195,7 @@ def open_run(
 
 
 def open_model(start: Start, ranks: Ranks) -> tuple[Qwen3Model, Qwen3Model | None, ModelTokenizer]:
-    """The model as the run began, what a KL penalty compares it with, and its tokenizer."""
+    """The model with its first weights, what a KL penalty compares it with, and its tokenizer."""
     config, device = start.config, trusted_device(ranks.device)
     model, tokenizer = starting_model(start, device)
     log.info("answers end with %s", spoken_stops(tokenizer))
@@ -219,7 +219,7 @@ def open_policy(
     ranks: Ranks,
 ) -> tuple[LocalPolicy, LocalPolicy | None]:
     """The policy, restored to where the run resumes, and the reference, for scoring only.
-    This is where it is chosen who computes, and how."""
+    Who computes, and how, is chosen here."""
     config = start.config
     if start.save is not None:
         ranks.from_first(lambda: load_saved(model, start.save, config))
@@ -263,7 +263,7 @@ def rollouts_of(
     if config.max_steps_off_policy:
         return async_rollouts(policy, problems, config, first_step, judge, ranks, clock)
     if config.num_minibatches > 1:
-        log.info("--num-minibatches saves no time where one process samples and trains")
+        log.info("--num-minibatches saves no time if one process both samples and trains")
     timed = Timed(judge)
     source = worked_solutions if config.is_supervised else on_policy_rollouts
     rollouts = source(policy, problems, config, first_step, timed)
@@ -273,8 +273,8 @@ def rollouts_of(
 
 
 def sent_by_first(steps: Iterator[list[Group]], ranks: Ranks) -> Generator[list[Group]]:
-    """Of several ranks the first one reads the steps. While they wait for it, they also learn that
-    somebody has pressed Ctrl-C: where answers are sampled, that is when."""
+    """Of several ranks, rank 0 reads the steps and sends them. While the others wait, they also
+    learn of a Ctrl-C; in runs that sample answers, they learn of it during sampling."""
     while (groups := ranks.from_first(lambda: next(steps, None))) is not None:
         yield groups
 
@@ -283,7 +283,7 @@ def sent_by_first(steps: Iterator[list[Group]], ranks: Ranks) -> Generator[list[
 
 
 def begin(run: TrainingRun, start: Start) -> None:
-    """The first change on the disk."""
+    """Makes the first change on the disk."""
     config = start.config
     run.ranks.from_first(lambda: run.tracker.start(config, run.folder.path))
     with disk_errors_name(run.folder.path):
@@ -298,14 +298,18 @@ def begin(run: TrainingRun, start: Start) -> None:
 def look_ahead(
     start: Start, policy: LocalPolicy, problems: Sequence[Problem], ranks: Ranks
 ) -> None:
-    """A brief preflight: say before the hours are spent if these problems cannot teach."""
+    """A brief preflight on a few problems: warn early if the model cannot learn from these."""
     config, count = start.config, min(8, len(problems))
     if not config.preflight or start.step > 0:
         return
     if config.is_supervised:
         look_at_solutions(config, policy.tokenizer, problems)
         return
-    log.info("sampling %d x %d answers, to see whether they can teach", count, config.rollouts)
+    log.info(
+        "sampling %d x %d answers to see whether the model can learn from them",
+        count,
+        config.rollouts,
+    )
     with policy.full_model() as model:
         if not ranks.writes:
             return
@@ -354,7 +358,7 @@ def claimed(config: TrainConfig, folder: RunFolder, restarted: bool, if_used: st
 
 
 def check_extras(config: TrainConfig) -> None:
-    """Is there what the configuration names beside model and problems?"""
+    """Does everything exist that the configuration names besides model and problems?"""
     if config.sampler == "ray":
         connect(config.ray_address)
     for name in filter(None, (config.reward, *(config.evaluators or []))):
@@ -371,7 +375,7 @@ def check_extras(config: TrainConfig) -> None:
 
 
 def try_environment(config: TrainConfig, tokenizer, problem: Problem, context: int) -> None:
-    """Make one and ask for its rewards, before the model says a word: does it have the parts of the
+    """Try the environment once, before the model samples a token: does it return the parts of the
     reward, and can the model's chat template take its replies?"""
     if config.environment is None:
         return
@@ -414,7 +418,7 @@ def make_optimizer(model: Trainable, config: Optim, seed: int = 0) -> AdamW:
     if config.low_precision_updates == "stochastic" and weight.dtype.itemsize > 2:
         raise UserError(
             "--low-precision-updates stochastic rounds to bfloat16, and these weights "
-            "are float32: add --dtype bfloat16, or leave it out"
+            "are float32: add --dtype bfloat16, or drop it"
         )
     if config.optimizer == "adamw":
         return AdamW(model, **common)
@@ -445,7 +449,7 @@ def starting_model(start: Start, device: torch.device) -> tuple[Qwen3Model, Mode
 
 
 def spoken_stops(tokenizer: ModelTokenizer) -> str:
-    """The tokens that end an answer, and who says so."""
+    """The tokens that end an answer, and the file that says so."""
     stops = [f"{tokenizer.decode([stop])} ({stop})" for stop in sorted(model_stop_ids(tokenizer))]
     source = getattr(tokenizer, "stops_from", "")
     return " or ".join(stops) + (f", as {source} says" if source else "")
@@ -459,8 +463,8 @@ def load_saved(model: Qwen3Model, place: Path, config: TrainConfig) -> None:
 
 
 def open_folder(folder: RunFolder, start: Start) -> list[dict]:
-    """A fresh run folder; or, resuming, the folder as after the newest whole save. The metrics
-    lines so far."""
+    """Create a fresh run folder; or, when resuming, rewind the folder to its newest complete save.
+    Returns the metrics lines so far."""
     config = start.config
     with disk_errors_name(folder.path):
         if not config.resume:
@@ -470,7 +474,7 @@ def open_folder(folder: RunFolder, start: Start) -> list[dict]:
         finished = start.step == config.steps
         if finished:
             log.info(
-                "%s has run its %d steps; a larger --steps goes on", config.resume, config.steps
+                "%s has run all %d steps; a larger --steps adds more", config.resume, config.steps
             )
         if not finished or "steps" in folder.changes(config) or not folder.has("config.json"):
             folder.note_resume(config, start.step)
@@ -484,7 +488,7 @@ def open_folder(folder: RunFolder, start: Start) -> list[dict]:
 
 
 def reference_of(model: Qwen3Model, config: TrainConfig, ranks: Ranks) -> Qwen3Model:
-    """What the KL penalty compares with: the model as it begins, or another one that is named."""
+    """What the KL penalty compares with: the model as it begins, or the one in --kl-reference."""
     if not config.kl_reference:
         return copy.deepcopy(model).requires_grad_(False).eval()
     weight = next(model.parameters())
@@ -492,8 +496,8 @@ def reference_of(model: Qwen3Model, config: TrainConfig, ranks: Ranks) -> Qwen3M
     tokens = [one.cfg["vocab_size"] for one in (reference, model)]
     if tokens[0] != tokens[1]:
         raise UserError(
-            f"--kl-reference {config.kl_reference} knows {tokens[0]} tokens and the model that is "
-            f"trained {tokens[1]}, so they cannot be compared: name one with the same tokenizer"
+            f"--kl-reference {config.kl_reference} knows {tokens[0]} tokens and the trained model "
+            f"knows {tokens[1]}, so they cannot be compared: choose one with the same tokenizer"
         )
     ranks.same_as_first(reference.state_dict())
     return reference.requires_grad_(False).eval()

@@ -1,8 +1,8 @@
-"""A study: one run for each arm, learning rate and seed, several side by side.
+"""A study: one run for each arm, learning rate and seed, several in parallel.
 
     every = trials(arms, rates, range(3))             # arms x rates x seeds
     for trial, result in study(work, every, jobs):    # work(trial) -> result, in any order
-        ...                                           # keep it: a killed study loses no more
+        ...                                           # store it: a kill then loses no more
 
 `rfs compare` is a study of recipes. In ch07/regimes.py an arm is any change of a run.
 """
@@ -46,8 +46,8 @@ class Trial:
 def trials(
     arms: Iterable[Arm], rates: Callable[[Arm], Sequence[float | None]], seeds: range
 ) -> list[Trial]:
-    """Seed by seed, so that a study that is stopped early has whole seeds. `rates(arm)`: the
-    learning rates that an arm runs with."""
+    """All trials, seed by seed, so that a study that is stopped early has complete seeds.
+    `rates(arm)`: the learning rates that an arm runs with."""
     arms = list(arms)
     return [Trial(arm, lr, seed) for seed in seeds for arm in arms for lr in rates(arm)]
 
@@ -55,10 +55,10 @@ def trials(
 def study(
     work: Callable[[Trial], Result], every: Sequence[Trial], jobs: int
 ) -> Iterator[tuple[Trial, Result]]:
-    """Each trial and what `work` made of it, as soon as it is done.
+    """Yields each trial with its result, as soon as it is done.
 
-    One job works in this process, several in as many others, which share the cores. Where it ends
-    early, by Ctrl-C or by an error, the runs that are still going save what they have.
+    One job works in this process, several in as many others, which share the cores. If the study
+    ends early, by Ctrl-C or an error, runs that are still going save what they have.
     """
     if jobs < 1:
         raise UserError(f"--jobs is {jobs}, but must be at least 1")
@@ -69,7 +69,7 @@ def study(
         else:
             yield from ((trial, work(trial)) for trial in every)
     except KeyboardInterrupt:
-        print("the same command continues from here", file=sys.stderr)
+        print("run the same command again to continue from here", file=sys.stderr)
         raise
 
 
@@ -79,8 +79,8 @@ def in_processes(
     context = get_context("spawn")  # torch's threads do not survive a fork
     threads = max(1, cores() // jobs)
     with ProcessPoolExecutor(jobs, context, begin_process, (threads,)) as pool:
-        # A terminal sends Ctrl-C to all processes. Only this one is to hear it, from their first
-        # import on: what is ignored when a process is born stays so.
+        # A terminal sends Ctrl-C to all processes, but only this one should react to it, even while
+        # the others import: a signal that is ignored when a process starts stays ignored in it.
         heard = signal.signal(signal.SIGINT, signal.SIG_IGN)
         asked = {pool.submit(in_process, work, trial): trial for trial in every}
         signal.signal(signal.SIGINT, heard)
@@ -89,8 +89,8 @@ def in_processes(
                 yield asked[future], future.result()
         except BrokenProcessPool:
             raise UserError(
-                "a process of this study died, maybe for want of memory (then --jobs 1 helps); "
-                "the same command continues from here"
+                "a process of this study died, maybe out of memory (then --jobs 1 helps); run "
+                "the same command again to continue from here"
             ) from None
         except BaseException:
             for process in active_children():
@@ -105,13 +105,13 @@ def begin_process(threads: int) -> None:
 
 
 def end_with_parent() -> None:
-    """Where the study was killed, nobody else ends its processes."""
+    """If the study itself is killed, nothing else ends its processes."""
     parent_process().join()
     os.kill(os.getpid(), signal.SIGTERM)
 
 
 def in_process(work: Callable[[Trial], Result], trial: Trial) -> Result:
-    """`work`; a process that is asked to end takes no further trial."""
+    """Does `work`; a process that gets SIGTERM takes no further trial."""
     try:
         return work(trial)
     except SystemExit:
@@ -124,7 +124,7 @@ def cores() -> int:
 
 
 def run_to_end(config: TrainConfig) -> TrainResult:
-    """A trial's run to its end; one that an earlier call began goes on from its last save."""
+    """Runs a trial to its end; one that an earlier call began continues from its last save."""
     if RunFolder(config.log_path).used():
         config = resumed_config(config.log_path)
     result = train(config, quiet=True)
@@ -134,5 +134,5 @@ def run_to_end(config: TrainConfig) -> TrainResult:
 
 
 def last_third(rows: Sequence[dict]) -> Sequence[dict]:
-    """Of the steps of a run, at least one: where its rollouts are looked at."""
+    """The last third of a run's steps, at least one: comparisons look at these rollouts."""
     return rows[-max(1, len(rows) // 3) :]

@@ -1,4 +1,4 @@
-"""TrainingRun: what a run does beside its updates, as the loop calls it."""
+"""TrainingRun: what a run does besides its updates; the loop calls it."""
 
 import gc
 import time
@@ -72,7 +72,7 @@ class TrainingRun:
         return self
 
     def may_stop(self) -> bool:
-        """True until the step that runs now has changed the weights: it can still be given up."""
+        """True until the current step has changed the weights: until then it can be abandoned."""
         return not self.finishing and self.policy.optimizer.updates == self.settled
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
@@ -83,7 +83,7 @@ class TrainingRun:
             log.error("%s", error)
         self.folder.close()
         if isinstance(error, OSError):
-            why = f"{error.strerror or error}; what was saved is whole"
+            why = f"{error.strerror or error}; what was saved is intact"
             raise UserError(f"{self.folder.path}: {why}: --resume {self.folder.path}") from error
 
     # -- what the loop calls
@@ -98,7 +98,8 @@ class TrainingRun:
         self.update_began = time.perf_counter()
 
     def after_update(self, step: int, groups: Sequence[Group], numbers: Numbers) -> str:
-        """The step's page, metrics, saves, alarms. Why the run must end now; "" if it goes on."""
+        """Write the step's page, metrics and saves, and look for alarms. Returns why the run must
+        end now; "" if it continues."""
         self.finishing = True
         self.clock.since("train", self.update_began)
         self.pages.rollouts("train", step, groups)
@@ -130,8 +131,8 @@ class TrainingRun:
         return numbers
 
     def complete(self) -> None:
-        """Make what is missing from a run whose steps are all done: it was killed after the last
-        one, or told afterwards that this one is the last, or files were deleted."""
+        """Make what is missing from a run whose steps are all done: it was killed after its last
+        step, or --steps was lowered to this step afterwards, or files were deleted."""
         last = self.ranks.agreed(self.folder.checkpoints.after(self.done))
         if not last.final:
             if self.config.eval_every and self.folder.rows:
@@ -151,7 +152,7 @@ class TrainingRun:
     # -- the end of a step
 
     def finish_step(self, step: int, metrics: dict[str, float]) -> str:
-        """Metrics, saves, alarms. The answer says why the run must end now; "" if it goes on."""
+        """Metrics, saves, alarms. Returns why the run must end now; "" if it continues."""
         config, self.done = self.config, step + 1
         last = self.done == config.steps
         if last and config.eval_every:
@@ -193,7 +194,7 @@ class TrainingRun:
         seconds = {"sample": times.get("time/sampler", times.get("time/sampling", 0))}
         if self.config.objective == "cross_entropy":  # nothing is sampled
             seconds = {}
-        # A step without an update took no time to train, which is no speed.
+        # A step without an update took no time to train, so it has no speed.
         seconds["train"] = times.get("time/train", 0) if row["optim/updates"] else 0
         return {
             f"perf/{name}_tokens_per_sec": tokens / t if t else None for name, t in seconds.items()
@@ -229,14 +230,14 @@ class TrainingRun:
             steps = "the only step" if len(recent) == 1 else f"{len(recent)} steps in a row"
             return (
                 f"{rewarder} failed on every answer of {steps}, so there was nothing to learn "
-                "from; logs.log says how. Fix it and train again"
+                "from; logs.log says why. Fix it and train again"
             )
         return f"{found[0]} (--stop-on-alarm)" if found and self.config.stop_on_alarm else ""
 
     # -- an early end
 
     def save_interrupted(self) -> str:
-        """After a signal: the weights after the last whole step. "" if that was the last one."""
+        """After a signal: save the weights of the last complete step. "" if that ended the run."""
         self.policy.optimizer.zero_grad()  # of a step that was given up
         if self.done == self.config.steps:
             return ""
@@ -249,8 +250,8 @@ class TrainingRun:
         return sentence
 
     def stop_diverged(self, error: UserError) -> str:
-        """The sampler met logits that are not numbers. A save beside the earlier ones: if the
-        weights are to blame, resuming goes back to those."""
+        """The sampler met logits that are not finite. Save, and keep the earlier saves, too: if the
+        weights are to blame, the run can be resumed from those."""
         if self.ranks.size > 1:  # a save needs all ranks, and the others are still sampling
             raise error
         self.policy.optimizer.zero_grad()

@@ -244,7 +244,7 @@ def test_on_paper_there_is_the_text_alone(site, browser):
 def test_a_folder_with_something_else_is_left_alone(tmp_path, capsys):
     (tmp_path / "index.html").write_text("mine")
     assert main(["book", "--out", str(tmp_path)]) == 2
-    assert "name another folder with --out" in capsys.readouterr().err
+    assert "choose another folder with --out" in capsys.readouterr().err
     assert (tmp_path / "index.html").read_text() == "mine"
 
 

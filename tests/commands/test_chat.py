@@ -135,7 +135,7 @@ def test_a_conversation_that_fills_the_context_can_begin_anew(monkeypatch, capsy
     chat.chat(ChatOptions(max_new_tokens=3))
     captured = capsys.readouterr()
     assert "the prompt has 613 tokens; the model reads 512" in captured.err
-    assert "/new forgets the conversation\n" in captured.err and captured.out
+    assert "/new starts a new conversation\n" in captured.err and captured.out
 
 
 def test_stream_gives_what_generate_gives():

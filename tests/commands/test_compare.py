@@ -105,7 +105,7 @@ def test_a_run_with_any_other_setting_is_not_taken(toy_everywhere, tmp_path):
     compare_command(options(tmp_path, seeds=1))
     for name, value in ASKED.items():
         other = options(tmp_path, seeds=1, **{name: value})
-        refused(other, f"grpo-seed0 was run with {name} .*, not {value}; give another --out")
+        refused(other, f"grpo-seed0 was run with {name} .*, not {value}; choose another --out")
     # The first recipe has no run yet; it is not begun before it is known that all fit.
     refused(options(tmp_path, seeds=1, recipes=("rloo", "dr_grpo"), steps=4), "dr_grpo-seed0 was")
 
@@ -121,7 +121,7 @@ def test_an_interrupted_comparison_goes_on(toy_everywhere, tmp_path, monkeypatch
     asked = options(tmp_path, seeds=1)
     with pytest.raises(KeyboardInterrupt):  # in the second step of the second run
         interrupted(lambda: compare_command(asked), "trainer.train_step", 5, monkeypatch)
-    assert "the same command continues" in capsys.readouterr().err
+    assert "the same command again" in capsys.readouterr().err
     compare_command(asked)
     compare_command(options(tmp_path, seeds=1, out=str(tmp_path / "whole")))
     with_minutes = [(tmp_path / out / "compare.csv").read_text() for out in ("out", "whole")]

@@ -46,7 +46,7 @@ def test_an_interrupted_command_says_how_to_go_on(command, capsys, monkeypatch):
 
     monkeypatch.setattr("reasoning_from_scratch.rollouts.generate_each", interrupted)
     assert main(command) == 130
-    assert "same command continues" in capsys.readouterr().err
+    assert "the same command again to continue" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -59,15 +59,15 @@ def test_an_interrupted_command_says_how_to_go_on(command, capsys, monkeypatch):
         (["--device", "gpu"], "unknown device 'gpu'"),
         (["--problems", "absent.jsonl"], "no file absent.jsonl"),
         (["--reward", "absent.py:f"], "no file absent.py"),
-        (["--model"], "nothing to do: name a --model"),
+        (["--model"], "nothing to do: give a --model"),
         (["--figure", "a.png"], "--figure draws pass@k, which needs --samples above 1"),
         (["--figure", "a.xyz", "--samples", "2", "--temperature", "1"], "a.xyz: a picture's name"),
         (
             ["--problems", "tiny-test", "--model", "a/run", "b/run", "--out-path", "a.jsonl"],
             "would share a file",
         ),
-        (["--reward", "a.py:f", "--fallback", "number_only"], "leave one out"),
-        (["--environment", "guess", "--reward", "gsm8k"], "and so does --reward: leave one out"),
+        (["--reward", "a.py:f", "--fallback", "number_only"], "drop one"),
+        (["--environment", "guess", "--reward", "gsm8k"], "and so does --reward: drop one"),
         (["--environment", "guess", "--fallback", "number_only"], "judges by itself"),
         (
             ["--environment", "guess.py"],
@@ -158,7 +158,7 @@ def test_a_run_in_an_environment_is_asked_in_it(tmp_path, capsys):
     path = made_run(tmp_path, *flags, "--stop", "e", "--prompt", "question", "--calculator")
     card = card_of(tmp_path, "--model", path)
     out = capsys.readouterr().out
-    said = f"asked as trained, with --environment {tmp_path}/own.py:Env --max-turns 2 "
+    said = f"prompted as in training, with --environment {tmp_path}/own.py:Env --max-turns 2 "
     assert said + "--max-turn-tokens 5 --max-new-tokens 40 --prompt question --stop e " in out
     assert card["result"]["accuracy"] == 1.0
     settings = card["settings"]
@@ -198,7 +198,7 @@ def test_models_that_were_trained_differently(tmp_path, capsys):
     other = run(tmp_path, "other", "--steps", 1, "--stop", "f")
     words = ["evaluate", "--model", str(path), str(other), "--max-new-tokens", "9"]
     assert main(words) == 2
-    assert "these models were trained with different --stop: give one" in capsys.readouterr().err
+    assert "different values of --stop: choose one" in capsys.readouterr().err
     assert main([*words, "--stop", "g"]) == 0
 
 

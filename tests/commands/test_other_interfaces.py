@@ -160,7 +160,7 @@ def test_rl_basic_with_a_folder_that_holds_a_run(run, tmp_path, monkeypatch):
         row["time/total"] for row in read_lines(metrics)[:2]
     ]
     code, _, err = run("rl_basic.py", *more, "model=tiny-grpo")
-    assert code == 2 and "cannot go on with another --model" in err
+    assert code == 2 and "cannot continue with another --model" in err
     code, _, err = run("rl_basic.py", *more, "beta=0.1")
     assert code == 2 and "--dro-beta 0.1 does nothing" in err
     assert run("rl_basic.py", *words, "behavior_if_log_dir_exists=delete")[0] == 0
@@ -181,9 +181,9 @@ def test_tinkers_losses_are_sums_with_their_bounds():
                 check(config)
     with pytest.raises(UserError, match="did you mean 'cispo'"):
         configure("grpo", loss_fn="cipso")
-    with pytest.raises(UserError, match="leave one of them out"):
+    with pytest.raises(UserError, match="drop one of them"):
         configure("grpo", loss_fn="ppo", objective="dro")
-    with pytest.raises(UserError, match="leave one of them out"):
+    with pytest.raises(UserError, match="drop one of them"):
         parse_flags(["--loss_fn=ppo", "--aggregate", "token"])
 
 

@@ -158,5 +158,5 @@ def test_the_command(answers, monkeypatch, capsys, choose, code):
     assert "4 problems x 4 rollouts" in out and "one step of 8 x 4 rollouts" in out
     assert "sampling + up to" in out and "GiB measured" in out
     assert ("Training can work" in out) == (code == 0)
-    assert ("an answer:\nwell, \\x1b[31m so" in out) == (code == 1)  # escaped, not sent
+    assert ("an example answer:\nwell, \\x1b[31m so" in out) == (code == 1)  # escaped, not sent
     assert "\x1b" not in out

@@ -106,10 +106,10 @@ def test_commands_that_ask_take_it(adapter, command, monkeypatch):
 def test_a_base_that_is_gone_or_is_no_whole_model(tmp_path, capsys):
     first, _ = written(tmp_path / "first", "tiny")
     twice = shutil.copytree(first, tmp_path / "twice")
-    for base, says in (("/gone", "bring"), (None, "bring"), (7, "bring"), (str(first), "export")):
+    for base, says in (("/gone", "put"), (None, "put"), (7, "put"), (str(first), "export")):
         changed(twice, base_model_name_or_path=base)
         for call in (check_model_name, base_of, load_model_and_tokenizer, load_tokenizer_only):
-            with pytest.raises(UserError, match=f"adds to .*{base}.* .*{says}"):
+            with pytest.raises(UserError, match=f"is LoRA for .*{base}.* .*{says}"):
                 call(twice)
     assert cli.main(["chat", "--model", str(twice)]) == 2
     assert f"rfs export {first} --to" in capsys.readouterr().err
@@ -117,7 +117,7 @@ def test_a_base_that_is_gone_or_is_no_whole_model(tmp_path, capsys):
 
 def test_a_base_of_other_shapes(adapter):
     changed(adapter, base_model_name_or_path="tiny-player")
-    with pytest.raises(UserError, match="adds to another model than tiny-player: expected A and B"):
+    with pytest.raises(UserError, match="for another model than tiny-player: expected A and B"):
         load_model_and_tokenizer(adapter)
 
 

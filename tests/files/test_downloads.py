@@ -221,7 +221,7 @@ def test_what_the_reader_has_trained_stays_and_the_reader_is_told(hub_server, tm
     path = download_qwen3_grpo_checkpoints("no_kl", 50, tmp_path)
     assert path.read_bytes() == CONTENT
     assert (tmp_path / NAME).read_bytes() == b"trained for a night"
-    assert f"{NAME} is another file and stays" in caplog.text and str(path) in caplog.text
+    assert f"{NAME} is another file and is kept" in caplog.text and str(path) in caplog.text
 
 
 @pytest.mark.parametrize(

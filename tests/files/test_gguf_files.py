@@ -158,7 +158,7 @@ def test_numbers_of_8_bits_become_plain_ones(tmp_path):
 @pytest.mark.parametrize(
     "fields, message",
     [
-        ({"architecture": "gemma3"}, "of architecture gemma3; here are"),
+        ({"architecture": "gemma3"}, "of architecture gemma3; expected"),
         ({"experts": 8}, "mixture of experts"),
         ({"pre": "tekken"}, r"tokenizer \(gpt2, tekken\) is not byte-level BPE of a kind"),
         ({"tokenizer": "llama"}, r"tokenizer \(llama, llama-bpe\)"),

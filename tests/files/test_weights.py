@@ -267,7 +267,7 @@ def test_folders_without_config_or_tokenizer(tmp_path, tokenizer):
 @pytest.mark.parametrize(
     "change, message",
     [
-        ({"model_type": "gemma2"}, "model_type is gemma2; here are qwen3, qwen2"),
+        ({"model_type": "gemma2"}, "model_type is gemma2; expected qwen3, qwen2"),
         ({"model_type": "qwen3_moe"}, "qwen3_moe is a mixture of experts"),
         ({"num_experts": 8}, "mixture of experts"),
         ({"hidden_act": "gelu"}, "its hidden_act is gelu, ours is silu"),

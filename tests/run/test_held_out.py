@@ -56,10 +56,10 @@ def test_a_file_of_ones_own_is_evaluated_on_its_own_share(world, source, capsys)
     assert commands([*words, "--log-path", f"{world}/run"]) == 0
     rest, aside = kept_apart(many())
     name = f"{source}@held-out"
-    said = [x for x in capsys.readouterr().err.splitlines() if x.startswith("kept aside")]
+    said = [x for x in capsys.readouterr().err.splitlines() if x.startswith("held out")]
     assert said == [
-        f"kept aside to evaluate on: {len(aside)} of 80 problems, by the name of {name}; "
-        "--eval-problems names others"
+        f"held out for evaluation: {len(aside)} of 80 problems, under the name {name}; "
+        "--eval-problems chooses others"
     ]
     rows = read_lines(world / "run" / "metrics.jsonl")
     assert any(f"{name}/env/all/correct" in row for row in rows)

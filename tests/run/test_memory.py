@@ -43,6 +43,6 @@ def test_a_model_that_cannot_fit_is_refused_with_a_flag_that_helps(tmp_path, mon
         check_memory(model, model, config, CPU)
     check_memory(model, model, config, CPU, ranks=2)  # a slice on each
     monkeypatch.setattr(memory, "device_bytes", lambda device: 1000)
-    with pytest.raises(UserError, match="this cpu has 0.0 GB: take --lora-rank 16"):
+    with pytest.raises(UserError, match="but cpu has only 0.0 GB: use --lora-rank 16"):
         train(toy_config(tmp_path / "run"), quiet=True, **toy_world(tmp_path))
     assert not (tmp_path / "run").exists()

@@ -11,7 +11,7 @@ def test_the_card_of_a_save(run, tmp_path):
     accuracy = run.rows[-1]["eval_acc"]
     text = final.read_text()
     assert text.startswith("---\nlibrary_name: transformers\n") and "base_model" not in text
-    assert "# run, after 6 of 6 steps" in text and "It began as `tiny-toy-" in text
+    assert "# run, after 6 of 6 steps" in text and "It started from `tiny-toy-" in text
     assert f"Held-out accuracy: {accuracy:.1%} of 8 problems of" in text and "95 % interval" in text
     assert "rfs train --recipe grpo --model tiny-toy-" in text and str(tmp_path) not in text
     assert "not measured at this step" in model_card(TrainConfig(steps=9), "mine", 3, {})

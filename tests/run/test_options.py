@@ -23,7 +23,7 @@ def test_what_a_recipe_brings_along_is_not_refused():
     resolved(configure("rloo", aggregate="token"))
     resolved(resolved(configure("dapo", model="tiny")))  # what was filled in was not given
     resolved(configure("deepseek_v32", kl="none", kl_coef=0.0, kl_importance_weighted=False))
-    with pytest.raises(UserError, match="none of its choices are left"):
+    with pytest.raises(UserError, match="none of its choices are set"):
         resolved(configure("grpo_kl", kl="none", kl_coef=0.0))  # that is grpo
     assert resolved(configure("dapo", max_new_tokens=8)).overlong_penalty == 8
     with pytest.raises(UserError, match="--kl-coef 0.1 does nothing"):

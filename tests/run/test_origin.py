@@ -114,7 +114,7 @@ def test_a_run_goes_on_with_its_reference_and_with_no_other(world, capsys):
     part = run(world, "part", *flags, "--steps", 2)
     own = run(world, "own", *flags[:4])  # with its own beginning as reference
     words = resume(part, "--steps", 4, "--kl-reference", world / "tiny-toy")
-    assert "cannot go on with another --kl-reference" in refused(words, capsys)
+    assert "cannot continue with another --kl-reference" in refused(words, capsys)
     assert commands(resume(part, "--steps", 4)) == 0
     assert equal(saved(part, 4), saved(whole, 4)) and not equal(saved(own, 4), saved(whole, 4))
     save_hf_folder(toy_model(7), toy_tokenizer(world), world / "tiny-other")
@@ -126,5 +126,5 @@ def test_a_run_goes_on_with_its_reference_and_with_no_other(world, capsys):
 
 def test_a_reference_with_other_tokens_is_refused(world, capsys):
     words = train_words(world, world / "new", *TO_ANOTHER, "tiny-base")
-    assert "name one with the same tokenizer" in refused(words, capsys)
+    assert "choose one with the same tokenizer" in refused(words, capsys)
     assert not (world / "new").exists()

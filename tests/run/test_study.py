@@ -82,7 +82,7 @@ def test_ctrl_c_keeps_what_is_done_and_says_that_it_goes_on(jobs, capsys):
     with pytest.raises(KeyboardInterrupt):
         for trial, _ in study(press_at_b, FOUR, jobs):
             kept.append(trial.arm)
-    assert "b" not in kept and "the same command continues" in capsys.readouterr().err
+    assert "b" not in kept and "the same command again" in capsys.readouterr().err
 
 
 PRESSED = """
@@ -129,7 +129,10 @@ def pressed(folder: Path, begun: int, number: str) -> tuple[str, str]:
 def test_ctrl_c_in_the_terminal_ends_all_processes_quietly(begun, tmp_path):
     """It goes to all of them: while they import, and while they work."""
     found = pressed(tmp_path, begun, "0, signal.SIGINT")
-    assert found == ("begun\n" * begun + "stopped\n", "the same command continues from here\n")
+    assert found == (
+        "begun\n" * begun + "stopped\n",
+        "run the same command again to continue from here\n",
+    )
 
 
 def test_a_study_that_is_killed_leaves_no_process_behind(tmp_path):

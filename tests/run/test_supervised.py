@@ -163,7 +163,7 @@ def test_what_is_for_sampled_answers_is_refused(name):
     needed = {"top_p": 0.9, "eval_samples": 2} if name == "keep_sampling_mask" else {}
     needed |= {"reward_parts": GIVEN["reward_parts"]} if name == "conditional_format" else {}
     needed |= {"kl_coef": 0.1} if name == "kl" else {}
-    with pytest.raises(UserError, match="does nothing|do not|needs|leave"):
+    with pytest.raises(UserError, match="does nothing|do not|needs|drop"):
         resolved(configure("sft", **({name: value} | needed)))
 
 

@@ -229,7 +229,7 @@ def test_three_ranks_are_one_and_stop_after_the_same_step(single, tmp_path):
     assert [save["batch"] for save in saves] == [0, 3], done.stderr[-3000:]
     told = json.loads((tmp_path / "stopped.json").read_text())
     assert told["stopped"].startswith("interrupted after 3 of 10 steps") and told["rows"] == 3
-    assert done.stderr.count("Stopping after a save") == 1
+    assert done.stderr.count("Saving, then stopping") == 1
 
 
 def test_ranks_that_sample_nothing_stop_after_the_same_step(tmp_path):
@@ -247,7 +247,7 @@ def test_a_killed_rank_ends_all_and_the_run_goes_on(single, tmp_path):
     died = [float(moment) for moment in (tmp_path / "died").read_text().split()]
     assert len(died) == 2 and done.returncode == 1 and time.time() - died[-1] < 60, done.stderr
     told = re.findall(
-        "rank 0: another rank has ended.*rfs train --resume .*/killed goes on", done.stderr
+        "rank 0: another rank has ended.*rfs train --resume .*/killed continues", done.stderr
     )
     assert len(told) >= 1, done.stderr[-3000:]
     steps = [row["step"] for row in read_lines(tmp_path / "killed/metrics.jsonl")]

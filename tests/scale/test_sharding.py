@@ -16,5 +16,5 @@ from reasoning_from_scratch.run.options import resolved
     ],
 )
 def test_what_cannot_be_sharded_is_said(tmp_path, changes, says):
-    with pytest.raises(UserError, match=f"--shard fsdp and {says} do not go together"):
+    with pytest.raises(UserError, match=f"--shard fsdp and {says} do not work together"):
         resolved(toy_config(tmp_path, shard="fsdp", **changes))

@@ -219,15 +219,15 @@ def test_a_set_comes_once(server, monkeypatch, tmp_path):
     assert load_problems("hf:openai/gsm8k") == before
     monkeypatch.setattr(hub_constants, "HF_HUB_OFFLINE", True)
     assert load_problems("hf:openai/gsm8k") == before
-    assert "the hub does not give data set openai/gsm8k" in refused("hf:openai/gsm8k@test")
+    assert "cannot get data set openai/gsm8k from the hub" in refused("hf:openai/gsm8k@test")
 
 
 @pytest.mark.parametrize(
     "status, code, words",
     [
         (404, "RepoNotFound", "there is no data set openai/gsm8k on the hub, or it is private"),
-        (403, "GatedRepo", "data set openai/gsm8k is gated: accept the licence"),
-        (404, "RevisionNotFound", "has no parquet files of openai/gsm8k, as of a private set"),
+        (403, "GatedRepo", "data set openai/gsm8k is gated: accept the license"),
+        (404, "RevisionNotFound", "has no parquet files of openai/gsm8k (a private set"),
     ],
 )
 def test_what_the_hub_does_not_give(server, status, code, words):

@@ -139,4 +139,4 @@ def test_the_command_evaluates_and_writes_who_judged(tmp_path, capsys):
     assert card["settings"]["prompt"] == "{problem}"
     assert "instructions" in card["settings"]["answer_read_from"]
     assert commands([*words, "--fallback", "number_only"]) == 2
-    assert "instructions@held-out has its own rules: leave it out" in capsys.readouterr().err
+    assert "instructions@held-out has its own rules: drop it" in capsys.readouterr().err
