@@ -392,7 +392,7 @@ def test_training_in_the_page_tells_how_far_it_is_and_keeps_its_model(page):
     assert len(shares) == 10 and all(-1e-9 <= share <= 1 for share in shares)
     assert max(shares) > 0
     assert re.search(
-        r"Drawn at step 1: \d+ answer only.*; at step 10: ", texts(page, "#curve-text")[0]
+        r"Sampled at step 1: \d+ answer only.*; at step 10: ", texts(page, "#curve-text")[0]
     )
     assert "trained in this tab" in texts(page, "#models label")
 
@@ -491,7 +491,7 @@ def test_a_player_trained_in_the_page_plays_with_the_others(page):
     page.run("by_id('stop-player').click()")
     page.wait("!by_id('ask').disabled")
     assert re.fullmatch(r"stopped after \d+ steps", page.run("by_id('player-state').textContent"))
-    assert "Where it guesses first, after step" in texts(page, "#first-guess")[0]
+    assert "Its first guess after step" in texts(page, "#first-guess")[0]
     assert "trained in this tab: " in click(page, "play")
     assert page.run("by_id('games').children.length") == 3
     changed = page.run("""Promise.all([3, "player"].map((model) =>
