@@ -68,7 +68,7 @@ def test_the_page_says_everything_about_a_rollout(tmp_path):
     assert "correct 1 · format 1" in first and "correct 0 · format 0" in second
     assert page.texts("div", "text") == ["\\boxed{5}<|endoftext|>", "\\boxed{6}, \\boxed{7}"]
     assert page.texts("div", "problem") == ["What is 2 + 3?"]
-    assert "True answer: 5" in " ".join(page.texts("p"))
+    assert "Correct answer: 5" in " ".join(page.texts("p"))
     boxes = [attrs for tag, attrs, _ in page.elements if attrs.get("class") == "text ended"]
     assert len(boxes[0]["data-logprobs"].split()) == len(boxes[0]["data-entropies"].split()) == 10
     assert boxes[0]["tabindex"] == "0"
