@@ -4,6 +4,7 @@ import ast
 import json
 import re
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -44,7 +45,8 @@ def label(path: Path) -> str:
     return path.relative_to(PACKAGE).as_posix()
 
 
-def imports(path: Path) -> set[str]:
+@cache
+def imports(path: Path) -> frozenset[str]:
     """Full dotted names of all imports of a file, those inside functions included."""
     package = ("reasoning_from_scratch", *path.relative_to(PACKAGE).parts[:-1])
     names = set()
@@ -55,7 +57,7 @@ def imports(path: Path) -> set[str]:
             base = ".".join(package[: len(package) - node.level + 1]) + "." if node.level else ""
             base += node.module or ""
             names |= {f"{base.rstrip('.')}.{alias.name}" for alias in node.names}
-    return names
+    return frozenset(names)
 
 
 def ours(path: Path) -> set[str]:
