@@ -316,7 +316,9 @@ def usual(options: Options) -> dict:
 def pace(options: Options, folder: Path, settings: dict) -> float:
     """Processor-seconds per step of a run: the mean of the last four of five trial steps, which are
     then thrown away."""
-    config = configure(**usual(options) | settings | {"steps": 5}, log_path=str(folder))
+    # A call that was interrupted here has left its steps.
+    settings = usual(options) | settings | {"steps": 5, "overwrite": True}
+    config = configure(**settings, log_path=str(folder))
     started = time.process_time(), time.perf_counter()
     rows = train(config).rows
     share = (time.process_time() - started[0]) / (time.perf_counter() - started[1])

@@ -36,6 +36,9 @@ def run(tmp_path_factory):
     (answers / "row.json").write_text('{"seconds": 0.0}')
     solved = [{"problem": "1 + 1?", "answer": "2", "solution": "1 + 1 = 2\n\\boxed{2}"}]
     (answers / "answers.jsonl").write_text("".join(json.dumps(one) + "\n" for one in solved * 2))
+    interrupted = folder / "seed-0" / "solutions" / "pace"  # while it was measuring its speed
+    interrupted.mkdir(parents=True)
+    (interrupted / "config.json").write_text("{}")
     threads = torch.get_num_threads()
     experiment.main(options)
     torch.set_num_threads(threads)
