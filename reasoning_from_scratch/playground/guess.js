@@ -113,8 +113,8 @@ by_id("train-player").onclick = () => busy(async () => {
   state_line.textContent = "playing one game about each number …";
   const after = await found_by("player"), seconds = points.reduce((sum, p) => sum + p.seconds, 0);
   if (stopped()) return stopped();
-  by_id("player-trained").textContent = `Of one game about each of the ${data.game.most} numbers, found within ` +
-    `${max_turns} guesses: ${before} before, ${after} after (other seeds differ by about 4). ` +
+  by_id("player-trained").textContent = `Games won within ${max_turns} guesses, of one about each of the ${data.game.most} numbers: ` +
+    `${before} before, ${after} after (other seeds differ by about 4). ` +
     "The player that you trained now plays above with the others.";
   return `${plural(points.length, "step")} in ${seconds.toFixed(0)} s.`;
 }, by_id("player-state"), by_id("stop-player"));
@@ -123,7 +123,7 @@ by_id("stop-player").onclick = () => { state.stopping = true; stop(state.trainin
 
 function show_player(points, steps) {
   const last = points[points.length - 1], likeliest = Math.max(...last.first);
-  draw_curve(by_id("player-curve"), points, steps, `Share of a step's games that are found within ${data.game.max_turns} guesses. ` +
+  draw_curve(by_id("player-curve"), points, steps, `Share of a step's games won within ${data.game.max_turns} guesses. ` +
     `Step ${last.step + 1}: ${percent(last.correct)}, ${last.seconds.toFixed(1)} s.`);
   by_id("first-guess").replaceChildren(
     make("p", { className: "soft", textContent: `Its first guess after step ${last.step + 1}: ` +

@@ -372,7 +372,7 @@ function regrade() {
 by_id("draw").onclick = () => busy(async () => {
   const problem = by_id("problem").value, truth = by_id("truth").value, config = chosen_config();
   if (!problem.trim()) return "Type a problem in part 1.";
-  if (!read_number(truth)) return "The rewards need the correct answer as a number: fill it in in part 1.";
+  if (!read_number(truth)) return "The rewards need the correct answer as a number: enter it in part 1.";
   by_id("group-state").textContent = "sampling eight answers side by side …";
   const model = read_model(by_id("group-model").value), cards = [...Array(ROLLOUTS).keys()].map(card);
   const { temperature, top_p } = config, { number, steps } = state.shown;

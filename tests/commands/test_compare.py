@@ -121,7 +121,7 @@ def test_an_interrupted_comparison_goes_on(toy_everywhere, tmp_path, monkeypatch
     asked = options(tmp_path, seeds=1)
     with pytest.raises(KeyboardInterrupt):  # in the second step of the second run
         interrupted(lambda: compare_command(asked), "trainer.train_step", 5, monkeypatch)
-    assert "the same command again" in capsys.readouterr().err
+    assert "run the same command again" in capsys.readouterr().err
     compare_command(asked)
     compare_command(options(tmp_path, seeds=1, out=str(tmp_path / "whole")))
     with_minutes = [(tmp_path / out / "compare.csv").read_text() for out in ("out", "whole")]

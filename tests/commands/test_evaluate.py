@@ -46,7 +46,7 @@ def test_an_interrupted_command_says_how_to_go_on(command, capsys, monkeypatch):
 
     monkeypatch.setattr("reasoning_from_scratch.rollouts.generate_each", interrupted)
     assert main(command) == 130
-    assert "the same command again to continue" in capsys.readouterr().err
+    assert "run the same command again to continue" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,8 @@ def test_models_that_were_trained_differently(tmp_path, capsys):
     other = run(tmp_path, "other", "--steps", 1, "--stop", "f")
     words = ["evaluate", "--model", str(path), str(other), "--max-new-tokens", "9"]
     assert main(words) == 2
-    assert "different values of --stop: choose one" in capsys.readouterr().err
+    said = "these models were trained with different values of --stop: choose one"
+    assert said in capsys.readouterr().err
     assert main([*words, "--stop", "g"]) == 0
 
 

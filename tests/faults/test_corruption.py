@@ -144,7 +144,7 @@ def test_a_key_of_a_newer_version_is_told_and_left_out(runs, tmp_path, caplog):
     shutil.copytree(runs / "plain0", copy)
     values = json.loads((copy / "config.json").read_text()) | {"quantum": True}
     (copy / "config.json").write_text(json.dumps(values))
-    assert "ignoring quantum" in resumed(runs, copy, caplog)
+    assert "ignoring quantum, unknown to this version" in resumed(runs, copy, caplog)
 
 
 @pytest.mark.parametrize(

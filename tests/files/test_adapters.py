@@ -106,7 +106,8 @@ def test_commands_that_ask_take_it(adapter, command, monkeypatch):
 def test_a_base_that_is_gone_or_is_no_whole_model(tmp_path, capsys):
     first, _ = written(tmp_path / "first", "tiny")
     twice = shutil.copytree(first, tmp_path / "twice")
-    for base, says in (("/gone", "put"), (None, "put"), (7, "put"), (str(first), "export")):
+    gone = dict.fromkeys(("/gone", None, 7), "put it back")
+    for base, says in (gone | {str(first): "export"}).items():
         changed(twice, base_model_name_or_path=base)
         for call in (check_model_name, base_of, load_model_and_tokenizer, load_tokenizer_only):
             with pytest.raises(UserError, match=f"is LoRA for .*{base}.* .*{says}"):

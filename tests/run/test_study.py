@@ -82,7 +82,7 @@ def test_ctrl_c_keeps_what_is_done_and_says_that_it_goes_on(jobs, capsys):
     with pytest.raises(KeyboardInterrupt):
         for trial, _ in study(press_at_b, FOUR, jobs):
             kept.append(trial.arm)
-    assert "b" not in kept and "the same command again" in capsys.readouterr().err
+    assert "b" not in kept and "run the same command again" in capsys.readouterr().err
 
 
 PRESSED = """
