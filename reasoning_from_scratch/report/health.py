@@ -3,6 +3,7 @@
 Each alarm is a pure function of the metrics lines so far, so a resumed run raises the same ones.
 """
 
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -114,7 +115,7 @@ def reward_without_accuracy(rows: Rows) -> Alarm | None:
     best = max(measured, key=lambda row: row["eval_acc"])
     gained = rows[-1]["env/all/reward/total"] - best["env/all/reward/total"]
     fallen = best["eval_acc"] - rows[-1]["eval_acc"]
-    if fallen < EVAL_FALL or gained <= 0:
+    if fallen < EVAL_FALL or fallen <= by_chance(best, rows[-1]) or gained <= 0:
         return None
     saw = (
         f"since step {best['step'] + 1} reward rose by {gained:.2f}, but held-out accuracy fell "
@@ -126,6 +127,13 @@ def reward_without_accuracy(rows: Rows) -> Alarm | None:
         "a reward that does not require a correct answer, "
         "or too many passes over too few problems; the best checkpoint is kept",
     )
+
+
+def by_chance(before: dict, after: dict) -> float:
+    """How far accuracy is off by luck: half of the 95 % interval around the two results' mean."""
+    problems = min(row.get("eval_problems", math.inf) for row in (before, after))
+    middle = (before["eval_acc"] + after["eval_acc"]) / 2
+    return 2 * math.sqrt(max(0.0, middle * (1 - middle)) / problems)
 
 
 def sampler_gap(rows: Rows) -> Alarm | None:

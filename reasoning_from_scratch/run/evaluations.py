@@ -46,7 +46,7 @@ class Evaluations:
             found = eval_metrics(name, groups)
             if self.config.is_supervised:
                 found |= self.loss_metrics(name, problems)
-            numbers = found | numbers  # eval_acc and eval_loss are those of the first set
+            numbers = found | numbers  # eval_acc, eval_... are those of the first set
             scores[name] = numbers[f"{name}/env/all/correct"], len(groups)
         return numbers | {"eval_step": step} | self.evaluator_numbers(step), scores
 
@@ -84,7 +84,7 @@ class Evaluations:
 
 
 def eval_metrics(name: str, groups: Sequence[Group]) -> dict[str, float]:
-    """<name>/env/all/... of one evaluation, and eval_acc, the column of the book's CSV."""
+    """<name>/env/all/... of one evaluation; eval_acc, the column of the book's CSV; how many."""
     rollouts = [rollout for group in groups for rollout in group.rollouts]
     metrics = {
         f"{name}/env/all/{part}": fmean(rollout.rewards.get(part, 0.0) for rollout in rollouts)
@@ -97,4 +97,5 @@ def eval_metrics(name: str, groups: Sequence[Group]) -> dict[str, float]:
     right = [sum(r.rewards["correct"] >= 1 for r in group.rollouts) for group in groups]
     for k in (k for k in (*range(1, 17), 32, 64) if k <= samples):
         metrics[f"{name}/pass@{k}"] = fmean(pass_at_k(samples, c, k) for c in right)
-    return metrics | {"eval_acc": metrics[f"{name}/env/all/correct"]}
+    accuracy = metrics[f"{name}/env/all/correct"]
+    return metrics | {"eval_acc": accuracy, "eval_problems": len(groups)}

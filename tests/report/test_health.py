@@ -115,6 +115,24 @@ def test_reward_up_while_held_out_accuracy_falls():
     assert alarms(rows) == []
 
 
+@pytest.mark.parametrize(
+    ("problems", "before", "after", "goes_off"),
+    [
+        (1, 1.0, 0.0, False),
+        (20, 0.5, 0.3, False),
+        (20, 0.8, 0.3, True),
+        (100, 0.77, 0.68, True),
+        (100, 0.5, 0.42, False),
+        (1000, 0.5, 0.42, True),
+    ],
+)
+def test_a_fall_that_few_problems_make_by_chance(problems, before, after, goes_off):
+    rows = history(every={"eval_problems": problems})
+    rows[5] |= {"eval_acc": before, "env/all/reward/total": 0.5}
+    rows[-1] |= {"eval_acc": after, "env/all/reward/total": 0.9}
+    assert [alarm.name for alarm in alarms(rows)] == ["reward_without_accuracy"] * goes_off
+
+
 def test_missing_numbers_set_nothing_off():
     last = {"optim/grad_norm": None, "optim/kl_sample_train_v2": None}
     assert alarms(history(last=last)) == []
