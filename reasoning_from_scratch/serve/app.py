@@ -165,15 +165,19 @@ class Server(uvicorn.Server):
 def serve(options: ServeOptions) -> int:
     """Serves until Ctrl-C."""
     listening = listen(options)  # before seconds are spent on loading models
+    application = build(options)
     config = uvicorn.Config(
-        build(options), log_level="warning", access_log=False, timeout_graceful_shutdown=2
+        application, log_level="warning", access_log=False, timeout_graceful_shutdown=2
     )
     server = Server(config)
     server.words = words_at_start(options, listening.getsockname()[1])
     with suppress(KeyboardInterrupt):
         server.run([listening])
-    print("Stopped; what was learned is saved.", file=sys.stderr)
-    return 0
+    unsaved = application.state.tinker.unsaved
+    for model_id, why in unsaved.items():
+        log.error("%s is not saved: %s", model_id, why)
+    print("Stopped." if unsaved else "Stopped; what was learned is saved.", file=sys.stderr)
+    return 1 if unsaved else 0
 
 
 def listen(options: ServeOptions) -> socket.socket:

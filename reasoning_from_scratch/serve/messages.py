@@ -113,32 +113,36 @@ class Datum:
 
 
 @dataclass
-class LossRequest:
-    """forward_backward, or forward alone."""
+class Numbered:
+    """A call that changes a model, and its number among them."""
 
     model_id: str = ""
-    seq_id: int = 0
+    seq_id: int | None = None  # None: the next one
+
+
+@dataclass
+class LossRequest(Numbered):
+    """forward_backward, or forward alone."""
+
     data: list[Datum] = field(default_factory=list)
     loss: str = ""
     config: dict[str, float | str] = field(default_factory=dict)
     forward_only: bool = False
 
-
-def read_loss_request(message: bytes) -> LossRequest:
-    request = LossRequest()
-    for number, value in fields(message):
-        if number in (1, 4):
-            setattr(request, "model_id" if number == 1 else "loss", as_text(value))
-        elif number == 2:
-            request.seq_id = as_int(value)
-        elif number == 3:
-            request.data.append(read_datum(as_bytes(value)))
-        elif number == 6:
-            request.forward_only = bool(value)
-        elif number in (5, 7):  # field 7 may hold texts, too
-            key, setting = read_setting(as_bytes(value), number == 7)
-            request.config[key] = setting
-    return request
+    def read(self, message: bytes) -> "LossRequest":
+        for number, value in fields(message):
+            if number in (1, 4):
+                setattr(self, "model_id" if number == 1 else "loss", as_text(value))
+            elif number == 2:
+                self.seq_id = as_int(value)
+            elif number == 3:
+                self.data.append(read_datum(as_bytes(value)))
+            elif number == 6:
+                self.forward_only = bool(value)
+            elif number in (5, 7):  # field 7 may hold texts, too
+                key, setting = read_setting(as_bytes(value), number == 7)
+                self.config[key] = setting
+        return self
 
 
 def read_setting(message: bytes, either: bool) -> tuple[str, float | str]:

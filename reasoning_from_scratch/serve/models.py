@@ -79,6 +79,14 @@ class Lora:
             raise UserError("LoRA goes on attention, on the MLP or on both: neither was requested")
 
     @property
+    def shape(self) -> str:
+        """What is trained, in words."""
+        if not self.rank:
+            return "all weights"
+        names = ["attention"] * self.train_attn + ["the MLP"] * self.train_mlp
+        return f"LoRA of rank {self.rank} on {' and '.join(names)}"
+
+    @property
     def places(self) -> list[str]:
         return ["att"] * self.train_attn + ["ff"] * self.train_mlp
 
@@ -310,10 +318,11 @@ class Models:
         return served
 
     def release(self, model_id: str) -> Trained | None:
-        """Ends its training; its saves stay."""
-        trained = self.trained.pop(model_id, None)
+        """Ends its training; its saves stay. It is kept if what it learned cannot be saved."""
+        trained = self.trained.get(model_id)
         if trained:
             trained.save_on_leaving()
+            del self.trained[model_id]
         return trained
 
     # -- saves by their path

@@ -1,5 +1,6 @@
 """A batch for a server: rollouts join it while others are running; the tokens do not change."""
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 
@@ -89,12 +90,16 @@ class OpenBatch(RunningBatch):
         if not rows:
             return
         places = self._index([i for i, _ in rows])
-        logprobs = (logits[places].float() / (self.policy[0] or 1.0)).log_softmax(-1)
+        temperature, top_p, top_k = self.policy
+        logprobs = (logits[places].float() / (temperature or 1.0)).log_softmax(-1)
+        if temperature > 0 and (top_p < 1.0 or top_k > 0):  # of the distribution drawn from
+            weights = self.cut(logprobs.exp(), top_p, top_k)
+            logprobs = (weights / weights.sum(-1, keepdim=True)).log()  # -inf where cut
         best = logprobs.topk(min(max(row.likely for _, row in rows), logprobs.shape[-1]))
         values, ids = best.values.tolist(), best.indices.tolist()
         for (_, row), numbers, tokens in zip(rows, values, ids, strict=True):
             found = list(zip(tokens, numbers, strict=True))[: row.likely]
-            row.rollout.likely.append(found)
+            row.rollout.likely.append([one for one in found if one[1] > -math.inf])
 
     @torch.no_grad()
     def step(self, around: Callable = nullcontext) -> bool:

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
+from typing import Any
 
 import numpy as np
 import torch
@@ -143,9 +144,10 @@ class OpenAI:
 
     async def completions(self, request: HttpRequest) -> Response:
         body = await read_body(request)
-        base, policy = await self.found(body.text("model"))
+        model = body.text("model")
+        base, policy = await self.found(model)
         prompts = prompts_of(body, base)
-        asked = self.asked(body, base, policy, prompts, default=16)
+        asked = self.asked(model, body, base, policy, prompts, default=16)
         asked.likely = body.maybe_integer("logprobs", 0, 20)
         asked.echo = body.yes("echo")
         if body.integer("best_of", 1, 128, asked.n) != asked.n:
@@ -195,12 +197,14 @@ class OpenAI:
 
     async def chat_completions(self, request: HttpRequest) -> Response:
         body = await read_body(request)
-        base, policy = await self.found(body.text("model"))
+        model = body.text("model")
+        base, policy = await self.found(model)
         tools = [tool.values for tool in body.parts("tools", 128)] if body.has("tools") else None
         tools = None if body.values.get("tool_choice") == "none" else tools
         prompt = base.tokenizer.encode(conversation(body, base, tools), chat_wrapped=False)
         check_tokens(prompt, "the conversation", base.vocabulary, base.context)
-        asked = self.asked(body, base, policy, [prompt], default=max(1, base.context - len(prompt)))
+        room = max(1, base.context - len(prompt))
+        asked = self.asked(model, body, base, policy, [prompt], default=room)
         asked.tools = tools
         if body.yes("logprobs"):
             asked.likely = body.integer("top_logprobs", 0, 20, 0)
@@ -232,11 +236,13 @@ class OpenAI:
     async def generate(self, request: HttpRequest) -> Response:
         """Tokens in, tokens out, as the training client of verifiers expects."""
         body = await read_body(request)
-        base, policy = await self.found(body.text("model"))
+        model = body.text("model")
+        base, policy = await self.found(model)
         prompt = body.list_of("token_ids", int)
         check_tokens(prompt, "token_ids", base.vocabulary, base.context)
         given = body.part("sampling_params", {})
-        asked = self.asked(given, base, policy, [prompt], default=base.context - len(prompt))
+        room = max(1, base.context - len(prompt))
+        asked = self.asked(model, given, base, policy, [prompt], default=room)
         asked.likely = given.maybe_integer("logprobs", 0, 20)
         if body.yes("stream"):
             raise UserError("/inference/v1/generate has no stream")
@@ -259,7 +265,13 @@ class OpenAI:
     # -- what they have in common
 
     def asked(
-        self, body: Body, base: Base, policy: LocalPolicy, prompts: list[list[int]], default: int
+        self,
+        model: str,
+        body: Body,
+        base: Base,
+        policy: LocalPolicy,
+        prompts: list[list[int]],
+        default: int,
     ) -> Asked:
         for key, harmless in NOT_HERE.items():
             if body.has(key) and body.values[key] not in harmless:
@@ -284,7 +296,7 @@ class OpenAI:
             "top_k": max(0, body.integer("top_k", -1, 2**31, 0)),
             "stops": stops_of(body, base.tokenizer),
         }
-        return Asked(base, policy, base.name, prompts, n, most, params, keys)
+        return Asked(base, policy, model, prompts, n, most, params, keys)
 
     async def answered(self, request: HttpRequest, asked: Asked, as_answer: Callable) -> Response:
         """Waits for all answers, as long as the client does."""
@@ -390,9 +402,8 @@ class Choice:
 
     def piece(self, end: int) -> str:
         """The text up to `end` that has not been sent."""
-        found = self.text[self.sent : end]
-        self.sent = max(self.sent, end)
-        return found
+        before, self.sent = self.sent, max(self.sent, end)
+        return self.text[before : self.sent]
 
     def rest(self, rollout: Rollout) -> tuple[str, str]:
         """What has not been sent, and why the answer ended."""
@@ -439,7 +450,7 @@ def conversation(body: Body, base: Base, tools: list | None) -> str:
     for number, message in enumerate(messages):
         if not isinstance(message.get("role"), str):
             raise UserError(f"messages[{number}] has no role")
-        messages[number] = message | {"content": content_of(message, number)}
+        messages[number] = message | {"content": content_of(message, number)} | called_by(message)
     template = template_of(base.tokenizer)
     if template:
         settings = body.part("chat_template_kwargs", {}).values
@@ -462,6 +473,23 @@ def content_of(message: dict, number: int) -> str:
     if len(texts) < len(parts) or not all(isinstance(text, str) for text in texts):
         raise UserError(f"messages[{number}] has a content that is not text")
     return "".join(texts)
+
+
+def called_by(message: dict) -> dict:
+    """The tool calls of a message, if it has any. OpenAI's client sends a call's arguments as JSON
+    in a text; many templates write them as JSON themselves, and expect an object."""
+    calls = message.get("tool_calls")
+    return {"tool_calls": [as_called(call) for call in calls]} if isinstance(calls, list) else {}
+
+
+def as_called(call: Any) -> Any:
+    try:
+        arguments = json.loads(call["function"]["arguments"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return call  # the template refuses it, or takes it as it is
+    if not isinstance(arguments, dict):
+        return call
+    return call | {"function": call["function"] | {"arguments": arguments}}
 
 
 def template_of(tokenizer) -> str:
@@ -522,9 +550,9 @@ def chat_piece(asked: Asked, text: str, reason: str | None, first: bool) -> dict
 def as_message(asked: Asked, text: str, reason: str) -> tuple[dict, str]:
     """What the assistant says, and which tools it calls."""
     message: dict = {"role": "assistant", "content": text, "refusal": None}
-    calls = tool_calls(text) if asked.tools else []
+    calls, rest = tool_calls(text) if asked.tools else ([], text)
     if calls:
-        message["content"] = TOOL_CALL.sub("", text).strip() or None
+        message["content"] = rest.strip() or None
         message["tool_calls"] = calls
         reason = "tool_calls"
     return message, reason
@@ -540,19 +568,24 @@ def as_message_pieces(asked: Asked, text: str, reason: str) -> list[dict]:
     ]
 
 
-def tool_calls(text: str) -> list[dict]:
-    """Calls as Qwen's templates have them: an object with name and arguments between two tags."""
+def tool_calls(text: str) -> tuple[list[dict], str]:
+    """Calls as Qwen's templates have them, an object with name and arguments between two tags; and
+    the text around them. What is not such an object stays in the text."""
     calls = []
-    for written in TOOL_CALL.findall(text):
+
+    def taken_out(written: re.Match) -> str:
         try:
-            call = json.loads(written)
+            call = json.loads(written[1])
             function = {"name": str(call["name"]), "arguments": json.dumps(call["arguments"])}
         except (ValueError, KeyError, TypeError, RecursionError):
-            continue  # it stays in the text
+            return written[0]
         calls.append(
             {"id": f"call_{secrets.token_hex(8)}", "type": "function", "function": function}
         )
-    return calls
+        return ""
+
+    rest = TOOL_CALL.sub(taken_out, text)
+    return calls, rest
 
 
 def completion_logprobs(

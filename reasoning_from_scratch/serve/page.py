@@ -12,7 +12,7 @@ from reasoning_from_scratch.serve.body import NoSuchThing
 from reasoning_from_scratch.serve.models import Trained
 from reasoning_from_scratch.serve.promises import done
 from reasoning_from_scratch.serve.tinker import Tinker, path_of
-from reasoning_from_scratch.serve.watch import at, call_values, environment, trains
+from reasoning_from_scratch.serve.watch import at, call_values, environment
 
 
 class Page:
@@ -56,7 +56,7 @@ class Page:
         calls = self.tinker.watch.calls.get(trained.id)
         return {
             "id": trained.id,
-            "trains": trains(trained),
+            "trains": trained.lora.shape,
             "steps": trained.steps,
             "loss": f"{calls[-1][1].loss_value:.4g}" if calls else "",
             "saves": len(trained.saved()),
@@ -86,7 +86,7 @@ class Page:
             request,
             id=trained.id,
             base=trained.base.name,
-            trains=trains(trained),
+            trains=trained.lora.shape,
             steps=trained.steps,
             folder=str(trained.folder),
             calls=rows,

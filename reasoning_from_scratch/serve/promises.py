@@ -5,11 +5,12 @@ because an answer was lost on the way is not computed twice.
 """
 
 import asyncio
+import math
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 HELD = 40.0  # seconds that a fetch waits for the result; the client's own limit is 45
 KEPT_FETCHED = 60.0  # seconds that a fetched result is kept, in case it is fetched again
@@ -22,10 +23,16 @@ class Promise:
     id: str
     session: str
     future: Future
-    made: float = field(default_factory=time.monotonic)
+    known: float = math.inf  # when there was a result
     fetched: float | None = None  # when
     size: int = 0
     cancel: Callable[[], None] = lambda: None
+
+    def __post_init__(self) -> None:
+        self.future.add_done_callback(self.note_known)
+
+    def note_known(self, _: Future) -> None:
+        self.known = time.monotonic()
 
 
 class Promises:
@@ -70,9 +77,9 @@ class Promises:
             self.size -= promise.size
 
     def tidy_unfetched(self) -> None:
-        now = time.monotonic()
+        before = time.monotonic() - KEPT
         for promise in list(self.by_id.values()):
-            if promise.future.done() and promise.made < now - KEPT:
+            if promise.known < before:
                 self.forget(promise)
 
     def drop(self, session: str) -> None:

@@ -1,7 +1,7 @@
 """Tinker's API. A call is read here, becomes one of the policy's verbs in the engine's thread,
 and its result waits as a promise:
 
-    POST forward_backward  ->  read_loss_request  ->  queue of the model, in the order of seq_id
+    POST forward_backward  ->  LossRequest.read   ->  queue of the model, in the order of seq_id
          { request_id }    <-  promise                      |
     POST retrieve_future   ->  the promise's result  <-  policy.forward_backward, in the engine
 
@@ -9,10 +9,12 @@ Names of calls, keys and types are those of Tinker's client.
 """
 
 import asyncio
+import logging
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from functools import partial
@@ -27,13 +29,13 @@ from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.sampling import Rollout, stream_key
 from reasoning_from_scratch.serve.body import Body, NoSuchThing, read_body, read_bytes
 from reasoning_from_scratch.serve.data import as_output, check_tokens, loss_of, rollouts_of
-from reasoning_from_scratch.serve.engine import Engine, Request, Stops, settle
+from reasoning_from_scratch.serve.engine import Engine, Request, Stops, noted, settle
 from reasoning_from_scratch.serve.messages import (
     LossRequest,
+    Numbered,
     SampleAnswer,
     densified,
     loss_answer,
-    read_loss_request,
 )
 from reasoning_from_scratch.serve.models import (
     EXTERNAL,
@@ -53,6 +55,8 @@ from reasoning_from_scratch.serve.promises import Promises, done
 from reasoning_from_scratch.serve.prompts import MOST_NUMBERS, Known, Wanted, as_rollout, look_at
 from reasoning_from_scratch.serve.watch import Call, Watch, loss_at
 from reasoning_from_scratch.tokenizer import model_stop_ids
+
+log = logging.getLogger("reasoning_from_scratch")
 
 PROTOBUF = "application/x-protobuf"
 SILENT = 300.0  # seconds without a sign of life after which a client counts as gone
@@ -84,6 +88,11 @@ class Queue:
     next: int = 1
     waiting: dict[int, Callable] = field(default_factory=dict)
 
+    def awaits(self, seq_id: int) -> bool:
+        """Whether the call has not come before; those far ahead are refused."""
+        new = self.next <= seq_id and seq_id not in self.waiting
+        return new and seq_id - self.next <= MOST_WAITING
+
     def put(self, seq_id: int, begin: Callable) -> None:
         self.waiting[seq_id] = begin
         while self.next in self.waiting:
@@ -99,6 +108,7 @@ class Tinker:
         self.promises, self.watch = Promises(), Watch()
         self.sessions: dict[str, Session] = {}
         self.queues: dict[str, Queue] = {}
+        self.unsaved: dict[str, str] = {}  # what `save_all` could not save, and why
 
     def routes(self) -> list[Route]:
         run = "training_runs/{model_id}"
@@ -226,7 +236,12 @@ class Tinker:
 
     def let_go(self, session: Session) -> None:
         for model_id in session.models:
-            trained = self.models.release(model_id)
+            try:
+                trained = self.models.release(model_id)
+            except Exception as error:  # whatever it is, the others are saved
+                why = str(noted(error))
+                log.error("%s is not saved yet, again when the server stops: %s", model_id, why)
+                continue
             if trained:
                 self.engine.forget(trained.policy)
         for sampler_id in session.samplers:
@@ -246,8 +261,12 @@ class Tinker:
 
     def save_all(self) -> None:
         """Called when the server ends, after the engine's thread has stopped."""
+        self.unsaved.clear()
         for trained in self.models.trained.values():
-            trained.save_on_leaving()
+            try:
+                trained.save_on_leaving()
+            except Exception as error:  # whatever it is, the others are saved
+                self.unsaved[trained.id] = str(noted(error))
 
     # -- models that are trained
 
@@ -287,17 +306,26 @@ class Tinker:
             raise NoSuchThing(f"there is no model {model_id!r}: it was unloaded, or never created")
         return self.queues[model_id]
 
-    def in_turn(
-        self, model_id: str, seq_id: int | None, do: Callable[[Trained], object]
-    ) -> Response:
-        """Calls `do` with the model when it is this call's turn. An error goes into the promise: if
-        the call were refused here, all later ones would wait for its number."""
-        queue = self.queue_of(model_id)
-        number = queue.next + len(queue.waiting) if seq_id is None else seq_id
+    @contextmanager
+    def reading(self, call: Numbered) -> Iterator[None]:
+        """What is wrong with a call is found before its turn; then it has had its turn. Else all
+        later ones would wait for its number."""
+        try:
+            yield
+        except UserError:
+            queue = self.queues.get(call.model_id)
+            if queue and call.seq_id is not None and queue.awaits(call.seq_id):
+                queue.put(call.seq_id, lambda: None)
+            raise
+
+    def in_turn(self, call: Numbered, do: Callable[[Trained], object]) -> Response:
+        """Calls `do` with the model when it is this call's turn. An error goes into the promise."""
+        model_id, queue = call.model_id, self.queue_of(call.model_id)
+        number = queue.next + len(queue.waiting) if call.seq_id is None else call.seq_id
         request_id = f"{model_id}:{number}"
-        if number >= queue.next and number not in queue.waiting:  # else it has come twice
-            if number - queue.next > MOST_WAITING:
-                raise UserError(f"call {number} of {model_id} came before call {queue.next}")
+        if number > queue.next + MOST_WAITING:
+            raise UserError(f"call {number} of {model_id} came before call {queue.next}")
+        if queue.awaits(number):  # else it has come twice
             future: Future = Future()
             self.promises.make(request_id, model_id.partition(":")[0], future)
             begin = partial(self.engine.work, lambda: do(self.one_trained(model_id)), future)
@@ -346,8 +374,10 @@ class Tinker:
             raise UserError(
                 f"forward_backward must be sent as {PROTOBUF}: use tinker 0.38 or newer"
             )
-        asked = read_loss_request(await read_bytes(request))
-        return self.in_turn(asked.model_id, asked.seq_id, partial(self.passes, asked))
+        asked, message = LossRequest(), await read_bytes(request)
+        with self.reading(asked):
+            asked.read(message)
+            return self.in_turn(asked, partial(self.passes, asked))
 
     def passes(self, asked: LossRequest, trained: Trained) -> bytes:
         """In the engine's thread: the loss of some data, and unless `forward_only` its gradient."""
@@ -374,74 +404,70 @@ class Tinker:
             outputs.append(as_output(rest[: len(part)], datum))
             rest = rest[len(part) :]
         if not asked.forward_only:
-            self.watch.note(trained.id, Call(trained.steps, asked, rollouts, found, total, loss))
+            self.watch.note(trained.id, Call(trained.steps, asked, parts, found, total, loss))
         return loss_answer(outputs, {"loss:sum": total})
 
     async def optim_step(self, request: HttpRequest) -> Response:
         body = await read_body(request)
-        if body.has("optimizer_params"):
-            kind = body.part("optimizer_params").values.get("type")
-            raise UserError(f"there is no optimizer {kind!r} here: use AdamParams")
-        adam = body.part("adam_params", {})
-        params = {
-            "learning_rate": adam.number("learning_rate", 0, 100, 1e-4),
-            "beta1": adam.number("beta1", 0, 0.999999, 0.9),
-            "beta2": adam.number("beta2", 0, 0.999999999, 0.95),
-            "eps": adam.number("eps", 0, 1, 1e-12),
-            "weight_decay": adam.number("weight_decay", 0, 1000, 0.0),
-            "grad_clip_norm": adam.number("grad_clip_norm", -1, 1e9, 0.0),
-        }
+        call = numbered(body)
+        with self.reading(call):
+            params = adam_params(body)
 
         def step(trained: Trained) -> dict:
             metrics = trained.optim_step(params)
             self.watch.after_step(trained)
             return {"type": "optim_step", "metrics": metrics}
 
-        return self.in_turn(body.text("model_id"), seq_id_of(body), step)
+        return self.in_turn(call, step)
 
     # -- saves
 
     async def save_weights(self, request: HttpRequest) -> Response:
         body = await read_body(request)
-        name, about = save_name(body), about_save(body)
-        overwrite = body.yes("overwrite")
+        call = numbered(body)
+        with self.reading(call):
+            name, about, overwrite = save_name(body), about_save(body), body.yes("overwrite")
 
         def save(trained: Trained) -> dict:
             saved = trained.save(TRAINING, name, overwrite, **about)
             return {"type": "save_weights", "path": path_of(trained.id, saved)}
 
-        return self.in_turn(body.text("model_id"), seq_id_of(body), save)
+        return self.in_turn(call, save)
 
     async def save_weights_external(self, request: HttpRequest) -> Response:
         body = await read_body(request)
-        name, about = save_name(body), about_save(body)
-        if body.has("age_encryption_recipients"):
-            raise UserError("saves are folders here: drop age_encryption_recipients")
+        call = numbered(body)
+        with self.reading(call):
+            name, about = save_name(body), about_save(body)
+            if body.has("age_encryption_recipients"):
+                raise UserError("saves are folders here: drop age_encryption_recipients")
 
         def save(trained: Trained) -> dict:
             saved = trained.save(EXTERNAL, name, **about)
             return {"type": "save_weights_external", "path": path_of(trained.id, saved)}
 
-        return self.in_turn(body.text("model_id"), seq_id_of(body), save)
+        return self.in_turn(call, save)
 
     async def save_weights_for_sampler(self, request: HttpRequest) -> Response:
         body = await read_body(request)
-        model_id = body.text("model_id")
-        kind = body.text("kind", "snapshot")
-        if kind not in ("snapshot", "inflight"):  # a snapshot also does what inflight promises
-            raise body.wrong("kind", "snapshot or inflight")
+        call = numbered(body)
+        with self.reading(call):
+            kind = body.text("kind", "snapshot")
+            if kind not in ("snapshot", "inflight"):  # a snapshot also does what inflight promises
+                raise body.wrong("kind", "snapshot or inflight")
+            named = (save_name(body), about_save(body)) if body.has("path") else None
+            number = 0 if named else body.integer("sampling_session_seq_id", 0, 10**9)
+            session = self.session(call.model_id.partition(":")[0])
         answer = {"type": "save_weights_for_sampler"}
-        if body.has("path"):
-            name, about = save_name(body), about_save(body)
+        if named:
+            name, about = named
 
             def save(trained: Trained) -> dict:
                 # It may overwrite: a client may save every step under the same name.
                 saved = trained.save(SAMPLING, name, True, **about)
                 return answer | {"path": path_of(trained.id, saved)}
 
-            return self.in_turn(model_id, seq_id_of(body), save)
-        number = body.integer("sampling_session_seq_id", 0, 10**9)
-        session = self.session(model_id.partition(":")[0])
+            return self.in_turn(call, save)
         sampler_id = f"{session.id}:sample:{number}"
 
         def snapshot(trained: Trained) -> dict:
@@ -451,14 +477,13 @@ class Tinker:
                 session.samplers.append(sampler_id)
             return answer | {"sampling_session_id": sampler_id}
 
-        return self.in_turn(model_id, seq_id_of(body), snapshot)
+        return self.in_turn(call, snapshot)
 
     async def load_weights(self, request: HttpRequest) -> Response:
         """Into an existing model, or as the first call of a new one."""
         body = await read_body(request)
-        path, with_optimizer = body.text("path"), body.yes("optimizer")
-        training_only(path)
         if body.has("session_id"):
+            path, with_optimizer = load_of(body)
             check_optimizer(body)
             session, model_id = self.new_model_id(body)
             metadata = body.metadata("user_metadata")
@@ -471,15 +496,20 @@ class Tinker:
                 return {"type": "load_weights", "path": path, "model_id": model_id}
 
             return self.begun(session, model_id, create)
+        call = numbered(body)
+        with self.reading(call):
+            path, with_optimizer = load_of(body)
 
         def load(trained: Trained) -> dict:
             about, place = self.models.place_of(path)
-            if about["base"] != trained.base.name or about["lora"]["rank"] != trained.lora.rank:
-                raise UserError(f"{path} belongs to another model, or has another LoRA rank")
+            if about["base"] != trained.base.name:
+                raise UserError(f"{path} was trained from {about['base']}, another model")
+            if (saved := Lora(**about["lora"])).shape != trained.lora.shape:
+                raise UserError(f"{path} has {saved.shape}, but this model {trained.lora.shape}")
             trained.load(place, with_optimizer)
             return {"type": "load_weights", "path": path, "model_id": trained.id}
 
-        return self.in_turn(body.text("model_id"), seq_id_of(body), load)
+        return self.in_turn(call, load)
 
     async def weights_info(self, request: HttpRequest) -> Response:
         path = (await read_body(request)).text("tinker_path")
@@ -728,8 +758,23 @@ def check_optimizer(body: Body) -> None:
         raise UserError(f"there is no optimizer {kind!r} here: use adamw")
 
 
-def seq_id_of(body: Body) -> int | None:
-    return body.maybe_integer("seq_id", 1, 2**31 - 1)
+def numbered(body: Body) -> Numbered:
+    return Numbered(body.text("model_id"), body.maybe_integer("seq_id", 1, 2**31 - 1))
+
+
+def adam_params(body: Body) -> dict[str, float]:
+    if body.has("optimizer_params"):
+        kind = body.part("optimizer_params").values.get("type")
+        raise UserError(f"there is no optimizer {kind!r} here: use AdamParams")
+    adam = body.part("adam_params", {})
+    return {
+        "learning_rate": adam.number("learning_rate", 0, 100, 1e-4),
+        "beta1": adam.number("beta1", 0, 0.999999, 0.9),
+        "beta2": adam.number("beta2", 0, 0.999999999, 0.95),
+        "eps": adam.number("eps", 0, 1, 1e-12),
+        "weight_decay": adam.number("weight_decay", 0, 1000, 0.0),
+        "grad_clip_norm": adam.number("grad_clip_norm", -1, 1e9, 0.0),
+    }
 
 
 def save_name(body: Body) -> str:
@@ -737,6 +782,13 @@ def save_name(body: Body) -> str:
     if not SAVE_NAME.fullmatch(name):
         raise UserError(f"a save's name may have letters, digits, . _ and -, but is {name!r}")
     return name
+
+
+def load_of(body: Body) -> tuple[str, bool]:
+    """The path of the save, and whether its optimizer is wanted."""
+    path = body.text("path")
+    training_only(path)
+    return path, body.yes("optimizer")
 
 
 def about_save(body: Body) -> dict:

@@ -35,10 +35,23 @@ class Call:
 
     step: int  # optimizer steps before it
     asked: LossRequest
-    rollouts: list[Rollout]
-    logprobs: list[Tensor]  # (T,) for each, by the weights of that time
+    parts: list[list[Rollout]]  # of each datum; mostly one
+    logprobs: list[Tensor]  # (T,) for each rollout, by the weights of that time
     loss_value: float
     loss: Loss
+
+    @property
+    def rollouts(self) -> list[Rollout]:
+        return [rollout for part in self.parts for rollout in part]
+
+    @property
+    def names(self) -> list[str]:
+        """Of the rollouts; a datum may have several targets at each position."""
+        return [
+            f"Datum {number}" + (f", target {place}" if len(part) > 1 else "")
+            for number, part in enumerate(self.parts)
+            for place in range(len(part))
+        ]
 
     @property
     def tokens(self) -> int:
@@ -107,10 +120,6 @@ def environment() -> Environment:
     return made
 
 
-def trains(trained: Trained) -> str:
-    return f"LoRA of rank {trained.lora.rank}" if trained.lora.rank else "all weights"
-
-
 def at(seconds: float) -> str:
     return f"{datetime.fromtimestamp(seconds):%Y-%m-%d %H:%M:%S}"
 
@@ -133,7 +142,8 @@ def call_values(
         tiles.append((name, f"{loss_at(call.rollouts, now, call.loss):.5g}"))
     shown = call.rollouts[:SHOWN_DATA]
     data = [
-        datum_values(i, rollout, call.logprobs[i], now[i] if now else None, texts, weighed, largest)
+        {"name": call.names[i]}
+        | datum_values(rollout, call.logprobs[i], now[i] if now else None, texts, weighed, largest)
         for i, rollout in enumerate(shown)
     ]
     return {
@@ -149,7 +159,6 @@ def call_values(
 
 
 def datum_values(
-    number: int,
     rollout: Rollout,
     then: Tensor,
     now: Tensor | None,
@@ -161,7 +170,6 @@ def datum_values(
     counted = weights != 0
     sampler = sum(rollout.logprobs[i] for i in counted.nonzero()[:, 0].tolist())
     return {
-        "number": number,
         "tokens": len(rollout),
         "counted": int(counted.sum()),
         "weight": f"{float(weights.sum()):+.4g}",

@@ -49,6 +49,19 @@ def test_uniform_play_is_measured_as_what_it_is(monkeypatch):
     assert found(row) == pytest.approx(expected, abs=0.04)
 
 
+def test_the_picture_is_that_of_the_reward_that_was_asked_for(tmp_path, monkeypatch):
+    table = tmp_path / "rows.csv"
+    table.write_text("pay,kl,seed,numbers\nin time,0,0,asked\nfaster,0,7,asked\n")
+    drawn = []
+    monkeypatch.setattr(binary_search, "draw", lambda rows, path: drawn.extend(rows))
+    options = binary_search.Options(out=table, picture_only=True, pay=("faster",))
+    binary_search.main(options)
+    assert [row["seed"] for row in drawn] == ["7"]
+    table.write_text("pay,kl,seed,numbers\nin time,0,0,asked\n")
+    with pytest.raises(UserError, match='has no run with --pay "faster"'):
+        binary_search.main(options)
+
+
 def test_a_run_that_is_never_measured_is_refused(tmp_path):
     for every in (0, 5):
         options = binary_search.Options(out=tmp_path / "none.csv", steps=4, every=every)

@@ -110,6 +110,20 @@ def test_ctrl_c_saves(start):
         assert step() == pytest.approx(loss, abs=1e-5)
 
 
+def test_what_is_not_saved_at_the_end_is_told(start, tmp_path):
+    tinker = pytest.importorskip("tinker", reason="Tinker's client needs Python 3.11")
+    server = start()
+    service = tinker.ServiceClient(base_url=server.address, api_key="tml-test")
+    client, step = training(service, tinker)
+    step()
+    folder = tmp_path / "served" / client.model_id.replace(":", "-")
+    (folder / "checkpoints").write_text("no folder")
+    code, said = server.end(signal.SIGINT)
+    service.holder.close()
+    assert code == 1 and f"{client.model_id} is not saved: " in said
+    assert said.endswith("Stopped.\n")
+
+
 def test_three_lines_say_what_to_do_and_one_server_has_a_folder(start, tmp_path):
     server = start()
     assert server.said[0] == "loading tiny ...\n" and len(server.said) == 4

@@ -75,10 +75,10 @@ def test_greedy_and_one_at_a_time(client):
 def test_stops(client):
     asked = dict(model="tiny", prompt=PROMPTS[0], temperature=0, max_tokens=60)
     whole = client.completions.create(**asked).choices[0].text
-    stop = whole[5:9]
-    for stops in (stop, ["never", stop]):
+    stop, long = whole[5:9], whole[8:30]
+    for stops in ([stop], ["never", stop], [long], ["a text that never comes", stop]):
         found = client.completions.create(**asked, stop=stops).choices[0]
-        assert found.text == whole[: whole.index(stop)] and found.finish_reason == "stop"
+        assert found.text == whole[: whole.index(stops[-1])] and found.finish_reason == "stop"
         pieces = client.completions.create(**asked, stop=stops, stream=True)
         assert "".join(piece.choices[0].text for piece in pieces) == found.text
 
@@ -123,6 +123,12 @@ def test_a_conversation(client):
     with pytest.raises(openai.BadRequestError, match="tiny has no chat template"):
         messages = [{"role": "system", "content": "x"}, *asked["messages"]]
         client.chat.completions.create(model="tiny", messages=messages)
+
+
+def test_a_prompt_that_leaves_no_room_is_told(server):
+    call = {"model": "tiny", "token_ids": [5] * 512, "sampling_params": {}}
+    found = httpx.post(f"{server.address}/inference/v1/generate", json=call).json()
+    assert found["detail"] == "the prompt has 512 tokens; the model reads 512, the answer included"
 
 
 def test_tokens_in_tokens_out(server):
@@ -210,7 +216,9 @@ def test_characters_of_several_tokens_come_whole():
 
 def test_calls_of_tools():
     text = 'So: <tool_call>\n{"name": "add", "arguments": {"a": [1, {"b": 2}]}}\n</tool_call>'
-    (call,) = tool_calls(text + "<tool_call>{broken}</tool_call>")
+    broken = "<tool_call>{broken}</tool_call>"
+    (call,), rest = tool_calls(text + broken)
+    assert rest == "So: " + broken
     assert call["function"]["name"] == "add"
     assert json.loads(call["function"]["arguments"]) == {"a": [1, {"b": 2}]}
 
@@ -233,6 +241,25 @@ def test_a_conversation_is_put_as_the_model_was_trained():
     assert put(("system", "Be brief."), ("user", "1")).startswith("<|im_start|>system\nBe brief.")
     quiet = put(("user", "1"), chat_template_kwargs={"enable_thinking": False})
     assert quiet.endswith("<think>\n\n</think>\n\n")
+
+
+def test_calls_come_back_as_the_model_wrote_them():
+    """Hermes' and Qwen2.5's templates write a call's arguments as JSON, and so expect an object."""
+
+    class Base:
+        name = "x"
+
+        class tokenizer:
+            chat_template = "{% for m in messages %}{% for c in m.tool_calls or [] %}"
+            chat_template += "{{ c.function | tojson }}{% endfor %}{% endfor %}"
+            named_tokens: dict = {}
+
+    written = '{"name": "find", "arguments": {"word": "thé", "n": 2}}'
+    calls, _ = tool_calls(f"<tool_call>{written}</tool_call>")
+    strange = {"type": "function", "function": {"name": "find", "arguments": "no JSON"}}
+    said = [{"role": "assistant", "content": None, "tool_calls": [*calls, strange]}]
+    found = conversation(Body({"messages": said}), Base(), None)
+    assert found == written + '{"name": "find", "arguments": "no JSON"}'
 
 
 def test_tools_reach_the_template():

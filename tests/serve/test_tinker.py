@@ -1,5 +1,6 @@
 """Tinker's own client against the server: what it is told, and that the numbers are ours."""
 
+import math
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -7,6 +8,7 @@ import httpx
 import pytest
 import torch
 
+from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.fast.engine import generate
 from reasoning_from_scratch.fast.packed import packed_logprobs
 from reasoning_from_scratch.files.weights import load_model_and_tokenizer
@@ -16,6 +18,7 @@ from reasoning_from_scratch.problems import render_prompt
 from reasoning_from_scratch.sampling import Sampling
 from reasoning_from_scratch.serve.data import loss_of, rollouts_of
 from reasoning_from_scratch.serve.messages import Datum
+from reasoning_from_scratch.serve.models import Trained
 from reasoning_from_scratch.tasks.problem_sets import load_problems
 from reasoning_from_scratch.tokenizer import stop_ids_of
 
@@ -296,6 +299,51 @@ def test_what_is_wrong_reaches_the_client_as_a_sentence(service):
     assert client.forward_backward(data, "ppo").result().metrics
 
 
+def with_an_image():
+    image = types.ImageChunk(data=b"x", format="png", expected_tokens=4)
+    targets = {"target_tokens": [1, 2, 3, 4], "weights": [1.0] * 4}
+    return types.Datum(model_input=types.ModelInput(chunks=[image]), loss_fn_inputs=targets)
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        lambda client: client.save_state("step 10"),
+        lambda client: client.save_state("b", ttl_seconds=60),
+        lambda client: client.save_weights_for_sampler("x y"),
+        lambda client: client.load_state("tinker://a/sampler_weights/x"),
+        lambda client: client.optim_step(types.AdamParams(learning_rate=-1.0)),
+        lambda client: client.forward_backward([with_an_image()], "cross_entropy"),
+    ],
+)
+def test_after_a_refused_call_the_next_ones_do_not_wait_for_it(service, refused):
+    client = service.create_lora_training_client("tiny", rank=4).result()
+    with pytest.raises((tinker.BadRequestError, tinker.RequestFailedError)):
+        refused(client).result(timeout=60)
+    learned = datum(PROMPTS[0], [5, 6], [-1.0, -1.0], 1.0)
+    assert client.forward_backward([learned], "ppo").result(timeout=60).metrics
+
+
+@pytest.mark.parametrize("other", [dict(rank=8), dict(train_mlp=False), dict(train_attn=False)])
+def test_a_save_is_loaded_only_where_all_of_it_fits(service, other):
+    saved = service.create_lora_training_client("tiny", rank=4).result().save_state("a").result()
+    client = service.create_lora_training_client("tiny", **(dict(rank=4) | other)).result()
+    with pytest.raises(tinker.RequestFailedError, match="has LoRA of rank 4 on attention and the"):
+        client.load_state(saved.path).result()
+
+
+def test_most_likely_tokens_are_those_of_the_distribution_drawn_from(server, service):
+    sampler = service.create_sampling_client(base_model="tiny").result()
+    asked = types.SamplingParams(max_tokens=20, top_p=0.8, seed=1)
+    call = sampler.sample(inputs(PROMPTS[0]), 1, asked, topk_sample_logprobs=5).result()
+    (found,) = call.sequences
+    places = zip(found.tokens, found.logprobs, found.topk_logprobs, strict=True)
+    for token, logprob, likely in places:
+        values = dict(likely)
+        assert values[token] == pytest.approx(logprob, abs=1e-5)
+        assert sum(math.exp(value) for value in values.values()) < 1 + 1e-5
+
+
 def test_parts_of_one_call_may_come_in_any_order(service, monkeypatch):
     client = service.create_lora_training_client("tiny", rank=0).result()
     data = rl_data(service.create_sampling_client(base_model="tiny").result())
@@ -345,6 +393,32 @@ def test_several_clients_train_at_once(service):
     with ThreadPoolExecutor(3) as pool:
         losses = list(pool.map(steps, clients))
     assert losses[1] == losses[2] != losses[0]  # of one seed; nobody sees the others' weights
+
+
+def test_what_cannot_be_saved_is_kept_and_tried_again(server, monkeypatch, caplog):
+    models = server.tinker.models
+    with tinker.ServiceClient(base_url=server.address, api_key="tml-test") as service:
+        clients = [service.create_lora_training_client("tiny", rank=4).result() for _ in range(2)]
+        for client in clients:
+            client.forward_backward([datum(PROMPTS[0], [5], [-1.0], 1.0)], "ppo").result()
+            client.optim_step(ADAM).result()
+        bad, good = (client.model_id for client in clients)
+        save = Trained.save
+
+        def on_a_full_disk(trained, *args, **about):
+            if trained.id == bad:
+                raise UserError("the disk is full")
+            return save(trained, *args, **about)
+
+        monkeypatch.setattr(Trained, "save", on_a_full_disk)
+    assert f"{bad} is not saved yet, again when the server stops: the disk is full" in caplog.text
+    assert good not in models.trained and models.saves_of(good)
+    server.tinker.save_all()
+    assert server.tinker.unsaved == {bad: "the disk is full"}
+    monkeypatch.undo()
+    server.tinker.save_all()
+    assert not server.tinker.unsaved and models.saves_of(bad)
+    models.release(bad)
 
 
 def test_a_session_that_ends_frees_what_it_held(server):

@@ -84,6 +84,16 @@ HOSTILE = [
 HOSTILE += ["!" * 5000, "a" * 5000, "- " * 5000, "?\n" * 5000, "ﷺ" * 100, "İ" * 10]
 
 
+def test_no_prompt_contradicts_itself():
+    found = problems("instructions@new-constraints")
+    assert len(found) == 200
+    texts = [problem.problem for problem in found]
+    assert not any("a bird" in text and 'letter "b"' in text for text in texts)
+    assert not any('"small" exactly' in text and 'letter "m"' in text for text in texts)
+    assert not any('"home"' in text and 'letter "m"' in text for text in texts)
+    assert any('letter "b"' in text for text in texts)
+
+
 @pytest.mark.parametrize("kind, value, kept, broken", CASES, ids=[case[0] for case in CASES])
 def test_a_constraint(kind, value, kept, broken):
     holds = CONSTRAINTS[kind].holds

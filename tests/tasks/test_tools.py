@@ -291,6 +291,16 @@ def test_a_schema_is_that_of_transformers(shop):
         assert json.dumps(tool_words.schema(method, name)) == json.dumps(get_json_schema(method))
 
 
+def test_hints_that_say_little_and_arguments_without_names():
+    def total(numbers: list, rates: dict, one: list, *more: int, **rest) -> str:
+        """Adds up."""
+
+    parameters = tool_words.schema(total, "total")["function"]["parameters"]
+    kinds = {name: one["type"] for name, one in parameters["properties"].items()}
+    assert kinds == {"numbers": "array", "rates": "object", "one": "array"}
+    assert parameters["required"] == list(kinds)
+
+
 def chatting(folder):
     """Qwen3's tokenizer, for a model that chats."""
     path = folder / "tokenizer-reasoning.json"

@@ -35,6 +35,8 @@ def schema(method: Callable, where: str) -> dict:
         raise UserError(f"{where} has type hints that cannot be read: {error}") from None
     described, properties, required = arguments(words["Args:"]), {}, []
     for one in inspect.signature(method).parameters.values():
+        if one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD):
+            continue  # *more, **more: a call names its arguments
         if one.name not in hints:
             raise UserError(f"{where} has no type hint for {one.name}: a tool's arguments need one")
         properties[one.name] = json_type(hints[one.name])
@@ -62,9 +64,9 @@ def json_type(hint: Any) -> dict[str, Any]:
         if len(some) > 1 and all(list(one) == ["type"] for one in some):
             found = {"type": sorted({one["type"] for one in some})}
         return found | ({"nullable": True} if type(None) in inner else {})
-    if origin is list:
+    if origin is list and inner:
         return {"type": "array", "items": json_type(inner[0])}
-    if origin is dict:
+    if origin is dict and inner:
         return {"type": "object", "additionalProperties": json_type(inner[1])}
     known = JSON_TYPES.get(origin or hint)
     return {"type": known} if known else {}
