@@ -187,6 +187,9 @@ def filled_in(options: ChatRLOptions, model: str) -> dict[str, Any]:
 
 def chat_rl_config(values: dict[str, Any], model: str, problems: Sequence[Problem]) -> TrainConfig:
     """nanochat's flags, translated into our configuration."""
+    for name in ("examples_per_step", "num_epochs"):
+        if values[name] < 1:
+            raise UserError(f"--{name.replace('_', '-')} is {values[name]}; choose 1 or more")
     steps = len(problems) // values["examples_per_step"] * values["num_epochs"]
     if steps < 1:
         raise UserError(

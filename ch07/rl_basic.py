@@ -13,12 +13,13 @@ Tinker's name or ours, as --flag or as key=value.
 import os
 import re
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_type_hints
 
 from reasoning_from_scratch.commands.cli import guarded, with_home
 from reasoning_from_scratch.commands.other_words import as_flags
-from reasoning_from_scratch.commands.train import FIRST, TrainFlags, config_and_flags
+from reasoning_from_scratch.commands.train import FIRST, TrainFlags, config_and_flags, say_end
 from reasoning_from_scratch.config import TrainConfig, replaced
 from reasoning_from_scratch.run.folder import RunFolder
 from reasoning_from_scratch.run.options import resolved
@@ -61,17 +62,19 @@ class Flags(TrainFlags):
 def rl_basic(words: list[str]) -> int:
     config, behavior = configured(words)
     result = train(settled(config, behavior), if_used=USED)
-    if not result.writes:  # under torchrun only rank 0 prints
-        return 0
+    if result.writes and result.rows:  # under torchrun only rank 0 prints
+        print_first_and_last(result.rows)
+    return say_end(result, f"done: {result.folder}")
+
+
+def print_first_and_last(rows: Sequence[dict]) -> None:
     print(f"\n{'':<32}{'first step':>12}{'last step':>12}")
-    first, last = result.rows[0], result.rows[-1]
+    first, last = rows[0], rows[-1]
     tests = [name for name in last if re.match("(?!env/|before/).*/env/all/correct$", name)]
     for name in (*DOCUMENTED, *tests):
         if last.get(name) is not None:
             began = first.get(f"before/{name}", first.get(name))
             print(f"{name:<32}{number(began)}{number(last[name])}")
-    print(result.stopped or f"done: {result.folder}")
-    return 0
 
 
 def configured(words: list[str]) -> tuple[TrainConfig, str]:
@@ -82,7 +85,7 @@ def configured(words: list[str]) -> tuple[TrainConfig, str]:
     config, flags = config_and_flags(
         as_flags(words, kinds), Flags, FIRST, "rl_basic.py", about, **USUAL
     )
-    if config.kl_coef and "kl" not in config.given:
+    if "kl_coef" in config.given and config.kl == "none":
         config = replaced(config, kl="token")
     return config, flags.behavior_if_log_dir_exists
 

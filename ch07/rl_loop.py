@@ -9,6 +9,7 @@ clipping, several updates per batch, memory limits.
 """
 
 import json
+import math
 import sys
 import time
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from reasoning_from_scratch.commands.cli import run_script  # first: it handles 
 import torch
 import torch.nn.functional as F
 
+from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.evaluation.evaluate import evaluate
 from reasoning_from_scratch.fast.device import trusted_device
 from reasoning_from_scratch.fast.engine import generate
@@ -56,7 +58,7 @@ class Config:
 
 
 def main(config: Config) -> None:
-    config = with_what_suits(config)
+    config = checked(with_what_suits(config))
     # float32 on every device: in bfloat16 a weight of 0.02 does not feel an update of 1e-6.
     device = trusted_device("auto")
     model, tokenizer = load_model_and_tokenizer(config.model, device, dtype=torch.float32)
@@ -142,6 +144,19 @@ def measure(model, tokenizer, config: Config) -> None:
     result = evaluate(model, tokenizer, test, greedy(config.max_tokens))
     print(f"{config.test_problems}: {result.accuracy:.1%} of {len(test)} correct with greedy "
           f"decoding; {result.mean_length:.0f} tokens per answer", flush=True)  # fmt: skip
+
+
+def checked(config: Config) -> Config:
+    """Refuses what could not learn anything."""
+    for name, least in (("steps", 1), ("groups_per_batch", 1), ("group_size", 2)):
+        if getattr(config, name) < least:
+            raise UserError(f"--{name} is {getattr(config, name)}; choose {least} or more")
+    if not 0 < config.learning_rate < math.inf:
+        raise UserError(f"--learning_rate is {config.learning_rate}; choose a small number above 0")
+    for name in (config.problems, config.test_problems):
+        if load_problems(name, limit=1)[0].rules:
+            raise UserError(f"{name} is judged by its own rules, not by a box: use rfs train")
+    return config
 
 
 def with_what_suits(config: Config) -> Config:

@@ -325,10 +325,8 @@ def policy_loss(
     advantages = advantages.expand_as(logprobs)
     # log p_start; detached, so that the ratio is 1 and its gradient that of log p.
     start = logprobs.detach() if start_logprobs is None else torch.where(mask, start_logprobs, 0.0)
-    if (
-        config.objective == "cross_entropy"
-    ):  # nobody sampled these tokens, so there is no record and no ratio
-        old_logprobs = start
+    if config.objective == "cross_entropy":
+        old_logprobs = start  # nobody sampled these tokens: there is no record, and no ratio
     base = start if needs_start(config) else old_logprobs
     weight = _weights(config, logprobs, start, old_logprobs, advantages, mask)
     if callable(config.objective):  # your own function: its ratio is reported, its clip is unknown

@@ -64,8 +64,8 @@ class Optimizer(Protocol):
 
     def zero_grad(self) -> None: ...
 
-    def add_up(self, model: nn.Module) -> None:
-        """Adds the gradient that a backward pass has left in the model to the sum so far."""
+    def adding_up(self, model: nn.Module) -> AbstractContextManager[None]:
+        """Adds the gradient of the backward pass within it to the sum so far."""
 
     def gradients(self) -> list[Tensor]: ...
 
@@ -187,8 +187,8 @@ class LocalPolicy:
             logprobs = self.training_pass(self.model, batch, self.config.train_temperature)
             # 6. Loss, and its gradient, added to that of earlier micro-batches.
             loss, sums = batch_loss(logprobs, batch, config, denominator)
-            loss.backward()
-            self.optimizer.add_up(self.model)
+            with self.optimizer.adding_up(self.model):
+                loss.backward()
             all_sums.append(sums)
             if found is not None:
                 self.note(found, rollouts, rows, logprobs.detach())

@@ -65,6 +65,12 @@ def show_examples(
         raise UserError(
             f"--few-shot {count} of {counted(len(problems), 'problem')} leaves none to train on"
         )
+    for problem in (*problems, *eval_problems):
+        if problem.prompt:
+            raise UserError(
+                f"--few-shot shows solved problems before the question, and {problem.id} has a "
+                "prompt of its own: omit --few-shot"
+            )
     for problem in problems[:count]:
         if problem.rules and not problem.answer:
             raise UserError(
@@ -158,7 +164,7 @@ def prompt_file(name: str) -> str:
     if not path.is_file():
         raise unknown_name("prompt", name, [*PROMPTS, "a file with {problem} in it"])
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")  # perhaps Windows has put a mark before it
     except UnicodeDecodeError:
         raise UserError(f"{path} is not UTF-8 text; save the file as UTF-8") from None
     if PLACE not in text:

@@ -249,6 +249,9 @@ def loss_fn_changes(name: str | None) -> dict[str, object]:
         "objective": name,
         "aggregate": "sum",
         "truncate_importance": None,
+        "mask_importance": None,
+        "importance_level": "token",
+        "sequence_mask_threshold": None,
     }
     return plain | LOSS_FNS[name]
 

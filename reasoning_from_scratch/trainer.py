@@ -27,6 +27,7 @@ from reasoning_from_scratch.config import (
     Schedule,
     TrainConfig,
 )
+from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.losses import (
     KL_IN_ADVANTAGES,
     Loss,
@@ -205,6 +206,11 @@ def group_advantages(group: Group, config: TrainConfig) -> Tensor:
     if config.objective == "cross_entropy":  # nothing is compared: every solution is learned
         return torch.ones(len(group.rollouts))
     if not config.advantage_per_part:
+        if config.advantage == "maxrl" and min(group.rewards) < 0:
+            raise UserError(
+                "--advantage maxrl divides by the mean reward of a group, and an answer got "
+                f"{min(group.rewards):g}: rewards must not be below 0"
+            )
         return advantages(torch.tensor(group.rewards), config.advantage)  # (G,)
     weights = dict(config.reward_parts)
     if config.overlong_penalty:
@@ -224,15 +230,17 @@ def prepared_update(
     reference: LocalPolicy | None,
     groups: Sequence[Group],
     config: TrainConfig,
+    others_live: bool = False,
 ) -> tuple[list[Rollout], float]:
     """The rollouts of one optimizer step that have a gradient, with the records that their loss
-    reads, and the denominator of the sum over their tokens.
+    reads, and the denominator of the sum over their tokens. `others_live`: the step has more
+    groups, and one of those is live.
 
     The denominator counts every sampled rollout, including those of groups that are dropped
     because they have no gradient: dropping them saves time and changes nothing else.
     """
     denominator = loss_denominator(groups, config)
-    groups = groups_with_gradient(groups, config)
+    groups = groups_with_gradient(groups, config, others_live)
     rollouts = [rollout for group in groups for rollout in group.rollouts]
     for rollout in rollouts:
         rollout.token_advantages = rollout.start_logprobs = rollout.ref_logprobs = None
@@ -252,7 +260,9 @@ def prepared_update(
     return rollouts, denominator
 
 
-def groups_with_gradient(groups: Sequence[Group], config: Loss) -> Sequence[Group]:
+def groups_with_gradient(
+    groups: Sequence[Group], config: Loss, others_live: bool = False
+) -> Sequence[Group]:
     """The groups that have a gradient. If a group's rewards are all equal, its policy term has
     none. A KL term still has one and, once weights have moved, so does dro's penalty on moving
     away from the sampler."""
@@ -260,7 +270,7 @@ def groups_with_gradient(groups: Sequence[Group], config: Loss) -> Sequence[Grou
         return groups
     live = [group for group in groups if group.live]
     drop = config.drop_uniform_groups and config.objective != "dro"
-    return groups if live and not drop else live
+    return groups if (live or others_live) and not drop else live
 
 
 def loss_denominator(groups: Sequence[Group], config: Loss) -> float:

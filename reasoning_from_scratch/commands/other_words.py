@@ -4,7 +4,8 @@ A name that means the same as one of ours is accepted on every command line that
 is only similar (an epsilon where we have a bound) is refused, with a hint.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, get_args, get_origin
 
 from reasoning_from_scratch.errors import UserError, unknown_name
 
@@ -105,6 +106,8 @@ def as_flags(words: Sequence[str], kinds: dict[str, type]) -> list[str]:
             name = flag.removeprefix("--").replace("-", "_")
             if name in kinds and kinds[name] is not bool and rest:
                 flags.append(rest.pop(0))  # its value
+                while rest and takes_several(kinds[name]) and is_value(rest[0], kinds):
+                    flags.append(rest.pop(0))
         elif "=" in word:
             flags += pair_as_flag(word, kinds)
         else:
@@ -112,13 +115,32 @@ def as_flags(words: Sequence[str], kinds: dict[str, type]) -> list[str]:
     return flags
 
 
+def takes_several(kind: Any) -> bool:
+    """Whether an option of this type has several values, as --reward-parts correct=1 format=0.5."""
+    kinds = [get_origin(one) or one for one in (kind, *get_args(kind))]
+    return any(one in (dict, list, tuple, Mapping, Sequence) for one in kinds)
+
+
+def is_value(word: str, kinds: dict[str, type]) -> bool:
+    """Whether a word belongs to the option before it, and is no option itself."""
+    return not word.startswith("-") and ("=" not in word or option_named(word, kinds) not in kinds)
+
+
+def option_named(word: str, kinds: dict[str, type]) -> str:
+    """Our name of the option in KEY=VALUE."""
+    key = word.partition("=")[0]
+    name = key if key in SAME else key.rpartition(".")[2]
+    return translated(f"--{name}", kinds).removeprefix("--").replace("-", "_")
+
+
 def pair_as_flag(word: str, kinds: dict[str, type]) -> list[str]:
     key, _, value = word.partition("=")
-    name = key if key in SAME else key.rpartition(".")[2]
-    name = translated(f"--{name}", kinds).removeprefix("--").replace("-", "_")
+    name = option_named(word, kinds)
     if name not in kinds:
         raise unknown_name("option", key, [*kinds, *SAME])
     dashed = name.replace("_", "-")
+    if takes_several(kinds[name]) and "=" in value:
+        return [f"--{dashed}", *value.split(",")]
     if kinds[name] is not bool:
         return [f"--{dashed}={value}"]
     if value.lower() not in ("true", "false"):

@@ -1,7 +1,7 @@
 """AdamW whose small updates reach bfloat16 weights."""
 
-import weakref
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple, Protocol
 
 import torch
@@ -65,9 +65,8 @@ class AdamW:
         self.updates = 0
         # Of the last update, by groups of matrices: squared sizes of the change and of the weights.
         self.moved: list[tuple[Tensor, Tensor]] = []
-        # Gradients that are added up beside `.grad`, in float32: see `add_up`.
+        # Gradients that are added up beside `.grad`, in float32: see `adding_up`.
         self.wide: dict[Tensor, Tensor] = {}
-        watch_gradients(self)
         self.state: dict[str, Tensor] = {}
         for name, parameter in self.named:
             kind = parameter.dtype if self.stochastic else torch.float32
@@ -80,15 +79,24 @@ class AdamW:
     def parameters(self) -> list[nn.Parameter]:
         return [parameter for _, parameter in self.named]
 
-    def add_up(self, model: nn.Module) -> None:
-        """Adds the gradient of a micro-batch to that of those before it, in float32.
+    @contextmanager
+    def adding_up(self, model: nn.Module) -> Iterator[None]:
+        """Adds the gradient of the backward pass within it to that of those before it, in float32.
 
         Autograd would add each to a bfloat16 `.grad`, whose numbers have 8 bits: what is below
         1/256 of the sum so far is lost, micro-batch after micro-batch. So `.grad` is emptied into
-        a float32 sum; the first is kept as it is until there is a second. Float32 weights are
-        left to autograd. Most are emptied before, as soon as they are there (`watch_gradients`).
+        a float32 sum; the first is kept as it is until there is a second. Each is added as soon as
+        it is there, so that there are never those of all weights beside their sum: 1.5 GB of
+        Qwen3-0.6B. Float32 weights are left to autograd.
         """
-        for parameter in model.parameters():
+        narrow = filter(is_narrow, self.parameters)
+        hooks = [one.register_post_accumulate_grad_hook(self.add_up_one) for one in narrow]
+        try:
+            yield
+        finally:
+            for hook in hooks:
+                hook.remove()
+        for parameter in model.parameters():  # FSDP2's slices have no such hooks
             self.add_up_one(parameter)
 
     def add_up_one(self, parameter: Tensor) -> None:
@@ -219,19 +227,6 @@ class AdamW:
 
 def is_narrow(parameter: Tensor) -> bool:
     return torch.finfo(parameter.dtype).bits < 32
-
-
-def watch_gradients(optimizer: AdamW) -> None:
-    """Adds up each narrow gradient as soon as the backward pass has made it, so that there are
-    never those of all weights beside their sum: 1.5 GB of Qwen3-0.6B."""
-    known = weakref.ref(optimizer)  # a weight that outlives its optimizer keeps its gradient
-
-    def add_up(parameter: Tensor) -> None:
-        if (watching := known()) is not None:
-            watching.add_up_one(parameter)
-
-    for parameter in filter(is_narrow, optimizer.parameters):
-        parameter.register_post_accumulate_grad_hook(add_up)
 
 
 def weights_at_once(parameter: Tensor) -> int:

@@ -158,11 +158,15 @@ def teachable_problems(
 def tellable_problems(problems: SomeProblems, tokenizer, room: int) -> SomeProblems:
     """The problems with a worked solution that fits into a teacher's prompt."""
 
+    def shows_question(problem: Problem) -> bool:
+        return problem.problem in problem_prompt(problem)
+
     def fits(problem: Problem) -> bool:
         return len(tokenizer.encode(told_prompt(problem))) <= room
 
     checks = [
         NO_SOLUTION,
+        ("a prompt without the question, after which the solution would go", shows_question),
         ("a prompt that, with the solution and an answer, exceeds the model's context", fits),
     ]
     return without_faults(problems, checks)

@@ -160,6 +160,6 @@ def check_recipe(config: TrainConfig) -> None:
     row, default = recipe_row(config.recipe).changes, TrainConfig()
     if row and all(getattr(config, name) == getattr(default, name) for name in row):
         raise UserError(
-            f"--recipe {config.recipe} is named, but none of its choices are set; in "
-            f"Python, configure({config.recipe!r}, ...) sets them"
+            f"--recipe {config.recipe} is named, but none of its choices are set: other flags "
+            f"replace them, or in Python configure({config.recipe!r}, ...) is missing"
         )

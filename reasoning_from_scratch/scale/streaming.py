@@ -44,13 +44,20 @@ def streaming_loop(
     for step, arriving in enumerate(sampled_steps, first_step):
         config = with_kl_coef(full_config, step)
         groups: list[Group] = []
+        held: list[Group] = []  # whose rewards are all equal, until another group is live
+        live = False  # whether one is
         first: list[Rollout] = []  # that have a gradient
         sums: list[Sums] = []
         for part in in_parts(arriving, streamed // config.num_minibatches):
             groups += part
             if len(groups) <= streamed:
                 set_advantages(part, config)
-                rollouts_of_part, _ = prepared_update(policy, reference, part, config)
+                held += part
+                live = live or any(group.live for group in part)
+                if not live and config.kl == "none":
+                    continue
+                ready, held = held, []
+                rollouts_of_part, _ = prepared_update(policy, reference, ready, config, live)
                 # The divisor of their sum (tokens, perhaps) is known only once all groups are here.
                 sums += policy.forward_backward(rollouts_of_part, config, denominator=1.0)
                 first += rollouts_of_part

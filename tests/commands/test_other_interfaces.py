@@ -1,7 +1,9 @@
 """The three doors to the same loop: rl_loop on one page, Tinker's rl_basic, nanochat's chat_rl."""
 
 import json
+import os
 import runpy
+import signal
 import sys
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from toy import toy_config, toy_policy, toy_problems, toy_world
 from reasoning_from_scratch.commands.other_words import SAME
 from reasoning_from_scratch.commands.train import parse_flags
 from reasoning_from_scratch.errors import UserError
+from reasoning_from_scratch.policy import LocalPolicy
 from reasoning_from_scratch.recipes import LOSS_FNS, RECIPES
 from reasoning_from_scratch.rollouts import reward_groups, sample_groups
 from reasoning_from_scratch.run.option_checks import check
@@ -48,6 +51,21 @@ def test_rl_loop_runs_and_writes_its_metrics(run, tmp_path):
     rows = read_lines(tmp_path / "runs" / "rl_loop" / "metrics.jsonl")
     assert [row["step"] for row in rows] == [row["progress/batch"] for row in rows] == [0, 1]
     assert all(0 <= row["reward/total"] <= 1 for row in rows)
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["group_size=1"], "--group_size is 1; choose 2 or more"),
+        (["groups_per_batch=0"], "--groups_per_batch is 0; choose 1 or more"),
+        (["--steps", "-1"], "--steps is -1"),
+        (["learning_rate=nan"], "--learning_rate is nan"),
+        (["problems=instructions"], "instructions is judged by its own rules"),
+    ],
+)
+def test_rl_loop_refuses_what_learns_nothing(run, words, message):
+    code, _, err = run("rl_loop.py", *words)
+    assert code == 2 and message in err and "Traceback" not in err
 
 
 def test_rl_loop_has_the_gradient_of_the_library(tmp_path):
@@ -138,6 +156,37 @@ def test_every_word_of_rl_basic_is_a_choice_of_the_run():
             field = next(one for one in named if one in plain)
             assert changed[field] == value != plain[field], said
     assert configured(["kl_penalty_coef=0.1"])[0].kl == "token"
+
+
+def test_rl_basic_keeps_the_kl_of_a_recipe():
+    for name in RECIPES:
+        config, _ = rl_basic.configured([f"recipe={name}"])
+        assert (config.kl, config.kl_coef) == (configure(name).kl, configure(name).kl_coef)
+    config, _ = rl_basic.configured(["kl_penalty_coef=0.02"])
+    assert (config.kl, config.kl_coef) == ("token", 0.02)
+
+
+def test_rl_basic_takes_several_parts_of_the_reward():
+    for words in (
+        ["--reward_parts", "correct=1", "format=0.5", "steps=3"],
+        ["reward_parts=correct=1,format=0.5", "steps=3"],
+    ):
+        config, _ = rl_basic.configured(words)
+        assert (config.reward_parts, config.steps) == ({"correct": 1.0, "format": 0.5}, 3)
+
+
+@pytest.mark.parametrize("interrupted_at", [0, 1])
+def test_rl_basic_interrupted_ends_with_130(run, monkeypatch, interrupted_at):
+    sample = LocalPolicy.sample
+
+    def with_ctrl_c(policy, problems, config, step=0, *rest, **more):
+        if step == interrupted_at:
+            os.kill(os.getpid(), signal.SIGINT)
+        return sample(policy, problems, config, step, *rest, **more)
+
+    monkeypatch.setattr(LocalPolicy, "sample", with_ctrl_c)
+    code, out, _ = run("rl_basic.py", *SMALL, "--eval_every", "0")
+    assert code == 130 and f"interrupted after {interrupted_at} of 2 steps" in out
 
 
 def test_rl_basic_with_a_folder_that_holds_a_run(run, tmp_path, monkeypatch):

@@ -26,8 +26,8 @@ def test_what_is_counted_is_what_is_there(dtype, updates, lora):
         add_lora(model, lora, 32.0)
     optimizer = AdamW(model, low_precision_updates=updates)
     for _ in range(2):
-        model(torch.arange(6)[None]).float().sum().backward()
-        optimizer.add_up(model)
+        with optimizer.adding_up(model):
+            model(torch.arange(6)[None]).float().sum().backward()
     there = sum(weight.nbytes for weight in model.parameters())
     there += sum(gradient.nbytes for gradient in optimizer.gradients())
     there += sum(state.nbytes for state in optimizer.state.values())

@@ -1,6 +1,7 @@
 """`--recipe sft`: worked solutions in place of sampled answers, through the same loop."""
 
 import json
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -46,7 +47,8 @@ class Kept:
     def __init__(self, model) -> None:
         self.model = model
 
-    def add_up(self, model) -> None: ...
+    def adding_up(self, model) -> nullcontext[None]:
+        return nullcontext()
 
     def clip_gradient(self, largest: float) -> float:
         return 1.0

@@ -37,6 +37,8 @@ def run(tmp_path, name, monkeypatch, **changes):
         {"kl": "reward", "kl_coef": 0.1},
         {"kl": "token", "kl_coef": 0.1, "kl_discount_factor": 0.9},
         {"epochs": 3},
+        {"epochs": 3, "objective": "dro", "lr": 1e-3},
+        {"epochs": 2, "drop_uniform_groups": False},
     ],
 )
 @pytest.mark.parametrize("parts", [2, 6])
