@@ -3,6 +3,7 @@
 5.2 scoring by rules · 5.3 scoring by the model's own confidence · 5.4 the refinement loop
 """
 
+import inspect
 import math
 
 import torch
@@ -70,12 +71,19 @@ def calc_next_token_logprobas(model, tokenizer, prompt, device, show=True):
 def avg_logprob_answer(model, tokenizer, prompt, answer, device="cpu"):
     """The mean log-probability of the answer's tokens after the prompt: the model's confidence."""
     prompt_ids = tokenizer.encode(prompt)
-    answer_ids = tokenizer.encode(answer)
+    answer_ids = answer_token_ids(tokenizer, answer)
     if not answer_ids:
         return -math.inf  # an empty answer must not count as a confident one
     token_ids = torch.tensor([prompt_ids + answer_ids], device=device)
     logprobas = next_token_logprobas(model, token_ids)
     return logprobas[-len(answer_ids) :].mean().item()
+
+
+def answer_token_ids(tokenizer, text):
+    """The ids of a text alone, without any chat template."""
+    takes = inspect.signature(tokenizer.encode).parameters
+    plain = {"chat_wrapped": False} if "chat_wrapped" in takes else {}
+    return tokenizer.encode(text, **plain)
 
 
 # 5.4 The refinement loop

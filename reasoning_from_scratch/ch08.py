@@ -15,7 +15,6 @@ The engine does the same in batches, `rfs train --recipe sft`; tests compare the
 """
 
 import csv
-import inspect
 import json
 import random
 from datetime import datetime
@@ -27,6 +26,7 @@ import torch
 import torch.nn.functional as F
 
 from reasoning_from_scratch.advantages import zscore
+from reasoning_from_scratch.ch05 import answer_token_ids
 from reasoning_from_scratch.ch06 import evaluation_mode, pick_problems  # noqa: F401
 from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.errors import UserError
@@ -96,6 +96,8 @@ def teacher_weights(student, teacher, rollouts, told=False):
     seen = told_rollouts(rollouts, teacher.tokenizer) if told else rollouts
     weights = [theirs - ours for theirs, ours in zip(
         teacher.logprobs(seen), student.logprobs(rollouts), strict=True)]
+    if len(weights) < 2:
+        raise ValueError("compare at least 2 rollouts of each problem")
     total, count = sum(w.sum() for w in weights), sum(map(len, weights))
     return [w - (total - w.sum()) / (count - len(w)) for w in weights]
 
@@ -163,13 +165,6 @@ def format_distilled_answer(entry):
 def load_reasoning_tokenizer(local_dir="qwen3"):
     """Qwen3's, with its chat template; answers begin with thinking."""
     return load_tokenizer_only("reasoning", local_dir)
-
-
-def answer_token_ids(tokenizer, text):
-    """The ids of a text alone, without any chat template."""
-    takes = inspect.signature(tokenizer.encode).parameters
-    plain = {"chat_wrapped": False} if "chat_wrapped" in takes else {}
-    return tokenizer.encode(text, **plain)
 
 
 def build_examples(data, tokenizer):

@@ -7,6 +7,7 @@ from reasoning_from_scratch.problems import (
     Problem,
     few_shot_prefix,
     problem_prompt,
+    prompt_file,
     render_prompt,
     show_examples,
 )
@@ -42,3 +43,17 @@ def test_examples_of_a_run_are_shown_and_not_trained_on():
     assert problem_prompt(problems[0]) == render_prompt("0+1?")
     with pytest.raises(UserError, match="--few-shot 4"):
         show_examples(4, problems, [])
+
+
+def test_examples_do_not_go_before_a_prompt_of_its_own():
+    problems = [Problem(str(n), f"{n} + {n}?", str(2 * n)) for n in range(4)]
+    own = Problem("own", "5 + 5?", "10", prompt="Compute 5 + 5:")
+    for train, test in (([*problems, own], []), (problems, [own])):
+        with pytest.raises(UserError, match="own has a prompt of its own: omit --few-shot"):
+            show_examples(2, train, test)
+
+
+def test_a_prompt_file_of_windows(tmp_path):
+    path = tmp_path / "p.txt"
+    path.write_bytes(b"\xef\xbb\xbfQ: {problem}\nA:\n")
+    assert prompt_file(str(path)) == "Q: {problem}\nA:"

@@ -10,6 +10,7 @@ from toy import toy_config, toy_model, toy_policy, toy_problems, toy_teacher, to
 
 from reasoning_from_scratch import ch06
 from reasoning_from_scratch.config import replaced
+from reasoning_from_scratch.errors import UserError
 from reasoning_from_scratch.fast.packed import packed_logprobs
 from reasoning_from_scratch.logprobs import padded_logprobs
 from reasoning_from_scratch.optim.adamw import AdamW
@@ -452,3 +453,12 @@ def test_solved_problems_before_each_question(tmp_path, world):
         assert lines.index("aaa") < first < lines.index("bbb") < second
     rows = (tmp_path / "run/train_iteration_000001_rollout_summaries.jsonl").read_text()
     assert "toy/2" in rows and "toy/3" in rows and "toy/0" not in rows
+
+
+def test_maxrl_refuses_rewards_below_zero(world, tmp_path):
+    config = toy_config(tmp_path / "run", advantage="maxrl")
+    (group,) = sample_groups(world["model"], world["tokenizer"], toy_problems(1), config, 0)
+    for rollout, reward in zip(group.rollouts, (1.0, -1.0, -1.0, -1.0), strict=False):
+        rollout.reward = reward
+    with pytest.raises(UserError, match="an answer got -1: rewards must not be below 0"):
+        set_advantages([group], config)

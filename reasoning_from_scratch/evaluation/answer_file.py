@@ -97,8 +97,8 @@ class AnswerFile(Answers):
 
 
 def card_path(path: Path) -> Path:
-    """Where the card of a file of answers is: beside it."""
-    return path.with_suffix(".card.json")
+    """Where the card of a file of answers is: beside it. (tuned.1 and tuned.2 have one each.)"""
+    return path.with_name(f"{path.stem if path.suffix == '.jsonl' else path.name}.card.json")
 
 
 def read_rows(path: Path) -> list[dict]:

@@ -82,9 +82,11 @@ def evaluate(
     by_environment = environment is not None and judges_itself(environment)
     check_problems(problems, verifier, by_environment)
     verifiers = [verifier_of(problem, verifier) for problem in problems]
+    source = answer_source(fallback, verifiers[0], environment if by_environment else None)
+    judged = by_environment or verifiers[0] is not None
     settings = {
         **describe_sampling(sampling),
-        **describe(model, tokenizer, problems, prompt_fn, answer_source(fallback, verifiers[0])),
+        **describe(model, tokenizer, problems, prompt_fn, source, judged),
     }
     asked_problems = shown(model, tokenizer, problems, prompt_fn)
 
@@ -143,7 +145,10 @@ def answered(
     """
     file = Answers()
     if out_path:
-        file = AnswerFile(out_path, settings, num_samples, lambda count: asked(problems[:count]))
+        judged = "columns_hash" in settings
+        file = AnswerFile(
+            out_path, settings, num_samples, lambda count: asked(problems[:count], judged)
+        )
     todo = [index for index in range(len(problems)) if index not in file.groups]
     done, words = len(problems) - len(todo), name or "evaluating"
     bar = problem_bar(len(problems), done, words, quiet=not progress)
@@ -207,8 +212,12 @@ def shown(
     return whole
 
 
-def answer_source(fallback: str | None, verifier: Verifier | None) -> str:
+def answer_source(
+    fallback: str | None, verifier: Verifier | None, environment: str | None = None
+) -> str:
     """Who reads the answers, and where."""
+    if environment:
+        return f"the conversation, by {environment}"
     if verifier:
         own = f" in a file {file_hash(verifier.source)}" if is_in_file(verifier.source) else ""
         return f"the text, by {verifier.name}{own}"
@@ -244,15 +253,18 @@ def file_hash(name: str) -> str:
     return short_hash(Path(name.rpartition(":")[0]).read_bytes())
 
 
-def describe(model, tokenizer, problems, prompt_fn, source: str) -> dict[str, Any]:
-    """The part of the card that says what was asked of what, so that scores can be compared."""
+def describe(
+    model, tokenizer, problems, prompt_fn, source: str, judged: bool = False
+) -> dict[str, Any]:
+    """The part of the card that says what was asked of what, so that scores can be compared.
+    `judged`: not the grader decides, but something that may read all columns of a problem."""
     # As the model reads it: a tokenizer may wrap it in a chat template.
     prompt = tokenizer.decode(tokenizer.encode(prompt_fn("{problem}")))
     weights = tensors(model)
     return {
         "weights": weights_hash(weights),
         "dtype": str(weights[0][1].dtype) if weights else "",
-        **asked(problems),
+        **asked(problems, judged),
         "prompt": prompt,
         "prompt_hash": short_hash(prompt.encode()),
         "stop_ids": sorted(model_stop_ids(tokenizer)),
@@ -262,10 +274,14 @@ def describe(model, tokenizer, problems, prompt_fn, source: str) -> dict[str, An
     }
 
 
-def asked(problems: Sequence[Problem]) -> dict[str, Any]:
+def asked(problems: Sequence[Problem], judged: bool = False) -> dict[str, Any]:
     """Which problems, on the card: a file of answers to the first of them can be extended."""
     texts = [[problem_prompt(problem, str), problem.answer] for problem in problems]
-    return {"problems": len(texts), "problems_hash": short_hash(json.dumps(texts).encode())}
+    found = {"problems": len(texts), "problems_hash": short_hash(json.dumps(texts).encode())}
+    if judged:
+        columns = [[p.rules, p.facts, p.solution, p.row] for p in problems]
+        found["columns_hash"] = short_hash(json.dumps(columns, default=repr).encode())
+    return found
 
 
 def tensors(model) -> list[tuple[str, torch.Tensor]]:

@@ -125,8 +125,8 @@ def answers_of(group: Group) -> list[dict]:
 
 def spread_out(problems: Sequence[Problem], count: int) -> Sequence[Problem]:
     """This many problems, from all over the set."""
-    stride = max(1, len(problems) // count)
-    return problems[::stride][:count]
+    count = min(count, len(problems))
+    return [problems[place * len(problems) // count] for place in range(count)]
 
 
 def can_training_work(

@@ -37,7 +37,7 @@ class EvalResult:
     accuracy: float
     interval: tuple[float, float]  # 95 %, Wilson
     pass_at: dict[int, float]
-    majority: float
+    majority: float | None  # None: by what the answers are judged, they cannot be compared
     mean_length: float
     cutoff_share: float
     parse_rate: float
@@ -56,7 +56,8 @@ class EvalResult:
         if samples > 1:
             powers = {2**i for i in range(1, samples.bit_length())} | {samples}
             rows |= {f"pass@{k}": f"{self.pass_at[k]:.1%}" for k in sorted(powers) if k <= samples}
-            rows["majority vote"] = f"{self.majority:.1%}"
+            if self.majority is not None:
+                rows["majority vote"] = f"{self.majority:.1%}"
         rows["mean length"] = f"{self.mean_length:.1f} tokens"
         rows["cut off"] = f"{self.cutoff_share:.1%}"
         rows["answers parsed"] = f"{self.parse_rate:.1%}"
@@ -99,19 +100,26 @@ def majority_share(rows: list[dict]) -> float:
 def ballots(rows: list[dict], same: Callable[[dict, dict], bool]) -> list[list[dict]]:
     """The answers, those that are the same together, in the order in which they came."""
     parties: list[list[dict]] = []
+    known: dict[tuple, list[dict]] = {}  # spelled alike, so they need no comparison
     for row in rows:
+        spelled = row["correct"], row["extracted"]
+        if spelled in known:
+            known[spelled].append(row)
+            continue
         for party in parties:
             if same(row, party[0]):
                 party.append(row)
                 break
         else:
-            parties.append([row])
+            party = [row]
+            parties.append(party)
+        known[spelled] = party
     return parties
 
 
 def votes_for(row: dict, other: dict) -> bool:
-    """Whether two answers to one problem are equal, and graded so."""
-    return row["correct"] == other["correct"] and equal_answers(row, other)
+    """Whether two answers to one problem are equal, and graded so. The correct ones are."""
+    return row["correct"] == other["correct"] and (row["correct"] or equal_answers(row, other))
 
 
 def equal_answers(row: dict, other: dict) -> bool:
@@ -131,6 +139,7 @@ def score_rows(rows: list[dict], num_samples: int, tokens_per_sec: float) -> Eva
     groups = [rows[i : i + num_samples] for i in range(0, len(rows), num_samples)]
     right = [sum(row["correct"] for row in group) for group in groups]
     accuracy = mean(rows, "correct")
+    judged = "reward" in rows[0]  # by a verifier or an environment: nobody knows what it read
     pass_at = {
         k: sum(pass_at_k(num_samples, c, k) for c in right) / len(groups)
         for k in range(1, num_samples + 1)
@@ -140,7 +149,7 @@ def score_rows(rows: list[dict], num_samples: int, tokens_per_sec: float) -> Eva
         # Several answers to one problem are not independent: the problems are what we have n of.
         interval=wilson_interval(accuracy * len(groups), len(groups)),
         pass_at=pass_at,
-        majority=sum(map(majority_share, groups)) / len(groups),
+        majority=None if judged else sum(map(majority_share, groups)) / len(groups),
         mean_length=mean(rows, "tokens"),
         cutoff_share=1.0 - mean(rows, "stopped"),
         parse_rate=mean(rows, "parsed"),

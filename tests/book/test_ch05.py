@@ -51,6 +51,17 @@ def test_average_logprob_counts_the_answer_only(stand_ins):
     assert ch05.avg_logprob_answer(*stand_ins, "p:", "") == -math.inf
 
 
+def test_an_answer_is_no_turn_of_a_chat(stand_ins):
+    class Chatting(LetterTokenizer):
+        def encode(self, text, chat_wrapped=True):
+            return super().encode(f":{text}!" if chat_wrapped else text)
+
+    model, tokenizer = stand_ins[0], Chatting()
+    assert ch05.avg_logprob_answer(model, tokenizer, "p", "") == -math.inf
+    alone = ch05.avg_logprob_answer(model, stand_ins[1], ":p!", "\\b!")
+    assert ch05.avg_logprob_answer(model, tokenizer, "p", "\\b!") == pytest.approx(alone)
+
+
 @pytest.fixture
 def scripted_answers(monkeypatch):
     """Answers in order, instead of a model's; the prompts are kept."""

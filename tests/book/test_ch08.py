@@ -243,6 +243,8 @@ def test_practice_learns_from_groups_that_differ_only(monkeypatch):
 def test_a_teacher_who_agrees_has_nothing_to_say():
     policy, other = (Policy.load(name, device="cpu") for name in ("tiny-base", "tiny-grpo"))
     (group,) = policy.sample(load_problems("tiny", limit=1), Sampling(40, rollouts=3))
+    with pytest.raises(ValueError, match="at least 2 rollouts"):
+        ch08.teacher_weights(policy, policy, group.rollouts[:1])
     same = ch08.teacher_weights(policy, policy, group.rollouts)
     assert all((weights == 0).all() for weights in same)
     weights = ch08.teacher_weights(policy, other, group.rollouts)

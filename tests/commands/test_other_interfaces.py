@@ -225,9 +225,9 @@ def test_tinkers_losses_are_sums_with_their_bounds():
             config = configure(recipe, loss_fn=name)
             assert (config.objective, config.aggregate) == (name, "sum")
             assert all(getattr(config, key) == value for key, value in bounds.items())
-            weighs = config.truncate_importance or config.mask_importance
-            if not (name == "dro" and weighs):  # refused: dro's penalty covers that already
-                check(config)
+            assert (config.truncate_importance, config.mask_importance) == (None, None)
+            assert config.sequence_mask_threshold is None and config.importance_level == "token"
+            check(config)
     with pytest.raises(UserError, match="did you mean 'cispo'"):
         configure("grpo", loss_fn="cipso")
     with pytest.raises(UserError, match="drop one of them"):

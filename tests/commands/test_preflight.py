@@ -11,7 +11,7 @@ from reasoning_from_scratch.commands import preflight
 from reasoning_from_scratch.commands.preflight_options import PreflightOptions
 from reasoning_from_scratch.config import TrainConfig
 from reasoning_from_scratch.errors import UserError
-from reasoning_from_scratch.evaluation.group_signal import preflight_summary
+from reasoning_from_scratch.evaluation.group_signal import preflight_summary, spread_out
 from reasoning_from_scratch.problems import Problem
 from reasoning_from_scratch.qwen3 import Qwen3Model
 from reasoning_from_scratch.sampling import Rollout
@@ -160,3 +160,10 @@ def test_the_command(answers, monkeypatch, capsys, choose, code):
     assert ("Training can work" in out) == (code == 0)
     assert ("an example answer:\nwell, \\x1b[31m so" in out) == (code == 1)  # escaped, not sent
     assert "\x1b" not in out
+
+
+@pytest.mark.parametrize("size", [3, 16, 31, 47, 1000])
+def test_problems_are_from_all_over_the_set(size):
+    places = spread_out(range(size), 16)
+    assert len(places) == min(size, 16) == len(set(places))
+    assert places[0] == 0 and places[-1] >= size - size / 16 - 1

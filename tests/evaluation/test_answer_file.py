@@ -1,5 +1,7 @@
 """The file of an evaluation and its card: resumed after any kill, and never mixed."""
 
+from pathlib import Path
+
 import pytest
 
 from reasoning_from_scratch.errors import UserError
@@ -32,6 +34,11 @@ def path(tmp_path):
     for index in (2, 0):
         file.add(index, rows_of(index))
     return path
+
+
+def test_names_with_dots_have_cards_of_their_own():
+    names = ("a.jsonl", "tuned.1", "tuned.2", "math.t0.6", "math.t0.8")
+    assert len({card_path(Path(name)) for name in names}) == len(names)
 
 
 def test_the_card_is_there_before_the_first_answer(tmp_path):

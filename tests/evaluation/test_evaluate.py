@@ -301,3 +301,21 @@ def test_what_cannot_be_measured_is_refused(script, problems, words):
         problems = [Problem("odd", "What?", "\\frac{{{")]
     with pytest.raises(UserError, match=words):
         run(problems=problems)
+
+
+def test_a_changed_column_is_another_evaluation_where_a_verifier_reads_it(script, tmp_path):
+    def by_column(text, problem):
+        return float(problem.row["wanted"] in text), ""
+
+    by_column.name, by_column.source = "by_column", "by_column"
+    path = tmp_path / "a.jsonl"
+    for wanted, verifier in (("zzz", by_column), ("boxed", by_column)):
+        some = [replace(problem, row={"wanted": wanted}) for problem in PROBLEMS]
+        if wanted == "boxed":
+            with pytest.raises(UserError, match="columns_hash"):
+                run(path, some, verifier=verifier)
+        else:
+            run(path, some, verifier=verifier)
+    # The grader reads no other column.
+    run(tmp_path / "b.jsonl", [replace(problem, row={"note": "x"}) for problem in PROBLEMS])
+    run(tmp_path / "b.jsonl", [replace(problem, row={"note": "y"}) for problem in PROBLEMS])

@@ -54,6 +54,17 @@ def vote(*answers, truth="7"):
     return scores.majority_share(rows)
 
 
+def test_no_vote_where_nobody_knows_what_was_read():
+    """A verifier or an environment judged: the texts cannot be compared."""
+    rows = [
+        {"correct": n < 2, "extracted": f"text {n}", "parsed": True, "reward": float(n < 2)}
+        | {"tokens": 5, "stopped": True}
+        for n in range(3)
+    ]
+    result = scores.score_rows(rows, 3, 1.0)
+    assert result.majority is None and "majority" not in result.report()
+
+
 def test_majority_vote():
     assert vote("7", "7", "8") == 1.0
     assert vote("7", "8", "8") == 0.0

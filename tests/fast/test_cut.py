@@ -11,7 +11,7 @@ from reasoning_from_scratch.fast import cut as fast
 from reasoning_from_scratch.sampling import sample_next_token
 from tests.test_sampling import adversarial_rows
 
-CUTS = [(1e-6, 0), (0.3, 0), (0.9, 0), (0.9999999, 0), (1.0, 7), (0.8, 300), (0.5, 40)]
+CUTS = [(0.0, 0), (1e-6, 0), (0.3, 0), (0.9, 0), (0.9999999, 0), (1.0, 7), (0.8, 300), (0.5, 40)]
 
 
 @pytest.mark.parametrize("size", [5, 300, 6000])

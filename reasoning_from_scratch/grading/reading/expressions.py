@@ -274,7 +274,7 @@ def subscript(c: Cursor, value: Node) -> Node:
     else:
         primary(c)
     name = "".join(token.value for token in c.tokens[start : c.at] if token.value not in "{}")
-    return Sym(f"{value.name}_{name}")
+    return Sym(f"{value.name}_{name.rstrip('.')}")
 
 
 def base_numeral(digits: str, base: int) -> BaseNumeral:
@@ -297,7 +297,8 @@ def base_of_numeral(c: Cursor) -> int:
     """The base in 101_2, 101_{10}, 101_{(2)}, 101_{\\text{two}}."""
     opened = [c.take().value for _ in range(2) if c.sees("{", "(")]
     token = c.take()
-    base = int(token.value) if token.kind == "num" and token.value.isdigit() else None
+    digits = token.value.rstrip(".")  # a full stop may follow
+    base = int(digits) if token.kind == "num" and digits.isdigit() else None
     if token.kind == "text" and token.value == "base" and c.token.kind == "num":
         base = int(decimal(c.take().value).value)
     elif token.kind == "text":
@@ -394,8 +395,9 @@ def short_argument(c: Cursor) -> Node:
     if c.sees("{"):
         return braces(c)
     token = c.token
-    if token.kind == "num" and len(token.value) > 1 and token.value.isdigit():
-        first, rest = Token("num", token.value[0]), Token("num", token.value[1:])
+    digits = token.value.rstrip(".")  # a full stop may follow
+    if token.kind == "num" and len(digits) > 1 and digits.isdigit():
+        first, rest = Token("num", digits[0]), Token("num", token.value[1:])
         c.tokens[c.at : c.at + 1] = [first, rest]
         return decimal(c.take().value)
     if token.kind == "op" and token.value not in ("(", "|(", "|", r"\{"):
