@@ -44,14 +44,13 @@ def descending(probs: Tensor) -> Tensor:
 def cut_by_buckets(probs: Tensor, top_p: float) -> Tensor:
     weights = torch.empty_like(probs)
     for row, out in zip(probs.detach().numpy(), weights.numpy(), strict=True):
-        cut_row(row, np.float32(top_p), out)
+        cut_row(row, np.float32(max(top_p, TINY)), out)
     return weights
 
 
 def cut_row(row: np.ndarray, top_p: np.float32, out: np.ndarray) -> None:
     """One row (V,), cut, into `out`. The upper 16 bits of a positive float32 grow with it, so
     they number its bucket."""
-    top_p = np.float32(max(top_p, TINY))
     buckets = (row.view(np.int32) >> 16).clip(0, BUCKETS - 1)  # of NaN: somewhere
     mass = np.bincount(buckets, row, BUCKETS)[::-1].cumsum()  # float64, from the top
     place = min(int(mass.astype(np.float32).searchsorted(top_p)), BUCKETS - 1)
